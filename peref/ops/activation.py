@@ -1,0 +1,80 @@
+"""Functions of one number, and the gate of a SwiGLU."""
+
+import math
+
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def logistic(x):
+    """1 / (1 + exp(-x)) on a bare array, without overflow on either side."""
+    xp = namespace(x)
+    e = xp.exp(-abs(x))
+    return xp.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def sigmoid_forward(x):
+    y = logistic(x)
+    return y, y
+
+
+def sigmoid_backward(y, dy):
+    return (dy * y * (1 - y),)
+
+
+sigmoid = Op(sigmoid_forward, sigmoid_backward)
+
+
+def log_sigmoid_forward(x):
+    xp = namespace(x)
+    return xp.minimum(x, 0) - xp.log1p(xp.exp(-abs(x))), x
+
+
+def log_sigmoid_backward(x, dy):
+    return (dy * logistic(-x),)
+
+
+log_sigmoid = Op(log_sigmoid_forward, log_sigmoid_backward)
+
+
+def silu_forward(x):
+    s = logistic(x)
+    return x * s, (x, s)
+
+
+def silu_backward(saved, dy):
+    x, s = saved
+    return (dy * s * (1 + x * (1 - s)),)
+
+
+silu = Op(silu_forward, silu_backward)
+
+
+def swiglu_forward(gate, up):
+    s = logistic(gate)  # 1
+    return gate * s * up, (gate, up, s)  # 2
+
+
+def swiglu_backward(saved, dy):
+    gate, up, s = saved
+    return dy * up * s * (1 + gate * (1 - s)), dy * gate * s  # 2, 1
+
+
+swiglu = Op(swiglu_forward, swiglu_backward)
+
+GELU_OUTER = math.sqrt(2 / math.pi)
+GELU_CUBIC = 0.044715  # Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2: the tanh form, the one GPT-2 uses
+
+
+def gelu_forward(x):
+    t = namespace(x).tanh(GELU_OUTER * x * (1 + GELU_CUBIC * x * x))  # 1
+    return 0.5 * x * (1 + t), (x, t)  # 2
+
+
+def gelu_backward(saved, dy):
+    x, t = saved
+    inner = GELU_OUTER * (1 + 3 * GELU_CUBIC * x * x)
+    return (0.5 * dy * (1 + t + x * (1 - t * t) * inner),)  # 2, 1
+
+
+gelu = Op(gelu_forward, gelu_backward)

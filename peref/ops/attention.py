@@ -1,0 +1,100 @@
+"""Softmax attention in three steps, each public: scores, probabilities, weigh.
+
+    logits = scale q k + table[distance] + term + row + column        over the keys a query sees
+    out    = softmax(logits) v
+
+A cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head h reads key-value head h // (H/G).
+"""
+
+from peref.ops.linear import matmul
+from peref.ops.shape import unbroadcast
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def grouped(x, G):  # [B,H,T,D] -> [B,G,(H/G)T,D]: the query heads of one key-value head under one another
+    B, H, T, D = x.shape
+    return x.reshape(B, G, H // G * T, D)
+
+
+def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
+    # [B,H,T,D], [B,G,S,D], [H,N], [B,H,T,S], [B,H,T,1], [B,H,1,S]
+    # all but q and k may be None, axes may be 1; table, row and column may be of a wider dtype
+    B, H, T, _ = q.shape
+    index = None
+    s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
+    if table is not None:
+        index = at.distances[1]
+        bias = table[:, index].astype(s.dtype)  # [H,T,S] or [H,B,T,S]
+        s = s + (bias if bias.ndim == 3 else bias.swapaxes(0, 1))  # 2
+    if term is not None:
+        s = s + term  # 3
+    if row is not None or column is not None:
+        both = row + column if row is not None and column is not None else row if column is None else column
+        s = s + both.astype(s.dtype)  # 4: the wide dtype sums them, for they cancel
+    like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
+    return s, (q, k, like, index, scale, matmul)
+
+
+def scores_backward(saved, ds, wants):
+    q, k, like, index, scale, matmul = saved
+    xp = namespace(ds)
+    B, S = ds.shape[0], ds.shape[3]
+    dq = dk = dtable = None
+    dterm, drow, dcolumn = (  # 4, 3
+        unbroadcast(ds, a[0]).astype(a[1]) if a and want else None for a, want in zip(like[1:], wants[3:], strict=True)
+    )
+    if like[0] and wants[2]:  # 2: the sum along each diagonal
+        (_, N), dtype = like[0]
+        cells = ds.sum(0) if index.ndim == 2 else ds.swapaxes(0, 1)  # [H,T,S] or [H,B,T,S]
+        dtable = xp.stack([xp.bincount(index.ravel(), weights=c.ravel(), minlength=N) for c in cells]).astype(dtype)
+    ds = ds.reshape(B, k.shape[1], -1, S)
+    if wants[0]:
+        dq = matmul(ds, k).reshape(q.shape) * scale  # 1
+    if wants[1]:
+        dk = matmul(ds.swapaxes(-1, -2), grouped(q, k.shape[1]) * scale)  # 1
+    return dq, dk, dtable, dterm, drow, dcolumn
+
+
+scores = Op(scores_forward, scores_backward, selective=True)
+
+
+def probabilities_forward(s, *, at):  # [B,H,T,S]
+    xp = namespace(s)
+    seen = xp.where(at.see, s, -xp.inf)  # 1
+    top = seen.max(-1, keepdims=True)
+    e = xp.exp(seen - xp.where(top == -xp.inf, 0, top))  # 2
+    total = e.sum(-1, keepdims=True)
+    p = e / xp.where(total == 0, 1, total)  # 3
+    return p, p
+
+
+def probabilities_backward(p, dp):
+    return (p * (dp - (p * dp).sum(-1, keepdims=True)),)  # 3, 2, 1
+
+
+probabilities = Op(probabilities_forward, probabilities_backward)
+
+
+def weigh_forward(p, v, *, matmul=matmul):  # [B,H,T,S], [B,G,S,D]
+    B, H, T, _ = p.shape
+    return matmul(grouped(p, v.shape[1]), v).reshape(B, H, T, v.shape[-1]), (p, v, matmul)
+
+
+def weigh_backward(saved, dy):
+    p, v, matmul = saved
+    dy = grouped(dy, v.shape[1])
+    return matmul(dy, v.swapaxes(-1, -2)).reshape(p.shape), matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy)
+
+
+weigh = Op(weigh_forward, weigh_backward)
+
+
+def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, matmul=matmul):
+    """softmax(scale q k + table + term + row + column) v over the keys that `at` lets each query see, [B,H,T,D].
+
+    q [B,H,T,D], k and v [B,G,S,D]; table [H,N] belongs to the distances `at.distances[0]`; term [B,H,T,S], row [B,H,T,1], column [B,H,1,S].
+    Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
+    """
+    s = scores(q, k, table, term, row, column, at=at, scale=scale, matmul=matmul)
+    return weigh(probabilities(s, at=at), v, matmul=matmul)

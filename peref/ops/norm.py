@@ -1,0 +1,55 @@
+"""Norms over the last axis."""
+
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def rms_norm_forward(x, w, *, eps):  # [...,C], [C] or None
+    xp = namespace(x)
+    r = 1 / xp.sqrt((x * x).mean(-1, keepdims=True) + eps)  # 1
+    u = x * r  # 2
+    return (u if w is None else u * w), (u, r, w)  # 3
+
+
+def rms_norm_backward(saved, dy):
+    u, r, w = saved
+    dw = None if w is None else (dy * u).reshape(-1, u.shape[-1]).sum(0)  # 3
+    du = dy if w is None else dy * w  # 3
+    return r * (du - u * (du * u).mean(-1, keepdims=True)), dw  # 2, 1
+
+
+rms_norm = Op(rms_norm_forward, rms_norm_backward)
+
+
+def layer_norm_forward(x, w, b, *, eps):  # [...,C], [C] or None, [C] or None
+    xp = namespace(x)
+    c = x - x.mean(-1, keepdims=True)  # 1
+    r = 1 / xp.sqrt((c * c).mean(-1, keepdims=True) + eps)  # 2
+    u = c * r  # 3
+    y = u if w is None else u * w  # 4
+    return (y if b is None else y + b), (u, r, w, b is not None)  # 5
+
+
+def layer_norm_backward(saved, dy):
+    u, r, w, biased = saved
+    flat = dy.reshape(-1, dy.shape[-1])
+    db = flat.sum(0) if biased else None  # 5
+    dw = None if w is None else (flat * u.reshape(flat.shape)).sum(0)  # 4
+    du = dy if w is None else dy * w  # 4
+    return r * (du - du.mean(-1, keepdims=True) - u * (du * u).mean(-1, keepdims=True)), dw, db  # 3, 2, 1
+
+
+layer_norm = Op(layer_norm_forward, layer_norm_backward)
+
+
+def unit_forward(x, *, eps):  # x over its length on the last axis
+    r = 1 / namespace(x).sqrt((x * x).sum(-1, keepdims=True) + eps)  # 1
+    return x * r, (x * r, r)  # 2
+
+
+def unit_backward(saved, dy):
+    u, r = saved
+    return (r * (dy - u * (dy * u).sum(-1, keepdims=True)),)  # 2, 1
+
+
+unit = Op(unit_forward, unit_backward)

@@ -1,0 +1,142 @@
+"""At: where and with whom every token is. Positions feed formulas; slots decide what is past.
+
+Query row t is key column S-T+t. It sees column s when s <= S-T+t (causal), within `window` slots, and both belong to the same
+non-zero segment. Comparing positions instead would leak the future for tokens that share a position and for documents that restart at 0.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse
+from peref.xp import like, namespace
+
+
+def positions_in(seg: np.ndarray) -> np.ndarray:
+    """Positions [B,S] that restart at 0 where a segment starts; seg [B,S]."""
+    slot = np.broadcast_to(np.arange(seg.shape[1]), seg.shape)
+    starts = np.diff(seg, axis=1, prepend=-1) != 0
+    return slot - np.maximum.accumulate(np.where(starts, slot, 0), axis=1)
+
+
+@dataclass(frozen=True)
+class At:
+    """The place of T queries and S keys; the queries are the last T keys.
+
+    i       positions of the queries, [T], [B,T] or (several axes) [A,B,T]; integer or real
+    j       positions of the keys, likewise with S
+    n       the length that frequencies are made for
+    causal  a query sees no later slot
+    window  a query sees slots less than `window` away, itself included; None: all
+    seg     [B,S] whole numbers: 0 is padding, equal numbers are one document; None: one document, no padding
+    host    the same place in NumPy, where these arrays live on a device: what decides a shape is asked there
+    """
+
+    i: Any
+    j: Any
+    n: int
+    causal: bool = True
+    window: int | None = None
+    seg: Any = None
+    host: "At | None" = None
+
+    @classmethod
+    def of(cls, tokens: int, *, start: int = 0, positions: Any = None, seg: Any = None, n: int | None = None, **rest: Any) -> "At":
+        """The place of a whole sequence: positions count from `start`, or within each segment, or are those given.
+
+        Raises Misuse for sizes that do not fit and for a segment that stops and starts again.
+        """
+        seg = None if seg is None else np.asarray(seg)
+        if seg is not None and (seg.ndim != 2 or seg.shape[1] != tokens):
+            raise Misuse(f"seg is {list(seg.shape)}; expected [B, {tokens}], one number for each token")
+        if positions is not None:
+            i = np.asarray(positions)
+        else:
+            i = start + (np.arange(tokens) if seg is None else positions_in(seg))
+        return cls(i, i, tokens if n is None else n, seg=seg, **rest).checked()
+
+    def checked(self) -> "At":
+        """Itself, or Misuse. Called where a place is made from outside numbers."""
+        if self.window is not None and self.window < 1:
+            raise Misuse(f"window is {self.window}; expected at least 1 (a token sees itself)")
+        if self.i.shape[:-1] != self.j.shape[:-1] or self.T > self.S:
+            raise Misuse(f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit; queries are the last keys")
+        if not (np.isfinite(self.i).all() and np.isfinite(self.j).all()):
+            raise Misuse("positions must be finite numbers")
+        if self.seg is not None:
+            for row in self.seg:
+                starts = row[np.flatnonzero(np.diff(row, prepend=-1))]
+                starts = starts[starts != 0]
+                if len(set(starts.tolist())) < len(starts):
+                    raise Misuse(f"seg has a document in two pieces: {row.tolist()}; give every document a number of its own")
+        return self
+
+    def moved(self, asarray: Callable) -> "At":
+        """The same place with its arrays in another library; `asarray` takes a NumPy array there."""
+        seg = None if self.seg is None else asarray(self.seg)
+        return replace(self, i=asarray(self.i), j=asarray(self.j), seg=seg, host=self)
+
+    @property
+    def T(self) -> int:
+        return self.i.shape[-1]
+
+    @property
+    def S(self) -> int:
+        return self.j.shape[-1]
+
+    @property
+    def consecutive(self) -> bool:
+        """Whether distances are those of the slots, so that a table of distances can be read by diagonal."""
+        if self.j.ndim != 1 or self.j.dtype.kind not in "iu":
+            return False
+        return bool((self.j == self.j[0] + np.arange(self.S)).all() and (self.i == self.j[self.S - self.T :]).all())
+
+    @cached_property
+    def see(self) -> Any:
+        """Which key each query sees, bool, [T,S] or with segments [B,1,T,S]."""
+        xp = namespace(self.i)
+        ahead = xp.arange(self.S - self.T, self.S)[:, None] - xp.arange(self.S)  # [T,S], in slots
+        seen = ahead >= 0 if self.causal else ahead == ahead
+        if self.window is not None:
+            seen = seen & (abs(ahead) < self.window)
+        if self.seg is None:
+            return seen
+        mine = self.seg[:, self.S - self.T :, None]
+        return (seen & (mine == self.seg[:, None, :]) & (mine != 0))[:, None]
+
+    @cached_property
+    def distances(self) -> tuple[Any, Any]:
+        """d [N], the distances i - j between queries and keys they see, ascending; and which of them is at each cell, [T,S] or [B,T,S].
+
+        Consecutive positions have every whole number from one end to the other. A cell that is not seen has some valid index.
+        """
+        if self.host is not None:
+            d, index = self.host.distances
+            return like(d, self.i), like(index, self.i)
+        if self.consecutive:
+            reach = self.S if self.window is None else min(self.S, self.window)
+            first = 0 if self.causal else 1 - min(self.T, reach)
+            slots = np.arange(self.S - self.T, self.S)[:, None] - np.arange(self.S)
+            return np.arange(first, reach), np.clip(slots - first, 0, reach - 1 - first)
+        if self.i.ndim > 2:
+            raise Misuse(f"a function of distance needs one position for each token, got {self.i.shape[0]} axes")
+        apart = self.i[..., :, None] - self.j[..., None, :]  # [T,S] or [B,T,S]
+        see = self.see if self.seg is None else self.see[:, 0]
+        apart, see = np.broadcast_arrays(apart, see)
+        d = np.unique(apart[see]) if see.any() else np.zeros(1, apart.dtype)
+        return d, np.clip(np.searchsorted(d, apart), 0, len(d) - 1)
+
+    @cached_property
+    def runs(self) -> Any:
+        """For everything with a state over tokens, [B,T] or None: tokens of equal number share a state, 0 goes on with the state handed in,
+        -1 is padding."""
+        if self.seg is None:
+            return None
+        xp = namespace(self.seg)
+        first = self.S - self.T
+        before = self.seg[:, first - 1 : self.S - 1] if first else xp.concatenate([self.seg[:, :1], self.seg[:, :-1]], 1)
+        mine = self.seg[:, first:]
+        return xp.where(mine == 0, -1, xp.cumsum(mine != before, 1))

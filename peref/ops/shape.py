@@ -1,0 +1,84 @@
+"""Changes of shape, and the sum of two arrays. A change of shape is an op like any other."""
+
+from typing import Any
+
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+    """`g` summed over the axes along which an array of `shape` was repeated to make it."""
+    g = g.sum(tuple(range(g.ndim - len(shape)))) if g.ndim > len(shape) else g
+    repeated = tuple(k for k, n in enumerate(shape) if n == 1 and g.shape[k] != 1)
+    return g.sum(repeated, keepdims=True) if repeated else g
+
+
+def add_forward(a, b):
+    return a + b, (a.shape, b.shape)
+
+
+def add_backward(saved, dy):
+    return tuple(unbroadcast(dy, shape) for shape in saved)
+
+
+add = Op(add_forward, add_backward)
+
+
+def add_position_forward(x, e):  # [B,T,C], [T,C] or [B,T,C]; e may be of a wider dtype
+    return x + e.astype(x.dtype), (e.shape, e.dtype)
+
+
+def add_position_backward(saved, dy):
+    shape, dtype = saved
+    return dy, unbroadcast(dy, shape).astype(dtype)
+
+
+add_position = Op(add_position_forward, add_position_backward)
+
+
+def split_heads_forward(x, *, heads):  # [B,T,heads*D]
+    B, T, width = x.shape
+    return x.reshape(B, T, heads, width // heads).swapaxes(1, 2), None  # [B,heads,T,D]
+
+
+def split_heads_backward(saved, dy):
+    B, H, T, D = dy.shape
+    return (dy.swapaxes(1, 2).reshape(B, T, H * D),)
+
+
+split_heads = Op(split_heads_forward, split_heads_backward)
+
+
+def merge_heads_forward(x):  # [B,H,T,D]
+    return split_heads_backward(None, x)[0], x.shape[1]  # [B,T,H*D]
+
+
+def merge_heads_backward(heads, dy):
+    return (split_heads_forward(dy, heads=heads)[0],)
+
+
+merge_heads = Op(merge_heads_forward, merge_heads_backward)
+
+
+def swap_forward(x, *, axes):  # a pair of axes
+    return x.swapaxes(*axes), axes
+
+
+def swap_backward(axes, dy):
+    return (dy.swapaxes(*axes),)
+
+
+swap = Op(swap_forward, swap_backward)
+
+
+def join_forward(a, b, *, axis):
+    return namespace(a, b).concatenate([a, b], axis), (a.shape[axis], axis % a.ndim)
+
+
+def join_backward(saved, dy):
+    size, axis = saved
+    before = (slice(None),) * axis
+    return dy[(*before, slice(None, size))], dy[(*before, slice(size, None))]
+
+
+join = Op(join_forward, join_backward)

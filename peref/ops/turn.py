@@ -1,0 +1,62 @@
+"""Turn pairs of channels by an angle: what every rotary encoding does to q and k.
+
+    y_a = g (x_a cos - x_b sin)        y_b = g (x_a sin + x_b cos)
+
+The pair (a, b) is (n, n + R/2) in layout "half" (GPT-NeoX, Hugging Face's Llama) and (2n, 2n + 1) in layout "interleaved" (Meta's Llama,
+GPT-J). Channels from R on pass untouched and ungained.
+"""
+
+from peref.ops.shape import unbroadcast
+from peref.tape import Op
+from peref.xp import namespace
+
+LAYOUTS = ("half", "interleaved")
+
+
+def pairs(x, half, layout):  # [...,D] -> the two channels of each of `half` pairs, views
+    return (x[..., :half], x[..., half : 2 * half]) if layout == "half" else (x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2])
+
+
+def joined(a, b, rest, layout):
+    xp = namespace(a)
+    turned = [a, b] if layout == "half" else [xp.stack([a, b], -1).reshape(*a.shape[:-1], 2 * a.shape[-1])]
+    return xp.concatenate([*turned, rest], -1)
+
+
+def over_heads(angle):  # [T,R/2] or [B,T,R/2], made to stand beside [B,H,T,D]
+    return angle[:, None] if angle.ndim == 3 else angle
+
+
+def turn_forward(x, angle, gain, *, layout):  # [B,H,T,D], [T,R/2] or [B,T,R/2], likewise or None
+    xp = namespace(x, angle)
+    half = angle.shape[-1]
+    cos, sin = xp.cos(over_heads(angle)).astype(x.dtype), xp.sin(over_heads(angle)).astype(x.dtype)  # 1
+    a, b = pairs(x, half, layout)
+    ya, yb = a * cos - b * sin, a * sin + b * cos  # 2
+    g = None if gain is None else over_heads(gain).astype(x.dtype)
+    out = (ya, yb) if g is None else (ya * g, yb * g)  # 3
+    return joined(*out, x[..., 2 * half :], layout), (ya, yb, cos, sin, g, angle, gain, layout)
+
+
+def turn_backward(saved, dy, wants):
+    ya, yb, cos, sin, g, angle, gain, layout = saved
+    half = angle.shape[-1]
+    da, db = pairs(dy, half, layout)
+    dgain = dangle = dx = None
+    if wants[2] and gain is not None:
+        dgain = as_given(da * ya + db * yb, gain)  # 3
+    if g is not None:
+        da, db = da * g, db * g  # 3
+    if wants[1]:
+        dangle = as_given(db * ya - da * yb, angle)  # 2, 1
+    if wants[0]:
+        dx = joined(da * cos + db * sin, db * cos - da * sin, dy[..., 2 * half :], layout)  # 2
+    return dx, dangle, dgain
+
+
+def as_given(g, angle):  # a gradient [B,H,T,R/2], summed to the shape of the angles
+    shape = over_heads(angle).shape
+    return unbroadcast(g.astype(angle.dtype), shape).reshape(angle.shape)
+
+
+turn = Op(turn_forward, turn_backward, selective=True)

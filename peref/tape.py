@@ -1,0 +1,126 @@
+"""Op, Var, Tape: pairs of functions on a list.
+
+An op is two plain functions. What backward needs is what forward returns. The tape is a list in order of execution;
+gradients pops it. Nothing is global: a call is recorded when one of its arguments belongs to a tape, else it just runs.
+
+Not here: arithmetic on Var (there is one array language and it is NumPy's), graphs, sorting, a "no-grad" mode.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from peref.xp import namespace
+
+
+class Slot:
+    """What the tape remembers of a value: its shape and dtype, not its memory."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, value: Any):
+        self.shape, self.dtype = value.shape, value.dtype
+
+
+class Var:
+    """An array on a tape. It has a value and a shape, and no arithmetic."""
+
+    __slots__ = ("slot", "tape", "value")
+
+    def __init__(self, tape: "Tape", value: Any):
+        self.tape, self.value, self.slot = tape, value, Slot(value)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.value.ndim
+
+    @property
+    def dtype(self) -> Any:
+        return self.value.dtype
+
+    def __repr__(self) -> str:
+        return f"Var({self.dtype}{list(self.shape)})"
+
+
+def value(x: Any) -> Any:
+    """The bare array of a Var; anything else is already bare."""
+    return x.value if isinstance(x, Var) else x
+
+
+@dataclass(frozen=True)
+class Op:
+    """A function of arrays and the derivative written by hand beside it.
+
+    forward(*arrays, **settings) -> y, saved            one differentiable array out
+    backward(saved, dy)          -> a tuple, one gradient per array, None where there is none
+
+    Arrays go by position (absent ones as None), settings by keyword. The pair keeps no state and writes to none of its arguments.
+    """
+
+    forward: Callable
+    backward: Callable
+    selective: bool = False  # backward(saved, dy, wants) may skip gradients nobody asked for; the others must not change
+    extra: bool = False  # forward -> y, saved, extra: by-products (a last state) that never carry a gradient
+
+    def __call__(self, *arrays: Any, **settings: Any) -> Any:
+        """Run forward on the bare arrays; with a Var among them, also append an entry to its tape."""
+        tapes = {id(a.tape): a.tape for a in arrays if isinstance(a, Var)}
+        if len(tapes) > 1:
+            raise ValueError(f"{self.forward.__name__}: its arguments are on two tapes; a call belongs to one")
+        y, saved, *extra = self.forward(*map(value, arrays), **settings)
+        if tapes:
+            y = tapes.popitem()[1].record(self, saved, arrays, y)
+        return (y, *extra) if self.extra else y
+
+
+class Tape:
+    """Recorded calls in order of execution."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Op, Any, tuple[Slot | None, ...], Slot]] = []
+        self.leaves: list[Var] = []
+
+    def watch(self, x: Any) -> Any:
+        """A leaf for an array; for a dict, a dict of leaves."""
+        if isinstance(x, dict):
+            return {name: self.watch(a) for name, a in x.items()}
+        self.leaves.append(Var(self, x))
+        return self.leaves[-1]
+
+    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Var:
+        out = Var(self, y)
+        self.entries.append((op, saved, tuple(a.slot if isinstance(a, Var) else None for a in arrays), out.slot))
+        return out
+
+    def gradients(self, y: Var, dy: Any) -> dict[Var, Any]:
+        """The gradient of <y, dy> with respect to every leaf, zeros where none arrives. The tape is empty afterwards.
+
+        Raises ValueError when dy does not have the shape and dtype of y, TypeError when a backward returns a wrong number of
+        gradients or one of another shape or dtype than its array.
+        """
+        if y.tape is not self:
+            raise ValueError("y is not on this tape")
+        if (dy.shape, dy.dtype) != (y.shape, y.dtype):
+            raise ValueError(f"dy is {dy.dtype}{list(dy.shape)}, expected the shape and dtype of y, {y.dtype}{list(y.shape)}")
+        found: dict[Slot, Any] = {y.slot: dy}
+        while self.entries:
+            op, saved, inputs, output = self.entries.pop()
+            if output not in found:
+                continue
+            dy = found.pop(output)
+            got = op.backward(saved, dy, tuple(s is not None for s in inputs)) if op.selective else op.backward(saved, dy)
+            del saved
+            name = op.forward.__name__
+            if len(got) != len(inputs):
+                raise TypeError(f"backward of {name} returned {len(got)} gradients for {len(inputs)} arrays")
+            for k, (slot, g) in enumerate(zip(inputs, got, strict=True)):
+                if slot is None or g is None:
+                    continue
+                if (g.shape, g.dtype) != (slot.shape, slot.dtype):
+                    raise TypeError(f"backward of {name}: gradient {k} is {g.dtype}{list(g.shape)}, its array is {slot.dtype}{list(slot.shape)}")
+                found[slot] = found[slot] + g if slot in found else g
+        return {a: found[a.slot] if a.slot in found else namespace(a.value).zeros_like(a.value) for a in self.leaves}

@@ -1,0 +1,42 @@
+"""Which library made these arrays; to and from the device.
+
+The same text runs on NumPy and CuPy. Nothing here imports CuPy: an array of CuPy's proves that somebody has.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+LIBRARIES = ("numpy", "cupy")
+
+
+def library(x: Any) -> str:
+    """The name of the library that made `x`, or "" for a plain number or None."""
+    root = type(x).__module__.partition(".")[0]
+    return root if root in LIBRARIES else ""
+
+
+def namespace(*arrays: Any) -> ModuleType:
+    """The module that made `arrays`: numpy or cupy. None and plain numbers have no say; a mixture is refused.
+
+    Raises TypeError for arrays of two libraries, or when none of the arguments is an array of either.
+    """
+    found = {name for name in map(library, arrays) if name}
+    if len(found) != 1:
+        kinds = ", ".join(type(a).__module__ + "." + type(a).__name__ for a in arrays)
+        raise TypeError(f"expected arrays of one library, numpy or cupy, got: {kinds}; move them with peref.xp.to_host or like")
+    return sys.modules[found.pop()]
+
+
+def to_host(x: Any) -> np.ndarray:
+    """`x` as a NumPy array, copied from the device where it lives on one."""
+    return x.get() if library(x) == "cupy" else np.asarray(x)
+
+
+def like(x: Any, other: Any) -> Any:
+    """`x` (host or device) in the library of `other`."""
+    if library(x) == library(other):
+        return x
+    return namespace(other).asarray(to_host(x))

@@ -1,0 +1,64 @@
+"""Multi-scale retention.
+
+    parallel    o_n = sum_{m<=n} gamma^(n-m) (q_n . k_m) v_m
+    recurrent   S_n = gamma S_{n-1} + k_n^T v_n,   o_n = q_n S_n
+    then        W_O (swish(W_G x) * norm_h(o)),   gamma_h = 1 - 2^(-5-h), h = 0 .. H-1
+
+Sun et al. 2023, arXiv:2307.08621, sections 2.1 (equations 5 and 6) and 2.2 (equation 8). q_n and k_n carry e^(i n theta): pair (2a, 2a+1)
+of each head is turned by pos w_a. The paper takes theta from RoPE ("paper"); the authors' code (torchscale) lets the ladder end at 1/base
+("endpoint"). k is scaled by D^-0.5. Positions turn; the decay counts tokens. norm "group": mean and variance over a head's channels, no
+weights; "rms": mean square. Not here: torchscale's extra division by the row sums of the decay and of the scores.
+"""
+
+import math
+
+
+def rows(W, x):
+    return [[sum(a * b for a, b in zip(row, token, strict=True)) for row in W] for token in x]
+
+
+def turn(vector, pos, w):
+    out = []
+    for a, frequency in enumerate(w):
+        c, s = math.cos(pos * frequency), math.sin(pos * frequency)
+        out += [vector[2 * a] * c - vector[2 * a + 1] * s, vector[2 * a] * s + vector[2 * a + 1] * c]
+    return out
+
+
+def parallel(q, k, v, gamma):
+    out = []
+    for n in range(len(q)):
+        weight = [gamma ** (n - m) * sum(a * b for a, b in zip(q[n], k[m], strict=True)) for m in range(n + 1)]
+        out.append([sum(weight[m] * v[m][c] for m in range(n + 1)) for c in range(len(v[n]))])
+    return out
+
+
+def recurrent(q, k, v, gamma):
+    S = [[0.0 for _ in v[0]] for _ in k[0]]
+    out = []
+    for n in range(len(q)):
+        S = [[gamma * S[a][c] + k[n][a] * v[n][c] for c in range(len(v[n]))] for a in range(len(k[n]))]
+        out.append([sum(q[n][a] * S[a][c] for a in range(len(q[n]))) for c in range(len(v[n]))])
+    return out
+
+
+def normed(o, eps, norm):
+    mean = {"group": sum(o) / len(o), "rms": 0.0}[norm]
+    variance = sum((a - mean) ** 2 for a in o) / len(o)
+    return [(a - mean) / math.sqrt(variance + eps) for a in o]
+
+
+def mix(p, x, i, H, D, value_factor=2, ladder="endpoint", base=10000.0, eps=1e-5, norm="group", form="parallel"):
+    exponent = {"endpoint": 1 / max(D // 2 - 1, 1), "paper": 2 / D}[ladder]
+    w = [base ** (-a * exponent) for a in range(D // 2)]
+    q, k, v, gate = (rows(p[name + ".weight"], x) for name in "qkvg")
+    Dv, heads = value_factor * D, []
+    for h in range(H):
+        qh = [turn(row[h * D : h * D + D], pos, w) for row, pos in zip(q, i, strict=True)]
+        kh = [[a * D**-0.5 for a in turn(row[h * D : h * D + D], pos, w)] for row, pos in zip(k, i, strict=True)]
+        vh = [row[h * Dv : h * Dv + Dv] for row in v]
+        o = {"parallel": parallel, "recurrent": recurrent}[form](qh, kh, vh, 1 - 2.0 ** (-5 - h))
+        heads.append([normed(row, eps, norm) for row in o])
+    y = [[a for head in heads for a in head[n]] for n in range(len(x))]
+    y = [[z / (1 + math.exp(-z)) * a for z, a in zip(gate[n], y[n], strict=True)] for n in range(len(x))]
+    return rows(p["o.weight"], y)
