@@ -1,0 +1,181 @@
+"""Config: everything that decides what a model computes. A combination that cannot work is refused here, in words."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_type_hints
+
+from peref.encodings import Encoding, bind, did_you_mean, fitting, get, resolve
+from peref.errors import Misuse
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {"norm": "rms", "activation": "swiglu", "biases": False, "tied": True},
+    "gpt2": {"norm": "layer", "activation": "gelu", "biases": True, "tied": False},
+}
+OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}  # options of every encoding that fills rotate -> the field that keeps them
+
+Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of a model; letters as in the legend of the package. Fields left None are filled in from the others.
+
+    pe          the cycle of encodings over the layers, (name, options) pairs
+    G           key-value heads: H/2 for attention (H where H is odd); mixing layers have none
+    D           head width: C/H
+    F           feed-forward width: 8C/3 rounded up to a multiple of 32 for swiglu, 4C for gelu
+    R           rotary width, the first channels of a head that turn: D
+    layout      which channels of q and k are a pair: "half" or "interleaved"
+    biases      on every linear map but the head, and in LayerNorm
+    qkv_bias    on q, k and v alone: as biases unless said
+    qk_norm     RMSNorm over each head of q and k, before they turn
+    window      keys a query sees, itself included; None: all
+    """
+
+    pe: Cycle = (("alibi", {}),)
+    L: int = 512
+    V: int = 256
+    C: int = 128
+    layers: int = 4
+    H: int = 4
+    G: int = None  # type: ignore[assignment]
+    D: int = None  # type: ignore[assignment]
+    F: int = None  # type: ignore[assignment]
+    R: int = None  # type: ignore[assignment]
+    layout: Literal["half", "interleaved"] = "half"
+    norm: Literal["rms", "layer"] = "rms"
+    activation: Literal["swiglu", "gelu"] = "swiglu"
+    biases: bool = False
+    qkv_bias: bool = None  # type: ignore[assignment]
+    qk_norm: bool = False
+    eps: float = 1e-5
+    tied: bool = True
+    causal: bool = True
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            if name != "pe" and getattr(self, name) is not None:
+                self._fill(name, fitting(name, getattr(self, name), kind))
+        for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window"):
+            if (given := getattr(self, name)) is not None and given < 1:
+                raise Misuse(f"{name} is {given}; expected at least 1")
+        if self.eps <= 0:
+            raise Misuse(f"eps is {self.eps}; expected a small positive number such as 1e-5")
+        if not self.pe:
+            raise Misuse("a model needs at least one encoding; 'none' adds nothing")
+        self._fill("pe", tuple((name, resolve(name, dict(given))) for name, given in self.pe))
+        attends = any(not get(name).mix for name, _ in self.used)
+        if self.D is None:
+            if self.C % self.H:
+                raise Misuse(f"width {self.C} does not divide by {self.H} heads; change one, or set the head width")
+            self._fill("D", self.C // self.H)
+        if attends:
+            if self.G is None:
+                self._fill("G", self.H // 2 if self.H % 2 == 0 else self.H)
+            if self.H % self.G:
+                raise Misuse(f"{self.H} query heads cannot share {self.G} key-value heads; expected a divisor of {self.H}")
+        elif self.G is not None:
+            raise Misuse(f"key-value heads are {self.G}, but {self._named()} has no attention layer; leave them unset")
+        if self.F is None:
+            self._fill("F", -(-8 * self.C // 3 // 32) * 32 if self.activation == "swiglu" else 4 * self.C)
+        if self.qkv_bias is None:
+            self._fill("qkv_bias", self.biases)
+        self._check_encodings()
+
+    def _fill(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _named(self) -> str:
+        return ",".join(name for name, _ in self.pe)
+
+    def _check_encodings(self) -> None:
+        rotates = any(get(name).rotate for name, _ in self.used)
+        if self.R is not None and not rotates:
+            raise Misuse(f"rotary width is {self.R}, but {self._named()} turns nothing; leave it unset")
+        if rotates:
+            R, D = self.D if self.R is None else self.R, self.D
+            if R % 2 or not 0 < R <= D:
+                raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
+            self._fill("R", R)
+        for name, _ in self.used:
+            encoding = get(name)
+            if encoding.embed and len(self.pe) > 1:
+                raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
+            if not self.causal and "two_sided" not in encoding.claims:
+                raise Misuse(f"{name} reads only the past; causal=False is not for it")
+            if self.window is not None and "window" not in encoding.claims:
+                raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
+
+    @property
+    def used(self) -> Cycle:
+        """The members of the cycle that some layer takes."""
+        return self.pe[: self.layers]
+
+    def encoding(self, layer: int) -> Encoding:
+        """The encoding of one layer, with its facts and options filled in."""
+        name, given = self.pe[layer % len(self.pe)]
+        facts = {letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")}
+        return bind(get(name), facts | {"layer": layer}, dict(given))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, every field resolved; `from_json` reads it back."""
+        return asdict(self) | {"pe": [[name, dict(given)] for name, given in self.pe]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Config":
+        """Raises Misuse for unknown fields and for values that do not fit."""
+        known = {f.name for f in fields(cls)}
+        if unknown := set(data) - known:
+            raise Misuse(f"unknown fields of a model: {', '.join(sorted(unknown))}; was this written by a newer peref?")
+        return cls(**{**data, "pe": tuple((name, given) for name, given in data["pe"])})
+
+
+def value_of(text: str) -> Any:
+    """What the text after --set NAME= means: JSON where it is JSON (4, 0.5, true, null), else itself."""
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false", "none") else text) if text.lower() != "none" else None
+    except json.JSONDecodeError:
+        return text
+
+
+def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
+    """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE.
+
+    Without an index an option goes to every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
+    """
+    cycle: list[tuple[str, dict[str, Any]]] = [(name.strip(), {}) for name in pe.split(",")]
+    for name, _ in cycle:
+        get(name)
+    found: dict[str, Any] = {}
+    for item in given:
+        key, equals, text = item.partition("=")
+        if not equals:
+            raise Misuse(f"--set {item}: expected NAME=VALUE, or INDEX.NAME=VALUE for one member of a cycle")
+        first, dot, option = key.partition(".")
+        if dot and first.isdigit():
+            if int(first) >= len(cycle):
+                raise Misuse(f"--set {item}: the cycle {pe} has members 0 to {len(cycle) - 1}")
+            members = [cycle[int(first)]]
+        else:
+            members, option = cycle, key
+        if option in OF_ROTATIONS and any(get(name).rotate for name, _ in members):
+            found[OF_ROTATIONS[option]] = value_of(text)
+            continue
+        having = [m for m in members if option in resolve(m[0], {})]
+        if not having:
+            resolve(members[0][0], {option: None})  # says which options there are
+        for _, options in having:
+            options[option] = value_of(text)
+    return found | {"pe": tuple(cycle)}
+
+
+def shaped(shape: str, **given: Any) -> Config:
+    """A Config of one of the named shapes ("llama", "gpt2"); fields given outrank the shape's. Raises Misuse for an unknown shape or field."""
+    if shape not in SHAPES:
+        raise Misuse(f"unknown shape '{shape}'{did_you_mean(shape, SHAPES)}; expected one of: {', '.join(SHAPES)}")
+    known = {f.name for f in fields(Config)}
+    if unknown := set(given) - known:
+        raise Misuse(f"a model has no field {sorted(unknown)[0]}; its fields are: {', '.join(sorted(known))}")
+    return Config(**{**SHAPES[shape], **given})

@@ -1,0 +1,143 @@
+"""Encoding, bind, names() and get(name). The folders are the hooks, the files are the encodings; nothing is listed by hand."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from peref.errors import Misuse
+
+HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
+FUNCTIONS = ("init", *HOOKS, "features")
+FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers")
+
+LAWS = {
+    "shift": "a number added to every position changes nothing",
+    "two_sided": "attention may look at the future (causal=False)",
+    "real_positions": "positions may be real numbers",
+    "any_length": "works past the length trained for",
+    "window": "attention may be limited to a window",
+}
+EVERY_LAW_OF_DISTANCE = frozenset(LAWS)
+
+
+def no_parameters(rng: Any) -> dict[str, Any]:
+    return {}
+
+
+def inverse_root(D: int) -> float:
+    return D**-0.5
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One way to tell a transformer where it is. Fills one of the six hooks; "none" fills none.
+
+    be is the backend, p the encoding's parameters under their bare names, at the place (ops/place.py), x the normed input [B,T,C].
+    """
+
+    paper: str
+    formula: str  # one line, for people
+    init: Callable = no_parameters  # (rng)                       -> {name: array}
+    embed: Callable | None = None  # (p, i)                          -> [...,T,C], which the model adds
+    rotate: Callable | None = None  # (p, i, n)                       -> angle [...,T,R/2], gain_q, gain_k (None: 1)
+    bias: Callable | None = None  # (be, p, d [N])                  -> [H,N]; d = i - j, positive where the key is in the past
+    score: Callable | None = None  # (be, p, q, k, f, at)            -> (term, row, column) added to the scaled logits, None where absent
+    attend: Callable | None = None  # (be, p, q, k, v, f, at)         -> [B,H,T,D], instead of softmax(qk)v
+    mix: Callable | None = None  # (be, p, x, at, state, across)   -> x, state, instead of attention
+    features: Callable | None = None  # (be, p, x, at, state)           -> {name: [B,heads,T,...]}, state: what a token has beyond k and v
+    scale: Callable = inverse_root  # (D) -> the softmax scale
+    shared: frozenset[str] = frozenset()  # names of parameters that all its layers share
+    claims: frozenset[str] = frozenset()  # laws it promises
+
+    @property
+    def hook(self) -> str:
+        """The hook it fills, "" for none."""
+        return next((h for h in HOOKS if getattr(self, h)), "")
+
+
+def files() -> dict[str, str]:
+    """Name of each encoding -> the module that holds it."""
+    top = Path(__file__).parent
+    found = {"none": "peref.encodings.none"}
+    for hook in HOOKS:
+        found |= {f.stem: f"peref.encodings.{hook}.{f.stem}" for f in sorted((top / hook).glob("*.py")) if f.stem != "__init__"}
+    return found
+
+
+def names() -> list[str]:
+    return list(files())
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f", did you mean '{near[0]}'" if near else ""
+
+
+def module(name: str) -> Any:
+    known = files()
+    if name not in known:
+        raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, known)}; known are: {', '.join(known)}; see: peref list")
+    return import_module(known[name])
+
+
+def get(name: str) -> Encoding:
+    """The encoding of that name. Raises Misuse for an unknown one and says what is near."""
+    return module(name).ENCODING
+
+
+def settings(function: Callable) -> dict[str, inspect.Parameter]:
+    """Keyword-only parameters: those without a default are facts of the model, the others options."""
+    return {n: a for n, a in inspect.signature(function).parameters.items() if a.kind is a.KEYWORD_ONLY}
+
+
+def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
+    """Option -> (default, annotation): the union over the encoding's functions."""
+    found = {}
+    for function in filter(None, (getattr(encoding, name) for name in FUNCTIONS)):
+        hints = get_type_hints(function)
+        for name, a in settings(function).items():
+            if a.default is not a.empty:
+                found[name] = (a.default, hints.get(name, type(a.default)))
+    return found
+
+
+def fitting(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the annotation `kind` of option `name` wants it, or Misuse."""
+    if get_origin(kind) is Literal:
+        if value in get_args(kind):
+            return value
+        raise Misuse(f"option {name} is {value!r}; expected one of: {', '.join(map(str, get_args(kind)))}")
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if type(value) in kinds or (value is None and type(None) in kinds):
+        return value
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    wanted = " or ".join("none" if k is type(None) else k.__name__ for k in kinds)
+    raise Misuse(f"option {name} is {value!r}; expected {wanted}")
+
+
+def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Every option of encoding `name`, those in `given` checked and set, the others at their defaults. Raises Misuse for an unknown one."""
+    known = options(get(name))
+    for key in given:
+        if key not in known:
+            has = f"its options are: {', '.join(known)}" if known else "it has no options"
+            raise Misuse(f"encoding '{name}' has no option '{key}'{did_you_mean(key, known)}; {has}")
+    return {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
+
+
+def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
+    """The same record with the facts of one layer and the options filled in: what the model calls."""
+
+    def bound(function: Callable) -> Callable:
+        wanted = {n: given.get(n, a.default) if a.default is not a.empty else facts[n] for n, a in settings(function).items()}
+        return partial(function, **wanted) if wanted else function
+
+    filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}
+    return replace(encoding, **filled)

@@ -1,0 +1,1 @@
+"""attend: attention that is not a sum of logits."""

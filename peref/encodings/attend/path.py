@@ -1,0 +1,131 @@
+"""PaTH: between a key and a query stand the Householder-like maps of the tokens in between.
+
+    s_ij = q_i' H_i H_(i-1) ... H_(j+1) k_j / sqrt(D)        H_t = I - beta_t w_t w_t'        o = softmax(s) v
+
+w_t, of length one, comes from x through a low-rank map, a short convolution over time and a SiLU; beta_t = 2 sigmoid(W_beta x_t + b). Both
+belong to a key-value head.
+
+Yang et al. 2025, arXiv:2505.16381, section 3. Their w, beta, H are ours.
+
+Walking a query back over the keys, u <- H_t u, takes one step per key. Blocks of M keys do it with matrices: with W, K the block's rows,
+
+    C = tril(U W') inverse(I + tril(beta W W', -1))        S = U K' - C tril(beta W K', -1)        U <- U - C beta W
+
+where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D, memory with T S.
+Not here: the forget gate of PaTH-FoX, norms of q and k (Config has one), summaries that some tutorials call PaTH (that is another method).
+"""
+
+from peref.encodings import Encoding
+from peref.ops.activation import sigmoid, silu
+from peref.ops.attention import grouped, probabilities, weigh
+from peref.ops.linear import initial, matmul
+from peref.ops.norm import unit
+from peref.ops.shape import split_heads, swap
+from peref.tape import Op
+from peref.xp import namespace
+
+BLOCK = 64
+EPS = 1e-6
+
+
+def unit_lower_inverse(xp, low, matmul):
+    """The inverse of I + low, low [...,M,M] strictly lower: halves, and the corner between them."""
+    M = low.shape[-1]
+    if M == 1:
+        return xp.ones_like(low)
+    h = M // 2
+    a, c = unit_lower_inverse(xp, low[..., :h, :h], matmul), unit_lower_inverse(xp, low[..., h:, h:], matmul)
+    corner = -matmul(matmul(c, low[..., h:, :h]), a)
+    top = xp.concatenate([a, xp.zeros((*a.shape[:-1], M - h), low.dtype)], -1)
+    return xp.concatenate([top, xp.concatenate([corner, c], -1)], -2)
+
+
+def transposed(x):
+    return x.swapaxes(-1, -2)
+
+
+def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):  # [B,H,T,D], [B,G,S,D], [B,G,S,D], [B,G,S]
+    xp = namespace(q)
+    (B, H, T, _), (G, S) = q.shape, k.shape[1:3]
+    u = grouped(q, G) * scale  # [B,G,(H/G)T,D]
+    slot = xp.broadcast_to(xp.arange(S - T, S), (H // G, T)).reshape(-1, 1)
+    out, steps = [], []
+    for start in reversed(range(0, S, block)):
+        cut = slice(start, min(start + block, S))
+        K, W, b = k[:, :, cut], w[:, :, cut], beta[:, :, cut, None]
+        ww, wk, seen = matmul(W, transposed(W)), matmul(W, transposed(K)), slot >= xp.arange(cut.start, cut.stop)
+        inverse = unit_lower_inverse(xp, xp.tril(b * ww, -1), matmul)  # 1
+        across = xp.tril(b * wk, -1)  # 2
+        c = matmul(xp.where(seen, matmul(u, transposed(W)), 0), inverse)  # 3
+        out.append(matmul(u, transposed(K)) - matmul(c, across))  # 4
+        steps.append((cut, u, K, W, b, ww, wk, seen, inverse, across, c))
+        u = u - matmul(c, b * W)  # 5
+    return xp.concatenate(out[::-1], -1).reshape(B, H, T, S), (q.shape, k.shape, beta.shape, steps, scale, matmul)
+
+
+def scores_backward(saved, dy):
+    q_shape, k_shape, beta_shape, steps, scale, matmul = saved
+    xp = namespace(dy)
+    dy = grouped(dy, k_shape[1])
+    dk, dw, dbeta = (xp.zeros(shape, dy.dtype) for shape in (k_shape, k_shape, beta_shape))
+    du = xp.zeros_like(steps[0][1])
+    for cut, u, K, W, b, ww, wk, seen, inverse, across, c in reversed(steps):
+        ds = dy[..., cut]
+        dbw = -matmul(transposed(c), du)  # 5
+        dc = -matmul(ds, transposed(across)) - matmul(du, transposed(b * W))  # 4, 5
+        da = matmul(dc, transposed(inverse))  # 3
+        dlow = xp.tril(-matmul(transposed(c), da), -1)  # 3, 1
+        da = xp.where(seen, da, 0)  # 3
+        dacross = xp.tril(-matmul(transposed(c), ds), -1)  # 4, 2
+        dk[:, :, cut] = matmul(transposed(ds), u) + matmul(transposed(b * dacross), W)  # 4, 2
+        both = b * dlow + transposed(b * dlow)
+        dw[:, :, cut] = matmul(transposed(da), u) + matmul(both, W) + matmul(b * dacross, K) + b * dbw  # 3, 1, 2, 5
+        dbeta[:, :, cut] = (dlow * ww).sum(-1) + (dacross * wk).sum(-1) + (dbw * W).sum(-1)  # 1, 2, 5
+        du = du + matmul(ds, K) + matmul(da, W)  # 4, 3
+    return du.reshape(q_shape) * scale, dk, dw, dbeta
+
+
+scores = Op(scores_forward, scores_backward)
+
+
+def twice_forward(x):
+    return 2 * x, None
+
+
+def twice_backward(saved, dy):
+    return (2 * dy,)
+
+
+twice = Op(twice_forward, twice_backward)
+
+
+def init(rng, *, C, G, D, rank: int = 32, kernel: int = 3):
+    return {
+        "down.weight": initial(rng, rank, C),
+        "up.weight": initial(rng, G * D, rank),
+        "conv": kernel**-0.5 * rng.uniform(-1.0, 1.0, (G * D, kernel)),
+        "beta.weight": initial(rng, G, C),
+        "beta.bias": 0.0 * rng.uniform(size=G),
+    }
+
+
+def features(be, p, x, at, state, *, G):
+    low = be.linear(be.linear(x, p["down.weight"], None), p["up.weight"], None)
+    line, tail = be.short_conv(low, p["conv"], state.get("tail"), at.runs)
+    beta = twice(sigmoid(be.linear(x, p["beta.weight"], p["beta.bias"])))  # [B,T,G]
+    return {"w": unit(split_heads(silu(line), heads=G), eps=EPS), "beta": swap(beta, axes=(1, 2))}, {"tail": tail}
+
+
+def attend(be, p, q, k, v, f, at, *, D):
+    s = scores(q, k, f["w"], f["beta"], scale=D**-0.5, matmul=be.matmul)
+    return weigh(probabilities(s, at=at), v, matmul=be.matmul)
+
+
+ENCODING = Encoding(
+    "arXiv:2505.16381",
+    "s_ij = q_i' H_i ... H_(j+1) k_j / sqrt(D), H_t = I - beta_t w_t w_t'",
+    init=init,
+    attend=attend,
+    features=features,
+    claims=frozenset({"shift", "real_positions", "any_length", "window"}),
+)

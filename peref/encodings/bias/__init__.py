@@ -1,0 +1,1 @@
+"""bias: a function of distance alone, added to the logits."""

@@ -1,0 +1,66 @@
+"""T5: one learned number per head for each bucket of distances; buckets are exact when near, logarithmic when far.
+
+    b_h(d) = table[bucket(d), h]
+
+Of n = |d| the first e buckets are one distance each; bucket e + k starts at the smallest n with (n/e)^(m-e) >= (max_distance/e)^k, in
+whole numbers, so that no rounding of a logarithm moves an edge. Causal: m = buckets, e = m/2. Two-sided: m = buckets/2 for the past and
+as many, after them, for the future. All layers share the table, and nothing divides q k: the scale is 1.
+
+Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what the paper leaves out. Their relative_position is our -d.
+Not here: the float32 logarithm of the published code (it agrees in the usual settings), x-transformers' factor sqrt(D).
+"""
+
+from peref.encodings import Encoding
+from peref.errors import Misuse
+from peref.ops.embedding import take
+from peref.ops.shape import swap
+from peref.xp import namespace
+
+
+def edges(m: int, max_distance: int) -> list[int]:
+    """First distance of each bucket from m/2 on."""
+    e = m // 2
+    first = []
+    for k in range(m - e):
+        n = e
+        while n ** (m - e) * e**k < max_distance**k * e ** (m - e):
+            n += 1
+        first.append(n)
+    return first
+
+
+def bucket(d, *, causal: bool, buckets: int, max_distance: int):
+    """The bucket of each distance d = i - j, [N]; a causal model puts the future with distance 0."""
+    xp = namespace(d)
+    m = buckets if causal else buckets // 2
+    n = xp.maximum(d, 0) if causal else abs(d)
+    far = m // 2 - 1 + xp.searchsorted(xp.asarray(edges(m, max_distance)), n, side="right")
+    near = xp.where(n < m // 2, n, far)
+    return near if causal else near + xp.where(d < 0, m, 0)
+
+
+def init(rng, *, H, buckets: int = 32):
+    return {"table": 0.02 * rng.standard_normal((buckets, H))}
+
+
+def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
+    m = buckets if causal else buckets // 2
+    if buckets % (2 if causal else 4) or m < 2 or max_distance <= m // 2:
+        raise Misuse(
+            f"t5: buckets={buckets}, max_distance={max_distance}; expected a multiple of {2 if causal else 4} buckets "
+            f"and a max_distance beyond the {m // 2} exact ones"
+        )
+    if d.dtype.kind not in "iu":
+        raise Misuse("t5: positions must be whole numbers, buckets are of whole distances")
+    return swap(take(p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance)), axes=(0, 1))
+
+
+ENCODING = Encoding(
+    "arXiv:1910.10683",
+    "b_h(d) = table[bucket(d), h], scale 1",
+    init=init,
+    bias=bias,
+    scale=lambda D: 1.0,
+    shared=frozenset({"table"}),
+    claims=frozenset({"shift", "two_sided", "any_length", "window"}),
+)

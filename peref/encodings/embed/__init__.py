@@ -1,0 +1,1 @@
+"""embed: a table added to the embedding."""

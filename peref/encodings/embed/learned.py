@@ -1,0 +1,26 @@
+"""Learned absolute positions: one row of a table for each position, added to the embedding.
+
+    x_i + table[i]        table [L,C]
+
+Gehring et al. 2017, arXiv:1705.03122, section 3.1; GPT-2, BERT. A position that has no row is refused, never clamped.
+Not here: RoBERTa's and OPT's rows that start at 2 (give positions).
+"""
+
+from peref.encodings import Encoding
+from peref.errors import Misuse
+from peref.ops.embedding import take
+
+
+def init(rng, *, L, C):
+    return {"table": 0.02 * rng.standard_normal((L, C))}
+
+
+def embed(p, i, *, L):
+    if i.dtype.kind not in "iu":
+        raise Misuse("learned: positions must be whole numbers, they name rows of a table")
+    if i.size and not (int(i.min()) >= 0 and int(i.max()) < L):
+        raise Misuse(f"learned: positions {int(i.min())} to {int(i.max())} were asked for; the table has rows 0 to {L - 1} and ends there")
+    return take(p["table"], i)
+
+
+ENCODING = Encoding("arXiv:1705.03122", "x + table[i]", init=init, embed=embed, claims=frozenset({"two_sided", "window"}))

@@ -1,0 +1,1 @@
+"""mix: instead of attention."""

@@ -1,0 +1,1 @@
+"""rotate: angles that turn q and k."""

@@ -1,0 +1,1 @@
+"""score: a term in the logits that sees content or absolute place."""

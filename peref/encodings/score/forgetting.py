@@ -1,0 +1,66 @@
+"""Forgetting Transformer: every token decides how much of the past each head forgets.
+
+    s_ij + sum_{l=j+1..i} log f_l = s_ij + c_i - c_j        f_l = sigmoid(W_f x_l + b_f),  c = prefix sum of log f
+
+Lin, Nikishin, He, Courville 2025, arXiv:2503.02130, section 3. A constant f is ALiBi with slope -log f. c is summed in float64 and stays
+so until row and column meet, for they are large and nearly cancel; nothing of size T x S is made.
+Not here: their Pro block (output gate, output norm, key and value shift), a gate for the future.
+"""
+
+from peref.encodings import Encoding
+from peref.ops.activation import log_sigmoid
+from peref.ops.linear import initial
+from peref.ops.shape import swap
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def prefix_sum(x):  # [B,H,S] -> float64
+    return x.cumsum(-1, dtype=namespace(x).float64)
+
+
+def suffix_sum(dc, dtype):
+    return dc[..., ::-1].cumsum(-1)[..., ::-1].astype(dtype)
+
+
+def row_forward(log_f, *, T):  # [B,H,S]
+    return prefix_sum(log_f)[..., -T:, None], log_f  # [B,H,T,1]
+
+
+def row_backward(log_f, dy):
+    dc = namespace(dy).zeros(log_f.shape, dy.dtype)
+    dc[..., -dy.shape[2] :] = dy[..., 0]
+    return (suffix_sum(dc, log_f.dtype),)
+
+
+def column_forward(log_f):  # [B,H,S]
+    return -prefix_sum(log_f)[:, :, None], log_f.dtype  # [B,H,1,S]
+
+
+def column_backward(dtype, dy):
+    return (suffix_sum(-dy[:, :, 0], dtype),)
+
+
+row, column = Op(row_forward, row_backward), Op(column_forward, column_backward)
+
+
+def init(rng, *, C, H):
+    return {"f.weight": initial(rng, H, C), "f.bias": rng.uniform(1.0, 5.0, H)}
+
+
+def features(be, p, x, at, state):
+    return {"log_f": log_sigmoid(swap(be.linear(x, p["f.weight"], p["f.bias"]), axes=(1, 2)))}, {}
+
+
+def score(be, p, q, k, f, at):
+    return None, row(f["log_f"], T=at.T), column(f["log_f"])
+
+
+ENCODING = Encoding(
+    "arXiv:2503.02130",
+    "s_ij + sum_{l=j+1..i} log f_l",
+    init=init,
+    score=score,
+    features=features,
+    claims=frozenset({"shift", "real_positions", "any_length", "window"}),
+)

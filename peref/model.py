@@ -1,0 +1,260 @@
+"""The transformer: init, logits, loss, decode over one flat dict of parameters.
+
+    x = rows of embed.weight (+ embed hook)
+    each layer:   x = x + attention(norm(x))  or  x + mix(norm(x));    x = x + feed-forward(norm(x))
+    logits = norm(x) head'
+
+Names on disk, with <l> the number of the layer, from 0:
+
+    embed.weight [V,C]   norm.weight [C]   head.weight [V,C] (untied)
+    <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]  <l>.o.weight [C,HD]
+    <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
+    <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of an embed's
+
+and a .bias beside each where Config has biases. The same text trains (parameters on a tape), evaluates and decodes (bare arrays).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from peref.backends import Backend
+from peref.config import Config
+from peref.encodings import get
+from peref.errors import Misuse
+from peref.ops.linear import initial
+from peref.ops.place import At, positions_in
+from peref.ops.shape import add, add_position, join, merge_heads, split_heads
+from peref.rng import generator
+from peref.tape import value
+from peref.xp import to_host
+
+PLAIN = Backend()
+Arrays = dict[str, Any]
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def where_on_disk(cfg: Config, layer: int, name: str) -> str:
+    """The name on disk of parameter `name` of the encoding of `layer`."""
+    index = layer % len(cfg.pe)
+    encoding = get(cfg.pe[index][0])
+    return f"pe.{index}.{name}" if encoding.embed or name in encoding.shared else f"{layer}.pe.{name}"
+
+
+def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
+    """New parameters, in the order of the layers; a pure function of (cfg, seed).
+
+    Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the residual stream are divided by
+    (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 / scale(D), so that first logits have one size whatever the scale.
+    """
+    p: Arrays = {"embed.weight": initial(generator(seed, "embed"), cfg.V, cfg.C)}
+    for layer in range(cfg.layers):
+        p |= init_layer(cfg, layer, seed, p)
+    p |= init_norm(cfg, "norm")
+    if not cfg.tied:
+        p["head.weight"] = initial(generator(seed, "head"), cfg.V, cfg.C)
+    return {name: a.astype(dtype) for name, a in p.items()}
+
+
+def init_norm(cfg: Config, name: str) -> Arrays:
+    bias = {f"{name}.bias": np.zeros(cfg.C)} if cfg.norm == "layer" and cfg.biases else {}
+    return {f"{name}.weight": np.ones(cfg.C)} | bias
+
+
+def init_layer(cfg: Config, layer: int, seed: int, before: Arrays) -> Arrays:
+    encoding, p = cfg.encoding(layer), init_norm(cfg, f"{layer}.norm1") | init_norm(cfg, f"{layer}.norm2")
+
+    def linear(role: str, rows: int, columns: int, biased: bool | None, times: float = 1.0) -> None:
+        p[f"{layer}.{role}.weight"] = times * initial(generator(seed, f"{role}.weight", layer), rows, columns)
+        if biased:
+            p[f"{layer}.{role}.bias"] = np.zeros(rows)
+
+    C, F, D, H, G = cfg.C, cfg.F, cfg.D, cfg.H, cfg.G
+    out = (2 * cfg.layers) ** -0.5
+    if not encoding.mix:
+        linear("q", H * D, C, cfg.qkv_bias, D**-0.5 / encoding.scale(D))
+        linear("k", G * D, C, cfg.qkv_bias)
+        linear("v", G * D, C, cfg.qkv_bias)
+        linear("o", C, H * D, cfg.biases, out)
+        if cfg.qk_norm:
+            p |= {f"{layer}.{role}.weight": np.ones(D) for role in ("qnorm", "knorm")}
+    if cfg.activation == "swiglu":
+        linear("gate", F, C, cfg.biases)
+    linear("up", F, C, cfg.biases)
+    linear("down", C, F, cfg.biases, out)
+    for name, a in encoding.init(generator(seed, "pe", layer)).items():
+        if (on_disk := where_on_disk(cfg, layer, name)) not in before:
+            p[on_disk] = np.asarray(a)
+    return p
+
+
+def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
+    """The parameters of one layer's encoding under their bare names."""
+    shared, own = f"pe.{layer % len(cfg.pe)}.", f"{layer}.pe."
+    return {name.removeprefix(start): a for start in (shared, own) for name, a in params.items() if name.startswith(start)}
+
+
+def check(cfg: Config, params: Mapping[str, Any]) -> None:
+    """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing, unknown or of another shape."""
+    wanted = {name: a.shape for name, a in init(cfg).items()}
+    for name, shape in wanted.items():
+        if name not in params:
+            raise Misuse(f"the weights have no {name} {list(shape)}, which {cfg._named()} at this shape needs")
+        if tuple(params[name].shape) != shape:
+            raise Misuse(f"{name} is {list(params[name].shape)} in the weights, expected {list(shape)}")
+    if unknown := sorted(set(params) - set(wanted)):
+        raise Misuse(f"the weights have {unknown[0]}, which {cfg._named()} has no use for")
+
+
+# ---------------------------------------------------------------- cache
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What decoding remembers: for each layer keys after rotation, values, features and states; where the keys are; n."""
+
+    n: int
+    j: Any = None  # positions of the keys so far, [S] or [B,S]
+    seg: Any = None  # [B,S]
+    layers: tuple[Arrays, ...] = ()
+
+    @property
+    def S(self) -> int:
+        return 0 if self.j is None else self.j.shape[-1]
+
+    def at(self, cfg: Config, tokens: Any, positions: Any = None, seg: Any = None) -> At:
+        """The place of the next tokens [B,T]: after the last ones, or where said."""
+        B, T = tokens.shape
+        seg = None if seg is None else np.asarray(seg)
+        if self.S == 0:
+            return At.of(T, positions=positions, seg=seg, n=self.n, causal=cfg.causal, window=cfg.window)
+        before = self.seg
+        if seg is None and before is not None:
+            if (before[:, -1] == 0).any():
+                raise Misuse("the cache ends in padding; say with seg which document the next tokens belong to")
+            seg = np.repeat(before[:, -1:], T, 1)
+        if seg is not None:
+            before = np.ones((B, self.S), int) if before is None else before
+            whole = np.concatenate([before, seg], 1)
+        if positions is None and seg is None:
+            positions = self.j[..., -1:] + 1 + np.arange(T)
+        elif positions is None:
+            last = np.broadcast_to(self.j, (B, self.S))[:, -1:]
+            goes_on = np.cumprod(whole[:, self.S :] == whole[:, self.S - 1 : -1], 1).astype(bool)
+            positions = np.where(goes_on, last + 1 + np.arange(T), positions_in(whole)[:, self.S :])
+        i, j = np.asarray(positions), self.j
+        if i.ndim != j.ndim:
+            i, j = np.broadcast_to(i, (B, T)), np.broadcast_to(j, (B, self.S))
+        return At(i, np.concatenate([j, i], -1), self.n, cfg.causal, cfg.window, None if seg is None else whole).checked()
+
+
+def cache(cfg: Config, n: int | None = None) -> Cache:
+    """An empty cache for sequences up to length `n`, L unless said: the length that frequencies are made for."""
+    return Cache(cfg.L if n is None else n, layers=({},) * cfg.layers)
+
+
+# ---------------------------------------------------------------- forward
+
+
+def norm(be: Backend, cfg: Config, params: Arrays, name: str, x: Any) -> Any:
+    if cfg.norm == "rms":
+        return be.rms_norm(x, params[f"{name}.weight"], eps=cfg.eps)
+    return be.layer_norm(x, params[f"{name}.weight"], params.get(f"{name}.bias"), eps=cfg.eps)
+
+
+def linear(be: Backend, params: Arrays, name: str, x: Any) -> Any:
+    return be.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
+
+
+def feed_forward(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any) -> Any:
+    up = linear(be, params, f"{layer}.up", x)
+    hidden = be.gelu(up) if cfg.activation == "gelu" else be.swiglu(linear(be, params, f"{layer}.gate", x), up)
+    return linear(be, params, f"{layer}.down", hidden)
+
+
+def attend(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any, at: At, old: Arrays) -> tuple[Any, Arrays]:
+    """The attention sublayer on normed x [B,T,C], and what the layer's cache is afterwards."""
+    pe, p = cfg.encoding(layer), of_encoding(cfg, params, layer)
+    q = split_heads(linear(be, params, f"{layer}.q", x), heads=cfg.H)
+    k = split_heads(linear(be, params, f"{layer}.k", x), heads=cfg.G)
+    v = split_heads(linear(be, params, f"{layer}.v", x), heads=cfg.G)
+    if cfg.qk_norm:
+        q = be.rms_norm(q, params[f"{layer}.qnorm.weight"], eps=cfg.eps)
+        k = be.rms_norm(k, params[f"{layer}.knorm.weight"], eps=cfg.eps)
+    there = be.place(at)
+    if pe.rotate:
+        angle, gain_q, gain_k = pe.rotate(p, there.i, at.n)
+        q = be.turn(q, angle, gain_q, layout=cfg.layout)
+        k = be.turn(k, angle, gain_k, layout=cfg.layout)
+    f, state = pe.features(be, p, x, there, old.get("state", {})) if pe.features else ({}, {})
+    kept = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
+    if at.S > at.T:
+        kept = {name: join(old[name], a, axis=2) for name, a in kept.items()}
+    k, v = kept["k"], kept["v"]
+    f = {name: kept[f"f.{name}"] for name in f}
+    if pe.attend:
+        o = pe.attend(be, p, q, k, v, f, there)
+    else:
+        table = pe.bias(be, p, there.distances[0]) if pe.bias else None
+        terms = pe.score(be, p, q, k, f, there) if pe.score else (None, None, None)
+        o = be.attention(q, k, v, table, *terms, at=there, scale=pe.scale(cfg.D))
+    new = {name: value(a) for name, a in kept.items()} | {"state": state}
+    return linear(be, params, f"{layer}.o", merge_heads(o)), new
+
+
+def decode(
+    cfg: Config,
+    params: Arrays,
+    tokens: Any,
+    cache: Cache,
+    *,
+    be: Backend = PLAIN,
+    positions: Any = None,
+    seg: Any = None,
+) -> tuple[Any, Cache]:
+    """Logits [B,T,V] of the next `tokens` [B,T] after those in `cache`, and the cache after them.
+
+    positions [T] or [B,T] go on from the last unless said; seg [B,T] says which document each token belongs to, 0 is padding. For a causal
+    model any split of the tokens over calls gives the rows of one call. Raises Misuse for tokens outside the vocabulary.
+    """
+    host = to_host(tokens)
+    if host.ndim != 2 or host.dtype.kind not in "iu":
+        raise Misuse(f"tokens are {host.dtype}{list(host.shape)}; expected whole numbers [B,T]")
+    if host.size and not (int(host.min()) >= 0 and int(host.max()) < cfg.V):
+        raise Misuse(f"tokens go from {host.min()} to {host.max()}; expected 0 to {cfg.V - 1}")
+    at = cache.at(cfg, host, positions, seg)
+    x = be.take(params["embed.weight"], be.place(tokens))
+    first = cfg.encoding(0)
+    if first.embed:
+        x = add_position(x, first.embed(of_encoding(cfg, params, 0), be.place(at).i))
+    layers: list[Arrays] = []
+    across: Arrays = {}
+    for layer in range(cfg.layers):
+        pe, h, old = cfg.encoding(layer), norm(be, cfg, params, f"{layer}.norm1", x), cache.layers[layer]
+        if pe.mix:
+            p = of_encoding(cfg, params, layer)
+            y, state = pe.mix(be, p, h, be.place(at), old.get("state", {}), across)
+            layers.append({"state": state})
+        else:
+            y, new = attend(be, cfg, params, layer, h, at, old)
+            layers.append(new)
+        x = add(x, y)
+        x = add(x, feed_forward(be, cfg, params, layer, norm(be, cfg, params, f"{layer}.norm2", x)))
+    x = norm(be, cfg, params, "norm", x)
+    y = be.linear(x, params["embed.weight" if cfg.tied else "head.weight"], None)
+    return y, replace(cache, j=at.j, seg=at.seg, layers=tuple(layers))
+
+
+def logits(cfg: Config, params: Arrays, tokens: Any, *, be: Backend = PLAIN, positions: Any = None, seg: Any = None, n: int | None = None) -> Any:
+    """Logits [B,T,V] of whole sequences of tokens [B,T]; n is the length that frequencies are made for, T unless said."""
+    n = tokens.shape[1] if n is None else n
+    return decode(cfg, params, tokens, cache(cfg, n), be=be, positions=positions, seg=seg)[0]
+
+
+def loss(cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend = PLAIN, **place: Any) -> tuple[Any, Any]:
+    """Mean cross-entropy in nats over the targets [B,T] that are not negative, and that of each token [B,T]."""
+    return be.cross_entropy(logits(cfg, params, tokens, be=be, **place), be.place(targets))

@@ -1,0 +1,526 @@
+"""What every encoding promises, generated from the registry: the file has a loop, the loop agrees, and the laws hold or really fail."""
+
+import re
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check import frozen, gradient, same
+
+from peref import model
+from peref.config import Config
+from peref.encodings import FACTS, FUNCTIONS, LAWS, files, fitting, get, names, options, settings
+from peref.errors import Misuse
+from peref.tape import Tape
+
+NAMES = names()
+TESTS = Path(__file__).parent
+EXACT = 1e-10
+
+
+def of(law):
+    return [name for name in NAMES if law in get(name).claims]
+
+
+def without(law):
+    return [name for name in NAMES if law not in get(name).claims]
+
+
+def config(name, **given):
+    """A small model whose sizes are all different; an attention layer groups two heads over each key."""
+    sizes = {"H": 6, "C": 30, "D": 4, "F": 14, "V": 11, "L": 16, "layers": 2}
+    return Config(**{"pe": ((name, {}),), **sizes, **given})
+
+
+def weights(cfg, seed=0):
+    """Parameters with every table, bias and scale away from where it starts, so that none hides: read-only."""
+    rng = np.random.default_rng(seed)
+    p = model.init(cfg, seed, np.float64)
+    return frozen({name: a + 0.3 * rng.standard_normal(a.shape) for name, a in p.items()})
+
+
+def tokens(B, T, seed=0):
+    return np.random.default_rng([seed, B, T]).integers(0, 11, (B, T))
+
+
+def run(cfg, p, x, **place):
+    return model.logits(cfg, p, x, n=16, **place)
+
+
+def chunked(cfg, p, x, cuts, positions=None, seg=None):
+    """The logits of x, decoded in pieces that end at `cuts`."""
+    memory, rows, start = model.cache(cfg, 16), [], 0
+    for stop in (*cuts, x.shape[1]):
+        cut = slice(start, stop)
+        here = None if positions is None else positions[..., cut]
+        y, memory = model.decode(cfg, p, x[:, cut], memory, positions=here, seg=None if seg is None else seg[:, cut])
+        rows.append(y)
+        start = stop
+    return np.concatenate(rows, 1)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_names_are_the_files():
+    """The folders are the hooks, the files are the encodings, and the hook of each is that of its folder."""
+    assert {path.stem for path in Path(model.__file__).parent.glob("encodings/*/*.py")} - {"__init__"} | {"none"} == set(NAMES)
+    for name, where in files().items():
+        assert get(name).hook == ("" if name == "none" else where.split(".")[-2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_has_its_loop_and_says_what_it_is(name):
+    """A witness of the same name, a docstring with the paper, a formula, known facts, options that agree, claims that exist."""
+    assert (TESTS / "loops" / f"{name}.py").is_file()
+    module = import_module(files()[name])
+    encoding = module.ENCODING
+    assert encoding.paper in module.__doc__
+    assert encoding.formula
+    assert encoding.claims <= set(LAWS)
+    found = {}
+    for function in filter(None, (getattr(encoding, f) for f in FUNCTIONS)):
+        for setting, a in settings(function).items():
+            if a.default is a.empty:
+                assert setting in FACTS, f"{setting} is neither a fact nor an option"
+            else:
+                assert found.setdefault(setting, a.default) == a.default, f"{setting} has two defaults"
+    for option, (default, kind) in options(encoding).items():
+        assert fitting(option, default, kind) == default
+    for line in Path(module.__file__).read_text().splitlines():
+        assert not line.startswith(("from peref.encodings.", "import peref.encodings.")), "encodings do not import one another"
+
+
+def test_nothing_branches_on_an_encoding_s_name():
+    """Only an encoding's own file knows it; a comparison with its name elsewhere would be a defect."""
+    branch = re.compile(rf"(==|!=|\bin\b|\bcase\b) *[(\[{{]? *['\"]({'|'.join(set(NAMES) - {'none'})})['\"]")
+    for path in Path(model.__file__).parent.rglob("*.py"):
+        assert not branch.search(path.read_text()), path
+
+
+# ---------------------------------------------------------------- witnesses
+
+
+def loop(name):
+    return import_module(f"loops.{name}")
+
+
+def bound(name, **given):
+    cfg = config(name, **given)
+    return cfg, cfg.encoding(0)
+
+
+POSITIONS = [np.arange(7), np.array([5, 0, 3, 3, 11, 2, 15])]
+REAL = np.array([0.0, 0.5, -1.25, 3.0, 3.0, 14.5, 7.0])
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if get(n).hook == "embed"])
+def test_embed_is_the_loop(name):
+    """Every option value, odd and even widths, positions in any order."""
+    for C in (1, 2, 7, 8):
+        for given in every_choice(name):
+            cfg = config(name, pe=((name, given),), C=C, D=4)
+            p = {n.removeprefix("pe.0."): a for n, a in weights(cfg).items() if n.startswith("pe.0.")}
+            for i in [*POSITIONS, *([REAL] if name in of("real_positions") else [])]:
+                extra = {"C": C} if not p else {}
+                want = loop(name).embed({n: a.tolist() for n, a in p.items()}, i.tolist(), **extra, **given)
+                same(cfg.encoding(0).embed(p, i), np.array(want), 1e-13)
+                both = cfg.encoding(0).embed(p, np.stack([i, i[::-1]]))
+                same(both[1], np.array(want)[::-1], 1e-13)
+
+
+def every_choice(name):
+    """Each option at its default and at each other value it may have; a number also at twice its default."""
+    found = [{}]
+    for option, (default, kind) in options(get(name)).items():
+        values = getattr(kind, "__args__", ()) if isinstance(default, str) else (2 * default,) if type(default) in (int, float) else ()
+        found += [{option: value} for value in values]
+    return found
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if get(n).hook == "rotate"])
+def test_rotate_is_the_loop(name):
+    """Angles in float64, for any positions, widths below the head's too."""
+    for given in every_choice(name):
+        for R in (2, 4, 6):
+            cfg = config(name, pe=((name, given),), D=6, R=R)
+            for i in (*POSITIONS, REAL, np.array([131071, 1048575])):
+                angle, gain_q, gain_k = cfg.encoding(0).rotate({}, i, 16)
+                same(angle, np.array(loop(name).rotate({}, i.tolist(), 16, R, **given)), 1e-14)
+                assert gain_q is gain_k is None
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", [n for n in NAMES if get(n).hook == "bias"])
+def test_bias_is_the_loop(name, causal):
+    """Past and, where it is two-sided, future; every option value; heads that are no power of two."""
+    for given in every_choice(name):
+        for H in (1, 6, 7):
+            cfg = config(name, pe=((name, given),), H=H, causal=causal, L=300)
+            p = model.of_encoding(cfg, weights(cfg), 0)
+            d = np.arange(0 if causal else -299, 300)
+            facts = {"H": H, "causal": causal, "L": 300}
+            wanted = loop(name).bias.__code__.co_varnames[: loop(name).bias.__code__.co_argcount]
+            p_lists = {n: a.tolist() for n, a in p.items()}
+            want = loop(name).bias(p_lists, d.tolist(), **{k: v for k, v in facts.items() if k in wanted}, **given)
+            same(cfg.encoding(0).bias(model.PLAIN, p, d), np.array(want), 1e-13)
+
+
+def test_forgetting_is_the_loop(rng):
+    """Row plus column is the sum of the log gates in between."""
+    cfg, pe = bound("forgetting")
+    p = model.of_encoding(cfg, weights(cfg), 0)
+    x, at = rng.standard_normal((2, 7, 30)), model.At.of(7)
+    f, _ = pe.features(model.PLAIN, p, x, at, {})
+    term, row, column = pe.score(model.PLAIN, p, None, None, f, at)
+    assert term is None
+    for b in range(2):
+        want = np.array(loop("forgetting").score({n: a.tolist() for n, a in p.items()}, x[b].tolist(), 6), dtype=float)
+        low = np.tril(np.ones((7, 7), bool))
+        same((row + column)[b][:, low], want[:, low], 1e-13)
+
+
+def test_forgetting_with_a_constant_gate_is_a_linear_bias():
+    """log f = -m gives -m d: what ALiBi adds."""
+    _, pe = bound("forgetting")
+    _, row, column = pe.score(model.PLAIN, {}, None, None, {"log_f": np.full((1, 1, 7), -0.25)}, model.At.of(7))
+    d = np.arange(7)[:, None] - np.arange(7)
+    same((row + column)[0, 0], -0.25 * d, 1e-15)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("m", [2, 16])
+def test_shaw_is_the_loop(rng, causal, m):
+    """Key and value tables, clipped on both sides."""
+    cfg = config("shaw", pe=(("shaw", {"max_distance": m}),), causal=causal)
+    p = model.of_encoding(cfg, weights(cfg), 0)
+    q, k, v = (rng.standard_normal((2, h, 7, 4)) for h in (6, 3, 3))
+    got = cfg.encoding(0).attend(model.PLAIN, p, q, k, v, {}, model.At.of(7, causal=causal))
+    p = {n: a.tolist() for n, a in p.items()}
+    want = [loop("shaw").attend(p, *(a[b].tolist() for a in (q, k, v)), 0.5, causal, max_distance=m) for b in range(2)]
+    same(got, np.array(want), 1e-13)
+
+
+def test_path_is_the_loop(rng):
+    """Features and the product of Householder maps, longer than a block too."""
+    cfg, pe = bound("path")
+    p = model.of_encoding(cfg, weights(cfg), 0)
+    x, q, k, v = rng.standard_normal((1, 7, 30)), *(rng.standard_normal((1, h, 7, 4)) for h in (6, 3, 3))
+    f, _ = pe.features(model.PLAIN, p, x, model.At.of(7), {})
+    w, beta = loop("path").features({n: a.tolist() for n, a in p.items()}, x[0].tolist(), 3)
+    same([f["w"][0], f["beta"][0]], [np.array(w), np.array(beta)], 1e-13)
+    got = pe.attend(model.PLAIN, p, q, k, v, f, model.At.of(7))
+    same(got[0], np.array(loop("path").attend({}, q[0].tolist(), k[0].tolist(), v[0].tolist(), w, beta, 0.5)), 1e-12)
+
+
+def test_path_without_reflections_is_plain_attention_and_with_one_twice_too(rng):
+    """beta 0 leaves q k; beta 2 with one w reflects, so keys an even number of tokens away are as they were."""
+    scores = import_module(files()["path"]).scores
+    q, k = rng.standard_normal((1, 1, 70, 4)), rng.standard_normal((1, 1, 70, 4))
+    w = np.broadcast_to(np.array([1.0, 0, 0, 0]), (1, 1, 70, 4))
+    low = np.tril(np.ones((70, 70), bool))
+    same(scores(q, k, w, np.zeros((1, 1, 70)), scale=1.0)[0, 0][low], (q @ k.swapaxes(-1, -2))[0, 0][low], 1e-13)
+    even = low & ((np.arange(70)[:, None] - np.arange(70)) % 2 == 0)
+    same(scores(q, k, w, np.full((1, 1, 70), 2.0), scale=1.0)[0, 0][even], (q @ k.swapaxes(-1, -2))[0, 0][even], 1e-12)
+
+
+@pytest.mark.parametrize("form", ["parallel", "recurrent"])
+@pytest.mark.parametrize("given", [{}, {"ladder": "paper"}, {"norm": "rms"}, {"value_factor": 1}, {"base": 100.0}, {"chunk": 1}, {"chunk": 3}])
+def test_retnet_is_the_loop(rng, form, given):
+    """Both forms of the paper, every option."""
+    cfg = config("retnet", pe=(("retnet", given),))
+    p = model.of_encoding(cfg, weights(cfg), 0)
+    x = rng.standard_normal((2, 7, 30))
+    for i in (np.arange(7), REAL):
+        got, _ = cfg.encoding(0).mix(model.PLAIN, p, x, model.At.of(7, positions=i), {}, {})
+        passed = {k: v for k, v in given.items() if k != "chunk"}
+        lists = {n: a.tolist() for n, a in p.items()}
+        same(got[1], np.array(loop("retnet").mix(lists, x[1].tolist(), i.tolist(), 6, 4, form=form, **passed)), 1e-12)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_of_every_parameter(name, first):
+    """To 1e-7 in float64, with a random cotangent on the logits; also when the first tokens are already in the cache."""
+    cfg = config(name)
+    p, x = weights(cfg), tokens(2, 7)
+    memory = model.decode(cfg, p, x[:, :first], model.cache(cfg, 16))[1] if first else model.cache(cfg, 16)
+    order = list(p)
+
+    def function(*arrays):
+        return model.decode(cfg, dict(zip(order, arrays, strict=True)), x[:, first:], memory)[0]
+
+    gradient(function, [p[n] for n in order])
+
+
+# ---------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_causal(name):
+    """Tokens from t on change no bit of the rows before t."""
+    cfg, x = config(name), tokens(2, 9)
+    p, full = weights(cfg), None
+    full = run(cfg, p, x)
+    for t in (1, 4, 8):
+        other = x.copy()
+        other[:, t:] = (other[:, t:] + 3) % 11
+        same(run(cfg, p, other)[:, :t], full[:, :t], 0)
+        assert abs(run(cfg, p, other)[:, t:] - full[:, t:]).max() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("cuts", [(1,), (8,), (3, 4), tuple(range(1, 9))])
+def test_decode(name, cuts):
+    """Any split of the tokens over calls gives the rows of the whole, also from an offset and with rows at different places."""
+    cfg, x = config(name), tokens(2, 9)
+    p = weights(cfg)
+    same(chunked(cfg, p, x, cuts), run(cfg, p, x), EXACT)
+    for positions in (5 + np.arange(9), np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8], [4, 5, 6, 7, 8, 9, 10, 11, 12]])):
+        same(chunked(cfg, p, x, cuts, positions), run(cfg, p, x, positions=positions), EXACT)
+    later = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16), positions=3 + np.arange(4))[1]
+    same(model.decode(cfg, p, x[:, 4:], later)[0], run(cfg, p, x, positions=3 + np.arange(9))[:, 4:], EXACT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("cuts", [(), (2, 5), (6,)])
+def test_padding_and_packing(name, cuts):
+    """Left padding and packed documents equal the documents alone, whole and decoded in pieces; what stands in padding has no say."""
+    cfg = config(name)
+    p, x = weights(cfg), tokens(2, 9)
+    seg = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
+    got = chunked(cfg, p, x, cuts, seg=seg)
+    same(got[:1, 3:], run(cfg, p, x[:1, 3:]), EXACT)
+    for a, b in ((0, 2), (2, 7), (7, 9)):
+        same(got[1:, a:b], run(cfg, p, x[1:, a:b]), EXACT)
+    other = x.copy()
+    other[0, :3] = 0
+    same(run(cfg, p, other, seg=seg)[0, 3:], run(cfg, p, x, seg=seg)[0, 3:], EXACT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_in_backward(name):
+    """The gradient of a padded row is that of the tokens alone; a row of padding only gives zeros, never NaN."""
+    cfg, x = config(name), tokens(2, 7)
+    p = weights(cfg)
+    targets = tokens(2, 7, seed=1)
+
+    def gradients(x, targets, **place):
+        tape = Tape()
+        leaves = tape.watch(p)
+        y, _ = model.loss(cfg, leaves, x, targets, n=16, **place)
+        found = tape.gradients(y, np.float64(0.7))
+        return {n: found[a] for n, a in leaves.items()}
+
+    seg = np.array([[0, 0, 3, 3, 3, 3, 3], [0] * 7])
+    padded = gradients(x, np.where(seg == 0, -1, targets), seg=seg)
+    same(padded, gradients(x[:1, 2:], targets[:1, 2:]), EXACT)
+    nothing = gradients(x, np.full((2, 7), -1), seg=np.zeros((2, 7), int))
+    same(nothing, {n: np.zeros_like(a) for n, a in p.items()}, 0)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not get(n).mix])
+def test_grouped_heads_are_repeated_heads(name):
+    """G heads of keys and values serve H queries as H repeated ones would."""
+    few, many = config(name, G=2, layers=1), config(name, G=6, layers=1)
+    p, x = dict(weights(few)), tokens(2, 7)
+    full = weights(many)
+    for n, a in full.items():
+        if p[n].shape != a.shape:
+            heads = p[n].reshape(2, -1, *p[n].shape[1:]) if p[n].shape[0] != 2 else p[n].reshape(2, 1, *p[n].shape[1:])
+            p[n] = np.repeat(heads, 3, 0).reshape(a.shape)
+    same(run(many, p, x), run(few, dict(weights(few)), x), EXACT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_dependence_on_history(name):
+    """Another length, base or batch in between changes no bit."""
+    cfg, p, x = config(name), weights(config(name)), tokens(2, 9)
+    before = run(cfg, p, x)
+    for given in every_choice(name):
+        other = config(name, pe=((name, given),), H=2, D=6, L=11)
+        model.logits(other, weights(other, 1), tokens(3, 11))
+    same(run(cfg, p, x), before, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dtype_is_kept(name):
+    """Float32 in, float32 out, in logits, cache and every gradient, and close to float64."""
+    cfg, x = config(name), tokens(2, 7)
+    wide = weights(cfg)
+    p = frozen(wide, np.float32)
+    y, memory = model.decode(cfg, p, x, model.cache(cfg, 16))
+    same(y, run(cfg, wide, x).astype(np.float32), 2e-5)
+    for layer in memory.layers:
+        for a in [*layer.values(), *layer.get("state", {}).values()]:
+            assert isinstance(a, dict) or a.dtype == np.float32
+    tape = Tape()
+    leaves = tape.watch(p)
+    loss, _ = model.loss(cfg, leaves, x, x)
+    for leaf, g in tape.gradients(loss, np.float32(1)).items():
+        assert g.dtype == np.float32
+        assert g.shape == leaf.shape
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_the_fake_cupy(name, cupy):
+    """The same text runs where arrays are another library's, whole, padded and in pieces, forward and backward, to the same values."""
+    cfg, x = config(name), tokens(2, 7)
+    p = weights(cfg)
+    be = replace(model.PLAIN, place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing))
+    there = {n: cupy.asarray(a) for n, a in p.items()}
+    for seg in (None, np.array([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 2, 2]])):
+        tape, tape_there = Tape(), Tape()
+        leaves, leaves_there = tape.watch(p), tape_there.watch(there)
+        y, _ = model.loss(cfg, leaves, x, x, seg=seg)
+        y_there, _ = model.loss(cfg, leaves_there, x, x, be=be, seg=seg)
+        same(y_there.value, cupy.asarray(y.value), 1e-12)
+        g, g_there = tape.gradients(y, np.float64(0.7)), tape_there.gradients(y_there, cupy.asarray(0.7))
+        same({n: g_there[a] for n, a in leaves_there.items()}, {n: cupy.asarray(g[a]) for n, a in leaves.items()}, 1e-12)
+    memory = model.decode(cfg, there, x[:, :4], model.cache(cfg, 16), be=be)[1]
+    same(model.decode(cfg, there, x[:, 4:], memory, be=be)[0], cupy.asarray(run(cfg, p, x)[:, 4:]), EXACT)
+
+
+# ---------------------------------------------------------------- laws that are claimed
+
+
+@pytest.mark.parametrize("name", of("shift"))
+def test_shift_is_claimed_and_holds(name):
+    """Positions 1000 further on give the same logits."""
+    cfg, p, x = config(name), weights(config(name)), tokens(2, 7)
+    same(run(cfg, p, x, positions=1000 + np.arange(7)), run(cfg, p, x), EXACT)
+
+
+@pytest.mark.parametrize("name", without("shift"))
+def test_shift_is_not_claimed_and_fails(name):
+    """An encoding that does not claim it would be hiding a law if it held."""
+    cfg, p, x = config(name), weights(config(name)), tokens(2, 7)
+    assert abs(run(cfg, p, x, positions=5 + np.arange(7)) - run(cfg, p, x)).max() > 1e-6
+
+
+@pytest.mark.parametrize("name", of("two_sided"))
+def test_two_sided_is_claimed_and_holds(name):
+    """The last token reaches the first row; the gradients are right."""
+    cfg, x = config(name, causal=False), tokens(2, 7)
+    p, other = weights(cfg), x.copy()
+    other[:, -1] = (other[:, -1] + 3) % 11
+    assert abs(run(cfg, p, other)[:, 0] - run(cfg, p, x)[:, 0]).max() > 1e-9
+    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()))
+    seg = np.array([[0, 1, 1, 1, 2, 2, 2]])
+    same(run(cfg, p, x[:1], seg=seg)[:, 1:4], run(cfg, p, x[:1, 1:4]), EXACT)
+
+
+@pytest.mark.parametrize("name", without("two_sided"))
+def test_two_sided_is_not_claimed_and_refused(name):
+    """Config says so."""
+    with pytest.raises(Misuse, match=f"{name} reads only the past"):
+        config(name, causal=False)
+
+
+@pytest.mark.parametrize("name", of("real_positions"))
+def test_real_positions_are_claimed_and_work(name):
+    """Half steps are places like any other, and whole numbers given as reals are the whole numbers."""
+    cfg, p, x = config(name), weights(config(name)), tokens(2, 7)
+    same(run(cfg, p, x, positions=np.arange(7.0)), run(cfg, p, x), EXACT)
+    same(chunked(cfg, p, x, (3,), REAL), run(cfg, p, x, positions=REAL), EXACT)
+
+
+@pytest.mark.parametrize("name", without("real_positions"))
+def test_real_positions_are_not_claimed_and_refused(name):
+    """In words."""
+    cfg, p, x = config(name), weights(config(name)), tokens(2, 7)
+    with pytest.raises(Misuse, match=f"{name}: positions must be whole numbers"):
+        run(cfg, p, x, positions=REAL)
+
+
+@pytest.mark.parametrize("name", of("any_length"))
+def test_any_length_is_claimed_and_works(name):
+    """Four times the length trained for gives finite logits."""
+    cfg, x = config(name), tokens(1, 64)
+    assert np.isfinite(model.logits(cfg, weights(cfg), x)).all()
+
+
+@pytest.mark.parametrize("name", without("any_length"))
+def test_any_length_is_not_claimed_and_refused(name):
+    """The table's last row is named, whole and in decoding; up to L all is well."""
+    cfg, x = config(name), tokens(1, 17)
+    p = weights(cfg)
+    with pytest.raises(Misuse, match="15 and ends there"):
+        model.logits(cfg, p, x)
+    memory = model.decode(cfg, p, x[:, :16], model.cache(cfg))[1]
+    with pytest.raises(Misuse, match="15 and ends there"):
+        model.decode(cfg, p, x[:, 16:], memory)
+
+
+@pytest.mark.parametrize("name", of("window"))
+def test_window_is_claimed_and_holds(name):
+    """In one layer a query with window 3 reads itself and two before, no more; decoding and padding agree with the whole."""
+    cfg, x = config(name, window=3, layers=1), tokens(2, 9)
+    p, other = weights(cfg), tokens(2, 9)
+    features = 2 if get(name).features else 0  # features may look back themselves
+    other[:, 0] = (other[:, 0] + 3) % 11
+    change = abs(run(cfg, p, other) - run(cfg, p, x)).max((0, 2))
+    assert (change[:3] > 1e-9).all()
+    assert (change[3 + features :] < 1e-13).all()
+    same(chunked(cfg, p, x, (2, 5, 6)), run(cfg, p, x), EXACT)
+    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()))
+
+
+@pytest.mark.parametrize("name", without("window"))
+def test_window_is_not_claimed_and_refused(name):
+    """Config says so."""
+    with pytest.raises(Misuse, match=f"{name} has no attention that a window could limit"):
+        config(name, window=3)
+
+
+def test_without_position_and_mask_tokens_are_a_set():
+    """A two-sided model without position gives permuted rows for permuted tokens."""
+    cfg, x, order = config("none", causal=False), tokens(1, 7), np.array([3, 0, 6, 1, 2, 5, 4])
+    p = weights(cfg)
+    same(run(cfg, p, x[:, order]), run(cfg, p, x)[:, order], EXACT)
+
+
+# ---------------------------------------------------------------- numbers from the papers and from public code
+
+
+def test_alibi_slopes_of_12_heads():
+    """The authors' rule: 1/2 ... 1/256, then every second slope of sixteen, unsorted."""
+    slopes = import_module(files()["alibi"]).slopes(12)
+    same(np.array(slopes), np.array([2.0 ** -(k + 1) for k in range(8)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]), 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("causal", "first"),
+    [
+        (False, [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]),
+        (True, [*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]),
+    ],
+)
+def test_t5_bucket_edges(causal, first):
+    """The first distance of each bucket with 32 buckets and max_distance 128."""
+    d = np.arange(200)
+    bucket = import_module(files()["t5"]).bucket(d, causal=causal, buckets=32, max_distance=128)
+    same(np.flatnonzero(np.diff(bucket, prepend=-1)), np.array(first), 0)
+    future = import_module(files()["t5"]).bucket(-d[1:], causal=causal, buckets=32, max_distance=128)
+    same(future, np.zeros(199, int) if causal else bucket[1:] + 16, 0)
+
+
+def test_t5_edges_that_a_logarithm_gets_wrong():
+    """Distances at which float16 or log2 in float32 land one bucket off."""
+    bucket = import_module(files()["t5"]).bucket
+    for causal, buckets, far, n, want in ((True, 32, 100, 40, 24), (True, 64, 256, 110, 51), (True, 32, 512, 267, 28), (False, 128, 200, 80, 48)):
+        assert int(bucket(np.array([n]), causal=causal, buckets=buckets, max_distance=far)[0]) == want
+
+
+def test_sinusoid_frequencies_of_width_8():
+    """1, .1, .01, .001 in the paper; the endpoint ladder ends at 1/10000."""
+    embed = get("sinusoidal").embed
+    one = np.arcsin(embed({}, np.array([1]), C=8, layout="concatenated")[0, :4])
+    same(np.sin(one), np.sin(10.0 ** -np.arange(4)), 1e-13)
+    one = embed({}, np.array([1]), C=8, layout="concatenated", ladder="endpoint")[0, :4]
+    same(one, np.sin(10000.0 ** (-np.arange(4) / 3)), 1e-13)
