@@ -1,0 +1,276 @@
+"""Corpora -> bytes -> batches. A token is a byte (V = 256), so every loss divided by ln 2 is in bits per byte.
+
+A corpus is one of
+    stdlib      the source text of the running interpreter's standard library: there on every machine, nothing to fetch (the default)
+    NAME        an entry of data/corpora.toml that was fetched before; size and SHA-256 are verified whenever it is loaded
+    PATH        a text file, or a folder of text files. Where a path has the name of a known corpus, write ./PATH
+
+What is held out for validation:
+    by position     the last 10 % of the bytes: one file, a catalogue entry, a folder of fewer than 20 files
+    by path         the 5 % of the files (rounded up) whose relative paths have the smallest SHA-256: stdlib, a folder of 20 files or more
+Files stand in the order of their relative paths (with "/") and are joined by a newline; empty files are left out.
+
+Not here: fetching (download.py), evaluation (evaluate.py).
+"""
+
+import difflib
+import hashlib
+import lzma
+import os
+import platform
+import sysconfig
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from peref import share
+from peref.errors import Damaged, Misuse, PerefError
+from peref.rng import generator
+
+MANY = 20           # a folder of so many files is split by path; one file in so many is held out
+
+# Not in the stdlib corpus, by file or folder name at any depth: tests; installed packages; local hooks; pydoc_data, prose that is generated
+# at release, in one file so large that it would be most of the part it falls into.
+LEFT_OUT = {
+    *("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib-dynload", "sitecustomize.py", "usercustomize.py"),
+    "pydoc_data",
+}
+OF_THE_BUILD = ("_sysconfig", "config-")
+
+Files = list[tuple[str, bytes]]     # relative path with "/", content
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A text in two parts that never meet. `sha256` identifies both: content, split, and where files are split by path their paths."""
+
+    name: str
+    source: str             # where it is from, for people
+    sha256: str
+    train: np.ndarray       # [N] uint8, read-only
+    valid: np.ndarray       # [N] uint8, read-only
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One corpus of the catalogue: what the file is, to the byte, and where it comes from."""
+
+    name: str
+    file: str               # its file name once fetched
+    bytes: int
+    sha256: str
+    address: str
+    licence: str
+    citation: str
+
+
+def catalogue() -> dict[str, Entry]:
+    """The corpora that can be fetched, by name, from data/corpora.toml."""
+    text = (share.folder("data") / "corpora.toml").read_text(encoding="utf-8")
+    return {name: Entry(name=name, **fields) for name, fields in tomllib.loads(text).items()}
+
+
+def corpus(spec: str = "stdlib", *, entries: Mapping[str, Entry] | None = None, store: Path | None = None) -> Corpus:
+    """The corpus that `--data spec` means: "stdlib", a name of the catalogue, or a path (see the top of this file).
+
+    `entries` stands for the catalogue and `store` for the folder of fetched files. Raises Misuse where there is no such corpus, it was not
+    fetched yet, is empty or is not text; Damaged where a fetched file is not what the catalogue says; PerefError where it cannot be read.
+    """
+    if spec == "stdlib":
+        return stdlib()
+    entries = catalogue() if entries is None else entries
+    if spec in entries:
+        entry = entries[spec]
+        path = (store or share.downloads()) / entry.file
+        if not path.is_file():
+            raise Misuse(f"corpus {spec!r} is not on this machine yet (no {path}); fetch it: python cli.py data get {spec}")
+        return by_position(spec, f"{path}, {entry.citation}", verified(entry, path))
+    path = Path(spec)
+    if spec and path.is_file():
+        return by_position(path.name, str(path), text_of(path))
+    if spec and path.is_dir():
+        return texts(path)
+    raise Misuse(f"--data {spec!r} is neither a file, nor a folder, nor a known corpus; {did_you_mean(spec, ['stdlib', *entries])}")
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """The close one among the known names, if any, and all of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {', '.join(known) or 'none'}"
+
+
+def stdlib(root: Path | None = None) -> Corpus:
+    """The source text of the standard library under `root` (the running interpreter's), without what differs between builds of one version.
+
+    Line ends are made "\\n" (installers for Windows may differ). Raises Misuse where the interpreter came without its sources.
+    """
+    root = root or Path(sysconfig.get_paths()["stdlib"])
+    names = walk(root, lambda name: name not in LEFT_OUT and not name.startswith(OF_THE_BUILD)) if root.is_dir() else []
+    files = [(name, read(root / name).replace(b"\r\n", b"\n")) for name in names if name.endswith(".py")]
+    files = [(name, body) for name, body in files if body]
+    if len(files) < MANY:
+        raise Misuse(
+            f"this interpreter came without the sources of its standard library ({len(files)} usable files in {root}); "
+            "choose another text: --data PATH, or --data tinyshakespeare (after: python cli.py data get tinyshakespeare)"
+        )
+    source = f"standard library of {platform.python_implementation()} {platform.python_version()}, {len(files)} files"
+    return by_path("stdlib", source, files)
+
+
+def texts(root: Path) -> Corpus:
+    """All text files under a folder, recursively. Hidden files are left out; so are binary ones, and `source` says how many.
+
+    Raises Misuse where no text remains.
+    """
+    files: Files = []
+    binary = 0
+    for name in walk(root, lambda name: not name.startswith(".")):
+        body = read(root / name)
+        if why_not_text(body):
+            binary += 1
+        elif body:
+            files.append((name, body))
+    source = f"{root}, {len(files)} text files, {binary} binary files left out"
+    if not files:
+        raise Misuse(f"--data {str(root)!r}: no text in this folder ({source}; empty and hidden files do not count)")
+    name = root.resolve().name
+    return by_path(name, source, files) if len(files) >= MANY else by_position(name, source, joined(files))
+
+
+def text_of(path: Path) -> bytes:
+    """The content of one text file. Raises Misuse where it is empty or binary."""
+    body = read(path)
+    if not body:
+        raise Misuse(f"--data {str(path)!r}: the file is empty")
+    if why := why_not_text(body):
+        raise Misuse(f"--data {str(path)!r}: not a text file ({why}); expected UTF-8 without NUL bytes")
+    return body
+
+
+def why_not_text(body: bytes) -> str:
+    """Empty for UTF-8 without NUL bytes, else what is wrong and at which byte."""
+    if (at := body.find(0)) >= 0:
+        return f"NUL at byte {at}"
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"no UTF-8 at byte {error.start}"
+    return ""
+
+
+def verified(entry: Entry, path: Path) -> bytes:
+    """The content of a fetched file. Raises Damaged where size or SHA-256 are not the catalogue's."""
+    body = read(path)
+    got = hashlib.sha256(body).hexdigest()
+    if (len(body), got) != (entry.bytes, entry.sha256):
+        raise Damaged(
+            f"{path} is not corpus {entry.name!r}: expected {entry.bytes} bytes with SHA-256 {entry.sha256}, "
+            f"got {len(body)} bytes with SHA-256 {got}; fetch it again: python cli.py data get {entry.name}"
+        )
+    return body
+
+
+def walk(root: Path, keep: Callable[[str], bool]) -> list[str]:
+    """Sorted relative paths (with "/") of the regular files under `root`, through folders and to files whose names `keep` accepts.
+
+    Links to folders are not followed. Raises PerefError for a folder that cannot be listed.
+    """
+    def refuse(error: OSError) -> None:
+        raise PerefError(f"cannot list the folder {error.filename}: {error.strerror}")
+
+    found = []
+    for place, folders, names in os.walk(root, onerror=refuse):
+        folders[:] = filter(keep, folders)
+        found += [path for name in filter(keep, names) if (path := Path(place, name)).is_file()]
+    return sorted(path.relative_to(root).as_posix() for path in found)
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file. Raises PerefError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PerefError(f"cannot read {path}: {error.strerror}") from error
+
+
+def by_position(name: str, source: str, body: bytes) -> Corpus:
+    """Held out: the last 10 % of the bytes (rounded down)."""
+    cut = len(body) - len(body) // 10
+    return assemble(name, source, [("", body[:cut])], [("", body[cut:])])
+
+
+def by_path(name: str, source: str, files: Files) -> Corpus:
+    """Held out: the 5 % of the files (rounded up) whose paths have the smallest SHA-256. `files` are in order of their paths."""
+    marks = {path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest() for path, _ in files}
+    held = set(sorted(marks, key=lambda path: marks[path])[:-(-len(files) // MANY)])
+    return assemble(name, source, [f for f in files if f[0] not in held], [f for f in files if f[0] in held])
+
+
+def assemble(name: str, source: str, train: Files, valid: Files) -> Corpus:
+    """A corpus of two lists of files. Its digest covers which part each file is in, its path, its size and its content."""
+    digest = hashlib.sha256()
+    for part, files in (("train", train), ("valid", valid)):
+        for path, body in files:
+            digest.update(f"{part}\0{path}\0{len(body)}\0".encode("utf-8", "surrogateescape") + body)
+    return Corpus(name, source, digest.hexdigest(), *(np.frombuffer(joined(files), np.uint8) for files in (train, valid)))
+
+
+def joined(files: Files) -> bytes:
+    """Their contents with a newline between two files."""
+    return b"\n".join(body for _, body in files)
+
+
+def check_length(corpus: Corpus, length: int) -> None:
+    """Raises Misuse unless a window of `length` inputs and one target more fits into both parts."""
+    if min(corpus.train.size, corpus.valid.size) <= length:
+        raise Misuse(
+            f"corpus {corpus.name!r} is too small for length {length}: training has {corpus.train.size} bytes and validation "
+            f"{corpus.valid.size}, each needs at least {length + 1}; choose a shorter length or a larger text"
+        )
+
+
+def batch(tokens: np.ndarray, seed: int, step: int, *, batch: int, length: int, part: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random windows of `tokens` [N] and the tokens that follow each: inputs [B,T], targets [B,T], both int64.
+
+    inputs = tokens[o:o+T], targets = tokens[o+1:o+T+1], with o uniform over the N - T places that fit. A pure function of its arguments;
+    `part` numbers the micro-batches of one step. Raises Misuse where nothing fits.
+    """
+    if batch < 1 or length < 1:
+        raise Misuse(f"a batch of {batch} windows of length {length}: expected at least 1 of each")
+    if tokens.size <= length:
+        raise Misuse(f"a text of {tokens.size} bytes is too small for length {length}: it needs at least {length + 1}")
+    start = generator(seed, "batch", step, part).integers(tokens.size - length, size=(batch, 1))    # [B,1]
+    at = start + np.arange(length)                                                                  # [B,T]
+    return tokens[at].astype(np.int64), tokens[at + 1].astype(np.int64)
+
+
+def yardsticks(train: np.ndarray, valid: np.ndarray) -> dict[str, float]:
+    """What a model has to beat on the validation text, in bits per byte.
+
+    unigram_bpb, bigram_bpb   byte counts c of the training text, add-one smoothed: (c(b) + 1) / (c() + 256), (c(a,b) + 1) / (c(a) + 256);
+                              the first byte, which follows nothing, is scored by the unigram in both
+    xz_bpb                    8 * size of `xz -9` of the validation text alone / its size
+
+    train, valid [N] uint8. Raises Misuse where the validation text is empty.
+    """
+    if not valid.size:
+        raise Misuse("the validation text is empty: nothing to measure")
+    one = np.bincount(train, minlength=256) + 1.0                                       # [V]
+    two = np.bincount(pairs(train), minlength=256 * 256).reshape(256, 256) + 1.0        # [V,V]
+    one = -np.log2(one / one.sum())
+    two = -np.log2(two / two.sum(1, keepdims=True))
+    unigram = one[valid].mean()
+    bigram = (one[valid[0]] + two.ravel()[pairs(valid)].sum()) / valid.size
+    return {
+        "unigram_bpb": float(unigram),
+        "bigram_bpb": float(bigram),
+        "xz_bpb": 8 * len(lzma.compress(valid.tobytes(), preset=9)) / valid.size,
+    }
+
+
+def pairs(tokens: np.ndarray) -> np.ndarray:
+    """256 a + b for each byte a and the byte b after it: [N] uint8 -> [N-1] uint16."""
+    return tokens[:-1] * np.uint16(256) + tokens[1:]

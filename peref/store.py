@@ -1,0 +1,174 @@
+"""Named tensors on disk: one safetensors file per call, replaced atomically, that notices any flipped bit in itself when it is read.
+
+Any safetensors reader opens it. Its one metadata key, `peref`, holds canonical JSON: {"format": 1, "meta": {...}, "sha256": "..."}.
+The digest covers format, meta and every (name, dtype, shape, bytes), in the order of the names.
+Not here: which tensors a checkpoint holds (train), where files lie and which one is newest (runs).
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from .errors import Damaged, Misuse, PerefError
+
+FORMAT = 1
+
+
+class TooNew(Damaged):
+    """A file in a format that only a later peref reads: nothing is wrong with it, but this peref cannot check it."""
+
+
+def canonical(value: object) -> str:
+    """The one JSON text of `value`: sorted keys, no blanks, ASCII only. Raises Misuse for NaN, infinity and what JSON has no word for."""
+
+    def dumps(value: object) -> str:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    try:
+        return dumps(json.loads(dumps(value)))  # twice: integer keys sort as numbers until they are text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Misuse(f"cannot be JSON: {error}; use text, finite Python numbers, booleans, None, lists and dicts of them") from error
+
+
+def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+    """Write `arrays` (bool, integers and floats up to 64 bits, any shape and layout) and `meta` (JSON) to `path`: all of it or nothing.
+
+    When it returns, the file survives a power cut; when it raises, the earlier file is still there, unless the message says otherwise.
+    Raises Misuse for what cannot be stored and PerefError when the disk refuses.
+    """
+    _replace(Path(path), _encode(arrays, meta))
+
+
+def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays, in the order of their names, and the meta that `save` put into `path`.
+
+    Raises Damaged when a single bit differs from what was written, or the file was never ours; TooNew, a Damaged, for a later format;
+    Misuse when there is no such file; PerefError when it cannot be read.
+    """
+    path = Path(path)
+    data = read(path)
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        note = json.loads(header["__metadata__"]["peref"])
+        if int(note["format"]) > FORMAT:
+            raise TooNew(f"{path}: format {note['format']}; this peref reads up to {FORMAT}: use the one that wrote it, or a later one")
+        arrays = dict(sorted(safetensors.numpy.load(data).items()))  # checks sizes and offsets against the file before it allocates
+        meta, digest = dict(note["meta"]), note["sha256"]
+        again = _encode(arrays, meta)  # may say Misuse, a ValueError, of what was never written here
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Damaged(f"{path}: cut short, altered or not of peref ({type(error).__name__}: {error}); use another checkpoint") from error
+    if again != data:
+        intact = digest == _digest(arrays, meta)
+        what = f"intact tensors, but a header that safetensors {safetensors.__version__} does not write" if intact else "another SHA-256"
+        raise Damaged(f"{path}: not the bytes that were written ({what}); use another checkpoint")
+    return arrays, meta
+
+
+def read(path: Path) -> bytes:
+    """All bytes of a regular file. Raises Misuse when there is none at `path` and PerefError when it cannot be read."""
+    if not path.is_file():
+        raise Misuse(f"{path}: no such file; check the path")
+    with explained(path, "read"):
+        return path.read_bytes()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a small UTF-8 text file with the promises of `save`. Raises PerefError when the disk refuses."""
+    _replace(Path(path), text.encode())
+
+
+def sweep(folder: str | Path) -> list[Path]:
+    """Remove, and return, the temporary files in `folder` whose writer no longer runs on this machine. Raises PerefError on failure."""
+    stale = []
+    with explained(Path(folder), "clean up"):
+        for path in sorted(Path(folder).glob(".tmp-*")):
+            owner = re.match(r"\.tmp-([0-9]{1,9})-", path.name)
+            if owner and not _alive(int(owner[1])):
+                path.unlink(missing_ok=True)
+                stale.append(path)
+    return stale
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` survive a power cut; fsync of a file does not do that. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def explained(path: Path, verb: str) -> Iterator[None]:
+    """Turn an OSError in the block into a PerefError that says what could not be done to `path`, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise PerefError(f"{path}: cannot {verb}: {error.strerror or error}; check space, permissions and the folder") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put `data` at `path` so that a reader, or a power cut, finds the old file or the new one and never a part."""
+    temp = path.parent / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with explained(path, "write"):
+            fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]  # unbuffered, so there is nothing to flush; a write may be short
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(temp, path)
+        with explained(path, "make the new file, which is in place, survive a power cut"):
+            sync_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):  # after os.replace it is gone; before, the error on its way says more than this one would
+            os.unlink(temp)
+
+
+def _encode(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
+    """The bytes of the file, the same in every process: the writer orders tensors by dtype and name, and there is one metadata key."""
+    plain = {name: _plain(name, array) for name, array in arrays.items()}
+    note = canonical({"format": FORMAT, "meta": dict(meta), "sha256": _digest(plain, meta)})
+    return safetensors.numpy.save(plain, metadata={"peref": note})
+
+
+def _plain(name: str, array: np.ndarray) -> np.ndarray:
+    """`array` contiguous and little-endian: the library copies memory from a bare pointer and would write anything else wrong."""
+    array = np.asarray(array)
+    if not (name.isascii() and name.isprintable() and name and name != "__metadata__"):
+        raise Misuse(f"tensor name {name!r}: use printable ASCII other than '__metadata__'")
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise Misuse(f"tensor {name!r} has dtype {array.dtype}: convert it to bool, an integer or a float of at most 64 bits")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _digest(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
+    sha = hashlib.sha256(canonical({"format": FORMAT, "meta": dict(meta)}).encode() + b"\n")
+    for name in sorted(arrays):
+        array = arrays[name]
+        sha.update(canonical([name, array.dtype.name, array.shape]).encode() + b"\n")  # says how many bytes follow
+        sha.update(array.reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True

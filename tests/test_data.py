@@ -1,0 +1,343 @@
+"""Corpora, batches and yardsticks: what is in them, what they are a function of, and what is refused."""
+
+import hashlib
+import lzma
+import math
+import sysconfig
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from peref import data, share
+from peref.errors import Damaged, Misuse, PerefError
+from peref.rng import generator
+
+TEXT = "".join(f"line {i}: the sea is {i * i} miles wide, é\n" for i in range(200)).encode()
+
+
+def entry(body=TEXT, name="seas", address="http://127.0.0.1:9/seas.txt"):
+    return data.Entry(name, f"{name}.txt", len(body), hashlib.sha256(body).hexdigest(), address, "public domain", "nobody 1900")
+
+
+def write(root, files):
+    for name, body in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    return root
+
+
+def many(n=100):
+    return {f"part{i % 3}/{i:03}.txt": f"file number {i}\n".encode() * (1 + i % 5) for i in range(n)}
+
+
+def the_text(corpus):
+    return corpus.train.tobytes() + corpus.valid.tobytes()
+
+
+# --- random numbers
+
+
+def test_a_generator_is_a_function_of_seed_stream_and_counters():
+    def draw(*which):
+        return generator(*which).integers(2**63, size=4).tolist()
+
+    assert draw(1, "batch", 5) == draw(1, "batch", 5)
+    places = [(0, "batch"), (0, "batch", 0), (0, "batch", 0, 0), (0, "batch", 1), (0, "batch", 0, 1), (0, "batch", 1, 0)]
+    places += [(0, "init"), (1, "batch"), (2**32, "batch"), (1, "batch", 0), (0, "batch", 2**32 - 1)]
+    assert len({tuple(draw(*place)) for place in places}) == len(places)
+    assert isinstance(generator(0, "init").bit_generator, np.random.Philox)
+
+
+@pytest.mark.parametrize("place", [(-1, "batch"), (2**64, "batch"), (0, "batch", -1), (0, "batch", 2**32)])
+def test_a_seed_or_counter_out_of_range_is_refused(place):
+    with pytest.raises(Misuse, match="out of range"):
+        generator(*place)
+
+
+# --- the standard library
+
+
+def test_stdlib_of_this_interpreter():
+    corpus, again = data.corpus(), data.corpus("stdlib")
+    total = corpus.train.size + corpus.valid.size
+    assert 5e6 < total < 20e6
+    assert 0.01 < corpus.valid.size / total < 0.1
+    assert (corpus.sha256, corpus.train.tobytes(), corpus.valid.tobytes()) == (again.sha256, again.train.tobytes(), again.valid.tobytes())
+    assert corpus.train.dtype == corpus.valid.dtype == np.uint8
+    assert not corpus.train.flags.writeable
+    assert not corpus.valid.flags.writeable
+    assert b"class OrderedDict(dict):" in the_text(corpus)      # collections/__init__.py is in one of the two
+    data.check_length(corpus, 8192)
+
+
+def test_what_the_stdlib_corpus_leaves_out_is_not_in_it():
+    text, root = the_text(data.corpus()), Path(sysconfig.get_paths()["stdlib"])
+    assert (root / "inspect.py").read_bytes() in text
+    for out in ("_sysconfigdata*.py", "config-*/*.py", "test/*dict.py", "*/test*/test_*.py", "pydoc_data/topics.py"):
+        for path in root.glob(out):
+            assert path.read_bytes() not in text or not path.stat().st_size, path
+
+
+def test_stdlib_leaves_out_what_differs_between_builds(tmp_path):
+    root = write(tmp_path, {f"m{i:02}.py": f"x = {i}\n".encode() for i in range(30)})
+    bare = data.stdlib(root)
+    out = (
+        *("test/a.py", "unittest/test/a.py", "idlelib/idle_test/a.py", "lib2to3/tests/a.py", "site-packages/p/a.py", "dist-packages/a.py"),
+        *("_sysconfigdata__linux_x86_64.py", "_sysconfig_vars.py", "config-3.11-x86_64/python-config.py", "__pycache__/a.py"),
+        *("lib-dynload/a.py", "pydoc_data/topics.py"),
+        *("sitecustomize.py", "usercustomize.py", "data.txt", "m00.pyc", "empty.py"),
+    )
+    write(root, {name: b"" if name == "empty.py" else b"out = 1\n" for name in out})
+    assert data.stdlib(root).sha256 == bare.sha256
+    write(root, {"testing.py": b"kept = 1\n", "pkg/site.py": b"kept = 2\n"})
+    assert the_text(data.stdlib(root)).count(b"kept") == 2
+
+
+def test_stdlib_has_the_same_text_whatever_its_line_ends(tmp_path):
+    lines = {f"m{i:02}.py": f"x = {i}\ny = 1\n".encode() for i in range(30)}
+    unix = data.stdlib(write(tmp_path / "unix", lines))
+    assert data.stdlib(write(tmp_path / "dos", {name: body.replace(b"\n", b"\r\n") for name, body in lines.items()})).sha256 == unix.sha256
+
+
+def test_an_interpreter_without_sources_is_told_the_alternatives(tmp_path):
+    for root in (tmp_path, tmp_path / "python311.zip"):
+        with pytest.raises(Misuse, match=r"without the sources.*--data PATH.*--data tinyshakespeare"):
+            data.stdlib(root)
+
+
+# --- splits
+
+
+def test_a_split_by_path_holds_out_the_twentieth_part_of_the_files(tmp_path):
+    files = many()
+    corpus = data.corpus(str(write(tmp_path, files)))
+    held = sorted(sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest())[:5])
+    assert corpus.valid.tobytes() == b"\n".join(files[name] for name in held)
+    assert corpus.train.tobytes() == b"\n".join(files[name] for name in sorted(files) if name not in held)
+
+
+def test_a_small_folder_is_split_by_position(tmp_path):
+    files = many(19)
+    corpus = data.corpus(str(write(tmp_path, files)))
+    whole = b"\n".join(files[name] for name in sorted(files))
+    assert the_text(corpus) == whole
+    assert corpus.valid.size == len(whole) // 10
+    assert data.corpus(str(write(tmp_path, {"z.txt": b"the twentieth\n"}))).valid.tobytes() in [*files.values(), b"the twentieth\n"]
+
+
+def test_a_file_is_split_by_position(tmp_path):
+    (tmp_path / "seas.txt").write_bytes(TEXT)
+    corpus = data.corpus(str(tmp_path / "seas.txt"))
+    assert the_text(corpus) == TEXT
+    assert corpus.valid.size == len(TEXT) // 10
+    assert corpus.name == "seas.txt"
+    assert str(tmp_path / "seas.txt") in corpus.source
+
+
+def test_the_digest_sees_content_split_and_paths_and_not_where_the_folder_stands(tmp_path):
+    files = many()
+    digests = [data.corpus(str(write(tmp_path / "a", files))).sha256, data.corpus(str(write(tmp_path / "elsewhere" / "b", files))).sha256]
+    assert digests[0] == digests[1]
+    first = sorted(files)[0]
+    changes = [files | {first: b"File"}, {("part0/zzz.txt" if name == first else name): body for name, body in files.items()}]
+    digests += [data.corpus(str(write(tmp_path / f"c{i}", change))).sha256 for i, change in enumerate(changes)]
+    assert len(set(digests)) == 3
+    one, two, renamed = ("a", b"1"), ("b", b"2"), ("c", b"2")
+    alike = [([one, two], []), ([one], [two]), ([], [one, two]), ([one], [renamed]), ([("a", b"1\n2")], [])]
+    alike.append(([("a", b"1train\0b\0" + b"2")], []))
+    assert len({data.assemble("", "", *parts).sha256 for parts in alike}) == len(alike)
+
+
+def test_a_folder_without_its_hidden_and_binary_files(tmp_path):
+    files = many()
+    plain = data.corpus(str(write(tmp_path, files)))
+    write(tmp_path, {".hidden.txt": TEXT, ".git/config": TEXT, "part0/nul.bin": b"a\0b", "latin.txt": b"\xe9t\xe9", "empty.txt": b""})
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+    mixed = data.corpus(str(tmp_path))
+    assert mixed.sha256 == plain.sha256
+    assert "100 text files, 2 binary files left out" in mixed.source
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [(b"", "the file is empty"), (b"abc\0d", "not a text file.*NUL at byte 3"), (b"ab\xff", "not a text file.*no UTF-8 at byte 2")],
+)
+def test_a_file_that_is_no_text_is_refused(tmp_path, body, says):
+    (tmp_path / "x").write_bytes(body)
+    with pytest.raises(Misuse, match=says):
+        data.corpus(str(tmp_path / "x"))
+
+
+def test_a_folder_without_text_is_refused(tmp_path):
+    write(tmp_path, {"a.bin": b"\0", ".hidden": TEXT, "empty": b""})
+    with pytest.raises(Misuse, match=r"no text in this folder.*1 binary"):
+        data.corpus(str(tmp_path))
+
+
+def test_an_unknown_name_is_refused_with_what_was_meant():
+    with pytest.raises(Misuse, match=r"'tinyshakespear' is neither.*did you mean 'tinyshakespeare'\? known: stdlib, tinyshakespeare"):
+        data.corpus("tinyshakespear")
+    for spec in ("", "no/such/file.txt"):
+        with pytest.raises(Misuse, match="neither a file, nor a folder, nor a known corpus; known: stdlib"):
+            data.corpus(spec)
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(PerefError, match=r"cannot read .*nowhere"):
+        data.read(tmp_path / "nowhere")
+    with pytest.raises(PerefError, match=r"cannot list the folder .*nowhere"):
+        data.walk(tmp_path / "nowhere", bool)
+
+
+def test_a_corpus_too_small_for_the_length_is_refused(tmp_path):
+    (tmp_path / "x").write_bytes(b"a" * 650)
+    corpus = data.corpus(str(tmp_path / "x"))
+    data.check_length(corpus, 64)
+    with pytest.raises(Misuse, match=r"too small for length 65: training has 585 bytes and validation 65, each needs at least 66"):
+        data.check_length(corpus, 65)
+    with pytest.raises(Misuse, match="training has 3 "):
+        data.check_length(replace(corpus, train=corpus.train[:3]), 64)
+
+
+# --- the catalogue
+
+
+def test_the_catalogue():
+    entries = data.catalogue()
+    assert list(entries) == ["tinyshakespeare"]
+    for name, e in entries.items():
+        assert name == e.name
+        assert e.bytes > 0
+        assert len(bytes.fromhex(e.sha256)) == 32
+        assert e.address.startswith("https://")
+        assert e.licence
+        assert e.citation
+
+
+def test_a_fetched_corpus_is_verified_at_every_load(tmp_path):
+    entries = {"seas": entry()}
+    with pytest.raises(Misuse, match=r"not on this machine yet.*python cli\.py data get seas"):
+        data.corpus("seas", entries=entries, store=tmp_path)
+    path = tmp_path / "seas.txt"
+    path.write_bytes(TEXT)
+    corpus = data.corpus("seas", entries=entries, store=tmp_path)
+    assert corpus.name == "seas"
+    assert corpus.sha256 == data.corpus(str(path)).sha256
+    for wrong in (TEXT[:-1], TEXT[:-1] + b"!", TEXT + b"!"):
+        path.write_bytes(wrong)
+        with pytest.raises(Damaged, match=rf"expected {len(TEXT)} bytes.*got {len(wrong)} bytes.*data get seas"):
+            data.corpus("seas", entries=entries, store=tmp_path)
+
+
+def test_where_files_are(tmp_path):
+    assert (share.folder("data") / "corpora.toml").is_file()
+    checkout = tmp_path / "checkout" / "peref"
+    write(tmp_path, {"checkout/pyproject.toml": b"", "checkout/golden/x": b"", "checkout/peref/x": b"", "wheel/peref/_share/golden/x": b""})
+    write(tmp_path, {"wheel/pyproject.toml": b"another package's litter", "wheel/golden/x": b""})
+    wheel = tmp_path / "wheel" / "peref"
+    assert share.is_checkout(checkout)
+    assert not share.is_checkout(wheel)
+    assert share.folder("golden", checkout) == tmp_path / "checkout" / "golden"
+    assert share.folder("golden", wheel) == wheel / "_share" / "golden"
+    for package in (checkout, wheel):
+        with pytest.raises(PerefError, match=r"'data'.*is missing: expected"):
+            share.folder("data", package)
+
+
+def test_the_cache_folder(tmp_path):
+    home, elsewhere = Path.home(), str(tmp_path)
+    assert share.cache("linux", {}) == home / ".cache" / "peref"
+    assert share.cache("linux", {"XDG_CACHE_HOME": "relative"}) == home / ".cache" / "peref"
+    assert share.cache("linux", {"XDG_CACHE_HOME": elsewhere}) == tmp_path / "peref"
+    assert share.cache("darwin", {"XDG_CACHE_HOME": elsewhere}) == home / "Library" / "Caches" / "peref"
+    assert share.cache("win32", {"LOCALAPPDATA": elsewhere}) == tmp_path / "peref"
+
+
+def test_downloads_go_into_the_checkout_or_else_into_the_cache(monkeypatch):
+    monkeypatch.setattr(share, "is_checkout", lambda package=None: False)
+    assert share.downloads() == share.cache()
+    monkeypatch.undo()
+    if share.is_checkout():
+        assert share.downloads() == share.folder("data")
+
+
+# --- batches
+
+
+def test_a_batch_is_windows_and_what_follows_them():
+    tokens = np.arange(251, dtype=np.uint8)
+    inputs, targets = data.batch(tokens, 3, 5, batch=7, length=11)
+    assert inputs.shape == targets.shape == (7, 11)
+    assert inputs.dtype == targets.dtype == np.int64
+    np.testing.assert_array_equal(inputs, inputs[:, :1] + np.arange(11))
+    np.testing.assert_array_equal(targets, inputs + 1)
+
+
+def test_a_batch_is_a_pure_function_of_seed_step_and_part():
+    tokens = np.arange(2**16, dtype=np.uint32)
+
+    def offsets(seed, step, part=0):
+        return tuple(data.batch(tokens, seed, step, batch=5, length=3, part=part)[0][:, 0])
+
+    last = offsets(1, 9)
+    for step in range(9):
+        offsets(1, step)
+    assert offsets(1, 9) == last
+    assert len({offsets(*which) for which in [(1, 9), (1, 10), (2, 9), (1, 9, 1), (1, 10, 1), (9, 1)]}) == 6
+
+
+def test_every_window_is_equally_likely():
+    tokens = np.arange(13, dtype=np.uint8)
+    starts = data.batch(tokens, 0, 0, batch=10_000, length=3)[0][:, 0]
+    counts = np.bincount(starts)
+    assert counts.size == 13 - 3                # the first and the last that fit, none beyond
+    assert abs(counts - 1000).max() < 150       # five standard deviations
+
+
+def test_the_smallest_text_that_fits_and_the_one_that_does_not():
+    inputs, targets = data.batch(np.arange(4), 0, 0, batch=2, length=3)
+    assert inputs.tolist() == [[0, 1, 2]] * 2
+    assert targets.tolist() == [[1, 2, 3]] * 2
+    with pytest.raises(Misuse, match="a text of 3 bytes is too small for length 3: it needs at least 4"):
+        data.batch(np.arange(3), 0, 0, batch=2, length=3)
+    for sizes in ({"batch": 0, "length": 3}, {"batch": 2, "length": 0}):
+        with pytest.raises(Misuse, match="expected at least 1"):
+            data.batch(np.arange(9), 0, 0, **sizes)
+
+
+# --- yardsticks
+
+
+def test_yardsticks_against_a_count_over_plain_numbers():
+    train, valid = b"abracadabra, abracadabra", b"cab \xff abba"
+    unigram = [-math.log2((train.count(bytes([b])) + 1) / (len(train) + 256)) for b in valid]
+    bigram = unigram[:1]
+    for a, b in pairwise(valid):
+        seen = [(train[i], train[i + 1]) for i in range(len(train) - 1)]
+        bigram.append(-math.log2((seen.count((a, b)) + 1) / (sum(first == a for first, _ in seen) + 256)))
+    got = data.yardsticks(np.frombuffer(train, np.uint8), np.frombuffer(valid, np.uint8))
+    want = {
+        "unigram_bpb": sum(unigram) / len(valid),
+        "bigram_bpb": sum(bigram) / len(valid),
+        "xz_bpb": 8 * len(lzma.compress(valid, format=lzma.FORMAT_XZ, preset=9)) / len(valid),
+    }
+    assert got == pytest.approx(want, rel=1e-12)
+
+
+def test_yardsticks_know_structure_and_stay_finite():
+    cycle = np.tile(np.arange(16, dtype=np.uint8), 4000)
+    marks = data.yardsticks(cycle, cycle[:16000])
+    assert marks["unigram_bpb"] == pytest.approx(4, abs=0.01)
+    assert marks["bigram_bpb"] < 0.1
+    assert marks["xz_bpb"] < 0.1
+    strange = data.yardsticks(cycle[:0], np.array([250], np.uint8))
+    assert strange["unigram_bpb"] == strange["bigram_bpb"] == 8
+    with pytest.raises(Misuse, match="empty"):
+        data.yardsticks(cycle, cycle[:0])

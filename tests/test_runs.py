@@ -1,0 +1,513 @@
+"""runs: one folder, one writer, and after any accident a state from which the run goes on as if nothing had happened."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from peref import runs, store
+from peref.errors import Damaged, Misuse, PerefError
+
+ROOT = Path(runs.__file__).parents[1]
+RECORD = {"config": {"pe": "alibi", "L": 512}, "steps": 100, "seeds": [0, 1], "argv": ["cli.py", "train"]}
+ARRAYS = {"w": np.arange(3.0)}
+
+
+def child(code, *argv):
+    """A Python that runs `code`, says a line on stdout, and lives until its stdin closes."""
+    code = "import sys; from pathlib import Path; from peref import runs\n" + code
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, argv)], env=env, **pipes)
+
+
+HOLD = "with runs.open_run(sys.argv[1]).lock(): print('held', flush=True); sys.stdin.read()"
+
+
+def end(process):
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def run(tmp_path):
+    return runs.create(tmp_path / "runs", ["alibi", "L512", "s0"], RECORD)
+
+
+def at(monkeypatch, seconds):
+    monkeypatch.setattr(runs, "_stamp", lambda _: runs.time.strftime("%Y-%m-%d-%H%M%S", runs.time.gmtime(seconds)))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+# create, open_run
+
+
+def test_the_name_says_when_what_and_which_config(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs.time, "time", lambda: 1_795_275_012.9)
+    digest = hashlib.sha256(b'{"L":512,"pe":"alibi"}').hexdigest()[:4]
+    run = runs.create(tmp_path, ["alibi", "L512", "s0"], {**RECORD, "config": {"pe": "alibi", "L": 512}})
+    assert run.folder == tmp_path / f"2026-11-21-153012-alibi-L512-s0-{digest}"
+    assert names(run.folder) == ["ckpt", "eval", "lock", "metrics.jsonl", "run.json", "timing.jsonl"]
+
+
+def test_the_record_comes_back_and_the_file_is_canonical(run):
+    assert run.record == RECORD == runs.open_run(str(run.folder)).record
+    text = (run.folder / "run.json").read_text()
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":")) + "\n"
+    assert set(json.loads(text)) == {*RECORD, "sha256"}
+
+
+def test_a_collision_gets_the_next_number(tmp_path, monkeypatch):
+    at(monkeypatch, 0)
+    made = [runs.create(tmp_path, ["a"], RECORD).folder.name for _ in range(3)]
+    assert made == [made[0], made[0] + "-2", made[0] + "-3"]
+
+
+def test_create_is_durable_before_it_returns(tmp_path, monkeypatch):
+    synced, inner = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), inner(fd)))
+    run = runs.create(tmp_path, ["a"], RECORD)
+    assert Path(synced[0]).name.startswith(".tmp-")
+    assert synced[1:] == [str(run.folder), str(tmp_path)]
+
+
+@pytest.mark.parametrize("record", [{}, {"config": 1}, {"steps": 1}, {**RECORD, "steps": 1.5}, {**RECORD, "sha256": ""}])
+def test_a_record_needs_config_and_steps(tmp_path, record):
+    with pytest.raises(Misuse, match="needs 'config' and an integer 'steps'"):
+        runs.create(tmp_path, ["a"], record)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("part", ["../x", "a/b", "a b", "é", "\0", "x" * 200])
+def test_a_name_stays_in_the_root(tmp_path, part):
+    with pytest.raises(Misuse, match="cannot name a run folder"):
+        runs.create(tmp_path, [part], RECORD)
+    assert names(tmp_path) == []
+
+
+def test_a_record_that_is_not_json_leaves_no_folder(tmp_path):
+    with pytest.raises(Misuse, match="cannot be JSON"):
+        runs.create(tmp_path, ["a"], {**RECORD, "x": float("nan")})
+    assert names(tmp_path) == []
+
+
+def test_a_root_that_cannot_be_made_is_explained(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(PerefError, match="cannot make a run folder"):
+        runs.create(tmp_path / "file" / "runs", ["a"], RECORD)
+
+
+def test_every_flipped_bit_of_run_json_is_noticed(run):
+    path = run.folder / "run.json"
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(Damaged, match=r"run\.json: "):
+            runs.open_run(run.folder)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"1", b"{", b"[" * 100_000, b'{"sha256":"","x":NaN}'])
+def test_a_damaged_run_json_is_damaged(run, data):
+    (run.folder / "run.json").write_bytes(data)
+    with pytest.raises(Damaged, match=r"run\.json: "):
+        runs.open_run(run.folder)
+
+
+def test_a_reformatted_run_json_is_damaged(run):
+    path = run.folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=1))
+    with pytest.raises(Damaged, match="it was altered"):
+        runs.open_run(run.folder)
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(Misuse, match=r"not a run folder.*python cli\.py train"):
+            runs.open_run(folder)
+
+
+# lock
+
+
+def test_a_second_process_is_told_who_the_first_is(run):
+    first = child(HOLD, run.folder)
+    try:
+        assert first.stdout.readline() == "held\n"
+        second = child(HOLD, run.folder)
+        _, said = second.communicate(timeout=10)
+        assert second.returncode != 0
+        assert f"{run.folder}: in use by pid {first.pid} on {socket.gethostname()}; " in said
+        with pytest.raises(PerefError, match=f"in use by pid {first.pid} on") as caught, run.lock():
+            pass
+        assert caught.value.exit_code == 1
+        first.communicate("", timeout=10)
+        assert first.returncode == 0
+    finally:
+        end(first)
+    with run.lock():
+        assert (run.folder / "lock").read_text() == f"pid {os.getpid()} on {socket.gethostname()}\n"
+
+
+def test_the_lock_dies_with_its_owner(run):
+    first = child(HOLD, run.folder)
+    assert first.stdout.readline() == "held\n"
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    with run.lock():
+        pass
+
+
+def test_of_many_starters_one_wins(run):
+    starters = [child(HOLD, run.folder) for _ in range(6)]
+    try:
+        losers = []
+        deadline = time.monotonic() + 30
+        while len(losers) < 5 and time.monotonic() < deadline:
+            losers = [p for p in starters if p.poll() is not None]
+        (winner,) = [p for p in starters if p not in losers]
+        assert winner.stdout.readline() == "held\n"
+        said = [p.communicate()[1] for p in losers]
+        assert all("in use by pid" in text or "just starting" in text for text in said)
+    finally:
+        for process in starters:
+            end(process)
+
+
+def test_a_longer_name_in_the_lock_leaves_no_tail(run):
+    (run.folder / "lock").write_text("pid 123456789 on a-machine-with-a-long-name" * 9 + "\n")
+    with run.lock():
+        assert (run.folder / "lock").read_text() == f"pid {os.getpid()} on {socket.gethostname()}\n"
+
+
+def test_the_lock_is_held_once_within_a_process_and_freed_by_an_error(run):
+    with run.lock(), pytest.raises(PerefError, match=f"pid {os.getpid()} "), run.lock():
+        pass
+    with pytest.raises(ZeroDivisionError), run.lock():
+        raise ZeroDivisionError
+    with run.lock():
+        pass
+
+
+def test_an_error_inside_the_lock_is_not_dressed_up(run):
+    with pytest.raises(FileNotFoundError), run.lock():
+        raise FileNotFoundError("somebody else's")
+
+
+def test_the_lock_sweeps_up_after_the_dead(run):
+    process = child("")
+    process.communicate()
+    for folder in (run.folder, run.folder / "ckpt"):
+        (folder / f".tmp-{process.pid}-a").touch()
+        (folder / f".tmp-{os.getpid()}-a").touch()
+    with run.lock():
+        for folder in (run.folder, run.folder / "ckpt"):
+            assert [name for name in names(folder) if name.startswith(".tmp")] == [f".tmp-{os.getpid()}-a"]
+
+
+# checkpoints
+
+
+def test_a_checkpoint_comes_back_with_its_step_and_the_length_of_the_metrics(run):
+    run.append_metrics({"step": 1})
+    path = run.save(1000, ARRAYS, {"rng": 5})
+    assert path == run.folder / "ckpt" / "00001000.safetensors"
+    said = []
+    step, arrays, meta = run.newest_checkpoint(said.append)
+    assert (step, meta, said) == (1000, {"rng": 5, "step": 1000, "metrics_bytes": len('{"step":1}\n')}, [])
+    assert arrays["w"].tobytes() == ARRAYS["w"].tobytes()
+
+
+def test_the_metrics_are_on_disk_before_the_checkpoint_that_counts_them(run, monkeypatch):
+    synced, inner = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd)))
+    run.save(1, ARRAYS, {})
+    assert synced[0] == "metrics.jsonl"
+    assert synced[1].startswith(".tmp-")
+    assert synced[2:] == ["ckpt"]
+
+
+def test_pruning_is_numeric(run):
+    steps = [9, 10, 100, 99_999_999, 100_000_000]
+    for step in steps:
+        run.save(step, ARRAYS, {}, keep=9)
+    assert run.checkpoints == steps
+    run.save(100_000_001, ARRAYS, {}, keep=2)
+    assert run.checkpoints == [100_000_000, 100_000_001]
+
+
+def test_pruning_keeps_the_newest(run):
+    for step in (9, 10, 100):
+        run.save(step, ARRAYS, {})
+    assert run.checkpoints == [10, 100]
+    run.save(101, ARRAYS, {}, keep=1)
+    assert run.checkpoints == [101]
+
+
+def test_pruning_spares_what_was_just_saved_below_the_others(run):
+    for step in (50, 60):
+        run.save(step, ARRAYS, {})
+    run.save(5, ARRAYS, {}, keep=1)
+    assert run.checkpoints == [5, 60]
+
+
+def test_nothing_is_pruned_when_the_save_fails(run, monkeypatch):
+    for step in (1, 2):
+        run.save(step, ARRAYS, {})
+
+    def full(a, b):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(PerefError, match="No space left on device"):
+        run.save(3, ARRAYS, {}, keep=1)
+    assert names(run.folder / "ckpt") == ["00000001.safetensors", "00000002.safetensors"]
+
+
+@pytest.mark.parametrize(("step", "keep"), [(-1, 2), (5, 0), (5, -1)])
+def test_a_save_that_could_not_be_found_or_kept_is_misuse(run, step, keep):
+    with pytest.raises(Misuse, match="use a step >= 0 and keep >= 1"):
+        run.save(step, ARRAYS, {}, keep=keep)
+    assert run.checkpoints == []
+
+
+def test_other_files_are_not_checkpoints(run):
+    for name in ("9.safetensors", "000000010.safetensors", "abcdefgh.safetensors", "00000001.txt", ".tmp-1-a", "0000000١.safetensors"):
+        (run.folder / "ckpt" / name).touch()
+    assert run.checkpoints == []
+    assert run.newest_checkpoint(print) is None
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_is_taken(run):
+    for step in (1, 2):
+        run.save(step, ARRAYS, {})
+    broken = run.folder / "ckpt" / "00000002.safetensors"
+    broken.write_bytes(broken.read_bytes()[:-1] + b"\xff")
+    data, said = broken.read_bytes(), []
+    assert run.newest_checkpoint(said.append)[0] == 1
+    (text,) = said
+    aside = run.folder / "ckpt" / "bad" / "00000002.safetensors"
+    assert str(broken) in text
+    assert f"moved to {aside}" in text
+    assert aside.read_bytes() == data
+    assert run.checkpoints == [1]
+
+    run.save(2, ARRAYS, {})  # damaged once more: the first evidence is not overwritten
+    broken.write_bytes(b"again")
+    assert run.newest_checkpoint(said.append)[0] == 1
+    assert names(aside.parent) == ["00000002.safetensors", "00000002.safetensors.2"]
+    assert aside.read_bytes() == data
+
+
+def test_setting_aside_survives_a_power_cut(run, monkeypatch):
+    run.save(1, ARRAYS, {}).write_bytes(b"")
+    synced, inner = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd)))
+    run.newest_checkpoint([].append)
+    assert synced == ["bad", "ckpt"]  # never gone from both
+
+
+def test_a_renamed_checkpoint_is_not_trusted(run):
+    run.save(1, ARRAYS, {})
+    shutil.copy(run.folder / "ckpt" / "00000001.safetensors", run.folder / "ckpt" / "00000005.safetensors")
+    said = []
+    assert run.newest_checkpoint(said.append)[0] == 1
+    assert "holds step 1" in said[0]
+
+
+def test_all_damaged_is_none_and_all_are_kept(run):
+    for step in (1, 2):
+        run.save(step, ARRAYS, {}).write_bytes(b"")
+    said = []
+    assert run.newest_checkpoint(said.append) is None
+    assert len(said) == len(names(run.folder / "ckpt" / "bad")) == 2
+
+
+def test_a_checkpoint_of_a_later_peref_is_not_moved(run, monkeypatch):
+    path = run.save(1, ARRAYS, {})
+    monkeypatch.setattr(store, "FORMAT", 0)
+    with pytest.raises(store.TooNew):
+        run.newest_checkpoint(print)
+    assert path.exists()
+
+
+# metrics, timing
+
+
+def test_lines_are_canonical_and_come_back(run):
+    run.append_metrics({"step": 1, "loss": 0.1})
+    run.append_metrics({"step": 2, "loss": 1e-17})
+    run.append_timing({"step": 1, "seconds": 0.5})
+    assert (run.folder / "metrics.jsonl").read_bytes() == b'{"loss":0.1,"step":1}\n{"loss":1e-17,"step":2}\n'
+    assert (run.folder / "timing.jsonl").read_bytes() == b'{"seconds":0.5,"step":1}\n'
+    assert run.read_metrics() == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 1e-17}]
+
+
+def test_one_line_is_one_appending_write(run, monkeypatch):
+    writes, inner, opened, inner_open = [], os.write, [], os.open
+    monkeypatch.setattr(os, "write", lambda fd, data: (writes.append(bytes(data)), inner(fd, data))[1])
+    monkeypatch.setattr(os, "open", lambda path, flags, *mode: (opened.append(flags), inner_open(path, flags, *mode))[1])
+    run.append_metrics({"step": 1})
+    assert writes == [b'{"step":1}\n']
+    assert opened[0] & os.O_APPEND
+
+
+def test_a_value_json_cannot_hold_leaves_the_file_alone(run):
+    with pytest.raises(Misuse, match="cannot be JSON"):
+        run.append_metrics({"loss": float("nan")})
+    assert run.read_metrics() == []
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(run, monkeypatch):
+    run.append_metrics({"step": 1})
+    inner = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: inner(fd, data[:3]))
+    with pytest.raises(PerefError, match="No space left on device"):
+        run.append_metrics({"step": 2})
+    assert (run.folder / "metrics.jsonl").read_bytes() == b'{"step":1}\n'
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path):
+    def train(run, first, last):
+        for step in range(first, last + 1):
+            run.append_metrics({"step": step, "loss": 1 / step})
+            if step % 4 == 0:
+                run.save(step, ARRAYS, {})
+
+    whole, broken = (runs.create(tmp_path, [part], RECORD) for part in ("whole", "broken"))
+    train(whole, 1, 12)
+    train(broken, 1, 7)
+    with (broken.folder / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"loss":0.12')
+    step, _, meta = broken.newest_checkpoint(print)
+    broken.truncate_metrics(meta["metrics_bytes"])
+    assert [record["step"] for record in broken.read_metrics()] == [1, 2, 3, 4]
+    train(broken, step + 1, 12)
+    for name in ("metrics.jsonl", "ckpt/00000008.safetensors", "ckpt/00000012.safetensors"):
+        assert (whole.folder / name).read_bytes() == (broken.folder / name).read_bytes()
+
+
+def test_truncation_is_synced(run, monkeypatch):
+    run.append_metrics({"step": 1})
+    sizes, inner = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (sizes.append(os.fstat(fd).st_size), inner(fd)))
+    run.truncate_metrics(0)
+    assert sizes == [0]
+
+
+@pytest.mark.parametrize("length", [-1, 5, 12, 1000])
+def test_metrics_are_cut_only_where_a_line_ends(run, length):
+    run.append_metrics({"step": 1})
+    with pytest.raises(Damaged, match=f"no line ends at byte {length},"):
+        run.truncate_metrics(length)
+    assert run.read_metrics() == [{"step": 1}]
+
+
+@pytest.mark.parametrize("torn", [b'{"st', b'{"step":2}', b"\0\0\0\0", b"\xff"])
+def test_a_torn_last_line_is_not_read(run, torn):
+    run.append_metrics({"step": 1})
+    with (run.folder / "metrics.jsonl").open("ab") as file:
+        file.write(torn)
+    assert run.read_metrics() == [{"step": 1}]
+
+
+@pytest.mark.parametrize("line", [b'{"st', b"", b"[]", b"7", b"\xff", b"[" * 100_000])
+def test_any_other_unreadable_line_is_damage(run, line):
+    run.append_metrics({"step": 1})
+    with (run.folder / "metrics.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    run.append_metrics({"step": 3})
+    with pytest.raises(Damaged, match=r"metrics\.jsonl: line 2 is not a record"):
+        run.read_metrics()
+
+
+# finished, newest
+
+
+def test_finished_is_a_checkpoint_of_the_last_step(run):
+    assert not run.finished
+    run.save(99, ARRAYS, {})
+    assert not run.finished
+    run.save(100, ARRAYS, {})
+    assert run.finished
+
+
+def test_newest_goes_by_the_time_in_the_name(tmp_path, monkeypatch):
+    made = []
+    for part, seconds in (("z", 1000), ("a", 3000), ("m", 2000)):
+        at(monkeypatch, seconds)
+        made.append(runs.create(tmp_path, [part], RECORD))
+    assert runs.newest(tmp_path, having_checkpoint=False) == made[1]
+    os.utime(made[0].folder / "run.json", (9e9, 9e9))  # a copy or a backup restored it
+    assert runs.newest(tmp_path, having_checkpoint=False) == made[1]
+
+
+def test_within_a_second_newest_goes_by_the_file_and_then_by_the_number(tmp_path, monkeypatch):
+    at(monkeypatch, 1000)
+    late, early = (runs.create(tmp_path, [part], RECORD) for part in ("a", "z"))
+    for run, when in ((late, 2_000), (early, 1_000)):
+        os.utime(run.folder / "run.json", ns=(when, when))
+    assert runs.newest(tmp_path, having_checkpoint=False) == late
+    made = [runs.create(tmp_path / "same", ["a"], RECORD) for _ in range(11)]
+    for run in made:
+        os.utime(run.folder / "run.json", ns=(1_000, 1_000))
+    assert made[-1].folder.name.endswith("-11")
+    assert runs.newest(tmp_path / "same", having_checkpoint=False) == made[-1]
+
+
+def test_a_renamed_run_is_not_newest_for_its_name(tmp_path, monkeypatch):
+    old, new = runs.create(tmp_path, ["old"], RECORD), runs.create(tmp_path, ["new"], RECORD)
+    old.folder.rename(tmp_path / "zzz-my-best")
+    os.utime(tmp_path / "zzz-my-best" / "run.json", (1000, 1000))
+    assert runs.newest(tmp_path, having_checkpoint=False) == new
+
+
+def test_newest_with_a_checkpoint_and_newest_unfinished(tmp_path, monkeypatch):
+    made = []
+    for n, step in enumerate([50, 60, 100, None]):
+        at(monkeypatch, 1000 + n)
+        made.append(runs.create(tmp_path, ["r"], RECORD))
+        if step:
+            made[-1].save(step, ARRAYS, {})
+    assert runs.newest(tmp_path) == made[2]
+    assert runs.newest(tmp_path, having_checkpoint=False) == made[3]
+    assert runs.newest(tmp_path, unfinished=True) == made[1]
+    assert runs.newest(tmp_path, having_checkpoint=False, unfinished=True) == made[3]
+
+
+def test_newest_says_where_it_looked_and_what_makes_a_run(tmp_path, run):
+    for root, choice, kind in (
+        (tmp_path / "missing", {"having_checkpoint": False}, "no run in"),
+        (run.folder.parent, {}, "no run with a checkpoint in"),
+        (run.folder.parent, {"unfinished": True}, "no unfinished run with a checkpoint in"),
+    ):
+        with pytest.raises(Misuse, match=f"^{re.escape(str(root))}: {kind} this folder; `python cli.py train` makes one"):
+            runs.newest(root, **choice)
+
+
+def test_newest_does_not_pass_over_a_damaged_run_in_silence(tmp_path, run):
+    run.save(1, ARRAYS, {})
+    (run.folder / "run.json").write_bytes(b"{}")
+    for unfinished in (False, True):
+        with pytest.raises(Damaged, match=r"run\.json"):
+            runs.newest(run.folder.parent, unfinished=unfinished)
+
+
+def test_newest_ignores_folders_that_are_no_runs(tmp_path, run):
+    (run.folder.parent / "9999-01-01-000000-half-made").mkdir()
+    assert runs.newest(run.folder.parent, having_checkpoint=False) == run
