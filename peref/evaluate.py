@@ -1,0 +1,174 @@
+"""Loss by length and by position, with the protocol that makes the number mean something.
+
+Every length reads the same text. "non-overlapping" cuts it into windows side by side; "sliding" moves a window by `stride` and scores only
+the tokens that are new in it, so that each has at least length - stride tokens before it. Each token is scored once in both.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from peref import store
+from peref.backends import Backend
+from peref.config import Config, choose
+from peref.encodings import get
+from peref.errors import Misuse
+from peref.model import PLAIN, Arrays, check, loss
+from peref.runs import Run
+from peref.xp import to_host
+
+TOKENS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How text becomes windows. `stride` is None for windows side by side."""
+
+    stride: int | None = None
+
+    def __str__(self) -> str:
+        return "non-overlapping" if self.stride is None else f"sliding, stride {self.stride}"
+
+    def windows(self, size: int, length: int) -> Iterator[tuple[int, int, int]]:
+        """(start, stop, first scored) of each window over `size` tokens, the last perhaps shorter."""
+        stride = length if self.stride is None else self.stride
+        if not 1 <= stride <= length:
+            raise Misuse(f"stride is {stride}; expected 1 to the length {length}")
+        scored = 0
+        for start in range(0, size, stride):
+            stop = min(start + length, size)
+            yield start, stop, scored
+            scored = stop
+            if stop == size:
+                return
+
+
+def score(
+    cfg: Config,
+    params: Arrays,
+    text: np.ndarray,
+    length: int,
+    *,
+    protocol: Protocol = Protocol(),
+    be: Backend = PLAIN,
+    progress: Callable[[int], None] = lambda tokens: None,
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """Score `text` [N+1] bytes in windows of `length`: the row of the table, and per position the summed loss and count, both [length].
+
+    loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, is that of the mean over windows, which are taken as independent.
+    """
+    size = len(text) - 1
+    cuts = list(protocol.windows(size, length))
+    total, count, means = np.zeros(length), np.zeros(length), []
+    at_once = max(1, TOKENS_AT_ONCE // length)
+    while cuts:
+        start, stop, _ = cuts[0]
+        group = [c for c in cuts[:at_once] if c[1] - c[0] == stop - start]
+        cuts = cuts[len(group) :]
+        rows = np.stack([text[a : b + 1] for a, b, _ in group]).astype(np.int64)
+        nll = to_host(loss(cfg, params, rows[:, :-1], rows[:, 1:], be=be)[1]).astype(np.float64)
+        for (a, b, first), row in zip(group, nll, strict=True):
+            new = slice(first - a, b - a)
+            total[new] += row[new]
+            count[new] += 1
+            means.append((row[new].mean(), b - first))
+            progress(b - first)
+    mean = float(total.sum() / count.sum())
+    loss_of, weight = np.array(means).T
+    share = weight / weight.sum()
+    spread = float(np.sqrt((share**2 * (loss_of - mean) ** 2).sum())) if len(means) > 1 else None
+    row = {
+        "length": length,
+        "loss": mean,
+        "ppl": math.exp(min(mean, 700.0)),
+        "bpb": mean / math.log(2),
+        "stderr": None if spread is None else spread / math.log(2),
+        "windows": len(means),
+        "tokens": int(count.sum()),
+    }
+    return row, total, count
+
+
+def by_position(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
+    """Mean loss in buckets of positions that double: 0, 1, 2-3, 4-7, ..."""
+    edges = [0] + [1 << k for k in range(len(total).bit_length()) if 1 << k < len(total)] + [len(total)]
+    rows = []
+    for a, b in pairwise(edges):
+        if count[a:b].sum():
+            mean = float(total[a:b].sum() / count[a:b].sum())
+            rows.append({"from": a, "to": b - 1, "loss": mean, "bpb": mean / math.log(2), "tokens": int(count[a:b].sum())})
+    return rows
+
+
+def lengths(trained: int, longest: int) -> list[int]:
+    """From half the training length to `longest` in doublings; `longest` itself is always there."""
+    first = max(1, trained // 2)
+    grid = [first << k for k in range(longest.bit_length() + 1) if first << k < longest]
+    return [*grid, longest]
+
+
+def weights_of(run: Run) -> tuple[Config, Arrays, int]:
+    """Config, parameters and step of the newest checkpoint. Raises Misuse where there is none, Damaged for one that does not verify."""
+    steps = run.checkpoints
+    if not steps:
+        raise Misuse(f"{run.folder} has no checkpoint yet; let `python cli.py train --resume {run.folder}` go on for a while")
+    arrays, meta = store.load(run.folder / "ckpt" / f"{steps[-1]:08d}.safetensors")
+    cfg = Config.from_json(run.record["config"])
+    return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, meta["step"]
+
+
+def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
+    """`cfg` with another encoding, or other options of its own, for the same weights. Raises Misuse for what is unknown."""
+    if pe is None and not given:
+        return cfg
+    chosen = choose(pe or ",".join(name for name, _ in cfg.pe), given)
+    if pe is None:
+        old = [dict(options) for _, options in cfg.pe]
+        chosen["pe"] = tuple((name, before | dict(new)) for before, (name, new) in zip(old, chosen["pe"], strict=True))
+    rotates = any(get(name).rotate for name, _ in chosen["pe"][: cfg.layers])
+    attends = any(not get(name).mix for name, _ in chosen["pe"][: cfg.layers])
+    return replace(cfg, **{"R": cfg.R if rotates else None, "G": cfg.G if attends else None} | chosen)
+
+
+def evaluate(
+    cfg: Config,
+    params: Arrays,
+    text: np.ndarray,
+    longest: int,
+    *,
+    protocol: Protocol = Protocol(),
+    be: Backend = PLAIN,
+    progress: Callable[[int], None] = lambda tokens: None,
+) -> Iterator[dict[str, Any]]:
+    """One row per length, from half the training length to `longest`; the last also has "by_position".
+
+    text [N+1] bytes is the same for all. Raises Misuse when the weights do not fit cfg, or the text is shorter than `longest`.
+    """
+    check(cfg, params)
+    if longest < 1:
+        raise Misuse(f"length is {longest}; expected at least 1")
+    if len(text) <= longest:
+        raise Misuse(f"the validation text has {len(text)} bytes, too few for length {longest}; expected at least {longest + 1}")
+    params = be.place(params)
+    for length in lengths(cfg.L, longest):
+        row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)
+        yield row if length < longest else row | {"by_position": by_position(total, count)}
+
+
+def stored(protocol: Protocol, corpus_sha256: str, text: np.ndarray, step: int, cfg: Config, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What eval writes beside the run: the numbers and all that they depend on."""
+    last = rows[-1] if rows else {}
+    base = next((r["bpb"] for r in rows if r["length"] == cfg.L), None)
+    return {
+        "protocol": {"name": str(protocol), **asdict(protocol)},
+        "corpus": corpus_sha256,
+        "bytes": len(text) - 1,
+        "step": step,
+        "pe": cfg.to_json()["pe"],
+        "rows": [{k: v for k, v in r.items() if k != "by_position"} | {"ratio": None if base is None else r["bpb"] / base} for r in rows],
+        "by_position": last.get("by_position", []),
+    }

@@ -1,0 +1,60 @@
+"""Text, one token at a time, through the cache."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from peref.backends import Backend
+from peref.config import Config
+from peref.encodings import get
+from peref.errors import Misuse
+from peref.model import PLAIN, Arrays, cache, decode
+from peref.rng import generator
+from peref.xp import to_host
+
+
+def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
+    """A token from logits [V]: the largest at temperature 0, else drawn from softmax(logits / temperature) over the `top_k` largest."""
+    if temperature == 0:
+        return int(logits.argmax())
+    z = logits.astype(np.float64) / temperature
+    if top_k is not None and top_k < len(z):
+        z = np.where(z >= np.partition(z, -top_k)[-top_k], z, -np.inf)
+    p = np.exp(z - z.max())
+    return int(rng.choice(len(p), p=p / p.sum()))
+
+
+def generate(
+    cfg: Config,
+    params: Arrays,
+    prompt: Any,
+    count: int,
+    *,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    seed: int = 0,
+    be: Backend = PLAIN,
+) -> Iterator[int]:
+    """Yield `count` tokens that follow `prompt`, a sequence of at least one token. A pure function of its arguments.
+
+    Raises Misuse where the encoding does not reach as far, or a setting makes no sense.
+    """
+    prompt = np.asarray(prompt, dtype=np.int64)
+    if prompt.ndim != 1 or not len(prompt):
+        raise Misuse("the prompt is empty; give it at least one byte to go on from")
+    if count < 0 or temperature < 0 or (top_k is not None and top_k < 1):
+        raise Misuse(f"count {count}, temperature {temperature}, top_k {top_k}; expected none negative, and top_k at least 1")
+    total = len(prompt) + count
+    if not cfg.causal:
+        raise Misuse("only a causal model generates; this one reads both ways")
+    for name, _ in cfg.used:
+        if "any_length" not in get(name).claims and total > cfg.L:
+            raise Misuse(f"{name} ends at length {cfg.L}; prompt and text would be {total} tokens; ask for at most {max(cfg.L - len(prompt), 0)}")
+    params = be.place(params)
+    memory, new = cache(cfg, max(cfg.L, total)), prompt
+    for step in range(count):
+        logits, memory = decode(cfg, params, new[None], memory, be=be)
+        token = pick(to_host(logits)[0, -1], temperature, top_k, generator(seed, "generate", step))
+        yield token
+        new = np.asarray([token])

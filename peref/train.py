@@ -1,0 +1,211 @@
+"""The training loop, as a generator of records. It knows nothing of encodings and draws no bars.
+
+A step is a pure function of (weights, AdamW's moments, seed, step), so a resumed run needs no hidden state and ends with the same bits.
+"""
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_type_hints
+
+import numpy as np
+
+from peref import __version__, runs
+from peref.backends import Backend
+from peref.config import Config
+from peref.data import Corpus, batch, check_length
+from peref.encodings import fitting
+from peref.errors import Diverged, Misuse
+from peref.evaluate import score
+from peref.model import Arrays, init, logits, loss
+from peref.optim import decays, global_norm, schedule
+from peref.tape import Tape
+from peref.xp import namespace, to_host
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train; with Config and the corpus, all that a run depends on.
+
+    batch       sequences in a micro-batch; accumulate: micro-batches in a step
+    rate        peak learning rate, reached after `warmup` steps and falling by a cosine to floor * rate at `steps`
+    decay       decoupled, on linear maps only; clip: the longest global gradient taken as it is
+    """
+
+    steps: int = 500
+    batch: int = 8
+    accumulate: int = 1
+    rate: float = 3e-3
+    warmup: int = 50
+    floor: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    decay: float = 0.1
+    clip: float = 1.0
+    seed: int = 0
+    dtype: Literal["float32", "float64"] = "float32"
+    save_every: int = 50
+    valid_every: int = 100
+    valid_bytes: int = 65536
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, fitting(name, getattr(self, name), kind))
+        for name in ("steps", "batch", "accumulate", "save_every", "valid_every", "valid_bytes"):
+            if getattr(self, name) < 1:
+                raise Misuse(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("rate", "eps", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise Misuse(f"{name} is {getattr(self, name)}; expected a positive number")
+        for name in ("floor", "beta1", "beta2", "decay"):
+            if not 0 <= getattr(self, name) <= 1 or (name.startswith("beta") and getattr(self, name) == 1):
+                raise Misuse(f"{name} is {getattr(self, name)}; expected a number from 0 to 1")
+        if self.warmup < 0 or not 0 <= self.seed < 2**64:
+            raise Misuse(f"warmup is {self.warmup} and seed {self.seed}; expected neither to be negative, and a seed of at most 64 bits")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
+        if unknown := set(data) - {f.name for f in fields(cls)}:
+            raise Misuse(f"unknown settings of a run: {', '.join(sorted(unknown))}; was this written by a newer peref?")
+        return cls(**data)
+
+
+def environment(be: Backend) -> dict[str, Any]:
+    """What the bits of a run depend on besides its settings."""
+    return {
+        "peref": __version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "backend": be.name,
+    }
+
+
+def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:
+    """A new run folder, once everything that can be refused has been. `data` is the name or path that `corpus` came from."""
+    if not cfg.causal:
+        raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
+    check_length(corpus, cfg.L)
+    logits(cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be)
+    record = {
+        "config": cfg.to_json(),
+        "recipe": asdict(recipe),
+        "steps": recipe.steps,
+        "data": {"name": corpus.name, "spec": data, "sha256": corpus.sha256, "train": len(corpus.train), "valid": len(corpus.valid)},
+        "environment": environment(be),
+        "argv": argv,
+    }
+    named = ["-".join(name for name, _ in cfg.pe), f"L{cfg.L}", f"s{recipe.seed}"]
+    return runs.create(root, named, record)
+
+
+def one_step(be: Backend, cfg: Config, recipe: Recipe, p: Arrays, m: Arrays, v: Arrays, batches: list[Any], rate: Any, step: Any) -> tuple:
+    """Gradients of `batches`, then AdamW in place on p, m, v. Returns loss and gradient norm as floats.
+
+    Raises Diverged, naming the tensor, before anything is written.
+    """
+    total = 0.0
+    g: Arrays = {}
+    for inputs, targets in batches:
+        tape = Tape()
+        leaves = tape.watch(p)
+        y, _ = loss(cfg, leaves, inputs, targets, be=be)
+        mean = float(y.value)
+        if not math.isfinite(mean):
+            raise Diverged(f"the loss is {mean}")
+        found = tape.gradients(y, namespace(y.value).ones_like(y.value))
+        g = {name: found[leaf] if name not in g else g[name] + found[leaf] for name, leaf in leaves.items()}
+        total += mean
+    g = {name: a / len(batches) for name, a in g.items()} if len(batches) > 1 else g
+    norm = global_norm(g)
+    shrink = min(1.0, recipe.clip / norm) if norm else 1.0
+    for name, a in p.items():
+        decay = recipe.decay if decays(name, a) else 0.0
+        grad = g[name] * shrink if shrink < 1 else g[name]
+        be.adamw(a, grad, m[name], v[name], rate, step, beta1=recipe.beta1, beta2=recipe.beta2, eps=recipe.eps, decay=decay)
+    return total / len(batches), norm
+
+
+def flat(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
+    """As one checkpoint holds them."""
+    return {f"{kind}/{name}": to_host(a) for kind, arrays in (("p", p), ("m", m), ("v", v)) for name, a in arrays.items()}
+
+
+def begin(run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]) -> tuple[int, Arrays, Arrays, Arrays]:
+    """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones."""
+    found = run.newest_checkpoint(say)
+    if found is None:
+        run.truncate_metrics(0)
+        p = init(cfg, recipe.seed, recipe.dtype)
+        return 0, p, {n: np.zeros_like(a) for n, a in p.items()}, {n: np.zeros_like(a) for n, a in p.items()}
+    step, arrays, meta = found
+    run.truncate_metrics(meta["metrics_bytes"])
+    order = list(init(cfg, recipe.seed, recipe.dtype))
+    p, m, v = ({name: arrays[f"{kind}/{name}"] for name in order} for kind in "pmv")
+    return step, p, m, v
+
+
+def train(
+    run: runs.Run,
+    corpus: Corpus,
+    be: Backend,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Iterator[dict[str, Any]]:
+    """Train from wherever the run stands to its last step, yielding {"event": "start" | "step" | "saved" | "stopped" | "done", ...}.
+
+    `stopping` is asked after every step; once it is true the step is saved and "stopped" is the last record. Holds the run's lock.
+    Raises Diverged on a loss or gradient that is not finite, with the last good step saved.
+    """
+    record = run.record
+    cfg, recipe = Config.from_json(record["config"]), Recipe.from_json(record["recipe"])
+    if corpus.sha256 != record["data"]["sha256"]:
+        raise Misuse(
+            f"{run.folder} was trained on another text (SHA-256 {record['data']['sha256'][:12]}, this is {corpus.sha256[:12]}); give its --data"
+        )
+    if (here := environment(be)) != record["environment"]:
+        say(f"this run began elsewhere ({record['environment']}, here {here}); it goes on, but not to the same bits")
+    with run.lock():
+        done, p, m, v = begin(run, cfg, recipe, say)
+        p, m, v = be.place(p), be.place(m), be.place(v)
+        yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": sum(a.size for a in p.values())}
+        valid, spent, tokens = None, 0.0, recipe.batch * recipe.accumulate * cfg.L
+        text, saved = corpus.valid[: recipe.valid_bytes + 1], done
+        for step in range(done + 1, recipe.steps + 1):
+            before = time.perf_counter()
+            rate = schedule(step, peak=recipe.rate, warmup=recipe.warmup, steps=recipe.steps, floor=recipe.floor)
+            batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
+            try:
+                mean, norm = be.step(one_step, be, cfg, recipe, p, m, v, batches, np.asarray(rate), np.asarray(step))
+            except Diverged as error:
+                if saved < step - 1:
+                    run.save(step - 1, flat(p, m, v), {})
+                raise Diverged(f"step {step}: {error}; step {step - 1} is saved in {run.folder}; try a lower --rate or a lower --clip") from error
+            spent += time.perf_counter() - before
+            line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate, "norm": norm}
+            if step % recipe.valid_every == 0 or step == recipe.steps:
+                row, _, _ = score(cfg, p, text, cfg.L, be=be)
+                valid = line["valid"] = {"loss": row["loss"], "bpb": row["bpb"]}
+            run.append_metrics(line)
+            speed = (step - done) * tokens / spent
+            stop = stopping()
+            if step % recipe.save_every == 0 or step == recipe.steps or stop:
+                run.save(step, flat(p, m, v), {})
+                run.append_timing({"step": step, "tokens_per_s": speed, "seconds": spent, "time": time.time()})
+                saved = step
+            yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == step}
+            if stop and step < recipe.steps:
+                yield {"event": "stopped", "step": step}
+                return
+        yield {"event": "done", "step": recipe.steps, "valid": valid or last_valid(run)}
+
+
+def last_valid(run: runs.Run) -> dict[str, float] | None:
+    """The newest validation in the metrics."""
+    return next((line["valid"] for line in reversed(run.read_metrics()) if "valid" in line), None)
