@@ -22,7 +22,7 @@ import numpy as np
 
 from peref.backends import Backend
 from peref.config import Config
-from peref.encodings import get
+from peref.encodings import Encoding, get
 from peref.errors import Misuse
 from peref.ops.linear import initial
 from peref.ops.place import At, positions_in
@@ -121,6 +121,7 @@ class Cache:
     j: Any = None  # positions of the keys so far, [S] or [B,S]
     seg: Any = None  # [B,S]
     layers: tuple[Arrays, ...] = ()
+    B: int | None = None  # sequences, None while empty
 
     @property
     def S(self) -> int:
@@ -129,7 +130,13 @@ class Cache:
     def at(self, cfg: Config, tokens: Any, positions: Any = None, seg: Any = None) -> At:
         """The place of the next tokens [B,T]: after the last ones, or where said."""
         B, T = tokens.shape
-        seg = None if seg is None else np.asarray(seg)
+        positions, seg = (None if a is None else np.asarray(a) for a in (positions, seg))
+        if self.B not in (None, B):
+            raise Misuse(f"tokens are of {B} sequences, the cache is of {self.B}; a cache goes on with the sequences it began with")
+        if positions is not None and (positions.shape[-1:] != (T,) or positions.shape[-2:-1] not in ((), (B,))):
+            raise Misuse(f"positions are {list(positions.shape)}; expected [{T}] or [{B}, {T}], one for each token")
+        if seg is not None and seg.shape != (B, T):
+            raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
         if self.S == 0:
             return At.of(T, positions=positions, seg=seg, n=self.n, causal=cfg.causal, window=cfg.window)
         before = self.seg
@@ -176,33 +183,42 @@ def feed_forward(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any) -
     return linear(be, params, f"{layer}.down", hidden)
 
 
+def attend_heads(
+    be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, x: Any, at: At, old: Arrays, *, layout: str
+) -> tuple[Any, Arrays]:
+    """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`, and that cache afterwards. x [B,T,C] feeds features.
+
+    pe is a bound encoding, p its parameters. This and the first line of `decode` are all that knows the hooks.
+    """
+    there = be.place(at)
+    if pe.rotate:
+        angle, gain_q, gain_k = pe.rotate(p, there.i, at.n)
+        q = be.turn(q, angle, gain_q, layout=layout)
+        k = be.turn(k, angle, gain_k, layout=layout)
+    f, state = pe.features(be, p, x, there, old.get("state", {})) if pe.features else ({}, {})
+    kept = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
+    if at.S > at.T:
+        kept = {name: join(old[name], a, axis=2) for name, a in kept.items()}
+    k, v, f = kept["k"], kept["v"], {name: kept[f"f.{name}"] for name in f}
+    if pe.attend:
+        o = pe.attend(be, p, q, k, v, f, there)
+    else:
+        table = pe.bias(be, p, there.distances[0]) if pe.bias else None
+        terms = pe.score(be, p, q, k, f, there) if pe.score else (None, None, None)
+        o = be.attention(q, k, v, table, *terms, at=there, scale=pe.scale(q.shape[-1]))
+    return o, {name: value(a) for name, a in kept.items()} | {"state": state}
+
+
 def attend(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any, at: At, old: Arrays) -> tuple[Any, Arrays]:
     """The attention sublayer on normed x [B,T,C], and what the layer's cache is afterwards."""
-    pe, p = cfg.encoding(layer), of_encoding(cfg, params, layer)
     q = split_heads(linear(be, params, f"{layer}.q", x), heads=cfg.H)
     k = split_heads(linear(be, params, f"{layer}.k", x), heads=cfg.G)
     v = split_heads(linear(be, params, f"{layer}.v", x), heads=cfg.G)
     if cfg.qk_norm:
         q = be.rms_norm(q, params[f"{layer}.qnorm.weight"], eps=cfg.eps)
         k = be.rms_norm(k, params[f"{layer}.knorm.weight"], eps=cfg.eps)
-    there = be.place(at)
-    if pe.rotate:
-        angle, gain_q, gain_k = pe.rotate(p, there.i, at.n)
-        q = be.turn(q, angle, gain_q, layout=cfg.layout)
-        k = be.turn(k, angle, gain_k, layout=cfg.layout)
-    f, state = pe.features(be, p, x, there, old.get("state", {})) if pe.features else ({}, {})
-    kept = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
-    if at.S > at.T:
-        kept = {name: join(old[name], a, axis=2) for name, a in kept.items()}
-    k, v = kept["k"], kept["v"]
-    f = {name: kept[f"f.{name}"] for name in f}
-    if pe.attend:
-        o = pe.attend(be, p, q, k, v, f, there)
-    else:
-        table = pe.bias(be, p, there.distances[0]) if pe.bias else None
-        terms = pe.score(be, p, q, k, f, there) if pe.score else (None, None, None)
-        o = be.attention(q, k, v, table, *terms, at=there, scale=pe.scale(cfg.D))
-    new = {name: value(a) for name, a in kept.items()} | {"state": state}
+    p = of_encoding(cfg, params, layer)
+    o, new = attend_heads(be, cfg.encoding(layer), p, q, k, v, x, at, old, layout=cfg.layout)
     return linear(be, params, f"{layer}.o", merge_heads(o)), new
 
 
@@ -222,9 +238,9 @@ def decode(
     model any split of the tokens over calls gives the rows of one call. Raises Misuse for tokens outside the vocabulary.
     """
     host = to_host(tokens)
-    if host.ndim != 2 or host.dtype.kind not in "iu":
-        raise Misuse(f"tokens are {host.dtype}{list(host.shape)}; expected whole numbers [B,T]")
-    if host.size and not (int(host.min()) >= 0 and int(host.max()) < cfg.V):
+    if host.ndim != 2 or host.dtype.kind not in "iu" or host.size == 0:
+        raise Misuse(f"tokens are {host.dtype}{list(host.shape)}; expected whole numbers [B,T], at least one")
+    if not (int(host.min()) >= 0 and int(host.max()) < cfg.V):
         raise Misuse(f"tokens go from {host.min()} to {host.max()}; expected 0 to {cfg.V - 1}")
     at = cache.at(cfg, host, positions, seg)
     x = be.take(params["embed.weight"], be.place(tokens))
@@ -246,15 +262,23 @@ def decode(
         x = add(x, feed_forward(be, cfg, params, layer, norm(be, cfg, params, f"{layer}.norm2", x)))
     x = norm(be, cfg, params, "norm", x)
     y = be.linear(x, params["embed.weight" if cfg.tied else "head.weight"], None)
-    return y, replace(cache, j=at.j, seg=at.seg, layers=tuple(layers))
+    return y, replace(cache, j=at.j, seg=at.seg, layers=tuple(layers), B=len(host))
 
 
 def logits(cfg: Config, params: Arrays, tokens: Any, *, be: Backend = PLAIN, positions: Any = None, seg: Any = None, n: int | None = None) -> Any:
     """Logits [B,T,V] of whole sequences of tokens [B,T]; n is the length that frequencies are made for, T unless said."""
-    n = tokens.shape[1] if n is None else n
+    n = tokens.shape[-1] if n is None else n
     return decode(cfg, params, tokens, cache(cfg, n), be=be, positions=positions, seg=seg)[0]
 
 
 def loss(cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend = PLAIN, **place: Any) -> tuple[Any, Any]:
-    """Mean cross-entropy in nats over the targets [B,T] that are not negative, and that of each token [B,T]."""
+    """Mean cross-entropy in nats over the targets [B,T] that are not negative, and that of each token [B,T].
+
+    Raises Misuse for targets of another shape than the tokens or outside the vocabulary.
+    """
+    host = to_host(targets)
+    if host.shape != tuple(tokens.shape) or host.dtype.kind not in "iu":
+        raise Misuse(f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one for each token")
+    if host.size and int(host.max()) >= cfg.V:
+        raise Misuse(f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where nothing is asked")
     return be.cross_entropy(logits(cfg, params, tokens, be=be, **place), be.place(targets))

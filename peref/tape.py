@@ -96,17 +96,19 @@ class Tape:
         self.entries.append((op, saved, tuple(a.slot if isinstance(a, Var) else None for a in arrays), out.slot))
         return out
 
-    def gradients(self, y: Var, dy: Any) -> dict[Var, Any]:
+    def gradients(self, y: Var | tuple[Var, ...], dy: Any) -> dict[Var, Any]:
         """The gradient of <y, dy> with respect to every leaf, zeros where none arrives. The tape is empty afterwards.
 
-        Raises ValueError when dy does not have the shape and dtype of y, TypeError when a backward returns a wrong number of
+        For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have the shape and dtype of y, TypeError when a backward returns a wrong number of
         gradients or one of another shape or dtype than its array.
         """
-        if y.tape is not self:
-            raise ValueError("y is not on this tape")
-        if (dy.shape, dy.dtype) != (y.shape, y.dtype):
-            raise ValueError(f"dy is {dy.dtype}{list(dy.shape)}, expected the shape and dtype of y, {y.dtype}{list(y.shape)}")
-        found: dict[Slot, Any] = {y.slot: dy}
+        found: dict[Slot, Any] = {}
+        for one, d in zip(y, dy, strict=True) if isinstance(y, tuple) else ((y, dy),):
+            if one.tape is not self:
+                raise ValueError("y is not on this tape")
+            if (d.shape, d.dtype) != (one.shape, one.dtype):
+                raise ValueError(f"dy is {d.dtype}{list(d.shape)}, expected the shape and dtype of y, {one.dtype}{list(one.shape)}")
+            found[one.slot] = found[one.slot] + d if one.slot in found else d
         while self.entries:
             op, saved, inputs, output = self.entries.pop()
             if output not in found:
