@@ -1,6 +1,7 @@
 """Config: everything that decides what a model computes. A combination that cannot work is refused here, in words."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_type_hints
@@ -55,17 +56,23 @@ class Config:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            if name != "pe" and getattr(self, name) is not None:
-                self._fill(name, fitting(name, getattr(self, name), kind))
+        kinds = get_type_hints(type(self))
+        for field in fields(self):
+            given = getattr(self, field.name)
+            if field.name != "pe" and (given is not None or field.default is not None):
+                self._fill(field.name, fitting(field.name, given, kinds[field.name]))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window"):
             if (given := getattr(self, name)) is not None and given < 1:
                 raise Misuse(f"{name} is {given}; expected at least 1")
-        if self.eps <= 0:
+        if not 0 < self.eps < math.inf:
             raise Misuse(f"eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
-        self._fill("pe", tuple((name, resolve(name, dict(given))) for name, given in self.pe))
+        self._fill("pe", tuple((name, resolve(name, dict(given))) for name, given in pairs(self.pe)))
+        for name, given in self.pe:
+            for option, number in given.items():
+                if isinstance(number, float) and not math.isfinite(number):
+                    raise Misuse(f"option {option} of {name} is {number}; expected a finite number")
         attends = any(not get(name).mix for name, _ in self.used)
         if self.D is None:
             if self.C % self.H:
@@ -129,14 +136,24 @@ class Config:
         known = {f.name for f in fields(cls)}
         if unknown := set(data) - known:
             raise Misuse(f"unknown fields of a model: {', '.join(sorted(unknown))}; was this written by a newer peref?")
-        return cls(**{**data, "pe": tuple((name, given) for name, given in data["pe"])})
+        if "pe" not in data:
+            raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
+        return cls(**data)
+
+
+def pairs(pe: Any) -> Cycle:
+    """`pe` itself where it is a cycle of (name, options) pairs, or Misuse."""
+    for pair in pe if isinstance(pe, (tuple, list)) else (pe,):
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], Mapping)):
+            raise Misuse(f"pe is {pe!r}; expected pairs of a name and its options, such as (('alibi', {{'max_bias': 8.0}}), ('none', {{}}))")
+    return pe
 
 
 def value_of(text: str) -> Any:
     """What the text after --set NAME= means: JSON where it is JSON (4, 0.5, true, null), else itself."""
     try:
         return json.loads(text.lower() if text.lower() in ("true", "false", "none") else text) if text.lower() != "none" else None
-    except json.JSONDecodeError:
+    except ValueError:  # not JSON, or a number of thousands of digits
         return text
 
 
@@ -154,7 +171,7 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
         if not equals:
             raise Misuse(f"--set {item}: expected NAME=VALUE, or INDEX.NAME=VALUE for one member of a cycle")
         first, dot, option = key.partition(".")
-        if dot and first.isdigit():
+        if dot and first.isdecimal():
             if int(first) >= len(cycle):
                 raise Misuse(f"--set {item}: the cycle {pe} has members 0 to {len(cycle) - 1}")
             members = [cycle[int(first)]]
@@ -165,10 +182,18 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
             continue
         having = [m for m in members if option in resolve(m[0], {})]
         if not having:
-            resolve(members[0][0], {option: None})  # says which options there are
+            raise Misuse(nobody_has(option, [name for name, _ in members]))
         for _, options in having:
             options[option] = value_of(text)
     return found | {"pe": tuple(cycle)}
+
+
+def nobody_has(option: str, members: list[str]) -> str:
+    """What to say of an option that none of these encodings has."""
+    rotations = [*OF_ROTATIONS] if any(get(name).rotate for name in members) else []
+    known = list(dict.fromkeys([*(key for name in members for key in resolve(name, {})), *rotations]))
+    has = f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}" if known else "there are no options"
+    return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known)}; {has}"
 
 
 def shaped(shape: str, **given: Any) -> Config:

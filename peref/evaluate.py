@@ -59,7 +59,8 @@ def score(
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Score `text` [N+1] bytes in windows of `length`: the row of the table, and per position the summed loss and count, both [length].
 
-    loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, is that of the mean over windows, which are taken as independent.
+    loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, takes the n windows as independent: with w_k the part of the
+    tokens that window k scores, sqrt(n/(n-1) sum_k (w_k (loss_k - loss))^2). Windows of one size make that s/sqrt(n).
     """
     size = len(text) - 1
     cuts = list(protocol.windows(size, length))
@@ -80,14 +81,15 @@ def score(
     mean = float(total.sum() / count.sum())
     loss_of, weight = np.array(means).T
     share = weight / weight.sum()
-    spread = float(np.sqrt((share**2 * (loss_of - mean) ** 2).sum())) if len(means) > 1 else None
+    n = len(means)
+    spread = float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum())) if n > 1 else None
     row = {
         "length": length,
         "loss": mean,
         "ppl": math.exp(min(mean, 700.0)),
         "bpb": mean / math.log(2),
         "stderr": None if spread is None else spread / math.log(2),
-        "windows": len(means),
+        "windows": n,
         "tokens": int(count.sum()),
     }
     return row, total, count
@@ -105,10 +107,9 @@ def by_position(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
 
 
 def lengths(trained: int, longest: int) -> list[int]:
-    """From half the training length to `longest` in doublings; `longest` itself is always there."""
-    first = max(1, trained // 2)
-    grid = [first << k for k in range(longest.bit_length() + 1) if first << k < longest]
-    return [*grid, longest]
+    """Half the training length, then from that in doublings to `longest`, which is always there."""
+    grid = {max(1, trained // 2), *(trained << k for k in range(longest.bit_length())), longest}
+    return sorted(length for length in grid if length <= longest)
 
 
 def weights_of(run: Run) -> tuple[Config, Arrays, int]:
@@ -151,6 +152,9 @@ def evaluate(
     check(cfg, params)
     if longest < 1:
         raise Misuse(f"length is {longest}; expected at least 1")
+    for name, _ in cfg.used:
+        if longest > cfg.L and "any_length" not in get(name).claims:
+            raise Misuse(f"{name} ends at length {cfg.L}, and length is {longest}; ask for at most {cfg.L}")
     if len(text) <= longest:
         raise Misuse(f"the validation text has {len(text)} bytes, too few for length {longest}; expected at least {longest + 1}")
     params = be.place(params)

@@ -1,5 +1,6 @@
 """Text, one token at a time, through the cache."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +19,11 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
     """A token from logits [V]: the largest at temperature 0, else drawn from softmax(logits / temperature) over the `top_k` largest."""
     if temperature == 0:
         return int(logits.argmax())
-    z = logits.astype(np.float64) / temperature
+    with np.errstate(over="ignore"):  # a tiny temperature leaves the largest alone
+        z = (logits.astype(np.float64) - logits.max()) / temperature
     if top_k is not None and top_k < len(z):
         z = np.where(z >= np.partition(z, -top_k)[-top_k], z, -np.inf)
-    p = np.exp(z - z.max())
+    p = np.exp(z)
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
@@ -43,7 +45,7 @@ def generate(
     prompt = np.asarray(prompt, dtype=np.int64)
     if prompt.ndim != 1 or not len(prompt):
         raise Misuse("the prompt is empty; give it at least one byte to go on from")
-    if count < 0 or temperature < 0 or (top_k is not None and top_k < 1):
+    if count < 0 or not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
         raise Misuse(f"count {count}, temperature {temperature}, top_k {top_k}; expected none negative, and top_k at least 1")
     total = len(prompt) + count
     if not cfg.causal:

@@ -14,8 +14,9 @@ Names on disk, with <l> the number of the layer, from 0:
 and a .bias beside each where Config has biases. The same text trains (parameters on a tape), evaluates and decodes (bare arrays).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,13 +52,18 @@ def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the residual stream are divided by
     (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 / scale(D), so that first logits have one size whatever the scale.
     """
-    p: Arrays = {"embed.weight": initial(generator(seed, "embed"), cfg.V, cfg.C)}
+    return {name: a.astype(dtype) for name, a in drawn(cfg, partial(generator, seed)).items()}
+
+
+def drawn(cfg: Config, stream: Callable) -> Arrays:
+    """The parameters as float64; `stream` gives the random numbers of a (purpose, layer)."""
+    p: Arrays = {"embed.weight": initial(stream("embed"), cfg.V, cfg.C)}
     for layer in range(cfg.layers):
-        p |= init_layer(cfg, layer, seed, p)
+        p |= init_layer(cfg, layer, stream, p)
     p |= init_norm(cfg, "norm")
     if not cfg.tied:
-        p["head.weight"] = initial(generator(seed, "head"), cfg.V, cfg.C)
-    return {name: a.astype(dtype) for name, a in p.items()}
+        p["head.weight"] = initial(stream("head"), cfg.V, cfg.C)
+    return p
 
 
 def init_norm(cfg: Config, name: str) -> Arrays:
@@ -65,11 +71,11 @@ def init_norm(cfg: Config, name: str) -> Arrays:
     return {f"{name}.weight": np.ones(cfg.C)} | bias
 
 
-def init_layer(cfg: Config, layer: int, seed: int, before: Arrays) -> Arrays:
+def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arrays:
     encoding, p = cfg.encoding(layer), init_norm(cfg, f"{layer}.norm1") | init_norm(cfg, f"{layer}.norm2")
 
     def linear(role: str, rows: int, columns: int, biased: bool | None, times: float = 1.0) -> None:
-        p[f"{layer}.{role}.weight"] = times * initial(generator(seed, f"{role}.weight", layer), rows, columns)
+        p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), rows, columns)
         if biased:
             p[f"{layer}.{role}.bias"] = np.zeros(rows)
 
@@ -86,7 +92,7 @@ def init_layer(cfg: Config, layer: int, seed: int, before: Arrays) -> Arrays:
         linear("gate", F, C, cfg.biases)
     linear("up", F, C, cfg.biases)
     linear("down", C, F, cfg.biases, out)
-    for name, a in encoding.init(generator(seed, "pe", layer)).items():
+    for name, a in encoding.init(stream("pe", layer)).items():
         if (on_disk := where_on_disk(cfg, layer, name)) not in before:
             p[on_disk] = np.asarray(a)
     return p
@@ -98,9 +104,19 @@ def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
     return {name.removeprefix(start): a for start in (shared, own) for name, a in params.items() if name.startswith(start)}
 
 
+class Blank:
+    """Stands in for a random generator where only shapes are asked for."""
+
+    def standard_normal(self, shape: tuple[int, ...]) -> Any:
+        return np.zeros(shape)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+        return np.zeros(size)
+
+
 def check(cfg: Config, params: Mapping[str, Any]) -> None:
     """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing, unknown or of another shape."""
-    wanted = {name: a.shape for name, a in init(cfg).items()}
+    wanted = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
     for name, shape in wanted.items():
         if name not in params:
             raise Misuse(f"the weights have no {name} {list(shape)}, which {cfg._named()} at this shape needs")

@@ -39,12 +39,12 @@ def schedule(step: int, *, peak: float, warmup: int, steps: int, floor: float) -
 
 
 def global_norm(gradients: dict[str, Any]) -> float:
-    """The length of all gradients together, summed in float64 in the order of their names. Raises Diverged naming one that is not finite."""
+    """The length of all gradients together, summed in float64 in the order of their names. Raises Diverged naming the first that is not finite."""
     total = 0.0
     for name in sorted(gradients):
         g = gradients[name]
-        square = float((g.astype(np.float64) ** 2).sum())
-        if not math.isfinite(square):
-            raise Diverged(f"the gradient of {name} is not finite")
-        total += square
+        with np.errstate(over="ignore"):
+            total += float((g.astype(np.float64) ** 2).sum())
+        if not math.isfinite(total):
+            raise Diverged(f"the gradient of {name} is not finite, or too large to be squared")
     return math.sqrt(total)

@@ -91,7 +91,10 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
     if not cfg.causal:
         raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
     check_length(corpus, cfg.L)
-    logits(cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be)
+    with np.errstate(all="ignore"):
+        trial = logits(cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be)
+    if not np.isfinite(to_host(trial)).all():
+        raise Misuse(f"the logits of the new model are not finite; check the options of {cfg.pe} and eps {cfg.eps}")
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(recipe),
@@ -158,10 +161,10 @@ def train(
     say: Callable[[str], None] = lambda text: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
-    """Train from wherever the run stands to its last step, yielding {"event": "start" | "step" | "saved" | "stopped" | "done", ...}.
+    """Train from wherever the run stands to its last step, yielding {"event": "start" | "step" | "stopped" | "done", ...}.
 
     `stopping` is asked after every step; once it is true the step is saved and "stopped" is the last record. Holds the run's lock.
-    Raises Diverged on a loss or gradient that is not finite, with the last good step saved.
+    Raises Diverged on a loss or gradient that is not finite, with the last good step saved, and on such a validation loss.
     """
     record = run.record
     cfg, recipe = Config.from_json(record["config"]), Recipe.from_json(record["recipe"])
@@ -180,17 +183,24 @@ def train(
         for step in range(done + 1, recipe.steps + 1):
             before = time.perf_counter()
             rate = schedule(step, peak=recipe.rate, warmup=recipe.warmup, steps=recipe.steps, floor=recipe.floor)
+            numbers = be.place(np.asarray(rate)), be.place(np.asarray(step))
             batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
             try:
-                mean, norm = be.step(one_step, be, cfg, recipe, p, m, v, batches, np.asarray(rate), np.asarray(step))
+                with np.errstate(all="ignore"):  # what is not finite is found and named by one_step
+                    mean, norm = be.step(one_step, be, cfg, recipe, p, m, v, batches, *numbers)
             except Diverged as error:
                 if saved < step - 1:
                     run.save(step - 1, flat(p, m, v), {})
-                raise Diverged(f"step {step}: {error}; step {step - 1} is saved in {run.folder}; try a lower --rate or a lower --clip") from error
+                at = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
+                raise Diverged(f"step {step}: {error}; {at}; try a lower --rate or a lower --clip") from error
             spent += time.perf_counter() - before
             line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate, "norm": norm}
             if step % recipe.valid_every == 0 or step == recipe.steps:
-                row, _, _ = score(cfg, p, text, cfg.L, be=be)
+                with np.errstate(all="ignore"):
+                    row, _, _ = score(cfg, p, text, cfg.L, be=be)
+                if not math.isfinite(row["loss"]):
+                    at = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
+                    raise Diverged(f"step {step}: the validation loss is {row['loss']}; {at}; try a lower --rate")
                 valid = line["valid"] = {"loss": row["loss"], "bpb": row["bpb"]}
             run.append_metrics(line)
             speed = (step - done) * tokens / spent

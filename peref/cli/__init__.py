@@ -1,0 +1,98 @@
+"""The commands: arguments in, text out, no maths. Only this package imports click and tqdm, and it imports both when they are needed.
+
+main() is the console script; run() is the same for one list of arguments and returns the exit code:
+
+    0 done      1 failed, or differs      2 misuse      130 interrupted (SIGINT)      143 terminated (SIGTERM)
+
+What goes wrong is one line on stderr, or with --json one document {"error": {"kind", "message"}} on stdout, and never a traceback.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from peref.cli.signals import Interrupted, Signals
+from peref.errors import PerefError
+
+
+def main() -> None:
+    """The console script: run() on the arguments of the process, minding signals."""
+    signals = Signals()
+    signals.install()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    sys.exit(run(sys.argv[1:], signals))
+
+
+def run(args: Sequence[str], signals: Signals) -> int:
+    """Run one command line and return its exit code; every error becomes one message."""
+    try:
+        from peref.cli.app import execute
+
+        code = execute(args, signals)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if signals.leaving:  # the exception was lost in a place where Python drops them
+            raise Interrupted(signals.leaving)
+        return code
+    except BaseException as error:
+        return report(error, args)
+
+
+def report(error: BaseException, args: Sequence[str]) -> int:
+    """Say what went wrong, and return the exit code that belongs to it."""
+    kind, message, code = explain(error)
+    message = " ".join(message.split())
+    try:
+        if "--traceback" in args:
+            traceback.print_exception(error)
+        if "--json" in args:
+            details: dict[str, Any] = getattr(error, "details", {})
+            print(json.dumps({"error": {"kind": kind, "message": message}} | details, indent=2))
+        else:
+            print(f"error: {message}", file=sys.stderr)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:  # what is left in the buffer must not be tried again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if "--json" in args:
+            with contextlib.suppress(OSError):
+                print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def explain(error: BaseException) -> tuple[str, str, int]:
+    """The kind, the message and the exit code of an error."""
+    if isinstance(error, PerefError):
+        return error.kind, str(error), error.exit_code
+    if isinstance(error, Interrupted):
+        return "interrupted", str(error), 128 + error.number
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "interrupted", 130
+    if isinstance(error, MemoryError):
+        return "failed", f"not enough memory ({str(error) or 'no details'}); try a smaller --len, --batch, --width or --layers", 1
+    if isinstance(error, BrokenPipeError):
+        return "failed", "whoever read the output has gone; it is not complete", 1
+    if isinstance(error, OSError):
+        return "failed", str(error), 1
+    return explain_click(error)
+
+
+def explain_click(error: BaseException) -> tuple[str, str, int]:
+    """As explain(), for what click raises, and for all that nobody meant to raise."""
+    with contextlib.suppress(ImportError):
+        import click
+
+        if isinstance(error, click.UsageError):
+            see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
+            return "misuse", error.format_message().rstrip(".") + see, 2
+        if isinstance(error, click.ClickException):
+            return "failed", error.format_message(), 1
+    why = f"internal error: {type(error).__name__}: {error}"
+    return "internal", f"{why}; this is a bug in peref: please report it, with what the same command says after `--traceback`", 1

@@ -1,0 +1,59 @@
+"""The group of commands. A command's module is imported when somebody asks for that command."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from peref import __version__
+from peref.cli.signals import Signals
+from peref.cli.text import PROGRAM
+from peref.encodings import did_you_mean
+
+COMMANDS = {  # name -> the module whose `command` it is, and what it does
+    "train": ("train", "Train a small language model with an encoding, or go on with a run."),
+    "eval": ("evaluate", "Loss by length and by position, under a stated protocol."),
+    "generate": ("generate", "Let a trained model write on from a prompt."),
+    "list": ("listing", "Every encoding: hook, formula, options, parameters, paper."),
+    "data": ("data", "The texts to train on: which are here, and how to get the others."),
+}
+
+
+class Commands(click.Group):
+    """The table above as a click group."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return import_module(f"peref.cli.{COMMANDS[name][0]}").command if name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = did_you_mean(args[0], COMMANDS)
+            raise click.UsageError(f"there is no command '{args[0]}'{near or '; expected one of: ' + ', '.join(COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="peref")
+@click.option("--traceback", is_flag=True, hidden=True, expose_value=False)
+def group() -> None:
+    """The reference for how position enters a transformer: train, evaluate and compare position encodings.
+
+    Start with:  python cli.py train --pe alibi --len 512
+    """
+
+
+def execute(args: Sequence[str], signals: Signals) -> int:
+    """Run one command line; returns its exit code, raises what goes wrong."""
+    try:  # not group.main, which ends the process by itself when a pipe breaks
+        with group.make_context(PROGRAM, list(args) or ["--help"], obj=signals) as ctx:
+            group.invoke(ctx)
+    except click.exceptions.Exit as end:  # after --help and --version
+        return end.exit_code
+    return 0

@@ -1,0 +1,59 @@
+"""generate: a trained model writes on from a prompt."""
+
+import codecs
+import os
+
+import click
+import numpy as np
+
+from peref.backends import get as get_backend
+from peref.cli import options, text
+from peref.cli.found import find_run
+from peref.evaluate import weights_of
+from peref.generate import generate
+
+
+@click.command("generate")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--prompt", default="def ", show_default=True, help="What to go on from.")
+@click.option("--tokens", default=200, show_default=True, help="How many bytes to write.")
+@click.option("--temperature", default=0.8, show_default=True, help="0 always takes the likeliest byte.")
+@click.option("--top-k", type=int, help="Draw from so many likeliest bytes only.  [default: all]")
+@click.option("--seed", default=0, show_default=True)
+@options.runs_folder
+@options.backend
+@options.as_json
+def command(
+    run: str | None,
+    prompt: str,
+    tokens: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    runs: str | None,
+    backend: str,
+    as_json: bool,
+) -> None:
+    """Let RUN, or the newest run that has a checkpoint, write on from a prompt."""
+    found, _ = find_run(run, runs)
+    be = get_backend(backend)
+    cfg, params, step = weights_of(found)
+    given = os.fsencode(prompt)
+    written = bytearray()
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def show(piece: str) -> None:
+        if not as_json:
+            print(piece, end="", flush=True)
+
+    with np.errstate(all="ignore"):
+        for token in generate(cfg, params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be):
+            if not written:
+                show(decoder.decode(given))
+            written.append(token)
+            show(decoder.decode(bytes([token])))
+    show(decoder.decode(b"", final=True) + "\n")
+    if as_json:
+        whole = {"prompt": given.decode(errors="replace"), "text": written.decode(errors="replace"), "bytes": list(written)}
+        settings = {"temperature": temperature, "top_k": top_k, "seed": seed, "backend": be.name}
+        print(text.document({"run": str(found.folder), "step": step, **whole, **settings}))

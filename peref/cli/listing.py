@@ -1,0 +1,81 @@
+"""list: every encoding there is, and which work each backend does itself."""
+
+from typing import Any, Literal, get_args, get_origin
+
+import click
+
+from peref import backends
+from peref.cli import options, text
+from peref.config import OF_ROTATIONS, Config
+from peref.encodings import Encoding, get, names
+from peref.encodings import options as options_of
+from peref.errors import Misuse
+from peref.rng import generator
+
+
+@click.command("list")
+@options.as_json
+def command(as_json: bool) -> None:
+    """Every encoding: hook, formula, options with defaults, parameters, paper; and what each backend does itself."""
+    encodings, works = [describe(name) for name in names()], [fields_of(name) for name in backends.NAMES]
+    if as_json:
+        print(text.document({"encodings": encodings, "backends": works}))
+        return
+    cfg = Config()
+    for item in encodings:
+        print(f"{item['name']} ({item['hook'] or 'no hook'})")
+        print(text.labelled("  formula", item["formula"]))
+        if item["options"]:
+            print(text.labelled("  options", "; ".join(option(name, o) for name, o in item["options"].items())))
+        if item["parameters"]:
+            print(text.labelled("  parameters", ", ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items())))
+        print(text.labelled("  paper", item["paper"]) + "\n")
+    print(f"Shapes are those of a layer at length {cfg.L}, width {cfg.C}, {cfg.H} heads. Set an option with --set NAME=VALUE.\n")
+    for item in works:
+        what = ", ".join(item["fields"]) or "every operation is the plain one"
+        print(text.labelled(f"{item['name']}", what if item["available"] else f"not here: {item['why']}"))
+
+
+def describe(name: str) -> dict[str, Any]:
+    """One encoding, as data."""
+    encoding, cfg = get(name), Config(pe=((name, {}),))
+    known = {key: {"default": default, "expects": wanted(kind)} for key, (default, kind) in options_of(encoding).items()}
+    return {
+        "name": name,
+        "hook": encoding.hook or None,
+        "formula": encoding.formula,
+        "options": known | options_of_rotations(encoding),
+        "parameters": {key: list(a.shape) for key, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()},
+        "paper": encoding.paper,
+        "claims": sorted(encoding.claims),
+    }
+
+
+def options_of_rotations(encoding: Encoding) -> dict[str, Any]:
+    """Options that every rotation has and Config keeps."""
+    if not encoding.rotate:
+        return {}
+    kinds = Config.__annotations__
+    return {key: {"default": getattr(Config, field), "expects": wanted(kinds[field])} for key, field in OF_ROTATIONS.items()}
+
+
+def wanted(kind: Any) -> str:
+    """A type, in words."""
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    if parts := get_args(kind):
+        return " or ".join(wanted(part) for part in parts)
+    return "none" if kind is type(None) else kind.__name__
+
+
+def option(name: str, about: dict[str, Any]) -> str:
+    default = "none" if about["default"] is None else about["default"]
+    return f"{name}={default} ({about['expects']})"
+
+
+def fields_of(name: str) -> dict[str, Any]:
+    """Which fields a backend fills, or why it is not here."""
+    try:
+        return {"name": name, "available": True, "fields": backends.get(name).filled()}
+    except Misuse as error:
+        return {"name": name, "available": False, "fields": [], "why": str(error)}

@@ -1,0 +1,47 @@
+"""Options that several commands have, and options whose defaults are those of a dataclass."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from peref.backends import NAMES
+from peref.config import Config
+from peref.train import Recipe
+
+RUNS = "runs"
+NEWEST = "\0newest"  # --resume without a value: what no argument can be
+
+SIZE = click.IntRange(1)  # here and not only in Config, so that the message names the option and not the letter
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else there.")
+backend = click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(NAMES)}.")
+runs_folder = click.option("--runs", metavar="FOLDER", help=f"Where the run folders are.  [default: {RUNS}]")
+data_option = click.option("--data", metavar="NAME|PATH", help="A name from `data`, a text file or a folder of them.  [default: stdlib]")
+set_option = click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="An option of the encoding; see `list`.")
+
+
+RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
+
+
+class Setting(click.Option):
+    """An option for one field of Config or Recipe, under the name `<of>_<field>`; unset it is None, and the field's own default counts."""
+
+    def __init__(self, declarations: list[str], of: str, field: str, said: str = "", **rest: Any) -> None:
+        self.of, self.field, self.said = of, field, said
+        super().__init__([*declarations, f"{of}_{field}"], default=None, **rest)
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        default = getattr(RECORDS[self.of], self.field)
+        words = {"None": "", "True": "yes", "False": "no"}
+        text = self.said or words.get(str(default), str(default))
+        return {"default": text} if text else {}
+
+
+def setting(declarations: str, of: str, field: str, help: str, **rest: Any) -> Callable:
+    """Decorates a command with a Setting."""
+    return click.option(*declarations.split(), cls=Setting, of=of, field=field, help=help, **rest)
+
+
+def picked(of: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of Config or Recipe that somebody set."""
+    return {name.removeprefix(f"{of}_"): v for name, v in given.items() if name.startswith(f"{of}_") and v is not None}

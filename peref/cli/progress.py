@@ -1,0 +1,61 @@
+"""How far it is, on stderr: a tqdm bar on a terminal, else plain lines now and then."""
+
+import os
+import sys
+import time
+from typing import Any
+
+SECONDS = 10.0  # between two plain lines
+FORMAT = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
+
+
+def draws() -> bool:
+    """Whether stderr is a terminal that says how large it is; on one of no size tqdm shows nothing."""
+    return sys.stderr is not None and sys.stderr.isatty() and 0 not in os.get_terminal_size(sys.stderr.fileno())
+
+
+class Progress:
+    """Counts `unit`s from `start` to `total`. Without a terminal, or `plain`, a line every SECONDS, and every `every` units if given."""
+
+    def __init__(
+        self, total: int, unit: str, *, start: int = 0, every: int | None = None, scaled: bool = False, plain: bool = False
+    ) -> None:
+        self.total, self.unit, self.every = total, unit, every
+        self.count, self.said, self.last = start, start, time.monotonic()
+        self.bar: Any = None
+        if not plain and draws():
+            from tqdm import tqdm
+
+            tqdm.monitor_interval = 0  # no thread beside the work
+            options: dict[str, Any] = {"total": total, "initial": start, "unit": unit, "unit_scale": scaled, "bar_format": FORMAT}
+            self.bar = tqdm(**options, file=sys.stderr, dynamic_ncols=True, leave=False)
+
+    def to(self, count: int, text: str = "") -> None:
+        """`count` are done; `text` says how it goes."""
+        step, self.count = count - self.count, count
+        if self.bar is not None:
+            self.bar.set_postfix_str(text, refresh=False)
+            self.bar.update(step)
+            return
+        now = time.monotonic()
+        if now - self.last >= SECONDS or (self.every and count // self.every > self.said // self.every):
+            self.said, self.last = count, now
+            self.line(f"{self.unit} {count:,}/{self.total:,}" + (f": {text}" if text else ""))
+
+    def add(self, count: int) -> None:
+        """`count` more are done."""
+        self.to(self.count + count)
+
+    def line(self, text: str) -> None:
+        """A line of its own."""
+        if self.bar is not None:
+            self.bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.close()

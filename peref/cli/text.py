@@ -1,0 +1,78 @@
+"""Text for people and JSON for programs: tables, numbers, lines with a name in front."""
+
+import json
+import math
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PROGRAM = "python cli.py"
+WIDTH = 100
+LABEL = 14
+
+
+def finite(value: Any) -> Any:
+    """`value` with None in place of NaN and infinities, for which JSON has no word."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(v) for key, v in value.items()}
+    return [finite(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def document(value: Mapping[str, Any]) -> str:
+    """One JSON document."""
+    return json.dumps(finite(value), indent=2, allow_nan=False)
+
+
+def labelled(name: str, text: str) -> str:
+    """`text` behind its name, wrapped under itself."""
+    return textwrap.fill(
+        text, WIDTH, initial_indent=name.ljust(LABEL), subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns, all set to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
+
+
+def number(value: float | None, digits: int) -> str:
+    """Fixed digits, thousands apart; scientific where that would be long; "-" for none."""
+    if value is None:
+        return "-"
+    return f"{value:,.{digits}f}" if abs(value) < 1e7 else f"{value:.3e}"
+
+
+def size(count: float) -> str:
+    """Bytes, in the unit that suits."""
+    for unit, above in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= above:
+            return f"{count / above:.2f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """As 12.3 s, 4 min 05 s or 1 h 02 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """The encodings of a model with their options."""
+    return ", ".join(f"{name} ({', '.join(f'{k}={v}' for k, v in given.items())})" if given else name for name, given in pe)
+
+
+def chosen(backend: str, asked: str) -> str:
+    """The backend, and who chose it."""
+    return f"{backend} (chosen by auto)" if asked == "auto" else backend
+
+
+def command(*words: str | Path) -> str:
+    """A command line that can be copied into a shell."""
+    return f"{PROGRAM} {shlex.join(map(str, words))}"

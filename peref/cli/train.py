@@ -1,0 +1,209 @@
+"""train: from a text to a run folder, with a bar on the way."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from peref import data
+from peref import train as loop
+from peref.backends import Backend
+from peref.backends import get as get_backend
+from peref.cli import options, text
+from peref.cli.found import reach, text_of
+from peref.cli.options import NEWEST, RUNS, picked, setting
+from peref.cli.progress import Progress
+from peref.cli.signals import Interrupted, Signals
+from peref.config import SHAPES, Config, choose, shaped
+from peref.errors import Damaged, Misuse
+from peref.evaluate import weights_of
+from peref.runs import Run, newest, open_run
+
+EVERY = 50  # steps between two plain lines
+FIRST_SHAPE = next(iter(SHAPES))
+FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
+FREE = ("data", "backend", "runs", "resume", "as_json")  # what may be said again when a run goes on
+
+
+@click.command("train")
+@click.option("--pe", metavar="NAME[,NAME...]", help=f"The encoding, or a cycle of them over the layers.  [default: {FIRST_CYCLE}]")
+@options.set_option
+@setting("--len", "model", "L", "Tokens (bytes) in a training sequence.", type=options.SIZE, metavar="INTEGER")
+@options.data_option
+@setting("--steps", "recipe", "steps", "Steps of the optimizer.", type=int)
+@setting("--batch", "recipe", "batch", "Sequences in a micro-batch.", type=int)
+@setting("--accumulate", "recipe", "accumulate", "Micro-batches in a step.", type=int)
+@setting("--rate", "recipe", "rate", "Peak learning rate.", type=float)
+@setting("--warmup", "recipe", "warmup", "Steps up to the peak.", type=int)
+@setting("--floor", "recipe", "floor", "Share of the rate that is left at the end.", type=float)
+@setting("--beta1", "recipe", "beta1", "AdamW: memory of the mean.", type=float)
+@setting("--beta2", "recipe", "beta2", "AdamW: memory of the square.", type=float)
+@setting("--eps", "recipe", "eps", "AdamW: added to the root.", type=float)
+@setting("--decay", "recipe", "decay", "Weight decay of the linear maps.", type=float)
+@setting("--clip", "recipe", "clip", "The longest gradient that is taken as it is.", type=float)
+@setting("--seed", "recipe", "seed", "Of weights and batches.", type=int)
+@setting("--dtype", "recipe", "dtype", "float32 or float64.", metavar="NAME")
+@setting("--save-every", "recipe", "save_every", "Steps between checkpoints.", type=int)
+@setting("--valid-every", "recipe", "valid_every", "Steps between validations.", type=int)
+@setting("--valid-bytes", "recipe", "valid_bytes", "Length of the text for these.", type=int)
+@click.option("--shape", metavar="NAME", help=f"A set of the settings below: {' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]")
+@setting("--width", "model", "C", "Width of the model.", type=options.SIZE, metavar="INTEGER")
+@setting("--layers", "model", "layers", "Layers.", type=options.SIZE, metavar="INTEGER")
+@setting("--heads", "model", "H", "Query heads.", type=options.SIZE, metavar="INTEGER")
+@setting("--kv-heads", "model", "G", "Key-value heads.", type=options.SIZE, metavar="INTEGER", said="half the heads")
+@setting("--head-width", "model", "D", "Width of a head.", type=options.SIZE, metavar="INTEGER", said="width / heads")
+@setting("--ff", "model", "F", "Feed-forward width.", type=options.SIZE, metavar="INTEGER", said="8/3 of the width, 4 for gelu")
+@setting("--norm", "model", "norm", "rms or layer.", metavar="NAME")
+@setting("--activation", "model", "activation", "swiglu or gelu.", metavar="NAME")
+@setting("--biases/--no-biases", "model", "biases", "On every linear map but the head.")
+@setting("--qkv-bias/--no-qkv-bias", "model", "qkv_bias", "On q, k and v alone.", said="as --biases")
+@setting("--qk-norm/--no-qk-norm", "model", "qk_norm", "RMSNorm over each head of q and k.")
+@setting("--norm-eps", "model", "eps", "Epsilon of the norms.", type=float)
+@setting("--tied/--untied", "model", "tied", "The head is the embedding.")
+@setting("--window", "model", "window", "Keys that a query sees.", type=options.SIZE, metavar="INTEGER", said="all")
+@options.backend
+@options.runs_folder
+@click.option("--resume", metavar="[RUN]", is_flag=False, flag_value=NEWEST, help="Go on with RUN, or the newest unfinished one.")
+@options.as_json
+@click.pass_context
+def command(ctx: click.Context, **given: Any) -> None:
+    """Train a small language model with an encoding, or go on with a run."""
+    began = time.perf_counter()
+    signals: Signals = ctx.obj
+    out = sys.stderr if given["as_json"] else sys.stdout
+    be = get_backend(given["backend"])
+
+    def say(name: str, what: str) -> None:
+        print(text.labelled(name, what), file=out, flush=True)
+
+    with np.errstate(all="ignore"):  # the loop looks at every loss and gradient itself, and names the one that is not finite
+        if given["resume"] is None:
+            run, corpus, marks = begin(given, be)
+        else:
+            run, corpus, marks = go_on(ctx, given)
+        try:
+            with signals.gently():
+                done = follow(run, corpus, be, marks, given, signals, say)
+        except Interrupted as signal:
+            again = text.command("train", "--resume", run.folder)
+            raise Interrupted(signal.number, f"{signal}; go on with: {again}", **{"run": str(run.folder), **signal.details}) from None
+    figures = {
+        **done,
+        "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "seconds": time.perf_counter() - began,
+    }
+    if given["as_json"]:
+        print(text.document(figures))
+        return
+    val = figures["val"]
+    say("validation", f"loss {val['loss']:.4f}, {val['bpb']:.4f} bits/byte")
+    speed, memory = f"{figures['tokens_per_s']:,.0f} tokens/s", f"peak memory {text.size(figures['peak_rss'])}"
+    say("figures", f"{speed}, {memory}, {text.duration(figures['seconds'])} in all")
+    say("run", str(run.folder))
+    say("next", next_command(run, corpus, given))
+
+
+def begin(given: dict[str, Any], be: Backend) -> tuple[Run, data.Corpus, dict[str, float]]:
+    """A new run, its text and the yardsticks of that."""
+    chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
+    cfg = shaped(FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen)
+    recipe = loop.Recipe(**picked("recipe", given))
+    spec = "stdlib" if given["data"] is None else given["data"]
+    corpus = data.corpus(spec)
+    data.check_length(corpus, cfg.L)
+    marks = data.yardsticks(corpus.train, corpus.valid)
+    if spec != "stdlib" and spec not in data.catalogue():
+        spec = str(Path(spec).resolve())
+    runs = RUNS if given["runs"] is None else given["runs"]
+    return loop.create(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks
+
+
+def go_on(ctx: click.Context, given: dict[str, Any]) -> tuple[Run, data.Corpus, dict[str, float]]:
+    """The run that --resume means, its text and the yardsticks of that. Raises Misuse for settings that a run fixes."""
+    fixed = [p.opts[0] for p in ctx.command.params if given.get(str(p.name)) not in (None, ()) and p.name not in FREE]
+    if fixed:
+        raise Misuse(f"a run goes on with the settings it began with; leave out {', '.join(fixed)}, or begin a new run without --resume")
+    if given["resume"] == NEWEST:
+        run = newest(given["runs"] or RUNS, having_checkpoint=False, unfinished=True)
+    elif given["runs"] is not None:
+        raise Misuse(f"--runs says where to look for the newest run, but --resume names {given['resume']}; leave one of them out")
+    else:
+        run = open_run(given["resume"])
+    if run.finished and whole(run):
+        raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {text.command('eval', run.folder)}")
+    corpus = text_of(run, given["data"])
+    return run, corpus, data.yardsticks(corpus.train, corpus.valid)
+
+
+def whole(run: Run) -> bool:
+    """Whether the last checkpoint verifies; a run whose last one was damaged can go on from the one before."""
+    try:
+        return bool(weights_of(run))
+    except Damaged:
+        return False
+
+
+def follow(
+    run: Run,
+    corpus: data.Corpus,
+    be: Backend,
+    marks: dict[str, float],
+    given: dict[str, Any],
+    signals: Signals,
+    say: Callable[[str, str], None],
+) -> dict[str, Any]:
+    """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved after a signal."""
+    records = loop.train(run, corpus, be, say=lambda warning: say("note", warning), stopping=lambda: bool(signals.asked))
+    start = next(records)
+    introduce(run, corpus, be, marks, start, given["backend"], say)
+    speed, steps, valid = 0.0, start["steps"], None
+    with Progress(steps, "step", start=start["step"], every=EVERY, plain=given["as_json"]) as bar:
+        for record in records:
+            if record["event"] == "step":
+                speed = record["tokens_per_s"]
+                bar.to(record["step"], f"loss {record['loss']:.4f}, {bits(record['loss']):.3f} bits/byte, {speed:,.0f} tokens/s")
+                if "valid" in record and record["step"] < steps:
+                    valid = record["valid"]
+                    bar.line(f"step {record['step']:,}: validation loss {valid['loss']:.4f}, {valid['bpb']:.4f} bits/byte")
+            elif record["event"] == "stopped":
+                step = record["step"]
+                raise Interrupted(signals.asked, f"stopped after step {step:,} of {steps:,}, which is saved", step=step, steps=steps)
+            elif record["event"] == "done":
+                valid = record["valid"]
+    shared = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid, "yardsticks": marks, "tokens_per_s": speed}
+    return shared | {"parameters": start["parameters"], "backend": be.name, "data": run.record["data"], "config": run.record["config"]}
+
+
+def bits(nats: float) -> float:
+    return nats / float(np.log(2))
+
+
+def introduce(
+    run: Run, corpus: data.Corpus, be: Backend, marks: dict[str, float], start: dict[str, Any], asked: str, say: Callable[[str, str], None]
+) -> None:
+    """What runs, on what, where, and what there is to beat."""
+    cfg, recipe = Config.from_json(run.record["config"]), loop.Recipe.from_json(run.record["recipe"])
+    heads = f"{cfg.H} heads of {cfg.D}" + (f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else "")
+    shape = f"{cfg.layers} layer{'s' * (cfg.layers > 1)}, width {cfg.C}, {heads}, feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}"
+    say("model", f"{start['parameters']:,} parameters: {shape}, {'tied' if cfg.tied else 'untied'} head")
+    say("encoding", text.cycle(cfg.pe))
+    a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")
+    tokens = f"{recipe.batch * recipe.accumulate * cfg.L:,} tokens a step ({a_step})"
+    say("training", f"{recipe.steps:,} steps, {tokens}, rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}")
+    say("backend", text.chosen(be.name, asked))
+    say("data", f"{corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out")
+    say("yardsticks", f"unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 {marks['xz_bpb']:.3f} bits/byte")
+    say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
+
+
+def next_command(run: Run, corpus: data.Corpus, given: dict[str, Any]) -> str:
+    """The evaluation that suits the run that has just ended."""
+    length = reach(Config.from_json(run.record["config"]))
+    newest_here = given["resume"] is None and given["runs"] is None
+    length = length if length < corpus.valid.size else run.record["config"]["L"]
+    return text.command("eval", *([] if newest_here else [run.folder]), "--len", str(length))

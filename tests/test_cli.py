@@ -1,0 +1,673 @@
+"""The commands as people and programs meet them: output, exit codes, --json, signals, crashes and resuming, misuse."""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import http.server
+import json
+import os
+import random
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from peref import data, download, share
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.encodings import HOOKS, names
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ["--width", "16", "--heads", "2", "--layers", "1", "--len", "16", "--batch", "2", "--valid-bytes", "200"]
+LONG = [*TINY, "--steps", "400", "--save-every", "20", "--valid-every", "50"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A file of some kilobytes of text."""
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    words = random.Random(0)
+    path.write_text("".join(words.choice("def return lambda self, x = y\n") for _ in range(6000)))
+    return path
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """Runs a command line in this process, in an empty folder; gives exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args):
+        capsys.readouterr()
+        code = run_cli([str(a) for a in args], Signals())
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def trained(cli, text):
+    """The cli, after a run of six steps."""
+    code, _, err = cli("train", *TINY, "--steps", 6, "--data", text)
+    assert code == 0, err
+    return cli
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def start(folder, *args, **rest):
+    """The root shim in a process of its own that minds SIGINT, whatever the tests were started by."""
+    return subprocess.Popen(
+        [sys.executable, ROOT / "cli.py", *map(str, args)],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **rest,
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in out + err, err
+    return process.returncode, out, err
+
+
+def the_run(folder):
+    (found,) = (folder / "runs").iterdir()
+    return found
+
+
+def wait_for(condition, process=None):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.002)
+
+
+def lines_of(folder):
+    """How many steps a run has noted down so far."""
+    found = [*folder.glob("runs/*/metrics.jsonl")]
+    return found[0].read_bytes().count(b"\n") if found else -1
+
+
+def bits(folder):
+    """What a repeated run repeats: metrics and checkpoints, by name."""
+    found = the_run(folder)
+    paths = [found / "metrics.jsonl", *sorted((found / "ckpt").glob("*.safetensors"))]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, text):
+    """Metrics and checkpoints of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    code, _, err = finish(start(folder, "train", *LONG, "--data", text))
+    assert code == 0, err
+    return bits(folder)
+
+
+# ---------------------------------------------------------------- the main job
+
+
+def test_train_says_what_runs_and_what_came_of_it(cli, text):
+    code, out, err = cli("train", *TINY, "--pe", "rope", "--set", "base=500", "--steps", 6, "--valid-every", 3, "--data", text)
+    assert code == 0
+    for pattern in (
+        r"^model +[\d,]+ parameters: 1 layer, width 16, 2 heads of 8 \(1 key-value\)",
+        r"^encoding +rope \(base=500\.0\)",
+        r"^training +6 steps, 32 tokens a step \(2 x 16\)",
+        r"^backend +\w+ \(chosen by auto\)",
+        r"^data +words\.txt: ",
+        r"^yardsticks +unigram \d\.\d+, bigram \d\.\d+, xz -9 \d\.\d+ bits/byte",
+        r"^run +runs/\d{4}-\d\d-\d\d-\d{6}-rope-L16-s0-",
+        r"^validation +loss \d\.\d+, \d\.\d+ bits/byte",
+        r"^figures +[\d,]+ tokens/s, peak memory [\d.]+ [MG]B, [\d.]+ s in all",
+        r"^next +python cli\.py eval --len 64$",
+    ):
+        assert re.search(pattern, out, re.M), (pattern, out)
+    assert "step 3: validation loss" in err
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_plain_lines_every_fifty_steps_where_stderr_is_no_terminal(cli, text):
+    _, _, err = cli("train", *TINY, "--steps", 101, "--data", text)
+    steps = re.findall(r"^step (\d+)/101: loss \d\.\d+, \d\.\d+ bits/byte, [\d,]+ tokens/s$", err, re.M)
+    assert [s for s in steps if int(s) % 50 == 0] == ["50", "100"]
+    assert "\r" not in err
+
+
+def test_a_bar_where_stderr_is_a_terminal(tmp_path, text):
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    args = [sys.executable, ROOT / "cli.py", "train", *TINY, "--steps", "300", "--data", str(text)]
+    process = subprocess.Popen(args, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while piece := os.read(ours, 4096):
+            seen += piece
+    os.close(ours)
+    assert process.wait(60) == 0
+    assert b"\r" in seen
+    assert re.search(rb"\d+% \|.*\| \d+/300 step \[.*bits/byte, [\d,]+ tokens/s\]", seen), seen
+
+
+def test_train_eval_generate_list_of_one_run(trained, tmp_path):
+    code, out, err = trained("eval", "--len", 64)
+    assert code == 0
+    first = out.splitlines()[0]
+    assert first.startswith("run ")
+    assert the_run(tmp_path).name in first
+    assert re.findall(r"^ +(\d+) +\d\.\d{4} +\d+\.\d{3} +\d\.\d{4} +\d\.\d{4} +\d\.\d{4}$", out, re.M) == ["8", "16", "32", "64"]
+    assert re.search(r"^ +16 .* 1\.0000$", out, re.M)
+    assert re.search(r"^ *32 to 63 +\d\.\d{4} +\d\.\d{4} +\d+$", out, re.M)
+    assert "non-overlapping" in out
+    assert re.findall(r"^length (\d+): ", err, re.M) == ["8", "16", "32", "64"]
+    assert max(map(len, out.splitlines())) <= 100
+    saved = json.loads((the_run(tmp_path) / "eval" / "64.json").read_text())
+    assert saved["protocol"] == {"name": "non-overlapping", "stride": None}
+    assert [row["length"] for row in saved["rows"]] == [8, 16, 32, 64]
+    code, out, _ = trained("generate", "--prompt", "def ", "--tokens", 5, "--temperature", 0)
+    assert (code, out[:4], len(out)) == (0, "def ", 10)
+    assert trained("generate", "--tokens", 5, "--seed", 3)[1] == trained("generate", "--tokens", 5, "--seed", 3)[1]
+
+
+def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overwrite_each_other(trained, text, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text()[::-1])
+    variants = (
+        (),
+        ("--protocol", "sliding"),
+        ("--protocol", "sliding", "--stride", 3),
+        ("--pe", "rope"),
+        ("--pe", "rope", "--set", "base=100"),
+        ("--set", "max_bias=4"),
+        ("--bytes", 300),
+        ("--data", other),
+    )
+    for extra in variants:
+        code, out, err = trained("eval", "--len", 32, *extra)
+        assert code == 0, err
+    made = {path.name for path in (the_run(tmp_path) / "eval").iterdir()}
+    assert len(made) == len(variants)
+    assert {"32.json", "32-sliding8.json", "32-sliding3.json", "32-rope.json", "32-rope-base=100.json", "32-300bytes.json"} < made
+    assert "NOT the text of the run" in out
+    assert "sliding, stride 8" in trained("eval", "--len", 32, "--protocol", "sliding")[1]
+    assert "trained with alibi" in trained("eval", "--len", 32, "--pe", "rope")[1]
+
+
+def test_eval_names_the_newest_run_and_takes_a_named_one(trained, text, tmp_path):
+    old = the_run(tmp_path)
+    assert trained("train", *TINY, "--pe", "rope", "--steps", 2, "--data", text)[0] == 0
+    assert "-rope-" in trained("eval", "--len", 16)[1].splitlines()[0]
+    assert old.name in trained("eval", old, "--len", 16)[1].splitlines()[0]
+    assert trained("generate", old, "--tokens", 1)[0] == 0
+    assert trained("eval", "--runs", "elsewhere")[0] == 2
+
+
+def test_eval_on_a_text_that_changed_asks_for_data(cli, text, tmp_path):
+    mine = tmp_path / "mine.txt"
+    mine.write_text(text.read_text())
+    assert cli("train", *TINY, "--steps", 2, "--data", mine)[0] == 0
+    mine.write_text(text.read_text() + "!")
+    code, _, err = cli("eval", "--len", 16)
+    assert code == 2
+    assert "--data" in err
+    code, out, _ = cli("eval", "--len", 16, "--data", mine, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["corpus"] != found["trained_on"]
+    mine.unlink()
+    assert "say with --data where it is now" in cli("eval", "--len", 16)[2]
+    assert cli("eval", "--len", 16, "--data", text)[0] == 0
+    assert json.loads(cli("eval", "--len", 16, "--data", text, "--json")[1])["corpus"] == found["trained_on"]
+
+
+def test_the_run_is_found_from_another_folder_and_so_is_its_text(cli, text, tmp_path, monkeypatch):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "here.txt").write_text(text.read_text())
+    assert cli("train", *TINY, "--steps", 2, "--data", "here.txt")[0] == 0
+    monkeypatch.chdir(tmp_path / "deep")
+    code, _, err = cli("eval", "--runs", "../runs", "--len", 16)
+    assert code == 0, err
+
+
+def test_list_shows_every_encoding(cli):
+    code, out, _ = cli("list")
+    assert code == 0
+    for name in names():
+        assert re.search(rf"^{name} \((no hook|{'|'.join(HOOKS)})\)$", out, re.M), name
+    assert out.count("\n  formula ") == out.count("\n  paper ") == len(names())
+    assert "base=10000.0 (float)" in out
+    assert "table[512,128]" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_help_names_every_command_and_default(cli):
+    code, out, _ = cli()
+    assert code == 0
+    assert re.findall(r"^  (\w+)  +[A-Z]", out, re.M) == ["train", "eval", "generate", "list", "data"]
+    code, out, _ = cli("train", "--help")
+    assert code == 0
+    assert "[default: 500]" in " ".join(out.split())
+    assert "[default: 0.003]" in " ".join(out.split())
+
+
+# ---------------------------------------------------------------- --json
+
+
+def the_document(cli, *args, code=0):
+    got, out, err = cli(*args, "--json")
+    assert got == code, (out, err)
+    return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+def test_json_of_every_command(cli, text, tmp_path):
+    made = the_document(cli, "train", *TINY, "--steps", 3, "--data", text)
+    assert made["run"] == f"runs/{the_run(tmp_path).name}"
+    assert made["step"] == 3
+    assert set(made["val"]) == {"loss", "bpb"}
+    assert set(made["yardsticks"]) == {"unigram_bpb", "bigram_bpb", "xz_bpb"}
+    assert made["tokens_per_s"] > 0
+    assert made["peak_rss"] > 1e6
+
+    found = the_document(cli, "eval", "--len", 32)
+    assert found["run"] == made["run"]
+    assert found["protocol"]["name"] == "non-overlapping"
+    assert [row["length"] for row in found["rows"]] == [8, 16, 32]
+    assert {"length", "loss", "ppl", "bpb", "stderr", "ratio"} <= set(found["rows"][0])
+    assert [(b["from"], b["to"]) for b in found["by_position"]] == [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 31)]
+    assert (tmp_path / found["file"]).is_file()
+
+    wrote = the_document(cli, "generate", "--tokens", 4, "--prompt", "é")
+    assert (wrote["run"], wrote["prompt"], len(wrote["bytes"])) == (made["run"], "é", 4)
+
+    listed = the_document(cli, "list")
+    assert [item["name"] for item in listed["encodings"]] == names()
+    rope = next(item for item in listed["encodings"] if item["name"] == "rope")
+    assert (rope["hook"], rope["paper"]) == ("rotate", "arXiv:2104.09864")
+    assert rope["options"]["base"] == {"default": 10000.0, "expects": "float"}
+    assert {"layout", "rotary_dim"} < set(rope["options"])
+    assert listed["backends"][0] == {"name": "numpy", "available": True, "fields": []}
+
+    known = the_document(cli, "data")
+    assert {"stdlib", *data.catalogue()} == {item["name"] for item in known["corpora"]}
+
+
+def test_json_keeps_stdout_to_itself_also_on_resume(cli, text, tmp_path):
+    process = start(tmp_path, "train", *LONG, "--data", text)
+    wait_for(lambda: lines_of(tmp_path) > 30, process)
+    process.kill()
+    process.communicate()
+    assert the_document(cli, "train", "--resume")["step"] == 400
+
+
+@pytest.mark.parametrize("args", [["train", "--pe", "alibbi"], ["trian"], ["train", "--lenn", "3"], ["eval"], ["generate"], ["data", "get", "x"]])
+def test_json_of_errors(cli, args):
+    found = the_document(cli, *args, code=2)
+    assert set(found) == {"error"}
+    assert found["error"]["kind"] == "misuse"
+    assert found["error"]["message"]
+
+
+# ---------------------------------------------------------------- data
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A catalogue of one text, on a server on this machine; gives the folder it is fetched into."""
+    (tmp_path / "served").mkdir()
+    body = b"to be or not to be\n" * 20000
+    (tmp_path / "served" / "play.txt").write_bytes(body)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "served")
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *a: None)
+    monkeypatch.setenv("no_proxy", "*")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/play.txt"
+        entry = data.Entry("play", "play.txt", len(body), hashlib.sha256(body).hexdigest(), address, "none", "nobody")
+        for module in (data, download):
+            monkeypatch.setattr(module, "catalogue", lambda: {"play": entry})
+        monkeypatch.setattr(share, "downloads", lambda: tmp_path / "fetched")
+        yield tmp_path / "fetched"
+        server.shutdown()
+
+
+def test_data_get_fetches_verifies_and_prints_the_place(cli, served):
+    assert "python cli.py data get play" in cli("data")[1]
+    code, out, _ = cli("data", "get", "play")
+    assert (code, out) == (0, f"{served / 'play.txt'}\n")
+    assert re.search(rf"^ +here +{re.escape(str(served / 'play.txt'))}$", cli("data")[1], re.M)
+    assert the_document(cli, "data", "get", "play") == {"name": "play", "path": str(served / "play.txt")}
+    assert json.loads(cli("data", "--json", "get", "play")[1])["name"] == "play"
+    assert cli("train", *TINY, "--steps", 2, "--data", "play")[0] == 0
+    assert cli("eval", "--len", 16)[0] == 0
+
+
+# ---------------------------------------------------------------- resuming
+
+
+def test_resume_refuses_what_the_run_fixes_and_what_is_finished(trained, tmp_path):
+    run = the_run(tmp_path)
+    for extra, named in ((["--pe", "rope"], "--pe"), (["--len", 32], "--len"), (["--set", "a=1"], "--set"), (["--tied"], "--tied")):
+        code, _, err = trained("train", "--resume", run, *extra)
+        assert code == 2
+        assert named in err
+    code, _, err = trained("train", "--resume", run)
+    assert code == 2
+    assert "is finished" in err
+    assert "no unfinished run" in trained("train", "--resume")[2]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(cli, text, tmp_path):
+    assert cli("train", *TINY, "--steps", 6, "--save-every", 3, "--data", text)[0] == 0
+    run, before = the_run(tmp_path), bits(tmp_path)
+    last = run / "ckpt" / "00000006.safetensors"
+    body = bytearray(last.read_bytes())
+    body[-1] ^= 1
+    last.write_bytes(body)
+    code, out, err = cli("eval", "--len", 16)
+    assert (code, out) == (1, "")
+    assert str(last.name) in err
+    code, out, err = cli("train", "--resume", run)
+    assert code == 0, err
+    assert "going on after step 3" in out
+    assert "moved to" in out
+    assert bits(tmp_path) == before
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_step_and_resuming_gives_the_undisturbed_bits(tmp_path, text, undisturbed, number, expected):
+    process = start(tmp_path, "train", *LONG, "--data", text)
+    wait_for(lambda: lines_of(tmp_path) >= 33, process)
+    process.send_signal(number)
+    code, _, err = finish(process)
+    assert code == expected
+    step = lines_of(tmp_path)
+    assert (the_run(tmp_path) / "ckpt" / f"{step:08d}.safetensors").is_file()
+    again = re.search(r"go on with: python cli\.py (train --resume runs/\S+)$", err.strip())
+    assert again, err
+    code, out, _ = finish(start(tmp_path, *again[1].split()))
+    assert code == 0
+    assert f"going on after step {step:,}" in out
+    assert bits(tmp_path)["metrics.jsonl"] == undisturbed["metrics.jsonl"]
+    assert bits(tmp_path)["00000400.safetensors"] == undisturbed["00000400.safetensors"]
+
+
+def test_json_of_an_interrupted_run_says_how_to_go_on(tmp_path, text):
+    process = start(tmp_path, "train", *LONG, "--data", text, "--json")
+    wait_for(lambda: lines_of(tmp_path) >= 3, process)
+    process.send_signal(signal.SIGTERM)
+    code, out, _ = finish(process)
+    found = json.loads(out)
+    assert code == 143
+    assert found["error"]["kind"] == "interrupted"
+    assert found["run"] == f"runs/{the_run(tmp_path).name}"
+    assert found["step"] == lines_of(tmp_path)
+
+
+def test_a_second_sigint_leaves_at_once(tmp_path, text):
+    slow = ["--width", "256", "--heads", "2", "--layers", "8", "--len", "512", "--batch", "8", "--accumulate", "40"]
+    process = start(tmp_path, "train", *slow, "--data", text)
+    wait_for(lambda: lines_of(tmp_path) >= 0, process)
+    wait_for_line(process.stdout, "run ")
+    process.send_signal(signal.SIGINT)
+    wait_for_line(process.stderr, "stopping")
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    assert "--resume" in err
+    assert lines_of(tmp_path) == 0
+
+
+def wait_for_line(stream, beginning):
+    for line in stream:
+        if line.startswith(beginning):
+            return
+    pytest.fail(f"no line begins with {beginning!r}")
+
+
+def test_kill_9_and_resume_gives_the_undisturbed_bits(tmp_path, text, undisturbed):
+    moments = random.Random(1)
+    for kill in range(5):
+        process = start(tmp_path, "train", *(["--resume"] if kill else [*LONG, "--data", str(text)]))
+        target = 60 * kill + moments.randrange(1, 60)
+        wait_for(lambda target=target: lines_of(tmp_path) >= target, process)
+        time.sleep(moments.random() * 0.02)
+        process.kill()
+        process.communicate()
+    code, _, err = finish(start(tmp_path, "train", "--resume"))
+    assert code == 0, err
+    assert bits(tmp_path) == undisturbed
+    assert not [*the_run(tmp_path).rglob(".tmp-*")]
+
+
+def test_two_processes_cannot_write_one_run(tmp_path, text, cli):
+    process = start(tmp_path, "train", *TINY, "--steps", 100000, "--data", text)
+    wait_for(lambda: lines_of(tmp_path) >= 1, process)
+    code, _, err = cli("train", "--resume")
+    process.kill()
+    process.communicate()
+    assert code == 1
+    assert f"in use by pid {process.pid}" in err
+
+
+def minds_sigterm(process):
+    """Whether main() has begun; where there is no /proc, surely after a second."""
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():
+        time.sleep(1)
+        return True
+    caught = int(re.search(r"^SigCgt:\s*(\w+)", status.read_text(), re.M)[1], 16)
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_generate_or_before_training_ends_it_without_a_traceback(trained, tmp_path, number, expected):
+    process = start(tmp_path, "generate", "--tokens", 1000000)
+    assert process.stdout.read(8)
+    process.send_signal(number)
+    code, _, err = finish(process)
+    assert code == expected
+    assert err.startswith("error: ")
+    (tmp_path / "many").mkdir()
+    for i in range(3):
+        (tmp_path / "many" / f"{i}.txt").write_text(os.urandom(2**23).hex())
+    process = start(tmp_path, "train", "--data", tmp_path / "many", "--runs", "never")
+    wait_for(lambda: minds_sigterm(process), process)
+    time.sleep(random.random())  # it is importing, reading or counting
+    process.send_signal(number)
+    assert finish(process)[0] == expected
+    assert not (tmp_path / "never").exists()
+
+
+# ---------------------------------------------------------------- misuse
+
+
+MISUSE = {
+    "encoding": (["train", "--pe", "alibbi"], "did you mean 'alibi'"),
+    "command": (["trian"], "did you mean 'train'"),
+    "option": (["train", "--wdth", "3"], "--width"),
+    "length 0": (["train", "--len", "0"], "--len"),
+    "length in words": (["train", "--len", "many"], "--len"),
+    "odd rotary width": (["train", "--pe", "rope", "--set", "rotary_dim=7"], "rotary width is 7"),
+    "heads": (["train", "--width", "128", "--heads", "3"], "does not divide"),
+    "key-value heads": (["train", "--kv-heads", "3"], "key-value heads"),
+    "set": (["train", "--set", "slope=3"], "has no option 'slope'"),
+    "set without value": (["train", "--set", "max_bias"], "NAME=VALUE"),
+    "set of another type": (["train", "--set", "max_bias=high"], "expected float"),
+    "kv heads of a mixing layer": (["train", "--pe", "retnet", "--kv-heads", "2"], "no attention layer"),
+    "embed in a cycle": (["train", "--pe", "learned,none"], "cycle"),
+    "shape": (["train", "--shape", "lama"], "llama"),
+    "norm": (["train", "--norm", "batch"], "expected one of: rms, layer"),
+    "rate": (["train", "--rate", "nan"], "rate is nan"),
+    "epsilon": (["train", "--norm-eps", "nan"], "eps is nan"),
+    "dtype": (["train", "--dtype", "float16"], "float32"),
+    "seed": (["train", "--seed", "-1"], "seed"),
+    "steps": (["train", "--steps", "0"], "steps is 0"),
+    "backend": (["train", "--backend", "tpu"], "unknown backend 'tpu'"),
+    "no such text": (["train", "--data", "nowhere.txt"], "nowhere.txt"),
+    "binary text": (["train", "--data", "binary.txt"], "not a text file"),
+    "empty text": (["train", "--data", "empty.txt"], "empty"),
+    "short text": (["train", "--data", "short.txt"], "too small for length 512"),
+    "folder that is a file": (["train", *TINY, "--data", "TEXT", "--runs", "short.txt"], "short.txt"),
+    "no run": (["eval", "--runs", "nowhere"], "no run"),
+    "not a run": (["eval", "nowhere"], "not a run folder"),
+    "resume of nothing": (["train", "--resume"], "no unfinished run"),
+    "resume and runs": (["train", "--resume", "a", "--runs", "b"], "leave one of them out"),
+    "eval and runs": (["eval", "a", "--runs", "b"], "leave one of them out"),
+    "no such corpus": (["data", "get", "shakespear"], "tinyshakespeare"),
+}
+
+
+@pytest.mark.parametrize(("args", "word"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_one_clear_line_and_no_traceback(cli, text, args, word):
+    Path("binary.txt").write_bytes(b"\x7fELF\0\0" * 1000)
+    Path("empty.txt").touch()
+    Path("short.txt").write_text("too short\n" * 9)
+    code, out, err = cli(*(text if a == "TEXT" else a for a in args))
+    assert code in (1, 2)
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, err
+    assert word in err
+    assert not Path("runs").exists()
+
+
+MISUSE_OF_A_RUN = {
+    "len 0": (["eval", "--len", "0"], "--len is 0"),
+    "stride alone": (["eval", "--len", "32", "--stride", "4"], "--protocol sliding"),
+    "stride too long": (["eval", "--len", "32", "--protocol", "sliding", "--stride", "9"], "expected 1 to 8"),
+    "protocol": (["eval", "--protocol", "overlapping"], "non-overlapping"),
+    "bytes": (["eval", "--len", "32", "--bytes", "10"], "--bytes is 10"),
+    "too long": (["eval", "--len", "4096"], "too few for length 4096"),
+    "weights do not fit": (["eval", "--len", "32", "--pe", "t5"], "pe.0.table"),
+    "past a table": (["eval", "--len", "32", "--pe", "learned"], "table"),
+    "empty prompt": (["generate", "--prompt", ""], "prompt is empty"),
+    "temperature": (["generate", "--temperature", "-1"], "temperature"),
+    "tokens": (["generate", "--tokens", "-1"], "count -1"),
+}
+
+
+@pytest.mark.parametrize(("args", "word"), MISUSE_OF_A_RUN.values(), ids=MISUSE_OF_A_RUN.keys())
+def test_misuse_of_a_run_is_one_clear_line(trained, args, word):
+    code, _, err = trained(*args)
+    assert code in (1, 2)
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, err
+    assert word in err
+
+
+def test_a_table_of_learned_positions_is_not_read_past_its_end(cli, text):
+    for pe in ("learned", "learned_bias"):
+        assert cli("train", *TINY, "--pe", pe, "--steps", 2, "--data", text)[0] == 0
+        code, _, err = cli("eval", "--len", 32)
+        assert code == 2
+        assert f"{pe} ends at length 16" in err
+        assert cli("eval")[0] == 0
+
+
+def test_a_run_that_diverges_says_so_in_one_line(cli, text):
+    code, _, err = cli("train", *TINY, "--steps", 20, "--rate", "1e30", "--warmup", 0, "--data", text)
+    assert code == 1
+    assert re.search(r"^error: step \d+: .* try a lower --rate", err.splitlines()[-1]), err
+    assert "Warning" not in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(cli, text, tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    code, _, err = cli("train", *TINY, "--data", text, "--runs", "closed/runs")
+    assert code == 1
+    assert "closed" in err
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs a place where nobody can make a folder")
+def test_a_place_where_no_folder_can_be_made(cli, text):
+    code, _, err = cli("train", *TINY, "--data", text, "--runs", "/proc/runs")
+    assert code == 1
+    assert "/proc/runs" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [(MemoryError(), 1, "not enough memory"), (OSError(5, "went wrong"), 1, "went wrong"), (RuntimeError("odd\nthing"), 1, "internal error")],
+)
+def test_what_nobody_expected_is_one_line_too(cli, monkeypatch, error, code, word):
+    def fail():
+        raise error
+
+    monkeypatch.setattr("peref.cli.listing.names", fail)
+    got, out, err = cli("list")
+    assert (got, out) == (code, "")
+    assert word in err
+    assert err.count("\n") == 1
+    assert word in the_document(cli, "list", code=code)["error"]["message"]
+
+
+def test_traceback_on_request(monkeypatch, capsys):
+    monkeypatch.setattr("peref.cli.listing.names", lambda: 1 / 0)
+    assert run_cli(["--traceback", "list"], Signals()) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- the process
+
+
+def test_the_shim_runs_the_commands_and_help_is_quick(tmp_path):
+    began = time.monotonic()
+    code, out, _ = finish(start(tmp_path, "--help"))
+    assert code == 0
+    assert "generate" in out
+    assert time.monotonic() - began < 3  # half a second on an idle machine
+    code, out, _ = finish(start(tmp_path, "list", "--json"))
+    assert code == 0
+    assert len(json.loads(out)["encodings"]) == len(names())
+
+
+def test_importing_the_commands_loads_nothing_heavy():
+    code = "import sys, peref.cli, peref.cli.app; print([m for m in ('peref.train', 'numba', 'cupy', 'matplotlib', 'tqdm') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    code = "import sys, peref.cli.train, peref.cli.evaluate, peref.cli.generate, peref.cli.listing, peref.cli.data; "
+    code += "print([m for m in ('numba', 'cupy', 'matplotlib', 'tqdm') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_one_line(tmp_path):
+    args = [sys.executable, ROOT / "cli.py", "list"]
+    with open("/dev/full", "w") as full:
+        done, said_with_json = (
+            subprocess.run([*args, *extra], env=environment(), stdout=full, stderr=subprocess.PIPE, text=True) for extra in ([], ["--json"])
+        )
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: .*No space left.*\n", done.stderr), done.stderr
+    assert said_with_json.returncode == 1
+    assert "No space left" in said_with_json.stderr
+
+
+def test_a_reader_that_leaves_is_one_line(tmp_path):
+    process = start(tmp_path, "list")
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 1
+    assert re.fullmatch(r"error: .*read the output.*\n", err), err
