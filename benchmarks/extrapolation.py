@@ -1,6 +1,6 @@
 """Which encoding extrapolates: the same model, data, seed and budget for each, trained at one length and evaluated up to eight times it.
 
-    python benchmarks/extrapolation.py [--steps 500] [--runs runs/extrapolation]
+    python benchmarks/extrapolation.py [--steps 500] [--backend auto] [--runs runs/extrapolation]
 
 Stop it whenever you like: called again it goes on where it stood. The table goes to benchmarks/results/extrapolation.md, with what it was
 measured on; the rows of every run stay in its folder under eval/.
@@ -34,7 +34,7 @@ def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:
     kept = run.folder / "eval" / f"{LONGEST}.json"
     if not run.finished:
         for event in train.train(run, corpus, be, say=print):
-            if "valid" in event:
+            if event["event"] == "step" and "valid" in event:
                 print(f"  step {event['step']}: {event['valid']['bpb']:.3f} bits/byte, {event['tokens_per_s']:.0f} tokens/s", flush=True)
     if not kept.exists():
         cfg, params, step = evaluate.weights_of(run)
@@ -46,7 +46,7 @@ def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:
     return json.loads(kept.read_text()) | {"tokens_per_s": timing[-1]["tokens_per_s"]}
 
 
-def table(found: dict[str, dict], recipe: train.Recipe, corpus: data.Corpus) -> str:
+def table(found: dict[str, dict], recipe: train.Recipe, corpus: data.Corpus, be: backends.Backend) -> str:
     lengths = [row["length"] for row in next(iter(found.values()))["rows"]]
     head = f"| encoding | {' | '.join(map(str, lengths))} |\n|---|{'---|' * len(lengths)}\n"
     cells = {pe: [f"{row['bpb']:.2f}" for row in result["rows"]] for pe, result in found.items()}
@@ -56,7 +56,7 @@ def table(found: dict[str, dict], recipe: train.Recipe, corpus: data.Corpus) -> 
         f"Bits per byte by evaluation length, trained at {LENGTH}; windows side by side over the same {BYTES} bytes, standard errors "
         f"{min(errors):.3f} to {max(errors):.3f}.\n\n{head}{''.join(rows)}\n"
         f"Llama-shaped, width 128, 4 layers, 4 heads over 2, {recipe.steps} steps of {recipe.batch} x {LENGTH} bytes, seed {recipe.seed}, "
-        f"peak rate {recipe.rate}; {corpus.source} ({corpus.sha256[:12]}); peref {__version__}, NumPy backend.\n"
+        f"peak rate {recipe.rate}; {corpus.source} ({corpus.sha256[:12]}); peref {__version__}, backend {be.name}.\n"
     )
 
 
@@ -64,16 +64,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--runs", type=Path, default=Path("runs/extrapolation"))
+    parser.add_argument("--backend", default="auto")
     given = parser.parse_args()
-    corpus, be, recipe = data.corpus(), backends.get(), train.Recipe(steps=given.steps)
+    corpus, be, recipe = data.corpus(), backends.get(given.backend), train.Recipe(steps=given.steps)
     found = {}
     for pe in ENCODINGS:
         run = run_of(given.runs, pe, recipe, corpus, be)
         print(f"{pe}: {run.folder}", flush=True)
         found[pe] = measured(run, corpus, be)
     RESULTS.mkdir(exist_ok=True)
-    store.write_text(RESULTS / "extrapolation.md", table(found, recipe, corpus))
-    print(table(found, recipe, corpus))
+    store.write_text(RESULTS / "extrapolation.md", table(found, recipe, corpus, be))
+    print(table(found, recipe, corpus, be))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@
     o, pull   = vjp(attention, "rope", q, k, v);    dq, dk, dv = pull(do)
 
 Options of the encoding go by name. Parameters of learned encodings come as `params`, a dict under the names of the encoding's file; left out,
-they are drawn from `seed`. Arrays are NumPy's, float32 or float64; what comes out has the dtype of what went in.
+they are drawn from `seed`. Arrays are NumPy's, all float32 or all float64; what comes out has the dtype of what went in.
+
+Not here: encodings added to an embedding or in place of attention (a model has them), a cache (model.decode).
 """
 
 from collections.abc import Callable
@@ -21,46 +23,106 @@ from peref.ops.attention import scores
 from peref.ops.place import At
 from peref.ops.turn import LAYOUTS
 from peref.rng import generator
-from peref.tape import Op, Tape, Var
+from peref.tape import Op, Tape, Var, value
 
 
-def only_forward(x):  # [1,...]
-    return x[0], None
+def seen_forward(s, see):  # [1,H,T,T], [T,T]
+    return np.where(see, s[0], 0), see
 
 
-def only_backward(saved, dy):
-    return (dy[None],)
+def seen_backward(see, dy):
+    return np.where(see, dy, 0)[None], None
 
 
-only = Op(only_forward, only_backward)
+seen = Op(seen_forward, seen_backward)
 
 
-def prepared(name: str, hooks: set[str], facts: dict[str, Any], options: dict[str, Any], params: Any, seed: int) -> tuple[Encoding, Any]:
-    """The encoding with its facts and options filled in, and its parameters. Raises Misuse where its hook is none of `hooks`."""
+# ---------------------------------------------------------------- what was given
+
+
+def is_real(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype in (np.float32, np.float64)
+
+
+def real(arrays: dict[str, Any], like: np.dtype | None = None) -> np.dtype:
+    """The dtype that all of them have, `like` where that is said. Raises Misuse unless they are NumPy arrays of one of two dtypes."""
+    for name, array in arrays.items():
+        x = value(array)
+        if not is_real(x):
+            kind = x.dtype if isinstance(x, np.ndarray) else f"a {type(x).__module__}.{type(x).__name__}"
+            raise Misuse(f"{name} is {kind}; expected a NumPy array, float32 or float64")
+        like = x.dtype if like is None else like
+        if x.dtype != like:
+            raise Misuse(f"{name} is {x.dtype} beside others of {like}; give all of them one dtype")
+    assert like is not None
+    return like
+
+
+def heads_of(q: Any, k: Any, v: Any = None) -> dict[str, int]:
+    """H, G and D of q [B,H,T,D], k [B,G,T,D] and v [B,G,T,D], or Misuse."""
+    fit = q.ndim == k.ndim == 4 and k.shape[0] == q.shape[0] and k.shape[2:] == q.shape[2:] and min(q.shape + k.shape) > 0
+    fit = fit and q.shape[1] % k.shape[1] == 0 and (v is None or (v.ndim == 4 and v.shape[:3] == k.shape[:3]))
+    if not fit:
+        given = ", ".join(f"{name} {list(a.shape)}" for name, a in (("q", q), ("k", k), ("v", v)) if a is not None)
+        raise Misuse(f"{given} do not fit; expected q [B,H,T,D] and k{'' if v is None else ', v'} [B,G,T,D], H a multiple of G")
+    return {"H": q.shape[1], "G": k.shape[1], "D": q.shape[3]}
+
+
+def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: dict[str, Any]) -> Encoding:
+    """The encoding with its facts and options filled in. Raises Misuse where it fills none of `hooks` or does not claim what is asked."""
     encoding = get(name)
     if encoding.hook not in hooks:
         others = ", ".join(n for n in names() if get(n).hook in hooks)
         raise Misuse(f"{name} fills {encoding.hook or 'no hook'} and cannot do this; those that can: {others}")
     if not facts.get("causal", True) and "two_sided" not in encoding.claims:
         raise Misuse(f"{name} reads only the past; causal=False is not for it")
-    bound = bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
-    return bound, bound.init(generator(seed, "pe", 0)) if params is None else params
+    if facts.get("window") is not None and "window" not in encoding.claims:
+        raise Misuse(f"{name} has no attention that a window could limit; leave window out")
+    for fact in ("H", "L"):
+        if facts[fact] < 1:
+            raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
+    return bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
 
 
-def place(tokens: int, positions: Any, **rest: Any) -> At:
-    at = At.of(tokens, positions=None if positions is None else np.asarray(positions), **rest)
-    if at.T != tokens:
-        raise Misuse(f"there are {at.T} positions for {tokens} tokens; expected one for each")
-    return at
+def parameters(name: str, encoding: Encoding, params: dict[str, Any] | None, seed: int, dtype: np.dtype) -> dict[str, Any]:
+    """`params` where they fit the bound `encoding`, new ones of `dtype` where there are none. Raises Misuse, with the names and shapes expected."""
+    fresh = {n: np.asarray(a, dtype) for n, a in encoding.init(generator(seed, "pe", 0)).items()}
+    if params is None:
+        return fresh
+    real({f"params[{n!r}]": a for n, a in params.items()}, dtype)
+    has, wanted = ({n: list(a.shape) for n, a in p.items()} for p in (params, fresh))
+    if has != wanted:
+        given, expected = (", ".join(f"{n} {shape}" for n, shape in p.items()) or "none" for p in (has, wanted))
+        raise Misuse(f"parameters given to {name}: {given}; expected: {expected}; options and L decide their shapes")
+    return params
 
 
-def width_of_rotation(D: int, rotary_dim: int | None, layout: str) -> int:
+def place(T: int, positions: Any, B: int | None = None, **rest: Any) -> At:
+    """Where T tokens are. Raises Misuse unless there is one position for each, [T] or, of B sequences, [B,T]."""
+    i = None if positions is None else np.asarray(positions)
+    if i is not None and (i.shape not in ((T,), (B, T)) or i.dtype.kind not in "iuf"):
+        shapes = f"[{T}]" if B is None else f"[{T}] or [{B}, {T}]"
+        raise Misuse(f"positions are {i.dtype}{list(i.shape)}; expected numbers {shapes}, one for each token")
+    if (seg := rest.get("seg")) is not None and np.shape(seg) != (B, T):
+        raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
+    return At.of(T, positions=i, **rest)
+
+
+def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) -> int | None:
+    """R, None where the encoding turns nothing."""
+    if layout not in LAYOUTS:
+        raise Misuse(f"layout is {layout!r}; expected one of: {', '.join(LAYOUTS)}")
+    if not get(name).rotate:
+        if rotary_dim is not None:
+            raise Misuse(f"rotary_dim is {rotary_dim}, but {name} turns nothing; leave it out")
+        return None
     R = D if rotary_dim is None else rotary_dim
     if R % 2 or not 0 < R <= D:
         raise Misuse(f"rotary_dim is {R}; expected an even number from 2 to the head width {D}")
-    if layout not in LAYOUTS:
-        raise Misuse(f"layout is {layout!r}; expected one of: {', '.join(LAYOUTS)}")
     return R
+
+
+# ---------------------------------------------------------------- the four calls
 
 
 def rotate(
@@ -73,6 +135,8 @@ def rotate(
     rotary_dim: int | None = None,
     L: int | None = None,
     n: int | None = None,
+    params: dict[str, Any] | None = None,
+    seed: int = 0,
     **options: Any,
 ) -> tuple[Any, Any]:
     """q [B,H,T,D] and k [B,G,T,D] turned by the rotary encoding `name` at `positions` [T] or [B,T], 0, 1, ... unless given.
@@ -80,11 +144,12 @@ def rotate(
     layout: "half" or "interleaved" (ops/turn.py); the first `rotary_dim` channels turn, all unless given. L is the length trained for and
     n the length that frequencies are made for, T unless given. Raises Misuse for an encoding that turns nothing and sizes that do not fit.
     """
-    T, D = q.shape[-2:]
-    facts = {"R": width_of_rotation(D, rotary_dim, layout), "D": D, "L": L or T}
-    encoding, p = prepared(name, {"rotate"}, facts, options, {}, 0)
-    at = place(T, positions, n=n)
-    angle, gain_q, gain_k = encoding.rotate(p, at.i, at.n)  # type: ignore[misc]
+    dtype, sizes, T = real({"q": q, "k": k}), heads_of(q, k), q.shape[2]
+    facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
+    encoding = chosen(name, ("rotate",), facts, options)
+    p, at = parameters(name, encoding, params, seed, dtype), place(T, positions, q.shape[0], n=n)
+    assert encoding.rotate is not None
+    angle, gain_q, gain_k = encoding.rotate(p, at.i, at.n)
     return PLAIN.turn(q, angle, gain_q, layout=layout), PLAIN.turn(k, angle, gain_k, layout=layout)
 
 
@@ -100,19 +165,23 @@ def bias(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """What the encoding `name` adds to the logits of `tokens` queries and keys, [heads,T,T], float64 or the dtype of its parameters.
+    """What the encoding `name` adds to the logits, [heads,T,T]: queries down, keys across, 0 where a causal model does not look.
 
-    positions [T] are 0, 1, ... unless given. Cells in the future of a causal model are excluded by attention and hold the bias of some distance
-    that is seen. L is the length trained for, T unless given. Raises Misuse for an encoding that adds no function of distance.
+    Give `tokens`, their number, or their positions [T]. The dtype is that of `params`, else float64; L is the length trained for, T unless
+    given. Raises Misuse for an encoding that adds no function of distance.
     """
     if (tokens is None) == (positions is None):
-        raise Misuse("bias: give either tokens or positions")
-    T = len(positions) if tokens is None else tokens
-    at = place(T, positions, causal=causal)
-    encoding, p = prepared(name, {"bias"}, {"H": heads, "causal": causal, "L": L or T}, options, params, seed)
-    table = encoding.bias(PLAIN, p, at.distances[0])  # type: ignore[misc]
-    nothing = np.zeros((1, heads, T, 1), table.dtype)
-    return only(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0))
+        raise Misuse("give either tokens or positions")
+    T = np.size(positions) if tokens is None else tokens
+    if T < 1:
+        raise Misuse(f"there are {T} tokens; expected at least 1")
+    encoding = chosen(name, ("bias",), {"H": heads, "causal": causal, "L": T if L is None else L}, options)
+    dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
+    p, at = parameters(name, encoding, params, seed, dtype), place(T, positions, causal=causal)
+    assert encoding.bias is not None
+    table = encoding.bias(PLAIN, p, at.distances[0])
+    nothing = np.zeros((1, heads, T, 1), dtype)
+    return seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)
 
 
 def attention(
@@ -136,38 +205,46 @@ def attention(
 ) -> Any:
     """Softmax attention of q [B,H,T,D] over k, v [B,G,T,D] with the encoding `name`, [B,H,T,D]. H is a multiple of G.
 
-    x [B,T,C] is the layer's input, for encodings that compute something of it (forget gates, Householder maps). window, seg, positions are
-    those of ops/place.py, the other settings those of `rotate` and `bias`. Raises Misuse for an encoding that replaces attention or is added
-    to the embedding, and sizes that do not fit.
+    Logits are scaled as the encoding wants it: D**-0.5, and 1 for t5. x [B,T,C] is the layer's input, for encodings that compute something
+    of it (forget gates, Householder maps). window and seg [B,T] are those of ops/place.py, the other settings those of `rotate` and `bias`.
+    Raises Misuse for an encoding that replaces attention or is added to the embedding, and sizes that do not fit.
     """
-    (_, H, T, D), G = q.shape, k.shape[1]
-    if H % G or k.shape[2:] != q.shape[2:] or v.shape[:3] != k.shape[:3]:
-        raise Misuse(f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)} do not fit; expected [B,H,T,D], [B,G,T,D] twice, H a multiple of G")
-    facts = {"H": H, "G": G, "D": D, "R": width_of_rotation(D, rotary_dim, layout) if get(name).rotate else None}
-    facts |= {"C": None if x is None else x.shape[-1], "causal": causal, "L": L or T}
-    if get(name).features and x is None:
+    dtype, sizes = real({"q": q, "k": k, "v": v} | ({} if x is None else {"x": x})), heads_of(q, k, v)
+    B, T = q.shape[0], q.shape[2]
+    facts: dict[str, Any] = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
+    facts |= {"C": None if x is None else x.shape[-1], "causal": causal, "window": window}
+    encoding = chosen(name, ("", "rotate", "bias", "score", "attend"), facts, options)
+    if x is None and encoding.features:
         raise Misuse(f"{name} computes something of the layer's input; give x [B,T,C]")
-    encoding, p = prepared(name, {"", "rotate", "bias", "score", "attend"}, facts, options, params, seed)
-    at = place(T, positions, causal=causal, window=window, seg=seg, n=n)
+    if x is not None and (x.ndim != 3 or x.shape[:2] != (B, T)):
+        raise Misuse(f"x is {list(x.shape)}; expected [{B}, {T}, C], the layer's input")
+    p, at = parameters(name, encoding, params, seed, dtype), place(T, positions, B, causal=causal, window=window, seg=seg, n=n)
     return attend_heads(PLAIN, encoding, p, q, k, v, x, at, {}, layout=layout)[0]
 
 
-def vjp(function: Callable, *arguments: Any, params: dict[str, Any] | None = None, **settings: Any) -> tuple[Any, Callable]:
-    """What function(*arguments, **settings) gives, and `pull`: a cotangent of it -> the gradient of every real array among the arguments.
+def vjp(function: Callable, *arguments: Any, params: dict[str, Any] | None = None, x: Any = None, **settings: Any) -> tuple[Any, Callable]:
+    """What function(*arguments, ...) gives, and `pull`, which takes a cotangent of it to a tuple of gradients.
 
-    For several results pull takes as many cotangents. Gradients come in the order of the arguments; where `params` or `x` is given, a dict
-    {"params": ..., "x": ...} of theirs is the last. pull can be called once.
+    One gradient for each real array among the arguments, in their order, then that of x and the dict of those of params, where these are
+    given: dq, dk, dv, dx, dp = pull(do). Of a function with several results pull takes as many cotangents. It can be called again.
     """
     tape = Tape()
-    watched = [tape.watch(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arguments]
-    named = {name: tape.watch(a) for name, a in (("params", params), ("x", settings.pop("x", None))) if a is not None}
+    watched = [tape.watch(a) if is_real(a) else a for a in arguments]
+    named = {name: tape.watch(a) for name, a in (("x", x), ("params", params)) if a is not None}
     y = function(*watched, **named, **settings)
+    results = y if isinstance(y, tuple) else (y,)
+    if not all(isinstance(one, Var) for one in results):
+        raise Misuse("nothing to differentiate: the result does not depend on a real array among the arguments, x or params")
+    recorded = list(tape.entries)
 
-    def pull(*dy: Any) -> Any:
-        found = tape.gradients(y if isinstance(y, tuple) else (y,), dy)
-        gradients = [found[a] for a in watched if isinstance(a, Var)]
-        of_names = {name: {n: found[b] for n, b in a.items()} if isinstance(a, dict) else found[a] for name, a in named.items()}
-        every = (*gradients, of_names) if named else tuple(gradients)
-        return every[0] if len(every) == 1 else every
+    def pull(*dy: Any) -> tuple[Any, ...]:
+        given, wanted = (", ".join(f"{getattr(a, 'dtype', type(a).__name__)}{list(np.shape(a))}" for a in arrays) for arrays in (dy, results))
+        if given != wanted:
+            raise Misuse(f"pull was given {given or 'nothing'}; expected {wanted}, like the result")
+        tape.entries = list(recorded)
+        found = tape.gradients(results, dy)
+        leaves = [*(a for a in watched if isinstance(a, Var)), *named.values()]
+        return tuple({n: found[b] for n, b in a.items()} if isinstance(a, dict) else found[a] for a in leaves)
 
-    return tuple(one.value for one in y) if isinstance(y, tuple) else y.value, pull
+    values = tuple(one.value for one in results)
+    return values if isinstance(y, tuple) else values[0], pull

@@ -99,8 +99,8 @@ class Tape:
     def gradients(self, y: Var | tuple[Var, ...], dy: Any) -> dict[Var, Any]:
         """The gradient of <y, dy> with respect to every leaf, zeros where none arrives. The tape is empty afterwards.
 
-        For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have the shape and dtype of y, TypeError when a backward returns a wrong number of
-        gradients or one of another shape or dtype than its array.
+        For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have the shape and dtype of y,
+        TypeError when a backward returns a wrong number of gradients or one of another shape or dtype than its array.
         """
         found: dict[Slot, Any] = {}
         for one, d in zip(y, dy, strict=True) if isinstance(y, tuple) else ((y, dy),):

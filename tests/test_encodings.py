@@ -2,20 +2,23 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-from check import frozen, gradient, same
+from check import Differs, frozen, gradient, same
+from loops import witness
+from registry import ops
 
 from peref import model
 from peref.config import Config
 from peref.encodings import FACTS, FUNCTIONS, LAWS, files, fitting, get, names, options, settings
 from peref.errors import Misuse
-from peref.tape import Tape
+from peref.tape import Tape, Var
 
-NAMES = names()
+NAMES, OPS = names(), ops()
 TESTS = Path(__file__).parent
 EXACT = 1e-10
 
@@ -102,33 +105,14 @@ def test_nothing_branches_on_an_encoding_s_name():
 
 # ---------------------------------------------------------------- witnesses
 
-
-def loop(name):
-    return import_module(f"loops.{name}")
-
-
-def bound(name, **given):
-    cfg = config(name, **given)
-    return cfg, cfg.encoding(0)
-
-
+LONG = 37  # longer than the distance at which shaw clips
 POSITIONS = [np.arange(7), np.array([5, 0, 3, 3, 11, 2, 15])]
 REAL = np.array([0.0, 0.5, -1.25, 3.0, 3.0, 14.5, 7.0])
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if get(n).hook == "embed"])
-def test_embed_is_the_loop(name):
-    """Every option value, odd and even widths, positions in any order."""
-    for C in (1, 2, 7, 8):
-        for given in every_choice(name):
-            cfg = config(name, pe=((name, given),), C=C, D=4)
-            p = {n.removeprefix("pe.0."): a for n, a in weights(cfg).items() if n.startswith("pe.0.")}
-            for i in [*POSITIONS, *([REAL] if name in of("real_positions") else [])]:
-                extra = {"C": C} if not p else {}
-                want = loop(name).embed({n: a.tolist() for n, a in p.items()}, i.tolist(), **extra, **given)
-                same(cfg.encoding(0).embed(p, i), np.array(want), 1e-13)
-                both = cfg.encoding(0).embed(p, np.stack([i, i[::-1]]))
-                same(both[1], np.array(want)[::-1], 1e-13)
+def filling(*hooks):
+    """Each encoding that fills one of these hooks."""
+    return [name for name in NAMES if get(name).hook in hooks]
 
 
 def every_choice(name):
@@ -140,79 +124,127 @@ def every_choice(name):
     return found
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if get(n).hook == "rotate"])
+def every_way(name):
+    """Each choice of the options, causal and, where that is claimed, two-sided."""
+    return [(given, causal) for given in every_choice(name) for causal in ((True, False) if name in of("two_sided") else (True,))]
+
+
+def everywhere(name, *more):
+    """Positions in order, out of order, and real ones where they are claimed."""
+    return [*POSITIONS, *more, *([REAL] if name in of("real_positions") else [])]
+
+
+def everywhere_long(name):
+    """As everywhere(), for LONG tokens."""
+    out_of_order = np.random.default_rng(0).integers(0, 60, LONG)
+    return [np.arange(LONG), out_of_order, *([out_of_order / 4 - 5] if name in of("real_positions") else [])]
+
+
+def loop(cfg, **more):
+    """The scalar loop of the encoding of `cfg`, with the facts of the model and the options that it asks for."""
+    name, given = cfg.pe[0]
+    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")}
+    return witness(name, get(name).hook, **facts, **given, **more)
+
+
+def lists(x):
+    """Arrays, also in a dict, as lists of plain numbers."""
+    return {n: a.tolist() for n, a in x.items()} if isinstance(x, dict) else x.tolist()
+
+
+def place_of(cfg, i):
+    return model.At.of(len(i), positions=i, causal=cfg.causal)
+
+
+def layer_input(cfg, T, B=2):
+    """x, q, k and v of a layer."""
+    rng = np.random.default_rng([B, T])
+    heads = [rng.standard_normal((B, h, T, cfg.D)) for h in (cfg.H, cfg.G or cfg.H, cfg.G or cfg.H)]
+    return rng.standard_normal((B, T, cfg.C)), *heads
+
+
+@pytest.mark.parametrize("name", filling("embed"))
+def test_embed_is_the_loop(name):
+    """Every option value, odd and even widths, positions in any order."""
+    for C in (1, 2, 7, 8):
+        for given in every_choice(name):
+            cfg = config(name, pe=((name, given),), C=C, D=4)
+            p = model.of_encoding(cfg, weights(cfg), 0)
+            for i in everywhere(name):
+                want = np.array(loop(cfg)(lists(p), lists(i)))
+                same(cfg.encoding(0).embed(p, i), want, 1e-13)
+                both = cfg.encoding(0).embed(p, np.stack([i, i[::-1]]))
+                same(both[1], want[::-1], 1e-13)
+
+
+@pytest.mark.parametrize("name", filling("rotate"))
 def test_rotate_is_the_loop(name):
-    """Angles in float64, for any positions, widths below the head's too."""
+    """Angles and gains in float64, for any positions, widths below the head's too."""
     for given in every_choice(name):
         for R in (2, 4, 6):
             cfg = config(name, pe=((name, given),), D=6, R=R)
-            for i in (*POSITIONS, REAL, np.array([131071, 1048575])):
-                angle, gain_q, gain_k = cfg.encoding(0).rotate({}, i, 16)
-                same(angle, np.array(loop(name).rotate({}, i.tolist(), 16, R, **given)), 1e-14)
-                assert gain_q is gain_k is None
+            p = model.of_encoding(cfg, weights(cfg), 0)
+            for i in everywhere(name, *([np.array([131071, 1048575])] if name in of("any_length") else [])):
+                want = loop(cfg)(lists(p), lists(i), 16)
+                same(cfg.encoding(0).rotate(p, i, 16), tuple(None if a is None else np.array(a) for a in want), 1e-14)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("name", [n for n in NAMES if get(n).hook == "bias"])
-def test_bias_is_the_loop(name, causal):
+@pytest.mark.parametrize("name", filling("bias"))
+def test_bias_is_the_loop(name):
     """Past and, where it is two-sided, future; every option value; heads that are no power of two."""
-    for given in every_choice(name):
+    for given, causal in every_way(name):
         for H in (1, 6, 7):
             cfg = config(name, pe=((name, given),), H=H, causal=causal, L=300)
             p = model.of_encoding(cfg, weights(cfg), 0)
-            d = np.arange(0 if causal else -299, 300)
-            facts = {"H": H, "causal": causal, "L": 300}
-            wanted = loop(name).bias.__code__.co_varnames[: loop(name).bias.__code__.co_argcount]
-            p_lists = {n: a.tolist() for n, a in p.items()}
-            want = loop(name).bias(p_lists, d.tolist(), **{k: v for k, v in facts.items() if k in wanted}, **given)
-            same(cfg.encoding(0).bias(model.PLAIN, p, d), np.array(want), 1e-13)
+            distances = [np.arange(0 if causal else -299, 300), *([abs(REAL)] if name in of("real_positions") else [])]
+            for d in distances:
+                same(cfg.encoding(0).bias(model.PLAIN, p, d), np.array(loop(cfg)(lists(p), lists(d))), 1e-13)
 
 
-def test_forgetting_is_the_loop(rng):
-    """Row plus column is the sum of the log gates in between."""
-    cfg, pe = bound("forgetting")
-    p = model.of_encoding(cfg, weights(cfg), 0)
-    x, at = rng.standard_normal((2, 7, 30)), model.At.of(7)
-    f, _ = pe.features(model.PLAIN, p, x, at, {})
-    term, row, column = pe.score(model.PLAIN, p, None, None, f, at)
-    assert term is None
-    for b in range(2):
-        want = np.array(loop("forgetting").score({n: a.tolist() for n, a in p.items()}, x[b].tolist(), 6), dtype=float)
-        low = np.tril(np.ones((7, 7), bool))
-        same((row + column)[b][:, low], want[:, low], 1e-13)
+@pytest.mark.parametrize("name", filling("score"))
+def test_score_is_the_loop(name):
+    """Term, row and column add up to what the loop has wherever a query looks."""
+    for given, causal in every_way(name):
+        cfg = config(name, pe=((name, given),), causal=causal, L=64)
+        p, pe, (x, q, k, _) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+        for i in everywhere_long(name):
+            at = place_of(cfg, i)
+            f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
+            got = sum(a for a in pe.score(model.PLAIN, p, q, k, f, at) if a is not None)
+            want = np.array(loop(cfg)(lists(p), *(lists(a[1]) for a in (q, k, x)), lists(i)), dtype=float)
+            same(np.broadcast_to(got, (2, cfg.H, LONG, LONG))[1][:, at.see], want[:, at.see], 1e-13)
+
+
+@pytest.mark.parametrize("name", filling("attend"))
+def test_attend_is_the_loop(name):
+    """Features and attention together, from the layer's input on."""
+    for given, causal in every_way(name):
+        cfg = config(name, pe=((name, given),), causal=causal, L=64)
+        p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+        for i in everywhere_long(name):
+            at = place_of(cfg, i)
+            f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
+            want = loop(cfg)(lists(p), *(lists(a[1]) for a in (q, k, v, x)), lists(i))
+            same(pe.attend(model.PLAIN, p, q, k, v, f, at)[1], np.array(want), 1e-12)
+
+
+@pytest.mark.parametrize("name", filling("mix"))
+def test_mix_is_the_loop(name):
+    """The whole layer, every option."""
+    for given, causal in every_way(name):
+        cfg = config(name, pe=((name, given),), causal=causal, L=64)
+        p, (x, *_) = model.of_encoding(cfg, weights(cfg), 0), layer_input(cfg, LONG)
+        for i in everywhere_long(name):
+            got, _ = cfg.encoding(0).mix(model.PLAIN, p, x, place_of(cfg, i), {}, {})
+            same(got[1], np.array(loop(cfg)(lists(p), lists(x[1]), lists(i))), 1e-12)
 
 
 def test_forgetting_with_a_constant_gate_is_a_linear_bias():
     """log f = -m gives -m d: what ALiBi adds."""
-    _, pe = bound("forgetting")
+    pe = get("forgetting")
     _, row, column = pe.score(model.PLAIN, {}, None, None, {"log_f": np.full((1, 1, 7), -0.25)}, model.At.of(7))
     d = np.arange(7)[:, None] - np.arange(7)
     same((row + column)[0, 0], -0.25 * d, 1e-15)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("m", [2, 16])
-def test_shaw_is_the_loop(rng, causal, m):
-    """Key and value tables, clipped on both sides."""
-    cfg = config("shaw", pe=(("shaw", {"max_distance": m}),), causal=causal)
-    p = model.of_encoding(cfg, weights(cfg), 0)
-    q, k, v = (rng.standard_normal((2, h, 7, 4)) for h in (6, 3, 3))
-    got = cfg.encoding(0).attend(model.PLAIN, p, q, k, v, {}, model.At.of(7, causal=causal))
-    p = {n: a.tolist() for n, a in p.items()}
-    want = [loop("shaw").attend(p, *(a[b].tolist() for a in (q, k, v)), 0.5, causal, max_distance=m) for b in range(2)]
-    same(got, np.array(want), 1e-13)
-
-
-def test_path_is_the_loop(rng):
-    """Features and the product of Householder maps, longer than a block too."""
-    cfg, pe = bound("path")
-    p = model.of_encoding(cfg, weights(cfg), 0)
-    x, q, k, v = rng.standard_normal((1, 7, 30)), *(rng.standard_normal((1, h, 7, 4)) for h in (6, 3, 3))
-    f, _ = pe.features(model.PLAIN, p, x, model.At.of(7), {})
-    w, beta = loop("path").features({n: a.tolist() for n, a in p.items()}, x[0].tolist(), 3)
-    same([f["w"][0], f["beta"][0]], [np.array(w), np.array(beta)], 1e-13)
-    got = pe.attend(model.PLAIN, p, q, k, v, f, model.At.of(7))
-    same(got[0], np.array(loop("path").attend({}, q[0].tolist(), k[0].tolist(), v[0].tolist(), w, beta, 0.5)), 1e-12)
 
 
 def test_path_without_reflections_is_plain_attention_and_with_one_twice_too(rng):
@@ -227,17 +259,13 @@ def test_path_without_reflections_is_plain_attention_and_with_one_twice_too(rng)
 
 
 @pytest.mark.parametrize("form", ["parallel", "recurrent"])
-@pytest.mark.parametrize("given", [{}, {"ladder": "paper"}, {"norm": "rms"}, {"value_factor": 1}, {"base": 100.0}, {"chunk": 1}, {"chunk": 3}])
-def test_retnet_is_the_loop(rng, form, given):
-    """Both forms of the paper, every option."""
-    cfg = config("retnet", pe=(("retnet", given),))
-    p = model.of_encoding(cfg, weights(cfg), 0)
-    x = rng.standard_normal((2, 7, 30))
-    for i in (np.arange(7), REAL):
-        got, _ = cfg.encoding(0).mix(model.PLAIN, p, x, model.At.of(7, positions=i), {}, {})
-        passed = {k: v for k, v in given.items() if k != "chunk"}
-        lists = {n: a.tolist() for n, a in p.items()}
-        same(got[1], np.array(loop("retnet").mix(lists, x[1].tolist(), i.tolist(), 6, 4, form=form, **passed)), 1e-12)
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_retnet_is_both_forms_of_the_paper(form, chunk):
+    """Whatever the number of tokens that are taken at once."""
+    cfg = config("retnet", pe=(("retnet", {"chunk": chunk}),))
+    p, (x, *_) = model.of_encoding(cfg, weights(cfg), 0), layer_input(cfg, 7)
+    got, _ = cfg.encoding(0).mix(model.PLAIN, p, x, model.At.of(7), {}, {})
+    same(got[1], np.array(loop(cfg, form=form)(lists(p), lists(x[1]), [*range(7)])), 1e-12)
 
 
 # ---------------------------------------------------------------- gradients
@@ -256,6 +284,37 @@ def test_gradient_of_every_parameter(name, first):
         return model.decode(cfg, dict(zip(order, arrays, strict=True)), x[:, first:], memory)[0]
 
     gradient(function, [p[n] for n in order])
+
+
+@pytest.mark.parametrize("name", filling("score"))
+def test_gradient_of_every_part_of_a_score(name):
+    """Term, row and column each with a cotangent of its own: the softmax cannot see a number added to a whole row, and so hides its gradient."""
+    cfg = config(name)
+    p, pe, (x, q, k, _) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, 7)
+
+    def parts(x, q, k, *arrays):
+        own = dict(zip(p, arrays, strict=True))
+        f = pe.features(model.PLAIN, own, x, model.At.of(7), {})[0] if pe.features else {}
+        return pe.score(model.PLAIN, own, q, k, f, model.At.of(7))
+
+    arrays, tape = [x, q, k, *p.values()], Tape()
+    for n, part in enumerate(parts(*map(tape.watch, arrays))):
+        if isinstance(part, Var):
+            wrt = [m for m in range(len(arrays)) if isinstance(parts(*(Tape().watch(a) if m == o else a for o, a in enumerate(arrays)))[n], Var)]
+            gradient(lambda *a, n=n: parts(*a)[n], arrays, wrt=wrt)
+
+
+@pytest.mark.parametrize("where", [where for where in OPS if where.startswith("encodings.")])
+def test_a_spoilt_backward_of_an_encoding_is_found(where):
+    """The tests above see every op that is an encoding's own: one whose gradients are wrong by a part in a thousand fails them."""
+    op, right, name = OPS[where], OPS[where].backward, where.split(".")[-2]
+    tests = [partial(test_gradient_of_every_parameter, first=0), *([test_gradient_of_every_part_of_a_score] if get(name).score else [])]
+    object.__setattr__(op, "backward", lambda *given: tuple(None if g is None else 1.001 * g for g in right(*given)))
+    try:
+        with pytest.raises(Differs, match="tolerance"):
+            [test(name) for test in tests]
+    finally:
+        object.__setattr__(op, "backward", right)
 
 
 # ---------------------------------------------------------------- laws
@@ -476,6 +535,33 @@ def test_window_is_not_claimed_and_refused(name):
     """Config says so."""
     with pytest.raises(Misuse, match=f"{name} has no attention that a window could limit"):
         config(name, window=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        *(("rope", "base", -1.0), ("sinusoidal", "base", 0.0), ("retnet", "base", -2.0), ("retnet", "eps", 0.0), ("retnet", "chunk", 0)),
+        *(
+            ("retnet", "value_factor", 0),
+            ("t5", "buckets", -4),
+            ("t5", "buckets", 31),
+            ("t5", "max_distance", 16),
+            ("t5", "max_distance", 10**30),
+            ("shaw", "max_distance", 0),
+        ),
+        *(("path", "rank", 0), ("path", "kernel", 0)),
+    ],
+)
+def test_options_that_make_no_sense(name, option, value):
+    """Refused in words that name the encoding and the number."""
+    with pytest.raises(Misuse, match=rf"^{name}: .*{value}"):
+        cfg = config(name, pe=((name, {option: value}),))
+        run(cfg, model.init(cfg), tokens(1, 3))
+
+
+def test_t5_edges_of_an_enormous_reach():
+    """Found by bisection, not by counting."""
+    assert import_module(files()["t5"]).edges(32, 2**30)[-1] < 2**30
 
 
 def test_without_position_and_mask_tokens_are_a_set():

@@ -109,8 +109,9 @@ SPANS = [(name, k) for name in CASES for k in range(len(CASES[name]))]
 
 
 def test_every_op_has_a_case_here():
-    """An op cannot be added without being checked."""
-    assert set(CASES) == set(OPS)
+    """An op cannot be added without being checked. One that is an encoding's own need not be here: test_encodings sees it at work."""
+    assert set(CASES) <= set(OPS)
+    assert {name for name in OPS if name.startswith("ops.")} <= set(CASES)
 
 
 @pytest.mark.parametrize(("name", "case"), SPANS)

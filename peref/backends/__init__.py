@@ -54,11 +54,15 @@ class Backend:
         return [f.name for f in fields(self) if f.name != "name" and getattr(self, f.name) is not f.default]
 
 
-NAMES = ("numpy",)
+NAMES = ("numpy", "numba")
 
 
 def get(name: str = "auto") -> Backend:
     """The backend of that name; "auto" takes the best one there is. Raises Misuse for an unknown one."""
+    if name == "numba":
+        from peref.backends.numba import BACKEND
+
+        return BACKEND
     if name in ("auto", "numpy"):
         return Backend()
     raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(NAMES)}")

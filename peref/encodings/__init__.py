@@ -132,6 +132,13 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
     return {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
 
 
+def positive(name: str, **numbers: float) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options is above 0."""
+    for option, number in numbers.items():
+        if not number > 0:
+            raise Misuse(f"{name}: {option} is {number}; expected a number above 0")
+
+
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
     """The same record with the facts of one layer and the options filled in: what the model calls."""
 

@@ -108,6 +108,24 @@ class At:
         return (seen & (mine == self.seg[:, None, :]) & (mine != 0))[:, None]
 
     @cached_property
+    def spans(self) -> Any:
+        """The same as an interval of slots, first and one beyond the last, [1,T,2] or [B,T,2] in NumPy: what a query sees has no holes."""
+        if self.host is not None:
+            return self.host.spans
+        t, slot = np.arange(self.S - self.T, self.S)[None], np.arange(self.S)
+        first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
+        if self.window is not None:
+            first, stop = np.maximum(first, t - self.window + 1), np.minimum(stop, t + self.window)
+        if self.seg is not None:
+            starts = np.diff(self.seg, axis=1, prepend=-1) != 0
+            ends = np.diff(self.seg, axis=1, append=-1) != 0
+            begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)[:, self.S - self.T :]
+            end = np.minimum.accumulate(np.where(ends, slot, self.S)[:, ::-1], axis=1)[:, ::-1][:, self.S - self.T :] + 1
+            seen = self.seg[:, self.S - self.T :] != 0
+            first, stop = np.where(seen, np.maximum(first, begin), 0), np.where(seen, np.minimum(stop, end), 0)
+        return np.stack([first, stop], -1)
+
+    @cached_property
     def distances(self) -> tuple[Any, Any]:
         """d [N], the distances i - j between queries and keys they see, ascending; and which of them is at each cell, [T,S] or [B,T,S].
 

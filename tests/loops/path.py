@@ -1,11 +1,11 @@
 """PaTH attention: positions as an accumulated product of Householder-like matrices.
 
-    H_t = I - beta_t w_t w_t^T        S_ij = scale q_i^T H_i H_{i-1} ... H_{j+1} k_j for j <= i        o_i = sum_j softmax_j(S_ij) v_j
+    H_t = I - beta_t w_t w_t^T        S_ij = q_i^T H_i H_{i-1} ... H_{j+1} k_j / sqrt(D) for j <= i        o_i = sum_j softmax_j(S_ij) v_j
     w_t = unit(silu(conv(W_up W_down x)_t))        beta_t = 2 sigmoid(w_beta . x_t + b_beta)
 
 Yang et al. 2025, arXiv:2505.16381; the features are those of the code released with it (fla). w and beta belong to the key-value head.
 unit(u) = u / sqrt(sum u^2 + 1e-6). The convolution runs over time, one filter per channel, its last tap on the current token, zeros before
-the start. Not here: a forget gate, and norms on q and k.
+the start. It counts tokens, so the positions change nothing. Not here: a forget gate, and norms on q and k.
 """
 
 import math
@@ -35,21 +35,22 @@ def features(p, x, G):
     return w, beta
 
 
-def attend(p, q, k, v, w, beta, scale):
+def attend(p, q, k, v, x, i):
     H, G, T, D = len(q), len(k), len(q[0]), len(q[0][0])
+    w, beta = features(p, x, G)
     out = []
     for h in range(H):
         g = h // (H // G)
         house = [[[(a == b) - beta[g][t] * w[g][t][a] * w[g][t][b] for b in range(D)] for a in range(D)] for t in range(T)]
         head = []
-        for i in range(T):
+        for m in range(T):
             S = []
-            for j in range(i + 1):
-                row = q[h][i]  # q_i^T, then from the left H_i, H_{i-1}, ..., H_{j+1}
-                for t in range(i, j, -1):
+            for j in range(m + 1):
+                row = q[h][m]  # q_i^T, then from the left H_i, H_{i-1}, ..., H_{j+1}
+                for t in range(m, j, -1):
                     row = [sum(row[a] * house[t][a][b] for a in range(D)) for b in range(D)]
-                S.append(scale * dot(row, k[g][j]))
+                S.append(dot(row, k[g][j]) / math.sqrt(D))
             P = [math.exp(s - max(S)) for s in S]
-            head.append([sum(P[j] * v[g][j][c] for j in range(i + 1)) / sum(P) for c in range(len(v[g][0]))])
+            head.append([sum(P[j] * v[g][j][c] for j in range(m + 1)) / sum(P) for c in range(len(v[g][0]))])
         out.append(head)
     return out

@@ -11,8 +11,8 @@ import math
 
 
 def rotate(p, i, n, R, base=10000.0):
-    """Angles [T][R/2]; the length n changes nothing here."""
-    return [[m * base ** (-2 * a / R) for a in range(R // 2)] for m in i]
+    """Angles [T][R/2], no gains; the length n changes nothing here."""
+    return [[m * base ** (-2 * a / R) for a in range(R // 2)] for m in i], None, None
 
 
 def turned(x, angle, layout):

@@ -15,7 +15,7 @@ where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D,
 Not here: the forget gate of PaTH-FoX, norms of q and k (Config has one), summaries that some tutorials call PaTH (that is another method).
 """
 
-from peref.encodings import Encoding
+from peref.encodings import Encoding, positive
 from peref.ops.activation import sigmoid, silu
 from peref.ops.attention import grouped, probabilities, weigh
 from peref.ops.linear import initial, matmul
@@ -100,6 +100,7 @@ twice = Op(twice_forward, twice_backward)
 
 
 def init(rng, *, C, G, D, rank: int = 32, kernel: int = 3):
+    positive("path", rank=rank, kernel=kernel)
     return {
         "down.weight": initial(rng, rank, C),
         "up.weight": initial(rng, G * D, rank),

@@ -7,7 +7,7 @@ far past. The heads of a layer share the tables.
 Not here: key-only variants without the value table.
 """
 
-from peref.encodings import Encoding
+from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.attention import probabilities, scores, weigh
 from peref.ops.distance import gather, scatter
@@ -16,6 +16,7 @@ from peref.xp import namespace
 
 
 def init(rng, *, D, max_distance: int = 16):
+    positive("shaw", max_distance=max_distance)
     return {name: 0.02 * rng.standard_normal((2 * max_distance + 1, D)) for name in ("key", "value")}
 
 

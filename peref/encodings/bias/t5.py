@@ -10,7 +10,9 @@ Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what t
 Not here: the float32 logarithm of the published code (it agrees in the usual settings), x-transformers' factor sqrt(D).
 """
 
-from peref.encodings import Encoding
+from bisect import bisect_left
+
+from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.embedding import take
 from peref.ops.shape import swap
@@ -20,13 +22,8 @@ from peref.xp import namespace
 def edges(m: int, max_distance: int) -> list[int]:
     """First distance of each bucket from m/2 on."""
     e = m // 2
-    first = []
-    for k in range(m - e):
-        n = e
-        while n ** (m - e) * e**k < max_distance**k * e ** (m - e):
-            n += 1
-        first.append(n)
-    return first
+    starts = lambda n, k: n ** (m - e) * e**k >= max_distance**k * e ** (m - e)
+    return [e + bisect_left(range(e, max_distance), True, key=lambda n: starts(n, k)) for k in range(m - e)]
 
 
 def bucket(d, *, causal: bool, buckets: int, max_distance: int):
@@ -40,15 +37,16 @@ def bucket(d, *, causal: bool, buckets: int, max_distance: int):
 
 
 def init(rng, *, H, buckets: int = 32):
+    positive("t5", buckets=buckets)
     return {"table": 0.02 * rng.standard_normal((buckets, H))}
 
 
 def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
     m = buckets if causal else buckets // 2
-    if buckets % (2 if causal else 4) or m < 2 or max_distance <= m // 2:
+    if buckets % (2 if causal else 4) or m < 2 or not m // 2 < max_distance < 2**31:
         raise Misuse(
             f"t5: buckets={buckets}, max_distance={max_distance}; expected a multiple of {2 if causal else 4} buckets "
-            f"and a max_distance beyond the {m // 2} exact ones"
+            f"and a max_distance beyond the {m // 2} exact ones, below 2**31"
         )
     if d.dtype.kind not in "iu":
         raise Misuse("t5: positions must be whole numbers, buckets are of whole distances")

@@ -13,7 +13,7 @@ An odd C has one slot left: interleaved fills it with a last sine, concatenated 
 
 from typing import Literal
 
-from peref.encodings import Encoding
+from peref.encodings import Encoding, positive
 from peref.xp import namespace
 
 
@@ -26,6 +26,7 @@ def embed(
     ladder: Literal["paper", "endpoint"] = "paper",
     base: float = 10000.0,
 ):
+    positive("sinusoidal", base=base)
     xp = namespace(i)
     h = C // 2
     k = xp.arange(h + C % 2, dtype=xp.float64)

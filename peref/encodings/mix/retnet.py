@@ -15,7 +15,7 @@ Not here: their normalisation of scores and decay rows (it cancels in the norm),
 
 from typing import Literal
 
-from peref.encodings import Encoding
+from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.linear import initial
 from peref.ops.norm import layer_norm, rms_norm
@@ -24,6 +24,7 @@ from peref.xp import namespace
 
 
 def init(rng, *, C, H, D, value_factor: int = 2):
+    positive("retnet", value_factor=value_factor)
     wide = H * D * value_factor
     return {
         "q.weight": initial(rng, H * D, C),
@@ -50,8 +51,9 @@ def mix(
     norm: Literal["group", "rms"] = "group",
     eps: float = 1e-5,
 ):
-    if D % 2 or chunk < 1:
-        raise Misuse(f"retnet: head width {D}, chunk {chunk}; expected an even width, whose channels pair up, and a chunk of at least 1")
+    positive("retnet", chunk=chunk, base=base, eps=eps)
+    if D % 2:
+        raise Misuse(f"retnet: the head width is {D}; expected an even one, whose channels pair up")
     xp = namespace(at.i)
     n = xp.arange(D // 2, dtype=xp.float64)
     angle = at.i[..., None] * base ** (-n / max(D // 2 - 1, 1) if ladder == "endpoint" else -2 * n / D)

@@ -7,14 +7,12 @@ how many turn (R) belong to the model (ops/turn.py). A larger base is ABF, Xiong
 Not here: any scaling of the frequencies.
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding
-from peref.errors import Misuse
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
 from peref.xp import namespace
 
 
 def rotate(p, i, n, *, R, base: float = 10000.0):
-    if base <= 0:
-        raise Misuse(f"rope: base is {base}; expected a positive number, 10000 in the paper")
+    positive("rope", base=base)
     xp = namespace(i)
     w = base ** (-2 * xp.arange(R // 2, dtype=xp.float64) / R)
     return i[..., None].astype(xp.float64) * w, None, None

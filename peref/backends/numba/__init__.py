@@ -1,0 +1,19 @@
+"""The CPU backend: numba kernels in float32, the plain ops' drop-in."""
+
+from peref.backends import Backend
+from peref.backends.numba import ops
+
+BACKEND = Backend(
+    name="numba",
+    take=ops.take,
+    linear=ops.linear,
+    matmul=ops.matmul,
+    rms_norm=ops.rms_norm,
+    layer_norm=ops.layer_norm,
+    swiglu=ops.swiglu,
+    gelu=ops.gelu,
+    turn=ops.turn,
+    attention=ops.attention,
+    cross_entropy=ops.cross_entropy,
+    adamw=ops.adamw,
+)

@@ -1,0 +1,293 @@
+"""Softmax attention in tiles: nothing of size T x S, forward or backward.
+
+    forward     a unit is (sequence, head, QUERIES queries). It walks over the keys they see, KEYS at a time: S = Q K' in a tile, bias and
+                running maximum, exp and running sum, O += P V; O and the sum are scaled down where the maximum grows.
+    backward    a unit is (sequence, key-value head). For every query block and key tile it makes P again from the logits' log-sum,
+                then dP = dO V', dS = P (dP - <dO, O>), and dV += P' dO, dK += dS' Q, dQ += dS K.
+
+Each query sees one interval of slots: causality, a window and documents all are intervals. A tile outside is not visited, a row's part
+outside is 0. A row that sees nothing is 0 in both passes. Units write to places of their own and walk in one order, so the bits do not
+depend on the number of threads. Bound: the multiplier, 2 products forward and 5 backward; exp is a tenth of the time.
+
+Keys and values are packed once: K' and V' as panels over the keys, K and V as panels over the channels (matrix.py), zeros beyond the ends.
+"""
+
+import numpy as np
+from numba import njit, prange, types
+
+from peref.backends.numba.host import COLUMNS, ROWS
+from peref.backends.numba.matrix import OPTIONS, f4, reads, writes
+from peref.backends.numba.vector import exp_sum, probabilities, scale_bias_max, tile_add, tile_set
+
+QUERIES = 64
+KEYS = 128
+LANES = 32  # queues that units are dealt to, so that neighbours, which see alike many keys, go to different threads
+
+
+@njit(**OPTIONS)
+def rounded(n, step):
+    return (n + step - 1) // step * step
+
+
+@njit(**OPTIONS)
+def over_keys(x, out):
+    """x [S,D] as panels over the keys, [S'/COLUMNS,D,COLUMNS]."""
+    S, D = x.shape
+    for s in range(out.shape[0] * COLUMNS):
+        p, c = s // COLUMNS, s % COLUMNS
+        for d in range(D):
+            out[p, d, c] = x[s, d] if s < S else 0
+
+
+@njit(**OPTIONS)
+def over_channels(x, out):
+    """x [S,D] as panels over the channels, [D'/COLUMNS,S',COLUMNS]."""
+    S, D = x.shape
+    for p in range(out.shape[0]):
+        width = min(COLUMNS, D - p * COLUMNS)
+        for s in range(out.shape[1]):
+            for c in range(width if s < S else 0):
+                out[p, s, c] = x[s, p * COLUMNS + c]
+            for c in range(width if s < S else 0, COLUMNS):
+                out[p, s, c] = 0
+
+
+@njit(**OPTIONS)
+def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, count, K, add):
+    """C (+)= A B for whole tiles: M rows, `count` panels."""
+    for p in range(count):
+        for m in range(0, M, ROWS):
+            if add:
+                tile_add(c, c_at + m * c_row + p * COLUMNS, c_row, a, a_at + m * a_row, a_row, a_column, b, b_at + p * panel, row, K)
+            else:
+                tile_set(c, c_at + m * c_row + p * COLUMNS, c_row, a, a_at + m * a_row, a_row, a_column, b, b_at + p * panel, row, K)
+
+
+@njit(**OPTIONS)
+def padded(x, t, out):
+    """Rows t.. of x [T,D] into out [QUERIES,D'], zeros beyond."""
+    T, D = x.shape
+    for r in range(out.shape[0]):
+        for d in range(out.shape[1]):
+            out[r, d] = x[t + r, d] if t + r < T and d < D else 0
+
+
+@njit(**OPTIONS)
+def extra(out, k, a, b, table, index, base, term, row, column):
+    """What is added to the scaled products of one row in columns a..b of the tile at key k: table, term, and row + column in their own dtype."""
+    for j in range(a, b):
+        out[j] = 0
+    if len(index):
+        for j in range(a, b):
+            out[j] += table[index[k + j]]
+    elif len(table):
+        for j in range(a, b):
+            out[j] += table[base + k + j]
+    if len(term) == 1:
+        for j in range(a, b):
+            out[j] += term[0]
+    elif len(term):
+        for j in range(a, b):
+            out[j] += term[k + j]
+    if len(column) == 1:
+        for j in range(a, b):
+            out[j] += np.float32(row + column[0])
+    elif len(column):
+        for j in range(a, b):
+            out[j] += np.float32(row + column[k + j])
+
+
+@njit(**OPTIONS)
+def pick(x, n):
+    """Where index n lies on an axis that may be of size 1, or absent (0)."""
+    return min(n, x - 1)
+
+
+@njit(**OPTIONS)
+def fill(added, b, h, t, key, a, z, table, index, base, term, row, column):
+    """`extra` for query t of head h of sequence b, each array at its own place on axes that may be of size 1."""
+    there = index[pick(len(index), b), t] if index.shape[2] else index[0, 0]
+    terms = term[pick(len(term), b), pick(term.shape[1], h), pick(term.shape[2], t)] if term.shape[3] else term[0, 0, 0]
+    has = column.shape[2] > 0
+    r = row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], t)] if has else 0.0
+    columns = column[pick(len(column), b), pick(column.shape[1], h)] if has else column[0, 0]
+    mine = table[h] if table.shape[1] else table[0]
+    extra(added, key, a, z, mine, there, base - t, terms, r, columns)
+
+
+@njit(**OPTIONS)
+def keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn):
+    """Add one row of dS to the gradients that somebody asked for."""
+    if dtable.shape[2]:
+        mine = dtable[b, h]
+        if index.shape[2]:
+            there = index[pick(len(index), b), t]
+            for j in range(a, z):
+                mine[there[key + j]] += ds[j]
+        else:
+            part = mine[base - t + key + a :]
+            for j in range(z - a):
+                part[j] += ds[a + j]
+    if dterm.shape[3]:
+        for j in range(a, z):
+            dterm[b, h, t, key + j] = ds[j]
+    if drow.shape[2]:
+        for j in range(a, z):
+            drow[b, h, t] += ds[j]
+    if dcolumn.shape[2]:
+        for j in range(a, z):
+            dcolumn[b, h, key + j] += ds[j]
+
+
+tables = types.Array(f4, 2, "C", readonly=True)  # [H,N], reversed: ascending slots
+indices = types.Array(types.int32, 3, "A", readonly=True)  # [1 or B,T,S] into the reversed table, or [.,.,0]
+spans = types.Array(types.int64, 3, "C", readonly=True)  # [1 or B,T,2]: the slots each query sees
+wide = types.Array(types.float64, 3, "C", readonly=True)  # [B or 1,H or 1,T or 1 or 0]
+sums = types.Array(types.float64, 3, "C")
+
+
+@njit(
+    types.void(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, types.int64, reads(4), wide, wide, spans, f4),
+    parallel=True,
+    **OPTIONS,
+)
+def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale):
+    """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the reversed table."""
+    B, H, T, D = q.shape
+    G, S = k.shape[1], k.shape[2]
+    E = v.shape[3]
+    wide_e, long = rounded(E, COLUMNS), rounded(S, KEYS)
+    kt = np.empty((B * G, long // COLUMNS, D, COLUMNS), np.float32)
+    vc = np.empty((B * G, wide_e // COLUMNS, long, COLUMNS), np.float32)
+    for n in prange(B * G):
+        over_keys(k[n // G, n % G], kt[n])
+        over_channels(v[n // G, n % G], vc[n])
+    blocks = (T + QUERIES - 1) // QUERIES
+    units = B * H * blocks
+    simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
+    for lane in prange(LANES):
+        Q, P = np.empty((QUERIES, D), np.float32), np.empty((QUERIES, KEYS), np.float32)
+        O, added = np.empty((QUERIES, wide_e), np.float32), np.zeros(KEYS, np.float32)
+        top, total = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32)
+        for unit in range(lane, units, LANES):
+            b, h, first = unit // (H * blocks), unit // blocks % H, unit % blocks * QUERIES
+            n, rows, see = b * G + h // (H // G), min(QUERIES, T - first), span[pick(len(span), b), first:]
+            padded(q[b, h], first, Q)
+            O[:], top[:], total[:] = 0, -np.inf, 0
+            P[rows:] = 0
+            start, stop = S, 0
+            for r in range(rows):
+                if see[r, 0] < see[r, 1]:
+                    start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
+            for key in range(start // KEYS * KEYS, stop, KEYS):
+                product(P, 0, KEYS, Q, 0, D, 1, QUERIES, kt[n], key // COLUMNS * D * COLUMNS, D * COLUMNS, COLUMNS, KEYS // COLUMNS, D, False)
+                for r in range(rows):
+                    a, z = min(max(see[r, 0] - key, 0), KEYS), min(max(see[r, 1] - key, 0), KEYS)
+                    if a >= z:
+                        P[r] = 0
+                        continue
+                    before = top[r]
+                    if simple and table.shape[1]:
+                        here = h * table.shape[1] + base - (first + r) + key + a
+                        now = scale_bias_max(P, r * KEYS + a, z - a, scale, table, here, before)
+                    else:
+                        if not simple:
+                            fill(added, b, h, first + r, key, a, z, table, index, base, term, row, column)
+                        now = scale_bias_max(P, r * KEYS + a, z - a, scale, added, a, before)
+                    off = np.float32(0) if now == -np.inf else now
+                    some = exp_sum(P, r * KEYS + a, z - a, off)
+                    P[r, :a] = 0
+                    P[r, z:] = 0
+                    if now != before:
+                        less = np.exp(before - off)
+                        total[r] *= less
+                        O[r] *= less
+                    total[r] += some
+                    top[r] = now
+                product(O, 0, wide_e, P, 0, KEYS, 1, QUERIES, vc[n], key * COLUMNS, long * COLUMNS, COLUMNS, wide_e // COLUMNS, KEYS, True)
+            for r in range(rows):
+                none = total[r] == 0
+                lse[b, h, first + r] = np.inf if none else top[r] + np.log(total[r])
+                for d in range(E):
+                    o[b, first + r, h, d] = np.float32(0) if none else O[r, d] / total[r]
+
+
+@njit(
+    types.void(
+        *(writes(4), writes(4), writes(4), sums, writes(4), sums, sums),
+        *(reads(4), reads(4), reads(4), reads(4), reads(4), reads(3)),
+        *(tables, indices, types.int64, reads(4), wide, wide, spans, f4),
+    ),
+    parallel=True,
+    **OPTIONS,
+)
+def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale):
+    """Gradients: dq [B,T,H,D], dk [B,S,G,D], dv [B,S,G,E], with do and o [B,T,H,E]; dtable [B,H,N], dterm [B,H,T,S], drow [B,H,T] and
+    dcolumn [B,H,S], empty where nobody asks."""
+    B, H, T, D = q.shape
+    G, S = k.shape[1], k.shape[2]
+    E = v.shape[3]
+    wide_d, wide_e, long = rounded(D, COLUMNS), rounded(E, COLUMNS), rounded(S, KEYS)
+    simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
+    for n in prange(B * G):
+        b, g = n // G, n % G
+        kt, kc = np.empty((long // COLUMNS, D, COLUMNS), np.float32), np.empty((wide_d // COLUMNS, long, COLUMNS), np.float32)
+        vt = np.empty((long // COLUMNS, E, COLUMNS), np.float32)
+        over_keys(k[b, g], kt)
+        over_channels(k[b, g], kc)
+        over_keys(v[b, g], vt)
+        K, V = np.zeros((long, wide_d), np.float32), np.zeros((long, wide_e), np.float32)  # their gradients, padded
+        Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
+        P, Z = np.empty((QUERIES, KEYS), np.float32), np.empty((QUERIES, KEYS), np.float32)
+        dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS, np.float32)
+        delta = np.empty(QUERIES, np.float32)
+        for h in range(g * (H // G), (g + 1) * (H // G)):
+            for first in range(0, T, QUERIES):
+                rows, see = min(QUERIES, T - first), span[pick(len(span), b), first:]
+                padded(q[b, h], first, Q)
+                padded(do[b, :, h], first, A)
+                dQ[:] = 0
+                P[rows:] = 0
+                Z[rows:] = 0
+                start, stop = S, 0
+                for r in range(rows):
+                    total = np.float32(0)
+                    for d in range(E):
+                        total += do[b, first + r, h, d] * o[b, first + r, h, d]
+                    delta[r] = total
+                    if see[r, 0] < see[r, 1]:
+                        start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
+                for key in range(start // KEYS * KEYS, stop, KEYS):
+                    at, many = key // COLUMNS * COLUMNS, KEYS // COLUMNS
+                    product(P, 0, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False)
+                    product(Z, 0, KEYS, A, 0, wide_e, 1, QUERIES, vt, at * E, E * COLUMNS, COLUMNS, many, E, False)
+                    for r in range(rows):
+                        a, z = min(max(see[r, 0] - key, 0), KEYS), min(max(see[r, 1] - key, 0), KEYS)
+                        if a >= z:
+                            P[r] = 0
+                            Z[r] = 0
+                            continue
+                        t = first + r
+                        if simple and table.shape[1]:
+                            probabilities(P, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, lse[b, h, t])
+                        else:
+                            if not simple:
+                                fill(added, b, h, t, key, a, z, table, index, base, term, row, column)
+                            probabilities(P, r * KEYS + a, z - a, scale, added, a, lse[b, h, t])
+                        P[r, :a] = 0
+                        P[r, z:] = 0
+                        p, ds, off = P[r], Z[r], delta[r]
+                        for j in range(KEYS):
+                            ds[j] = p[j] * (ds[j] - off) if a <= j < z else np.float32(0)
+                        keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn)
+                    product(V, key * wide_e, wide_e, P, 0, 1, KEYS, KEYS, A, 0, COLUMNS, wide_e, wide_e // COLUMNS, QUERIES, True)
+                    product(K, key * wide_d, wide_d, Z, 0, 1, KEYS, KEYS, Q, 0, COLUMNS, wide_d, wide_d // COLUMNS, QUERIES, True)
+                    product(dQ, 0, wide_d, Z, 0, KEYS, 1, QUERIES, kc, key * COLUMNS, long * COLUMNS, COLUMNS, wide_d // COLUMNS, KEYS, True)
+                for r in range(rows):
+                    for d in range(D):
+                        dq[b, first + r, h, d] = dQ[r, d] * scale
+        for s in range(S):
+            for d in range(D):
+                dk[b, s, g, d] = K[s, d] * scale
+            for d in range(E):
+                dv[b, s, g, d] = V[s, d]

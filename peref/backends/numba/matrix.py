@@ -1,0 +1,111 @@
+"""Products of matrices: one micro-kernel (vector.tile_set, tile_add), its right operand in panels, threads over blocks of rows.
+
+C[M,N] = A[M,K] B[K,N]. A may have any strides, so A' needs no copy. B is cut into panels of COLUMNS columns, each a run of contiguous rows:
+weights are packed into panels inside the call that uses them, an array whose width is a whole number of panels serves as it is. K is taken
+in steps of DEPTH, so that a panel stays in the first cache; the order of every sum is that of K, whatever the number of threads.
+Bound: the multiplier. A tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS loads.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, types
+
+from peref.backends.numba.host import COLUMNS, ROWS
+from peref.backends.numba.vector import tile_add, tile_set
+
+BLOCK = 64  # rows that one thread takes at a time
+DEPTH = 256
+
+f4 = types.float32
+OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "fastmath": {"contract"}}
+
+
+def reads(ndim):
+    """The type of an array that is only read, of any strides."""
+    return types.Array(f4, ndim, "A", readonly=True)
+
+
+def writes(ndim):
+    return types.Array(f4, ndim, "C")
+
+
+@njit(**OPTIONS)
+def panels(N):
+    return (N + COLUMNS - 1) // COLUMNS
+
+
+@njit(**OPTIONS)
+def pack(b, p, out):
+    """Panel p of b [K,N] into out [panels,K,COLUMNS], zeros beyond N."""
+    K, N = b.shape
+    first = p * COLUMNS
+    width = min(COLUMNS, N - first)
+    for k in range(K):
+        for n in range(width):
+            out[p, k, n] = b[k, first + n]
+        for n in range(width, COLUMNS):
+            out[p, k, n] = 0
+
+
+@njit(**OPTIONS)
+def block(c, first, stop, a, b, panel, row, K):
+    """Rows first..stop of C = A B; panel p of B starts at element p panel, its rows are `row` apart."""
+    N = c.shape[1]
+    a_row, a_column = a.strides[0] // 4, a.strides[1] // 4
+    whole = first + (stop - first) // ROWS * ROWS
+    rest = np.empty((ROWS, min(K, DEPTH)), np.float32)
+    out = np.empty((ROWS, COLUMNS), np.float32)
+    for k in range(0, K, DEPTH):
+        depth = min(DEPTH, K - k)
+        for r in range(whole, stop):
+            for n in range(depth):
+                rest[r - whole, n] = a[r, k + n]
+        for r in range(stop, whole + ROWS):
+            rest[r - whole, :] = 0
+        for p in range(panels(N)):
+            n = p * COLUMNS
+            at = p * panel + k * row
+            if n + COLUMNS <= N:
+                for m in range(first, whole, ROWS):
+                    if k == 0:
+                        tile_set(c, m * N + n, N, a, m * a_row, a_row, a_column, b, at, row, depth)
+                    else:
+                        tile_add(c, m * N + n, N, a, m * a_row + k * a_column, a_row, a_column, b, at, row, depth)
+            else:
+                for m in range(first, whole, ROWS):
+                    tile_set(out, 0, COLUMNS, a, m * a_row + k * a_column, a_row, a_column, b, at, row, depth)
+                    place(c, m, m + ROWS, n, out, k == 0)
+            if whole < stop:
+                tile_set(out, 0, COLUMNS, rest, 0, rest.shape[1], 1, b, at, row, depth)
+                place(c, whole, stop, n, out, k == 0)
+    if K == 0:
+        c[first:stop] = 0
+
+
+@njit(**OPTIONS)
+def place(c, first, stop, n, out, new):
+    """The part of a tile that lies inside C, set or added."""
+    for m in range(first, stop):
+        for k in range(min(COLUMNS, c.shape[1] - n)):
+            c[m, n + k] = out[m - first, k] + (0 if new else c[m, n + k])
+
+
+@njit(types.void(writes(3), reads(3), reads(3)), parallel=True, **OPTIONS)
+def multiply(c, a, b):
+    """c [n,M,N] = a [n,M,K] b [n,K,N]. b in whole panels with contiguous rows is read as it is, else packed."""
+    n, M, K = a.shape
+    N = b.shape[2]
+    as_it_is = N % COLUMNS == 0 and b.strides[2] == 4 and b.strides[1] > 0
+    panel, row = (COLUMNS, b.strides[1] // 4) if as_it_is else (K * COLUMNS, COLUMNS)
+    blocks = (M + BLOCK - 1) // BLOCK
+    packed = np.empty((0 if as_it_is else n, panels(N), K, COLUMNS), np.float32)
+    if not as_it_is:
+        for i in prange(n * panels(N)):
+            pack(b[i // panels(N)], i % panels(N), packed[i // panels(N)])
+    for unit in prange(n * blocks):
+        i, first = unit // blocks, unit % blocks * BLOCK
+        if as_it_is:
+            block(c[i], first, min(M, first + BLOCK), a[i], b[i], panel, row, K)
+        else:
+            block(c[i], first, min(M, first + BLOCK), a[i], packed[i], panel, row, K)

@@ -1,0 +1,288 @@
+"""The ops that the numba backend fills: each is called like its plain twin and computes every call in float32, or refuses in words."""
+
+from typing import Any
+
+import numpy as np
+
+from peref.backends.numba import attention as kernels
+from peref.backends.numba import rows
+from peref.backends.numba.matrix import multiply
+from peref.errors import Misuse
+from peref.ops.shape import unbroadcast
+from peref.ops.turn import as_given, pairs
+from peref.tape import Op
+
+NOTHING = np.zeros((1, 1, 1, 0), np.float32)
+
+
+def float32(what: str, *arrays: Any) -> None:
+    for a in arrays:
+        if a is not None and a.dtype != np.float32:
+            raise Misuse(f"{what}: the numba backend computes in float32 and got {a.dtype}; use --backend numpy (peref.backends.get('numpy'))")
+
+
+# ---------------------------------------------------------------- products
+
+
+def times(a: Any, b: Any) -> Any:
+    """a [...,M,K] b [...,K,N], leading axes broadcast."""
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
+    flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    multiply(c.reshape(-1, *c.shape[-2:]), *flat)
+    return c
+
+
+def matmul_forward(a, b):
+    float32("matmul", a, b)
+    return times(a, b), (a, b)
+
+
+def matmul_backward(saved, dy):
+    a, b = saved
+    return unbroadcast(times(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(times(a.swapaxes(-1, -2), dy), b.shape)
+
+
+matmul = Op(matmul_forward, matmul_backward)
+
+
+def linear_forward(x, w, b):
+    float32("linear", x, w, b)
+    y = times(x.reshape(-1, x.shape[-1]), w.T)
+    if b is not None:
+        y += b
+    return y.reshape(*x.shape[:-1], len(w)), (x, w, b is not None)
+
+
+def linear_backward(saved, dy):
+    x, w, biased = saved
+    dy = dy.reshape(-1, dy.shape[-1])
+    return times(dy, w).reshape(x.shape), times(dy.T, x.reshape(-1, x.shape[-1])), dy.sum(0) if biased else None
+
+
+linear = Op(linear_forward, linear_backward)
+
+
+# ---------------------------------------------------------------- attention
+
+
+def read(table, at):
+    """The table for the kernels, [H,N] float32, ascending in slots where positions are consecutive; the index [1 or B,T,S] where they are not;
+    and where slot 0 of query 0 is."""
+    if table is None:
+        return np.zeros((1, 0), np.float32), np.zeros((1, 1, 0), np.int32), 0
+    table = table.astype(np.float32)
+    d, index = at.distances
+    if at.consecutive:
+        return np.ascontiguousarray(table[:, ::-1]), np.zeros((1, 1, 0), np.int32), len(d) - 1 + int(d[0]) - (at.S - at.T)
+    index = index.astype(np.int32)
+    return np.ascontiguousarray(table), index if index.ndim == 3 else index[None], 0
+
+
+def wide(row, column):
+    """row and column as float64 [.,.,.]; one that is absent beside the other is 0, both absent are empty."""
+    if row is None and column is None:
+        return np.zeros((1, 1, 1)), np.zeros((1, 1, 0))
+    row, column = (np.zeros((1, 1, 1, 1)) if x is None else x.astype(np.float64) for x in (row, column))
+    return np.ascontiguousarray(row[..., 0]), np.ascontiguousarray(column[:, :, 0])
+
+
+def attention_forward(q, k, v, table, term, row, column, *, at, scale):
+    float32("attention", q, k, v, term)
+    (B, H, T, _), E = q.shape, v.shape[3]
+    o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
+    added = (*read(table, at), NOTHING if term is None else term, *wide(row, column), at.spans, np.float32(scale))
+    kernels.forward(o, lse, q, k, v, *added)
+    like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
+    return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, at.consecutive)
+
+
+def attention_backward(saved, dy, wants):
+    q, k, v, o, lse, added, like, consecutive = saved
+    (B, H, T, _), S = q.shape, k.shape[2]
+    asked = [a is not None and want for a, want in zip(like, wants[3:], strict=True)]
+    dq, dk, dv = (np.empty_like(a.swapaxes(1, 2), order="C") for a in (q, k, v))
+    dtable = np.zeros((B, H, like[0][0][1] if asked[0] else 0))
+    dterm = np.zeros((B, H, T, S if asked[1] else 0), np.float32)
+    drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((B, H, S if asked[3] else 0))
+    kernels.backward(dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *added)
+    table = dtable.sum(0)[:, :: -1 if consecutive else 1]
+    found = [table, dterm, drow[..., None], dcolumn[:, :, None]]
+    given = [unbroadcast(g, a[0]).astype(a[1]) if want else None for g, a, want in zip(found, like, asked, strict=True)]
+    return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2), *given
+
+
+attend = Op(attention_forward, attention_backward, selective=True)
+
+
+def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale):
+    """As ops.attention.attention, without anything of size T x S."""
+    return attend(q, k, v, table, term, row, column, at=at, scale=scale)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def flat(x):
+    """x as contiguous rows, [M,C]."""
+    return np.ascontiguousarray(x).reshape(-1, x.shape[-1])
+
+
+def rms_norm_forward(x, w, *, eps):
+    float32("rms_norm", x, w)
+    a, scale = flat(x), np.ones(x.shape[-1], np.float32) if w is None else w
+    y, r = np.empty_like(a), np.empty(len(a), np.float32)
+    rows.rms_norm(y, r, a, scale, np.float32(eps))
+    return y.reshape(x.shape), (a, r, scale, w is not None)
+
+
+def rms_norm_backward(saved, dy):
+    x, r, w, scaled = saved
+    dx, dw = np.empty_like(x), np.empty_like(w)
+    rows.rms_norm_backward(dx, dw, flat(dy), x, r, w)
+    return dx.reshape(dy.shape), dw if scaled else None
+
+
+rms_norm = Op(rms_norm_forward, rms_norm_backward)
+
+
+def layer_norm_forward(x, w, b, *, eps):
+    float32("layer_norm", x, w, b)
+    a, C = flat(x), x.shape[-1]
+    scale, offset = np.ones(C, np.float32) if w is None else w, np.zeros(C, np.float32) if b is None else b
+    y, u, r = np.empty_like(a), np.empty_like(a), np.empty(len(a), np.float32)
+    rows.layer_norm(y, u, r, a, scale, offset, np.float32(eps))
+    return y.reshape(x.shape), (u, r, scale, w is not None, b is not None)
+
+
+def layer_norm_backward(saved, dy):
+    u, r, w, scaled, biased = saved
+    dx, dw, db = np.empty_like(u), np.empty_like(w), np.empty_like(w)
+    rows.layer_norm_backward(dx, dw, db, flat(dy), u, r, w)
+    return dx.reshape(dy.shape), dw if scaled else None, db if biased else None
+
+
+layer_norm = Op(layer_norm_forward, layer_norm_backward)
+
+
+def line(x):
+    return np.ascontiguousarray(x).reshape(-1)
+
+
+def swiglu_forward(gate, up):
+    float32("swiglu", gate, up)
+    g, u = line(gate), line(up)
+    y = np.empty_like(g)
+    rows.swiglu(y, g, u)
+    return y.reshape(gate.shape), (g, u)
+
+
+def swiglu_backward(saved, dy):
+    dgate, dup = np.empty_like(saved[0]), np.empty_like(saved[1])
+    rows.swiglu_backward(dgate, dup, line(dy), *saved)
+    return dgate.reshape(dy.shape), dup.reshape(dy.shape)
+
+
+swiglu = Op(swiglu_forward, swiglu_backward)
+
+
+def gelu_forward(x):
+    float32("gelu", x)
+    a = line(x)
+    y = np.empty_like(a)
+    rows.gelu(y, a)
+    return y.reshape(x.shape), a
+
+
+def gelu_backward(x, dy):
+    dx = np.empty_like(x)
+    rows.gelu_backward(dx, line(dy), x)
+    return (dx.reshape(dy.shape),)
+
+
+gelu = Op(gelu_forward, gelu_backward)
+
+
+def cross_entropy_forward(logits, targets):
+    float32("cross_entropy", logits)
+    a, t = flat(logits), np.ascontiguousarray(targets, np.int64).reshape(-1)
+    p, nll = np.empty_like(a), np.empty(len(a), np.float32)
+    rows.cross_entropy(p, nll, a, t)
+    count = max(int((t >= 0).sum()), 1)
+    return np.float32(nll.sum(dtype=np.float64) / count), (p, t, count, logits.shape), nll.reshape(targets.shape)
+
+
+def cross_entropy_backward(saved, dy):
+    p, t, count, shape = saved
+    d = np.empty_like(p)
+    rows.cross_entropy_backward(d, p, t, np.float32(dy / count))
+    return d.reshape(shape), None
+
+
+cross_entropy = Op(cross_entropy_forward, cross_entropy_backward, extra=True)
+
+
+def take_forward(table, index):
+    float32("take", table)
+    t, n = flat(table), np.ascontiguousarray(index, np.int64).reshape(-1)
+    if n.size and not (n.min() >= 0 and n.max() < len(t)):
+        raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
+    y = np.empty((len(n), t.shape[1]), np.float32)
+    rows.take(y, t, n)
+    return y.reshape(*index.shape, -1), (t.shape, n)
+
+
+def take_backward(saved, dy):
+    shape, n = saved
+    dtable = np.empty(shape, np.float32)
+    starts = np.concatenate([[0], np.bincount(n, minlength=shape[0]).cumsum()])
+    rows.take_backward(dtable, flat(dy), np.argsort(n, kind="stable"), starts)
+    return dtable, None
+
+
+take = Op(take_forward, take_backward)
+
+
+def turned(x, cos, sin, gain, layout, sign):
+    B, H, T, D = x.shape
+    y = np.empty((B, T, H, D), np.float32)
+    rows.turn(y, x, cos, sin, gain, layout == "half", np.float32(sign))
+    return y.swapaxes(1, 2)
+
+
+def stacked(x):
+    """Angles or gains of any number of axes up to three as float32 [1 or B,T,R/2]."""
+    x = np.ascontiguousarray(x, np.float32)
+    return x.reshape((1,) * (3 - x.ndim) + x.shape)
+
+
+def turn_forward(x, angle, gain, *, layout):
+    float32("turn", x)
+    cos, sin = stacked(np.cos(angle)), stacked(np.sin(angle))
+    g = np.ones((1, 1, 1), np.float32) if gain is None else stacked(gain)
+    y = turned(x, cos, sin, g, layout, 1)
+    return y, (x, y, cos, sin, g, angle, gain, layout)
+
+
+def turn_backward(saved, dy, wants):
+    x, y, cos, sin, g, angle, gain, layout = saved
+    half = cos.shape[2]
+    (da, db), (ya, yb) = pairs(dy, half, layout), pairs(y, half, layout)
+    dx = turned(dy, cos, sin, g, layout, -1) if wants[0] else None
+    dangle = as_given(db * ya - da * yb, angle) if wants[1] else None
+    dgain = None
+    if wants[2] and gain is not None:
+        plain = pairs(turned(x, cos, sin, np.ones((1, 1, 1), np.float32), layout, 1), half, layout)
+        dgain = as_given(da * plain[0] + db * plain[1], gain)
+    return dx, dangle, dgain
+
+
+turn = Op(turn_forward, turn_backward, selective=True)
+
+
+def adamw(p, g, m, v, rate, step, *, beta1, beta2, eps, decay):
+    """As optim.adamw, in place on p, m and v."""
+    float32("adamw", p, g, m, v)
+    first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
+    numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
+    rows.adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)

@@ -1,0 +1,439 @@
+"""Config: what it fills in, what it keeps, and what it refuses in words; choose and shaped, which make the fields of one."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from peref.config import OF_ROTATIONS, SHAPES, Config, choose, shaped, value_of
+from peref.encodings import get, names, options
+from peref.errors import Misuse
+
+ONE = {name: ((name, {}),) for name in names()}
+MIXED = (("rope", {}), ("retnet", {}))
+
+
+def refused(*words, **given):
+    """Config(**given) raises Misuse, and its message has the words."""
+    with pytest.raises(Misuse) as caught:
+        Config(**given)
+    for word in words:
+        assert word in str(caught.value), f"no {word!r} in: {caught.value}"
+
+
+# ---------------------------------------------------------------- what is filled in
+
+
+def test_the_default_is_a_small_llama_with_alibi():
+    """Config() alone: 4 layers of width 128, 4 query heads over 2 key-value heads, swiglu 352 wide, every option in place."""
+    cfg = Config()
+    assert (cfg.L, cfg.V, cfg.C, cfg.layers, cfg.H, cfg.G, cfg.D, cfg.F, cfg.R) == (512, 256, 128, 4, 4, 2, 32, 352, None)
+    assert cfg.pe == (("alibi", {"max_bias": 8.0}),)
+    assert cfg == shaped("llama")
+
+
+@pytest.mark.parametrize(("H", "G"), [(1, 1), (2, 1), (3, 3), (4, 2), (6, 3), (9, 9), (12, 6)])
+def test_key_value_heads_are_half_the_query_heads(H, G):
+    """H/2, and H where H is odd."""
+    assert Config(C=36, H=H, D=4).G == G
+
+
+def test_mixing_layers_have_no_key_value_heads():
+    """Left unset they stay unset for mixing layers alone; a cycle with one attention layer has them."""
+    assert Config(pe=ONE["retnet"]).G is None
+    assert Config(pe=MIXED).G == 2
+    assert Config(pe=MIXED, G=4).G == 4
+    assert Config(pe=MIXED[::-1], layers=1).G is None
+
+
+@pytest.mark.parametrize(("C", "F"), [(128, 352), (96, 256), (97, 288), (12, 32), (13, 64)])
+def test_feed_forward_width_of_swiglu(C, F):
+    """The smallest multiple of 32 that is at least 8C/3."""
+    assert Config(C=C, H=1).F == F
+
+
+def test_feed_forward_width_of_gelu():
+    """4C, and whatever is given outranks it."""
+    assert Config(C=9, H=3, activation="gelu").F == 36
+    assert Config(C=9, H=3, activation="gelu", F=7).F == 7
+    assert Config(F=7).F == 7
+
+
+def test_rotary_width_is_the_head_width_where_something_turns():
+    """D for rope, what is given where it is given, None where nothing turns."""
+    assert Config(pe=ONE["rope"], C=24, H=3).R == 8
+    assert Config(pe=ONE["rope"], C=24, H=3, R=6).R == 6
+    assert Config(pe=MIXED, C=24, H=3).R == 8
+    assert Config(pe=ONE["retnet"], C=24, H=3).R is None
+
+
+def test_head_width_need_not_be_width_over_heads():
+    """Given, it makes a width legal that the heads do not divide."""
+    assert Config(C=24, H=3).D == 8
+    assert Config(C=25, H=3, D=5).D == 5
+
+
+def test_qkv_bias_goes_with_the_biases_unless_said():
+    """All four combinations can be had."""
+    assert [Config(biases=b, qkv_bias=q).qkv_bias for b in (False, True) for q in (None, False, True)] == [False, False, True, True, False, True]
+
+
+def test_options_are_stored_resolved():
+    """Every option of every member of the cycle stands in pe, those not given at their defaults."""
+    for name in names():
+        assert dict(Config(pe=ONE[name]).pe[0][1]) == {key: default for key, (default, _) in options(get(name)).items()}
+    cfg = Config(pe=(("rope", {"base": 500.0}), ("t5", {"buckets": 8})))
+    assert cfg.pe == (("rope", {"base": 500.0}), ("t5", {"buckets": 8, "max_distance": 128}))
+
+
+def test_options_given_are_copied():
+    """A dict that its owner changes afterwards changes no Config."""
+    given = {"base": 500.0}
+    cfg = Config(pe=(("rope", given),))
+    given["base"] = 7.0
+    assert cfg.pe[0][1]["base"] == 500.0
+
+
+def test_a_config_cannot_be_changed():
+    """It is frozen; dataclasses.replace checks again."""
+    cfg = Config()
+    with pytest.raises(FrozenInstanceError):
+        cfg.H = 3
+    with pytest.raises(Misuse, match="cannot share"):
+        replace(cfg, H=3)
+
+
+def test_the_cycle_goes_round():
+    """Layer l has member l mod the length of the cycle, with its own number and options as facts."""
+    cfg = Config(pe=(("rope", {}), ("t5", {}), ("alibi", {})), layers=5)
+    assert [cfg.encoding(layer).paper for layer in range(5)] == [get(n).paper for n in ("rope", "t5", "alibi", "rope", "t5")]
+    assert cfg.encoding(0).rotate.keywords == {"R": 32, "base": 10000.0}
+    assert cfg.encoding(4).bias.keywords == {"causal": True, "buckets": 32, "max_distance": 128}
+
+
+def test_only_members_that_a_layer_takes_count():
+    """A cycle longer than the layers: what no layer takes is not checked against the model, but it is named and resolved."""
+    cfg = Config(pe=(*ONE["alibi"], *ONE["retnet"], *ONE["rope"]), layers=1, window=3)
+    assert [name for name, _ in cfg.used] == ["alibi"]
+    assert cfg.R is None
+    assert len(cfg.pe) == 3
+    refused("retnet", "window", pe=cfg.pe, layers=2, window=3)
+    refused("unknown encoding 'alibbi'", pe=(("alibi", {}), ("alibbi", {})), layers=1)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("name", ["L", "V", "C", "layers", "H", "G", "D", "F", "window"])
+def test_sizes_are_at_least_one(name):
+    """Every size names itself and the value it had."""
+    for wrong in (0, -3):
+        refused(f"{name} is {wrong}", "expected at least 1", **{name: wrong})
+
+
+@pytest.mark.parametrize("eps", [0.0, -1e-5, math.nan, math.inf])
+def test_eps_is_small_and_positive(eps):
+    """Zero, negative, infinite and no number at all are refused."""
+    refused(f"eps is {eps}", "small positive", eps=eps)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "expected"),
+    [
+        ("L", 512.0, "int"),
+        ("H", True, "int"),
+        ("H", "4", "int"),
+        ("G", 2.0, "int or none"),
+        ("tied", 1, "bool"),
+        ("biases", "yes", "bool"),
+        ("eps", "small", "float"),
+        ("eps", True, "float"),
+        ("window", 2.5, "int or none"),
+        ("layout", "halves", "one of: half, interleaved"),
+        ("norm", "batch", "one of: rms, layer"),
+        ("activation", "relu", "one of: swiglu, gelu"),
+    ],
+)
+def test_fields_have_their_kind(field, wrong, expected):
+    """A value of another kind is named with what was expected; a whole number is not a bool and a bool is no number."""
+    refused(field, repr(wrong), expected.removesuffix(" or none") if field in "GDFR" else expected, **{field: wrong})
+
+
+@pytest.mark.parametrize("field", ["L", "V", "C", "layers", "H", "layout", "norm", "activation", "biases", "qk_norm", "eps", "tied", "causal"])
+def test_only_what_can_be_filled_in_may_be_none(field):
+    """None for a field that no other decides is refused."""
+    refused(field, "None", "expected", **{field: None})
+
+
+def test_a_whole_number_serves_as_a_real_one():
+    """eps=1 is kept as 1.0, and base=500 of rope as 500.0."""
+    assert type(Config(eps=1).eps) is float
+    assert type(Config(pe=(("rope", {"base": 500}),)).pe[0][1]["base"]) is float
+
+
+@pytest.mark.parametrize("pe", [(), [], None, ""])
+def test_no_encoding_at_all(pe):
+    """An empty cycle is refused with the name of the encoding that adds nothing."""
+    refused("at least one encoding", "'none' adds nothing", pe=pe)
+
+
+@pytest.mark.parametrize("pe", ["rope", ("rope",), ("rope", {}), (("rope",),), (("rope", None),), ((7, {}),), {"rope": {}}, 3])
+def test_pe_is_a_cycle_of_pairs(pe):
+    """A bare name, a bare pair and the like are refused with an example of what is expected."""
+    refused(f"pe is {pe!r}", "pairs of a name and its options", pe=pe)
+
+
+def test_heads_that_do_not_divide():
+    """Width by heads, and query heads by key-value heads."""
+    refused("width 25", "3 heads", "set the head width", C=25, H=3)
+    refused("4 query heads", "3 key-value heads", "divisor of 4", G=3)
+    refused("4 query heads", "8 key-value heads", G=8)
+
+
+def test_key_value_heads_for_mixing_layers_only():
+    """Set by hand they are refused with the name of the encoding."""
+    refused("key-value heads are 2", "retnet has no attention layer", "leave them unset", pe=ONE["retnet"], G=2)
+
+
+def test_rotary_width_where_nothing_turns():
+    """R set for an encoding that turns nothing is refused."""
+    refused("rotary width is 4", "alibi turns nothing", R=4)
+    refused("rotary width is 4", "rope turns nothing", pe=(*ONE["none"], *ONE["rope"]), layers=1, R=4)
+
+
+@pytest.mark.parametrize("R", [0, -2, 3, 10])
+def test_rotary_width_is_even_and_within_the_head(R):
+    """Odd, zero, negative and wider than the head are refused."""
+    refused(f"rotary width is {R}", "even number from 2 to the head width 8", pe=ONE["rope"], C=24, H=3, R=R)
+
+
+def test_an_odd_head_width_does_not_turn():
+    """Left to the head width, an odd one is refused; an even rotary width within it is not."""
+    refused("rotary width is 5", "even", pe=ONE["rope"], C=15, H=3)
+    assert Config(pe=ONE["rope"], C=15, H=3, R=4).R == 4
+
+
+@pytest.mark.parametrize("name", [n for n in names() if get(n).embed])
+def test_an_embed_stands_alone(name):
+    """In a cycle of several it is refused, wherever it stands."""
+    refused(name, "cannot stand in a cycle", pe=(*ONE[name], *ONE["rope"]))
+    refused(name, "cannot stand in a cycle", pe=(*ONE["rope"], *ONE[name]))
+
+
+@pytest.mark.parametrize("name", names())
+def test_laws_that_are_not_claimed_are_refused(name):
+    """causal=False and a window are for those that claim two_sided and window."""
+    claims = get(name).claims
+    if "two_sided" in claims:
+        assert not Config(pe=ONE[name], causal=False).causal
+    else:
+        refused(f"{name} reads only the past", "causal=False", pe=ONE[name], causal=False)
+    if "window" in claims:
+        assert Config(pe=ONE[name], window=3).window == 3
+    else:
+        refused(name, "window", "leave window unset", pe=ONE[name], window=3)
+
+
+def test_some_encodings_do_not_claim_every_law():
+    """So that both branches of the test above are taken."""
+    assert {law for name in names() for law in {"two_sided", "window"} - get(name).claims} == {"two_sided", "window"}
+
+
+def test_unknown_encodings_and_options():
+    """Each says what is near, and what there is."""
+    refused("unknown encoding 'alibbi'", "did you mean 'alibi'", "peref list", pe=(("alibbi", {}),))
+    refused("encoding 'rope' has no option 'bse'", "did you mean 'base'", pe=(("rope", {"bse": 2.0}),))
+    refused("encoding 'none' has no option 'base'", "no options", pe=(("none", {"base": 2.0}),))
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "wrong", "expected"),
+    [
+        ("rope", "base", "big", "expected float"),
+        ("rope", "base", True, "expected float"),
+        ("rope", "base", None, "expected float"),
+        ("rope", "base", math.nan, "expected a finite number"),
+        ("alibi", "max_bias", -math.inf, "expected a finite number"),
+        ("t5", "buckets", 8.0, "expected int"),
+        ("t5", "buckets", True, "expected int"),
+        ("sinusoidal", "ladder", "rope", "expected one of: paper, endpoint"),
+        ("retnet", "norm", 1, "expected one of: group, rms"),
+    ],
+)
+def test_options_have_their_kind(name, option, wrong, expected):
+    """A value of another kind, one outside a list of choices, and a number that is not finite."""
+    refused(option, f"is {wrong!r}", expected, pe=((name, {option: wrong}),))
+
+
+# ---------------------------------------------------------------- plain data
+
+
+EVERYTHING = {"L": 9, "V": 7, "C": 25, "layers": 3, "H": 6, "G": 3, "D": 8, "F": 11, "norm": "layer", "activation": "gelu", "biases": True}
+EVERYTHING |= {"R": 6, "layout": "interleaved", "qkv_bias": False, "qk_norm": True, "eps": 1e-3, "tied": False, "window": 4}
+
+
+def test_json_keeps_a_config():
+    """Through text and back it is equal, for each encoding and with every field away from its default."""
+    whole = Config(pe=(("rope", {"base": 500}), ("shaw", {"max_distance": 3})), causal=True, **EVERYTHING)
+    assert all(getattr(whole, name) != getattr(Config(), name) for name in EVERYTHING if name != "qkv_bias")
+    assert whole.qkv_bias != whole.biases
+    for cfg in (whole, Config(causal=False), *(Config(pe=pe) for pe in ONE.values())):
+        text = json.dumps(cfg.to_json(), allow_nan=False)
+        assert Config.from_json(json.loads(text)) == cfg
+
+
+def test_json_has_everything_resolved():
+    """What was filled in and every option stand in it, so that a default that changes later changes no saved model."""
+    data = shaped("gpt2", pe=(("rope", {}), ("retnet", {"chunk": 3}))).to_json()
+    assert (data["G"], data["D"], data["F"], data["R"], data["qkv_bias"]) == (2, 32, 512, 32, True)
+    assert data["pe"][0] == ["rope", {"base": 10000.0}]
+    assert data["pe"][1] == ["retnet", {**{key: default for key, (default, _) in options(get("retnet")).items()}, "chunk": 3}]
+
+
+def test_json_is_a_copy():
+    """Changing the data changes no Config."""
+    cfg = Config()
+    cfg.to_json()["pe"][0][1]["max_bias"] = 3.0
+    assert cfg.pe[0][1]["max_bias"] == 8.0
+
+
+def test_json_of_another_hand():
+    """Unknown fields are named; a missing cycle and values that do not fit are refused."""
+    data = Config().to_json()
+    with pytest.raises(Misuse, match=r"unknown fields of a model: heads, width; was this written by a newer peref"):
+        Config.from_json(data | {"width": 3, "heads": 4})
+    with pytest.raises(Misuse, match="without pe"):
+        Config.from_json({name: value for name, value in data.items() if name != "pe"})
+    with pytest.raises(Misuse, match=r"pe is 'alibi'; expected pairs"):
+        Config.from_json(data | {"pe": "alibi"})
+    with pytest.raises(Misuse, match="H is '4'; expected int"):
+        Config.from_json(data | {"H": "4"})
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def test_shapes_are_names_for_settings():
+    """gpt2 is layer norm, gelu, biases and a head of its own; llama is the default; everything given outranks them."""
+    cfg = shaped("gpt2", C=12, H=3)
+    assert (cfg.norm, cfg.activation, cfg.biases, cfg.qkv_bias, cfg.tied, cfg.F) == ("layer", "gelu", True, True, False, 48)
+    cfg = shaped("gpt2", norm="rms", tied=True, qkv_bias=False)
+    assert (cfg.norm, cfg.activation, cfg.biases, cfg.qkv_bias, cfg.tied) == ("rms", "gelu", True, False, True)
+    assert set(SHAPES) == {"llama", "gpt2"}
+
+
+def test_unknown_shapes_and_fields():
+    """Each is named, with what there is."""
+    with pytest.raises(Misuse, match=r"unknown shape 'gpt-2', did you mean 'gpt2'; expected one of: llama, gpt2"):
+        shaped("gpt-2")
+    with pytest.raises(Misuse, match=r"a model has no field width; its fields are: .*\bC\b.*\bwindow\b"):
+        shaped("llama", width=3)
+
+
+# ---------------------------------------------------------------- the command line's --pe and --set
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4", 4),
+        ("-4", -4),
+        ("0.5", 0.5),
+        ("1e4", 10000.0),
+        ("true", True),
+        ("False", False),
+        ("none", None),
+        ("None", None),
+        ("null", None),
+        ("paper", "paper"),
+        ('"4"', "4"),
+        ("", ""),
+        ("a=b", "a=b"),
+        ("0x10", "0x10"),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_value_of(text, expected):
+    """JSON where it is JSON, true, false and none in any case, else the text itself."""
+    assert value_of(text) == expected
+    assert type(value_of(text)) is type(expected)
+
+
+def test_choose_a_cycle():
+    """Names between commas, spaces around them do not matter; nothing else is set."""
+    assert choose("alibi") == {"pe": (("alibi", {}),)}
+    assert choose("rope, t5 ,rope") == {"pe": (("rope", {}), ("t5", {}), ("rope", {}))}
+
+
+def test_choose_sets_every_member_that_has_the_option():
+    """And no other; the last of two settings of one option counts."""
+    assert choose("rope,alibi,rope", ["base=500", "max_bias=4"])["pe"] == (
+        ("rope", {"base": 500}),
+        ("alibi", {"max_bias": 4}),
+        ("rope", {"base": 500}),
+    )
+    assert choose("rope", ["base=500", "base=7"])["pe"] == (("rope", {"base": 7}),)
+    assert choose("sinusoidal", ["ladder=endpoint"])["pe"] == (("sinusoidal", {"ladder": "endpoint"}),)
+
+
+def test_choose_sets_one_member_by_its_index():
+    """INDEX.NAME=VALUE is for that member alone, counted from 0."""
+    assert choose("rope,rope,alibi", ["1.base=500"])["pe"] == (("rope", {}), ("rope", {"base": 500}), ("alibi", {}))
+    assert choose("rope,rope", ["base=3", "0.base=500"])["pe"] == (("rope", {"base": 500}), ("rope", {"base": 3}))
+
+
+@pytest.mark.parametrize("pe", ["rope", "alibi,rope", "retnet,rope"])
+def test_choose_gives_layout_and_rotary_width_to_the_model(pe):
+    """They are fields of Config for any encoding that turns, because the weights depend on them."""
+    chosen = choose(pe, ["rotary_dim=4", "layout=interleaved"])
+    assert chosen == {"R": 4, "layout": "interleaved", "pe": tuple((name, {}) for name in pe.split(","))}
+    cfg = Config(**chosen)
+    assert (cfg.R, cfg.layout) == (4, "interleaved")
+    assert choose(pe, [f"{pe.count(',')}.rotary_dim=4"])["R"] == 4
+
+
+def test_choose_refuses_rotary_options_where_nothing_turns():
+    """In words for an encoding without them, also by index; an encoding with a layout of its own keeps it."""
+    for item, pe in (("rotary_dim=4", "alibi"), ("layout=half", "alibi"), ("0.rotary_dim=4", "alibi,rope"), ("layout=half", "retnet")):
+        with pytest.raises(Misuse, match=f"has no option '{item.partition('=')[0].removeprefix('0.')}'.*options are: "):
+            choose(pe, [item])
+    assert choose("sinusoidal", ["layout=concatenated"]) == {"pe": (("sinusoidal", {"layout": "concatenated"}),)}
+
+
+def test_no_encoding_that_turns_has_an_option_of_those_names():
+    """Else --set could mean two things."""
+    for name in names():
+        if get(name).rotate:
+            assert not set(OF_ROTATIONS) & set(options(get(name)))
+
+
+@pytest.mark.parametrize(
+    ("pe", "item", "message"),
+    [
+        ("rope", "bse=2", r"encoding 'rope' has no option 'bse', did you mean 'base'; its options are: base, layout, rotary_dim$"),
+        ("rope", "rotary_dm=2", r"has no option 'rotary_dm', did you mean 'rotary_dim'"),
+        ("alibi,rope", "bse=2", r"'alibi,rope' has no option 'bse', did you mean 'base'; their options are: max_bias, base, layout"),
+        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias$"),
+        ("none", "base=2", r"'none' has no option 'base'; there are no options"),
+        ("rope", "a.base=2", r"has no option 'a.base'"),
+        ("rope", "².base=2", r"has no option '².base'"),
+        ("rope", "base", r"--set base: expected NAME=VALUE, or INDEX.NAME=VALUE"),
+        ("rope,t5", "2.base=2", r"--set 2.base=2: the cycle rope,t5 has members 0 to 1"),
+        ("alibbi", "", r"unknown encoding 'alibbi', did you mean 'alibi'"),
+        ("alibi,", "", r"unknown encoding ''"),
+    ],
+)
+def test_choose_refuses(pe, item, message):
+    """Unknown names and options, an index past the end, text without an equals sign: each says what there is."""
+    with pytest.raises(Misuse, match=message):
+        choose(pe, [item] if item else [])
+
+
+def test_choose_leaves_values_to_config():
+    """A value that does not fit is refused when the model is made."""
+    for item, words in (("base=none", "base is None; expected float"), ("base=NaN", "finite"), ("layout=diagonal", "half, interleaved")):
+        with pytest.raises(Misuse, match=words):
+            Config(**choose("rope", [item]))
+    with pytest.raises(Misuse, match="rotary width is 5; expected an even number"):
+        Config(**choose("rope", ["rotary_dim=5"]))

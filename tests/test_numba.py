@@ -1,0 +1,225 @@
+"""The numba backend: every op that it fills against its plain twin, outputs and every gradient, and whole models.
+
+Errors are taken relative to the largest number of the tensor. A float32 rounding is u = 2**-24. A sum of n products in float32 is off by
+at most n u times the sum of their sizes and, with independent roundings, by about sqrt(n) u times that; the longest sum here has 512 terms.
+Between input and output of the deepest op lie four such sums and an exponential, whose relative error is that of its argument, u |x|.
+"""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from check import same
+from registry import ops
+from test_encodings import NAMES, config, tokens, weights
+from test_ops import CASES, random
+
+from peref import backends, model
+from peref.errors import Misuse
+from peref.ops.attention import attention
+from peref.ops.place import At
+from peref.tape import Op, Tape
+
+NUMBA = backends.get("numba")
+PLAIN = backends.get("numpy")
+U = 2.0**-24
+CLOSE = 4 * 512**0.5 * U  # four sums of 512 terms: 5.4e-6
+OPS = ops()
+FIELDS = {field: name for field in NUMBA.filled() for name, op in OPS.items() if getattr(PLAIN, field) is op}
+
+
+def both(field, arrays, settings, tolerance=CLOSE, zero=()):
+    """Outputs and gradients of the fast op in float32 against the plain one in float64, with a random cotangent.
+
+    `zero` are places whose gradient is 0 but for rounding: it is held against the size of the cotangent.
+    """
+    results = []
+    for be, dtype in ((PLAIN, np.float64), (NUMBA, np.float32)):
+        tape = Tape()
+        args = [tape.watch(given(a, dtype)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays]
+        y = getattr(be, field)(*args, **settings)
+        y = y[0] if isinstance(y, tuple) else y
+        dy = random(*y.shape, seed=99).astype(y.dtype) if y.shape else y.dtype.type(0.7)
+        found = tape.gradients(y, dy)
+        results.append([y.value, *(found[a] for a in args if hasattr(a, "slot"))])
+    plain, fast = results
+    for k, (want, got) in enumerate(zip(plain, fast, strict=True)):
+        assert np.isfinite(got).all()
+        if k - 1 in zero:
+            assert not abs(got - want).max() > tolerance * abs(plain[0]).max() * 1e2
+        else:
+            same(got.astype(np.float64), want.astype(np.float64), tolerance, f"{field}[{k}]")
+
+
+def given(a, dtype):
+    a = np.array(a, dtype if a.dtype == np.float64 else a.dtype)
+    a.setflags(write=False)
+    return a
+
+
+@pytest.mark.parametrize(("field", "case"), [(f, k) for f, name in FIELDS.items() for k in range(len(CASES[name]))])
+def test_ops_are_their_plain_twins(field, case):
+    """The cases of the plain ops, read-only."""
+    both(field, *CASES[FIELDS[field]][case])
+
+
+SIZES = [(T, H, G, D) for T in (1, 2, 63, 64, 65, 127, 128, 129, 200) for H, G, D in ((4, 2, 32),)]
+SIZES += [(70, 1, 1, 10), (70, 6, 3, 33), (130, 3, 1, 64), (66, 2, 2, 100), (40, 8, 2, 1)]
+
+
+def arrays(B, H, G, T, S, D, at, table=True):
+    return [random(B, H, T, D), random(B, G, S, D, seed=2), random(B, G, S, D, seed=1), random(H, len(at.distances[0])) if table else None]
+
+
+@pytest.mark.parametrize(("T", "H", "G", "D"), SIZES)
+def test_attention_at_every_edge_of_a_tile(T, H, G, D):
+    """One less and one more than a block or a tile, one head, grouped heads, widths that no vector divides."""
+    both("attention", arrays(2, H, G, T, T, D, At.of(T)), {"at": At.of(T), "scale": D**-0.5})
+
+
+SEG = np.repeat([[0, 1, 2], [3, 4, 0], [0, 0, 0]], 50, 1)
+LATE = At(np.arange(100, 170), np.arange(170), 170)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        At.of(150, causal=False),
+        At.of(150, window=20),
+        At.of(150, window=20, causal=False),
+        At.of(150, seg=SEG),
+        At.of(150, seg=SEG, causal=False),
+        At.of(150, positions=np.concatenate([np.arange(75), 0.5 * np.arange(75)])),
+        LATE,
+    ],
+)
+def test_attention_of_every_shape(at):
+    """Two-sided, windows, documents and padding (a row that sees nothing is 0), real positions, later queries."""
+    both("attention", arrays(3, 4, 2, at.T, at.S, 16, at), {"at": at, "scale": 0.25})
+
+
+@pytest.mark.parametrize(
+    ("term", "row", "column"),
+    [
+        ((2, 4, 70, 170), (2, 4, 70, 1), (2, 4, 1, 170)),
+        ((1, 4, 1, 170), (2, 1, 1, 1), None),
+        ((2, 1, 70, 1), None, (1, 1, 1, 1)),
+        (None, (2, 4, 70, 1), (2, 4, 1, 170)),
+    ],
+)
+@pytest.mark.parametrize("table", [True, False])
+def test_attention_with_every_addition(term, row, column, table):
+    """Term, row and column of every legal shape. What is one number for a whole row has gradient 0."""
+    shapes = [term, row, column]
+    more = [None if s is None else random(*s) for s in shapes]
+    present = [s for s in shapes if s]
+    flat = tuple(k for k, s in enumerate(present, start=4 if table else 3) if s[3] == 1)
+    both("attention", [*arrays(2, 4, 2, 70, 170, 8, LATE, table), *more], {"at": LATE, "scale": 0.35}, zero=flat)
+
+
+def test_attention_with_large_scores():
+    """Logits of several hundred: the error of a probability is that of its logit."""
+    at = At.of(70)
+    q, k, v, t = arrays(2, 4, 2, 70, 70, 8, at)
+    biggest = 30 * abs(q[:, :2] @ k.swapaxes(-1, -2)).max()
+    both("attention", [q, k, v, t], {"at": at, "scale": 30.0}, tolerance=4 * U * biggest + CLOSE)
+
+
+def test_row_and_column_stay_wide():
+    """Sums near 1e6 that cancel leave a float32 result right to float32."""
+    at, c = At.of(70), -1e6 + random(2, 4, 70).cumsum(-1)
+    q, k, v, _ = arrays(2, 4, 2, 70, 70, 8, at)
+    want = attention(q, k, v, None, None, c[..., None], -c[:, :, None], at=at, scale=0.35)
+    got = NUMBA.attention(*(a.astype(np.float32) for a in (q, k, v)), None, None, c[..., None], -c[:, :, None], at=at, scale=0.35)
+    same(got.astype(np.float64), want, CLOSE)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_nan_that_goes_in_comes_out(place):
+    """In q, k or v; a NaN in q or k reaches no row that does not see it (one in v does: 0 times NaN)."""
+    at = At.of(150)
+    given = [a.astype(np.float32) for a in arrays(1, 2, 1, 150, 150, 8, at, table=False)[:3]]
+    given[place][0, 0, 77, 3] = np.nan
+    y = NUMBA.attention(*given, at=at, scale=0.3)
+    assert np.isnan(y[0, 0, 77]).any()
+    assert place == 2 or np.isfinite(y[:, :, :77]).all()
+    for field, x in (("rms_norm", [given[0], None]), ("gelu", [given[0]]), ("swiglu", [given[0], given[0]])):
+        settings = {"eps": 1e-5} if field == "rms_norm" else {}
+        assert np.isnan(getattr(NUMBA, field)(*given[place : place + 1], *x[1:], **settings)).any()
+
+
+@pytest.mark.parametrize(("M", "K", "N"), [(1, 1, 1), (7, 3, 5), (63, 300, 33), (65, 256, 32), (130, 257, 100), (64, 512, 96), (5, 1, 64)])
+def test_products_at_every_edge(M, K, N):
+    """Rows, depth and columns that are no whole tiles; any strides."""
+    both("linear", [random(M, K), random(N, K), random(N)], {})
+    both("matmul", [random(3, 1, M, K), random(2, K, N)], {})
+    a, b = random(K, M).astype(np.float32).T, random(N, K).astype(np.float32).T
+    same(NUMBA.matmul(a, b).astype(np.float64), a.astype(np.float64) @ b.astype(np.float64), CLOSE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_are_their_plain_twins(name):
+    """Logits, loss and the gradient of every parameter, whole, padded and decoded in pieces."""
+    cfg, x = config(name, C=36, F=50), tokens(2, 9)
+    wide = weights(cfg)
+    narrow = {n: a.astype(np.float32) for n, a in wide.items()}
+    for seg in (None, np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])):
+        found = []
+        for be, p in ((PLAIN, wide), (NUMBA, narrow)):
+            tape = Tape()
+            leaves = tape.watch(p)
+            y, nll = model.loss(cfg, leaves, x, x, be=be, seg=seg)
+            g = tape.gradients(y, y.dtype.type(0.7))
+            found.append({"nll": nll} | {n: g[a] for n, a in leaves.items()})
+        for n, want in found[0].items():
+            same(found[1][n].astype(np.float64), want.astype(np.float64), 20 * CLOSE, n)
+    memory = model.decode(cfg, narrow, x[:, :4], model.cache(cfg, 16), be=NUMBA)[1]
+    rest = model.decode(cfg, narrow, x[:, 4:], memory, be=NUMBA)[0]
+    same(rest.astype(np.float64), model.logits(cfg, wide, x, n=16)[:, 4:], 20 * CLOSE)
+
+
+def test_what_it_is_not_written_for_is_refused():
+    """Float64, naming the backend that takes it."""
+    for field, x in (("linear", [random(2, 3), random(4, 3), None]), ("attention", list(arrays(1, 1, 1, 3, 3, 4, At.of(3))))):
+        with pytest.raises(Misuse, match=r"float32 and got float64; use --backend numpy"):
+            getattr(NUMBA, field)(*x, **({"at": At.of(3), "scale": 1.0} if field == "attention" else {}))
+
+
+SAME_BITS = """
+    import hashlib, sys
+    import numba
+    import numpy as np
+    from peref import backends, model
+    from peref.config import shaped, choose
+    from peref.tape import Tape
+    numba.set_num_threads(int(sys.argv[1]))
+    digest = hashlib.sha256()
+    for pe in ("alibi", "t5", "rope", "forgetting"):
+        cfg = shaped("llama", L=150, **choose(pe))
+        p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, 150))
+        tape = Tape()
+        leaves = tape.watch(p)
+        y, _ = model.loss(cfg, leaves, x, x, be=backends.get("numba"))
+        for g in tape.gradients(y, np.float32(1)).values():
+            digest.update(np.ascontiguousarray(g).tobytes())
+    print(digest.hexdigest())
+"""
+
+
+def test_bits_do_not_depend_on_threads():
+    """One and two threads, in processes of their own, twice."""
+
+    def bits(threads):
+        out = subprocess.run([sys.executable, "-c", textwrap.dedent(SAME_BITS), str(threads)], capture_output=True, text=True, check=True)
+        return out.stdout
+
+    assert bits(1) == bits(2) == bits(2)
+
+
+def test_every_filled_field_is_tested():
+    """A field cannot be filled without a plain twin's cases."""
+    composed = {"attention", "adamw"}  # not one Op: tested by name here and in test_optim
+    assert set(FIELDS) | composed == set(NUMBA.filled())
+    assert all(isinstance(getattr(NUMBA, f), Op) for f in FIELDS)
