@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, get_type_hints
 
 from peref.encodings import Encoding, bind, did_you_mean, fitting, get, resolve
@@ -83,12 +84,14 @@ class Config:
                 self._fill("G", self.H // 2 if self.H % 2 == 0 else self.H)
             if self.H % self.G:
                 raise Misuse(f"{self.H} query heads cannot share {self.G} key-value heads; expected a divisor of {self.H}")
-        elif self.G is not None:
-            raise Misuse(f"key-value heads are {self.G}, but {self._named()} has no attention layer; leave them unset")
+            if self.qkv_bias is None:
+                self._fill("qkv_bias", self.biases)
+        else:
+            for what, given in (("key-value heads are", self.G), ("qk_norm is", self.qk_norm), ("qkv_bias is", self.qkv_bias)):
+                if given:
+                    raise Misuse(f"{what} {given}, but {self._named()} has no attention layer; leave them unset")
         if self.F is None:
             self._fill("F", -(-8 * self.C // 3 // 32) * 32 if self.activation == "swiglu" else 4 * self.C)
-        if self.qkv_bias is None:
-            self._fill("qkv_bias", self.biases)
         self._check_encodings()
 
     def _fill(self, name: str, value: Any) -> None:
@@ -99,8 +102,9 @@ class Config:
 
     def _check_encodings(self) -> None:
         rotates = any(get(name).rotate for name, _ in self.used)
-        if self.R is not None and not rotates:
-            raise Misuse(f"rotary width is {self.R}, but {self._named()} turns nothing; leave it unset")
+        if not rotates and (self.R is not None or self.layout != "half"):
+            what = f"rotary width is {self.R}" if self.R is not None else f"layout is {self.layout}"
+            raise Misuse(f"{what}, but {self._named()} turns nothing; leave it unset")
         if rotates:
             R, D = self.D if self.R is None else self.R, self.D
             if R % 2 or not 0 < R <= D:
@@ -120,11 +124,16 @@ class Config:
         """The members of the cycle that some layer takes."""
         return self.pe[: self.layers]
 
+    @cached_property
+    def _bound(self) -> tuple[Encoding, ...]:
+        letters = ("H", "G", "D", "R", "C", "L", "causal", "layers")
+        facts = {letter: getattr(self, letter) for letter in letters}
+        cycle = [self.pe[layer % len(self.pe)] for layer in range(self.layers)]
+        return tuple(bind(get(name), facts | {"layer": layer}, dict(given)) for layer, (name, given) in enumerate(cycle))
+
     def encoding(self, layer: int) -> Encoding:
         """The encoding of one layer, with its facts and options filled in."""
-        name, given = self.pe[layer % len(self.pe)]
-        facts = {letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")}
-        return bind(get(name), facts | {"layer": layer}, dict(given))
+        return self._bound[layer]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, every field resolved; `from_json` reads it back."""
@@ -178,6 +187,8 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
         else:
             members, option = cycle, key
         if option in OF_ROTATIONS and any(get(name).rotate for name, _ in members):
+            if members is not cycle and sum(get(name).rotate is not None for name, _ in cycle) > 1:
+                raise Misuse(f"--set {item}: {option} belongs to the whole model, whose weights it arranges; leave out the index")
             found[OF_ROTATIONS[option]] = value_of(text)
             continue
         having = [m for m in members if option in resolve(m[0], {})]

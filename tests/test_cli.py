@@ -261,7 +261,7 @@ def test_list_shows_every_encoding(cli):
 def test_help_names_every_command_and_default(cli):
     code, out, _ = cli()
     assert code == 0
-    assert re.findall(r"^  (\w+)  +[A-Z]", out, re.M) == ["train", "eval", "generate", "list", "data"]
+    assert re.findall(r"^  (\w+)  +[A-Z]", out, re.M) == ["train", "eval", "generate", "warmup", "list", "data"]
     code, out, _ = cli("train", "--help")
     assert code == 0
     assert "[default: 500]" in " ".join(out.split())

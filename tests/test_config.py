@@ -437,3 +437,29 @@ def test_choose_leaves_values_to_config():
             Config(**choose("rope", [item]))
     with pytest.raises(Misuse, match="rotary width is 5; expected an even number"):
         Config(**choose("rope", ["rotary_dim=5"]))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"pe": (("retnet", {}),), "qk_norm": True}, "qk_norm is True, but retnet has no attention layer"),
+        ({"pe": (("retnet", {}),), "qkv_bias": True}, "qkv_bias is True, but retnet has no attention layer"),
+        ({"pe": (("alibi", {}),), "layout": "interleaved"}, "layout is interleaved, but alibi turns nothing"),
+    ],
+)
+def test_a_setting_that_would_play_no_part_is_refused(given, words):
+    """An option that is accepted and ignored would be a lie."""
+    with pytest.raises(Misuse, match=words):
+        Config(**given)
+
+
+def test_a_mixing_model_with_biases_reads_back():
+    """qkv_bias stays unset where there are no q, k, v."""
+    cfg = Config(pe=(("retnet", {}),), biases=True)
+    assert Config.from_json(cfg.to_json()) == cfg
+
+
+def test_layout_belongs_to_the_whole_model():
+    """It arranges the weights, so one member of a cycle cannot have its own."""
+    with pytest.raises(Misuse, match="belongs to the whole model"):
+        choose("rope,rope", ["1.layout=interleaved"])

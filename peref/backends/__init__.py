@@ -6,6 +6,7 @@ every call or refuses in words.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from typing import Any
 
 from peref.errors import Misuse
@@ -57,12 +58,28 @@ class Backend:
 NAMES = ("numpy", "numba")
 
 
-def get(name: str = "auto") -> Backend:
-    """The backend of that name; "auto" takes the best one there is. Raises Misuse for an unknown one."""
-    if name == "numba":
-        from peref.backends.numba import BACKEND
+def get(name: str = "auto", *, dtype: Any = "float32", threads: int | None = None, say: Callable[[str], None] = as_it_is) -> Backend:
+    """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy.
 
-        return BACKEND
-    if name in ("auto", "numpy"):
+    threads: how many numba computes with, all cores unless said. `say` is told what takes long or is not as asked. Raises Misuse for an unknown
+    name, for numba where it is not installed, and for threads of a backend that has none of its own.
+    """
+    if name not in ("auto", *NAMES):
+        raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(NAMES)}")
+    if name == "auto":
+        name = "numba" if find_spec("numba") and str(dtype) == "float32" else "numpy"
+    if name == "numpy":
+        if threads is not None:
+            raise Misuse("the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before starting, or use --backend numba")
         return Backend()
-    raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(NAMES)}")
+    if not find_spec("numba"):
+        raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
+    from peref.backends.numba import BACKEND, host
+
+    used = host.use_threads(threads)
+    if threads is not None and used != threads:
+        say(f"{threads} threads were asked for, this machine offers {used}")
+    if not all(map(host.compiled, host.MODULES)):
+        kept = "this is kept for the next time" if host.FOLDER else "nothing can be kept: the cache folder cannot be written"
+        say(f"compiling the kernels as they are needed, about half a minute in all; {kept} (python cli.py warmup does it ahead)")
+    return BACKEND

@@ -14,6 +14,7 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "train": ("train", "Train a small language model with an encoding, or go on with a run."),
     "eval": ("evaluate", "Loss by length and by position, under a stated protocol."),
     "generate": ("generate", "Let a trained model write on from a prompt."),
+    "warmup": ("warmup", "Compile the kernels of the numba backend ahead."),
     "list": ("listing", "Every encoding: hook, formula, options, parameters, paper."),
     "data": ("data", "The texts to train on: which are here, and how to get the others."),
 }

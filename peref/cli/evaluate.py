@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ BYTES = 131072
 @options.set_option
 @options.runs_folder
 @options.backend
+@options.threads
 @options.as_json
 def command(
     run: str | None,
@@ -46,12 +48,12 @@ def command(
     settings: tuple[str, ...],
     runs: str | None,
     backend: str,
+    threads: int | None,
     as_json: bool,
 ) -> None:
     """Loss by length and by position, under a stated protocol, of RUN or of the newest run that has a checkpoint."""
     out = sys.stderr if as_json else sys.stdout
     found, how = find_run(run, runs)
-    be = get_backend(backend)
     trained, params, step = weights_of(found)
     cfg = under(trained, pe, settings)
     longest = reach(cfg) if longest is None else longest
@@ -68,6 +70,7 @@ def command(
     def say(name: str, what: str) -> None:
         print(text.labelled(name, what), file=out, flush=True)
 
+    be = get_backend(backend, dtype=params["embed.weight"].dtype, threads=threads, say=partial(say, "note"))
     say("run", f"{found.folder}{how}, step {step:,} of {found.record['steps']:,}")
     say("encoding", text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"))
     say("data", f"{corpus.name}, {part.size - 1:,} bytes of the part held out" + ("" if same else "; NOT the text of the run"))

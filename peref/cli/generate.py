@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import sys
 
 import click
 import numpy as np
@@ -22,6 +23,7 @@ from peref.generate import generate
 @click.option("--seed", default=0, show_default=True)
 @options.runs_folder
 @options.backend
+@options.threads
 @options.as_json
 def command(
     run: str | None,
@@ -32,12 +34,14 @@ def command(
     seed: int,
     runs: str | None,
     backend: str,
+    threads: int | None,
     as_json: bool,
 ) -> None:
     """Let RUN, or the newest run that has a checkpoint, write on from a prompt."""
     found, _ = find_run(run, runs)
-    be = get_backend(backend)
     cfg, params, step = weights_of(found)
+    note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
+    be = get_backend(backend, dtype=params["embed.weight"].dtype, threads=threads, say=note)
     given = os.fsencode(prompt)
     written = bytearray()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

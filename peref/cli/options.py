@@ -15,6 +15,7 @@ NEWEST = "\0newest"  # --resume without a value: what no argument can be
 SIZE = click.IntRange(1)  # here and not only in Config, so that the message names the option and not the letter
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else there.")
 backend = click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(NAMES)}.")
+threads = click.option("--threads", type=SIZE, help="How many threads the numba backend computes with.  [default: all cores]")
 runs_folder = click.option("--runs", metavar="FOLDER", help=f"Where the run folders are.  [default: {RUNS}]")
 data_option = click.option("--data", metavar="NAME|PATH", help="A name from `data`, a text file or a folder of them.  [default: stdlib]")
 set_option = click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="An option of the encoding; see `list`.")

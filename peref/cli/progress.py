@@ -17,9 +17,7 @@ def draws() -> bool:
 class Progress:
     """Counts `unit`s from `start` to `total`. Without a terminal, or `plain`, a line every SECONDS, and every `every` units if given."""
 
-    def __init__(
-        self, total: int, unit: str, *, start: int = 0, every: int | None = None, scaled: bool = False, plain: bool = False
-    ) -> None:
+    def __init__(self, total: int, unit: str, *, start: int = 0, every: int | None = None, scaled: bool = False, plain: bool = False) -> None:
         self.total, self.unit, self.every = total, unit, every
         self.count, self.said, self.last = start, start, time.monotonic()
         self.bar: Any = None

@@ -29,9 +29,7 @@ def document(value: Mapping[str, Any]) -> str:
 
 def labelled(name: str, text: str) -> str:
     """`text` behind its name, wrapped under itself."""
-    return textwrap.fill(
-        text, WIDTH, initial_indent=name.ljust(LABEL), subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False
-    )
+    return textwrap.fill(text, WIDTH, initial_indent=name.ljust(LABEL), subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -4,6 +4,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from peref.runs import Run, newest, open_run
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
 FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
-FREE = ("data", "backend", "runs", "resume", "as_json")  # what may be said again when a run goes on
+FREE = ("data", "backend", "threads", "runs", "resume", "as_json")  # what may be said again when a run goes on
 
 
 @click.command("train")
@@ -67,6 +68,7 @@ FREE = ("data", "backend", "runs", "resume", "as_json")  # what may be said agai
 @setting("--tied/--untied", "model", "tied", "The head is the embedding.")
 @setting("--window", "model", "window", "Keys that a query sees.", type=options.SIZE, metavar="INTEGER", said="all")
 @options.backend
+@options.threads
 @options.runs_folder
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value=NEWEST, help="Go on with RUN, or the newest unfinished one.")
 @options.as_json
@@ -76,16 +78,18 @@ def command(ctx: click.Context, **given: Any) -> None:
     began = time.perf_counter()
     signals: Signals = ctx.obj
     out = sys.stderr if given["as_json"] else sys.stdout
-    be = get_backend(given["backend"])
 
     def say(name: str, what: str) -> None:
         print(text.labelled(name, what), file=out, flush=True)
 
+    def backend_for(dtype: str) -> Backend:
+        return get_backend(given["backend"], dtype=dtype, threads=given["threads"], say=partial(say, "note"))
+
     with np.errstate(all="ignore"):  # the loop looks at every loss and gradient itself, and names the one that is not finite
         if given["resume"] is None:
-            run, corpus, marks = begin(given, be)
+            run, corpus, marks, be = begin(given, backend_for)
         else:
-            run, corpus, marks = go_on(ctx, given)
+            run, corpus, marks, be = go_on(ctx, given, backend_for)
         try:
             with signals.gently():
                 done = follow(run, corpus, be, marks, given, signals, say)
@@ -108,7 +112,7 @@ def command(ctx: click.Context, **given: Any) -> None:
     say("next", next_command(run, corpus, given))
 
 
-def begin(given: dict[str, Any], be: Backend) -> tuple[Run, data.Corpus, dict[str, float]]:
+def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
     """A new run, its text and the yardsticks of that."""
     chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
     cfg = shaped(FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen)
@@ -120,10 +124,11 @@ def begin(given: dict[str, Any], be: Backend) -> tuple[Run, data.Corpus, dict[st
     if spec != "stdlib" and spec not in data.catalogue():
         spec = str(Path(spec).resolve())
     runs = RUNS if given["runs"] is None else given["runs"]
-    return loop.create(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks
+    be = backend_for(recipe.dtype)
+    return loop.create(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be
 
 
-def go_on(ctx: click.Context, given: dict[str, Any]) -> tuple[Run, data.Corpus, dict[str, float]]:
+def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
     """The run that --resume means, its text and the yardsticks of that. Raises Misuse for settings that a run fixes."""
     fixed = [p.opts[0] for p in ctx.command.params if given.get(str(p.name)) not in (None, ()) and p.name not in FREE]
     if fixed:
@@ -137,7 +142,7 @@ def go_on(ctx: click.Context, given: dict[str, Any]) -> tuple[Run, data.Corpus, 
     if run.finished and whole(run):
         raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {text.command('eval', run.folder)}")
     corpus = text_of(run, given["data"])
-    return run, corpus, data.yardsticks(corpus.train, corpus.valid)
+    return run, corpus, data.yardsticks(corpus.train, corpus.valid), backend_for(run.record["recipe"]["dtype"])
 
 
 def whole(run: Run) -> bool:

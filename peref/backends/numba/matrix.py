@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, types
 
-from peref.backends.numba.host import COLUMNS, ROWS
+from peref.backends.numba.host import COLUMNS, FOLDER, ROWS
 from peref.backends.numba.vector import tile_add, tile_set
 
 BLOCK = 64  # rows that one thread takes at a time
 DEPTH = 256
 
 f4 = types.float32
-OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "fastmath": {"contract"}}
+OPTIONS: dict[str, Any] = {"cache": FOLDER is not None, "error_model": "numpy", "fastmath": {"contract"}}
 
 
 def reads(ndim):
@@ -37,15 +37,15 @@ def panels(N):
 
 @njit(**OPTIONS)
 def pack(b, p, out):
-    """Panel p of b [K,N] into out [panels,K,COLUMNS], zeros beyond N."""
+    """Panel p of b [K,N] into rows p K.. of out [panels K,COLUMNS], zeros beyond N."""
     K, N = b.shape
     first = p * COLUMNS
     width = min(COLUMNS, N - first)
     for k in range(K):
         for n in range(width):
-            out[p, k, n] = b[k, first + n]
+            out[p * K + k, n] = b[k, first + n]
         for n in range(width, COLUMNS):
-            out[p, k, n] = 0
+            out[p * K + k, n] = 0
 
 
 @njit(**OPTIONS)
@@ -99,13 +99,11 @@ def multiply(c, a, b):
     as_it_is = N % COLUMNS == 0 and b.strides[2] == 4 and b.strides[1] > 0
     panel, row = (COLUMNS, b.strides[1] // 4) if as_it_is else (K * COLUMNS, COLUMNS)
     blocks = (M + BLOCK - 1) // BLOCK
-    packed = np.empty((0 if as_it_is else n, panels(N), K, COLUMNS), np.float32)
+    packed = np.empty((0 if as_it_is else n, panels(N) * K, COLUMNS), np.float32)
     if not as_it_is:
         for i in prange(n * panels(N)):
             pack(b[i // panels(N)], i % panels(N), packed[i // panels(N)])
+    source = b if as_it_is else packed
     for unit in prange(n * blocks):
         i, first = unit // blocks, unit % blocks * BLOCK
-        if as_it_is:
-            block(c[i], first, min(M, first + BLOCK), a[i], b[i], panel, row, K)
-        else:
-            block(c[i], first, min(M, first + BLOCK), a[i], packed[i], panel, row, K)
+        block(c[i], first, min(M, first + BLOCK), a[i], source[i], panel, row, K)

@@ -4,9 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.backends.numba import attention as kernels
-from peref.backends.numba import rows
-from peref.backends.numba.matrix import multiply
+from peref.backends.numba.host import kernels
 from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.ops.turn import as_given, pairs
@@ -29,7 +27,7 @@ def times(a: Any, b: Any) -> Any:
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
     flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
-    multiply(c.reshape(-1, *c.shape[-2:]), *flat)
+    kernels("matrix").multiply(c.reshape(-1, *c.shape[-2:]), *flat)
     return c
 
 
@@ -92,7 +90,7 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale):
     (B, H, T, _), E = q.shape, v.shape[3]
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     added = (*read(table, at), NOTHING if term is None else term, *wide(row, column), at.spans, np.float32(scale))
-    kernels.forward(o, lse, q, k, v, *added)
+    kernels("attention").forward(o, lse, q, k, v, *added)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, at.consecutive)
 
@@ -105,7 +103,7 @@ def attention_backward(saved, dy, wants):
     dtable = np.zeros((B, H, like[0][0][1] if asked[0] else 0))
     dterm = np.zeros((B, H, T, S if asked[1] else 0), np.float32)
     drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((B, H, S if asked[3] else 0))
-    kernels.backward(dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *added)
+    kernels("attention").backward(dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *added)
     table = dtable.sum(0)[:, :: -1 if consecutive else 1]
     found = [table, dterm, drow[..., None], dcolumn[:, :, None]]
     given = [unbroadcast(g, a[0]).astype(a[1]) if want else None for g, a, want in zip(found, like, asked, strict=True)]
@@ -132,14 +130,14 @@ def rms_norm_forward(x, w, *, eps):
     float32("rms_norm", x, w)
     a, scale = flat(x), np.ones(x.shape[-1], np.float32) if w is None else w
     y, r = np.empty_like(a), np.empty(len(a), np.float32)
-    rows.rms_norm(y, r, a, scale, np.float32(eps))
+    kernels("rows").rms_norm(y, r, a, scale, np.float32(eps))
     return y.reshape(x.shape), (a, r, scale, w is not None)
 
 
 def rms_norm_backward(saved, dy):
     x, r, w, scaled = saved
     dx, dw = np.empty_like(x), np.empty_like(w)
-    rows.rms_norm_backward(dx, dw, flat(dy), x, r, w)
+    kernels("rows").rms_norm_backward(dx, dw, flat(dy), x, r, w)
     return dx.reshape(dy.shape), dw if scaled else None
 
 
@@ -151,14 +149,14 @@ def layer_norm_forward(x, w, b, *, eps):
     a, C = flat(x), x.shape[-1]
     scale, offset = np.ones(C, np.float32) if w is None else w, np.zeros(C, np.float32) if b is None else b
     y, u, r = np.empty_like(a), np.empty_like(a), np.empty(len(a), np.float32)
-    rows.layer_norm(y, u, r, a, scale, offset, np.float32(eps))
+    kernels("rows").layer_norm(y, u, r, a, scale, offset, np.float32(eps))
     return y.reshape(x.shape), (u, r, scale, w is not None, b is not None)
 
 
 def layer_norm_backward(saved, dy):
     u, r, w, scaled, biased = saved
     dx, dw, db = np.empty_like(u), np.empty_like(w), np.empty_like(w)
-    rows.layer_norm_backward(dx, dw, db, flat(dy), u, r, w)
+    kernels("rows").layer_norm_backward(dx, dw, db, flat(dy), u, r, w)
     return dx.reshape(dy.shape), dw if scaled else None, db if biased else None
 
 
@@ -173,13 +171,13 @@ def swiglu_forward(gate, up):
     float32("swiglu", gate, up)
     g, u = line(gate), line(up)
     y = np.empty_like(g)
-    rows.swiglu(y, g, u)
+    kernels("rows").swiglu(y, g, u)
     return y.reshape(gate.shape), (g, u)
 
 
 def swiglu_backward(saved, dy):
     dgate, dup = np.empty_like(saved[0]), np.empty_like(saved[1])
-    rows.swiglu_backward(dgate, dup, line(dy), *saved)
+    kernels("rows").swiglu_backward(dgate, dup, line(dy), *saved)
     return dgate.reshape(dy.shape), dup.reshape(dy.shape)
 
 
@@ -190,13 +188,13 @@ def gelu_forward(x):
     float32("gelu", x)
     a = line(x)
     y = np.empty_like(a)
-    rows.gelu(y, a)
+    kernels("rows").gelu(y, a)
     return y.reshape(x.shape), a
 
 
 def gelu_backward(x, dy):
     dx = np.empty_like(x)
-    rows.gelu_backward(dx, line(dy), x)
+    kernels("rows").gelu_backward(dx, line(dy), x)
     return (dx.reshape(dy.shape),)
 
 
@@ -207,7 +205,7 @@ def cross_entropy_forward(logits, targets):
     float32("cross_entropy", logits)
     a, t = flat(logits), np.ascontiguousarray(targets, np.int64).reshape(-1)
     p, nll = np.empty_like(a), np.empty(len(a), np.float32)
-    rows.cross_entropy(p, nll, a, t)
+    kernels("rows").cross_entropy(p, nll, a, t)
     count = max(int((t >= 0).sum()), 1)
     return np.float32(nll.sum(dtype=np.float64) / count), (p, t, count, logits.shape), nll.reshape(targets.shape)
 
@@ -215,7 +213,7 @@ def cross_entropy_forward(logits, targets):
 def cross_entropy_backward(saved, dy):
     p, t, count, shape = saved
     d = np.empty_like(p)
-    rows.cross_entropy_backward(d, p, t, np.float32(dy / count))
+    kernels("rows").cross_entropy_backward(d, p, t, np.float32(dy / count))
     return d.reshape(shape), None
 
 
@@ -228,7 +226,7 @@ def take_forward(table, index):
     if n.size and not (n.min() >= 0 and n.max() < len(t)):
         raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
     y = np.empty((len(n), t.shape[1]), np.float32)
-    rows.take(y, t, n)
+    kernels("rows").take(y, t, n)
     return y.reshape(*index.shape, -1), (t.shape, n)
 
 
@@ -236,7 +234,7 @@ def take_backward(saved, dy):
     shape, n = saved
     dtable = np.empty(shape, np.float32)
     starts = np.concatenate([[0], np.bincount(n, minlength=shape[0]).cumsum()])
-    rows.take_backward(dtable, flat(dy), np.argsort(n, kind="stable"), starts)
+    kernels("rows").take_backward(dtable, flat(dy), np.argsort(n, kind="stable"), starts)
     return dtable, None
 
 
@@ -246,7 +244,7 @@ take = Op(take_forward, take_backward)
 def turned(x, cos, sin, gain, layout, sign):
     B, H, T, D = x.shape
     y = np.empty((B, T, H, D), np.float32)
-    rows.turn(y, x, cos, sin, gain, layout == "half", np.float32(sign))
+    kernels("rows").turn(y, x, cos, sin, gain, layout == "half", np.float32(sign))
     return y.swapaxes(1, 2)
 
 
@@ -285,4 +283,4 @@ def adamw(p, g, m, v, rate, step, *, beta1, beta2, eps, decay):
     float32("adamw", p, g, m, v)
     first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
     numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
-    rows.adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)
+    kernels("rows").adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)

@@ -1,0 +1,29 @@
+"""warmup: compile the kernels of the numba backend ahead, so that no run has to."""
+
+import sys
+import time
+
+import click
+
+from peref import backends
+from peref.cli import options, text
+from peref.cli.progress import Progress
+
+
+@click.command("warmup")
+@options.as_json
+def command(as_json: bool) -> None:
+    """Compile the kernels of the numba backend and keep them for later runs."""
+    began, out = time.perf_counter(), sys.stderr if as_json else sys.stdout
+    backends.get("numba")
+    from peref.backends.numba import host
+
+    with Progress(len(host.MODULES), "modules", every=1, plain=as_json) as bar:
+        host.warm(lambda name: bar.to(bar.count + 1, name))
+    seconds, folder = time.perf_counter() - began, host.FOLDER and str(host.FOLDER)
+    if as_json:
+        print(text.document({"modules": list(host.MODULES), "folder": folder, "lanes": host.LANES, "seconds": seconds}))
+        return
+    kept = folder or "nowhere: the cache folder cannot be written, so every process compiles for itself"
+    print(text.labelled("kernels", f"{', '.join(host.MODULES)}, {host.LANES} lanes"), text.labelled("kept in", kept), sep="\n", file=out)
+    print(text.labelled("took", text.duration(seconds)), file=out)

@@ -1,0 +1,88 @@
+"""Which backend there is, what it is told, and where compiled kernels go."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from peref import backends
+from peref.backends.numba import host
+from peref.errors import Misuse
+
+
+def test_auto_takes_numba_for_float32_and_numpy_for_float64():
+    """The kernels are written for float32."""
+    assert backends.get().name == backends.get("auto", dtype="float32").name == "numba"
+    assert backends.get("auto", dtype="float64").name == "numpy"
+    assert backends.get("numpy").filled() == []
+    assert "attention" in backends.get("numba").filled()
+
+
+def test_refusals(monkeypatch):
+    """An unknown name, threads that a backend has no say over, a package that is not there: never a silent fallback."""
+    with pytest.raises(Misuse, match="unknown backend 'cuba'; expected auto or one of: numpy, numba"):
+        backends.get("cuba")
+    with pytest.raises(Misuse, match="OPENBLAS_NUM_THREADS"):
+        backends.get("numpy", threads=2)
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    assert backends.get().name == "numpy"
+    with pytest.raises(Misuse, match="pip install numba"):
+        backends.get("numba")
+
+
+def test_threads_never_more_than_there_are():
+    """Asking for more is said and not done."""
+    said = []
+    before = host.use_threads(None)
+    try:
+        backends.get("numba", threads=10_000, say=said.append)
+        assert any("10000 threads were asked for" in text for text in said)
+        assert host.use_threads(1) == 1
+    finally:
+        host.use_threads(before)
+
+
+def start(cache, code):
+    """`code` in a process of its own whose cache folder is `cache`."""
+    environ = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=False)
+
+
+USE = """
+from peref import backends
+from peref.backends.numba import host
+print(host.FOLDER)
+backends.get("numba", say=print)
+host.kernels("matrix")
+print(sum(1 for _ in host.FOLDER.glob("**/*.nbi")) if host.FOLDER else "")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
+def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
+    """Under the digest of their sources, in the user's cache folder, so a read-only install works; only the first use speaks."""
+    first = start(tmp_path, USE)
+    assert first.returncode == 0, first.stderr
+    folder, said, kept = first.stdout.splitlines()
+    assert folder == str(tmp_path / "peref" / "numba" / host.digest())
+    assert said.startswith("compiling the kernels as they are needed")
+    assert int(kept) > 0
+    assert (tmp_path / "peref" / "numba" / host.digest() / "matrix.done").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
+def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
+    """Every process then compiles for itself, and says that nothing is kept."""
+    (tmp_path / "peref").write_text("a file where the folder should be")
+    done = start(tmp_path, USE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "None"
+    assert "nothing can be kept" in done.stdout
+
+
+def test_the_digest_follows_the_sources(monkeypatch):
+    """Another compiler or another width means other machine code."""
+    before = host.digest()
+    monkeypatch.setattr(host, "LANES", 2 * host.LANES)
+    assert host.digest() != before

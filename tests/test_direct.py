@@ -1,0 +1,375 @@
+"""One call each: rotate, bias, attention, vjp give what the loops give, with right gradients, and refuse in words what cannot be."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from check import frozen, gradient, same
+from loops import attention as attention_loop
+from loops import rope as rope_loop
+from loops import witness
+
+import peref
+from peref import direct
+from peref.encodings import get, names
+from peref.errors import Misuse
+
+B, H, G, T, D, C = 2, 6, 2, 7, 4, 5
+OUT_OF_ORDER = np.array([5, 0, 3, 3, 11, 2, 15])
+ATTEND = ("", "rotate", "bias", "score", "attend")
+
+
+def filling(*hooks):
+    return [name for name in names() if get(name).hook in hooks]
+
+
+def qkvx(dtype=np.float64):
+    """q, k, v and x, read-only."""
+    rng = np.random.default_rng(0)
+    shapes = (B, H, T, D), (B, G, T, D), (B, G, T, D), (B, T, C)
+    return frozen([rng.standard_normal(shape) for shape in shapes], dtype)
+
+
+def drawn(name, **facts):
+    """Parameters of an encoding, away from where they start."""
+    known = {"H": H, "G": G, "D": D, "R": D, "C": C, "L": T, "causal": True, "layer": 0, "layers": 1, **facts}
+    rng = np.random.default_rng(1)
+    p = direct.parameters(name, direct.bind(get(name), known, {}), None, 0, np.dtype(np.float64))
+    return frozen({n: a + 0.3 * rng.standard_normal(a.shape) for n, a in p.items()})
+
+
+def lists(x):
+    return {n: a.tolist() for n, a in x.items()} if isinstance(x, dict) else x.tolist()
+
+
+def turned(x, angle, layout):
+    """The loop's rotation of x [B,H,T,D] by angle [T][R/2]."""
+    return np.array([[[rope_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)] for head in heads] for heads in x.tolist()])
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("R", [None, 2])
+@pytest.mark.parametrize("name", filling("rotate"))
+def test_rotate_is_the_loop(name, R, layout):
+    """Both layouts, all channels and some, from 0, at an offset, anywhere, each row somewhere else."""
+    q, k, _, _ = qkvx()
+    angles = lambda i: witness(name, "rotate", R=R or D, D=D, L=T)({}, list(i), T)[0]
+    for positions in (None, range(5, 5 + T), OUT_OF_ORDER, OUT_OF_ORDER / 4):
+        angle = angles(range(T) if positions is None else [float(i) for i in positions])
+        got = peref.rotate(name, q, k, positions=positions, layout=layout, rotary_dim=R)
+        same(got, (turned(q, angle, layout), turned(k, angle, layout)), 1e-14)
+    rows = np.stack([np.arange(T), OUT_OF_ORDER])
+    got_q, got_k = peref.rotate(name, q, k, positions=rows, layout=layout, rotary_dim=R)
+    for b in range(B):
+        angle = angles(rows[b].tolist())
+        same([got_q[b : b + 1], got_k[b : b + 1]], [turned(q[b : b + 1], angle, layout), turned(k[b : b + 1], angle, layout)], 1e-14)
+
+
+def test_options_go_by_name():
+    """Another base is another rotation, the loop's of that base."""
+    q, k, _, _ = qkvx()
+    angle, _, _ = rope_loop.rotate({}, list(range(T)), T, D, 500.0)
+    same(peref.rotate("rope", q, k, base=500)[0], turned(q, angle, "half"), 1e-14)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", filling("bias"))
+def test_bias_is_the_loop(name, causal):
+    """Every cell that is looked at has the bias of its distance, every other 0; from 0, at an offset, anywhere."""
+    L = 20
+    p = drawn(name, causal=causal, L=L) or None
+    for positions in (None, np.arange(3, 3 + T), OUT_OF_ORDER):
+        i = np.arange(T) if positions is None else positions
+        where = {"tokens": T} if positions is None else {"positions": positions.tolist()}
+        if causal and positions is OUT_OF_ORDER and "any_length" not in get(name).claims:
+            continue  # keys in the past that are at later positions have no entry in the table
+        got = peref.bias(name, heads=H, causal=causal, L=L, params=p, **where)
+        d, see = i[:, None] - i, np.tril(np.ones((T, T), bool)) | (not causal)
+        of = witness(name, "bias", H=H, causal=causal, L=L)
+        want = np.array([of(lists(p or {}), [x])[h][0] if s else 0.0 for h in range(H) for x, s in zip(d.flat, see.flat, strict=True)])
+        same(got, want.reshape(H, T, T), 1e-14)
+
+
+@pytest.mark.parametrize(("causal", "window"), [(True, None), (True, 3), (False, None), (False, 2)])
+@pytest.mark.parametrize("name", filling("", "bias"))
+def test_attention_with_a_bias_is_the_loop(name, causal, window):
+    """None and functions of distance: the loop's bias in the loop's attention, with the encoding's own scale."""
+    q, k, v, _ = qkvx()
+    p = drawn(name, causal=causal)
+    of = witness(name, "bias", H=H, causal=causal, L=T)
+    first = 0 if causal else 1 - T
+    table = of(lists(p), list(range(first, T)))
+    bias = [[[table[h][max(t - s, first) - first] for s in range(T)] for t in range(T)] for h in range(H)]
+    seg = np.array([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 2, 2]])
+    for docs in (None, seg):
+        got = peref.attention(name, q, k, v, causal=causal, window=window, seg=docs, params=p or None)
+        want = [
+            attention_loop.attend(
+                *(a[b].tolist() for a in (q, k, v)), get(name).scale(D), bias, None, causal, window, None if docs is None else docs[b].tolist()
+            )
+            for b in range(B)
+        ]
+        same(got, np.array(want), 1e-13)
+
+
+@pytest.mark.parametrize("positions", [None, OUT_OF_ORDER, np.stack([np.arange(T), OUT_OF_ORDER])])
+@pytest.mark.parametrize("name", filling("rotate"))
+def test_attention_with_a_rotation_is_the_loop(name, positions):
+    """q and k turned by the loop, then the loop's attention; some channels, either layout."""
+    q, k, v, _ = qkvx()
+    for layout, R in (("half", 2), ("half", 4), ("interleaved", 4)):
+        got = peref.attention(name, q, k, v, positions=positions, layout=layout, rotary_dim=R)
+        i = np.broadcast_to(np.arange(T) if positions is None else positions, (B, T)).tolist()
+        for b in range(B):
+            angle = witness(name, "rotate", R=R, D=D, L=T)({}, i[b], T)[0]
+            q_b, k_b = (turned(a[b : b + 1], angle, layout)[0].tolist() for a in (q, k))
+            same(got[b], np.array(attention_loop.attend(q_b, k_b, v[b].tolist(), D**-0.5)), 1e-13)
+
+
+@pytest.mark.parametrize("name", filling("score"))
+def test_attention_with_scores_is_the_loop(name):
+    """What the loop adds to the logits, in the loop's attention; computed of x."""
+    q, k, v, x = qkvx()
+    p = drawn(name)
+    got = peref.attention(name, q, k, v, x=x, params=p or None)
+    of = witness(name, "score", H=H, G=G, D=D, C=C, L=T, causal=True)
+    for b in range(B):
+        parts = [a[b].tolist() for a in (q, k, v, x)]
+        term = of(lists(p), parts[0], parts[1], parts[3], list(range(T)))
+        same(got[b], np.array(attention_loop.attend(*parts[:3], D**-0.5, term)), 1e-13)
+
+
+@pytest.mark.parametrize("name", filling("attend"))
+def test_attention_that_is_no_sum_is_the_loop(name):
+    """The whole of it from q, k, v and, where the encoding wants it, x."""
+    q, k, v, x = qkvx()
+    p = drawn(name)
+    got = peref.attention(name, q, k, v, x=x, params=p or None)
+    of = witness(name, "attend", H=H, G=G, D=D, C=C, L=T, causal=True)
+    want = [of(lists(p), *(a[b].tolist() for a in (q, k, v, x)), list(range(T))) for b in range(B)]
+    same(got, np.array(want), 1e-12)
+
+
+@pytest.mark.parametrize("name", filling(*ATTEND))
+def test_grouped_heads_are_repeated_heads(name):
+    """Two key-value heads under six queries are six repeated ones, where no parameter belongs to a key-value head."""
+    q, k, v, x = qkvx()
+    many = drawn(name, G=H)
+    if {n: a.shape for n, a in many.items()} == {n: a.shape for n, a in drawn(name).items()}:
+        full = peref.attention(name, q, *(np.repeat(a, H // G, 1) for a in (k, v)), x=x, params=many or None)
+        same(peref.attention(name, q, k, v, x=x, params=many or None), full, 1e-13)
+    else:  # each head's rows must be repeated too
+        few = drawn(name)
+        spread = {}
+        for n, a in few.items():
+            rows = a.reshape(G, -1, *a.shape[1:]) if a.shape[0] != many[n].shape[0] else None
+            spread[n] = a if rows is None else np.repeat(rows, H // G, 0).reshape(many[n].shape)
+        full = peref.attention(name, q, *(np.repeat(a, H // G, 1) for a in (k, v)), x=x, params=spread)
+        same(peref.attention(name, q, k, v, x=x, params=few), full, 1e-13)
+
+
+def test_parameters_are_drawn_from_the_seed_unless_given():
+    """The same seed draws the same, those of a model's first layer; another seed others; given ones count."""
+    drawn_twice = [peref.bias("t5", heads=H, tokens=T, seed=3) for _ in range(2)]
+    same(drawn_twice[0], drawn_twice[1], 0)
+    assert abs(peref.bias("t5", heads=H, tokens=T, seed=4) - drawn_twice[0]).max() > 0
+    cfg = peref.model.Config(pe=(("t5", {}),), H=H, C=H)
+    table = peref.model.init(cfg, 3, np.float64)["pe.0.table"]
+    same(peref.bias("t5", heads=H, tokens=T, params={"table": table}), drawn_twice[0], 0)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def pulled(function, *arguments, results=1, **settings):
+    """The gradients of vjp for random cotangents, and those cotangents."""
+    y, pull = peref.vjp(function, *arguments, **settings)
+    rng = np.random.default_rng(2)
+    dy = [frozen(rng.standard_normal(a.shape)) for a in (y if results > 1 else (y,))]
+    return y, dy, pull(*dy), pull
+
+
+@pytest.mark.parametrize("name", filling(*ATTEND))
+def test_gradient_of_attention(name):
+    """Of q, k, v, x and every parameter, against central differences with a random cotangent; the value is that of the plain call."""
+    q, k, v, x = qkvx()
+    p = drawn(name)
+    order = list(p)
+
+    def function(q, k, v, x, *params):
+        return peref.attention(name, q, k, v, x=x, params=dict(zip(order, params, strict=True)) or None, positions=OUT_OF_ORDER % T)
+
+    features, at = bool(get(name).features), {"positions": OUT_OF_ORDER % T}
+    if name in filling("bias") and "any_length" not in get(name).claims:
+        at = {}
+        function = lambda q, k, v, x, *params: peref.attention(name, q, k, v, x=x, params=dict(zip(order, params, strict=True)))
+    arrays = [q, k, v, x, *p.values()]
+    gradient(function, arrays, wrt=[n for n in range(len(arrays)) if features or n != 3])
+    y, (do,), (dq, dk, dv, dx, dp), _ = pulled(peref.attention, name, q, k, v, x=x, params=p, **at)
+    same(y, function(*arrays), 0)
+    assert abs(dx).max() > 0 or not features
+    slopes = {"q": (q, dq), "k": (k, dk), "v": (v, dv)} | ({"x": (x, dx)} if features else {}) | {n: (p[n], dp[n]) for n in p}
+    rng = np.random.default_rng(3)
+    for n, (a, da) in slopes.items():
+        t, h = rng.standard_normal(a.shape), 1e-5
+        sides = []
+        for step in (h, -h):
+            moved = {"q": q, "k": k, "v": v, "x": x, **p} | {n: a + step * t}
+            params = {m: moved[m] for m in p}
+            sides.append(peref.attention(name, moved["q"], moved["k"], moved["v"], x=moved["x"], params=params, **at))
+        numeric = float(np.vdot(do, sides[0] - sides[1])) / (2 * h)
+        assert abs(float(np.vdot(da, t)) - numeric) <= 1e-7 * np.linalg.norm(da), n
+
+
+@pytest.mark.parametrize("positions", [None, OUT_OF_ORDER, np.stack([np.arange(T), OUT_OF_ORDER])])
+@pytest.mark.parametrize("name", filling("rotate"))
+def test_gradient_of_rotate(name, positions):
+    """q and k turn apart: each takes its own cotangent, and both may be pulled at once."""
+    q, k, _, _ = qkvx()
+    for one in (0, 1):
+        gradient(lambda q, k, one=one: peref.rotate(name, q, k, positions=positions, layout="interleaved", rotary_dim=2)[one], [q, k], wrt=[one])
+    _, (dq, dk), got, _ = pulled(peref.rotate, name, q, k, positions=positions, results=2)
+    back = lambda a, da: gradient_of(lambda x: peref.rotate(name, *((x, k) if a is q else (q, x)), positions=positions)[a is k], a, da)
+    same(got, (back(q, dq), back(k, dk)), 1e-7)
+
+
+def gradient_of(function, a, dy, h=1e-5):
+    """Central differences, element by element; exact but for rounding where the function is linear."""
+    g = np.zeros(a.shape)
+    for n in range(a.size):
+        t = np.zeros(a.shape)
+        t.flat[n] = h
+        g.flat[n] = np.vdot(dy, function(a + t) - function(a - t)) / (2 * h)
+    return g
+
+
+@pytest.mark.parametrize("name", [n for n in filling("bias") if drawn(n)])
+def test_gradient_of_bias(name):
+    """Of every parameter; a cell that is not looked at gives none."""
+    p = drawn(name)
+    gradient(lambda *a: peref.bias(name, heads=H, tokens=T, params=dict(zip(p, a, strict=True))), list(p.values()))
+    _, (db,), (dp,), pull = pulled(peref.bias, name, heads=H, tokens=T, params=p)
+    for n, a in p.items():
+        same(dp[n], gradient_of(lambda a, n=n: peref.bias(name, heads=H, tokens=T, params=p | {n: a}), a, db), 1e-7)
+    above = np.triu(np.ones((T, T)), 1)[None]
+    same(pull(db * (1 + above))[0], dp, 0)
+
+
+def test_pull_can_be_called_again():
+    """The same cotangent gives the same bits, twice of it twice the gradient."""
+    q, k, v, _ = qkvx()
+    _, (do,), first, pull = pulled(peref.attention, "rope", q, k, v)
+    same(pull(do), first, 0)
+    same(pull(2 * do), tuple(2 * g for g in first), 1e-15)
+
+
+def test_pull_always_gives_a_tuple():
+    """One gradient for each real array in order, then x, then params; whole numbers and names have none."""
+    q, k, v, x = qkvx()
+    table = drawn("t5")["table"]
+    assert [type(g) for g in peref.vjp(peref.attention, "path", q, k, v, x=x)[1](q)] == [np.ndarray] * 4
+    assert [type(g) for g in peref.vjp(peref.attention, "t5", q, k, v, params={"table": table})[1](q)] == [np.ndarray] * 3 + [dict]
+    (dp,) = peref.vjp(peref.bias, "t5", heads=H, tokens=T, params={"table": table})[1](np.ones((H, T, T)))
+    assert dp["table"].shape == table.shape
+
+
+# ---------------------------------------------------------------- dtype
+
+
+@pytest.mark.parametrize("name", filling(*ATTEND))
+def test_float32_stays_float32(name):
+    """In values and gradients, with parameters drawn and given, and close to float64."""
+    wide, narrow = qkvx(), qkvx(np.float32)
+    p = drawn(name)
+    for params in (None, frozen(p, np.float32)):
+        q, k, v, x = narrow
+        o, pull = peref.vjp(peref.attention, name, q, k, v, x=x, params=params)
+        flat = [g for part in pull(o) for g in (part.values() if isinstance(part, dict) else [part])]
+        assert {a.dtype for a in (o, *flat)} == {np.dtype(np.float32)}
+        if params is not None:
+            q, k, v, x = wide
+            same(o, peref.attention(name, q, k, v, x=x, params=p).astype(np.float32), 1e-5)
+
+
+def test_float32_in_rotate_and_bias():
+    """What goes in decides; a bias without parameters is float64."""
+    q, k, _, _ = qkvx(np.float32)
+    assert {a.dtype for a in peref.rotate("rope", q, k)} == {np.dtype(np.float32)}
+    assert peref.bias("alibi", heads=H, tokens=T).dtype == np.float64
+    assert peref.bias("t5", heads=H, tokens=T, params=frozen(drawn("t5"), np.float32)).dtype == np.float32
+
+
+# ---------------------------------------------------------------- refusals
+
+q, k, v, x = qkvx()
+narrow = q.astype(np.float32)
+table = np.zeros((32, H))
+pull = peref.vjp(peref.rotate, "rope", q, k)[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: peref.rotate("rop", q, k), "unknown encoding 'rop', did you mean 'rope'"),
+        (lambda: peref.rotate("alibi", q, k), "alibi fills bias and cannot do this; those that can: rope"),
+        (lambda: peref.attention("sinusoidal", q, k, v), "sinusoidal fills embed and cannot do this; those that can: none, rope, "),
+        (lambda: peref.attention("retnet", q, k, v), "retnet fills mix and cannot do this"),
+        (lambda: peref.bias("none", heads=H, tokens=T), "none fills no hook and cannot do this; those that can: alibi, "),
+        (lambda: peref.rotate("rope", q, k, bass=2.0), "encoding 'rope' has no option 'bass', did you mean 'base'"),
+        (lambda: peref.rotate("rope", q, k, base="ten"), "option base is 'ten'; expected float"),
+        (lambda: peref.rotate("rope", q.tolist(), k), "q is a builtins.list; expected a NumPy array, float32 or float64"),
+        (lambda: peref.rotate("rope", q, k.astype(np.float16)), "k is float16; expected a NumPy array, float32 or float64"),
+        (lambda: peref.rotate("rope", narrow, k), "k is float64 beside others of float32; give all of them one dtype"),
+        (lambda: peref.attention("path", q, k, v, x=x.astype(np.float32)), "x is float32 beside others of float64"),
+        (lambda: peref.attention("t5", q, k, v, params={"table": table.astype("f")}), "params['table'] is float32 beside others of float64"),
+        (lambda: peref.rotate("rope", q, k[:, :, 1:]), "q [2, 6, 7, 4], k [2, 2, 6, 4] do not fit; expected q [B,H,T,D] and k [B,G,T,D], H a mul"),
+        (lambda: peref.rotate("rope", q[0], k[0]), "q [6, 7, 4], k [2, 7, 4] do not fit"),
+        (lambda: peref.attention("none", q[:, :5], k, v), "q [2, 5, 7, 4], k [2, 2, 7, 4], v [2, 2, 7, 4] do not fit"),
+        (lambda: peref.attention("none", q, k, v[:, :1]), "v [2, 1, 7, 4] do not fit; expected q [B,H,T,D] and k, v [B,G,T,D]"),
+        (lambda: peref.rotate("rope", q[:, :0], k), "q [2, 0, 7, 4], k [2, 2, 7, 4] do not fit"),
+        (lambda: peref.rotate("rope", q, k, layout="neox"), "layout is 'neox'; expected one of: half, interleaved"),
+        (lambda: peref.rotate("rope", q, k, rotary_dim=3), "rotary_dim is 3; expected an even number from 2 to the head width 4"),
+        (lambda: peref.attention("alibi", q, k, v, rotary_dim=2), "rotary_dim is 2, but alibi turns nothing; leave it out"),
+        (lambda: peref.rotate("rope", q, k, positions=range(5)), "positions are int64[5]; expected numbers [7] or [2, 7], one for each token"),
+        (lambda: peref.rotate("rope", q, k, positions=np.zeros((3, T))), "positions are float64[3, 7]; expected numbers [7] or [2, 7]"),
+        (lambda: peref.rotate("rope", q, k, positions=[True] * T), "positions are bool[7]; expected numbers"),
+        (lambda: peref.rotate("rope", q, k, positions=[np.nan] * T), "positions must be finite numbers"),
+        (lambda: peref.rotate("rope", q, k, L=0), "L is 0; expected at least 1"),
+        (lambda: peref.attention("none", q, k, v, seg=np.ones((1, T), int)), "seg is [1, 7]; expected [2, 7], one number for each token"),
+        (lambda: peref.attention("none", q, k, v, window=0), "window is 0; expected at least 1"),
+        (lambda: peref.attention("path", q, k, v, x=x, causal=False), "path reads only the past; causal=False is not for it"),
+        (lambda: peref.attention("path", q, k, v), "path computes something of the layer's input; give x [B,T,C]"),
+        (lambda: peref.attention("path", q, k, v, x=x[:1]), "x is [1, 7, 5]; expected [2, 7, C], the layer's input"),
+        (lambda: peref.bias("alibi", heads=H), "give either tokens or positions"),
+        (lambda: peref.bias("alibi", heads=H, tokens=T, positions=range(T)), "give either tokens or positions"),
+        (lambda: peref.bias("alibi", heads=H, positions=[]), "there are 0 tokens; expected at least 1"),
+        (lambda: peref.bias("alibi", heads=0, tokens=T), "H is 0; expected at least 1"),
+        (lambda: peref.bias("alibi", heads=H, positions=np.zeros((2, 3))), "positions are float64[2, 3]; expected numbers [6], one for each"),
+        (lambda: peref.bias("t5", heads=H, positions=[0.0, 0.5]), "t5: positions must be whole numbers"),
+        (lambda: peref.bias("learned_bias", heads=H, tokens=T, L=5), "the table has 0 to 4 and ends there"),
+        (
+            lambda: peref.bias("t5", heads=H, tokens=T, params={"tabel": table}),
+            "parameters given to t5: tabel [32, 6]; expected: table [32, 6]; options and L decide their shapes",
+        ),
+        (lambda: peref.rotate("rope", q, k, params={"w": q}), "parameters given to rope: w [2, 6, 7, 4]; expected: none"),
+        (lambda: peref.vjp(peref.bias, "alibi", heads=H, tokens=T), "nothing to differentiate"),
+        (lambda: pull(q), "pull was given float64[2, 6, 7, 4]; expected float64[2, 6, 7, 4], float64[2, 2, 7, 4], like the result"),
+        (lambda: pull(), "pull was given nothing; expected"),
+        (lambda: pull(q.tolist(), k), "pull was given list[2, 6, 7, 4], float64[2, 2, 7, 4]; expected float64[2, 6, 7, 4]"),
+    ],
+)
+def test_refused_in_words(call, words):
+    """What was given, what was expected, what to do."""
+    with pytest.raises(Misuse, match=re.escape(words)):
+        call()
+
+
+def test_a_window_that_is_not_claimed_is_refused(monkeypatch):
+    """Every encoding that attends claims it today; one that does not is not asked."""
+    monkeypatch.setattr(direct, "get", lambda name: replace(get(name), claims=frozenset()))
+    with pytest.raises(Misuse, match="alibi has no attention that a window could limit"):
+        peref.attention("alibi", q, k, v, window=3)
