@@ -30,7 +30,7 @@ from peref import share
 from peref.errors import Damaged, Misuse, PerefError
 from peref.rng import generator
 
-MANY = 20           # a folder of so many files is split by path; one file in so many is held out
+MANY = 20  # a folder of so many files is split by path; one file in so many is held out
 
 # Not in the stdlib corpus, by file or folder name at any depth: tests; installed packages; local hooks; pydoc_data, prose that is generated
 # at release, in one file so large that it would be most of the part it falls into.
@@ -40,7 +40,7 @@ LEFT_OUT = {
 }
 OF_THE_BUILD = ("_sysconfig", "config-")
 
-Files = list[tuple[str, bytes]]     # relative path with "/", content
+Files = list[tuple[str, bytes]]  # relative path with "/", content
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,10 @@ class Corpus:
     """A text in two parts that never meet. `sha256` identifies both: content, split, and where files are split by path their paths."""
 
     name: str
-    source: str             # where it is from, for people
+    source: str  # where it is from, for people
     sha256: str
-    train: np.ndarray       # [N] uint8, read-only
-    valid: np.ndarray       # [N] uint8, read-only
+    train: np.ndarray  # [N] uint8, read-only
+    valid: np.ndarray  # [N] uint8, read-only
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Entry:
     """One corpus of the catalogue: what the file is, to the byte, and where it comes from."""
 
     name: str
-    file: str               # its file name once fetched
+    file: str  # its file name once fetched
     bytes: int
     sha256: str
     address: str
@@ -178,6 +178,7 @@ def walk(root: Path, keep: Callable[[str], bool]) -> list[str]:
 
     Links to folders are not followed. Raises PerefError for a folder that cannot be listed.
     """
+
     def refuse(error: OSError) -> None:
         raise PerefError(f"cannot list the folder {error.filename}: {error.strerror}")
 
@@ -205,7 +206,7 @@ def by_position(name: str, source: str, body: bytes) -> Corpus:
 def by_path(name: str, source: str, files: Files) -> Corpus:
     """Held out: the 5 % of the files (rounded up) whose paths have the smallest SHA-256. `files` are in order of their paths."""
     marks = {path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest() for path, _ in files}
-    held = set(sorted(marks, key=lambda path: marks[path])[:-(-len(files) // MANY)])
+    held = set(sorted(marks, key=lambda path: marks[path])[: -(-len(files) // MANY)])
     return assemble(name, source, [f for f in files if f[0] not in held], [f for f in files if f[0] in held])
 
 
@@ -242,8 +243,8 @@ def batch(tokens: np.ndarray, seed: int, step: int, *, batch: int, length: int, 
         raise Misuse(f"a batch of {batch} windows of length {length}: expected at least 1 of each")
     if tokens.size <= length:
         raise Misuse(f"a text of {tokens.size} bytes is too small for length {length}: it needs at least {length + 1}")
-    start = generator(seed, "batch", step, part).integers(tokens.size - length, size=(batch, 1))    # [B,1]
-    at = start + np.arange(length)                                                                  # [B,T]
+    start = generator(seed, "batch", step, part).integers(tokens.size - length, size=(batch, 1))  # [B,1]
+    at = start + np.arange(length)  # [B,T]
     return tokens[at].astype(np.int64), tokens[at + 1].astype(np.int64)
 
 
@@ -258,8 +259,8 @@ def yardsticks(train: np.ndarray, valid: np.ndarray) -> dict[str, float]:
     """
     if not valid.size:
         raise Misuse("the validation text is empty: nothing to measure")
-    one = np.bincount(train, minlength=256) + 1.0                                       # [V]
-    two = np.bincount(pairs(train), minlength=256 * 256).reshape(256, 256) + 1.0        # [V,V]
+    one = np.bincount(train, minlength=256) + 1.0  # [V]
+    two = np.bincount(pairs(train), minlength=256 * 256).reshape(256, 256) + 1.0  # [V,V]
     one = -np.log2(one / one.sum())
     two = -np.log2(two / two.sum(1, keepdims=True))
     unigram = one[valid].mean()

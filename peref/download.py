@@ -14,8 +14,8 @@ from peref import share
 from peref.data import Entry, catalogue, did_you_mean, verified
 from peref.errors import Damaged, Misuse, PerefError
 
-CHUNK = 1 << 16     # bytes read at a time
-TRIES = 5           # requests for one file; each but the first only because the one before it brought something
+CHUNK = 1 << 16  # bytes read at a time
+TRIES = 5  # requests for one file; each but the first only because the one before it brought something
 
 Progress = Callable[[int, int], None]
 
@@ -100,7 +100,7 @@ def transfer(entry: Entry, part: Path, progress: Progress, timeout: float) -> No
             error.close()
             if error.code != 416 or not before:
                 raise PerefError(f"{entry.address} answered {error.code} {error.reason}; {by_hand(part)}") from error
-            part.unlink()       # 416: the server has nothing beyond what is here, yet that is too little: begin anew
+            part.unlink()  # 416: the server has nothing beyond what is here, yet that is too little: begin anew
             continue
         except (OSError, HTTPException) as error:
             why = str(error) or type(error).__name__
@@ -117,7 +117,7 @@ def request(entry: Entry, part: Path, progress: Progress, timeout: float) -> Non
     headers = {"User-Agent": "peref", "Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with urlopen(Request(entry.address, headers=headers), timeout=timeout) as reply:
         if not continues(reply, have):
-            have = 0                    # no Range there: the whole file comes again
+            have = 0  # no Range there: the whole file comes again
         length = reply.headers.get("Content-Length", "")
         if length.isdigit() and have + int(length) != entry.bytes:
             raise Damaged(f"{entry.address} is not corpus {entry.name!r}: expected {entry.bytes} bytes, it offers {have + int(length)}")

@@ -66,6 +66,22 @@ def drawn(cfg: Config, stream: Callable) -> Arrays:
     return p
 
 
+def step_sizes(cfg: Config) -> dict[str, float]:
+    """What the learning rate of a parameter is multiplied with, where that is not 1. AdamW moves every number by about the rate, whatever it means.
+
+    W_q and its bias: D**-0.5 / scale(D), as where they start, so that a model trains alike whatever its softmax scale. An encoding says of its
+    own (Encoding.steps).
+    """
+    found: dict[str, float] = {}
+    for layer in range(cfg.layers):
+        encoding = cfg.encoding(layer)
+        size = cfg.D**-0.5 / encoding.scale(cfg.D)
+        if not encoding.mix and size != 1:
+            found |= {f"{layer}.q.weight": size, f"{layer}.q.bias": size}
+        found |= {where_on_disk(cfg, layer, name): size for name, size in encoding.steps(cfg.D).items()}
+    return found
+
+
 def init_norm(cfg: Config, name: str) -> Arrays:
     bias = {f"{name}.bias": np.zeros(cfg.C)} if cfg.norm == "layer" and cfg.biases else {}
     return {f"{name}.weight": np.ones(cfg.C)} | bias
@@ -199,9 +215,7 @@ def feed_forward(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any) -
     return linear(be, params, f"{layer}.down", hidden)
 
 
-def attend_heads(
-    be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, x: Any, at: At, old: Arrays, *, layout: str
-) -> tuple[Any, Arrays]:
+def attend_heads(be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, x: Any, at: At, old: Arrays, *, layout: str) -> tuple[Any, Arrays]:
     """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`, and that cache afterwards. x [B,T,C] feeds features.
 
     pe is a bound encoding, p its parameters. This and the first line of `decode` are all that knows the hooks.

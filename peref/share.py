@@ -8,7 +8,7 @@ from pathlib import Path
 from peref.errors import PerefError
 
 PACKAGE = Path(__file__).resolve().parent
-CARRIED = "_share"      # in a wheel: peref/_share/data, peref/_share/golden (see force-include in pyproject.toml)
+CARRIED = "_share"  # in a wheel: peref/_share/data, peref/_share/golden (see force-include in pyproject.toml)
 
 
 def is_checkout(package: Path = PACKAGE) -> bool:

@@ -20,7 +20,7 @@ from peref.data import Corpus, batch, check_length
 from peref.encodings import fitting
 from peref.errors import Diverged, Misuse
 from peref.evaluate import score
-from peref.model import Arrays, init, logits, loss
+from peref.model import Arrays, init, logits, loss, step_sizes
 from peref.optim import decays, global_norm, schedule
 from peref.tape import Tape
 from peref.xp import namespace, to_host
@@ -126,11 +126,13 @@ def one_step(be: Backend, cfg: Config, recipe: Recipe, p: Arrays, m: Arrays, v: 
         total += mean
     g = {name: a / len(batches) for name, a in g.items()} if len(batches) > 1 else g
     norm = global_norm(g)
+    sizes = step_sizes(cfg)
     shrink = min(1.0, recipe.clip / norm) if norm else 1.0
     for name, a in p.items():
-        decay = recipe.decay if decays(name, a) else 0.0
+        size = sizes.get(name, 1.0)
+        decay = recipe.decay / size if decays(name, a) else 0.0
         grad = g[name] * shrink if shrink < 1 else g[name]
-        be.adamw(a, grad, m[name], v[name], rate, step, beta1=recipe.beta1, beta2=recipe.beta2, eps=recipe.eps, decay=decay)
+        be.adamw(a, grad, m[name], v[name], rate * size, step, beta1=recipe.beta1, beta2=recipe.beta2, eps=recipe.eps, decay=decay)
     return total / len(batches), norm
 
 

@@ -721,3 +721,11 @@ def test_config_is_what_decides():
     cfg = Config(layers=1)
     y = model.logits(cfg, model.init(cfg), np.arange(6).reshape(2, 3))
     assert (y.shape, y.dtype, bool(np.isfinite(y).all())) == ((2, 3, 256), np.float32, True)
+
+
+def test_step_sizes():
+    """W_q moves as it starts, whatever the softmax scale; a table that is added to logits D times the rate; everything else the rate."""
+    cfg = Config(pe=(("t5", {}), ("learned_bias", {}), ("rope", {})), layers=3, D=16)
+    assert model.step_sizes(cfg) == {"0.q.weight": 0.25, "0.q.bias": 0.25, "pe.0.table": 16.0, "1.pe.table": 16.0}
+    assert model.step_sizes(Config()) == {}
+    assert set(model.step_sizes(cfg)) - {"0.q.bias"} <= set(model.init(cfg))

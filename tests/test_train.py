@@ -16,7 +16,7 @@ from peref.data import batch, by_position
 from peref.encodings import names
 from peref.errors import Damaged, Diverged, Misuse, PerefError
 from peref.evaluate import score
-from peref.model import init, loss
+from peref.model import init, logits, loss
 from peref.ops.activation import swiglu
 from peref.ops.embedding import take
 from peref.ops.loss import cross_entropy
@@ -596,3 +596,21 @@ def test_a_run_that_was_altered_is_not_trained(tmp_path):
     path.write_text(path.read_text().replace('"clip":1.0', '"clip":2.0'))
     with pytest.raises(Damaged), contextlib.closing(train(run, CORPUS, BE)) as loop:
         next(loop)
+
+
+def test_a_softmax_scale_of_one_trains_as_if_it_were_in_w_q():
+    """T5's scale 1 with its smaller W_q takes the steps of the usual scale with the usual W_q: logits stay equal to rounding."""
+    cfg, recipe = Config(pe=(("t5", {}),), L=16, C=16, H=4, layers=1, V=17), Recipe(steps=5, warmup=0, dtype="float64", eps=1e-30, clip=1e30)
+    usual = Config.from_json(cfg.to_json())
+    object.__setattr__(usual, "_bound", (replace(cfg.encoding(0), scale=lambda D: D**-0.5),))
+    x = np.random.default_rng(0).integers(0, 17, (3, 16))
+    found = []
+    for one in (cfg, usual):
+        p = init(cfg, 0, np.float64)
+        if one is usual:
+            p["0.q.weight"] = p["0.q.weight"] * cfg.D**0.5
+        m, v = ({n: np.zeros_like(a) for n, a in p.items()} for _ in range(2))
+        for step in range(1, 6):
+            one_step(Backend(), one, recipe, p, m, v, [(x, x)], np.asarray(1e-2), np.asarray(step))
+        found.append(logits(one, p, x))
+    same(found[0], found[1], 1e-9)

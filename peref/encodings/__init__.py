@@ -30,6 +30,18 @@ def no_parameters(rng: Any) -> dict[str, Any]:
     return {}
 
 
+def alike(D: int) -> dict[str, float]:
+    return {}
+
+
+def logit_steps(D: int) -> dict[str, float]:
+    """For a table that is added to logits as it is: D times the rate, as much as a logit moves when each of the D products in it does.
+
+    At the rate itself a table would need thousands of steps to tell near from far: attention over n keys needs a bias of ln n.
+    """
+    return {"table": float(D)}
+
+
 def inverse_root(D: int) -> float:
     return D**-0.5
 
@@ -52,6 +64,7 @@ class Encoding:
     mix: Callable | None = None  # (be, p, x, at, state, across)   -> x, state, instead of attention
     features: Callable | None = None  # (be, p, x, at, state)           -> {name: [B,heads,T,...]}, state: what a token has beyond k and v
     scale: Callable = inverse_root  # (D) -> the softmax scale
+    steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
     shared: frozenset[str] = frozenset()  # names of parameters that all its layers share
     claims: frozenset[str] = frozenset()  # laws it promises
 

@@ -5,6 +5,11 @@
     backward    a unit is (sequence, key-value head). For every query block and key tile it makes P again from the logits' log-sum,
                 then dP = dO V', dS = P (dP - <dO, O>), and dV += P' dO, dK += dS' Q, dQ += dS K.
 
+A tile is skipped where no weight in it can matter: scale |q| |k| + the tile's largest bias is, for every row, below the row's running maximum
+(backward: its log-sum) by ln(2^26 S). All that S such weights add up to is less than a quarter unit in the last place of a row's sum. The bound names
+no encoding; any that decays profits. Tiles are visited from the diagonal outwards, where decaying rows have their maximum. Nothing is skipped
+where k, v or the table hold a number that is not finite (a NaN must come out), where there is a term, or where `limit` is -inf.
+
 Each query sees one interval of slots: causality, a window and documents all are intervals. A tile outside is not visited, a row's part
 outside is 0. A row that sees nothing is 0 in both passes. Units write to places of their own and walk in one order, so the bits do not
 depend on the number of threads. Bound: the multiplier, 2 products forward and 5 backward; exp is a tenth of the time.
@@ -17,7 +22,7 @@ from numba import njit, prange, types
 
 from peref.backends.numba.host import COLUMNS, ROWS
 from peref.backends.numba.matrix import OPTIONS, f4, reads, writes
-from peref.backends.numba.vector import exp_sum, probabilities, scale_bias_max, tile_add, tile_set
+from peref.backends.numba.vector import dot, exp_sum, probabilities, scale_bias_max, tile_add, tile_set
 
 QUERIES = 64
 KEYS = 128
@@ -139,6 +144,59 @@ def keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn):
             dcolumn[b, h, key + j] += ds[j]
 
 
+@njit(**OPTIONS)
+def sizes(x, out):
+    """The largest length of a row of x [S,D] in every KEYS rows."""
+    for n in range(len(out)):
+        most = np.float32(0)
+        for s in range(n * KEYS, min(len(x), (n + 1) * KEYS)):
+            square = np.float32(0)
+            for d in range(x.shape[1]):
+                square += x[s, d] * x[s, d]
+            most = max(most, square)
+        out[n] = np.sqrt(most)
+
+
+@njit(**OPTIONS)
+def largest(x, a, z):
+    """The largest of x[a:z], which are finite."""
+    most = x[a]
+    for n in range(a + 1, z):
+        most = max(most, x[n])
+    return most
+
+
+@njit(**OPTIONS)
+def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, base, row, column):
+    """Whether no weight of the tile at `key` can matter to any row: `length` of each q times the scale, `top` what a logit is held against."""
+    if limit == -np.inf:
+        return False
+    most = np.float32(0)
+    if index.shape[2]:
+        most += largest(table[h], 0, table.shape[1])
+    elif table.shape[1]:
+        begin = max(base - (first + rows - 1) + key, 0)
+        most += largest(table[h], min(begin, table.shape[1] - 1), max(min(base - first + key + KEYS, table.shape[1]), 1))
+    far = 0.0
+    if column.shape[2]:
+        line = column[pick(len(column), b), pick(column.shape[1], h)]
+        far = line[0] if len(line) == 1 else largest(line, key, min(key + KEYS, len(line)))
+    for r in range(rows):
+        if see[r, 0] < key + KEYS and key < see[r, 1]:
+            bound = length[r] * size + most
+            if column.shape[2]:
+                bound += np.float32(row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], first + r)] + far)
+            if not bound < top[r] + limit:
+                return False
+    return True
+
+
+@njit(**OPTIONS)
+def tile_of(step, home, low):
+    """The tiles home, home - 1, ..., low, home + 1, ... in this order."""
+    return home - step if home - step >= low else low + step
+
+
 tables = types.Array(f4, 2, "C", readonly=True)  # [H,N], reversed: ascending slots
 indices = types.Array(types.int32, 3, "A", readonly=True)  # [1 or B,T,S] into the reversed table, or [.,.,0]
 spans = types.Array(types.int64, 3, "C", readonly=True)  # [1 or B,T,2]: the slots each query sees
@@ -147,11 +205,11 @@ sums = types.Array(types.float64, 3, "C")
 
 
 @njit(
-    types.void(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, types.int64, reads(4), wide, wide, spans, f4),
+    types.void(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4),
     parallel=True,
     **OPTIONS,
 )
-def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale):
+def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale, limit):
     """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the reversed table."""
     B, H, T, D = q.shape
     G, S = k.shape[1], k.shape[2]
@@ -159,16 +217,18 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale)
     wide_e, long = rounded(E, COLUMNS), rounded(S, KEYS)
     kt = np.empty((B * G, long // COLUMNS, D, COLUMNS), np.float32)
     vc = np.empty((B * G, wide_e // COLUMNS, long, COLUMNS), np.float32)
+    size = np.empty((B * G, long // KEYS), np.float32)
     for n in prange(B * G):
         over_keys(k[n // G, n % G], kt[n])
         over_channels(v[n // G, n % G], vc[n])
+        sizes(k[n // G, n % G], size[n])
     blocks = (T + QUERIES - 1) // QUERIES
     units = B * H * blocks
     simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
     for lane in prange(LANES):
         Q, P = np.empty((QUERIES, D), np.float32), np.empty((QUERIES, KEYS), np.float32)
         O, added = np.empty((QUERIES, wide_e), np.float32), np.zeros(KEYS, np.float32)
-        top, total = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32)
+        top, total, length = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32)
         for unit in range(lane, units, LANES):
             b, h, first = unit // (H * blocks), unit // blocks % H, unit % blocks * QUERIES
             n, rows, see = b * G + h // (H // G), min(QUERIES, T - first), span[pick(len(span), b), first:]
@@ -177,9 +237,16 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale)
             P[rows:] = 0
             start, stop = S, 0
             for r in range(rows):
+                length[r] = scale * np.sqrt(dot(Q, r * D, Q, r * D, D))
                 if see[r, 0] < see[r, 1]:
                     start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
-            for key in range(start // KEYS * KEYS, stop, KEYS):
+            low, high = start // KEYS, rounded(stop, KEYS) // KEYS
+            home = min(max((S - T + first) // KEYS, low), high - 1)
+            for step in range(high - low):
+                tile = tile_of(step, home, low)
+                key = tile * KEYS
+                if skips(b, h, first, rows, key, see, length, top, limit, size[n, tile], table, index, base, row, column):
+                    continue
                 product(P, 0, KEYS, Q, 0, D, 1, QUERIES, kt[n], key // COLUMNS * D * COLUMNS, D * COLUMNS, COLUMNS, KEYS // COLUMNS, D, False)
                 for r in range(rows):
                     a, z = min(max(see[r, 0] - key, 0), KEYS), min(max(see[r, 1] - key, 0), KEYS)
@@ -216,12 +283,12 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale)
     types.void(
         *(writes(4), writes(4), writes(4), sums, writes(4), sums, sums),
         *(reads(4), reads(4), reads(4), reads(4), reads(4), reads(3)),
-        *(tables, indices, types.int64, reads(4), wide, wide, spans, f4),
+        *(tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4),
     ),
     parallel=True,
     **OPTIONS,
 )
-def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale):
+def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
     """Gradients: dq [B,T,H,D], dk [B,S,G,D], dv [B,S,G,E], with do and o [B,T,H,E]; dtable [B,H,N], dterm [B,H,T,S], drow [B,H,T] and
     dcolumn [B,H,S], empty where nobody asks."""
     B, H, T, D = q.shape
@@ -240,7 +307,8 @@ def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, tabl
         Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
         P, Z = np.empty((QUERIES, KEYS), np.float32), np.empty((QUERIES, KEYS), np.float32)
         dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS, np.float32)
-        delta = np.empty(QUERIES, np.float32)
+        delta, length, size = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32), np.empty(long // KEYS, np.float32)
+        sizes(k[b, g], size)
         for h in range(g * (H // G), (g + 1) * (H // G)):
             for first in range(0, T, QUERIES):
                 rows, see = min(QUERIES, T - first), span[pick(len(span), b), first:]
@@ -255,9 +323,13 @@ def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, tabl
                     for d in range(E):
                         total += do[b, first + r, h, d] * o[b, first + r, h, d]
                     delta[r] = total
+                    length[r] = scale * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
                     if see[r, 0] < see[r, 1]:
                         start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
                 for key in range(start // KEYS * KEYS, stop, KEYS):
+                    top = lse[b, h, first:]
+                    if skips(b, h, first, rows, key, see, length, top, limit, size[key // KEYS], table, index, base, row, column):
+                        continue
                     at, many = key // COLUMNS * COLUMNS, KEYS // COLUMNS
                     product(P, 0, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False)
                     product(Z, 0, KEYS, A, 0, wide_e, 1, QUERIES, vt, at * E, E * COLUMNS, COLUMNS, many, E, False)

@@ -1,5 +1,6 @@
 """The ops that the numba backend fills: each is called like its plain twin and computes every call in float32, or refuses in words."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -85,11 +86,18 @@ def wide(row, column):
     return np.ascontiguousarray(row[..., 0]), np.ascontiguousarray(column[:, :, 0])
 
 
-def attention_forward(q, k, v, table, term, row, column, *, at, scale):
+def limit_of(S, skip, term, *arrays):
+    """How far below a row's maximum a logit does not matter: S weights of 2^-26 / S add up to a quarter of a float32 unit. -inf: all matter."""
+    finite = skip and term is None and all(a is None or np.isfinite(a).all() for a in arrays)
+    return np.float32(-math.log(2.0**26 * S) if finite else -math.inf)
+
+
+def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
     float32("attention", q, k, v, term)
     (B, H, T, _), E = q.shape, v.shape[3]
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     added = (*read(table, at), NOTHING if term is None else term, *wide(row, column), at.spans, np.float32(scale))
+    added = (*added, limit_of(k.shape[2], skip, term, k, v, table, row, column))
     kernels("attention").forward(o, lse, q, k, v, *added)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, at.consecutive)
@@ -113,9 +121,9 @@ def attention_backward(saved, dy, wants):
 attend = Op(attention_forward, attention_backward, selective=True)
 
 
-def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale):
-    """As ops.attention.attention, without anything of size T x S."""
-    return attend(q, k, v, table, term, row, column, at=at, scale=scale)
+def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, skip=True):
+    """As ops.attention.attention, without anything of size T x S. skip=False visits every tile that somebody sees (attention.py)."""
+    return attend(q, k, v, table, term, row, column, at=at, scale=scale, skip=skip)
 
 
 # ---------------------------------------------------------------- rows

@@ -4,10 +4,11 @@
     b_h(d) = table[h, d + L - 1]    two-sided, table [H,2L-1]
 
 The plainest relative encoding: Raffel et al. 2020, arXiv:1910.10683, without buckets. A distance beyond the table is refused, never clamped.
+It learns D times as fast as the rest, for AdamW moves a number by about the rate and a table must reach several nats.
 Not here: clipped distances (shaw has them), a table made by a small network.
 """
 
-from peref.encodings import Encoding
+from peref.encodings import Encoding, logit_steps
 from peref.errors import Misuse
 from peref.ops.embedding import take
 from peref.ops.shape import swap
@@ -26,4 +27,6 @@ def bias(be, p, d, *, L, causal):
     return swap(take(swap(p["table"], axes=(0, 1)), d - first), axes=(0, 1))
 
 
-ENCODING = Encoding("arXiv:1910.10683", "b_h(d) = table[h, d]", init=init, bias=bias, claims=frozenset({"shift", "two_sided", "window"}))
+ENCODING = Encoding(
+    "arXiv:1910.10683", "b_h(d) = table[h, d]", init=init, bias=bias, steps=logit_steps, claims=frozenset({"shift", "two_sided", "window"})
+)

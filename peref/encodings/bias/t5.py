@@ -7,12 +7,13 @@ whole numbers, so that no rounding of a logarithm moves an edge. Causal: m = buc
 as many, after them, for the future. All layers share the table, and nothing divides q k: the scale is 1.
 
 Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what the paper leaves out. Their relative_position is our -d.
-Not here: the float32 logarithm of the published code (it agrees in the usual settings), x-transformers' factor sqrt(D).
+The table learns D times as fast as the rest: AdamW moves a number by about the rate, and a table must reach several nats (T5 was trained
+with steps in proportion to the parameters). Not here: the float32 logarithm of the published code (it agrees in the usual settings), x-transformers' factor sqrt(D).
 """
 
 from bisect import bisect_left
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, logit_steps, positive
 from peref.errors import Misuse
 from peref.ops.embedding import take
 from peref.ops.shape import swap
@@ -59,6 +60,7 @@ ENCODING = Encoding(
     init=init,
     bias=bias,
     scale=lambda D: 1.0,
+    steps=logit_steps,
     shared=frozenset({"table"}),
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
 )
