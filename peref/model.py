@@ -52,7 +52,7 @@ def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the residual stream are divided by
     (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 / scale(D), so that first logits have one size whatever the scale.
     """
-    return {name: a.astype(dtype) for name, a in drawn(cfg, partial(generator, seed)).items()}
+    return {name: np.ascontiguousarray(a, dtype) for name, a in drawn(cfg, partial(generator, seed)).items()}
 
 
 def drawn(cfg: Config, stream: Callable) -> Arrays:

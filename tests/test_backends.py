@@ -23,6 +23,8 @@ def test_refusals(monkeypatch):
     """An unknown name, threads that a backend has no say over, a package that is not there: never a silent fallback."""
     with pytest.raises(Misuse, match="unknown backend 'cuba'; expected auto or one of: numpy, numba"):
         backends.get("cuba")
+    with pytest.raises(Misuse, match="computes in float32, not in float64; use --backend numpy"):
+        backends.get("numba", dtype="float64")
     with pytest.raises(Misuse, match="OPENBLAS_NUM_THREADS"):
         backends.get("numpy", threads=2)
     monkeypatch.setattr(backends, "find_spec", lambda name: None)
@@ -39,6 +41,8 @@ def test_threads_never_more_than_there_are():
         backends.get("numba", threads=10_000, say=said.append)
         assert any("10000 threads were asked for" in text for text in said)
         assert host.use_threads(1) == 1
+        backends.get("numba")
+        assert host.numba.get_num_threads() == before  # what another call asked for is not remembered
     finally:
         host.use_threads(before)
 

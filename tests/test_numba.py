@@ -5,9 +5,11 @@ at most n u times the sum of their sizes and, with independent roundings, by abo
 Between input and output of the deepest op lie four such sums and an exponential, whose relative error is that of its argument, u |x|.
 """
 
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from test_encodings import NAMES, config, tokens, weights
 from test_ops import CASES, random
 
 from peref import backends, model
+from peref.backends.numba import host
 from peref.errors import Misuse
 from peref.ops.attention import attention
 from peref.ops.place import At
@@ -161,7 +164,10 @@ def test_products_at_every_edge(M, K, N):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_models_are_their_plain_twins(name):
-    """Logits, loss and the gradient of every parameter, whole, padded and decoded in pieces."""
+    """Logits, loss and the gradient of every parameter, whole, padded and decoded in pieces.
+
+    Two layers chain some twenty ops forward and backward, each off by CLOSE at most.
+    """
     cfg, x = config(name, C=36, F=50), tokens(2, 9)
     wide = weights(cfg)
     narrow = {n: a.astype(np.float32) for n, a in wide.items()}
@@ -189,19 +195,17 @@ def test_what_it_is_not_written_for_is_refused():
 
 SAME_BITS = """
     import hashlib, sys
-    import numba
     import numpy as np
     from peref import backends, model
     from peref.config import shaped, choose
     from peref.tape import Tape
-    numba.set_num_threads(int(sys.argv[1]))
-    digest = hashlib.sha256()
-    for pe in ("alibi", "t5", "rope", "forgetting"):
+    be, digest = backends.get("numba", threads=int(sys.argv[1])), hashlib.sha256()
+    for pe in ("alibi", "t5", "rope", "forgetting", "retnet"):
         cfg = shaped("llama", L=150, **choose(pe))
         p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, 150))
         tape = Tape()
         leaves = tape.watch(p)
-        y, _ = model.loss(cfg, leaves, x, x, be=backends.get("numba"))
+        y, _ = model.loss(cfg, leaves, x, x, be=be)
         for g in tape.gradients(y, np.float32(1)).values():
             digest.update(np.ascontiguousarray(g).tobytes())
     print(digest.hexdigest())
@@ -209,13 +213,14 @@ SAME_BITS = """
 
 
 def test_bits_do_not_depend_on_threads():
-    """One and two threads, in processes of their own, twice."""
+    """One, two and four threads, in processes of their own, and two twice."""
 
     def bits(threads):
-        out = subprocess.run([sys.executable, "-c", textwrap.dedent(SAME_BITS), str(threads)], capture_output=True, text=True, check=True)
-        return out.stdout
+        command = [sys.executable, "-c", textwrap.dedent(SAME_BITS), str(threads)]
+        environ = {**os.environ, "NUMBA_NUM_THREADS": "4"}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
 
-    assert bits(1) == bits(2) == bits(2)
+    assert bits(1) == bits(2) == bits(2) == bits(4)
 
 
 def test_every_filled_field_is_tested():
@@ -223,3 +228,69 @@ def test_every_filled_field_is_tested():
     composed = {"attention", "adamw"}  # not one Op: tested by name here and in test_optim
     assert set(FIELDS) | composed == set(NUMBA.filled())
     assert all(isinstance(getattr(NUMBA, f), Op) for f in FIELDS)
+
+
+def test_what_would_read_or_write_elsewhere_is_refused():
+    """Targets and rows beyond the table, tables of more axes, parameters that a kernel cannot change in place."""
+    x = random(6, 11).astype(np.float32)
+    for call, words in (
+        (lambda: NUMBA.cross_entropy(x, np.full(6, 11)), "a target is 11"),
+        (lambda: NUMBA.take(x, np.array([6])), "of a table that has 6"),
+        (lambda: NUMBA.take(x[None], np.array([0])), r"expected rows, \[V,C\]"),
+        (lambda: NUMBA.adamw(x.T, x, x, x, np.asarray(1.0), np.asarray(1), beta1=0.9, beta2=0.9, eps=1e-8, decay=0.0), "C-contiguous"),
+    ):
+        with pytest.raises(Misuse, match=words):
+            call()
+
+
+def test_nothing_and_strides():
+    """No rows, and weights that are views."""
+    x, w = random(0, 5).astype(np.float32), random(7, 5).astype(np.float32)
+    assert NUMBA.linear(x, w, None).shape == (0, 7)
+    narrow = random(3, 5).astype(np.float32)
+    views = {"w": random(10).astype(np.float32)[::2], "b": random(10, seed=1).astype(np.float32)[::2]}
+    same(NUMBA.rms_norm(narrow, views["w"], eps=1e-5), PLAIN.rms_norm(narrow, views["w"], eps=1e-5), CLOSE)
+    same(NUMBA.layer_norm(narrow, *views.values(), eps=1e-5), PLAIN.layer_norm(narrow, *views.values(), eps=1e-5), CLOSE)
+    same(NUMBA.linear(np.asfortranarray(narrow), np.asfortranarray(w), None), narrow @ w.T, CLOSE)
+
+
+def test_skipping_tiles_changes_nothing_that_matters():
+    """Steep heads over 2,000 keys, forward and backward: as close to the plain op as without skipping, and really fewer tiles."""
+    at = At.of(2000)
+    q, k, v, _ = arrays(1, 4, 2, 2000, 2000, 8, at)
+    steep = -(2.0 ** -np.arange(1, 5))[:, None] * np.arange(2000)
+    both("attention", [q, k, v, steep], {"at": at, "scale": 0.35}, tolerance=2 * CLOSE)
+    narrow = [a.astype(np.float32) for a in (q, k, v)]
+    every = NUMBA.attention(*narrow, steep, at=at, scale=0.35, skip=False)
+    some = NUMBA.attention(*narrow, steep, at=at, scale=0.35)
+    same(some, every, 2.0**-22)
+    holed = narrow[2].copy()
+    holed[:, :, 0] = 1e30  # a key that only the bound keeps from mattering
+    assert np.isfinite(NUMBA.attention(*narrow[:2], holed, steep, at=at, scale=0.35)[:, :1, 1000:]).all()
+    holed[:, :, 0] = np.nan  # is looked for before anything is skipped
+    assert np.isnan(NUMBA.attention(*narrow[:2], holed, steep, at=at, scale=0.35)[:, :, 1999]).all()
+
+
+WIDTHS = """
+    import sys
+    import llvmlite.binding as llvm
+    has = llvm.get_host_cpu_features()
+    for feature in list(has):
+        if feature.startswith("avx512") or (sys.argv[1] == "4" and feature.startswith(("avx", "fma"))):
+            has[feature] = False
+    llvm.get_host_cpu_features = lambda: has
+    from peref.backends.numba import host
+    assert host.LANES == int(sys.argv[1]), host.LANES
+    import pytest
+    sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "tests/test_numba.py", "-k", "edge or shape or twins_ or large or nan"]))
+"""
+
+
+@pytest.mark.parametrize("lanes", [8, 4])
+def test_every_width_that_this_machine_can_run(lanes):
+    """The same kernels with narrower vectors, in a process that does not know of the wider ones."""
+    if lanes >= host.LANES:
+        pytest.skip(reason=f"this machine has {host.LANES} lanes and is tested with them")
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(WIDTHS), str(lanes)], capture_output=True, text=True, cwd=root, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -72,6 +72,8 @@ def get(name: str = "auto", *, dtype: Any = "float32", threads: int | None = Non
         if threads is not None:
             raise Misuse("the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before starting, or use --backend numba")
         return Backend()
+    if str(dtype) != "float32":
+        raise Misuse(f"the numba backend computes in float32, not in {dtype}; use --backend numpy (peref.backends.get('numpy'))")
     if not find_spec("numba"):
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
     from peref.backends.numba import BACKEND, host

@@ -14,6 +14,7 @@ BACKEND = Backend(
     gelu=ops.gelu,
     turn=ops.turn,
     attention=ops.attention,
+    retention=ops.retention,
     cross_entropy=ops.cross_entropy,
     adamw=ops.adamw,
 )

@@ -22,7 +22,7 @@ from numba.core import config
 
 from peref import share
 
-MODULES = ("matrix", "rows", "attention")  # of kernels, each compiled when it is first imported
+MODULES = ("matrix", "rows", "attention", "scan")  # of kernels, each compiled when it is first imported
 
 
 def lanes() -> int:
@@ -105,6 +105,6 @@ def warm(progress: Callable[[str], None]) -> None:
 
 def use_threads(asked: int | None) -> int:
     """Compute with `asked` threads, as many as there are cores unless said, never more. Returns how many."""
-    if asked is not None:
-        numba.set_num_threads(max(1, min(asked, config.NUMBA_NUM_THREADS)))
-    return numba.get_num_threads()
+    used = config.NUMBA_NUM_THREADS if asked is None else max(1, min(asked, config.NUMBA_NUM_THREADS))
+    numba.set_num_threads(used)
+    return used

@@ -27,8 +27,9 @@ def times(a: Any, b: Any) -> Any:
     """a [...,M,K] b [...,K,N], leading axes broadcast."""
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
-    flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
-    kernels("matrix").multiply(c.reshape(-1, *c.shape[-2:]), *flat)
+    many = math.prod(lead)
+    flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(many, *x.shape[-2:]) for x in (a, b))
+    kernels("matrix").multiply(c.reshape(many, *c.shape[-2:]), *flat)
     return c
 
 
@@ -45,9 +46,14 @@ def matmul_backward(saved, dy):
 matmul = Op(matmul_forward, matmul_backward)
 
 
+def as_rows(x):
+    """[...,C] as [M,C], also where M or C is 0."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
 def linear_forward(x, w, b):
     float32("linear", x, w, b)
-    y = times(x.reshape(-1, x.shape[-1]), w.T)
+    y = times(as_rows(x), w.T)
     if b is not None:
         y += b
     return y.reshape(*x.shape[:-1], len(w)), (x, w, b is not None)
@@ -55,8 +61,8 @@ def linear_forward(x, w, b):
 
 def linear_backward(saved, dy):
     x, w, biased = saved
-    dy = dy.reshape(-1, dy.shape[-1])
-    return times(dy, w).reshape(x.shape), times(dy.T, x.reshape(-1, x.shape[-1])), dy.sum(0) if biased else None
+    dy = as_rows(dy)
+    return times(dy, w).reshape(x.shape), times(dy.T, as_rows(x)), dy.sum(0) if biased else None
 
 
 linear = Op(linear_forward, linear_backward)
@@ -131,12 +137,12 @@ def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scal
 
 def flat(x):
     """x as contiguous rows, [M,C]."""
-    return np.ascontiguousarray(x).reshape(-1, x.shape[-1])
+    return as_rows(np.ascontiguousarray(x))
 
 
 def rms_norm_forward(x, w, *, eps):
     float32("rms_norm", x, w)
-    a, scale = flat(x), np.ones(x.shape[-1], np.float32) if w is None else w
+    a, scale = flat(x), np.ones(x.shape[-1], np.float32) if w is None else line(w)
     y, r = np.empty_like(a), np.empty(len(a), np.float32)
     kernels("rows").rms_norm(y, r, a, scale, np.float32(eps))
     return y.reshape(x.shape), (a, r, scale, w is not None)
@@ -155,7 +161,7 @@ rms_norm = Op(rms_norm_forward, rms_norm_backward)
 def layer_norm_forward(x, w, b, *, eps):
     float32("layer_norm", x, w, b)
     a, C = flat(x), x.shape[-1]
-    scale, offset = np.ones(C, np.float32) if w is None else w, np.zeros(C, np.float32) if b is None else b
+    scale, offset = np.ones(C, np.float32) if w is None else line(w), np.zeros(C, np.float32) if b is None else line(b)
     y, u, r = np.empty_like(a), np.empty_like(a), np.empty(len(a), np.float32)
     kernels("rows").layer_norm(y, u, r, a, scale, offset, np.float32(eps))
     return y.reshape(x.shape), (u, r, scale, w is not None, b is not None)
@@ -212,6 +218,8 @@ gelu = Op(gelu_forward, gelu_backward)
 def cross_entropy_forward(logits, targets):
     float32("cross_entropy", logits)
     a, t = flat(logits), np.ascontiguousarray(targets, np.int64).reshape(-1)
+    if t.size and t.max() >= a.shape[1]:
+        raise Misuse(f"cross_entropy: a target is {t.max()}; expected less than the vocabulary of {a.shape[1]}")
     p, nll = np.empty_like(a), np.empty(len(a), np.float32)
     kernels("rows").cross_entropy(p, nll, a, t)
     count = max(int((t >= 0).sum()), 1)
@@ -230,6 +238,8 @@ cross_entropy = Op(cross_entropy_forward, cross_entropy_backward, extra=True)
 
 def take_forward(table, index):
     float32("take", table)
+    if table.ndim != 2:
+        raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
     t, n = flat(table), np.ascontiguousarray(index, np.int64).reshape(-1)
     if n.size and not (n.min() >= 0 and n.max() < len(t)):
         raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
@@ -286,9 +296,45 @@ def turn_backward(saved, dy, wants):
 turn = Op(turn_forward, turn_backward, selective=True)
 
 
+# ---------------------------------------------------------------- state over tokens
+
+
+def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=None):
+    """As ops.scan.retention; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
+    float32("retention", q, k, v, state)
+    kernel = kernels("scan")
+    (B, H, T, D), E = q.shape, v.shape[3]
+    wide, high = (-(-n // kernel.COLUMNS) * kernel.COLUMNS for n in (E, D))
+    states = np.zeros((B, H, -(-T // kernel.CHUNK) + 1, high, wide), np.float32)
+    if state is not None:
+        states[:, :, 0, :D, :E] = state
+    line = np.zeros((B, T), np.int64) if runs is None else np.ascontiguousarray(runs, np.int64)
+    powers = np.exp(log_decay[:, None] * np.arange(kernel.CHUNK + 1)).astype(np.float32)
+    o = np.empty((B, T, H, E), np.float32)
+    kernel.retention(o, states, q, k, v, line, powers, np.float32(scale))
+    return o.swapaxes(1, 2), (q, k, v, states, line, powers, scale, state is not None), states[:, :, -1, :D, :E].copy()
+
+
+def retention_backward(saved, dy):
+    q, k, v, states, line, powers, scale, stateful = saved
+    D, E = q.shape[3], v.shape[3]
+    dq, dk, dv = (np.empty_like(a.swapaxes(1, 2), order="C") for a in (q, k, v))
+    ds = np.empty_like(states[:, :, 0], order="C")
+    kernels("scan").retention_backward(dq, dk, dv, ds, dy.swapaxes(1, 2), states, q, k, v, line, powers, np.float32(scale))
+    return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2), ds[:, :, :D, :E] if stateful else None, None
+
+
+retention = Op(retention_forward, retention_backward, extra=True)
+
+
+# ---------------------------------------------------------------- optimizer
+
+
 def adamw(p, g, m, v, rate, step, *, beta1, beta2, eps, decay):
     """As optim.adamw, in place on p, m and v."""
     float32("adamw", p, g, m, v)
+    if not all(a.flags.c_contiguous for a in (p, m, v)):
+        raise Misuse("adamw: parameters and moments are changed in place and must be C-contiguous; make them so with numpy.ascontiguousarray")
     first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
     numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
     kernels("rows").adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)

@@ -1,0 +1,163 @@
+"""Retention in chunks: a state of constant size per sequence and head, and one tile of CHUNK x CHUNK within a chunk.
+
+    A = (Q K') * within        O = A V + (into Q) S        S <- over S + (out_of K)' V
+
+with the decays of ops/scan.py: within between tokens of a chunk, into from the state to each, out_of from each to the end, over for all. They
+follow from runs and from g^n, tabled once in float64. Backward walks the chunks in reverse over the states that forward kept.
+Sequences and heads are independent, so the bits do not depend on the number of threads. Bound: the multiplier, on tiles that fit the first cache.
+"""
+
+import numpy as np
+from numba import njit, prange, types
+
+from peref.backends.numba.attention import padded, product, rounded
+from peref.backends.numba.host import COLUMNS
+from peref.backends.numba.matrix import OPTIONS, reads, writes
+
+CHUNK = 64
+
+
+@njit(**OPTIONS)
+def decays(powers, runs, first, rows, T, within, into, out_of):
+    """The decays of one chunk of one sequence and head; returns `over`. powers[n] = g^n; runs [T], as ops/place.py has them."""
+    before = runs[first - 1] if first else 0
+    last = runs[first + rows - 1]
+    for n in range(rows):
+        r = runs[first + n]
+        for m in range(CHUNK):
+            within[n, m] = powers[n - m] if m <= n and r >= 0 and runs[first + m] == r else np.float32(0)
+        into[n] = powers[n + 1] if r == before and before >= 0 else np.float32(0)
+        out_of[n] = powers[rows - 1 - n] if r == last and last >= 0 else np.float32(0)
+    within[rows:] = 0
+    into[rows:] = 0
+    out_of[rows:] = 0
+    return powers[rows] if last == before and before >= 0 else np.float32(0)
+
+
+@njit(**OPTIONS)
+def transpose(x, out):
+    """x [M,N] into out [N,M]."""
+    for m in range(x.shape[0]):
+        for n in range(x.shape[1]):
+            out[n, m] = x[m, n]
+
+
+@njit(**OPTIONS)
+def by_rows(x, factor, out):
+    for m in range(len(x)):
+        for n in range(x.shape[1]):
+            out[m, n] = x[m, n] * factor[m]
+
+
+@njit(**OPTIONS)
+def matmul(c, a, b, transposed, add):
+    """c (+)= a b, or a' b: arrays of whole tiles, b and c with contiguous rows."""
+    M, K = (a.shape[1], a.shape[0]) if transposed else a.shape
+    row, column = (1, a.shape[1]) if transposed else (a.shape[1], 1)
+    product(c, 0, c.shape[1], a, 0, row, column, M, b, 0, COLUMNS, b.shape[1], b.shape[1] // COLUMNS, K, add)
+
+
+longs = types.Array(types.int64, 2, "C", readonly=True)
+tables = types.Array(types.float32, 2, "C", readonly=True)
+
+
+@njit(types.void(writes(4), writes(5), reads(4), reads(4), reads(4), longs, tables, types.float32), parallel=True, **OPTIONS)
+def retention(o, states, q, k, v, runs, powers, scale):
+    """o [B,T,H,E]; states [B,H,chunks+1,D',E'], the first given, padded with zeros; q, k [B,H,T,D], v [B,H,T,E]; powers [H,CHUNK+1]."""
+    B, H, T, D = q.shape
+    E = v.shape[3]
+    d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
+    for unit in prange(B * H):
+        b, h = unit // H, unit % H
+        Q, K, V = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
+        KT, A, O = np.empty((d, CHUNK), np.float32), np.empty((CHUNK, CHUNK), np.float32), np.empty((CHUNK, e), np.float32)
+        within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
+        for n in range((T + CHUNK - 1) // CHUNK):
+            first = n * CHUNK
+            rows = min(CHUNK, T - first)
+            over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
+            padded(q[b, h], first, Q)
+            padded(k[b, h], first, K)
+            padded(v[b, h], first, V)
+            Q *= scale
+            transpose(K, KT)
+            matmul(A, Q, KT, False, False)
+            A *= within
+            matmul(O, A, V, False, False)
+            by_rows(Q, into, Q)
+            matmul(O, Q, states[b, h, n], False, True)
+            for r in range(rows):
+                for c in range(E):
+                    o[b, first + r, h, c] = O[r, c]
+            by_rows(K, out_of, K)
+            states[b, h, n + 1] = states[b, h, n] * over
+            matmul(states[b, h, n + 1], K, V, True, True)
+
+
+@njit(
+    types.void(
+        *(writes(4), writes(4), writes(4), writes(4), reads(4), types.Array(types.float32, 5, "C", readonly=True)),
+        *(reads(4), reads(4), reads(4), longs, tables, types.float32),
+    ),
+    parallel=True,
+    **OPTIONS,
+)
+def retention_backward(dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
+    """dq, dk [B,T,H,D], dv [B,T,H,E], ds [B,H,D',E'] of the first state; do [B,T,H,E]."""
+    B, H, T, D = q.shape
+    E = v.shape[3]
+    d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
+    for unit in prange(B * H):
+        b, h = unit // H, unit % H
+        Q, K, V, G = (
+            np.empty((CHUNK, d), np.float32),
+            np.empty((CHUNK, d), np.float32),
+            np.empty((CHUNK, e), np.float32),
+            np.empty((CHUNK, e), np.float32),
+        )
+        KT, VT, A, Z = (
+            np.empty((d, CHUNK), np.float32),
+            np.empty((e, CHUNK), np.float32),
+            np.empty((CHUNK, CHUNK), np.float32),
+            np.empty((CHUNK, CHUNK), np.float32),
+        )
+        dQ, dK, dV = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
+        within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
+        S, ST, scaled = np.zeros((d, e), np.float32), np.empty((e, d), np.float32), np.empty((CHUNK, e), np.float32)
+        far, near = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32)
+        for n in range((T + CHUNK - 1) // CHUNK - 1, -1, -1):
+            first = n * CHUNK
+            rows = min(CHUNK, T - first)
+            over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
+            padded(q[b, h], first, Q)
+            padded(k[b, h], first, K)
+            padded(v[b, h], first, V)
+            padded(do[b, :, h], first, G)
+            Q *= scale
+            transpose(K, KT)
+            transpose(V, VT)
+            matmul(A, Q, KT, False, False)
+            A *= within
+            matmul(Z, G, VT, False, False)
+            Z *= within
+            by_rows(K, out_of, near)
+            matmul(dV, near, S, False, False)  # through the state
+            matmul(dV, A, G, True, True)  # within the chunk
+            transpose(S, ST)
+            matmul(dK, V, ST, False, False)
+            by_rows(dK, out_of, dK)
+            matmul(dK, Z, Q, True, True)
+            transpose(states[b, h, n], ST)
+            by_rows(G, into, scaled)
+            matmul(dQ, scaled, ST, False, False)
+            matmul(dQ, Z, K, False, True)
+            for r in range(rows):
+                for c in range(D):
+                    dq[b, first + r, h, c] = dQ[r, c] * scale
+                    dk[b, first + r, h, c] = dK[r, c]
+                for c in range(E):
+                    dv[b, first + r, h, c] = dV[r, c]
+            by_rows(Q, into, far)
+            S *= over
+            matmul(S, far, G, True, True)
+        ds[b, h] = S
