@@ -24,14 +24,16 @@ def run_of(root: Path, pe: str, recipe: train.Recipe, corpus: data.Corpus, be: b
     cfg = shaped("llama", L=LENGTH, **choose(pe))
     for folder in sorted(root.glob("*/run.json")):
         run = runs.open_run(folder.parent)
-        if run.record["config"] == cfg.to_json() and run.record["recipe"] == vars(recipe) and run.record["data"]["sha256"] == corpus.sha256:
+        record, wanted = run.record, {"config": cfg.to_json(), "recipe": vars(recipe)}
+        same = all(record[key] == value for key, value in wanted.items())
+        if same and record["data"]["sha256"] == corpus.sha256 and record["environment"]["backend"] == be.name:
             return run
     return train.create(root, cfg, recipe, corpus, "stdlib", be, [])
 
 
 def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:
     """Train to the end, evaluate, and keep the rows beside the run."""
-    kept = run.folder / "eval" / f"{LONGEST}.json"
+    kept = run.folder / "eval" / f"extrapolation-{LONGEST}-{BYTES}.json"
     if not run.finished:
         for event in train.train(run, corpus, be, say=print):
             if event["event"] == "step" and "valid" in event:
@@ -42,8 +44,7 @@ def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:
         rows = list(evaluate.evaluate(cfg, params, text, LONGEST, be=be))
         print(f"  evaluated in {time.perf_counter() - before:.0f} s", flush=True)
         store.write_text(kept, store.canonical(evaluate.stored(evaluate.Protocol(), corpus.sha256, text, step, cfg, rows)))
-    timing = [json.loads(line) for line in (run.folder / "timing.jsonl").read_text().splitlines()]
-    return json.loads(kept.read_text()) | {"tokens_per_s": timing[-1]["tokens_per_s"]}
+    return json.loads(kept.read_text())
 
 
 def table(found: dict[str, dict], recipe: train.Recipe, corpus: data.Corpus, be: backends.Backend) -> str:

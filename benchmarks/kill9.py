@@ -59,9 +59,7 @@ def undisturbed(folder: Path, train: list[str]) -> tuple[dict[str, str], float, 
     return digests(folder), first - began, time.perf_counter() - first
 
 
-def disturb(
-    folder: Path, train: list[str], kills: int, steps: int, first: float, rest: float, moments: random.Random
-) -> tuple[Counter[str], int]:
+def disturb(folder: Path, train: list[str], kills: int, steps: int, first: float, rest: float, moments: random.Random) -> tuple[Counter[str], int]:
     """Kill the run `kills` times before its last step; what it was at each time, and how many steps that cost."""
     found: Counter[str] = Counter()
     repeated = 0

@@ -291,7 +291,7 @@ def attention(a: argparse.Namespace, be: Any) -> Callable[[], list[Any]]:
 
     def step() -> list[Any]:
         tape, at = Tape(), At.of(a.len)
-        table = encoding.bias(be, {}, at.distances[0])
+        table = encoding.bias(be, {}, at.distances)
         leaves = tape.watch({"q": q, "k": k, "v": v})
         o = be.attention(*leaves.values(), table, at=at, scale=a.head**-0.5)
         found = tape.gradients(o, do)

@@ -179,7 +179,7 @@ def bias(
     dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
     p, at = parameters(name, encoding, params, seed, dtype), place(T, positions, causal=causal)
     assert encoding.bias is not None
-    table = encoding.bias(PLAIN, p, at.distances[0])
+    table = encoding.bias(PLAIN, p, at.distances)
     nothing = np.zeros((1, heads, T, 1), dtype)
     return seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)
 

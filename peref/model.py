@@ -135,11 +135,11 @@ def check(cfg: Config, params: Mapping[str, Any]) -> None:
     wanted = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
     for name, shape in wanted.items():
         if name not in params:
-            raise Misuse(f"the weights have no {name} {list(shape)}, which {cfg._named()} at this shape needs")
+            raise Misuse(f"the weights have no {name} {list(shape)}, which {cfg.named} at this shape needs")
         if tuple(params[name].shape) != shape:
             raise Misuse(f"{name} is {list(params[name].shape)} in the weights, expected {list(shape)}")
     if unknown := sorted(set(params) - set(wanted)):
-        raise Misuse(f"the weights have {unknown[0]}, which {cfg._named()} has no use for")
+        raise Misuse(f"the weights have {unknown[0]}, which {cfg.named} has no use for")
 
 
 # ---------------------------------------------------------------- cache
@@ -233,7 +233,7 @@ def attend_heads(be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, x
     if pe.attend:
         o = pe.attend(be, p, q, k, v, f, there)
     else:
-        table = pe.bias(be, p, there.distances[0]) if pe.bias else None
+        table = pe.bias(be, p, there.distances) if pe.bias else None
         terms = pe.score(be, p, q, k, f, there) if pe.score else (None, None, None)
         o = be.attention(q, k, v, table, *terms, at=there, scale=pe.scale(q.shape[-1]))
     return o, {name: value(a) for name, a in kept.items()} | {"state": state}

@@ -219,7 +219,7 @@ def score_backward(saved, do, g):
 
 
 def shaw_forward(p, q, k, v, x, m=2):
-    d, index = AT.distances
+    d, index = AT.distances, AT.index
     r = (np.clip(-d, -m, m) + m)[index]
     key, s_swap = turned_over(p["0.pe.key"])  # 1
     of_rows, s_rows = matmul.forward(q, key)  # 2

@@ -73,7 +73,7 @@ SIZES += [(70, 1, 1, 10), (70, 6, 3, 33), (130, 3, 1, 64), (66, 2, 2, 100), (40,
 
 
 def arrays(B, H, G, T, S, D, at, table=True):
-    return [random(B, H, T, D), random(B, G, S, D, seed=2), random(B, G, S, D, seed=1), random(H, len(at.distances[0])) if table else None]
+    return [random(B, H, T, D), random(B, G, S, D, seed=2), random(B, G, S, D, seed=1), random(H, len(at.distances)) if table else None]
 
 
 @pytest.mark.parametrize(("T", "H", "G", "D"), SIZES)

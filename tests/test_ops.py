@@ -35,7 +35,7 @@ def qkv(B=2, H=6, G=2, T=5, S=7, D=4):
 
 
 def table(H, at):
-    return random(H, len(at.distances[0]))
+    return random(H, len(at.distances))
 
 
 WHOLE, LATE = At.of(7), At(np.arange(2, 7), np.arange(7), 7)
@@ -250,10 +250,27 @@ class TestAt:
         same(WINDOW.see[5], np.array([False, False, False, True, True, True, False]), 0)
         same(At.of(7, causal=False, window=2).see[3], np.array([False, False, True, True, True, False, False]), 0)
 
+    @pytest.mark.parametrize("at", [WHOLE, LATE, BOTH, PACKED, WINDOW, At.of(7, causal=False, window=2), At.of(7, seg=SEG, causal=False)])
+    def test_spans_are_what_is_seen(self, at):
+        """First slot and one beyond the last, for what has no holes."""
+        first, stop = at.spans[..., :1], at.spans[..., 1:]
+        slot = np.arange(at.S)
+        same(
+            np.broadcast_to((first <= slot) & (slot < stop), (3, at.T, at.S)),
+            np.broadcast_to(at.see if at.seg is None else at.see[:, 0], (3, at.T, at.S)),
+            0,
+        )
+
+    def test_a_long_consecutive_sequence_costs_no_square(self):
+        """Distances and spans of a million tokens are lines."""
+        at = At.of(1_000_000)
+        assert at.distances.shape == (1_000_000,)
+        assert at.spans.shape == (1, 1_000_000, 2)
+
     @pytest.mark.parametrize("at", [WHOLE, LATE, BOTH, PACKED, REAL, WINDOW, At.of(7, causal=False, window=2), At.of(7, seg=SEG, causal=False)])
     def test_distances_are_those_of_the_cells_that_are_seen(self, at):
         """d[index] is i - j wherever a query sees a key."""
-        d, index = at.distances
+        d, index = at.distances, at.index
         apart = np.broadcast_to(at.i[..., :, None] - at.j[..., None, :], (3, at.T, at.S))
         see = np.broadcast_to(at.see if at.seg is None else at.see[:, 0], apart.shape)
         same(np.broadcast_to(d[index], apart.shape)[see], apart[see], 0)
@@ -261,13 +278,13 @@ class TestAt:
 
     def test_distances_with_nothing_seen_are_still_a_table(self):
         """Padding alone asks for distance 0."""
-        same(At.of(2, seg=np.zeros((1, 2), int)).distances[0], np.zeros(1, int), 0)
+        same(At.of(2, seg=np.zeros((1, 2), int)).distances, np.zeros(1, int), 0)
 
     def test_on_a_device_it_is_the_same_place(self, cupy):
         """What decides a shape is asked on the host; what is computed with lies on the device."""
         for at in (LATE, PACKED, REAL, WINDOW):
             there = at.moved(cupy.asarray)
-            same(there.distances, [cupy.asarray(a) for a in at.distances], 0)
+            same([there.distances, there.index], [cupy.asarray(at.distances), cupy.asarray(at.index)], 0)
             same(there.see, cupy.asarray(at.see), 0)
             if at.seg is not None:
                 same(there.runs, cupy.asarray(at.runs), 0)

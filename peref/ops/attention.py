@@ -24,7 +24,7 @@ def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
     index = None
     s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
     if table is not None:
-        index = at.distances[1]
+        index = at.index
         bias = table[:, index].astype(s.dtype)  # [H,T,S] or [H,B,T,S]
         s = s + (bias if bias.ndim == 3 else bias.swapaxes(0, 1))  # 2
     if term is not None:
@@ -93,7 +93,7 @@ weigh = Op(weigh_forward, weigh_backward)
 def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, matmul=matmul):
     """softmax(scale q k + table + term + row + column) v over the keys that `at` lets each query see, [B,H,T,D].
 
-    q [B,H,T,D], k and v [B,G,S,D]; table [H,N] belongs to the distances `at.distances[0]`; term [B,H,T,S], row [B,H,T,1], column [B,H,1,S].
+    q [B,H,T,D], k and v [B,G,S,D]; table [H,N] belongs to the distances `at.distances`; term [B,H,T,S], row [B,H,T,1], column [B,H,1,S].
     Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
     """
     s = scores(q, k, table, term, row, column, at=at, scale=scale, matmul=matmul)

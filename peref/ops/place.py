@@ -126,19 +126,29 @@ class At:
         return np.stack([first, stop], -1)
 
     @cached_property
-    def distances(self) -> tuple[Any, Any]:
-        """d [N], the distances i - j between queries and keys they see, ascending; and which of them is at each cell, [T,S] or [B,T,S].
-
-        Consecutive positions have every whole number from one end to the other. A cell that is not seen has some valid index.
-        """
+    def distances(self) -> Any:
+        """d [N], the distances i - j between queries and keys they see, ascending. Consecutive positions have every whole number from one end
+        to the other."""
         if self.host is not None:
-            d, index = self.host.distances
-            return like(d, self.i), like(index, self.i)
-        if self.consecutive:
-            reach = self.S if self.window is None else min(self.S, self.window)
-            first = 0 if self.causal else 1 - min(self.T, reach)
-            slots = np.arange(self.S - self.T, self.S)[:, None] - np.arange(self.S)
-            return np.arange(first, reach), np.clip(slots - first, 0, reach - 1 - first)
+            return like(self.host.distances, self.i)
+        if not self.consecutive:
+            return self._distinct[0]
+        reach = self.S if self.window is None else min(self.S, self.window)
+        return np.arange(0 if self.causal else 1 - min(self.T, reach), reach)
+
+    @cached_property
+    def index(self) -> Any:
+        """Which of the distances is at each cell, [T,S] or [B,T,S]. A cell that is not seen has some valid one."""
+        if self.host is not None:
+            return like(self.host.index, self.i)
+        if not self.consecutive:
+            return self._distinct[1]
+        apart = np.arange(self.S - self.T, self.S)[:, None] - np.arange(self.S)
+        return np.clip(apart - self.distances[0], 0, len(self.distances) - 1)
+
+    @cached_property
+    def _distinct(self) -> tuple[Any, Any]:
+        """Distances and index where positions are not consecutive."""
         if self.i.ndim > 2:
             raise Misuse(f"a function of distance needs one position for each token, got {self.i.shape[0]} axes")
         apart = self.i[..., :, None] - self.j[..., None, :]  # [T,S] or [B,T,S]

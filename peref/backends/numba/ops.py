@@ -77,10 +77,10 @@ def read(table, at):
     if table is None:
         return np.zeros((1, 0), np.float32), np.zeros((1, 1, 0), np.int32), 0
     table = table.astype(np.float32)
-    d, index = at.distances
     if at.consecutive:
-        return np.ascontiguousarray(table[:, ::-1]), np.zeros((1, 1, 0), np.int32), len(d) - 1 + int(d[0]) - (at.S - at.T)
-    index = index.astype(np.int32)
+        first = int(at.distances[0]) + len(at.distances) - 1
+        return np.ascontiguousarray(table[:, ::-1]), np.zeros((1, 1, 0), np.int32), first - (at.S - at.T)
+    index = at.index.astype(np.int32)
     return np.ascontiguousarray(table), index if index.ndim == 3 else index[None], 0
 
 

@@ -22,7 +22,7 @@ def init(rng, *, D, max_distance: int = 16):
 
 def attend(be, p, q, k, v, f, at, *, D, max_distance: int = 16):
     xp = namespace(at.i)
-    d, index = at.distances
+    d, index = at.distances, at.index
     if d.dtype.kind not in "iu":
         raise Misuse("shaw: positions must be whole numbers, clipped distances name rows of a table")
     r = (xp.clip(-d, -max_distance, max_distance) + max_distance)[index]  # [T,S] or [B,T,S]
