@@ -43,7 +43,7 @@ def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:
         text, before = corpus.valid[: BYTES + 1], time.perf_counter()
         rows = list(evaluate.evaluate(cfg, params, text, LONGEST, be=be))
         print(f"  evaluated in {time.perf_counter() - before:.0f} s", flush=True)
-        store.write_text(kept, store.canonical(evaluate.stored(evaluate.Protocol(), corpus.sha256, text, step, cfg, rows)))
+        store.write_text(kept, store.canonical(evaluate.stored(evaluate.Protocol(), corpus.sha256, text, step, cfg, rows, be=be)))
     return json.loads(kept.read_text())
 
 

@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_type_hints
 
-from peref.encodings import Encoding, bind, did_you_mean, fitting, get, resolve
-from peref.errors import Misuse
+from peref.encodings import Encoding, bind, fitting, get, resolve
+from peref.errors import Misuse, did_you_mean
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"norm": "rms", "activation": "swiglu", "biases": False, "tied": True},
     "gpt2": {"norm": "layer", "activation": "gelu", "biases": True, "tied": False},
 }
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}  # options of every encoding that fills rotate -> the field that keeps them
+WORDS = {"true": True, "false": False, "none": None}
 
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -66,7 +67,7 @@ class Config:
             if (given := getattr(self, name)) is not None and given < 1:
                 raise Misuse(f"{name} is {given}; expected at least 1")
         if not 0 < self.eps < math.inf:
-            raise Misuse(f"eps is {self.eps}; expected a small positive number such as 1e-5")
+            raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
         self._fill("pe", tuple((name, resolve(name, dict(given))) for name, given in pairs(self.pe)))
@@ -74,7 +75,10 @@ class Config:
             for option, number in given.items():
                 if isinstance(number, float) and not math.isfinite(number):
                     raise Misuse(f"option {option} of {name} is {number}; expected a finite number")
-        attends = any(not get(name).mix for name, _ in self.used)
+        if idle := self.pe[self.layers :]:
+            rest = ",".join(name for name, _ in idle)
+            raise Misuse(f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would take {rest}; leave it out")
+        attends = any(not get(name).mix for name, _ in self.pe)
         if self.D is None:
             if self.C % self.H:
                 raise Misuse(f"width {self.C} does not divide by {self.H} heads; change one, or set the head width")
@@ -89,7 +93,7 @@ class Config:
         else:
             for what, given in (("key-value heads are", self.G), ("qk_norm is", self.qk_norm), ("qkv_bias is", self.qkv_bias)):
                 if given:
-                    raise Misuse(f"{what} {given}, but {self._named()} has no attention layer; leave them unset")
+                    raise Misuse(f"{what} {given}, but {self.named} has no attention layer; leave them unset")
         if self.F is None:
             self._fill("F", -(-8 * self.C // 3 // 32) * 32 if self.activation == "swiglu" else 4 * self.C)
         self._check_encodings()
@@ -97,20 +101,22 @@ class Config:
     def _fill(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _named(self) -> str:
+    @property
+    def named(self) -> str:
+        """The names of the cycle."""
         return ",".join(name for name, _ in self.pe)
 
     def _check_encodings(self) -> None:
-        rotates = any(get(name).rotate for name, _ in self.used)
+        rotates = any(get(name).rotate for name, _ in self.pe)
         if not rotates and (self.R is not None or self.layout != "half"):
             what = f"rotary width is {self.R}" if self.R is not None else f"layout is {self.layout}"
-            raise Misuse(f"{what}, but {self._named()} turns nothing; leave it unset")
+            raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
         if rotates:
             R, D = self.D if self.R is None else self.R, self.D
             if R % 2 or not 0 < R <= D:
                 raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
             self._fill("R", R)
-        for name, _ in self.used:
+        for name, _ in self.pe:
             encoding = get(name)
             if encoding.embed and len(self.pe) > 1:
                 raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
@@ -118,11 +124,6 @@ class Config:
                 raise Misuse(f"{name} reads only the past; causal=False is not for it")
             if self.window is not None and "window" not in encoding.claims:
                 raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
-
-    @property
-    def used(self) -> Cycle:
-        """The members of the cycle that some layer takes."""
-        return self.pe[: self.layers]
 
     @cached_property
     def _bound(self) -> tuple[Encoding, ...]:
@@ -159,9 +160,11 @@ def pairs(pe: Any) -> Cycle:
 
 
 def value_of(text: str) -> Any:
-    """What the text after --set NAME= means: JSON where it is JSON (4, 0.5, true, null), else itself."""
+    """What the text after --set NAME= means: one of WORDS, JSON where it is JSON (4, 0.5, null), else itself."""
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
     try:
-        return json.loads(text.lower() if text.lower() in ("true", "false", "none") else text) if text.lower() != "none" else None
+        return json.loads(text)
     except ValueError:  # not JSON, or a number of thousands of digits
         return text
 
@@ -189,7 +192,8 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
         if option in OF_ROTATIONS and any(get(name).rotate for name, _ in members):
             if members is not cycle and sum(get(name).rotate is not None for name, _ in cycle) > 1:
                 raise Misuse(f"--set {item}: {option} belongs to the whole model, whose weights it arranges; leave out the index")
-            found[OF_ROTATIONS[option]] = value_of(text)
+            field = OF_ROTATIONS[option]
+            found[field] = fitting(option, value_of(text), get_type_hints(Config)[field])
             continue
         having = [m for m in members if option in resolve(m[0], {})]
         if not having:
@@ -204,13 +208,13 @@ def nobody_has(option: str, members: list[str]) -> str:
     rotations = [*OF_ROTATIONS] if any(get(name).rotate for name in members) else []
     known = list(dict.fromkeys([*(key for name in members for key in resolve(name, {})), *rotations]))
     has = f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}" if known else "there are no options"
-    return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known)}; {has}"
+    return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known, has)}"
 
 
 def shaped(shape: str, **given: Any) -> Config:
     """A Config of one of the named shapes ("llama", "gpt2"); fields given outrank the shape's. Raises Misuse for an unknown shape or field."""
     if shape not in SHAPES:
-        raise Misuse(f"unknown shape '{shape}'{did_you_mean(shape, SHAPES)}; expected one of: {', '.join(SHAPES)}")
+        raise Misuse(f"unknown shape '{shape}'{did_you_mean(shape, SHAPES, 'expected one of: ' + ', '.join(SHAPES))}")
     known = {f.name for f in fields(Config)}
     if unknown := set(given) - known:
         raise Misuse(f"a model has no field {sorted(unknown)[0]}; its fields are: {', '.join(sorted(known))}")

@@ -8,12 +8,12 @@ A corpus is one of
 What is held out for validation:
     by position     the last 10 % of the bytes: one file, a catalogue entry, a folder of fewer than 20 files
     by path         the 5 % of the files (rounded up) whose relative paths have the smallest SHA-256: stdlib, a folder of 20 files or more
-Files stand in the order of their relative paths (with "/") and are joined by a newline; empty files are left out.
+Files stand in the order of their relative paths (with "/") and are joined by a newline; empty files are left out, and so are
+folders that hold a run.json: a run does not change the text that it was trained on.
 
 Not here: fetching (download.py), evaluation (evaluate.py).
 """
 
-import difflib
 import hashlib
 import lzma
 import os
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from peref import share
-from peref.errors import Damaged, Misuse, PerefError
+from peref.errors import Damaged, Misuse, did_you_mean, explained
 from peref.rng import generator
 
 MANY = 20  # a folder of so many files is split by path; one file in so many is held out
@@ -86,20 +86,17 @@ def corpus(spec: str = "stdlib", *, entries: Mapping[str, Entry] | None = None, 
         entry = entries[spec]
         path = (store or share.downloads()) / entry.file
         if not path.is_file():
-            raise Misuse(f"corpus {spec!r} is not on this machine yet (no {path}); fetch it: python cli.py data get {spec}")
+            raise Misuse(f"corpus {spec!r} is not on this machine yet (no {path}); fetch it: {share.program()} data get {spec}")
         return by_position(spec, f"{path}, {entry.citation}", verified(entry, path))
-    path = Path(spec)
-    if spec and path.is_file():
+    path, known = Path(spec), ["stdlib", *entries]
+    with explained(path, "look at"):
+        file, folder = bool(spec) and path.is_file(), bool(spec) and path.is_dir()
+    if file:
         return by_position(path.name, str(path), text_of(path))
-    if spec and path.is_dir():
+    if folder:
         return texts(path)
-    raise Misuse(f"--data {spec!r} is neither a file, nor a folder, nor a known corpus; {did_you_mean(spec, ['stdlib', *entries])}")
-
-
-def did_you_mean(name: str, known: list[str]) -> str:
-    """The close one among the known names, if any, and all of them."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {', '.join(known) or 'none'}"
+    near = did_you_mean(spec, known, f"known: {', '.join(known)}")
+    raise Misuse(f"--data {spec!r} is neither a file, nor a folder, nor a known corpus{near}")
 
 
 def stdlib(root: Path | None = None) -> Corpus:
@@ -114,7 +111,7 @@ def stdlib(root: Path | None = None) -> Corpus:
     if len(files) < MANY:
         raise Misuse(
             f"this interpreter came without the sources of its standard library ({len(files)} usable files in {root}); "
-            "choose another text: --data PATH, or --data tinyshakespeare (after: python cli.py data get tinyshakespeare)"
+            f"choose another text: --data PATH, or --data tinyshakespeare (after: {share.program()} data get tinyshakespeare)"
         )
     source = f"standard library of {platform.python_implementation()} {platform.python_version()}, {len(files)} files"
     return by_path("stdlib", source, files)
@@ -168,7 +165,7 @@ def verified(entry: Entry, path: Path) -> bytes:
     if (len(body), got) != (entry.bytes, entry.sha256):
         raise Damaged(
             f"{path} is not corpus {entry.name!r}: expected {entry.bytes} bytes with SHA-256 {entry.sha256}, "
-            f"got {len(body)} bytes with SHA-256 {got}; fetch it again: python cli.py data get {entry.name}"
+            f"got {len(body)} bytes with SHA-256 {got}; fetch it again: {share.program()} data get {entry.name}"
         )
     return body
 
@@ -176,14 +173,18 @@ def verified(entry: Entry, path: Path) -> bytes:
 def walk(root: Path, keep: Callable[[str], bool]) -> list[str]:
     """Sorted relative paths (with "/") of the regular files under `root`, through folders and to files whose names `keep` accepts.
 
-    Links to folders are not followed. Raises PerefError for a folder that cannot be listed.
+    Links to folders are not followed, and folders of runs are passed over. Raises PerefError for a folder that cannot be listed.
     """
 
     def refuse(error: OSError) -> None:
-        raise PerefError(f"cannot list the folder {error.filename}: {error.strerror}")
+        with explained(Path(error.filename), "list"):
+            raise error
 
     found = []
     for place, folders, names in os.walk(root, onerror=refuse):
+        if "run.json" in names and Path(place) != root:
+            folders.clear()
+            continue
         folders[:] = filter(keep, folders)
         found += [path for name in filter(keep, names) if (path := Path(place, name)).is_file()]
     return sorted(path.relative_to(root).as_posix() for path in found)
@@ -191,10 +192,8 @@ def walk(root: Path, keep: Callable[[str], bool]) -> list[str]:
 
 def read(path: Path) -> bytes:
     """The bytes of a file. Raises PerefError where it cannot be read."""
-    try:
+    with explained(path, "read"):
         return path.read_bytes()
-    except OSError as error:
-        raise PerefError(f"cannot read {path}: {error.strerror}") from error
 
 
 def by_position(name: str, source: str, body: bytes) -> Corpus:

@@ -11,8 +11,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from peref import share
-from peref.data import Entry, catalogue, did_you_mean, verified
-from peref.errors import Damaged, Misuse, PerefError
+from peref.data import Entry, catalogue, verified
+from peref.errors import Damaged, Misuse, PerefError, did_you_mean, explained
 
 CHUNK = 1 << 16  # bytes read at a time
 TRIES = 5  # requests for one file; each but the first only because the one before it brought something
@@ -36,28 +36,25 @@ def get(
     """
     entries = catalogue() if entries is None else entries
     if name not in entries:
-        raise Misuse(f"no corpus {name!r} can be fetched; {did_you_mean(name, list(entries))}")
+        near = did_you_mean(name, entries, f"known: {', '.join(entries)}")
+        raise Misuse(f"no corpus {name!r} can be fetched{near}")
     entry = entries[name]
     target = (store or share.downloads()) / entry.file
     if whole(entry, target):
         return target
     part = target.with_name(target.name + ".part")
-    try:
+    with explained(part, "write"):
         target.parent.mkdir(parents=True, exist_ok=True)
         if size(part) > entry.bytes:
             part.unlink()
-    except OSError as error:
-        raise PerefError(f"cannot write {part}: {error.strerror}") from error
     transfer(entry, part, progress, timeout)
     try:
         verified(entry, part)
     except Damaged as error:
         part.unlink()
         raise Damaged(f"what {entry.address} sent was deleted: {error}") from error
-    try:
+    with explained(part, f"move to {target}"):
         os.replace(part, target)
-    except OSError as error:
-        raise PerefError(f"cannot move {part} to {target}: {error.strerror}") from error
     return target
 
 

@@ -1,5 +1,10 @@
 """What can go wrong in a way that is not a bug here: each error says what, which value, what was expected and what to do."""
 
+import contextlib
+import difflib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
 
 class PerefError(Exception):
     """Base of every error raised on purpose. `kind` goes into --json output, `exit_code` to the shell."""
@@ -25,3 +30,18 @@ class Diverged(PerefError):
     """A loss, gradient or parameter is not finite."""
 
     kind = "diverged"
+
+
+def did_you_mean(name: str, known: Iterable[str], rest: str) -> str:
+    """What follows a name that nobody knows: the one among `known` that is near, if any, and `rest`, the words that help further."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean '{near[0]}'? {rest}" if near else f"; {rest}"
+
+
+@contextlib.contextmanager
+def explained(path: Path, verb: str) -> Iterator[None]:
+    """Turn an OSError in the block into a PerefError that says what could not be done to `path`, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise PerefError(f"{path}: cannot {verb}: {error.strerror or error}; check space, permissions and the folder") from error

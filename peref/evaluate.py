@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from peref import store
+from peref import share
 from peref.backends import Backend
 from peref.config import Config, choose
 from peref.encodings import get
@@ -116,10 +116,10 @@ def weights_of(run: Run) -> tuple[Config, Arrays, int]:
     """Config, parameters and step of the newest checkpoint. Raises Misuse where there is none, Damaged for one that does not verify."""
     steps = run.checkpoints
     if not steps:
-        raise Misuse(f"{run.folder} has no checkpoint yet; let `python cli.py train --resume {run.folder}` go on for a while")
-    arrays, meta = store.load(run.folder / "ckpt" / f"{steps[-1]:08d}.safetensors")
+        raise Misuse(f"{run.folder} has no checkpoint yet; let `{share.program()} train --resume {run.folder}` go on for a while")
+    arrays, _ = run.checkpoint(steps[-1])
     cfg = Config.from_json(run.record["config"])
-    return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, meta["step"]
+    return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, steps[-1]
 
 
 def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
@@ -130,9 +130,22 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     if pe is None:
         old = [dict(options) for _, options in cfg.pe]
         chosen["pe"] = tuple((name, before | dict(new)) for before, (name, new) in zip(old, chosen["pe"], strict=True))
-    rotates = any(get(name).rotate for name, _ in chosen["pe"][: cfg.layers])
-    attends = any(not get(name).mix for name, _ in chosen["pe"][: cfg.layers])
-    return replace(cfg, **{"R": cfg.R if rotates else None, "G": cfg.G if attends else None} | chosen)
+    rotates = any(get(name).rotate for name, _ in chosen["pe"])
+    attends = any(not get(name).mix for name, _ in chosen["pe"])
+    turning = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}
+    return replace(cfg, **turning | {"G": cfg.G if attends else None} | chosen)
+
+
+def check_request(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -> None:
+    """Raises Misuse for what `evaluate` cannot do: weights that do not fit, a length that the encoding or the text does not reach."""
+    check(cfg, params)
+    if longest < 1:
+        raise Misuse(f"length is {longest}; expected at least 1")
+    for name, _ in cfg.pe:
+        if longest > cfg.L and "any_length" not in get(name).claims:
+            raise Misuse(f"{name} ends at length {cfg.L}, and length is {longest}; ask for at most {cfg.L}")
+    if len(text) <= longest:
+        raise Misuse(f"the validation text has {len(text)} bytes, too few for length {longest}; expected at least {longest + 1}")
 
 
 def evaluate(
@@ -147,24 +160,27 @@ def evaluate(
 ) -> Iterator[dict[str, Any]]:
     """One row per length, from half the training length to `longest`; the last also has "by_position".
 
-    text [N+1] bytes is the same for all. Raises Misuse when the weights do not fit cfg, or the text is shorter than `longest`.
+    text [N+1] bytes is the same for all. Raises Misuse as check_request does.
     """
-    check(cfg, params)
-    if longest < 1:
-        raise Misuse(f"length is {longest}; expected at least 1")
-    for name, _ in cfg.used:
-        if longest > cfg.L and "any_length" not in get(name).claims:
-            raise Misuse(f"{name} ends at length {cfg.L}, and length is {longest}; ask for at most {cfg.L}")
-    if len(text) <= longest:
-        raise Misuse(f"the validation text has {len(text)} bytes, too few for length {longest}; expected at least {longest + 1}")
+    check_request(cfg, params, text, longest)
     params = be.place(params)
     for length in lengths(cfg.L, longest):
         row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)
         yield row if length < longest else row | {"by_position": by_position(total, count)}
 
 
-def stored(protocol: Protocol, corpus_sha256: str, text: np.ndarray, step: int, cfg: Config, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What eval writes beside the run: the numbers and all that they depend on."""
+def stored(
+    protocol: Protocol,
+    corpus_sha256: str,
+    text: np.ndarray,
+    step: int,
+    cfg: Config,
+    rows: list[dict[str, Any]],
+    *,
+    trained_on: str | None = None,
+    be: Backend = PLAIN,
+) -> dict[str, Any]:
+    """What eval writes beside the run: the numbers and all that they depend on. `trained_on` is the run's text where that is another."""
     last = rows[-1] if rows else {}
     base = next((r["bpb"] for r in rows if r["length"] == cfg.L), None)
     return {
@@ -175,4 +191,7 @@ def stored(protocol: Protocol, corpus_sha256: str, text: np.ndarray, step: int, 
         "pe": cfg.to_json()["pe"],
         "rows": [{k: v for k, v in r.items() if k != "by_position"} | {"ratio": None if base is None else r["bpb"] / base} for r in rows],
         "by_position": last.get("by_position", []),
+        "trained_on": corpus_sha256 if trained_on is None else trained_on,
+        "L": cfg.L,
+        "backend": be.name,
     }

@@ -27,6 +27,20 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
+def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None) -> None:
+    """Raises Misuse for what `generate` cannot do: an encoding that does not reach as far, a setting that makes no sense."""
+    if prompt.ndim != 1 or not len(prompt):
+        raise Misuse("the prompt is empty; give it at least one byte to go on from")
+    if count < 0 or not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
+        raise Misuse(f"count {count}, temperature {temperature}, top_k {top_k}; expected none negative, and top_k at least 1")
+    if not cfg.causal:
+        raise Misuse("only a causal model generates; this one reads both ways")
+    total = len(prompt) + count
+    for name, _ in cfg.pe:
+        if "any_length" not in get(name).claims and total > cfg.L:
+            raise Misuse(f"{name} ends at length {cfg.L}; prompt and text would be {total} tokens; ask for at most {max(cfg.L - len(prompt), 0)}")
+
+
 def generate(
     cfg: Config,
     params: Arrays,
@@ -40,21 +54,12 @@ def generate(
 ) -> Iterator[int]:
     """Yield `count` tokens that follow `prompt`, a sequence of at least one token. A pure function of its arguments.
 
-    Raises Misuse where the encoding does not reach as far, or a setting makes no sense.
+    Raises Misuse as check_request does.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
-    if prompt.ndim != 1 or not len(prompt):
-        raise Misuse("the prompt is empty; give it at least one byte to go on from")
-    if count < 0 or not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
-        raise Misuse(f"count {count}, temperature {temperature}, top_k {top_k}; expected none negative, and top_k at least 1")
-    total = len(prompt) + count
-    if not cfg.causal:
-        raise Misuse("only a causal model generates; this one reads both ways")
-    for name, _ in cfg.used:
-        if "any_length" not in get(name).claims and total > cfg.L:
-            raise Misuse(f"{name} ends at length {cfg.L}; prompt and text would be {total} tokens; ask for at most {max(cfg.L - len(prompt), 0)}")
+    check_request(cfg, prompt, count, temperature, top_k)
     params = be.place(params)
-    memory, new = cache(cfg, max(cfg.L, total)), prompt
+    memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):
         logits, memory = decode(cfg, params, new[None], memory, be=be)
         token = pick(to_host(logits)[0, -1], temperature, top_k, generator(seed, "generate", step))

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from peref.config import Config, shaped
-from peref.encodings import did_you_mean, get
-from peref.errors import Misuse
+from peref.encodings import get
+from peref.errors import Misuse, did_you_mean
 from peref.model import where_on_disk
 from peref.rng import generator
 from peref.xp import library, namespace
@@ -108,17 +108,17 @@ def kind_of(cfg: Config, kind: str | None) -> str:
     kind = kind or ("gpt2" if cfg.norm == "layer" else "llama")
     if kind not in NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(NAMES)}")
-    if any(get(name).mix for name, _ in cfg.used):
-        raise Misuse(f"a layer of {cfg._named()} has no attention, which the names of {kind} are for")
+    if any(get(name).mix for name, _ in cfg.pe):
+        raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind} are for")
     for field, wanted in (NEEDS[kind] | ({"G": cfg.H} if kind == "gpt2" else {})).items():
         if getattr(cfg, field) != wanted:
             raise Misuse(f"{field} is {getattr(cfg, field)!r}; the names of {kind} mean a model whose {field} is {wanted!r}")
     rng = generator(0, "pe")
     has: dict[str, tuple[int, ...]] = {}
-    for index in range(len(cfg.used)):
+    for index in range(len(cfg.pe)):
         has |= {where_on_disk(cfg, index, name): a.shape for name, a in cfg.encoding(index).init(rng).items()}
     if has != (wanted := {"pe.0.table": (cfg.L, cfg.C)} if kind == "gpt2" else {}):
-        raise Misuse(f"{cfg._named()} has parameters {has or 'none'}; the names of {kind} are for {wanted or 'none'}")
+        raise Misuse(f"{cfg.named} has parameters {has or 'none'}; the names of {kind} are for {wanted or 'none'}")
     return kind
 
 
@@ -222,7 +222,7 @@ def config_of(public: Mapping[str, Any]) -> Config:
     """
     family = public.get("model_type")
     if family not in KEYS:
-        raise Misuse(f"model_type is {family!r}{did_you_mean(str(family), KEYS)}; expected one of: {', '.join(KEYS)}")
+        raise Misuse(f"model_type is {family!r}{did_you_mean(str(family), KEYS, 'expected one of: ' + ', '.join(KEYS))}")
     for key, value in public.items():
         if value and key not in KEYS[family] and key not in BESIDE.split() and not key.startswith("_"):
             raise Misuse(f"{key} is {value!r}, which cannot be expressed for {family}; leave it out if it changes nothing that is computed")

@@ -28,8 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from . import store
-from .errors import Damaged, Misuse, PerefError
+from . import share, store
+from .errors import Damaged, Misuse, PerefError, explained
+
+
+class Foreign(Damaged):
+    """A checkpoint of another run: nothing is wrong with it, but it is in the wrong place."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,18 @@ class Run:
         return record
 
     @property
+    def identity(self) -> str:
+        """SHA-256 of what run.json fixes: all but argv, the environment and where the text lay. A run that is repeated has the same."""
+        record = self.record
+        text = record.get("data", {}).get("sha256")
+        fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")} | {"data": text}
+        return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
+
+    @property
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint file, in numeric order; none is opened."""
-        with store.explained(self.folder, "list"):
-            names = [path.name for path in (self.folder / "ckpt").glob("*.safetensors")]
-        return sorted(int(name[:-12]) for name in names if re.fullmatch(r"[0-9]{8}|[1-9][0-9]{8,}", name[:-12]))
+        found = (re.fullmatch(r"([0-9]{8}|[1-9][0-9]{8,})\.safetensors", name) for name in store.names_in(self.folder / "ckpt"))
+        return sorted(int(name[1]) for name in found if name)
 
     @property
     def finished(self) -> bool:
@@ -73,7 +84,7 @@ class Run:
         """
         path = self.folder / "lock"
         with _opened(path, os.O_RDWR) as fd:
-            with store.explained(path, "lock"):
+            with explained(path, "lock"):
                 _claim(fd, self.folder)
             store.sweep(self.folder)
             store.sweep(self.folder / "ckpt")
@@ -82,37 +93,44 @@ class Run:
     def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], keep: int = 2) -> Path:
         """Store a checkpoint, then remove all but it and the `keep` highest steps. Returns its path once it survives a power cut.
 
-        Its meta gains "step" and "metrics_bytes", the length of metrics.jsonl at this moment. Raises Misuse for keep < 1 or step < 0.
+        Its meta gains "run" (the identity), "step" and "metrics_bytes", the length of metrics.jsonl now. Raises Misuse for keep < 1 or step < 0.
         """
         if step < 0 or keep < 1:
             raise Misuse(f"cannot save step {step} keeping {keep} checkpoints: use a step >= 0 and keep >= 1")
         path, metrics = self._checkpoint(step), self.folder / "metrics.jsonl"
-        with store.explained(metrics, "sync"), _opened(metrics, os.O_RDONLY) as fd:
+        with explained(metrics, "sync"), _opened(metrics, os.O_RDONLY) as fd:
             os.fsync(fd)
             length = os.fstat(fd).st_size
-        store.save(path, arrays, {**meta, "step": step, "metrics_bytes": length})
+        store.save(path, arrays, {**meta, "run": self.identity, "step": step, "metrics_bytes": length})
         for old in set(self.checkpoints[:-keep]) - {step}:
-            with store.explained(self._checkpoint(old), "remove"):
+            with explained(self._checkpoint(old), "remove"):
                 self._checkpoint(old).unlink(missing_ok=True)
         return path
 
     def newest_checkpoint(self, say: Callable[[str], None]) -> tuple[int, dict[str, np.ndarray], dict[str, Any]] | None:
         """(step, arrays, meta) of the highest step that verifies, or None. Damaged ones on the way go to ckpt/bad/ and `say` is told.
 
-        Call it under `lock`. Raises store.TooNew, and moves nothing, for a checkpoint of a later peref.
+        Call it under `lock`. Raises, and moves nothing, for a checkpoint of a later peref (store.TooNew) or of another run (Foreign).
         """
         for step in reversed(self.checkpoints):
-            path = self._checkpoint(step)
             try:
-                arrays, meta = store.load(path)
-                if meta.get("step") != step:
-                    raise Damaged(f"{path}: holds step {meta.get('step')}, so it was renamed")
-                return step, arrays, meta
-            except store.TooNew:
+                return step, *self.checkpoint(step)
+            except (store.TooNew, Foreign):
                 raise
             except Damaged as error:
-                say(f"{error}; moved to {_set_aside(path)}")
+                say(f"{error}; moved to {_set_aside(self._checkpoint(step))}")
         return None
+
+    def checkpoint(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and meta of the checkpoint of `step`. Raises Damaged when it does not verify; Foreign, a Damaged, for another run's."""
+        path = self._checkpoint(step)
+        arrays, meta = store.load(path)
+        if meta.get("step") != step:
+            raise Damaged(f"{path}: holds step {meta.get('step')}, so it was renamed")
+        mine = self.identity
+        if meta.get("run", mine) != mine:  # the earliest checkpoints do not say
+            raise Foreign(f"{path}: belongs to another run than {self.folder / 'run.json'}; put back the one of the two that is not in its place")
+        return arrays, meta
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl, of what a repeated run repeats bit by bit. Raises Misuse for what JSON cannot hold, as NaN."""
@@ -125,11 +143,21 @@ class Run:
     def truncate_metrics(self, length: int) -> None:
         """Cut metrics.jsonl back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged when no line ends there."""
         path = self.folder / "metrics.jsonl"
-        with store.explained(path, "cut back"), _opened(path, os.O_RDWR) as fd:
+        with explained(path, "cut back"), _opened(path, os.O_RDWR) as fd:
             if length != 0 and (length < 0 or os.pread(fd, 1, length - 1) != b"\n"):
                 raise Damaged(f"{path}: no line ends at byte {length}, as the checkpoint says; it was altered: restore it from a copy")
             os.ftruncate(fd, length)
             os.fsync(fd)
+
+    def mend_metrics(self, step: int) -> int:
+        """Cut metrics.jsonl down to its readable lines of steps up to `step`, and return how many there are."""
+        path, kept = self.folder / "metrics.jsonl", []
+        for line in store.read(path).split(b"\n")[:-1]:
+            with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + b"\n")
+        store.write_text(path, b"".join(kept).decode())
+        return len(kept)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl, without a last line that was torn by a crash. Raises Damaged for any other unreadable line."""
@@ -159,7 +187,7 @@ def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", name):
         raise Misuse(f"cannot name a run folder {name!r}: use letters, digits and _ . + - only, 200 at most")
     text, root = _sealed(record), Path(root)
-    with store.explained(root, "make a run folder"):
+    with explained(root, "make a run folder"):
         root.mkdir(parents=True, exist_ok=True)
         for n in itertools.count(1):
             folder = root / (name if n == 1 else f"{name}-{n}")
@@ -178,8 +206,8 @@ def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any
 def open_run(folder: str | Path) -> Run:
     """The run in an existing `folder`. Raises Misuse when it is not a run folder and Damaged when its run.json was altered."""
     run = Run(Path(folder))
-    if not (run.folder / "run.json").is_file():
-        raise Misuse(f"{folder}: not a run folder, it has no run.json; `python cli.py train` makes one")
+    if not store.is_file(run.folder / "run.json"):
+        raise Misuse(f"{run.folder}: not a run folder, it has no run.json; `{share.program()} train` makes one")
     _ = run.record
     return run
 
@@ -189,11 +217,12 @@ def newest(root: str | Path, *, having_checkpoint: bool = True, unfinished: bool
 
     Raises Misuse when there is none, and Damaged when the run.json of one that has to be looked at was altered.
     """
-    for run in sorted((Run(path.parent) for path in Path(root).glob("*/run.json")), key=_created, reverse=True):
+    found = [Run(Path(root, name)) for name in store.names_in(Path(root)) if store.is_file(Path(root, name, "run.json"))]
+    for run in sorted(found, key=_created, reverse=True):
         if (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished):
             return open_run(run.folder)
     kind = "unfinished run" if unfinished else "run"
-    raise Misuse(f"{root}: no {kind}{' with a checkpoint' if having_checkpoint else ''} in this folder; `python cli.py train` makes one")
+    raise Misuse(f"{root}: no {kind}{' with a checkpoint' if having_checkpoint else ''} in this folder; `{share.program()} train` makes one")
 
 
 def _stamp(seconds: float) -> str:
@@ -214,7 +243,7 @@ def _sealed(record: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    with store.explained(path, "open"):
+    with explained(path, "open"):
         fd = os.open(path, flags | os.O_CREAT, 0o666)
     try:
         yield fd
@@ -237,7 +266,7 @@ def _claim(fd: int, folder: Path) -> None:
 def _append(path: Path, record: Mapping[str, Any]) -> None:
     """One line, one write: a crash leaves it out or in, and a full disk leaves it out."""
     line = f"{store.canonical(record)}\n".encode()
-    with store.explained(path, "append to"), _opened(path, os.O_WRONLY | os.O_APPEND) as fd:
+    with explained(path, "append to"), _opened(path, os.O_WRONLY | os.O_APPEND) as fd:
         written = os.write(fd, line)
         if written != len(line):
             os.ftruncate(fd, os.fstat(fd).st_size - written)
@@ -247,7 +276,7 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
 def _set_aside(path: Path) -> Path:
     """Move a damaged checkpoint to bad/ beside it, over nothing that is there already; returns where it is now."""
     bad = path.parent / "bad"
-    with store.explained(path, "move to bad/"):
+    with explained(path, "move to bad/"):
         bad.mkdir(exist_ok=True)
         target = next(t for n in itertools.count(1) if not (t := bad / (path.name if n == 1 else f"{path.name}.{n}")).exists())
         os.replace(path, target)

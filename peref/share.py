@@ -1,8 +1,10 @@
-"""Where the files that come with the package are, and where those that it fetches go: in a checkout and in an installed wheel."""
+"""Where the package is and what it was started with: its files, in a checkout and in an installed wheel, and the user's settings around it."""
 
+import hashlib
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from peref.errors import PerefError
@@ -14,6 +16,31 @@ CARRIED = "_share"  # in a wheel: peref/_share/data, peref/_share/golden (see fo
 def is_checkout(package: Path = PACKAGE) -> bool:
     """True where the package stands in a checkout (or an editable install of one), False in an installed wheel."""
     return not (package / CARRIED).is_dir() and (package.parent / "pyproject.toml").is_file()
+
+
+def program(package: Path = PACKAGE, argv: Sequence[str] | None = None) -> str:
+    """What the commands in messages begin with: the root's cli.py as it was called, else `python cli.py` in a checkout and `peref` elsewhere."""
+    called = Path(*(sys.argv if argv is None else argv)[:1])
+    if called.name == "cli.py":
+        return f"python {shlex.quote(str(called))}"
+    return "python cli.py" if is_checkout(package) and called.name != "peref" else "peref"
+
+
+def code(package: Path = PACKAGE) -> str:
+    """16 hex digits of the SHA-256 of the package's sources, which change with any of them."""
+    found = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        body = path.read_bytes()
+        found.update(f"{path.relative_to(package).as_posix()}\0{len(body)}\0".encode() + body)
+    return found.hexdigest()[:16]
+
+
+def blas_threads(environ: Mapping[str, str] = os.environ) -> int | str:
+    """How many threads NumPy's BLAS was told to use, in the words of the environment where they are no number; else the cores it may use."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if said := environ.get(name, "").strip():
+            return int(said) if said.isdecimal() else said
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def folder(name: str, package: Path = PACKAGE) -> Path:

@@ -11,7 +11,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from .errors import Damaged, Misuse, PerefError
+from .errors import Damaged, Misuse, explained
 
 FORMAT = 1
 
@@ -76,10 +77,37 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def read(path: Path) -> bytes:
     """All bytes of a regular file. Raises Misuse when there is none at `path` and PerefError when it cannot be read."""
-    if not path.is_file():
+    if not is_file(path):
         raise Misuse(f"{path}: no such file; check the path")
     with explained(path, "read"):
         return path.read_bytes()
+
+
+def is_file(path: Path) -> bool:
+    """As path.is_file(), but what may not be looked at is no absence: PerefError says so."""
+    with explained(path, "look at"):
+        try:
+            return stat.S_ISREG(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+
+def names_in(folder: Path) -> list[str]:
+    """What is in a folder, none where there is no such folder. Raises PerefError for one that may not be listed."""
+    with explained(folder, "list"):
+        try:
+            return os.listdir(folder)
+        except FileNotFoundError:
+            return []
+
+
+def check_writable(folder: Path) -> None:
+    """Raises PerefError unless a file can be made in `folder`, which is made itself where it is missing."""
+    with explained(folder, "write in it"):
+        folder.mkdir(exist_ok=True)
+        probe = _temporary(folder)
+        probe.touch()
+        probe.unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -91,9 +119,10 @@ def sweep(folder: str | Path) -> list[Path]:
     """Remove, and return, the temporary files in `folder` whose writer no longer runs on this machine. Raises PerefError on failure."""
     stale = []
     with explained(Path(folder), "clean up"):
-        for path in sorted(Path(folder).glob(".tmp-*")):
-            owner = re.match(r"\.tmp-([0-9]{1,9})-", path.name)
+        for name in sorted(names_in(Path(folder))):
+            owner = re.match(r"\.tmp-([0-9]{1,9})-", name)
             if owner and not _alive(int(owner[1])):
+                path = Path(folder, name)
                 path.unlink(missing_ok=True)
                 stale.append(path)
     return stale
@@ -108,18 +137,14 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-@contextlib.contextmanager
-def explained(path: Path, verb: str) -> Iterator[None]:
-    """Turn an OSError in the block into a PerefError that says what could not be done to `path`, and why."""
-    try:
-        yield
-    except OSError as error:
-        raise PerefError(f"{path}: cannot {verb}: {error.strerror or error}; check space, permissions and the folder") from error
+def _temporary(folder: Path) -> Path:
+    """A new name that `sweep` knows as this process's."""
+    return folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _replace(path: Path, data: bytes) -> None:
     """Put `data` at `path` so that a reader, or a power cut, finds the old file or the new one and never a part."""
-    temp = path.parent / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
+    temp = _temporary(path.parent)
     try:
         with explained(path, "write"):
             fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

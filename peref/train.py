@@ -4,23 +4,23 @@ A step is a pure function of (weights, AdamW's moments, seed, step), so a resume
 """
 
 import math
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
 from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from peref import __version__, runs
+from peref import __version__, runs, share
 from peref.backends import Backend
 from peref.config import Config
 from peref.data import Corpus, batch, check_length
 from peref.encodings import fitting
-from peref.errors import Diverged, Misuse
+from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
-from peref.model import Arrays, init, logits, loss, step_sizes
+from peref.model import Arrays, check, init, logits, loss, step_sizes
 from peref.optim import decays, global_norm, schedule
 from peref.tape import Tape
 from peref.xp import namespace, to_host
@@ -60,12 +60,15 @@ class Recipe:
                 raise Misuse(f"{name} is {getattr(self, name)}; expected at least 1")
         for name in ("rate", "eps", "clip"):
             if not 0 < getattr(self, name) < math.inf:
-                raise Misuse(f"{name} is {getattr(self, name)}; expected a positive number")
+                whose = "AdamW's " if name == "eps" else ""
+                raise Misuse(f"{whose}{name} is {getattr(self, name)}; expected a positive number")
         for name in ("floor", "beta1", "beta2", "decay"):
             if not 0 <= getattr(self, name) <= 1 or (name.startswith("beta") and getattr(self, name) == 1):
                 raise Misuse(f"{name} is {getattr(self, name)}; expected a number from 0 to 1")
-        if self.warmup < 0 or not 0 <= self.seed < 2**64:
-            raise Misuse(f"warmup is {self.warmup} and seed {self.seed}; expected neither to be negative, and a seed of at most 64 bits")
+        if self.warmup < 0:
+            raise Misuse(f"warmup is {self.warmup}; expected a number of steps, or 0 for none")
+        if not 0 <= self.seed < 2**64:
+            raise Misuse(f"seed is {self.seed}; expected 0 or more, of at most 64 bits")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
@@ -78,12 +81,33 @@ def environment(be: Backend) -> dict[str, Any]:
     """What the bits of a run depend on besides its settings."""
     return {
         "peref": __version__,
+        "code": share.code(),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "cores": os.cpu_count(),
         "backend": be.name,
+        **(of_kernels() if be.name == "numba" else of_blas()),
     }
+
+
+def of_blas() -> dict[str, Any]:
+    """The library that NumPy's matrix products are computed by, and with how many threads: these decide in which order it adds."""
+    about: Any = np.show_config(mode="dicts")
+    blas = about.get("Build Dependencies", {}).get("blas", {})
+    return {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(), "threads": share.blas_threads()}
+
+
+def of_kernels() -> dict[str, Any]:
+    """What the kernels are made from, by and for; how many threads run them changes no bit."""
+    from peref.backends.numba import host
+
+    return {"numba": version("numba"), "kernels": host.digest(), "lanes": host.LANES}
+
+
+def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs between two environments, in words; "" for nothing."""
+    keys = [key for key in {**here, **began} if began.get(key) != here.get(key)]
+    return ", ".join(f"{key} {began.get(key, 'unknown')} -> {here.get(key, 'none')}" for key in keys)
 
 
 def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:
@@ -142,16 +166,26 @@ def flat(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
 
 
 def begin(run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]) -> tuple[int, Arrays, Arrays, Arrays]:
-    """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones."""
+    """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones.
+
+    Raises Misuse where they do not fit cfg. Lines that metrics.jsonl has lost do not stop a run; `say` is told.
+    """
     found = run.newest_checkpoint(say)
     if found is None:
         run.truncate_metrics(0)
         p = init(cfg, recipe.seed, recipe.dtype)
         return 0, p, {n: np.zeros_like(a) for n, a in p.items()}, {n: np.zeros_like(a) for n, a in p.items()}
     step, arrays, meta = found
-    run.truncate_metrics(meta["metrics_bytes"])
+    parts = [{name[2:]: a for name, a in arrays.items() if name.startswith(f"{kind}/")} for kind in "pmv"]
+    for part in parts:
+        check(cfg, part)
+    try:
+        run.truncate_metrics(meta["metrics_bytes"])
+    except Damaged as error:
+        kept = run.mend_metrics(step)
+        say(f"{error}. The run goes on from step {step} with the {kept} lines that remain; the earlier ones ARE LOST")
     order = list(init(cfg, recipe.seed, recipe.dtype))
-    p, m, v = ({name: arrays[f"{kind}/{name}"] for name in order} for kind in "pmv")
+    p, m, v = ({name: part[name] for name in order} for part in parts)
     return step, p, m, v
 
 
@@ -174,8 +208,10 @@ def train(
         raise Misuse(
             f"{run.folder} was trained on another text (SHA-256 {record['data']['sha256'][:12]}, this is {corpus.sha256[:12]}); give its --data"
         )
-    if (here := environment(be)) != record["environment"]:
-        say(f"this run began elsewhere ({record['environment']}, here {here}); it goes on, but not to the same bits")
+    if differs := moved(record["environment"], environment(be)):
+        say(f"this run began elsewhere: {differs}; it goes on, but perhaps not to the same bits")
+    if recipe.warmup > recipe.steps:
+        say(f"the peak rate is never reached: warm-up is {recipe.warmup} steps of {recipe.steps}")
     with run.lock():
         done, p, m, v = begin(run, cfg, recipe, say)
         p, m, v = be.place(p), be.place(m), be.place(v)

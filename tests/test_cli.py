@@ -21,11 +21,14 @@ from pathlib import Path
 import pytest
 
 from peref import data, download, share
+from peref.cli import main
 from peref.cli import run as run_cli
-from peref.cli.signals import Signals
+from peref.cli.signals import Interrupted, Signals
 from peref.encodings import HOOKS, names
+from peref.errors import Misuse
 
 ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 300  # seconds; on a loaded machine kernels may have to be compiled first
 TINY = ["--width", "16", "--heads", "2", "--layers", "1", "--len", "16", "--batch", "2", "--valid-bytes", "200"]
 LONG = [*TINY, "--steps", "400", "--save-every", "20", "--valid-every", "50"]
 
@@ -81,7 +84,7 @@ def start(folder, *args, **rest):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in out + err, err
     return process.returncode, out, err
 
@@ -92,7 +95,7 @@ def the_run(folder):
 
 
 def wait_for(condition, process=None):
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         assert process is None or process.poll() is None, process.communicate()
@@ -162,7 +165,7 @@ def test_a_bar_where_stderr_is_a_terminal(tmp_path, text):
         while piece := os.read(ours, 4096):
             seen += piece
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     assert b"\r" in seen
     assert re.search(rb"\d+% \|.*\| \d+/300 step \[.*bits/byte, [\d,]+ tokens/s\]", seen), seen
 
@@ -205,10 +208,117 @@ def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overw
         assert code == 0, err
     made = {path.name for path in (the_run(tmp_path) / "eval").iterdir()}
     assert len(made) == len(variants)
-    assert {"32.json", "32-sliding8.json", "32-sliding3.json", "32-rope.json", "32-rope-base=100.json", "32-300bytes.json"} < made
+    assert {
+        "32.json",
+        "32-sliding8.json",
+        "32-sliding3.json",
+        "32-rope.json",
+        "32-rope-base=100.0.json",
+        "32-max_bias=4.0.json",
+        "32-300bytes.json",
+    } < made
     assert "NOT the text of the run" in out
     assert "sliding, stride 8" in trained("eval", "--len", 32, "--protocol", "sliding")[1]
     assert "trained with alibi" in trained("eval", "--len", 32, "--pe", "rope")[1]
+
+
+def test_the_same_evaluation_said_otherwise_has_the_same_file(trained, text, tmp_path):
+    """Defaults that are said, numbers in another form and more text than there is change nothing."""
+    for extra in ((), ("--set", "max_bias=8"), ("--set", "max_bias=8.0"), ("--pe", "alibi"), ("--data", text), ("--bytes", 10**9)):
+        assert trained("eval", "--len", 32, *extra)[0] == 0
+    assert [path.name for path in (the_run(tmp_path) / "eval").iterdir()] == ["32.json"]
+    for extra in (("--set", "max_bias=4"), ("--set", "max_bias=4.0"), ("--pe", "alibi", "--set", "max_bias=4e0")):
+        assert trained("eval", "--len", 32, *extra)[0] == 0
+    assert {path.name for path in (the_run(tmp_path) / "eval").iterdir()} == {"32.json", "32-max_bias=4.0.json"}
+    for extra in ((), ("--set", "base=10000"), ("--set", "rotary_dim=8")):
+        assert trained("eval", "--len", 32, "--pe", "rope", *extra)[0] == 0
+    assert trained("eval", "--len", 32, "--pe", "rope", "--set", "rotary_dim=4")[0] == 0
+    assert {path.name for path in (the_run(tmp_path) / "eval").glob("*rope*")} == {"32-rope.json", "32-rope-rotary_dim=4.json"}
+
+
+@pytest.mark.parametrize("extra", [(), ("--json",)])
+def test_eval_that_cannot_be_kept_is_refused_before_it_is_computed(trained, tmp_path, monkeypatch, extra):
+    place = the_run(tmp_path) / "eval"
+    place.rmdir()
+    place.touch()
+    monkeypatch.setattr("peref.cli.evaluate.evaluate", lambda *args, **given: pytest.fail("it was computed"))
+    code, out, err = trained("eval", *extra)
+    assert code == 1
+    assert f"{Path('runs') / place.parent.name / 'eval'}: cannot write in it: File exists" in (json.loads(out)["error"]["message"] if extra else err)
+    assert extra or out == ""
+
+
+def test_the_unit_of_the_standard_error_is_said(trained):
+    assert "  std. error (bits/byte)  " in trained("eval", "--len", 32)[1]
+
+
+def test_a_run_inside_its_own_text_can_be_resumed_and_evaluated(cli, text, tmp_path):
+    (tmp_path / "words.txt").write_text(text.read_text())
+    assert cli("train", *TINY, "--steps", 4, "--save-every", 2, "--data", ".")[0] == 0
+    max((the_run(tmp_path) / "ckpt").iterdir()).unlink()
+    code, _, err = cli("train", "--resume")
+    assert code == 0, err
+    assert cli("eval", "--len", 16)[0] == 0
+    assert cli("eval", "--len", 16)[0] == 0
+
+
+def test_a_run_that_cannot_reach_its_peak_rate_says_so(cli, text):
+    out = cli("train", *TINY, "--steps", 10, "--data", text)[1]
+    assert re.search(r"^note +the peak rate is never reached: warm-up is 50 steps of 10$", out, re.M)
+    assert "peak rate is never" not in cli("train", *TINY, "--steps", 10, "--warmup", 5, "--data", text)[1]
+
+
+def test_resuming_elsewhere_names_only_what_differs(cli, text, tmp_path, monkeypatch):
+    assert cli("train", *TINY, "--steps", 4, "--save-every", 2, "--backend", "numpy", "--data", text)[0] == 0
+    max((the_run(tmp_path) / "ckpt").iterdir()).unlink()
+    monkeypatch.setattr(share, "blas_threads", lambda: 77)
+    out = " ".join(cli("train", "--resume", "--backend", "numpy")[1].split())
+    assert re.search(r"note this run began elsewhere: threads \S+ -> 77; it goes on, but perhaps not to the same bits ", out), out
+
+
+def test_a_folder_of_checkpoints_that_is_closed_is_not_empty(trained, tmp_path, monkeypatch):
+    inner = os.listdir
+
+    def listdir(path="."):
+        if Path(path).name == "ckpt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return inner(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    for args in (["eval"], ["generate"], ["train", "--resume"], ["eval", the_run(tmp_path)]):
+        code, _, err = trained(*args)
+        assert code == 1
+        assert re.fullmatch(
+            r"error: runs/\S+/ckpt: cannot list: Permission denied; .*\n|error: /\S+/ckpt: cannot list: Permission denied; .*\n", err
+        ), err
+
+
+def test_what_is_refused_is_refused_before_the_backend_is_asked_for(trained, text, tmp_path, monkeypatch):
+    """For a backend may have kernels to compile."""
+    asked = []
+    monkeypatch.setattr("peref.cli.found.get_backend", lambda *args, **given: asked.append(args))
+    for args in (["--temperature", -1], ["--top-k", 0], ["--tokens", -1], ["--prompt", ""]):
+        assert trained("generate", *args)[0] == 2
+    for args in (["--pe", "t5"], ["--pe", "learned", "--len", 32], ["--len", 4096]):
+        assert trained("eval", *args)[0] == 2
+    assert asked == []
+
+
+def test_text_past_the_end_of_a_table_is_refused_before_the_backend_is_asked_for(cli, text, monkeypatch):
+    assert cli("train", *TINY, "--pe", "learned", "--steps", 2, "--data", text)[0] == 0
+    monkeypatch.setattr("peref.cli.found.get_backend", lambda *args, **given: pytest.fail("asked for"))
+    code, _, err = cli("generate", "--tokens", 20)
+    assert (code, "ends at length 16" in err) == (2, True)
+
+
+def test_train_tells_the_backend_the_dtype_before_it_makes_anything(cli, text, tmp_path, monkeypatch):
+    def refuse(name, *, dtype, **given):
+        raise Misuse(f"{name} and {dtype}")
+
+    monkeypatch.setattr("peref.cli.train.get_backend", refuse)
+    code, out, err = cli("train", *TINY, "--dtype", "float64", "--backend", "numba", "--data", text)
+    assert (code, out, err) == (2, "", "error: numba and float64\n")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_eval_names_the_newest_run_and_takes_a_named_one(trained, text, tmp_path):
@@ -400,7 +510,7 @@ def test_a_signal_saves_the_step_and_resuming_gives_the_undisturbed_bits(tmp_pat
     assert code == expected
     step = lines_of(tmp_path)
     assert (the_run(tmp_path) / "ckpt" / f"{step:08d}.safetensors").is_file()
-    again = re.search(r"go on with: python cli\.py (train --resume runs/\S+)$", err.strip())
+    again = re.search(rf"go on with: python {re.escape(str(ROOT / 'cli.py'))} (train --resume runs/\S+)$", err.strip())
     assert again, err
     code, out, _ = finish(start(tmp_path, *again[1].split()))
     assert code == 0
@@ -468,7 +578,7 @@ def test_two_processes_cannot_write_one_run(tmp_path, text, cli):
 
 
 def minds_sigterm(process):
-    """Whether main() has begun; where there is no /proc, surely after a second."""
+    """Whether the shim or main() has taken the signals over; where there is no /proc, surely after a second."""
     status = Path(f"/proc/{process.pid}/status")
     if not status.exists():
         time.sleep(1)
@@ -479,7 +589,7 @@ def minds_sigterm(process):
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_during_generate_or_before_training_ends_it_without_a_traceback(trained, tmp_path, number, expected):
-    process = start(tmp_path, "generate", "--tokens", 1000000)
+    process = start(tmp_path, "generate", "--tokens", 1000000, "--backend", "numpy")
     assert process.stdout.read(8)
     process.send_signal(number)
     code, _, err = finish(process)
@@ -488,12 +598,40 @@ def test_a_signal_during_generate_or_before_training_ends_it_without_a_traceback
     (tmp_path / "many").mkdir()
     for i in range(3):
         (tmp_path / "many" / f"{i}.txt").write_text(os.urandom(2**23).hex())
-    process = start(tmp_path, "train", "--data", tmp_path / "many", "--runs", "never")
+    process = start(tmp_path, "train", "--data", tmp_path / "many", "--runs", "never", "--backend", "numpy")
     wait_for(lambda: minds_sigterm(process), process)
     time.sleep(random.random())  # it is importing, reading or counting
     process.send_signal(number)
     assert finish(process)[0] == expected
     assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_package_is_imported_ends_it_without_a_word(tmp_path, number, expected):
+    """The shim itself, before a package that never ends to load."""
+    (tmp_path / "cli.py").write_text((ROOT / "cli.py").read_text())
+    (tmp_path / "peref").mkdir()
+    (tmp_path / "peref" / "__init__.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    args = [sys.executable, "cli.py"]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(args, cwd=tmp_path, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **quiet)
+    assert process.stdout.readline() == "loading\n"
+    process.send_signal(number)
+    assert (*process.communicate(timeout=60), process.returncode) == ("", "", expected)
+
+
+def test_a_signal_outside_of_the_command_is_an_exit_code(monkeypatch, capsys):
+    """main() may be interrupted before run() minds signals, or after."""
+    for error, code in ((Interrupted(signal.SIGTERM), 143), (Interrupted(signal.SIGINT), 130), (KeyboardInterrupt(), 130)):
+
+        def fail(*args, error=error):
+            raise error
+
+        monkeypatch.setattr(Signals, "install", fail)
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == code
+    assert capsys.readouterr() == ("", "")
 
 
 # ---------------------------------------------------------------- misuse
@@ -504,7 +642,7 @@ MISUSE = {
     "command": (["trian"], "did you mean 'train'"),
     "option": (["train", "--wdth", "3"], "--width"),
     "length 0": (["train", "--len", "0"], "--len"),
-    "length in words": (["train", "--len", "many"], "--len"),
+    "length in words": (["train", "--len", "many"], "'--len': 'many' is not a whole number of at least 1"),
     "odd rotary width": (["train", "--pe", "rope", "--set", "rotary_dim=7"], "rotary width is 7"),
     "heads": (["train", "--width", "128", "--heads", "3"], "does not divide"),
     "key-value heads": (["train", "--kv-heads", "3"], "key-value heads"),
@@ -516,9 +654,16 @@ MISUSE = {
     "shape": (["train", "--shape", "lama"], "llama"),
     "norm": (["train", "--norm", "batch"], "expected one of: rms, layer"),
     "rate": (["train", "--rate", "nan"], "rate is nan"),
-    "epsilon": (["train", "--norm-eps", "nan"], "eps is nan"),
+    "epsilon": (["train", "--norm-eps", "nan"], "the norms' eps is nan"),
+    "other epsilon": (["train", "--eps", "0"], "AdamW's eps is 0"),
+    "rotary width in words": (["train", "--pe", "rope", "--set", "rotary_dim=abc"], "option rotary_dim is 'abc'"),
+    "a member that no layer takes": (["train", "--pe", "alibi,none,rope,t5,path"], "no layer would take path"),
+    "runs without a name": (["train", "--runs", ""], "'--runs': it is empty; expected a folder"),
+    "runs without a name in eval": (["eval", "--runs", ""], "'--runs': it is empty; expected a folder"),
+    "runs without a name on resume": (["train", "--resume", "--runs", ""], "'--runs': it is empty; expected a folder"),
     "dtype": (["train", "--dtype", "float16"], "float32"),
-    "seed": (["train", "--seed", "-1"], "seed"),
+    "dtype of a backend": (["train", *TINY, "--data", "TEXT", "--dtype", "float64", "--backend", "numba"], "computes in float32"),
+    "seed": (["train", "--seed", "-1"], "error: seed is -1; expected 0 or more"),
     "steps": (["train", "--steps", "0"], "steps is 0"),
     "backend": (["train", "--backend", "tpu"], "unknown backend 'tpu'"),
     "no such text": (["train", "--data", "nowhere.txt"], "nowhere.txt"),
@@ -607,7 +752,12 @@ def test_a_place_where_no_folder_can_be_made(cli, text):
 
 @pytest.mark.parametrize(
     ("error", "code", "word"),
-    [(MemoryError(), 1, "not enough memory"), (OSError(5, "went wrong"), 1, "went wrong"), (RuntimeError("odd\nthing"), 1, "internal error")],
+    [
+        (MemoryError(), 1, "not enough memory"),
+        (OSError(5, "went wrong", "a.txt"), 1, "error: a.txt: went wrong; check"),
+        (OSError("odd"), 1, "odd"),
+        (RuntimeError("odd\nthing"), 1, "internal error"),
+    ],
 )
 def test_what_nobody_expected_is_one_line_too(cli, monkeypatch, error, code, word):
     def fail():
@@ -618,7 +768,7 @@ def test_what_nobody_expected_is_one_line_too(cli, monkeypatch, error, code, wor
     assert (got, out) == (code, "")
     assert word in err
     assert err.count("\n") == 1
-    assert word in the_document(cli, "list", code=code)["error"]["message"]
+    assert word.removeprefix("error: ") in the_document(cli, "list", code=code)["error"]["message"]
 
 
 def test_traceback_on_request(monkeypatch, capsys):

@@ -3,6 +3,8 @@
 import hashlib
 import lzma
 import math
+import os
+import re
 import sysconfig
 from dataclasses import replace
 from itertools import pairwise
@@ -70,7 +72,7 @@ def test_stdlib_of_this_interpreter():
     assert corpus.train.dtype == corpus.valid.dtype == np.uint8
     assert not corpus.train.flags.writeable
     assert not corpus.valid.flags.writeable
-    assert b"class OrderedDict(dict):" in the_text(corpus)      # collections/__init__.py is in one of the two
+    assert b"class OrderedDict(dict):" in the_text(corpus)  # collections/__init__.py is in one of the two
     data.check_length(corpus, 8192)
 
 
@@ -162,6 +164,15 @@ def test_a_folder_without_its_hidden_and_binary_files(tmp_path):
     assert "100 text files, 2 binary files left out" in mixed.source
 
 
+def test_a_run_in_the_folder_of_the_text_does_not_change_it(tmp_path):
+    """A folder with a run.json is a run, at any depth; the folder that is asked for is taken as it is."""
+    plain = data.corpus(str(write(tmp_path / "text", many())))
+    for place in ("runs/one", "part0/two"):
+        write(tmp_path / "text", {f"{place}/run.json": b"{}", f"{place}/metrics.jsonl": b"1\n", f"{place}/eval/9.json": b"{}"})
+    assert data.corpus(str(tmp_path / "text")).sha256 == plain.sha256
+    assert the_text(data.corpus(str(tmp_path / "text" / "runs" / "one"))) == b"{}\n1\n\n{}"
+
+
 # --- what is refused
 
 
@@ -190,9 +201,9 @@ def test_an_unknown_name_is_refused_with_what_was_meant():
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(PerefError, match=r"cannot read .*nowhere"):
+    with pytest.raises(PerefError, match=r"nowhere: cannot read: No such file"):
         data.read(tmp_path / "nowhere")
-    with pytest.raises(PerefError, match=r"cannot list the folder .*nowhere"):
+    with pytest.raises(PerefError, match=r"nowhere: cannot list: No such file"):
         data.walk(tmp_path / "nowhere", bool)
 
 
@@ -251,6 +262,47 @@ def test_where_files_are(tmp_path):
             share.folder("data", package)
 
 
+def test_what_the_program_is_called(tmp_path):
+    """A command that is printed works where it was printed: in a checkout, from beside it, and with the installed command."""
+    write(tmp_path, {"checkout/pyproject.toml": b"", "checkout/peref/x": b"", "wheel/peref/_share/x": b""})
+    checkout, wheel = tmp_path / "checkout" / "peref", tmp_path / "wheel" / "peref"
+    assert share.program(checkout, ["cli.py", "train"]) == "python cli.py"
+    assert share.program(checkout, ["../a b/cli.py"]) == "python '../a b/cli.py'"
+    assert share.program(checkout, ["/venv/bin/peref"]) == "peref"
+    assert share.program(checkout, ["/venv/bin/pytest"]) == share.program(checkout, []) == "python cli.py"
+    assert share.program(wheel, ["/venv/bin/peref"]) == share.program(wheel, []) == "peref"
+
+
+def test_a_wheel_speaks_of_peref(monkeypatch, tmp_path):
+    """In every message that names a command."""
+    monkeypatch.setattr(share, "is_checkout", lambda package=None: False)
+    with pytest.raises(Misuse, match=r"not on this machine yet.*fetch it: peref data get seas"):
+        data.corpus("seas", entries={"seas": entry()}, store=tmp_path)
+    with pytest.raises(Misuse, match=r"after: peref data get"):
+        data.stdlib(tmp_path)
+
+
+def test_the_digest_of_the_code_sees_every_source(tmp_path):
+    """Content and place of every .py file, and nothing else."""
+    digests = [share.code(write(tmp_path / "a", {"x.py": b"1", "sub/y.py": b"2"}))]
+    write(tmp_path / "a", {"x.txt": b"", "__pycache__/x.pyc": b""})
+    assert share.code(tmp_path / "a") == digests[0]
+    digests += [
+        share.code(write(tmp_path / f"b{n}", files)) for n, files in enumerate([{"x.py": b"1", "sub/y.py": b"3"}, {"x.py": b"1", "y.py": b"2"}])
+    ]
+    assert len(set(digests)) == 3
+    assert re.fullmatch("[0-9a-f]{16}", share.code())
+
+
+def test_the_threads_of_the_blas(monkeypatch):
+    """What the environment says, the more special name first; else the cores of this process."""
+    assert share.blas_threads({"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "2"}) == 2
+    assert share.blas_threads({"OPENBLAS_NUM_THREADS": "", "OMP_NUM_THREADS": "3"}) == 3
+    assert share.blas_threads({"MKL_NUM_THREADS": "4,2"}) == "4,2"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5, 6}, raising=False)
+    assert share.blas_threads({}) == 3
+
+
 def test_the_cache_folder(tmp_path):
     home, elsewhere = Path.home(), str(tmp_path)
     assert share.cache("linux", {}) == home / ".cache" / "peref"
@@ -297,8 +349,8 @@ def test_every_window_is_equally_likely():
     tokens = np.arange(13, dtype=np.uint8)
     starts = data.batch(tokens, 0, 0, batch=10_000, length=3)[0][:, 0]
     counts = np.bincount(starts)
-    assert counts.size == 13 - 3                # the first and the last that fit, none beyond
-    assert abs(counts - 1000).max() < 150       # five standard deviations
+    assert counts.size == 13 - 3  # the first and the last that fit, none beyond
+    assert abs(counts - 1000).max() < 150  # five standard deviations
 
 
 def test_the_smallest_text_that_fits_and_the_one_that_does_not():

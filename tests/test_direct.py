@@ -314,12 +314,12 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: peref.rotate("rop", q, k), "unknown encoding 'rop', did you mean 'rope'"),
+        (lambda: peref.rotate("rop", q, k), "unknown encoding 'rop'; did you mean 'rope'?"),
         (lambda: peref.rotate("alibi", q, k), "alibi fills bias and cannot do this; those that can: rope"),
         (lambda: peref.attention("sinusoidal", q, k, v), "sinusoidal fills embed and cannot do this; those that can: none, rope, "),
         (lambda: peref.attention("retnet", q, k, v), "retnet fills mix and cannot do this"),
         (lambda: peref.bias("none", heads=H, tokens=T), "none fills no hook and cannot do this; those that can: alibi, "),
-        (lambda: peref.rotate("rope", q, k, bass=2.0), "encoding 'rope' has no option 'bass', did you mean 'base'"),
+        (lambda: peref.rotate("rope", q, k, bass=2.0), "encoding 'rope' has no option 'bass'; did you mean 'base'?"),
         (lambda: peref.rotate("rope", q, k, base="ten"), "option base is 'ten'; expected float"),
         (lambda: peref.rotate("rope", q.tolist(), k), "q is a builtins.list; expected a NumPy array, float32 or float64"),
         (lambda: peref.rotate("rope", q, k.astype(np.float16)), "k is float16; expected a NumPy array, float32 or float64"),

@@ -13,7 +13,7 @@ import pytest
 from peref import data, download
 from peref.errors import Damaged, Misuse, PerefError
 
-BODY = bytes(range(32, 127)) * 2500      # 237,500 bytes: several reads
+BODY = bytes(range(32, 127)) * 2500  # 237,500 bytes: several reads
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -44,21 +44,21 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    daemon_threads = False      # server_close waits for every request, so no socket is left open
-    status = 0                  # answer this instead
-    ranges = True               # honour Range
-    stale = False               # answer 416 to every Range
-    lengths = True              # send Content-Length
-    silence = 0.0               # seconds before the connection is closed
+    daemon_threads = False  # server_close waits for every request, so no socket is left open
+    status = 0  # answer this instead
+    ranges = True  # honour Range
+    stale = False  # answer 416 to every Range
+    lengths = True  # send Content-Length
+    silence = 0.0  # seconds before the connection is closed
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.body = BODY
-        self.breaks = []        # after how many bytes the first, second, ... reply breaks off
-        self.asked = []         # the Range headers seen
+        self.breaks = []  # after how many bytes the first, second, ... reply breaks off
+        self.asked = []  # the Range headers seen
 
     def handle_error(self, request, client_address):
-        pass                    # a client that refuses to read on closes the connection
+        pass  # a client that refuses to read on closes the connection
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_a_range_that_the_server_has_not_begins_anew(server, get):
 
 
 def test_a_server_that_never_has_the_rest_is_given_up(server, get):
-    server.body, server.lengths = BODY[:-1], False          # one byte short, and 416 to a request for it
+    server.body, server.lengths = BODY[:-1], False  # one byte short, and 416 to a request for it
     with pytest.raises(PerefError, match="could not fetch"):
         get()
     assert len(server.asked) <= download.TRIES
@@ -260,7 +260,7 @@ def test_silence_ends_with_the_timeout(server, get):
 
 
 def test_a_refused_connection_is_named(server, get, tmp_path):
-    with closing(socket.socket()) as closed:        # bound and not listening: nobody else gets this port meanwhile
+    with closing(socket.socket()) as closed:  # bound and not listening: nobody else gets this port meanwhile
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}/seas.txt"
         entry = data.Entry(**{**vars(entries(server)["seas"]), "address": address})
@@ -284,7 +284,7 @@ def test_an_interrupt_keeps_what_arrived(server, get):
 
 
 def test_an_unknown_name_is_refused(get):
-    with pytest.raises(Misuse, match="no corpus 'sea' can be fetched; did you mean 'seas'"):
+    with pytest.raises(Misuse, match=r"no corpus 'sea' can be fetched; did you mean 'seas'[?] known: seas"):
         get("sea")
 
 

@@ -1,6 +1,7 @@
 """Evaluation: each token is scored once, the number is the model's whatever the windows, and what does not fit is refused."""
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from check import frozen
 
 from peref import evaluate as evaluate_module
 from peref import runs, store
+from peref.backends import Backend
 from peref.config import Config
 from peref.errors import Damaged, Misuse
 from peref.evaluate import Protocol, by_position, evaluate, lengths, score, stored, under, weights_of
@@ -349,7 +351,7 @@ def test_what_belongs_to_rotations_and_attention_goes_with_them():
     assert (under(cfg, None, ("base=7",)).R, under(cfg, None, ("base=7",)).layout) == (4, "interleaved")
     assert under(cfg, None, ("rotary_dim=8", "layout=half")) == Config(pe=(("rope", {}),), L=8, C=16, layers=2, H=2, R=8)
     assert under(cfg, "alibi", ()).R is None
-    assert under(tiny("alibi"), "rope", ()).R == 8
+    assert (under(cfg, "alibi", ()).layout, under(tiny("alibi"), "rope", ()).R) == ("half", 8)
     assert under(cfg, "retnet", ()).G is None
     assert under(tiny("retnet"), "alibi", ()).G == 1
 
@@ -403,6 +405,14 @@ def test_a_damaged_checkpoint_is_not_evaluated(run):
         weights_of(run)
 
 
+def test_a_checkpoint_of_another_run_is_not_evaluated(run, tmp_path):
+    """It may hold the same shapes, and yet it is not what run.json says."""
+    other = runs.create(tmp_path, ["y"], {"config": tiny("none").to_json(), "steps": 9})
+    shutil.copy(run.folder / "ckpt" / "00000005.safetensors", other.folder / "ckpt")
+    with pytest.raises(Damaged, match="belongs to another run"):
+        weights_of(other)
+
+
 def test_a_run_without_checkpoint_is_refused(tmp_path):
     """Before the first checkpoint there is nothing to evaluate; the message says how to get one."""
     run = runs.create(tmp_path, ["x"], {"config": tiny().to_json(), "steps": 9})
@@ -425,6 +435,9 @@ def test_stored_has_the_numbers_and_what_they_depend_on():
     assert [r["ratio"] for r in found["rows"]] == [r["bpb"] / rows[1]["bpb"] for r in rows]
     assert found["rows"][1]["ratio"] == 1
     assert found["by_position"] == rows[-1]["by_position"]
+    assert (found["trained_on"], found["L"], found["backend"]) == ("ab" * 32, 8, "numpy")
+    other = stored(SLIDING, "ab" * 32, TEXT, 7, cfg, rows, trained_on="cd" * 32, be=Backend(name="other"))
+    assert (other["corpus"], other["trained_on"], other["backend"]) == ("ab" * 32, "cd" * 32, "other")
     for r, given in zip(found["rows"], rows, strict=True):
         assert set(r) == {"length", "loss", "ppl", "bpb", "stderr", "windows", "tokens", "ratio"}
         assert all(r[k] == given[k] for k in set(r) - {"ratio"})

@@ -511,7 +511,7 @@ def test_a_window_reaches_into_the_cache():
 
 def test_a_two_sided_piece_sees_all_of_itself_and_of_the_cache():
     """In one layer, whose keys see nothing yet, the rows of a later piece are those of the whole; an earlier piece has not seen it."""
-    cfg, (tokens, _) = config(causal=False, layers=1), text(B, 9)
+    cfg, (tokens, _) = config(pe=(("t5", {}),), causal=False, layers=1), text(B, 9)
     p = weights(cfg)
     before, memory = model.decode(cfg, p, tokens[:, :4], model.cache(cfg))
     after, _ = model.decode(cfg, p, tokens[:, 4:], memory)

@@ -76,9 +76,7 @@ def public_arrays(public, dtype=np.float64, seed=0):
     """Random tensors, none special: norms far from one, biases far from zero."""
     rng = np.random.default_rng(seed)
     return {
-        name: (rng.standard_normal(shape) * shape[-1] ** -0.5 * 2 if len(shape) == 2 else 1 + 0.5 * rng.standard_normal(shape)).astype(
-            dtype
-        )
+        name: (rng.standard_normal(shape) * shape[-1] ** -0.5 * 2 if len(shape) == 2 else 1 + 0.5 * rng.standard_normal(shape)).astype(dtype)
         for name, shape in public_shapes(public).items()
     }
 
@@ -271,7 +269,7 @@ SOME_SLIDE = ["sliding_attention", "full_attention", "full_attention"]
 @pytest.mark.parametrize(
     ("public", "says"),
     [
-        ({"model_type": "lama"}, "model_type is 'lama', did you mean 'llama'"),
+        ({"model_type": "lama"}, "model_type is 'lama'; did you mean 'llama'[?] expected one of"),
         ({"model_type": "gemma2"}, "model_type is 'gemma2'"),
         (LLAMA | {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         (LLAMA | {"attention_bias": True}, "attention_bias is True and mlp_bias is False"),

@@ -113,7 +113,7 @@ def test_click_takes_every_command(args):
                 command.make_context(name, rest, parent=inner)
 
 
-SMALL = ["--steps", "2", "--batch", "1", "--width", "16", "--heads", "2", "--layers", "2", "--save-every", "1", "--valid-bytes", "4096"]
+SMALL = ["--steps", "2", "--batch", "1", "--width", "16", "--heads", "2", "--layers", "4", "--save-every", "1", "--valid-bytes", "4096"]
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,6 @@ def told(tmp_path_factory):
             line += ["--tokens", "5"]
         elif args[0] == "eval":
             line += ["--bytes", "8192"]
-        if args[0] in ("train", "eval", "generate"):
-            line += ["--backend", "numpy"]  # nothing to compile; test_numba judges the other
         done = subprocess.run([sys.executable, ROOT / "cli.py", *line, "--json"], cwd=here, env=environment(), capture_output=True, text=True)
         assert done.returncode == 0, (args, done.stdout, done.stderr)
         found[" ".join(args)] = json.loads(done.stdout)
@@ -147,7 +145,7 @@ def told(tmp_path_factory):
 
 
 def test_every_command_runs(told):
-    """As written, but for the size of the training, the text and the backend; only a download is left out."""
+    """As written, but for the size of the training and the text; only a download is left out."""
     assert len(told) + 1 == len({" ".join(args) for args in commands()}) > 10
 
 

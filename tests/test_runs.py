@@ -229,7 +229,7 @@ def test_a_checkpoint_comes_back_with_its_step_and_the_length_of_the_metrics(run
     assert path == run.folder / "ckpt" / "00001000.safetensors"
     said = []
     step, arrays, meta = run.newest_checkpoint(said.append)
-    assert (step, meta, said) == (1000, {"rng": 5, "step": 1000, "metrics_bytes": len('{"step":1}\n')}, [])
+    assert (step, meta, said) == (1000, {"rng": 5, "run": run.identity, "step": 1000, "metrics_bytes": len('{"step":1}\n')}, [])
     assert arrays["w"].tobytes() == ARRAYS["w"].tobytes()
 
 
@@ -346,6 +346,43 @@ def test_a_checkpoint_of_a_later_peref_is_not_moved(run, monkeypatch):
     assert path.exists()
 
 
+def test_a_checkpoint_of_another_run_is_refused_and_not_moved(run, tmp_path):
+    other = runs.create(tmp_path / "runs", ["alibi"], {**RECORD, "config": {"pe": "rope", "L": 512}})
+    run.save(1, ARRAYS, {})
+    path = other.save(2, ARRAYS, {})
+    shutil.copy(path, run.folder / "ckpt")
+    for call in (lambda: run.newest_checkpoint(print), lambda: run.checkpoint(2)):
+        with pytest.raises(Damaged, match=r"00000002\.safetensors: belongs to another run"):
+            call()
+    assert run.checkpoints == [1, 2]
+
+
+def test_a_run_that_is_repeated_has_the_same_identity(run, tmp_path):
+    """How, where and from which path it was begun does not count, so its checkpoints are the same bytes; all else does."""
+    text = {"sha256": "ab", "spec": "a.txt"}
+    first = runs.create(tmp_path, ["a"], {**RECORD, "data": text, "environment": {"numpy": "1"}})
+    alike = {**RECORD, "data": {**text, "spec": "/b.txt"}, "environment": {"numpy": "2"}, "argv": ["train", "--runs", "b"]}
+    assert runs.create(tmp_path, ["b"], alike).identity == first.identity
+    for change in ({"steps": 101}, {"config": {}}, {"recipe": {"seed": 1}}, {"data": {"sha256": "cd"}}):
+        assert runs.create(tmp_path, ["c"], {**alike, **change}).identity != first.identity
+
+
+def test_a_folder_that_may_not_be_listed_is_not_empty(run, monkeypatch):
+    """Of checkpoints, and of runs."""
+    inner, closed = os.listdir, []
+
+    def listdir(path="."):
+        if Path(path) in closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return inner(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    for folder in (run.folder / "ckpt", run.folder.parent):
+        closed[:] = [folder]
+        with pytest.raises(PerefError, match=f"^{re.escape(str(folder))}: cannot list: Permission denied"):
+            runs.newest(run.folder.parent)
+
+
 # metrics, timing
 
 
@@ -434,6 +471,15 @@ def test_any_other_unreadable_line_is_damage(run, line):
     run.append_metrics({"step": 3})
     with pytest.raises(Damaged, match=r"metrics\.jsonl: line 2 is not a record"):
         run.read_metrics()
+
+
+def test_mended_metrics_have_the_readable_lines_up_to_a_step(run):
+    for step in (1, 2, 3, 4):
+        run.append_metrics({"step": step})
+    path = run.folder / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'{"step":2}', b'{"st') + b'[]\n{"step":3')
+    assert run.mend_metrics(3) == 2
+    assert path.read_bytes() == b'{"step":1}\n{"step":3}\n'
 
 
 # finished, newest

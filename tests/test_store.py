@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -364,3 +365,27 @@ def test_sweep_leaves_a_process_of_somebody_else(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "kill", refuse)
     (tmp_path / ".tmp-12-a").touch()
     assert store.sweep(tmp_path) == []
+
+
+def test_what_may_not_be_looked_at_is_no_absence(tmp_path, monkeypatch):
+    """A folder closed to us is not an empty one."""
+
+    def refuse(path, *args, **given):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    assert store.names_in(tmp_path / "missing") == []
+    assert not store.is_file(tmp_path / "missing" / "a")
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "stat", refuse)
+    for call, verb in ((store.names_in, "list"), (store.is_file, "look at"), (store.read, "look at")):
+        with pytest.raises(PerefError, match=f"^{re.escape(str(tmp_path))}: cannot {verb}: Permission denied"):
+            call(tmp_path)
+
+
+def test_whether_a_folder_can_be_written(tmp_path):
+    """It leaves nothing behind but a folder that was missing."""
+    store.check_writable(tmp_path / "new")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "new"]
+    (tmp_path / "file").touch()
+    with pytest.raises(PerefError, match="file: cannot write in it: File exists"):
+        store.check_writable(tmp_path / "file")

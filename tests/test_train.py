@@ -2,14 +2,14 @@
 
 import contextlib
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from check import each_array, frozen, same
 
-from peref import runs, store
-from peref import train as train_module
+from peref import runs, share, store
 from peref.backends import Backend
 from peref.config import Config
 from peref.data import batch, by_position
@@ -23,7 +23,7 @@ from peref.ops.loss import cross_entropy
 from peref.ops.place import At
 from peref.optim import adamw, decays, schedule
 from peref.tape import Op, Tape
-from peref.train import Recipe, create, one_step, train
+from peref.train import Recipe, create, environment, one_step, train
 
 WORDS = [b"the ", b"cat ", b"sat ", b"on ", b"a ", b"mat ", b"and ", b"ran "]
 CORPUS = by_position("words", "made here", b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000)))
@@ -506,17 +506,90 @@ def test_another_text_is_refused(tmp_path):
 
 
 def test_another_machine_is_mentioned(tmp_path, monkeypatch):
-    """Where backend or libraries are not those the run began with, it says that the bits will differ, and goes on; else it is silent."""
+    """Where what the bits depend on is not as the run began, it says what differs, old and new, and goes on; else it is silent."""
     run, said = made(tmp_path), []
     finish(run, stopping=after(2), say=said.append)
     assert said == []
     finish(run, Backend(name="other"), stopping=after(1), say=said.append)
     assert len(said) == 1
-    assert "began elsewhere" in said[0]
-    assert "not to the same bits" in said[0]
-    monkeypatch.setattr(train_module, "__version__", "0.0.0")
+    assert said[0] == "this run began elsewhere: backend numpy -> other; it goes on, but perhaps not to the same bits"
+    threads = share.blas_threads()
+    monkeypatch.setattr(share, "blas_threads", lambda: 77)
+    monkeypatch.setattr(share, "code", lambda: "0123456789abcdef")
+    began = run.record["environment"]["code"]
     assert finish(run, say=said.append)[-1]["event"] == "done"
-    assert len(said) == 2
+    (said,) = said[1:]
+    assert f"elsewhere: code {began} -> 0123456789abcdef, threads {threads} -> 77; " in said
+
+
+def test_what_the_bits_depend_on():
+    """NumPy's BLAS and its threads for products by NumPy; compiler, kernels and width for those of numba, whose threads change nothing."""
+    plain = environment(BE)
+    assert set(plain) == {"peref", "code", "numpy", "python", "machine", "backend", "blas", "threads"}
+    about = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    assert plain["blas"] == f"{about['name']} {about['version']}"
+    pytest.importorskip("numba", reason="the rest is about numba")
+    from peref.backends.numba import host
+
+    fast = environment(Backend(name="numba"))
+    assert set(fast) == set(plain) - {"blas", "threads"} | {"numba", "kernels", "lanes"}
+    assert (fast["kernels"], fast["lanes"]) == (host.digest(), host.LANES)
+
+
+def test_a_warm_up_longer_than_the_run_is_mentioned(tmp_path):
+    """Where the peak rate is reached, if only in the last step, nothing is said."""
+    said = []
+    finish(made(tmp_path, recipe=replace(SMALL, steps=2, warmup=2)), say=said.append)
+    assert said == []
+    finish(made(tmp_path, recipe=replace(SMALL, steps=2, warmup=5)), say=said.append)
+    assert said == ["the peak rate is never reached: warm-up is 5 steps of 2"]
+
+
+def test_weights_that_do_not_fit_the_config_are_refused(tmp_path):
+    """Before the metrics are touched, naming the tensor, whichever part of the checkpoint it is in."""
+    run = made(tmp_path)
+    finish(run, stopping=after(3))
+    arrays, _ = run.checkpoint(3)
+    name = "m/0.up.weight"
+    for change, word in (({name: arrays[name][:, :-1]}, r"0\.up\.weight is \["), ({"v/more": arrays[name]}, "the weights have more")):
+        run.save(3, arrays | change, {})
+        before = kept(run)
+        with pytest.raises(Misuse, match=word):
+            finish(run)
+        assert kept(run) == before
+
+
+def test_a_run_json_sealed_anew_with_other_sizes_is_refused(tmp_path):
+    """Its checkpoints are those of another run, and stay where they are."""
+    run, wide = made(tmp_path / "a"), made(tmp_path / "b", replace(tiny(), C=32, D=16, F=96))
+    finish(run, stopping=after(3))
+    before = kept(run)
+    (run.folder / "run.json").write_bytes((wide.folder / "run.json").read_bytes())
+    with pytest.raises(Damaged, match="belongs to another run"):
+        finish(run)
+    assert kept(run) == before
+
+
+@pytest.mark.parametrize("keep", [None, 0, 1, 2])
+def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
+    """Deleted or shortened, it is said how many lines remain; weights go on to the same bits and the lines after are the same."""
+    run, said = made(tmp_path), []
+    finish(run, stopping=after(4))
+    path = run.folder / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if keep is None:
+        path.unlink()
+    else:
+        path.write_bytes(b"".join(lines[:keep]) + lines[keep][:5])
+    finish(run, say=said.append)
+    assert re.search(rf"metrics\.jsonl: .*goes on from step 4 with the {keep or 0} lines that remain; the earlier ones ARE LOST", said[0])
+    assert path.read_bytes().splitlines() == [lines[k].rstrip() for k in range(keep or 0)] + undisturbed[1].splitlines()[4:]
+    assert weights(run).keys() == init(tiny()).keys()
+    step, arrays, _ = run.newest_checkpoint(said.append)
+    whole = made(tmp_path / "whole")
+    finish(whole)
+    assert step == 7
+    same(arrays, whole.checkpoint(7)[0], 0)
 
 
 # refused before there is a folder
@@ -530,7 +603,7 @@ def test_another_machine_is_mentioned(tmp_path, monkeypatch):
         (lambda: Config(pe=(("rope", {"base": -1.0}),), L=8, C=16, layers=1, H=2), "base is -1.0"),
         (lambda: Config(pe=(("t5", {"max_distance": 3}),), L=8, C=16, layers=1, H=2), "max_distance=3"),
         (lambda: Config(pe=(("alibi", {}), ("rope", {"base": 0.0})), L=8, C=16, layers=2, H=2), "base is 0.0"),
-        (lambda: Config(pe=(("sinusoidal", {"base": -1.0}),), L=8, C=16, layers=1, H=2), "logits of the new model are not finite.*'base': -1.0"),
+        (lambda: Config(pe=(("retnet", {"base": 1e-320}),), L=8, C=16, layers=1, H=2), "logits of the new model are not finite.*'base': 1e-320"),
     ],
 )
 def test_what_cannot_be_trained_makes_no_folder(cfg, word, tmp_path):
@@ -553,14 +626,14 @@ def test_what_cannot_be_trained_makes_no_folder(cfg, word, tmp_path):
         ({"rate": float("inf")}, "rate is inf"),
         ({"rate": float("nan")}, "rate is nan"),
         ({"clip": -1.0}, "clip is -1"),
-        ({"eps": 0.0}, "eps is 0"),
+        ({"eps": 0.0}, "AdamW's eps is 0"),
         ({"floor": 1.5}, "floor is 1.5"),
         ({"decay": -0.1}, "decay is -0.1"),
         ({"beta1": 1.0}, "beta1 is 1"),
         ({"beta2": float("nan")}, "beta2 is nan"),
         ({"warmup": -1}, "warmup is -1"),
-        ({"seed": -1}, "seed -1"),
-        ({"seed": 2**64}, "seed 18446744073709551616"),
+        ({"seed": -1}, "^seed is -1; expected 0 or more"),
+        ({"seed": 2**64}, "^seed is 18446744073709551616"),
         ({"dtype": "float16"}, "dtype is 'float16'"),
         ({"steps": 1.5}, "steps is 1.5"),
         ({"batch": True}, "batch is True"),

@@ -19,6 +19,7 @@ from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.scan import retention, short_conv
 from peref.ops.turn import turn
 from peref.optim import adamw
+from peref.share import program
 
 
 def as_it_is(thing: Any) -> Any:
@@ -83,5 +84,5 @@ def get(name: str = "auto", *, dtype: Any = "float32", threads: int | None = Non
         say(f"{threads} threads were asked for, this machine offers {used}")
     if not all(map(host.compiled, host.MODULES)):
         kept = "this is kept for the next time" if host.FOLDER else "nothing can be kept: the cache folder cannot be written"
-        say(f"compiling the kernels as they are needed, about half a minute in all; {kept} (python cli.py warmup does it ahead)")
+        say(f"compiling the kernels as they are needed, about half a minute in all; {kept} ({program()} warmup does it ahead)")
     return BACKEND

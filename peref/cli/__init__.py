@@ -23,11 +23,15 @@ from peref.errors import PerefError
 def main() -> None:
     """The console script: run() on the arguments of the process, minding signals."""
     signals = Signals()
-    signals.install()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    sys.exit(run(sys.argv[1:], signals))
+    try:
+        signals.install()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
+        code = run(sys.argv[1:], signals)
+    except (Interrupted, KeyboardInterrupt) as error:  # before or after run() minds them
+        code = explain(error)[2]
+    sys.exit(code)
 
 
 def run(args: Sequence[str], signals: Signals) -> int:
@@ -80,7 +84,8 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, BrokenPipeError):
         return "failed", "whoever read the output has gone; it is not complete", 1
     if isinstance(error, OSError):
-        return "failed", str(error), 1
+        where = f"{error.filename}: " if error.filename else ""
+        return "failed", f"{where}{error.strerror or error}; check space, permissions and the folder", 1
     return explain_click(error)
 
 

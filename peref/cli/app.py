@@ -5,10 +5,9 @@ from importlib import import_module
 
 import click
 
-from peref import __version__
+from peref import __version__, share
 from peref.cli.signals import Signals
-from peref.cli.text import PROGRAM
-from peref.encodings import did_you_mean
+from peref.errors import did_you_mean
 
 COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "train": ("train", "Train a small language model with an encoding, or go on with a run."),
@@ -35,25 +34,28 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = did_you_mean(args[0], COMMANDS)
-            raise click.UsageError(f"there is no command '{args[0]}'{near or '; expected one of: ' + ', '.join(COMMANDS)}", ctx)
+            near = did_you_mean(args[0], COMMANDS, f"expected one of: {', '.join(COMMANDS)}")
+            raise click.UsageError(f"there is no command '{args[0]}'{near}", ctx)
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+ABOUT = f"""The reference for how position enters a transformer: train, evaluate and compare position encodings.
+
+Start with:  {share.program()} train --pe alibi --len 512
+"""
+
+
+@click.group(cls=Commands, help=ABOUT, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="peref")
 @click.option("--traceback", is_flag=True, hidden=True, expose_value=False)
 def group() -> None:
-    """The reference for how position enters a transformer: train, evaluate and compare position encodings.
-
-    Start with:  python cli.py train --pe alibi --len 512
-    """
+    """Every command stands in COMMANDS."""
 
 
 def execute(args: Sequence[str], signals: Signals) -> int:
     """Run one command line; returns its exit code, raises what goes wrong."""
     try:  # not group.main, which ends the process by itself when a pipe breaks
-        with group.make_context(PROGRAM, list(args) or ["--help"], obj=signals) as ctx:
+        with group.make_context(share.program(), list(args) or ["--help"], obj=signals) as ctx:
             group.invoke(ctx)
     except click.exceptions.Exit as end:  # after --help and --version
         return end.exit_code

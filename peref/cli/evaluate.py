@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ import click
 import numpy as np
 
 from peref import store
-from peref.backends import get as get_backend
 from peref.cli import options, text
-from peref.cli.found import find_run, reach, text_of
+from peref.cli.found import find_trained, reach, text_of
 from peref.cli.progress import Progress
+from peref.config import OF_ROTATIONS, Config
 from peref.data import Corpus
 from peref.errors import Misuse
-from peref.evaluate import Protocol, evaluate, lengths, stored, under, weights_of
+from peref.evaluate import Protocol, check_request, evaluate, lengths, stored, under
 from peref.runs import Run
 
 BYTES = 131072
@@ -53,8 +54,8 @@ def command(
 ) -> None:
     """Loss by length and by position, under a stated protocol, of RUN or of the newest run that has a checkpoint."""
     out = sys.stderr if as_json else sys.stdout
-    found, how = find_run(run, runs)
-    trained, params, step = weights_of(found)
+    found = find_trained(run, runs)
+    trained, record = found.cfg, found.run.record
     cfg = under(trained, pe, settings)
     longest = reach(cfg) if longest is None else longest
     if longest < 1:
@@ -62,34 +63,34 @@ def command(
     if count < longest:
         raise Misuse(f"--bytes is {count}, too little text for --len {longest}")
     rule = rule_of(protocol, stride, trained.L, longest)
-    corpus = corpus_of(found, data)
-    same = corpus.sha256 == found.record["data"]["sha256"]
+    corpus = corpus_of(found.run, data)
+    same = corpus.sha256 == record["data"]["sha256"]
     part = corpus.valid[: count + 1]
+    check_request(cfg, found.params, part, longest)
+    path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks_of(rule, cfg, trained, corpus, same, part.size - 1)])}.json"
+    store.check_writable(path.parent)
     grid = lengths(trained.L, longest)
 
     def say(name: str, what: str) -> None:
         print(text.labelled(name, what), file=out, flush=True)
 
-    be = get_backend(backend, dtype=params["embed.weight"].dtype, threads=threads, say=partial(say, "note"))
-    say("run", f"{found.folder}{how}, step {step:,} of {found.record['steps']:,}")
+    be = found.backend(backend, threads, partial(say, "note"))
+    say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
     say("encoding", text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"))
     say("data", f"{corpus.name}, {part.size - 1:,} bytes of the part held out" + ("" if same else "; NOT the text of the run"))
     say("protocol", str(rule))
     say("backend", text.chosen(be.name, backend))
     rows = []
     with np.errstate(all="ignore"), Progress(len(grid) * (part.size - 1), "bytes", scaled=True, plain=as_json) as bar:
-        for row in evaluate(cfg, params, part, longest, protocol=rule, be=be, progress=bar.add):
+        for row in evaluate(cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add):
             rows.append(row)
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/byte")
-    beside = {"trained_on": found.record["data"]["sha256"], "L": trained.L, "backend": be.name}
-    result = text.finite(stored(rule, corpus.sha256, part, step, cfg, rows) | beside)
-    name = "-".join([str(longest), *marks_of(rule, pe, settings, None if same else corpus, count)])
-    path = found.folder / "eval" / f"{name}.json"
+    result = text.finite(stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=record["data"]["sha256"], be=be))
     if not as_json:
         print(f"\n{by_length(result['rows'], trained.L)}\n\nby position, at length {longest:,}\n\n{by_place(result['by_position'])}\n")
     store.write_text(path, store.canonical(result) + "\n")
     if as_json:
-        print(text.document({"run": str(found.folder), "file": str(path), **result}))
+        print(text.document({"run": str(found.run.folder), "file": str(path), **result}))
     else:
         say("stored", str(path))
 
@@ -118,12 +119,22 @@ def corpus_of(run: Run, spec: str | None) -> Corpus:
     return corpus
 
 
-def marks_of(rule: Protocol, pe: str | None, settings: tuple[str, ...], other: Corpus | None, count: int) -> list[str]:
-    """What tells the file of one evaluation from that of another at the same length; nothing for the default one."""
+def marks_of(rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same: bool, count: int) -> list[str]:
+    """What tells the file of one evaluation from that of another at the same length; nothing for the default one.
+
+    Of the encoding: its name and what differs from its defaults, or where the name is that of the training only what differs from that.
+    """
     marks = [] if rule.stride is None else [f"sliding{rule.stride}"]
-    marks += [legible(word) for word in (*([pe] if pe else []), *settings)]
-    marks += [] if other is None else [f"{legible(Path(other.name).stem)}.{other.sha256[:8]}"]
-    return marks + ([] if count == BYTES else [f"{count}bytes"])
+    before = trained
+    if cfg.named != trained.named:
+        marks.append(legible(cfg.named))
+        before = replace(cfg, pe=tuple((name, {}) for name, _ in cfg.pe), R=Config.R, layout=Config.layout)
+    for index, ((_, now), (_, then)) in enumerate(zip(cfg.pe, before.pe, strict=True)):
+        at = f"{index}." if len(cfg.pe) > 1 else ""
+        marks += [legible(f"{at}{option}={value}") for option, value in now.items() if value != then[option]]
+    marks += [f"{option}={getattr(cfg, field)}" for option, field in OF_ROTATIONS.items() if getattr(cfg, field) != getattr(before, field)]
+    marks += [] if same else [f"{legible(Path(corpus.name).stem)}.{corpus.sha256[:8]}"]
+    return marks + ([] if count == min(BYTES, corpus.valid.size - 1) else [f"{count}bytes"])
 
 
 def legible(word: str) -> str:
@@ -133,7 +144,7 @@ def legible(word: str) -> str:
 
 def by_length(rows: list[dict[str, Any]], trained: int) -> str:
     """The table of lengths."""
-    head = ["length", "loss", "perplexity", "bits/byte", "std. error", f"ratio to {trained:,}"]
+    head = ["length", "loss", "perplexity", "bits/byte", "std. error (bits/byte)", f"ratio to {trained:,}"]
     keys = (("loss", 4), ("ppl", 3), ("bpb", 4), ("stderr", 4), ("ratio", 4))
     return text.table(head, [[f"{row['length']:,}", *(text.number(row[key], digits) for key, digits in keys)] for row in rows])
 

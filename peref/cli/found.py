@@ -1,20 +1,42 @@
-"""Which run, which text and which length a command means."""
+"""Which run, weights, text and length a command means."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from peref import data
+from peref.backends import Backend
+from peref.backends import get as get_backend
 from peref.cli.options import RUNS
 from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
+from peref.evaluate import weights_of
+from peref.model import Arrays
 from peref.runs import Run, newest, open_run
 
 
-def find_run(named: str | None, runs: str | None) -> tuple[Run, str]:
-    """The run that is named, or the newest with a checkpoint; and how it was found."""
+@dataclass(frozen=True)
+class Trained:
+    """A run with its newest weights. `how` says how it was found, where it was not named."""
+
+    run: Run
+    how: str
+    cfg: Config
+    params: Arrays
+    step: int
+
+    def backend(self, name: str, threads: int | None, say: Callable[[str], None]) -> Backend:
+        """The one of that name, for these weights; perhaps compiled now, so ask when nothing else can be refused any more."""
+        return get_backend(name, dtype=self.params["embed.weight"].dtype, threads=threads, say=say)
+
+
+def find_trained(named: str | None, runs: str | None) -> Trained:
+    """The run that is named, or the newest with a checkpoint."""
     if named is not None and runs is not None:
         raise Misuse(f"--runs {runs} says where to look for the newest run, but {named} names one; leave one of them out")
-    if named is not None:
-        return open_run(named), ""
-    return newest(runs or RUNS), f" (the newest in {runs or RUNS})"
+    where = RUNS if runs is None else runs
+    run, how = (newest(where), f" (the newest in {where})") if named is None else (open_run(named), "")
+    return Trained(run, how, *weights_of(run))
 
 
 def text_of(run: Run, spec: str | None) -> data.Corpus:
@@ -30,4 +52,4 @@ def text_of(run: Run, spec: str | None) -> data.Corpus:
 
 def reach(cfg: Config) -> int:
     """The length to evaluate at: four times that of training, where the encoding goes so far."""
-    return 4 * cfg.L if all("any_length" in get(name).claims for name, _ in cfg.used) else cfg.L
+    return 4 * cfg.L if all("any_length" in get(name).claims for name, _ in cfg.pe) else cfg.L

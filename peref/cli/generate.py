@@ -7,11 +7,9 @@ import sys
 import click
 import numpy as np
 
-from peref.backends import get as get_backend
 from peref.cli import options, text
-from peref.cli.found import find_run
-from peref.evaluate import weights_of
-from peref.generate import generate
+from peref.cli.found import find_trained
+from peref.generate import check_request, generate
 
 
 @click.command("generate")
@@ -38,11 +36,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Let RUN, or the newest run that has a checkpoint, write on from a prompt."""
-    found, _ = find_run(run, runs)
-    cfg, params, step = weights_of(found)
-    note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
-    be = get_backend(backend, dtype=params["embed.weight"].dtype, threads=threads, say=note)
-    given = os.fsencode(prompt)
+    found, given = find_trained(run, runs), os.fsencode(prompt)
+    check_request(found.cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k)
+    be = found.backend(backend, threads, lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True))
     written = bytearray()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
@@ -51,7 +47,7 @@ def command(
             print(piece, end="", flush=True)
 
     with np.errstate(all="ignore"):
-        for token in generate(cfg, params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be):
+        for token in generate(found.cfg, found.params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be):
             if not written:
                 show(decoder.decode(given))
             written.append(token)
@@ -60,4 +56,4 @@ def command(
     if as_json:
         whole = {"prompt": given.decode(errors="replace"), "text": written.decode(errors="replace"), "bytes": list(written)}
         settings = {"temperature": temperature, "top_k": top_k, "seed": seed, "backend": be.name}
-        print(text.document({"run": str(found.folder), "step": step, **whole, **settings}))
+        print(text.document({"run": str(found.run.folder), "step": found.step, **whole, **settings}))

@@ -1,5 +1,6 @@
 """Options that several commands have, and options whose defaults are those of a dataclass."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,11 +13,33 @@ from peref.train import Recipe
 RUNS = "runs"
 NEWEST = "\0newest"  # --resume without a value: what no argument can be
 
-SIZE = click.IntRange(1)  # here and not only in Config, so that the message names the option and not the letter
+
+class Size(click.ParamType):
+    """A whole number from 1 on; checked here and not only in Config, so that the message names the option and not the letter."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        with contextlib.suppress(ValueError):
+            if (number := int(value)) >= 1:
+                return number
+        self.fail(f"{value!r} is not a whole number of at least 1", param, ctx)
+
+
+class Folder(click.ParamType):
+    """A path that is not empty: Path("") would be the folder one is in."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value or self.fail("it is empty; expected a folder", param, ctx)
+
+
+SIZE = Size()
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else there.")
 backend = click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(NAMES)}.")
 threads = click.option("--threads", type=SIZE, help="How many threads the numba backend computes with.  [default: all cores]")
-runs_folder = click.option("--runs", metavar="FOLDER", help=f"Where the run folders are.  [default: {RUNS}]")
+runs_folder = click.option("--runs", type=Folder(), help=f"Where the run folders are.  [default: {RUNS}]")
 data_option = click.option("--data", metavar="NAME|PATH", help="A name from `data`, a text file or a folder of them.  [default: stdlib]")
 set_option = click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="An option of the encoding; see `list`.")
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PROGRAM = "python cli.py"
+from peref import share
+
 WIDTH = 100
 LABEL = 14
 
@@ -73,4 +74,4 @@ def chosen(backend: str, asked: str) -> str:
 
 def command(*words: str | Path) -> str:
     """A command line that can be copied into a shell."""
-    return f"{PROGRAM} {shlex.join(map(str, words))}"
+    return f"{share.program()} {shlex.join(map(str, words))}"

@@ -120,11 +120,11 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
     spec = "stdlib" if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
     data.check_length(corpus, cfg.L)
+    be = backend_for(recipe.dtype)
     marks = data.yardsticks(corpus.train, corpus.valid)
     if spec != "stdlib" and spec not in data.catalogue():
         spec = str(Path(spec).resolve())
     runs = RUNS if given["runs"] is None else given["runs"]
-    be = backend_for(recipe.dtype)
     return loop.create(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be
 
 
@@ -134,7 +134,7 @@ def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str]
     if fixed:
         raise Misuse(f"a run goes on with the settings it began with; leave out {', '.join(fixed)}, or begin a new run without --resume")
     if given["resume"] == NEWEST:
-        run = newest(given["runs"] or RUNS, having_checkpoint=False, unfinished=True)
+        run = newest(RUNS if given["runs"] is None else given["runs"], having_checkpoint=False, unfinished=True)
     elif given["runs"] is not None:
         raise Misuse(f"--runs says where to look for the newest run, but --resume names {given['resume']}; leave one of them out")
     else:
@@ -142,7 +142,8 @@ def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str]
     if run.finished and whole(run):
         raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {text.command('eval', run.folder)}")
     corpus = text_of(run, given["data"])
-    return run, corpus, data.yardsticks(corpus.train, corpus.valid), backend_for(run.record["recipe"]["dtype"])
+    be = backend_for(run.record["recipe"]["dtype"])
+    return run, corpus, data.yardsticks(corpus.train, corpus.valid), be
 
 
 def whole(run: Run) -> bool:

@@ -1,6 +1,5 @@
 """Encoding, bind, names() and get(name). The folders are the hooks, the files are the encodings; nothing is listed by hand."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +9,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from peref.errors import Misuse
+from peref import share
+from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
 FUNCTIONS = ("init", *HOOKS, "features")
@@ -87,15 +87,10 @@ def names() -> list[str]:
     return list(files())
 
 
-def did_you_mean(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f", did you mean '{near[0]}'" if near else ""
-
-
 def module(name: str) -> Any:
     known = files()
     if name not in known:
-        raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, known)}; known are: {', '.join(known)}; see: peref list")
+        raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, known, f'see: {share.program()} list')}")
     return import_module(known[name])
 
 
@@ -141,7 +136,7 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
     for key in given:
         if key not in known:
             has = f"its options are: {', '.join(known)}" if known else "it has no options"
-            raise Misuse(f"encoding '{name}' has no option '{key}'{did_you_mean(key, known)}; {has}")
+            raise Misuse(f"encoding '{name}' has no option '{key}'{did_you_mean(key, known, has)}")
     return {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
 
 
