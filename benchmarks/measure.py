@@ -309,11 +309,11 @@ def rotation(a: argparse.Namespace, be: Any) -> Callable[[], Any]:
     if a.allocate:
         return lambda: be.turn(x, angle, None, layout="half")
     cos, sin = (np.ascontiguousarray(f(angle)[None], np.float32) for f in (np.cos, np.sin))
-    y, gain = np.zeros((a.batch, a.len, a.heads, a.head), np.float32), np.ones((1, 1, 1), np.float32)
+    y = np.zeros((a.batch, a.len, a.heads, a.head), np.float32)
     turn = host.kernels("rows").turn
 
     def step() -> Any:
-        turn(y, x, cos, sin, gain, True, np.float32(1))
+        turn(y, x, cos, sin, True)
         return y.swapaxes(1, 2)
 
     return step

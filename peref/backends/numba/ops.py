@@ -259,36 +259,32 @@ def take_backward(saved, dy):
 take = Op(take_forward, take_backward)
 
 
-def turned(x, cos, sin, gain, layout, sign):
+def turned(x, angle, gain, layout, sign):
+    """x turned by sign times the angles, and gained: cos and sin are made in float64, gained, and cast once."""
     B, H, T, D = x.shape
+    g = 1.0 if gain is None else np.broadcast_to(gain, np.broadcast_shapes(gain.shape, angle.shape))
+    cos, sin = (np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin))
     y = np.empty((B, T, H, D), np.float32)
-    kernels("rows").turn(y, x, cos, sin, gain, layout == "half", np.float32(sign))
+    lead = (1,) * (3 - cos.ndim)
+    kernels("rows").turn(y, x, cos.reshape(lead + cos.shape), (sign * sin).reshape(lead + sin.shape), layout == "half")
     return y.swapaxes(1, 2)
-
-
-def stacked(x):
-    """Angles or gains of any number of axes up to three as float32 [1 or B,T,R/2]."""
-    x = np.ascontiguousarray(x, np.float32)
-    return x.reshape((1,) * (3 - x.ndim) + x.shape)
 
 
 def turn_forward(x, angle, gain, *, layout):
     float32("turn", x)
-    cos, sin = stacked(np.cos(angle)), stacked(np.sin(angle))
-    g = np.ones((1, 1, 1), np.float32) if gain is None else stacked(gain)
-    y = turned(x, cos, sin, g, layout, 1)
-    return y, (x, y, cos, sin, g, angle, gain, layout)
+    y = turned(x, angle, gain, layout, 1)
+    return y, (x, y, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
-    x, y, cos, sin, g, angle, gain, layout = saved
-    half = cos.shape[2]
+    x, y, angle, gain, layout = saved
+    half = angle.shape[-1]
     (da, db), (ya, yb) = pairs(dy, half, layout), pairs(y, half, layout)
-    dx = turned(dy, cos, sin, g, layout, -1) if wants[0] else None
+    dx = turned(dy, angle, gain, layout, -1) if wants[0] else None
     dangle = as_given(db * ya - da * yb, angle) if wants[1] else None
     dgain = None
     if wants[2] and gain is not None:
-        plain = pairs(turned(x, cos, sin, np.ones((1, 1, 1), np.float32), layout, 1), half, layout)
+        plain = pairs(turned(x, angle, None, layout, 1), half, layout)
         dgain = as_given(da * plain[0] + db * plain[1], gain)
     return dx, dangle, dgain
 

@@ -359,3 +359,25 @@ def gelu_row_backward(typingctx, x, dy, dx, at, n):
         return [e.b.fmul(e.b.fmul(number(0.5), d), e.fma(bell, inner, e.b.fadd(number(1), t)))]
 
     return pointwise(typingctx, [x, dy], [dx], n, formula)
+
+
+@intrinsic
+def turn_halves(typingctx, x, x_at, y, y_at, cos, sin, at, n):
+    """y_a = x_a cos - x_b sin, y_b = x_a sin + x_b cos for n pairs: b stands n after a in x and y, cos and sin begin at `at`."""
+
+    def body(e):
+        _, x_at, _, y_at, _, _, at, n = e.args
+
+        def step(k, mask):
+            a, b = e.b.add(x_at, k), e.b.add(y_at, k)
+            places = e.at(0, a), e.at(0, e.b.add(a, n)), e.at(4, e.b.add(at, k)), e.at(5, e.b.add(at, k))
+            one, two, c, s = (e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in places)
+            first = e.b.fsub(e.b.fmul(one, c), e.b.fmul(two, s))
+            second = e.b.fadd(e.b.fmul(one, s), e.b.fmul(two, c))
+            for out, p in ((first, e.at(2, b)), (second, e.at(2, e.b.add(b, n)))):
+                e.store(out, p) if mask is None else e.store_some(out, p, mask)
+            return []
+
+        each(e, n, step)
+
+    return made(void, (x, i8, y, i8, cos, sin, i8, i8), body)
