@@ -12,6 +12,7 @@ Walking a query back over the keys, u <- H_t u, takes one step per key. Blocks o
     C = tril(U W') inverse(I + tril(beta W W', -1))        S = U K' - C tril(beta W K', -1)        U <- U - C beta W
 
 where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D, memory with T S.
+The low-rank map is the authors' default; their code takes one full matrix instead where heads are grouped.
 Not here: the forget gate of PaTH-FoX, norms of q and k (Config has one), summaries that some tutorials call PaTH (that is another method).
 """
 
