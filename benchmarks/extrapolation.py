@@ -19,9 +19,9 @@ LENGTH, LONGEST, BYTES = 512, 4096, 65536
 RESULTS = Path(__file__).parent / "results"
 
 
-def run_of(root: Path, pe: str, recipe: train.Recipe, corpus: data.Corpus, be: backends.Backend) -> runs.Run:
+def run_of(root: Path, pe: str, recipe: train.Recipe, corpus: data.Corpus, be: backends.Backend, **shape: int) -> runs.Run:
     """The run of one encoding with this recipe, made where there is none yet."""
-    cfg = shaped("llama", L=LENGTH, **choose(pe))
+    cfg = shaped("llama", **{"L": LENGTH} | shape, **choose(pe))
     for folder in sorted(root.glob("*/run.json")):
         run = runs.open_run(folder.parent)
         record, wanted = run.record, {"config": cfg.to_json(), "recipe": vars(recipe)}

@@ -144,15 +144,17 @@ def processor() -> str:
     return f"{facts.get('model name', platform.machine())}{family}{width}"
 
 
-def setup(threads: int) -> dict[str, Any]:
+PACKAGES = ("peref", "numba", "numpy", "torch", "jax")
+
+
+def setup(threads: int, packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
     """What a figure depends on: sources, versions, machine."""
     digest = hashlib.sha256()
     for path in sorted([*(ROOT / "peref").rglob("*.py"), HERE / "measure.py", HERE / "peers.py"]):
         digest.update(path.read_bytes())
-    packages = {name: installed(name) for name in ("peref", "numba", "numpy", "torch", "jax")}
     return {
         "sources": digest.hexdigest()[:12],
-        "versions": {"python": platform.python_version()} | packages,
+        "versions": {"python": platform.python_version()} | {name: installed(name) for name in packages},
         "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": threads,
@@ -366,20 +368,22 @@ def section_table(store: Store, section: str) -> str:
     return f"\n## {TITLES[section]}\n\n{table(head, rows)}{lost}"
 
 
-def described(store: Store) -> str:
-    """Where and when, one line for each set-up that rows are from."""
+def described(rows: list[Row], titled: Callable[[list[Row]], str] = lambda of: "") -> str:
+    """Where and when, one line for each set-up that rows are from, which begins with what `titled` says of these."""
     lines = []
-    for text in dict.fromkeys(json.dumps(row["setup"], sort_keys=True) for row in store.rows):
-        found = json.loads(text)
-        rows = [row for row in store.rows if json.dumps(row["setup"], sort_keys=True) == text]
+    for text in dict.fromkeys(json.dumps(row["setup"], sort_keys=True) for row in rows):
+        found, of = json.loads(text), [row for row in rows if json.dumps(row["setup"], sort_keys=True) == text]
         versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items() if number)
-        dates = sorted(row["date"] for row in rows)
-        sections = ", ".join(name for name in BUDGET if any(row["section"] == name for row in rows))
+        dates = sorted(row["date"] for row in of)
         lines.append(
-            f"- {sections}: {found['cpu']}, {found['threads']} threads on {found['cores']} cores; {versions}; sources {found['sources']}; "
+            f"- {titled(of)}{found['cpu']}, {found['threads']} threads on {found['cores']} cores; {versions}; sources {found['sources']}; "
             f"{dates[0]} to {dates[-1]}\n"
         )
     return "".join(lines)
+
+
+def sections_of(rows: list[Row]) -> str:
+    return f"{', '.join(name for name in BUDGET if any(row['section'] == name for row in rows))}: "
 
 
 def document(store: Store) -> str:
@@ -388,7 +392,7 @@ def document(store: Store) -> str:
 
 Written by `python benchmarks/speed.py`, which says how it measures; every run is in speed.json.
 
-{described(store)}
+{described(store.rows, sections_of)}
 Everybody has the same weights and inputs and does the same work in float32. The model, unless said: pre-RMSNorm, GELU (tanh) of 4 widths, no
 biases, untied head, as many key-value heads as heads, 256 tokens of vocabulary. The Llama shape is the default of peref: SwiGLU, half the
 key-value heads, tied head. A training step is forward, mean cross-entropy, every gradient, clipping at global norm 1 and AdamW, for all

@@ -1,5 +1,6 @@
 """Config: everything that decides what a model computes. A combination that cannot work is refused here, in words."""
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_type_hints
 
-from peref.encodings import Encoding, bind, fitting, get, resolve
+from peref.encodings import Encoding, bind, check_reach, fitting, get, resolve
 from peref.errors import Misuse, did_you_mean
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -33,7 +34,9 @@ class Config:
     biases      on every linear map but the head, and in LayerNorm
     qkv_bias    on q, k and v alone: as biases unless said
     qk_norm     RMSNorm over each head of q and k, before they turn
-    window      keys a query sees, itself included; None: all
+    window      keys a query sees, itself included: i - window < j <= i, and two-sided |i - j| < window, which are 2 window - 1; None: all.
+                Longformer's attention_window W, arXiv:2004.05150, is W/2 keys on each side beside the query: window = W/2 + 1 with
+                causal=False. flash-attention's window_size (left, right) does not count the query: left = window - 1
     """
 
     pe: Cycle = (("alibi", {}),)
@@ -72,9 +75,10 @@ class Config:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
         self._fill("pe", tuple((name, resolve(name, dict(given))) for name, given in pairs(self.pe)))
         for name, given in self.pe:
-            for option, number in given.items():
-                if isinstance(number, float) and not math.isfinite(number):
-                    raise Misuse(f"option {option} of {name} is {number}; expected a finite number")
+            for option, value in given.items():
+                for number in value if isinstance(value, tuple) else (value,):
+                    if isinstance(number, float) and not math.isfinite(number):
+                        raise Misuse(f"option {option} of {name} is {number}; expected a finite number")
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
             raise Misuse(f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would take {rest}; leave it out")
@@ -116,6 +120,9 @@ class Config:
             if R % 2 or not 0 < R <= D:
                 raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
             self._fill("R", R)
+            for name, _ in self.pe:
+                if R % (each := 2 * get(name).pairs):
+                    raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
         for name, _ in self.pe:
             encoding = get(name)
             if encoding.embed and len(self.pe) > 1:
@@ -130,15 +137,45 @@ class Config:
         letters = ("H", "G", "D", "R", "C", "L", "causal", "layers")
         facts = {letter: getattr(self, letter) for letter in letters}
         cycle = [self.pe[layer % len(self.pe)] for layer in range(self.layers)]
-        return tuple(bind(get(name), facts | {"layer": layer}, dict(given)) for layer, (name, given) in enumerate(cycle))
+        names = [name for name, _ in cycle]
+        own = [facts | {"layer": layer, "earlier": names[:layer].count(name)} for layer, name in enumerate(names)]
+        return tuple(bind(get(name), own[layer], dict(given)) for layer, (name, given) in enumerate(cycle))
 
     def encoding(self, layer: int) -> Encoding:
         """The encoding of one layer, with its facts and options filled in."""
         return self._bound[layer]
 
+    @property
+    def axes(self) -> int | None:
+        """How many numbers a position may be, besides one; None: any, no encoding looks at them."""
+        found = {encoding.axes for encoding in self._bound} - {None}
+        return (found.pop() if len(found) == 1 else 1) if found else None
+
+    @property
+    def text(self) -> bool:
+        """Whether one number for a token, where positions have several axes, is that number on every axis."""
+        return all("text" in encoding.claims for encoding in self._bound if encoding.axes)
+
+    def check_reach(self, i: Any, dtype: Any) -> None:
+        """Raises Misuse for positions i (NumPy) that an encoding cannot compute in `dtype`."""
+        for (name, _), encoding in zip(self.pe, self._bound, strict=False):
+            check_reach(name, encoding, i, dtype)
+
+    def ends(self, dtype: Any) -> tuple[float, str]:
+        """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the encoding that ends there."""
+        found: tuple[float, str] = (math.inf, "")
+        for (name, _), encoding in zip(self.pe, self._bound, strict=False):
+            if encoding.reach:
+                first, last, apart = encoding.reach(dtype)
+                found = min(found, (math.floor(min(last, apart)) + 1 if first <= 0 else 0, name))
+            elif "any_length" not in encoding.claims:
+                found = min(found, (self.L, name))
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """As plain data, every field resolved; `from_json` reads it back."""
-        return asdict(self) | {"pe": [[name, dict(given)] for name, given in self.pe]}
+        plain = lambda value: list(value) if isinstance(value, tuple) else value
+        return asdict(self) | {"pe": [[name, {option: plain(value) for option, value in given.items()}] for name, given in self.pe]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Config":
@@ -160,13 +197,13 @@ def pairs(pe: Any) -> Cycle:
 
 
 def value_of(text: str) -> Any:
-    """What the text after --set NAME= means: one of WORDS, JSON where it is JSON (4, 0.5, null), else itself."""
+    """What the text after --set NAME= means: one of WORDS, JSON where it is JSON (4, 0.5, null), a list where commas part JSON, else itself."""
     if text.lower() in WORDS:
         return WORDS[text.lower()]
-    try:
-        return json.loads(text)
-    except ValueError:  # not JSON, or a number of thousands of digits
-        return text
+    for reading in (text, f"[{text}]") if "," in text else (text,):
+        with contextlib.suppress(ValueError):  # not JSON, or a number of thousands of digits
+            return json.loads(reading)
+    return text
 
 
 def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from peref.encodings import Encoding, bind, get, names, resolve
+from peref.encodings import Encoding, bind, check_reach, get, names, resolve
 from peref.errors import Misuse
 from peref.model import PLAIN, attend_heads
 from peref.ops.attention import scores
-from peref.ops.place import At
+from peref.ops.place import At, positions_of
 from peref.ops.turn import LAYOUTS
 from peref.rng import generator
 from peref.tape import Op, Tape, Var, value
@@ -97,15 +97,14 @@ def parameters(name: str, encoding: Encoding, params: dict[str, Any] | None, see
     return params
 
 
-def place(T: int, positions: Any, B: int | None = None, **rest: Any) -> At:
-    """Where T tokens are. Raises Misuse unless there is one position for each, [T] or, of B sequences, [B,T]."""
-    i = None if positions is None else np.asarray(positions)
-    if i is not None and (i.shape not in ((T,), (B, T)) or i.dtype.kind not in "iuf"):
-        shapes = f"[{T}]" if B is None else f"[{T}] or [{B}, {T}]"
-        raise Misuse(f"positions are {i.dtype}{list(i.shape)}; expected numbers {shapes}, one for each token")
+def place(name: str, encoding: Encoding, dtype: Any, T: int, positions: Any, B: int | None = None, **rest: Any) -> At:
+    """Where T tokens are: [T] or, of B sequences, [B,T], or [A,B,T] where the encoding tells A axes apart. Raises Misuse unless it can be there."""
+    i = None if positions is None else positions_of(positions, B, T, encoding.axes, name)
     if (seg := rest.get("seg")) is not None and np.shape(seg) != (B, T):
         raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
-    return At.of(T, positions=i, **rest)
+    at = At.of(T, positions=i, **rest)
+    check_reach(name, encoding, at.i, dtype)
+    return at
 
 
 def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) -> int | None:
@@ -119,6 +118,8 @@ def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) ->
     R = D if rotary_dim is None else rotary_dim
     if R % 2 or not 0 < R <= D:
         raise Misuse(f"rotary_dim is {R}; expected an even number from 2 to the head width {D}")
+    if R % (each := 2 * get(name).pairs):
+        raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
     return R
 
 
@@ -139,7 +140,9 @@ def rotate(
     seed: int = 0,
     **options: Any,
 ) -> tuple[Any, Any]:
-    """q [B,H,T,D] and k [B,G,T,D] turned by the rotary encoding `name` at `positions` [T] or [B,T], 0, 1, ... unless given.
+    """q [B,H,T,D] and k [B,G,T,D] turned by the rotary encoding `name` at `positions`, 0, 1, ... unless given.
+
+    positions [T] or [B,T], and for encodings of several axes also [A,B,T], or [A,T] where A is not B.
 
     layout: "half" or "interleaved" (ops/turn.py); the first `rotary_dim` channels turn, all unless given. L is the length trained for and
     n the length that frequencies are made for, T unless given. Raises Misuse for an encoding that turns nothing and sizes that do not fit.
@@ -147,7 +150,7 @@ def rotate(
     dtype, sizes, T = real({"q": q, "k": k}), heads_of(q, k), q.shape[2]
     facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
     encoding = chosen(name, ("rotate",), facts, options)
-    p, at = parameters(name, encoding, params, seed, dtype), place(T, positions, q.shape[0], n=n)
+    p, at = parameters(name, encoding, params, seed, dtype), place(name, encoding, dtype, T, positions, q.shape[0], n=n)
     assert encoding.rotate is not None
     angle, gain_q, gain_k = encoding.rotate(p, at.i, at.n)
     return PLAIN.turn(q, angle, gain_q, layout=layout), PLAIN.turn(k, angle, gain_k, layout=layout)
@@ -177,7 +180,7 @@ def bias(
         raise Misuse(f"there are {T} tokens; expected at least 1")
     encoding = chosen(name, ("bias",), {"H": heads, "causal": causal, "L": T if L is None else L}, options)
     dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
-    p, at = parameters(name, encoding, params, seed, dtype), place(T, positions, causal=causal)
+    p, at = parameters(name, encoding, params, seed, dtype), place(name, encoding, dtype, T, positions, causal=causal)
     assert encoding.bias is not None
     table = encoding.bias(PLAIN, p, at.distances)
     nothing = np.zeros((1, heads, T, 1), dtype)
@@ -206,19 +209,20 @@ def attention(
     """Softmax attention of q [B,H,T,D] over k, v [B,G,T,D] with the encoding `name`, [B,H,T,D]. H is a multiple of G.
 
     Logits are scaled as the encoding wants it: D**-0.5, and 1 for t5. x [B,T,C] is the layer's input, for encodings that compute something
-    of it (forget gates, Householder maps). window and seg [B,T] are those of ops/place.py, the other settings those of `rotate` and `bias`.
-    Raises Misuse for an encoding that replaces attention or is added to the embedding, and sizes that do not fit.
+    of it (forget gates, Householder maps); without it C is H D. window and seg [B,T] are those of ops/place.py, the other settings those of
+    `rotate` and `bias`. Raises Misuse for an encoding that replaces attention or is added to the embedding, and sizes that do not fit.
     """
     dtype, sizes = real({"q": q, "k": k, "v": v} | ({} if x is None else {"x": x})), heads_of(q, k, v)
     B, T = q.shape[0], q.shape[2]
     facts: dict[str, Any] = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
-    facts |= {"C": None if x is None else x.shape[-1], "causal": causal, "window": window}
+    facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1], "causal": causal, "window": window}
     encoding = chosen(name, ("", "rotate", "bias", "score", "attend"), facts, options)
     if x is None and encoding.features:
         raise Misuse(f"{name} computes something of the layer's input; give x [B,T,C]")
     if x is not None and (x.ndim != 3 or x.shape[:2] != (B, T)):
         raise Misuse(f"x is {list(x.shape)}; expected [{B}, {T}, C], the layer's input")
-    p, at = parameters(name, encoding, params, seed, dtype), place(T, positions, B, causal=causal, window=window, seg=seg, n=n)
+    p = parameters(name, encoding, params, seed, dtype)
+    at = place(name, encoding, dtype, T, positions, B, causal=causal, window=window, seg=seg, n=n)
     return attend_heads(PLAIN, encoding, p, q, k, v, x, at, {}, layout=layout)[0]
 
 

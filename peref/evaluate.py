@@ -141,9 +141,9 @@ def check_request(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -
     check(cfg, params)
     if longest < 1:
         raise Misuse(f"length is {longest}; expected at least 1")
-    for name, _ in cfg.pe:
-        if longest > cfg.L and "any_length" not in get(name).claims:
-            raise Misuse(f"{name} ends at length {cfg.L}, and length is {longest}; ask for at most {cfg.L}")
+    end, name = cfg.ends(params["embed.weight"].dtype)
+    if longest > end:
+        raise Misuse(f"{name} ends at length {end}, and length is {longest}; ask for at most {end}")
     if len(text) <= longest:
         raise Misuse(f"the validation text has {len(text)} bytes, too few for length {longest}; expected at least {longest + 1}")
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from peref.backends import Backend
 from peref.config import Config
-from peref.encodings import get
 from peref.errors import Misuse
 from peref.model import PLAIN, Arrays, cache, decode
 from peref.rng import generator
@@ -27,7 +26,7 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
-def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None) -> None:
+def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None, dtype: Any) -> None:
     """Raises Misuse for what `generate` cannot do: an encoding that does not reach as far, a setting that makes no sense."""
     if prompt.ndim != 1 or not len(prompt):
         raise Misuse("the prompt is empty; give it at least one byte to go on from")
@@ -36,9 +35,9 @@ def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: floa
     if not cfg.causal:
         raise Misuse("only a causal model generates; this one reads both ways")
     total = len(prompt) + count
-    for name, _ in cfg.pe:
-        if "any_length" not in get(name).claims and total > cfg.L:
-            raise Misuse(f"{name} ends at length {cfg.L}; prompt and text would be {total} tokens; ask for at most {max(cfg.L - len(prompt), 0)}")
+    end, name = cfg.ends(dtype)
+    if total > end:
+        raise Misuse(f"{name} ends at length {end}; prompt and text would be {total} tokens; ask for at most {max(int(end) - len(prompt), 0)}")
 
 
 def generate(
@@ -57,7 +56,7 @@ def generate(
     Raises Misuse as check_request does.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
-    check_request(cfg, prompt, count, temperature, top_k)
+    check_request(cfg, prompt, count, temperature, top_k, next((a.dtype for a in params.values()), np.float64))
     params = be.place(params)
     memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):

@@ -14,23 +14,24 @@ Names on disk, with <l> the number of the layer, from 0:
 and a .bias beside each where Config has biases. The same text trains (parameters on a tape), evaluates and decodes (bare arrays).
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from peref.backends import Backend
 from peref.config import Config
-from peref.encodings import Encoding, get
+from peref.encodings import Encoding
 from peref.errors import Misuse
+from peref.ops.kept import Kept
 from peref.ops.linear import initial
-from peref.ops.place import At, positions_in
+from peref.ops.place import At, positions_in, positions_of
 from peref.ops.shape import add, add_position, join, merge_heads, split_heads
 from peref.rng import generator
-from peref.tape import value
-from peref.xp import to_host
+from peref.tape import Var, value
+from peref.xp import namespace, to_host
 
 PLAIN = Backend()
 Arrays = dict[str, Any]
@@ -41,9 +42,8 @@ Arrays = dict[str, Any]
 
 def where_on_disk(cfg: Config, layer: int, name: str) -> str:
     """The name on disk of parameter `name` of the encoding of `layer`."""
-    index = layer % len(cfg.pe)
-    encoding = get(cfg.pe[index][0])
-    return f"pe.{index}.{name}" if encoding.embed or name in encoding.shared else f"{layer}.pe.{name}"
+    encoding = cfg.encoding(layer)
+    return f"pe.{layer % len(cfg.pe)}.{name}" if encoding.embed or name in encoding.shared() else f"{layer}.pe.{name}"
 
 
 def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
@@ -52,7 +52,7 @@ def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the residual stream are divided by
     (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 / scale(D), so that first logits have one size whatever the scale.
     """
-    return {name: np.ascontiguousarray(a, dtype) for name, a in drawn(cfg, partial(generator, seed)).items()}
+    return {name: np.ascontiguousarray(a, dtype) for name, a in drawn(cfg, functools.partial(generator, seed)).items()}
 
 
 def drawn(cfg: Config, stream: Callable) -> Arrays:
@@ -117,7 +117,8 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
 def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
     """The parameters of one layer's encoding under their bare names."""
     shared, own = f"pe.{layer % len(cfg.pe)}.", f"{layer}.pe."
-    return {name.removeprefix(start): a for start in (shared, own) for name, a in params.items() if name.startswith(start)}
+    of_encodings = [name for name in params if "pe." in name]
+    return {name.removeprefix(start): params[name] for start in (shared, own) for name in of_encodings if name.startswith(start)}
 
 
 class Blank:
@@ -127,7 +128,7 @@ class Blank:
         return np.zeros(shape)
 
     def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
-        return np.zeros(size)
+        return np.full(() if size is None else size, low)
 
 
 def check(cfg: Config, params: Mapping[str, Any]) -> None:
@@ -150,9 +151,9 @@ class Cache:
     """What decoding remembers: for each layer keys after rotation, values, features and states; where the keys are; n."""
 
     n: int
-    j: Any = None  # positions of the keys so far, [S] or [B,S]
+    j: Any = None  # positions of the keys so far, [S], [B,S] or [A,B,S]
     seg: Any = None  # [B,S]
-    layers: tuple[Arrays, ...] = ()
+    layers: tuple[Arrays, ...] = ()  # {"k", "v" and "f.<feature>": Kept, "state": a dict of arrays}
     B: int | None = None  # sequences, None while empty
 
     @property
@@ -162,11 +163,11 @@ class Cache:
     def at(self, cfg: Config, tokens: Any, positions: Any = None, seg: Any = None) -> At:
         """The place of the next tokens [B,T]: after the last ones, or where said."""
         B, T = tokens.shape
-        positions, seg = (None if a is None else np.asarray(a) for a in (positions, seg))
+        seg = None if seg is None else np.asarray(seg)
         if self.B not in (None, B):
             raise Misuse(f"tokens are of {B} sequences, the cache is of {self.B}; a cache goes on with the sequences it began with")
-        if positions is not None and (positions.shape[-1:] != (T,) or positions.shape[-2:-1] not in ((), (B,))):
-            raise Misuse(f"positions are {list(positions.shape)}; expected [{T}] or [{B}, {T}], one for each token")
+        if positions is not None:
+            positions = positions_of(positions, B, T, cfg.axes, cfg.named)
         if seg is not None and seg.shape != (B, T):
             raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
         if self.S == 0:
@@ -179,16 +180,37 @@ class Cache:
         if seg is not None:
             before = np.ones((B, self.S), int) if before is None else before
             whole = np.concatenate([before, seg], 1)
+        self.check_axes(cfg, positions)
         if positions is None and seg is None:
-            positions = self.j[..., -1:] + 1 + np.arange(T)
-        elif positions is None:
-            last = np.broadcast_to(self.j, (B, self.S))[:, -1:]
+            i = self.last(True) + np.arange(1, T + 1)
+            return At(i, np.concatenate([self.j, i], -1), self.n, cfg.causal, cfg.window)
+        if positions is None:
             goes_on = np.cumprod(whole[:, self.S :] == whole[:, self.S - 1 : -1], 1).astype(bool)
-            positions = np.where(goes_on, last + 1 + np.arange(T), positions_in(whole)[:, self.S :])
-        i, j = np.asarray(positions), self.j
-        if i.ndim != j.ndim:
-            i, j = np.broadcast_to(i, (B, T)), np.broadcast_to(j, (B, self.S))
+            positions = np.where(goes_on, self.last(goes_on[:, 0]) + 1 + np.arange(T), positions_in(whole)[:, self.S :])
+        i, j = positions, self.j
+        if i.shape[:-1] != j.shape[:-1]:
+            lead = np.broadcast_shapes(i.shape[:-1], j.shape[:-1], (B,))
+            i, j = np.broadcast_to(i, (*lead, T)), np.broadcast_to(j, (*lead, self.S))
         return At(i, np.concatenate([j, i], -1), self.n, cfg.causal, cfg.window, None if seg is None else whole).checked()
+
+    def check_axes(self, cfg: Config, positions: Any) -> None:
+        """Raises Misuse where `positions` of new tokens, None where they go on, have not the axes of those in the cache and cannot be given them."""
+        before, now = (0 if a is None else len(a) if a.ndim == 3 else 1 for a in (self.j, positions))
+        if before != now and max(before, now) > 1 and (not cfg.text or min(before, now) > 1):
+            raise Misuse(
+                f"the cache has positions of {before} ax{'e' if before > 1 else 'i'}s, the next tokens have {now or 'none'}; "
+                f"with {cfg.named} give positions of as many axes throughout"
+            )
+
+    def last(self, needed: Any) -> Any:
+        """Positions of the last key, [1], [B,1] or [A,B,1]. Raises Misuse where its axes differ and it is `needed`, bool [] or [B]."""
+        last = self.j[..., -1:]
+        if last.ndim == 3 and ((last != last[:1]).any((0, 2)) & needed).any():
+            raise Misuse(
+                "the cache ends at a place whose axes differ, as in an image; give the positions of the next tokens "
+                "(text after an image goes on one beyond the largest number on any axis)"
+            )
+        return last
 
 
 def cache(cfg: Config, n: int | None = None) -> Cache:
@@ -215,41 +237,130 @@ def feed_forward(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any) -
     return linear(be, params, f"{layer}.down", hidden)
 
 
-def attend_heads(be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, x: Any, at: At, old: Arrays, *, layout: str) -> tuple[Any, Arrays]:
+def shared(made: dict[Any, Any], hook: Callable, p: Arrays, *arguments: Any) -> Any:
+    """hook(*arguments), made once for all layers of one call whose hook has the same settings and whose parameters `p` are the same."""
+    key = (getattr(hook, "func", hook), *getattr(hook, "keywords", {}).items(), *map(id, p.values()))
+    if key not in made:
+        made[key] = hook(*arguments)
+    return made[key]
+
+
+def of_place(be: Backend, pe: Encoding, p: Arrays, there: At, made: dict[Any, Any]) -> tuple[Any, Any]:
+    """What the place alone decides: (angle, gain_q, gain_k) and the table of distances, None where pe has none."""
+    rotation = shared(made, pe.rotate, p, p, there.i, there.n) if pe.rotate else None
+    return rotation, shared(made, pe.bias, p, be, p, there.distances) if pe.bias else None
+
+
+def kept_with(old: Kept | None, a: Any) -> tuple[Kept, Any]:
+    """What is kept of a layer with `a` after it, and the same as an array, on the tape where `a` is."""
+    if old is None:
+        return Kept(value(a)), a
+    if isinstance(a, Var):
+        both = join(old.rows, a, axis=2)
+        return Kept(both.value), both
+    kept = old.joined(a)
+    return kept, kept.rows
+
+
+def attend_heads(
+    be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, v: Any, x: Any, at: At, old: Arrays, *, layout: str, made: dict[Any, Any] | None = None
+) -> tuple[Any, Arrays]:
     """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`, and that cache afterwards. x [B,T,C] feeds features.
 
-    pe is a bound encoding, p its parameters. This and the first line of `decode` are all that knows the hooks.
+    pe is a bound encoding, p its parameters; `made` has what layers share. This, `embedded`, `block` and `one_token` are all that knows the hooks.
     """
     there = be.place(at)
-    if pe.rotate:
-        angle, gain_q, gain_k = pe.rotate(p, there.i, at.n)
+    rotation, table = of_place(be, pe, p, there, {} if made is None else made)
+    if rotation:
+        angle, gain_q, gain_k = rotation
         q = be.turn(q, angle, gain_q, layout=layout)
         k = be.turn(k, angle, gain_k, layout=layout)
     f, state = pe.features(be, p, x, there, old.get("state", {})) if pe.features else ({}, {})
-    kept = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
-    if at.S > at.T:
-        kept = {name: join(old[name], a, axis=2) for name, a in kept.items()}
-    k, v, f = kept["k"], kept["v"], {name: kept[f"f.{name}"] for name in f}
+    kept, whole = {}, {}
+    for name, a in ({"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}).items():
+        kept[name], whole[name] = kept_with(old.get(name), a)
+    k, v, f = whole["k"], whole["v"], {name: whole[f"f.{name}"] for name in f}
     if pe.attend:
         o = pe.attend(be, p, q, k, v, f, there)
     else:
-        table = pe.bias(be, p, there.distances) if pe.bias else None
         terms = pe.score(be, p, q, k, f, there) if pe.score else (None, None, None)
         o = be.attention(q, k, v, table, *terms, at=there, scale=pe.scale(q.shape[-1]))
-    return o, {name: value(a) for name, a in kept.items()} | {"state": state}
+    return o, kept | {"state": state}
 
 
-def attend(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any, at: At, old: Arrays) -> tuple[Any, Arrays]:
-    """The attention sublayer on normed x [B,T,C], and what the layer's cache is afterwards."""
+def projected(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any) -> tuple[Any, Any, Any]:
+    """q [B,H,T,D], k and v [B,G,T,D] of a layer's normed input x [B,T,C], before they turn."""
     q = split_heads(linear(be, params, f"{layer}.q", x), heads=cfg.H)
     k = split_heads(linear(be, params, f"{layer}.k", x), heads=cfg.G)
     v = split_heads(linear(be, params, f"{layer}.v", x), heads=cfg.G)
     if cfg.qk_norm:
         q = be.rms_norm(q, params[f"{layer}.qnorm.weight"], eps=cfg.eps)
         k = be.rms_norm(k, params[f"{layer}.knorm.weight"], eps=cfg.eps)
-    p = of_encoding(cfg, params, layer)
-    o, new = attend_heads(be, cfg.encoding(layer), p, q, k, v, x, at, old, layout=cfg.layout)
+    return q, k, v
+
+
+def attend(be: Backend, cfg: Config, params: Arrays, layer: int, p: Arrays, x: Any, at: At, old: Arrays, made: dict[Any, Any]) -> tuple[Any, Arrays]:
+    """The attention sublayer on normed x [B,T,C], and what the layer's cache is afterwards."""
+    q, k, v = projected(be, cfg, params, layer, x)
+    o, new = attend_heads(be, cfg.encoding(layer), p, q, k, v, x, at, old, layout=cfg.layout, made=made)
     return linear(be, params, f"{layer}.o", merge_heads(o)), new
+
+
+@functools.cache
+def names_of(layer: int) -> list[str]:
+    """All that a layer may have besides its encoding's own, in the order of their use."""
+    roles = ("norm1", "q", "k", "v", "qnorm", "knorm", "o", "norm2", "gate", "up", "down")
+    return [f"{layer}.{role}.{name}" for role in roles for name in ("weight", "bias")]
+
+
+def one_token(
+    token: Callable, be: Backend, cfg: Config, params: Arrays, layer: int, p: Arrays, x: Any, at: At, old: Arrays, made: dict[Any, Any]
+) -> tuple[Any, Arrays]:
+    """One layer for one token x [1,1,C] in one call of be.token, and the layer's cache afterwards.
+
+    For softmax attention with a rotation or a table of distances; its plain twin is the loop of `decode`.
+    """
+    pe = cfg.encoding(layer)
+    k, v = old.get("k"), old.get("v")
+    if k is None or v is None:
+        k = v = Kept(namespace(x).empty((1, cfg.G, 0, cfg.D), x.dtype))
+    k, v = k.longer(1), v.longer(1)
+    weights = [params.get(name) for name in names_of(layer)]
+    place = of_place(be, pe, p, be.place(at), made)
+    x = token(x, weights, k.whole, v.whole, *place, at=at, made=made, scale=pe.scale(cfg.D), norm=cfg.norm, eps=cfg.eps, layout=cfg.layout)
+    return x, {"k": k, "v": v, "state": {}}
+
+
+def embedded(be: Backend, cfg: Config, params: Arrays, tokens: Any, at: At) -> Any:
+    """What enters the first layer, [B,T,C]."""
+    x, first = be.take(params["embed.weight"], be.place(tokens)), cfg.encoding(0)
+    return add_position(x, first.embed(of_encoding(cfg, params, 0), be.place(at).i)) if first.embed else x
+
+
+def block(
+    be: Backend,
+    cfg: Config,
+    params: Arrays,
+    layer: int,
+    x: Any,
+    at: At,
+    old: Arrays,
+    across: Arrays,
+    made: dict[Any, Any],
+    token: Callable | None = None,
+) -> tuple[Any, Arrays]:
+    """x [B,T,C] after a layer, and what its cache is afterwards; `token` is be.token where it may be used."""
+    pe, p = cfg.encoding(layer), of_encoding(cfg, params, layer)
+    if token and not (pe.mix or pe.attend or pe.score or pe.features):
+        return one_token(token, be, cfg, params, layer, p, x, at, old, made)
+    h = norm(be, cfg, params, f"{layer}.norm1", x)
+    if pe.mix:
+        y, state = pe.mix(be, p, h, be.place(at), old.get("state", {}), across)
+        new = {"state": state}
+    else:
+        y, new = attend(be, cfg, params, layer, p, h, at, old, made)
+    x = add(x, y)
+    return add(x, feed_forward(be, cfg, params, layer, norm(be, cfg, params, f"{layer}.norm2", x))), new
 
 
 def decode(
@@ -264,41 +375,43 @@ def decode(
 ) -> tuple[Any, Cache]:
     """Logits [B,T,V] of the next `tokens` [B,T] after those in `cache`, and the cache after them.
 
-    positions [T] or [B,T] go on from the last unless said; seg [B,T] says which document each token belongs to, 0 is padding. For a causal
-    model any split of the tokens over calls gives the rows of one call. Raises Misuse for tokens outside the vocabulary.
+    positions [T], [B,T] or, of the axes that the encodings tell apart, [A,B,T] (ops/place.py) go on from the last unless said; seg [B,T] says
+    which document each token belongs to, 0 is padding. For a causal model any split of the tokens over calls gives the rows of one call.
+    Raises Misuse for tokens outside the vocabulary.
     """
+    y, at, layers = run(cfg, params, tokens, cache, be=be, positions=positions, seg=seg)
+    return y, replace(cache, j=at.j, seg=at.seg, layers=tuple(layers), B=len(tokens))
+
+
+def run(
+    cfg: Config, params: Arrays, tokens: Any, cache: Cache, *, be: Backend, positions: Any, seg: Any, keep: bool = True
+) -> tuple[Any, At, list[Arrays]]:
+    """Logits, where they are, and what each layer keeps for a cache, if `keep`."""
     host = to_host(tokens)
     if host.ndim != 2 or host.dtype.kind not in "iu" or host.size == 0:
         raise Misuse(f"tokens are {host.dtype}{list(host.shape)}; expected whole numbers [B,T], at least one")
     if not (int(host.min()) >= 0 and int(host.max()) < cfg.V):
         raise Misuse(f"tokens go from {host.min()} to {host.max()}; expected 0 to {cfg.V - 1}")
     at = cache.at(cfg, host, positions, seg)
-    x = be.take(params["embed.weight"], be.place(tokens))
-    first = cfg.encoding(0)
-    if first.embed:
-        x = add_position(x, first.embed(of_encoding(cfg, params, 0), be.place(at).i))
+    cfg.check_reach(at.i, params["embed.weight"].dtype)
+    x = embedded(be, cfg, params, tokens, at)
+    token = be.token if host.shape == (1, 1) and Var not in set(map(type, params.values())) else None
     layers: list[Arrays] = []
     across: Arrays = {}
+    made: dict[Any, Any] = {}
     for layer in range(cfg.layers):
-        pe, h, old = cfg.encoding(layer), norm(be, cfg, params, f"{layer}.norm1", x), cache.layers[layer]
-        if pe.mix:
-            p = of_encoding(cfg, params, layer)
-            y, state = pe.mix(be, p, h, be.place(at), old.get("state", {}), across)
-            layers.append({"state": state})
-        else:
-            y, new = attend(be, cfg, params, layer, h, at, old)
+        x, new = block(be, cfg, params, layer, x, at, cache.layers[layer], across, made, token)
+        if keep:
             layers.append(new)
-        x = add(x, y)
-        x = add(x, feed_forward(be, cfg, params, layer, norm(be, cfg, params, f"{layer}.norm2", x)))
     x = norm(be, cfg, params, "norm", x)
     y = be.linear(x, params["embed.weight" if cfg.tied else "head.weight"], None)
-    return y, replace(cache, j=at.j, seg=at.seg, layers=tuple(layers), B=len(host))
+    return y, at, layers
 
 
 def logits(cfg: Config, params: Arrays, tokens: Any, *, be: Backend = PLAIN, positions: Any = None, seg: Any = None, n: int | None = None) -> Any:
     """Logits [B,T,V] of whole sequences of tokens [B,T]; n is the length that frequencies are made for, T unless said."""
     n = tokens.shape[-1] if n is None else n
-    return decode(cfg, params, tokens, cache(cfg, n), be=be, positions=positions, seg=seg)[0]
+    return run(cfg, params, tokens, cache(cfg, n), be=be, positions=positions, seg=seg, keep=False)[0]
 
 
 def loss(cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend = PLAIN, **place: Any) -> tuple[Any, Any]:

@@ -10,16 +10,19 @@ The leading "model." or "transformer." may be missing (the bare models, the publ
 it equals the embedding. Nothing else is passed over but buffers that hold no parameter: attn.bias and attn.masked_bias of GPT-2, which
 are causal masks, and rotary_emb.inv_freq of Llama, which the config decides.
 
-Not here: reading files; dropout (none is computed); scaled rotary frequencies, mixtures of experts, quantised weights (refused).
+Scaled rotary frequencies are read by huggingface.py. Not here: reading files; dropout (none is computed); mixtures of experts, quantised
+weights, layers that turn differently, heads that turn in part (refused).
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from peref import huggingface
 from peref.config import Config, shaped
 from peref.encodings import get
 from peref.errors import Misuse, did_you_mean
+from peref.huggingface import Rotation
 from peref.model import where_on_disk
 from peref.rng import generator
 from peref.xp import library, namespace
@@ -253,9 +256,10 @@ def llama_config(given: Mapping[str, Any]) -> Config:
     attention, biases = given.get("attention_bias", False), given.get("mlp_bias", False)
     if attention != biases:
         raise Misuse(f"attention_bias is {attention} and mlp_bias is {biases}; biases of both or neither can be expressed")
+    rotation = rotation_of(given)
     return shaped(
         "llama",
-        pe=(("rope", {"base": rope_base(given)}),),
+        pe=((rotation.name, rotation.options),),
         L=given["max_position_embeddings"],
         V=given["vocab_size"],
         C=given["hidden_size"],
@@ -273,20 +277,18 @@ def llama_config(given: Mapping[str, Any]) -> Config:
     )
 
 
-def rope_base(given: Mapping[str, Any]) -> float:
-    """rope_theta, wherever a config keeps it. Raises Misuse for scaled frequencies and for two different bases."""
-    found = {"rope_theta": given["rope_theta"]}
-    for key in ("rope_parameters", "rope_scaling"):
-        inside = given[key] or {}
-        kind, factor = inside.get("rope_type", inside.get("type", "default")), inside.get("partial_rotary_factor")
-        beyond = {k for k, v in inside.items() if v} - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-        if kind != "default" or beyond or factor not in (None, 1):
-            raise Misuse(f"{key} is {dict(inside)}; only rope_type 'default' on all channels of a head can be expressed")
-        found[f"rope_theta of {key}"] = inside.get("rope_theta")
-    found = {key: base for key, base in found.items() if base is not None}
-    if len(set(found.values())) > 1:
-        raise Misuse(f"{' and '.join(f'{key} is {base}' for key, base in found.items())}; expected one base")
-    return next(iter(found.values()), 10000.0)
+def rotation_of(given: Mapping[str, Any]) -> Rotation:
+    """How q and k turn, as huggingface.py reads it. Raises Misuse where layers differ, two keys disagree, or one is not understood."""
+    found = huggingface.read({key: value for key, value in given.items() if value is not ...})
+    if len(found.rotations) > 1:
+        raise Misuse(f"rope_parameters has {' and '.join(r.layers for r in found.rotations)}; one rotation for all layers can be expressed")
+    (rotation,) = found.rotations
+    for note in rotation.notes:
+        if note.kind in ("contradictory", "beyond", "unknown"):
+            raise Misuse(f"{note.key}: {note.says}; that cannot be expressed, or must be said once")
+    if rotation.cfg.R != rotation.cfg.D:
+        raise Misuse(f"partial_rotary_factor leaves {rotation.cfg.R} of {rotation.cfg.D} channels; all channels of a head can be expressed")
+    return rotation
 
 
 def window_of(given: Mapping[str, Any]) -> int | None:

@@ -86,6 +86,7 @@ def environment(be: Backend) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "backend": be.name,
+        "skips": be.skips,
         **(of_kernels() if be.name == "numba" else of_blas()),
     }
 
@@ -110,11 +111,19 @@ def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {began.get(key, 'unknown')} -> {here.get(key, 'none')}" for key in keys)
 
 
-def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:
-    """A new run folder, once everything that can be refused has been. `data` is the name or path that `corpus` came from."""
+def check_request(cfg: Config, recipe: Recipe, corpus: Corpus) -> None:
+    """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding or the text does not reach."""
     if not cfg.causal:
         raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
+    end, name = cfg.ends(recipe.dtype)
+    if end < cfg.L:
+        raise Misuse(f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}; ask for at most {end}")
     check_length(corpus, cfg.L)
+
+
+def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:
+    """A new run folder, once everything that can be refused has been. `data` is the name or path that `corpus` came from."""
+    check_request(cfg, recipe, corpus)
     with np.errstate(all="ignore"):
         trial = logits(cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be)
     if not np.isfinite(to_host(trial)).all():

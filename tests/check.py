@@ -19,7 +19,8 @@ from peref.xp import library
 __all__ = ["Differs", "each_array", "frozen", "gradient", "op_contract", "same"]
 
 EPSILON = np.finfo(np.float64).eps
-STEPS = [2.0**-k for k in range(5, 14)]
+STEPS = [2.0**-k for k in range(5, 23)]
+AGAIN = [2.0**-k for k in (14, 17, 20)]  # where to start again, finer, when nothing has settled: there is a kink nearby
 
 
 def each_array(change, x):
@@ -174,9 +175,16 @@ def agree(name, g, t, at, x, y, dy, tolerance, size):
 
 
 def derivative(slope):
-    """Ridders' method: slope(h), even in h, taken to h = 0. The value, its distance from its neighbours in the table, the h of its row."""
+    """Ridders' method: slope(h), even in h, taken to h = 0; from finer steps again where coarse ones do not agree.
+
+    The value, its distance from its neighbours in the table, the h of its row.
+    """
     best, doubt, step, above = np.nan, np.inf, STEPS[-1], []
     for h in STEPS:
+        if h in AGAIN:
+            if doubt <= 1e-9 * abs(best):
+                break
+            above = []
         row = [slope(h)]
         for n, old in enumerate(above):
             row.append(row[n] + (row[n] - old) / (4 ** (n + 1) - 1))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,8 +34,29 @@ def test_refusals(monkeypatch):
         backends.get("numba")
 
 
-def test_threads_never_more_than_there_are():
+def test_busy_cores_are_left_alone(monkeypatch):
+    """As many threads as cores are idle, at least one, and all where nobody can say; it is said."""
+    cores = os.cpu_count()
+    assert host.idle_cores(lambda: 0) == cores
+    assert host.idle_cores(lambda: 1) == max(1, cores - 1)
+    assert host.idle_cores(lambda: 1000) == 1
+    looks = iter([0, 9, 0, 9, 0, 9, 0])
+    assert host.idle_cores(lambda: next(looks)) == cores
+    assert host.idle_cores(lambda: int("no number")) == cores
+    said, before = [], host.use_threads(None)
+    try:
+        for idle in (1, before):
+            monkeypatch.setattr(host, "idle_cores", lambda idle=idle: idle)
+            backends.get("numba", say=said.append)
+            assert host.numba.get_num_threads() == idle
+        assert len([text for text in said if "others compute" in text]) == (before > 1)
+    finally:
+        host.use_threads(before)
+
+
+def test_threads_never_more_than_there_are(monkeypatch):
     """Asking for more is said and not done."""
+    monkeypatch.setattr(host, "idle_cores", host.cores)
     said = []
     before = host.use_threads(None)
     try:
@@ -57,7 +79,7 @@ USE = """
 from peref import backends
 from peref.backends.numba import host
 print(host.FOLDER)
-backends.get("numba", say=print)
+backends.get("numba", threads=1, say=print)
 host.kernels("matrix")
 print(sum(1 for _ in host.FOLDER.glob("**/*.nbi")) if host.FOLDER else "")
 """
@@ -69,10 +91,11 @@ def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
     first = start(tmp_path, USE)
     assert first.returncode == 0, first.stderr
     folder, said, kept = first.stdout.splitlines()
-    assert folder == str(tmp_path / "peref" / "numba" / host.digest())
-    assert said.startswith("compiling the kernels as they are needed")
-    assert int(kept) > 0
-    assert (tmp_path / "peref" / "numba" / host.digest() / "matrix.done").exists()
+    assert folder == str(tmp_path / "peref" / "numba" / f"{host.digest()}-{host.here()}")
+    assert said.startswith("compiling the kernels that most models need")
+    assert int(kept) == len(host.OFTEN)
+    assert {path.stem for path in Path(folder).glob("*.done")} == set(host.OFTEN)
+    assert start(tmp_path, USE).stdout.splitlines() == [folder, kept]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")

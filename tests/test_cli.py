@@ -16,6 +16,8 @@ import sys
 import termios
 import threading
 import time
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -132,7 +134,7 @@ def test_train_says_what_runs_and_what_came_of_it(cli, text):
     assert code == 0
     for pattern in (
         r"^model +[\d,]+ parameters: 1 layer, width 16, 2 heads of 8 \(1 key-value\)",
-        r"^encoding +rope \(base=500\.0\)",
+        r"^encoding +rope \(base=500\.0, learned=False\)",
         r"^training +6 steps, 32 tokens a step \(2 x 16\)",
         r"^backend +\w+ \(chosen by auto\)",
         r"^data +words\.txt: ",
@@ -236,6 +238,22 @@ def test_the_same_evaluation_said_otherwise_has_the_same_file(trained, text, tmp
     assert {path.name for path in (the_run(tmp_path) / "eval").glob("*rope*")} == {"32-rope.json", "32-rope-rotary_dim=4.json"}
 
 
+def test_a_list_on_the_command_line(trained, text, tmp_path):
+    """Numbers between commas or in brackets, said back as they are set; in the run and in the name of the evaluation."""
+    lists = ["long_factor=1,1.5,2,4", "short_factor=[1, 1, 1, 1.5]"]
+    code, out, err = trained("train", *TINY, "--pe", "longrope", *(word for item in lists for word in ("--set", item)), "--steps", 2, "--data", text)
+    assert code == 0, err
+    assert re.search(r"short_factor=1\.0,1\.0,1\.0,1\.5,\s+long_factor=1\.0,1\.5,2\.0,4\.0, ", out), out
+    assert trained("eval", "--len", 32)[0] == 0
+    assert trained("eval", "--len", 32, "--set", "long_factor=1,1,1,1")[0] == 0
+    assert trained("eval", "--len", 32, "--set", "long_factor=1.0,1.5,2,4e0")[0] == 0
+    run = max(tmp_path.glob("runs/*longrope*"))
+    assert json.loads((run / "run.json").read_text())["config"]["pe"][0][1]["long_factor"] == [1.0, 1.5, 2.0, 4.0]
+    assert {path.name for path in (run / "eval").iterdir()} == {"32.json", "32-long_factor=1.0,1.0,1.0,1.0.json"}
+    code, out, err = trained("eval", "--len", 32, "--set", "long_factor=1,2")
+    assert (code, "long_factor is 1.0,2.0; expected 4 numbers above 0" in err) == (2, True), err
+
+
 @pytest.mark.parametrize("extra", [(), ("--json",)])
 def test_eval_that_cannot_be_kept_is_refused_before_it_is_computed(trained, tmp_path, monkeypatch, extra):
     place = the_run(tmp_path) / "eval"
@@ -311,6 +329,22 @@ def test_text_past_the_end_of_a_table_is_refused_before_the_backend_is_asked_for
     assert (code, "ends at length 16" in err) == (2, True)
 
 
+def test_every_tile_reaches_the_backend(cli, trained, text, monkeypatch):
+    """In every command that computes; a run remembers it."""
+    asked = []
+
+    def get(real, *args, every_tile, **given):
+        asked.append(every_tile)
+        return real(*args, every_tile=every_tile, **given)
+
+    for where in ("train", "found"):
+        monkeypatch.setattr(f"peref.cli.{where}.get_backend", partial(get, import_module(f"peref.cli.{where}").get_backend))
+    for command in (["train", *TINY, "--steps", 2, "--data", text], ["eval", "--len", 16, "--data", text], ["generate", "--tokens", 2]):
+        assert cli(*command, "--every-tile")[0] == 0
+        assert cli(*command)[0] == 0
+    assert asked == [True, False] * 3
+
+
 def test_train_tells_the_backend_the_dtype_before_it_makes_anything(cli, text, tmp_path, monkeypatch):
     def refuse(name, *, dtype, **given):
         raise Misuse(f"{name} and {dtype}")
@@ -371,7 +405,19 @@ def test_list_shows_every_encoding(cli):
 def test_help_names_every_command_and_default(cli):
     code, out, _ = cli()
     assert code == 0
-    assert re.findall(r"^  (\w+)  +[A-Z]", out, re.M) == ["train", "eval", "generate", "warmup", "list", "data"]
+    assert re.findall(r"^  (\w+)  +[A-Z]", out, re.M) == [
+        "train",
+        "eval",
+        "generate",
+        "warmup",
+        "show",
+        "check",
+        "diff",
+        "explain",
+        "golden",
+        "list",
+        "data",
+    ]
     code, out, _ = cli("train", "--help")
     assert code == 0
     assert "[default: 500]" in " ".join(out.split())
@@ -676,6 +722,17 @@ MISUSE = {
     "resume of nothing": (["train", "--resume"], "no unfinished run"),
     "resume and runs": (["train", "--resume", "a", "--runs", "b"], "leave one of them out"),
     "eval and runs": (["eval", "a", "--runs", "b"], "leave one of them out"),
+    "show nothing": (["show"], "say which encoding to show"),
+    "show unknown": (["show", "alibbi"], "did you mean 'alibi'"),
+    "show set": (["show", "alibi", "--set", "slope=3"], "has no option 'slope'"),
+    "show as a film": (["show", "alibi", "-o", "alibi.mp4"], "expected a name that ends in .png or .svg"),
+    "show in no folder": (["show", "alibi", "-o", "nowhere/alibi.png"], "nowhere/alibi.png: cannot write"),
+    "show all of one": (["show", "alibi", "--all"], "leave out NAME"),
+    "show a layer of no run": (["show", "alibi", "--layer", "0"], "--layer is about a run"),
+    "show in a format": (["show", "alibi", "--format", "svg"], "such as -o NAME.svg"),
+    "show no config": (["show", "--config", "nowhere.json"], "nowhere.json: cannot read"),
+    "show a config and a name": (["show", "rope", "--config", "config.json"], "leave out NAME"),
+    "show no run": (["show", "alibi", "--run", "nowhere"], "not a run folder"),
     "no such corpus": (["data", "get", "shakespear"], "tinyshakespeare"),
 }
 
@@ -725,6 +782,64 @@ def test_a_table_of_learned_positions_is_not_read_past_its_end(cli, text):
         assert code == 2
         assert f"{pe} ends at length 16" in err
         assert cli("eval")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--pe", "rope,rope,rope,none", "--layers", 4],
+        ["--pe", "mrope,axial", "--layers", 2, "--set", "sections=1,2,1", "--set", "ladder=alternate", "--set", "width=4"],
+        ["--pe", "mrope", "--set", "order=interleaved"],
+        ["--pe", "xpos", "--set", "centre=8"],
+        ["--pe", "alibi", "--heads", 4, "--kv-heads", 1, "--window", 5],
+        ["--pe", "rope", "--heads", 4, "--kv-heads", 2, "--window", 1, "--qk-norm"],
+        ["--pe", "t5,retnet", "--layers", 2, "--heads", 4, "--kv-heads", 4],
+    ],
+)
+def test_cycles_groups_and_windows_train_evaluate_and_generate(cli, text, tmp_path, args):
+    """From the command line to the end: at twice the length, and on from a prompt."""
+    code, out, err = cli("train", *TINY, *args, "--steps", 60, "--warmup", 5, "--data", text, "--json")
+    assert code == 0, err
+    losses = [json.loads(line)["loss"] for line in (the_run(tmp_path) / "metrics.jsonl").read_text().splitlines()]
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+    known = json.loads(out)["config"]
+    for flag, field in (("--kv-heads", "G"), ("--window", "window"), ("--layers", "layers")):
+        assert flag not in args or known[field] == args[args.index(flag) + 1]
+    assert [name for name, _ in known["pe"]] == args[1].split(",")
+    code, out, err = cli("eval", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"][-1]["length"] == 64
+    assert cli("generate", "--tokens", 60)[0] == 0
+
+
+def test_a_list_of_numbers_on_the_command_line(cli, text, tmp_path):
+    """As it was said, in what train says, in the run and in the name of an evaluation."""
+    code, out, err = cli("train", *TINY, "--pe", "mrope", "--set", "sections=1,2,1", "--steps", 2, "--data", text)
+    assert code == 0, err
+    assert "mrope (base=10000.0, order=chunked, sections=1,2,1)" in out
+    assert cli("eval", "--len", 32)[0] == cli("eval", "--len", 32, "--set", "sections=2,1,1")[0] == 0
+    assert {path.name for path in (the_run(tmp_path) / "eval").iterdir()} == {"32.json", "32-sections=2,1,1.json"}
+    for wrong, words in (("2,1", "expected three numbers from 0 on"), ("2,1,a", "is '2,1,a'; expected a list of int or none")):
+        code, _, err = cli("train", *TINY, "--pe", "mrope", "--set", f"sections={wrong}", "--data", text)
+        assert (code, words in err) == (2, True), err
+    assert "sections=none (a list of int or none)" in " ".join(cli("list")[1].split())
+
+
+def test_xpos_is_refused_past_its_reach_before_anything_is_computed(cli, text, monkeypatch):
+    """Where the gains leave the dtype: to train, evaluate and generate; within it xpos evaluates and generates past its training length."""
+    far = [*TINY, "--pe", "xpos", "--set", "scale_base=0.5", "--steps", 2, "--data", text]  # ends at 29, in float64 at 269
+    assert cli("train", *far)[0] == 0
+    assert '"length": 29' in cli("eval", "--json")[1]
+    monkeypatch.setattr("peref.cli.found.get_backend", lambda *args, **given: pytest.fail("asked for"))
+    monkeypatch.setattr("peref.cli.train.get_backend", lambda *args, **given: pytest.fail("asked for"))
+    for args, words in (
+        (["eval", "--len", 30], "xpos ends at length 29, and length is 30; ask for at most 29"),
+        (["generate", "--prompt", "def", "--tokens", 27], "xpos ends at length 29; prompt and text would be 30 tokens; ask for at most 26"),
+        (["train", *far, "--len", 32], "xpos ends at length 29 in float32, and the length to train on is 32; ask for at most 29"),
+        (["train", *far, "--len", 300, "--dtype", "float64"], "xpos ends at length 269 in float64"),
+    ):
+        code, _, err = cli(*args)
+        assert (code, words in err) == (2, True), err
 
 
 def test_a_run_that_diverges_says_so_in_one_line(cli, text):
@@ -795,7 +910,8 @@ def test_importing_the_commands_loads_nothing_heavy():
     code = "import sys, peref.cli, peref.cli.app; print([m for m in ('peref.train', 'numba', 'cupy', 'matplotlib', 'tqdm') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    code = "import sys, peref.cli.train, peref.cli.evaluate, peref.cli.generate, peref.cli.listing, peref.cli.data; "
+    code = "import sys, peref.cli.train, peref.cli.evaluate, peref.cli.generate, peref.cli.listing, peref.cli.data, peref.cli.show; "
+    code += "import peref.cli.check, peref.cli.diff, peref.cli.flags, peref.cli.golden; "
     code += "print([m for m in ('numba', 'cupy', 'matplotlib', 'tqdm') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -29,7 +29,7 @@ def test_the_default_is_a_small_llama_with_alibi():
     """Config() alone: 4 layers of width 128, 4 query heads over 2 key-value heads, swiglu 352 wide, every option in place."""
     cfg = Config()
     assert (cfg.L, cfg.V, cfg.C, cfg.layers, cfg.H, cfg.G, cfg.D, cfg.F, cfg.R) == (512, 256, 128, 4, 4, 2, 32, 352, None)
-    assert cfg.pe == (("alibi", {"max_bias": 8.0}),)
+    assert cfg.pe == (("alibi", {"max_bias": 8.0, "slopes": "fixed", "heads": "alike"}),)
     assert cfg == shaped("llama")
 
 
@@ -82,8 +82,8 @@ def test_options_are_stored_resolved():
     """Every option of every member of the cycle stands in pe, those not given at their defaults."""
     for name in names():
         assert dict(Config(pe=ONE[name]).pe[0][1]) == {key: default for key, (default, _) in options(get(name)).items()}
-    cfg = Config(pe=(("rope", {"base": 500.0}), ("t5", {"buckets": 8})))
-    assert cfg.pe == (("rope", {"base": 500.0}), ("t5", {"buckets": 8, "max_distance": 128}))
+    cfg = Config(pe=(("pi", {"base": 500.0}), ("t5", {"buckets": 8})))
+    assert cfg.pe == (("pi", {"base": 500.0, "factor": 4.0}), ("t5", {"buckets": 8, "max_distance": 128}))
 
 
 def test_options_given_are_copied():
@@ -107,7 +107,7 @@ def test_the_cycle_goes_round():
     """Layer l has member l mod the length of the cycle, with its own number and options as facts."""
     cfg = Config(pe=(("rope", {}), ("t5", {}), ("alibi", {})), layers=5)
     assert [cfg.encoding(layer).paper for layer in range(5)] == [get(n).paper for n in ("rope", "t5", "alibi", "rope", "t5")]
-    assert cfg.encoding(0).rotate.keywords == {"R": 32, "base": 10000.0}
+    assert cfg.encoding(0).rotate.keywords == {"R": 32, "base": 10000.0, "learned": False}
     assert cfg.encoding(4).bias.keywords == {"causal": True, "buckets": 32, "max_distance": 128}
 
 
@@ -257,11 +257,51 @@ def test_unknown_encodings_and_options():
         ("t5", "buckets", True, "expected int"),
         ("sinusoidal", "ladder", "rope", "expected one of: paper, endpoint"),
         ("retnet", "norm", 1, "expected one of: group, rms"),
+        *(("mrope", "sections", wrong, "expected a list of int or none") for wrong in (4, "2,3,3", [], True)),
+        *(("mrope", "sections", [1, wrong, 1], "expected int") for wrong in (0.5, "1", True, None)),
     ],
 )
 def test_options_have_their_kind(name, option, wrong, expected):
     """A value of another kind, one outside a list of choices, and a number that is not finite."""
-    refused(option, f"is {wrong!r}", expected, pe=((name, {option: wrong}),))
+    named = wrong[1] if isinstance(wrong, list) and wrong else wrong
+    refused(f"is {named!r}", expected, pe=((name, {option: wrong}),))
+
+
+@pytest.mark.parametrize("given", [[1, 1.5], (1, 1.5)])
+def test_a_list_is_kept_as_a_tuple_and_stored_as_a_list(given):
+    """Whole numbers in it become real; equal after JSON; the default none is kept as it is."""
+    cfg = Config(pe=(("longrope", {"long_factor": given}),), D=4)
+    assert cfg.pe[0][1]["long_factor"] == (1.0, 1.5)
+    assert [type(number) for number in cfg.pe[0][1]["long_factor"]] == [float, float]
+    assert cfg.pe[0][1]["short_factor"] is None
+    assert cfg.to_json()["pe"][0][1]["long_factor"] == [1.0, 1.5]
+    assert Config.from_json(json.loads(json.dumps(cfg.to_json()))) == cfg == Config.from_json(cfg.to_json())
+    assert cfg.encoding(0).rotate.keywords["long_factor"] == (1.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "words"),
+    [
+        ("long_factor", 1.5, "option long_factor is 1.5; expected a list of float or none"),
+        ("long_factor", "1;2", "option long_factor is '1;2'; expected a list of float or none"),
+        ("long_factor", [1, "a"], "option long_factor is 'a'; expected float"),
+        ("long_factor", [1, True], "option long_factor is True; expected float"),
+        ("long_factor", [1, [2]], "option long_factor is [2]; expected float"),
+        ("long_factor", [1, math.inf], "option long_factor of longrope is inf; expected a finite number"),
+        ("attention_factor", [1.0], "option attention_factor is [1.0]; expected float or none"),
+        ("start_tokens", 1.5, "option start_tokens is 1.5; expected int"),
+    ],
+)
+def test_a_list_has_numbers(option, wrong, words):
+    """One number is no list, and a list is no number; every one in it is of the kind and finite."""
+    refused(words, pe=(("longrope", {option: wrong}),))
+
+
+def test_choose_sets_a_list():
+    """Numbers between commas; the last setting counts; on one member by its index."""
+    assert choose("longrope", ["long_factor=1,1.2,1.5"])["pe"] == (("longrope", {"long_factor": [1, 1.2, 1.5]}),)
+    cfg = Config(**choose("longrope,rope,longrope", ["short_factor=1,2", "2.short_factor=1,3"]), D=4)
+    assert [given.get("short_factor") for _, given in cfg.pe] == [(1.0, 2.0), None, (1.0, 3.0)]
 
 
 # ---------------------------------------------------------------- plain data
@@ -281,11 +321,44 @@ def test_json_keeps_a_config():
         assert Config.from_json(json.loads(text)) == cfg
 
 
+def test_a_list_of_numbers_is_a_tuple_and_comes_back_from_json():
+    """However it was given; on the command line with commas, for one member of a cycle too."""
+    wanted = Config(pe=(("mrope", {"sections": (4, 6, 6)}),))
+    assert wanted.pe[0][1]["sections"] == (4, 6, 6)
+    assert Config(pe=(("mrope", {"sections": [4, 6, 6]}),)) == wanted
+    assert Config(**choose("mrope", ["sections=4,6,6"])) == wanted
+    assert Config.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
+    two = Config(**choose("mrope,mrope", ["1.sections=16,0,0", "order=interleaved", "1.order=chunked"]))
+    assert [given["sections"] for _, given in two.pe] == [None, (16, 0, 0)]
+
+
+def test_axes_of_a_cycle():
+    """As many as its encodings agree on; one that looks at no position has no say; two that differ leave one number for each token."""
+    for pe, axes, text in (
+        ("mrope,none", 3, True),
+        ("none,axial", 2, False),
+        ("none,path", None, True),
+        ("mrope,rope", 1, False),
+        ("mrope,axial", 1, False),
+    ):
+        cfg = Config(**choose(pe))
+        assert (cfg.axes, cfg.text or axes == 1) == (axes, text or axes == 1)
+
+
+def test_where_a_cycle_ends():
+    """At the shortest reach of its encodings, which for one of them depends on the dtype."""
+    assert Config().ends("float32") == (math.inf, "")
+    assert Config(**choose("rope,learned_bias")).ends("float64") == (512, "learned_bias")
+    assert Config(**choose("xpos,none")).ends("float32") == (29179, "xpos")
+    assert Config(**choose("xpos,learned_bias")).ends("float64") == (512, "learned_bias")
+    assert Config(**choose("xpos,xpos", ["1.scale_base=51.2"])).ends("float32") == (2918, "xpos")
+
+
 def test_json_has_everything_resolved():
     """What was filled in and every option stand in it, so that a default that changes later changes no saved model."""
     data = shaped("gpt2", pe=(("rope", {}), ("retnet", {"chunk": 3}))).to_json()
     assert (data["G"], data["D"], data["F"], data["R"], data["qkv_bias"]) == (2, 32, 512, 32, True)
-    assert data["pe"][0] == ["rope", {"base": 10000.0}]
+    assert data["pe"][0] == ["rope", {"base": 10000.0, "learned": False}]
     assert data["pe"][1] == ["retnet", {**{key: default for key, (default, _) in options(get("retnet")).items()}, "chunk": 3}]
 
 
@@ -349,11 +422,22 @@ def test_unknown_shapes_and_fields():
         ("", ""),
         ("a=b", "a=b"),
         ("0x10", "0x10"),
+        ("2,3,3", [2, 3, 3]),
+        ("1, 1.2,1.5", [1, 1.2, 1.5]),
+        ("[4]", [4]),
+        ("a,b", "a,b"),
+        (",", ","),
         ("9" * 5000, "9" * 5000),
+        ("1,1.2,1.5", [1, 1.2, 1.5]),
+        ("[1, 1.5]", [1, 1.5]),
+        ("1, 2", [1, 2]),
+        ("1,true", [1, True]),
+        ("1,", "1,"),
+        ("1,a", "1,a"),
     ],
 )
 def test_value_of(text, expected):
-    """JSON where it is JSON, true, false and none in any case, else the text itself."""
+    """JSON where it is JSON, true, false and none in any case, lists where commas stand between JSON, else the text itself."""
     assert value_of(text) == expected
     assert type(value_of(text)) is type(expected)
 
@@ -409,10 +493,14 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
 @pytest.mark.parametrize(
     ("pe", "item", "message"),
     [
-        ("rope", "bse=2", r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, layout, rotary_dim$"),
+        ("rope", "bse=2", r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, learned, layout, rotary_dim$"),
         ("rope", "rotary_dm=2", r"has no option 'rotary_dm'; did you mean 'rotary_dim'\?"),
-        ("alibi,rope", "bse=2", r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, base, layout"),
-        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias$"),
+        (
+            "alibi,rope",
+            "bse=2",
+            r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, slopes, heads, base",
+        ),
+        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, heads$"),
         ("none", "base=2", r"'none' has no option 'base'; there are no options"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),

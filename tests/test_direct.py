@@ -43,30 +43,72 @@ def lists(x):
     return {n: a.tolist() for n, a in x.items()} if isinstance(x, dict) else x.tolist()
 
 
-def turned(x, angle, layout):
-    """The loop's rotation of x [B,H,T,D] by angle [T][R/2]."""
-    return np.array([[[rope_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)] for head in heads] for heads in x.tolist()])
+def turned(x, angle, layout, gain=None):
+    """The loop's rotation of x [B,H,T,D] by angle [T][R/2], the turned channels times gain, likewise or None."""
+    y = np.array([[[rope_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)] for head in heads] for heads in x.tolist()])
+    if gain is not None:
+        y[..., : 2 * len(angle[0])] *= np.tile(gain, 2) if layout == "half" else np.repeat(gain, 2, -1)
+    return y
+
+
+def defined(name, R):
+    """Whether the formula does not divide by zero at this width; test_encodings sees that it is refused where it does."""
+    try:
+        witness(name, "rotate", R=R, D=D, L=T)({}, [0], T)
+    except ZeroDivisionError:
+        return False
+    return True
+
+
+def turns(name):
+    """Rotary widths of a head of D channels that the encoding takes, None for all."""
+    return [None, 2] if get(name).pairs == 1 and defined(name, 2) else [None]
+
+
+def each_row(name):
+    """Positions [B,T], in the form that is none of B axes."""
+    rows = np.stack([np.arange(T), OUT_OF_ORDER])
+    return rows[None] if get(name).axes == B else rows
+
+
+ROTATED = [(name, R) for name in filling("rotate") for R in turns(name)]
 
 
 # ---------------------------------------------------------------- values
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize("R", [None, 2])
-@pytest.mark.parametrize("name", filling("rotate"))
+@pytest.mark.parametrize(("name", "R"), ROTATED)
 def test_rotate_is_the_loop(name, R, layout):
     """Both layouts, all channels and some, from 0, at an offset, anywhere, each row somewhere else."""
     q, k, _, _ = qkvx()
-    angles = lambda i: witness(name, "rotate", R=R or D, D=D, L=T)({}, list(i), T)[0]
+    loop = lambda i: witness(name, "rotate", R=R or D, D=D, L=T)({}, list(i), T)
     for positions in (None, range(5, 5 + T), OUT_OF_ORDER, OUT_OF_ORDER / 4):
-        angle = angles(range(T) if positions is None else [float(i) for i in positions])
+        angle, gain_q, gain_k = loop(range(T) if positions is None else [float(i) for i in positions])
         got = peref.rotate(name, q, k, positions=positions, layout=layout, rotary_dim=R)
-        same(got, (turned(q, angle, layout), turned(k, angle, layout)), 1e-14)
-    rows = np.stack([np.arange(T), OUT_OF_ORDER])
+        same(got, (turned(q, angle, layout, gain_q), turned(k, angle, layout, gain_k)), 1e-14)
+    rows = each_row(name)
     got_q, got_k = peref.rotate(name, q, k, positions=rows, layout=layout, rotary_dim=R)
     for b in range(B):
-        angle = angles(rows[b].tolist())
-        same([got_q[b : b + 1], got_k[b : b + 1]], [turned(q[b : b + 1], angle, layout), turned(k[b : b + 1], angle, layout)], 1e-14)
+        angle, gain_q, gain_k = loop(rows.reshape(B, T)[b].tolist())
+        want = [turned(q[b : b + 1], angle, layout, gain_q), turned(k[b : b + 1], angle, layout, gain_k)]
+        same([got_q[b : b + 1], got_k[b : b + 1]], want, 1e-14)
+
+
+@pytest.mark.parametrize("name", [n for n in filling("rotate") if get(n).axes not in (None, 1)])
+def test_several_axes(name):
+    """[A,B,T], and [A,1,T] for all sequences alike: q and k turn as in the loop, in attention too; the gradient is right."""
+    q, k, v, _ = qkvx()
+    A, rng = get(name).axes, np.random.default_rng(4)
+    for i in (rng.integers(0, 30, (A, B, T)), rng.uniform(-3, 9, (A, 1, T))):
+        full = np.broadcast_to(i, (A, B, T))
+        got, o = peref.rotate(name, q, k, positions=i), peref.attention(name, q, k, v, positions=i)
+        for b in range(B):
+            angle, *_ = witness(name, "rotate", R=D, D=D, L=T)({}, full[:, b].tolist(), T)
+            want = [turned(a[b : b + 1], angle, "half") for a in (q, k)]
+            same([a[b : b + 1] for a in got], want, 1e-14)
+            same(o[b], np.array(attention_loop.attend(*(a[0].tolist() for a in want), v[b].tolist(), D**-0.5)), 1e-13)
+        gradient(lambda q, k, v, i=i: peref.attention(name, q, k, v, positions=i), [q, k, v])
 
 
 def test_options_go_by_name():
@@ -116,18 +158,21 @@ def test_attention_with_a_bias_is_the_loop(name, causal, window):
         same(got, np.array(want), 1e-13)
 
 
-@pytest.mark.parametrize("positions", [None, OUT_OF_ORDER, np.stack([np.arange(T), OUT_OF_ORDER])])
+@pytest.mark.parametrize("where", ["in order", "out of order", "each row elsewhere"])
 @pytest.mark.parametrize("name", filling("rotate"))
-def test_attention_with_a_rotation_is_the_loop(name, positions):
-    """q and k turned by the loop, then the loop's attention; some channels, either layout."""
+def test_attention_with_a_rotation_is_the_loop(name, where):
+    """q and k turned by the loop, then the loop's attention; some channels, either layout, to both sides too."""
     q, k, v, _ = qkvx()
-    for layout, R in (("half", 2), ("half", 4), ("interleaved", 4)):
-        got = peref.attention(name, q, k, v, positions=positions, layout=layout, rotary_dim=R)
-        i = np.broadcast_to(np.arange(T) if positions is None else positions, (B, T)).tolist()
+    positions = {"in order": None, "out of order": OUT_OF_ORDER, "each row elsewhere": each_row(name)}[where]
+    for layout, R in (("half", turns(name)[-1] or 4), ("half", 4), ("interleaved", 4)):
+        ways = (True, False) if "two_sided" in get(name).claims else (True,)
+        got = [peref.attention(name, q, k, v, positions=positions, layout=layout, rotary_dim=R, causal=causal) for causal in ways]
+        i = np.broadcast_to(np.arange(T) if positions is None else positions.reshape(-1, T), (B, T)).tolist()
         for b in range(B):
-            angle = witness(name, "rotate", R=R, D=D, L=T)({}, i[b], T)[0]
-            q_b, k_b = (turned(a[b : b + 1], angle, layout)[0].tolist() for a in (q, k))
-            same(got[b], np.array(attention_loop.attend(q_b, k_b, v[b].tolist(), D**-0.5)), 1e-13)
+            angle, *gains = witness(name, "rotate", R=R, D=D, L=T)({}, i[b], T)
+            q_b, k_b = (turned(a[b : b + 1], angle, layout, gain)[0].tolist() for a, gain in zip((q, k), gains, strict=True))
+            for o, causal in zip(got, ways, strict=True):
+                same(o[b], np.array(attention_loop.attend(q_b, k_b, v[b].tolist(), D**-0.5, causal=causal)), 1e-13)
 
 
 @pytest.mark.parametrize("name", filling("score"))
@@ -225,13 +270,14 @@ def test_gradient_of_attention(name):
         assert abs(float(np.vdot(da, t)) - numeric) <= 1e-7 * np.linalg.norm(da), n
 
 
-@pytest.mark.parametrize("positions", [None, OUT_OF_ORDER, np.stack([np.arange(T), OUT_OF_ORDER])])
+@pytest.mark.parametrize("where", ["in order", "out of order", "each row elsewhere"])
 @pytest.mark.parametrize("name", filling("rotate"))
-def test_gradient_of_rotate(name, positions):
+def test_gradient_of_rotate(name, where):
     """q and k turn apart: each takes its own cotangent, and both may be pulled at once."""
     q, k, _, _ = qkvx()
+    positions, R = {"in order": None, "out of order": OUT_OF_ORDER, "each row elsewhere": each_row(name)}[where], turns(name)[-1]
     for one in (0, 1):
-        gradient(lambda q, k, one=one: peref.rotate(name, q, k, positions=positions, layout="interleaved", rotary_dim=2)[one], [q, k], wrt=[one])
+        gradient(lambda q, k, one=one: peref.rotate(name, q, k, positions=positions, layout="interleaved", rotary_dim=R)[one], [q, k], wrt=[one])
     _, (dq, dk), got, _ = pulled(peref.rotate, name, q, k, positions=positions, results=2)
     back = lambda a, da: gradient_of(lambda x: peref.rotate(name, *((x, k) if a is q else (q, x)), positions=positions)[a is k], a, da)
     same(got, (back(q, dq), back(k, dk)), 1e-7)
@@ -315,8 +361,8 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
     ("call", "words"),
     [
         (lambda: peref.rotate("rop", q, k), "unknown encoding 'rop'; did you mean 'rope'?"),
-        (lambda: peref.rotate("alibi", q, k), "alibi fills bias and cannot do this; those that can: rope"),
-        (lambda: peref.attention("sinusoidal", q, k, v), "sinusoidal fills embed and cannot do this; those that can: none, rope, "),
+        (lambda: peref.rotate("alibi", q, k), "alibi fills bias and cannot do this; those that can: "),
+        (lambda: peref.attention("sinusoidal", q, k, v), "sinusoidal fills embed and cannot do this; those that can: none, "),
         (lambda: peref.attention("retnet", q, k, v), "retnet fills mix and cannot do this"),
         (lambda: peref.bias("none", heads=H, tokens=T), "none fills no hook and cannot do this; those that can: alibi, "),
         (lambda: peref.rotate("rope", q, k, bass=2.0), "encoding 'rope' has no option 'bass'; did you mean 'base'?"),
@@ -337,6 +383,19 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
         (lambda: peref.rotate("rope", q, k, positions=range(5)), "positions are int64[5]; expected numbers [7] or [2, 7], one for each token"),
         (lambda: peref.rotate("rope", q, k, positions=np.zeros((3, T))), "positions are float64[3, 7]; expected numbers [7] or [2, 7]"),
         (lambda: peref.rotate("rope", q, k, positions=[True] * T), "positions are bool[7]; expected numbers"),
+        (lambda: peref.rotate("rope", q, k, positions=np.zeros((3, 2, T))), "one for each token; rope cannot tell 3 axes apart"),
+        (lambda: peref.attention("alibi", q, k, v, positions=np.zeros((3, 2, T))), "one for each token; alibi cannot tell 3 axes apart"),
+        (lambda: peref.rotate("mrope", q, k, positions=np.zeros((2, 1, T))), "or [3, 2, 7], one for each token; mrope cannot tell 2 axes apart"),
+        (lambda: peref.rotate("mrope", q, k, positions=np.zeros((3, 2, T - 1))), "float64[3, 2, 6]; expected numbers [7] or [2, 7] or [3, 2, 7]"),
+        (lambda: peref.rotate("axial", q, k, positions=np.zeros((2, T))), "[2, 7], of 2 sequences or of 2 axes; give [1, 2, 7] or [2, 1, 7]"),
+        (lambda: peref.rotate("axial", q, k, rotary_dim=2), "axial: rotary width is 2; expected a multiple of 4"),
+        (lambda: peref.rotate("mrope", q, k, sections=(1, 2, 3)), "mrope: sections are 1,2,3; expected three numbers"),
+        (lambda: peref.rotate("xpos", q, k, positions=[0, 300000, 0, 0, 0, 0, 0]), "xpos: positions 0 to 300000 were asked for; in float64"),
+        (
+            lambda: peref.attention("xpos", narrow, narrow, narrow, positions=range(30000, 30007)),
+            "xpos: positions 30000 to 30006 were asked for; in float32",
+        ),
+        (lambda: peref.attention("xpos", q, k, v, causal=False), "xpos reads only the past; causal=False is not for it"),
         (lambda: peref.rotate("rope", q, k, positions=[np.nan] * T), "positions must be finite numbers"),
         (lambda: peref.rotate("rope", q, k, L=0), "L is 0; expected at least 1"),
         (lambda: peref.attention("none", q, k, v, seg=np.ones((1, T), int)), "seg is [1, 7]; expected [2, 7], one number for each token"),

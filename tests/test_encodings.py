@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from peref import model
 from peref.config import Config
 from peref.encodings import FACTS, FUNCTIONS, LAWS, files, fitting, get, names, options, settings
 from peref.errors import Misuse
+from peref.ops.wkv import wkv6, wkv7
 from peref.tape import Tape, Var
 
 NAMES, OPS = names(), ops()
@@ -115,13 +117,46 @@ def filling(*hooks):
     return [name for name in NAMES if get(name).hook in hooks]
 
 
+TOGETHER = {  # settings of options that have no value to start from, or none that means anything alone
+    "dynamic_ntk": [{"factor": 2.0, "form": "static"}, {"original": 5, "factor": 3.0}],
+    "llama3": [{"original": 64, "base": 100.0}],
+    "longrope": [
+        *({"original": 8}, {"original": 8, "base": 2.0}, {"factor": 0.5}, {"start_tokens": 4, "original": 8}, {"start_tokens": 4, "factor": 1.0}),
+        *({"attention_factor": 1.5}, {"short_mscale": 1.5, "attention_factor": 0.5}, {"long_mscale": 1.5, "attention_factor": 0.5, "original": 8}),
+    ],
+    "ntk": [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)],
+    "ntk_by_parts": [{"original": 64, "base": 100.0}, {"beta": (3.0, 0.5), "gamma": (8.0, 1.5)}],
+    "yarn": [
+        *({"original": 64, "base": 10.0}, {"original": 64, "base": 10.0, "ramp": "paper"}, {"original": 64, "base": 10.0, "truncate": False}),
+        *(
+            {"factor": 0.5},
+            {"factor": 1.0},
+            {"original": 1048576},
+            {"original": 4},
+            {"attention_factor": 1.0},
+            {"attention_factor": 1.5, "mscale": 2.0},
+        ),
+        *({"mscale": 0.707, "mscale_all_dim": m, "reading": r} for m in (1.0, 0.0, None) for r in ("huggingface", "deepseek")),
+        {"mscale_all_dim": 0.5, "reading": "deepseek"},
+    ],
+}
+
+
 def every_choice(name):
-    """Each option at its default and at each other value it may have; a number also at twice its default."""
-    found = [{}]
-    for option, (default, kind) in options(get(name)).items():
-        values = getattr(kind, "__args__", ()) if isinstance(default, str) else (2 * default,) if type(default) in (int, float) else ()
-        found += [{option: value} for value in values]
-    return found
+    """Each option at its default and at each other value it may have, and those of TOGETHER."""
+    alone = [{option: value} for option, (default, kind) in options(get(name)).items() for value in beside(default, kind)]
+    return [{}, *alone, *TOGETHER.get(name, [])]
+
+
+def beside(default, kind):
+    """Values that an option may have: all of a choice, twice a number, half of a share, which ends at 1."""
+    if isinstance(default, bool):
+        return (not default,)
+    if isinstance(default, str):
+        return getattr(kind, "__args__", ())
+    if type(default) in (int, float):
+        return (default / 2 if 0.5 < default < 1 else 2 * default,)
+    return ()
 
 
 def every_way(name):
@@ -177,16 +212,31 @@ def test_embed_is_the_loop(name):
                 same(both[1], want[::-1], 1e-13)
 
 
+def widths(name, given):
+    """The rotary widths up to 8 that it takes; any other it refuses in words that name the width."""
+    found = []
+    for R in (2, 4, 6, 8):
+        try:
+            cfg = config(name, pe=((name, given),), D=8, R=R)
+            cfg.encoding(0).rotate(model.of_encoding(cfg, weights(cfg), 0), np.arange(3), 16)
+            found.append(R)
+        except Misuse as refusal:
+            if not re.match(rf"{name}: (the )?rotary width is {R}; expected", str(refusal)):
+                raise
+    assert 4 in found
+    return found
+
+
 @pytest.mark.parametrize("name", filling("rotate"))
 def test_rotate_is_the_loop(name):
-    """Angles and gains in float64, for any positions, widths below the head's too."""
+    """Angles and gains in float64, for any positions, made for any length, widths below the head's too."""
     for given in every_choice(name):
-        for R in (2, 4, 6):
-            cfg = config(name, pe=((name, given),), D=6, R=R)
+        for R, n in product(widths(name, given), (16, 17, 50)):
+            cfg = config(name, pe=((name, given),), D=8, R=R)
             p = model.of_encoding(cfg, weights(cfg), 0)
             for i in everywhere(name, *([np.array([131071, 1048575])] if name in of("any_length") else [])):
-                want = loop(cfg)(lists(p), lists(i), 16)
-                same(cfg.encoding(0).rotate(p, i, 16), tuple(None if a is None else np.array(a) for a in want), 1e-14)
+                want = loop(cfg)(lists(p), lists(i), n)
+                same(cfg.encoding(0).rotate(p, i, n), tuple(None if a is None else np.array(a) for a in want), 1e-14)
 
 
 @pytest.mark.parametrize("name", filling("bias"))
@@ -268,6 +318,34 @@ def test_retnet_is_both_forms_of_the_paper(form, chunk):
     same(got[1], np.array(loop(cfg, form=form)(lists(p), lists(x[1]), [*range(7)])), 1e-12)
 
 
+@pytest.mark.parametrize("form", ["parallel", "recurrent"])
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+@pytest.mark.parametrize("name", ["rwkv6", "rwkv7"])
+def test_rwkv_is_both_forms_of_the_paper(name, form, chunk):
+    """Whatever the number of tokens that are taken at once."""
+    cfg = config(name, pe=((name, {"chunk": chunk}),))
+    p, (x, *_) = model.of_encoding(cfg, weights(cfg), 0), layer_input(cfg, 7)
+    got, _ = cfg.encoding(0).mix(model.PLAIN, p, x, model.At.of(7), {}, {})
+    same(got[1], np.array(loop(cfg, form=form)(lists(p), lists(x[1]), [*range(7)])), 1e-12)
+
+
+@pytest.mark.parametrize("value_gate", ["first", "own"])
+def test_rwkv7_later_layers_mix_in_the_values_of_the_first(value_gate):
+    """The first layer of its own, wherever that stands in a cycle, leaves them and has no gate for them; the later ones are the loop with them."""
+    cfg = config("rwkv7", pe=(("rope", {}), ("rwkv7", {"value_gate": value_gate}), ("rwkv4", {})), layers=6)
+    p, (x, *_), across = weights(cfg), layer_input(cfg, 7), {}
+    of_layer = {layer: model.of_encoding(cfg, p, layer) for layer in (1, 4)}
+    gates = {f"v.{part}" for part in ("down.weight", "up.weight", "bias")}
+    assert set(of_layer[4]) - set(of_layer[1]) == gates
+    cfg.encoding(1).mix(model.PLAIN, of_layer[1], x, model.At.of(7), {}, across)
+    first = dict(across)
+    got, _ = cfg.encoding(4).mix(model.PLAIN, of_layer[4], x, model.At.of(7), {}, across)
+    assert across == first  # the later layer leaves them as they are
+    (given,) = first.values()
+    facts = {"H": cfg.H, "D": cfg.D, "value_gate": value_gate}
+    same(got[1], np.array(witness("rwkv7", "mix", **facts, v_first=lists(given[1]))(lists(of_layer[4]), lists(x[1]), [])), 1e-12)
+
+
 # ---------------------------------------------------------------- gradients
 
 
@@ -284,6 +362,16 @@ def test_gradient_of_every_parameter(name, first):
         return model.decode(cfg, dict(zip(order, arrays, strict=True)), x[:, first:], memory)[0]
 
     gradient(function, [p[n] for n in order])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if len(every_choice(name)) > 1])
+def test_gradient_of_every_choice(name):
+    """Every parameter and every option at each value it may have, one layer behind a cache."""
+    for given in every_choice(name)[1:]:
+        cfg = config(name, pe=((name, given),), layers=1)
+        p, x = weights(cfg), tokens(2, 7)
+        memory = model.decode(cfg, p, x[:, :3], model.cache(cfg, 16))[1]
+        gradient(lambda *a, p=p, c=cfg, x=x, m=memory: model.decode(c, dict(zip(p, a, strict=True)), x[:, 3:], m)[0], list(p.values()))
 
 
 @pytest.mark.parametrize("name", filling("score"))
@@ -309,6 +397,7 @@ def test_a_spoilt_backward_of_an_encoding_is_found(where):
     """The tests above see every op that is an encoding's own: one whose gradients are wrong by a part in a thousand fails them."""
     op, right, name = OPS[where], OPS[where].backward, where.split(".")[-2]
     tests = [partial(test_gradient_of_every_parameter, first=0), *([test_gradient_of_every_part_of_a_score] if get(name).score else [])]
+    tests += [test_gradient_of_every_choice] if len(every_choice(name)) > 1 else []
     object.__setattr__(op, "backward", lambda *given: tuple(None if g is None else 1.001 * g for g in right(*given)))
     try:
         with pytest.raises(Differs, match="tolerance"):
@@ -340,7 +429,8 @@ def test_decode(name, cuts):
     cfg, x = config(name), tokens(2, 9)
     p = weights(cfg)
     same(chunked(cfg, p, x, cuts), run(cfg, p, x), EXACT)
-    for positions in (5 + np.arange(9), np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8], [4, 5, 6, 7, 8, 9, 10, 11, 12]])):
+    rows = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8], [4, 5, 6, 7, 8, 9, 10, 11, 12]])
+    for positions in (5 + np.arange(9), rows[None] if get(name).axes == 2 else rows):
         same(chunked(cfg, p, x, cuts, positions), run(cfg, p, x, positions=positions), EXACT)
     later = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16), positions=3 + np.arange(4))[1]
     same(model.decode(cfg, p, x[:, 4:], later)[0], run(cfg, p, x, positions=3 + np.arange(9))[:, 4:], EXACT)
@@ -374,7 +464,8 @@ def test_padding_in_backward(name):
         leaves = tape.watch(p)
         y, _ = model.loss(cfg, leaves, x, targets, n=16, **place)
         found = tape.gradients(y, np.float64(0.7))
-        return {n: found[a] for n, a in leaves.items()}
+        most = max(abs(g).max() for g in found.values())  # beside it, what a softmax cannot see is rounding: a number added to a whole row
+        return {n: np.where(abs(found[a]) < 1e-14 * most, 0, found[a]) for n, a in leaves.items()}
 
     seg = np.array([[0, 0, 3, 3, 3, 3, 3], [0] * 7])
     padded = gradients(x, np.where(seg == 0, -1, targets), seg=seg)
@@ -402,7 +493,7 @@ def test_no_dependence_on_history(name):
     cfg, p, x = config(name), weights(config(name)), tokens(2, 9)
     before = run(cfg, p, x)
     for given in every_choice(name):
-        other = config(name, pe=((name, given),), H=2, D=6, L=11)
+        other = config(name, pe=((name, given),), H=2, D=8, L=11)
         model.logits(other, weights(other, 1), tokens(3, 11))
     same(run(cfg, p, x), before, 0)
 
@@ -416,8 +507,8 @@ def test_dtype_is_kept(name):
     y, memory = model.decode(cfg, p, x, model.cache(cfg, 16))
     same(y, run(cfg, wide, x).astype(np.float32), 2e-5)
     for layer in memory.layers:
-        for a in [*layer.values(), *layer.get("state", {}).values()]:
-            assert isinstance(a, dict) or a.dtype == np.float32
+        for a in [*(kept.rows for key, kept in layer.items() if key != "state"), *layer["state"].values()]:
+            assert a.dtype == np.float32
     tape = Tape()
     leaves = tape.watch(p)
     loss, _ = model.loss(cfg, leaves, x, x)
@@ -457,9 +548,11 @@ def test_shift_is_claimed_and_holds(name):
 
 @pytest.mark.parametrize("name", without("shift"))
 def test_shift_is_not_claimed_and_fails(name):
-    """An encoding that does not claim it would be hiding a law if it held."""
-    cfg, p, x = config(name), weights(config(name)), tokens(2, 7)
-    assert abs(run(cfg, p, x, positions=5 + np.arange(7)) - run(cfg, p, x)).max() > 1e-6
+    """An encoding that does not claim it would be hiding a law if it held. Far away, where there is a place, for some hide it up to there."""
+    cfg = config(name, L=64)
+    p, x = weights(cfg), tokens(2, 7)
+    by = 1003 if name in of("any_length") else 13
+    assert abs(run(cfg, p, x, positions=by + np.arange(7)) - run(cfg, p, x)).max() > 1e-6
 
 
 @pytest.mark.parametrize("name", of("two_sided"))
@@ -506,14 +599,16 @@ def test_any_length_is_claimed_and_works(name):
 
 @pytest.mark.parametrize("name", without("any_length"))
 def test_any_length_is_not_claimed_and_refused(name):
-    """The table's last row is named, whole and in decoding; up to L all is well."""
-    cfg, x = config(name), tokens(1, 17)
-    p = weights(cfg)
-    with pytest.raises(Misuse, match="15 and ends there"):
-        model.logits(cfg, p, x)
-    memory = model.decode(cfg, p, x[:, :16], model.cache(cfg))[1]
-    with pytest.raises(Misuse, match="15 and ends there"):
-        model.decode(cfg, p, x[:, 16:], memory)
+    """Up to where it ends all is well, whole and in decoding; one further is refused, and Config knows where that is."""
+    cfg, x = config(name), tokens(1, 2)
+    p, (end, who) = weights(cfg), cfg.ends(np.float64)
+    assert (end < np.inf, who) == (True, name)
+    assert np.isfinite(run(cfg, p, x, positions=np.array([0, end - 1]))).all()
+    with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
+        run(cfg, p, x, positions=np.array([0, end]))
+    memory = model.decode(cfg, p, x[:, :1], model.cache(cfg))[1]
+    with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
+        model.decode(cfg, p, x[:, 1:], memory, positions=np.array([end]))
 
 
 @pytest.mark.parametrize("name", of("window"))
@@ -537,9 +632,135 @@ def test_window_is_not_claimed_and_refused(name):
         config(name, window=3)
 
 
+# ---------------------------------------------------------------- positions of several axes
+
+
+def of_axes(several):
+    """Each encoding that tells several axes apart, or that does not."""
+    return [name for name in NAMES if (get(name).axes not in (None, 1)) == several]
+
+
+def image(A, B=2, T=9):
+    """Positions [A,B,T] as a prompt with an image has them: text, patches that share numbers and go on, text again; each row elsewhere."""
+    i = np.broadcast_to(np.arange(T), (A, B, T)).copy()
+    for a in range(A):
+        i[a, :, 2:7] = 2 + (np.arange(5) // (a + 1)) % (a + 2)
+    i[:, :, 7:] += 3
+    i[:, 1] += 4
+    return i
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+def test_axes_turn_as_in_the_loop(name):
+    """Angles at whole and real places of all axes, the same for every sequence and each its own; every option value."""
+    A = get(name).axes
+    for given in every_choice(name):
+        for R in (4, 12):
+            cfg = config(name, pe=((name, given),), D=12, R=R)
+            for i in (image(A), image(A) * 1.25 - 3):
+                got, *gains = cfg.encoding(0).rotate({}, i, 16)
+                want = [loop(cfg)({}, i[:, b].tolist(), 16)[0] for b in range(2)]
+                same(got, np.array(want), 1e-14)
+                assert gains == [None, None]
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+@pytest.mark.parametrize("cuts", [(2,), (4,), (2, 7), tuple(range(1, 9))])
+def test_axes_in_pieces(name, cuts):
+    """Decoding in any pieces, also inside the image, gives the rows of the whole; [A,T] and [A,1,T] are the same for every sequence."""
+    cfg, x = config(name), tokens(3, 9)
+    p, i = weights(cfg), image(get(name).axes, 3)
+    whole = run(cfg, p, x, positions=i)
+    same(chunked(cfg, p, x, cuts, i), whole, EXACT)
+    assert abs(whole - run(cfg, p, x)).max() > 1e-3
+    one, A = image(4, 4)[: get(name).axes, :1], get(name).axes
+    for form in (one[:, 0], np.arange(9) + np.arange(A)[:, None]):
+        with pytest.raises(Misuse, match=rf"of {A} sequences or of {A} axes; give \[1, {A}, 9\] or \[{A}, 1, 9\]"):
+            run(cfg, p, tokens(A, 9), positions=form)
+    same(run(cfg, p, tokens(4, 9), positions=one[:, 0]), run(cfg, p, tokens(4, 9), positions=np.repeat(one, 4, 1)), 0)
+    same(run(cfg, p, x, positions=one), run(cfg, p, x, positions=np.repeat(one, 3, 1)), 0)
+
+
+@pytest.mark.parametrize("name", [n for n in of_axes(True) if n in of("text")])
+def test_text_is_claimed_and_holds(name):
+    """One number is that number on every axis: whole, before an image and after it, where it goes on from a place whose axes agree."""
+    cfg, x, A = config(name), tokens(2, 9), get(name).axes
+    p, i = weights(cfg), image(A)
+    i[..., :2], i[..., 7:] = np.arange(2), [20, 21]
+    same(run(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1))), run(cfg, p, x), EXACT)
+    whole, memory = run(cfg, p, x, positions=i), model.decode(cfg, p, x[:, :2], model.cache(cfg, 16))[1]
+    memory = model.decode(cfg, p, x[:, 2:7], memory, positions=i[..., 2:7])[1]
+    with pytest.raises(Misuse, match=r"axes differ, as in an image; give the positions .* one beyond the largest"):
+        model.decode(cfg, p, x[:, 7:], memory)
+    y, memory = model.decode(cfg, p, x[:, 7:8], memory, positions=np.array([20]))
+    same(y, whole[:, 7:8], EXACT)
+    same(model.decode(cfg, p, x[:, 8:], memory)[0], whole[:, 8:], EXACT)
+    fresh = model.decode(cfg, p, x[:, 7:], memory, seg=np.full((2, 2), 5))[0]
+    same(fresh, run(cfg, p, x[:, 7:]), EXACT)
+
+
+@pytest.mark.parametrize("name", [n for n in of_axes(True) if n not in of("text")])
+def test_text_is_not_claimed_and_fails(name):
+    """One number is another place than that number on every axis; a cache refuses a mixture."""
+    cfg, x, A = config(name), tokens(2, 9), get(name).axes
+    p, i = weights(cfg), image(A)
+    assert abs(run(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1))) - run(cfg, p, x)).max() > 1e-3
+    memory = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16), positions=i[..., :4])[1]
+    text = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16))[1]
+    for cache, positions in ((memory, None), (memory, np.arange(5)), (text, i[..., 4:])):
+        with pytest.raises(Misuse, match=f"with {name} give positions of as many axes throughout"):
+            model.decode(cfg, p, x[:, 4:], cache, positions=positions)
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+def test_axes_padded_and_packed(name):
+    """Padding and documents with places of several axes equal the documents alone; the gradient is right."""
+    cfg, x, seg = config(name), tokens(2, 9), np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
+    p, i = weights(cfg), image(get(name).axes)
+    for cuts in ((), (2, 5)):
+        got = chunked(cfg, p, x, cuts, i, seg)
+        same(got[:1, 3:], run(cfg, p, x[:1, 3:], positions=i[:, :1, 3:]), EXACT)
+        for a, b in ((0, 2), (2, 7), (7, 9)):
+            same(got[1:, a:b], run(cfg, p, x[1:, a:b], positions=i[:, 1:, a:b]), EXACT)
+    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x, positions=i, seg=seg), list(p.values()))
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+def test_axes_on_the_fake_cupy(name, cupy):
+    """Positions of several axes go to the device with the rest."""
+    cfg, x = config(name), tokens(2, 9)
+    p, i = weights(cfg), image(get(name).axes)
+    be = replace(model.PLAIN, place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing))
+    there = {n: cupy.asarray(a) for n, a in p.items()}
+    memory = model.decode(cfg, there, x[:, :4], model.cache(cfg, 16), be=be, positions=i[..., :4])[1]
+    same(model.decode(cfg, there, x[:, 4:], memory, be=be, positions=i[..., 4:])[0], cupy.asarray(run(cfg, p, x, positions=i)[:, 4:]), EXACT)
+
+
+@pytest.mark.parametrize("name", of_axes(False))
+def test_axes_that_cannot_be_told_apart(name):
+    """An encoding that wants one number for each token refuses three in words; one that looks at none gives the same wherever tokens are."""
+    cfg, x = config(name), tokens(2, 9)
+    p = weights(cfg)
+    if get(name).axes is None:
+        for i in (image(3), image(5), np.arange(9)[::-1] / 3):
+            same(run(cfg, p, x, positions=i), run(cfg, p, x), 0)
+        return
+    with pytest.raises(Misuse, match=rf"positions are int64\[3, 2, 9\]; expected numbers \[9\] or \[2, 9\], .*; {name} cannot tell 3 axes apart"):
+        run(cfg, p, x, positions=image(3))
+    changes = []
+    for given in every_choice(name):
+        cfg = config(name, pe=((name, given),))
+        p = weights(cfg)
+        elsewhere = run(cfg, p, x, positions=np.array([0, 1, 3, 4, 6, 8, 9, 12, 15]))
+        changes.append(abs(elsewhere - run(cfg, p, x)).max())
+    assert max(changes) > 1e-6, f"{name} looks at no position, whatever its options; its file should say axes=None"
+
+
 @pytest.mark.parametrize(
     ("name", "option", "value"),
     [
+        *(("xpos", option, -0.5) for option in ("base", "scale_base", "gamma")),
+        *(("mrope", "base", 0.0), ("axial", "base", -2.0), ("axial", "width", 0), ("axial", "max_freq", -3.0)),
         *(("rope", "base", -1.0), ("sinusoidal", "base", 0.0), ("retnet", "base", -2.0), ("retnet", "eps", 0.0), ("retnet", "chunk", 0)),
         *(
             ("retnet", "value_factor", 0),
@@ -550,6 +771,28 @@ def test_window_is_not_claimed_and_refused(name):
             ("shaw", "max_distance", 0),
         ),
         *(("path", "rank", 0), ("path", "kernel", 0)),
+        *(("pyramid", "local", 0), ("pyramid", "base", -1.0)),
+        *(("transformer_xl", "clamp_len", 0), ("transformer_xl", "base", -1.0), ("cope", "npos", 0)),
+        *(("pi", "base", 0.0), ("pi", "factor", 0.0), ("ntk", "base", -1.0), ("ntk", "factor", -4.0), ("ntk", "mixed_b", 0.5)),
+        *(("dynamic_ntk", "base", 0.0), ("dynamic_ntk", "factor", 0.0), ("dynamic_ntk", "original", 0)),
+        *(("ntk_by_parts", "base", 1.0), ("ntk_by_parts", "factor", 0.0), ("ntk_by_parts", "original", -5)),
+        *(("ntk_by_parts", "beta", (0.75, 1.25)), ("ntk_by_parts", "beta", (1.0, 0.0)), ("ntk_by_parts", "gamma", (16.0,))),
+        *(("yarn", "base", 1.0), ("yarn", "factor", -1.0), ("yarn", "original", 0), ("yarn", "beta_fast", 1.0), ("yarn", "beta_slow", 0.0)),
+        *(("yarn", "attention_factor", 0.0), ("yarn", "mscale", -1.0), ("yarn", "mscale_all_dim", -0.5)),
+        *(("longrope", "base", 0.5), ("longrope", "factor", 0.0), ("longrope", "original", 1), ("longrope", "start_tokens", -1)),
+        *(("longrope", "attention_factor", 0.0), ("longrope", "short_mscale", -1.0), ("longrope", "long_mscale", 0.0)),
+        *(("llama3", "base", 0.0), ("llama3", "factor", 0.0), ("llama3", "original", 0), ("llama3", "low_freq_factor", 0.0)),
+        *(("llama3", "low_freq_factor", 4.0), ("llama3", "high_freq_factor", 1.0)),
+        *(("p_rope", "base", 0.0), ("p_rope", "factor", 0.0), ("p_rope", "fraction", -0.25), ("p_rope", "fraction", 1.25)),
+        *(("rwkv6", "mix_rank", 0), ("rwkv6", "decay_rank", 0), ("rwkv6", "chunk", 0), ("rwkv6", "eps", 0.0)),
+        *(("rwkv7", f"{what}_rank", 0) for what in ("decay", "a", "v", "gate")),
+        *(("rwkv7", "chunk", 0), ("rwkv7", "chunk", 65), ("rwkv7", "eps", -1.0), ("rwkv7", "unit_eps", 0.0)),
+        *(("s4d", option, 0) for option in ("chunk", "state_size", "dt_min", "dt_max")),
+        *(("s4d", "state_size", 7), ("s4d", "dt_max", -0.5)),
+        *(("s4d", "dt_min", 3.0), ("mamba", "dt_min", 3.0)),
+        *(("mamba", option, 0) for option in ("chunk", "state_size", "expand", "kernel", "rank", "dt_min", "dt_max")),
+        *(("sandwich", "width", 7), ("sandwich", "width", 0), ("sandwich", "base", -1.0), ("dynamic_bias", "width", 0), ("dynamic_bias", "depth", 0)),
+        *(("dape", "width", 0), ("fire", "width", 0), ("fire", "threshold", 0.0), ("fire", "eps", -1.0)),
     ],
 )
 def test_options_that_make_no_sense(name, option, value):
@@ -559,7 +802,7 @@ def test_options_that_make_no_sense(name, option, value):
         cfg = config(name, pe=((name, {option: value}),))
         return run(cfg, model.init(cfg), tokens(1, 3))
 
-    with pytest.raises(Misuse, match=rf"^{name}: .*{value}"):
+    with pytest.raises(Misuse, match=rf"^{name}: .*{re.escape(str(value))}"):
         use()
 
 
@@ -580,7 +823,9 @@ def test_without_position_and_mask_tokens_are_a_set():
 
 def test_alibi_slopes_of_12_heads():
     """The authors' rule: 1/2 ... 1/256, then every second slope of sixteen, unsorted."""
-    slopes = import_module(files()["alibi"]).slopes(12)
+    from peref.ops.bias import slopes as of_heads
+
+    slopes = of_heads(12)
     same(np.array(slopes), np.array([2.0 ** -(k + 1) for k in range(8)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]), 1e-15)
 
 
@@ -614,3 +859,221 @@ def test_sinusoid_frequencies_of_width_8():
     same(np.sin(one), np.sin(10.0 ** -np.arange(4)), 1e-13)
     one = embed({}, np.array([1]), C=8, layout="concatenated", ladder="endpoint")[0, :4]
     same(one, np.sin(10000.0 ** (-np.arange(4) / 3)), 1e-13)
+
+
+def test_xpos_zetas_of_width_8():
+    """torchscale's (arange(0, d, 2) + 0.4 d) / (1.4 d): what a query 512 tokens after the centre is multiplied with, and a key divided by."""
+    angle, gain_q, gain_k = get("xpos").rotate({}, np.array([512]), 0, R=8)
+    same(gain_q[0], (np.arange(0, 8, 2) + 0.4 * 8) / (1.4 * 8), 1e-15)
+    same(gain_q[0].round(6), np.array([0.285714, 0.464286, 0.642857, 0.821429]), 0)
+    same(gain_q * gain_k, np.ones((1, 4)), 1e-15)
+    same(angle, 512 * 10.0 ** -np.arange(4)[None], 1e-15)
+
+
+def test_xpos_centres_of_public_code():
+    """Of 7 tokens torchscale has the centre 4, flash-attention and fla 3: other gains, one function. Two centres at once are an error of
+    z_n^((c_k - c_q)/512) in every product: keys of a prefill of 7 under a query whose table was made anew for 9."""
+    rng, rotate = np.random.default_rng(0), get("xpos").rotate
+    q, k = rng.standard_normal((2, 1, 1, 9, 8))
+    turned = {c: tuple(model.PLAIN.turn(x, a, g, layout="half") for x, (a, g) in zip((q, k), gains(rotate, c), strict=True)) for c in (0, 3, 4, -200)}
+    logits = {c: q @ k.swapaxes(-1, -2) for c, (q, k) in turned.items()}
+    for c in (3, 4, -200):
+        same(logits[c], logits[0], 1e-13)
+        assert abs(turned[c][0] - turned[0][0]).max() > 1e-3
+    z = (np.arange(0, 8, 2) + 0.4 * 8) / (1.4 * 8)
+    mixed = turned[4][0] @ turned[3][1].swapaxes(-1, -2)
+    by_pair = [np.einsum("...tc,...sc->...ts", turned[0][0][..., n::4], turned[0][1][..., n::4]) for n in range(4)]
+    same(mixed, sum(z[n] ** ((3 - 4) / 512) * by_pair[n] for n in range(4)), 1e-13)
+    assert abs(mixed - logits[0]).max() > 1e-3
+
+
+def gains(rotate, c):
+    """(angle, gain) of q and of k for the centre c."""
+    angle, gain_q, gain_k = rotate({}, np.arange(9), 0, R=8, centre=float(c))
+    return (angle, gain_q), (angle, gain_k)
+
+
+@pytest.mark.parametrize(("dtype", "last"), [(np.float32, 29178), (np.float64, 274788)])
+def test_xpos_ends_where_its_gains_leave_the_dtype(dtype, last):
+    """The dtype that the model computes in decides, not that of the gains; a centre amid the positions helps, also near 1,048,575; at the last
+    position everything is finite, in the cache and in the gradients."""
+    cfg, x = config("xpos"), tokens(1, 2)
+    p = frozen(weights(cfg), dtype)
+    assert cfg.ends(dtype) == (last + 1, "xpos")
+    for i in (np.array([0, last + 1]), np.array([-last - 1, 0]), np.array([0, 1048575])):
+        with pytest.raises(Misuse, match=f"^xpos: positions .* in {np.dtype(dtype)} it begins at -{last}, goes to {last} and ends there"):
+            run(cfg, p, x, positions=i)
+    wide = model.decode(cfg, p, x[:, :1], model.cache(cfg), positions=np.array([-last]))[1]
+    assert np.isfinite(model.decode(cfg, p, x[:, 1:], wide, positions=np.array([last]))[0]).all()
+    with pytest.raises(Misuse, match=f"positions -{last} to 1 were asked for at once; in {np.dtype(dtype)} they may be {last} apart; decode them in"):
+        run(cfg, p, x, positions=np.array([-last, 1]))
+    for centre, i in ((0.0, [-last, 0]), (0.0, [0, last]), (1.04e6, [1048574, 1048575])):
+        cfg = config("xpos", pe=(("xpos", {"centre": centre}),))
+        tape = Tape()
+        leaves = tape.watch(p)
+        y, memory = model.decode(cfg, leaves, x, model.cache(cfg), positions=np.array(i))
+        assert all(np.isfinite(a).all() for layer in memory.layers for a in (layer["k"].rows, layer["v"].rows))
+        found = tape.gradients(y, np.ones(y.shape, dtype))
+        assert all(np.isfinite(g).all() for g in found.values())
+    assert config("xpos", pe=(("xpos", {"centre": 1.04e6}),)).ends(dtype) == (0, "xpos")
+
+
+def test_xpos_in_float32_is_as_good_as_its_logits():
+    """Near a million, with the centre there: what float64 has, to a few roundings."""
+    pe = (("xpos", {"centre": 1048575.0}),)
+    cfg, x, i = config("xpos", pe=pe), tokens(2, 9), 1048575 - 1000 * np.arange(9)[::-1]
+    p = frozen(weights(cfg), np.float32)
+    same(run(cfg, p, x, positions=i), run(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32), 2e-5)
+
+
+AXES = {
+    (128, "chunked", None): "t" * 16 + "h" * 24 + "w" * 24,  # Qwen2-VL: mrope_section 16, 24, 24
+    (128, "interleaved", None): "thw" * 20 + "tttt",  # Qwen3-VL: 24, 20, 20
+    (64, "interleaved", (11, 11, 10)): "thw" * 10 + "th",  # Qwen3.5: height has 1, 4, ..., 31 and width 2, 5, ..., 29
+    (8, "chunked", (2, 1, 1)): "tthw",
+    (8, "interleaved", (2, 1, 1)): "thwt",
+    (4, "interleaved", (1, 1, 0)): "th",
+}
+
+
+@pytest.mark.parametrize(("R", "order", "sections"), AXES)
+def test_mrope_sections_of_public_models(R, order, sections):
+    """Which axis each pair turns by; each keeps the frequency of its own number. As the loop has it."""
+    i, w = np.array([[2], [3], [5]])[:, None], 10000.0 ** (-2 * np.arange(R // 2) / R)
+    angle, *_ = get("mrope").rotate({}, i, 0, R=R, order=order, sections=sections)
+    same(angle, (np.array([dict(t=2, h=3, w=5)[a] for a in AXES[R, order, sections]]) * w)[None, None], 1e-15)
+    of = witness("mrope", "rotate", R=R, order=order, sections=sections)
+    same(angle, np.array([of({}, [[2], [3], [5]], 0)[0]]), 1e-15)
+    same(get("mrope").rotate({}, np.array([7]), 0, R=R, order=order, sections=sections)[0], 7 * w[None], 1e-15)
+
+
+def test_mrope_sections_unless_said():
+    """In the ratio 2:3:3, and 6:5:5 interleaved, rounded so that they add up, for any width; interleaved they can always be had."""
+    of = import_module(files()["mrope"])
+    assert [of.shares(n, (2, 3, 3)) for n in (1, 2, 3, 4, 8, 16, 32, 64)] == [
+        *((0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 2, 1), (2, 3, 3), (4, 6, 6), (8, 12, 12), (16, 24, 24))
+    ]
+    for pairs in range(1, 300):
+        for order, ratio in of.RATIOS.items():
+            s = of.shares(pairs, ratio)
+            assert tuple(of.axis_of(pairs, order, None).count(a) for a in range(3)) == s
+            assert max(abs(n - pairs * r / sum(ratio)) for n, r in zip(s, ratio, strict=True)) < 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sections": (2, 3, 3)}, "sections are 2,3,3; expected three numbers from 0 on that add up to 2"),
+        ({"sections": (1, 1)}, "sections are 1,1; expected three numbers"),
+        ({"sections": (3, -1, 0)}, "sections are 3,-1,0; expected three numbers from 0 on"),
+        ({"sections": (0, 1, 1), "order": "interleaved"}, "sections are 0,1,1; interleaved that means 1,1,0, h and w have every third pair at most"),
+    ],
+)
+def test_mrope_sections_that_cannot_be(given, words):
+    """They add up to the pairs; interleaved no axis gets more than it can, where public code says nothing."""
+    cfg = config("mrope", pe=(("mrope", given),))
+    with pytest.raises(Misuse, match=f"^mrope: {words}"):
+        run(cfg, weights(cfg), tokens(1, 3))
+
+
+def test_mrope_text_after_an_image_of_2_by_3():
+    """It starts at s; its patches have t = s, h = s, s+1 and w = s, s+1, s+2, so text goes on at s + 3: not at the slot, which is s + 6."""
+    s = 4
+    patches = np.array([[s] * 6, np.repeat([s, s + 1], 3), np.tile([s, s + 1, s + 2], 2)])
+    assert patches.max() + 1 == s + 3
+    cfg, x = config("mrope"), tokens(1, s + 8)
+    p = weights(cfg)
+    i = np.concatenate([np.tile(np.arange(s), (3, 1)), patches, np.tile([s + 3, s + 4], (3, 1))], 1)
+    memory = model.cache(cfg, 16)
+    rows = []
+    for cut, positions in ((slice(0, s), None), (slice(s, s + 6), patches), (slice(s + 6, s + 7), np.array([s + 3])), (slice(s + 7, s + 8), None)):
+        y, memory = model.decode(cfg, p, x[:, cut], memory, positions=positions)
+        rows.append(y)
+    same(np.concatenate(rows, 1), run(cfg, p, x, positions=i), EXACT)
+    assert abs(rows[-1] - run(cfg, p, x)[:, -1:]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("ladder", "rows", "columns"),
+    [
+        ("restart", [1, 0.01], [1, 0.01]),
+        ("global", [1, 0.1], [0.01, 0.001]),
+        ("alternate", [1, 0.01], [0.1, 0.001]),
+        ("pixel", [np.pi, 5 * np.pi], [np.pi, 5 * np.pi]),
+    ],
+)
+def test_axial_ladders_of_width_8(ladder, rows, columns):
+    """Two pairs for rows, two for columns. Pixels of an image of 16 x 16 lie from -1 to 1, as linspace(-1, 1, 16) has them."""
+    rotate = get("axial").rotate
+    place = np.linspace(-1, 1, 16)[[3, 10]] if ladder == "pixel" else [3, 10]
+    want = np.concatenate([place[0] * np.array(rows), place[1] * np.array(columns)])
+    same(rotate({}, np.array([[3], [10]])[:, None], 0, R=8, ladder=ladder)[0][0, 0], want, 1e-14)
+    same(rotate({}, np.array([3 * 16 + 10]), 0, R=8, ladder=ladder)[0][0], want, 1e-14)
+
+
+def test_axial_moves_with_rows_and_columns():
+    """A number added to all rows and another to all columns changes nothing: of two axes the shift is a law, with every ladder."""
+    for given in every_choice("axial"):
+        cfg, x = config("axial", pe=(("axial", given),), D=8), tokens(2, 9)
+        p, i = weights(cfg), image(2)
+        same(run(cfg, p, x, positions=i + np.array([100, 37])[:, None, None]), run(cfg, p, x, positions=i), EXACT)
+
+
+def test_longformer_counts_its_window_otherwise():
+    """Its attention_window 4 is two keys on each side and the query, 5 keys: window 3, two-sided. Causal, window 3 is 3 keys."""
+    for causal, seen in ((False, 5), (True, 3)):
+        cfg, x = config("none", window=4 // 2 + 1, causal=causal, layers=1), tokens(1, 9)
+        p, middle = weights(cfg), []
+        for t in range(9):
+            other = x.copy()
+            other[:, t] = (other[:, t] + 3) % 11
+            middle.append(abs(run(cfg, p, other) - run(cfg, p, x))[0, 4].max() > 1e-9)
+        assert np.flatnonzero(middle).tolist() == [*range(2, 2 + seen)]
+
+
+def cycle_of(name, layers, **given):
+    """What the layers of a model of that encoding start with, under their bare names."""
+    cfg = config(name, layers=layers, **given)
+    p = model.init(cfg, 0, np.float64)
+    return [model.of_encoding(cfg, p, layer) for layer in range(layers)]
+
+
+def test_rwkv_starts_as_released():
+    """Decays, bonuses and mixes of the first and the last of three layers, by the rules of RWKV-LM (v4neo, v6, v7) put into numbers."""
+    first, _, last = cycle_of("rwkv4", 3)
+    got = [*first["decay"][[0, -1]], last["decay"][15], *first["bonus"][:3], first["mix.k"][6], last["mix.v"][6], first["mix.r"][6]]
+    third = 0.2 ** (1 / 3)
+    same(np.array(got), np.array([-5, 3, -5 + 8 * (15 / 29) ** 2, *(np.log(0.3) + np.array([0, 0.5, -0.5])), 0.2, third + 0.3, 0.2**0.5]), 1e-14)
+    first, _, last = cycle_of("rwkv6", 3)
+    got = [
+        *first["decay.bias"][[0, -1]],
+        *first["bonus"][0, :3],
+        last["bonus"][0, 0],
+        first["mix.x"][6],
+        first["mix.r.bias"][6],
+        last["mix.v.bias"][6],
+    ]
+    same(np.array(got), np.array([-6, -1, 0, 0.1, -0.1, 1, 0.8, 1 - 0.2**0.5, 0.7 - third]), 1e-14)
+    assert (first["mix.w.up.weight"].shape, first["decay.up.weight"].shape) == ((30, 32), (24, 64))
+    first, _, last = cycle_of("rwkv7", 3)
+    got = [*first["decay.bias"][[0, 3]], last["decay.bias"][-1], first["a.bias"][0], last["v.bias"][-1], first["xi"][-1], first["mix.k"][6]]
+    same(np.array(got), np.array([-8, -3 + 18 / 23, 3, -0.69, 0.53, 0.66, 1 - 0.2**0.7]), 1e-14)
+    wide = [{n.removesuffix(".up.weight"): a.shape[1] for n, a in p.items() if "up" in n} for p in cycle_of("rwkv7", 2, C=768, H=12, D=64)]
+    assert wide == [{"decay": 64, "a": 64, "gate": 128}, {"decay": 64, "a": 64, "v": 32, "gate": 128}]
+
+
+@pytest.mark.parametrize("name", ["rwkv4", "rwkv6", "rwkv7"])
+def test_rwkv_has_no_decay_on_decays_mixes_and_bonuses(name):
+    """AdamW shrinks what is named .weight and has two axes: the linear maps, all of them with an input or output of the model's."""
+    for p in cycle_of(name, 2, C=31):
+        shrunk = {n for n, a in p.items() if n.endswith(".weight") and a.ndim == 2}
+        assert {n.removesuffix(".weight").removesuffix(".down").removesuffix(".up").split(".")[-1] for n in shrunk} <= {*"rkvgwoa", "decay", "gate"}
+        assert all(np.ndim(p[n]) == 1 or n == "bonus" for n in set(p) - shrunk)
+
+
+def test_rwkv_reads_before_or_after_it_writes():
+    """With one token RWKV-6 gives the bonus alone, (r u k) v, RWKV-7 what was just written, (r k) v."""
+    r, k, v, u = (np.random.default_rng(n).standard_normal((1, 1, 1, 4)) for n in range(4))
+    log_w, one = -np.ones_like(r), np.full_like(r, 0.5)
+    same(wkv6(r, log_w, k, v, u[0, 0], None, None, chunk=1)[0], (r * u * k).sum() * v, 1e-15)
+    same(wkv7(r, log_w, k, v, one, one, None, None, chunk=1)[0], (r * k).sum() * v, 1e-14)

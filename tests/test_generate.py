@@ -41,7 +41,7 @@ def test_greedy_is_the_argmax_of_the_whole_forward(name):
     assert len(set(got)) > 1
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "any_length" in get(name).claims])
+@pytest.mark.parametrize("name", [name for name in names() if "any_length" in get(name).claims or get(name).reach])
 def test_past_the_length_trained_for(name):
     """An encoding of any length goes on past L, with frequencies made for the whole text from the start."""
     cfg, p = model(name, L=5)

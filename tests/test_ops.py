@@ -11,11 +11,18 @@ from registry import ops
 
 from peref.errors import Misuse
 from peref.ops.attention import attention, probabilities, scores, weigh
+from peref.ops.blocks import pool, tree
+from peref.ops.diagonal import diagonal_scan
+from peref.ops.fold import fold, unfold
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
-from peref.ops.place import At, positions_in
+from peref.ops.place import At, positions_in, positions_of
 from peref.ops.scan import retention, short_conv
+from peref.ops.selective import selective_scan
+from peref.ops.shift import previous
 from peref.ops.turn import turn
+from peref.ops.wkv import wkv6, wkv7
+from peref.ops.wkv4 import wkv4
 
 OPS = ops()
 SEG = np.array([[0, 0, 1, 1, 1, 2, 2], [3, 3, 3, 3, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0]])
@@ -43,15 +50,41 @@ BOTH = At(np.arange(2, 7), np.arange(7), 7, causal=False)
 PACKED = At.of(7, seg=SEG)
 REAL = At.of(7, positions=np.array([0.0, 0.5, 0.5, 2.0, 3.5, 3.0, 9.0]))
 WINDOW = At.of(7, window=3)
+SHARE = {"threshold": 4.0, "eps": 1e-6}  # some queries are before it and some behind, whatever its multiplier
 DECAY = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
+MODES = np.stack([0.8 * random(3, 2), 0.3 * random(3, 2, seed=1), random(3, 2, seed=2), random(3, 2, seed=3)])
 q, k, v = qkv()
+TREES = [tree(At.of(7), w=1, B=3), tree(LATE, w=2, B=3), tree(PACKED, w=1, B=3), tree(At.of(7), w=9, B=3)]  # the last has no reader
+
+
+def of_wkv6(state=None, runs=None, T=5):
+    """r, log w, k, v, u, the state and the runs of wkv6."""
+    r, log_w, k = (random(2, 3, T, 4, seed=n) for n in range(3))
+    return [r, -abs(log_w), k, random(2, 3, T, 6), random(3, 4), state, runs]
+
+
+def of_wkv7(state=None, runs=None, T=5):
+    """r, log w, k, v, kappa, a, the state and the runs of wkv7."""
+    r, log_w, k, kappa, a = (random(2, 3, T, 4, seed=n) for n in range(5))
+    kappa = kappa / np.sqrt((kappa * kappa).sum(-1, keepdims=True))
+    return [r, -abs(log_w), k, random(2, 3, T, 6), kappa, 1 / (1 + np.exp(a)), state, runs]
+
+
+def selective(T=5):
+    """x, delta, a_log, b, c, skip of a selective scan."""
+    return random(2, T, 3), 2 * random(2, T, 3, seed=1), random(3, 4), random(2, T, 4), random(2, T, 4, seed=1), random(3)
+
 
 CASES = {
     "ops.activation.gelu": [([3 * random(3, 5)], {})],
     "ops.activation.log_sigmoid": [([3 * random(3, 5)], {})],
+    "ops.activation.minus_exp": [([random(3, 5)], {})],
     "ops.activation.sigmoid": [([3 * random(3, 5)], {})],
+    "ops.activation.relu": [([3 * random(3, 5)], {"slope": 0.01}), ([3 * random(3, 5)], {})],
     "ops.activation.silu": [([3 * random(3, 5)], {})],
+    "ops.activation.softplus": [([3 * random(3, 5)], {})],
     "ops.activation.swiglu": [([3 * random(3, 5), random(3, 5, seed=1)], {})],
+    "ops.activation.tanh": [([2 * random(3, 5)], {})],
     "ops.attention.scores": [
         ([q, k, None, None, None, None], {"at": LATE, "scale": 0.3}),
         ([q, k, table(6, LATE), random(2, 6, 5, 7), random(2, 6, 5, 1), random(2, 6, 1, 7)], {"at": LATE, "scale": 0.3}),
@@ -62,18 +95,42 @@ CASES = {
     ],
     "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)] + [([random(2, 3, 5, 7)], {"at": BOTH})],
     "ops.attention.weigh": [([positive(2, 6, 5, 7), v], {})],
+    "ops.blocks.far": [
+        ([random(3, 6, T, 4), *(random(1, 2, 21 + sum(map(len, pairs)), 4, seed=n) for n in (0, 1))], {"reads": reads, "scale": 0.5})
+        for T, (pairs, reads) in zip((7, 5, 7), TREES, strict=False)
+    ],
+    "ops.blocks.pool": [([random(3, 2, 7, 4)], {"pairs": pairs}) for pairs, _ in TREES],
+    "ops.diagonal.diagonal_scan": [
+        ([random(2, 5, 3), MODES, random(3), state, runs], {"chunk": chunk})
+        for state in (None, random(2, 3, 4))
+        for runs in (None, RUNS)
+        for chunk in (1, 2, 9)
+    ],
+    "ops.bias.log_kernel": [([positive(3), positive(3, 1)[:, 0], np.arange(-2, 5)], {})],
     "ops.distance.gather": [
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
         ([random(2, 3, 5, 4), np.arange(70).reshape(2, 5, 7) % 4], {"scale": 0.3}),
+        ([random(2, 3, 5, 4), np.arange(210).reshape(2, 3, 5, 7) % 4], {"scale": 0.3}),
+    ],
+    "ops.distance.lay": [
+        ([random(3, 4), np.arange(35).reshape(5, 7) % 4], {"B": 2}),
+        ([random(3, 5), np.arange(70).reshape(2, 5, 7) % 4], {"B": 2}),
     ],
     "ops.distance.scatter": [
         ([random(2, 3, 5, 7), np.arange(35).reshape(5, 7) % 4], {"rows": 4}),
         ([random(2, 3, 5, 7), np.arange(70).reshape(2, 5, 7) % 4], {"rows": 5}),
     ],
     "ops.embedding.take": [([random(7, 3), np.array([[1, 6, 1], [0, 1, 3]])], {})],
+    "ops.fold.fold": [
+        ([random(2, 3, 7, 4)], {"tokens": tokens, "chunk": chunk, "back": back})
+        for tokens, chunk, back in ((7, 3, 2), (7, 3, 4), (5, 2, 0), (5, 5, 1), (1, 1, 3), (2, 2, 9), (7, 1, 6))
+    ],
+    "ops.fold.unfold": [([random(6, 3, 2, 4)], {"tokens": tokens, "rows": 2}) for tokens in (6, 5)],
+    "ops.frequency.angle": [([np.arange(5), random(3)], {}), ([np.arange(14).reshape(2, 7) % 5, random(3)], {})],
     "ops.linear.linear": [([random(2, 5, 3), random(4, 3), random(4)], {}), ([random(5, 3), random(4, 3), None], {})],
     "ops.linear.matmul": [([random(2, 1, 5, 3), random(4, 3, 6)], {}), ([random(5, 3), random(3, 6)], {})],
     "ops.loss.cross_entropy": [([random(2, 5, 7), np.array([[0, 6, -1, 2, 2], [3, -1, -1, 1, 5]])], {})],
+    "ops.norm.group_norm": [([random(2, 5, 6), random(6), random(6, seed=1)], {"groups": 2, "eps": 1e-5})],
     "ops.norm.layer_norm": [([random(2, 5, 7), random(7), random(7, seed=1)], {"eps": 1e-5}), ([random(5, 7), None, None], {"eps": 1e-5})],
     "ops.norm.rms_norm": [([random(2, 5, 7), random(7)], {"eps": 1e-5}), ([random(5, 7), None], {"eps": 1e-5})],
     "ops.norm.unit": [([random(2, 5, 7)], {"eps": 1e-6})],
@@ -84,17 +141,44 @@ CASES = {
         for chunk in (1, 2, 9)
     ],
     "ops.scan.short_conv": [([random(2, 5, 3), random(3, 4), state, runs], {}) for state in (None, random(2, 3, 3)) for runs in (None, RUNS)],
+    "ops.selective.selective_scan": [
+        ([*selective(), state, runs], {"discretisation": discretisation, "chunk": chunk})
+        for state in (None, random(2, 4, 3))
+        for runs in (None, RUNS)
+        for discretisation in ("euler", "zoh")
+        for chunk in (1, 2, 9)
+    ],
     "ops.shape.add": [([random(2, 5, 3), random(2, 5, 3, seed=1)], {}), ([random(2, 5, 3), random(5, 1)], {})],
     "ops.shape.add_position": [([random(2, 5, 3), random(5, 3)], {}), ([random(2, 5, 3), random(2, 5, 3, seed=1)], {})],
     "ops.shape.join": [([random(2, 5, 3), random(2, 4, 3)], {"axis": 1}), ([random(2, 5), random(2, 3)], {"axis": -1})],
     "ops.shape.merge_heads": [([random(2, 3, 5, 4)], {})],
     "ops.shape.split_heads": [([random(2, 5, 12)], {"heads": 3})],
     "ops.shape.swap": [([random(2, 5, 3)], {"axes": (0, 2)})],
+    "ops.shift.lerp": [([random(2, 5, 3), random(2, 5, 3, seed=1), random(*shape)], {}) for shape in ((3,), (2, 5, 3))],
+    "ops.shift.previous": [([random(2, 5, 3), state, runs], {}) for state in (None, random(2, 1, 3)) for runs in (None, RUNS)],
     "ops.turn.turn": [
         ([random(2, 3, 5, 10), random(5, 3), None], {"layout": "half"}),
         ([random(2, 3, 5, 10), random(5, 4), positive(5, 4)], {"layout": "interleaved"}),
         ([random(2, 3, 5, 6), random(2, 5, 3), positive(2, 5, 3)], {"layout": "half"}),
         ([random(2, 3, 5, 6), random(2, 5, 3), positive(1, 1)], {"layout": "interleaved"}),
+    ],
+    "ops.wkv4.wkv4": [
+        ([3 * random(2, 5, 3), random(2, 5, 3, seed=1), -positive(3), random(3), state, runs], {})
+        for state in (None, positive(2, 3, 3))
+        for runs in (None, RUNS)
+    ],
+    "ops.wkv.wkv6": [
+        (of_wkv6(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
+    ],
+    "ops.wkv.wkv7": [
+        (of_wkv7(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
+    ],
+    "encodings.bias.kerple_power.table": [
+        ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),  # at d = 0 the slope in the power is 0, not NaN
+    ],
+    "encodings.score.fire.share": [
+        ([np.array([0.1]), np.array([1.1]), abs(np.arange(5)[:, None] - np.arange(-2, 5)), np.array([3, 0, 5, 7, 4])], SHARE),
+        ([np.array([-2.0]), np.array([-1.1]), np.arange(70).reshape(2, 5, 7) % 6, np.arange(10).reshape(2, 5)], SHARE),
     ],
     "encodings.attend.path.scores": [
         ([random(2, 4, 5, 3), random(2, 2, 7, 3), 0.5 * random(2, 2, 7, 3, seed=1), positive(2, 2, 7)], {"scale": 0.5, "block": block})
@@ -104,7 +188,7 @@ CASES = {
     "encodings.score.forgetting.row": [([random(2, 3, 7)], {"T": 4})],
     "encodings.score.forgetting.column": [([random(2, 3, 7)], {})],
 }
-WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,)}  # arrays that stay float64
+WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "ops.diagonal.diagonal_scan": (1,)}  # arrays that stay float64
 SPANS = [(name, k) for name in CASES for k in range(len(CASES[name]))]
 
 
@@ -120,7 +204,10 @@ def test_gradient(name, case):
     gradient(OPS[name], *CASES[name][case])
 
 
-@pytest.mark.parametrize(("name", "case"), [s for s in SPANS if not s[0].startswith("encodings.score.forgetting")])
+FLOAT64 = ("encodings.score.forgetting", "ops.frequency.angle")  # what these give is float64, whatever they are given
+
+
+@pytest.mark.parametrize(("name", "case"), [s for s in SPANS if not s[0].startswith(FLOAT64)])
 def test_contract(name, case):
     """Nothing is written, dtype and library are kept, calls repeat."""
     op_contract(OPS[name], *CASES[name][case], wide=WIDE.get(name, ()))
@@ -222,6 +309,158 @@ def test_retention_forms_agree():
                 same(form, forms[0], 1e-14)
 
 
+@pytest.mark.parametrize(("op", "arrays"), [(wkv6, of_wkv6), (wkv7, of_wkv7)])
+@pytest.mark.parametrize("state", [None, random(2, 3, 4, 6)])
+def test_wkv_forms_agree(op, arrays, state):
+    """Recurrent (chunk 1), chunked with a ragged end, and parallel (one chunk) are one function with one gradient, also with breaks and state."""
+    for runs in (None, np.repeat(RUNS, 3, 1)[:, :13]):
+        given = arrays(state, runs, T=13)
+        forms = []
+        for chunk in (1, 2, 5, 13, 64):
+            y, saved, last = op.forward(*given, chunk=chunk)
+            forms.append([y, last, *op.backward(saved, random(*y.shape))])
+        for form in forms[1:]:
+            same(form, forms[0], 1e-13)
+
+
+@pytest.mark.parametrize("op", [wkv4, wkv6, wkv7])
+def test_wkv_forgets_where_a_run_ends(op):
+    """Each run is the sequence alone, run 0 with the state handed in; padding gives zeros and hands on what an empty call would."""
+    state = positive(2, 3, 3) if op is wkv4 else random(2, 3, 4, 6)
+    if op is wkv4:
+        given, over, settings = [random(2, 5, 3), random(2, 5, 3, seed=1), -positive(3), random(3)], {0, 1}, {}
+    else:
+        given, settings = (of_wkv6 if op is wkv6 else of_wkv7)()[:-2], {"chunk": 2}
+        over = {n for n, a in enumerate(given) if a.ndim == 4}
+    time = 1 if op is wkv4 else 2
+    y, last = op(*given, state, RUNS, **settings)
+    for row, runs in enumerate(RUNS):
+        for run in set(runs.tolist()):
+            where = np.flatnonzero(runs == run)
+            alone = [a[row : row + 1].take(where, time) if n in over else a for n, a in enumerate(given)]
+            want, end = op(*alone, state[row : row + 1] if run == 0 else None, None, **settings)
+            same(y[row : row + 1].take(where, time), want if run >= 0 else np.zeros_like(want), 1e-14)
+            if where[-1] == 4 and run >= 0:
+                same(last[row : row + 1], end, 1e-14)
+    empty = np.zeros((3, 3)) + np.array([0, 0, -np.inf])[:, None] if op is wkv4 else np.zeros((3, 4, 6))
+    same(last[0], empty, 0)
+
+
+def test_wkv6_takes_any_decay():
+    """A token that forgets everything, and one that forgets nothing, in one chunk: no overflow in float32, and the recurrence's numbers."""
+    r, log_w, k, v, u, *rest = of_wkv6(T=7)
+    log_w = log_w * np.array([1e30, 1, 0, 100, 0, 1e-9, 3])[:, None]
+    wide = wkv6(r, log_w, k, v, u, *rest, chunk=1)
+    same(wkv6(r, log_w, k, v, u, *rest, chunk=7), wide, 1e-12)
+    narrow = wkv6(*(a.astype(np.float32) for a in (r, log_w, k, v, u)), *rest, chunk=7)
+    same(narrow, [a.astype(np.float32) for a in wide], 1e-6)
+
+
+def test_wkv6_loses_no_gradient_in_rounding():
+    """Where every token forgets nearly all, log w has a gradient e^-15 beside those of r and k; float32 still has it right."""
+    r, log_w, k, v, u, *rest = of_wkv6(T=16)
+    arrays, dy, found = [r, -14 - abs(log_w), k, v, u], random(2, 3, 16, 6, seed=9), []
+    for dtype in (np.float32, np.float64):
+        saved = wkv6.forward(*(a.astype(dtype) for a in arrays), *rest, chunk=16)[1]
+        found.append(wkv6.backward(saved, dy.astype(dtype))[1])
+    assert abs(found[1]).max() < 1e-4
+    same(found[0].astype(np.float64), found[1], 1e-5)
+
+
+def test_wkv4_is_stable():
+    """Keys of a thousand overflow nothing, one token alone gives its value, and a weight e^-800 beside another leaves the other alone."""
+    v, log_w, u = random(1, 6, 2), np.array([-0.5, -20.0]), random(2)
+    for k in (1000 * random(1, 6, 2), np.full((1, 6, 2), -1000.0), np.full((1, 6, 2), 1000.0)):
+        y, saved, last = wkv4.forward(k, v, log_w, u, None, None)
+        same(y[:, 0], v[:, 0], 1e-15)
+        assert all(np.isfinite(a).all() for a in (y, last, *wkv4.backward(saved, np.ones_like(y))[:4]))
+    k = np.array([0.0, 800, 0, 0, 0, 0])[None, :, None] * np.ones(2)
+    same(wkv4(k, v, np.zeros(2), u, None, None)[0][:, 1:], np.repeat(v[:, 1:2], 5, 1), 1e-15)
+
+
+def test_previous_restarts_with_the_run():
+    """The state stands before run 0, zeros before every other run and in padding; what is handed on is the last token's own."""
+    x, state = random(2, 5, 3), random(2, 1, 3)
+    y, last = previous(x, state, RUNS)
+    want = np.zeros_like(x)
+    want[0, 0], want[0, 1], want[0, 3] = state[0, 0], x[0, 0], x[0, 2]
+    want[1, 2], want[1, 3] = x[1, 1], x[1, 2]
+    same([y, last], [want, np.stack([np.zeros((1, 3)), x[1, -1:]])], 0)
+
+
+def test_diagonal_scan_forms_agree():
+    """Recurrent (chunk 1), chunked with a ragged end, and one convolution are one function, y and last state, with and without breaks and state."""
+    for state in (None, random(2, 3, 4)):
+        for runs in (None, RUNS):
+            forms = [diagonal_scan(random(2, 5, 3), MODES, random(3), state, runs, chunk=chunk) for chunk in (1, 2, 3, 5, 64)]
+            for form in forms[1:]:
+                same(form, forms[0], 1e-14)
+
+
+def test_diagonal_scan_is_the_recurrence():
+    """Token by token in complex numbers; a new run starts from nothing, padding reads and writes nothing."""
+    u, skip, state = random(2, 5, 3), random(3), random(2, 3, 4)
+    got, last = diagonal_scan(u, MODES, skip, state, RUNS, chunk=2)
+    a, w = MODES[0] + 1j * MODES[1], MODES[2] + 1j * MODES[3]
+    for b in range(2):
+        s, run = state[b, :, :2] + 1j * state[b, :, 2:], 0
+        for t in range(5):
+            s = (a * s if RUNS[b, t] == run else 0 * a) + u[b, t, :, None] if RUNS[b, t] >= 0 else 0 * a
+            run = RUNS[b, t]
+            same(got[b, t], (w * s).real.sum(1) + skip * u[b, t] * (run >= 0), 1e-14)
+        same(last[b], np.concatenate([s.real, s.imag], 1), 1e-14)
+
+
+def test_a_padded_fft_is_the_convolution_and_one_that_wraps_is_not():
+    """The form in which S4D is published: transforms of twice the length, which need not be a power of two."""
+    T, u, skip = 37, random(2, 37, 3), random(3)
+    kernel = ((MODES[2] + 1j * MODES[3])[..., None] * (MODES[0] + 1j * MODES[1])[..., None] ** np.arange(T)).real.sum(1)
+    got, _ = diagonal_scan(u, MODES, skip, None, None, chunk=8)
+
+    def by_fft(n):
+        y = np.fft.irfft(np.fft.rfft(u, n, 1) * np.fft.rfft(kernel.T, n, 0), n, 1)[:, :T]
+        return y + skip * u
+
+    same(got, by_fft(2 * T), 1e-12)
+    assert abs(got - by_fft(T)).max() > 0.1
+
+
+def test_selective_scan_forms_agree():
+    """Any chunk gives the same, y and last state, with and without breaks and state."""
+    for discretisation in ("euler", "zoh"):
+        for state in (None, random(2, 4, 3)):
+            for runs in (None, RUNS):
+                settings = [{"discretisation": discretisation, "chunk": chunk} for chunk in (1, 2, 3, 64)]
+                forms = [selective_scan(*selective(), state, runs, **how) for how in settings]
+                for form in forms[1:]:
+                    same(form, forms[0], 1e-14)
+
+
+def test_selective_scan_is_the_sum_over_the_past():
+    """The form without a state: a lower triangle of weights, in which only differences of sums of D_t stand in exponentials."""
+    x, delta, a_log, b, c, skip = selective(9)
+    step, A = np.logaddexp(delta, 0), -np.exp(a_log)
+    for discretisation in ("euler", "zoh"):
+        gain = step[..., None] if discretisation == "euler" else np.expm1(step[..., None] * A) / A
+        apart = step.cumsum(1)[:, :, None] - step.cumsum(1)[:, None]  # [B,T,S,E]
+        weight = np.where(np.tri(9, dtype=bool)[..., None, None], np.exp(np.maximum(apart, 0)[..., None] * A), 0)  # [B,T,S,E,N]
+        want = np.einsum("btn,btsen,bsen,bsn,bse->bte", c, weight, np.broadcast_to(gain, (2, 9, 3, 4)), b, x) + skip * x
+        same(selective_scan(x, delta, a_log, b, c, skip, None, None, discretisation=discretisation, chunk=4)[0], want, 1e-13)
+
+
+def test_selective_scan_where_steps_are_extreme():
+    """A step that underflows leaves the state as it is, a huge one forgets it; nothing overflows, in float32 too."""
+    for dtype in (np.float32, np.float64):
+        x, _, a_log, b, c, skip = (a.astype(dtype) for a in selective(3))
+        delta = np.broadcast_to(np.array([-1000, 1000, -1000], dtype)[:, None], (2, 3, 3))
+        for discretisation in ("euler", "zoh"):
+            (y, saved, last) = selective_scan.forward(x, delta, a_log, b, c, skip, None, None, discretisation=discretisation, chunk=2)
+            assert all(np.isfinite(g).all() for g in [y, last, *selective_scan.backward(saved, y)[:6]])
+            same(y[:, 0], skip * x[:, 0], 0)
+            alone = selective_scan(x[:, 1:2], delta[:, 1:2], a_log, b[:, 1:2], c[:, 1:2], skip, None, None, discretisation=discretisation, chunk=2)
+            same(last, alone[1], 1e-6)
+
+
 def test_short_conv_is_the_sum():
     """Tap K-1 takes the token itself, tap 0 the oldest; nothing comes over the start of a run, nor into padding."""
     x, w = random(1, 6, 2), random(2, 3)
@@ -232,6 +471,43 @@ def test_short_conv_is_the_sum():
         for back in range(taps):
             want[0, t] += x[0, t - back] * w[:, 2 - back]
     same(got, want, 1e-15)
+
+
+def test_fold_is_what_it_says():
+    """Piece c has slot first + c chunk + m - back at place m, zeros outside; what does not overlap unfolds to what it was."""
+    x = random(2, 3, 7, 4)
+    for tokens, chunk, back in ((7, 3, 2), (5, 2, 4), (1, 1, 3), (6, 6, 0)):
+        got, count = fold(x, tokens=tokens, chunk=chunk, back=back), -(-tokens // chunk)
+        for b, c, m in np.ndindex(2, count, chunk + back):
+            slot = 7 - tokens + c * chunk + m - back
+            same(got[b * count + c, :, m], x[b, :, slot] if 0 <= slot < 7 else np.zeros((3, 4)), 0)
+    same(unfold(fold(x, tokens=7, chunk=3, back=0), tokens=7, rows=2), x, 0)
+
+
+@pytest.mark.parametrize(
+    ("at", "w"), [(At.of(37), 1), (At.of(37), 5), (At(np.arange(30, 37), np.arange(37), 37), 3), (PACKED, 1), (PACKED, 2), (LATE, 1)]
+)
+def test_blocks_cover_the_prefix_once(at, w):
+    """The blocks that a query reads are aligned, at most one of each level, and hold each token of its document that lies w slots or more
+    before it once and nothing else."""
+    B = 1 if at.seg is None else len(at.seg)
+    pairs, reads = tree(at, w=w, B=B)
+    index = pool(np.eye(B * at.S).reshape(B, at.S, B * at.S)[:, None], pairs=pairs)[0, 0]  # row of the table -> its members
+    seg = np.ones((B, at.S), int) if at.seg is None else at.seg
+    got = np.zeros((B * at.T, B * at.S))
+    for level, (t, row) in enumerate(reads):
+        assert len(set(t.tolist())) == len(t) > 0
+        assert ((index[row] > 0).sum(1) == 2**level).all()
+        got[t] += index[row] * 2**level
+    want = np.zeros((B, at.T, B, at.S))
+    for b, t, s in np.ndindex(B, at.T, at.S):
+        mine = at.S - at.T + t
+        want[b, t, b, s] = seg[b, s] == seg[b, mine] != 0 and s <= mine - w
+    same(got, want.reshape(got.shape), 0)
+    for level, left in enumerate(pairs):
+        starts = np.argmax(index[left] > 0, 1)
+        document = np.maximum.accumulate(np.where(np.diff(seg, axis=1, prepend=-1).ravel() != 0, np.arange(B * at.S), 0))
+        assert ((starts - document[starts]) % 2 ** (level + 1) == 0).all()
 
 
 class TestAt:
@@ -280,6 +556,17 @@ class TestAt:
         """Padding alone asks for distance 0."""
         same(At.of(2, seg=np.zeros((1, 2), int)).distances, np.zeros(1, int), 0)
 
+    def test_positions_of_several_axes(self):
+        """[A,1,T] and [A,T] are the same in every sequence, [1,B,T] is [B,T]; what is seen, where it ends and segments are as ever."""
+        i = np.arange(42).reshape(3, 2, 7)
+        for given, want in ((i, i), (i[:, :1], np.repeat(i[:, :1], 2, 1)), (i[:, 0], np.repeat(i[:, :1], 2, 1)), (i[:1], i[0]), (i[0], i[0])):
+            same(positions_of(given, 2, 7, 3), want, 0)
+            same(positions_of(given, 2, 7, None), want, 0)
+        for seg in (None, SEG[:2]):
+            at, plain = At.of(7, positions=i, seg=seg, window=3), At.of(7, seg=seg, window=3)
+            assert (at.T, at.S, at.consecutive) == (7, 7, False)
+            same([at.see, at.spans], [plain.see, plain.spans], 0)
+
     def test_on_a_device_it_is_the_same_place(self, cupy):
         """What decides a shape is asked on the host; what is computed with lies on the device."""
         for at in (LATE, PACKED, REAL, WINDOW):
@@ -298,6 +585,16 @@ class TestAt:
             (lambda: At.of(3, seg=[1, 1, 1]), r"expected \[B, 3\]"),
             (lambda: At(np.arange(4), np.arange(3), 4).checked(), "do not fit"),
             (lambda: At.of(3, positions=np.zeros((3, 2, 3))).distances, "got 3"),
+            (lambda: At.of(3, positions=np.zeros((1, 3, 2, 3))), r"positions are \[1, 3, 2, 3\]; expected \[T\], \[B,T\] or"),
+            (lambda: positions_of(["a", "b"], 2, 2), r"positions are <U1\[2\]; expected numbers \[2\] or \[2, 2\], one for each token"),
+            (lambda: positions_of(np.zeros((3, 2)), None, 2, 3), r"float64\[3, 2\]; expected numbers \[2\], one for"),
+            (
+                lambda: positions_of(np.zeros((3, 2)), 4, 2, 2, "axial"),
+                r"expected numbers \[2\] or \[4, 2\] or \[2, 4, 2\], .* axial cannot tell 3 axes",
+            ),
+            (lambda: positions_of(np.zeros((3, 4, 1)), 4, 2, 3), r"float64\[3, 4, 1\]; expected numbers \[2\] or \[4, 2\] or \[3, 4, 2\], one for"),
+            (lambda: positions_of(np.zeros((1, 2)), 4, 2, None), r"float64\[1, 2\]; expected numbers \[2\] or \[4, 2\] or \[A, 4, 2\]"),
+            (lambda: positions_of(np.zeros((3, 2)), 3, 2, 3), r"\[3, 2\], of 3 sequences or of 3 axes; give \[1, 3, 2\] or \[3, 1, 2\]"),
         ],
     )
     def test_refusals(self, make, words):

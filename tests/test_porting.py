@@ -27,6 +27,7 @@ LLAMA = {
     "rope_theta": 500.0,
 }
 GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_positions": 9, "n_embd": 20, "n_layer": 2, "n_head": 5, "layer_norm_epsilon": 1e-4}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 60}
 QWEN2, QWEN3 = LLAMA | {"model_type": "qwen2"}, LLAMA | {"model_type": "qwen3", "head_dim": 10}
 MODELS = {
     "llama": LLAMA,
@@ -37,6 +38,9 @@ MODELS = {
     "mistral": LLAMA | {"model_type": "mistral", "sliding_window": 3},
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "llama linear": LLAMA | {"rope_scaling": {"type": "linear", "factor": 3.0}},
+    "llama llama3": LLAMA | {"head_dim": 6, "rope_scaling": LLAMA3},
+    "qwen2 yarn": QWEN2 | {"head_dim": 8, "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
     "gpt2": GPT2,
     "gpt2 untied": GPT2 | {"tie_word_embeddings": False, "n_inner": 12},
 }
@@ -94,13 +98,34 @@ def causal(T, window=None):
     return np.where((j <= i) & (j > i - (window or T)), 0.0, -np.inf)
 
 
+def public_rope(scaling, inv_freq, base):
+    """inv_freq as scaled, and what cos and sin are multiplied with."""
+    kind, pairs = (scaling.get("rope_type") or scaling["type"], len(inv_freq)) if scaling else ("default", 0)
+    if kind == "linear":
+        return inv_freq / scaling["factor"], 1.0
+    if kind == "llama3":
+        wavelen = 2 * math.pi / inv_freq
+        low, high, L = (scaling[k] for k in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings"))
+        smooth = (L / wavelen - low) / (high - low)
+        between = (1 - smooth) * inv_freq / scaling["factor"] + smooth * inv_freq
+        return np.where(wavelen > L / low, inv_freq / scaling["factor"], np.where(wavelen < L / high, inv_freq, between)), 1.0
+    if kind == "yarn":
+        L, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+        dim = lambda rotations: pairs * math.log(L / (rotations * 2 * math.pi)) / math.log(base)
+        low, high = max(math.floor(dim(32)), 0), min(math.ceil(dim(1)), 2 * pairs - 1)
+        mask = 1 - np.clip((np.arange(pairs) - low) / (high - low), 0, 1)
+        return inv_freq / factor * (1 - mask) + inv_freq * mask, 0.1 * math.log(factor) + 1
+    return inv_freq, 1.0
+
+
 def public_llama(a, public, tokens):
     H, G = public["num_attention_heads"], public["num_key_value_heads"]
     D = public.get("head_dim") or public["hidden_size"] // H
     base = public["rope_theta"] or public["rope_parameters"]["rope_theta"]
     B, T = tokens.shape
-    frequencies = np.outer(np.arange(T), 1.0 / base ** (np.arange(0, D, 2) / D))
-    cos, sin = (np.concatenate([f(frequencies)] * 2, -1) for f in (np.cos, np.sin))
+    inv_freq, attention_scaling = public_rope(public.get("rope_scaling"), 1.0 / base ** (np.arange(0, D, 2) / D), base)
+    frequencies = np.outer(np.arange(T), inv_freq)
+    cos, sin = (np.concatenate([f(frequencies)] * 2, -1) * attention_scaling for f in (np.cos, np.sin))
 
     def rms(x, name):
         return a[name] * (x / np.sqrt((x**2).mean(-1, keepdims=True) + public["rms_norm_eps"]))
@@ -242,10 +267,12 @@ def test_config_fields():
     cfg = config_of(QWEN3 | {"tie_word_embeddings": True})
     assert (cfg.D, cfg.R, cfg.G, cfg.qk_norm, cfg.qkv_bias, cfg.biases, cfg.tied) == (10, 10, 3, True, False, False, True)
     assert (cfg.L, cfg.V, cfg.C, cfg.H, cfg.F, cfg.layers, cfg.eps, cfg.window) == (64, 31, 24, 6, 40, 3, 1e-5, None)
-    assert cfg.pe == (("rope", {"base": 500.0}),)
+    assert [(name, given["base"]) for name, given in cfg.pe] == [("rope", 500.0)]
     assert config_of({k: v for k, v in LLAMA.items() if k != "num_key_value_heads"}).G == 6
-    assert config_of(LLAMA | {"rope_theta": None}).pe[0][1] == {"base": 10000.0}
+    assert config_of(LLAMA | {"rope_theta": None}).pe[0][1]["base"] == 10000.0
     assert config_of(LLAMA | {"rope_scaling": {"type": "default"}}) == config_of(LLAMA)
+    ((name, given),) = config_of(LLAMA | {"rope_scaling": LLAMA3}).pe
+    assert (name, given["base"], given["factor"], given["original"]) == ("llama3", 500.0, 8.0, 60)
     cfg = config_of(GPT2)
     assert (cfg.G, cfg.F, cfg.L, cfg.tied, cfg.biases, cfg.norm, cfg.activation, cfg.eps) == (5, 80, 9, True, True, "layer", "gelu", 1e-4)
 
@@ -275,18 +302,20 @@ SOME_SLIDE = ["sliding_attention", "full_attention", "full_attention"]
         (LLAMA | {"attention_bias": True}, "attention_bias is True and mlp_bias is False"),
         (LLAMA | {"mlp_bias": True}, "attention_bias is False and mlp_bias is True"),
         (QWEN3 | {"attention_bias": True}, "attention_bias is True"),
-        (LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling is .*llama3"),
-        (LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is .*linear"),
-        (LLAMA | {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_parameters is .*yarn"),
-        (LLAMA | {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters is .*full_attention"),
-        (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 9.0}}, "rope_theta is 500.0 and rope_theta of .* is 9.0"),
+        (LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling has no low_freq_factor"),
+        (LLAMA | {"rope_scaling": {"type": "lineal", "factor": 2.0}}, "rope_scaling.rope_type is 'lineal'; did you mean 'linear'"),
+        (LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0, "slope": 3.0}}, "rope_scaling.slope: 3.0"),
+        (LLAMA | {"rope_scaling": {"type": "yarn", "factor": 4.0, "mrope_section": [1, 1, 0]}}, "mrope_section: "),
+        (LLAMA | {"rope_scaling": {"type": "linear", "rope_type": "yarn", "factor": 4.0}}, "type: it is 'linear' and rope_type is 'yarn'"),
+        (LLAMA | {"rope_parameters": {"full_attention": {}, "sliding_attention": {}}}, "rope_parameters has full_attention and sliding_attention"),
+        (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 9.0}}, "rope_theta is 500 and rope_theta of .* is 9"),
         (LLAMA | {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         (LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (LLAMA | {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
         (LLAMA | {"quantization_config": {"bits": 4}}, "quantization_config is .*4"),
         (LLAMA | {"sliding_window": 4}, "sliding_window is 4"),
         (LLAMA | {"is_causal": False}, "is_causal is False"),
-        (LLAMA | {"head_dim": 5}, "rotary width is 5"),
+        (LLAMA | {"head_dim": 5}, "of 5 channels is 5; expected an even number"),
         (LLAMA | {"num_key_value_heads": 4}, "6 query heads cannot share 4"),
         (LLAMA | {"vocab_size": "31"}, "V is '31'"),
         ({k: v for k, v in LLAMA.items() if k != "hidden_size"}, "no hidden_size"),

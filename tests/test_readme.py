@@ -7,15 +7,19 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import click
 import pytest
 import safetensors.numpy
 
+import peref
 from peref import cli, compare, errors, model, porting
 from peref.cli.app import group
 from peref.cli.signals import Interrupted, Signals
@@ -124,6 +128,7 @@ def told(tmp_path_factory):
     (here / "text.py").write_text(words)
     (here / "peref").mkdir()
     (here / "peref" / "text.py").write_text(words)
+    shutil.copy(ROOT / "tests" / "configs" / "llama-3.1-8b.json", here / "config.json")
     found = {}
     for args in commands():
         if args[:2] == ["data", "get"]:
@@ -162,7 +167,8 @@ def test_json_has_the_keys_that_are_said(told):
 
 def test_the_base_that_is_set_is_the_base_that_is_evaluated(told):
     """`eval --set` on a cycle goes to every member that has the option."""
-    assert told["eval --len 2048 --set base=20000"]["pe"] == [["rope", {"base": 20000.0}]] * 3 + [["none", {}]]
+    cycle = told["eval --len 2048 --set base=20000"]["pe"]
+    assert [(name, given.get("base")) for name, given in cycle] == [("rope", 20000.0)] * 3 + [("none", None)]
 
 
 # ---------------------------------------------------------------- exit codes
@@ -175,6 +181,8 @@ def kinds(error=errors.PerefError):
 
 def test_exit_codes_are_those_of_the_errors():
     """The table has every code that there is, and the kinds are all named."""
+    for found in walk_packages(peref.__path__, "peref."):  # every error of the package, whatever ran before this test
+        import_module(found.name)
     of_signals = {n: cli.explain(Interrupted(n))[::2] for n in (signal.SIGINT, signal.SIGTERM)}
     codes = {0, *kinds().values(), *(code for _, code in of_signals.values()), cli.explain(RuntimeError("bug"))[2]}
     said = {int(code): meaning for code, meaning in rows("| code | meaning |")}

@@ -5,6 +5,7 @@ import pytest
 from check import Differs, gradient, op_contract, same
 
 from peref.errors import PerefError
+from peref.ops.activation import relu
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -35,6 +36,17 @@ def root_backward(saved, dy):
 root = Op(root_forward, root_backward)
 
 
+def bent_forward(x):
+    return abs(x), x  # a kink at 0
+
+
+def bent_backward(x, dy):
+    return (dy * namespace(x).sign(x),)
+
+
+bent = Op(bent_forward, bent_backward)
+
+
 def changed(op, factor=None, **rest):
     """The op with its gradients spoilt by `factor`, or with another forward or backward."""
     if factor is not None:
@@ -51,6 +63,14 @@ def spoilt(g, value, place=0):
 @pytest.fixture
 def arrays(rng):
     return rng.standard_normal((7, 5)), rng.standard_normal(5)
+
+
+def test_a_kink_near_by_is_stepped_around():
+    """Points at which the usual steps go over the kink; a derivative wrong by a thousandth is still seen."""
+    near = np.array([3e-5, -7e-5, 0.5, 1e-4])
+    gradient(bent, [near])
+    with pytest.raises(Differs, match="tolerance"):
+        gradient(changed(bent, lambda g: 1.001 * g), [near])
 
 
 def test_right_ops_pass(arrays):
@@ -71,6 +91,16 @@ def test_gradient_wrong_by_one_part_in_a_thousand(arrays, factor, elementwise):
         for wrt in ([0], [1]):
             with pytest.raises(Differs, match="tolerance"):
                 gradient(changed(scale, lambda g: g * factor), arrays, wrt=wrt, seed=seed, elementwise=elementwise)
+
+
+@pytest.mark.parametrize("near", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_gradient_beside_a_kink(rng, near):
+    """A bend of the function nearer than the coarse steps does not spoil the numbers, and a wrong gradient beside it is found."""
+    x = np.append(rng.standard_normal(50), [near, -near])
+    gradient(relu, [x])
+    for factor in (1.001, 0.999, -1, 0):
+        with pytest.raises(Differs, match="tolerance"):
+            gradient(changed(relu, lambda g, by=factor: by * g), [x])
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])

@@ -525,7 +525,7 @@ def test_another_machine_is_mentioned(tmp_path, monkeypatch):
 def test_what_the_bits_depend_on():
     """NumPy's BLAS and its threads for products by NumPy; compiler, kernels and width for those of numba, whose threads change nothing."""
     plain = environment(BE)
-    assert set(plain) == {"peref", "code", "numpy", "python", "machine", "backend", "blas", "threads"}
+    assert set(plain) == {"peref", "code", "numpy", "python", "machine", "backend", "skips", "blas", "threads"}
     about = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     assert plain["blas"] == f"{about['name']} {about['version']}"
     pytest.importorskip("numba", reason="the rest is about numba")

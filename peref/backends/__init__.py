@@ -5,19 +5,24 @@ every call or refuses in words.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from peref.errors import Misuse
 from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import attention
+from peref.ops.diagonal import diagonal_scan
 from peref.ops.embedding import take
 from peref.ops.linear import linear, matmul
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.scan import retention, short_conv
+from peref.ops.selective import selective_scan
 from peref.ops.turn import turn
+from peref.ops.wkv import wkv6, wkv7
+from peref.ops.wkv4 import wkv4
 from peref.optim import adamw
 from peref.share import program
 
@@ -46,24 +51,34 @@ class Backend:
     attention: Callable = attention
     short_conv: Callable = short_conv
     retention: Callable = retention
+    wkv4: Callable = wkv4
+    wkv6: Callable = wkv6
+    wkv7: Callable = wkv7
+    diagonal_scan: Callable = diagonal_scan
+    selective_scan: Callable = selective_scan
     cross_entropy: Callable = cross_entropy
     adamw: Callable = adamw
+    token: Callable | None = None  # a layer for one token of one sequence in one call (model.one_token); None: composed of the fields above
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
+    skips: bool = False  # attention leaves out tiles in which no weight can matter
     step: Callable = call  # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
 
     def filled(self) -> list[str]:
         """Fields that are not the plain ones."""
-        return [f.name for f in fields(self) if f.name != "name" and getattr(self, f.name) is not f.default]
+        return [f.name for f in fields(self) if f.name not in ("name", "skips") and getattr(self, f.name) is not f.default]
 
 
 NAMES = ("numpy", "numba")
 
 
-def get(name: str = "auto", *, dtype: Any = "float32", threads: int | None = None, say: Callable[[str], None] = as_it_is) -> Backend:
+def get(
+    name: str = "auto", *, dtype: Any = "float32", threads: int | None = None, every_tile: bool = False, say: Callable[[str], None] = as_it_is
+) -> Backend:
     """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy.
 
-    threads: how many numba computes with, all cores unless said. `say` is told what takes long or is not as asked. Raises Misuse for an unknown
-    name, for numba where it is not installed, and for threads of a backend that has none of its own.
+    threads: how many numba computes with, all cores that are idle now unless said. every_tile: attention leaves out no tile, whatever its
+    weights, so that bits can be compared over lengths; NumPy never does. `say` is told what takes long or is not as asked. Raises Misuse for an
+    unknown name, for numba where it is not installed, and for threads of a backend that has none of its own.
     """
     if name not in ("auto", *NAMES):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(NAMES)}")
@@ -79,10 +94,14 @@ def get(name: str = "auto", *, dtype: Any = "float32", threads: int | None = Non
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
     from peref.backends.numba import BACKEND, host
 
-    used = host.use_threads(threads)
+    host.keep_memory()
+    used = host.use_threads(host.idle_cores() if threads is None else threads)
     if threads is not None and used != threads:
         say(f"{threads} threads were asked for, this machine offers {used}")
-    if not all(map(host.compiled, host.MODULES)):
+    if threads is None and used < (all_cores := host.cores()):
+        say(f"others compute on this machine now, so {used} of {all_cores} cores are used; --threads {all_cores} takes all, and changes no bit")
+    if waiting := host.missing(host.OFTEN):
         kept = "this is kept for the next time" if host.FOLDER else "nothing can be kept: the cache folder cannot be written"
-        say(f"compiling the kernels as they are needed, about half a minute in all; {kept} ({program()} warmup does it ahead)")
-    return BACKEND
+        say(f"compiling the kernels that most models need, others as they are called; {kept} ({program()} warmup compiles all ahead)")
+        host.compile_ahead(waiting, as_it_is)
+    return replace(BACKEND, skips=False, attention=partial(BACKEND.attention, skip=False)) if every_tile else BACKEND

@@ -14,6 +14,11 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "eval": ("evaluate", "Loss by length and by position, under a stated protocol."),
     "generate": ("generate", "Let a trained model write on from a prompt."),
     "warmup": ("warmup", "Compile the kernels of the numba backend ahead."),
+    "show": ("show", "A picture of what an encoding does, or a gallery; what a config.json says of positions."),
+    "check": ("check", "Hold tensors, or a function, against the golden files."),
+    "diff": ("diff", "Two files or folders of tensors: do they agree?"),
+    "explain": ("flags", "What a flag of the golden files means."),
+    "golden": ("golden", "The golden files: make, verify, show; vectors for a shape of your own."),
     "list": ("listing", "Every encoding: hook, formula, options, parameters, paper."),
     "data": ("data", "The texts to train on: which are here, and how to get the others."),
 }

@@ -35,8 +35,7 @@ BYTES = 131072
 @click.option("--pe", metavar="NAME[,NAME...]", help="The same weights under another encoding.")
 @options.set_option
 @options.runs_folder
-@options.backend
-@options.threads
+@options.computing
 @options.as_json
 def command(
     run: str | None,
@@ -50,6 +49,7 @@ def command(
     runs: str | None,
     backend: str,
     threads: int | None,
+    every_tile: bool,
     as_json: bool,
 ) -> None:
     """Loss by length and by position, under a stated protocol, of RUN or of the newest run that has a checkpoint."""
@@ -57,7 +57,7 @@ def command(
     found = find_trained(run, runs)
     trained, record = found.cfg, found.run.record
     cfg = under(trained, pe, settings)
-    longest = reach(cfg) if longest is None else longest
+    longest = reach(cfg, found.params["embed.weight"].dtype) if longest is None else longest
     if longest < 1:
         raise Misuse(f"--len is {longest}; expected at least 1")
     if count < longest:
@@ -74,7 +74,7 @@ def command(
     def say(name: str, what: str) -> None:
         print(text.labelled(name, what), file=out, flush=True)
 
-    be = found.backend(backend, threads, partial(say, "note"))
+    be = found.backend(backend, threads, every_tile, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
     say("encoding", text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"))
     say("data", f"{corpus.name}, {part.size - 1:,} bytes of the part held out" + ("" if same else "; NOT the text of the run"))
@@ -131,7 +131,7 @@ def marks_of(rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same:
         before = replace(cfg, pe=tuple((name, {}) for name, _ in cfg.pe), R=Config.R, layout=Config.layout)
     for index, ((_, now), (_, then)) in enumerate(zip(cfg.pe, before.pe, strict=True)):
         at = f"{index}." if len(cfg.pe) > 1 else ""
-        marks += [legible(f"{at}{option}={value}") for option, value in now.items() if value != then[option]]
+        marks += [legible(f"{at}{option}={text.shown(value)}") for option, value in now.items() if value != then[option]]
     marks += [f"{option}={getattr(cfg, field)}" for option, field in OF_ROTATIONS.items() if getattr(cfg, field) != getattr(before, field)]
     marks += [] if same else [f"{legible(Path(corpus.name).stem)}.{corpus.sha256[:8]}"]
     return marks + ([] if count == min(BYTES, corpus.valid.size - 1) else [f"{count}bytes"])

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from peref import data
 from peref.backends import Backend
 from peref.backends import get as get_backend
 from peref.cli.options import RUNS
 from peref.config import Config
-from peref.encodings import get
 from peref.errors import Misuse
 from peref.evaluate import weights_of
 from peref.model import Arrays
@@ -25,9 +25,9 @@ class Trained:
     params: Arrays
     step: int
 
-    def backend(self, name: str, threads: int | None, say: Callable[[str], None]) -> Backend:
+    def backend(self, name: str, threads: int | None, every_tile: bool, say: Callable[[str], None]) -> Backend:
         """The one of that name, for these weights; perhaps compiled now, so ask when nothing else can be refused any more."""
-        return get_backend(name, dtype=self.params["embed.weight"].dtype, threads=threads, say=say)
+        return get_backend(name, dtype=self.params["embed.weight"].dtype, threads=threads, every_tile=every_tile, say=say)
 
 
 def find_trained(named: str | None, runs: str | None) -> Trained:
@@ -50,6 +50,6 @@ def text_of(run: Run, spec: str | None) -> data.Corpus:
         raise Misuse(f"{run.folder} was trained on {began_with}, which cannot be had: {error}; say with --data where it is now") from error
 
 
-def reach(cfg: Config) -> int:
+def reach(cfg: Config, dtype: Any) -> int:
     """The length to evaluate at: four times that of training, where the encoding goes so far."""
-    return 4 * cfg.L if all("any_length" in get(name).claims for name, _ in cfg.pe) else cfg.L
+    return int(min(4 * cfg.L, cfg.ends(dtype)[0]))

@@ -20,8 +20,7 @@ from peref.generate import check_request, generate
 @click.option("--top-k", type=int, help="Draw from so many likeliest bytes only.  [default: all]")
 @click.option("--seed", default=0, show_default=True)
 @options.runs_folder
-@options.backend
-@options.threads
+@options.computing
 @options.as_json
 def command(
     run: str | None,
@@ -33,12 +32,13 @@ def command(
     runs: str | None,
     backend: str,
     threads: int | None,
+    every_tile: bool,
     as_json: bool,
 ) -> None:
     """Let RUN, or the newest run that has a checkpoint, write on from a prompt."""
     found, given = find_trained(run, runs), os.fsencode(prompt)
-    check_request(found.cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k)
-    be = found.backend(backend, threads, lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True))
+    check_request(found.cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k, found.params["embed.weight"].dtype)
+    be = found.backend(backend, threads, every_tile, lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True))
     written = bytearray()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 

@@ -1,13 +1,13 @@
 """list: every encoding there is, and which work each backend does itself."""
 
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import click
 
 from peref import backends
 from peref.cli import options, text
 from peref.config import OF_ROTATIONS, Config
-from peref.encodings import Encoding, get, names
+from peref.encodings import Encoding, get, names, wanted
 from peref.encodings import options as options_of
 from peref.errors import Misuse
 from peref.rng import generator
@@ -45,7 +45,7 @@ def describe(name: str) -> dict[str, Any]:
         "hook": encoding.hook or None,
         "formula": encoding.formula,
         "options": known | options_of_rotations(encoding),
-        "parameters": {key: list(a.shape) for key, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()},
+        "parameters": {key: list(a.shape) for key, a in cfg.encoding(cfg.layers - 1).init(generator(0, "pe", 0)).items()},
         "paper": encoding.paper,
         "claims": sorted(encoding.claims),
     }
@@ -59,18 +59,8 @@ def options_of_rotations(encoding: Encoding) -> dict[str, Any]:
     return {key: {"default": getattr(Config, field), "expects": wanted(kinds[field])} for key, field in OF_ROTATIONS.items()}
 
 
-def wanted(kind: Any) -> str:
-    """A type, in words."""
-    if get_origin(kind) is Literal:
-        return " or ".join(map(str, get_args(kind)))
-    if parts := get_args(kind):
-        return " or ".join(wanted(part) for part in parts)
-    return "none" if kind is type(None) else kind.__name__
-
-
 def option(name: str, about: dict[str, Any]) -> str:
-    default = "none" if about["default"] is None else about["default"]
-    return f"{name}={default} ({about['expects']})"
+    return f"{name}={text.shown(about['default'])} ({about['expects']})"
 
 
 def fields_of(name: str) -> dict[str, Any]:

@@ -37,11 +37,20 @@ class Folder(click.ParamType):
 
 SIZE = Size()
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else there.")
-backend = click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(NAMES)}.")
-threads = click.option("--threads", type=SIZE, help="How many threads the numba backend computes with.  [default: all cores]")
 runs_folder = click.option("--runs", type=Folder(), help=f"Where the run folders are.  [default: {RUNS}]")
 data_option = click.option("--data", metavar="NAME|PATH", help="A name from `data`, a text file or a folder of them.  [default: stdlib]")
 set_option = click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="An option of the encoding; see `list`.")
+
+
+def computing(command: Callable) -> Callable:
+    """What computes, and how: `backend`, `threads`, `every_tile`."""
+    for option in (
+        click.option("--every-tile", is_flag=True, help="Leave out no tile of attention, also where every weight is below a rounding."),
+        click.option("--threads", type=SIZE, help="How many threads the numba backend computes with.  [default: all idle cores]"),
+        click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(NAMES)}."),
+    ):
+        command = option(command)
+    return command
 
 
 RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}

@@ -62,9 +62,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def shown(value: Any) -> str:
+    """The value of an option as --set takes it."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else "none" if value is None else str(value)
+
+
 def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """The encodings of a model with their options."""
-    return ", ".join(f"{name} ({', '.join(f'{k}={v}' for k, v in given.items())})" if given else name for name, given in pe)
+    return ", ".join(f"{name} ({', '.join(f'{k}={shown(v)}' for k, v in given.items())})" if given else name for name, given in pe)
 
 
 def chosen(backend: str, asked: str) -> str:

@@ -28,7 +28,7 @@ from peref.runs import Run, newest, open_run
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
 FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
-FREE = ("data", "backend", "threads", "runs", "resume", "as_json")  # what may be said again when a run goes on
+FREE = ("data", "backend", "threads", "every_tile", "runs", "resume", "as_json")  # what may be said again when a run goes on
 
 
 @click.command("train")
@@ -66,9 +66,8 @@ FREE = ("data", "backend", "threads", "runs", "resume", "as_json")  # what may b
 @setting("--qk-norm/--no-qk-norm", "model", "qk_norm", "RMSNorm over each head of q and k.")
 @setting("--norm-eps", "model", "eps", "Epsilon of the norms.", type=float)
 @setting("--tied/--untied", "model", "tied", "The head is the embedding.")
-@setting("--window", "model", "window", "Keys that a query sees.", type=options.SIZE, metavar="INTEGER", said="all")
-@options.backend
-@options.threads
+@setting("--window", "model", "window", "Keys that a query sees, itself included.", type=options.SIZE, metavar="INTEGER", said="all")
+@options.computing
 @options.runs_folder
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value=NEWEST, help="Go on with RUN, or the newest unfinished one.")
 @options.as_json
@@ -83,7 +82,7 @@ def command(ctx: click.Context, **given: Any) -> None:
         print(text.labelled(name, what), file=out, flush=True)
 
     def backend_for(dtype: str) -> Backend:
-        return get_backend(given["backend"], dtype=dtype, threads=given["threads"], say=partial(say, "note"))
+        return get_backend(given["backend"], dtype=dtype, threads=given["threads"], every_tile=given["every_tile"], say=partial(say, "note"))
 
     with np.errstate(all="ignore"):  # the loop looks at every loss and gradient itself, and names the one that is not finite
         if given["resume"] is None:
@@ -119,7 +118,7 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
     recipe = loop.Recipe(**picked("recipe", given))
     spec = "stdlib" if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
-    data.check_length(corpus, cfg.L)
+    loop.check_request(cfg, recipe, corpus)
     be = backend_for(recipe.dtype)
     marks = data.yardsticks(corpus.train, corpus.valid)
     if spec != "stdlib" and spec not in data.catalogue():
@@ -209,7 +208,7 @@ def introduce(
 
 def next_command(run: Run, corpus: data.Corpus, given: dict[str, Any]) -> str:
     """The evaluation that suits the run that has just ended."""
-    length = reach(Config.from_json(run.record["config"]))
+    length = reach(Config.from_json(run.record["config"]), run.record["recipe"]["dtype"])
     newest_here = given["resume"] is None and given["runs"] is None
     length = length if length < corpus.valid.size else run.record["config"]["L"]
     return text.command("eval", *([] if newest_here else [run.folder]), "--len", str(length))

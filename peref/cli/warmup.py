@@ -2,6 +2,7 @@
 
 import sys
 import time
+from importlib.util import find_spec
 
 import click
 
@@ -15,15 +16,23 @@ from peref.cli.progress import Progress
 def command(as_json: bool) -> None:
     """Compile the kernels of the numba backend and keep them for later runs."""
     began, out = time.perf_counter(), sys.stderr if as_json else sys.stdout
-    backends.get("numba")
+    if not find_spec("numba"):
+        backends.get("numba")  # which says what to install
     from peref.backends.numba import host
 
-    with Progress(len(host.MODULES), "modules", every=1, plain=as_json) as bar:
-        host.warm(lambda name: bar.to(bar.count + 1, name))
+    names = host.every()
+    waiting = host.missing(names)
+    with Progress(len(waiting), "kernels", every=1, plain=as_json) as bar:
+        host.compile_ahead(waiting, lambda name: bar.to(bar.count + 1, name))
     seconds, folder = time.perf_counter() - began, host.FOLDER and str(host.FOLDER)
     if as_json:
-        print(text.document({"modules": list(host.MODULES), "folder": folder, "lanes": host.LANES, "seconds": seconds}))
+        print(text.document({"kernels": names, "compiled": waiting, "folder": folder, "lanes": host.LANES, "seconds": seconds}))
         return
     kept = folder or "nowhere: the cache folder cannot be written, so every process compiles for itself"
-    print(text.labelled("kernels", f"{', '.join(host.MODULES)}, {host.LANES} lanes"), text.labelled("kept in", kept), sep="\n", file=out)
+    print(
+        text.labelled("kernels", f"{len(names)}, {len(waiting)} of them compiled now, {host.LANES} lanes"),
+        text.labelled("kept in", kept),
+        sep="\n",
+        file=out,
+    )
     print(text.labelled("took", text.duration(seconds)), file=out)

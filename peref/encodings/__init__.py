@@ -1,6 +1,7 @@
 """Encoding, bind, names() and get(name). The folders are the hooks, the files are the encodings; nothing is listed by hand."""
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,12 +10,14 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from peref import share
 from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
-FUNCTIONS = ("init", *HOOKS, "features")
-FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers")
+FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "shared")  # what bind fills in: their settings are facts and options
+FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
 LAWS = {
     "shift": "a number added to every position changes nothing",
@@ -22,12 +25,17 @@ LAWS = {
     "real_positions": "positions may be real numbers",
     "any_length": "works past the length trained for",
     "window": "attention may be limited to a window",
+    "text": "of several axes: one number for a token is that number on every axis",
 }
-EVERY_LAW_OF_DISTANCE = frozenset(LAWS)
+EVERY_LAW_OF_DISTANCE = frozenset(LAWS) - {"text"}
 
 
 def no_parameters(rng: Any) -> dict[str, Any]:
     return {}
+
+
+def nothing() -> frozenset[str]:
+    return frozenset()
 
 
 def alike(D: int) -> dict[str, float]:
@@ -65,7 +73,10 @@ class Encoding:
     features: Callable | None = None  # (be, p, x, at, state)           -> {name: [B,heads,T,...]}, state: what a token has beyond k and v
     scale: Callable = inverse_root  # (D) -> the softmax scale
     steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
-    shared: frozenset[str] = frozenset()  # names of parameters that all its layers share
+    reach: Callable | None = None  # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
+    axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
+    pairs: int = 1  # the pairs of channels that it turns are a multiple of this
+    shared: Callable = nothing  # () -> names of parameters that all its layers share
     claims: frozenset[str] = frozenset()  # laws it promises
 
     @property
@@ -115,8 +126,19 @@ def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
     return found
 
 
+def wanted(kind: Any) -> str:
+    """The annotation of an option, in words."""
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"a list of {wanted(get_args(kind)[0])}"
+    if parts := get_args(kind):
+        return " or ".join(map(wanted, parts))
+    return "none" if kind is type(None) else kind.__name__
+
+
 def fitting(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the annotation `kind` of option `name` wants it, or Misuse."""
+    """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...], becomes a tuple."""
     if get_origin(kind) is Literal:
         if value in get_args(kind):
             return value
@@ -126,8 +148,10 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
         return value
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    wanted = " or ".join("none" if k is type(None) else k.__name__ for k in kinds)
-    raise Misuse(f"option {name} is {value!r}; expected {wanted}")
+    for k in kinds:
+        if get_origin(k) is tuple and isinstance(value, (list, tuple)) and value:
+            return tuple(fitting(name, number, get_args(k)[0]) for number in value)
+    raise Misuse(f"option {name} is {value!r}; expected {wanted(kind)}")
 
 
 def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -142,9 +166,27 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def positive(name: str, **numbers: float) -> None:
     """Raises Misuse, for encoding `name`, unless every one of these options is above 0."""
+    above(name, 0, **numbers)
+
+
+def above(name: str, bound: float, **numbers: float) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options is above `bound`."""
     for option, number in numbers.items():
-        if not number > 0:
-            raise Misuse(f"{name}: {option} is {number}; expected a number above 0")
+        if not number > bound:
+            raise Misuse(f"{name}: {option} is {number}; expected a number above {bound:g}")
+
+
+def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
+    """Raises Misuse for positions i (NumPy) of one call that the bound `encoding` cannot compute in `dtype`."""
+    if encoding.reach is None or not i.size:
+        return
+    first, last, apart = encoding.reach(dtype)
+    asked, where = f"{name}: positions {i.min()} to {i.max()} were asked for", f"in {np.dtype(dtype)}"
+    if not (first <= i.min() and i.max() <= last):
+        begins, ends = math.ceil(first), math.floor(last)
+        raise Misuse(f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another dtype may move that")
+    if not i.max() - i.min() <= apart:
+        raise Misuse(f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use another dtype")
 
 
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:

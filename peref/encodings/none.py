@@ -5,4 +5,4 @@ Kazemnejad et al. 2023, arXiv:2305.19466; earlier Haviv et al. 2022, arXiv:2203.
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding
 
-ENCODING = Encoding("arXiv:2305.19466", "nothing is added", claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding("arXiv:2305.19466", "nothing is added", claims=EVERY_LAW_OF_DISTANCE, axes=None)

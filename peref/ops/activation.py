@@ -37,6 +37,30 @@ def log_sigmoid_backward(x, dy):
 log_sigmoid = Op(log_sigmoid_forward, log_sigmoid_backward)
 
 
+def tanh_forward(x):
+    y = namespace(x).tanh(x)
+    return y, y
+
+
+def tanh_backward(y, dy):
+    return (dy * (1 - y * y),)
+
+
+tanh = Op(tanh_forward, tanh_backward)
+
+
+def minus_exp_forward(x):  # the logarithm of exp(-exp(x)), a decay
+    y = -namespace(x).exp(x)
+    return y, y
+
+
+def minus_exp_backward(y, dy):
+    return (dy * y,)
+
+
+minus_exp = Op(minus_exp_forward, minus_exp_backward)
+
+
 def silu_forward(x):
     s = logistic(x)
     return x * s, (x, s)
@@ -48,6 +72,37 @@ def silu_backward(saved, dy):
 
 
 silu = Op(silu_forward, silu_backward)
+
+
+def softplus_forward(x):
+    xp = namespace(x)
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-abs(x))), x
+
+
+def softplus_backward(x, dy):
+    return (dy * logistic(x),)
+
+
+softplus = Op(softplus_forward, softplus_backward)
+
+
+def inverse_softplus(y):
+    """The x whose softplus is y, on a bare array; y > 0."""
+    xp = namespace(y)
+    return y + xp.log(-xp.expm1(-y))
+
+
+def relu_forward(x, *, slope=0.0):  # a slope below 0 makes it a leaky one
+    rises = x > 0
+    return namespace(x).where(rises, x, slope * x), (rises, slope)
+
+
+def relu_backward(saved, dy):
+    rises, slope = saved
+    return (namespace(dy).where(rises, dy, slope * dy),)
+
+
+relu = Op(relu_forward, relu_backward)
 
 
 def swiglu_forward(gate, up):

@@ -6,6 +6,7 @@
 A cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head h reads key-value head h // (H/G).
 """
 
+from peref.ops.distance import collected, laid
 from peref.ops.linear import matmul
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
@@ -25,8 +26,7 @@ def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
     s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
     if table is not None:
         index = at.index
-        bias = table[:, index].astype(s.dtype)  # [H,T,S] or [H,B,T,S]
-        s = s + (bias if bias.ndim == 3 else bias.swapaxes(0, 1))  # 2
+        s = s + laid(table, index).astype(s.dtype)  # 2
     if term is not None:
         s = s + term  # 3
     if row is not None or column is not None:
@@ -38,7 +38,6 @@ def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
 
 def scores_backward(saved, ds, wants):
     q, k, like, index, scale, matmul = saved
-    xp = namespace(ds)
     B, S = ds.shape[0], ds.shape[3]
     dq = dk = dtable = None
     dterm, drow, dcolumn = (  # 4, 3
@@ -46,8 +45,7 @@ def scores_backward(saved, ds, wants):
     )
     if like[0] and wants[2]:  # 2: the sum along each diagonal
         (_, N), dtype = like[0]
-        cells = ds.sum(0) if index.ndim == 2 else ds.swapaxes(0, 1)  # [H,T,S] or [H,B,T,S]
-        dtable = xp.stack([xp.bincount(index.ravel(), weights=c.ravel(), minlength=N) for c in cells]).astype(dtype)
+        dtable = collected(ds, index, N).astype(dtype)
     ds = ds.reshape(B, k.shape[1], -1, S)
     if wants[0]:
         dq = matmul(ds, k).reshape(q.shape) * scale  # 1

@@ -1,19 +1,22 @@
-"""Between a table of few rows and the cells of attention. Each is the other's derivative."""
+"""Between a table of few rows and the cells of attention. Of each pair, one is the other's derivative."""
 
 from peref.tape import Op
 from peref.xp import namespace
 
 
-def spread(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
-    index = index if index.ndim == 2 else index[:, None]
+def over_heads(index):  # [T,S], [B,T,S] or, each head its own, [B,H,T,S]: made to stand beside [B,H,T,S]
+    return index[:, None] if index.ndim == 3 else index
+
+
+def spread(x, index):  # [B,H,T,R], [T,S], [B,T,S] or [B,H,T,S] -> [B,H,T,S]
     shape = (*x.shape[:3], index.shape[-1])
-    return namespace(x).take_along_axis(x, namespace(index).broadcast_to(index, shape), -1)
+    return namespace(x).take_along_axis(x, namespace(index).broadcast_to(over_heads(index), shape), -1)
 
 
 def gathered(cells, index, rows):  # [B,H,T,S] -> [B,H,T,rows]: the sum over the cells of each row
     xp = namespace(cells)
     B, H, T, S = cells.shape
-    index = xp.broadcast_to(index if index.ndim == 2 else index[:, None], cells.shape).reshape(-1, S)
+    index = xp.broadcast_to(over_heads(index), cells.shape).reshape(-1, S)
     slot = xp.arange(B * H * T)[:, None] * rows + index
     return xp.bincount(slot.ravel(), weights=cells.ravel(), minlength=B * H * T * rows).reshape(B, H, T, rows).astype(cells.dtype)
 
@@ -39,3 +42,27 @@ def scatter_backward(index, dy):
 
 
 scatter = Op(scatter_forward, scatter_backward)
+
+
+def laid(table, index):  # [H,N], [T,S] or [B,T,S] -> [1,H,T,S] or [B,H,T,S]: every cell has the entry of its distance
+    over = table[:, index]
+    return over[None] if index.ndim == 2 else over.swapaxes(0, 1)
+
+
+def collected(cells, index, N):  # [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where they are consecutive
+    xp = namespace(cells)
+    per_head = cells.sum(0) if index.ndim == 2 else cells.swapaxes(0, 1)
+    return xp.stack([xp.bincount(index.ravel(), weights=c.ravel(), minlength=N) for c in per_head])
+
+
+def lay_forward(table, index, *, B):
+    over = laid(table, index)
+    return namespace(table).broadcast_to(over, (B, *over.shape[1:])), (index, table.shape[1], table.dtype)
+
+
+def lay_backward(saved, dy):
+    index, N, dtype = saved
+    return collected(dy, index, N).astype(dtype), None
+
+
+lay = Op(lay_forward, lay_backward)

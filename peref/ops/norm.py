@@ -42,6 +42,22 @@ def layer_norm_backward(saved, dy):
 layer_norm = Op(layer_norm_forward, layer_norm_backward)
 
 
+def group_norm_forward(x, w, b, *, groups, eps):  # [...,C], [C], [C]: each of `groups` groups of neighbouring channels by itself
+    u, saved = layer_norm_forward(x.reshape(*x.shape[:-1], groups, -1), None, None, eps=eps)  # 1
+    u = u.reshape(x.shape)
+    return u * w + b, (u, w, saved)  # 2
+
+
+def group_norm_backward(saved, dy):
+    u, w, saved = saved
+    flat = dy.reshape(-1, dy.shape[-1])
+    dx = layer_norm_backward(saved, (dy * w).reshape(saved[0].shape))[0]  # 2, 1
+    return dx.reshape(dy.shape), (flat * u.reshape(flat.shape)).sum(0), flat.sum(0)  # 2
+
+
+group_norm = Op(group_norm_forward, group_norm_backward)
+
+
 def unit_forward(x, *, eps):  # x over its length on the last axis
     r = 1 / namespace(x).sqrt((x * x).sum(-1, keepdims=True) + eps)  # 1
     return x * r, (x * r, r)  # 2

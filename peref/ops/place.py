@@ -15,6 +15,29 @@ from peref.errors import Misuse
 from peref.xp import like, namespace
 
 
+def positions_of(given: Any, B: int | None, T: int, axes: int | None = 1, named: str = "") -> np.ndarray:
+    """Positions of T tokens in B sequences (None: no sequences) as At has them: [T], [B,T] or, of several axes, [A,B,T].
+
+    [A,1,T] and [A,T] are the same in every sequence, [1,B,T] is [B,T]. Raises Misuse for other shapes, for what are no numbers, for several axes
+    that are not the `axes` (None: any) which the encodings `named` tell apart, and for [B,T] that might as well be [A,T].
+    """
+    i, rows = np.asarray(given), 1 if B is None else B
+    several = i[:, None] if i.ndim == 2 else i  # [A,1,T] or [A,B,T]
+    apart = B is not None and several.ndim == 3 and several.shape[1:] in ((1, T), (B, T))
+    if i.dtype.kind in "iuf":
+        if i.shape == (B, T) and B == axes != 1:
+            raise Misuse(f"positions are {list(i.shape)}, of {B} sequences or of {B} axes; give [1, {B}, {T}] or [{B}, 1, {T}]")
+        if i.shape in ((T,), (B, T)):
+            return i
+        if apart and i.ndim == 3 and len(i) == 1:
+            return np.broadcast_to(i[0], (rows, T))
+        if apart and len(several) > 1 and axes in (None, len(several)):
+            return np.broadcast_to(several, (len(several), rows, T))
+    wanted = [f"[{T}]", *([] if B is None else [f"[{B}, {T}]"]), *([] if B is None or axes == 1 else [f"[{axes or 'A'}, {B}, {T}]"])]
+    more = f"; {named} cannot tell {len(several)} axes apart" if named and apart else ""
+    raise Misuse(f"positions are {i.dtype}{list(i.shape)}; expected numbers {' or '.join(wanted)}, one for each token{more}")
+
+
 def positions_in(seg: np.ndarray) -> np.ndarray:
     """Positions [B,S] that restart at 0 where a segment starts; seg [B,S]."""
     slot = np.broadcast_to(np.arange(seg.shape[1]), seg.shape)
@@ -26,7 +49,7 @@ def positions_in(seg: np.ndarray) -> np.ndarray:
 class At:
     """The place of T queries and S keys; the queries are the last T keys.
 
-    i       positions of the queries, [T], [B,T] or (several axes) [A,B,T]; integer or real
+    i       positions of the queries, [T], [B,T] or, of several axes (time, height, width), [A,B,T]; integer or real
     j       positions of the keys, likewise with S
     n       the length that frequencies are made for
     causal  a query sees no later slot
@@ -64,6 +87,8 @@ class At:
             raise Misuse(f"window is {self.window}; expected at least 1 (a token sees itself)")
         if self.i.shape[:-1] != self.j.shape[:-1] or self.T > self.S:
             raise Misuse(f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit; queries are the last keys")
+        if self.i.ndim not in (1, 2, 3):
+            raise Misuse(f"positions are {list(self.i.shape)}; expected [T], [B,T] or, of several axes, [A,B,T]")
         if not (np.isfinite(self.i).all() and np.isfinite(self.j).all()):
             raise Misuse("positions must be finite numbers")
         if self.seg is not None:
@@ -87,7 +112,7 @@ class At:
     def S(self) -> int:
         return self.j.shape[-1]
 
-    @property
+    @cached_property
     def consecutive(self) -> bool:
         """Whether distances are those of the slots, so that a table of distances can be read by diagonal."""
         if self.j.ndim != 1 or self.j.dtype.kind not in "iu":
@@ -112,18 +137,21 @@ class At:
         """The same as an interval of slots, first and one beyond the last, [1,T,2] or [B,T,2] in NumPy: what a query sees has no holes."""
         if self.host is not None:
             return self.host.spans
-        t, slot = np.arange(self.S - self.T, self.S)[None], np.arange(self.S)
+        t = np.arange(self.S - self.T, self.S)[None]
         first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
         if self.window is not None:
             first, stop = np.maximum(first, t - self.window + 1), np.minimum(stop, t + self.window)
         if self.seg is not None:
+            slot = np.arange(self.S)
             starts = np.diff(self.seg, axis=1, prepend=-1) != 0
             ends = np.diff(self.seg, axis=1, append=-1) != 0
             begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)[:, self.S - self.T :]
             end = np.minimum.accumulate(np.where(ends, slot, self.S)[:, ::-1], axis=1)[:, ::-1][:, self.S - self.T :] + 1
             seen = self.seg[:, self.S - self.T :] != 0
             first, stop = np.where(seen, np.maximum(first, begin), 0), np.where(seen, np.minimum(stop, end), 0)
-        return np.stack([first, stop], -1)
+        found = np.empty((*first.shape, 2), np.int64)
+        found[..., 0], found[..., 1] = first, stop
+        return found
 
     @cached_property
     def distances(self) -> Any:

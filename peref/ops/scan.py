@@ -43,6 +43,21 @@ def short_conv_backward(saved, dy):
 short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
 
 
+def follows(runs):
+    """Whether each token goes on with the state of the one before it, the first with the one handed in; bool [B,T]."""
+    xp = namespace(runs)
+    return (runs == xp.concatenate([xp.zeros_like(runs[:, :1]), runs[:, :-1]], 1)) & (runs >= 0)
+
+
+def breaks(xp, runs, cut):
+    """Of the tokens in the slice `cut`, bool: which pairs share a state [B,M,M], which go on with the one handed to them and which hand theirs on
+    [B,M], whether it goes through all of them [B,1]."""
+    r = runs[:, cut]
+    first = runs[:, cut.start - 1 : cut.start] if cut.start else xp.zeros((len(runs), 1), int)
+    last, alive = r[:, -1:], r >= 0
+    return (r[:, :, None] == r[:, None, :]) & alive[:, :, None], (r == first) & alive, (r == last) & alive, (last == first) & alive[:, -1:]
+
+
 def chunks(xp, T, chunk, runs, log_decay, dtype):
     """What each chunk of up to `chunk` tokens needs: its slice, decay between its tokens, from the state to each, from each to its end,
     and over the whole."""
@@ -54,13 +69,9 @@ def chunks(xp, T, chunk, runs, log_decay, dtype):
         into, out_of = powers(n[None] + 1).swapaxes(1, 2), powers(n[::-1][None]).swapaxes(1, 2)  # [H,M,1]
         over = powers(xp.full((1, 1), len(n)))  # [H,1,1]
         if runs is not None:
-            r = runs[:, cut]
-            first = runs[:, start - 1 : start] if start else xp.zeros((len(runs), 1), int)
-            alive, last = first >= 0, r[:, -1:]
-            within = within * ((r[:, :, None] == r[:, None, :]) & (r[:, :, None] >= 0))[:, None]
-            into = into * ((r == first) & alive)[:, None, :, None]
-            out_of = out_of * ((r == last) & (last >= 0))[:, None, :, None]
-            over = over * ((last == first) & alive)[:, None, :, None]
+            pairs, begin, end, whole = breaks(xp, runs, cut)
+            within, into = within * pairs[:, None], into * begin[:, None, :, None]
+            out_of, over = out_of * end[:, None, :, None], over * whole[:, None, :, None]
         yield cut, within.astype(dtype), into.astype(dtype), out_of.astype(dtype), over.astype(dtype)
 
 

@@ -10,9 +10,10 @@ The paper pairs (2n, 2n+1), "interleaved"; "half" pairs (n, n + R/2). Channels f
 import math
 
 
-def rotate(p, i, n, R, base=10000.0):
-    """Angles [T][R/2], no gains; the length n changes nothing here."""
-    return [[m * base ** (-2 * a / R) for a in range(R // 2)] for m in i], None, None
+def rotate(p, i, n, R, base=10000.0, learned=False):
+    """Angles [T][R/2], no gains; the length n changes nothing here. Learned: theta is a parameter."""
+    theta = p["frequency"] if learned else [base ** (-2 * a / R) for a in range(R // 2)]
+    return [[m * t for t in theta] for m in i], None, None
 
 
 def turned(x, angle, layout):

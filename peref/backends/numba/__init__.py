@@ -17,4 +17,6 @@ BACKEND = Backend(
     retention=ops.retention,
     cross_entropy=ops.cross_entropy,
     adamw=ops.adamw,
+    token=ops.token,
+    skips=True,
 )

@@ -20,9 +20,9 @@ Keys and values are packed once: K' and V' as panels over the keys, K and V as p
 import numpy as np
 from numba import njit, prange, types
 
-from peref.backends.numba.host import COLUMNS, ROWS
-from peref.backends.numba.matrix import OPTIONS, f4, reads, writes
-from peref.backends.numba.vector import dot, exp_sum, probabilities, scale_bias_max, tile_add, tile_set
+from peref.backends.numba.host import COLUMNS, OPTIONS, ROWS, kernel
+from peref.backends.numba.matrix import f4, reads, writes
+from peref.backends.numba.vector import dot, exp_sum, scale_bias_max, slopes, tile_add, tile_set
 
 QUERIES = 64
 KEYS = 128
@@ -204,162 +204,176 @@ wide = types.Array(types.float64, 3, "C", readonly=True)  # [B or 1,H or 1,T or 
 sums = types.Array(types.float64, 3, "C")
 
 
-@njit(
-    types.void(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4),
-    parallel=True,
-    **OPTIONS,
-)
+@njit(**OPTIONS)
+def packed_head(k, v, kt, vc, size):
+    over_keys(k, kt)
+    over_channels(v, vc)
+    sizes(k, size)
+
+
+@njit(**OPTIONS)
+def seen(see, r, key):
+    """The columns of the tile at `key` that row r sees, from the first to one beyond the last."""
+    first = min(max(see[r, 0] - key, 0), KEYS)
+    return first, max(first, min(see[r, 1] - key, KEYS))
+
+
+@njit(**OPTIONS)
+def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit):
+    """Every LANES-th unit."""
+    B, H, T, D = q.shape
+    E, long, wide_e = o.shape[3], vc.shape[2], vc.shape[1] * COLUMNS
+    blocks = (T + QUERIES - 1) // QUERIES
+    simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
+    Q, P = np.empty((QUERIES, D), np.float32), np.empty((QUERIES, KEYS), np.float32)
+    O, added = np.empty((QUERIES, wide_e), np.float32), np.zeros(KEYS, np.float32)
+    top, new, total, length = (
+        np.empty(QUERIES, np.float32),
+        np.empty(QUERIES, np.float32),
+        np.empty(QUERIES, np.float32),
+        np.empty(QUERIES, np.float32),
+    )
+    for unit in range(lane, B * H * blocks, LANES):
+        b, h, first = unit // (H * blocks), unit // blocks % H, unit % blocks * QUERIES
+        n, rows, see = b * G + h // (H // G), min(QUERIES, T - first), span[pick(len(span), b), first:]
+        padded(q[b, h], first, Q)
+        O[:], top[:], total[:] = 0, -np.inf, 0
+        P[rows:] = 0
+        start, stop = S, 0
+        for r in range(rows):
+            length[r] = scale * np.sqrt(dot(Q, r * D, Q, r * D, D))
+            if see[r, 0] < see[r, 1]:
+                start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
+        low, high = start // KEYS, rounded(stop, KEYS) // KEYS
+        home = min(max((S - T + first) // KEYS, low), high - 1)
+        for step in range(high - low):
+            tile = tile_of(step, home, low)
+            key = tile * KEYS
+            if skips(b, h, first, rows, key, see, length, top, limit, size[n, tile], table, index, base, row, column):
+                continue
+            width = rounded(min(stop - key, KEYS), COLUMNS)
+            product(P, 0, KEYS, Q, 0, D, 1, QUERIES, kt[n], key // COLUMNS * D * COLUMNS, D * COLUMNS, COLUMNS, width // COLUMNS, D, False)
+            for r in range(rows):
+                (a, z), t = seen(see, r, key), first + r
+                if simple and table.shape[1]:
+                    new[r] = scale_bias_max(P, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, top[r])
+                else:
+                    if not simple:
+                        fill(added, b, h, t, key, a, z, table, index, base, term, row, column)
+                    new[r] = scale_bias_max(P, r * KEYS + a, z - a, scale, added, a, top[r])
+            for r in range(rows):
+                a, z = seen(see, r, key)
+                off = np.float32(0) if new[r] == -np.inf else new[r]
+                some = exp_sum(P, r * KEYS + a, z - a, off)
+                P[r, :a], P[r, z:width] = 0, 0
+                if new[r] != top[r]:
+                    less = np.exp(top[r] - off)
+                    total[r] *= less
+                    O[r] *= less
+                total[r] += some
+                top[r] = new[r]
+            product(O, 0, wide_e, P, 0, KEYS, 1, QUERIES, vc[n], key * COLUMNS, long * COLUMNS, COLUMNS, wide_e // COLUMNS, width, True)
+        for r in range(rows):
+            none = total[r] == 0
+            lse[b, h, first + r] = np.inf if none else top[r] + np.log(total[r])
+            for d in range(E):
+                o[b, first + r, h, d] = np.float32(0) if none else O[r, d] / total[r]
+
+
+@kernel(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4)
 def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale, limit):
     """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the reversed table."""
-    B, H, T, D = q.shape
+    B, D = q.shape[0], q.shape[3]
     G, S = k.shape[1], k.shape[2]
-    E = v.shape[3]
-    wide_e, long = rounded(E, COLUMNS), rounded(S, KEYS)
+    wide_e, long = rounded(v.shape[3], COLUMNS), rounded(S, KEYS)
     kt = np.empty((B * G, long // COLUMNS, D, COLUMNS), np.float32)
     vc = np.empty((B * G, wide_e // COLUMNS, long, COLUMNS), np.float32)
     size = np.empty((B * G, long // KEYS), np.float32)
     for n in prange(B * G):
-        over_keys(k[n // G, n % G], kt[n])
-        over_channels(v[n // G, n % G], vc[n])
-        sizes(k[n // G, n % G], size[n])
-    blocks = (T + QUERIES - 1) // QUERIES
-    units = B * H * blocks
-    simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
+        one = np.int64(n)  # numba counts a parallel loop without a sign, and would compile what is called once more for that
+        packed_head(k[one // G, one % G], v[one // G, one % G], kt[one], vc[one], size[one])
     for lane in prange(LANES):
-        Q, P = np.empty((QUERIES, D), np.float32), np.empty((QUERIES, KEYS), np.float32)
-        O, added = np.empty((QUERIES, wide_e), np.float32), np.zeros(KEYS, np.float32)
-        top, total, length = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32)
-        for unit in range(lane, units, LANES):
-            b, h, first = unit // (H * blocks), unit // blocks % H, unit % blocks * QUERIES
-            n, rows, see = b * G + h // (H // G), min(QUERIES, T - first), span[pick(len(span), b), first:]
-            padded(q[b, h], first, Q)
-            O[:], top[:], total[:] = 0, -np.inf, 0
-            P[rows:] = 0
-            start, stop = S, 0
-            for r in range(rows):
-                length[r] = scale * np.sqrt(dot(Q, r * D, Q, r * D, D))
-                if see[r, 0] < see[r, 1]:
-                    start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
-            low, high = start // KEYS, rounded(stop, KEYS) // KEYS
-            home = min(max((S - T + first) // KEYS, low), high - 1)
-            for step in range(high - low):
-                tile = tile_of(step, home, low)
-                key = tile * KEYS
-                if skips(b, h, first, rows, key, see, length, top, limit, size[n, tile], table, index, base, row, column):
-                    continue
-                product(P, 0, KEYS, Q, 0, D, 1, QUERIES, kt[n], key // COLUMNS * D * COLUMNS, D * COLUMNS, COLUMNS, KEYS // COLUMNS, D, False)
-                for r in range(rows):
-                    a, z = min(max(see[r, 0] - key, 0), KEYS), min(max(see[r, 1] - key, 0), KEYS)
-                    if a >= z:
-                        P[r] = 0
-                        continue
-                    before = top[r]
-                    if simple and table.shape[1]:
-                        here = h * table.shape[1] + base - (first + r) + key + a
-                        now = scale_bias_max(P, r * KEYS + a, z - a, scale, table, here, before)
-                    else:
-                        if not simple:
-                            fill(added, b, h, first + r, key, a, z, table, index, base, term, row, column)
-                        now = scale_bias_max(P, r * KEYS + a, z - a, scale, added, a, before)
-                    off = np.float32(0) if now == -np.inf else now
-                    some = exp_sum(P, r * KEYS + a, z - a, off)
-                    P[r, :a] = 0
-                    P[r, z:] = 0
-                    if now != before:
-                        less = np.exp(before - off)
-                        total[r] *= less
-                        O[r] *= less
-                    total[r] += some
-                    top[r] = now
-                product(O, 0, wide_e, P, 0, KEYS, 1, QUERIES, vc[n], key * COLUMNS, long * COLUMNS, COLUMNS, wide_e // COLUMNS, KEYS, True)
-            for r in range(rows):
-                none = total[r] == 0
-                lse[b, h, first + r] = np.inf if none else top[r] + np.log(total[r])
-                for d in range(E):
-                    o[b, first + r, h, d] = np.float32(0) if none else O[r, d] / total[r]
+        forward_lane(np.int64(lane), o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit)
 
 
-@njit(
-    types.void(
-        *(writes(4), writes(4), writes(4), sums, writes(4), sums, sums),
-        *(reads(4), reads(4), reads(4), reads(4), reads(4), reads(3)),
-        *(tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4),
-    ),
-    parallel=True,
-    **OPTIONS,
-)
-def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
-    """Gradients: dq [B,T,H,D], dk [B,S,G,D], dv [B,S,G,E], with do and o [B,T,H,E]; dtable [B,H,N], dterm [B,H,T,S], drow [B,H,T] and
-    dcolumn [B,H,S], empty where nobody asks."""
-    B, H, T, D = q.shape
+@njit(**OPTIONS)
+def backward_head(b, g, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
+    """All of one sequence and key-value head."""
+    _, H, T, D = q.shape
     G, S = k.shape[1], k.shape[2]
     E = v.shape[3]
     wide_d, wide_e, long = rounded(D, COLUMNS), rounded(E, COLUMNS), rounded(S, KEYS)
     simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
+    kt, kc = np.empty((long // COLUMNS, D, COLUMNS), np.float32), np.empty((wide_d // COLUMNS, long, COLUMNS), np.float32)
+    vt = np.empty((long // COLUMNS, E, COLUMNS), np.float32)
+    over_keys(k[b, g], kt)
+    over_channels(k[b, g], kc)
+    over_keys(v[b, g], vt)
+    K, V = np.zeros((long, wide_d), np.float32), np.zeros((long, wide_e), np.float32)  # their gradients, padded
+    Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
+    P, Z = np.empty((QUERIES, KEYS), np.float32), np.empty((QUERIES, KEYS), np.float32)
+    dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS, np.float32)
+    delta, length, size = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32), np.empty(long // KEYS, np.float32)
+    sizes(k[b, g], size)
+    for h in range(g * (H // G), (g + 1) * (H // G)):
+        for first in range(0, T, QUERIES):
+            rows, see = min(QUERIES, T - first), span[pick(len(span), b), first:]
+            padded(q[b, h], first, Q)
+            padded(do[b, :, h], first, A)
+            dQ[:] = 0
+            P[rows:] = 0
+            Z[rows:] = 0
+            start, stop = S, 0
+            for r in range(rows):
+                total = np.float32(0)
+                for d in range(E):
+                    total += do[b, first + r, h, d] * o[b, first + r, h, d]
+                delta[r] = total
+                length[r] = scale * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
+                if see[r, 0] < see[r, 1]:
+                    start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
+            for key in range(start // KEYS * KEYS, stop, KEYS):
+                top = lse[b, h, first:]
+                if skips(b, h, first, rows, key, see, length, top, limit, size[key // KEYS], table, index, base, row, column):
+                    continue
+                width = rounded(min(stop - key, KEYS), COLUMNS)
+                at, many = key // COLUMNS * COLUMNS, width // COLUMNS
+                product(P, 0, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False)
+                product(Z, 0, KEYS, A, 0, wide_e, 1, QUERIES, vt, at * E, E * COLUMNS, COLUMNS, many, E, False)
+                for r in range(rows):
+                    (a, z), t = seen(see, r, key), first + r
+                    if simple and table.shape[1]:
+                        slopes(P, Z, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, lse[b, h, t], delta[r])
+                    else:
+                        if not simple:
+                            fill(added, b, h, t, key, a, z, table, index, base, term, row, column)
+                        slopes(P, Z, r * KEYS + a, z - a, scale, added, a, lse[b, h, t], delta[r])
+                    P[r, :a], P[r, z:width] = 0, 0
+                    Z[r, :a], Z[r, z:width] = 0, 0
+                    keep(Z[r], b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn)
+                product(V, key * wide_e, wide_e, P, 0, 1, KEYS, width, A, 0, COLUMNS, wide_e, wide_e // COLUMNS, QUERIES, True)
+                product(K, key * wide_d, wide_d, Z, 0, 1, KEYS, width, Q, 0, COLUMNS, wide_d, wide_d // COLUMNS, QUERIES, True)
+                product(dQ, 0, wide_d, Z, 0, KEYS, 1, QUERIES, kc, key * COLUMNS, long * COLUMNS, COLUMNS, wide_d // COLUMNS, width, True)
+            for r in range(rows):
+                for d in range(D):
+                    dq[b, first + r, h, d] = dQ[r, d] * scale
+    for s in range(S):
+        for d in range(D):
+            dk[b, s, g, d] = K[s, d] * scale
+        for d in range(E):
+            dv[b, s, g, d] = V[s, d]
+
+
+@kernel(
+    *(writes(4), writes(4), writes(4), sums, writes(4), sums, sums),
+    *(reads(4), reads(4), reads(4), reads(4), reads(4), reads(3)),
+    *(tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4),
+)
+def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
+    """Gradients: dq [B,T,H,D], dk [B,S,G,D], dv [B,S,G,E], with do and o [B,T,H,E]; dtable [B,H,N], dterm [B,H,T,S], drow [B,H,T] and
+    dcolumn [B,H,S], empty where nobody asks."""
+    B, G = len(k), k.shape[1]
     for n in prange(B * G):
-        b, g = n // G, n % G
-        kt, kc = np.empty((long // COLUMNS, D, COLUMNS), np.float32), np.empty((wide_d // COLUMNS, long, COLUMNS), np.float32)
-        vt = np.empty((long // COLUMNS, E, COLUMNS), np.float32)
-        over_keys(k[b, g], kt)
-        over_channels(k[b, g], kc)
-        over_keys(v[b, g], vt)
-        K, V = np.zeros((long, wide_d), np.float32), np.zeros((long, wide_e), np.float32)  # their gradients, padded
-        Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
-        P, Z = np.empty((QUERIES, KEYS), np.float32), np.empty((QUERIES, KEYS), np.float32)
-        dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS, np.float32)
-        delta, length, size = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32), np.empty(long // KEYS, np.float32)
-        sizes(k[b, g], size)
-        for h in range(g * (H // G), (g + 1) * (H // G)):
-            for first in range(0, T, QUERIES):
-                rows, see = min(QUERIES, T - first), span[pick(len(span), b), first:]
-                padded(q[b, h], first, Q)
-                padded(do[b, :, h], first, A)
-                dQ[:] = 0
-                P[rows:] = 0
-                Z[rows:] = 0
-                start, stop = S, 0
-                for r in range(rows):
-                    total = np.float32(0)
-                    for d in range(E):
-                        total += do[b, first + r, h, d] * o[b, first + r, h, d]
-                    delta[r] = total
-                    length[r] = scale * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
-                    if see[r, 0] < see[r, 1]:
-                        start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
-                for key in range(start // KEYS * KEYS, stop, KEYS):
-                    top = lse[b, h, first:]
-                    if skips(b, h, first, rows, key, see, length, top, limit, size[key // KEYS], table, index, base, row, column):
-                        continue
-                    at, many = key // COLUMNS * COLUMNS, KEYS // COLUMNS
-                    product(P, 0, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False)
-                    product(Z, 0, KEYS, A, 0, wide_e, 1, QUERIES, vt, at * E, E * COLUMNS, COLUMNS, many, E, False)
-                    for r in range(rows):
-                        a, z = min(max(see[r, 0] - key, 0), KEYS), min(max(see[r, 1] - key, 0), KEYS)
-                        if a >= z:
-                            P[r] = 0
-                            Z[r] = 0
-                            continue
-                        t = first + r
-                        if simple and table.shape[1]:
-                            probabilities(P, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, lse[b, h, t])
-                        else:
-                            if not simple:
-                                fill(added, b, h, t, key, a, z, table, index, base, term, row, column)
-                            probabilities(P, r * KEYS + a, z - a, scale, added, a, lse[b, h, t])
-                        P[r, :a] = 0
-                        P[r, z:] = 0
-                        p, ds, off = P[r], Z[r], delta[r]
-                        for j in range(KEYS):
-                            ds[j] = p[j] * (ds[j] - off) if a <= j < z else np.float32(0)
-                        keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn)
-                    product(V, key * wide_e, wide_e, P, 0, 1, KEYS, KEYS, A, 0, COLUMNS, wide_e, wide_e // COLUMNS, QUERIES, True)
-                    product(K, key * wide_d, wide_d, Z, 0, 1, KEYS, KEYS, Q, 0, COLUMNS, wide_d, wide_d // COLUMNS, QUERIES, True)
-                    product(dQ, 0, wide_d, Z, 0, KEYS, 1, QUERIES, kc, key * COLUMNS, long * COLUMNS, COLUMNS, wide_d // COLUMNS, KEYS, True)
-                for r in range(rows):
-                    for d in range(D):
-                        dq[b, first + r, h, d] = dQ[r, d] * scale
-        for s in range(S):
-            for d in range(D):
-                dk[b, s, g, d] = K[s, d] * scale
-            for d in range(E):
-                dv[b, s, g, d] = V[s, d]
+        backward_head(
+            n // G, n % G, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit
+        )

@@ -8,13 +8,20 @@ would run old code after a change in another. Where that folder cannot be writte
 """
 
 import contextlib
+import ctypes
 import hashlib
+import json
 import os
+import selectors
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import llvmlite.binding as llvm
 import numba
@@ -22,7 +29,14 @@ from numba.core import config
 
 from peref import share
 
-MODULES = ("matrix", "rows", "attention", "scan")  # of kernels, each compiled when it is first imported
+MODULES = ("attention", "rows", "matrix", "scan", "token")
+OFTEN = (  # what training the default model calls, what takes longest to compile first
+    *("attention.backward", "attention.forward", "matrix.multiply", "rows.take", "rows.rms_norm_backward", "rows.cross_entropy"),
+    *("rows.adamw", "rows.cross_entropy_backward", "rows.take_backward", "rows.rms_norm", "rows.swiglu_backward", "rows.swiglu"),
+)
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+LOOKS = 7
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
 
 
 def lanes() -> int:
@@ -44,13 +58,23 @@ def digest() -> str:
     return found.hexdigest()[:16]
 
 
+def here() -> str:
+    """Digest of what numba's own cache goes by besides: where the sources lie and how old they are, this Python, this processor."""
+    files = sorted(Path(__file__).resolve().parent.glob("*.py"))
+    about = [sys.implementation.cache_tag, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    about += [f"{file} {file.stat().st_mtime_ns}" for file in files]
+    return hashlib.sha256("\n".join(map(str, about)).encode()).hexdigest()[:16]
+
+
 def writable() -> Path | None:
-    """The folder that compiled kernels are kept in, or None where nothing can be written."""
-    folder = share.cache() / "numba" / digest()
+    """The folder that compiled kernels are kept in, or None where nothing can be written or nothing is compiled."""
+    if config.DISABLE_JIT:
+        return None
+    folder = share.cache() / "numba" / f"{digest()}-{here()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
-        probe.touch()
+        probe.write_bytes(b"room for a kernel" * 4096)
         probe.unlink()
     except OSError:
         return None
@@ -60,19 +84,14 @@ def writable() -> Path | None:
 FOLDER = writable()
 
 
-def compiled(name: str) -> bool:
-    """Whether a module of kernels is in the cache or already in this process."""
-    return f"{__package__}.{name}" in sys.modules or (FOLDER is not None and (FOLDER / f"{name}.done").exists())
-
-
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
-    """What is compiled meanwhile goes to FOLDER and comes from there; one process at a time, for two may spoil each other's files."""
+def kept(name: str) -> Iterator[None]:
+    """What is compiled meanwhile goes to FOLDER and comes from there; each kernel in one process at a time, for two may spoil each other's files."""
     if FOLDER is None:
         yield
         return
     before = config.CACHE_DIR
-    with open(FOLDER / "lock", "w") as lock:
+    with open(FOLDER / f"{name}.lock", "w") as lock:
         if os.name == "posix":
             import fcntl
 
@@ -80,31 +99,150 @@ def kept() -> Iterator[None]:
         config.CACHE_DIR = str(FOLDER)
         try:
             yield
+            (FOLDER / f"{name}.done").touch()
         finally:
             config.CACHE_DIR = before
 
 
+ONE_AT_A_TIME = threading.RLock()
+KERNELS: dict[str, "Kernel"] = {}  # "module.function", of the modules that are imported
+
+
+class Kernel:
+    """A function that is compiled, or taken from FOLDER, when it is first called. Functions that it calls are compiled into it."""
+
+    def __init__(self, function: Callable, signature: Any, parallel: bool) -> None:
+        self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        self.function, self.signature, self.parallel = function, signature, parallel
+        self.compiled: Callable | None = None
+        KERNELS[self.name] = self
+
+    def __call__(self, *arguments: Any) -> None:
+        (self.compiled or self.ready())(*arguments)
+
+    def ready(self) -> Callable:
+        with ONE_AT_A_TIME:  # the folder is a setting of numba's, the same for all threads
+            try:
+                with kept(self.name):
+                    self.compiled = self.made(cache=FOLDER is not None)
+            except OSError:  # the disk is full, or the folder is gone
+                self.compiled = self.made(cache=False)
+        return self.compiled
+
+    def made(self, cache: bool) -> Callable:
+        return numba.njit(self.signature, parallel=self.parallel, cache=cache, **OPTIONS)(self.function)
+
+
+def kernel(*arguments: Any, parallel: bool = True) -> Callable[[Callable], Kernel]:
+    """Decorates a function of arguments of these types that returns nothing."""
+    return lambda function: Kernel(function, numba.types.void(*arguments), parallel)
+
+
 def kernels(name: str) -> ModuleType:
-    """A module of kernels, compiled or taken from the cache at its first use."""
-    full = f"{__package__}.{name}"
-    if full in sys.modules:
-        return import_module(full)
-    with kept():
-        module = import_module(full)
-        if FOLDER is not None:
-            (FOLDER / f"{name}.done").touch()
-    return module
+    """A module of kernels."""
+    return sys.modules.get(f"{__package__}.{name}") or import_module(f"{__package__}.{name}")
 
 
-def warm(progress: Callable[[str], None]) -> None:
-    """Compile every module of kernels; `progress` is told the name of each when it is done."""
+def every() -> list[str]:
+    """The names of all kernels, those of OFTEN first."""
     for name in MODULES:
         kernels(name)
-        progress(name)
+    return [*OFTEN, *sorted(set(KERNELS) - set(OFTEN))]
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    """Those that have yet to be compiled."""
+    ready = {name for name, kernel in KERNELS.items() if kernel.compiled}
+    return [name for name in names if name not in ready and not (FOLDER and (FOLDER / f"{name}.done").exists())]
+
+
+def compile_now(names: Iterable[str], done: Callable[[str], None]) -> None:
+    """Here, one after the other; `done` is told the name of each."""
+    for name in names:
+        kernels(name.partition(".")[0])
+        KERNELS[name].ready()
+        done(name)
+
+
+CHILD = """
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+digest, names, sys.path[:] = json.loads(sys.argv[1])
+from peref.backends.numba import host
+if host.digest() == digest:
+    host.compile_now(names, lambda name: print(name, flush=True))
+"""
+
+
+def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
+    """In as many processes as there are cores, into FOLDER; where there is none each process must compile for itself. `done` as above.
+
+    What a process leaves undone is compiled when it is called.
+    """
+    jobs = min(config.NUMBA_DEFAULT_NUM_THREADS, len(names))
+    if FOLDER is None:
+        return
+    if jobs < 2:
+        compile_now(names, done)
+        return
+    children = []
+    for job in range(jobs):
+        command = [sys.executable, "-c", CHILD, json.dumps([digest(), names[job::jobs], sys.path])]
+        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+    try:
+        with selectors.DefaultSelector() as waiting:
+            for child in children:
+                waiting.register(child.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
+            while waiting.get_map():
+                for key, _ in waiting.select():
+                    line = key.fileobj.readline()  # type: ignore[union-attr]
+                    done(line.strip()) if line else waiting.unregister(key.fileobj)
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+
+def keep_memory() -> None:
+    """Have malloc keep up to a gigabyte of what is freed, where it is glibc's.
+
+    It would give the arrays of a step back to the system and be given them again page by page in the next, a sixth of a training step.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_TRIM_THRESHOLD, 1 << 30)
+        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
+
+
+def idle_cores(ready: Callable[[], int] | None = None) -> int:
+    """Cores that nobody else computes on, at least 1; all of them where the system does not say.
+
+    A thread that must wait for a core holds up all others at the end of every kernel: with one busy neighbour on two cores a training step on
+    both takes several times as long as on one. What is ready to run is counted a few times, for one look may catch a moment.
+    """
+    cores = os.cpu_count() or 1
+    try:
+        looks = []
+        for _ in range(LOOKS):
+            looks.append((ready or ready_tasks)())
+            time.sleep(0.01)
+    except (OSError, ValueError, IndexError):
+        return cores
+    return max(1, cores - sorted(looks)[LOOKS // 2])
+
+
+def ready_tasks() -> int:
+    """How many tasks are running or ready to, this one not counted: the fourth number of Linux's /proc/loadavg."""
+    return int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) - 1
+
+
+def cores() -> int:
+    """How many threads numba may use."""
+    return config.NUMBA_NUM_THREADS
 
 
 def use_threads(asked: int | None) -> int:
     """Compute with `asked` threads, as many as there are cores unless said, never more. Returns how many."""
-    used = config.NUMBA_NUM_THREADS if asked is None else max(1, min(asked, config.NUMBA_NUM_THREADS))
+    used = cores() if asked is None else max(1, min(asked, cores()))
     numba.set_num_threads(used)
     return used

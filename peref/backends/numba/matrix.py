@@ -6,24 +6,26 @@ in steps of DEPTH, so that a panel stays in the first cache; the order of every 
 Bound: the multiplier. A tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS loads.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit, prange, types
 
-from peref.backends.numba.host import COLUMNS, FOLDER, ROWS
+from peref.backends.numba.host import COLUMNS, OPTIONS, ROWS, kernel
 from peref.backends.numba.vector import tile_add, tile_set
 
 BLOCK = 64  # rows that one thread takes at a time
 DEPTH = 256
 
 f4 = types.float32
-OPTIONS: dict[str, Any] = {"cache": FOLDER is not None, "error_model": "numpy", "fastmath": {"contract"}}
 
 
 def reads(ndim):
     """The type of an array that is only read, of any strides."""
     return types.Array(f4, ndim, "A", readonly=True)
+
+
+def c_reads(ndim, kind=f4):
+    """Likewise of a contiguous one."""
+    return types.Array(kind, ndim, "C", readonly=True)
 
 
 def writes(ndim):
@@ -91,7 +93,7 @@ def place(c, first, stop, n, out, new):
             c[m, n + k] = out[m - first, k] + (0 if new else c[m, n + k])
 
 
-@njit(types.void(writes(3), reads(3), reads(3)), parallel=True, **OPTIONS)
+@kernel(writes(3), reads(3), reads(3))
 def multiply(c, a, b):
     """c [n,M,N] = a [n,M,K] b [n,K,N]. b in whole panels with contiguous rows is read as it is, else packed."""
     n, M, K = a.shape

@@ -51,9 +51,17 @@ def as_rows(x):
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
+FEW = 8  # rows below which a tile of the matrix kernel would be mostly empty
+
+
 def linear_forward(x, w, b):
     float32("linear", x, w, b)
-    y = times(as_rows(x), w.T)
+    rows = as_rows(x)
+    if len(rows) < FEW:
+        y = np.empty((len(rows), len(w)), np.float32)
+        kernels("token").few(y, np.ascontiguousarray(rows), np.ascontiguousarray(w))
+    else:
+        y = times(rows, w.T)
     if b is not None:
         y += b
     return y.reshape(*x.shape[:-1], len(w)), (x, w, b is not None)
@@ -144,7 +152,8 @@ def rms_norm_forward(x, w, *, eps):
     float32("rms_norm", x, w)
     a, scale = flat(x), np.ones(x.shape[-1], np.float32) if w is None else line(w)
     y, r = np.empty_like(a), np.empty(len(a), np.float32)
-    kernels("rows").rms_norm(y, r, a, scale, np.float32(eps))
+    normed = kernels("token").few_normed if len(a) < FEW else kernels("rows").rms_norm
+    normed(y, r, a, scale, np.float32(eps))
     return y.reshape(x.shape), (a, r, scale, w is not None)
 
 
@@ -243,8 +252,11 @@ def take_forward(table, index):
     t, n = flat(table), np.ascontiguousarray(index, np.int64).reshape(-1)
     if n.size and not (n.min() >= 0 and n.max() < len(t)):
         raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
-    y = np.empty((len(n), t.shape[1]), np.float32)
-    kernels("rows").take(y, t, n)
+    if len(n) < FEW:
+        y = t[n]
+    else:
+        y = np.empty((len(n), t.shape[1]), np.float32)
+        kernels("rows").take(y, t, n)
     return y.reshape(*index.shape, -1), (t.shape, n)
 
 
@@ -259,11 +271,16 @@ def take_backward(saved, dy):
 take = Op(take_forward, take_backward)
 
 
-def turned(x, angle, gain, layout, sign):
-    """x turned by sign times the angles, and gained: cos and sin are made in float64, gained, and cast once."""
-    B, H, T, D = x.shape
+def cos_sin(angle, gain):
+    """Made in float64, gained, and cast once."""
     g = 1.0 if gain is None else np.broadcast_to(gain, np.broadcast_shapes(gain.shape, angle.shape))
-    cos, sin = (np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin))
+    return tuple(np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin))
+
+
+def turned(x, angle, gain, layout, sign):
+    """x turned by sign times the angles, and gained."""
+    B, H, T, D = x.shape
+    cos, sin = cos_sin(angle, gain)
     y = np.empty((B, T, H, D), np.float32)
     lead = (1,) * (3 - cos.ndim)
     kernels("rows").turn(y, x, cos.reshape(lead + cos.shape), (sign * sin).reshape(lead + sin.shape), layout == "half")
@@ -290,6 +307,47 @@ def turn_backward(saved, dy, wants):
 
 
 turn = Op(turn_forward, turn_backward, selective=True)
+
+
+# ---------------------------------------------------------------- one token
+
+NO_VECTOR, NO_MATRIX = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+NO_TURN = (NO_VECTOR,) * 4
+NONE = [NO_MATRIX if n == 16 else NO_VECTOR for n in range(22)]  # of all weights that may be absent one is a matrix, the gate
+
+
+def laid(rotation, table, at):
+    """The first and one beyond the last slot that the query sees, cos and sin for q and for k, and what `table` [H,N] adds for these slots."""
+    first, stop = at.spans[0, 0].tolist()
+    turns = [a.reshape(-1) for gain in rotation[1:] for a in cos_sin(rotation[0], gain)] if rotation else NO_TURN
+    if table is None:
+        return first, stop, *turns, NO_MATRIX
+    if at.consecutive:
+        nearest = at.S - int(at.distances[0])  # slot s is at distance S - 1 - s, and distances[0] stands in column 0
+        seen = table[:, nearest - stop : nearest - first][:, ::-1]
+    else:
+        seen = table[:, at.index.reshape(-1)[first:stop]]
+    return first, stop, *turns, np.ascontiguousarray(seen, np.float32)
+
+
+def token(x, weights, keys, values, rotation, table, *, at, made, scale, norm, eps, layout):
+    """One layer of the model for one token x [1,1,C], whose key and value go into slot at.S - 1 of keys and values [1,G,room,D].
+
+    weights are in the order of model.names_of, None where the model has none; rotation: (angle, gain_q, gain_k) or None; table [H,N] of
+    distances or None. `made` keeps what layers share for the call.
+    """
+    key = (laid, id(rotation), id(table))
+    if key not in made:
+        made[key] = rotation, table, laid(rotation, table, at)
+    first, stop, *place = made[key][2]
+    y, layer = x.reshape(-1).copy(), kernels("token").layer
+    place = (y, keys[0], values[0], at.S - 1, first, stop, *place, np.float32(scale), layout == "half", np.float32(eps), norm == "layer")
+    try:
+        layer(*place, *(none if a is None else a for a, none in zip(weights, NONE, strict=True)))
+    except TypeError:  # not as the kernel takes them: refused in words, or made so
+        float32("token", x, keys, values, *weights)
+        layer(*place, *(none if a is None else np.ascontiguousarray(a) for a, none in zip(weights, NONE, strict=True)))
+    return y.reshape(x.shape)
 
 
 # ---------------------------------------------------------------- state over tokens

@@ -7,7 +7,8 @@ in order, so that the bits do not depend on the number of threads.
 import numpy as np
 from numba import njit, prange, types
 
-from peref.backends.numba.matrix import OPTIONS, f4, writes
+from peref.backends.numba.host import OPTIONS, kernel
+from peref.backends.numba.matrix import c_reads, f4, writes
 from peref.backends.numba.vector import (
     dot,
     exp_sum,
@@ -23,17 +24,12 @@ CHUNK = 64
 i8 = types.int64
 
 
-def c_reads(ndim, kind=f4):
-    """The type of a contiguous array that is only read."""
-    return types.Array(kind, ndim, "C", readonly=True)
-
-
 @njit(**OPTIONS)
 def chunks(n):
     return (n + CHUNK - 1) // CHUNK
 
 
-@njit(types.void(writes(2), writes(1), c_reads(2), c_reads(1), f4), parallel=True, **OPTIONS)
+@kernel(writes(2), writes(1), c_reads(2), c_reads(1), f4)
 def rms_norm(y, r, x, w, eps):
     """y = x r w, r = 1 / sqrt(mean x^2 + eps), kept for backward."""
     M, C = x.shape
@@ -45,7 +41,7 @@ def rms_norm(y, r, x, w, eps):
                 b[c] = a[c] * by * w[c]
 
 
-@njit(types.void(writes(2), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1)), parallel=True, **OPTIONS)
+@kernel(writes(2), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1))
 def rms_norm_backward(dx, dw, dy, x, r, w):
     M, C = x.shape
     parts = np.zeros((chunks(M), C), np.float32)
@@ -64,7 +60,7 @@ def rms_norm_backward(dx, dw, dy, x, r, w):
         dw += parts[chunk]
 
 
-@njit(types.void(writes(2), writes(2), writes(1), c_reads(2), c_reads(1), c_reads(1), f4), parallel=True, **OPTIONS)
+@kernel(writes(2), writes(2), writes(1), c_reads(2), c_reads(1), c_reads(1), f4)
 def layer_norm(y, u, r, x, w, b, eps):
     """y = u w + b, u = (x - mean) r; u and r are kept for backward."""
     M, C = x.shape
@@ -81,7 +77,7 @@ def layer_norm(y, u, r, x, w, b, eps):
                 out[c] = n[c] * w[c] + b[c]
 
 
-@njit(types.void(writes(2), writes(1), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1)), parallel=True, **OPTIONS)
+@kernel(writes(2), writes(1), writes(1), c_reads(2), c_reads(2), c_reads(1), c_reads(1))
 def layer_norm_backward(dx, dw, db, dy, u, r, w):
     M, C = u.shape
     ones = np.ones(C, np.float32)
@@ -106,31 +102,31 @@ def layer_norm_backward(dx, dw, db, dy, u, r, w):
 STRETCH = 4096  # numbers that one thread takes at a time
 
 
-@njit(types.void(writes(1), c_reads(1), c_reads(1)), parallel=True, **OPTIONS)
+@kernel(writes(1), c_reads(1), c_reads(1))
 def swiglu(y, gate, up):
     for k in prange((len(y) + STRETCH - 1) // STRETCH):
         swiglu_row(gate, up, y, k * STRETCH, min(STRETCH, len(y) - k * STRETCH))
 
 
-@njit(types.void(writes(1), writes(1), c_reads(1), c_reads(1), c_reads(1)), parallel=True, **OPTIONS)
+@kernel(writes(1), writes(1), c_reads(1), c_reads(1), c_reads(1))
 def swiglu_backward(dgate, dup, dy, gate, up):
     for k in prange((len(dy) + STRETCH - 1) // STRETCH):
         swiglu_row_backward(gate, up, dy, dgate, dup, k * STRETCH, min(STRETCH, len(dy) - k * STRETCH))
 
 
-@njit(types.void(writes(1), c_reads(1)), parallel=True, **OPTIONS)
+@kernel(writes(1), c_reads(1))
 def gelu(y, x):
     for k in prange((len(y) + STRETCH - 1) // STRETCH):
         gelu_row(x, y, k * STRETCH, min(STRETCH, len(y) - k * STRETCH))
 
 
-@njit(types.void(writes(1), c_reads(1), c_reads(1)), parallel=True, **OPTIONS)
+@kernel(writes(1), c_reads(1), c_reads(1))
 def gelu_backward(dx, dy, x):
     for k in prange((len(dy) + STRETCH - 1) // STRETCH):
         gelu_row_backward(x, dy, dx, k * STRETCH, min(STRETCH, len(dy) - k * STRETCH))
 
 
-@njit(types.void(writes(2), writes(1), c_reads(2), c_reads(1, i8)), parallel=True, **OPTIONS)
+@kernel(writes(2), writes(1), c_reads(2), c_reads(1, i8))
 def cross_entropy(p, nll, logits, targets):
     """p = softmax of each row, nll = -log p[target], 0 where the target is negative."""
     M, V = logits.shape
@@ -146,7 +142,7 @@ def cross_entropy(p, nll, logits, targets):
             row *= np.float32(1) / total
 
 
-@njit(types.void(writes(2), c_reads(2), c_reads(1, i8), f4), parallel=True, **OPTIONS)
+@kernel(writes(2), c_reads(2), c_reads(1, i8), f4)
 def cross_entropy_backward(d, p, targets, by):
     M, V = p.shape
     for chunk in prange(chunks(M)):
@@ -157,14 +153,14 @@ def cross_entropy_backward(d, p, targets, by):
             out[max(targets[m], 0)] -= share
 
 
-@njit(types.void(writes(2), c_reads(2), c_reads(1, i8)), parallel=True, **OPTIONS)
+@kernel(writes(2), c_reads(2), c_reads(1, i8))
 def take(y, table, index):
     for chunk in prange(chunks(len(index))):
         for m in range(chunk * CHUNK, min(len(index), (chunk + 1) * CHUNK)):
             y[m] = table[index[m]]
 
 
-@njit(types.void(writes(2), c_reads(2), c_reads(1, i8), c_reads(1, i8)), parallel=True, **OPTIONS)
+@kernel(writes(2), c_reads(2), c_reads(1, i8), c_reads(1, i8))
 def take_backward(dtable, dy, order, starts):
     """Row v of dtable is the sum of the rows of dy named by order[starts[v]:starts[v + 1]], in that order."""
     for v in prange(len(dtable)):
@@ -174,7 +170,7 @@ def take_backward(dtable, dy, order, starts):
             row += dy[order[n]]
 
 
-@njit(types.void(writes(4), types.Array(f4, 4, "A", readonly=True), c_reads(3), c_reads(3), types.boolean), parallel=True, **OPTIONS)
+@kernel(writes(4), types.Array(f4, 4, "A", readonly=True), c_reads(3), c_reads(3), types.boolean)
 def turn(y, x, cos, sin, half):
     """Pairs of channels of x [B,H,T,D] turned into y [B,T,H,D]; cos and sin [1 or B,T,R/2] hold the gain too.
 
@@ -200,7 +196,7 @@ def turn(y, x, cos, sin, half):
                     y[b, t, h, d] = x[b, h, t, d]
 
 
-@njit(types.void(writes(1), c_reads(1), writes(1), writes(1), f4, f4, f4, f4, f4, f4, f4), parallel=True, **OPTIONS)
+@kernel(writes(1), c_reads(1), writes(1), writes(1), f4, f4, f4, f4, f4, f4, f4)
 def adamw(p, g, m, v, rate, first, second, beta1, beta2, eps, decay):
     """One step in place; first and second are 1 - beta^step."""
     for k in prange((len(p) + STRETCH - 1) // STRETCH):

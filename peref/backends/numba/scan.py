@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit, prange, types
 
 from peref.backends.numba.attention import padded, product, rounded
-from peref.backends.numba.host import COLUMNS
-from peref.backends.numba.matrix import OPTIONS, reads, writes
+from peref.backends.numba.host import COLUMNS, OPTIONS, kernel
+from peref.backends.numba.matrix import reads, writes
 
 CHUNK = 64
 
@@ -61,7 +61,7 @@ longs = types.Array(types.int64, 2, "C", readonly=True)
 tables = types.Array(types.float32, 2, "C", readonly=True)
 
 
-@njit(types.void(writes(4), writes(5), reads(4), reads(4), reads(4), longs, tables, types.float32), parallel=True, **OPTIONS)
+@kernel(writes(4), writes(5), reads(4), reads(4), reads(4), longs, tables, types.float32)
 def retention(o, states, q, k, v, runs, powers, scale):
     """o [B,T,H,E]; states [B,H,chunks+1,D',E'], the first given, padded with zeros; q, k [B,H,T,D], v [B,H,T,E]; powers [H,CHUNK+1]."""
     B, H, T, D = q.shape
@@ -94,13 +94,9 @@ def retention(o, states, q, k, v, runs, powers, scale):
             matmul(states[b, h, n + 1], K, V, True, True)
 
 
-@njit(
-    types.void(
-        *(writes(4), writes(4), writes(4), writes(4), reads(4), types.Array(types.float32, 5, "C", readonly=True)),
-        *(reads(4), reads(4), reads(4), longs, tables, types.float32),
-    ),
-    parallel=True,
-    **OPTIONS,
+@kernel(
+    *(writes(4), writes(4), writes(4), writes(4), reads(4), types.Array(types.float32, 5, "C", readonly=True)),
+    *(reads(4), reads(4), reads(4), longs, tables, types.float32),
 )
 def retention_backward(dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
     """dq, dk [B,T,H,D], dv [B,T,H,E], ds [B,H,D',E'] of the first state; do [B,T,H,E]."""

@@ -74,43 +74,51 @@ class Emit:
         f = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
         self.b.call(f, [value, p, ir.Constant(I32, 4), mask])
 
-    def lanes(self, x):
-        return [self.b.extract_element(x, ir.Constant(I32, k)) for k in range(LANES)]
-
     def halve(self, x, join):
-        """The lanes of x joined pairwise, in one fixed order."""
-        parts = self.lanes(x)
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [join(a, c) for a, c in zip(parts[:half], parts[half:], strict=True)]
-        return parts[0]
+        """The lanes of x joined, the upper half with the lower one until one is left: a fixed order."""
+        size = LANES
+        while size > 1:
+            size //= 2
+            halves = (ir.Constant(ir.VectorType(I32, size), list(range(first, first + size))) for first in (0, size))
+            x = join(*(self.b.shuffle_vector(x, ir.Constant(x.type, ir.Undefined), half) for half in halves))
+        return self.b.extract_element(x, ir.Constant(I32, 0))
 
     def larger(self, x, y):
         """The larger of two numbers or vectors; a NaN in x wins."""
         return self.b.select(self.b.fcmp_unordered(">", x, y), x, y)
 
     def exp(self, x):
-        """exp of a vector to 1.5 units in the last place; below -87.3 it is 0, above 88.7 infinite, NaN stays.
-
-        2^n exp(r), |r| <= ln(2)/2: n by adding and taking off 1.5 2^23, ln 2 in two parts, exp(r) by its Taylor polynomial of degree 7.
-        """
+        """exp of a vector to 1.5 units in the last place; below -87.3 it is 0, above 88.7 infinite, NaN stays."""
         b = self.b
-        big = number(1.5 * 2**23)
         capped = b.select(b.fcmp_unordered("<", x, number(-87.5)), number(-87.5), x)
         capped = b.select(b.fcmp_ordered("<", x, number(-87.5)), capped, x)
         capped = b.select(b.fcmp_ordered(">", capped, number(89.0)), number(89.0), capped)
-        shifted = self.fma(capped, number(1 / math.log(2)), big)
-        n = b.fsub(shifted, big)
-        r = self.fma(n, number(-0.693359375), capped)  # 355/512: few bits, so n times it is exact
-        r = self.fma(n, number(0.693359375 - math.log(2)), r)
-        y = number(1 / math.factorial(7))
-        for k in range(6, -1, -1):
-            y = self.fma(y, r, number(1 / math.factorial(k)))
-        bits = b.sub(b.bitcast(shifted, IVEC), whole(0x4B400000))  # n as a whole number
+        y, bits = self.power(capped)
         half = b.ashr(bits, whole(1))  # 2^n in two steps: n may be 128
         for part in (half, b.sub(bits, half)):
             y = b.fmul(y, b.bitcast(b.shl(b.add(part, whole(127)), whole(23)), VEC))
         return b.select(b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
+
+    def exp_of_less(self, x):
+        """The same for numbers that are not above 80: what is out of range ends as 0 or NaN by itself, and one step makes 2^n."""
+        y, bits = self.power(x)
+        y = self.b.fmul(y, self.b.bitcast(self.b.shl(self.b.add(bits, whole(127)), whole(23)), VEC))
+        return self.b.select(self.b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
+
+    def power(self, x):
+        """exp(r) and the whole number n of 2^n exp(r), |r| <= ln(2)/2.
+
+        n by adding and taking off 1.5 2^23, ln 2 in two parts, exp(r) by its Taylor polynomial of degree 7.
+        """
+        big = number(1.5 * 2**23)
+        shifted = self.fma(x, number(1 / math.log(2)), big)
+        n = self.b.fsub(shifted, big)
+        r = self.fma(n, number(-0.693359375), x)  # 355/512: few bits, so n times it is exact
+        r = self.fma(n, number(0.693359375 - math.log(2)), r)
+        y = number(1 / math.factorial(7))
+        for k in range(6, -1, -1):
+            y = self.fma(y, r, number(1 / math.factorial(k)))
+        return y, self.b.sub(self.b.bitcast(shifted, IVEC), whole(0x4B400000))
 
 
 def each(emit: Emit, n, body, *carried):
@@ -231,7 +239,7 @@ def scale_bias_max(typingctx, s, at, n, scale, t, t_at, m):
 
 @intrinsic
 def exp_sum(typingctx, s, at, n, m):
-    """s = exp(s - m) over n elements, in place; returns their sum."""
+    """s = exp(s - m) over n elements, in place; returns their sum. m is the largest of them."""
 
     def body(e):
         _, at, n, m = e.args
@@ -239,7 +247,7 @@ def exp_sum(typingctx, s, at, n, m):
 
         def step(k, mask, total):
             p = e.at(0, e.b.add(at, k))
-            y = e.exp(e.b.fsub(e.load(p) if mask is None else e.load_some(p, mask, by), by))
+            y = e.exp_of_less(e.b.fsub(e.load(p) if mask is None else e.load_some(p, mask, by), by))
             if mask is None:
                 e.store(y, p)
             else:
@@ -253,25 +261,24 @@ def exp_sum(typingctx, s, at, n, m):
 
 
 @intrinsic
-def probabilities(typingctx, s, at, n, scale, t, t_at, less):
-    """s = exp(s scale + t - less) over n elements, in place."""
+def slopes(typingctx, s, z, at, n, scale, t, t_at, less, off):
+    """s = exp(s scale + t - less), then z = s (z - off), over n elements, in place: P and dS of a row, whose log-sum is `less`."""
 
     def body(e):
-        _, at, n, scale, _, t_at, less = e.args
-        by, off = e.splat(scale), e.splat(less)
+        _, _, at, n, scale, _, t_at, less, off = e.args
+        by, below, mean = e.splat(scale), e.splat(less), e.splat(off)
 
         def step(k, mask):
-            p, q = e.at(0, e.b.add(at, k)), e.at(4, e.b.add(t_at, k))
-            if mask is None:
-                e.store(e.exp(e.b.fsub(e.fma(e.load(p), by, e.load(q)), off)), p)
-            else:
-                y = e.fma(e.load_some(p, mask, number(0)), by, e.load_some(q, mask, number(0)))
-                e.store_some(e.exp(e.b.fsub(y, off)), p, mask)
+            places = e.at(0, e.b.add(at, k)), e.at(1, e.b.add(at, k)), e.at(5, e.b.add(t_at, k))
+            x, d, bias = (e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in places)
+            y = e.exp_of_less(e.b.fsub(e.fma(x, by, bias), below))
+            for out, p in ((y, places[0]), (e.b.fmul(y, e.b.fsub(d, mean)), places[1])):
+                e.store(out, p) if mask is None else e.store_some(out, p, mask)
             return []
 
         each(e, n, step)
 
-    return made(void, (s, i8, i8, f4, t, i8, f4), body)
+    return made(void, (s, z, i8, i8, f4, t, i8, f4, f4), body)
 
 
 @intrinsic

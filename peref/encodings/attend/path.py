@@ -19,7 +19,7 @@ Not here: the forget gate of PaTH-FoX, norms of q and k (Config has one), summar
 from peref.encodings import Encoding, positive
 from peref.ops.activation import sigmoid, silu
 from peref.ops.attention import grouped, probabilities, weigh
-from peref.ops.linear import initial, matmul
+from peref.ops.linear import initial, matmul, unit_lower_inverse
 from peref.ops.norm import unit
 from peref.ops.shape import split_heads, swap
 from peref.tape import Op
@@ -27,18 +27,6 @@ from peref.xp import namespace
 
 BLOCK = 64
 EPS = 1e-6
-
-
-def unit_lower_inverse(xp, low, matmul):
-    """The inverse of I + low, low [...,M,M] strictly lower: halves, and the corner between them."""
-    M = low.shape[-1]
-    if M == 1:
-        return xp.ones_like(low)
-    h = M // 2
-    a, c = unit_lower_inverse(xp, low[..., :h, :h], matmul), unit_lower_inverse(xp, low[..., h:, h:], matmul)
-    corner = -matmul(matmul(c, low[..., h:, :h]), a)
-    top = xp.concatenate([a, xp.zeros((*a.shape[:-1], M - h), low.dtype)], -1)
-    return xp.concatenate([top, xp.concatenate([corner, c], -1)], -2)
 
 
 def transposed(x):
@@ -55,7 +43,7 @@ def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):  # [B,H
         cut = slice(start, min(start + block, S))
         K, W, b = k[:, :, cut], w[:, :, cut], beta[:, :, cut, None]
         ww, wk, seen = matmul(W, transposed(W)), matmul(W, transposed(K)), slot >= xp.arange(cut.start, cut.stop)
-        inverse = unit_lower_inverse(xp, xp.tril(b * ww, -1), matmul)  # 1
+        inverse = unit_lower_inverse(xp.tril(b * ww, -1), matmul)  # 1
         across = xp.tril(b * wk, -1)  # 2
         c = matmul(xp.where(seen, matmul(u, transposed(W)), 0), inverse)  # 3
         out.append(matmul(u, transposed(K)) - matmul(c, across))  # 4
@@ -130,4 +118,5 @@ ENCODING = Encoding(
     attend=attend,
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
+    axes=None,
 )

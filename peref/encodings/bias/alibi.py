@@ -3,26 +3,72 @@
     b_h(d) = -m_h |d|        m_h = 2^(-max_bias h/H), h = 1..H
 
 Head 1 has the largest slope and is the most local. Where H is no power of two: the slopes of the power of two below, then every second
-one of twice that many, unsorted, as the authors' code has it. |d| makes it symmetric, which a causal model cannot see.
+one of twice that many, unsorted, as the authors' code has it (ops/bias.py). |d| makes it symmetric, which a causal model cannot see.
 
-Press, Smith, Lewis 2022, arXiv:2108.12409, section 3. Their n heads are our H; max_bias is 8 in the paper.
-Not here: Falcon's bias inside the scale, learned slopes, different slopes for past and future.
+Press, Smith, Lewis 2022, arXiv:2108.12409, section 3. Their n heads are our H; max_bias is 8 in the paper (MPT's alibi_bias_max, ggml's max_bias).
+
+slopes  "fixed". "learned": one per head, exp of log_slopes [1,H], which starts at the fixed ones (x-transformers). "sides": one for the past and
+        one for the future, log_slopes [2,H]: "nonsymmetric" in the first author's issue attention_with_linear_biases#5, where bare numbers of any
+        sign, normal around -2 at the start, multiply |d|.
+heads   "alike". "halves": the first half of the heads sees the query and its past, the rest the query and its future; both halves have
+        the slopes of that many heads ("nonsymmetric" with a mask in #5, for even H). d < 0 is the future. In a causal model the rest sees the
+        query alone.
+
+Both forms of #5 were confirmed from public copies of its code.
+
+Not here: Falcon's bias inside the scale (its slopes are D**-0.5 times these), heads without a bias.
 """
 
+from typing import Literal
+
+import numpy as np
+
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding
+from peref.ops.bias import slopes as fixed
+from peref.tape import Op
 from peref.xp import namespace
 
-
-def slopes(H: int, max_bias: float = 8.0) -> list[float]:
-    """m_h of the H heads."""
-    whole = 1 << (H.bit_length() - 1)  # the power of two at or below H
-    of = lambda heads: [2.0 ** (-max_bias * (h + 1) / heads) for h in range(heads)]
-    return of(whole) + of(2 * whole)[::2][: H - whole]
+Slopes = Literal["fixed", "learned", "sides"]
+Heads = Literal["alike", "halves"]
+ROWS = {"fixed": 0, "learned": 1, "sides": 2}  # of log_slopes
 
 
-def bias(be, p, d, *, H, max_bias: float = 8.0):
+def table_forward(log_m, side, d, hidden):  # [1,H] or [2,H], [N] which row, [N], [H,N] or None
+    xp = namespace(log_m)
+    m = xp.exp(log_m.astype(xp.float64))  # 1
+    b = (-m[side].T * abs(d)).astype(log_m.dtype)  # 2: [H,N]
+    return b if hidden is None else xp.where(hidden, -xp.inf, b), (m, side, d, hidden, log_m.dtype)  # 3
+
+
+def table_backward(saved, db):
+    m, side, d, hidden, dtype = saved
+    xp = namespace(m)
+    db = db if hidden is None else xp.where(hidden, 0, db)  # 3
+    dm = -xp.stack([(db * abs(d) * (side == n)).sum(1) for n in range(len(m))])  # 2
+    return (dm * m).astype(dtype), None, None, None  # 1
+
+
+table = Op(table_forward, table_backward)
+
+
+def of_heads(H: int, max_bias: float, heads: str) -> list[float]:
+    ahead = H // 2 if heads == "halves" else 0
+    return fixed(H - ahead, max_bias) + (fixed(ahead, max_bias) if ahead else [])
+
+
+def init(rng, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", heads: Heads = "alike"):
+    return {"log_slopes": np.log([of_heads(H, max_bias, heads)] * rows)} if (rows := ROWS[slopes]) else {}
+
+
+def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", heads: Heads = "alike"):
     xp = namespace(d)
-    return -xp.asarray(slopes(H, max_bias))[:, None] * abs(d)
+    hidden = None
+    if heads == "halves":
+        hidden = xp.where(xp.arange(H)[:, None] < H - H // 2, d < 0, d > 0)  # [H,N]
+    if not (rows := ROWS[slopes]):
+        b = -xp.asarray(of_heads(H, max_bias, heads))[:, None] * abs(d)
+        return b if hidden is None else xp.where(hidden, -xp.inf, b)
+    return table(p["log_slopes"], (d < 0) * (rows - 1), d, hidden)
 
 
-ENCODING = Encoding("arXiv:2108.12409", "b_h(d) = -m_h |d|", bias=bias, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding("arXiv:2108.12409", "b_h(d) = -m_h |d|", init=init, bias=bias, claims=EVERY_LAW_OF_DISTANCE)

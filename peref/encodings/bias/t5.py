@@ -8,8 +8,11 @@ as many, after them, for the future. All layers share the table, and nothing div
 
 Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what the paper leaves out. Their relative_position is our -d.
 The table learns D times as fast as the rest: AdamW moves a number by about the rate, and a table must reach several nats (T5 was trained
-with steps in proportion to the parameters). Not here: the float32 logarithm of the published
-code (it agrees in the usual settings), x-transformers' factor sqrt(D).
+with steps in proportion to the parameters).
+
+Not here: the float32 logarithm of the published code (it agrees in the usual settings), x-transformers' factor sqrt(D), other families of log
+buckets. DeBERTa's, the best known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors
+that meet the content.
 """
 
 from bisect import bisect_left
@@ -62,6 +65,6 @@ ENCODING = Encoding(
     bias=bias,
     scale=lambda D: 1.0,
     steps=logit_steps,
-    shared=frozenset({"table"}),
+    shared=lambda: frozenset({"table"}),
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
 )

@@ -1,21 +1,39 @@
 """RoPE: pairs of channels of q and k turn by an angle proportional to the position; their product sees the difference.
 
-    angle(i)[n] = i base^(-2n/R)        n = 0 .. R/2-1
+    angle(i)[n] = i w_n        w_n = base^(-2n/R),  n = 0 .. R/2-1
 
-Su et al. 2021, arXiv:2104.09864, section 3.2.2. Their m, theta and d are our i, base^(-2n/R) and R. Which channels form a pair (layout) and
-how many turn (R) belong to the model (ops/turn.py). A larger base is ABF, Xiong et al. 2023, arXiv:2309.16039.
+Su et al. 2021, arXiv:2104.09864, section 3.2.2. Their m, theta and d are our i, w and R. Which channels form a pair (layout) and
+how many turn (R) belong to the model (ops/turn.py).
+
+base     A larger one is ABF, adjusted base frequency, Xiong et al. 2023, arXiv:2309.16039, section 2.1: base=500000; Code Llama has 1000000.
+learned  Each layer learns its own w, and base only says where it starts (lucidrains' rotary-embedding-torch, learned_freq). It is learned
+         at 1/L times the rate, our choice: a step then turns the end of a training sequence by about the rate.
+
 Not here: any scaling of the frequencies.
 """
 
+import numpy as np
+
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.ops.frequency import angle, ladder
 from peref.xp import namespace
 
 
-def rotate(p, i, n, *, R, base: float = 10000.0):
+def frequencies(xp, n, *, R, base: float = 10000.0):
     positive("rope", base=base)
-    xp = namespace(i)
-    w = base ** (-2 * xp.arange(R // 2, dtype=xp.float64) / R)
-    return i[..., None].astype(xp.float64) * w, None, None
+    return ladder(xp, R, base)
 
 
-ENCODING = Encoding("arXiv:2104.09864", "angle = i base^(-2n/R)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)
+def init(rng, *, R, base: float = 10000.0, learned: bool = False):
+    return {"frequency": frequencies(np, None, R=R, base=base)} if learned else {}
+
+
+def rotate(p, i, n, *, R, base: float = 10000.0, learned: bool = False):
+    return angle(i, p["frequency"] if learned else frequencies(namespace(i), n, R=R, base=base)), None, None
+
+
+def steps(D, *, L, learned: bool = False):
+    return {"frequency": 1 / L} if learned else {}
+
+
+ENCODING = Encoding("arXiv:2104.09864", "angle = i base^(-2n/R)", init=init, rotate=rotate, steps=steps, claims=EVERY_LAW_OF_DISTANCE)

@@ -64,4 +64,5 @@ ENCODING = Encoding(
     score=score,
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
+    axes=None,
 )

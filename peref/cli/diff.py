@@ -1,0 +1,29 @@
+"""diff: two files or folders of tensors."""
+
+from pathlib import Path
+
+import click
+
+from peref.cli import options, text
+from peref.golden.apart import RULES, apart
+
+
+@click.command("diff")
+@click.argument("first")
+@click.argument("second")
+@click.option("--rule", type=click.Choice(RULES), help="How they are compared.  [default: golden where FIRST has budgets, else allclose]")
+@click.option("--tolerance", type=float, default=1e-6, show_default=True, help="Of allclose: error relative to the largest element.")
+@click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="Of golden: the class that passes.")
+@options.as_json
+@click.pass_context
+def command(ctx: click.Context, first: str, second: str, rule: str | None, tolerance: float, limit: str, as_json: bool) -> None:
+    """Compare the tensors of two safetensors files or folders, FIRST the reference: exit 0 they agree, 1 they differ, 2 misuse."""
+    found = apart(Path(first), Path(second), rule, tolerance, limit)
+    if as_json:
+        print(text.document({"rule": found.rule, "agree": found.agree, "differ": found.differ, "missing": list(found.missing)}))
+    else:
+        for name, words in found.differ.items():
+            print(f"{name}: {words}")
+        missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
+        print(f"{len(found.differ)} differ, {found.agree} agree (rule {found.rule}){missing}")
+    ctx.exit(1 if found.differ else 0)

@@ -1,0 +1,32 @@
+"""explain: what a flag of the golden files means."""
+
+import click
+
+from peref import share
+from peref.cli import options, text
+from peref.errors import Misuse, did_you_mean
+from peref.golden.flags import FLAGS
+
+
+@click.command("explain")
+@click.argument("flag", required=False, metavar="[FLAG]")
+@options.as_json
+def command(flag: str | None, as_json: bool) -> None:
+    """The trap that FLAG stands for: what it is, what it does, what to do, where it was seen. Without one, all flags."""
+    if flag is None:
+        print(
+            text.document({"flags": dict(FLAGS)}) if as_json else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in FLAGS.items())
+        )
+        return
+    if flag not in FLAGS:
+        raise Misuse(f"there is no flag '{flag}'{did_you_mean(flag, FLAGS, f'see: {share.program()} explain')}")
+    about = FLAGS[flag]
+    if as_json:
+        print(text.document({"flag": flag, **about}))
+        return
+    print(f"{flag} ({str(about['kind']).lower()})")
+    refs = about["refs"]
+    assert isinstance(refs, list)
+    for label, words in (("what", about["title"]), ("effect", about["effect"]), ("remedy", about["fix"]), ("seen in", ", ".join(refs))):
+        if words:
+            print(text.labelled(f"  {label}", str(words)))

@@ -1,0 +1,163 @@
+"""golden: make, verify and show the golden files, and make vectors for one's own shape."""
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from peref import share
+from peref.cli import options, text
+from peref.cli.progress import Progress
+from peref.config import choose
+from peref.errors import Misuse, did_you_mean
+from peref.golden.book import Book, Entry, changed
+from peref.golden.cases import catalogue, yours
+from peref.golden.make import make, rebuilt
+from peref.golden.outside import of_tests
+
+
+@click.group("golden")
+def command() -> None:
+    """Golden vectors: the files that `check` and `diff` compare with."""
+
+
+def folder_of(given: str | None) -> Path:
+    return share.folder("golden") if given is None else Path(given)
+
+
+@command.command("make")
+@click.option("-o", "--output", type=options.Folder(), help="Where to.  [default: golden/ of the checkout]")
+@options.as_json
+def make_command(output: str | None, as_json: bool) -> None:
+    """Compute and check every case, and write the files; in a checkout, where the witnesses are."""
+    of_tests("loops")
+    cases = catalogue()
+    with Progress(len(cases), "cases", plain=as_json) as bar:
+        made = make(folder_of(output), cases, say=lambda _: bar.add(1))
+    done = {"folder": str(folder_of(output)), "cases": len(cases), **made}
+    print(text.document(done) if as_json else f"{len(cases)} cases in {made['files']} files, {text.size(made['bytes'])}: {done['folder']}")
+
+
+@command.command("verify")
+@click.argument("folder", required=False)
+@click.option("--against", metavar="OLD", type=options.Folder(), help="Also say which cases differ from those of this folder.")
+@click.option("--rebuild", is_flag=True, help="Also compute every case of the core again.")
+@options.as_json
+@click.pass_context
+def verify_command(ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, as_json: bool) -> None:
+    """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where --against or --rebuild finds a change."""
+    book = Book(folder_of(folder))
+    found: dict[str, object] = {"folder": str(book.folder), "spec": book.version, "cases": len(book.entries), "groups": len(book.groups)}
+    if against is not None:
+        found |= changed(Book(Path(against)), book)
+    if rebuild:
+        with Progress(len(book.entries), "cases", plain=as_json) as bar:
+            found["differ"] = rebuilt(book, catalogue(), lambda _: bar.add(1))
+    if as_json:
+        print(text.document(found))
+    else:
+        for key in ("added", "removed", "changed", "differ"):
+            for name in found.get(key, ()):  # type: ignore[attr-defined]
+                print(f"{key}: {name}")
+        print(f"{book.folder}: {found['cases']} cases in {found['groups']} groups, every digest right; spec {book.version}")
+    ctx.exit(1 if found.get("removed") or found.get("changed") or found.get("differ") else 0)
+
+
+@command.command("show")
+@click.argument("case", required=False)
+@click.option("--golden", "folder", type=options.Folder(), help="The folder.  [default: those that come with peref]")
+@options.as_json
+def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
+    """Print one CASE readably; without one, the id of every case with its reason."""
+    book = Book(folder_of(folder))
+    if case is None:
+        cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()]
+        print(text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases))
+        return
+    if case not in book.entries:
+        raise Misuse(f"there is no case '{case}'{did_you_mean(case, book.entries, f'see: {share.program()} golden show')}")
+    entry = book.entries[case]
+    if as_json:
+        tensors = {name: entry.input(name).tolist() for name in entry.words["inputs"]} | {name: entry.want(name).tolist() for name in entry.outputs}
+        print(text.document({**entry.words, "tensors": tensors}))
+        return
+    print(entry.id)
+    for label in ("why", "flags", "options", "facts"):
+        print(text.labelled(f"  {label}", shown(entry.words[label])))
+    for label, names in (("inputs", entry.words["inputs"]), ("expected", entry.outputs)):
+        print(f"\n{label}")
+        for name in names:
+            print(tensor(entry, name))
+
+
+def shown(value: object) -> str:
+    """Settings and flags in a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={text.shown(v)}" for k, v in value.items()) or "none"
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def tensor(entry: Entry, name: str) -> str:
+    x = entry.input(name) if name in entry.words["inputs"] else entry.want(name)
+    values = np.array2string(x, precision=6, threshold=12, edgeitems=2, suppress_small=True, max_line_width=text.WIDTH)
+    return f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {entry.words['axes'].get(name, '')}\n{values}"
+
+
+def ranges(given: str, T: int) -> tuple[int, ...] | None:
+    """Positions of 0:64,4096:4160. Raises Misuse unless they are T in all."""
+    found: list[int] = []
+    for part in given.split(","):
+        first, colon, stop = part.partition(":")
+        if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop) <= 2**31):
+            raise Misuse(f"--positions {given}: expected half-open ranges of whole numbers such as 0:64,4096:4160")
+        if int(stop) - int(first) > T:
+            raise Misuse(f"--positions {given}: {part} alone is longer than T, {T}")
+        found += range(int(first), int(stop))
+    if len(found) != T:
+        raise Misuse(f"--positions {given}: {len(found)} positions in all; expected T, {T}")
+    return tuple(found)
+
+
+@command.command("vectors")
+@click.option("--pe", "name", required=True, metavar="NAME", help="The encoding.")
+@click.option("--shape", required=True, metavar="B,H,G,T,D", help="Sequences, query heads, key-value heads, tokens, head width.")
+@click.option("--positions", metavar="RANGES", help="Half-open ranges, joined, T in all: 0:64,4096:4160.  [default: 0:T]")
+@click.option("--len", "L", type=options.SIZE, help="The length trained for.  [default: T]")
+@click.option("--width", "C", type=options.SIZE, help="The model's width, for encodings that look at the layer's input.  [default: H D]")
+@click.option("--two-sided", is_flag=True, help="Attention sees the future.")
+@click.option("--window", type=options.SIZE, help="Keys that a query sees, itself included.")
+@click.option("-o", "--output", type=options.Folder(), required=True, help="The folder that is made.")
+@options.set_option
+@options.as_json
+def vectors_command(
+    name: str,
+    shape: str,
+    positions: str | None,
+    L: int | None,
+    C: int | None,
+    two_sided: bool,
+    window: int | None,
+    output: str,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Inputs, expected values and budgets for a shape and settings of your own; then: check OUT.safetensors --golden FOLDER."""
+    sizes = shape.split(",")
+    if len(sizes) != 5 or not all(s.isdecimal() and int(s) for s in sizes):
+        raise Misuse(f"--shape {shape}: expected five whole numbers B,H,G,T,D, such as 1,32,8,128,128")
+    B, H, G, T, D = map(int, sizes)
+    chosen = choose(name, settings)
+    if len(chosen["pe"]) != 1:
+        raise Misuse(f"--pe {name}: vectors are of one encoding")
+    facts = {"B": B, "H": H, "G": G, "T": T, "D": D, "L": L or T, "n": T, "C": C or H * D, "causal": not two_sided, "window": window}
+    facts |= {key: chosen[key] for key in ("R", "layout") if key in chosen}
+    place = ranges(positions, T) if positions is not None else None
+    made = make(Path(output), yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts), checked=False, core=False)
+    book = Book(Path(output))
+    done = {"folder": output, "cases": sorted(book.entries), **made}
+    if as_json:
+        print(text.document(done))
+        return
+    print(f"{', '.join(book.entries)}: {text.size(made['bytes'])} in {output}")
+    print(f"names and places of the tensors are in {output}/groups/*/index.txt; then run")
+    print(text.command("check", "OUT.safetensors", "--golden", output))

@@ -1,0 +1,160 @@
+"""show: a picture of what an encoding does, or a gallery of all; what a public config.json says of positions."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from peref import store
+from peref.cli import meant, options, text
+from peref.cli.found import find_trained
+from peref.cli.progress import Progress
+from peref.config import Config, choose
+from peref.encodings import get, names
+from peref.errors import Misuse, explained
+from peref.evaluate import under
+from peref.lab.effects import Subject, effects, fresh
+from peref.lab.panels import Image
+from peref.lab.responses import maps
+from peref.model import check, of_encoding
+
+KINDS = (".png", ".svg")
+PROMPT = "for i in range(n):\n    x = f(i) + f(i - 1)\n"
+LONGEST = 64  # bytes that an attention map can be read at
+
+
+@click.command("show")
+@click.argument("name", required=False, metavar="[NAME]")
+@click.option("-o", "--output", metavar="PATH", help="The file, NAME.png or .svg; with --all a folder.  [default: NAME.png; gallery]")
+@click.option("--all", "every", is_flag=True, help="A picture of every encoding, and index.html with all of them.")
+@click.option("--format", "kind", type=click.Choice([k[1:] for k in KINDS]), help="Of the pictures of --all.  [default: png]")
+@click.option("--len", "L", type=options.SIZE, help=f"The length trained for.  [default: {Config.L}]")
+@click.option("--run", metavar="RUN", help="With the weights of this run, and its attention over a prompt.")
+@click.option("--layer", type=int, help="The layer of the run that is shown.  [default: the first with NAME]")
+@click.option(
+    "--config", "public", metavar="FILE", help="A public model's config.json: the rotation that it means, in words and numbers; -o draws it."
+)
+@click.option("--prompt", help="What the run attends over.  [default: two lines of Python]")
+@options.set_option
+@options.as_json
+def command(
+    name: str | None,
+    output: str | None,
+    every: bool,
+    kind: str | None,
+    L: int | None,
+    run: str | None,
+    layer: int | None,
+    public: str | None,
+    prompt: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Draw what the encoding NAME does: its frequencies, its bias over distance, where its attention or its response goes.
+
+    With --config: say which encoding and options a public model's config.json means, and what in it is not read alike by everybody.
+    """
+    for option, given in (("--layer", layer), ("--prompt", prompt)):
+        if given is not None and run is None:
+            raise Misuse(f"{option} is about a run; name it with --run")
+    if kind is not None and not every:
+        raise Misuse("--format is for --all; otherwise the name after -o says it, such as -o NAME.svg")
+    described: dict[str, Any] | None = None
+    page: Path | None = None
+    if public is not None:
+        alone = (("NAME", name), ("--all", every), ("--run", run), ("--len", L), ("--set", settings))
+        for option in (o for o, given in alone if given):
+            raise Misuse(f"--config says all of the encoding itself; leave out {option}")
+        found = meant.read(Path(public))
+        drawn = [picture(*one) for one in meant.subjects(found, output)] if output else []
+        described = meant.described(public, found)
+    elif every:
+        for option in (o for o, given in (("NAME", name), ("--run", run), ("--set", settings)) if given):
+            raise Misuse(f"--all shows every encoding as it starts; leave out {option}")
+        folder = Path(output or "gallery")
+        with Progress(len(names()), "pictures", plain=as_json) as bar:
+            drawn = gallery(folder, L or Config.L, kind or "png", bar)
+        page = folder / "index.html"
+    else:
+        if run is not None and L is not None:
+            raise Misuse("--len is that of the run; leave it out")
+        if run is not None:
+            subject, about, layers = trained(run, name, layer, settings, prompt)
+        elif name is not None:
+            subject, about, layers = fresh(name, choose(name, settings), L or Config.L), "", []
+        else:
+            raise Misuse("say which encoding to show, or --all, or --run RUN")
+        drawn = [picture(Path(output or f"{subject.name}.png"), subject, about, layers)]
+    if as_json:
+        print(text.document({"pictures": drawn, "page": None if page is None else str(page), "config": described}))
+    elif described is not None:
+        meant.say(described, [one["path"] for one in drawn])
+    else:
+        print(page or drawn[0]["path"])
+
+
+def drawing() -> Any:
+    """The module that draws, or Misuse where it cannot be had."""
+    if find_spec("matplotlib") is None:
+        raise Misuse("pictures need matplotlib: pip install peref[plot]; every other command works without it")
+    from peref.lab import pictures
+
+    return pictures
+
+
+def picture(path: Path, subject: Subject, about: str = "", layers: list[list[Image]] | None = None) -> dict[str, Any]:
+    """Draw one encoding to `path`; what was drawn, as data."""
+    if path.suffix not in KINDS:
+        raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(KINDS)}")
+    pictures, e, panels = drawing(), subject.encoding, effects(subject)
+    chosen = ", ".join(f"{k}={short(v)}" for k, v in subject.options.items()) or "none"
+    start = f"as it starts{', parameters drawn at random' if subject.p else ''}, for length {subject.cfg.L:,}"
+    lines = [f"{e.formula}        {e.paper}", f"options: {chosen}", f"laws: {', '.join(sorted(e.claims)) or 'none'}", about or start]
+    pictures.draw(path, f"{subject.name}  ({e.hook or 'no hook'})", lines, panels, layers or [])
+    titles = [p.title for p in [*panels, *(image for row in layers or [] for image in row)]]
+    return {"name": subject.name, "path": str(path), "panels": titles}
+
+
+def short(value: Any) -> str:
+    """The value of an option; of a long list both ends."""
+    return f"{value[0]:g} ... {value[-1]:g} ({len(value)})" if isinstance(value, tuple) and len(value) > 8 else str(value)
+
+
+def trained(run: str, name: str | None, layer: int | None, settings: tuple[str, ...], prompt: str | None) -> tuple[Subject, str, list[list[Image]]]:
+    """The encoding of a layer of a run, words about the run, and its attention over a prompt."""
+    found = find_trained(run, None)
+    given = np.frombuffer(os.fsencode(PROMPT if prompt is None else prompt), np.uint8)
+    cfg = found.cfg
+    other = None if name is None or any(name == n for n, _ in cfg.pe) else name
+    cfg = under(cfg, other, settings)
+    check(cfg, found.params)
+    if not 0 < len(given) <= LONGEST:
+        raise Misuse(f"--prompt has {len(given)} bytes; expected 1 to {LONGEST}, so that a map can be read")
+    names_of = [cfg.pe[n % len(cfg.pe)][0] for n in range(cfg.layers)]
+    if layer is None:
+        layer = 0 if name is None else names_of.index(name)
+    if not 0 <= layer < cfg.layers:
+        raise Misuse(f"--layer is {layer}; the run has layers 0 to {cfg.layers - 1}")
+    if name is not None and names_of[layer] != name:
+        raise Misuse(f"layer {layer} of the run has {names_of[layer]}, not {name}; the layers are: {', '.join(names_of)}")
+    p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, found.params, layer).items()}
+    subject = Subject(names_of[layer], cfg, cfg.encoding(layer), p, dict(cfg.pe[layer % len(cfg.pe)][1]))
+    about = f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)} at length {cfg.L:,}"
+    return subject, about, maps(cfg, found.params, given)
+
+
+def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, Any]]:
+    """A picture of every encoding in `folder`, and a page of them."""
+    pictures = drawing()
+    with explained(folder, "make it"):
+        folder.mkdir(parents=True, exist_ok=True)
+    done = []
+    for name in names():
+        done.append(picture(folder / f"{name}.{kind}", fresh(name, choose(name), L)))
+        bar.add(1)
+    found = [(get(d["name"]).hook or "no hook", d["name"], Path(d["path"]).name) for d in done]
+    store.write_text(folder / "index.html", pictures.page(f"Every encoding as it starts, for length {L:,}, by the hook that it fills.", found))
+    return done

@@ -1,0 +1,84 @@
+"""Mamba: a linear system for each channel whose step, input and output weights every token chooses (selective state space, S6).
+
+    h_t = exp(dt_t A) h_(t-1) + G_t B_t u_t,    y_t = C_t h_t + D u_t        A = -exp(A_log), h_t [N] for each of E = expand C channels
+    u = silu(conv(W_x x)),    dt = softplus(W_dt W_down u + b_dt),    B = W_b u,    C = W_c u,    out = W_o (silu(W_z x) * y)
+
+Gu, Dao 2023, arXiv:2312.00752, sections 3.2 to 3.6, algorithm 2. Their Delta is dt, their D (width) our C, their x after the convolution u.
+The convolution is causal, each channel's own, over `kernel` tokens, with a bias. Positions have no say: order is that of the tokens.
+The released code (mamba_simple.py) stacks W_x and W_z into in_proj, W_down, W_b and W_c into x_proj; dt_proj is W_dt with b_dt.
+
+discretisation   of B: "euler": G = dt, the released code, on purpose (state-spaces/mamba, issues 19, 114 and 121); "zoh": equation 4 of the
+                 paper, G = (exp(dt A) - 1) / A. They part where dt A is large: at dt 0.1, A -16 they are 0.1 and 0.0499.
+rank             width between W_down and W_dt; C/16 rounded up unless said.
+chunk            tokens that are worked on together; any number gives the same.
+A begins at -1 ... -N for every channel (S4D-Real), D at 1, W_dt uniform within rank**-0.5, b_dt so that dt is log-uniform between dt_min and
+dt_max. Not here: complex A, biases of the projections, norms on dt, B and C (Jamba, Falcon Mamba), the floor of 1e-4 under the first dt.
+"""
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from peref.encodings import Encoding, positive
+from peref.errors import Misuse
+from peref.ops.activation import silu
+from peref.ops.linear import initial
+from peref.ops.shape import add
+
+
+def init(
+    rng,
+    *,
+    C,
+    state_size: int = 16,
+    expand: int = 2,
+    kernel: int = 4,
+    rank: int | None = None,
+    dt_min: float = 0.001,
+    dt_max: float = 0.1,
+):
+    rank = -(-C // 16) if rank is None else rank
+    positive("mamba", state_size=state_size, expand=expand, kernel=kernel, rank=rank, dt_min=dt_min, dt_max=dt_max)
+    if dt_min > dt_max:
+        raise Misuse(f"mamba: dt_min is {dt_min}, above dt_max, {dt_max}; expected at most that")
+    N, E = state_size, expand * C
+    dt = np.exp(rng.uniform(math.log(dt_min), math.log(dt_max), E))
+    return {
+        "x.weight": initial(rng, E, C),
+        "z.weight": initial(rng, E, C),
+        "conv": kernel**-0.5 * rng.uniform(-1.0, 1.0, (E, kernel)),
+        "conv.bias": kernel**-0.5 * rng.uniform(-1.0, 1.0, E),
+        "down.weight": initial(rng, rank, E),
+        "b.weight": initial(rng, N, E),
+        "c.weight": initial(rng, N, E),
+        "dt.weight": rank**-0.5 * rng.uniform(-1.0, 1.0, (E, rank)),
+        "dt.bias": dt + np.log(-np.expm1(-dt)),  # its softplus is dt
+        "A_log": np.log(np.arange(1.0, N + 1)) * np.ones((E, 1)),
+        "D": np.ones(E),
+        "o.weight": initial(rng, C, E),
+    }
+
+
+def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] = "euler", chunk: int = 16):
+    positive("mamba", chunk=chunk)
+
+    def of(u, role):
+        return be.linear(u, p[f"{role}.weight"], p.get(f"{role}.bias"))
+
+    line, tail = be.short_conv(of(x, "x"), p["conv"], state.get("tail"), at.runs)
+    u = silu(add(line, p["conv.bias"]))
+    dt, b, c = of(of(u, "down"), "dt"), of(u, "b"), of(u, "c")
+    how = {"discretisation": discretisation, "chunk": chunk, "matmul": be.matmul}
+    y, last = be.selective_scan(u, dt, p["A_log"], b, c, p["D"], state.get("h"), at.runs, **how)
+    return of(be.swiglu(of(x, "z"), y), "o"), {"tail": tail, "h": last}
+
+
+ENCODING = Encoding(
+    "arXiv:2312.00752",
+    "h_t = exp(dt_t A) h_(t-1) + dt_t B_t u_t, y_t = C_t h_t + D u_t",
+    init=init,
+    mix=mix,
+    axes=None,
+    claims=frozenset({"shift", "real_positions", "any_length"}),
+)

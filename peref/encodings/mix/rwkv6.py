@@ -1,0 +1,76 @@
+"""RWKV-6 (Finch): each head has a matrix for a state, each of its rows a decay that every token sets anew.
+
+    S_t = diag(w_t) S_(t-1) + k_t v_t'        y_t = S_(t-1)' r_t + (r_t u k_t) v_t        w_t = exp(-exp(d_t))
+    out = W_o (silu(g) * norm(y))             r, k, v, g = W (x_t shifted), each shifted by itself, d = lora(x_t shifted)
+    shifted: x_t + (x_(t-1) - x_t) lora(x_t + (x_(t-1) - x_t) mu)       lora(x) = lambda + B tanh(A x), one for each use
+
+Peng et al. 2024, arXiv:2404.05892, section 4.2. Their s is S; mu_x is mix.x, u bonus, and lambda, A, B of a lora are .bias, .down.weight,
+.up.weight. The state is read before the token is written. norm is over each head, with a weight and a bias for each channel.
+t counts tokens, the positions say nothing. Before a document's first token stands a zero. Heads are H, D wide, as the model's.
+
+chunk       tokens that are taken at once, between them the recurrence: 1 is recurrent, T parallel, results agree.
+eps         of the norm: 64e-5 in the code released with the paper (RWKV-LM, v6), whose heads are 64 wide; fla takes 1e-5.
+mix_rank, decay_rank   widths of the loras of the shifts and of the decay: 32 and 64, in released models of width 4096 twice that.
+Mixes, decays, bonuses and loras start, and decays learn at twice the rate, as in the released code.
+Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps, a scale on r (fla's
+plain recurrence has D^-0.5, its layer and the released code 1), the variants x060a to c.
+"""
+
+import numpy as np
+
+from peref.encodings import Encoding, positive
+from peref.ops.activation import minus_exp, tanh
+from peref.ops.linear import initial, low_rank
+from peref.ops.norm import group_norm
+from peref.ops.shape import merge_heads, split_heads
+from peref.ops.shift import lerp, previous
+
+
+def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 64):
+    positive("rwkv6", mix_rank=mix_rank, decay_rank=decay_rank)
+    n, depth, left = np.arange(C) / C, layer / max(layers - 1, 1), 1 - layer / layers
+    wide = H * D
+    m = np.arange(wide) / max(wide - 1, 1)
+    mixes = {"x": n**left, "w": n**left, "k": n**left, "v": n**left + 0.3 * depth, "r": n ** (left / 2), "g": n ** (left / 2)}
+    p = {"mix.x": 1 - mixes.pop("x")} | {f"mix.{role}.bias": 1 - a for role, a in mixes.items()}
+    for name, rows, rank in [(f"mix.{role}", C, mix_rank) for role in mixes] + [("decay", wide, decay_rank)]:
+        p |= {f"{name}.down.weight": np.zeros((rank, C)), f"{name}.up.weight": rng.uniform(-0.01, 0.01, (rows, rank))}
+    p |= {f"{role}.weight": initial(rng, wide, C) for role in "rkvg"}
+    return p | {
+        "o.weight": initial(rng, C, wide),
+        "decay.bias": -6 + 5 * m ** (0.7 + 1.3 * depth),
+        "bonus": (depth * (1 - m) + ((np.arange(wide) + 1) % 3 - 1) / 10).reshape(H, D),
+        "norm.weight": np.full(wide, ((layer + 1) / layers) ** 0.7),
+        "norm.bias": np.zeros(wide),
+    }
+
+
+def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
+    positive("rwkv6", chunk=chunk, eps=eps)
+    before, last = previous(x, state.get("x"), at.runs)
+    halfway = lerp(x, before, p["mix.x"])
+
+    def shifted(role):
+        return lerp(x, before, low_rank(be, p, f"mix.{role}", halfway, tanh))
+
+    r, k, v, g = (be.linear(shifted(role), p[f"{role}.weight"], None) for role in "rkvg")
+    log_w = minus_exp(low_rank(be, p, "decay", shifted("w"), tanh))
+    r, log_w, k, v = (split_heads(a, heads=H) for a in (r, log_w, k, v))
+    y, s = be.wkv6(r, log_w, k, v, p["bonus"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
+    y = group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=H, eps=eps)
+    return be.linear(be.swiglu(g, y), p["o.weight"], None), {"x": last, "s": s}
+
+
+def steps(D):
+    return {"decay.bias": 2.0}
+
+
+ENCODING = Encoding(
+    "arXiv:2404.05892",
+    "S_t = diag(w_t) S_(t-1) + k_t v_t', y_t = S_(t-1)' r_t + (r_t u k_t) v_t",
+    init=init,
+    mix=mix,
+    steps=steps,
+    axes=None,
+    claims=frozenset({"shift", "real_positions", "any_length"}),
+)

@@ -1,0 +1,182 @@
+"""RWKV-7 (Goose): each token decays the state, takes out what stands under one key and writes its value under another.
+
+    S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t'        y_t = S_t' r_t        w_t = exp(-e^(-1/2) sigmoid(d_t))
+    kappa = unit(xi k), over each head        k_t = k (1 + (a - 1) alpha)        a = sigmoid(lora), d = lora with tanh, k = W_k x_t shifted
+    v_t = v + (v_first - v) nu                nu = sigmoid(lora), v_first: that of the first RWKV-7 layer, which has no nu
+    out = W_o (g (norm(y) + (r rho k_t) v_t))        g = lora with sigmoid        shifted: x_t + (x_(t-1) - x_t) mu, six mu
+
+Peng et al. 2025, arXiv:2503.14456, section 4.1. Their k~ is k_t, rho is bonus, mu_r is mix.r and so on; lambda, A, B of a lora are .bias,
+.down.weight, .up.weight; S is their wkv transposed. The state is read after the token is written. norm is over each head, with a weight and
+a bias for each channel. t counts tokens, the positions say nothing. Before a document's first token stands a zero. In a cycle of several
+encodings, v_first is that of the model's first layer of this one.
+
+value_gate  what nu = 1 means: "first" all v_first, the released code (RWKV-LM, v7; also fla); "own" none of it, the paper's equation 10.
+chunk       tokens that are taken at once, between them the recurrence: 1 is recurrent, results agree.
+eps         of the norm: 64e-5 in the released code, whose heads are 64 wide; fla takes D 1e-5.
+unit_eps    added to the squared length of kappa: 1e-24 acts as the released code's floor of 1e-12 under the length; fla's fused form has 1e-6.
+decay_rank, a_rank, v_rank, gate_rank   widths of the loras; the released rule unless said: 2.5, 2.5, 1.7, 5 times C^0.5, in steps of 32.
+Mixes, decays, gates, bonuses and loras start, and decays learn at twice the rate, as in the released code.
+Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps.
+"""
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from peref.encodings import Encoding, positive
+from peref.errors import Misuse
+from peref.ops.activation import logistic, sigmoid, tanh
+from peref.ops.linear import initial, low_rank
+from peref.ops.norm import group_norm, unit
+from peref.ops.shape import merge_heads, split_heads
+from peref.ops.shift import lerp, previous
+from peref.tape import Op
+
+LONGEST = 64  # tokens in a chunk: ops/wkv.py needs exp(0.61 chunk) in the range of float32, with room for the keys
+
+
+def decay_forward(d):
+    s = logistic(d)
+    return -math.exp(-0.5) * s, s
+
+
+def decay_backward(s, dy):
+    return (-math.exp(-0.5) * dy * s * (1 - s),)
+
+
+decay = Op(decay_forward, decay_backward)
+
+
+def scaled_forward(k, xi):  # [B,T,HD], [HD]
+    return k * xi, (k, xi)
+
+
+def scaled_backward(saved, dy):
+    k, xi = saved
+    return dy * xi, (dy * k).sum((0, 1))
+
+
+scaled = Op(scaled_forward, scaled_backward)
+
+
+def replaced_forward(k, a, alpha):  # [B,T,HD], [B,T,HD], [HD]
+    m = 1 + (a - 1) * alpha
+    return k * m, (k, a, alpha, m)
+
+
+def replaced_backward(saved, dy):
+    k, a, alpha, m = saved
+    dm = dy * k
+    return dy * m, dm * alpha, (dm * (a - 1)).sum((0, 1))
+
+
+replaced = Op(replaced_forward, replaced_backward)
+
+
+def read_out_forward(y, r, k, v, rho, g):  # [B,T,HD] each, rho [H,D]
+    rh, kh, vh = (a.reshape(*a.shape[:2], *rho.shape) for a in (r, k, v))
+    s = (rh * rho * kh).sum(-1, keepdims=True)  # 1
+    z = y + (s * vh).reshape(y.shape)  # 2
+    return z * g, (rh, kh, vh, rho, g, s, z)  # 3
+
+
+def read_out_backward(saved, dy):
+    rh, kh, vh, rho, g, s, z = saved
+    dz = dy * g  # 3
+    dh = dz.reshape(vh.shape)
+    ds = (dh * vh).sum(-1, keepdims=True)  # 2
+    flat = (a.reshape(dy.shape) for a in (ds * rho * kh, ds * rho * rh, dh * s))  # 1, 1, 2
+    return dz, *flat, (ds * rh * kh).sum((0, 1)), dy * z
+
+
+read_out = Op(read_out_forward, read_out_backward)
+
+
+def init(
+    rng,
+    *,
+    C,
+    H,
+    D,
+    layer,
+    layers,
+    earlier,
+    decay_rank: int | None = None,
+    a_rank: int | None = None,
+    v_rank: int | None = None,
+    gate_rank: int | None = None,
+):
+    ranks = {"decay": (decay_rank, 2.5), "a": (a_rank, 2.5), "v": (v_rank, 1.7), "gate": (gate_rank, 5.0)}
+    positive("rwkv7", **{f"{name}_rank": given for name, (given, _) in ranks.items() if given is not None})
+    if not earlier:
+        del ranks["v"]
+    n, depth, left, wide = np.arange(C) / C, layer / max(layers - 1, 1), 1 - layer / layers, H * D
+    m = np.arange(wide) / max(wide - 1, 1)
+    inside = 2 * (np.arange(wide) % D) / max(D - 1, 1) - (D > 1)  # -1 to 1 over each head
+    zigzag = inside * abs(inside)
+    p = {f"mix.{role}": 1 - n ** (power * left) for role, power in zip("rwkvag", (0.2, 0.9, 0.7, 0.7, 0.9, 0.2), strict=True)}
+    p |= {f"{role}.weight": initial(rng, wide, C) for role in "rkv"} | {"o.weight": initial(rng, C, wide)}
+    for name, (given, times) in ranks.items():
+        rank = max(32, round(times * C**0.5 / 32) * 32) if given is None else given
+        p |= {f"{name}.down.weight": np.zeros((rank, C)), f"{name}.up.weight": 0.1 * initial(rng, rank, wide).T}
+    p |= {"v.bias": 0.73 - 0.4 * (m - 0.5)} if earlier else {}
+    return p | {
+        "decay.bias": -5.5 + 6 * m ** (1 + depth**0.3) + 2.5 * zigzag,
+        "a.bias": -0.19 + 0.3 * zigzag + 0.4 * (m - 0.5),
+        "xi": 0.71 - 0.1 * (m - 0.5),
+        "alpha": np.full(wide, 1.02),
+        "bonus": np.full((H, D), -0.04),
+        "norm.weight": np.full(wide, ((layer + 1) / layers) ** 0.7),
+        "norm.bias": np.zeros(wide),
+    }
+
+
+def mix(
+    be,
+    p,
+    x,
+    at,
+    state,
+    across,
+    *,
+    H,
+    earlier,
+    value_gate: Literal["first", "own"] = "first",
+    chunk: int = 32,
+    eps: float = 64e-5,
+    unit_eps: float = 1e-24,
+):
+    positive("rwkv7", chunk=chunk, eps=eps, unit_eps=unit_eps)
+    if chunk > LONGEST:
+        raise Misuse(f"rwkv7: chunk is {chunk}; expected at most {LONGEST}, decays over more tokens leave the range of float32")
+    before, last = previous(x, state.get("x"), at.runs)
+    xr, xw, xk, xv, xa, xg = (lerp(x, before, p[f"mix.{role}"]) for role in "rwkvag")
+    r, k, v = (be.linear(a, p[f"{role}.weight"], None) for role, a in (("r", xr), ("k", xk), ("v", xv)))
+    a, g = sigmoid(low_rank(be, p, "a", xa)), low_rank(be, p, "gate", xg, sigmoid)
+    if earlier:
+        ends = (v, across["rwkv7.v"]) if value_gate == "first" else (across["rwkv7.v"], v)
+        v = lerp(*ends, sigmoid(low_rank(be, p, "v", xv)))
+    else:
+        across["rwkv7.v"] = v
+    log_w, kappa, k = decay(low_rank(be, p, "decay", xw, tanh)), scaled(k, p["xi"]), replaced(k, a, p["alpha"])
+    heads = [split_heads(one, heads=H) for one in (r, log_w, k, v, kappa, a)]
+    heads[4] = unit(heads[4], eps=unit_eps)
+    y, s = be.wkv7(*heads, state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
+    y = group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=H, eps=eps)
+    return be.linear(read_out(y, r, k, v, p["bonus"], g), p["o.weight"], None), {"x": last, "s": s}
+
+
+def steps(D):
+    return {"decay.bias": 2.0}
+
+
+ENCODING = Encoding(
+    "arXiv:2503.14456",
+    "S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t', y_t = S_t' r_t",
+    init=init,
+    mix=mix,
+    steps=steps,
+    axes=None,
+    claims=frozenset({"shift", "real_positions", "any_length"}),
+)

@@ -1,0 +1,44 @@
+"""Dynamic NTK: the base grows with the length of the text, and within the length trained for it is RoPE.
+
+    base' = base s^(R/(R-2))        s = factor m / L - (factor - 1),  m = max(n, L)
+
+emozilla 2023, a post; YaRN, arXiv:2309.00071, section 3.3, where s = max(1, n / L), which is factor = 1. Their l', L and |D| are our n,
+L (`original`, the length trained for unless said) and R. Hugging Face's "dynamic" takes max_position_embeddings for L.
+
+This is a pure function of n, the length that frequencies are made for, fixed when a cache is made; keys in a cache have turned by one
+set of frequencies. Hugging Face keeps a state instead: n is the largest length seen; a longer text makes new frequencies, and keys cached
+before stay as they were; a text shorter than L (not one of exactly L) sets it back. tests/test_scalings.py follows that state. In the
+versions we read last the growth is written to another name than is read, so nothing is ever set back.
+
+form  "dynamic": the above. "static": m = factor L whatever the text, so s = factor^2 - factor + 1: vLLM, under the name dynamic too. In
+      its versions we read last m is the longest text that the server takes, which is n here.
+
+It needs two pairs: R = 2 is refused.
+"""
+
+from typing import Literal
+
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.ops.frequency import angle, ladder, ntk_base
+from peref.xp import namespace
+
+Form = Literal["dynamic", "static"]
+
+
+def frequencies(xp, n, *, R, L, base: float = 10000.0, factor: float = 1.0, original: int | None = None, form: Form = "dynamic"):
+    L = L if original is None else original
+    positive("dynamic_ntk", base=base, factor=factor, original=L)
+    m = max(n, L) if form == "dynamic" else factor * L
+    return ladder(xp, R, ntk_base("dynamic_ntk", R, base, factor * m / L - (factor - 1)))
+
+
+def rotate(p, i, n, *, R, L, base: float = 10000.0, factor: float = 1.0, original: int | None = None, form: Form = "dynamic"):
+    return angle(i, frequencies(namespace(i), n, R=R, L=L, base=base, factor=factor, original=original, form=form)), None, None
+
+
+ENCODING = Encoding(
+    "arXiv:2309.00071",
+    "angle = i (base s^(R/(R-2)))^(-2n/R), s = max(1, factor length / L - factor + 1)",
+    rotate=rotate,
+    claims=EVERY_LAW_OF_DISTANCE,
+)

@@ -1,0 +1,100 @@
+"""LongRoPE: every pair has a divisor of its own, found by search, and texts longer than L have another list of them.
+
+    angle(i)[n] = i w_n / c_n        c = long_factor for texts longer than L, else short_factor; q and k turned are multiplied by
+    a = sqrt(1 + ln(factor) / ln(L))
+
+Ding, Zhang, et al. 2024, arXiv:2402.13753, sections 3.1 and 3.3; a and the switch as in Phi-3 ("longrope", once "su"). Their lambda, theta, s and
+n-hat are our c, w, factor and start_tokens; L is `original`, the length trained for unless said. Long is n > L, not n = L: n is the length that
+frequencies are made for, fixed when a cache is made, so that keys never meet queries of the other list. (Hugging Face decides at each call,
+and its Phi-3 begins a new cache when a text grows over L; vLLM and llama.cpp take one list, that of the longest text they will serve.)
+
+short_factor, long_factor
+           R/2 numbers each. Unless said 1 for short texts, and for long ones YaRN's ratios w_n / w'_n (code ramp, 32 and 1 turns), one of the
+           seeds of the published search. (The released search starts on a line in c between 1 and s, not in 1/c.)
+factor     target length over L, for a and for the ratios above; a is 1 where factor <= 1. Hugging Face has max_position_embeddings / L.
+attention_factor, short_mscale, long_mscale
+           a itself, for both lists, or for one, before that (Phi-3.5-MoE has 1.2432 for both).
+start_tokens
+           how many positions, from 0, turn as in RoPE, without c and a (section 3.2, table 4: 0 to 256; the authors' MixedLongRoPE class).
+           Shifting positions then changes the result. 0 in the released models.
+
+YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1. Not here: the search; factors that grow with n.
+"""
+
+import math
+
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.errors import Misuse
+from peref.ops.frequency import angle, gain, ladder, slow_pairs
+from peref.xp import namespace
+
+Divisors = tuple[float, ...] | None
+
+
+def frequencies(
+    xp,
+    n,
+    *,
+    R,
+    L,
+    base: float = 10000.0,
+    factor: float = 4.0,
+    original: int | None = None,
+    short_factor: Divisors = None,
+    long_factor: Divisors = None,
+):
+    L = L if original is None else original
+    above("longrope", 1, base=base, original=L)
+    positive("longrope", factor=factor)
+    for option, given in (("short_factor", short_factor), ("long_factor", long_factor)):
+        if given is not None and (len(given) != R // 2 or not min(given) > 0):
+            raise Misuse(f"longrope: {option} is {','.join(map(str, given))}; expected {R // 2} numbers above 0, one for each pair of channels")
+    given = long_factor if n > L else short_factor
+    w = ladder(xp, R, base)
+    if given is not None:
+        return w / xp.asarray(given)
+    slow = slow_pairs(xp, R, L, base, 32, 1)
+    return w * (slow / factor + (1 - slow)) if n > L else w
+
+
+def attention(n, *, L, factor, attention_factor, short_mscale, long_mscale):
+    """a, the gain of q and of k."""
+    given = {"attention_factor": attention_factor, "short_mscale": short_mscale, "long_mscale": long_mscale}
+    positive("longrope", **{option: a for option, a in given.items() if a is not None})
+    for a in (long_mscale if n > L else short_mscale, attention_factor):
+        if a is not None:
+            return a
+    return math.sqrt(1 + math.log(factor) / math.log(L)) if factor > 1 else 1.0
+
+
+def rotate(
+    p,
+    i,
+    n,
+    *,
+    R,
+    L,
+    base: float = 10000.0,
+    factor: float = 4.0,
+    original: int | None = None,
+    short_factor: Divisors = None,
+    long_factor: Divisors = None,
+    attention_factor: float | None = None,
+    short_mscale: float | None = None,
+    long_mscale: float | None = None,
+    start_tokens: int = 0,
+):
+    L = L if original is None else original
+    if start_tokens < 0:
+        raise Misuse(f"longrope: start_tokens is {start_tokens}; expected 0 or more")
+    xp = namespace(i)
+    phi = angle(i, frequencies(xp, n, R=R, L=L, base=base, factor=factor, short_factor=short_factor, long_factor=long_factor))
+    a = gain(phi, attention(n, L=L, factor=factor, attention_factor=attention_factor, short_mscale=short_mscale, long_mscale=long_mscale))
+    if start_tokens:
+        first = ((i >= 0) & (i < start_tokens))[..., None]
+        phi = xp.where(first, angle(i, ladder(xp, R, base)), phi)
+        a = None if a is None else xp.where(first, 1.0, a)
+    return phi, a, a
+
+
+ENCODING = Encoding("arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)

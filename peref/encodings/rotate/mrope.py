@@ -1,0 +1,68 @@
+"""M-RoPE: a token has a time, a height and a width, and each pair of channels turns by one of the three.
+
+    angle(i)[n] = i_a(n) base^(-2n/R)        n = 0 .. R/2-1, i = (t, h, w), a(n) the axis of pair n
+
+The frequencies run on over all pairs, no axis begins anew. Text has t = h = w, for which one number may stand, and is then RoPE.
+
+order  "chunked": the first s_t pairs take t, the next s_h take h, the last s_w take w (Qwen2-VL, Qwen2.5-VL);
+       "interleaved": pair n takes h where n % 3 = 1 and n < 3 s_h, w where n % 3 = 2 and n < 3 s_w, and t elsewhere (Qwen3-VL;
+       Huang et al. 2025, arXiv:2510.23095).
+sections  s_t, s_h, s_w, which add up to R/2. Unless said 2:3:3 for chunked, which is Qwen2-VL's 16,24,24 of 64, and 6:5:5 for interleaved,
+       Qwen3-VL's 24,20,20; rounded by largest remainder. Interleaved, no axis but t can have more than every third pair: public code gives
+       the rest to t without a word, here such sections are refused with those that it means.
+
+Wang et al. 2024, arXiv:2409.12191, section 2.1; sections and both orders as vLLM and Hugging Face have them (their doubled sections over cos
+and sin of width R are ours over pairs). Qwen2-VL's base is 1000000. After an image text goes on at the largest number on any axis + 1.
+Not here: the numbering of patches and frames (give positions), ERNIE 4.5's order (h and w alternate, then t).
+"""
+
+from typing import Literal
+
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.errors import Misuse
+from peref.xp import namespace
+
+RATIOS = {"chunked": (2, 3, 3), "interleaved": (6, 5, 5)}
+
+
+def shares(pairs: int, ratio: tuple[int, ...]) -> tuple[int, ...]:
+    """`pairs` divided in this ratio: rounded down, what is left to the largest remainders, the first of equal ones first."""
+    whole = sum(ratio)
+    left = pairs - sum(pairs * r // whole for r in ratio)
+    favoured = sorted(range(len(ratio)), key=lambda a: -(pairs * ratio[a] % whole))[:left]
+    return tuple(pairs * r // whole + (a in favoured) for a, r in enumerate(ratio))
+
+
+def axis_of(pairs: int, order: str, sections: tuple[int, ...] | None) -> list[int]:
+    """The axis of each pair: 0 time, 1 height, 2 width."""
+    s = shares(pairs, RATIOS[order]) if sections is None else sections
+    said = ",".join(map(str, s))
+    if len(s) != 3 or min(s) < 0 or sum(s) != pairs:
+        raise Misuse(f"mrope: sections are {said}; expected three numbers from 0 on that add up to {pairs}, half the rotary width")
+    if order == "chunked":
+        return [a for a in range(3) for _ in range(s[a])]
+    axes = [n % 3 if n < 3 * s[n % 3] else 0 for n in range(pairs)]
+    found = tuple(axes.count(a) for a in range(3))
+    if found != s:
+        raise Misuse(f"mrope: sections are {said}; interleaved that means {','.join(map(str, found))}, h and w have every third pair at most; say so")
+    return axes
+
+
+def rotate(
+    p,
+    i,
+    n,
+    *,
+    R,
+    base: float = 10000.0,
+    order: Literal["chunked", "interleaved"] = "chunked",
+    sections: tuple[int, ...] | None = None,
+):
+    positive("mrope", base=base)
+    xp, axis = namespace(i), axis_of(R // 2, order, sections)
+    w = base ** (-2 * xp.arange(R // 2, dtype=xp.float64) / R)
+    of_pair = i[..., None] if i.ndim < 3 else xp.stack([i[a] for a in axis], -1)  # [...,T,1 or R/2]
+    return of_pair.astype(xp.float64) * w, None, None
+
+
+ENCODING = Encoding("arXiv:2409.12191", "angle = (t, h or w) base^(-2n/R)", rotate=rotate, axes=3, claims=EVERY_LAW_OF_DISTANCE | {"text"})

@@ -1,0 +1,47 @@
+"""NTK-by-parts, as released: slow pairs are interpolated, fast ones left alone, and those between have the NTK-aware base.
+
+    w'_n = c_n (b_n w_n / factor + (1 - b_n) v_n) + (1 - c_n) w_n        v_n = (base factor^(R/(R-2)))^(-2n/R)
+    b_n rises from 0 to 1 between the pairs that turn beta[0] and beta[1] times within L tokens, c_n between gamma[0] and gamma[1]
+
+bloc97 2023, LlamaPartNTKScaledRotaryEmbedding in jquesnelle/yarn, with its names beta and gamma; our b and c are 1 - its masks. The ramps
+are straight lines over the index of the pair between whole numbers (ops/frequency.py). L is `original`, the length trained for unless said.
+
+The NTK-by-parts of the paper, arXiv:2309.00071, section 3.2, Definition 2, is another: one ramp, straight in the number of turns, and no
+NTK base. That is yarn with ramp=paper and attention_factor=1.
+It needs two pairs: R = 2 is refused. Not here: ntk_factor and extrapolation_factor, which weaken the masks and are 1 in the release.
+"""
+
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.errors import Misuse
+from peref.ops.frequency import angle, ladder, ntk_base, slow_pairs
+from peref.xp import namespace
+
+Pair = tuple[float, ...]
+
+
+def falling(option, given):
+    if len(given) != 2 or not given[0] > given[1] > 0:
+        raise Misuse(f"ntk_by_parts: {option} is {given}; expected two numbers of turns, the larger first, such as 16,2")
+
+
+def frequencies(
+    xp, n, *, R, L, base: float = 10000.0, factor: float = 4.0, original: int | None = None, beta: Pair = (1.25, 0.75), gamma: Pair = (16.0, 2.0)
+):
+    L = L if original is None else original
+    above("ntk_by_parts", 1, base=base)
+    positive("ntk_by_parts", factor=factor, original=L)
+    falling("beta", beta)
+    falling("gamma", gamma)
+    w, v = ladder(xp, R, base), ladder(xp, R, ntk_base("ntk_by_parts", R, base, factor))
+    b, c = slow_pairs(xp, R, L, base, *beta), slow_pairs(xp, R, L, base, *gamma)
+    return c * (b * w / factor + (1 - b) * v) + (1 - c) * w
+
+
+def rotate(
+    p, i, n, *, R, L, base: float = 10000.0, factor: float = 4.0, original: int | None = None, beta: Pair = (1.25, 0.75), gamma: Pair = (16.0, 2.0)
+):
+    w = frequencies(namespace(i), n, R=R, L=L, base=base, factor=factor, original=original, beta=beta, gamma=gamma)
+    return angle(i, w), None, None
+
+
+ENCODING = Encoding("arXiv:2309.00071", "angle = i (c (b w / factor + (1-b) v) + (1-c) w)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)

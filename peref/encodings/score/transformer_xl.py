@@ -1,0 +1,86 @@
+"""Transformer-XL: a query meets a key's content and, projected, the sinusoids of its distance; each head has a liking for either of its own.
+
+    s_ij = [(q_i + u) k_j + (q_i + w) r_(i-j)] / sqrt(D)        r_d = W_r [sin(d f), cos(d f)],  f_n = base^(-2n/C), n = 0 .. C/2-1
+
+Dai, Yang, Yang, Carbonell, Le, Salakhutdinov 2019, arXiv:1901.02860, section 3.3. Their E_x W_q, E_x W_k_E, R W_k_R, v are our q, k, r, w;
+their i - j is our d. In the code u, w and W_r are r_w_bias, r_r_bias and r_net, and sqrt(D) divides the sum of all four terms. With grouped
+heads they belong to a query head. An odd C has one channel left, which stays zero.
+
+The memory of section 3.2 is the cache: model.decode of one segment after another, or with window=w of w tokens. The authors keep hidden
+states and take keys of them anew; keys kept are the same numbers, but no gradient reaches W_k and W_v by way of the memory.
+
+across_layers  "shared": one u and one w for all layers (the authors' PyTorch code); "own": each layer its own (untie_r of other code).
+clamp_len      distances beyond it count as it, on both sides; none: no such distance.
+
+Two-sided is XLNet's use (arXiv:1906.08237). The terms take memory in proportion to B H T (S + N), N the number of different distances.
+Not here: the copy in McGill-NLP/length-generalization, which divides nothing by sqrt(D), as T5, and clamps at 1000; dropout on r; learned r.
+"""
+
+from typing import Literal
+
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.ops.distance import gather
+from peref.ops.linear import initial, matmul
+from peref.ops.shape import split_heads, swap
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def column_forward(u, k, *, scale, matmul=matmul):  # [H,D], [B,G,S,D]: what a key is worth to a head whoever asks
+    B, G, S, D = k.shape
+    few = u.reshape(1, G, -1, D) * scale  # 1
+    return matmul(few, k.swapaxes(-1, -2)).reshape(B, -1, 1, S), (few, k, u.shape, scale, matmul)  # 2
+
+
+def column_backward(saved, dy):
+    few, k, shape, scale, matmul = saved
+    B, G, S, _ = k.shape
+    dy = dy.reshape(B, G, -1, S)
+    du = matmul(dy, k).sum(0).reshape(shape) * scale  # 2, 1
+    return du, matmul(dy.swapaxes(-1, -2), few)  # 2
+
+
+def asked_forward(q, w):  # [B,H,T,D], [H,D]
+    return q + w[:, None], None
+
+
+def asked_backward(_, dy):
+    return dy, dy.sum((0, 2))
+
+
+column, asked = Op(column_forward, column_backward), Op(asked_forward, asked_backward)
+
+
+def sinusoids(d, C, base):  # [N] -> [N,C]
+    xp = namespace(d)
+    f = base ** (-2 * xp.arange(C // 2, dtype=xp.float64) / C)
+    angle = d[:, None].astype(xp.float64) * f
+    return xp.concatenate([xp.sin(angle), xp.cos(angle), xp.zeros((len(d), C % 2))], -1)
+
+
+def init(rng, *, H, C, D):
+    return {"u": 0.02 * rng.standard_normal((H, D)), "w": 0.02 * rng.standard_normal((H, D)), "r.weight": initial(rng, H * D, C)}
+
+
+def shared(*, across_layers: Literal["shared", "own"] = "shared"):
+    return frozenset({"u", "w"} if across_layers == "shared" else ())
+
+
+def score(be, p, q, k, f, at, *, H, C, D, base: float = 10000.0, clamp_len: int | None = None):
+    positive("transformer_xl", base=base, **({} if clamp_len is None else {"clamp_len": clamp_len}))
+    d = at.distances  # [N]
+    if clamp_len is not None:
+        d = namespace(d).clip(d, -clamp_len, clamp_len)
+    r = split_heads(be.linear(sinusoids(d, C, base)[None].astype(q.dtype), p["r.weight"], None), heads=H)  # [1,H,N,D]
+    of_distances = be.matmul(asked(q, p["w"]), swap(r, axes=(2, 3)))  # [B,H,T,N]
+    return gather(of_distances, at.index, scale=D**-0.5), None, column(p["u"], k, scale=D**-0.5, matmul=be.matmul)
+
+
+ENCODING = Encoding(
+    "arXiv:1901.02860",
+    "[(q_i + u) k_j + (q_i + w) r_(i-j)] / sqrt(D)",
+    init=init,
+    score=score,
+    shared=shared,
+    claims=EVERY_LAW_OF_DISTANCE,
+)

@@ -1,0 +1,17 @@
+"""Golden vectors: made from the reference, written to be held against, compared with what somebody else computed.
+
+flags    what each flag means: the trap, its effect, the remedy
+cases    which cases there are, and why each exists
+levels   what a case computes: outputs, and products of random cotangents with the Jacobian
+budget   a and b of the tolerance rule, beside each expected number
+outside  code that is not the package's: the witnesses of a checkout, the function that is to be checked
+witness  a case once more, from the loops over plain numbers
+files    tensor files and JSON that others wrote: nothing is believed before it is checked
+make     writes a folder when array version, witness and finite differences agree
+book     reads such a folder, and notices any change in it
+rule     one dimensionless number for each element
+report   which case is right, from where on it is wrong, which trap that looks like
+apart    two files or folders of tensors, compared
+"""
+
+SPEC_VERSION = "0.9.0"

@@ -1,0 +1,219 @@
+"""A folder of golden files, read: every byte against SHA256SUMS first, then words and tensors against one another.
+
+manifest.json  SPEC_VERSION  SHA256SUMS  LICENSE-DATA  README.md  manifest.schema.json
+groups/<hook>_<level>/  cases.json  inputs.safetensors  expected.safetensors  index.txt
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref.errors import PerefError
+from peref.golden import SPEC_VERSION
+from peref.golden.files import Tensor, index_of, strict_json, tensors
+from peref.store import is_file, read
+
+SUMS, GROUP_FILES = "SHA256SUMS", ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
+LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
+ID = re.compile(r"[a-z0-9_]+\.[a-z]+/[a-z0-9.\-+]+")
+
+
+class Untrue(PerefError):
+    """Golden files are missing, or not those that were made."""
+
+    kind = "golden"
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case as it stands in the files."""
+
+    words: dict[str, Any]
+    group: "Group"
+
+    @property
+    def id(self) -> str:
+        return self.words["id"]
+
+    @property
+    def outputs(self) -> list[str]:
+        return self.words["expected"]
+
+    def input(self, name: str) -> np.ndarray:
+        return self.group.inputs[f"{self.id}:{name}"].wide
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        return {name: self.input(name) for name in self.words["inputs"]}
+
+    def want(self, name: str) -> np.ndarray:
+        return self.group.expected[f"{self.id}:{name}"].wide
+
+    def budget(self, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+        a, b = (self.group.expected.get(f"{self.id}:{name}:{letter}") for letter in "ab")
+        return (None if a is None else a.wide), (None if b is None else b.wide)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The cases of one hook and level, and their tensors."""
+
+    name: str
+    entries: tuple[dict[str, Any], ...]
+    inputs: dict[str, Tensor]
+    expected: dict[str, Tensor]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (Entry(words, self) for words in self.entries)
+
+
+class Book:
+    """Golden files in `folder`; the digests of all of them are checked when it is made. Raises Untrue."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        if not is_file(folder / SUMS):
+            raise Untrue(f"{folder}: no golden files here ({SUMS} is missing); restore the folder, or make it: golden make")
+        self.data: dict[str, bytes] = {}
+        for path, digest in sums(read(folder / SUMS), str(folder / SUMS)).items():
+            file = folder / path
+            if not is_file(file):
+                raise Untrue(f"{file}: missing, though {SUMS} lists it; restore the folder")
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise Untrue(f"{file}: leads out of the folder")
+            self.data[path] = read(file)
+            if hashlib.sha256(self.data[path]).hexdigest() != digest:
+                raise Untrue(f"{file}: its SHA-256 is not the one in {SUMS}; restore the folder")
+        there = files_in(folder)
+        if more := sorted(there - set(self.data) - {SUMS}):
+            raise Untrue(f"{folder / more[0]}: not in {SUMS}; a golden folder holds what was made and nothing else")
+        self.manifest = self.json("manifest.json")
+        self.version = self.bytes("SPEC_VERSION").decode(errors="replace").strip()
+        if not re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", self.version) or self.version.split(".")[0] != SPEC_VERSION.split(".")[0]:
+            raise Untrue(f"{folder}: specification {self.version[:40]!r}; this peref reads version {SPEC_VERSION.split('.')[0]}")
+        if (
+            not isinstance(self.manifest, dict)
+            or not isinstance(self.manifest.get("groups"), list)
+            or not isinstance(self.manifest.get("flags"), dict)
+        ):
+            raise Untrue(f"{folder / 'manifest.json'}: expected an object with groups and flags")
+
+    def bytes(self, path: str) -> bytes:
+        if path not in self.data:
+            raise Untrue(f"{self.folder / path}: missing; restore the folder")
+        return self.data[path]
+
+    def json(self, path: str) -> Any:
+        try:
+            return strict_json(self.bytes(path), str(self.folder / path))
+        except Untrue:
+            raise
+        except PerefError as error:
+            raise Untrue(str(error)) from error
+
+    @property
+    def digest(self) -> str:
+        """That of everything."""
+        return hashlib.sha256(b"".join(self.data[path] for path in sorted(self.data))).hexdigest()
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """All of them, words and tensors held against one another."""
+        return [self.group(item) for item in self.manifest["groups"]]
+
+    def group(self, item: Any) -> Group:
+        name = item.get("name") if isinstance(item, dict) else None
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+            raise Untrue(f"{self.folder / 'manifest.json'}: a group is called {str(name)[:60]!r}")
+        where = f"groups/{name}"
+        words = self.json(f"{where}/cases.json")
+        try:
+            inputs, expected = (
+                tensors(self.bytes(f"{where}/{part}.safetensors"), f"{self.folder}/{where}/{part}") for part in ("inputs", "expected")
+            )
+            index = [*index_of(self.bytes(f"{where}/inputs.safetensors"), "inputs.safetensors")]
+            index += index_of(self.bytes(f"{where}/expected.safetensors"), "expected.safetensors")
+        except Untrue:
+            raise
+        except PerefError as error:
+            raise Untrue(str(error)) from error
+        if self.bytes(f"{where}/index.txt").decode(errors="replace").splitlines() != index:
+            raise Untrue(f"{self.folder / where / 'index.txt'}: not the index of the two files beside it")
+        group = Group(name, tuple(words["cases"]) if isinstance(words, dict) and isinstance(words.get("cases"), list) else (), inputs, expected)
+        for one in group.entries:
+            well_formed(one, group, self.folder / where / "cases.json", self.manifest["flags"])
+        named = (
+            {f"{e.id}:{n}" for e in group for n in e.words["inputs"]},
+            {f"{e.id}:{n}{end}" for e in group for n in e.outputs for end in ends(e, n)},
+        )
+        if named != (set(inputs), set(expected)):
+            raise Untrue(f"{self.folder / where}: tensors that no case names, or cases without their tensors")
+        return group
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """Every case by its id."""
+        found: dict[str, Entry] = {}
+        for group in self.groups:
+            for entry in group:
+                if entry.id in found:
+                    raise Untrue(f"{self.folder}: two cases are {entry.id}")
+                found[entry.id] = entry
+        return found
+
+
+def files_in(folder: Path) -> set[str]:
+    """Paths of all that is no folder; what Python leaves beside a runner does not count."""
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir() and "__pycache__" not in p.parts}
+
+
+def ends(entry: Entry, name: str) -> tuple[str, ...]:
+    """What is stored for an output besides itself."""
+    return ("", ":a", ":b") if f"{entry.id}:{name}:a" in entry.group.expected else ("",)
+
+
+def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> None:
+    """Raises Untrue unless these are the words of a case."""
+    kinds = {"id": str, "encoding": str, "level": str, "why": str, "flags": list, "options": dict, "facts": dict, "depth": int}
+    kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str}
+    if not isinstance(one, dict) or set(one) != set(kinds) or any(type(one[key]) is not kind for key, kind in kinds.items()):
+        raise Untrue(f"{where}: a case without its {', '.join(kinds)}, or with more")
+    if not ID.fullmatch(one["id"]) or not one["why"] or one["depth"] < 0:
+        raise Untrue(f"{where}: the case {one['id'][:80]!r} has no proper id, no reason or no depth")
+    if not all(isinstance(n, str) for key in ("inputs", "expected", "flags") for n in one[key]) or not set(one["flags"]) <= set(flags):
+        raise Untrue(f"{where}: {one['id']} has names that are no text, or flags that the manifest does not explain")
+    for name in one["expected"]:
+        sizes = {t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))}
+        if len(sizes) != 1:
+            raise Untrue(f"{where}: {one['id']}:{name} is missing, or has budgets of another shape")
+
+
+def sums(data: bytes, where: str) -> dict[str, str]:
+    """Path -> digest of a SHA256SUMS file. Raises Untrue for a line that is not one, a path twice and a path that leads out."""
+    found: dict[str, str] = {}
+    text = data.decode("ascii", errors="replace")
+    if not text.endswith("\n"):
+        raise Untrue(f"{where}: cut short")
+    for number, line in enumerate(text[:-1].split("\n"), 1):
+        match = LINE.fullmatch(line)
+        if not match or any(part in ("", ".", "..") for part in match[2].split("/")) or match[2] in found:
+            raise Untrue(f"{where}: line {number} is not a digest and a path inside the folder: {line[:80]!r}")
+        found[match[2]] = match[1]
+    return found
+
+
+def changed(old: Book, new: Book) -> dict[str, list[str]]:
+    """Which cases are new, gone, or have other values."""
+    before, now = ({e.id: e.words["digest"] for e in book.entries.values()} for book in (old, new))
+    both = before.keys() & now.keys()
+    return {
+        "added": sorted(now.keys() - before.keys()),
+        "removed": sorted(before.keys() - now.keys()),
+        "changed": sorted(name for name in both if before[name] != now[name]),
+    }

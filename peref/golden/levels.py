@@ -1,0 +1,184 @@
+"""What a case computes: its inputs, its outputs, and for random cotangents the products with the Jacobian.
+
+    table   embed: rows    rotate: angle, cos, sin, gain_q, gain_k    bias: bias [H,N] at each of the `distances`
+    op      embed: y       rotate: q_rotated, k_rotated    bias: bias [H,T,T]    score: term [B,H,T,T]    mix: y, the layer's output, 0 at padding
+    attn    scores and probabilities [B,H,T,T], 0 where a query does not look, and out [B,H,T,D]; of `attend` only out
+
+vjp.NAME is the gradient of sum(cotangent.OUTPUT * OUTPUT) with respect to the input NAME, over the outputs that have a cotangent.
+Inputs are k/128 with |k| <= 255, parameters have 8 significant bits: bfloat16, float16, float32 and float64 hold both exactly.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from peref.direct import seen
+from peref.encodings import Encoding
+from peref.golden.cases import Case
+from peref.model import PLAIN, of_place
+from peref.ops.attention import probabilities, scores, weigh
+from peref.ops.place import At
+from peref.ops.shape import add_position
+from peref.rng import generator
+from peref.tape import Op, Tape, Var, value
+
+Arrays = dict[str, Any]
+AXES = {  # of each tensor, in the letters of the package; N distances, P pairs
+    "q": "BHTD",
+    "k": "BGTD",
+    "v": "BGTD",
+    "x": "BTC",
+    "rows": "TC",
+    "y": "BTC",
+    "q_rotated": "BHTD",
+    "k_rotated": "BGTD",
+    "term": "BHTS",
+    "scores": "BHTS",
+    "probabilities": "BHTS",
+    "out": "BHTD",
+    "angle": "TP",
+    "cos": "TP",
+    "sin": "TP",
+    "gain_q": "TP",
+    "gain_k": "TP",
+}
+DIFFERENTIATED = {  # level -> outputs that have a cotangent where they depend on an input
+    "table": ("rows", "angle", "bias"),
+    "op": ("y", "q_rotated", "k_rotated", "bias", "term"),
+    "attn": ("out",),
+}
+
+
+def masked_forward(s, see):  # bool of a shape that broadcasts
+    return np.where(see, s, 0), see
+
+
+def masked_backward(see, dy):
+    return np.where(see, dy, 0), None
+
+
+masked = Op(masked_forward, masked_backward)
+
+
+def axes_of(case: Case, tensor: str) -> str:
+    """The letters of a tensor's axes, "" where none are known."""
+    name = tensor.removeprefix("vjp.")
+    if name == "bias":
+        return "HN" if case.level == "table" else "HTS"
+    found = AXES.get(name, "")
+    return f"B{found}" if name in ("rows", "angle", "cos", "sin") and case.at.i.ndim == 2 else found
+
+
+def rounded(x: Any) -> np.ndarray:
+    """The nearest number of 8 significant bits, in steps of at least 2**-14."""
+    x = np.asarray(x, np.float64)
+    exponent = np.maximum(np.frexp(x)[1] - 1, -7) - 7
+    return np.asarray(np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent))
+
+
+def needs(case: Case) -> tuple[str, ...]:
+    """Which of x, q, k, v it takes."""
+    pe = case.config.encoding(0)
+    x = ("x",) if pe.features or pe.mix or (pe.embed and case.level == "op") else ()
+    if case.level == "attn":
+        return (*x, "q", "k", "v")
+    if case.level == "op" and case.hook in ("rotate", "score"):
+        return (*x, "q", "k")
+    return x
+
+
+def inputs(case: Case) -> dict[str, np.ndarray]:
+    """All that goes in, cotangents included."""
+    rng, cfg = generator(0, case.id), case.config
+    on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
+    shapes = {"x": (case.B, case.T, case.C), "q": (case.B, case.H, case.T, case.D), "k": (case.B, case.G, case.T, case.D)}
+    shapes["v"] = shapes["k"]
+    found = {"positions": np.array(case.at.i)}
+    if case.seg is not None:
+        found["seg"] = np.array(case.at.seg)
+    if case.hook == "bias" and case.level == "table":
+        found["distances"] = np.array(case.at.distances)
+    found |= {name: on_grid(shapes[name]) for name in needs(case)}
+    for name, a in cfg.encoding(0).init(rng).items():
+        found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + 0.3 * rng.standard_normal(np.shape(a)))
+    leaves = watched(found)
+    tape = Tape()
+    outputs = compute(case, found | {name: tape.watch(found[name]) for name in leaves})
+    for name, y in outputs.items():
+        if isinstance(y, Var) and name in DIFFERENTIATED[case.level]:
+            found[f"cotangent.{name}"] = on_grid(y.shape)
+    return found
+
+
+def watched(given: Arrays) -> list[str]:
+    """The inputs that have a gradient."""
+    return [name for name in given if name in ("x", "q", "k", "v") or name.startswith("param.")]
+
+
+def compute(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> Arrays:
+    """The outputs for inputs `a`, arrays or on a tape; `pe` and `at` in place of the case's own where given."""
+    pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    x, q, k, v = (a.get(name) for name in ("x", "q", "k", "v"))
+    match case.hook, case.level:
+        case "embed", "table":
+            return {"rows": pe.embed(p, at.i)}  # type: ignore[misc]
+        case "embed", _:
+            return {"y": add_position(x, pe.embed(p, at.i))}  # type: ignore[misc]
+        case "rotate", "table":
+            return turned_by(*pe.rotate(p, at.i, at.n))  # type: ignore[misc]
+        case "rotate", "op":
+            angle, gain_q, gain_k = pe.rotate(p, at.i, at.n)  # type: ignore[misc]
+            turn = lambda one, gain: PLAIN.turn(one, angle, gain, layout=case.layout)
+            return {"q_rotated": turn(q, gain_q), "k_rotated": turn(k, gain_k)}
+        case "bias", "table":
+            return {"bias": pe.bias(PLAIN, p, at.distances)}  # type: ignore[misc]
+        case "bias", "op":
+            table = pe.bias(PLAIN, p, at.distances)  # type: ignore[misc]
+            nothing = np.zeros((1, case.H, case.T, 1), value(table).dtype)
+            return {"bias": seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)}
+        case "score", "op":
+            f = pe.features(PLAIN, p, x, at, {})[0] if pe.features else {}
+            nothing = np.zeros((case.B, case.H, case.T, 1), value(q).dtype)
+            terms = pe.score(PLAIN, p, q, k, f, at)  # type: ignore[misc]
+            return {"term": masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)}
+        case "mix", _:
+            y = pe.mix(PLAIN, p, x, at, {}, {})[0]  # type: ignore[misc]
+            return {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}  # what a layer says of padding means nothing
+    return attended(case, pe, p, x, q, k, v, at)
+
+
+def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
+    """The table of a rotation: gains only where there are some."""
+    found = {"angle": angle, "cos": np.cos(value(angle)), "sin": np.sin(value(angle))}
+    return found | {name: value(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain is not None}
+
+
+def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At) -> Arrays:
+    """Attention in its three steps, as model.attend_heads has it in one."""
+    rotation, table = of_place(PLAIN, pe, p, at, {})
+    if rotation:
+        angle, gain_q, gain_k = rotation
+        q, k = PLAIN.turn(q, angle, gain_q, layout=case.layout), PLAIN.turn(k, angle, gain_k, layout=case.layout)
+    f = pe.features(PLAIN, p, x, at, {})[0] if pe.features else {}
+    if pe.attend:
+        return {"out": pe.attend(PLAIN, p, q, k, v, f, at)}
+    terms = pe.score(PLAIN, p, q, k, f, at) if pe.score else (None, None, None)
+    logits = scores(q, k, table, *terms, at=at, scale=pe.scale(case.D))
+    share = probabilities(logits, at=at)
+    return {"scores": np.where(at.see, value(logits), 0), "probabilities": value(share), "out": weigh(share, v)}
+
+
+def expected(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> dict[str, np.ndarray]:
+    """Outputs and products with the Jacobian, for inputs with their cotangents."""
+    tape, leaves = Tape(), watched(a)
+    on_tape = {name: tape.watch(a[name]) for name in leaves}
+    outputs = compute(case, {**a, **on_tape}, pe, at)
+    found = {name: np.asarray(value(y)) for name, y in outputs.items()}
+    judged = [name for name in outputs if f"cotangent.{name}" in a]
+    if judged:
+        gradients = tape.gradients(
+            tuple(outputs[name] for name in judged), tuple(a[f"cotangent.{name}"].astype(outputs[name].dtype) for name in judged)
+        )
+        found |= {f"vjp.{name}": gradients[on_tape[name]] for name in leaves}
+    return found

@@ -1,0 +1,191 @@
+"""Golden files made: nothing is written unless array version, witness and finite differences agree on every case, and a second run gives the bits.
+
+The witnesses and the finite differences are those of the tests, so this works in a checkout. Files are the same bytes in every process on one
+machine; elsewhere whole numbers are the same and real ones agree to 1e-12 of the largest in their tensor.
+
+Not here: what a case is (cases) and computes (levels).
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref import store
+from peref.compare import same
+from peref.errors import Misuse, PerefError, explained
+from peref.golden import SPEC_VERSION
+from peref.golden.book import GROUP_FILES, SUMS, Book, files_in
+from peref.golden.budget import budgets
+from peref.golden.cases import Case
+from peref.golden.files import index_of
+from peref.golden.flags import FLAGS
+from peref.golden.levels import axes_of, expected, inputs, watched
+from peref.golden.outside import of_tests
+from peref.golden.rule import CLASSES, K_ACC, K_OUT
+from peref.golden.witness import witnessed
+from peref.rng import generator
+
+Arrays = dict[str, Any]
+LARGEST, MOST_FILES = 12_000_000, 150
+KEPT = ("README.md", "LICENSE-DATA", "manifest.schema.json", "runners")  # written by hand; they stay
+WITNESS, GRADIENT, ELSEWHERE = 1e-12, 1e-8, 1e-12
+
+
+class Disagrees(PerefError):
+    """Two of the three ways to a number disagree, so nothing is written."""
+
+    kind = "disagrees"
+
+
+# ---------------------------------------------------------------- one case
+
+
+def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
+    """Inputs and expected tensors with their budgets, under their names in the case. Raises Disagrees."""
+    a = inputs(case)
+    want = expected(case, a)
+    try:
+        if checked:
+            again_in, again = inputs(case), expected(case, a)
+            same(again_in, a, 0)
+            same(again, want, 0)
+            against_witness(case, a, want)
+            against_differences(case, a, want)
+    except AssertionError as error:
+        raise Disagrees(f"{case.id}: {error}") from error
+    for name, g in want.items():
+        if np.isnan(g).any() or (name.startswith("vjp.") and not np.isfinite(g).all()):
+            raise Disagrees(f"{case.id}: {name} has NaN, or a gradient that is not finite")
+    found = dict(want)
+    for name, (size, phase) in budgets(case, a, want).items():
+        found |= {f"{name}:a": size, f"{name}:b": phase}
+    return a, found
+
+
+def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
+    """Each output is what the loops give: relative to the largest, with what a phase costs in float64."""
+    reach = float(np.abs(case.at.i).max())
+    outputs = {name: g for name, g in want.items() if not name.startswith("vjp.")}
+    same(witnessed(case, a), outputs, WITNESS + 1e-15 * reach, "witness")
+
+
+def against_differences(case: Case, a: Arrays, want: Arrays) -> None:
+    """Each product with the Jacobian is the derivative of the outputs along a random direction."""
+    check, rng = of_tests("check"), generator(0, f"directions of {case.id}")
+    judged = [name.removeprefix("cotangent.") for name in a if name.startswith("cotangent.")]
+    flat = lambda arrays: np.concatenate([np.ravel(x) for x in arrays])
+    dy, y = flat([a[f"cotangent.{name}"] for name in judged]) if judged else None, flat([want[n] for n in judged]) if judged else None
+    for name in watched(a) if judged else ():
+        g = want[f"vjp.{name}"]
+
+        def at(moved: Any, name: str = name) -> Any:
+            got = expected(case, {k: x for k, x in {**a, name: moved}.items() if not k.startswith("cotangent.")})
+            return flat([got[n] for n in judged])
+
+        check.agree(f"vjp.{name}", g, check.direction(rng, g), at, a[name], y, dy, GRADIENT, np.linalg.norm(g))
+
+
+def digest(case: Case, a: Arrays, found: Arrays) -> str:
+    """SHA-256 of what the case is: settings, and name, dtype, shape and bytes of every tensor but the budgets."""
+    words = case.words()
+    sha = hashlib.sha256(store.canonical([words[key] for key in ("id", "options", "facts")]).encode())
+    for name, x in sorted({**a, **found}.items()):
+        if not name.endswith((":a", ":b")):
+            sha.update(store.canonical([name, x.dtype.str, x.shape]).encode() + np.ascontiguousarray(x).tobytes())
+    return sha.hexdigest()
+
+
+# ---------------------------------------------------------------- a folder
+
+
+def built(
+    cases: Iterable[Case], checked: bool = True, say: Callable[[str], None] = lambda _: None
+) -> dict[str, tuple[dict[str, Any], Arrays, Arrays]]:
+    """Group -> words, inputs and expected tensors."""
+    found: dict[str, tuple[dict[str, Any], Arrays, Arrays]] = {}
+    for case in cases:
+        a, want = computed(case, checked)
+        blank: dict[str, Any] = {"schema": "peref/cases/1", "group": case.group, "spec": SPEC_VERSION, "cases": []}
+        words, all_in, all_out = found.setdefault(case.group, (blank, {}, {}))
+        outputs = [name for name in want if not name.endswith((":a", ":b"))]
+        axes = {name: axes_of(case, name) for name in (*a, *outputs) if axes_of(case, name)}
+        more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "digest": digest(case, a, want)}
+        words["cases"].append(case.words() | more)
+        all_in |= {f"{case.id}:{name}": x for name, x in a.items()}
+        all_out |= {f"{case.id}:{name}": x for name, x in want.items()}
+        say(case.id)
+    return found
+
+
+def document(value: Any) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def write(folder: Path, groups: Mapping[str, tuple[dict[str, Any], Arrays, Arrays]]) -> dict[str, int]:
+    """The folder on disk; how many files and bytes it has. Whatever golden files stood there are replaced."""
+    with explained(folder, "make it"):
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "groups").is_dir():
+            shutil.rmtree(folder / "groups")
+    listed = []
+    for name, (words, a, want) in sorted(groups.items()):
+        place = folder / "groups" / name
+        with explained(place, "make it"):
+            place.mkdir(parents=True)
+        lines = []
+        for part, arrays in (("inputs", a), ("expected", want)):
+            store.save(place / f"{part}.safetensors", arrays, {"group": name, "part": part, "spec": SPEC_VERSION})
+            lines += index_of(store.read(place / f"{part}.safetensors"), f"{part}.safetensors")
+        store.write_text(place / "index.txt", "\n".join(lines) + "\n")
+        store.write_text(place / "cases.json", document(words))
+        files = {file: hashlib.sha256(store.read(place / file)).hexdigest() for file in GROUP_FILES}
+        listed.append({"name": name, "cases": len(words["cases"]), "files": files})
+    rule = {"K_o": K_OUT, "K_c": K_ACC, "classes": dict(CLASSES)}
+    manifest = {"schema": "peref/manifest/1", "spec": SPEC_VERSION, "groups": listed, "flags": dict(FLAGS), "rule": rule}
+    store.write_text(folder / "manifest.json", document(manifest))
+    store.write_text(folder / "SPEC_VERSION", SPEC_VERSION + "\n")
+    paths = sorted(files_in(folder) - {SUMS})
+    lines = [f"{hashlib.sha256(store.read(folder / path)).hexdigest()}  {path}\n" for path in paths]
+    store.write_text(folder / SUMS, "".join(lines))
+    return {"files": len(paths) + 1, "bytes": sum((folder / path).stat().st_size for path in [*paths, SUMS])}
+
+
+def make(
+    folder: Path, cases: Iterable[Case], *, checked: bool = True, core: bool = True, say: Callable[[str], None] = lambda _: None
+) -> dict[str, int]:
+    """Compute every case, check it, and write all of them to `folder`. Raises Disagrees, and Misuse for a folder that holds other things."""
+    if folder.is_dir():
+        if strange := sorted({p.name for p in folder.iterdir()} - {"groups", "manifest.json", "SPEC_VERSION", SUMS, *KEPT}):
+            raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
+        if (folder / "groups").exists() and not (folder / SUMS).is_file():
+            raise Misuse(f"{folder} has groups that are not golden ones ({SUMS} is missing); choose a new folder")
+    groups = built(cases, checked, say)
+    total = sum(x.nbytes for _, a, want in groups.values() for x in (*a.values(), *want.values()))
+    if core and (total > LARGEST or 4 * len(groups) > MOST_FILES):
+        raise Disagrees(f"{total:,} bytes in {4 * len(groups)} files; the core has at most {LARGEST:,} in {MOST_FILES}: shrink sizes")
+    return write(folder, groups)
+
+
+def rebuilt(book: Book, cases: Iterable[Case], say: Callable[[str], None] = lambda _: None) -> list[str]:
+    """What is otherwise when the cases are computed again: ids, and what differs. Budgets are not compared."""
+    wrong, seen = [], set()
+    for case in cases:
+        say(case.id)
+        seen.add(case.id)
+        entry = book.entries.get(case.id)
+        if entry is None:
+            wrong.append(f"{case.id}: not in the files")
+            continue
+        a = inputs(case)
+        want = expected(case, a)
+        try:
+            same(entry.inputs(), a, 0)
+            same({name: entry.want(name) for name in entry.outputs}, want, ELSEWHERE + 1e-15 * float(np.abs(case.at.i).max()))
+        except AssertionError as error:
+            wrong.append(f"{case.id}: {error}")
+    return wrong + [f"{name}: no recipe makes it any more" for name in sorted(book.entries.keys() - seen)]

@@ -1,0 +1,215 @@
+"""Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what that looks like, how to see it again."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse, PerefError, did_you_mean
+from peref.golden.book import Book, Entry
+from peref.golden.diagnose import Trap, diagnosed, rebuilt
+from peref.golden.files import Tensor
+from peref.golden.levels import expected
+from peref.golden.rule import CLASSES, Verdict, judged
+
+DIAGNOSED = 20  # failures that are looked into: it takes time
+DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
+
+
+class NothingRan(PerefError):
+    """No tensor was compared."""
+
+    kind = "nothing_ran"
+    exit_code = 5
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Which cases are asked for. Patterns with * and ?; empty is all."""
+
+    cases: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    encodings: tuple[str, ...] = ()
+
+    def __call__(self, entry: Entry) -> bool:
+        any_of = lambda patterns, names: not patterns or any(fnmatch(name, pattern) for pattern in patterns for name in names)
+        words = entry.words
+        return (
+            any_of(self.cases, [entry.id])
+            and any_of(self.groups, [entry.group.name])
+            and any_of(self.flags, words["flags"])
+            and any_of(self.levels, [words["level"]])
+            and any_of(self.encodings, [words["encoding"]])
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """One tensor that was compared."""
+
+    entry: Entry
+    name: str
+    dtype: str
+    verdict: Verdict
+    passed: bool
+    first: tuple[int, ...] | None = None
+    said: tuple[str, ...] = ()
+    trap: Trap | None = None
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "case": self.entry.id,
+            "tensor": self.name,
+            "dtype": self.dtype,
+            "class": self.verdict.grade,
+            "used": self.verdict.worst,
+            "passed": self.passed,
+            "first_wrong": None if self.first is None else list(self.first),
+            "trap": None if self.trap is None else {"flag": self.trap.flag or None, "words": self.trap.words},
+            "why": self.entry.words["why"],
+            "flags": self.entry.words["flags"],
+            "said": list(self.said),
+        }
+
+
+@dataclass
+class Report:
+    """All that was compared, and what was not."""
+
+    results: list[Result] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)  # cases of which nothing came
+    errors: dict[str, str] = field(default_factory=dict)  # case -> what the implementation raised
+    known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
+    stale: list[str] = field(default_factory=list)  # those of them that do not
+
+    @property
+    def failed(self) -> list[Result]:
+        return [r for r in self.results if not r.passed and not self.foreseen(r)]
+
+    @property
+    def expected(self) -> list[Result]:
+        """Failures that were expected."""
+        return [r for r in self.results if not r.passed and self.foreseen(r)]
+
+    def foreseen(self, r: Result) -> bool:
+        return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.failed or self.errors or self.stale else 0
+
+    def by_class(self) -> dict[str, int]:
+        return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
+
+
+def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool], *, dtypes: Iterable[str] = (), limit: str = "C") -> Report:
+    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run.
+
+    Raises Misuse for a name that no case has and NothingRan where nothing was compared.
+    """
+    report, kinds = Report(), {DTYPES[d] for d in dtypes}
+    known = {f"{entry.id}:{name}": (entry, name) for entry in book.entries.values() for name in entry.outputs}
+    echoed = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.words["inputs"]}
+    for name in given:
+        if name not in known and name not in echoed:
+            raise Misuse(f"no golden tensor is called {name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}")
+    for entry in filter(pick, book.entries.values()):
+        came = [name for name in entry.outputs if f"{entry.id}:{name}" in given]
+        if not came:
+            report.not_run.append(entry.id)
+        for name in came:
+            tensor = given[f"{entry.id}:{name}"]
+            if not kinds or tensor.dtype in kinds or tensor.dtype not in DTYPES.values():
+                report.results.append(of_one(entry, name, tensor, limit, len(report.failed) < DIAGNOSED))
+    if not report.results:
+        raise NothingRan(f"nothing was compared: {len(given)} tensors came, {len(report.not_run)} cases were asked for; names are CASE:TENSOR")
+    return report
+
+
+def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = True) -> Result:
+    """The verdict on one tensor, and where it does not pass all that can be said about it."""
+    want, (a, b) = entry.want(name), entry.budget(name)
+    verdict = judged(got, want, a, b, entry.words["depth"])
+    passed = verdict.worst <= dict(CLASSES)[limit]
+    if passed:
+        return Result(entry, name, got.dtype, verdict, True)
+    first, said = None, [verdict.words] if verdict.words else []
+    if verdict.used is not None:
+        first, more = where(entry, name, got.wide, want, verdict.wrong(limit))
+        said += more
+    return Result(entry, name, got.dtype, verdict, False, first, tuple(said), diagnosed(entry, name, got) if diagnose else None)
+
+
+def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:
+    """The first wrong element, and up to which token everything is right."""
+    axes = entry.words["axes"].get(name, "")
+    count = f"{np.count_nonzero(wrong):,} of {wrong.size:,} elements"
+    at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
+    places = ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True)) if len(axes) == len(at) else ""
+    said = [f"wrong         {count}", f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want {want[at]:.10g}"]
+    if "T" in axes:
+        n = axes.index("T")
+        bad = np.flatnonzero(wrong.any(tuple(k for k in range(wrong.ndim) if k != n)))
+        i = entry.input("positions")
+        spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
+        said.append(f"right up to   {spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "right up to   no token: the first is wrong")
+    return at, said
+
+
+def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
+    """The block of a failure, for people."""
+    used = f"{result.verdict.worst:.3g} times the budget" if np.isfinite(result.verdict.worst) else "cannot be compared"
+    yield f"FAIL {result.entry.id}  {result.name}  {result.dtype.lower()}  {used}"
+    for line in result.said:
+        yield f"  {line}"
+    if result.trap:
+        more = f"  (more: {program} explain {result.trap.flag})" if result.trap.flag else ""
+        yield f"  looks like    {result.trap.words}{more}"
+    else:
+        yield "  looks like    no known trap"
+    yield f"  why this case {result.entry.words['why']}"
+    if result.entry.words["flags"]:
+        yield f"  catches       {', '.join(result.entry.words['flags'])}"
+    yield f"  repeat        {repeat} --case {result.entry.id}"
+
+
+# ---------------------------------------------------------------- somebody's function
+
+
+def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it does not claim; and what it raised.
+
+    `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are). Outputs are float64, float32 or float16.
+    """
+    kind = {"f64": np.float64, "f32": np.float32, "f16": np.float16}.get(dtype)
+    if kind is None:
+        raise Misuse(f"--dtype {dtype}: a NumPy function takes f64, f32 or f16")
+    names = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
+    takes = len(inspect.signature(function).parameters)
+    if takes != 2:
+        raise Misuse(f"--impl: the function takes {takes} arguments; expected two, case and inputs")
+    found, errors = {}, {}
+    for entry in filter(pick, book.entries.values()):
+        real = lambda name, x: x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+        given = {name: real(name, x) for name, x in entry.inputs().items()}
+        try:
+            outputs = function(dict(entry.words), given)
+            for name, y in (outputs or {}).items():
+                y = np.asarray(y)
+                if y.dtype not in names:
+                    raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
+                found[f"{entry.id}:{name}"] = Tensor(names[y.dtype], y)
+        except Exception as error:
+            errors[entry.id] = f"{type(error).__name__}: {error}"
+    return found, errors
+
+
+def reference(case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    """peref itself as such a function, in the dtype of the inputs: --impl peref.golden.report:reference."""
+    return expected(rebuilt(case, inputs), inputs)

@@ -1,0 +1,84 @@
+"""A report in a form for other programs, and the file of failures that are expected.
+
+Not here: what is compared and said (report).
+"""
+
+import xml.etree.ElementTree as xml
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse
+from peref.golden.book import Book
+from peref.golden.report import Report
+from peref.store import read
+
+
+def patterns(path: Path) -> dict[str, str]:
+    """Pattern -> reason of an xfail file: a line for each, CASE:TENSOR with * and ?, then # and why. Raises Misuse for a line without a reason."""
+    found = {}
+    for number, line in enumerate(read(path).decode("utf-8", errors="replace").splitlines(), 1):
+        pattern, _, reason = (part.strip() for part in line.partition("#"))
+        if not line.strip():
+            continue
+        if not pattern or not reason or " " in pattern:
+            raise Misuse(f"{path}: line {number} is {line[:80]!r}; expected CASE:TENSOR # why it is expected to fail")
+        found[pattern] = reason
+    return found
+
+
+def stale(report: Report, known: dict[str, str]) -> list[str]:
+    """Patterns under which something was compared and nothing failed: strict, for golden files do not change."""
+    failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed}
+    compared = {f"{r.entry.id}:{r.name}" for r in report.results}
+    matches = lambda pattern, names: any(fnmatch(name, pattern) for name in names)
+    return [pattern for pattern in known if matches(pattern, compared) and not matches(pattern, failing)]
+
+
+def data(report: Report, book: Book) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "spec": book.version,
+        "golden": book.digest,
+        "compared": len(report.results),
+        "failed": len(report.failed),
+        "expected_to_fail": [f"{r.entry.id}:{r.name}" for r in report.expected],
+        "no_longer_failing": report.stale,
+        "classes": report.by_class(),
+        "not_run": report.not_run,
+        "errors": report.errors,
+        "results": [r.data() for r in report.results],
+    }
+
+
+def junit(report: Report, book: Book) -> str:
+    """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are skipped."""
+    counts = {"tests": len(report.results) + len(report.errors) + len(report.not_run), "failures": len(report.failed) + len(report.stale)}
+    counts |= {"errors": len(report.errors), "skipped": len(report.not_run) + len(report.expected)}
+    suite = xml.Element("testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()})
+    expected = {id(r) for r in report.expected}
+    for r in report.results:
+        test = xml.SubElement(suite, "testcase", {"classname": r.entry.group.name, "name": f"{r.entry.id}:{r.name}[{r.dtype.lower()}]"})
+        notes = xml.SubElement(test, "properties")
+        used = f"{r.verdict.worst:.4g}" if np.isfinite(r.verdict.worst) else "inf"
+        for name, text in (("flags", " ".join(r.entry.words["flags"])), ("class", r.verdict.grade), ("used", used)):
+            xml.SubElement(notes, "property", {"name": name, "value": text})
+        if id(r) in expected:
+            xml.SubElement(test, "skipped", {"message": "expected to fail"})
+        elif not r.passed:
+            xml.SubElement(test, "failure", {"message": r.trap.words if r.trap else "no known trap"}).text = "\n".join(r.said)
+    for case, words in report.errors.items():
+        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})
+    for pattern in report.stale:
+        test = xml.SubElement(suite, "testcase", {"classname": "golden", "name": pattern})
+        xml.SubElement(test, "failure", {"message": "expected to fail, and passes"})
+    for case in report.not_run:
+        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "skipped", {"message": "not run"})
+    return xml.tostring(suite, encoding="unicode") + "\n"
+
+
+def printable(words: str) -> str:
+    """Without what XML has no place for."""
+    return "".join(c if c.isprintable() else " " for c in words)

@@ -1,0 +1,123 @@
+"""The rotations that a public config.json means: which encoding here, which options, and what in it is not read alike by everybody.
+
+    found = read(json.load(open("config.json")))
+    for r in found.rotations:
+        r.name, r.options, r.cfg.R, r.cfg.layout, r.notes
+        w, a = frequencies(r.cfg, n)                               # as the encoding itself computes them
+
+Hugging Face's rope_parameters, or rope_scaling as it was before, with `rope_type` or `type`; rope_theta inside or beside; one dict for all
+layers or one for each type of layer. What is read is what Hugging Face's classes compute (but for the softmax scale of DeepSeek V2, which is that
+of its own code); other readings are named in the notes:
+
+    ignored        the key is there and changes nothing
+    contradictory  two keys say different things; which one counts is said
+    differs        public implementations compute different things from it
+    assumed        the key is not there; what stands for it is said
+    beyond         it changes what is computed, and is no rotation, or one that no encoding here has
+    unknown        no rotation that is known here has such a key
+
+Not here: formulas (the encodings have them), what is no rotation, weights (porting.py).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from peref.config import Config
+from peref.errors import Misuse, did_you_mean
+from peref.huggingface.facts import ELSE, INTERVAL, LENGTH, SAVED, STILL, TEXT
+from peref.huggingface.keys import Keys, load
+from peref.huggingface.layer import Layer
+from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
+from peref.huggingface.scalings import READERS
+
+__all__ = ["Found", "Note", "Rotation", "cycle", "frequencies", "load", "read", "unscaled", "words"]
+MOST, WIDEST = 100_000, 65_536  # layers, and channels of a head: more is a mistake
+
+Layers = tuple[int, ...]
+
+
+def read(public: Mapping[str, Any]) -> Found:
+    """What a config.json says of positions. Raises Misuse, naming key and value, for what cannot be read as rotations."""
+    top, notes = Keys(public), list[Note]()
+    while "num_attention_heads" not in top.values and (inner := next((k for k in TEXT if isinstance(top.values.get(k), dict)), None)):
+        top = Keys(top.values[inner], top.at(inner))
+    kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
+    if kind in ELSE or (kind == "falcon" and top.get("alibi", bool)):
+        name = ELSE.get(kind, "alibi")
+        raise Misuse(f"model_type {kind} turns nothing: its positions are those of the encoding {name}; expected a model with rotations")
+    longest = top.first(LENGTH, "size")[1]
+    layers = top.first(("num_hidden_layers", "n_layer", "num_layers"), "size")[1]
+    if (n := layers or 1) > MOST:
+        raise Misuse(f"num_hidden_layers is {n}; expected the number of layers of a model")
+    groups = layer_types(top, layers)
+    still = without_positions(top, kind, groups, layers)
+    found = []
+    for label, values, base, which in dictionaries(top, groups, notes):
+        turning = which if label else tuple(range(layers or 0)) if still else ()
+        turning = tuple(n for n in turning if n not in still)
+        found.append(rotation(Layer(top, kind, longest, label, Keys(*values), base, turning, list(notes))))
+    return Found(kind, longest or max(r.cfg.L for r in found), layers, tuple(found), still)
+
+
+def layer_types(top: Keys, layers: int | None) -> dict[str, Layers]:
+    """Type of layer -> its layers, from layer_types or sliding_window_pattern."""
+    types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
+    every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
+    if types is None and every is not None and layers is not None:
+        types = ["sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)]
+    groups: dict[str, Layers] = {}
+    for n, kind in enumerate(types or []):
+        groups[str(kind)] = (*groups.get(str(kind), ()), n)
+    return groups
+
+
+def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: int | None) -> Layers:
+    """Layers that turn nothing: those with 0 in no_rope_layers, every so many, or those of one type."""
+    turns, every = top.get("no_rope_layers", list), top.size("no_rope_layer_interval") or INTERVAL.get(kind)
+    if turns:
+        return tuple(n for n, on in enumerate(turns) if not on)
+    if every and layers:
+        return tuple(range(every - 1, layers, every))
+    return groups.get(STILL.get(kind, ""), ())
+
+
+def dictionaries(top: Keys, groups: dict[str, Layers], notes: list[Note]) -> list[tuple[str, tuple[Any, str], float | None, Layers]]:
+    """(type of layer, (its dict, the place of that), a base of its own, its layers) for every rotation of the file."""
+    new, old = (top.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling"))
+    if new and old and new != old:
+        says = "rope_parameters says something else; Hugging Face takes rope_scaling where both are there"
+        notes.append(Note("contradictory", "rope_scaling", says))
+    values, where = (old, top.at("rope_scaling")) if old else (new, top.at("rope_parameters"))
+    if nested := {key: inner for key, inner in values.items() if isinstance(inner, dict)}:
+        for key in (key for key, value in values.items() if key not in nested and value is not None):
+            notes.append(Note("ignored", f"{where}.{key}", "it stands beside types of layers, and each of them says its own"))
+        return [(key, (inner, f"{where}.{key}"), None, groups.get(key, ())) for key, inner in nested.items()]
+    if (local := top.number("rope_local_base_freq")) is not None:
+        slides = groups.get("sliding_attention", ())
+        rest = tuple(sorted(n for kind, group in groups.items() if kind != "sliding_attention" for n in group))
+        return [("full_attention", (values, where), None, rest), ("sliding_attention", ({}, where), local, slides)]
+    return [("", (values, where), None, ())]
+
+
+def rotation(layer: Layer) -> Rotation:
+    """The rotation of the layers of one type."""
+    kind = layer.rope_type
+    if kind not in READERS:
+        known = ", ".join(READERS)
+        raise Misuse(f"{layer.keys.at('rope_type')} is {kind!r}{did_you_mean(kind, READERS, 'known are: ' + known)}")
+    base, D = layer.base(), layer.head()
+    if D > WIDEST:
+        raise Misuse(f"a head is {D:,} channels wide; expected at most {WIDEST:,}")
+    R, layout = layer.width(kind, D), layer.layout()
+    name, given = READERS[kind](layer, R)
+    given = {key: value for key, value in ({"base": base} | given).items() if value is not None}
+    layer.notice_rest()
+    layer.notice_scale()
+    L = layer.longest or int(given.get("original") or 0)
+    if not L:
+        raise Misuse(f"the config has no {LENGTH[0]}; {SAVED}")
+    cfg = Config(pe=((name, given),), L=L, C=D, H=1, D=D, R=R, layout=layout)
+    lengths = layer.lengths or (L,)
+    for n in lengths:
+        frequencies(cfg, n)  # refuses, in the encoding's words, numbers that make no sense
+    return Rotation(layer.label, layer.which, cfg, {key: cfg.pe[0][1][key] for key in given}, lengths, tuple(layer.notes))

@@ -1,0 +1,56 @@
+"""What public classes have where a config.json is silent, and names of keys: facts, of versions read up to 2026-10."""
+
+TEXT = ("text_config", "llm_config", "language_config", "thinker_config")  # where models of several kinds of input keep that of text
+LENGTH = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len")
+BASES = ("rope_theta", "rotary_emb_base", "rope_base")
+SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percentage", "rope_pct")
+ORIGINAL = "original_max_position_embeddings"
+SAVED = "config.json may leave out what its class has; AutoConfig.from_pretrained(...).to_json_file(path, use_diff=False) writes all"
+
+# ---------------------------------------------------------------- by model_type
+
+ELSE = {  # positions that are no rotations -> the encoding
+    **dict.fromkeys(("gpt2", "opt", "gpt_neo", "gpt_bigcode", "bert", "roberta", "biogpt", "xglm"), "learned"),
+    **dict.fromkeys(("bloom", "mpt"), "alibi"),
+    **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), "t5"),
+    **{"rwkv": "rwkv4", "mamba": "mamba", "transfo-xl": "transformer_xl"},
+}
+LAYOUTS = {  # of the weights as published for Hugging Face's classes
+    "interleaved": """gptj codegen glm glm4 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 helium ernie4_5 ernie4_5_moe llama4
+        llama4_text longcat_flash""",
+    "half": """llama mistral mixtral ministral3 mistral3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl qwen2_vl_text qwen2_5_vl
+        qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm
+        persimmon olmo olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
+        hunyuan_v1_moe internlm2""",
+}
+SHARE = {  # the part of a head that turns
+    **dict.fromkeys(("gpt_neox", "stablelm", "qwen3_next"), 0.25),
+    **dict.fromkeys(("phi", "persimmon", "glm", "glm4", "glm4_moe", "nemotron"), 0.5),
+}
+BASE = {"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "gemma3_text": 1e6}
+STILL = {"cohere2": "full_attention", "exaone4": "full_attention"}  # the type of layer that has no positions
+INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
+SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")  # DeepSeek's code multiplies the softmax scale
+PLAIN = ("deepseek_v2",)  # but Hugging Face's class does not
+UNIT = ("gemma4", "gemma4_text")  # softmax scale 1
+LISTED = ("phimoe", "phi3small")  # read short_mscale and long_mscale
+
+# ---------------------------------------------------------------- keys that no rope_type asked for
+
+IGNORED = {  # key -> what follows "does not read it"
+    **dict.fromkeys((ORIGINAL, "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale"), ""),
+    **dict.fromkeys(("mscale_all_dim", "alpha", "truncate", "short_factor", "long_factor", "short_mscale", "long_mscale"), ""),
+    "finetuned": "; it says how the model came to be",
+    "attn_factor": " in Hugging Face; jquesnelle's code and vLLM multiply the gain of q and k by it",
+    "extrapolation_factor": " in Hugging Face; jquesnelle's code and vLLM weaken the ramp by it",
+    "mrope_interleaved": "",
+    "max_position_embeddings": "; the outer one counts",
+}
+BEYOND = {
+    "llama_4_scaling_beta": "queries are multiplied by a number that grows with the position (Llama 4, Ministral 3)",
+    "mrope_section": "axes of their own for images; no encoding here has them with a scaling, and these are the frequencies, for any axis",
+}
+SCALES = {
+    "query_pre_attn_scalar": "Gemma's softmax scale is its inverse square root",
+    "attention_multiplier": "Granite's softmax scale",
+}

@@ -1,0 +1,193 @@
+"""What an encoding does, by the hook that it fills and never by its name: what shows of positions alone. responses.py has what needs content.
+
+embed     the table, and how alike the vectors of two positions are
+rotate    frequencies and wavelengths beside the ladder base^(-2n/R), gains, and how the score of a key equal to the query falls
+bias      the bias over distance, the edges of its buckets where there are any, and the attention it leaves where all contents are equal
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from peref.config import Config
+from peref.encodings import Encoding, get
+from peref.lab import responses
+from peref.lab.panels import Curve, Image, Panel
+from peref.model import PLAIN
+from peref.rng import generator
+
+SIZES: dict[str, dict[str, int]] = {"rotate": {"C": 128, "H": 1}, "bias": {"C": 256, "H": 8}}  # else those of Config
+LONGER = 4  # times L: where frequencies that depend on the length are drawn a second time
+ROWS = 128  # positions in the picture of a table
+SPAN = 8192  # positions at most that rotations are drawn over
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An encoding as it stands in a layer of a model, with the parameters that it has there."""
+
+    name: str
+    cfg: Config
+    encoding: Encoding
+    p: dict[str, Any]
+    options: dict[str, Any]
+
+
+def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
+    """The encoding with parameters as they start, in a model of a size that shows it; `pe` as config.choose gives it."""
+    cfg = Config(**{**SIZES.get(get(name).hook, {}), "L": L, **pe})
+    p = {n: np.asarray(a, np.float64) for n, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()}
+    return Subject(name, cfg, cfg.encoding(0), p, dict(cfg.pe[0][1]))
+
+
+def effects(s: Subject) -> list[Panel | Image]:
+    """The panels of an encoding."""
+    content = {"score": responses.score, "mix": responses.mix, "attend": responses.attend, "": responses.attend}
+    alone = {"embed": embed, "rotate": rotate, "bias": bias}
+    if draw := alone.get(s.encoding.hook):
+        return draw(s)
+    return content[s.encoding.hook](s.cfg, s.encoding, s.p)
+
+
+# ---------------------------------------------------------------- embed
+
+
+def embed(s: Subject) -> list[Panel | Image]:
+    L = s.cfg.L
+    assert s.encoding.embed is not None
+    e = np.asarray(s.encoding.embed(s.p, np.arange(L)))
+    unit = e / np.maximum(np.linalg.norm(e, axis=1, keepdims=True), np.finfo(float).tiny)
+    alike = unit @ unit.T
+    d = np.arange(L // 2 + 1)
+    diagonals = [np.diagonal(alike, -int(n)) for n in d]
+    mean, low, high = (np.array([f(c) for c in diagonals]) for f in (np.mean, np.min, np.max))
+    curves = [Curve(d, mean, "mean over positions")]
+    if not np.allclose(low, high, rtol=0, atol=1e-9):
+        curves += [Curve(d, low, "least and most", plain=True), Curve(d, high, plain=True)]
+    return [
+        Image("the vector of each position", "channel", "position", e[:ROWS], centred=True),
+        Panel("how alike two positions are", "distance (tokens)", "cosine of the angle between their vectors", curves),
+    ]
+
+
+# ---------------------------------------------------------------- rotate
+
+
+def rotate(s: Subject) -> list[Panel | Image]:
+    L, half = s.cfg.L, s.cfg.R // 2
+    assert s.encoding.rotate is not None
+    base = s.options.get("base", 10000.0)
+    ladder = base ** (-2 * np.arange(half) / s.cfg.R)
+    lengths = (L, LONGER * L) if "any_length" in s.encoding.claims else (L,)
+    turned = {n: s.encoding.rotate(s.p, np.arange(min(L, SPAN)), n) for n in lengths}
+    angles = {n: np.asarray(angle) for n, (angle, *_) in turned.items()}
+    if len(angles) > 1 and np.array_equal(angles[L], angles[LONGER * L]):
+        del angles[LONGER * L]
+    found: list[Panel | Image] = turning(angles, ladder, base, L) if all(map(straight, angles.values())) else [crooked(angles[L])]
+    gains = {n: gain(turned[n][1], turned[n][2], angle) for n, angle in angles.items()}
+    varied = [curves for curves in map(by_distance, gains.values()) if curves]
+    if varied:
+        found.append(Panel("gain in the score", "distance (tokens)", "gain of query times gain of key", varied[0]))
+    return [*found, equal_content(angles, ladder, gains)]
+
+
+def straight(angle: Any) -> bool:
+    """Whether the angle of every pair grows evenly with the position."""
+    i = np.arange(len(angle))[:, None]
+    return bool(np.allclose(angle, angle[:1] + i * (angle[1:2] - angle[:1]), rtol=1e-9, atol=1e-9))
+
+
+def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Panel | Image]:
+    """Frequencies, wavelengths and, where any differs, their ratio to the ladder."""
+    w, pair = {n: angle[1] - angle[0] for n, angle in angles.items()}, np.arange(len(ladder))
+    scaled = any(not np.allclose(one, ladder, rtol=1e-9, atol=0) for one in w.values())
+    label = lambda n: f"made for length {n:,}" if len(w) > 1 else "of this encoding"
+    still = sum(one == 0 for one in w[L])
+    note = f"{still} of {len(pair)} pairs do not turn" if still else ""
+
+    def curves(of: Any) -> list[Curve]:
+        mine = [Curve(pair, of(one), label(n) if scaled else f"base^(-2n/R), base {base:,.0f}", points=True) for n, one in w.items()]
+        return [*([Curve(pair, of(ladder), f"unscaled, base {base:,.0f}", plain=True)] if scaled else []), *mine]
+
+    wave = lambda one: 2 * np.pi / np.where(one == 0, np.nan, np.abs(one))
+    found: list[Panel | Image] = [
+        Panel("frequencies", "pair n", "radians per token", curves(lambda one: np.where(one == 0, np.nan, np.abs(one))), log="y", note=note),
+        Panel("wavelengths", "pair n", "tokens per turn", curves(wave), log="y", marks=[("y", L, f"length trained for, {L:,}")], note=note),
+    ]
+    if scaled:
+        ratios = [Curve(pair, one / ladder, label(n), points=True) for n, one in w.items()]
+        found.append(Panel("frequency, scaled to unscaled", "pair n", "ratio", ratios, marks=[("y", 1, "")]))
+    return found
+
+
+def crooked(angle: Any) -> Image:
+    """Angles that are no multiple of the position."""
+    return Image("cosine of the angle of each pair", "position", "pair n", np.cos(angle[:ROWS]).T, centred=True, top=1.0)
+
+
+def gain(q: Any, k: Any, angle: Any) -> Any:
+    """What the score of the last query with the key d tokens before it is multiplied with, for each pair, [L,R/2]."""
+    of_q, of_k = (np.broadcast_to(1.0 if g is None else np.asarray(g), angle.shape) for g in (q, k))
+    return of_q[-1:] * of_k[::-1]
+
+
+def by_distance(gains: Any) -> list[Curve]:
+    """Curves of some pairs, none where all pairs have one gain at every distance."""
+    L, half = gains.shape
+    some = [] if (gains == gains[0, 0]).all() else sorted({round(n) for n in np.linspace(0, half - 1, 6)})
+    return [Curve(np.arange(L), gains[:, n], f"pair {n}", of=(k, len(some))) for k, n in enumerate(some)]
+
+
+def equal_content(angles: dict[int, Any], ladder: Any, gains: dict[int, Any]) -> Panel:
+    """The mean over random vectors u of the score of query u and key u, the key d tokens back."""
+    L = len(next(iter(angles.values())))
+    d, score = np.arange(L), lambda angle, g: (np.cos(angle[-1] - angle[::-1]) * g).mean(1)
+    label = lambda n: f"made for length {n:,}" if len(angles) > 1 else "of this encoding"
+    curves = [Curve(d, score(angle, gains[n]), label(n)) for n, angle in angles.items()]
+    plain = score(d[:, None] * ladder, 1.0)
+    if not any(np.allclose(plain, curve.y, rtol=0, atol=1e-9) for curve in curves):
+        curves.insert(0, Curve(d, plain, "ladder base^(-2n/R), no gain", plain=True))
+    everywhere = dict.fromkeys(f"{g[0, 0]:.4f}" for g in gains.values() if not by_distance(g))
+    note = f"; gain of q times gain of k {', '.join(everywhere)}" if set(everywhere) - {"1.0000"} else ""
+    title, y = "score of a key equal to the query", "share of the score without a turn"
+    return Panel(title, "distance (tokens)", y, curves, marks=[("y", 0, "")], note="mean over random contents" + note)
+
+
+# ---------------------------------------------------------------- bias
+
+
+def bias(s: Subject) -> list[Panel | Image]:
+    assert s.encoding.bias is not None
+    d = np.arange(2 * s.cfg.L if "any_length" in s.encoding.claims else s.cfg.L)
+    table = np.asarray(s.encoding.bias(PLAIN, s.p, d), np.float64)
+    if idle := not table.any():
+        table = np.asarray(s.encoding.bias(PLAIN, responses.stirred(s.p), d), np.float64)
+    first = edges(table)
+    reach = d[: first[-1] * 5 // 4 + 2] if first else d
+    marks = [("x", float(n), "") for n in first]
+    note = f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}" if first else responses.STIRRED * idle
+    weight = np.exp(table - table.max(1, keepdims=True))
+    weight /= weight.sum(1, keepdims=True)
+    curves = lambda rows: [Curve(reach, row[reach], f"head {h}", of=(h, len(rows)), steps=bool(first)) for h, row in enumerate(rows)]
+    return [
+        Panel("bias over distance", "distance (tokens)", "added to the logit", curves(table), marks=marks, note=note),
+        Panel("attention where all contents are equal", "distance (tokens)", f"weight among {len(d):,} keys", curves(weight), log="y"),
+    ]
+
+
+def edges(table: Any) -> list[int]:
+    """First distances of the buckets after the first: where a table that mostly stands still changes. Empty where it has no buckets."""
+    changes = np.flatnonzero((np.diff(table, axis=1) != 0).any(0)) + 1
+    return changes.tolist() if 0 < len(changes) < table.shape[1] // 2 else []
+
+
+def in_words(numbers: list[int]) -> str:
+    """Ascending whole numbers, neighbours drawn together: 1 to 16, 19, 21."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)

@@ -1,0 +1,48 @@
+"""What can be drawn: curves over an axis, and images. Numbers and words only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Curve:
+    """y over x. `of` = (k, n): the k-th of n curves alike, which share a scale of colours. Plain: a thin
+    dashed line to compare with. Steps: level around each x. A band of `spread` on both
+    sides is shaded."""
+
+    x: Any
+    y: Any
+    label: str = ""
+    of: tuple[int, int] | None = None
+    points: bool = False
+    plain: bool = False
+    steps: bool = False
+    spread: Any = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves under one title, with the words of both axes. `marks` are places on an axis: ("x" or "y", where, words or "")."""
+
+    title: str
+    x: str
+    y: str
+    curves: Sequence[Curve]
+    log: str = ""  # axes whose scale is logarithmic where the numbers span enough: "", "x", "y" or "xy"
+    marks: Sequence[tuple[str, float, str]] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A table of numbers [rows, columns] as colours. NaN stays empty. Centred: the colours part at 0."""
+
+    title: str
+    x: str
+    y: str
+    values: Any
+    centred: bool = False
+    note: str = ""
+    ticks: Sequence[str] | None = None  # the words of rows and columns, where both are tokens
+    top: float | None = None  # the number that has the last colour

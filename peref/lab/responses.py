@@ -1,0 +1,179 @@
+"""What an encoding does to content, over random content or a trained model's: scores, weights of attention, responses.
+
+Nothing here looks inside an encoding. The weight of key s in the output of query t is how much that output moves with the value of s: a
+backward pass through the whole sublayer gives a row of weights, whatever made them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from peref.config import Config
+from peref.encodings import Encoding
+from peref.lab.panels import Curve, Image, Panel
+from peref.model import PLAIN, At, attend_heads, block, embedded, norm, of_encoding, projected
+from peref.rng import generator
+from peref.tape import Tape, Var
+
+TOKENS, SMALL = 256, 96  # of random sequences that are averaged over, and of one that is shown whole
+DRAWS, TIMES = 16, 8  # sequences at once, and how often
+UNITS = 4  # random directions of an output whose response is averaged
+
+
+def random_content(cfg: Config, encoding: Encoding, T: int, B: int, time: int = 0) -> dict[str, Any]:
+    """x, q, k, v of a layer: normal, q of a size that gives logits of about 1."""
+    draw = lambda stream, *shape: generator(0, f"picture {stream}", time).standard_normal(shape)
+    if encoding.mix:
+        return {"x": draw("x", B, T, cfg.C)}
+    size = cfg.D**-0.5 / encoding.scale(cfg.D)
+    q, k, v = (draw(name, B, heads, T, cfg.D) for name, heads in (("q", cfg.H), ("k", cfg.G), ("v", cfg.G)))
+    return {"q": size * q, "k": k, "v": v, "x": draw("x", B, T, cfg.C)}
+
+
+STIRRED = "it starts as nothing, here are random parameters"
+
+
+def stirred(p: Any) -> Any:
+    """Parameters away from where they start, for what starts as nothing."""
+    noise = lambda n, a: generator(0, f"picture {n}").standard_normal(a.shape)
+    return {n: a + max(a.shape[-1:] or (1,)) ** -0.5 * noise(n, a) for n, a in p.items()}
+
+
+def length(cfg: Config, most: int) -> int:
+    return min(cfg.L, most)
+
+
+# ---------------------------------------------------------------- attention
+
+
+def weights(encoding: Encoding, p: Any, at: At, rows: Sequence[int], layout: str, *, q: Any, k: Any, v: Any, x: Any) -> Any:
+    """The weights of row rows[b] of sequence b, [B,H,S]."""
+    (B, H, _, D), (G, S), tape = q.shape, k.shape[1:3], Tape()
+    watched, found, u = tape.watch(v), np.zeros((B, H, S)), np.full(D, D**-0.5, v.dtype)
+    o, _ = attend_heads(PLAIN, encoding, p, q, k, watched, x, at, {}, layout=layout)
+    assert isinstance(o, Var)
+    recorded = list(tape.entries)
+    for r in range(H // G):  # the r-th query head of every key-value head
+        dy = np.zeros(o.shape, o.dtype)
+        for b, t in enumerate(rows):
+            dy[b, r :: H // G, t] = u
+        tape.entries = list(recorded)
+        found[:, r :: H // G] = tape.gradients(o, dy)[watched] @ u
+    return found
+
+
+def whole(encoding: Encoding, p: Any, at: At, layout: str, content: dict[str, Any]) -> Any:
+    """The weights of every row of one sequence, [H,T,T]."""
+    T = at.T
+    copies = {name: np.repeat(a, T, 0) for name, a in content.items()}
+    return weights(encoding, p, at, range(T), layout, **copies).swapaxes(0, 1)
+
+
+def attend(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
+    T, t = length(cfg, TOKENS), length(cfg, SMALL)
+    contents = [random_content(cfg, encoding, T, DRAWS, time) for time in range(TIMES)]
+    rows = [weights(encoding, p, At.of(T, n=cfg.L), [T - 1] * DRAWS, cfg.layout, **content) for content in contents]
+    d, of_last = np.arange(T), np.mean(rows, (0, 1))
+    equal = Curve(d, np.full(T, 1 / T), "equal weights", plain=True)
+    curves = [equal, *(Curve(d, row[::-1], f"head {h}", of=(h, cfg.H)) for h, row in enumerate(of_last))]
+    one = whole(encoding, p, At.of(t, n=cfg.L), cfg.layout, random_content(cfg, encoding, t, 1))[0]
+    note = f"mean over {DRAWS * TIMES} random contents"
+    return [
+        Panel("attention of the last token", "distance (tokens)", f"weight among {T} keys", curves, log="y", note=note),
+        Image("attention, one random content, head 0", "key", "query", np.where(np.tri(t) > 0, one, np.nan)),
+    ]
+
+
+def what_is_added(cfg: Config, encoding: Encoding, p: Any, at: At, content: dict[str, Any]) -> Any:
+    """Term, row and column of a score together, [B,H,T,T]."""
+    f = encoding.features(PLAIN, p, content["x"], at, {})[0] if encoding.features else {}
+    assert encoding.score is not None
+    parts = encoding.score(PLAIN, p, content["q"], content["k"], f, at)
+    return np.broadcast_to(sum(np.asarray(a) for a in parts if a is not None), (len(content["q"]), cfg.H, at.T, at.S))
+
+
+def score(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
+    T, t = length(cfg, TOKENS), length(cfg, SMALL)
+    at, content = At.of(T, n=cfg.L), random_content(cfg, encoding, T, DRAWS)
+    added = what_is_added(cfg, encoding, p, at, content)
+    if idle := not added.any():
+        p = stirred(p)
+        added = what_is_added(cfg, encoding, p, at, content)
+    d = np.arange(T // 2 + 1)
+    late = np.stack([np.diagonal(added, -int(n), 2, 3)[..., -(T // 2) :] for n in d], -1)  # [B,H,T/2,d]
+    mean, spread = late.mean((0, 2)), late.std((0, 2))
+    curves = [Curve(d, mean[h], f"head {h}", of=(h, cfg.H), spread=spread[h]) for h in range(cfg.H)]
+    note = f"{STIRRED}; " * idle + "mean and standard deviation over random contents"
+    one = np.where(np.tri(t) > 0, added[0, 0, :t, :t], np.nan)
+    return [
+        Panel("what is added to the logits", "distance (tokens)", "added to the logit", curves, note=note),
+        Image("what is added, one random content, head 0", "key", "query", one, centred=True),
+        *attend(cfg, encoding, p)[:1],
+    ]
+
+
+# ---------------------------------------------------------------- mixers
+
+
+def moved(encoding: Encoding, p: Any, x: Any, at: At, rows: Sequence[int], across: dict[str, Any]) -> Any:
+    """How much the output at rows[b] of sequence b moves with the input at each token, [B,T]: root mean square over random directions."""
+    tape = Tape()
+    watched, found = tape.watch(x), np.zeros(x.shape[:2])
+    assert encoding.mix is not None
+    y, _ = encoding.mix(PLAIN, p, watched, at, {}, across)
+    recorded, direction = list(tape.entries), generator(0, "picture direction")
+    for _ in range(UNITS):
+        dy = np.zeros(y.shape, y.dtype)
+        for b, t in enumerate(rows):
+            dy[b, t] = direction.standard_normal(y.shape[2])
+        tape.entries = list(recorded)
+        found += (np.asarray(tape.gradients(y, dy)[watched], np.float64) ** 2).sum(-1)
+    return np.sqrt(found / UNITS)
+
+
+def mix(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
+    T = length(cfg, TOKENS)
+    r = moved(encoding, p, random_content(cfg, encoding, T, DRAWS)["x"], At.of(T, n=cfg.L), [T - 1] * DRAWS, {})
+    r = np.sqrt((r**2).mean(0))[::-1]
+    d, note, back = np.arange(T), f"root mean square over {DRAWS} random contents", "tokens, from the last one back"
+    share = (r**2).cumsum() / (r**2).sum()
+    y = "change of the last output, own token 1"
+    return [
+        Panel("response to a change of an earlier input", "distance (tokens)", y, [Curve(d, r / r[0])], log="y", note=note),
+        Panel(
+            "how far back the response comes from",
+            back,
+            "share of the response",
+            [Curve(d + 1, share)],
+            log="x",
+            marks=[("y", 0, ""), ("y", 1, "")],
+            note=note,
+        ),
+    ]
+
+
+# ---------------------------------------------------------------- a trained model
+
+
+def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
+    """For each layer its heads' weights over the tokens [T]; of a layer that mixes, its response."""
+    T, words = len(tokens), [chr(n) if 32 < n < 127 else {10: "\\n", 32: "_"}.get(n, "?") for n in tokens]
+    at = At.of(T, n=max(T, cfg.L), causal=cfg.causal, window=cfg.window)
+    x = embedded(PLAIN, cfg, params, np.asarray(tokens)[None], at)
+    found, across = [], dict[str, Any]()
+    for layer in range(cfg.layers):
+        pe, p = cfg.encoding(layer), of_encoding(cfg, params, layer)
+        h = norm(PLAIN, cfg, params, f"{layer}.norm1", x)
+        if pe.mix:
+            before = {name: np.repeat(a, T, 0) for name, a in across.items()}
+            rows = [moved(pe, p, np.repeat(h, T, 0), at, range(T), before)]
+            rows = [a / np.maximum(a.sum(-1, keepdims=True), np.finfo(float).tiny) for a in rows]
+        else:
+            q, k, v = projected(PLAIN, cfg, params, layer, h)
+            rows = [*whole(pe, p, at, cfg.layout, {"q": q, "k": k, "v": v, "x": h})]
+        title = f"layer {layer}, response" if pe.mix else f"layer {layer}, head "
+        seen = np.broadcast_to(at.see, (T, T))
+        found.append([Image(title + ("" if pe.mix else str(n)), "", "", np.where(seen, a, np.nan), ticks=words, top=1.0) for n, a in enumerate(rows)])
+        x, _ = block(PLAIN, cfg, params, layer, x, at, {}, across, {})
+    return found

@@ -1,0 +1,54 @@
+"""Biases that fall with distance and that several encodings use.
+
+    linear        -m_h |d|                       m_h = 2^(-max_bias h/H): ALiBi
+    log_kernel    -r1_h log(1 + r2_h |d|)        KERPLE's logarithmic kernel
+
+d [N] = i - j, in any order, possibly real; tables [H,N].
+"""
+
+from typing import Any
+
+from peref.ops.activation import inverse_softplus, softplus
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def slopes(H: int, max_bias: float = 8.0) -> list[float]:
+    """m_h of the H heads, as ALiBi's authors have them: where H is no power of two, the slopes of the one below, then every second one of twice
+    that many, unsorted."""
+    whole = 1 << (H.bit_length() - 1)  # the power of two at or below H
+    of = lambda heads: [2.0 ** (-max_bias * (h + 1) / heads) for h in range(heads)]
+    return of(whole) + of(2 * whole)[::2][: H - whole]
+
+
+def linear(d: Any, *, H: int, max_bias: float = 8.0) -> Any:
+    """-m_h |d| in float64, [H,N]; nothing in it is learned."""
+    return -namespace(d).asarray(slopes(H, max_bias))[:, None] * abs(d)
+
+
+def log_kernel_forward(r1, r2, d):  # [H], [H], [N]
+    xp = namespace(r1)
+    n = abs(d).astype(xp.float64)
+    x = r2[:, None] * n  # 1
+    log = xp.log1p(x)  # 2
+    return (-r1[:, None] * log).astype(r1.dtype), (r1, n, x, log)  # 3
+
+
+def log_kernel_backward(saved, dy):  # [H,N]
+    r1, n, x, log = saved
+    dr1 = -(dy * log).sum(1)  # 3
+    dx = -dy * r1[:, None] / (1 + x)  # 3, 2
+    return dr1.astype(r1.dtype), (dx * n).sum(1).astype(r1.dtype), None  # 1
+
+
+log_kernel = Op(log_kernel_forward, log_kernel_backward)
+
+
+def log_kernel_start(rng: Any, H: int) -> dict[str, Any]:
+    """Free numbers whose softplus is r1, uniform up to 2, and r2, uniform up to 1, as KERPLE's released code draws them."""
+    return {"r1": inverse_softplus(rng.uniform(0.01, 2.0, H)), "r2": inverse_softplus(rng.uniform(0.01, 1.0, H))}
+
+
+def log_kernel_of(p: dict[str, Any], d: Any) -> Any:
+    """The table of the free numbers r1 and r2 in `p`."""
+    return log_kernel(softplus(p["r1"]), softplus(p["r2"]), d)

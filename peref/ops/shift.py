@@ -1,0 +1,39 @@
+"""The token before, and what lies between two arrays: the token shift of RWKV. `runs` as in scan.py."""
+
+from peref.ops.scan import follows
+from peref.ops.shape import unbroadcast
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def previous_forward(x, state, runs):  # [B,T,C], the last of the call before [B,1,C] or None, [B,T] or None
+    xp = namespace(x)
+    first, last = xp.zeros_like(x[:, :1]) if state is None else state, x[:, -1:]
+    y, share = xp.concatenate([first, x[:, :-1]], 1), None
+    if runs is not None:
+        share = follows(runs)[..., None]
+        y, last = xp.where(share, y, 0), xp.where(runs[:, -1:, None] >= 0, last, 0)
+    return y, (share, state is not None), last
+
+
+def previous_backward(saved, dy):
+    share, stateful = saved
+    xp = namespace(dy)
+    dy = dy if share is None else xp.where(share, dy, 0)
+    return xp.concatenate([dy[:, 1:], xp.zeros_like(dy[:, :1])], 1), dy[:, :1] if stateful else None, None
+
+
+previous = Op(previous_forward, previous_backward, extra=True)
+
+
+def lerp_forward(a, b, m):  # [...,C], [...,C], [C] or [...,C]: a where m is 0, b where it is 1
+    return a + (b - a) * m, (a, b, m)
+
+
+def lerp_backward(saved, dy):
+    a, b, m = saved
+    db = dy * m
+    return dy - db, db, unbroadcast(dy * (b - a), m.shape)
+
+
+lerp = Op(lerp_forward, lerp_backward)

@@ -1,0 +1,130 @@
+"""What the benchmark scripts say beyond numbers: which settings a number is of, what ran outside of kernels, what counts as failed."""
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from peref import evaluate, model
+from peref.backends import Backend
+from peref.config import Config
+from peref.ops.linear import linear
+from peref.tape import Op, Tape
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def scalings(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return import_module("scalings")
+
+
+@pytest.fixture
+def catalogue(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return import_module("catalogue")
+
+
+# scalings.py
+
+
+def test_the_settings_of_a_number(scalings):
+    assert scalings.settings("rope", 4, 512) == ("rope", ())
+    assert scalings.settings("pi", 4, 512) == ("pi", ("factor=4.0",))
+    assert scalings.settings("yarn", 4, 512) == ("yarn", ("factor=4.0", "original=512"))
+    assert scalings.settings(scalings.PAPER, 4, 512) == ("dynamic_ntk", ("factor=1.0", "original=512"))
+
+
+def test_at_the_length_trained_for_every_scaling_is_rope_and_at_twice_it_none_is(scalings):
+    cfg = Config(pe=(("rope", {}),), L=8, C=16, layers=1, H=2)
+    params = {name: 3 * a for name, a in model.init(cfg, 0, "float64").items()}
+    text = np.random.default_rng(0).integers(0, 256, (1, 17))
+    for multiple in (1, 2):
+        tokens = text[:, : 8 * multiple], text[:, 1 : 8 * multiple + 1]
+        found = {
+            case: float(model.loss(evaluate.under(cfg, *scalings.settings(case, multiple, 8)), params, *tokens)[0])
+            for case in scalings.cases(scalings.ENCODINGS)
+        }
+        for case in set(found) - {"rope"}:
+            assert (found[case] == pytest.approx(found["rope"], rel=1e-12)) == (multiple == 1), case
+
+
+def numbers(bits):
+    run = dict.fromkeys(("model", "recipe", "text", "peref", "backend"), "-")
+    setup = {"sources": "-", "versions": {"numpy": "2"}, "cpu": "-", "cores": 2, "threads": 2}
+    same = {"kind": "number", "run": run, "setup": setup, "original": 8, "bytes": 64, "stderr": 0.1, "date": "-", "result": True}
+    return [same | {"case": case, "multiple": m, "bpb": bpb} for case, of in bits.items() for m, bpb in of.items()]
+
+
+def test_what_was_seen_stays_while_the_table_says_the_same(scalings, tmp_path):
+    store = scalings.Store(tmp_path / "scalings.json")
+    store.rows = numbers({"rope": {1: 2.0, 2: 3.0}, "pi": {1: 2.0, 2: 2.5}})
+    first = scalings.document(store, "PI helps.")
+    assert "| rope | 2.00 | 3.00 |\n| pi | 2.00 | 2.50 |\n" in first
+    assert "Fewest bits: pi at 2x (2.50)." in first
+    assert "PI helps." in first
+    again = scalings.Store(tmp_path / "scalings.json")
+    assert scalings.document(again, None) == first
+    next(row for row in again.rows if row.get("bpb") == 2.5)["bpb"] = 3.5
+    assert "PI helps." not in scalings.document(again, None)
+
+
+# catalogue.py
+
+
+@pytest.mark.parametrize(
+    ("pe", "plain", "own"), [("none", set(), set()), ("rwkv4", {"wkv4"}, {"rwkv4.gated", "shift.lerp"}), ("path", {"short_conv"}, {"path.scores"})]
+)
+def test_a_trace_names_all_that_has_no_kernel(catalogue, pe, plain, own):
+    """Here a backend that fills `linear` alone, with the plain op under another name, and the fields that every model uses."""
+    always = {"take", "rms_norm", "swiglu", "cross_entropy", "adamw"} | ({"attention"} if pe == "none" else set())
+    be = replace(Backend(), linear=lambda *arguments: linear(*arguments))
+    trace, untouched = catalogue.Trace(be), (Op.__call__, Tape.record)
+    steps = [catalogue.stepping(pe, catalogue.QUICK) for _ in range(2)]
+    found = trace.of(steps[0])
+    assert (Op.__call__, Tape.record) == untouched
+    assert set(found["plain"]) - {"matmul"} == always | plain
+    assert own <= set(found["shares"])
+    assert set(found["plain"]) - {"matmul", "take"} <= set(found["shares"])
+    assert trace.seconds[catalogue.KERNELS] > 0
+    assert 0 < sum(found["shares"].values()) <= found["outside"] < 1
+    assert steps[0](be) == (steps[1](be), steps[1](be))[1]  # tracing changed no number
+
+
+def test_time_within_an_op_counts_once(catalogue):
+    trace = catalogue.Trace(Backend())
+    with trace.timed("outer"), trace.timed("inner"):
+        sum(range(100000))
+    assert trace.seconds["outer"] < trace.seconds["inner"]
+    assert trace.inside == []
+
+
+def answers(monkeypatch, catalogue, **said):
+    run = type("Run", (), {"read_metrics": lambda self: [{"loss": 5.0}, {"loss": 4.0}]})()
+    monkeypatch.setattr(catalogue.runs, "open_run", lambda folder: run)
+    fine = {"train": {"run": "runs/x"}, "eval": {"rows": [{"length": 8, "bpb": 2.0}]}, "generate": {"text": "a", "bytes": [97]}}
+    monkeypatch.setattr(catalogue, "asked", lambda root, threads, what, *rest: (fine | said)[what])
+
+
+def test_what_works(catalogue, monkeypatch, tmp_path):
+    answers(monkeypatch, catalogue)
+    row = {"section": "works", "pe": "alibi"} | catalogue.works("alibi", tmp_path, catalogue.QUICK, 1)
+    assert catalogue.failures(row) == []
+    assert catalogue.works_cells(row) == ["alibi", "5.000", "4.000", "2.00", "1 bytes"]
+    assert catalogue.failures(row | {"last": 5.0}) == ["the loss does not fall: 5.000 to 5.000"]
+    assert catalogue.failures(row | {"last": float("nan")}) == ["the loss does not fall: 5.000 to nan"]
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "failed"),
+    [("train", "misuse", ["train: no"]), ("eval", "misuse", []), ("eval", "internal", ["eval: no"]), ("generate", "misuse", ["generate: no"])],
+)
+def test_only_eval_may_refuse_and_only_in_words(catalogue, monkeypatch, tmp_path, what, kind, failed):
+    answers(monkeypatch, catalogue, **{what: {"error": {"kind": kind, "message": "no"}}})
+    row = {"section": "works", "pe": "learned"} | catalogue.works("learned", tmp_path, catalogue.QUICK, 1)
+    assert catalogue.failures(row) == failed
+    if what == "eval":
+        assert catalogue.works_cells(row)[3] == "refused: no"

@@ -1,0 +1,284 @@
+"""Biases of distance and of place: what the papers and public programs say in numbers, and the slips that are easily made."""
+
+import math
+from importlib import import_module
+
+import numpy as np
+import pytest
+from check import Differs, frozen, gradient, same
+
+import peref
+from peref import backends, model
+from peref.config import Config
+from peref.encodings import bind, files, get
+from peref.errors import Misuse
+from peref.ops.activation import inverse_softplus, softplus
+from peref.ops.bias import log_kernel, slopes
+from peref.ops.place import At
+from peref.tape import Tape
+
+D9 = np.arange(-4, 5)
+
+
+def bound(name, **given):
+    """The encoding with H = 6 heads of width 4, unless said, and options."""
+    facts = {"H": 6, "G": 6, "D": 4, "L": 16, "C": 24, "causal": True}
+    return bind(get(name), {n: given.pop(n, a) for n, a in facts.items()}, given)
+
+
+def table(name, d, p=None, **given):
+    return bound(name, **given).bias(model.PLAIN, p or {}, d)
+
+
+# ---------------------------------------------------------------- ALiBi
+
+
+@pytest.mark.parametrize("max_bias", [8.0, 4.0])
+@pytest.mark.parametrize("H", [1, 2, 3, 6, 8, 12, 16, 40, 71])
+def test_alibi_slopes_by_the_rules_of_mpt_and_ggml(H, max_bias):
+    """MPT takes every second slope of the next power of two first, ggml has two geometric series; with any max_bias they are one rule."""
+    above = 2 ** math.ceil(math.log2(H))
+    of_above = [2 ** (-max_bias * h / above) for h in range(1, above + 1)]
+    mpt = of_above if above == H else (of_above[1::2] + of_above[::2])[:H]
+    below = 2 ** math.floor(math.log2(H))
+    m0, m1 = 2 ** (-max_bias / below), 2 ** (-max_bias / 2 / below)
+    ggml = [m0 ** (h + 1) if h < below else m1 ** (2 * (h - below) + 1) for h in range(H)]
+    same(np.array(slopes(H, max_bias)), np.array(mpt), 1e-15)
+    same(np.array(slopes(H, max_bias)), np.array(ggml), 1e-14)
+
+
+def test_alibi_of_8_heads_is_not_what_tutorials_have():
+    """1/2 to 1/256: neither 2^(-h/H), .917 to .5, nor a first head of slope 1."""
+    same(np.array(slopes(8)), 2.0 ** -np.arange(1, 9), 0)
+
+
+def test_alibi_halves_are_the_masks_of_the_issue():
+    """The first half of the heads is masked on the right, the rest on the left; each half has all slopes of H/2 heads."""
+    d = np.arange(5)[:, None] - np.arange(5)
+    right, left = np.triu(np.full((5, 5), -np.inf), 1), np.tril(np.full((5, 5), -np.inf), -1)
+    got = table("alibi", D9, heads="halves", H=4)[:, d + 4]
+    want = np.concatenate([-np.array(slopes(2))[:, None, None] * abs(d) + mask for mask in (right, left)])
+    same(got, want, 1e-15)
+
+
+def test_alibi_sides_are_two_triangles():
+    """Slopes of the left for the past, of the right for the future, as in the issue: triu(right) + tril(left)."""
+    p = {"log_slopes": np.log(np.array([[0.5, 0.25, 0.125], [0.75, 1.5, 3.0]]))}
+    d = np.arange(5)[:, None] - np.arange(5)
+    past, future = (-np.exp(row)[:, None, None] * abs(d) for row in p["log_slopes"])
+    same(table("alibi", D9, p, slopes="sides", H=3)[:, d + 4], np.triu(future) + np.tril(past), 1e-15)
+
+
+@pytest.mark.parametrize("heads", ["alike", "halves"])
+@pytest.mark.parametrize("slopes", ["learned", "sides"])
+def test_alibi_slopes_that_are_learned_start_at_the_fixed_ones(slopes, heads):
+    """So a run may be turned from one to the other."""
+    pe = bound("alibi", slopes=slopes, heads=heads)
+    got = pe.bias(model.PLAIN, pe.init(np.random.default_rng(0)), D9)
+    same(got, table("alibi", D9, heads=heads), 1e-14)
+
+
+def test_alibi_halves_give_no_nan_anywhere():
+    """Two-sided, with padding, documents and a row alone in its half: outputs and gradients are finite, a head sees only its side."""
+    rng = np.random.default_rng(0)
+    q, k, v, do = (rng.standard_normal((3, 4, 7, 5)) for _ in range(4))
+    seg = np.array([[0, 0, 1, 1, 1, 2, 2], [3, 3, 3, 3, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0]])
+    settings = {"slopes": "sides", "heads": "halves", "causal": False, "seg": seg}
+    params = bound("alibi", H=4, slopes="sides", heads="halves").init(None)
+    o, pull = peref.vjp(peref.attention, "alibi", q, k, v, params=params, **settings)
+    assert np.isfinite(o).all()
+    assert all(np.isfinite(a).all() for g in pull(do) for a in (g.values() if isinstance(g, dict) else [g]))
+    same(o[0, :2, 2], v[0, :2, 2], 1e-15)  # the first of its document looks back at itself alone
+    same(o[0, 2:, 4], v[0, 2:, 4], 1e-15)  # the last looks ahead at itself alone
+    gradient(lambda q, a: peref.attention("alibi", q, k, v, params={"log_slopes": a}, **settings), [q, params["log_slopes"]])
+
+
+def test_alibi_halves_on_the_kernels():
+    """A table with -inf in it goes through the numba backend as through the plain one, tiles without a finite cell too."""
+    be, x = backends.get("numba", threads=1), np.random.default_rng(0).integers(0, 11, (2, 300))
+    seg = np.concatenate([np.zeros((2, 17), int), np.ones((2, 150), int), np.full((2, 133), 2)], 1)
+    cfg = Config(pe=(("alibi", {"heads": "halves", "slopes": "sides"}),), L=300, C=16, H=4, F=8, V=11, layers=1, causal=False)
+    p = model.init(cfg)
+
+    def gradients(be):
+        tape = Tape()
+        leaves = tape.watch(p)
+        y, _ = model.loss(cfg, leaves, x, x, be=be, seg=seg)
+        found = tape.gradients(y, np.float32(1))
+        return [y.value, {n: found[a] for n, a in leaves.items()}]
+
+    same(gradients(be), gradients(model.PLAIN), 5e-6)
+
+
+# ---------------------------------------------------------------- KERPLE
+
+
+def test_kerple_log_by_hand():
+    """-r1 log(1 + r2 |d|); 0 where the distance is, for every head."""
+    got = log_kernel(np.array([1.0, 2.0]), np.array([1.0, 0.5]), np.array([-3, 0, 1, 7]))
+    same(got, -np.array([[math.log(4), 0, math.log(2), math.log(8)], [2 * math.log(2.5), 0, 2 * math.log(1.5), 2 * math.log(4.5)]]), 1e-15)
+
+
+def test_kerple_power_from_the_smallest_to_the_largest_power():
+    """|d|^0.01, ALiBi at 1, and the square at 2; the slope in the power is finite at 0, where |d|^p log |d| is 0."""
+    op = import_module(files()["kerple_power"]).table
+    r1, half, d = np.array([1.0, 0.5, 0.25]), np.array([0.005, 0.5, 1.0]), np.array([0, 1, 4])
+    got, saved = op.forward(r1, half, d)
+    same(got, -np.array([[0, 1, 4**0.01], [0, 0.5, 2], [0, 0.25, 4]]), 1e-15)
+    dr1, dhalf, _ = op.backward(saved, np.array([[1.0, 0, 0]] * 3))
+    same([dr1, dhalf], [np.zeros(3), np.zeros(3)], 0)
+    _, dhalf, _ = op.backward(saved, np.array([[0, 0, 1.0]] * 3))
+    same(dhalf, -2 * r1 * 4 ** (2 * half) * math.log(4), 1e-15)
+
+
+@pytest.mark.parametrize("name", ["kerple_log", "kerple_power"])
+def test_kerple_starts_where_the_released_code_does(name):
+    """Positive numbers in its ranges, read back from the free ones."""
+    p = bound(name, H=2000).init(np.random.default_rng(0))
+    r1 = softplus(p["r1"])
+    r2 = softplus(p["r2"]) if name == "kerple_log" else 2 / (1 + np.exp(-p["r2"]))
+    most = {"kerple_log": (2, 1), "kerple_power": (1, 2)}[name]
+    for r, top in zip((r1, r2), most, strict=True):
+        assert 0.0099 < r.min() < 0.02 * top
+        assert 0.99 * top < r.max() <= top
+
+
+def test_released_numbers_of_kerple_can_be_given():
+    """The softplus of its inverse is the number, small or large."""
+    r = np.array([1e-8, 0.01, 1.0, 40.0, 800.0])
+    same(softplus(inverse_softplus(r)) / r, np.ones(5), 1e-14)
+
+
+@pytest.mark.parametrize("name", ["kerple_log", "kerple_power", "sandwich", "alibi"])
+def test_far_positions_in_float32(name):
+    """At distances up to 1,048,575 a float32 table is the float64 one, rounded."""
+    d = np.array([1, 1000, 131071, 1048575])
+    for given in ({}, {"slopes": "sides"}) if name == "alibi" else ({},):
+        pe = bound(name, **given)
+        p = frozen(pe.init(np.random.default_rng(0)), np.float32)
+        narrow, wide = pe.bias(model.PLAIN, p, d), pe.bias(model.PLAIN, frozen(p, np.float64), d)
+        assert narrow.dtype == (np.float32 if p else np.float64)
+        assert (abs(narrow - wide) <= 3e-6 * abs(wide)).all()  # of r1, r2: softplus and sigmoid are rounded, and the power is taken of that
+
+
+# ---------------------------------------------------------------- Sandwich
+
+
+def test_sandwich_is_the_program_of_appendix_e():
+    """Inner products of 128-wide sinusoidal embeddings over compression ratios 8/H .. 8: the first head has the strongest bias."""
+    m, w = np.arange(50)[:, None], 10000.0 ** (-2 * np.arange(64) / 128)
+    embeddings = np.concatenate([np.sin(m * w), np.cos(m * w)], -1)
+    ratio = np.arange(1, 7) * 8 / 6
+    want = (embeddings @ embeddings.T) / ratio[:, None, None]
+    got = table("sandwich", np.arange(50))
+    same(got, want[:, :, 0], 1e-13)
+    same(got[:, 0], 64 / ratio, 1e-15)
+    assert (got[0] - got[0, 0]).min() < (got[5] - got[5, 0]).min() < 0
+
+
+def test_sandwich_s_constant_cancels_in_the_softmax():
+    """Subtracting width/2 changes no output; that NeMo leaves out the shortest wave and has one longer does."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 2, 9, 4)) for _ in range(3))
+    paper = peref.attention("sandwich", q, k, v)
+    shifted = bound("sandwich", H=2).bias(model.PLAIN, {}, np.arange(9)) - np.array([[16.0], [8.0]])
+    same(model.PLAIN.attention(q, k, v, shifted, at=At.of(9), scale=0.5), paper, 1e-13)
+    with pytest.raises(Differs):
+        same(peref.attention("sandwich", q, k, v, form="nemo"), paper, 1e-3)
+    same(table("sandwich", np.zeros(1, int), form="nemo"), np.zeros((6, 1)), 0)
+
+
+# ---------------------------------------------------------------- dynamic bias
+
+
+def test_dynamic_bias_has_the_parameters_of_its_model():
+    """1 -> 32 -> 32 -> H, the shapes of x-transformers' network at width 128, less the last numbers added."""
+    p = bound("dynamic_bias").init(np.random.default_rng(0))
+    shapes = {"1.weight": (32, 1), "1.bias": (32,), "2.weight": (32, 32), "2.bias": (32,), "3.weight": (6, 32)}
+    assert {n: a.shape for n, a in p.items()} == shapes
+
+
+def test_dynamic_bias_tells_past_from_future():
+    """The sign of the distance goes in, also of its logarithm."""
+    p = bound("dynamic_bias").init(np.random.default_rng(0))
+    for distance in ("linear", "log"):
+        b = table("dynamic_bias", D9, p, distance=distance)
+        assert abs(b - b[:, ::-1]).max() > 0.1
+
+
+# ---------------------------------------------------------------- DAPE
+
+
+def test_dape_with_a_silent_network_is_its_static_bias():
+    """W_2 zero leaves ALiBi, or KERPLE."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 6, 9, 4)) for _ in range(3))
+    for over in ("alibi", "kerple_log"):
+        p = bound("dape", over=over).init(rng)
+        silent = p | {"2.weight": 0 * p["2.weight"]}
+        static = {n: p[n] for n in ("r1", "r2") if n in p}
+        same(peref.attention("dape", q, k, v, params=silent, over=over), peref.attention(over, q, k, v, params=static or None), 1e-13)
+        assert abs(peref.attention("dape", q, k, v, params=p, over=over) - peref.attention(over, q, k, v, params=static or None)).max() > 0.01
+
+
+def test_dape_s_network_never_sees_the_mask():
+    """It sees every pair's own numbers: a term is finite where nothing is seen, and what is there changes no row that does not look."""
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((2, 6, 9, 4)) for _ in range(2))
+    pe = bound("dape")
+    p, at = pe.init(rng), At.of(9, seg=np.array([[0, 0, 1, 1, 1, 1, 2, 2, 2], [0] * 9]))
+    term = pe.score(model.PLAIN, p, q, k, {}, at)[0]
+    assert np.isfinite(term).all()
+    later = k.copy()
+    later[:, :, 5:] += 100
+    other = pe.score(model.PLAIN, p, q, later, {}, at)[0]
+    same(other[..., :5], term[..., :5], 0)
+
+
+# ---------------------------------------------------------------- FIRE
+
+
+def fire(i, p, T=None, **given):
+    """b(i, j) of the last T queries (all unless said) at positions i, [1,H,T,S]."""
+    at = At(i[len(i) - (T or len(i)) :], i, len(i))
+    return bound("fire", **given).score(model.PLAIN, p, None, None, {}, at)[0]
+
+
+@pytest.fixture
+def learned(rng):
+    p = bound("fire").init(rng)
+    return p | {"c": np.array([0.3]), "m": np.array([1.1])}
+
+
+def test_fire_by_hand_on_both_sides_of_the_threshold(learned):
+    """Threshold 4 times 1.1: queries 0 to 4 share one normaliser, 5 to 8 have their own; max, not min; a quotient; eps outside the logarithm."""
+    got = fire(np.arange(9), learned, threshold=4.0)
+    for i in range(9):
+        for j in range(i + 1):
+            u = math.log(0.3 * (i - j) + 1) / (math.log(0.3 * max(4.4, i) + 1) + 1e-6)
+            y = np.maximum(learned["1.weight"][:, 0] * u + learned["1.bias"], 0)
+            same(got[0, :, i, j], learned["2.weight"] @ y, 1e-13)
+
+
+def test_fire_goes_by_the_position_of_the_query(learned):
+    """Past the threshold a shift changes it, before it none does; decoding from position 5 on is the rows of the whole."""
+    same(fire(5 + np.arange(9), learned), fire(np.arange(9), learned), 1e-13)
+    assert abs(fire(5 + np.arange(9), learned, threshold=4.0) - fire(np.arange(9), learned, threshold=4.0)).max() > 1e-3
+    same(fire(np.arange(9), learned, T=4, threshold=4.0), fire(np.arange(9), learned, threshold=4.0)[:, :, 5:], 1e-14)
+
+
+def test_fire_s_threshold_is_learned(learned):
+    """The gradient of every parameter, m and c among them, with queries on both sides; and two more ways to write one threshold."""
+    order = [*learned]
+    for i in (np.arange(9), 5 + np.arange(9), np.array([0.0, 0.5, 7.25, 3.0, 12.5])):
+        gradient(lambda *a, i=i: fire(i, dict(zip(order, a, strict=True)), threshold=4.0), [*learned.values()])
+    far = fire(5 + np.arange(9), learned, threshold=4.0)
+    same(fire(5 + np.arange(9), learned | {"m": np.array([-1.1])}, threshold=4.0), far, 0)
+    same(fire(5 + np.arange(9), learned | {"m": np.array([0.55])}, threshold=8.0), far, 1e-14)
+
+
+def test_fire_refuses_positions_of_several_axes(learned):
+    """A distance needs one number for a token."""
+    at = At.of(4, positions=np.zeros((3, 2, 4), int))
+    with pytest.raises(Misuse, match="one position for each token"):
+        bound("fire").score(model.PLAIN, learned, None, None, {}, at)

@@ -1,0 +1,468 @@
+"""What a public config.json means: the published settings of model families (configs/, the keys that decide rotations), and all that can be odd.
+
+The numbers that are expected are those that papers and public code print (test_scalings.py has their sources), or are worked out here anew
+from the file's own numbers.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check import same
+
+from peref import huggingface
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.config import Config, choose
+from peref.encodings import get
+from peref.errors import Misuse
+from peref.huggingface import cycle, frequencies, read, unscaled, words
+
+FILES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.json"))}
+LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096, "rope_theta": 10000.0}
+
+
+def found(name):
+    return read(json.loads(FILES[name].read_text()))
+
+
+def one(name_or_config):
+    """The only rotation of a file or of a config."""
+    (rotation,) = (found(name_or_config) if isinstance(name_or_config, str) else read(name_or_config)).rotations
+    return rotation
+
+
+def scaled(kind, **given):
+    return LLAMA | {"rope_scaling": {"rope_type": kind, **given}}
+
+
+def ratios(r, n=None):
+    return frequencies(r.cfg, n or r.lengths[-1])[0] / unscaled(r.cfg)
+
+
+def kinds(r, key=""):
+    """The kinds of the notes on keys that end so."""
+    return [note.kind for note in r.notes if note.key.endswith(key)]
+
+
+def ladder(base, R):
+    return np.array([base ** (-2 * n / R) for n in range(R // 2)])
+
+
+# ---------------------------------------------------------------- model families
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "D", "R", "layout", "base"),
+    [
+        ("llama-3.1-8b", "llama3", 128, 128, "half", 5e5),
+        ("llama-3.2-1b", "llama3", 64, 64, "half", 5e5),
+        ("qwen2.5-7b-yarn", "yarn", 128, 128, "half", 1e6),
+        ("qwen2.5-7b-1m", "rope", 128, 128, "half", 1e7),
+        ("deepseek-v2", "yarn", 192, 64, "interleaved", 1e4),
+        ("deepseek-v3", "yarn", 192, 64, "interleaved", 1e4),
+        ("phi-3.5-mini", "longrope", 96, 96, "half", 1e4),
+        ("gpt-oss-20b", "yarn", 64, 64, "half", 150000.0),
+        ("mistral-7b-v0.3", "rope", 128, 128, "half", 1e6),
+        ("qwen2-vl-7b", "mrope", 128, 128, "half", 1e6),
+        ("qwen3-vl-8b", "mrope", 128, 128, "half", 5e6),
+        ("codellama-7b", "rope", 128, 128, "half", 1e6),
+        ("yarn-llama-2-7b-64k", "yarn", 128, 128, "half", 1e4),
+        ("yi-34b-200k", "rope", 128, 128, "half", 1e7),
+        ("gpt-neox-20b", "rope", 96, 24, "half", 1e4),
+        ("gpt-j-6b", "rope", 256, 64, "interleaved", 1e4),
+        ("glm-4-9b", "rope", 128, 64, "interleaved", 1e4),
+        ("vicuna-7b-16k", "pi", 128, 128, "half", 1e4),
+        ("internlm2.5-7b", "dynamic_ntk", 128, 128, "half", 1e6),
+    ],
+)
+def test_encoding_widths_layout_and_base(name, encoding, D, R, layout, base):
+    """Of families whose layers are all alike."""
+    r = one(name)
+    assert (r.name, r.cfg.D, r.cfg.R, r.cfg.layout, r.options["base"]) == (encoding, D, R, layout, base)
+    same(unscaled(r.cfg), ladder(base, R), 1e-14)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_line_that_is_printed_means_the_same(name):
+    """--pe and --set, read as the command line reads them, give these frequencies, factor and softmax scale; no note is of a key nobody knows."""
+    for r in found(name).rotations:
+        line = words(r)
+        assert line[0] == "--pe"
+        width = int(line[line.index("--head-width") + 1])
+        given = [line[k + 1] for k, word in enumerate(line) if word == "--set"]
+        cfg = Config(**{"L": 7, "H": 1, "C": width, "D": width, **choose(line[1], given)})
+        for n in r.lengths:
+            same(frequencies(cfg, n)[0], frequencies(r.cfg, n)[0], 0)
+        assert cfg.encoding(0).scale(width) == r.cfg.encoding(0).scale(width)
+        assert (cfg.R, cfg.layout) == (r.cfg.R, r.cfg.layout)
+        assert {note.kind for note in r.notes} <= {"differs", "ignored", "assumed", "beyond"}
+
+
+def test_llama_3():
+    """3.1: an eighth from pair 35 on; 3.2: a thirty-second from 18 on; six and three pairs between."""
+    r = ratios(one("llama-3.1-8b"))
+    same(r[:29], np.ones(29), 0)
+    same(r[29:35], np.array([0.828168, 0.643743, 0.493507, 0.371122, 0.271425, 0.190211]), 1e-6)
+    same(r[35:], np.full(29, 0.125), 1e-15)
+    r = ratios(one("llama-3.2-1b"))
+    same(r[:15], np.ones(15), 0)
+    same(r[15:18], np.array([0.605573, 0.303743, 0.103448]), 1e-5)
+    same(r[18:], np.full(14, 1 / 32), 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "factor", "a", "times"),
+    [
+        ("qwen2.5-7b-yarn", 23, 40, 4, 1.138629, 1),
+        ("deepseek-v2", 10, 23, 40, 1, 1.589626),
+        ("deepseek-v3", 10, 23, 40, 1, 1.873854),
+        ("gpt-oss-20b", 8.092779, 17.398025, 32, 1.346574, 1),
+        ("yarn-llama-2-7b-64k", 20, 46, 16, 1.277259, 1),
+    ],
+)
+def test_yarn(name, low, high, factor, a, times):
+    """The published correction ranges, a straight line between them; the factor of q and k and that of the softmax scale."""
+    r = one(name)
+    rising = np.clip((np.arange(r.cfg.R // 2) - low) / (high - low), 0, 1)
+    same(ratios(r), rising / factor + 1 - rising, 1e-6)
+    encoding = r.cfg.encoding(0)
+    same(np.array([frequencies(r.cfg, 99)[1], encoding.scale(r.cfg.D) * r.cfg.D**0.5]), np.array([a, times], float), 1e-6)
+
+
+def test_phi_3_5():
+    """Frequencies by either list, and sqrt(1 + ln 32 / ln 4096) for both; the long one strictly above 4096."""
+    r, public = one("phi-3.5-mini"), json.loads(FILES["phi-3.5-mini"].read_text())["rope_scaling"]
+    assert r.lengths == (4096, 131072)
+    for n, divisors in ((1, "short_factor"), (4096, "short_factor"), (4097, "long_factor"), (131072, "long_factor")):
+        w, a = frequencies(r.cfg, n)
+        same(w, ladder(1e4, 96) / np.array(public[divisors]), 1e-14)
+        same(np.float64(a), np.float64(1.190238), 1e-6)
+    assert "differs" in kinds(r, "long_factor")
+
+
+def test_linear_and_dynamic():
+    """A quarter everywhere; the base 1e6 to 65536 tokens as Hugging Face's formula has it, and plain RoPE up to 32768."""
+    same(ratios(one("vicuna-7b-16k")), np.full(64, 0.25), 1e-15)
+    r = one("internlm2.5-7b")
+    assert r.lengths == (32768, 65536)
+    same(ratios(r, 32768), np.ones(64), 1e-14)
+    same(frequencies(r.cfg, 65536)[0], ladder(1e6 * (2 * 65536 / 32768 - 1) ** (128 / 126), 128), 1e-13)
+    assert kinds(r, "rope_type") == ["differs"]
+
+
+def test_mrope():
+    """Sections of Qwen2-VL and Qwen3-VL, in both orders; frequencies are those of RoPE."""
+    for name, order, sections in (("qwen2-vl-7b", "chunked", (16, 24, 24)), ("qwen3-vl-8b", "interleaved", (24, 20, 20))):
+        r = one(name)
+        assert (r.options["order"], r.options["sections"]) == (order, sections)
+        same(ratios(r), np.ones(64), 1e-15)
+
+
+def test_gemma_4():
+    """Every fifth layer: 64 of 256 pairs turn, n with n + 256, exponents of the width 512; the others are RoPE of 256 channels."""
+    full, slides = found("gemma-4-e2b").rotations
+    assert (full.layers, full.name, full.which, full.cfg.D, full.cfg.R) == ("full_attention", "p_rope", (4, 9, 14, 19, 24, 29, 34), 512, 512)
+    assert (slides.layers, slides.name, len(slides.which), slides.cfg.D, slides.cfg.R) == ("sliding_attention", "rope", 28, 256, 256)
+    same(frequencies(full.cfg, 9)[0], np.where(np.arange(256) < 64, ladder(1e6, 512), 0), 1e-14)
+    same(frequencies(slides.cfg, 9)[0], ladder(1e4, 256), 1e-14)
+    assert cycle(found("gemma-4-e2b")) == []  # heads of two widths are no one model here
+
+
+def test_gemma_3():
+    """rope_local_base_freq for five of six layers, without the scaling; all layers as one cycle."""
+    whole = found("gemma-3-4b")
+    full, slides = whole.rotations
+    assert (full.name, full.which, slides.name, slides.options) == ("pi", (5, 11, 17, 23, 29), "rope", {"base": 1e4})
+    same(ratios(full), np.full(128, 1 / 8), 1e-15)
+    line = cycle(whole)
+    cfg = Config(**{"L": 7, "H": 1, "C": 256, "layers": 34, **choose(line[1], [line[k + 1] for k, word in enumerate(line) if word == "--set"])})
+    for layer in range(34):
+        r = full if layer in full.which else slides
+        same(cfg.encoding(layer).rotate({}, np.array([1]), 7)[0][0], frequencies(r.cfg, 7)[0], 0)
+    assert "beyond" in kinds(full, "query_pre_attn_scalar")
+
+
+@pytest.mark.parametrize(
+    ("given", "still"),
+    [
+        ({"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0] * 2}, (3, 7)),  # 0 is a layer that turns nothing
+        ({"model_type": "smollm3"}, (3, 7)),
+        ({"model_type": "llama4_text", "no_rope_layers": []}, (3, 7)),
+        ({"no_rope_layer_interval": 2}, (1, 3, 5, 7)),
+        ({"model_type": "cohere2", "sliding_window_pattern": 4}, (3, 7)),
+        ({"model_type": "exaone4", "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2}, (3, 7)),
+        ({"model_type": "cohere2"}, ()),
+        ({"layer_types": ["full_attention"] * 8}, ()),
+    ],
+)
+def test_layers_without_positions(given, still):
+    """SmolLM3, Llama 4, Command R7B, Exaone 4: said layer by layer, by an interval, by the type of the layer, or by the class."""
+    whole = read(LLAMA | {"num_hidden_layers": 8} | given)
+    assert whole.still == still
+    (r,) = whole.rotations
+    assert r.which == (tuple(n for n in range(8) if n not in still) if still else ())
+    assert cycle(whole)[:2] == ({2: ["--pe", "rope,rope,rope,none"], 4: ["--pe", "rope,none"]}[len(still)] if still else [])
+
+
+# ---------------------------------------------------------------- the same said otherwise
+
+
+def test_both_spellings_and_both_places():
+    """rope_scaling or rope_parameters, type or rope_type, rope_theta inside or beside; "su" is longrope; a part of a head three ways."""
+    given = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}
+    want = one(LLAMA | {"rope_scaling": {"rope_type": "llama3", **given}})
+    rest = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
+    for public in (
+        LLAMA | {"rope_scaling": {"type": "llama3", **given}},
+        LLAMA | {"rope_parameters": {"type": "llama3", **given}},
+        rest | {"rope_parameters": {"rope_type": "llama3", "rope_theta": 10000.0, **given}},
+        rest | {"rope_scaling": {"rope_type": "llama3", "type": "llama3", "rope_theta": 10000, **given}},
+        LLAMA | {"rope_scaling": {"type": "llama3", **given}, "rope_parameters": {"type": "llama3", **given}},
+    ):
+        got = one(public)
+        assert (got.name, got.options, got.notes) == (want.name, want.options, ())
+    lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
+    outer = LLAMA | {"original_max_position_embeddings": 1024}
+    assert one(outer | {"rope_scaling": {"type": "su", **lists}}).options == one(outer | {"rope_scaling": {"type": "longrope", **lists}}).options
+    for half in ({"partial_rotary_factor": 0.5}, {"rotary_pct": 0.5}, {"rotary_dim": 64}, {"rope_parameters": {"partial_rotary_factor": 0.5}}):
+        assert one(LLAMA | half).cfg.R == 64
+    assert one(LLAMA | {"head_dim": 64}).cfg.D == 64
+
+
+def test_alpha_is_a_base():
+    """HunYuan's dynamic: base 10000 times 1000^(128/126), whatever the text."""
+    r = one(LLAMA | {"rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}})
+    same(frequencies(r.cfg, 9)[0], ladder(1e4 * 1000 ** (128 / 126), 128), 1e-13)
+    assert kinds(r, "alpha") == ["differs"]
+
+
+# ---------------------------------------------------------------- notes
+
+
+YARN = {"factor": 40.0, "original_max_position_embeddings": 4096}
+DEEPSEEK = {"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "max_position_embeddings": 163840, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("public", "key", "kind", "says"),
+    [
+        (scaled("linear", factor=2.0, original_max_position_embeddings=9), "original_max_position_embeddings", "ignored", "does not read it"),
+        (scaled("linear", factor=2.0), "max_position_embeddings", "differs", "vLLM .* serves 8192 tokens"),
+        (scaled("linear", factor=2.0, beta_fats=3), "beta_fats", "unknown", "no rope_type linear"),
+        (scaled("yarn", **YARN), "factor", "differs", "40, and .* is 1; the factor counts"),
+        (scaled("yarn", original_max_position_embeddings=1024), "factor", "assumed", "absent; .*, 4, stands for it"),
+        (scaled("yarn", factor=4.0), "original_max_position_embeddings", "assumed", "max_position_embeddings, 4096, stands"),
+        (scaled("yarn", **YARN, attn_factor=2.0), "attn_factor", "ignored", "vLLM multiply"),
+        (scaled("yarn", **YARN, finetuned=True), "finetuned", "ignored", "how the model came to be"),
+        (scaled("yarn", **YARN, mscale=0.707, mscale_all_dim=0), "mscale_all_dim", "differs", "gain is 1.36889 .* have 1.2608 "),
+        (scaled("yarn", **YARN, mscale=0.707), "mscale_all_dim", "differs", "absent, .* gain is 1.36889 .* have 1.2608 "),
+        (scaled("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0), "mscale_all_dim", "differs", "softmax scale of a llama stays"),
+        (scaled("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0, attention_factor=1.0), "attention_factor", "differs", "outranks"),
+        (scaled("yarn", **YARN, mrope_section=[16, 24, 24]), "mrope_section", "beyond", "no encoding here has them with a scaling"),
+        (scaled("yarn", **YARN, llama_4_scaling_beta=0.1), "llama_4_scaling_beta", "beyond", "grows with the position"),
+        (
+            scaled("dynamic", factor=2.0, original_max_position_embeddings=1024),
+            "original_max_position_embeddings",
+            "differs",
+            "1024; Hugging Face takes",
+        ),
+        (scaled("dynamic", factor=2.0, original_max_position_embeddings=4096), "original_max_position_embeddings", "ignored", "4096"),
+        (LLAMA | {"rope_scaling": {"factor": 2.0}}, "rope_type", "assumed", "'default'"),
+        (LLAMA | {"rope_scaling": {"factor": 2.0}}, "factor", "ignored", "rope_type default does not read it"),
+        (LLAMA | {"rope_scaling": {"type": "yarn", "rope_type": "linear", "factor": 2.0}}, "type", "contradictory", "rope_type counts"),
+        (
+            LLAMA | {"rope_scaling": {"rope_type": "default"}, "rope_parameters": {"rope_theta": 9.0}},
+            "rope_scaling",
+            "contradictory",
+            "takes rope_scaling",
+        ),
+        (LLAMA | {"rope_parameters": {"rope_theta": 9.0}}, "rope_theta", "contradictory", "is 10000 and rope_theta of rope_parameters is 9"),
+        (LLAMA | {"rotary_dim": 32, "partial_rotary_factor": 0.5}, "rotary_dim", "contradictory", "means 64; rotary_dim counts"),
+        (LLAMA | {"model_type": "mystery"}, "layout", "assumed", "mystery is not known here"),
+        (LLAMA | {"model_type": "stablelm"}, "partial_rotary_factor", "assumed", "0.25"),
+        (LLAMA | {"model_type": "qwen3_next"}, "partial_rotary_factor", "assumed", "0.25"),
+        (
+            DEEPSEEK | {"model_type": "deepseek_v2", "rope_scaling": {"type": "yarn", **YARN, "mscale": 1, "mscale_all_dim": 1}},
+            "all_dim",
+            "differs",
+            "class of a deepseek_v2 leaves it out",
+        ),
+        (scaled("linear", factor=2.0, mrope_section=[16, 24, 24]), "mrope_section", "beyond", "for any axis"),
+        (LLAMA | {"rope_theta": None}, "rope_theta", "assumed", "10000"),
+        (LLAMA | {"attention_multiplier": 0.01}, "attention_multiplier", "beyond", "Granite"),
+        (LLAMA | {"model_type": "gemma4_text"}, "softmax scale", "beyond", "normed"),
+        (json.loads(FILES["qwen2.5-7b-1m"].read_text()), "dual_chunk_attention_config", "differs", "Hugging Face does not read it"),
+    ],
+)
+def test_a_note_names_the_key(public, key, kind, says):
+    """Ignored, contradictory, read differently, absent, beyond rotations: each under its key, with what is done."""
+    notes = [note for note in one(public).notes if note.key.endswith(key) and note.kind == kind]
+    assert [note for note in notes if re.search(says, note.says)], one(public).notes
+
+
+def test_mscales_are_deepseek_s_alone():
+    """Both 1 at factor 40: the gain is 1 everywhere; the softmax scale is larger in DeepSeek's classes, and plain in the others."""
+    both = {"type": "yarn", **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
+    for public, times in ((DEEPSEEK | {"rope_scaling": both}, 1.873854), (LLAMA | {"rope_scaling": both}, 1.0)):
+        r = one(public)
+        same(np.array([frequencies(r.cfg, 9)[1], r.cfg.encoding(0).scale(r.cfg.D) * r.cfg.D**0.5]), np.array([1, times]), 1e-6)
+    zero = one(LLAMA | {"rope_scaling": both | {"mscale": 0.707, "mscale_all_dim": 0}})
+    same(np.float64(frequencies(zero.cfg, 9)[1]), np.float64(0.1 * math.log(40) + 1), 1e-12)
+
+
+def test_truncate_in_nested_configs():
+    """Hugging Face looks for it beside the types of layers."""
+    inner = {"rope_type": "yarn", "rope_theta": 1e4, **YARN, "truncate": False}
+    (r,) = read(LLAMA | {"rope_parameters": {"full_attention": inner, "rope_theta": 5.0}}).rotations
+    assert kinds(r, "truncate") == ["differs"]
+    assert kinds(r, "rope_parameters.rope_theta") == ["ignored"]
+    assert "truncate" not in [note.key for note in one(LLAMA | {"rope_scaling": {k: v for k, v in inner.items() if k != "rope_theta"}}).notes]
+
+
+def test_longrope_s_factor_and_mscales():
+    """Hugging Face takes factor where it is there, vLLM the ratio; Phi-3.5-MoE's two factors are that class's."""
+    lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64, "short_mscale": 1.2, "long_mscale": 1.3}
+    public = LLAMA | {"original_max_position_embeddings": 1024, "rope_scaling": {"type": "longrope", "factor": 16.0, **lists}}
+    r = one(public)
+    assert (r.options["factor"], kinds(r, "factor"), kinds(r, "short_mscale")) == (16.0, ["differs", "differs"], ["differs"])
+    moe = one(public | {"model_type": "phimoe"})
+    assert (moe.options["short_mscale"], moe.options["long_mscale"]) == (1.2, 1.3)
+    assert [frequencies(moe.cfg, n)[1] for n in (1024, 1025)] == [1.2, 1.3]
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("public", "says"),
+    [
+        (scaled("lama3", factor=8.0), "rope_scaling.rope_type is 'lama3'; did you mean 'llama3'[?] known are: default, linear"),
+        (scaled("ernie_3d"), "is 'ernie_3d'; known are: default, linear, dynamic, yarn, longrope, su, llama3, proportional, mrope"),
+        (scaled("linear"), "rope_scaling has no factor, which rope_type linear needs"),
+        (scaled("llama3", factor=8.0), "rope_scaling has no low_freq_factor"),
+        (scaled("llama3", factor=8.0, low_freq_factor=4.0, high_freq_factor=1.0), "llama3: high_freq_factor is 1.0"),
+        (scaled("yarn"), "has no factor, and max_position_embeddings over"),
+        (scaled("yarn", factor="4"), 'rope_scaling.factor is "4"; expected a number'),
+        (scaled("yarn", factor=-4.0), "yarn: factor is -4.0"),
+        (scaled("yarn", factor=math.inf), "rope_scaling.factor is Infinity; expected a finite number"),
+        (scaled("yarn", factor=10**400), "expected a finite number"),
+        (scaled("yarn", factor=4.0, truncate="no"), "truncate is .*expected true or false"),
+        (scaled("longrope", short_factor=[1.0] * 64), "rope_scaling has no long_factor"),
+        (scaled("longrope", short_factor=[1.0] * 63, long_factor=[1.0] * 64), "short_factor has 63 numbers; expected 64"),
+        (scaled("longrope", short_factor=[1.0, "x"], long_factor=[1.0] * 64), 'short_factor.1 is "x"'),
+        (scaled("longrope", short_factor=[1.0] * 63 + [None], long_factor=[1.0] * 64), "short_factor is .*expected a list of numbers"),
+        (scaled("mrope"), "rope_scaling has no mrope_section"),
+        (scaled("mrope", mrope_section=[1, 2, 3]), "mrope: sections are 1,2,3"),
+        (scaled("mrope", mrope_section=[16.5, 24, 24]), "mrope_section is .16.5, 24, 24.; expected whole numbers"),
+        (
+            {"head_dim": 4, "rope_scaling": {"type": "su", "original_max_position_embeddings": 9, "short_factor": [1, 1], "long_factor": [1, 1]}},
+            "no factor, and the config no max",
+        ),
+        (LLAMA | {"rope_scaling": [1]}, r"rope_scaling is \[1\]; expected an object"),
+        (LLAMA | {"rope_scaling": {"rope_type": 7}}, "rope_type is 7; expected a word"),
+        (LLAMA | {"rope_theta": True}, "rope_theta is true; expected a number"),
+        (LLAMA | {"rope_theta": 0}, "base"),
+        (LLAMA | {"partial_rotary_factor": 0.3, "head_dim": 64}, "partial_rotary_factor 0.3 of 64 channels is 19; expected an even number"),
+        (LLAMA | {"head_dim": 5.5}, "head_dim is 5.5; expected a whole number"),
+        (LLAMA | {"hidden_size": 4097}, "does not divide"),
+        (LLAMA | {"head_dim": 10**9}, "a head is 1,000,000,000 channels wide"),
+        (LLAMA | {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
+        (LLAMA | {"rope_theta": 1e308}, "rope_theta is 1e[+]308; expected a finite number"),
+        ({"model_type": "gemma3"}, "no head_dim, and no hidden_size .* use_diff=False"),
+        ({"hidden_size": 64, "num_attention_heads": 2}, "no max_position_embeddings"),
+        ({"model_type": "bloom"}, "bloom turns nothing: its positions are those of the encoding alibi"),
+        ({"model_type": "gpt2"}, "the encoding learned"),
+        ({}, "the config has no head_dim"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(public, says):
+    """In words, with the key."""
+    with pytest.raises(Misuse, match=says):
+        read(public)
+
+
+def test_encodings_that_are_named_are_there():
+    """What models without rotations have."""
+    for name in set(huggingface.facts.ELSE.values()) - {"mamba"}:
+        assert get(name)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def show(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args):
+        capsys.readouterr()
+        code = run_cli(["show", "--config", *map(str, args)], Signals())
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_text_and_json(show, name):
+    """Both say the encoding, the line to paste, factor, softmax scale, every note; --json has every frequency."""
+    code, out, err = show(FILES[name])
+    assert (code, err) == (0, "")
+    code, whole, _ = show(FILES[name], "--json")
+    data = json.loads(whole)
+    assert (code, data["pictures"], data["page"]) == (0, [], None)
+    flat = " ".join(out.split())
+    for r, mine in zip(data["config"]["rotations"], found(name).rotations, strict=True):
+        assert r["train"] in out
+        assert f"encoding {r['encoding']}: {r['formula']}" in flat
+        for note in r["notes"]:
+            assert f"{note['kind']} {note['key']}: {' '.join(note['says'].split())}" in flat
+        for made in r["made_for"]:
+            w, a = frequencies(mine.cfg, made["length"])
+            same(np.array(made["frequencies"]), w, 0)
+            assert made["attention_factor"] == a
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        (b"{", 1, "not JSON"),
+        (b"\xff\xfe{", 1, "not JSON"),
+        (b"[" * 100_000, 1, "not JSON"),
+        (b"[1]", 1, "holds a list; expected an object"),
+        (b'{"rope_scaling": {"type": "yarm"}, "hidden_size": 8, "num_attention_heads": 2}', 2, "did you mean 'yarn'"),
+    ],
+)
+def test_bad_files(show, tmp_path, content, code, says):
+    """One line that names the file or the key."""
+    (tmp_path / "config.json").write_bytes(content)
+    got, out, err = show("config.json")
+    assert (got, out) == (code, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_no_file_and_options_that_do_not_go_with_it(show, tmp_path):
+    """A missing file, a folder; NAME, --all, --set, --len say something else."""
+    assert show("nowhere.json")[::2] == (1, "error: nowhere.json: cannot read: No such file or directory; check space, permissions and the folder\n")
+    assert show(tmp_path)[0] == 1
+    for extra in (["rope"], ["--all"], ["--set", "base=3"], ["--len", "8"]):
+        code, _, err = show(FILES["llama-3.1-8b"], *extra)
+        assert code == 2
+        assert "--config says all of the encoding itself; leave out" in err
+
+
+def test_pictures(show, tmp_path):
+    """Scaled beside unscaled; one file for each type of layer."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    code, out, _ = show(FILES["phi-3.5-mini"], "-o", "phi.svg", "--json")
+    (drawn,) = json.loads(out)["pictures"]
+    assert (code, drawn["path"], "frequency, scaled to unscaled" in drawn["panels"]) == (0, "phi.svg", True)
+    assert show(FILES["gemma-3-4b"], "-o", "gemma.png")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gemma-full_attention.png", "gemma-sliding_attention.png", "phi.svg"]

@@ -1,0 +1,271 @@
+"""What `show` draws: the numbers by the hook that an encoding fills, the files, the command."""
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as tree
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check import same
+
+from peref import model
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.config import Config, choose
+from peref.encodings import get, names
+from peref.lab import effects, responses
+from peref.lab.effects import Subject, fresh
+from peref.lab.panels import Image, Panel
+from peref.ops.attention import probabilities, scores
+
+NAMES = names()
+
+
+def panels(name, *settings, L=64):
+    """Title -> panel."""
+    found = effects.effects(fresh(name, choose(name, settings), L))
+    assert len({p.title for p in found}) == len(found)
+    return {p.title: p for p in found}
+
+
+def rotation(rotate, claims=("any_length",), L=64):
+    """Title -> panel of a made-up encoding that fills rotate, at head width 8 and base 10000."""
+    cfg = Config(pe=(("rope", {}),), C=8, H=1, L=L)
+    encoding = replace(get("rope"), rotate=rotate, claims=frozenset(claims))
+    return {p.title: p for p in effects.rotate(Subject("made up", cfg, encoding, {}, {}))}
+
+
+LADDER = 10.0 ** -np.arange(4)
+turns = lambda i, w: i[:, None] * w
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_encoding_has_something_to_show(name):
+    """At least two panels of finite numbers, with words on the axes."""
+    found = panels(name)
+    assert len(found) >= 2
+    for panel in found.values():
+        assert panel.title
+        assert panel.x
+        assert panel.y
+        for values in [panel.values] if isinstance(panel, Image) else [c.y for c in panel.curves]:
+            assert np.isfinite(values).any()
+            assert np.ptp(values[np.isfinite(values)]) > 0 or isinstance(panel, Panel)
+        for curve in panel.curves if isinstance(panel, Panel) else ():
+            assert len(curve.x) == len(curve.y)
+
+
+def test_a_bias_is_drawn_as_it_is():
+    """ALiBi: straight lines with the slopes of eight heads, and the softmax of each; no buckets."""
+    found = panels("alibi")
+    bias, weight = found["bias over distance"], found["attention where all contents are equal"]
+    d = np.arange(128)
+    for h, (curve, share) in enumerate(zip(bias.curves, weight.curves, strict=True)):
+        same(curve.y, -(2.0 ** -(h + 1)) * d, 1e-12)
+        same(share.y, np.exp(-(2.0 ** -(h + 1)) * d) / np.exp(-(2.0 ** -(h + 1)) * d).sum(), 1e-12)
+    assert (bias.marks, bias.note) == ([], "")
+
+
+def test_edges_of_buckets_are_found_in_the_numbers():
+    """T5's published ones; a table with a row for each distance has none; in words neighbours are drawn together."""
+    found = panels("t5")["bias over distance"]
+    edges = [*range(1, 17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
+    assert [where for _, where, _ in panels("t5", L=512)["bias over distance"].marks] == edges
+    assert panels("t5", L=512)["bias over distance"].note == f"32 buckets, the later ones starting at 1 to 16, {', '.join(map(str, edges[16:]))}"
+    assert "buckets" in found.note
+    assert panels("learned_bias")["bias over distance"].marks == []
+
+
+def test_an_unscaled_rotation_is_the_ladder_alone():
+    """One curve each; wavelengths are 2 pi over frequencies; no ratio, no gain; the score falls from 1."""
+    found = panels("rope", "base=500000")
+    ladder = 500000.0 ** (-2 * np.arange(64) / 128)
+    (frequency,), (wave,) = found["frequencies"].curves, found["wavelengths"].curves
+    same(frequency.y, ladder, 1e-12)
+    same(wave.y, 2 * np.pi / ladder, 1e-12)
+    assert len(found) == 3
+    (score,) = found["score of a key equal to the query"].curves
+    same(score.y, np.cos(turns(np.arange(64), ladder)).mean(1), 1e-12)
+
+
+def test_a_scaled_rotation_stands_beside_the_unscaled_one():
+    """Both ladders, their ratio, the gain in words and in the score."""
+    found = rotation(lambda p, i, n: (turns(i, LADDER / 4), 1.5 + 0 * i[:, None], np.array([[2.0]])))
+    plain, scaled = found["frequencies"].curves
+    same([plain.y, scaled.y], [LADDER, LADDER / 4], 1e-12)
+    same(found["frequency, scaled to unscaled"].curves[0].y, np.full(4, 0.25), 1e-12)
+    score = found["score of a key equal to the query"]
+    assert "3.0000" in score.note
+    same(score.curves[1].y, 3 * np.cos(turns(np.arange(64), LADDER / 4)).mean(1), 1e-12)
+    assert "gain in the score" not in found
+
+
+def test_frequencies_that_depend_on_the_length_are_drawn_twice():
+    """For L and four times L, where the encoding goes so far."""
+    rotate = lambda p, i, n: (turns(i, LADDER * 64 / n), None, None)
+    assert [c.label for c in rotation(rotate)["frequencies"].curves] == ["unscaled, base 10,000", "made for length 64", "made for length 256"]
+    same(rotation(rotate)["frequency, scaled to unscaled"].curves[1].y, np.full(4, 0.25), 1e-12)
+    assert len(rotation(rotate, claims=())["frequencies"].curves) == 1
+
+
+def test_pairs_that_do_not_turn_are_counted():
+    """They have no wavelength."""
+    found = rotation(lambda p, i, n: (turns(i, LADDER * [1, 1, 1, 0]), None, None))
+    assert found["wavelengths"].note == "1 of 4 pairs do not turn"
+    assert np.isnan(found["wavelengths"].curves[1].y[3])
+
+
+def test_gains_over_distance_and_angles_that_are_no_multiple():
+    """A gain of its own for each pair is drawn by distance; an angle that does not grow evenly as an image."""
+    z = np.array([0.9, 0.95, 0.99, 1.0])
+    found = rotation(lambda p, i, n: (turns(i, LADDER), z ** i[:, None], z ** -i[:, None]))
+    same(found["gain in the score"].curves[0].y, 0.9 ** np.arange(64), 1e-12)
+    found = rotation(lambda p, i, n: (turns(i // 8, LADDER), None, None))
+    same(found["cosine of the angle of each pair"].values, np.cos(turns(np.arange(64) // 8, LADDER)).T, 1e-12)
+    assert "frequencies" not in found
+
+
+@pytest.mark.parametrize("name", ["none", "alibi", "t5"])
+def test_weights_are_those_of_the_softmax(name):
+    """Found by a backward pass, with grouped heads, each row and head its own."""
+    cfg = Config(pe=((name, {}),), C=12, H=6, G=3, L=16)
+    encoding, at = cfg.encoding(0), model.At.of(5)
+    p = {n: np.float64(a) for n, a in encoding.init(np.random.default_rng(0)).items()}
+    content = responses.random_content(cfg, encoding, 5, 1)
+    table = encoding.bias(model.PLAIN, p, at.distances) if encoding.bias else None
+    logits = scores(content["q"], content["k"], table, None, None, None, at=at, scale=encoding.scale(cfg.D))
+    same(responses.whole(encoding, p, at, "half", content), probabilities(logits, at=at)[0], 1e-14)
+
+
+def test_what_starts_as_nothing_is_shown_with_other_parameters():
+    """A score that adds zeros is drawn again with its parameters away from zero, and says so."""
+    cfg = Config(pe=(("forgetting", {}),), C=8, H=2, L=16)
+    encoding = replace(get("forgetting"), features=None, score=lambda be, p, q, k, f, at: (p["a"] * np.ones((1, 2, at.T, at.S)), None, None))
+    found = responses.score(cfg, encoding, {"a": np.zeros((2, 1, 1))})
+    assert responses.STIRRED in found[0].note
+    assert found[0].curves[0].y.any()
+
+
+def test_a_response_comes_from_the_past_alone():
+    """Of a mixing layer: the last token's own is 1, what stands after a token does not reach it."""
+    found = panels("retnet")
+    assert found["response to a change of an earlier input"].curves[0].y[0] == 1
+    share = found["how far back the response comes from"].curves[0].y
+    assert (np.diff(share) >= 0).all()
+    assert share[-1] == pytest.approx(1)
+    cfg = Config(pe=(("retnet", {}),), C=8, H=2, L=16)
+    p, x = model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0), np.random.default_rng(0).standard_normal((2, 5, 8))
+    rows = responses.moved(cfg.encoding(0), p, x, model.At.of(5), [1, 3], {})
+    assert (rows[0, 2:] == 0).all()
+    assert (rows[0, :2] > 0).all()
+    assert (rows[1, 4:] == 0).all()
+    assert (rows[1, :4] > 0).all()
+
+
+def test_maps_of_a_model_are_rows_of_weights_for_every_layer():
+    """Grouped heads, a cycle of hooks; the first row looks at itself; tokens are named; a window is kept."""
+    cfg = Config(pe=(("alibi", {}), ("retnet", {}), ("path", {})), C=16, H=4, G=2, layers=3, L=16)
+    params = model.init(cfg)
+    found = responses.maps(cfg, params, np.frombuffer(b"a b\n\xc3", np.uint8))
+    assert [len(row) for row in found] == [4, 1, 4]
+    assert found[0][0].ticks == ["a", "_", "b", "\\n", "?"]
+    for row in found:
+        for one in row:
+            same(np.nansum(one.values, 1), np.ones(5), 1e-5)
+            assert one.values[0, 0] == pytest.approx(1)
+            assert np.isnan(one.values[np.triu_indices(5, 1)]).all()
+    narrow = replace(cfg, pe=(("alibi", {}),), window=2)
+    one = responses.maps(narrow, model.init(narrow), np.arange(5))[2][3].values
+    assert (np.isfinite(one) == (np.tri(5) - np.tri(5, k=-2) > 0)).all()
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.fixture
+def show(tmp_path, monkeypatch, capsys):
+    """Runs `show` in an empty folder; gives exit code, stdout, stderr."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args):
+        capsys.readouterr()
+        code = run_cli(["show", *map(str, args)], Signals())
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
+
+
+def test_a_png_and_an_svg(show):
+    """What is asked for, under the name that is printed, the same bytes again."""
+    assert show("alibi", "--len", 32) == (0, "alibi.png\n", "")
+    first = Path("alibi.png").read_bytes()
+    assert first.startswith(b"\x89PNG")
+    assert show("alibi", "--len", 32)[0] == 0
+    assert Path("alibi.png").read_bytes() == first
+    for again in (1, 2):
+        assert show("t5", "--len", 32, "--set", "buckets=8", "-o", f"{again}.svg")[0] == 0
+    assert tree.parse("1.svg").getroot().tag.endswith("svg")
+    assert Path("1.svg").read_bytes() == Path("2.svg").read_bytes()
+    assert show("t5", "--len", 32, "--set", "buckets=10", "-o", "2.svg")[0] == 0
+    assert Path("1.svg").read_bytes() != Path("2.svg").read_bytes()
+
+
+def test_a_gallery_has_every_encoding(show):
+    """A file each, and a page that shows and names them all."""
+    code, out, _ = show("--all", "-o", "all/of/them", "--len", 16, "--json")
+    said, folder = json.loads(out), Path("all/of/them")
+    assert code == 0
+    assert [one["name"] for one in said["pictures"]] == NAMES
+    page = Path(said["page"]).read_text()
+    for one in said["pictures"]:
+        assert Path(one["path"]).stat().st_size > 1000
+        assert len(one["panels"]) >= 2
+        assert f'<img src="{one["name"]}.png"' in page
+        assert f'href="#{one["name"]}"' in page
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*(f"{n}.png" for n in NAMES), "index.html"])
+
+
+def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
+    """Of the first layer, of the first with the name, of the one that is named; over the prompt."""
+    text = tmp_path / "words.txt"
+    text.write_text("def f(x):\n    return x\n" * 400)
+    tiny = ["--width", "16", "--heads", "2", "--layers", "3", "--len", "48", "--batch", "2", "--valid-bytes", "200", "--backend", "numpy"]
+    assert run_cli(["train", *tiny, "--steps", "2", "--pe", "rope,alibi,retnet", "--data", str(text)], Signals()) == 0
+    (run,) = Path("runs").iterdir()
+    code, out, _ = show("--run", run, "--prompt", "def f", "--json")
+    (one,) = json.loads(out)["pictures"]
+    maps = ["layer 0, head 0", "layer 0, head 1", "layer 1, head 0", "layer 1, head 1", "layer 2, response"]
+    assert (code, one["name"], one["path"], one["panels"][-5:]) == (0, "rope", "rope.png", maps)
+    assert json.loads(show("alibi", "--run", run, "--json")[1])["pictures"][0]["panels"][0] == "bias over distance"
+    assert json.loads(show("--run", run, "--layer", 2, "--json")[1])["pictures"][0]["name"] == "retnet"
+    for args, words in (
+        (["alibi", "--layer", "0"], "layer 0 of the run has rope, not alibi; the layers are: rope, alibi, retnet"),
+        (["--layer", "3"], "layers 0 to 2"),
+        (["--prompt", "x" * 65], "--prompt has 65 bytes"),
+        (["--prompt", ""], "--prompt has 0 bytes"),
+        (["--len", "16"], "--len is that of the run"),
+        (["t5"], "the weights have"),
+    ):
+        code, _, err = show(*args, "--run", run)
+        assert code == 2
+        assert re.fullmatch(r"error: .*\n", err)
+        assert words in err
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch, capsys):
+    """One line, and nothing is written."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.chdir(tmp_path)
+    for args in (["show", "alibi"], ["show", "--all"]):
+        assert run_cli(args, Signals()) == 2
+        assert capsys.readouterr().err == "error: pictures need matplotlib: pip install peref[plot]; every other command works without it\n"
+    assert [*tmp_path.iterdir()] == []
