@@ -3,7 +3,8 @@
 flags    what each flag means: the trap, its effect, the remedy
 cases    which cases there are, and why each exists
 levels   what a case computes: outputs, and products of random cotangents with the Jacobian
-whole    cases above one operation: blocks, models, training, traces through a cache; wholes: which there are, stack, training, trace: what they compute
+whole    cases above one operation: blocks, models, training, traces through a cache; wholes: which there are
+stack    what a block and a model compute; training: ten steps of AdamW; trace: calls through a cache
 kinds    a case of any level, and which module computes it
 budget   a and b of the tolerance rule, beside each expected number; reorder: one of each for a tensor, from level block up
 outside  code that is not the package's: the witnesses of a checkout, the function that is to be checked
