@@ -740,6 +740,6 @@ def test_tensors_are_also_peref_s_own_files(small):
 
 
 def test_a_case_is_there_once(monkeypatch):
-    monkeypatch.setattr("peref.golden.cases.of_name", lambda name: iter([Case("rope", "op", "default", "x")]))
+    monkeypatch.setattr("recipes.of", lambda name: [Case("rope", "op", "default", "x")])
     with pytest.raises(ValueError, match="two cases"):
         catalogue()

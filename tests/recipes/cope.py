@@ -1,0 +1,8 @@
+"""Golden cases of cope."""
+
+from recipes.families import attention, usual
+
+RECIPES = [
+    *usual("cope"),
+    *attention("cope"),
+]

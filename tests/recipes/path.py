@@ -1,0 +1,8 @@
+"""Golden cases of path."""
+
+from recipes.families import attention, usual
+
+RECIPES = [
+    *usual("path"),
+    *attention("path"),
+]

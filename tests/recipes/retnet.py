@@ -1,0 +1,8 @@
+"""Golden cases of retnet."""
+
+from recipes.families import attention, usual
+
+RECIPES = [
+    *usual("retnet"),
+    *attention("retnet"),
+]
