@@ -1,8 +1,13 @@
 """Golden cases of cope."""
 
-from recipes.families import attention, usual
+from recipes.families import attention, refusals, refused, usual
 
 RECIPES = [
     *usual("cope"),
     *attention("cope"),
+]
+
+REFUSED = [
+    *refusals("cope"),
+    refused("cope", "attn", "npos-0", "setting", "A table without rows.", options={"npos": 0}),
 ]

@@ -1,8 +1,13 @@
 """Golden cases of dape."""
 
-from recipes.families import attention, usual
+from recipes.families import attention, refusals, refused, usual
 
 RECIPES = [
     *usual("dape"),
     *attention("dape"),
+]
+
+REFUSED = [
+    *refusals("dape"),
+    refused("dape", "attn", "width-0", "setting", "A network without a hidden channel.", options={"width": 0}),
 ]

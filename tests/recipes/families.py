@@ -5,12 +5,14 @@
     distances(name)  numbers of heads, and distances up to where every table ends
     rows(name)       what is added to the embedding
     attention(name)  masks and groups of heads
+    refusals(name)   calls without meaning
 
 Not here: cases of one encoding alone, which stand in its own file.
 """
 
 from peref.encodings import get, options
 from peref.golden.cases import LEVELS, other_choices, sized
+from peref.golden.refusals import Refusal
 
 LONG = (0, 1, 2047, 2048, 4096, 131071, 1048575)
 UNORDERED = (5, 0, 3, 3, 11, 2, 15)
@@ -19,6 +21,7 @@ REAL = (0.0, 0.5, 1.25, 3.0, 3.0, 14.5, 7.0)
 PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))
 SMALL = {"B": 1, "H": 3, "G": 1}
 SMALLER = SMALL | {"T": 5}
+HEADS_2 = {name: {"dtype": "F64", "shape": [1, 2, 5, 8]} for name in "kv"}
 
 
 def case(name, level, slug, why, *flags, **given):
@@ -102,3 +105,34 @@ def attention(name):
         yield case(name, level, "window-3", "A query sees 3 keys, itself included.", "mask.window", **SMALLER, window=3)
     if "two_sided" in e.claims:
         yield case(name, level, "two-sided", "Every query sees every key.", "mask.causal", **SMALLER, causal=False)
+
+
+# ---------------------------------------------------------------- calls that must be refused
+
+
+def refused(name, level, slug, kind, why, *, options=None, facts=None, given=None, or_else=None, **sizes):
+    """A good call of `name` at `level` with these options, facts or inputs in place of its own."""
+    small = {"T": 5} if get(name).hook == "mix" else SMALLER | {"C": 24}  # H D: the width where no input says it
+    return Refusal(case(name, level, "good", why, **small | sizes), slug, kind, why, options or {}, facts or {}, given or {}, or_else)
+
+
+def positions(*values):
+    """An input: these positions, of which some may be "nan" or "inf"."""
+    return {"positions": {"dtype": "I64" if all(isinstance(x, int) for x in values) else "F64", "values": list(values)}}
+
+
+def refusals(name):
+    """What an encoding refuses by what it claims."""
+    e = get(name)
+    level = {"rotate": "op", "bias": "op", "embed": "table"}.get(e.hook, LEVELS[e.hook][-1])
+    if e.hook == "rotate":
+        yield refused(name, "op", "odd-width", "width", "An odd rotary width: the last channel has no partner.", facts={"R": 5})
+        yield refused(name, "op", "too-wide", "width", "A rotary width beyond the head: there are no such channels.", facts={"R": 12})
+    if "two_sided" not in e.claims:
+        yield refused(name, LEVELS[e.hook][-1], "two-sided", "mask", "It reads only the past: there is no two-sided form.", facts={"causal": False})
+    if e.axes == 1:
+        if "real_positions" in e.claims:
+            yield refused(name, level, "nan-position", "position", "A position is NaN.", given=positions(0.0, 1.0, "nan", 3.0, 4.0))
+        else:
+            why = "Positions are real, and they name rows of a table."
+            yield refused(name, level, "real-position", "position", why, given=positions(0.0, 1.0, 1.5, 3.0, 4.0))

@@ -1,8 +1,13 @@
 """Golden cases of mamba."""
 
-from recipes.families import attention, usual
+from recipes.families import attention, refusals, refused, usual
 
 RECIPES = [
     *usual("mamba"),
     *attention("mamba"),
+]
+
+REFUSED = [
+    *refusals("mamba"),
+    refused("mamba", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),
 ]

@@ -1,8 +1,13 @@
 """Golden cases of path."""
 
-from recipes.families import attention, usual
+from recipes.families import attention, refusals, refused, usual
 
 RECIPES = [
     *usual("path"),
     *attention("path"),
+]
+
+REFUSED = [
+    *refusals("path"),
+    refused("path", "attn", "kernel-0", "setting", "A convolution over no token.", options={"kernel": 0}),
 ]

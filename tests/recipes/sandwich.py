@@ -1,9 +1,16 @@
 """Golden cases of sandwich."""
 
-from recipes.families import attention, distances, usual
+from recipes.families import attention, distances, refusals, refused, usual
 
 RECIPES = [
     *usual("sandwich"),
     *distances("sandwich"),
     *attention("sandwich"),
+]
+
+REFUSED = [
+    *refusals("sandwich"),
+    refused(
+        "sandwich", "op", "odd-width", "setting", "Each frequency has a sine and a cosine: an odd width has one without.", options={"width": 127}
+    ),
 ]

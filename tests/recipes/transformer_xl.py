@@ -1,8 +1,13 @@
 """Golden cases of transformer_xl."""
 
-from recipes.families import attention, usual
+from recipes.families import attention, refusals, refused, usual
 
 RECIPES = [
     *usual("transformer_xl"),
     *attention("transformer_xl"),
+]
+
+REFUSED = [
+    *refusals("transformer_xl"),
+    refused("transformer_xl", "attn", "clamp-0", "setting", "All distances at 0.", options={"clamp_len": 0}),
 ]

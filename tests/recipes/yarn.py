@@ -1,6 +1,6 @@
 """Golden cases of yarn."""
 
-from recipes.families import attention, case, rotation, usual
+from recipes.families import attention, case, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("yarn"),
@@ -25,5 +25,22 @@ RECIPES = [
         "mscale over mscale_all_dim.",
         "rope.yarn.mscale_override",
         options={"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 1.0},
+    ),
+]
+
+REFUSED = [
+    *refusals("yarn"),
+    refused("yarn", "op", "factor-0", "setting", "Frequencies cannot be divided by 0.", options={"factor": 0.0}),
+    refused("yarn", "op", "no-original-length", "setting", "Without the length trained for there is no ramp.", options={"original": 0}),
+    refused("yarn", "op", "ends-reversed", "setting", "beta_fast is the larger number of turns.", options={"beta_fast": 1.0, "beta_slow": 32.0}),
+    refused("yarn", "op", "base-1", "setting", "With base 1 all pairs turn alike and the ramp divides by ln 1.", options={"base": 1.0}),
+    refused("yarn", "op", "attention-factor-0", "setting", "A magnitude of 0 leaves nothing of q and k.", options={"attention_factor": 0.0}),
+    refused(
+        "yarn",
+        "op",
+        "ends-of-the-paper",
+        "setting",
+        "The paper's ramp has no ends that could be left unrounded.",
+        options={"ramp": "paper", "truncate": False},
     ),
 ]
