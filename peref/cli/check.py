@@ -7,8 +7,8 @@ import click
 from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse
-from peref.golden import reports
-from peref.golden.book import Book, opened
+from peref.golden import declared, reports
+from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
 from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
@@ -18,11 +18,11 @@ from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
 @click.argument("output", required=False, metavar="[OUT.safetensors]")
 @click.option("--impl", metavar="MODULE:FUNCTION", help="Call function(case, inputs) for each case in place of reading a file.")
 @click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
-@click.option("--core", "only_core", is_flag=True, help="Leave out the full set (aligned, block, model, step).")
+@click.option("--full", is_flag=True, help="Also the full set (block, model, step, aligned). A file with names of it asks for it by itself.")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
 @click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, trace, block, model or step.")
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="table, op, attn, trace, block, model, step, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; with --impl what it is given.")
 @click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The class that passes.")
@@ -36,7 +36,7 @@ def command(
     output: str | None,
     impl: str | None,
     folder: str | None,
-    only_core: bool,
+    full: bool,
     cases: tuple[str, ...],
     groups: tuple[str, ...],
     flags: tuple[str, ...],
@@ -61,17 +61,24 @@ def command(
         if kind not in forms or not path:
             raise Misuse(f"--report {item}: expected junit:FILE or json:FILE")
     known = {} if xfail is None else reports.patterns(Path(xfail))
-    book = (Book if only_core else opened)(share.folder("golden") if folder is None else Path(folder))
+    book = Book(share.folder("golden") if folder is None else Path(folder))
+    given = {} if output is None else read_tensors(Path(output))
+    if full or {name.rpartition(":")[0] for name in given} - book.entries.keys():
+        book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)
     if impl is None:
         assert output is not None
-        report = check(book, read_tensors(Path(output)), pick, dtypes=dtypes, limit=limit)
+        report = check(book, given, pick, dtypes=dtypes, limit=limit)
         words = ["check", output]
     else:
         if len(dtypes) > 1:
             raise Misuse("--impl takes one --dtype at a time")
-        given, errors = run_function(function_of(impl), book, pick, *(dtypes or ("f64",)))
-        report = check(book, given, pick, limit=limit) if given or not errors else Report()
+        function = function_of(impl)
+        given, errors = run_function(function, book, pick, *(dtypes or ("f64",)))
+        judged = list(declared.outcomes(function, book, pick, *(dtypes or ("f64",))))
+        some = any(o.held is not None for o in judged)
+        report = check(book, given, pick, limit=limit) if given or not (errors or some) else Report()
+        report.outcomes = judged
         report.errors |= errors
         report.not_run = [name for name in report.not_run if name not in errors]
         words = ["check", "--impl", impl]
@@ -81,8 +88,8 @@ def command(
         store.write_text(path, forms[kind](report, book))
     if folder is not None:
         words += ["--golden", folder]
-    if only_core:
-        words.append("--core")
+    if full:
+        words.append("--full")
     words += [word for dtype in dtypes for word in ("--dtype", dtype)]
     if as_json:
         print(text.document(reports.data(report, book)))
@@ -99,6 +106,8 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
         print("\n".join(lines(result, repeat, share.program())) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
+    for o in report.broken[:most]:
+        print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
@@ -106,5 +115,8 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
     raised = f", {len(report.errors)} cases raised" if report.errors else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{len(report.not_run)} cases not run; spec {book.version}"
+    for level, what in (("refuse", "refused as they must be"), ("law", "laws hold")):
+        held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
+        rest = f"{sum(held)} of {len(held)} {what}, {rest}" if held else rest
     verdict = "FAIL" if report.exit_code else "pass"
     print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared ({grades}){raised}, {rest}")

@@ -10,8 +10,9 @@ from peref.cli import options, text
 from peref.cli.progress import Progress
 from peref.config import choose
 from peref.errors import Misuse, did_you_mean
+from peref.golden import declared
 from peref.golden.archive import pack
-from peref.golden.book import FULL_SET, SUMS, Book, Entry, changed, opened
+from peref.golden.book import FULL_SET, SUMS, Book, Entry, changed, opened, with_full
 from peref.golden.cases import yours
 from peref.golden.make import CORE, FULL, make, ready, rebuilt, write
 from peref.golden.outside import of_tests
@@ -39,6 +40,7 @@ def make_command(output: str | None, only_core: bool, as_json: bool) -> None:
     count = sum(len(cases) for _, cases, _ in parts)
     with Progress(count, "cases", plain=as_json) as bar:
         found = [(place, ready(place, cases, limits=limits, say=lambda _: bar.add(1))) for place, cases, limits in parts]
+    declared.write(folder)
     made = [write(place, groups, folder if place != folder else None) for place, groups in found]
     files, size = (sum(one[key] for one in made) for key in ("files", "bytes"))
     done = {"folder": str(folder), "cases": count, "files": files, "bytes": size}
@@ -72,7 +74,7 @@ def verify_command(ctx: click.Context, folder: str | None, against: str | None, 
     if rebuild:
         cases = [case for part in (core(), full()) if any(case.id in book.entries for case in part) for case in part]
         with Progress(len(cases), "cases", plain=as_json) as bar:
-            found["differ"] = rebuilt(book, cases, lambda _: bar.add(1))
+            found["differ"] = rebuilt(book, cases, lambda _: bar.add(1)) + declared.differ(book)
     if as_json:
         print(text.document(found))
     else:
@@ -89,7 +91,8 @@ def verify_command(ctx: click.Context, folder: str | None, against: str | None, 
 @options.as_json
 def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
     """Print one CASE readably; without one, the id of every case with its reason."""
-    book = opened(folder_of(folder))
+    book = Book(folder_of(folder))
+    book = book if case in book.entries else with_full(book)
     if case is None:
         cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()]
         print(text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases))

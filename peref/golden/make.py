@@ -33,7 +33,7 @@ from peref.rng import generator
 
 Arrays = dict[str, Any]
 CORE, FULL = (12_000_000, 150), (40_000_000, 150)  # bytes and files of each at most
-KEPT = ("README.md", "LICENSE-DATA", "manifest.schema.json", "runners")  # written by hand; they stay
+KEPT = ("README.md", "SPEC.md", "LICENSE-DATA", "manifest.schema.json", "runners", "negative.json", "laws.json")  # not of a group; they stay
 CARRIED = ("LICENSE-DATA", "README.md")
 WITNESS, GRADIENT, ELSEWHERE = 1e-12, 1e-8, 1e-12
 
@@ -186,9 +186,11 @@ def ready(
     return groups
 
 
-def make(folder: Path, cases: Iterable[Case], **how: Any) -> dict[str, int]:
-    """Compute every case, check it (see `ready`), and write all of them to `folder`; how many files and bytes it has."""
-    return write(folder, ready(folder, cases, **how))
+def make(folder: Path, cases: Iterable[Case], *, also: Callable[[Path], object] = lambda _: None, **how: Any) -> dict[str, int]:
+    """Compute every case (see `ready`) and write all of them to `folder`, beside what `also` writes there; how many files and bytes it has."""
+    groups = ready(folder, cases, **how)
+    also(folder)
+    return write(folder, groups)
 
 
 def on_scale(entry: Entry, found: Arrays) -> Arrays:
