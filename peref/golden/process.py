@@ -3,6 +3,7 @@
 Not here: what is asked (runner).
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -75,12 +76,12 @@ class Process:
             raise Broken(f"its answer is no JSON object: {shown(line)}{self.said()}")
         return found
 
-    def say(self, request: Mapping[str, Any]) -> None:
-        try:
+    def say(self, request: Mapping[str, Any], last: bool = False) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it has gone: reading tells how
             self.child.stdin.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
             self.child.stdin.flush()
-        except (OSError, ValueError):  # it has gone: reading tells how
-            pass
+            if last:
+                self.child.stdin.close()
 
     def code(self) -> str:
         """How it ended."""

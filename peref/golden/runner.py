@@ -88,7 +88,7 @@ class Runner:
     def __exit__(self, kind: Any, *more: Any) -> None:
         process = self.process
         if process.child.poll() is None and kind is None:
-            process.say({"cmd": "bye"})
+            process.say({"cmd": "bye"}, last=True)
             try:
                 process.child.wait(5)
             except subprocess.TimeoutExpired:
