@@ -7,6 +7,7 @@ import json
 import shutil
 import struct
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +19,7 @@ from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.encodings import names
 from peref.errors import Damaged, Misuse
-from peref.golden import SPEC_VERSION, budget, make, witness
+from peref.golden import SPEC_VERSION, budget, declared, make, witness
 from peref.golden.apart import apart
 from peref.golden.book import SUMS, Book, Untrue, changed, files_in, sums
 from peref.golden.cases import LEVELS, Case, catalogue, sized
@@ -91,7 +92,7 @@ def test_every_encoding_has_every_level(book):
 
 def test_flags_are_explained_and_used(book):
     """Each flag on a case stands in the dictionary, and the other way round."""
-    used = {flag for e in book.entries.values() for flag in e.words["flags"]}
+    used = {flag for e in [*book.entries.values(), *chain(*declared.read(book).values())] for flag in e.words["flags"]}
     assert used <= set(FLAGS)
     assert set(FLAGS) - used == set()
     assert all(f["kind"] in KINDS and f["title"] and f["effect"] and f["fix"] for f in FLAGS.values())
@@ -740,6 +741,6 @@ def test_tensors_are_also_peref_s_own_files(small):
 
 
 def test_a_case_is_there_once(monkeypatch):
-    monkeypatch.setattr("peref.golden.cases.of_name", lambda name: iter([Case("rope", "op", "default", "x")]))
+    monkeypatch.setattr("recipes.of", lambda name: [Case("rope", "op", "default", "x")])
     with pytest.raises(ValueError, match="two cases"):
         catalogue()

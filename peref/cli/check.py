@@ -1,6 +1,5 @@
 """check: somebody's tensors, function or program held against the golden files."""
 
-import tempfile
 from pathlib import Path
 
 import click
@@ -12,10 +11,9 @@ from peref.golden import page, reports
 from peref.golden.book import Book
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
-from peref.golden.report import DTYPES, Pick, Report, check, joined, lines, run
-from peref.golden.runner import SECONDS, Runner
-
-NO_CASE = ("hello", "bye")
+from peref.golden.report import DTYPES, Pick, Report, check, lines
+from peref.golden.runner import SECONDS
+from peref.golden.theirs import asked, joined, run
 
 
 @click.command("check")
@@ -27,7 +25,7 @@ NO_CASE = ("hello", "bye")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
 @click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op or attn.")
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
 @click.option(
     "--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; of --impl and --cmd what is given."
@@ -96,32 +94,29 @@ def command(
     ctx.exit(report.exit_code)
 
 
-def asked(program: str, book: Book, pick: Pick, dtype: str, limit: str, seconds: float) -> Report:
-    """The report on a program, which has a folder of its own while it runs."""
-    with tempfile.TemporaryDirectory(prefix="peref-") as folder, Runner(program, Path(folder), dtype, seconds) as runner:
-        report = run(runner, book, pick, "f64", limit)
-    report.skipped, report.broken = runner.skipped, runner.broken
-    return report
-
-
 def tell(report: Report, book: Book, repeat: str, most: int) -> None:
     """For people: failures, then one line."""
     for name, words in list(report.errors.items())[:most]:
         print(f"ERROR {name}\n  raised        {words}\n  repeat        {repeat} --case {name}\n")
-    for name, words in list(report.broken.items())[:most]:
-        print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{'' if name in NO_CASE else f' --case {name}'}\n")
+    for name, words in list(report.crashes.items())[:most]:
+        print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n")
     for result in report.failed[:most]:
         print("\n".join(lines(result, repeat, share.program())) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
+    for o in report.broken[:most]:
+        print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
     raised = f", {len(report.errors)} cases raised" if report.errors else ""
-    raised += f", the program broke {len(report.broken)} times" if report.broken else ""
+    raised += f", the program broke {len(report.crashes)} times" if report.crashes else ""
     raised += f", {len(report.skipped)} cases skipped" if report.skipped else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{len(report.not_run)} cases not run; spec {book.version}"
+    for level, what in (("refuse", "refused as they must be"), ("law", "laws hold")):
+        held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
+        rest = f"{sum(held)} of {len(held)} {what}, {rest}" if held else rest
     verdict = "FAIL" if report.exit_code else "pass"
     print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared{f' ({grades})' if grades else ''}{raised}, {rest}")

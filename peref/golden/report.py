@@ -1,7 +1,7 @@
 """Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what that looks like, how to see it again."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from typing import Any
@@ -78,6 +78,23 @@ class Result:
         }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a refusal or law."""
+
+    words: dict[str, Any]
+    held: bool | None  # None: not claimed
+    said: str
+
+    @property
+    def id(self) -> str:
+        return self.words["id"]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"case": self.id, "level": self.words["level"], "held": self.held, "said": self.said, "why": self.words["why"]}
+
+
 @dataclass
 class Report:
     """All that was compared, and what was not."""
@@ -88,7 +105,8 @@ class Report:
     known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
     stale: list[str] = field(default_factory=list)  # those of them that do not
     skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
-    broken: dict[str, str] = field(default_factory=dict)  # case -> how the runner crashed, hung or broke the protocol there
+    crashes: dict[str, str] = field(default_factory=dict)  # case -> how the program crashed, hung or broke the protocol there
+    outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
 
     @property
     def failed(self) -> list[Result]:
@@ -103,9 +121,14 @@ class Report:
         return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
 
     @property
+    def broken(self) -> list[Outcome]:
+        """Refusals and laws that do not hold, the expected ones apart."""
+        return [o for o in self.outcomes if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)]
+
+    @property
     def exit_code(self) -> int:
-        """4 where the runner broke, 1 for what is wrong."""
-        return 4 if self.broken else 1 if self.failed or self.errors or self.stale else 0
+        """4 where the program broke down, 1 for what is wrong."""
+        return 4 if self.crashes else 1 if self.failed or self.errors or self.stale or self.broken else 0
 
     def by_class(self) -> dict[str, int]:
         return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
@@ -215,30 +238,6 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors
-
-
-def run(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str, limit: str = "C") -> Report:
-    """The report on a function (run_function). Where it gave nothing, nothing is in it."""
-    given, errors = run_function(function, book, pick, dtype)
-    report = check(book, given, pick, limit=limit) if given else Report(not_run=[entry.id for entry in filter(pick, book.entries.values())])
-    report.errors |= errors
-    report.not_run = [name for name in report.not_run if name not in errors]
-    return report
-
-
-def joined(reports: Sequence[Report]) -> Report:
-    """One report of several, as of several dtypes. Raises NothingRan where all are empty."""
-    found = Report([r for one in reports for r in one.results])
-    for one in reports:
-        found.errors |= one.errors
-        found.skipped |= one.skipped
-        found.broken |= one.broken
-    seen = {r.entry.id for r in found.results} | found.errors.keys() | found.broken.keys() | found.skipped.keys()
-    found.not_run = [name for name in dict.fromkeys(name for one in reports for name in one.not_run) if name not in seen]
-    if not (found.results or found.errors or found.broken):
-        skipped = f", {len(found.skipped)} skipped" if found.skipped else ""
-        raise NothingRan(f"nothing was compared: {len(found.not_run)} cases were asked for and none was claimed{skipped}")
-    return found
 
 
 def reference(case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
