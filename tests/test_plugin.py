@@ -10,8 +10,14 @@ import pytest
 from peref.errors import Misuse
 from peref.golden import trial
 
-BOOK = trial.book(None)
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def book():
+    return trial.book(None)
+
+
 RIGHT = """
 import pytest
 from peref.golden.report import reference
@@ -73,14 +79,14 @@ def test_wrong_code_fails_with_the_block(tmp_path):
         ({"limit": "D"}, "expected one of A, B, C"),
     ],
 )
-def test_a_wrong_mark_is_told(mark, words):
+def test_a_wrong_mark_is_told(book, mark, words):
     with pytest.raises(Misuse, match=words):
-        trial.trials(BOOK, **mark)
+        trial.trials(book, **mark)
 
 
-def test_names_that_the_case_has_not():
+def test_names_that_the_case_has_not(book):
     """And nothing at all: no silent pass."""
-    one = trial.trials(BOOK, case="rope.op/default")[0]
+    one = trial.trials(book, case="rope.op/default")[0]
     with pytest.raises(Misuse, match="did you mean 'q_rotated'"):
         one.check(q_rotatde=one.inputs["q"])
     with pytest.raises(Misuse, match="nothing to check"):
