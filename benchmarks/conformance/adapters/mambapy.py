@@ -1,9 +1,8 @@
 """mamba.py: MambaBlock, with its parallel scan in the default case and its sequential one in the others."""
 
+import torch
 from mambapy.mamba import MambaBlock, MambaConfig
 from through_torch import adapter, put
-
-import torch
 
 PACKAGES = ("mambapy", "torch")
 DTYPES = ("f32",)
@@ -14,7 +13,9 @@ def compute(case, a):
     if case["encoding"] != "mamba" or o["discretisation"] != "euler" or "seg" in a:
         return None
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
-    config = MambaConfig(d_model=facts["C"], n_layers=1, d_state=o["state_size"], expand_factor=o["expand"], d_conv=o["kernel"], pscan=case["id"].endswith("default"))
+    config = MambaConfig(
+        d_model=facts["C"], n_layers=1, d_state=o["state_size"], expand_factor=o["expand"], d_conv=o["kernel"], pscan=case["id"].endswith("default")
+    )
     config.dt_rank = p["down.weight"].shape[0]
     block = MambaBlock(config)
     put(block.in_proj, "weight", torch.cat([p["x.weight"], p["z.weight"]]))

@@ -1,12 +1,26 @@
 """torchtune: RotaryPositionalEmbeddings and Llama3ScaledRoPE (adjacent pairs), Qwen2's (halves), rows of a cache.
 
-Where positions do not fit a cache (real, or beyond 8192) nothing is claimed.
+Where positions do not fit a cache (real, or beyond 8192) nothing is claimed. torchtune 0.6.1 is the last release, and as a package it wants a torchao
+that does not import beside torch 2.13; its position embeddings want torch alone and are loaded from their files.
 """
 
+from importlib.metadata import distribution
+from importlib.util import module_from_spec, spec_from_file_location
+
 from through_torch import adapter, rotated
-from torchtune.models.llama3_1._position_embeddings import Llama3ScaledRoPE
-from torchtune.models.qwen2._positional_embeddings import Qwen2RotaryPositionalEmbeddings
-from torchtune.modules.position_embeddings import RotaryPositionalEmbeddings
+
+
+def loaded(path):
+    """One file of the installed package as a module."""
+    spec = spec_from_file_location(path.replace("/", "_"), distribution("torchtune").locate_file(f"torchtune/{path}.py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+Llama3ScaledRoPE = loaded("models/llama3_1/_position_embeddings").Llama3ScaledRoPE
+Qwen2RotaryPositionalEmbeddings = loaded("models/qwen2/_positional_embeddings").Qwen2RotaryPositionalEmbeddings
+RotaryPositionalEmbeddings = loaded("modules/position_embeddings").RotaryPositionalEmbeddings
 
 PACKAGES = ("torchtune", "torch")
 DTYPES = ("f32", "bf16")
