@@ -13,12 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "square_root"
 FILES = dict(re.findall(r", `([\w/]+\.py)`:\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S))
-ENCODING, LOOP = f"peref/encodings/bias/{NAME}.py", f"tests/loops/{NAME}.py"
+ENCODING, LOOP, RECIPE = f"peref/encodings/bias/{NAME}.py", f"tests/loops/{NAME}.py", f"tests/recipes/{NAME}.py"
 
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of the package and its tests with the two files added."""
+    """A copy of the package and its tests with the three files added."""
     for folder in ("peref", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("cli.py", "pyproject.toml"):
@@ -42,9 +42,9 @@ def judged(checkout, which):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_it_holds_the_two_files():
-    """And no more: one file, one loop."""
-    assert sorted(FILES) == sorted([ENCODING, LOOP])
+def test_it_holds_the_three_files():
+    """And no more: one file, one loop, one recipe."""
+    assert sorted(FILES) == sorted([ENCODING, LOOP, RECIPE])
 
 
 def test_the_example_is_all_it_takes(checkout):
@@ -57,6 +57,18 @@ def test_the_example_is_all_it_takes(checkout):
     assert (item["hook"], item["formula"], item["parameters"]) == ("bias", "b_h(d) = -r_h sqrt(|d|)", {"r": [4]})
     done = python(checkout, "-c", f"import peref; print(peref.__file__, peref.bias('{NAME}', heads=2, tokens=3).shape)")
     assert done.stdout.split(maxsplit=1) == [str(checkout / "peref" / "__init__.py"), "(2, 3, 3)\n"]
+
+
+def test_its_recipe_makes_golden_cases(checkout):
+    """They are in the catalogue, and pass their checks."""
+    code = "from peref.golden import cases, make\n"
+    code += f"found = [c for c in cases.catalogue() if c.encoding == '{NAME}' and c.T < 100]\n"
+    code += "print(len(found), [make.computed(c)[1] is None for c in found if c.slug in ('default', 'near')])"
+    done = python(checkout, "-c", code)
+    assert done.stdout == "13 [False, False, False, False]\n", done.stdout + done.stderr
+    (checkout / RECIPE).unlink()
+    done = python(checkout, "-c", "from peref.golden import cases\ncases.catalogue()")
+    assert f"no golden case is made for {NAME}; say which in tests/recipes/{NAME}.py" in done.stderr
 
 
 def test_a_backward_wrong_by_a_thousandth_fails(checkout):

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def run(case, a):
-    if case["level"] == "attn" or (case["encoding"] not in ANGLES and case["encoding"] not in BIASES):
+    if case["level"] not in ("table", "op") or (case["encoding"] not in ANGLES and case["encoding"] not in BIASES):
         return None
     return (rotated if case["encoding"] in ANGLES else biased)(case, case["facts"], case["options"], a)
 

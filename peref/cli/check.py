@@ -7,7 +7,7 @@ import click
 from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse
-from peref.golden import reports
+from peref.golden import declared, reports
 from peref.golden.book import Book
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
@@ -21,7 +21,7 @@ from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
 @click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op or attn.")
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; with --impl what it is given.")
 @click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The class that passes.")
@@ -68,8 +68,12 @@ def command(
     else:
         if len(dtypes) > 1:
             raise Misuse("--impl takes one --dtype at a time")
-        given, errors = run_function(function_of(impl), book, pick, *(dtypes or ("f64",)))
-        report = check(book, given, pick, limit=limit) if given or not errors else Report()
+        function = function_of(impl)
+        given, errors = run_function(function, book, pick, *(dtypes or ("f64",)))
+        judged = list(declared.outcomes(function, book, pick, *(dtypes or ("f64",))))
+        some = any(o.held is not None for o in judged)
+        report = check(book, given, pick, limit=limit) if given or not (errors or some) else Report()
+        report.outcomes = judged
         report.errors |= errors
         report.not_run = [name for name in report.not_run if name not in errors]
         words = ["check", "--impl", impl]
@@ -95,6 +99,8 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
         print("\n".join(lines(result, repeat, share.program())) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
+    for o in report.broken[:most]:
+        print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
@@ -102,5 +108,8 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
     raised = f", {len(report.errors)} cases raised" if report.errors else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{len(report.not_run)} cases not run; spec {book.version}"
+    for level, what in (("refuse", "refused as they must be"), ("law", "laws hold")):
+        held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
+        rest = f"{sum(held)} of {len(held)} {what}, {rest}" if held else rest
     verdict = "FAIL" if report.exit_code else "pass"
     print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared ({grades}){raised}, {rest}")

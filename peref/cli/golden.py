@@ -10,6 +10,7 @@ from peref.cli import options, text
 from peref.cli.progress import Progress
 from peref.config import choose
 from peref.errors import Misuse, did_you_mean
+from peref.golden import declared
 from peref.golden.book import Book, Entry, changed
 from peref.golden.cases import catalogue, yours
 from peref.golden.make import make, rebuilt
@@ -33,7 +34,7 @@ def make_command(output: str | None, as_json: bool) -> None:
     of_tests("loops")
     cases = catalogue()
     with Progress(len(cases), "cases", plain=as_json) as bar:
-        made = make(folder_of(output), cases, say=lambda _: bar.add(1))
+        made = make(folder_of(output), cases, say=lambda _: bar.add(1), also=declared.write)
     done = {"folder": str(folder_of(output)), "cases": len(cases), **made}
     print(text.document(done) if as_json else f"{len(cases)} cases in {made['files']} files, {text.size(made['bytes'])}: {done['folder']}")
 
@@ -52,7 +53,7 @@ def verify_command(ctx: click.Context, folder: str | None, against: str | None, 
         found |= changed(Book(Path(against)), book)
     if rebuild:
         with Progress(len(book.entries), "cases", plain=as_json) as bar:
-            found["differ"] = rebuilt(book, catalogue(), lambda _: bar.add(1))
+            found["differ"] = rebuilt(book, catalogue(), lambda _: bar.add(1)) + declared.differ(book)
     if as_json:
         print(text.document(found))
     else:

@@ -2,7 +2,22 @@
 
 from collections.abc import Mapping
 
-KINDS = ("BASIC", "LAYOUT", "SIGN", "OFF_BY_ONE", "PRECISION", "RANGE", "MISSING_STEP", "SCALING", "CACHE", "MASK", "SHAPE", "OPTION")
+KINDS = (
+    "BASIC",
+    "LAYOUT",
+    "SIGN",
+    "OFF_BY_ONE",
+    "PRECISION",
+    "RANGE",
+    "MISSING_STEP",
+    "SCALING",
+    "CACHE",
+    "MASK",
+    "SHAPE",
+    "OPTION",
+    "VALIDATION",
+    "LAW",
+)
 
 
 def flag(kind: str, title: str, effect: str, fix: str, *refs: str) -> dict[str, object]:
@@ -102,4 +117,37 @@ FLAGS: Mapping[str, dict[str, object]] = {
     "gqa.order": flag(
         *("SHAPE", "key-value heads tiled in place of repeated", "query heads read the keys of others", "head h reads key-value head h // (H/G)"),
     ),
+    "refuse.setting": flag(
+        "VALIDATION", "a setting without meaning is computed with", "numbers that mean nothing, or NaN far from here", "refuse it"
+    ),
+    "refuse.width": flag(
+        *("VALIDATION", "a width whose channels cannot pair up is taken", "a channel is dropped, or the kernel reads past the head"),
+        *("refuse it, and say which widths there are",),
+        *("huggingface/transformers#48101", "fla-org/flash-linear-attention#1177", "ohdearquant/lattice#401"),
+    ),
+    "refuse.heads": flag("VALIDATION", "heads that do not divide into groups", "some heads read others' keys", "H must be a multiple of G"),
+    "refuse.shape": flag("VALIDATION", "arrays that do not fit are stretched to fit", "one row stands for all", "compare shapes before computing"),
+    "refuse.position": flag(
+        *("VALIDATION", "a position that is no position is clamped, wrapped or cast", "tokens beyond the table all look alike"),
+        *("refuse NaN, infinity, and what a table has no row for",),
+    ),
+    "refuse.mask": flag("VALIDATION", "a mask that does not fit, or that the encoding has no form for", "a leak", "refuse it"),
+    "refuse.dtype": flag("VALIDATION", "whole numbers in place of real ones", "results are cut off to whole numbers", "refuse, or cast and say so"),
+    "law.norm": flag(
+        "LAW", "a rotation that changes lengths", "logits grow or shrink with position", "cosine and sine of the same angle, a gain of 1"
+    ),
+    "law.composition": flag("LAW", "turning by m and by n is not turning by m + n", "cached keys cannot be shifted", "angles go with the position"),
+    "law.adjoint": flag("LAW", "a gradient that does not turn back", "training goes astray", "the sine has the other sign in the backward pass"),
+    "law.shift": flag("LAW", "absolute positions matter where only distances should", "text far from 0 reads differently", "use i - j"),
+    "law.softmax": flag("LAW", "probabilities that are not the softmax of the scores", "a bias or scale is added in one place only", "one logit"),
+    "law.fading": flag("LAW", "a bias that grows with distance", "far tokens drown near ones", "mind the sign"),
+    "law.buckets": flag(
+        *("LAW", "buckets that a rounded logarithm made", "a distance at an edge has its neighbour's bias"),
+        *("compare whole powers in place of logarithms", "huggingface/candle#727", "mindspore-lab/mindone#670"),
+    ),
+    "law.causal": flag("LAW", "the future is seen", "a leak: training looks good and generation fails", "mask before the softmax"),
+    "law.prefix": flag("LAW", "rows depend on how many tokens follow", "decoding step by step differs from the prompt", "nothing may depend on T"),
+    "law.packed": flag("LAW", "documents in one sequence influence one another", "a leak", "mask by segment, restart positions and states"),
+    "law.groups": flag("LAW", "key-value heads go to other query heads", "heads are mixed up", "head h reads h // (H/G)"),
+    "law.order": flag("LAW", "order matters where nothing says it", "a position leaks in", "look for an index that is added"),
 }

@@ -32,7 +32,7 @@ from peref.rng import generator
 
 Arrays = dict[str, Any]
 LARGEST, MOST_FILES = 12_000_000, 150
-KEPT = ("README.md", "LICENSE-DATA", "manifest.schema.json", "runners")  # written by hand; they stay
+KEPT = ("README.md", "SPEC.md", "LICENSE-DATA", "manifest.schema.json", "runners", "negative.json", "laws.json")  # not of a group; they stay
 WITNESS, GRADIENT, ELSEWHERE = 1e-12, 1e-8, 1e-12
 
 
@@ -156,9 +156,18 @@ def write(folder: Path, groups: Mapping[str, tuple[dict[str, Any], Arrays, Array
 
 
 def make(
-    folder: Path, cases: Iterable[Case], *, checked: bool = True, core: bool = True, say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    cases: Iterable[Case],
+    *,
+    checked: bool = True,
+    core: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+    also: Callable[[Path], object] = lambda _: None,
 ) -> dict[str, int]:
-    """Compute every case, check it, and write all of them to `folder`. Raises Disagrees, and Misuse for a folder that holds other things."""
+    """Compute every case, check it, and write all of them to `folder`, beside what `also` writes there.
+
+    Raises Disagrees, and Misuse for a folder that holds other things.
+    """
     if folder.is_dir():
         if strange := sorted({p.name for p in folder.iterdir()} - {"groups", "manifest.json", "SPEC_VERSION", SUMS, *KEPT}):
             raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
@@ -168,6 +177,7 @@ def make(
     total = sum(x.nbytes for _, a, want in groups.values() for x in (*a.values(), *want.values()))
     if core and (total > LARGEST or 4 * len(groups) > MOST_FILES):
         raise Disagrees(f"{total:,} bytes in {4 * len(groups)} files; the core has at most {LARGEST:,} in {MOST_FILES}: shrink sizes")
+    also(folder)
     return write(folder, groups)
 
 

@@ -78,6 +78,23 @@ class Result:
         }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a refusal or law."""
+
+    words: dict[str, Any]
+    held: bool | None  # None: not claimed
+    said: str
+
+    @property
+    def id(self) -> str:
+        return self.words["id"]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"case": self.id, "level": self.words["level"], "held": self.held, "said": self.said, "why": self.words["why"]}
+
+
 @dataclass
 class Report:
     """All that was compared, and what was not."""
@@ -87,6 +104,7 @@ class Report:
     errors: dict[str, str] = field(default_factory=dict)  # case -> what the implementation raised
     known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
     stale: list[str] = field(default_factory=list)  # those of them that do not
+    outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
 
     @property
     def failed(self) -> list[Result]:
@@ -101,8 +119,13 @@ class Report:
         return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
 
     @property
+    def broken(self) -> list[Outcome]:
+        """Refusals and laws that do not hold, the expected ones apart."""
+        return [o for o in self.outcomes if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)]
+
+    @property
     def exit_code(self) -> int:
-        return 1 if self.failed or self.errors or self.stale else 0
+        return 1 if self.failed or self.errors or self.stale or self.broken else 0
 
     def by_class(self) -> dict[str, int]:
         return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}

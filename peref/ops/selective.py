@@ -16,7 +16,7 @@ from peref.xp import namespace
 
 def first(x):
     """Time first, [T,B,...], so that a step is one piece of memory."""
-    return namespace(x).ascontiguousarray(x.swapaxes(0, 1))
+    return x.swapaxes(0, 1).astype(x.dtype, order="C", copy=False)
 
 
 def rows(x, m, matmul):  # [n,B,E], [n,B,N,E] -> [n,B,N]: m x, with x as a row, which leaves no product of one column to a tiled kernel
@@ -42,7 +42,7 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     (B, T, E), N = x.shape, a_log.shape[1]
     zoh, keep, pad = discretisation == "zoh", None, None
     x, delta, b, c = (first(a) for a in (x, delta, b, c))
-    A = xp.ascontiguousarray(-xp.exp(a_log).T)  # 1
+    A = -xp.exp(a_log).T.astype(a_log.dtype, order="C", copy=False)  # 1
     step = xp.maximum(delta, 0) + xp.log1p(xp.exp(-abs(delta)))  # 1
     if runs is not None:
         before = xp.concatenate([xp.zeros((B, 1), int), runs[:, :-1]], 1)

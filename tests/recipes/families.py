@@ -1,0 +1,175 @@
+"""Cases that many encodings have alike, by one call with the encoding's name; what it claims decides which of them it has.
+
+    usual(name)      every level with every option at its default, and each other choice of each option
+    rotation(name)   layouts, widths and places of what turns
+    distances(name)  numbers of heads, and distances up to where every table ends
+    rows(name)       what is added to the embedding
+    attention(name)  masks and groups of heads
+    refusals(name)   calls without meaning
+    laws(name)       what must hold whatever the numbers are
+
+Not here: cases of one encoding alone, which stand in its own file.
+"""
+
+import numpy as np
+
+from peref.encodings import FUNCTIONS, get, options, settings
+from peref.golden.cases import LEVELS, other_choices, sized
+from peref.golden.laws import Law
+from peref.golden.refusals import Refusal
+
+LONG = (0, 1, 2047, 2048, 4096, 131071, 1048575)
+UNORDERED = (5, 0, 3, 3, 11, 2, 15)
+SPREAD = (0, 2, 3, 3, 5, 11, 15)
+REAL = (0.0, 0.5, 1.25, 3.0, 3.0, 14.5, 7.0)
+PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))
+SMALL = {"B": 1, "H": 3, "G": 1}
+SMALLER = SMALL | {"T": 5}
+HEADS_2 = {name: {"dtype": "F64", "shape": [1, 2, 5, 8]} for name in "kv"}
+
+
+def case(name, level, slug, why, *flags, **given):
+    """A case with the sizes that suit the hook."""
+    return sized(name, level, slug, why, flags, **given)
+
+
+def usual(name):
+    """The default of every level, and every choice of every option at the level nearest to the formula."""
+    e = get(name)
+    levels = LEVELS[e.hook]
+    for level in levels:
+        yield case(name, level, "default", "Every option at its default: if this fails, the set-up is wrong.", "basic")
+    few = {"H": 3, "G": 1} if e.hook in ("score", "attend") else {}
+    for option, (default, kind) in options(e).items():
+        for value in other_choices(default, kind):
+            slug = f"{option}-{value}".lower().replace("_", "-")
+            why = f"The option {option} is {value}, by default it is {default}."
+            yield case(name, levels[0], slug, why, "option", **few, options={option: value})
+
+
+def rotation(name):
+    """Layouts, widths and places of what turns."""
+    e = get(name)
+    yield case(name, "op", "interleaved", "Pairs are adjacent channels (2i, 2i+1).", "rope.layout.half", **SMALL, layout="interleaved")
+    why = "Only the first 4 of 8 channels turn: frequencies and pairs come from that width, the others pass untouched and ungained."
+    part = ("rope.partial.exponent_head_dim", "rope.partial.pairing", "rope.partial.passthrough")
+    yield case(name, "op", "partial", why, *part, **SMALL, R=4)
+    yield case(name, "op", "partial-interleaved", why, *part, "rope.layout.half", **SMALL, R=4, layout="interleaved")
+    why = "Positions repeat and go back: they are data and not a count."
+    yield case(name, "op", "unordered", why, "position.counted", **SMALL, positions=UNORDERED)
+    why = "Each sequence has positions of its own."
+    yield case(name, "op", "rows", why, "position.batch", H=3, G=1, positions=(UNORDERED, UNORDERED[::-1]))
+    if "any_length" in e.claims and e.reach is None:
+        why = "Positions far out: tables end, wrap round and lose digits there."
+        for level in ("table", "op"):
+            yield case(name, level, "long", why, "rope.phase.low_precision", "rope.table.clip", "rope.table.wrap", **SMALL, positions=LONG)
+    if "real_positions" in e.claims:
+        yield case(name, "table", "real", "Positions are real numbers.", "position.rounded", positions=REAL)
+    if e.axes not in (1, None):
+        line = [tuple((k * t) % (3 + k) for t in range(7)) for k in range(1, e.axes + 1)]
+        image = tuple((row, row[::-1]) for row in line)
+        yield case(name, "op", "axes", "A position is several numbers, one for each axis.", "position.axes", positions=image)
+
+
+def distances(name):
+    """Numbers of heads, and distances up to where every table ends."""
+    claims = get(name).claims
+    for H in (12, 7):
+        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", "alibi.slopes.non_pow2", H=H, G=1)
+    far = {"T": 300, "L": 300, "H": 3, "G": 1}
+    yield case(name, "table", "far", "Every distance from 0 to 299.", "bias.bucket.border", "bias.bucket.clamp", **far)
+    if "two_sided" in claims:
+        why = "Distances -149 to 149: the future is not the past mirrored, unless the formula says so."
+        yield case(name, "table", "two-sided", why, "bias.sign", **far | {"T": 150}, causal=False)
+        yield case(name, "op", "two-sided", why, "bias.sign", "bias.transposed", causal=False)
+    if "real_positions" in claims:
+        yield case(name, "table", "real", "Distances are real numbers.", "position.rounded", positions=REAL)
+    why = "Positions repeat and leave gaps: distances are of positions, the mask is of slots."
+    yield case(name, "op", "spread", why, "position.counted", positions=SPREAD)
+
+
+def rows(name):
+    """What is added to the embedding."""
+    yield case(name, "table", "unordered", "Positions repeat and go back.", "position.counted", positions=UNORDERED)
+    yield case(name, "table", "odd", "An odd width.", "sin.order", C=9)
+    if "any_length" in get(name).claims:
+        yield case(name, "table", "long", "Positions far out.", "rope.phase.low_precision", "rope.table.clip", positions=LONG)
+
+
+def attention(name):
+    """Masks and groups of heads, at the level that is nearest to a layer."""
+    e = get(name)
+    level = LEVELS[e.hook][-1]
+    why = "Two packed documents and padding: nothing crosses, positions restart, a row that sees nothing is 0."
+    yield case(name, level, "packed", why, "mask.padding", "mask.documents", seg=PACKED, **({} if e.hook == "mix" else {"H": 3, "G": 1}))
+    if e.hook == "mix":
+        return
+    yield case(name, level, "heads-alone", "Every query head has a key-value head of its own.", "gqa.order", **SMALLER | {"G": 3})
+    if "window" in e.claims and e.hook != "attend":
+        yield case(name, level, "window-3", "A query sees 3 keys, itself included.", "mask.window", **SMALLER, window=3)
+    if "two_sided" in e.claims:
+        yield case(name, level, "two-sided", "Every query sees every key.", "mask.causal", **SMALLER, causal=False)
+
+
+# ---------------------------------------------------------------- calls that must be refused
+
+
+def refused(name, level, slug, kind, why, *, options=None, facts=None, given=None, or_else=None, **sizes):
+    """A good call of `name` at `level` with these options, facts or inputs in place of its own."""
+    small = {"T": 5} if get(name).hook == "mix" else SMALLER | {"C": 24}  # H D: the width where no input says it
+    return Refusal(case(name, level, "good", why, **small | sizes), slug, kind, why, options or {}, facts or {}, given or {}, or_else)
+
+
+def positions(*values):
+    """An input: these positions, of which some may be "nan" or "inf"."""
+    return {"positions": {"dtype": "I64" if all(isinstance(x, int) for x in values) else "F64", "values": list(values)}}
+
+
+def refusals(name):
+    """What an encoding refuses by what it claims."""
+    e = get(name)
+    level = {"rotate": "op", "bias": "op", "embed": "table"}.get(e.hook, LEVELS[e.hook][-1])
+    if e.hook == "rotate":
+        yield refused(name, "op", "odd-width", "width", "An odd rotary width: the last channel has no partner.", facts={"R": 5})
+        yield refused(name, "op", "too-wide", "width", "A rotary width beyond the head: there are no such channels.", facts={"R": 12})
+    if "two_sided" not in e.claims:
+        yield refused(name, LEVELS[e.hook][-1], "two-sided", "mask", "It reads only the past: there is no two-sided form.", facts={"causal": False})
+    if e.axes == 1:
+        if "real_positions" in e.claims:
+            yield refused(name, level, "nan-position", "position", "A position is NaN.", given=positions(0.0, 1.0, "nan", 3.0, 4.0))
+        else:
+            why = "Positions are real, and they name rows of a table."
+            yield refused(name, level, "real-position", "position", why, given=positions(0.0, 1.0, 1.5, 3.0, 4.0))
+
+
+# ---------------------------------------------------------------- laws
+
+
+def law(name, level, which, why, *, slug=None, **given):
+    """One law of `name`, at the level that it is about."""
+    small = {} if get(name).hook == "mix" else SMALL
+    return Law(which, case(name, level, slug or which, why, **small | given), slug or which)
+
+
+def laws(name):
+    """Those that it claims, and those of its hook."""
+    e = get(name)
+    if e.hook == "embed":
+        return
+    level = LEVELS[e.hook][-1]
+    yield law(name, level, "causal", "What comes later changes nothing that came before.")
+    yield law(name, level, "prefix", "The first tokens alone give what they give among more: so a cache may hold them.")
+    yield law(name, level, "packed", "A document in a packed sequence is computed as if alone.")
+    if "shift" in e.claims and e.axes is not None:
+        yield law(name, level, "shift", "Only distances count: a number added to every position changes nothing.")
+    if e.hook == "rotate":
+        yield law(name, "op", "adjoint", "The gradient turns back.")
+        usual = law(name, "op", "norm", "A rotation changes no length.")
+        _, gain, _ = usual.case.config.encoding(0).rotate({}, np.arange(3), 16)
+        if gain is None:
+            yield usual
+            if e.axes == 1 or "text" in e.claims:
+                yield law(name, "op", "composition", "Turned by m and then by n is turned by m + n.")
+    if e.hook != "mix" and not any("G" in settings(f) for f in (getattr(e, n) for n in FUNCTIONS) if f):
+        why = "A key-value head serves the query heads next to one another: repeated for each of them it changes nothing."
+        yield law(name, level, "groups", why, H=6, G=2)

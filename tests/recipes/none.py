@@ -1,0 +1,39 @@
+"""Golden cases of none."""
+
+from recipes.families import HEADS_2, attention, law, laws, refusals, refused, usual
+
+RECIPES = [
+    *usual("none"),
+    *attention("none"),
+]
+
+REFUSED = [
+    *refusals("none"),
+    refused("none", "attn", "window-0", "mask", "A window of no key: a query sees itself at least.", facts={"window": 0}),
+    refused("none", "attn", "groups", "heads", "3 query heads cannot share 2 key-value heads.", facts={"G": 2}, given=HEADS_2),
+    refused("none", "attn", "lengths", "shape", "Keys of 4 tokens beside values of 5.", given={"k": {"dtype": "F64", "shape": [1, 1, 4, 8]}}),
+    refused("none", "attn", "mask-length", "mask", "A mask of 6 tokens for 5.", given={"seg": {"dtype": "I64", "values": [[1, 1, 1, 1, 1, 1]]}}),
+    refused("none", "attn", "mask-rows", "mask", "A mask of two sequences for one.", given={"seg": {"dtype": "I64", "values": [[1] * 5] * 2}}),
+    refused(
+        "none",
+        "attn",
+        "document-apart",
+        "mask",
+        "A document that goes on after another one.",
+        given={"seg": {"dtype": "I64", "values": [[1, 2, 2, 1, 1]]}},
+    ),
+    refused(
+        "none",
+        "attn",
+        "whole-numbers",
+        "dtype",
+        "Queries are whole numbers: nothing real can come out.",
+        given={"q": {"dtype": "I64", "shape": [1, 3, 5, 8]}},
+    ),
+]
+
+LAWS = [
+    *laws("none"),
+    law("none", "attn", "order", "Nothing says where a token is: in another order they give the same, in that order.", causal=False),
+    law("none", "attn", "softmax", "A number added to a whole row of scores changes nothing."),
+]

@@ -1,0 +1,19 @@
+"""Golden cases of ntk_by_parts."""
+
+from recipes.families import attention, laws, refusals, refused, rotation, usual
+
+RECIPES = [
+    *usual("ntk_by_parts"),
+    *rotation("ntk_by_parts"),
+    *attention("ntk_by_parts"),
+]
+
+REFUSED = [
+    *refusals("ntk_by_parts"),
+    refused("ntk_by_parts", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
+    refused("ntk_by_parts", "op", "ends-reversed", "setting", "The ramp falls from many turns to few.", options={"gamma": (2.0, 16.0)}),
+]
+
+LAWS = [
+    *laws("ntk_by_parts"),
+]

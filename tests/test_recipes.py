@@ -1,0 +1,83 @@
+"""The recipes: every encoding has its file, no golden case goes missing, and without the tests vectors of one's own are still made."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import recipes
+
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.encodings import names
+from peref.errors import Misuse
+from peref.golden import declared
+from peref.golden.cases import LEVELS, catalogue, yours
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+
+
+def committed():
+    """Id of each case in the files -> its words."""
+    found = {}
+    for file in sorted((GOLDEN / "groups").glob("*/cases.json")):
+        found |= {case["id"]: case for case in json.loads(file.read_text())["cases"]}
+    for part in ("negative", "laws"):
+        found |= {case["id"]: case for case in json.loads((GOLDEN / f"{part}.json").read_text())["cases"]}
+    return found
+
+
+def made():
+    """The same from the recipes."""
+    found = {case.id: {"encoding": case.encoding, "level": case.level} for case in catalogue()}
+    return found | {words["id"]: words for part in declared.PARTS for words in declared.of_recipes(part)}
+
+
+def test_every_encoding_has_its_recipes():
+    """One file each, found by name, and none that belongs to nothing."""
+    assert recipes.files() == sorted(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_file_of_recipes_is_of_its_encoding(name):
+    """Each level at its default, and a reason, a sentence, for every case."""
+    module = import_module(f"recipes.{name}")
+    assert module.__doc__
+    assert {case.encoding for case in module.RECIPES} == {name}
+    have = {(case.level, case.slug) for case in module.RECIPES}
+    assert {(level, "default") for level in LEVELS[module.RECIPES[0].hook]} <= have
+    for case in module.RECIPES:
+        assert len(case.why.split()) > 1, case.id
+        assert case.why.endswith("."), case.id
+        assert case.flags, case.id
+
+
+def test_no_id_is_ever_dropped():
+    """What stands in the committed files is still made by a recipe: an id may be changed, never taken away or given to something else."""
+    now, before = made(), committed()
+    assert sorted(set(before) - set(now)) == []
+    for name, words in before.items():
+        assert (now[name]["encoding"], now[name]["level"]) == (words["encoding"], words["level"]), name
+
+
+def test_a_recipe_that_is_gone_is_noticed(monkeypatch):
+    """One case, and a whole file."""
+    usual = recipes.of
+    monkeypatch.setattr(recipes, "of", lambda name: [case for case in usual(name) if case.id != "yarn.table/llama-2"])
+    with pytest.raises(AssertionError, match=r"yarn\.table/llama-2"):
+        test_no_id_is_ever_dropped()
+    monkeypatch.setattr(recipes, "files", lambda: sorted(set(names()) - {"yarn"}))
+    with pytest.raises(Misuse, match="no golden case is made for yarn"):
+        catalogue()
+    with pytest.raises(AssertionError):
+        test_every_encoding_has_its_recipes()
+
+
+def test_without_a_checkout(monkeypatch, capsys, tmp_path):
+    """An installed package has no recipes and says so; vectors for a shape of one's own are made all the same."""
+    monkeypatch.setattr("peref.share.is_checkout", lambda package=None: False)
+    with pytest.raises(Misuse, match="made in a checkout"):
+        catalogue()
+    assert [case.level for case in yours("rope", {})] == ["table", "op", "attn"]
+    code = run_cli(["golden", "vectors", "--pe", "alibi", "--shape", "1,2,1,5,4", "-o", str(tmp_path / "mine")], Signals())
+    assert code == 0, capsys.readouterr()
