@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden_files import cli
 
-from peref.cli import run as run_cli
-from peref.cli.signals import Signals
 from peref.errors import Misuse
 from peref.golden.book import Book
 from peref.golden.files import tensors
@@ -36,13 +35,6 @@ STRICT = {
 @pytest.fixture(scope="module")
 def book():
     return Book(ROOT / "golden")
-
-
-def cli(capsys, *args):
-    """Exit code and what was printed to both streams."""
-    code = run_cli([str(a) for a in args], Signals())
-    out = capsys.readouterr()
-    return code, out.out + out.err
 
 
 # ---------------------------------------------------------------- the examples
