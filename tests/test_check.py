@@ -14,8 +14,7 @@ from peref.golden import make
 from peref.golden.apart import apart
 from peref.golden.book import Book
 from peref.golden.cases import sized
-from peref.golden.diagnose import rebuilt
-from peref.golden.levels import expected
+from peref.golden.kinds import expected, rebuilt
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 Q = "rope.op/default:q_rotated"
