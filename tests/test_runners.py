@@ -26,9 +26,10 @@ from peref.golden.wire import packed, text_of
 ROOT = Path(__file__).resolve().parent.parent
 RUNNERS = ROOT / "golden" / "runners"
 FEW = Pick(cases=("rope.op/default", "rope.op/long", "alibi.table/default"))
+SOURCES = {"c": "runner.c", "rust": "runner.rs"}
 STRICT = {
-    "c": ("cc", ["-O2", "-Wall", "-Wextra", "-Werror", "-o", "{out}", str(RUNNERS / "runner.c"), "-lm"]),
-    "rust": ("rustc", ["-O", "--edition", "2021", "-D", "warnings", "-o", "{out}", str(RUNNERS / "runner.rs")]),
+    "c": ("cc", ["-O2", "-Wall", "-Wextra", "-Werror", "-o", "{out}", str(RUNNERS / SOURCES["c"]), "-lm"]),
+    "rust": ("rustc", ["-O", "--edition", "2021", "-D", "warnings", "-o", "{out}", str(RUNNERS / SOURCES["rust"])]),
 }
 
 
@@ -48,7 +49,7 @@ def built(language, folder):
         return f"node {shlex.quote(str(RUNNERS / 'runner.mjs'))}"
     compiler, args = STRICT[language]
     if not shutil.which(compiler):
-        pytest.skip(f"{args[-2] if language == 'c' else args[-1]} was not built: there is no {compiler} here")
+        pytest.skip(f"golden/runners/{SOURCES[language]} was not built: there is no {compiler} here")
     out = str(folder / "runner")
     done = subprocess.run([compiler, *(a.format(out=out) for a in args)], capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
@@ -74,8 +75,7 @@ def test_the_adapters_pass(capsys, monkeypatch):
     monkeypatch.chdir(RUNNERS)
     assert len(Path("numpy_adapter.py").read_text().splitlines()) <= 60
     code, text = cli(capsys, "check", "--impl", "numpy_adapter:run", "--dtype", "f32", "--dtype", "f64")
-    assert (code, "(A 316)" in text or "A " in text) == (0, True), text
-    assert int(text.split()[1]) > 300
+    assert (code, int(text.split()[1]) > 300) == (0, True), text
     pytest.importorskip("torch", reason="golden/runners/torch_adapter.py was not run: there is no PyTorch here")
     code, text = cli(capsys, "check", "--impl", "torch_adapter:run", "--dtype", "f32")
     assert (code, int(text.split()[1]) > 150) == (0, True), text
@@ -266,7 +266,7 @@ def test_inputs_arrive_exactly(book, dtype):
             "options": {"f": [1, 2.5]},
         }
         lines = text_of(request, data).splitlines()
-        assert {"fact n none", "option f 2 1 2.5", "want y", "end"} <= set(lines)
+        assert {"fact n none", "fact shape 2 a 1 3 b true", "option f 2 1 2.5", "want y", "end"} <= set(lines)
         for line in lines:
             if line.startswith("input "):
                 _, key, kind, size, first, rank, *dims = line.split()
