@@ -262,7 +262,7 @@ def test_inputs_arrive_exactly(book, dtype):
             "dtype": dtype,
             "out": "o",
             "want": ["y"],
-            "facts": {"n": None},
+            "facts": {"n": None, "shape": {"b": True, "a": [3]}},
             "options": {"f": [1, 2.5]},
         }
         lines = text_of(request, data).splitlines()
