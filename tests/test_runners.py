@@ -150,8 +150,18 @@ def test_a_program_that_breaks_is_told(book, name, tmp_path):
     case, words = BREAKS[name]
     report = asked(program(tmp_path, case), book, FEW, "f64", seconds=0.5 if name == "hang" else 20)
     assert report.exit_code == 4
-    assert len(report.crashes) == 2
+    assert (len(report.crashes), report.errors) == (2, {})
     assert re.search(words, next(iter(report.crashes.values())).replace(" 2 where", " 1 where")), report.crashes
+
+
+def test_it_is_started_once_more_and_not_again(book, tmp_path):
+    """Also where laws call the same case several times."""
+    log = f"open({str(tmp_path / 'log')!r}, 'a').write('x')"
+    pick = Pick(levels=("law",), encodings=("t5",))
+    report = asked(program(tmp_path, "os._exit(1)", hello=f"supports = {{}}; {log}"), book, pick, "f64")
+    if "laws.json" in book.data:
+        assert report.exit_code == 4
+        assert (tmp_path / "log").read_text() == "xx"
 
 
 def test_a_program_that_recovers(book, tmp_path):
