@@ -1,4 +1,4 @@
-"""The golden files, their maker, the rule, `check` and `diff`: right things pass, wrong things are noticed and named, hostile files are refused."""
+"""The golden files, their maker, the rule and what is said of a failure: right things pass, wrong things are noticed and named."""
 
 import itertools
 import json
