@@ -4,8 +4,10 @@ from pathlib import Path
 
 import click
 
+from peref import share
 from peref.cli import options, text
-from peref.golden.apart import RULES, apart
+from peref.golden.apart import RULES, apart, failures
+from peref.golden.report import lines
 
 
 @click.command("diff")
@@ -14,16 +16,27 @@ from peref.golden.apart import RULES, apart
 @click.option("--rule", type=click.Choice(RULES), help="How they are compared.  [default: golden where FIRST has budgets, else allclose]")
 @click.option("--tolerance", type=float, default=1e-6, show_default=True, help="Of allclose: error relative to the largest element.")
 @click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="Of golden: the class that passes.")
+@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="Of golden: differences that are told in full.")
 @options.as_json
 @click.pass_context
-def command(ctx: click.Context, first: str, second: str, rule: str | None, tolerance: float, limit: str, as_json: bool) -> None:
-    """Compare the tensors of two safetensors files or folders, FIRST the reference: exit 0 they agree, 1 they differ, 2 misuse."""
+def command(ctx: click.Context, first: str, second: str, rule: str | None, tolerance: float, limit: str, most: int, as_json: bool) -> None:
+    """Compare the tensors of two safetensors files or folders, FIRST the reference: exit 0 they agree, 1 they differ, 2 misuse.
+
+    Where FIRST is in a folder of golden files, what differs is looked into as `check` does it.
+    """
     found = apart(Path(first), Path(second), rule, tolerance, limit)
+    folder, told = failures(found, Path(first), Path(second), limit)
     if as_json:
-        print(text.document({"rule": found.rule, "agree": found.agree, "differ": found.differ, "missing": list(found.missing)}))
+        document = {"rule": found.rule, "agree": found.agree, "differ": found.differ, "missing": list(found.missing)}
+        print(text.document(document | {"diagnosed": [r.data() for r in told]}))
     else:
+        repeat = text.command("check", second, "--golden", folder or "")
+        for r in told[:most]:
+            print("\n".join(lines(r, repeat, share.program())) + "\n")
+        blocks = {f"{r.entry.id}:{r.name}" for r in told[:most]}
         for name, words in found.differ.items():
-            print(f"{name}: {words}")
+            if name not in blocks:
+                print(f"{name}: {words}")
         missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
         print(f"{len(found.differ)} differ, {found.agree} agree (rule {found.rule}){missing}")
     ctx.exit(1 if found.differ else 0)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
+from peref.golden.book import SUMS, Book
 from peref.golden.files import Tensor, read_tensors, strict_json
+from peref.golden.report import DIAGNOSED, Result, of_one
 from peref.golden.rule import CLASSES, judged
 from peref.store import is_file, read
 
@@ -83,6 +85,21 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
         if not a and not b:
             raise Misuse(f"{first} and {second} have no tensors; nothing was compared")
     return Apart(rule, differ, compared - sum(name in a and name in b for name in differ), missing)
+
+
+def failures(found: Apart, first: Path, second: Path, limit: str = "C") -> tuple[Path | None, list[Result]]:
+    """Where FIRST lies in a folder of golden files: that folder, and what `check` says of each tensor that differs."""
+    folder = next((place for place in (first, *first.resolve().parents[:3]) if is_file(place / SUMS)), None)
+    if found.rule != "golden" or not found.differ or folder is None:
+        return None, []
+    book, theirs = Book(folder), read_tensors(second)
+    named = ((*name.rpartition(":")[::2], theirs[name]) for name in found.differ if name in theirs)
+    results = [
+        of_one(book.entries[case], name, tensor, limit, n < DIAGNOSED)
+        for n, (case, name, tensor) in enumerate(named)
+        if case in book.entries and name in book.entries[case].outputs
+    ]
+    return folder, [r for r in results if not r.passed]
 
 
 def one(a: Tensor, b: Tensor, rule: str, tolerance: float) -> str:

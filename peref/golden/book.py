@@ -24,6 +24,7 @@ from peref.store import is_file, read
 
 SUMS, FULL_SET, GROUP_FILES = "SHA256SUMS", "full", ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
 LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
+LONGEST_ID = 200
 ID = re.compile(r"[a-z0-9_]+\.[a-z]+/[a-z0-9.\-+]+")
 
 
@@ -236,10 +237,14 @@ def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> N
     kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str}
     if not isinstance(one, dict) or set(one) != set(kinds) or any(type(one[key]) is not kind for key, kind in kinds.items()):
         raise Untrue(f"{where}: a case without its {', '.join(kinds)}, or with more")
-    if not ID.fullmatch(one["id"]) or not one["why"] or one["depth"] < 0:
+    if not ID.fullmatch(one["id"][: LONGEST_ID + 1]) or len(one["id"]) > LONGEST_ID or not one["why"] or not 0 <= one["depth"] < 10**9:
         raise Untrue(f"{where}: the case {one['id'][:80]!r} has no proper id, no reason or no depth")
     if not all(isinstance(n, str) for key in ("inputs", "expected", "flags") for n in one[key]) or not set(one["flags"]) <= set(flags):
         raise Untrue(f"{where}: {one['id']} has names that are no text, or flags that the manifest does not explain")
+    for name, letters in one["axes"].items():
+        t = group.inputs.get(f"{one['id']}:{name}") or group.expected.get(f"{one['id']}:{name}")
+        if not isinstance(letters, str) or t is None or len(letters) != t.bits.ndim:
+            raise Untrue(f"{where}: {one['id']} names axes of {name[:80]} that it has not")
     for name in one["expected"]:
         sizes = [t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))]
         if f"{one['id']}:{name}" not in group.expected or set(sizes[1:]) - {(), sizes[0]}:

@@ -182,7 +182,7 @@ def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple
     if "T" in axes:
         n = axes.index("T")
         bad = np.flatnonzero(wrong.any(tuple(k for k in range(wrong.ndim) if k != n)))
-        i = entry.input("positions")
+        i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
         spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
         said.append(f"right up to   {spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "right up to   no token: the first is wrong")
     return at, said

@@ -15,6 +15,7 @@ A crash, a broken protocol or more than `seconds` for an answer: the process is 
 Not here: comparing what came (report), what must be refused (refusals).
 """
 
+import contextlib
 import shlex
 import stat
 import subprocess
@@ -36,8 +37,6 @@ from peref.store import read
 PROTOCOL = 1
 SECONDS = 30.0
 LARGEST_OUTPUT = 1 << 30
-
-
 OUTPUTS = {
     ("embed", "table"): ("rows",),
     ("embed", "op"): ("y",),
@@ -62,8 +61,8 @@ class Unable(PerefError):
 class Runner:
     """A command as function(case, inputs) -> outputs, None for a case that it does not claim; use in a `with`.
 
-    Inputs are given in float64 and handed over in `dtype`. Raises Broken when the program can no longer be asked, Unable for a case that it cannot
-    compute and Refused for one that it refuses.
+    Inputs are given in float64 and handed over in `dtype`. Raises Misuse for a command that cannot be started, Broken where its first answer is
+    none, Unable for a case that it cannot compute and Refused for one that it refuses. `crashes` and `skipped` say what happened to the others.
     """
 
     def __init__(self, command: str, folder: Path, dtype: str = "f64", seconds: float = SECONDS):
@@ -73,7 +72,7 @@ class Runner:
             raise Misuse(f"--cmd {command}: {error}") from error
         if not self.argv:
             raise Misuse("--cmd is empty; expected a program and its arguments")
-        self.folder, self.dtype, self.seconds, self.seq = folder.resolve(), dtype, seconds, 0
+        self.folder, self.dtype, self.seconds, self.seq, self.ended = folder.resolve(), dtype, seconds, 0, 0
         self.crashes: dict[str, str] = {}  # case -> how the program failed there
         self.skipped: dict[str, str] = {}
         self.process = self.start()
@@ -82,7 +81,7 @@ class Runner:
         process = Process(self.argv, self.seconds)
         try:
             hello = process.ask({"cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION, "dir": str(self.folder)})
-            self.supports, self.name = claims(hello)
+            self.supports = supported(hello)
         except BaseException:
             process.end()
             raise
@@ -93,6 +92,7 @@ class Runner:
             self.process = self.start()
         except Broken as error:
             self.crashes["hello"] = f"started once more: {error}"
+            self.ended += 1
 
     def __enter__(self) -> "Runner":
         return self
@@ -123,7 +123,7 @@ class Runner:
 
     def __call__(self, case: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor] | None:
         want = [name for name in case.get("expected") or outputs_of(case) if self.supports.get("vjp", True) or not name.startswith("vjp.")]
-        if len(self.crashes) > 1 or not self.claims(case, inputs):
+        if self.ended > 1 or not self.claims(case, inputs):
             return None
         self.seq += 1
         request = {"cmd": "case", "seq": self.seq, "text": f"case-{self.seq}.txt", "in": f"in-{self.seq}.safetensors"}
@@ -137,12 +137,14 @@ class Runner:
         except Broken as error:
             self.crashes[case["id"]] = str(error)
             self.process.end()
-            if len(self.crashes) == 1:
+            self.ended += 1
+            if self.ended == 1:
                 self.again()
             return None
         finally:
             for name in ("text", "in", "out"):
-                (self.folder / str(request[name])).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # nothing there, or no file: it goes with the folder
+                    (self.folder / str(request[name])).unlink()
 
     def answered(self, answer: Mapping[str, Any], case: str, want: list[str]) -> dict[str, Tensor] | None:
         """What an answer brings."""
@@ -162,15 +164,15 @@ class Runner:
         raise Broken(f"its status is {words('status')!r}; expected ok, skip, refused or error{self.process.said()}")
 
 
-def claims(hello: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """What a first answer says that the program does, and its name. Raises Broken."""
+def supported(hello: Mapping[str, Any]) -> dict[str, Any]:
+    """What a first answer says that the program does. Raises Broken."""
     about, can = hello.get("implementation", {}), hello.get("supports", {})
     if hello.get("ok") is not True or not isinstance(about, dict) or not isinstance(can, dict):
         raise Broken(f"its first answer is {str(hello)[:200]}; expected ok, implementation and supports")
     for key, (good, kind) in SUPPORTS.items():
         if key in can and not good(can[key]):
             raise Broken(f"its first answer says {key} {str(can[key])[:80]!r}; expected {kind}")
-    return can, str(about.get("name", ""))[:80]
+    return can
 
 
 def texts(x: Any) -> bool:

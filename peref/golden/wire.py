@@ -41,7 +41,8 @@ def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def text_of(request: Mapping[str, Any], data: bytes) -> str:
-    """The same request for programs without JSON: a word, blanks, values. Lists in options and facts are their length and their members.
+    """The same request for programs without JSON: a word, blanks, values. A list is its length and its members, an
+    object its length and the name and value of each.
 
     id encoding level dtype out          one value
     fact NAME VALUE, option NAME VALUE   numbers in decimal, none, true, false, or a word
@@ -59,4 +60,6 @@ def text_of(request: Mapping[str, Any], data: bytes) -> str:
 def plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join([str(len(value)), *map(plain, value)])
+    if isinstance(value, Mapping):
+        return " ".join([str(len(value)), *(f"{name} {plain(one)}" for name, one in sorted(value.items()))])
     return {None: "none", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value) or "none"

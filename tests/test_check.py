@@ -1,0 +1,249 @@
+"""`check` and `diff` as people meet them: exit codes, reports, what a failure says. Right outputs pass; ten wrong ones fail and are named."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from golden_files import cli, dumped
+
+from peref.golden import make
+from peref.golden.apart import apart
+from peref.golden.book import Book
+from peref.golden.cases import sized
+from peref.golden.kinds import expected, rebuilt
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+Q = "rope.op/default:q_rotated"
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book(GOLDEN)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A folder of two small cases, and the book of it."""
+    cases = [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("alibi", "table", "default", "The usual.", ("basic",), T=3)]
+    make.make(tmp_path / "small", cases)
+    return Book(tmp_path / "small")
+
+
+# ---------------------------------------------------------------- outputs against golden files
+
+WRONG = {  # case -> what somebody computed in place of it, and what they read
+    "the other layout": ("rope.op/default", lambda c, a: expected(replace(c, layout="interleaved"), a), "layout interleaved"),
+    "another base": ("rope.op/base-500000", lambda c, a: expected(replace(c, options={}), a), "base looks like 10000"),
+    "every channel turned": ("rope.op/partial", lambda c, a: expected(replace(c, R=8), a), "turn every channel"),
+    "one position late": ("rope.op/default", lambda c, a: expected(replace(c, positions=tuple(range(1, 8))), a), "one too large"),
+    "a table that ends": (
+        *("rope.op/long", lambda c, a: expected(replace(c, positions=tuple(min(i, 2047) for i in c.positions)), a)),
+        "your table ends at position 2048",
+    ),
+    "positions counted": ("rope.op/unordered", lambda c, a: expected(replace(c, positions=None), a), "count positions from 0"),
+    "no gradient": ("rope.op/default", lambda c, a: {"vjp.q": np.zeros((2, 6, 7, 8))}, "zero throughout"),
+    "a gradient of the other sign": ("t5.op/default", lambda c, a: {"vjp.param.table": -expected(c, a)["vjp.param.table"]}, "sign is the other"),
+    "half the slopes": ("alibi.table/default", lambda c, a: {"bias": expected(c, a)["bias"] / 2}, "times 0.5"),
+    "heads behind tokens": ("rope.op/default", lambda c, a: {"q_rotated": expected(c, a)["q_rotated"].swapaxes(1, 2)}, "came BTHD"),
+    "no mask": ("alibi.attn/default", lambda c, a: {"out": expected(replace(c, causal=False), a)["out"]}, "mask is not causal"),
+}
+
+
+def tensors_of(entry, change, dtype=np.float32):
+    case, a = rebuilt(entry.words, entry.inputs()), entry.inputs()
+    return {f"{entry.id}:{n}": ({np.float32: "F32", np.float64: "F64"}[dtype], np.ascontiguousarray(x, dtype)) for n, x in change(case, a).items()}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_outputs_differ_from_the_golden_files_and_are_named(book, capsys, tmp_path, name):
+    """By `diff` and by `check`, in float32: exit 1, the trap, why the case exists, the command that repeats it."""
+    case, change, words = WRONG[name]
+    out = dumped(tmp_path / "out.safetensors", tensors_of(book.entries[case], change))
+    group = GOLDEN / "groups" / book.entries[case].group.name
+    every = [["diff", GOLDEN, out], ["diff", group, out]] if name == "the other layout" else []
+    for args in (*every, ["diff", group / "expected.safetensors", out], ["check", out]):
+        code, text = cli(capsys, *args)
+        assert (code, words in text) == (1, True), text
+        assert f"FAIL {case}  " in text
+        assert book.entries[case].words["why"] in text
+        assert f"check {out}" in text
+        assert f"--case {case}" in text
+
+
+def test_right_outputs_agree_with_the_golden_files(book, capsys, tmp_path):
+    """All that was wrong above, computed as it should be, in float32: exit 0."""
+    right = {}
+    for case, _, _ in WRONG.values():
+        right |= tensors_of(book.entries[case], expected)
+    out = dumped(tmp_path / "out.safetensors", right)
+    code, text = cli(capsys, "diff", GOLDEN, out)
+    assert (code, f"0 differ, {len(right)} agree (rule golden)" in text) == (0, True), text
+    code, text = cli(capsys, "check", out)
+    assert (code, f"pass: {len(right)} tensors" in text) == (0, True), text
+
+
+def test_the_command_in_a_failure_repeats_it(book, capsys, tmp_path):
+    """What stands behind `repeat` is run, and says the same."""
+    case, change, words = WRONG["the other layout"]
+    out = dumped(tmp_path / "out.safetensors", tensors_of(book.entries[case], change))
+    for args in (["diff", GOLDEN, out], ["check", out]):
+        _, text = cli(capsys, *args)
+        repeat = next(line for line in text.splitlines() if line.startswith("  repeat")).split()[1:]
+        again = repeat[repeat.index("check") :]
+        code, text = cli(capsys, *again)
+        assert (code, words in text) == (1, True)
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_check_on_the_command_line(book, capsys, tmp_path):
+    """Exit codes 0, 1, 2, 3 and 5, in words and in JSON."""
+    entry = book.entries["rope.op/default"]
+    right = dumped(tmp_path / "right.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32))})
+    wrong = dumped(tmp_path / "wrong.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32) + 1)})
+    code, text = cli(capsys, "check", right)
+    assert (code, text.startswith("pass: 1 tensors of 1 cases compared (A 1)")) == (0, True)
+    code, text = cli(capsys, "check", wrong)
+    assert (code, text.startswith("FAIL rope.op/default  q_rotated  f32")) == (1, True)
+    assert f"check {wrong} --case rope.op/default" in text
+    code, text = cli(capsys, "check", wrong, "--json")
+    said = json.loads(text)
+    assert (code, said["failed"], said["results"][0]["class"]) == (1, 1, "FAIL")
+    assert cli(capsys, "check", right, "--level", "attn")[0] == 5
+    assert cli(capsys, "check")[0] == 2
+    assert cli(capsys, "check", tmp_path / "nowhere.safetensors")[0] == 2
+    assert cli(capsys, "check", right, "--golden", tmp_path / "nowhere")[0] == 3
+
+
+def test_failures_that_are_expected_and_reports(book, capsys, tmp_path):
+    """An xfail file is strict; JUnit and JSON are written beside what is printed."""
+    entry = book.entries["rope.op/default"]
+    wrong = dumped(tmp_path / "wrong.safetensors", {Q: ("F64", entry.want("q_rotated") + 1)})
+    right = dumped(tmp_path / "right.safetensors", {Q: ("F64", entry.want("q_rotated"))})
+    known = tmp_path / "known.txt"
+    known.write_text("rope.op/*:q_rotated  # our layout is another one\n\nalibi.*:bias # not compared here\n")
+    code, text = cli(capsys, "check", wrong, "--xfail", known)
+    assert (code, "1 failed as expected" in text) == (0, True)
+    code, text = cli(capsys, "check", right, "--xfail", known)
+    assert (code, "STALE rope.op/*:q_rotated" in text, "STALE alibi" in text) == (1, True, False)
+    reports = ["--report", f"junit:{tmp_path / 'r.xml'}", "--report", f"json:{tmp_path / 'r.json'}"]
+    assert cli(capsys, "check", wrong, *reports)[0] == 1
+    suite = ElementTree.parse(tmp_path / "r.xml").getroot()
+    assert (suite.get("failures"), suite.get("errors"), len(suite.findall("testcase/failure"))) == ("1", "0", 1)
+    assert int(suite.get("tests")) == len(suite.findall("testcase")) == len(book.entries)
+    assert json.loads((tmp_path / "r.json").read_text())["failed"] == 1
+    known.write_text("rope.op/default:q_rotated\n")
+    assert cli(capsys, "check", wrong, "--xfail", known)[0] == 2
+    assert cli(capsys, "check", wrong, "--report", "pdf:x")[0] == 2
+
+
+def test_check_of_a_function(capsys, tmp_path, monkeypatch):
+    """peref's own passes; one that raises, one that is not there, one that claims nothing."""
+    code, text = cli(capsys, "check", "--impl", "peref.golden.report:reference", "--pe", "alibi", "--dtype", "f32")
+    assert (code, "pass: " in text) == (0, True), text
+    (tmp_path / "theirs_for_a_test.py").write_text("def broken(case, inputs):\n    return 1 / 0\n\ndef silent(case, inputs):\n    return None\n")
+    monkeypatch.chdir(tmp_path)
+    code, text = cli(capsys, "check", "--impl", "theirs_for_a_test:broken", "--pe", "none")
+    assert (code, "ZeroDivisionError" in text) == (1, True)
+    assert cli(capsys, "check", "--impl", "theirs_for_a_test:silent", "--pe", "none")[0] == 5
+    for spec in ("theirs_for_a_test:absent", "no_such_module:f", "nothing"):
+        assert cli(capsys, "check", "--impl", spec)[0] == 2
+
+
+def test_diff(capsys, small, tmp_path):
+    """Files and folders, three rules, three exit codes."""
+    x = np.arange(6.0).reshape(2, 3)
+    a = dumped(tmp_path / "a.safetensors", {"x": ("F64", x), "n": ("I64", np.arange(3))})
+    near = dumped(tmp_path / "near.safetensors", {"x": ("F64", x + 1e-9), "n": ("I64", np.arange(3))})
+    low = dumped(tmp_path / "low.safetensors", {"x": ("F32", x.astype(np.float32)), "n": ("I64", np.arange(3))})
+    other = dumped(tmp_path / "other.safetensors", {"x": ("F64", x), "m": ("I64", np.arange(3))})
+    assert cli(capsys, "diff", a, near)[0] == 0
+    assert cli(capsys, "diff", a, near, "--tolerance", 1e-12)[0] == 1
+    assert cli(capsys, "diff", a, near, "--rule", "bits")[0] == 1
+    assert cli(capsys, "diff", a, a, "--rule", "bits")[0] == 0
+    assert cli(capsys, "diff", a, low)[0] == 0
+    assert cli(capsys, "diff", a, low, "--rule", "bits")[0] == 1
+    code, text = cli(capsys, "diff", a, other)
+    assert (code, "only in" in text) == (1, True)
+    assert cli(capsys, "diff", a, a, "--rule", "golden")[0] == 2
+    assert cli(capsys, "diff", a, tmp_path / "nowhere")[0] == 2
+    groups = small.folder / "groups" / "rotate_op"
+    mine = {n: ("F32", small.entries["rope.op/default"].want(n).astype(np.float32)) for n in ("q_rotated", "vjp.k")}
+    out = dumped(tmp_path / "out.safetensors", {f"rope.op/default:{n}": x for n, x in mine.items()})
+    code, text = cli(capsys, "diff", groups / "expected.safetensors", out)
+    assert (code, "0 differ, 2 agree (rule golden), 2 only in" in text) == (0, True), text
+    bad = dumped(tmp_path / "bad.safetensors", {"rope.op/default:q_rotated": ("F32", mine["q_rotated"][1] + np.float32(0.01))})
+    code, text = cli(capsys, "diff", small.folder, bad, "--json")
+    assert (code, list(json.loads(text)["differ"])) == (1, ["rope.op/default:q_rotated"])
+    assert apart(small.folder, small.folder).differ == {}
+
+
+class Page(HTMLParser):
+    """What a page holds: tags in order, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.words, self.links = [], [], "", []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for key, value in attrs if key in ("src", "href", "onload", "onclick")]
+        if tag not in ("meta",):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+
+
+def test_a_report_as_a_page(book, capsys, tmp_path, monkeypatch):
+    """One file: tags closed, nothing loaded, everything escaped, failures in full, cases not run counted."""
+    case, change, words = WRONG["the other layout"]
+    wrong = dumped(tmp_path / "wrong.safetensors", tensors_of(book.entries[case], change))
+    page = tmp_path / "r.html"
+    assert cli(capsys, "check", wrong, "--report", f"html:{page}")[0] == 1
+    found = Page(page.read_text())
+    assert found.open == []
+    assert not {"script", "img", "link", "iframe"} & set(found.tags)
+    assert found.links == []
+    assert "default-src 'none'" in page.read_text()
+    for some in (
+        words,
+        "FAIL 4 tensors compared",
+        "1 failed" if False else "4 failed",
+        book.entries[case].words["why"],
+        f"{case}:q_rotated",
+        book.version,
+    ):
+        assert some in found.words, some
+    assert found.tags.count("section") == 4
+    assert f"{len(book.entries) - 1} cases left out" in found.words
+    (tmp_path / "theirs_for_a_page.py").write_text("def f(case, inputs):\n    raise ValueError('<script>alert(1)</script>')\n")
+    monkeypatch.chdir(tmp_path)
+    assert cli(capsys, "check", "--impl", "theirs_for_a_page:f", "--case", "rope.op/*", "--report", f"html:{page}")[0] == 1
+    assert "<script>" not in page.read_text()
+    assert "&lt;script&gt;alert(1)" in page.read_text()
+    right = dumped(tmp_path / "right.safetensors", tensors_of(book.entries[case], expected))
+    assert cli(capsys, "check", right, "--report", f"html:{page}")[0] == 0
+    assert "section" not in Page(page.read_text()).tags
+
+
+def test_filters_hold_for_functions_too(capsys):
+    """Group, flag, level, dtype: several dtypes in one run, and the same words for every form."""
+    impl = ["check", "--impl", "peref.golden.report:reference"]
+    code, text = cli(capsys, *impl, "--group", "bias_table", "--pe", "alibi", "--dtype", "f64", "--dtype", "f32", "--json")
+    said = json.loads(text)
+    assert (code, {r["dtype"] for r in said["results"]}) == (0, {"F64", "F32"})
+    assert {r["case"].partition("/")[0] for r in said["results"]} == {"alibi.table"}
+    code, text = cli(capsys, *impl, "--flag", "rope.partial.*", "--level", "op", "--pe", "rope", "--json")
+    assert {r["case"] for r in json.loads(text)["results"]} == {"rope.op/partial", "rope.op/partial-interleaved"}
+    assert cli(capsys, *impl, "--group", "absent")[0] == 5
