@@ -37,7 +37,7 @@ def python(checkout, *args):
 
 def judged(checkout, which):
     """pytest over the generated tests of the copy: its exit code and last line."""
-    files = [f"tests/{name}.py" for name in ("test_encodings", "test_ops", "test_direct", "test_layers")]
+    files = [f"tests/{name}.py" for name in ("test_encodings", "test_claims", "test_axes", "test_ops", "test_direct", "test_layers")]
     done = python(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which, *files)
     return done.returncode, done.stdout + done.stderr
 

@@ -5,7 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import gradient, same
-from test_encodings import chunked, config, layer_input, lists, loop, run, tokens, weights
+from generated import chunked, config, layer_input, lists, loop, run, tokens, weights
 
 from peref import model
 from peref.encodings import files

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check import same
+from generated import NAMES, config, tokens, weights, widths
 from registry import ops
-from test_encodings import NAMES, config, tokens, weights, widths
 from test_ops import CASES, random
 
 from peref import backends, model

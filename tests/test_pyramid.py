@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from check import gradient, same
+from generated import EXACT, LONG, chunked, config, layer_input, lists, loop, place_of, run, tokens, weights
 from loops import pyramid
-from test_encodings import EXACT, LONG, chunked, config, layer_input, lists, loop, place_of, run, tokens, weights
 
 from peref import model
 from peref.errors import Misuse

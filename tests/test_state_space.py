@@ -5,7 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import gradient, same
-from test_encodings import config, layer_input, lists, loop, weights
+from generated import config, layer_input, lists, loop, weights
 
 from peref import model
 from peref.encodings import files

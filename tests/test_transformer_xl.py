@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from check import frozen, gradient, same
-from test_encodings import config, layer_input, lists, loop, run, tokens, weights
+from generated import config, layer_input, lists, loop, run, tokens, weights
 
 import peref
 from peref import model

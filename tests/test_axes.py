@@ -1,0 +1,228 @@
+"""Positions of several axes: those who tell them apart do as the loop, M-RoPE and axial have the numbers of public code, the others refuse."""
+
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+from check import gradient, same
+from generated import EXACT, NAMES, chunked, config, every_choice, loop, of, run, tokens, weights
+from loops import witness
+
+from peref import model
+from peref.encodings import files, get
+from peref.errors import Misuse
+
+
+def of_axes(several):
+    """Each encoding that tells several axes apart, or that does not."""
+    return [name for name in NAMES if (get(name).axes not in (None, 1)) == several]
+
+
+def image(A, B=2, T=9):
+    """Positions [A,B,T] as a prompt with an image has them: text, patches that share numbers and go on, text again; each row elsewhere."""
+    i = np.broadcast_to(np.arange(T), (A, B, T)).copy()
+    for a in range(A):
+        i[a, :, 2:7] = 2 + (np.arange(5) // (a + 1)) % (a + 2)
+    i[:, :, 7:] += 3
+    i[:, 1] += 4
+    return i
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+def test_axes_turn_as_in_the_loop(name):
+    """Angles at whole and real places of all axes, the same for every sequence and each its own; every option value."""
+    A = get(name).axes
+    for given in every_choice(name):
+        for R in (4, 12):
+            cfg = config(name, pe=((name, given),), D=12, R=R)
+            for i in (image(A), image(A) * 1.25 - 3):
+                got, *gains = cfg.encoding(0).rotate({}, i, 16)
+                want = [loop(cfg)({}, i[:, b].tolist(), 16)[0] for b in range(2)]
+                same(got, np.array(want), 1e-14)
+                assert gains == [None, None]
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+@pytest.mark.parametrize("cuts", [(2,), (4,), (2, 7), tuple(range(1, 9))])
+def test_axes_in_pieces(name, cuts):
+    """Decoding in any pieces, also inside the image, gives the rows of the whole; [A,T] and [A,1,T] are the same for every sequence."""
+    cfg, x = config(name), tokens(3, 9)
+    p, i = weights(cfg), image(get(name).axes, 3)
+    whole = run(cfg, p, x, positions=i)
+    same(chunked(cfg, p, x, cuts, i), whole, EXACT)
+    assert abs(whole - run(cfg, p, x)).max() > 1e-3
+    one, A = image(4, 4)[: get(name).axes, :1], get(name).axes
+    for form in (one[:, 0], np.arange(9) + np.arange(A)[:, None]):
+        with pytest.raises(Misuse, match=rf"of {A} sequences or of {A} axes; give \[1, {A}, 9\] or \[{A}, 1, 9\]"):
+            run(cfg, p, tokens(A, 9), positions=form)
+    same(run(cfg, p, tokens(4, 9), positions=one[:, 0]), run(cfg, p, tokens(4, 9), positions=np.repeat(one, 4, 1)), 0)
+    same(run(cfg, p, x, positions=one), run(cfg, p, x, positions=np.repeat(one, 3, 1)), 0)
+
+
+@pytest.mark.parametrize("name", [n for n in of_axes(True) if n in of("text")])
+def test_text_is_claimed_and_holds(name):
+    """One number is that number on every axis: whole, before an image and after it, where it goes on from a place whose axes agree."""
+    cfg, x, A = config(name), tokens(2, 9), get(name).axes
+    p, i = weights(cfg), image(A)
+    i[..., :2], i[..., 7:] = np.arange(2), [20, 21]
+    same(run(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1))), run(cfg, p, x), EXACT)
+    whole, memory = run(cfg, p, x, positions=i), model.decode(cfg, p, x[:, :2], model.cache(cfg, 16))[1]
+    memory = model.decode(cfg, p, x[:, 2:7], memory, positions=i[..., 2:7])[1]
+    with pytest.raises(Misuse, match=r"axes differ, as in an image; give the positions .* one beyond the largest"):
+        model.decode(cfg, p, x[:, 7:], memory)
+    y, memory = model.decode(cfg, p, x[:, 7:8], memory, positions=np.array([20]))
+    same(y, whole[:, 7:8], EXACT)
+    same(model.decode(cfg, p, x[:, 8:], memory)[0], whole[:, 8:], EXACT)
+    fresh = model.decode(cfg, p, x[:, 7:], memory, seg=np.full((2, 2), 5))[0]
+    same(fresh, run(cfg, p, x[:, 7:]), EXACT)
+
+
+@pytest.mark.parametrize("name", [n for n in of_axes(True) if n not in of("text")])
+def test_text_is_not_claimed_and_fails(name):
+    """One number is another place than that number on every axis; a cache refuses a mixture."""
+    cfg, x, A = config(name), tokens(2, 9), get(name).axes
+    p, i = weights(cfg), image(A)
+    assert abs(run(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1))) - run(cfg, p, x)).max() > 1e-3
+    memory = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16), positions=i[..., :4])[1]
+    text = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16))[1]
+    for cache, positions in ((memory, None), (memory, np.arange(5)), (text, i[..., 4:])):
+        with pytest.raises(Misuse, match=f"with {name} give positions of as many axes throughout"):
+            model.decode(cfg, p, x[:, 4:], cache, positions=positions)
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+def test_axes_padded_and_packed(name):
+    """Padding and documents with places of several axes equal the documents alone; the gradient is right."""
+    cfg, x, seg = config(name), tokens(2, 9), np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
+    p, i = weights(cfg), image(get(name).axes)
+    for cuts in ((), (2, 5)):
+        got = chunked(cfg, p, x, cuts, i, seg)
+        same(got[:1, 3:], run(cfg, p, x[:1, 3:], positions=i[:, :1, 3:]), EXACT)
+        for a, b in ((0, 2), (2, 7), (7, 9)):
+            same(got[1:, a:b], run(cfg, p, x[1:, a:b], positions=i[:, 1:, a:b]), EXACT)
+    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x, positions=i, seg=seg), list(p.values()))
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+def test_axes_on_the_fake_cupy(name, cupy):
+    """Positions of several axes go to the device with the rest."""
+    cfg, x = config(name), tokens(2, 9)
+    p, i = weights(cfg), image(get(name).axes)
+    be = replace(model.PLAIN, place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing))
+    there = {n: cupy.asarray(a) for n, a in p.items()}
+    memory = model.decode(cfg, there, x[:, :4], model.cache(cfg, 16), be=be, positions=i[..., :4])[1]
+    same(model.decode(cfg, there, x[:, 4:], memory, be=be, positions=i[..., 4:])[0], cupy.asarray(run(cfg, p, x, positions=i)[:, 4:]), EXACT)
+
+
+@pytest.mark.parametrize("name", of_axes(False))
+def test_axes_that_cannot_be_told_apart(name):
+    """An encoding that wants one number for each token refuses three in words; one that looks at none gives the same wherever tokens are."""
+    cfg, x = config(name), tokens(2, 9)
+    p = weights(cfg)
+    if get(name).axes is None:
+        for i in (image(3), image(5), np.arange(9)[::-1] / 3):
+            same(run(cfg, p, x, positions=i), run(cfg, p, x), 0)
+        return
+    with pytest.raises(Misuse, match=rf"positions are int64\[3, 2, 9\]; expected numbers \[9\] or \[2, 9\], .*; {name} cannot tell 3 axes apart"):
+        run(cfg, p, x, positions=image(3))
+    changes = []
+    for given in every_choice(name):
+        cfg = config(name, pe=((name, given),))
+        p = weights(cfg)
+        elsewhere = run(cfg, p, x, positions=np.array([0, 1, 3, 4, 6, 8, 9, 12, 15]))
+        changes.append(abs(elsewhere - run(cfg, p, x)).max())
+    assert max(changes) > 1e-6, f"{name} looks at no position, whatever its options; its file should say axes=None"
+
+
+AXES = {
+    (128, "chunked", None): "t" * 16 + "h" * 24 + "w" * 24,  # Qwen2-VL: mrope_section 16, 24, 24
+    (128, "interleaved", None): "thw" * 20 + "tttt",  # Qwen3-VL: 24, 20, 20
+    (64, "interleaved", (11, 11, 10)): "thw" * 10 + "th",  # Qwen3.5: height has 1, 4, ..., 31 and width 2, 5, ..., 29
+    (8, "chunked", (2, 1, 1)): "tthw",
+    (8, "interleaved", (2, 1, 1)): "thwt",
+    (4, "interleaved", (1, 1, 0)): "th",
+}
+
+
+@pytest.mark.parametrize(("R", "order", "sections"), AXES)
+def test_mrope_sections_of_public_models(R, order, sections):
+    """Which axis each pair turns by; each keeps the frequency of its own number. As the loop has it."""
+    i, w = np.array([[2], [3], [5]])[:, None], 10000.0 ** (-2 * np.arange(R // 2) / R)
+    angle, *_ = get("mrope").rotate({}, i, 0, R=R, order=order, sections=sections)
+    same(angle, (np.array([dict(t=2, h=3, w=5)[a] for a in AXES[R, order, sections]]) * w)[None, None], 1e-15)
+    of = witness("mrope", "rotate", R=R, order=order, sections=sections)
+    same(angle, np.array([of({}, [[2], [3], [5]], 0)[0]]), 1e-15)
+    same(get("mrope").rotate({}, np.array([7]), 0, R=R, order=order, sections=sections)[0], 7 * w[None], 1e-15)
+
+
+def test_mrope_sections_unless_said():
+    """In the ratio 2:3:3, and 6:5:5 interleaved, rounded so that they add up, for any width; interleaved they can always be had."""
+    of = import_module(files()["mrope"])
+    assert [of.shares(n, (2, 3, 3)) for n in (1, 2, 3, 4, 8, 16, 32, 64)] == [
+        *((0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 2, 1), (2, 3, 3), (4, 6, 6), (8, 12, 12), (16, 24, 24))
+    ]
+    for pairs in range(1, 300):
+        for order, ratio in of.RATIOS.items():
+            s = of.shares(pairs, ratio)
+            assert tuple(of.axis_of(pairs, order, None).count(a) for a in range(3)) == s
+            assert max(abs(n - pairs * r / sum(ratio)) for n, r in zip(s, ratio, strict=True)) < 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sections": (2, 3, 3)}, "sections are 2,3,3; expected three numbers from 0 on that add up to 2"),
+        ({"sections": (1, 1)}, "sections are 1,1; expected three numbers"),
+        ({"sections": (3, -1, 0)}, "sections are 3,-1,0; expected three numbers from 0 on"),
+        ({"sections": (0, 1, 1), "order": "interleaved"}, "sections are 0,1,1; interleaved that means 1,1,0, h and w have every third pair at most"),
+    ],
+)
+def test_mrope_sections_that_cannot_be(given, words):
+    """They add up to the pairs; interleaved no axis gets more than it can, where public code says nothing."""
+    cfg = config("mrope", pe=(("mrope", given),))
+    with pytest.raises(Misuse, match=f"^mrope: {words}"):
+        run(cfg, weights(cfg), tokens(1, 3))
+
+
+def test_mrope_text_after_an_image_of_2_by_3():
+    """It starts at s; its patches have t = s, h = s, s+1 and w = s, s+1, s+2, so text goes on at s + 3: not at the slot, which is s + 6."""
+    s = 4
+    patches = np.array([[s] * 6, np.repeat([s, s + 1], 3), np.tile([s, s + 1, s + 2], 2)])
+    assert patches.max() + 1 == s + 3
+    cfg, x = config("mrope"), tokens(1, s + 8)
+    p = weights(cfg)
+    i = np.concatenate([np.tile(np.arange(s), (3, 1)), patches, np.tile([s + 3, s + 4], (3, 1))], 1)
+    memory = model.cache(cfg, 16)
+    rows = []
+    for cut, positions in ((slice(0, s), None), (slice(s, s + 6), patches), (slice(s + 6, s + 7), np.array([s + 3])), (slice(s + 7, s + 8), None)):
+        y, memory = model.decode(cfg, p, x[:, cut], memory, positions=positions)
+        rows.append(y)
+    same(np.concatenate(rows, 1), run(cfg, p, x, positions=i), EXACT)
+    assert abs(rows[-1] - run(cfg, p, x)[:, -1:]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("ladder", "rows", "columns"),
+    [
+        ("restart", [1, 0.01], [1, 0.01]),
+        ("global", [1, 0.1], [0.01, 0.001]),
+        ("alternate", [1, 0.01], [0.1, 0.001]),
+        ("pixel", [np.pi, 5 * np.pi], [np.pi, 5 * np.pi]),
+    ],
+)
+def test_axial_ladders_of_width_8(ladder, rows, columns):
+    """Two pairs for rows, two for columns. Pixels of an image of 16 x 16 lie from -1 to 1, as linspace(-1, 1, 16) has them."""
+    rotate = get("axial").rotate
+    place = np.linspace(-1, 1, 16)[[3, 10]] if ladder == "pixel" else [3, 10]
+    want = np.concatenate([place[0] * np.array(rows), place[1] * np.array(columns)])
+    same(rotate({}, np.array([[3], [10]])[:, None], 0, R=8, ladder=ladder)[0][0, 0], want, 1e-14)
+    same(rotate({}, np.array([3 * 16 + 10]), 0, R=8, ladder=ladder)[0][0], want, 1e-14)
+
+
+def test_axial_moves_with_rows_and_columns():
+    """A number added to all rows and another to all columns changes nothing: of two axes the shift is a law, with every ladder."""
+    for given in every_choice("axial"):
+        cfg, x = config("axial", pe=(("axial", given),), D=8), tokens(2, 9)
+        p, i = weights(cfg), image(2)
+        same(run(cfg, p, x, positions=i + np.array([100, 37])[:, None, None]), run(cfg, p, x, positions=i), EXACT)

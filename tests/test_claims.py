@@ -1,0 +1,87 @@
+"""Laws that an encoding claims hold, and those that it does not claim fail or are refused: generated from the registry."""
+
+import numpy as np
+import pytest
+from check import gradient, same
+from generated import EXACT, chunked, config, of, run, tokens, weights, without
+
+from peref import model
+from peref.encodings import get
+from peref.errors import Misuse
+
+
+@pytest.mark.parametrize("name", of("shift"))
+def test_shift_is_claimed_and_holds(name):
+    """Positions 1000 further on give the same logits."""
+    cfg, p, x = config(name), weights(config(name)), tokens(2, 7)
+    same(run(cfg, p, x, positions=1000 + np.arange(7)), run(cfg, p, x), EXACT)
+
+
+@pytest.mark.parametrize("name", without("shift"))
+def test_shift_is_not_claimed_and_fails(name):
+    """An encoding that does not claim it would be hiding a law if it held. Far away, where there is a place, for some hide it up to there."""
+    cfg = config(name, L=64)
+    p, x = weights(cfg), tokens(2, 7)
+    by = 1003 if name in of("any_length") else 13
+    assert abs(run(cfg, p, x, positions=by + np.arange(7)) - run(cfg, p, x)).max() > 1e-6
+
+
+@pytest.mark.parametrize("name", of("two_sided"))
+def test_two_sided_is_claimed_and_holds(name):
+    """The last token reaches the first row; the gradients are right."""
+    cfg, x = config(name, causal=False), tokens(2, 7)
+    p, other = weights(cfg), x.copy()
+    other[:, -1] = (other[:, -1] + 3) % 11
+    assert abs(run(cfg, p, other)[:, 0] - run(cfg, p, x)[:, 0]).max() > 1e-9
+    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()))
+    seg = np.array([[0, 1, 1, 1, 2, 2, 2]])
+    same(run(cfg, p, x[:1], seg=seg)[:, 1:4], run(cfg, p, x[:1, 1:4]), EXACT)
+
+
+@pytest.mark.parametrize("name", without("two_sided"))
+def test_two_sided_is_not_claimed_and_refused(name):
+    """Config says so."""
+    with pytest.raises(Misuse, match=f"{name} reads only the past"):
+        config(name, causal=False)
+
+
+@pytest.mark.parametrize("name", of("any_length"))
+def test_any_length_is_claimed_and_works(name):
+    """Four times the length trained for gives finite logits."""
+    cfg, x = config(name), tokens(1, 64)
+    assert np.isfinite(model.logits(cfg, weights(cfg), x)).all()
+
+
+@pytest.mark.parametrize("name", without("any_length"))
+def test_any_length_is_not_claimed_and_refused(name):
+    """Up to where it ends all is well, whole and in decoding; one further is refused, and Config knows where that is."""
+    cfg, x = config(name), tokens(1, 2)
+    p, (end, who) = weights(cfg), cfg.ends(np.float64)
+    assert (end < np.inf, who) == (True, name)
+    assert np.isfinite(run(cfg, p, x, positions=np.array([0, end - 1]))).all()
+    with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
+        run(cfg, p, x, positions=np.array([0, end]))
+    memory = model.decode(cfg, p, x[:, :1], model.cache(cfg))[1]
+    with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
+        model.decode(cfg, p, x[:, 1:], memory, positions=np.array([end]))
+
+
+@pytest.mark.parametrize("name", of("window"))
+def test_window_is_claimed_and_holds(name):
+    """In one layer a query with window 3 reads itself and two before, no more; decoding and padding agree with the whole."""
+    cfg, x = config(name, window=3, layers=1), tokens(2, 9)
+    p, other = weights(cfg), tokens(2, 9)
+    features = 2 if get(name).features else 0  # features may look back themselves
+    other[:, 0] = (other[:, 0] + 3) % 11
+    change = abs(run(cfg, p, other) - run(cfg, p, x)).max((0, 2))
+    assert (change[:3] > 1e-9).all()
+    assert (change[3 + features :] < 1e-13).all()
+    same(chunked(cfg, p, x, (2, 5, 6)), run(cfg, p, x), EXACT)
+    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()))
+
+
+@pytest.mark.parametrize("name", without("window"))
+def test_window_is_not_claimed_and_refused(name):
+    """Config says so."""
+    with pytest.raises(Misuse, match=f"{name} has no attention that a window could limit"):
+        config(name, window=3)
