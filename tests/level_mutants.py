@@ -12,7 +12,8 @@ import numpy as np
 from peref import model
 from peref.backends import Backend
 from peref.golden import stack, trace, training
-from peref.ops.activation import swiglu
+from peref.ops.feed import activated_linear
+from peref.ops.linear import linear
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.place import At
 from peref.ops.shape import add
@@ -38,7 +39,7 @@ def wired(order):
     def block(case, a):
         p, cfg, at = stack.named(a), case.config, case.at
         norm = lambda name: lambda x: model.norm(model.PLAIN, cfg, p, f"0.{name}", x)
-        feed = lambda x: model.feed_forward(model.PLAIN, cfg, p, 0, x)
+        feed = lambda x: model.feed_forward(model.PLAIN, cfg, p, 0, x, None)
         return {"y": order(a["x"], norm("norm1"), norm("norm2"), lambda h: sublayer(case, p, h, at), feed)}
 
     return block
@@ -67,8 +68,8 @@ def rms_for_layer(x, w, b, *, eps):
     return y if b is None else y + b
 
 
-def exact_gelu(x):
-    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+def exact_gelu(up, gate, w, b, residual):
+    return add(residual, linear(0.5 * up * (1 + np.vectorize(math.erf)(up / math.sqrt(2))), w, b))
 
 
 def other_eps(case, a):
@@ -247,8 +248,8 @@ MUTANTS = {
     "block.post_norm": wired(post_norm),
     "block.parallel": wired(parallel),
     "norm.mean": with_backend(rms_norm=layer_for_rms, layer_norm=rms_for_layer),
-    "block.swiglu_swapped": with_backend(swiglu=lambda gate, up: swiglu(up, gate)),
-    "block.gelu_exact": with_backend(gelu=exact_gelu),
+    "block.swiglu_swapped": with_backend(activated_linear=lambda up, gate, *more: activated_linear(gate, up, *more)),
+    "block.gelu_exact": with_backend(activated_linear=exact_gelu),
     "block.qk_norm_order": norm_after_turn,
     "norm.eps": other_eps,
     "loss.ignored_targets": mean_of_all,

@@ -15,10 +15,11 @@ from peref.backends import Backend
 from peref.golden.levels import Arrays
 from peref.golden.rule import UNIT
 from peref.golden.whole import Whole
+from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import probabilities_backward, scores
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
-from peref.ops.shape import unbroadcast
+from peref.ops.shape import add, unbroadcast
 from peref.ops.turn import turn
 from peref.rng import generator
 from peref.tape import Op
@@ -100,11 +101,16 @@ def sums(product: Product, seed: int | None = None) -> Backend:
         db = product(np.ones((1, len(dy)), dy.dtype), dy)[0] if biased else None
         return product(dy, w).reshape(x.shape), product(dy.T, x.reshape(-1, x.shape[-1])), db
 
-    matmul = Op(matmul_forward, matmul_backward)
+    def activated_linear(up, gate, w, b, residual):
+        y = linear(gelu(up) if gate is None else swiglu(gate, up), w, b)
+        return y if residual is None else add(residual, y)
+
+    matmul, linear = Op(matmul_forward, matmul_backward), Op(linear_forward, linear_backward)
     ordered = partial(in_order, seed)
     plain = Backend()
     return Backend(
-        linear=Op(linear_forward, linear_backward),
+        linear=linear,
+        activated_linear=activated_linear,
         matmul=matmul,
         attention=partial(plain.attention, matmul=matmul),
         rms_norm=ordered(rms_norm, 2),

@@ -11,7 +11,7 @@ or with `mixes` the whole sublayer of the normed input. qk_norm: RMSNorm over ea
 
 import math
 
-from loops.norm import layer, rms
+from .norm import layer, rms
 
 
 def linear(p, role, x):
