@@ -21,6 +21,7 @@ from peref.store import is_file, read
 
 SUMS, GROUP_FILES = "SHA256SUMS", ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
 LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
+PROBES = re.compile(r"\d{1,9}:-?\d[\d.e+\-]{0,20}(?: \d{1,9}:-?\d[\d.e+\-]{0,20}){0,31}")
 ID = re.compile(r"[a-z0-9_]+\.[a-z]+/[a-z0-9.\-+]+")
 
 
@@ -181,13 +182,17 @@ def ends(entry: Entry, name: str) -> tuple[str, ...]:
 def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> None:
     """Raises Untrue unless these are the words of a case."""
     kinds = {"id": str, "encoding": str, "level": str, "why": str, "flags": list, "options": dict, "facts": dict, "depth": int}
-    kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str}
+    kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str, "near_miss": list}
     if not isinstance(one, dict) or set(one) != set(kinds) or any(type(one[key]) is not kind for key, kind in kinds.items()):
         raise Untrue(f"{where}: a case without its {', '.join(kinds)}, or with more")
     if not ID.fullmatch(one["id"]) or not one["why"] or one["depth"] < 0:
         raise Untrue(f"{where}: the case {one['id'][:80]!r} has no proper id, no reason or no depth")
     if not all(isinstance(n, str) for key in ("inputs", "expected", "flags") for n in one[key]) or not set(one["flags"]) <= set(flags):
         raise Untrue(f"{where}: {one['id']} has names that are no text, or flags that the manifest does not explain")
+    for miss in one["near_miss"]:
+        near = isinstance(miss, dict) and set(miss) == {"trap", "words", "tensor", "probes"} and all(isinstance(x, str) for x in miss.values())
+        if not near or not PROBES.fullmatch(miss["probes"]) or miss["tensor"] not in one["expected"] or miss["trap"] not in flags:
+            raise Untrue(f"{where}: {one['id']} has a near miss without its trap, words, tensor and probes, or of an unknown flag")
     for name in one["expected"]:
         sizes = {t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))}
         if len(sizes) != 1:

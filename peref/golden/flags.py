@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 
-KINDS = ("BASIC", "LAYOUT", "SIGN", "OFF_BY_ONE", "PRECISION", "RANGE", "MISSING_STEP", "SCALING", "CACHE", "MASK", "SHAPE", "OPTION")
+from peref.golden.traps import entries
+
+KINDS = ("BASIC", "LAYOUT", "SIGN", "OFF_BY_ONE", "PRECISION", "RANGE", "MISSING_STEP", "SCALING", "CACHE", "MASK", "SHAPE", "OPTION", "GRADIENT")
 
 
 def flag(kind: str, title: str, effect: str, fix: str, *refs: str) -> dict[str, object]:
     return {"kind": kind, "title": title, "effect": effect, "fix": fix, "refs": list(refs)}
 
 
-FLAGS: Mapping[str, dict[str, object]] = {
+SHARED: dict[str, dict[str, object]] = {
     "basic": flag(
         "BASIC", "the usual settings", "nothing else is worth a look before this is right", "compare shapes, names and order of axes first"
     ),
@@ -103,3 +105,5 @@ FLAGS: Mapping[str, dict[str, object]] = {
         *("SHAPE", "key-value heads tiled in place of repeated", "query heads read the keys of others", "head h reads key-value head h // (H/G)"),
     ),
 }
+
+FLAGS: Mapping[str, dict[str, object]] = SHARED | entries()
