@@ -1,4 +1,4 @@
-"""check: somebody's tensors, or somebody's function, held against the golden files."""
+"""check: somebody's tensors, function or program held against the golden files."""
 
 from pathlib import Path
 
@@ -7,34 +7,44 @@ import click
 from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse
-from peref.golden import reports
-from peref.golden.book import Book
+from peref.golden import page, reports
+from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
-from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
+from peref.golden.report import DTYPES, Pick, Report, check, lines
+from peref.golden.runner import SECONDS
+from peref.golden.theirs import asked, joined, run
 
 
 @click.command("check")
 @click.argument("output", required=False, metavar="[OUT.safetensors]")
 @click.option("--impl", metavar="MODULE:FUNCTION", help="Call function(case, inputs) for each case in place of reading a file.")
+@click.option("--cmd", "program", metavar="COMMAND", help="Ask this program for each case, in JSON lines over stdin and stdout.")
+@click.option("--timeout", type=click.FloatRange(0.1), default=SECONDS, show_default=True, help="Of --cmd: seconds for an answer.")
 @click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
+@click.option("--full", is_flag=True, help="Also the full set (block, model, step, aligned). A file with names of it asks for it by itself.")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
 @click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op or attn.")
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="table, op, attn, trace, block, model, step, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
-@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; with --impl what it is given.")
+@click.option(
+    "--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; of --impl and --cmd what is given."
+)
 @click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The class that passes.")
 @click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="Failures that are told in full.")
 @click.option("--xfail", metavar="FILE", help="Lines CASE:TENSOR # why: these are expected to fail, and a failure if they do not.")
-@click.option("--report", "written", multiple=True, metavar="KIND:FILE", help="Also write junit:FILE or json:FILE.")
+@click.option("--report", "written", multiple=True, metavar="KIND:FILE", help="Also write junit:FILE, json:FILE or html:FILE.")
 @options.as_json
 @click.pass_context
 def command(
     ctx: click.Context,
     output: str | None,
     impl: str | None,
+    program: str | None,
+    timeout: float,
     folder: str | None,
+    full: bool,
     cases: tuple[str, ...],
     groups: tuple[str, ...],
     flags: tuple[str, ...],
@@ -47,38 +57,42 @@ def command(
     written: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Hold tensors against the golden files: exit 0 all right, 1 something wrong, 3 no golden files, 5 nothing compared.
+    """Hold tensors against the golden files: exit 0 all right, 1 something wrong, 3 no golden files, 4 the program broke, 5 nothing compared.
 
     OUT.safetensors has tensors under the names of the golden files, CASE:TENSOR, as many of them as you have. What is missing is not run.
     """
-    if (output is None) == (impl is None):
-        raise Misuse("give either a file of tensors or --impl MODULE:FUNCTION")
-    forms = {"junit": reports.junit, "json": lambda *found: text.document(reports.data(*found)) + "\n"}
+    if sum(x is not None for x in (output, impl, program)) != 1:
+        raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")
+    forms = {"junit": reports.junit, "html": page.html, "json": lambda *found: text.document(reports.data(*found)) + "\n"}
     for item in written:
         kind, _, path = item.partition(":")
         if kind not in forms or not path:
-            raise Misuse(f"--report {item}: expected junit:FILE or json:FILE")
+            raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     known = {} if xfail is None else reports.patterns(Path(xfail))
     book = Book(share.folder("golden") if folder is None else Path(folder))
+    given = {} if output is None else read_tensors(Path(output))
+    if full or set(levels) & {"block", "model", "step"} or {name.rpartition(":")[0] for name in given} - book.entries.keys():
+        book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)
-    if impl is None:
-        assert output is not None
-        report = check(book, read_tensors(Path(output)), pick, dtypes=dtypes, limit=limit)
+    if output is not None:
+        report = check(book, given, pick, dtypes=dtypes, limit=limit)
         words = ["check", output]
-    else:
-        if len(dtypes) > 1:
-            raise Misuse("--impl takes one --dtype at a time")
-        given, errors = run_function(function_of(impl), book, pick, *(dtypes or ("f64",)))
-        report = check(book, given, pick, limit=limit) if given or not errors else Report()
-        report.errors |= errors
-        report.not_run = [name for name in report.not_run if name not in errors]
+    elif impl is not None:
+        function = function_of(impl)
+        report = joined([run(function, book, pick, dtype, limit) for dtype in dtypes or ("f64",)])
         words = ["check", "--impl", impl]
+    else:
+        assert program is not None
+        report = joined([asked(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)])
+        words = ["check", "--cmd", program]
     report.known, report.stale = tuple(known), reports.stale(report, known)
     for item in written:
         kind, _, path = item.partition(":")
         store.write_text(path, forms[kind](report, book))
     if folder is not None:
         words += ["--golden", folder]
+    if full:
+        words.append("--full")
     words += [word for dtype in dtypes for word in ("--dtype", dtype)]
     if as_json:
         print(text.document(reports.data(report, book)))
@@ -91,16 +105,25 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
     """For people: failures, then one line."""
     for name, words in list(report.errors.items())[:most]:
         print(f"ERROR {name}\n  raised        {words}\n  repeat        {repeat} --case {name}\n")
+    for name, words in list(report.crashes.items())[:most]:
+        print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n")
     for result in report.failed[:most]:
         print("\n".join(lines(result, repeat, share.program())) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
+    for o in report.broken[:most]:
+        print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
     raised = f", {len(report.errors)} cases raised" if report.errors else ""
+    raised += f", the program broke {len(report.crashes)} times" if report.crashes else ""
+    raised += f", {len(report.skipped)} cases skipped" if report.skipped else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{len(report.not_run)} cases not run; spec {book.version}"
+    for level, what in (("refuse", "refused as they must be"), ("law", "laws hold")):
+        held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
+        rest = f"{sum(held)} of {len(held)} {what}, {rest}" if held else rest
     verdict = "FAIL" if report.exit_code else "pass"
-    print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared ({grades}){raised}, {rest}")
+    print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared{f' ({grades})' if grades else ''}{raised}, {rest}")

@@ -4,7 +4,23 @@ from collections.abc import Mapping
 
 from peref.golden.traps import entries
 
-KINDS = ("BASIC", "LAYOUT", "SIGN", "OFF_BY_ONE", "PRECISION", "RANGE", "MISSING_STEP", "SCALING", "CACHE", "MASK", "SHAPE", "OPTION", "GRADIENT")
+KINDS = (
+    "BASIC",
+    "LAYOUT",
+    "SIGN",
+    "OFF_BY_ONE",
+    "PRECISION",
+    "RANGE",
+    "MISSING_STEP",
+    "SCALING",
+    "CACHE",
+    "MASK",
+    "SHAPE",
+    "OPTION",
+    "VALIDATION",
+    "LAW",
+    "GRADIENT",
+)
 
 
 def flag(kind: str, title: str, effect: str, fix: str, *refs: str) -> dict[str, object]:
@@ -97,6 +113,104 @@ SHARED: dict[str, dict[str, object]] = {
     "position.axes": flag(
         "SHAPE", "axes of a position exchanged or one used for all", "rows and columns of an image mixed", "mind the order of the axes"
     ),
+    "rope.ntk.cache_mixed_bases": flag(
+        *("CACHE", "keys in the cache turned with another base than the query", "every distance to a cached key is off"),
+        *("fix the length when the cache is made, or turn cached keys anew", "huggingface/transformers#25104", "vllm-project/vllm#52665"),
+    ),
+    "rope.ntk.long_then_short": flag(
+        *("CACHE", "the length of an earlier text decides the frequencies of the next", "a result that depends on what was asked before"),
+        *("set it back where a new text begins", "huggingface/transformers#25306", "huggingface/transformers#27226"),
+    ),
+    "rope.longrope.cache_mixed": flag(
+        *("CACHE", "keys turned by the factors for short text, queries by those for long", "a jump where the text passes the length trained for"),
+        *("decide once, by the length that the cache is made for", "openvino#37682"),
+    ),
+    "cache.position_restarts": flag(
+        *("CACHE", "a call through a cache counts its positions from 0", "every new token is where the text began"),
+        *("positions go on from the last key",),
+    ),
+    "cache.not_cleared": flag(
+        *("CACHE", "keys, features or states of an earlier text are still there", "one answer leaks into another"),
+        *("a new text begins with an empty cache",),
+    ),
+    "cache.state_dropped": flag(
+        *("CACHE", "a recurrence that begins at zero in every call", "nothing before the call is remembered"),
+        *("hand the last state of a call to the next",),
+    ),
+    "cache.tail_dropped": flag(
+        *("CACHE", "a short convolution or a shift by one token that sees zeros at the start of a call", "the first tokens of every call are off"),
+        *("keep the last inputs of a call",),
+    ),
+    "cache.features_dropped": flag(
+        *("CACHE", "what a cached token has beside key and value (a gate, a transition) is lost", "old keys weigh as if nothing had come since"),
+        *("keep it in the cache",),
+    ),
+    "cache.ring_positions": flag(
+        *("CACHE", "the place in a ring taken for the position", "right until the ring is full, then every distance is wrong"),
+        *("keep the position of each key beside it", "ollama/ollama#14912", "Blaizzy/mlx-vlm#1715"),
+    ),
+    "cache.window_late": flag(
+        *(
+            "CACHE",
+            "a rolling cache that has dropped keys which the first tokens of a chunk still see",
+            "chunks lose their past, single tokens do not",
+        ),
+        *("drop keys after the call, or keep window - 1 of them before it", "ollama/ollama#15591", "huggingface/transformers#37574"),
+    ),
+    "t5.bias.dropped_on_decode": flag(
+        "CACHE",
+        "no bias once there is a cache",
+        "right in the prefill, wrong from the first token on",
+        "add its last rows",
+        "NVIDIA/TensorRT-LLM#13870",
+    ),
+    "mask.top_left": flag(
+        *("MASK", "the causal mask of a chunk aligned with the first key in place of the last", "a token decoded alone sees one key"),
+        *("query t of T sees the keys up to S - T + t", "pytorch/pytorch#108108", "pytorch/pytorch#144858", "onnx/onnx#8068"),
+    ),
+    "block.post_norm": flag("MISSING_STEP", "the norm after the sum in place of before the sublayer", "another model", "norm what goes in"),
+    "block.parallel": flag(
+        "MISSING_STEP", "the feed-forward layer reads what attention reads", "attention has no say in it", "add attention first, then norm and go on"
+    ),
+    "block.swiglu_swapped": flag("LAYOUT", "silu on the other half", "gate and up have changed roles", "silu(gate) times up"),
+    "block.gelu_exact": flag(
+        "OPTION", "GELU by the error function in place of tanh", "off by up to 5e-4 in each unit", "GPT-2 has the tanh form (gelu_new)"
+    ),
+    "block.qk_norm_order": flag(
+        "MISSING_STEP", "q and k are normed after they turn", "the weights of the norm act on other channels", "norm first, then turn"
+    ),
+    "norm.mean": flag(
+        "OPTION", "the mean is taken off in an RMSNorm, or is not in a LayerNorm", "small where the mean is small", "RMSNorm has no mean"
+    ),
+    "norm.eps": flag(
+        "OPTION", "another epsilon, or outside the root", "small inputs are blown up or lost", "it is added under the root, to the mean square"
+    ),
+    "model.final_norm": flag("MISSING_STEP", "no norm before the head", "logits of another size", "norm once more after the last layer"),
+    "model.tied_gradient": flag(
+        *("MISSING_STEP", "the gradient of a tied embedding has one of its two parts", "training drifts, the loss looks right"),
+        *("add what comes by the head and what comes by the rows",),
+    ),
+    "model.shared_gradient": flag(
+        "MISSING_STEP", "a table that layers share has the gradient of one of them", "it learns too slowly", "add those of all layers"
+    ),
+    "loss.ignored_targets": flag(
+        *("OFF_BY_ONE", "the mean is over all targets, also those that nobody asks for", "the loss shrinks with the padding"),
+        *("divide by the number of targets asked",),
+    ),
+    "adamw.decay_everywhere": flag(
+        *("OPTION", "norms, biases and tables decay too", "they shrink towards 0"),
+        *("only matrices decay", "ServiceNow/Fast-LLM#542", "huggingface/transformers#4360"),
+    ),
+    "adamw.decay_coupled": flag(
+        "MISSING_STEP", "the decay is added to the gradient", "Adam with L2, which decays what moves little", "take it off the weight itself"
+    ),
+    "adamw.bias_correction": flag(
+        "MISSING_STEP", "the moments are not divided by 1 - beta^t", "the first steps are too small or too large", "divide"
+    ),
+    "schedule.counted_from_0": flag(
+        "OFF_BY_ONE", "steps are counted from 0", "the first step does nothing and all others come late", "the first step is 1"
+    ),
+    "clip.missing": flag("MISSING_STEP", "gradients are not clipped", "the moments remember what was too long", "scale all by clip / norm"),
     "mask.padding": flag("MASK", "a row that sees nothing is NaN or uniform", "one padded row spoils the batch", "it is 0, in both passes"),
     "mask.documents": flag("MASK", "packed documents see one another", "a leak", "mask by segment, and restart positions and states"),
     "mask.window": flag("OFF_BY_ONE", "a window that counts the query twice or not at all", "one key more or less", "i - window < j <= i"),
@@ -104,6 +218,39 @@ SHARED: dict[str, dict[str, object]] = {
     "gqa.order": flag(
         *("SHAPE", "key-value heads tiled in place of repeated", "query heads read the keys of others", "head h reads key-value head h // (H/G)"),
     ),
+    "refuse.setting": flag(
+        "VALIDATION", "a setting without meaning is computed with", "numbers that mean nothing, or NaN far from here", "refuse it"
+    ),
+    "refuse.width": flag(
+        *("VALIDATION", "a width whose channels cannot pair up is taken", "a channel is dropped, or the kernel reads past the head"),
+        *("refuse it, and say which widths there are",),
+        *("huggingface/transformers#48101", "fla-org/flash-linear-attention#1177", "ohdearquant/lattice#401"),
+    ),
+    "refuse.heads": flag("VALIDATION", "heads that do not divide into groups", "some heads read others' keys", "H must be a multiple of G"),
+    "refuse.shape": flag("VALIDATION", "arrays that do not fit are stretched to fit", "one row stands for all", "compare shapes before computing"),
+    "refuse.position": flag(
+        *("VALIDATION", "a position that is no position is clamped, wrapped or cast", "tokens beyond the table all look alike"),
+        *("refuse NaN, infinity, and what a table has no row for",),
+    ),
+    "refuse.mask": flag("VALIDATION", "a mask that does not fit, or that the encoding has no form for", "a leak", "refuse it"),
+    "refuse.dtype": flag("VALIDATION", "whole numbers in place of real ones", "results are cut off to whole numbers", "refuse, or cast and say so"),
+    "law.norm": flag(
+        "LAW", "a rotation that changes lengths", "logits grow or shrink with position", "cosine and sine of the same angle, a gain of 1"
+    ),
+    "law.composition": flag("LAW", "turning by m and by n is not turning by m + n", "cached keys cannot be shifted", "angles go with the position"),
+    "law.adjoint": flag("LAW", "a gradient that does not turn back", "training goes astray", "the sine has the other sign in the backward pass"),
+    "law.shift": flag("LAW", "absolute positions matter where only distances should", "text far from 0 reads differently", "use i - j"),
+    "law.softmax": flag("LAW", "probabilities that are not the softmax of the scores", "a bias or scale is added in one place only", "one logit"),
+    "law.fading": flag("LAW", "a bias that grows with distance", "far tokens drown near ones", "mind the sign"),
+    "law.buckets": flag(
+        *("LAW", "buckets that a rounded logarithm made", "a distance at an edge has its neighbour's bias"),
+        *("compare whole powers in place of logarithms", "huggingface/candle#727", "mindspore-lab/mindone#670"),
+    ),
+    "law.causal": flag("LAW", "the future is seen", "a leak: training looks good and generation fails", "mask before the softmax"),
+    "law.prefix": flag("LAW", "rows depend on how many tokens follow", "decoding step by step differs from the prompt", "nothing may depend on T"),
+    "law.packed": flag("LAW", "documents in one sequence influence one another", "a leak", "mask by segment, restart positions and states"),
+    "law.groups": flag("LAW", "key-value heads go to other query heads", "heads are mixed up", "head h reads h // (H/G)"),
+    "law.order": flag("LAW", "order matters where nothing says it", "a position leaks in", "look for an index that is added"),
 }
 
 FLAGS: Mapping[str, dict[str, object]] = SHARED | entries()

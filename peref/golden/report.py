@@ -10,9 +10,9 @@ import numpy as np
 
 from peref.errors import Misuse, PerefError, did_you_mean
 from peref.golden.book import Book, Entry
-from peref.golden.diagnose import Trap, diagnosed, rebuilt
+from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.files import Tensor
-from peref.golden.levels import expected
+from peref.golden.kinds import expected, rebuilt
 from peref.golden.rule import CLASSES, Verdict, judged
 
 DIAGNOSED = 20  # failures that are looked into: it takes time
@@ -78,6 +78,23 @@ class Result:
         }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a refusal or law."""
+
+    words: dict[str, Any]
+    held: bool | None  # None: not claimed
+    said: str
+
+    @property
+    def id(self) -> str:
+        return self.words["id"]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"case": self.id, "level": self.words["level"], "held": self.held, "said": self.said, "why": self.words["why"]}
+
+
 @dataclass
 class Report:
     """All that was compared, and what was not."""
@@ -87,6 +104,9 @@ class Report:
     errors: dict[str, str] = field(default_factory=dict)  # case -> what the implementation raised
     known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
     stale: list[str] = field(default_factory=list)  # those of them that do not
+    skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
+    crashes: dict[str, str] = field(default_factory=dict)  # case -> how the program crashed, hung or broke the protocol there
+    outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
 
     @property
     def failed(self) -> list[Result]:
@@ -101,8 +121,14 @@ class Report:
         return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
 
     @property
+    def broken(self) -> list[Outcome]:
+        """Refusals and laws that do not hold, the expected ones apart."""
+        return [o for o in self.outcomes if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)]
+
+    @property
     def exit_code(self) -> int:
-        return 1 if self.failed or self.errors or self.stale else 0
+        """4 where the program broke down, 1 for what is wrong."""
+        return 4 if self.crashes else 1 if self.failed or self.errors or self.stale or self.broken else 0
 
     def by_class(self) -> dict[str, int]:
         return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
@@ -182,15 +208,26 @@ def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
 # ---------------------------------------------------------------- somebody's function
 
 
+NAMES = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
+
+
+def tensor_of(name: str, y: Any) -> Tensor:
+    """An array as a tensor of a file. Raises TypeError for a dtype that none has."""
+    y = np.asarray(y)
+    if y.dtype not in NAMES:
+        raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
+    return Tensor(NAMES[y.dtype], y)
+
+
 def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it does not claim; and what it raised.
 
-    `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are). Outputs are float64, float32 or float16.
+    `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are). Outputs are float64, float32 or float16,
+    or tensors as they stand in a file.
     """
     kind = {"f64": np.float64, "f32": np.float32, "f16": np.float16}.get(dtype)
     if kind is None:
         raise Misuse(f"--dtype {dtype}: a NumPy function takes f64, f32 or f16")
-    names = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
     takes = len(inspect.signature(function).parameters)
     if takes != 2:
         raise Misuse(f"--impl: the function takes {takes} arguments; expected two, case and inputs")
@@ -201,10 +238,7 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
         try:
             outputs = function(dict(entry.words), given)
             for name, y in (outputs or {}).items():
-                y = np.asarray(y)
-                if y.dtype not in names:
-                    raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
-                found[f"{entry.id}:{name}"] = Tensor(names[y.dtype], y)
+                found[f"{entry.id}:{name}"] = y if isinstance(y, Tensor) else tensor_of(name, y)
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors

@@ -31,8 +31,8 @@ def patterns(path: Path) -> dict[str, str]:
 
 def stale(report: Report, known: dict[str, str]) -> list[str]:
     """Patterns under which something was compared and nothing failed: strict, for golden files do not change."""
-    failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed}
-    compared = {f"{r.entry.id}:{r.name}" for r in report.results}
+    failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed} | {o.id for o in report.outcomes if o.held is False}
+    compared = {f"{r.entry.id}:{r.name}" for r in report.results} | {o.id for o in report.outcomes if o.held is not None}
     matches = lambda pattern, names: any(fnmatch(name, pattern) for name in names)
     return [pattern for pattern in known if matches(pattern, compared) and not matches(pattern, failing)]
 
@@ -49,14 +49,20 @@ def data(report: Report, book: Book) -> dict[str, Any]:
         "classes": report.by_class(),
         "not_run": report.not_run,
         "errors": report.errors,
+        "skipped": report.skipped,
+        "crashes": report.crashes,
         "results": [r.data() for r in report.results],
+        "refusals_and_laws": [o.data() for o in report.outcomes],
     }
 
 
 def junit(report: Report, book: Book) -> str:
     """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are skipped."""
-    counts = {"tests": len(report.results) + len(report.errors) + len(report.not_run), "failures": len(report.failed) + len(report.stale)}
-    counts |= {"errors": len(report.errors), "skipped": len(report.not_run) + len(report.expected)}
+    errors, left_out = report.errors | report.crashes, {name: "not run" for name in report.not_run} | report.skipped
+    judged = [o for o in report.outcomes if o.held is not None]
+    counts = {"tests": len(report.results) + len(errors) + len(left_out) + len(report.stale) + len(judged)}
+    counts["failures"] = len(report.failed) + len(report.stale) + len(report.broken)
+    counts |= {"errors": len(errors), "skipped": len(left_out) + len(report.expected)}
     suite = xml.Element("testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()})
     expected = {id(r) for r in report.expected}
     for r in report.results:
@@ -69,13 +75,17 @@ def junit(report: Report, book: Book) -> str:
             xml.SubElement(test, "skipped", {"message": "expected to fail"})
         elif not r.passed:
             xml.SubElement(test, "failure", {"message": r.trap.words if r.trap else "no known trap"}).text = "\n".join(r.said)
-    for case, words in report.errors.items():
+    for case, words in errors.items():
         xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})
+    for o in judged:
+        test = xml.SubElement(suite, "testcase", {"classname": o.words["level"], "name": o.id})
+        if o in report.broken:
+            xml.SubElement(test, "failure", {"message": printable(o.said)})
     for pattern in report.stale:
         test = xml.SubElement(suite, "testcase", {"classname": "golden", "name": pattern})
         xml.SubElement(test, "failure", {"message": "expected to fail, and passes"})
-    for case in report.not_run:
-        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "skipped", {"message": "not run"})
+    for case, words in left_out.items():
+        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "skipped", {"message": printable(words)})
     return xml.tostring(suite, encoding="unicode") + "\n"
 
 

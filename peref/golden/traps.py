@@ -1,10 +1,10 @@
-"""The traps of single encodings and of derivatives, a line each: kind, what is wrong, what it does, the remedy. flags.py has those that many share."""
+"""The traps of single encodings and of derivatives, a line each: kind, what is wrong, its effect, the remedy. flags.py has shared ones."""
 
 LINES = """
-position.off_by_one OFF_BY_ONE positions that begin one too early or too late | one model's weights read with another's places | count as the case does, from what it gives
-attn.scale MISSING_STEP logits divided by something else than this encoding's scale | attention too sharp or too flat | D**-0.5, unless the encoding says otherwise (t5: 1)
+position.off_by_one OFF_BY_ONE positions one too early or too late | one model's weights read with another's places | count as the case does
+attn.scale MISSING_STEP logits not divided as this encoding has it | attention too sharp or too flat | D**-0.5, but for t5: 1
 attn.softmax           MISSING_STEP  weights that do not add up to 1 over the keys seen | outputs too large, or mixed over queries | softmax over keys
-sin.denominator SCALING exponents of the sinusoids other than 2k/C | frequencies of another ladder | base^(-2k/C), or with half minus one where that is asked for
+sin.denominator SCALING exponents of the sinusoids other than 2k/C | frequencies of another ladder | base^(-2k/C), or ending at 1/base if asked
 embed.rows             RANGE         another row of the table, or one for all | tokens in wrong places | row i for position i
 embed.scale            SCALING       rows multiplied by something | positions drown the tokens or drown in them | add the rows as they are
 rope.layout.mixed LAYOUT frequencies laid out for halves, pairs that are adjacent | each pair turns by two angles | one convention for both
@@ -26,14 +26,14 @@ bias.off_by_one        OFF_BY_ONE    distances one too large or too small | one 
 bias.heads             LAYOUT        heads in another order, or one for all | each head has the reach of another | head 1 comes first
 bias.scale             SCALING       a bias inside the softmax scale, or in other units | it counts too little | add it to scaled logits
 bias.rows              RANGE         another row of a learned table | one distance for another | row d
-alibi.slopes.exponent SCALING slopes other than 2^(-max_bias h/H) from h = 1 | every head too near- or far-sighted | the first slope is 2^(-max_bias/H)
-t5.bidirectional OPTION buckets divided otherwise between past and future | past and future share rows | two-sided half for each, causal all for the past
+alibi.slopes.exponent SCALING slopes other than 2^(-max_bias h/H) from h = 1 | heads see too near or far | the first slope is 2^(-max_bias/H)
+t5.bidirectional OPTION buckets divided otherwise between past and future | past and future share rows | causal: all for the past
 kerple.parameters MISSING_STEP r1 and r2 exchanged, or read without softplus | biases of the wrong sign or strength | softplus of what is on disk
 kerple.formula         SCALING       another logarithm or power | biases of another shape | -r1 log(1 + r2 d), -r1 d^r2
 sandwich.formula       SCALING       waves, width or heads otherwise | biases of another shape | H/(8h) times the sum of the cosines
 dynamic_bias.network   MISSING_STEP  another network: activation, norm or distance | another bias | silu after each layer but the last
 cope.interpolation     MISSING_STEP  a row that is rounded, or neighbours exchanged | counts lose their fractions | (1-t) e[n] + t e[n+1]
-cope.count OFF_BY_ONE a count that leaves out the key, begins elsewhere or sees the future | other positions | from the key to the query, both included
+cope.count OFF_BY_ONE a count without the key, or of the future | other positions | from the key to the query, both included
 cope.scale             SCALING       q e divided otherwise | positions count too much or too little | as `divided` says
 dape.network           MISSING_STEP  another network across the heads | another correction | leaky relu of slope 0.01, logits before bias
 dape.bias              MISSING_STEP  the static bias missing beside the network, or twice | a model without its bias | s + b + network

@@ -1,7 +1,8 @@
 """The recipes: what the golden files are made from. One file for each encoding, found by its name.
 
-A file holds RECIPES, a list of cases, each with the reason why it is there and the flags of the traps that it catches. What many encodings have
-alike (a case for every option, layouts and far positions of what turns, masks) comes from families.py, by one call with the encoding's name.
+A file holds RECIPES, a list of cases, each with the reason why it is there and the flags of the traps that it catches; REFUSED, calls that have no
+meaning; and LAWS, what must hold whatever the numbers are. What many encodings have alike (a case for every option, layouts and far positions of what
+turns, masks) comes from families.py, by one call with the encoding's name.
 
 An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a new name. tests/test_recipes.py
 holds the ids that the files have against those that are made here.
@@ -16,6 +17,11 @@ def files():
     return sorted(f.stem for f in Path(__file__).parent.glob("*.py") if f.stem not in ("__init__", "families"))
 
 
+def module(name):
+    """The file of encoding `name`."""
+    return import_module(f"recipes.{name}")
+
+
 def of(name):
-    """The cases of encoding `name`."""
-    return import_module(f"recipes.{name}").RECIPES
+    """Its cases."""
+    return module(name).RECIPES

@@ -1,6 +1,6 @@
 """Golden cases of axial."""
 
-from recipes.families import attention, refusals, refused, rotation, usual
+from recipes.families import attention, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("axial"),
@@ -12,4 +12,8 @@ REFUSED = [
     *refusals("axial"),
     refused("axial", "op", "width-6", "width", "3 pairs cannot be shared by two axes.", facts={"R": 6}),
     refused("axial", "op", "image-width-0", "setting", "An image without columns.", options={"width": 0}),
+]
+
+LAWS = [
+    *laws("axial"),
 ]

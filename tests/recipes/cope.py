@@ -1,6 +1,6 @@
 """Golden cases of cope."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("cope"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("cope"),
     refused("cope", "attn", "npos-0", "setting", "A table without rows.", options={"npos": 0}),
+]
+
+LAWS = [
+    *laws("cope"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of dape."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("dape"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("dape"),
     refused("dape", "attn", "width-0", "setting", "A network without a hidden channel.", options={"width": 0}),
+]
+
+LAWS = [
+    *laws("dape"),
 ]

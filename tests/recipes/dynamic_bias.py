@@ -1,6 +1,6 @@
 """Golden cases of dynamic_bias."""
 
-from recipes.families import attention, distances, refusals, refused, usual
+from recipes.families import attention, distances, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("dynamic_bias"),
@@ -11,4 +11,8 @@ RECIPES = [
 REFUSED = [
     *refusals("dynamic_bias"),
     refused("dynamic_bias", "op", "depth-0", "setting", "A network without layers.", options={"depth": 0}),
+]
+
+LAWS = [
+    *laws("dynamic_bias"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of dynamic_ntk."""
 
-from recipes.families import attention, case, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("dynamic_ntk"),
@@ -15,4 +15,8 @@ REFUSED = [
     *refusals("dynamic_ntk"),
     refused("dynamic_ntk", "op", "factor-negative", "setting", "A negative factor.", options={"factor": -1.0}),
     refused("dynamic_ntk", "op", "one-pair", "width", "With one pair the exponent R/(R-2) divides by 0.", facts={"R": 2}),
+]
+
+LAWS = [
+    *laws("dynamic_ntk"),
 ]

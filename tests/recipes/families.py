@@ -6,12 +6,16 @@
     rows(name)       what is added to the embedding
     attention(name)  masks and groups of heads
     refusals(name)   calls without meaning
+    laws(name)       what must hold whatever the numbers are
 
 Not here: cases of one encoding alone, which stand in its own file.
 """
 
-from peref.encodings import get, options
+import numpy as np
+
+from peref.encodings import FUNCTIONS, get, options, settings
 from peref.golden.cases import LEVELS, other_choices, sized
+from peref.golden.laws import Law
 from peref.golden.refusals import Refusal
 
 LONG = (0, 1, 2047, 2048, 4096, 131071, 1048575)
@@ -157,3 +161,36 @@ def refusals(name):
         else:
             why = "Positions are real, and they name rows of a table."
             yield refused(name, level, "real-position", "position", why, given=positions(0.0, 1.0, 1.5, 3.0, 4.0))
+
+
+# ---------------------------------------------------------------- laws
+
+
+def law(name, level, which, why, *, slug=None, **given):
+    """One law of `name`, at the level that it is about."""
+    small = {} if get(name).hook == "mix" else SMALL
+    return Law(which, case(name, level, slug or which, why, **small | given), slug or which)
+
+
+def laws(name):
+    """Those that it claims, and those of its hook."""
+    e = get(name)
+    if e.hook == "embed":
+        return
+    level = LEVELS[e.hook][-1]
+    yield law(name, level, "causal", "What comes later changes nothing that came before.")
+    yield law(name, level, "prefix", "The first tokens alone give what they give among more: so a cache may hold them.")
+    yield law(name, level, "packed", "A document in a packed sequence is computed as if alone.")
+    if "shift" in e.claims and e.axes is not None:
+        yield law(name, level, "shift", "Only distances count: a number added to every position changes nothing.")
+    if e.hook == "rotate":
+        yield law(name, "op", "adjoint", "The gradient turns back.")
+        usual = law(name, "op", "norm", "A rotation changes no length.")
+        _, gain, _ = usual.case.config.encoding(0).rotate({}, np.arange(3), 16)
+        if gain is None:
+            yield usual
+            if e.axes == 1 or "text" in e.claims:
+                yield law(name, "op", "composition", "Turned by m and then by n is turned by m + n.")
+    if e.hook != "mix" and not any("G" in settings(f) for f in (getattr(e, n) for n in FUNCTIONS) if f):
+        why = "A key-value head serves the query heads next to one another: repeated for each of them it changes nothing."
+        yield law(name, level, "groups", why, H=6, G=2)

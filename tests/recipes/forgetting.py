@@ -1,6 +1,6 @@
 """Golden cases of forgetting."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("forgetting"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("forgetting"),
     refused("forgetting", "attn", "no-input", "shape", "The gate is made of the layer's input, which is missing.", given={"x": None}),
+]
+
+LAWS = [
+    *laws("forgetting"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of kerple_log."""
 
-from recipes.families import attention, distances, refusals, refused, usual
+from recipes.families import attention, distances, law, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("kerple_log"),
@@ -11,4 +11,9 @@ RECIPES = [
 REFUSED = [
     *refusals("kerple_log"),
     refused("kerple_log", "op", "heads", "shape", "Parameters of 2 heads for 3.", given={"param.r1": {"dtype": "F64", "shape": [2]}}),
+]
+
+LAWS = [
+    *laws("kerple_log"),
+    law("kerple_log", "table", "fading", "The farther, the less: nothing is added at distance 0.", H=6, T=40),
 ]

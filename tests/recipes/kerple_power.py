@@ -1,6 +1,6 @@
 """Golden cases of kerple_power."""
 
-from recipes.families import attention, distances, refusals, refused, usual
+from recipes.families import attention, distances, law, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("kerple_power"),
@@ -11,4 +11,9 @@ RECIPES = [
 REFUSED = [
     *refusals("kerple_power"),
     refused("kerple_power", "op", "heads", "shape", "Parameters of 2 heads for 3.", given={"param.r1": {"dtype": "F64", "shape": [2]}}),
+]
+
+LAWS = [
+    *laws("kerple_power"),
+    law("kerple_power", "table", "fading", "The farther, the less: nothing is added at distance 0.", H=6, T=40),
 ]

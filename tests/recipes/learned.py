@@ -1,6 +1,6 @@
 """Golden cases of learned."""
 
-from recipes.families import positions, refusals, refused, rows, usual
+from recipes.families import laws, positions, refusals, refused, rows, usual
 
 RECIPES = [
     *usual("learned"),
@@ -18,4 +18,8 @@ REFUSED = [
         given=positions(0, 1, 2, 3, 16),
     ),
     refused("learned", "table", "negative", "position", "There is no row -1, and the last is not it.", given=positions(-1, 0, 1, 2, 3)),
+]
+
+LAWS = [
+    *laws("learned"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of llama3."""
 
-from recipes.families import attention, case, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("llama3"),
@@ -13,4 +13,8 @@ REFUSED = [
     *refusals("llama3"),
     refused("llama3", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
     refused("llama3", "op", "borders-equal", "setting", "Between equal borders there is no line.", options={"low_freq_factor": 4.0}),
+]
+
+LAWS = [
+    *laws("llama3"),
 ]

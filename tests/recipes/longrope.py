@@ -1,6 +1,6 @@
 """Golden cases of longrope."""
 
-from recipes.families import attention, case, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("longrope"),
@@ -19,4 +19,8 @@ REFUSED = [
     refused("longrope", "op", "factors-0", "setting", "A divisor of 0.", options={"short_factor": (1.0, 1.5, 0.0, 2.0)}),
     refused("longrope", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
     refused("longrope", "op", "original-length-1", "setting", "ln 1 is 0, and the magnitude divides by it.", options={"original": 1}),
+]
+
+LAWS = [
+    *laws("longrope"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of mamba."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("mamba"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("mamba"),
     refused("mamba", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),
+]
+
+LAWS = [
+    *laws("mamba"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of mrope."""
 
-from recipes.families import attention, refusals, refused, rotation, usual
+from recipes.families import attention, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("mrope"),
@@ -27,4 +27,8 @@ REFUSED = [
         "Two axes where three are told apart.",
         given={"positions": {"dtype": "I64", "values": [[[0, 1, 2, 3, 4]]] * 2}},
     ),
+]
+
+LAWS = [
+    *laws("mrope"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of none."""
 
-from recipes.families import HEADS_2, attention, refusals, refused, usual
+from recipes.families import HEADS_2, attention, law, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("none"),
@@ -30,4 +30,10 @@ REFUSED = [
         "Queries are whole numbers: nothing real can come out.",
         given={"q": {"dtype": "I64", "shape": [1, 3, 5, 8]}},
     ),
+]
+
+LAWS = [
+    *laws("none"),
+    law("none", "attn", "order", "Nothing says where a token is: in another order they give the same, in that order.", causal=False),
+    law("none", "attn", "softmax", "A number added to a whole row of scores changes nothing."),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of ntk."""
 
-from recipes.families import attention, case, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("ntk"),
@@ -14,4 +14,8 @@ REFUSED = [
     refused("ntk", "op", "factor-0", "setting", "A factor of 0 makes a base of 0.", options={"factor": 0.0}),
     refused("ntk", "op", "one-pair", "width", "With one pair the exponent R/(R-2) divides by 0.", facts={"R": 2}),
     refused("ntk", "op", "idle-option", "setting", "mixed_b belongs to the mixed form alone.", options={"mixed_b": 0.5}),
+]
+
+LAWS = [
+    *laws("ntk"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of ntk_by_parts."""
 
-from recipes.families import attention, case, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("ntk_by_parts"),
@@ -13,4 +13,8 @@ REFUSED = [
     *refusals("ntk_by_parts"),
     refused("ntk_by_parts", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
     refused("ntk_by_parts", "op", "ends-reversed", "setting", "The ramp falls from many turns to few.", options={"gamma": (2.0, 16.0)}),
+]
+
+LAWS = [
+    *laws("ntk_by_parts"),
 ]

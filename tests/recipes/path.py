@@ -1,6 +1,6 @@
 """Golden cases of path."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("path"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("path"),
     refused("path", "attn", "kernel-0", "setting", "A convolution over no token.", options={"kernel": 0}),
+]
+
+LAWS = [
+    *laws("path"),
 ]

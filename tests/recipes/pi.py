@@ -1,6 +1,6 @@
 """Golden cases of pi."""
 
-from recipes.families import LONG, attention, case, refusals, refused, rotation, usual
+from recipes.families import LONG, attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("pi"),
@@ -13,4 +13,8 @@ REFUSED = [
     *refusals("pi"),
     refused("pi", "op", "factor-0", "setting", "Positions cannot be divided by 0.", options={"factor": 0.0}),
     refused("pi", "op", "factor-negative", "setting", "A negative factor turns time round.", options={"factor": -2.0}),
+]
+
+LAWS = [
+    *laws("pi"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of retnet."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("retnet"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("retnet"),
     refused("retnet", "op", "odd-head", "width", "Channels of a head turn in pairs: 3 have no pairs.", facts={"D": 3}),
+]
+
+LAWS = [
+    *laws("retnet"),
 ]

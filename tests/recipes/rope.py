@@ -1,6 +1,6 @@
 """Golden cases of rope."""
 
-from recipes.families import HEADS_2, attention, case, positions, refusals, refused, rotation, usual
+from recipes.families import HEADS_2, attention, case, law, laws, positions, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("rope"),
@@ -27,4 +27,11 @@ REFUSED = [
         given={"q": {"dtype": "I64", "shape": [1, 3, 5, 8]}},
     ),
     refused("rope", "attn", "groups", "heads", "3 query heads cannot share 2 key-value heads.", facts={"G": 2}, given=HEADS_2),
+]
+
+LAWS = [
+    *laws("rope"),
+    law("rope", "op", "norm", "Adjacent channels: a rotation changes no length.", slug="norm-interleaved", layout="interleaved"),
+    law("rope", "op", "composition", "Adjacent channels, turned twice.", slug="composition-interleaved", layout="interleaved"),
+    law("rope", "op", "norm", "Half of the channels turn, and no length changes.", slug="norm-partial", R=4),
 ]

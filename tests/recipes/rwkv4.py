@@ -1,6 +1,6 @@
 """Golden cases of rwkv4."""
 
-from recipes.families import attention, refusals, usual
+from recipes.families import attention, laws, refusals, usual
 
 RECIPES = [
     *usual("rwkv4"),
@@ -9,4 +9,8 @@ RECIPES = [
 
 REFUSED = [
     *refusals("rwkv4"),
+]
+
+LAWS = [
+    *laws("rwkv4"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of sandwich."""
 
-from recipes.families import attention, distances, refusals, refused, usual
+from recipes.families import attention, distances, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("sandwich"),
@@ -13,4 +13,8 @@ REFUSED = [
     refused(
         "sandwich", "op", "odd-width", "setting", "Each frequency has a sine and a cosine: an odd width has one without.", options={"width": 127}
     ),
+]
+
+LAWS = [
+    *laws("sandwich"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of shaw."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("shaw"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("shaw"),
     refused("shaw", "attn", "max-distance-0", "setting", "One row for every distance.", options={"max_distance": 0}),
+]
+
+LAWS = [
+    *laws("shaw"),
 ]

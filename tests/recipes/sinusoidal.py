@@ -1,6 +1,6 @@
 """Golden cases of sinusoidal."""
 
-from recipes.families import refusals, refused, rows, usual
+from recipes.families import laws, refusals, refused, rows, usual
 
 RECIPES = [
     *usual("sinusoidal"),
@@ -18,4 +18,8 @@ REFUSED = [
         "Embeddings are whole numbers: the sum is not.",
         given={"x": {"dtype": "I64", "shape": [1, 5, 24]}},
     ),
+]
+
+LAWS = [
+    *laws("sinusoidal"),
 ]

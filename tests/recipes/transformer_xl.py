@@ -1,6 +1,6 @@
 """Golden cases of transformer_xl."""
 
-from recipes.families import attention, refusals, refused, usual
+from recipes.families import attention, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("transformer_xl"),
@@ -10,4 +10,8 @@ RECIPES = [
 REFUSED = [
     *refusals("transformer_xl"),
     refused("transformer_xl", "attn", "clamp-0", "setting", "All distances at 0.", options={"clamp_len": 0}),
+]
+
+LAWS = [
+    *laws("transformer_xl"),
 ]

@@ -1,6 +1,6 @@
 """Golden cases of yarn."""
 
-from recipes.families import attention, case, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("yarn"),
@@ -52,4 +52,8 @@ REFUSED = [
         "The paper's ramp has no ends that could be left unrounded.",
         options={"ramp": "paper", "truncate": False},
     ),
+]
+
+LAWS = [
+    *laws("yarn"),
 ]

@@ -1,0 +1,106 @@
+"""negative.json and laws.json: written only when peref holds them itself, read like the rest, and what `check` does with them."""
+
+import json
+
+import pytest
+
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.golden import declared, make
+from peref.golden.book import Book, Untrue
+from peref.golden.cases import sized
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One small case, and all refusals and laws."""
+    place = tmp_path_factory.mktemp("golden") / "small"
+    make.make(place, [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)], checked=False, also=declared.write)
+    return place
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+    """Writes a module with a function `run`, in the folder where the commands run."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(f"from peref.golden.refusals import ours\nfrom peref.golden.report import reference\n\n{text}")
+        return f"{name}:run"
+
+    return write
+
+
+def cli(capsys, *args):
+    code = run_cli([str(a) for a in args], Signals())
+    out = capsys.readouterr()
+    return code, out.out + out.err
+
+
+def test_they_are_part_of_the_folder(folder):
+    """Their digests are in SHA256SUMS, and the recipes say the same."""
+    book = Book(folder)
+    found = declared.read(book)
+    assert {part: len(entries) for part, entries in found.items()} == {part: len(declared.of_recipes(part)) for part in declared.PARTS}
+    assert min(map(len, found.values())) > 100
+    assert declared.differ(book) == []
+    assert {"negative.json", "laws.json"} <= set(book.data)
+
+
+def test_what_peref_does_not_hold_is_not_written(tmp_path, monkeypatch):
+    """A refusal that peref computes, a law that it breaks."""
+    right = dict(declared.PARTS)
+    for part, said in (("negative", "in place of refusing"), ("laws", "lengths of q")):
+        name, verdict, _ = right[part]
+        spoilt = lambda case, a: {"q_rotated": 2 * a["q"], "k_rotated": a["k"]} if "q" in a else None
+        monkeypatch.setattr(declared, "PARTS", right | {part: (name, verdict, spoilt)})
+        monkeypatch.setattr(
+            declared,
+            "of_recipes",
+            lambda part, of=declared.of_recipes: [w for w in of(part) if "rope.law/norm" in w["id"] or "rope.refuse/odd" in w["id"]],
+        )
+        with pytest.raises(declared.Untenable, match=said):
+            declared.write(tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_says_something_else_is_noticed(folder, tmp_path):
+    """Its digest, then its words; the recipes afterwards."""
+    book = Book(folder)
+    book.data["laws.json"] = book.data["laws.json"].replace(b'"law":"norm"', b'"law":"form"', 1)
+    assert len(declared.differ(book)) == 1
+    book.data["laws.json"] = b'{"cases":[{"id":1}]}'
+    with pytest.raises(Untrue, match=r"laws\.json: not the words of golden cases"):
+        declared.read(book)
+
+
+def test_check_of_one_that_holds_them(folder, theirs, capsys):
+    """peref as the function: refusals by its calls, laws by the reference."""
+    spec = theirs("right_one", "def run(case, a):\n    return ours(case, a) if case['level'] == 'refuse' else reference(case, a)\n")
+    code, text = cli(capsys, "check", "--impl", spec, "--golden", folder, "--pe", "rope", "--dtype", "f32")
+    assert code == 0, text
+    assert "11 of 11 refused as they must be" in text
+    assert "11 of 11 laws hold" in text
+
+
+def test_check_of_one_that_does_not(folder, theirs, capsys, tmp_path):
+    """A call that is computed and a law that is broken: exit 1, in words, in JSON and in JUnit; an xfail file knows their ids."""
+    wrong = "def run(case, a):\n    return {'q_rotated': a['q'], 'k_rotated': 1.01 * a['k']} if case['level'] in ('refuse', 'op') else None\n"
+    spec = theirs("wrong_two", wrong)
+    words = ["check", "--impl", spec, "--golden", folder, "--case", "rope.refuse/odd-width", "--case", "rope.law/norm"]
+    code, text = cli(capsys, *words)
+    assert code == 1, text
+    assert "FAIL rope.refuse/odd-width\n  refuse        computed k_rotated, q_rotated in place of refusing" in text
+    assert "FAIL rope.law/norm\n  law           lengths of k: " in text
+    code, text = cli(capsys, *words, "--json", "--report", f"junit:{tmp_path / 'r.xml'}")
+    held = {o["case"]: o["held"] for o in json.loads(text)["refusals_and_laws"]}
+    assert held == {"rope.refuse/odd-width": False, "rope.law/norm": False}
+    assert 'failures="2"' in (tmp_path / "r.xml").read_text()
+    (tmp_path / "known.txt").write_text("rope.refuse/* # takes what comes\nrope.law/norm # not yet\n")
+    assert cli(capsys, *words, "--xfail", tmp_path / "known.txt")[0] == 0
+
+
+def test_nobody_is_asked_for_what_they_do_not_claim(folder, theirs, capsys):
+    """None for all of them is nothing compared."""
+    code, text = cli(capsys, "check", "--impl", theirs("silent", "def run(case, a):\n    return None\n"), "--golden", folder, "--level", "law")
+    assert (code, "nothing was compared" in text) == (5, True)

@@ -1,0 +1,115 @@
+"""Laws: peref keeps each of them in float64 and float32, and for each there is a wrong implementation that breaks it."""
+
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from peref.encodings import names
+from peref.golden.laws import LAWS, verdict
+from peref.golden.report import reference
+
+EVERY = {law.id: law for name in names() for law in import_module(f"recipes.{name}").LAWS}
+
+
+def words_of(name):
+    """As they come out of a file."""
+    return json.loads(json.dumps(EVERY[name].words(), allow_nan=False))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("name", names())
+def test_peref_keeps_them(name, kind):
+    for law in import_module(f"recipes.{name}").LAWS:
+        assert verdict(words_of(law.id), reference, kind) == (True, "holds"), law.id
+
+
+def test_ids_and_laws():
+    """Each id is there once, every law is somebody's, every encoding that is no table of rows has some."""
+    assert len(EVERY) == sum(len(import_module(f"recipes.{name}").LAWS) for name in names())
+    assert {law.law for law in EVERY.values()} == set(LAWS) == set(BREAKS)
+    assert {law.case.encoding for law in EVERY.values()} | {"learned", "sinusoidal"} == set(names())
+    assert all(law.case.why.endswith(".") for law in EVERY.values())
+
+
+def told(**facts):
+    """The reference on a case with other facts."""
+    return lambda case, a: reference({**case, "facts": case["facts"] | facts}, a)
+
+
+def at(change):
+    """The reference at other positions."""
+    return lambda case, a: reference(case, {**a, "positions": change(a["positions"])})
+
+
+def off(change):
+    """The reference's outputs, changed."""
+    return lambda case, a: change(reference(case, a), a)
+
+
+def in_float32(case, a):
+    """T5's logarithm to base 2, in float32."""
+    options, d = case["options"], a["distances"]
+    e = options["buckets"] // 2
+    far = np.log2(np.maximum(d, 1).astype(np.float32) / np.float32(e)) / np.log2(np.float32(options["max_distance"] / e)) * np.float32(e)
+    row = np.where(d < e, d, np.minimum(e + far.astype(int), 2 * e - 1))
+    return {"bias": a["param.table"][row].T}
+
+
+def tiled(case, a):
+    """Query head h reads key-value head h mod G."""
+    of = [h % case["facts"]["G"] for h in range(case["facts"]["H"])]
+    return told(G=case["facts"]["H"])(case, {**a, **{name: a[name][:, of] for name in "kv"}})
+
+
+BREAKS = {  # law -> id, a wrong implementation, what is said of it
+    "norm": ("rope.law/norm", off(lambda y, a: y | {"q_rotated": y["q_rotated"] * 1.0001}), "lengths of q"),
+    "composition": ("rope.law/composition", at(lambda i: i + 1), "turned by m and by n"),
+    "adjoint": ("rope.law/adjoint", off(lambda y, a: y | {"vjp.k": -y["vjp.k"]}), "<R k, g>"),
+    "shift": ("rope.law/shift", at(lambda i: np.minimum(i, 1003)), "outputs at positions 0 on and 1000 on"),
+    "softmax": ("alibi.law/softmax", off(lambda y, a: y | {"scores": y["scores"] * 1.001}), "softmax of the scores"),
+    "fading": ("alibi.law/fading", off(lambda y, a: {"bias": -y["bias"]}), "rises from distance 0 to 1"),
+    "buckets": ("t5.law/buckets-32-100", in_float32, "distance 40 is in bucket 23, expected 24"),
+    "causal": ("forgetting.law/causal", off(lambda y, a: {"out": y["out"] + a["v"].mean()}), "outputs before token 4"),
+    "prefix": ("alibi.law/prefix", off(lambda y, a: {"out": y["out"] / y["out"].shape[2]}), "first 4 tokens alone"),
+    "packed": ("rope.law/packed", lambda case, a: reference(case, {n: x for n, x in a.items() if n != "seg"}), "packed sequence and alone"),
+    "groups": ("rope.law/groups", tiled, "2 key-value heads for 6"),
+    "order": ("none.law/order", off(lambda y, a: {"out": y["out"] * (1 + a["positions"][:, None])}), "another order"),
+}
+
+
+@pytest.mark.parametrize("law", BREAKS)
+def test_a_wrong_implementation_breaks_it(law):
+    """And what is said names it; the right one of the same case passes."""
+    name, wrong, said = BREAKS[law]
+    assert EVERY[name].law == law
+    for kind in (np.float64, np.float32):
+        held, words = verdict(words_of(name), wrong, kind)
+        assert (held, said in words) == (False, True), words
+
+
+def test_nothing_is_claimed_and_nothing_is_right():
+    """None is not claimed; NaN, shapes and exceptions break a law."""
+    words = words_of("rope.law/norm")
+    assert verdict(words, lambda case, a: None) == (None, "not claimed")
+    assert verdict(words, lambda case, a: {"k_rotated": a["k"]})[0] is None
+    held, said = verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"] * np.nan}))
+    assert (held, "NaN" in said) == (False, True)
+    held, said = verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"][:, :, 1:]}))
+    assert (held, "shapes" in said) == (False, True)
+    held, said = verdict(words, lambda case, a: 1 / 0)
+    assert (held, said) == (False, "raised ZeroDivisionError: division by zero")
+
+
+def test_t5_in_float16_breaks_its_laws():
+    """Each of the knife-edge settings is there for a rounding that falls on the wrong side."""
+
+    def in_float16(case, a):
+        options, d = case["options"], a["distances"]
+        e = options["buckets"] // 2
+        share = np.log(np.maximum(d, 1).astype(np.float16) / np.float16(e)) / np.log(np.float16(options["max_distance"] / e)) * np.float16(e)
+        return {"bias": a["param.table"][np.where(d < e, d, np.minimum(e + share.astype(int), 2 * e - 1))].T}
+
+    for name in ("t5.law/buckets-64-256", "t5.law/buckets-32-512"):
+        assert verdict(words_of(name), in_float16)[0] is False
