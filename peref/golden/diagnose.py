@@ -92,6 +92,7 @@ def likeness(entry: Entry, name: str, got: Tensor) -> list[tuple[float, Trap]]:
 
 
 LIKE = 0.6  # a cosine from which on an error is called alike
+ASKED = 3  # failing tensors for which the reference computes its variants: it takes time
 
 
 def likely(failures: Iterable[tuple[Entry, str, Tensor]]) -> list[Trap]:
@@ -101,16 +102,15 @@ def likely(failures: Iterable[tuple[Entry, str, Tensor]]) -> list[Trap]:
     """
     votes: dict[str, float] = {}
     words: dict[str, Trap] = {}
-    for entry, name, got in failures:
-        exact = of_probes(entry, name, got)
-        said = [(100.0 / len(exact), trap) for trap in exact]
-        if not exact:
-            one = diagnosed(entry, name, got, probes=False)
-            said += [(10.0, one)] if one and one.flag else []
-            said += [(cosine**2, trap) for cosine, trap in likeness(entry, name, got) if cosine > LIKE][:3]
-        for weight, trap in said:
-            votes[trap.flag] = votes.get(trap.flag, 0.0) + weight
-            words.setdefault(trap.flag, trap)
+    failing = list(failures)
+    said = [(1.0 / len(exact), trap) for one in failing if (exact := of_probes(*one)) for trap in exact]
+    if not said:
+        known = [trap for one in failing[:ASKED] if (trap := diagnosed(*one, probes=False)) and trap.flag]
+        alike = [found for one in failing for found in likeness(*one)[:3] if found[0] > LIKE]
+        said = [(10.0, trap) for trap in known] + [(cosine**2, trap) for cosine, trap in alike]
+    for weight, trap in said:
+        votes[trap.flag] = votes.get(trap.flag, 0.0) + weight
+        words.setdefault(trap.flag, trap)
     return [words[flag] for flag in sorted(votes, key=lambda flag: -votes[flag])]
 
 
