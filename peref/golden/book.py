@@ -25,6 +25,7 @@ from peref.store import is_file, read
 SUMS, FULL_SET, GROUP_FILES = "SHA256SUMS", "full", ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
 LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
 LONGEST_ID = 200
+PROBES = re.compile(r"\d{1,9}:-?\d[\d.e+\-]{0,20}(?: \d{1,9}:-?\d[\d.e+\-]{0,20}){0,31}")
 ID = re.compile(r"[a-z0-9_]+\.[a-z]+/[a-z0-9.\-+]+")
 
 
@@ -234,7 +235,7 @@ def ends(entry: Entry, name: str) -> tuple[str, ...]:
 def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> None:
     """Raises Untrue unless these are the words of a case."""
     kinds = {"id": str, "encoding": str, "level": str, "why": str, "flags": list, "options": dict, "facts": dict, "depth": int}
-    kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str}
+    kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str, "near_miss": list}
     if not isinstance(one, dict) or set(one) != set(kinds) or any(type(one[key]) is not kind for key, kind in kinds.items()):
         raise Untrue(f"{where}: a case without its {', '.join(kinds)}, or with more")
     if not ID.fullmatch(one["id"][: LONGEST_ID + 1]) or len(one["id"]) > LONGEST_ID or not one["why"] or not 0 <= one["depth"] < 10**9:
@@ -245,6 +246,10 @@ def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> N
         t = group.inputs.get(f"{one['id']}:{name}") or group.expected.get(f"{one['id']}:{name}")
         if not isinstance(letters, str) or t is None or len(letters) != t.bits.ndim:
             raise Untrue(f"{where}: {one['id']} names axes of {name[:80]} that it has not")
+    for miss in one["near_miss"]:
+        near = isinstance(miss, dict) and set(miss) == {"trap", "words", "tensor", "probes"} and all(isinstance(x, str) for x in miss.values())
+        if not near or not PROBES.fullmatch(miss["probes"]) or miss["tensor"] not in one["expected"] or miss["trap"] not in flags:
+            raise Untrue(f"{where}: {one['id']} has a near miss without its trap, words, tensor and probes, or of an unknown flag")
     for name in one["expected"]:
         sizes = [t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))]
         if f"{one['id']}:{name}" not in group.expected or set(sizes[1:]) - {(), sizes[0]}:

@@ -6,7 +6,7 @@ code that is merely inaccurate is near the golden numbers and is never asked abo
 Not here: deciding whether something is wrong (rule).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
@@ -19,6 +19,7 @@ from peref.golden.book import Entry
 from peref.golden.cases import Case, other_choices
 from peref.golden.files import Tensor
 from peref.golden.levels import Arrays, expected
+from peref.golden.near import read
 from peref.golden.rule import CLASSES, judged
 
 
@@ -43,8 +44,8 @@ def nested(x: Any) -> Any:
     return tuple(map(nested, x)) if isinstance(x, list) else x
 
 
-def diagnosed(entry: Entry, name: str, got: Tensor) -> Trap | None:
-    """The first trap that gives what came, None where none does."""
+def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap | None:
+    """The first trap that gives what came, None where none does; `probes` False: near misses are not asked."""
     want, (a, b) = entry.want(name), entry.budget(name)
     if want.dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
         return None
@@ -52,9 +53,65 @@ def diagnosed(entry: Entry, name: str, got: Tensor) -> Trap | None:
     near = lambda other: judged(got, other, a, b, entry.words["depth"]).worst <= CLASSES[-1][1]
     if c.size and not np.isfinite(c).all():
         return Trap("mask.padding", "NaN or infinity came out; the first is named above") if "seg" in entry.words["inputs"] else None
-    return of_numbers(c, want, entry.words["axes"].get(name, ""), got, a, b, entry) or (
-        of_variants(entry, name, near) if c.shape == want.shape else None
-    )
+    found = of_numbers(c, want, entry.words["axes"].get(name, ""), got, a, b, entry)
+    found = found or (of_variants(entry, name, near) if c.shape == want.shape else None)
+    return found or next(iter(of_probes(entry, name, got) if probes else []), None)
+
+
+def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
+    """The near misses stored for this tensor whose every probe came, and which are not all right."""
+    want, (a, b) = entry.want(name), entry.budget(name)
+    if got.wide.shape != want.shape or a is None or b is None:
+        return []
+    found = []
+    for miss in entry.words["near_miss"]:
+        if miss["tensor"] == name:
+            places, values = read(miss["probes"])
+            if len(places) and places.max() < want.size:
+                part = lambda x, places=places: np.asarray(x).reshape(-1)[places]
+                room = 2e-7 * np.abs(values) / 2.0**-24 / 4  # values have seven digits
+                came = judged(Tensor(got.dtype, part(got.bits)), values, part(a) + np.abs(values), part(b) + room, entry.words["depth"])
+                if came.worst <= CLASSES[-1][1]:
+                    found.append(Trap(miss["trap"], miss["words"]))
+    return found
+
+
+def likeness(entry: Entry, name: str, got: Tensor) -> list[tuple[float, Trap]]:
+    """How far the error at the probes of each near miss points where the near miss does: a cosine, largest first."""
+    want, found = entry.want(name), []
+    if got.wide.shape != want.shape:
+        return []
+    for miss in entry.words["near_miss"]:
+        if miss["tensor"] == name:
+            places, values = read(miss["probes"])
+            mine, theirs = got.wide.reshape(-1)[places] - want.reshape(-1)[places], values - want.reshape(-1)[places]
+            size = np.linalg.norm(mine) * np.linalg.norm(theirs)
+            if np.isfinite(size) and size > 0:
+                found.append((float(mine @ theirs / size), Trap(miss["trap"], miss["words"])))
+    return sorted(found, key=lambda one: -one[0])
+
+
+LIKE = 0.6  # a cosine from which on an error is called alike
+ASKED = 3  # failing tensors for which the reference computes its variants: it takes time
+
+
+def likely(failures: Iterable[tuple[Entry, str, Tensor]]) -> list[Trap]:
+    """The traps that all failing tensors of one implementation speak for, the likeliest first.
+
+    A near miss that came exactly counts most, what shows in the numbers or is computed by the reference next, an error in its direction least.
+    """
+    votes: dict[str, float] = {}
+    words: dict[str, Trap] = {}
+    failing = list(failures)
+    said = [(1.0 / len(exact), trap) for one in failing if (exact := of_probes(*one)) for trap in exact]
+    if not said:
+        known = [trap for one in failing[:ASKED] if (trap := diagnosed(*one, probes=False)) and trap.flag]
+        alike = [found for one in failing for found in likeness(*one)[:3] if found[0] > LIKE]
+        said = [(10.0, trap) for trap in known] + [(cosine**2, trap) for cosine, trap in alike]
+    for weight, trap in said:
+        votes[trap.flag] = votes.get(trap.flag, 0.0) + weight
+        words.setdefault(trap.flag, trap)
+    return [words[flag] for flag in sorted(votes, key=lambda flag: -votes[flag])]
 
 
 def of_numbers(c: Any, want: Any, axes: str, got: Tensor, a: Any, b: Any, entry: Entry) -> Trap | None:
@@ -120,7 +177,7 @@ def variants(case: Case, a: Arrays) -> Iterator[tuple[Trap, Callable[[], Arrays]
         gains = lambda change: lambda p, i, n: (rotate(p, i, n)[0], *(x if x is None else change(x) for x in rotate(p, i, n)[1:]))
         other = "interleaved" if case.layout == "half" else "half"
         yield Trap("rope.layout.half", f"you pair channels as layout {other} does, this case wants {case.layout}"), with_case(layout=other)
-        yield Trap("", "you turn the other way: the sign of the sine"), with_pe(rotate=angles(lambda x: -x))
+        yield Trap("rope.sign", "you turn the other way: the sign of the sine"), with_pe(rotate=angles(lambda x: -x))
         if case.config.R != case.D:
             whole = replace(case, R=case.D).config.encoding(0).rotate
             assert whole is not None
@@ -137,8 +194,8 @@ def variants(case: Case, a: Arrays) -> Iterator[tuple[Trap, Callable[[], Arrays]
     for end in (2047, 1023, 4095, 511):
         yield Trap("rope.table.clip", f"your table ends at position {end + 1} and positions are clipped to it"), with_positions(np.minimum(i, end))
         yield Trap("rope.table.wrap", f"your positions are modulo {end + 1}"), with_positions(i % (end + 1))
-    yield Trap("", "your positions are one too large"), with_positions(i + 1)
-    yield Trap("", "your positions are one too small"), with_positions(i - 1)
+    yield Trap("position.off_by_one", "your positions are one too large"), with_positions(i + 1)
+    yield Trap("position.off_by_one", "your positions are one too small"), with_positions(i - 1)
     yield Trap("position.counted", "you count positions from 0 and do not use those given"), with_positions(np.arange(case.T))
     if i.dtype.kind == "f":
         yield Trap("position.rounded", "you round positions down to whole numbers"), with_positions(np.floor(i))
@@ -157,8 +214,8 @@ def variants(case: Case, a: Arrays) -> Iterator[tuple[Trap, Callable[[], Arrays]
         tile = [h % case.G for h in range(case.H)]
         tiled = {**a, **{name: a[name][:, tile] for name in "kv"}}
         yield Trap("gqa.order", "query head h reads key-value head h mod G, expected h // (H/G)"), lambda: expected(replace(case, G=case.H), tiled)
-        yield Trap("", "your logits are not scaled"), with_pe(scale=lambda D: 1.0)
-        yield Trap("", "your logits are scaled by D**-0.5"), with_pe(scale=lambda D: D**-0.5)
+        yield Trap("attn.scale", "your logits are not scaled"), with_pe(scale=lambda D: 1.0)
+        yield Trap("attn.scale", "your logits are scaled by D**-0.5"), with_pe(scale=lambda D: D**-0.5)
     known = options(get(case.encoding))
     for option, (default, kind) in known.items():
         for value in dict.fromkeys([default, *other_choices(default, kind)]):

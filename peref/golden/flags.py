@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from peref.golden.traps import entries
+
 KINDS = (
     "BASIC",
     "LAYOUT",
@@ -17,6 +19,7 @@ KINDS = (
     "OPTION",
     "VALIDATION",
     "LAW",
+    "GRADIENT",
 )
 
 
@@ -24,7 +27,7 @@ def flag(kind: str, title: str, effect: str, fix: str, *refs: str) -> dict[str, 
     return {"kind": kind, "title": title, "effect": effect, "fix": fix, "refs": list(refs)}
 
 
-FLAGS: Mapping[str, dict[str, object]] = {
+SHARED: dict[str, dict[str, object]] = {
     "basic": flag(
         "BASIC", "the usual settings", "nothing else is worth a look before this is right", "compare shapes, names and order of axes first"
     ),
@@ -249,3 +252,5 @@ FLAGS: Mapping[str, dict[str, object]] = {
     "law.groups": flag("LAW", "key-value heads go to other query heads", "heads are mixed up", "head h reads h // (H/G)"),
     "law.order": flag("LAW", "order matters where nothing says it", "a position leaks in", "look for an index that is added"),
 }
+
+FLAGS: Mapping[str, dict[str, object]] = SHARED | entries()

@@ -25,6 +25,7 @@ from peref.golden.files import index_of
 from peref.golden.flags import FLAGS
 from peref.golden.kinds import expected, inputs
 from peref.golden.levels import axes_of, watched
+from peref.golden.near import near_misses
 from peref.golden.outside import of_tests
 from peref.golden.rule import CLASSES, K_ACC, K_OUT
 from peref.golden.whole import Whole
@@ -112,18 +113,35 @@ def built(
 ) -> dict[str, tuple[dict[str, Any], Arrays, Arrays]]:
     """Group -> words, inputs and expected tensors."""
     found: dict[str, tuple[dict[str, Any], Arrays, Arrays]] = {}
+    made = []
     for case in cases:
         a, want = computed(case, checked)
+        if case.level in ("table", "op", "attn"):
+            made.append((case, a, want))
         blank: dict[str, Any] = {"schema": "peref/cases/1", "group": case.group, "spec": SPEC_VERSION, "cases": []}
         words, all_in, all_out = found.setdefault(case.group, (blank, {}, {}))
         outputs = [name for name in want if not name.endswith((":a", ":b"))]
         axes = {name: letters for name, x in {**a, **want}.items() if (letters := axes_of(case, name)) and len(letters) == x.ndim}
-        more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "digest": digest(case, a, want)}
+        more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "digest": digest(case, a, want), "near_miss": []}
         words["cases"].append(case.words() | more)
         all_in |= {f"{case.id}:{name}": x for name, x in a.items()}
         all_out |= {f"{case.id}:{name}": x for name, x in want.items()}
         say(case.id)
+    if checked:
+        add_near_misses(found, made)
     return found
+
+
+def add_near_misses(found: Mapping[str, tuple[dict[str, Any], Arrays, Arrays]], made: list[tuple[Case, Arrays, Arrays]]) -> None:
+    """What the mutants of the tests give, beside each case."""
+    mutants = of_tests("mutants").mutants()
+    for encoding in dict.fromkeys(case.encoding for case, *_ in made):
+        cases = [case for case, *_ in made if case.encoding == encoding]
+        tensors = {case.id: (a, want) for case, a, want in made if case.encoding == encoding}
+        near = near_misses(cases, tensors, [m for m in mutants if encoding in m.of])
+        for words, *_ in found.values():
+            for one in words["cases"]:
+                one["near_miss"] = near.get(one["id"], one["near_miss"])
 
 
 def document(value: Any) -> str:

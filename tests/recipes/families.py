@@ -75,13 +75,22 @@ def distances(name):
     """Numbers of heads, and distances up to where every table ends."""
     claims = get(name).claims
     for H in (12, 7):
-        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", "alibi.slopes.non_pow2", H=H, G=1)
+        slopes = "alibi.slopes.non_pow2" if name == "alibi" else "bias.heads"
+        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", slopes, H=H, G=1)
     far = {"T": 300, "L": 300, "H": 3, "G": 1}
-    yield case(name, "table", "far", "Every distance from 0 to 299.", "bias.bucket.border", "bias.bucket.clamp", **far)
+    yield case(
+        name,
+        "table",
+        "far",
+        "Every distance from 0 to 299.",
+        *(("bias.bucket.border", "bias.bucket.clamp") if name == "t5" else ("bias.off_by_one",)),
+        **far,
+    )
     if "two_sided" in claims:
         why = "Distances -149 to 149: the future is not the past mirrored, unless the formula says so."
         yield case(name, "table", "two-sided", why, "bias.sign", **far | {"T": 150}, causal=False)
-        yield case(name, "op", "two-sided", why, "bias.sign", "bias.transposed", causal=False)
+        sides = ("bias.transposed",) if name in ("t5", "learned_bias", "dynamic_bias") else ()
+        yield case(name, "op", "two-sided", why, "bias.sign", *sides, causal=False)
     if "real_positions" in claims:
         yield case(name, "table", "real", "Distances are real numbers.", "position.rounded", positions=REAL)
     why = "Positions repeat and leave gaps: distances are of positions, the mask is of slots."
@@ -91,7 +100,7 @@ def distances(name):
 def rows(name):
     """What is added to the embedding."""
     yield case(name, "table", "unordered", "Positions repeat and go back.", "position.counted", positions=UNORDERED)
-    yield case(name, "table", "odd", "An odd width.", "sin.order", C=9)
+    yield case(name, "table", "odd", "An odd width.", "sin.order" if name == "sinusoidal" else "embed.rows", C=9)
     if "any_length" in get(name).claims:
         yield case(name, "table", "long", "Positions far out.", "rope.phase.low_precision", "rope.table.clip", positions=LONG)
 
@@ -101,7 +110,19 @@ def attention(name):
     e = get(name)
     level = LEVELS[e.hook][-1]
     why = "Two packed documents and padding: nothing crosses, positions restart, a row that sees nothing is 0."
-    yield case(name, level, "packed", why, "mask.padding", "mask.documents", seg=PACKED, **({} if e.hook == "mix" else {"H": 3, "G": 1}))
+    yield case(
+        name,
+        level,
+        "packed",
+        why,
+        *(() if e.hook == "mix" else ("mask.padding",)),
+        "mask.documents",
+        seg=PACKED,
+        **({} if e.hook == "mix" else {"H": 3, "G": 1}),
+    )
+    if e.hook in ("score", "attend", "mix") and e.axes is not None:
+        why = "Positions repeat and leave gaps: they are data and not a count."
+        yield case(name, level, "spread", why, "position.counted", **({} if e.hook == "mix" else SMALL), positions=SPREAD)
     if e.hook == "mix":
         return
     yield case(name, level, "heads-alone", "Every query head has a key-value head of its own.", "gqa.order", **SMALLER | {"G": 3})

@@ -1,10 +1,20 @@
 """Golden cases of fire."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("fire"),
     *attention("fire"),
+    case(
+        "fire",
+        "op",
+        "threshold-4",
+        "Queries before and after the threshold: the normaliser is the one, then the other.",
+        "fire.normaliser",
+        "position.off_by_one",
+        **SMALL,
+        options={"threshold": 4.0},
+    ),
 ]
 
 REFUSED = [

@@ -1,11 +1,12 @@
 """Golden cases of ntk_by_parts."""
 
-from recipes.families import attention, laws, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("ntk_by_parts"),
     *rotation("ntk_by_parts"),
     *attention("ntk_by_parts"),
+    case("ntk_by_parts", "table", "wide", "Width 64, length 4096: both ramps lie inside.", "rope.parts.ramp", "rope.ntk.exponent", D=64, T=3, L=4096),
 ]
 
 REFUSED = [

@@ -7,7 +7,7 @@ RECIPES = [
     *rotation("yarn"),
     *attention("yarn"),
     case("yarn", "table", "llama-2", "Llama 2: width 128, length 4096, the ramp goes from pair 20 to 46.", "rope.yarn.ramp", D=128, T=3, L=4096),
-    case("yarn", "table", "factor-1", "A factor of 1 scales nothing, magnitude included.", "rope.yarn.mscale_twice", options={"factor": 1.0}),
+    case("yarn", "table", "factor-1", "A factor of 1 scales nothing, magnitude included.", "basic", options={"factor": 1.0}),
     case(
         "yarn",
         "attn",
@@ -25,6 +25,15 @@ RECIPES = [
         "mscale over mscale_all_dim.",
         "rope.yarn.mscale_override",
         options={"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 1.0},
+    ),
+    case(
+        "yarn",
+        "attn",
+        "softmax-scale",
+        "mscale_all_dim is in the softmax scale, on channels that turn and on those that do not.",
+        "rope.yarn.mscale_override",
+        options={"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707},
+        R=4,
     ),
 ]
 

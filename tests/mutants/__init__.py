@@ -1,0 +1,38 @@
+"""Wrong implementations, on purpose: each is the reference with one bug in it, most of them bugs that somebody had.
+
+A mutant is a record: what it is called, the trap that it falls into (a flag of golden/manifest.json), which encodings have it, and a function that
+computes a case wrongly. Files are by hook; a file's MUTANTS is a list. Held-out ones are never used to make near-miss probes: the diagnosis is
+scored on them as on a stranger's bug. They are the same traps written another way, with other numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+FILES = ("anywhere", "embed", "rotate", "scalings", "bias", "score", "attend", "mix", "gradient")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug."""
+
+    name: str
+    flag: str
+    words: str  # what the implementation does, said to its author: "your ..."
+    of: tuple[str, ...]  # encodings
+    run: Callable[[Any, Any], Any]  # (case, inputs) -> tensors, or None where the bug cannot show
+    refs: tuple[str, ...] = ()
+    held_out: bool = False
+
+    def wrong(self, case: Any, a: Any) -> dict[str, Any] | None:
+        """The tensors that it gives for a case of one of its encodings."""
+        return self.run(case, a)
+
+
+def mutants() -> list[Mutant]:
+    found = [m for file in FILES for m in import_module(f"mutants.{file}").MUTANTS]
+    names = [m.name for m in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two mutants are called {next(n for n in names if names.count(n) > 1)}")
+    return found
