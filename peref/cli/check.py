@@ -8,7 +8,7 @@ from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse
 from peref.golden import page, reports
-from peref.golden.book import Book
+from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
 from peref.golden.report import DTYPES, Pick, Report, check, lines
@@ -22,10 +22,11 @@ from peref.golden.theirs import asked, joined, run
 @click.option("--cmd", "program", metavar="COMMAND", help="Ask this program for each case, in JSON lines over stdin and stdout.")
 @click.option("--timeout", type=click.FloatRange(0.1), default=SECONDS, show_default=True, help="Of --cmd: seconds for an answer.")
 @click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
+@click.option("--full", is_flag=True, help="Also the full set (block, model, step, aligned). A file with names of it asks for it by itself.")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
 @click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, refuse or law.")
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="table, op, attn, trace, block, model, step, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
 @click.option(
     "--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; of --impl and --cmd what is given."
@@ -43,6 +44,7 @@ def command(
     program: str | None,
     timeout: float,
     folder: str | None,
+    full: bool,
     cases: tuple[str, ...],
     groups: tuple[str, ...],
     flags: tuple[str, ...],
@@ -68,9 +70,12 @@ def command(
             raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     known = {} if xfail is None else reports.patterns(Path(xfail))
     book = Book(share.folder("golden") if folder is None else Path(folder))
+    given = {} if output is None else read_tensors(Path(output))
+    if full or set(levels) & {"block", "model", "step"} or {name.rpartition(":")[0] for name in given} - book.entries.keys():
+        book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)
     if output is not None:
-        report = check(book, read_tensors(Path(output)), pick, dtypes=dtypes, limit=limit)
+        report = check(book, given, pick, dtypes=dtypes, limit=limit)
         words = ["check", output]
     elif impl is not None:
         function = function_of(impl)
@@ -86,6 +91,8 @@ def command(
         store.write_text(path, forms[kind](report, book))
     if folder is not None:
         words += ["--golden", folder]
+    if full:
+        words.append("--full")
     words += [word for dtype in dtypes for word in ("--dtype", dtype)]
     if as_json:
         print(text.document(reports.data(report, book)))

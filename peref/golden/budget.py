@@ -22,7 +22,8 @@ import numpy as np
 
 from peref.encodings import Encoding
 from peref.golden.cases import Case
-from peref.golden.levels import Arrays, expected
+from peref.golden.kinds import expected
+from peref.golden.levels import Arrays
 from peref.golden.noise import NoisyTape, bare, rounding, wrapped
 from peref.ops.place import At
 from peref.rng import generator

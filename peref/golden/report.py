@@ -10,9 +10,9 @@ import numpy as np
 
 from peref.errors import Misuse, PerefError, did_you_mean
 from peref.golden.book import Book, Entry
-from peref.golden.diagnose import Trap, diagnosed, rebuilt
+from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.files import Tensor
-from peref.golden.levels import expected
+from peref.golden.kinds import expected, rebuilt
 from peref.golden.rule import CLASSES, Verdict, judged
 
 DIAGNOSED = 20  # failures that are looked into: it takes time
@@ -208,6 +208,17 @@ def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
 # ---------------------------------------------------------------- somebody's function
 
 
+NAMES = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
+
+
+def tensor_of(name: str, y: Any) -> Tensor:
+    """An array as a tensor of a file. Raises TypeError for a dtype that none has."""
+    y = np.asarray(y)
+    if y.dtype not in NAMES:
+        raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
+    return Tensor(NAMES[y.dtype], y)
+
+
 def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it does not claim; and what it raised.
 
@@ -217,7 +228,6 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
     kind = {"f64": np.float64, "f32": np.float32, "f16": np.float16}.get(dtype)
     if kind is None:
         raise Misuse(f"--dtype {dtype}: a NumPy function takes f64, f32 or f16")
-    names = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
     takes = len(inspect.signature(function).parameters)
     if takes != 2:
         raise Misuse(f"--impl: the function takes {takes} arguments; expected two, case and inputs")
@@ -228,13 +238,7 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
         try:
             outputs = function(dict(entry.words), given)
             for name, y in (outputs or {}).items():
-                if isinstance(y, Tensor):
-                    found[f"{entry.id}:{name}"] = y
-                    continue
-                y = np.asarray(y)
-                if y.dtype not in names:
-                    raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
-                found[f"{entry.id}:{name}"] = Tensor(names[y.dtype], y)
+                found[f"{entry.id}:{name}"] = y if isinstance(y, Tensor) else tensor_of(name, y)
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors
