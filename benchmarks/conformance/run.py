@@ -1,7 +1,10 @@
 """Other people's libraries against the golden files: every adapter, a report for each, and one table.
 
-    pip install -e '.[conformance]' && pip install --no-deps torchtune==0.6.1
+    pip install -e '.[conformance]'
+    pip install --no-deps torchtune==0.6.1 litgpt==0.5.13 lightning==2.6.6 pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics
     python benchmarks/conformance/run.py [NAME ...] [--reports FOLDER]
+
+The second line because torchtune and LitGPT, as packages, want other versions of torchao and transformers; what is used of them does not.
 
 Writes reports/NAME.json, one for each adapter in adapters/ whose library is here (others are named and left as they are), with the versions, the
 specification and the date; then matrix.md and matrix.html from all reports in the folder. Two minutes on one core. What the numbers mean, and who is

@@ -14,7 +14,7 @@ DTYPES = ("f32",)
 
 def run(case, a):
     made = {"rope": rotation, "pi": rotation, "alibi": alibi, "sinusoidal": sinusoidal}.get(case["encoding"])
-    return made and made(case, a, case["options"], case["facts"])
+    return made and made(case, a, case["options"], case["facts"]) if case["level"] in ("table", "op", "attn") else None
 
 
 def rotation(case, a, o, facts):
@@ -50,4 +50,4 @@ def sinusoidal(case, a, o, facts):
     if (o["layout"], o["ladder"]) != ("concatenated", "endpoint") or facts["C"] % 2 or a["positions"].ndim != 1:
         return None
     rows = np.array(nn.SinusoidalPositionalEncoding(facts["C"], min_freq=1 / o["base"], scale=1.0)(mx.array(a["positions"].astype(np.float32))))
-    return {"rows": rows} if case["level"] == "table" else {"y": a["x"] + rows}
+    return {"rows": rows} if case["level"] == "table" else {"y": np.asarray(mx.array(a["x"]) + mx.array(rows))}

@@ -71,10 +71,21 @@ def parameters(case, o, facts):
             return known | {"rope_type": "proportional", "partial_rotary_factor": o["fraction"], "factor": o["factor"]}
         case "longrope" if not o["start_tokens"] and o["short_mscale"] is None and o["long_mscale"] is None:
             given = {"rope_type": "longrope", "original_max_position_embeddings": L, "factor": o["factor"], "attention_factor": o["attention_factor"]}
-            return known | given | {"short_factor": o["short_factor"], "long_factor": o["long_factor"]}
+            factors = {"short_factor": o["short_factor"] or [1.0] * (facts["R"] // 2), "long_factor": o["long_factor"] or yarn_divisors(facts, o, L)}
+            return known | given | factors
         case "mrope":
             return known | {"rope_type": "default", "mrope_section": list(sections(facts["R"] // 2, o))}
     return None
+
+
+def yarn_divisors(facts, o, L):
+    """What the case has for long texts where it has no factors of its own: the ratios by which YaRN divides, from its function here."""
+    given = {"rope_type": "yarn", "rope_theta": o["base"], "factor": o["factor"], "original_max_position_embeddings": L}
+    config = LlamaConfig(hidden_size=facts["R"], num_attention_heads=1, head_dim=facts["R"], max_position_embeddings=L, rope_parameters=given)
+    plain = LlamaConfig(
+        hidden_size=facts["R"], num_attention_heads=1, head_dim=facts["R"], rope_parameters={"rope_type": "default", "rope_theta": o["base"]}
+    )
+    return (LlamaRotaryEmbedding(plain).inv_freq.double() / LlamaRotaryEmbedding(config).inv_freq.double()).tolist()
 
 
 def sections(pairs, o):
@@ -89,8 +100,8 @@ def sections(pairs, o):
 
 def rotation(case, a, o, facts):
     given = parameters(case, o, facts)
-    if given is None or (given["rope_type"] == "longrope" and not (o["short_factor"] and o["long_factor"])):
-        return None  # it has no factors of its own
+    if given is None:
+        return None
     part = facts["R"] != facts["D"]
     if part and case["encoding"] not in ("rope", "pi", "yarn", "llama3", "dynamic_ntk", "longrope"):
         return None
@@ -105,7 +116,6 @@ def rotation(case, a, o, facts):
         rotary = kind.get((case["encoding"], o.get("order")), LlamaRotaryEmbedding)(config)
     if given["rope_type"] in ("dynamic", "longrope"):
         rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[given["rope_type"]](config, seq_len=facts["n"])
-    if given["rope_type"] == "dynamic":
         rotary.rope_type = "default"  # frequencies stay those of n
     i = a["positions"]
     real = a.get("q", torch.zeros(1, dtype=torch.float32))
