@@ -1,7 +1,8 @@
 """Golden files made: nothing is written unless array version, witness and finite differences agree on every case, and a second run gives the bits.
+Tables also agree with their formulas in 50 digits.
 
-The witnesses and the finite differences are those of the tests, so this works in a checkout. Files are the same bytes in every process on one
-machine; elsewhere whole numbers are the same and real ones agree to 1e-12 of the largest in their tensor.
+The witnesses, the 50 digits and the finite differences are those of the tests, so this works in a checkout. Files are the same bytes in every
+process on one machine; elsewhere whole numbers are the same and real ones agree to 1e-12 of the largest in their tensor.
 
 Not here: what a case is (cases) and computes (levels).
 """
@@ -33,7 +34,7 @@ from peref.rng import generator
 Arrays = dict[str, Any]
 LARGEST, MOST_FILES = 12_000_000, 150
 KEPT = ("README.md", "SPEC.md", "LICENSE-DATA", "manifest.schema.json", "runners", "negative.json", "laws.json")  # not of a group; they stay
-WITNESS, GRADIENT, ELSEWHERE = 1e-12, 1e-8, 1e-12
+WITNESS, GRADIENT, ELSEWHERE, EXACT = 1e-12, 1e-8, 1e-12, 1e-12
 
 
 class Disagrees(PerefError):
@@ -55,6 +56,7 @@ def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
             same(again_in, a, 0)
             same(again, want, 0)
             against_witness(case, a, want)
+            against_exact(case, a, want)
             against_differences(case, a, want)
     except AssertionError as error:
         raise Disagrees(f"{case.id}: {error}") from error
@@ -72,6 +74,25 @@ def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
     reach = float(np.abs(case.at.i).max())
     outputs = {name: g for name, g in want.items() if not name.startswith("vjp.")}
     same(witnessed(case, a), outputs, WITNESS + 1e-15 * reach, "witness")
+
+
+def against_exact(case: Case, a: Arrays, want: Arrays) -> None:
+    """Each table is what its formula gives in 50 digits; a phase of many radians may lose a rounding for each."""
+    if case.level != "table":
+        return
+    facts = {letter: getattr(case.config, letter) for letter in ("H", "R", "C", "L", "causal")}
+    p = {name.removeprefix("param."): x.tolist() for name, x in a.items() if name.startswith("param.")}
+    exact = of_tests("exact").tables(case.encoding, case.hook, p, a, facts, dict(case.config.pe[0][1]), case.at.n)
+    outputs = {name for name in want if not name.startswith("vjp.")}
+    assert outputs == set(exact), f"50 digits give {sorted(exact)}, and there are {sorted(outputs)}"
+    for name, (value, size, phase) in exact.items():
+        g = want[name]
+        assert g.shape == value.shape, f"50 digits: {name} is {g.shape}, expected {value.shape}"
+        with np.errstate(invalid="ignore"):
+            near = (g == value) | (np.abs(g - value) <= EXACT * size + 2.0**-51 * phase)
+        if not near.all():
+            at = tuple(int(n) for n in np.argwhere(~near)[0])
+            raise AssertionError(f"50 digits: {name}{list(at)} is {g[at]!r}, expected {value[at]!r}")
 
 
 def against_differences(case: Case, a: Arrays, want: Arrays) -> None:

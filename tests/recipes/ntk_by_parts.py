@@ -1,11 +1,12 @@
 """Golden cases of ntk_by_parts."""
 
-from recipes.families import attention, laws, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
-    *usual("ntk_by_parts"),
+    *usual("ntk_by_parts", B=1, T=5),
     *rotation("ntk_by_parts"),
     *attention("ntk_by_parts"),
+    case("ntk_by_parts", "table", "llama", "128 channels, length 4096: both ramps lie inside.", "rope.yarn.ramp", D=128, T=3, L=4096),
 ]
 
 REFUSED = [

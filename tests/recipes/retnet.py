@@ -1,10 +1,13 @@
 """Golden cases of retnet."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import UNORDERED, attention, case, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("retnet"),
     *attention("retnet"),
+    case("retnet", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "option", options={"chunk": 3}),
+    case("retnet", "op", "recurrent", "One token at a time.", "option", options={"chunk": 1}),
+    case("retnet", "op", "unordered", "Angles take positions, decays count tokens.", "position.counted", positions=UNORDERED),
 ]
 
 REFUSED = [

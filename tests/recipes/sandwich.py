@@ -1,11 +1,12 @@
 """Golden cases of sandwich."""
 
-from recipes.families import attention, distances, laws, refusals, refused, usual
+from recipes.families import LONG, SMALL, attention, case, distances, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("sandwich"),
+    *usual("sandwich", B=1, T=5),
     *distances("sandwich"),
     *attention("sandwich"),
+    case("sandwich", "table", "sparse", "Distances up to a million: phases lose digits.", "rope.phase.low_precision", **SMALL, positions=LONG),
 ]
 
 REFUSED = [
