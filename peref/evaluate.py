@@ -17,7 +17,8 @@ from peref.backends import Backend
 from peref.config import Config, choose
 from peref.encodings import get
 from peref.errors import Misuse
-from peref.model import PLAIN, Arrays, check, loss
+from peref.model import PLAIN, loss
+from peref.parameters import Arrays, check
 from peref.runs import Run
 from peref.xp import to_host
 

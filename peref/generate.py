@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
+from peref.cache import cache
 from peref.config import Config
 from peref.errors import Misuse
-from peref.model import PLAIN, Arrays, cache, decode
+from peref.model import PLAIN, decode
+from peref.parameters import Arrays
 from peref.rng import generator
 from peref.xp import to_host
 

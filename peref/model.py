@@ -1,224 +1,31 @@
-"""The transformer: init, logits, loss, decode over one flat dict of parameters.
+"""The transformer: logits, loss, decode over one flat dict of parameters (parameters.py), with a cache (cache.py).
 
     x = rows of embed.weight (+ embed hook)
     each layer:   x = x + attention(norm(x))  or  x + mix(norm(x));    x = x + feed-forward(norm(x))
     logits = norm(x) head'
 
-Names on disk, with <l> the number of the layer, from 0:
-
-    embed.weight [V,C]   norm.weight [C]   head.weight [V,C] (untied)
-    <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]  <l>.o.weight [C,HD]
-    <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
-    <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of an embed's
-
-and a .bias beside each where Config has biases. The same text trains (parameters on a tape), evaluates and decodes (bare arrays).
+The same text trains (parameters on a tape), evaluates and decodes (bare arrays).
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from peref.backends import Backend
+from peref.cache import Cache, cache
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.errors import Misuse
 from peref.ops.kept import Kept
-from peref.ops.linear import initial
-from peref.ops.place import At, positions_in, positions_of
+from peref.ops.place import At
 from peref.ops.shape import add, add_position, join, merge_heads, split_heads
-from peref.rng import generator
+from peref.parameters import Arrays, check, init, of_encoding, step_sizes
 from peref.tape import Var, value
 from peref.xp import namespace, to_host
 
 PLAIN = Backend()
-Arrays = dict[str, Any]
-
-
-# ---------------------------------------------------------------- parameters
-
-
-def where_on_disk(cfg: Config, layer: int, name: str) -> str:
-    """The name on disk of parameter `name` of the encoding of `layer`."""
-    encoding = cfg.encoding(layer)
-    return f"pe.{layer % len(cfg.pe)}.{name}" if encoding.embed or name in encoding.shared() else f"{layer}.pe.{name}"
-
-
-def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
-    """New parameters, in the order of the layers; a pure function of (cfg, seed).
-
-    Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the residual stream are divided by
-    (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 / scale(D), so that first logits have one size whatever the scale.
-    """
-    return {name: np.ascontiguousarray(a, dtype) for name, a in drawn(cfg, functools.partial(generator, seed)).items()}
-
-
-def drawn(cfg: Config, stream: Callable) -> Arrays:
-    """The parameters as float64; `stream` gives the random numbers of a (purpose, layer)."""
-    p: Arrays = {"embed.weight": initial(stream("embed"), cfg.V, cfg.C)}
-    for layer in range(cfg.layers):
-        p |= init_layer(cfg, layer, stream, p)
-    p |= init_norm(cfg, "norm")
-    if not cfg.tied:
-        p["head.weight"] = initial(stream("head"), cfg.V, cfg.C)
-    return p
-
-
-def step_sizes(cfg: Config) -> dict[str, float]:
-    """What the learning rate of a parameter is multiplied with, where that is not 1. AdamW moves every number by about the rate, whatever it means.
-
-    W_q and its bias: D**-0.5 / scale(D), as where they start, so that a model trains alike whatever its softmax scale. An encoding says of its
-    own (Encoding.steps).
-    """
-    found: dict[str, float] = {}
-    for layer in range(cfg.layers):
-        encoding = cfg.encoding(layer)
-        size = cfg.D**-0.5 / encoding.scale(cfg.D)
-        if not encoding.mix and size != 1:
-            found |= {f"{layer}.q.weight": size, f"{layer}.q.bias": size}
-        found |= {where_on_disk(cfg, layer, name): size for name, size in encoding.steps(cfg.D).items()}
-    return found
-
-
-def init_norm(cfg: Config, name: str) -> Arrays:
-    bias = {f"{name}.bias": np.zeros(cfg.C)} if cfg.norm == "layer" and cfg.biases else {}
-    return {f"{name}.weight": np.ones(cfg.C)} | bias
-
-
-def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arrays:
-    encoding, p = cfg.encoding(layer), init_norm(cfg, f"{layer}.norm1") | init_norm(cfg, f"{layer}.norm2")
-
-    def linear(role: str, rows: int, columns: int, biased: bool | None, times: float = 1.0) -> None:
-        p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), rows, columns)
-        if biased:
-            p[f"{layer}.{role}.bias"] = np.zeros(rows)
-
-    C, F, D, H, G = cfg.C, cfg.F, cfg.D, cfg.H, cfg.G
-    out = (2 * cfg.layers) ** -0.5
-    if not encoding.mix:
-        linear("q", H * D, C, cfg.qkv_bias, D**-0.5 / encoding.scale(D))
-        linear("k", G * D, C, cfg.qkv_bias)
-        linear("v", G * D, C, cfg.qkv_bias)
-        linear("o", C, H * D, cfg.biases, out)
-        if cfg.qk_norm:
-            p |= {f"{layer}.{role}.weight": np.ones(D) for role in ("qnorm", "knorm")}
-    if cfg.activation == "swiglu":
-        linear("gate", F, C, cfg.biases)
-    linear("up", F, C, cfg.biases)
-    linear("down", C, F, cfg.biases, out)
-    for name, a in encoding.init(stream("pe", layer)).items():
-        if (on_disk := where_on_disk(cfg, layer, name)) not in before:
-            p[on_disk] = np.asarray(a)
-    return p
-
-
-def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
-    """The parameters of one layer's encoding under their bare names."""
-    shared, own = f"pe.{layer % len(cfg.pe)}.", f"{layer}.pe."
-    of_encodings = [name for name in params if "pe." in name]
-    return {name.removeprefix(start): params[name] for start in (shared, own) for name in of_encodings if name.startswith(start)}
-
-
-class Blank:
-    """Stands in for a random generator where only shapes are asked for."""
-
-    def standard_normal(self, shape: tuple[int, ...]) -> Any:
-        return np.zeros(shape)
-
-    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
-        return np.full(() if size is None else size, low)
-
-
-def check(cfg: Config, params: Mapping[str, Any]) -> None:
-    """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing, unknown or of another shape."""
-    wanted = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
-    for name, shape in wanted.items():
-        if name not in params:
-            raise Misuse(f"the weights have no {name} {list(shape)}, which {cfg.named} at this shape needs")
-        if tuple(params[name].shape) != shape:
-            raise Misuse(f"{name} is {list(params[name].shape)} in the weights, expected {list(shape)}")
-    if unknown := sorted(set(params) - set(wanted)):
-        raise Misuse(f"the weights have {unknown[0]}, which {cfg.named} has no use for")
-
-
-# ---------------------------------------------------------------- cache
-
-
-@dataclass(frozen=True)
-class Cache:
-    """What decoding remembers: for each layer keys after rotation, values, features and states; where the keys are; n."""
-
-    n: int
-    j: Any = None  # positions of the keys so far, [S], [B,S] or [A,B,S]
-    seg: Any = None  # [B,S]
-    layers: tuple[Arrays, ...] = ()  # {"k", "v" and "f.<feature>": Kept, "state": a dict of arrays}
-    B: int | None = None  # sequences, None while empty
-
-    @property
-    def S(self) -> int:
-        return 0 if self.j is None else self.j.shape[-1]
-
-    def at(self, cfg: Config, tokens: Any, positions: Any = None, seg: Any = None) -> At:
-        """The place of the next tokens [B,T]: after the last ones, or where said."""
-        B, T = tokens.shape
-        seg = None if seg is None else np.asarray(seg)
-        if self.B not in (None, B):
-            raise Misuse(f"tokens are of {B} sequences, the cache is of {self.B}; a cache goes on with the sequences it began with")
-        if positions is not None:
-            positions = positions_of(positions, B, T, cfg.axes, cfg.named)
-        if seg is not None and seg.shape != (B, T):
-            raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
-        if self.S == 0:
-            return At.of(T, positions=positions, seg=seg, n=self.n, causal=cfg.causal, window=cfg.window)
-        before = self.seg
-        if seg is None and before is not None:
-            if (before[:, -1] == 0).any():
-                raise Misuse("the cache ends in padding; say with seg which document the next tokens belong to")
-            seg = np.repeat(before[:, -1:], T, 1)
-        if seg is not None:
-            before = np.ones((B, self.S), int) if before is None else before
-            whole = np.concatenate([before, seg], 1)
-        self.check_axes(cfg, positions)
-        if positions is None and seg is None:
-            i = self.last(True) + np.arange(1, T + 1)
-            return At(i, np.concatenate([self.j, i], -1), self.n, cfg.causal, cfg.window)
-        if positions is None:
-            goes_on = np.cumprod(whole[:, self.S :] == whole[:, self.S - 1 : -1], 1).astype(bool)
-            positions = np.where(goes_on, self.last(goes_on[:, 0]) + 1 + np.arange(T), positions_in(whole)[:, self.S :])
-        i, j = positions, self.j
-        if i.shape[:-1] != j.shape[:-1]:
-            lead = np.broadcast_shapes(i.shape[:-1], j.shape[:-1], (B,))
-            i, j = np.broadcast_to(i, (*lead, T)), np.broadcast_to(j, (*lead, self.S))
-        return At(i, np.concatenate([j, i], -1), self.n, cfg.causal, cfg.window, None if seg is None else whole).checked()
-
-    def check_axes(self, cfg: Config, positions: Any) -> None:
-        """Raises Misuse where `positions` of new tokens, None where they go on, have not the axes of those in the cache and cannot be given them."""
-        before, now = (0 if a is None else len(a) if a.ndim == 3 else 1 for a in (self.j, positions))
-        if before != now and max(before, now) > 1 and (not cfg.text or min(before, now) > 1):
-            raise Misuse(
-                f"the cache has positions of {before} ax{'e' if before > 1 else 'i'}s, the next tokens have {now or 'none'}; "
-                f"with {cfg.named} give positions of as many axes throughout"
-            )
-
-    def last(self, needed: Any) -> Any:
-        """Positions of the last key, [1], [B,1] or [A,B,1]. Raises Misuse where its axes differ and it is `needed`, bool [] or [B]."""
-        last = self.j[..., -1:]
-        if last.ndim == 3 and ((last != last[:1]).any((0, 2)) & needed).any():
-            raise Misuse(
-                "the cache ends at a place whose axes differ, as in an image; give the positions of the next tokens "
-                "(text after an image goes on one beyond the largest number on any axis)"
-            )
-        return last
-
-
-def cache(cfg: Config, n: int | None = None) -> Cache:
-    """An empty cache for sequences up to length `n`, L unless said: the length that frequencies are made for."""
-    return Cache(cfg.L if n is None else n, layers=({},) * cfg.layers)
-
-
-# ---------------------------------------------------------------- forward
+__all__ = ["PLAIN", "Arrays", "At", "Cache", "cache", "check", "decode", "init", "logits", "loss", "of_encoding", "step_sizes"]
 
 
 def norm(be: Backend, cfg: Config, params: Arrays, name: str, x: Any) -> Any:

@@ -23,7 +23,7 @@ from peref.config import Config, shaped
 from peref.encodings import get
 from peref.errors import Misuse, did_you_mean
 from peref.huggingface import Rotation
-from peref.model import where_on_disk
+from peref.parameters import where_on_disk
 from peref.rng import generator
 from peref.xp import library, namespace
 

@@ -20,8 +20,9 @@ from peref.data import Corpus, batch, check_length
 from peref.encodings import fitting
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
-from peref.model import Arrays, check, init, logits, loss, step_sizes
+from peref.model import logits, loss
 from peref.optim import decays, global_norm, schedule
+from peref.parameters import Arrays, check, init, step_sizes
 from peref.tape import Tape
 from peref.xp import namespace, to_host
 

@@ -1,7 +1,7 @@
 """What a public config.json means: the published settings of model families (configs/, the keys that decide rotations), and all that can be odd.
 
 The numbers that are expected are those that papers and public code print (test_scalings.py has their sources), or are worked out here anew
-from the file's own numbers.
+from the file's own numbers. SEEN says where the figures of each file were read.
 """
 
 import json
@@ -22,6 +22,40 @@ from peref.errors import Misuse
 from peref.huggingface import cycle, frequencies, read, unscaled, words
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.json"))}
+PRESETS = "mlc-ai/mlc-llm python/mlc_llm/model/model_preset.py"
+CLASS = "huggingface/transformers src/transformers/models"
+SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: the model's own file, or public code that repeats it
+    "codellama-7b": ("codellama/CodeLlama-7b-hf", PRESETS),
+    "deepseek-v2-lite": ("deepseek-ai/DeepSeek-V2-Lite", PRESETS),
+    "deepseek-v3": (
+        "deepseek-ai/DeepSeek-V3",
+        "its printed config in a public note; NVIDIA/Megatron-LM#1418 quotes rope_scaling",
+    ),
+    "gemma-3-12b": ("google/gemma-3-12b-it", f"a public test with its config.json; {CLASS}/gemma3/configuration_gemma3.py for what is left out"),
+    "gemma-4-e2b": ("google/gemma-4-e2b-it", f"{CLASS}/gemma4/configuration_gemma4.py; sizes and the seven full layers in two public notes"),
+    "glm-4-9b": ("THUDM/glm-4-9b-chat", f"{CLASS}/glm/configuration_glm.py, whose defaults are that model's"),
+    "gpt-j-6b": ("EleutherAI/gpt-j-6B", f"{CLASS}/gptj/configuration_gptj.py, whose defaults are that model's"),
+    "gpt-neox-20b": ("EleutherAI/gpt-neox-20b", "the 20B settings in two public converters"),
+    "gpt-oss-20b": ("openai/gpt-oss-20b", "its config.json in three public notes, in both spellings of the rotation"),
+    "internlm2.5-7b": (
+        "internlm/internlm2_5-7b-chat",
+        "lablup/mlxcel#1320: scaling, length; base, sizes: a public copy of InternLM2-7B",
+    ),
+    "llama-3.1-8b": ("meta-llama/Llama-3.1-8B", PRESETS),
+    "llama-3.2-1b": ("meta-llama/Llama-3.2-1B", PRESETS),
+    "mistral-7b-v0.3": ("mistralai/Mistral-7B-v0.3", PRESETS),
+    "phi-3.5-mini": ("microsoft/Phi-3.5-mini-instruct", f"{PRESETS}; huggingface/trl#7276"),
+    "qwen2-vl-7b": ("Qwen/Qwen2-VL-7B-Instruct", "its config.json in a public port"),
+    "qwen2.5-7b-1m": ("Qwen/Qwen2.5-7B-Instruct-1M", "its config.json in two public tests and notes"),
+    "qwen2.5-coder-32b-yarn": (
+        "Qwen/Qwen2.5-Coder-32B-Instruct",
+        "its config.json with the card's YaRN; turboderp-org/exllamav2#642 quotes it",
+    ),
+    "qwen3-vl-8b": ("Qwen/Qwen3-VL-8B-Instruct", "its config.json in a public note"),
+    "vicuna-7b-16k": ("lmsys/vicuna-7b-v1.5-16k", "its config.json in a public script"),
+    "yarn-llama-2-7b-64k": ("NousResearch/Yarn-Llama-2-7b-64k", "jquesnelle/yarn train.sh and finetune.py, which write it"),
+    "yi-34b": ("01-ai/Yi-34B", "huggingface/candle candle-transformers/src/models/yi.rs; 01-ai/Yi#282"),
+}
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096, "rope_theta": 10000.0}
 
 
@@ -55,14 +89,21 @@ def ladder(base, R):
 # ---------------------------------------------------------------- model families
 
 
+def test_the_source_of_every_file_is_named():
+    """Which model it is of, and where its figures were read; more than eight families."""
+    assert set(SEEN) == set(FILES)
+    assert all("/" in model and where for model, where in SEEN.values())
+    assert len({json.loads(path.read_text())["model_type"] for path in FILES.values()}) >= 8
+
+
 @pytest.mark.parametrize(
     ("name", "encoding", "D", "R", "layout", "base"),
     [
         ("llama-3.1-8b", "llama3", 128, 128, "half", 5e5),
         ("llama-3.2-1b", "llama3", 64, 64, "half", 5e5),
-        ("qwen2.5-7b-yarn", "yarn", 128, 128, "half", 1e6),
+        ("qwen2.5-coder-32b-yarn", "yarn", 128, 128, "half", 1e6),
         ("qwen2.5-7b-1m", "rope", 128, 128, "half", 1e7),
-        ("deepseek-v2", "yarn", 192, 64, "interleaved", 1e4),
+        ("deepseek-v2-lite", "yarn", 192, 64, "interleaved", 1e4),
         ("deepseek-v3", "yarn", 192, 64, "interleaved", 1e4),
         ("phi-3.5-mini", "longrope", 96, 96, "half", 1e4),
         ("gpt-oss-20b", "yarn", 64, 64, "half", 150000.0),
@@ -71,7 +112,7 @@ def ladder(base, R):
         ("qwen3-vl-8b", "mrope", 128, 128, "half", 5e6),
         ("codellama-7b", "rope", 128, 128, "half", 1e6),
         ("yarn-llama-2-7b-64k", "yarn", 128, 128, "half", 1e4),
-        ("yi-34b-200k", "rope", 128, 128, "half", 1e7),
+        ("yi-34b", "rope", 128, 128, "half", 5e6),
         ("gpt-neox-20b", "rope", 96, 24, "half", 1e4),
         ("gpt-j-6b", "rope", 256, 64, "interleaved", 1e4),
         ("glm-4-9b", "rope", 128, 64, "interleaved", 1e4),
@@ -117,8 +158,8 @@ def test_llama_3():
 @pytest.mark.parametrize(
     ("name", "low", "high", "factor", "a", "times"),
     [
-        ("qwen2.5-7b-yarn", 23, 40, 4, 1.138629, 1),
-        ("deepseek-v2", 10, 23, 40, 1, 1.589626),
+        ("qwen2.5-coder-32b-yarn", 23, 40, 4, 1.138629, 1),
+        ("deepseek-v2-lite", 10, 23, 40, 1, 1.589626),
         ("deepseek-v3", 10, 23, 40, 1, 1.873854),
         ("gpt-oss-20b", 8.092779, 17.398025, 32, 1.346574, 1),
         ("yarn-llama-2-7b-64k", 20, 46, 16, 1.277259, 1),
@@ -174,13 +215,13 @@ def test_gemma_4():
 
 def test_gemma_3():
     """rope_local_base_freq for five of six layers, without the scaling; all layers as one cycle."""
-    whole = found("gemma-3-4b")
+    whole = found("gemma-3-12b")
     full, slides = whole.rotations
-    assert (full.name, full.which, slides.name, slides.options) == ("pi", (5, 11, 17, 23, 29), "rope", {"base": 1e4})
+    assert (full.name, full.which, slides.name, slides.options) == ("pi", (5, 11, 17, 23, 29, 35, 41, 47), "rope", {"base": 1e4})
     same(ratios(full), np.full(128, 1 / 8), 1e-15)
     line = cycle(whole)
-    cfg = Config(**{"L": 7, "H": 1, "C": 256, "layers": 34, **choose(line[1], [line[k + 1] for k, word in enumerate(line) if word == "--set"])})
-    for layer in range(34):
+    cfg = Config(**{"L": 7, "H": 1, "C": 256, "layers": 48, **choose(line[1], [line[k + 1] for k, word in enumerate(line) if word == "--set"])})
+    for layer in range(48):
         r = full if layer in full.which else slides
         same(cfg.encoding(layer).rotate({}, np.array([1]), 7)[0][0], frequencies(r.cfg, 7)[0], 0)
     assert "beyond" in kinds(full, "query_pre_attn_scalar")
@@ -464,5 +505,5 @@ def test_pictures(show, tmp_path):
     code, out, _ = show(FILES["phi-3.5-mini"], "-o", "phi.svg", "--json")
     (drawn,) = json.loads(out)["pictures"]
     assert (code, drawn["path"], "frequency, scaled to unscaled" in drawn["panels"]) == (0, "phi.svg", True)
-    assert show(FILES["gemma-3-4b"], "-o", "gemma.png")[0] == 0
+    assert show(FILES["gemma-3-12b"], "-o", "gemma.png")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gemma-full_attention.png", "gemma-sliding_attention.png", "phi.svg"]

@@ -21,6 +21,8 @@ ROWS = [
     "encodings.* backends download runs",
     "backends.*",
     "config",
+    "parameters",
+    "cache",
     "model",
     "direct evaluate generate huggingface.*",
     "huggingface",

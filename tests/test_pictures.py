@@ -18,7 +18,7 @@ from peref.config import Config, choose
 from peref.encodings import get, names
 from peref.lab import effects, responses
 from peref.lab.effects import Subject, fresh
-from peref.lab.panels import Image, Panel
+from peref.lab.panels import Curve, Image, Panel
 from peref.ops.attention import probabilities, scores
 
 NAMES = names()
@@ -79,7 +79,25 @@ def test_edges_of_buckets_are_found_in_the_numbers():
     assert [where for _, where, _ in panels("t5", L=512)["bias over distance"].marks] == edges
     assert panels("t5", L=512)["bias over distance"].note == f"32 buckets, the later ones starting at 1 to 16, {', '.join(map(str, edges[16:]))}"
     assert "buckets" in found.note
-    assert panels("learned_bias")["bias over distance"].marks == []
+    assert effects.edges(panels("learned_bias")["bias over distance"].values) == []
+
+
+def test_a_table_of_noise_is_no_heap_of_curves():
+    """Where neighbours differ as any two entries do, a row of colours for each head; smooth and stepped tables stay curves."""
+    drawn = {name: panels(name)["bias over distance"] for name in ("learned_bias", "t5", "sandwich", "alibi")}
+    assert {name: isinstance(p, Image) for name, p in drawn.items()} == {"learned_bias": True, "t5": False, "sandwich": False, "alibi": False}
+    table = fresh("learned_bias", choose("learned_bias", []), 64).p["table"]
+    same(drawn["learned_bias"].values, table[:, 63:] if table.shape[1] > 64 else table, 0)
+
+
+def test_the_axis_that_turns_each_pair_is_shown():
+    """M-RoPE: 16, 24 and 24 pairs of one ladder in turn; axial: a ladder for the rows, one for the columns; RoPE has one axis and no such panel."""
+    found = panels("mrope")["which axis turns a pair"]
+    assert [np.isfinite(c.y).sum() for c in found.curves] == [16, 24, 24]
+    same(np.nansum([c.y for c in found.curves], 0), 10000.0 ** (-2 * np.arange(64) / 128), 1e-12)
+    rows, columns = panels("axial")["which axis turns a pair"].curves
+    same(columns.y[32:], rows.y[:32], 1e-14)
+    assert "which axis turns a pair" not in panels("rope")
 
 
 def test_an_unscaled_rotation_is_the_ladder_alone():
@@ -202,6 +220,25 @@ def show(tmp_path, monkeypatch, capsys):
         return code, said.out, said.err
 
     return call
+
+
+def test_words_stand_beside_what_is_drawn():
+    """The names of several heads are outside the axes, whatever the curves are; with few curves they are inside, on none of their points."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    noise = np.random.default_rng(0).standard_normal((8, 99))
+    heads = Panel("", "", "", [Curve(np.arange(99), row, f"head {h}", of=(h, 8)) for h, row in enumerate(noise)])
+    few = [panels(name)[title] for name, title in (("pi", "frequencies"), ("yarn", "wavelengths"), ("p_rope", "frequency, scaled to unscaled"))]
+    for panel in (heads, *few):
+        figure = pictures.Figure(figsize=(4.6, 3.5), layout="constrained")
+        ax = figure.subplots()
+        pictures.curves(ax, panel)
+        figure.draw_without_rendering()
+        words = ax.get_legend().get_window_extent()
+        points = np.concatenate([ax.transData.transform(line.get_xydata()) for line in ax.lines[: len(panel.curves)]])
+        assert not [x for x, y in points if words.contains(x, y)], panel.title
+        assert (words.x0 >= ax.get_window_extent().x1) == (panel is heads)
 
 
 def test_a_png_and_an_svg(show):

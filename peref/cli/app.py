@@ -16,6 +16,7 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "warmup": ("warmup", "Compile the kernels of the numba backend ahead."),
     "show": ("show", "A picture of what an encoding does, or a gallery; what a config.json says of positions."),
     "check": ("check", "Hold tensors, or a function, against the golden files."),
+    "matrix": ("matrix", "Reports of many implementations in one table."),
     "diff": ("diff", "Two files or folders of tensors: do they agree?"),
     "explain": ("flags", "What a flag of the golden files means."),
     "golden": ("golden", "The golden files: make, verify, show; vectors for a shape of your own."),

@@ -11,7 +11,7 @@ from peref.cli.options import RUNS
 from peref.config import Config
 from peref.errors import Misuse
 from peref.evaluate import weights_of
-from peref.model import Arrays
+from peref.parameters import Arrays
 from peref.runs import Run, newest, open_run
 
 

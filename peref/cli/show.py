@@ -19,7 +19,7 @@ from peref.evaluate import under
 from peref.lab.effects import Subject, effects, fresh
 from peref.lab.panels import Image
 from peref.lab.responses import maps
-from peref.model import check, of_encoding
+from peref.parameters import check, of_encoding
 
 KINDS = (".png", ".svg")
 PROMPT = "for i in range(n):\n    x = f(i) + f(i - 1)\n"

@@ -85,6 +85,8 @@ def rotate(s: Subject) -> list[Panel | Image]:
     if len(angles) > 1 and np.array_equal(angles[L], angles[LONGER * L]):
         del angles[LONGER * L]
     found: list[Panel | Image] = turning(angles, ladder, base, L) if all(map(straight, angles.values())) else [crooked(angles[L])]
+    if s.encoding.axes and s.encoding.axes > 1:
+        found.append(by_axis(s))
     gains = {n: gain(turned[n][1], turned[n][2], angle) for n, angle in angles.items()}
     varied = [curves for curves in map(by_distance, gains.values()) if curves]
     if varied:
@@ -124,6 +126,18 @@ def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Pa
 def crooked(angle: Any) -> Image:
     """Angles that are no multiple of the position."""
     return Image("cosine of the angle of each pair", "position", "pair n", np.cos(angle[:ROWS]).T, centred=True, top=1.0)
+
+
+def by_axis(s: Subject) -> Panel:
+    """Radians per step along each axis alone."""
+    A, rotate, curves = s.encoding.axes or 1, s.encoding.rotate, []
+    assert rotate is not None
+    for axis in range(A):
+        i = np.zeros((A, 1, 2))
+        i[axis, 0, 1] = 1
+        w = np.abs(np.diff(np.asarray(rotate(s.p, i, s.cfg.L)[0])[0], axis=0)[0])
+        curves.append(Curve(np.arange(len(w)), np.where(w > 0, w, np.nan), f"axis {axis}", of=(axis, A), points=True))
+    return Panel("which axis turns a pair", "pair n", "radians per step", curves, log="y", note=f"positions of {A} axes")
 
 
 def gain(q: Any, k: Any, angle: Any) -> Any:
@@ -170,10 +184,17 @@ def bias(s: Subject) -> list[Panel | Image]:
     weight = np.exp(table - table.max(1, keepdims=True))
     weight /= weight.sum(1, keepdims=True)
     curves = lambda rows: [Curve(reach, row[reach], f"head {h}", of=(h, len(rows)), steps=bool(first)) for h, row in enumerate(rows)]
+    title = "bias over distance"
+    drawn: Panel | Image = Panel(title, "distance (tokens)", "added to the logit", curves(table), marks=marks, note=note)
     return [
-        Panel("bias over distance", "distance (tokens)", "added to the logit", curves(table), marks=marks, note=note),
+        Image(title, "distance (tokens)", "head", table, centred=True, note=note) if rough(table) and not first else drawn,
         Panel("attention where all contents are equal", "distance (tokens)", f"weight among {len(d):,} keys", curves(weight), log="y"),
     ]
+
+
+def rough(table: Any) -> bool:
+    """Whether neighbours differ as much as any two entries: curves would only cover one another."""
+    return bool(np.abs(np.diff(table, axis=1)).mean() > 0.5 * table.std(1).mean() > 0)
 
 
 def edges(table: Any) -> list[int]:

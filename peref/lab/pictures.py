@@ -116,7 +116,8 @@ def curves(ax: Any, panel: Panel) -> None:
     if "x" in log:
         ax.xaxis.set_major_formatter("{x:g}")
     if any(c.label for c in panel.curves):
-        ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", ncols=2 if len(panel.curves) > 4 else 1)
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0} if any(c.of for c in panel.curves) else {}
+        ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", handlelength=1.4, **beside)
 
 
 def noted(panel: Panel | Image) -> list[str]:

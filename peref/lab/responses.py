@@ -12,7 +12,9 @@ import numpy as np
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.lab.panels import Curve, Image, Panel
-from peref.model import PLAIN, At, attend_heads, block, embedded, norm, of_encoding, projected
+from peref.model import PLAIN, attend_heads, block, embedded, norm, projected
+from peref.ops.place import At
+from peref.parameters import of_encoding
 from peref.rng import generator
 from peref.tape import Tape, Var
 

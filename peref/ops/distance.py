@@ -8,17 +8,20 @@ def over_heads(index):  # [T,S], [B,T,S] or, each head its own, [B,H,T,S]: made 
     return index[:, None] if index.ndim == 3 else index
 
 
+def slots(index, B, H, T, rows):  # [B,H,T,S]: where row `index` of each query stands in an array [B,H,T,rows]
+    xp = namespace(index)
+    return xp.arange(B * H * T).reshape(B, H, T, 1) * rows + over_heads(index)
+
+
 def spread(x, index):  # [B,H,T,R], [T,S], [B,T,S] or [B,H,T,S] -> [B,H,T,S]
-    shape = (*x.shape[:3], index.shape[-1])
-    return namespace(x).take_along_axis(x, namespace(index).broadcast_to(over_heads(index), shape), -1)
+    return x.reshape(-1)[slots(index, *x.shape)]
 
 
 def gathered(cells, index, rows):  # [B,H,T,S] -> [B,H,T,rows]: the sum over the cells of each row
-    xp = namespace(cells)
-    B, H, T, S = cells.shape
-    index = xp.broadcast_to(over_heads(index), cells.shape).reshape(-1, S)
-    slot = xp.arange(B * H * T)[:, None] * rows + index
-    return xp.bincount(slot.ravel(), weights=cells.ravel(), minlength=B * H * T * rows).reshape(B, H, T, rows).astype(cells.dtype)
+    B, H, T, _ = cells.shape
+    slot = slots(index, B, H, T, rows)
+    found = namespace(cells).bincount(slot.ravel(), weights=cells.ravel(), minlength=B * H * T * rows)
+    return found.reshape(B, H, T, rows).astype(cells.dtype)
 
 
 def gather_forward(x, index, *, scale):

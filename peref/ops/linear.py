@@ -38,16 +38,20 @@ matmul = Op(matmul_forward, matmul_backward)
 
 
 def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
-    """The inverse of I + low, low [...,M,M] strictly lower: halves, and the corner between them."""
+    """The inverse of I + low, low [...,M,M] strictly lower: of blocks along the diagonal, each time twice as large, and the corners between them."""
     xp = namespace(low)
-    M = low.shape[-1]
-    if M == 1:
-        return xp.ones_like(low)
-    h = M // 2
-    a, c = unit_lower_inverse(low[..., :h, :h], matmul), unit_lower_inverse(low[..., h:, h:], matmul)
-    corner = -matmul(matmul(c, low[..., h:, :h]), a)
-    top = xp.concatenate([a, xp.zeros((*a.shape[:-1], M - h), low.dtype)], -1)
-    return xp.concatenate([top, xp.concatenate([corner, c], -1)], -2)
+    M, size = low.shape[-1], 1
+    whole = 1 << (M - 1).bit_length()
+    for axis in (-1, -2):
+        low = xp.concatenate([low, xp.zeros_like(low.swapaxes(axis, -1)[..., : whole - M]).swapaxes(axis, -1)], axis)
+    found = xp.ones((*low.shape[:-2], whole, 1, 1), low.dtype)
+    while size < whole:
+        a, c = found[..., 0::2, :, :], found[..., 1::2, :, :]
+        corner = xp.stack([low[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)], -3)
+        corner = -matmul(matmul(c, corner), a)
+        found = xp.concatenate([xp.concatenate([a, xp.zeros_like(a)], -1), xp.concatenate([corner, c], -1)], -2)
+        size *= 2
+    return found[..., 0, :M, :M]
 
 
 def initial(rng: Any, N: int, C: int) -> Any:

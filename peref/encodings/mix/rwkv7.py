@@ -33,6 +33,8 @@ from peref.ops.shape import merge_heads, split_heads
 from peref.ops.shift import lerp, previous
 from peref.tape import Op
 
+Rank = int | None
+Gate = Literal["first", "own"]
 LONGEST = 64  # tokens in a chunk: ops/wkv.py needs exp(0.61 chunk) in the range of float32, with room for the keys
 
 
@@ -93,20 +95,7 @@ def read_out_backward(saved, dy):
 read_out = Op(read_out_forward, read_out_backward)
 
 
-def init(
-    rng,
-    *,
-    C,
-    H,
-    D,
-    layer,
-    layers,
-    earlier,
-    decay_rank: int | None = None,
-    a_rank: int | None = None,
-    v_rank: int | None = None,
-    gate_rank: int | None = None,
-):
+def init(rng, *, C, H, D, layer, layers, earlier, decay_rank: Rank = None, a_rank: Rank = None, v_rank: Rank = None, gate_rank: Rank = None):
     ranks = {"decay": (decay_rank, 2.5), "a": (a_rank, 2.5), "v": (v_rank, 1.7), "gate": (gate_rank, 5.0)}
     positive("rwkv7", **{f"{name}_rank": given for name, (given, _) in ranks.items() if given is not None})
     if not earlier:
@@ -132,21 +121,7 @@ def init(
     }
 
 
-def mix(
-    be,
-    p,
-    x,
-    at,
-    state,
-    across,
-    *,
-    H,
-    earlier,
-    value_gate: Literal["first", "own"] = "first",
-    chunk: int = 32,
-    eps: float = 64e-5,
-    unit_eps: float = 1e-24,
-):
+def mix(be, p, x, at, state, across, *, H, earlier, value_gate: Gate = "first", chunk: int = 32, eps: float = 64e-5, unit_eps: float = 1e-24):
     positive("rwkv7", chunk=chunk, eps=eps, unit_eps=unit_eps)
     if chunk > LONGEST:
         raise Misuse(f"rwkv7: chunk is {chunk}; expected at most {LONGEST}, decays over more tokens leave the range of float32")

@@ -1,0 +1,173 @@
+"""Hugging Face transformers: the rotations of modeling_rope_utils through the model classes, and the biases and sinusoids of several models.
+
+layout half          GPT-NeoX's apply_rotary_pos_emb, which takes a partial width
+layout interleaved   GLM's
+cosines and sines    LlamaRotaryEmbedding with the rope_parameters of the case; GPT-NeoX's frequencies where only a part turns
+dynamic, longrope    the function of ROPE_INIT_FUNCTIONS with the n of the case as its seq_len; their state over calls is not asked for here
+mrope                Qwen2-VL's (chunked) and Qwen3-VL's (interleaved)
+ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, attention of Llama's eager path (its softmax is float32)
+"""
+
+import torch
+from through_torch import adapter, at_queries, counts, put, seen
+from transformers import logging
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as turn_adjacent
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeoXRotaryEmbedding
+from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as turn_halves
+from transformers.models.llama.modeling_llama import LlamaConfig, LlamaRotaryEmbedding, eager_attention_forward
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
+from transformers.models.t5.modeling_t5 import T5Attention, T5Config
+
+PACKAGES = ("transformers", "torch")
+DTYPES = ("f32", "bf16")
+logging.set_verbosity_error()  # of fields that no warning here is meant for
+
+
+def compute(case, a):
+    made = PARTS.get(case["encoding"])
+    return made and made(case, a, case["options"], case["facts"])
+
+
+def attention(case, a, q, k, bias=None, scale=None):
+    """Llama's eager attention with an additive mask."""
+    see, facts = seen(case, a), case["facts"]
+    if not see.any(-1).all():
+        return None  # a row that sees nothing is uniform there, on purpose
+    hidden = torch.zeros(see.shape, dtype=q.dtype).masked_fill(~see, -torch.inf)
+    group = torch.nn.Module()
+    group.num_key_value_groups = facts["H"] // facts["G"]
+    scale = facts["D"] ** -0.5 if scale is None else scale
+    out, share = eager_attention_forward(group, q, k, a["v"], hidden if bias is None else hidden + bias, scale)
+    return {"probabilities": share, "out": out.transpose(1, 2)}
+
+
+# ---------------------------------------------------------------- rotations
+
+
+def parameters(case, o, facts):
+    """rope_parameters in the words of a config.json; None for what it has not."""
+    L, known = o.get("original") or facts["L"], {"rope_theta": o["base"]}
+    match case["encoding"]:
+        case "rope" if not o["learned"]:
+            return known | {"rope_type": "default"}
+        case "pi":
+            return known | {"rope_type": "linear", "factor": o["factor"]}
+        case "dynamic_ntk" if o["form"] == "dynamic":
+            return known | {"rope_type": "dynamic", "factor": o["factor"]}
+        case "llama3":
+            edges = {key: o[key] for key in ("factor", "low_freq_factor", "high_freq_factor")}
+            return known | {"rope_type": "llama3", "original_max_position_embeddings": L, **edges}
+        case "yarn" if (o["ramp"], o["reading"]) == ("code", "huggingface"):
+            given = {key: o[key] for key in ("factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim")}
+            return known | {"rope_type": "yarn", "original_max_position_embeddings": L, **{k: v for k, v in given.items() if v is not None}}
+        case "p_rope" if facts["R"] == facts["D"]:
+            return known | {"rope_type": "proportional", "partial_rotary_factor": o["fraction"], "factor": o["factor"]}
+        case "longrope" if not o["start_tokens"] and o["short_mscale"] is None and o["long_mscale"] is None:
+            given = {"rope_type": "longrope", "original_max_position_embeddings": L, "factor": o["factor"], "attention_factor": o["attention_factor"]}
+            return known | given | {"short_factor": o["short_factor"], "long_factor": o["long_factor"]}
+        case "mrope":
+            return known | {"rope_type": "default", "mrope_section": list(sections(facts["R"] // 2, o))}
+    return None
+
+
+def sections(pairs, o):
+    """Those of the case, else the shares that its catalogue has: 2:3:3 chunked, 6:5:5 interleaved, by largest remainder."""
+    if o["sections"]:
+        return o["sections"]
+    ratio = (2, 3, 3) if o["order"] == "chunked" else (6, 5, 5)
+    floors = [pairs * r // sum(ratio) for r in ratio]
+    favoured = sorted(range(3), key=lambda n: -(pairs * ratio[n] % sum(ratio)))[: pairs - sum(floors)]
+    return tuple(n + (k in favoured) for k, n in enumerate(floors))
+
+
+def rotation(case, a, o, facts):
+    given = parameters(case, o, facts)
+    if given is None or (given["rope_type"] == "longrope" and not (o["short_factor"] and o["long_factor"])):
+        return None  # it has no factors of its own
+    part = facts["R"] != facts["D"]
+    if part and case["encoding"] not in ("rope", "pi", "yarn", "llama3", "dynamic_ntk", "longrope"):
+        return None
+    sizes = {"hidden_size": facts["H"] * facts["D"], "num_attention_heads": facts["H"], "max_position_embeddings": facts["L"]}
+    if part:
+        given |= {"partial_rotary_factor": facts["R"] / facts["D"]}
+        config = GPTNeoXConfig(rope_parameters=given, **sizes)
+        rotary = GPTNeoXRotaryEmbedding(config)
+    else:
+        config = LlamaConfig(rope_parameters=given, head_dim=facts["D"], **sizes)
+        kind = {("mrope", "chunked"): Qwen2VLRotaryEmbedding, ("mrope", "interleaved"): Qwen3VLTextRotaryEmbedding}
+        rotary = kind.get((case["encoding"], o.get("order")), LlamaRotaryEmbedding)(config)
+    if given["rope_type"] in ("dynamic", "longrope"):
+        rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[given["rope_type"]](config, seq_len=facts["n"])
+    if given["rope_type"] == "dynamic":
+        rotary.rope_type = "default"  # frequencies stay those of n
+    i = a["positions"]
+    real = a.get("q", torch.zeros(1, dtype=torch.float32))
+    ids = i.reshape(-1, i.shape[-1])
+    if case["encoding"] == "mrope":
+        ids = i if i.ndim == 3 else ids.expand(3, *ids.shape)
+    cos, sin = rotary(real, ids)
+    if case["level"] == "table":
+        half = cos.shape[-1] // 2
+        shape = (*(i.shape[-2:] if i.ndim > 1 else i.shape), half)
+        gain = torch.full(shape, float(rotary.attention_scaling))
+        plain = {"cos": cos[..., :half].reshape(shape) / gain, "sin": sin[..., :half].reshape(shape) / gain}
+        return plain | ({} if rotary.attention_scaling == 1 else {"gain_q": gain, "gain_k": gain})
+    q, k = (turn_halves if facts["layout"] == "half" else turn_adjacent)(a["q"], a["k"], cos, sin)
+    return {"q_rotated": q, "k_rotated": k} if case["level"] == "op" else attention(case, a, q, k)
+
+
+# ---------------------------------------------------------------- biases, rows, none
+
+
+def alibi(case, a, o, facts):
+    if (o["slopes"], o["heads"]) != ("fixed", "alike") or not facts["causal"]:
+        return None
+    if case["level"] == "table":
+        d = a["distances"]
+        if not bool((d == torch.arange(len(d))).all()):
+            return None
+        return {"bias": build_mpt_alibi_tensor(facts["H"], len(d), o["max_bias"])[:, 0].flip(-1)}
+    if not counts(case, a) or case["level"] == "op":
+        return None  # it leaves out what is the same for a whole row; softmax does not see that
+    bias = build_mpt_alibi_tensor(facts["H"], facts["T"], o["max_bias"]).to(a["q"].dtype)
+    return attention(case, a, a["q"], a["k"], bias)
+
+
+def t5(case, a, o, facts):
+    words = {"relative_attention_num_buckets": o["buckets"], "relative_attention_max_distance": o["max_distance"], "is_decoder": facts["causal"]}
+    config = T5Config(num_heads=facts["H"], d_kv=facts["D"], d_model=facts["H"] * facts["D"], **words)
+    layer = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    put(layer.relative_attention_bias, "weight", a["param.table"])
+    if case["level"] == "table":
+        rows = layer._relative_position_bucket(-a["distances"], not facts["causal"], o["buckets"], o["max_distance"])
+        return {"bias": layer.relative_attention_bias(rows).T}
+    if not counts(case, a):
+        return None
+    bias = layer.compute_bias(facts["T"], facts["T"])
+    return at_queries(case, a, bias[0]) if case["level"] == "op" else attention(case, a, a["q"], a["k"], bias, 1.0)
+
+
+def sinusoidal(case, a, o, facts):
+    i = a["positions"]
+    if o["layout"] != "concatenated" or o["base"] != 10000 or int(i.max()) > 10000:
+        return None
+    if o["ladder"] == "endpoint":
+        rows = M2M100SinusoidalPositionalEmbedding.get_embedding(int(i.max()) + 1, facts["C"])[i]
+    else:
+        made = MarianSinusoidalPositionalEmbedding(int(i.max()) + 1, facts["C"])
+        rows = made.create_weight()[i]
+    return {"rows": rows} if case["level"] == "table" else {"y": a["x"] + rows}
+
+
+def none(case, a, o, facts):
+    return attention(case, a, a["q"], a["k"])
+
+
+ROTATIONS = ("rope", "pi", "dynamic_ntk", "llama3", "yarn", "p_rope", "longrope", "mrope")
+PARTS = dict.fromkeys(ROTATIONS, rotation) | {"alibi": alibi, "t5": t5, "sinusoidal": sinusoidal, "none": none}
+run = adapter(compute)

@@ -1,0 +1,101 @@
+"""The table of implementations in Markdown, and as one HTML file that loads nothing from anywhere.
+
+What comes from reports is text and stays text: no character of it is markup.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from peref.golden.matrix import Cell, Column, by_flag, cell, failures, rows, unclaimed
+
+COLOURS = {"A": "#d7f0d7", "B": "#eaf3c8", "C": "#fbeeb8", "FAIL": "#f6c9c4", "ERROR": "#e3c4ee"}
+LEGEND = (
+    "Each cell is the worst class of all tensors compared, gradients included, and how many of the golden cases were claimed. A: within the error "
+    "budget of a careful implementation; B and C: 16 and 64 times that, less accurate but not wrong; FAIL: beyond; ERROR: it raised; -: not claimed."
+)
+
+Table = tuple[list[str], Sequence[Sequence[str | Cell]]]
+
+
+def parts(found: list[Column]) -> Iterator[tuple[str, str, Table | None]]:
+    """Title, text and table of each part of the page."""
+    where = rows(found)
+    yield f"Implementations against the golden files, specification {found[0].spec}", LEGEND, None
+    yield "Encodings", "", (["encoding", "level", *(c.name for c in found)], [[*row, *(cell(c, row) for c in found)] for row in where])
+    if nobody := unclaimed(found):
+        yield "Claimed by none", ", ".join(nobody), None
+    about = sorted({key for c in found for key in c.about})
+    counts = lambda c: [str(n) for n in c.grades.values()]
+    yield (
+        *("Reports", f"Golden files {found[0].golden[:16]}."),
+        (["name", *about, "A", "B", "C", "FAIL", "ERROR"], [[c.name, *(c.about.get(key, "") for key in about), *counts(c)] for c in found]),
+    )
+    wrong = [[name, f"{one.case}:{one.tensor}", one.dtype.lower(), used(one.used), one.words, str(n)] for name, one, n in failures(found)]
+    wrong += [[c.name, case, "", "", words, ""] for c in found for case, words in c.errors.items()]
+    if wrong:
+        yield (
+            *("Failures", "One line for each case and dtype: its first wrong tensor, what that looks like, and how many tensors of the case fail."),
+            (["name", "tensor", "dtype", "times the budget", "looks like", "tensors"], wrong),
+        )
+    flags = [[flag, *(f"{bad} of {n}" if n else "-" for bad, n in counts)] for flag, counts in by_flag(found).items()]
+    if flags:
+        yield "Traps", "Cases with the flag that fail, of those compared.", (["flag", *(c.name for c in found)], flags)
+
+
+def used(x: float | None) -> str:
+    return "not comparable" if x is None else f"{x:.3g}"
+
+
+def markdown(found: list[Column]) -> str:
+    """All parts in Markdown."""
+    lines = []
+    for level, (title, text, table) in enumerate(parts(found)):
+        lines += [f"{'##' if level else '#'} {plain(title)}", ""]
+        lines += [plain(text), ""] if text else []
+        if table:
+            head, body = table
+            lines += [row(map(plain, head)), row(["---"] * len(head)), *(row(plain(str(x)) for x in cells) for cells in body), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    text = " ".join(text.split())
+    text = html.escape("".join(c for c in text if c.isprintable()), quote=False)
+    return re.sub(r"([\\`*\[\]|#~]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def page(found: list[Column]) -> str:
+    """All parts as one HTML page."""
+    body = []
+    for level, (title, text, table) in enumerate(parts(found)):
+        tag = "h2" if level else "h1"
+        body.append(f"<{tag}>{html.escape(title)}</{tag}>")
+        body += [f"<p>{html.escape(text)}</p>"] if text else []
+        if table:
+            head, lines = table
+            body.append("<table><tr>" + "".join(f"<th>{html.escape(c)}</th>" for c in head) + "</tr>")
+            body += ["<tr>" + "".join(td(c) for c in cells) + "</tr>" for cells in lines]
+            body.append("</table>")
+    style = (
+        "body{font:14px/1.5 sans-serif;margin:2em;max-width:90em}table{border-collapse:collapse}"
+        "td,th{border:1px solid #ccc;padding:2px 8px;text-align:left}th{position:sticky;top:0;background:#f4f4f4}"
+    )
+    top = f'<meta charset="utf-8"><title>{html.escape(title_of(found))}</title><style>{style}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{top}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
+
+
+def title_of(found: list[Column]) -> str:
+    return next(parts(found))[0]
+
+
+def td(x: str | Cell) -> str:
+    """A cell, in the colour of its class."""
+    colour = COLOURS.get(x.worst) if isinstance(x, Cell) else None
+    style = f' style="background:{colour}"' if colour else ""
+    return f"<td{style}>{html.escape(str(x))}</td>"

@@ -1,0 +1,127 @@
+"""The flat dict of parameters: names, shapes, first values, step sizes.
+
+Names on disk, with <l> the number of the layer, from 0:
+
+    embed.weight [V,C]   norm.weight [C]   head.weight [V,C] (untied)
+    <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]  <l>.o.weight [C,HD]
+    <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
+    <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of an embed's
+
+and a .bias beside each where Config has biases. Not here: what they are used for (model.py), files (store.py), names of public models (porting.py).
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from peref.config import Config
+from peref.errors import Misuse
+from peref.ops.linear import initial
+from peref.rng import generator
+
+Arrays = dict[str, Any]
+
+
+def where_on_disk(cfg: Config, layer: int, name: str) -> str:
+    """The name on disk of parameter `name` of the encoding of `layer`."""
+    encoding = cfg.encoding(layer)
+    return f"pe.{layer % len(cfg.pe)}.{name}" if encoding.embed or name in encoding.shared() else f"{layer}.pe.{name}"
+
+
+def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
+    """New parameters, in the order of the layers; a pure function of (cfg, seed).
+
+    Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the residual stream are divided by
+    (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 / scale(D), so that first logits have one size whatever the scale.
+    """
+    return {name: np.ascontiguousarray(a, dtype) for name, a in drawn(cfg, functools.partial(generator, seed)).items()}
+
+
+def drawn(cfg: Config, stream: Callable) -> Arrays:
+    """The parameters as float64; `stream` gives the random numbers of a (purpose, layer)."""
+    p: Arrays = {"embed.weight": initial(stream("embed"), cfg.V, cfg.C)}
+    for layer in range(cfg.layers):
+        p |= init_layer(cfg, layer, stream, p)
+    p |= init_norm(cfg, "norm")
+    if not cfg.tied:
+        p["head.weight"] = initial(stream("head"), cfg.V, cfg.C)
+    return p
+
+
+def step_sizes(cfg: Config) -> dict[str, float]:
+    """What the learning rate of a parameter is multiplied with, where that is not 1. AdamW moves every number by about the rate, whatever it means.
+
+    W_q and its bias: D**-0.5 / scale(D), as where they start, so that a model trains alike whatever its softmax scale. An encoding says of its
+    own (Encoding.steps).
+    """
+    found: dict[str, float] = {}
+    for layer in range(cfg.layers):
+        encoding = cfg.encoding(layer)
+        size = cfg.D**-0.5 / encoding.scale(cfg.D)
+        if not encoding.mix and size != 1:
+            found |= {f"{layer}.q.weight": size, f"{layer}.q.bias": size}
+        found |= {where_on_disk(cfg, layer, name): size for name, size in encoding.steps(cfg.D).items()}
+    return found
+
+
+def init_norm(cfg: Config, name: str) -> Arrays:
+    bias = {f"{name}.bias": np.zeros(cfg.C)} if cfg.norm == "layer" and cfg.biases else {}
+    return {f"{name}.weight": np.ones(cfg.C)} | bias
+
+
+def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arrays:
+    encoding, p = cfg.encoding(layer), init_norm(cfg, f"{layer}.norm1") | init_norm(cfg, f"{layer}.norm2")
+
+    def linear(role: str, rows: int, columns: int, biased: bool | None, times: float = 1.0) -> None:
+        p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), rows, columns)
+        if biased:
+            p[f"{layer}.{role}.bias"] = np.zeros(rows)
+
+    C, F, D, H, G = cfg.C, cfg.F, cfg.D, cfg.H, cfg.G
+    out = (2 * cfg.layers) ** -0.5
+    if not encoding.mix:
+        linear("q", H * D, C, cfg.qkv_bias, D**-0.5 / encoding.scale(D))
+        linear("k", G * D, C, cfg.qkv_bias)
+        linear("v", G * D, C, cfg.qkv_bias)
+        linear("o", C, H * D, cfg.biases, out)
+        if cfg.qk_norm:
+            p |= {f"{layer}.{role}.weight": np.ones(D) for role in ("qnorm", "knorm")}
+    if cfg.activation == "swiglu":
+        linear("gate", F, C, cfg.biases)
+    linear("up", F, C, cfg.biases)
+    linear("down", C, F, cfg.biases, out)
+    for name, a in encoding.init(stream("pe", layer)).items():
+        if (on_disk := where_on_disk(cfg, layer, name)) not in before:
+            p[on_disk] = np.asarray(a)
+    return p
+
+
+def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
+    """The parameters of one layer's encoding under their bare names."""
+    shared, own = f"pe.{layer % len(cfg.pe)}.", f"{layer}.pe."
+    of_encodings = [name for name in params if "pe." in name]
+    return {name.removeprefix(start): params[name] for start in (shared, own) for name in of_encodings if name.startswith(start)}
+
+
+class Blank:
+    """Stands in for a random generator where only shapes are asked for."""
+
+    def standard_normal(self, shape: tuple[int, ...]) -> Any:
+        return np.zeros(shape)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+        return np.full(() if size is None else size, low)
+
+
+def check(cfg: Config, params: Mapping[str, Any]) -> None:
+    """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing, unknown or of another shape."""
+    wanted = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
+    for name, shape in wanted.items():
+        if name not in params:
+            raise Misuse(f"the weights have no {name} {list(shape)}, which {cfg.named} at this shape needs")
+        if tuple(params[name].shape) != shape:
+            raise Misuse(f"{name} is {list(params[name].shape)} in the weights, expected {list(shape)}")
+    if unknown := sorted(set(params) - set(wanted)):
+        raise Misuse(f"the weights have {unknown[0]}, which {cfg.named} has no use for")
