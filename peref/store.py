@@ -115,6 +115,11 @@ def write_text(path: str | Path, text: str) -> None:
     _replace(Path(path), text.encode())
 
 
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file of any kind with the promises of `save`. Raises PerefError when the disk refuses."""
+    _replace(Path(path), data)
+
+
 def sweep(folder: str | Path) -> list[Path]:
     """Remove, and return, the temporary files in `folder` whose writer no longer runs on this machine. Raises PerefError on failure."""
     stale = []

@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 import struct
+import tomllib
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -21,14 +22,15 @@ from peref.encodings import names
 from peref.errors import Damaged, Misuse
 from peref.golden import SPEC_VERSION, budget, declared, make, witness
 from peref.golden.apart import apart
-from peref.golden.book import SUMS, Book, Untrue, changed, files_in, sums
+from peref.golden.book import FULL_SET, SUMS, Book, Untrue, changed, files_in, opened, sums
 from peref.golden.cases import LEVELS, Case, catalogue, sized
-from peref.golden.diagnose import rebuilt
 from peref.golden.files import DEEPEST, Tensor, read_tensors, strict_json, tensors
 from peref.golden.flags import FLAGS, KINDS
-from peref.golden.levels import expected, inputs, rounded
+from peref.golden.kinds import expected, inputs, rebuilt
+from peref.golden.levels import rounded
 from peref.golden.report import NothingRan, Pick, check, lines, reference, run_function
 from peref.golden.rule import judged
+from peref.golden.wholes import core
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 EVERY = Pick()
@@ -71,7 +73,7 @@ def dumped(path, found):
 
 def test_the_files_are_those_of_the_recipes(book):
     """Every case of the catalogue and no other, with its words as the recipe has them; within the limits of the core."""
-    cases = {case.id: case for case in catalogue()}
+    cases = {case.id: case for case in core()}
     assert set(book.entries) == set(cases)
     for name, case in cases.items():
         words = {key: book.entries[name].words[key] for key in case.words()}
@@ -85,14 +87,14 @@ def test_the_files_are_those_of_the_recipes(book):
 def test_every_encoding_has_every_level(book):
     """From the registry alone."""
     have = {(e.words["encoding"], e.words["level"]) for e in book.entries.values()}
-    assert have == {(case.encoding, case.level) for case in catalogue()}
+    assert have == {(case.encoding, case.level) for case in core()}
     assert {name for name, _ in have} == set(names())
     assert all((case.encoding, level) in have for case in catalogue() for level in LEVELS[case.hook])
 
 
 def test_flags_are_explained_and_used(book):
     """Each flag on a case stands in the dictionary, and the other way round."""
-    used = {flag for e in [*book.entries.values(), *chain(*declared.read(book).values())] for flag in e.words["flags"]}
+    used = {flag for e in [*opened(GOLDEN).entries.values(), *chain(*declared.read(book).values())] for flag in e.words["flags"]}
     assert used <= set(FLAGS)
     assert set(FLAGS) - used == set()
     assert all(f["kind"] in KINDS and f["title"] and f["effect"] and f["fix"] for f in FLAGS.values())
@@ -118,9 +120,12 @@ def test_computed_again_they_are_the_same(book):
 
 
 def test_the_wheel_has_them():
-    """They are carried into it."""
-    text = (GOLDEN.parent / "pyproject.toml").read_text()
-    assert '"golden" = "peref/_share/golden"' in text
+    """All but the full set are carried into it."""
+    carried = tomllib.loads((GOLDEN.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    there = {p.name for p in GOLDEN.iterdir() if p.name not in (FULL_SET, "__pycache__")}
+    assert {path.removeprefix("golden/"): to for path, to in carried.items() if path.startswith("golden")} == {
+        name: f"peref/_share/golden/{name}" for name in there
+    }
 
 
 # ---------------------------------------------------------------- the maker

@@ -13,6 +13,7 @@ from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden import declared
 from peref.golden.cases import LEVELS, catalogue, yours
+from peref.golden.wholes import core, full
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -22,6 +23,8 @@ def committed():
     found = {}
     for file in sorted((GOLDEN / "groups").glob("*/cases.json")):
         found |= {case["id"]: case for case in json.loads(file.read_text())["cases"]}
+    for file in sorted((GOLDEN / "full" / "groups").glob("*/cases.json")):
+        found |= {case["id"]: case for case in json.loads(file.read_text())["cases"]}
     for part in ("negative", "laws"):
         found |= {case["id"]: case for case in json.loads((GOLDEN / f"{part}.json").read_text())["cases"]}
     return found
@@ -29,7 +32,7 @@ def committed():
 
 def made():
     """The same from the recipes."""
-    found = {case.id: {"encoding": case.encoding, "level": case.level} for case in catalogue()}
+    found = {case.id: {"encoding": case.encoding, "level": case.level} for case in [*core(), *full()]}
     return found | {words["id"]: words for part in declared.PARTS for words in declared.of_recipes(part)}
 
 

@@ -8,7 +8,7 @@ from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse
 from peref.golden import declared, reports
-from peref.golden.book import Book
+from peref.golden.book import Book, opened
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
 from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
@@ -18,10 +18,11 @@ from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
 @click.argument("output", required=False, metavar="[OUT.safetensors]")
 @click.option("--impl", metavar="MODULE:FUNCTION", help="Call function(case, inputs) for each case in place of reading a file.")
 @click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
+@click.option("--core", "only_core", is_flag=True, help="Leave out the full set (aligned, block, model, step).")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
 @click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, refuse or law.")
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, trace, block, model, step, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; with --impl what it is given.")
 @click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The class that passes.")
@@ -35,6 +36,7 @@ def command(
     output: str | None,
     impl: str | None,
     folder: str | None,
+    only_core: bool,
     cases: tuple[str, ...],
     groups: tuple[str, ...],
     flags: tuple[str, ...],
@@ -59,7 +61,7 @@ def command(
         if kind not in forms or not path:
             raise Misuse(f"--report {item}: expected junit:FILE or json:FILE")
     known = {} if xfail is None else reports.patterns(Path(xfail))
-    book = Book(share.folder("golden") if folder is None else Path(folder))
+    book = (Book if only_core else opened)(share.folder("golden") if folder is None else Path(folder))
     pick = Pick(cases, groups, flags, levels, encodings)
     if impl is None:
         assert output is not None
@@ -83,6 +85,8 @@ def command(
         store.write_text(path, forms[kind](report, book))
     if folder is not None:
         words += ["--golden", folder]
+    if only_core:
+        words.append("--core")
     words += [word for dtype in dtypes for word in ("--dtype", dtype)]
     if as_json:
         print(text.document(reports.data(report, book)))

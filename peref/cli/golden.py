@@ -11,10 +11,12 @@ from peref.cli.progress import Progress
 from peref.config import choose
 from peref.errors import Misuse, did_you_mean
 from peref.golden import declared
-from peref.golden.book import Book, Entry, changed
-from peref.golden.cases import catalogue, yours
-from peref.golden.make import make, rebuilt
+from peref.golden.archive import pack
+from peref.golden.book import FULL_SET, SUMS, Book, Entry, changed, opened
+from peref.golden.cases import yours
+from peref.golden.make import CORE, FULL, make, ready, rebuilt, write
 from peref.golden.outside import of_tests
+from peref.golden.wholes import core, full
 
 
 @click.group("golden")
@@ -28,32 +30,51 @@ def folder_of(given: str | None) -> Path:
 
 @command.command("make")
 @click.option("-o", "--output", type=options.Folder(), help="Where to.  [default: golden/ of the checkout]")
+@click.option("--core", "only_core", is_flag=True, help="Leave the full set, which lies in full/, as it is.")
 @options.as_json
-def make_command(output: str | None, as_json: bool) -> None:
+def make_command(output: str | None, only_core: bool, as_json: bool) -> None:
     """Compute and check every case, and write the files; in a checkout, where the witnesses are."""
     of_tests("loops")
-    cases = catalogue()
-    with Progress(len(cases), "cases", plain=as_json) as bar:
-        made = make(folder_of(output), cases, say=lambda _: bar.add(1), also=declared.write)
-    done = {"folder": str(folder_of(output)), "cases": len(cases), **made}
-    print(text.document(done) if as_json else f"{len(cases)} cases in {made['files']} files, {text.size(made['bytes'])}: {done['folder']}")
+    folder = folder_of(output)
+    parts = [(folder, core(), CORE)] + ([] if only_core else [(folder / FULL_SET, full(), FULL)])
+    count = sum(len(cases) for _, cases, _ in parts)
+    with Progress(count, "cases", plain=as_json) as bar:
+        found = [(place, ready(place, cases, limits=limits, say=lambda _: bar.add(1))) for place, cases, limits in parts]
+    declared.write(folder)
+    made = [write(place, groups, folder if place != folder else None) for place, groups in found]
+    files, size = (sum(one[key] for one in made) for key in ("files", "bytes"))
+    done = {"folder": str(folder), "cases": count, "files": files, "bytes": size}
+    print(text.document(done) if as_json else f"{count} cases in {files} files, {text.size(size)}: {folder}")
+
+
+@command.command("archive")
+@click.argument("file")
+@click.option("--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]")
+@options.as_json
+def archive_command(file: str, folder: str | None, as_json: bool) -> None:
+    """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which verify and check take like a folder."""
+    book = Book(folder_of(None) / FULL_SET if folder is None else Path(folder))
+    size = pack({**book.data, SUMS: book.listing.encode()}, Path(file))
+    done = {"file": file, "cases": len(book.entries), "files": len(book.data) + 1, "bytes": size}
+    print(text.document(done) if as_json else f"{done['cases']} cases in {done['files']} files, {text.size(size)}: {file}")
 
 
 @command.command("verify")
-@click.argument("folder", required=False)
+@click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]")
 @click.option("--against", metavar="OLD", type=options.Folder(), help="Also say which cases differ from those of this folder.")
-@click.option("--rebuild", is_flag=True, help="Also compute every case of the core again.")
+@click.option("--rebuild", is_flag=True, help="Also compute every case again.")
 @options.as_json
 @click.pass_context
 def verify_command(ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, as_json: bool) -> None:
     """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where --against or --rebuild finds a change."""
-    book = Book(folder_of(folder))
+    book = opened(folder_of(folder))
     found: dict[str, object] = {"folder": str(book.folder), "spec": book.version, "cases": len(book.entries), "groups": len(book.groups)}
     if against is not None:
-        found |= changed(Book(Path(against)), book)
+        found |= changed(opened(Path(against)), book)
     if rebuild:
-        with Progress(len(book.entries), "cases", plain=as_json) as bar:
-            found["differ"] = rebuilt(book, catalogue(), lambda _: bar.add(1)) + declared.differ(book)
+        cases = [case for part in (core(), full()) if any(case.id in book.entries for case in part) for case in part]
+        with Progress(len(cases), "cases", plain=as_json) as bar:
+            found["differ"] = rebuilt(book, cases, lambda _: bar.add(1)) + declared.differ(book)
     if as_json:
         print(text.document(found))
     else:
@@ -70,7 +91,7 @@ def verify_command(ctx: click.Context, folder: str | None, against: str | None, 
 @options.as_json
 def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
     """Print one CASE readably; without one, the id of every case with its reason."""
-    book = Book(folder_of(folder))
+    book = opened(folder_of(folder))
     if case is None:
         cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()]
         print(text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases))
@@ -153,7 +174,7 @@ def vectors_command(
     facts = {"B": B, "H": H, "G": G, "T": T, "D": D, "L": L or T, "n": T, "C": C or H * D, "causal": not two_sided, "window": window}
     facts |= {key: chosen[key] for key in ("R", "layout") if key in chosen}
     place = ranges(positions, T) if positions is not None else None
-    made = make(Path(output), yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts), checked=False, core=False)
+    made = make(Path(output), yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts), checked=False, limits=None)
     book = Book(Path(output))
     done = {"folder": output, "cases": sorted(book.entries), **made}
     if as_json:

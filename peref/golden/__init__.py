@@ -3,12 +3,15 @@
 flags    what each flag means: the trap, its effect, the remedy
 cases    which cases there are, and why each exists
 levels   what a case computes: outputs, and products of random cotangents with the Jacobian
-budget   a and b of the tolerance rule, beside each expected number
+whole    cases above one operation: blocks, models, training, traces through a cache; wholes: which there are
+stack    what a block and a model compute; training: ten steps of AdamW; trace: calls through a cache
+kinds    a case of any level, and which module computes it
+budget   a and b of the tolerance rule, beside each expected number; reorder: one of each for a tensor, from level block up
 outside  code that is not the package's: the witnesses of a checkout, the function that is to be checked
-witness  a case once more, from the loops over plain numbers
+witness  a case once more, from the loops over plain numbers; composed: those above one operation
 files    tensor files and JSON that others wrote: nothing is believed before it is checked
 make     writes a folder when array version, witness and finite differences agree
-book     reads such a folder, and notices any change in it
+book     reads such a folder, and notices any change in it; archive: the same as one file
 rule     one dimensionless number for each element
 report   which case is right, from where on it is wrong, which trap that looks like
 apart    two files or folders of tensors, compared

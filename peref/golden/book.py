@@ -2,6 +2,7 @@
 
 manifest.json  SPEC_VERSION  SHA256SUMS  LICENSE-DATA  README.md  manifest.schema.json
 groups/<hook>_<level>/  cases.json  inputs.safetensors  expected.safetensors  index.txt
+full/  the same once more, with digests of its own: the full set, which a wheel does not carry
 """
 
 import hashlib
@@ -16,10 +17,11 @@ import numpy as np
 
 from peref.errors import PerefError
 from peref.golden import SPEC_VERSION
+from peref.golden.archive import unpacked
 from peref.golden.files import Tensor, index_of, strict_json, tensors
 from peref.store import is_file, read
 
-SUMS, GROUP_FILES = "SHA256SUMS", ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
+SUMS, FULL_SET, GROUP_FILES = "SHA256SUMS", "full", ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
 LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
 ID = re.compile(r"[a-z0-9_]+\.[a-z]+/[a-z0-9.\-+]+")
 
@@ -57,7 +59,9 @@ class Entry:
 
     def budget(self, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
         a, b = (self.group.expected.get(f"{self.id}:{name}:{letter}") for letter in "ab")
-        return (None if a is None else a.wide), (None if b is None else b.wide)
+        shape = self.group.expected[f"{self.id}:{name}"].bits.shape
+        spread = lambda x: None if x is None else np.broadcast_to(x.wide, shape)
+        return spread(a), spread(b)
 
 
 @dataclass(frozen=True)
@@ -73,26 +77,47 @@ class Group:
         return (Entry(words, self) for words in self.entries)
 
 
+def in_folder(folder: Path) -> dict[str, bytes]:
+    """Path -> bytes of the golden files in a folder, every digest checked. Raises Untrue."""
+    if not is_file(folder / SUMS):
+        raise Untrue(f"{folder}: no golden files here ({SUMS} is missing); restore the folder, or make it: golden make")
+    found: dict[str, bytes] = {}
+    for path, digest in sums(read(folder / SUMS), str(folder / SUMS)).items():
+        file = folder / path
+        if not is_file(file):
+            raise Untrue(f"{file}: missing, though {SUMS} lists it; restore the folder")
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise Untrue(f"{file}: leads out of the folder")
+        found[path] = read(file)
+        if hashlib.sha256(found[path]).hexdigest() != digest:
+            raise Untrue(f"{file}: its SHA-256 is not the one in {SUMS}; restore the folder")
+    if more := sorted(files_in(folder) - set(found) - {SUMS}):
+        raise Untrue(f"{folder / more[0]}: not in {SUMS}; a golden folder holds what was made and nothing else")
+    return found
+
+
+def archived(path: Path) -> dict[str, bytes]:
+    """The same of an archive (golden archive). Raises Untrue."""
+    try:
+        found = unpacked(path)
+    except PerefError as error:
+        raise Untrue(str(error)) from error
+    listed = sums(found.pop(SUMS, b""), f"{path}: {SUMS}")
+    for name in sorted(listed.keys() | found.keys()):
+        if name not in found or name not in listed or hashlib.sha256(found[name]).hexdigest() != listed[name]:
+            raise Untrue(f"{path}: {name} is missing, not in {SUMS}, or has another SHA-256; get the archive again")
+    return found
+
+
 class Book:
-    """Golden files in `folder`; the digests of all of them are checked when it is made. Raises Untrue."""
+    """Golden files in a folder or an archive; the digests of all of them are checked when it is made. Raises Untrue.
+
+    `more` is the full set beside them, None where it is left out (`opened`).
+    """
 
     def __init__(self, folder: Path):
-        self.folder = folder
-        if not is_file(folder / SUMS):
-            raise Untrue(f"{folder}: no golden files here ({SUMS} is missing); restore the folder, or make it: golden make")
-        self.data: dict[str, bytes] = {}
-        for path, digest in sums(read(folder / SUMS), str(folder / SUMS)).items():
-            file = folder / path
-            if not is_file(file):
-                raise Untrue(f"{file}: missing, though {SUMS} lists it; restore the folder")
-            if not file.resolve().is_relative_to(folder.resolve()):
-                raise Untrue(f"{file}: leads out of the folder")
-            self.data[path] = read(file)
-            if hashlib.sha256(self.data[path]).hexdigest() != digest:
-                raise Untrue(f"{file}: its SHA-256 is not the one in {SUMS}; restore the folder")
-        there = files_in(folder)
-        if more := sorted(there - set(self.data) - {SUMS}):
-            raise Untrue(f"{folder / more[0]}: not in {SUMS}; a golden folder holds what was made and nothing else")
+        self.folder, self.more = folder, None  # type: Path, Book | None
+        self.data = archived(folder) if is_file(folder) else in_folder(folder)
         self.manifest = self.json("manifest.json")
         self.version = self.bytes("SPEC_VERSION").decode(errors="replace").strip()
         if not re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", self.version) or self.version.split(".")[0] != SPEC_VERSION.split(".")[0]:
@@ -118,14 +143,20 @@ class Book:
             raise Untrue(str(error)) from error
 
     @property
+    def listing(self) -> str:
+        """SHA256SUMS, as it is written."""
+        return "".join(f"{hashlib.sha256(self.data[path]).hexdigest()}  {path}\n" for path in sorted(self.data))
+
+    @property
     def digest(self) -> str:
         """That of everything."""
-        return hashlib.sha256(b"".join(self.data[path] for path in sorted(self.data))).hexdigest()
+        whole = hashlib.sha256(b"".join(self.data[path] for path in sorted(self.data)))
+        return hashlib.sha256((whole.hexdigest() + self.more.digest).encode()).hexdigest() if self.more else whole.hexdigest()
 
     @cached_property
     def groups(self) -> list[Group]:
         """All of them, words and tensors held against one another."""
-        return [self.group(item) for item in self.manifest["groups"]]
+        return [self.group(item) for item in self.manifest["groups"]] + (self.more.groups if self.more else [])
 
     def group(self, item: Any) -> Group:
         name = item.get("name") if isinstance(item, dict) else None
@@ -168,9 +199,20 @@ class Book:
         return found
 
 
+def opened(place: Path) -> Book:
+    """The golden files at `place`, and the full set where it lies in a folder of theirs. Raises Untrue."""
+    book = Book(place)
+    if (place / FULL_SET).is_dir():
+        book.more = Book(place / FULL_SET)
+        if book.more.version != book.version:
+            raise Untrue(f"{place / FULL_SET}: specification {book.more.version}, but {place} is of {book.version}; make both again")
+    return book
+
+
 def files_in(folder: Path) -> set[str]:
-    """Paths of all that is no folder; what Python leaves beside a runner does not count."""
-    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir() and "__pycache__" not in p.parts}
+    """Paths of all that is no folder; the full set is a folder of its own, and what Python leaves beside a runner does not count."""
+    paths = (p.relative_to(folder) for p in folder.rglob("*") if not p.is_dir())
+    return {p.as_posix() for p in paths if p.parts[0] != FULL_SET and "__pycache__" not in p.parts}
 
 
 def ends(entry: Entry, name: str) -> tuple[str, ...]:
@@ -189,8 +231,8 @@ def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> N
     if not all(isinstance(n, str) for key in ("inputs", "expected", "flags") for n in one[key]) or not set(one["flags"]) <= set(flags):
         raise Untrue(f"{where}: {one['id']} has names that are no text, or flags that the manifest does not explain")
     for name in one["expected"]:
-        sizes = {t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))}
-        if len(sizes) != 1:
+        sizes = [t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))]
+        if f"{one['id']}:{name}" not in group.expected or set(sizes[1:]) - {(), sizes[0]}:
             raise Untrue(f"{where}: {one['id']}:{name} is missing, or has budgets of another shape")
 
 

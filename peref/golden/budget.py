@@ -21,7 +21,8 @@ import numpy as np
 
 from peref.encodings import Encoding
 from peref.golden.cases import Case
-from peref.golden.levels import Arrays, expected
+from peref.golden.kinds import expected
+from peref.golden.levels import Arrays
 from peref.ops.place import At
 from peref.rng import generator
 from peref.tape import Op
@@ -60,7 +61,8 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     if case.depth:
         low = expected(case, {name: x.astype(np.float32) if name in floats else x for name, x in a.items()})
         for name in real:
-            apart = np.where(np.isfinite(want[name]), np.abs(low[name].astype(np.float64) - want[name]), 0)
+            there = np.isfinite(want[name])
+            apart = np.abs(np.where(there, low[name].astype(np.float64), 0) - np.where(there, want[name], 0))
             touched = (apart > 0) | (size[name] > 0)
             phase[name] = np.where(touched, np.maximum(phase[name], 2 * apart.max(initial=0) / UNIT), phase[name])
     return {name: (up(size[name]), up(phase[name])) for name in real}

@@ -110,6 +110,104 @@ FLAGS: Mapping[str, dict[str, object]] = {
     "position.axes": flag(
         "SHAPE", "axes of a position exchanged or one used for all", "rows and columns of an image mixed", "mind the order of the axes"
     ),
+    "rope.ntk.cache_mixed_bases": flag(
+        *("CACHE", "keys in the cache turned with another base than the query", "every distance to a cached key is off"),
+        *("fix the length when the cache is made, or turn cached keys anew", "huggingface/transformers#25104", "vllm-project/vllm#52665"),
+    ),
+    "rope.ntk.long_then_short": flag(
+        *("CACHE", "the length of an earlier text decides the frequencies of the next", "a result that depends on what was asked before"),
+        *("set it back where a new text begins", "huggingface/transformers#25306", "huggingface/transformers#27226"),
+    ),
+    "rope.longrope.cache_mixed": flag(
+        *("CACHE", "keys turned by the factors for short text, queries by those for long", "a jump where the text passes the length trained for"),
+        *("decide once, by the length that the cache is made for", "openvino#37682"),
+    ),
+    "cache.position_restarts": flag(
+        *("CACHE", "a call through a cache counts its positions from 0", "every new token is where the text began"),
+        *("positions go on from the last key",),
+    ),
+    "cache.not_cleared": flag(
+        *("CACHE", "keys, features or states of an earlier text are still there", "one answer leaks into another"),
+        *("a new text begins with an empty cache",),
+    ),
+    "cache.state_dropped": flag(
+        *("CACHE", "a recurrence that begins at zero in every call", "nothing before the call is remembered"),
+        *("hand the last state of a call to the next",),
+    ),
+    "cache.tail_dropped": flag(
+        *("CACHE", "a short convolution or a shift by one token that sees zeros at the start of a call", "the first tokens of every call are off"),
+        *("keep the last inputs of a call",),
+    ),
+    "cache.features_dropped": flag(
+        *("CACHE", "what a cached token has beside key and value (a gate, a transition) is lost", "old keys weigh as if nothing had come since"),
+        *("keep it in the cache",),
+    ),
+    "cache.ring_positions": flag(
+        *("CACHE", "the place in a ring taken for the position", "right until the ring is full, then every distance is wrong"),
+        *("keep the position of each key beside it", "ollama/ollama#14912", "Blaizzy/mlx-vlm#1715"),
+    ),
+    "cache.window_late": flag(
+        *(
+            "CACHE",
+            "a rolling cache that has dropped keys which the first tokens of a chunk still see",
+            "chunks lose their past, single tokens do not",
+        ),
+        *("drop keys after the call, or keep window - 1 of them before it", "ollama/ollama#15591", "huggingface/transformers#37574"),
+    ),
+    "t5.bias.dropped_on_decode": flag(
+        "CACHE",
+        "no bias once there is a cache",
+        "right in the prefill, wrong from the first token on",
+        "add its last rows",
+        "NVIDIA/TensorRT-LLM#13870",
+    ),
+    "mask.top_left": flag(
+        *("MASK", "the causal mask of a chunk aligned with the first key in place of the last", "a token decoded alone sees one key"),
+        *("query t of T sees the keys up to S - T + t", "pytorch/pytorch#108108", "pytorch/pytorch#144858", "onnx/onnx#8068"),
+    ),
+    "block.post_norm": flag("MISSING_STEP", "the norm after the sum in place of before the sublayer", "another model", "norm what goes in"),
+    "block.parallel": flag(
+        "MISSING_STEP", "the feed-forward layer reads what attention reads", "attention has no say in it", "add attention first, then norm and go on"
+    ),
+    "block.swiglu_swapped": flag("LAYOUT", "silu on the other half", "gate and up have changed roles", "silu(gate) times up"),
+    "block.gelu_exact": flag(
+        "OPTION", "GELU by the error function in place of tanh", "off by up to 5e-4 in each unit", "GPT-2 has the tanh form (gelu_new)"
+    ),
+    "block.qk_norm_order": flag(
+        "MISSING_STEP", "q and k are normed after they turn", "the weights of the norm act on other channels", "norm first, then turn"
+    ),
+    "norm.mean": flag(
+        "OPTION", "the mean is taken off in an RMSNorm, or is not in a LayerNorm", "small where the mean is small", "RMSNorm has no mean"
+    ),
+    "norm.eps": flag(
+        "OPTION", "another epsilon, or outside the root", "small inputs are blown up or lost", "it is added under the root, to the mean square"
+    ),
+    "model.final_norm": flag("MISSING_STEP", "no norm before the head", "logits of another size", "norm once more after the last layer"),
+    "model.tied_gradient": flag(
+        *("MISSING_STEP", "the gradient of a tied embedding has one of its two parts", "training drifts, the loss looks right"),
+        *("add what comes by the head and what comes by the rows",),
+    ),
+    "model.shared_gradient": flag(
+        "MISSING_STEP", "a table that layers share has the gradient of one of them", "it learns too slowly", "add those of all layers"
+    ),
+    "loss.ignored_targets": flag(
+        *("OFF_BY_ONE", "the mean is over all targets, also those that nobody asks for", "the loss shrinks with the padding"),
+        *("divide by the number of targets asked",),
+    ),
+    "adamw.decay_everywhere": flag(
+        *("OPTION", "norms, biases and tables decay too", "they shrink towards 0"),
+        *("only matrices decay", "ServiceNow/Fast-LLM#542", "huggingface/transformers#4360"),
+    ),
+    "adamw.decay_coupled": flag(
+        "MISSING_STEP", "the decay is added to the gradient", "Adam with L2, which decays what moves little", "take it off the weight itself"
+    ),
+    "adamw.bias_correction": flag(
+        "MISSING_STEP", "the moments are not divided by 1 - beta^t", "the first steps are too small or too large", "divide"
+    ),
+    "schedule.counted_from_0": flag(
+        "OFF_BY_ONE", "steps are counted from 0", "the first step does nothing and all others come late", "the first step is 1"
+    ),
+    "clip.missing": flag("MISSING_STEP", "gradients are not clipped", "the moments remember what was too long", "scale all by clip / norm"),
     "mask.padding": flag("MASK", "a row that sees nothing is NaN or uniform", "one padded row spoils the batch", "it is 0, in both passes"),
     "mask.documents": flag("MASK", "packed documents see one another", "a leak", "mask by segment, and restart positions and states"),
     "mask.window": flag("OFF_BY_ONE", "a window that counts the query twice or not at all", "one key more or less", "i - window < j <= i"),

@@ -41,6 +41,9 @@ AXES = {  # of each tensor, in the letters of the package; N distances, P pairs
     "sin": "TP",
     "gain_q": "TP",
     "gain_k": "TP",
+    "tokens": "BT",
+    "targets": "BT",
+    "logits": "BTV",
 }
 DIFFERENTIATED = {  # level -> outputs that have a cotangent where they depend on an input
     "table": ("rows", "angle", "bias"),
@@ -173,12 +176,16 @@ def expected(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = 
     """Outputs and products with the Jacobian, for inputs with their cotangents."""
     tape, leaves = Tape(), watched(a)
     on_tape = {name: tape.watch(a[name]) for name in leaves}
-    outputs = compute(case, {**a, **on_tape}, pe, at)
+    return pulled(tape, on_tape, compute(case, {**a, **on_tape}, pe, at), a)
+
+
+def pulled(tape: Tape, on_tape: Arrays, outputs: Arrays, a: Arrays) -> dict[str, np.ndarray]:
+    """Bare outputs, and the gradients of what is `on_tape` for the cotangents in `a`."""
     found = {name: np.asarray(value(y)) for name, y in outputs.items()}
     judged = [name for name in outputs if f"cotangent.{name}" in a]
     if judged:
         gradients = tape.gradients(
-            tuple(outputs[name] for name in judged), tuple(a[f"cotangent.{name}"].astype(outputs[name].dtype) for name in judged)
+            tuple(outputs[name] for name in judged), tuple(np.asarray(a[f"cotangent.{name}"], outputs[name].dtype) for name in judged)
         )
-        found |= {f"vjp.{name}": gradients[on_tape[name]] for name in leaves}
+        found |= {f"vjp.{name}": gradients[leaf] for name, leaf in on_tape.items()}
     return found

@@ -19,21 +19,23 @@ import numpy as np
 from peref import store
 from peref.compare import same
 from peref.errors import Misuse, PerefError, explained
-from peref.golden import SPEC_VERSION
-from peref.golden.book import GROUP_FILES, SUMS, Book, files_in
-from peref.golden.budget import budgets
+from peref.golden import SPEC_VERSION, budget, composed, reorder
+from peref.golden.book import FULL_SET, GROUP_FILES, SUMS, Book, Entry, files_in
 from peref.golden.cases import Case
 from peref.golden.files import index_of
 from peref.golden.flags import FLAGS
-from peref.golden.levels import axes_of, expected, inputs, watched
+from peref.golden.kinds import expected, inputs
+from peref.golden.levels import axes_of, watched
 from peref.golden.outside import of_tests
 from peref.golden.rule import CLASSES, K_ACC, K_OUT
+from peref.golden.whole import Whole
 from peref.golden.witness import witnessed
 from peref.rng import generator
 
 Arrays = dict[str, Any]
-LARGEST, MOST_FILES = 12_000_000, 150
+CORE, FULL = (12_000_000, 150), (40_000_000, 150)  # bytes and files of each at most
 KEPT = ("README.md", "SPEC.md", "LICENSE-DATA", "manifest.schema.json", "runners", "negative.json", "laws.json")  # not of a group; they stay
+CARRIED = ("LICENSE-DATA", "README.md", "SPEC.md")
 WITNESS, GRADIENT, ELSEWHERE, EXACT = 1e-12, 1e-8, 1e-12, 1e-12
 
 
@@ -64,7 +66,8 @@ def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
         if np.isnan(g).any() or (name.startswith("vjp.") and not np.isfinite(g).all()):
             raise Disagrees(f"{case.id}: {name} has NaN, or a gradient that is not finite")
     found = dict(want)
-    for name, (size, phase) in budgets(case, a, want).items():
+    measured = reorder.budgets(case, a, want) if isinstance(case, Whole) and case.level != "trace" else budget.budgets(case, a, want)
+    for name, (size, phase) in measured.items():
         found |= {f"{name}:a": size, f"{name}:b": phase}
     return a, found
 
@@ -73,7 +76,8 @@ def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
     """Each output is what the loops give: relative to the largest, with what a phase costs in float64."""
     reach = float(np.abs(case.at.i).max())
     outputs = {name: g for name, g in want.items() if not name.startswith("vjp.")}
-    same(witnessed(case, a), outputs, WITNESS + 1e-15 * reach, "witness")
+    seen = composed.witnessed(case, a) if isinstance(case, Whole) else witnessed(case, a)
+    same(seen, outputs, WITNESS + 1e-15 * reach, "witness")
 
 
 def against_exact(case: Case, a: Arrays, want: Arrays) -> None:
@@ -134,7 +138,7 @@ def built(
         blank: dict[str, Any] = {"schema": "peref/cases/1", "group": case.group, "spec": SPEC_VERSION, "cases": []}
         words, all_in, all_out = found.setdefault(case.group, (blank, {}, {}))
         outputs = [name for name in want if not name.endswith((":a", ":b"))]
-        axes = {name: axes_of(case, name) for name in (*a, *outputs) if axes_of(case, name)}
+        axes = {name: letters for name, x in {**a, **want}.items() if (letters := axes_of(case, name)) and len(letters) == x.ndim}
         more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "digest": digest(case, a, want)}
         words["cases"].append(case.words() | more)
         all_in |= {f"{case.id}:{name}": x for name, x in a.items()}
@@ -147,8 +151,11 @@ def document(value: Any) -> str:
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-def write(folder: Path, groups: Mapping[str, tuple[dict[str, Any], Arrays, Arrays]]) -> dict[str, int]:
-    """The folder on disk; how many files and bytes it has. Whatever golden files stood there are replaced."""
+def write(folder: Path, groups: Mapping[str, tuple[dict[str, Any], Arrays, Arrays]], core: Path | None = None) -> dict[str, int]:
+    """The folder on disk; how many files and bytes it has. Whatever golden files stood there are replaced.
+
+    The full set, which also goes about alone, has a copy of what was written by hand for the `core`: its licence and how to read the files.
+    """
     with explained(folder, "make it"):
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "groups").is_dir():
@@ -170,36 +177,47 @@ def write(folder: Path, groups: Mapping[str, tuple[dict[str, Any], Arrays, Array
     manifest = {"schema": "peref/manifest/1", "spec": SPEC_VERSION, "groups": listed, "flags": dict(FLAGS), "rule": rule}
     store.write_text(folder / "manifest.json", document(manifest))
     store.write_text(folder / "SPEC_VERSION", SPEC_VERSION + "\n")
+    if core:
+        for name in (name for name in CARRIED if store.is_file(core / name)):
+            store.write_bytes(folder / name, store.read(core / name))
     paths = sorted(files_in(folder) - {SUMS})
     lines = [f"{hashlib.sha256(store.read(folder / path)).hexdigest()}  {path}\n" for path in paths]
     store.write_text(folder / SUMS, "".join(lines))
     return {"files": len(paths) + 1, "bytes": sum((folder / path).stat().st_size for path in [*paths, SUMS])}
 
 
-def make(
+def ready(
     folder: Path,
     cases: Iterable[Case],
     *,
     checked: bool = True,
-    core: bool = True,
+    limits: tuple[int, int] | None = CORE,
     say: Callable[[str], None] = lambda _: None,
-    also: Callable[[Path], object] = lambda _: None,
-) -> dict[str, int]:
-    """Compute every case, check it, and write all of them to `folder`, beside what `also` writes there.
-
-    Raises Disagrees, and Misuse for a folder that holds other things.
-    """
+) -> dict[str, tuple[dict[str, Any], Arrays, Arrays]]:
+    """Every case computed and checked, for `write`; at most `limits` bytes and files. Raises Disagrees, and Misuse for a folder of other things."""
     if folder.is_dir():
-        if strange := sorted({p.name for p in folder.iterdir()} - {"groups", "manifest.json", "SPEC_VERSION", SUMS, *KEPT}):
+        if strange := sorted({p.name for p in folder.iterdir()} - {"groups", "manifest.json", "SPEC_VERSION", SUMS, FULL_SET, *KEPT}):
             raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
         if (folder / "groups").exists() and not (folder / SUMS).is_file():
             raise Misuse(f"{folder} has groups that are not golden ones ({SUMS} is missing); choose a new folder")
     groups = built(cases, checked, say)
     total = sum(x.nbytes for _, a, want in groups.values() for x in (*a.values(), *want.values()))
-    if core and (total > LARGEST or 4 * len(groups) > MOST_FILES):
-        raise Disagrees(f"{total:,} bytes in {4 * len(groups)} files; the core has at most {LARGEST:,} in {MOST_FILES}: shrink sizes")
-    also(folder)
-    return write(folder, groups)
+    if limits and (total > limits[0] or 4 * len(groups) > limits[1]):
+        raise Disagrees(f"{total:,} bytes in {4 * len(groups)} files; there may be {limits[0]:,} in {limits[1]}: shrink sizes")
+    return groups
+
+
+def make(folder: Path, cases: Iterable[Case], **how: Any) -> dict[str, int]:
+    """Compute every case, check it (see `ready`), and write all of them to `folder`; how many files and bytes it has."""
+    return write(folder, ready(folder, cases, **how))
+
+
+def on_scale(entry: Entry, found: Arrays) -> Arrays:
+    """From level block up every tensor with its b behind it, to be compared on that scale: some are 0 but for rounding, and roundings differ."""
+    if entry.words["level"] not in ("block", "model", "step"):
+        return found
+    most = {name: b.max() for name in found if (b := entry.budget(name)[1]) is not None}
+    return {name: np.append(x, most.get(name, 0)) for name, x in found.items()}
 
 
 def rebuilt(book: Book, cases: Iterable[Case], say: Callable[[str], None] = lambda _: None) -> list[str]:
@@ -216,7 +234,8 @@ def rebuilt(book: Book, cases: Iterable[Case], say: Callable[[str], None] = lamb
         want = expected(case, a)
         try:
             same(entry.inputs(), a, 0)
-            same({name: entry.want(name) for name in entry.outputs}, want, ELSEWHERE + 1e-15 * float(np.abs(case.at.i).max()))
+            reach = float(np.abs(case.at.i).max())
+            same(on_scale(entry, {name: entry.want(name) for name in entry.outputs}), on_scale(entry, want), ELSEWHERE + 1e-15 * reach)
         except AssertionError as error:
             wrong.append(f"{case.id}: {error}")
     return wrong + [f"{name}: no recipe makes it any more" for name in sorted(book.entries.keys() - seen)]

@@ -10,9 +10,9 @@ import numpy as np
 
 from peref.errors import Misuse, PerefError, did_you_mean
 from peref.golden.book import Book, Entry
-from peref.golden.diagnose import Trap, diagnosed, rebuilt
+from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.files import Tensor
-from peref.golden.levels import expected
+from peref.golden.kinds import expected, rebuilt
 from peref.golden.rule import CLASSES, Verdict, judged
 
 DIAGNOSED = 20  # failures that are looked into: it takes time

@@ -96,3 +96,8 @@ def mix(p, x, i, H, D, eps=64e-5, unit_eps=1e-24, value_gate="first", form="recu
             bonus = sum(b * c * d for b, c, d in zip(r[t], p["bonus"][h], k[t], strict=True))
             out[t] += [b + bonus * c for b, c in zip(y, v[t], strict=True)]
     return [times(p["o.weight"], [b * c for b, c in zip(made["g"][t], out[t], strict=True)]) for t in range(len(x))]
+
+
+def across(p, x):
+    """What the first layer's input gives to later ones."""
+    return {"v_first": [times(p["v.weight"], lerp(now, before, p["mix.v"])) for now, before in zip(x, [[0.0] * len(x[0]), *x[:-1]], strict=True)]}

@@ -1,0 +1,85 @@
+"""Levels block and model: one layer, or all of them between the embedding and the loss.
+
+    block   inputs x [B,T,C] and the layer's parameters; y, 0 at padding; vjp of x and of every parameter for cotangent.y
+    model   inputs tokens and targets [B,T] (negative: not asked) and all parameters; logits [B,T,V], 0 at padding; loss, the mean over the targets
+            asked; vjp of every parameter for cotangent.loss, one number that is not 1: the gradient of cotangent.loss * loss
+
+Parameters have their names on disk (peref/model.py) after "param.". Linear maps stand where init puts them, all other parameters beside it.
+
+Not here: training (training), decoding (trace).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from peref import model
+from peref.backends import Backend
+from peref.golden.levels import Arrays, masked, pulled, rounded, watched
+from peref.golden.whole import Whole
+from peref.model import PLAIN
+from peref.rng import generator
+from peref.tape import Tape
+
+
+def inputs(case: Whole) -> Arrays:
+    """All that goes in, cotangents included."""
+    rng = generator(0, case.id)
+    on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
+    found: Arrays = {"positions": np.array(case.at.i)}
+    if case.seg is not None:
+        found["seg"] = np.array(case.at.seg)
+    if case.level == "block":
+        found["x"] = np.rint(on_grid((case.B, case.T, case.C)) * case.shrink * 2**14) / 2**14
+        found["cotangent.y"] = on_grid((case.B, case.T, case.C))
+    else:
+        found |= text(case, rng, (case.B, case.T))
+        found["cotangent.loss"] = np.asarray(rng.integers(129, 256) / 128)
+    return found | parameters(case, rng)
+
+
+def text(case: Whole, rng: Any, shape: tuple[int, ...]) -> Arrays:
+    """Tokens and targets, a third of the targets not asked, nor any at padding."""
+    tokens, targets = rng.integers(0, case.V, shape), rng.integers(0, case.V, shape)
+    flat = targets.reshape(-1, case.B * case.T)
+    for batch in flat:
+        batch[rng.permutation(batch.size)[: batch.size // 3]] = -1
+    if case.seg is not None:
+        targets[..., np.array(case.seg) == 0] = -1
+    return {"tokens": tokens, "targets": targets}
+
+
+def parameters(case: Whole, rng: Any) -> Arrays:
+    """Those of the layer, or of the model, on the grid."""
+    drawn = model.init(case.config, int(rng.integers(2**32)), np.float64)
+    found = {}
+    for name, a in drawn.items():
+        if case.level == "block" and not (name.startswith(("0.", "pe."))):
+            continue
+        plain = name.endswith(".weight") and a.ndim == 2 and "pe." not in name
+        found[f"param.{name}"] = rounded(a if plain else a + 0.3 * rng.standard_normal(a.shape))
+    return found
+
+
+def named(a: Arrays) -> Arrays:
+    """The parameters, under their names on disk."""
+    return {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+
+
+def compute(case: Whole, a: Arrays, be: Backend = PLAIN) -> Arrays:
+    """The outputs for inputs `a`, arrays or on a tape."""
+    cfg, p, at = case.config, named(a), case.at
+    without_padding = lambda y: y if at.seg is None else masked(y, at.seg[..., None] != 0)
+    if case.level == "block":
+        return {"y": without_padding(model.block(be, cfg, p, 0, a["x"], at, {}, {}, {})[0])}
+    positions = None if case.positions is None else at.i
+    logits = model.logits(cfg, p, a["tokens"], be=be, positions=positions, seg=at.seg, n=at.n)
+    loss, _ = be.cross_entropy(logits, a["targets"])
+    return {"logits": without_padding(logits), "loss": loss}
+
+
+def expected(case: Whole, a: Arrays, be: Backend = PLAIN) -> Arrays:
+    """Outputs and products with the Jacobian, for inputs with their cotangents."""
+    tape = Tape()
+    on_tape = {name: tape.watch(a[name]) for name in watched(a)}
+    return pulled(tape, on_tape, compute(case, {**a, **on_tape}, be), a)

@@ -1,0 +1,196 @@
+"""Which cases there are above one operation, and which for a GPU: of the core the traces, all others of the full set.
+
+Every encoding has a block and a model in both shapes and a trace, from the registry alone (one that is added to the embedding has no block of its
+own: it is in the model); what is more has a reason of its own here. The aligned cases are op and attn at sizes that kernels are made for.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from peref.config import SHAPES
+from peref.encodings import get, names
+from peref.golden.cases import Case, catalogue, sized
+from peref.golden.whole import Whole
+
+Facts = dict[str, Any]
+PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))
+CHUNKS = ((0, 4), (4, 5), (5, 8), (8, 9))  # uneven: a prefill, a token, a chunk, a token
+SHAPE_FLAGS = {
+    "llama": ("block.post_norm", "block.parallel", "norm.mean", "block.swiglu_swapped"),
+    "gpt2": ("block.post_norm", "block.parallel", "norm.mean"),
+}
+OF_LENGTH: dict[str, Facts] = {  # a low base, so that frequencies matter within a few tokens
+    "dynamic_ntk": {"base": 100.0, "factor": 4.0},
+    "longrope": {"base": 100.0, "long_factor": (4.0, 3.0, 2.0, 6.0)},
+}
+TRAINED = {"llama": ("rope", "t5", "kerple_log", "forgetting", "retnet"), "gpt2": ("learned", "alibi", "shaw", "mamba")}
+
+
+def core() -> list[Case]:
+    """Every case of the core. An id is there once."""
+    return once([*catalogue(), *traces()])
+
+
+def full() -> list[Case]:
+    """Every case of the full set."""
+    return once([*aligned(), *blocks(), *models(), *steps()])
+
+
+def once(cases: list[Case]) -> list[Case]:
+    found: dict[str, Case] = {}
+    for case in cases:
+        if found.setdefault(case.id, case) is not case:
+            raise ValueError(f"two cases are {case.id}")
+    return cases
+
+
+def widths(name: str, level: str) -> Facts:
+    """Sizes that suit the hook, distinct from one another."""
+    e = get(name)
+    if level in ("model", "step"):
+        sizes: Facts = {"layers": 2, "H": 4, "G": 2, "D": 8, "C": 18, "F": 22} if e.hook != "mix" else {"layers": 2, "H": 3, "D": 4, "C": 10, "F": 18}
+        return sizes | ({"n": 20} if e.hook == "rotate" else {})
+    return {"H": 3, "D": 4, "C": 5} if e.hook == "mix" else {}
+
+
+# ---------------------------------------------------------------- block, model, step
+
+
+def blocks() -> Iterator[Whole]:
+    for name in names():
+        if get(name).embed:
+            continue
+        for shape in SHAPES:
+            why = f"One pre-norm layer of a model of the shape {shape}, the encoding inside, every gradient."
+            more = ("block.gelu_exact",) if shape == "gpt2" and name in ("none", "rope", "alibi") else ()
+            yield Whole(name, "block", shape, why, (*SHAPE_FLAGS[shape], *more), shape=shape, **widths(name, "block"))
+    why = "q and k are normed over each head, with weights, before they turn."
+    yield Whole("rope", "block", "qk-norm", why, ("block.qk_norm_order",), qk_norm=True)
+    why = "The inputs are small, so that the epsilon of the norms is a part of what is under the root."
+    for shape in SHAPES:
+        yield Whole("alibi", "block", f"small-{shape}", why, ("norm.eps",), shape=shape, shrink=2.0**-10)
+    why = "Two packed documents and padding through a whole layer: nothing crosses, and padding is 0."
+    for name in ("rope", "alibi", "forgetting", "retnet"):
+        yield Whole(name, "block", "packed", why, ("mask.documents",), seg=PACKED, **widths(name, "block"))
+    why = "A window, adjacent pairs and a partial rotation in one layer."
+    yield Whole("rope", "block", "window-partial", why, ("mask.window", "rope.layout.half"), R=4, layout="interleaved", window=3)
+
+
+def models() -> Iterator[Whole]:
+    for name in names():
+        for shape in SHAPES:
+            flags = ("loss.ignored_targets", *(("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)))
+            more = ("model.shared_gradient",) if name == "t5" else ()
+            why = f"Two layers of the shape {shape} from tokens to the loss, and the gradient of every parameter."
+            yield Whole(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
+    why = "Two packed documents and padding from tokens to the loss; targets at padding are not asked."
+    yield Whole("rope", "model", "packed", why, ("mask.documents", "loss.ignored_targets"), seg=PACKED, **widths("rope", "model"))
+
+
+def steps() -> Iterator[Whole]:
+    flags = ("adamw.decay_everywhere", "adamw.decay_coupled", "adamw.bias_correction", "schedule.counted_from_0", "clip.missing")
+    for shape, trained in TRAINED.items():
+        for name in trained:
+            why = f"Ten steps of AdamW of the shape {shape}: warm-up, cosine, clipping, decay of matrices alone."
+            yield Whole(name, "step", shape, why, flags, shape=shape, **widths(name, "step"))
+
+
+# ---------------------------------------------------------------- trace
+
+
+def in_calls(chunks: Any, n: int = 16, fresh: int = 0) -> tuple[tuple[int, int, bool, int], ...]:
+    """Calls of these rows, the cache empty before row `fresh` of them and before row 0."""
+    return tuple((first, stop, first in (0, fresh), n) for first, stop in chunks)
+
+
+def traces() -> Iterator[Whole]:
+    for name in names():
+        yield of_chunks(name)
+    few: Facts = {"B": 1, "H": 3, "G": 1, "D": 4, "C": 5}
+    why = "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; positions are not places in a ring."
+    for name in ("none", "rope", "alibi"):
+        calls = in_calls(((0, 4), (4, 5), (5, 6), (6, 10), (10, 11)))
+        flags = ("mask.window", "cache.window_late") + (("cache.ring_positions",) if name != "none" else ())
+        yield Whole(name, "trace", "window-rolls", why, flags, window=3, T=11, calls=calls, **few)
+    why = "A long text, then a short one from an empty cache: nothing of the first is left."
+    for name in ("rope", "t5", "forgetting", "path", "retnet", "rwkv7"):
+        sizes = few | ({"H": 2} if get(name).hook == "mix" else {})
+        again = (*range(6), *range(3))
+        calls = in_calls(((0, 5), (5, 6), (6, 8), (8, 9)), fresh=6)
+        yield Whole(name, "trace", "long-then-short", why, ("cache.not_cleared",), positions=again, T=9, calls=calls, **sizes)
+    yield from of_lengths(few)
+
+
+def of_chunks(name: str) -> Whole:
+    """The trace that every encoding has."""
+    e = get(name)
+    flags = {
+        "embed": ("cache.position_restarts",),
+        "mix": ("cache.state_dropped",),
+        "": ("mask.top_left",),
+    }.get(e.hook, ("mask.top_left",) if name != "pyramid" else ())
+    if e.hook == "rotate" or (e.hook == "bias" and "any_length" in e.claims) or name in ("transformer_xl", "fire", "dape", "shaw", "retnet"):
+        flags = (*flags, "cache.position_restarts")
+    if name == "t5":
+        flags = (*flags, "t5.bias.dropped_on_decode")
+    if e.features and name != "pyramid":
+        flags = (*flags, "cache.features_dropped")
+    if name in ("mamba", "rwkv4", "rwkv6", "rwkv7", "path"):
+        flags = (*flags, "cache.tail_dropped")
+    why = "A prefill, a token, a chunk and a token through the cache give the rows of one call with all."
+    sizes: Facts = {"B": 1, "H": 3, "G": 1, "D": 4, "C": 5} | ({"H": 2} if e.hook == "mix" else {})
+    return Whole(name, "trace", "chunks", why, flags, T=9, calls=in_calls(CHUNKS), **sizes)
+
+
+def of_lengths(few: Facts) -> Iterator[Whole]:
+    """Dynamic NTK and LongRoPE, whose frequencies depend on a length."""
+    far = tuple(range(9))
+    why = "The length is fixed when the cache is made, beyond the length trained for: every key and every query meets the same frequencies."
+    for name, flag in (("dynamic_ntk", "rope.ntk.cache_mixed_bases"), ("longrope", "rope.longrope.cache_mixed")):
+        yield Whole(name, "trace", "length-fixed", why, (flag,), OF_LENGTH[name], L=5, T=9, calls=in_calls(CHUNKS, 9), **few | {"D": 8})
+    why = (
+        "What Hugging Face keeps as a state: the length grows with the text, keys stay as they turned when they came; a new text shorter than "
+        "the length trained for sets it back, one of exactly that length does not."
+    )
+    lengths = ((0, 4, True, 5), (4, 6, False, 6), (6, 9, False, 9), (9, 14, True, 9), (14, 18, True, 5), (18, 19, False, 5))
+    again = (*far, *range(5), *range(5))
+    flags = ("rope.ntk.long_then_short", "rope.ntk.static_as_dynamic")
+    given: Facts = {"positions": again, "L": 5, "T": 19, "calls": lengths, **few, "D": 8}
+    yield Whole("dynamic_ntk", "trace", "length-as-hugging-face", why, flags, OF_LENGTH["dynamic_ntk"], **given)
+
+
+# ---------------------------------------------------------------- aligned
+
+
+class Aligned(Case):
+    """A case at sizes of a kernel, in a group of its own."""
+
+    @property
+    def group(self) -> str:
+        return f"{super().group}_aligned"
+
+
+def of_aligned(name: str, level: str, slug: str, why: str, **given: Any) -> Aligned:
+    sizes: Facts = {"B": 1, "H": 8, "G": 2, "T": 16, "D": 64, "C": 64}
+    case = sized(name, level, f"aligned-{slug}", why, **(sizes | given))
+    return Aligned(**{key: getattr(case, key) for key in case.__dataclass_fields__})
+
+
+def aligned() -> Iterator[Aligned]:
+    """Heads of 64 and 128 channels, 8 over 2 of them, tokens by sixteens."""
+    why = "Sizes that a GPU kernel takes: 8 query heads over 2, 64 channels, 16 tokens."
+    for name in names():
+        if get(name).hook in ("", "rotate", "bias") or name == "forgetting":
+            yield of_aligned(name, "attn", "64", why)
+    why = "As on a GPU, with heads of 128 channels."
+    for name in ("none", "rope", "alibi", "forgetting"):
+        yield of_aligned(name, "attn", "128", why, D=128, C=128)
+    why = "48 tokens: one tile of 32 and a half, or three of 16."
+    for name in ("rope", "forgetting"):
+        yield of_aligned(name, "attn", "48-tokens", why, T=48, L=48)
+    why = "A rotation alone at the sizes of a kernel."
+    yield of_aligned("rope", "op", "64", why, H=8)
+    yield of_aligned("rope", "op", "interleaved", why, layout="interleaved")
+    yield of_aligned("rope", "op", "partial", why, R=32)
+    yield of_aligned("rope", "op", "128", why, D=128)
+    yield of_aligned("yarn", "op", "64", why)

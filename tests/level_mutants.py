@@ -1,0 +1,281 @@
+"""Wrong blocks, models, training steps and traces: for each flag of these levels a function (case, inputs) -> outputs that falls into its trap.
+
+Written on the plain ops, with one thing wrong each. Not here: the flags of single operations.
+"""
+
+import math
+from dataclasses import fields, replace
+from functools import cached_property
+
+import numpy as np
+
+from peref import model
+from peref.backends import Backend
+from peref.golden import stack, trace, training
+from peref.ops.activation import swiglu
+from peref.ops.norm import layer_norm, rms_norm
+from peref.ops.place import At
+from peref.ops.shape import add
+from peref.ops.turn import turn
+from peref.optim import adamw
+from peref.tape import value
+
+# ---------------------------------------------------------------- block
+
+
+def sublayer(case, p, h, at):
+    """Attention, or what stands in its place, of the normed input."""
+    pe = case.config.encoding(0)
+    inside = model.of_encoding(case.config, p, 0)
+    if pe.mix:
+        return pe.mix(model.PLAIN, inside, h, at, {}, {})[0]
+    return model.attend(model.PLAIN, case.config, p, 0, inside, h, at, {}, {})[0]
+
+
+def wired(order):
+    """A block whose parts are joined by `order`(x, norm1, norm2, attend, feed)."""
+
+    def block(case, a):
+        p, cfg, at = stack.named(a), case.config, case.at
+        norm = lambda name: lambda x: model.norm(model.PLAIN, cfg, p, f"0.{name}", x)
+        feed = lambda x: model.feed_forward(model.PLAIN, cfg, p, 0, x)
+        return {"y": order(a["x"], norm("norm1"), norm("norm2"), lambda h: sublayer(case, p, h, at), feed)}
+
+    return block
+
+
+def post_norm(x, norm1, norm2, attend, feed):
+    x = norm1(add(x, attend(x)))
+    return norm2(add(x, feed(x)))
+
+
+def parallel(x, norm1, norm2, attend, feed):
+    return add(add(x, attend(norm1(x))), feed(norm2(x)))
+
+
+def with_backend(**changes):
+    """The outputs with some operations replaced; no gradients."""
+    return lambda case, a: stack.compute(case, a, Backend(**changes))
+
+
+def layer_for_rms(x, w, *, eps):
+    return layer_norm(x, w, None, eps=eps)
+
+
+def rms_for_layer(x, w, b, *, eps):
+    y = rms_norm(x, w, eps=eps)
+    return y if b is None else y + b
+
+
+def exact_gelu(x):
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def other_eps(case, a):
+    """1e-6 in place of 1e-5."""
+    rms, layer = lambda x, w, eps: rms_norm(x, w, eps=1e-6), lambda x, w, b, eps: layer_norm(x, w, b, eps=1e-6)
+    return stack.compute(case, a, Backend(rms_norm=rms, layer_norm=layer))
+
+
+def norm_after_turn(case, a):
+    weights = []
+
+    def later(x, w, *, eps):
+        if x.ndim == 3:
+            return rms_norm(x, w, eps=eps)
+        weights.append((w, eps))
+        return x
+
+    def turned(x, angle, gain, *, layout):
+        w, eps = weights.pop(0)
+        return rms_norm(turn(x, angle, gain, layout=layout), w, eps=eps)
+
+    return stack.compute(case, a, Backend(rms_norm=later, turn=turned))
+
+
+def documents_mixed(case, a):
+    return stack.compute(replace(case, seg=None, positions=tuple(map(tuple, case.at.i.tolist()))), a)
+
+
+# ---------------------------------------------------------------- model
+
+
+def mean_of_all(case, a):
+    def loss(logits, targets):
+        _, each = model.PLAIN.cross_entropy(logits, targets)
+        return each.mean(), each
+
+    return stack.compute(case, a, Backend(cross_entropy=loss))
+
+
+def no_final_norm(case, a):
+    last = a["param.norm.weight"]
+    return stack.compute(case, a, Backend(layer_norm=lambda x, w, b, eps: x if w is last else layer_norm(x, w, b, eps=eps)))
+
+
+def head_alone(case, a):
+    """Only the head's part of the gradient."""
+    return stack.expected(case, a, Backend(take=lambda w, tokens: model.PLAIN.take(value(w), tokens)))
+
+
+def first_layer_alone(case, a):
+    """Only the first layer's part of a table's gradient."""
+    count = []
+
+    def attention(q, k, v, table, *more, **how):
+        count.append(1)
+        return model.PLAIN.attention(q, k, v, table if len(count) == 1 else value(table), *more, **how)
+
+    return stack.expected(case, a, Backend(attention=attention))
+
+
+# ---------------------------------------------------------------- step
+
+
+def trained(change):
+    """Training with another AdamW."""
+    return lambda case, a: training.expected(case, a, Backend(adamw=change(case)))
+
+
+def decay_everywhere(case):
+    return lambda *arrays, decay, **how: adamw(*arrays, decay=decay or case.recipe["decay"], **how)
+
+
+def decay_coupled(case):
+    return lambda p, g, *more, decay, **how: adamw(p, g + decay * p, *more, decay=0.0, **how)
+
+
+def uncorrected(case):
+    def step(p, g, m, v, rate, step, *, beta1, beta2, eps, decay):
+        m += (1 - beta1) * (g - m)
+        v += (1 - beta2) * (g * g - v)
+        p -= rate * (m / (np.sqrt(v) + eps) + decay * p)
+
+    return step
+
+
+def from_zero(case, a):
+    """Rates of the step before."""
+    r = case.recipe
+    rates = iter([0.0, *(training.rate(case, step) for step in range(1, r["steps"]))])
+    seen = {}
+
+    def late(p, g, m, v, rate, step, **how):
+        now = int(step)
+        if now not in seen:
+            seen[now] = next(rates)
+        return adamw(p, g, m, v, np.asarray(seen[now] * float(rate) / training.rate(case, now)), step, **how)
+
+    return training.expected(case, a, Backend(adamw=late))
+
+
+def unclipped(case, a):
+    return training.expected(replace(case, recipe={**case.recipe, "clip": 1e9}), a)
+
+
+# ---------------------------------------------------------------- trace
+
+
+def called(change):
+    """A trace whose calls are change(first, stop, fresh, n)."""
+    return lambda case, a: trace.expected(replace(case, calls=tuple(change(case, *call) for call in case.calls)), a)
+
+
+def at_positions(change):
+    def run(case, a):
+        i = change(case, case.at.i)
+        return trace.expected(case, a, None, replace(case.at, i=i, j=i))
+
+    return run
+
+
+def restarted(case, i):
+    return np.concatenate([i[..., : stop - first] for first, stop, _, _ in case.calls], -1)
+
+
+class TopLeft(At):
+    """A mask aligned with the first key."""
+
+    @cached_property
+    def see(self):
+        return np.arange(self.T)[:, None] >= np.arange(self.S)
+
+
+def top_left(case, a):
+    return trace.expected(case, a, None, TopLeft(**{f.name: getattr(case.at, f.name) for f in fields(At)}))
+
+
+def with_encoding(change):
+    return lambda case, a: trace.expected(case, a, change(case.config.encoding(0)))
+
+
+def without_tail(pe):
+    """States but those of the last inputs, which are called x and tail."""
+    cut = lambda state: {name: s for name, s in state.items() if name not in ("x", "tail")}
+    if pe.mix:
+        mix = pe.mix
+        return replace(pe, mix=lambda be, p, x, at, state, across: mix(be, p, x, at, cut(state), across))
+    features = pe.features
+    return replace(pe, features=lambda be, p, x, at, state: features(be, p, x, at, {}))
+
+
+def without_features(pe):
+    """What came with earlier keys is 0."""
+    empty = lambda f, at: {name: np.where((np.arange(at.S) >= at.S - at.T).reshape(-1, *[1] * (x.ndim - 3)), x, 0) for name, x in f.items()}
+    if pe.attend:
+        attend = pe.attend
+        return replace(pe, attend=lambda be, p, q, k, v, f, at: attend(be, p, q, k, v, empty(f, at), at))
+    score = pe.score
+    return replace(pe, score=lambda be, p, q, k, f, at: score(be, p, q, k, empty(f, at), at))
+
+
+def without_bias(pe):
+    bias, seen = pe.bias, []
+
+    def first(be, p, d):
+        seen.append(1)
+        return bias(be, p, d) * (len(seen) == 1)
+
+    return replace(pe, bias=first)
+
+
+def static(case, a):
+    return trace.expected(replace(case, options={**case.options, "form": "static"}), a)
+
+
+MUTANTS = {
+    "block.post_norm": wired(post_norm),
+    "block.parallel": wired(parallel),
+    "norm.mean": with_backend(rms_norm=layer_for_rms, layer_norm=rms_for_layer),
+    "block.swiglu_swapped": with_backend(swiglu=lambda gate, up: swiglu(up, gate)),
+    "block.gelu_exact": with_backend(gelu=exact_gelu),
+    "block.qk_norm_order": norm_after_turn,
+    "norm.eps": other_eps,
+    "loss.ignored_targets": mean_of_all,
+    "model.final_norm": no_final_norm,
+    "model.tied_gradient": head_alone,
+    "model.shared_gradient": first_layer_alone,
+    "adamw.decay_everywhere": trained(decay_everywhere),
+    "adamw.decay_coupled": trained(decay_coupled),
+    "adamw.bias_correction": trained(uncorrected),
+    "schedule.counted_from_0": from_zero,
+    "clip.missing": unclipped,
+    "cache.position_restarts": at_positions(restarted),
+    "cache.not_cleared": called(lambda case, first, stop, fresh, n: (first, stop, first == 0, n)),
+    "cache.state_dropped": called(lambda case, first, stop, fresh, n: (first, stop, True, n)),
+    "cache.tail_dropped": with_encoding(without_tail),
+    "cache.features_dropped": with_encoding(without_features),
+    "cache.ring_positions": at_positions(lambda case, i: i % case.window),
+    "cache.window_late": called(lambda case, first, stop, fresh, n: (first, stop, fresh or stop - first >= case.window, n)),
+    "mask.top_left": top_left,
+    "t5.bias.dropped_on_decode": with_encoding(without_bias),
+    "rope.ntk.cache_mixed_bases": called(lambda case, first, stop, fresh, n: (first, stop, fresh, max(stop, case.L))),
+    "rope.longrope.cache_mixed": called(lambda case, first, stop, fresh, n: (first, stop, fresh, max(stop, case.L))),
+    "rope.ntk.long_then_short": called(lambda case, first, stop, fresh, n: (first, stop, fresh, min(max(stop, case.L), 9))),
+    "rope.ntk.static_as_dynamic": static,
+}
+LEFT = {  # flags that other cases have too: their mutants at these levels
+    "mask.documents": documents_mixed,
+    "mask.window": lambda case, a: (trace.expected if case.level == "trace" else stack.compute)(replace(case, window=case.window + 1), a),
+    "rope.layout.half": lambda case, a: stack.compute(replace(case, layout="half"), a),
+}

@@ -1,0 +1,416 @@
+"""Blocks, models, training steps and traces: the full set, its archive, budgets of whole tensors, and a mutant for every flag of these levels."""
+
+import hashlib
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from level_mutants import LEFT, MUTANTS
+
+from peref.backends import Backend
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.encodings import names
+from peref.errors import Damaged
+from peref.golden import SPEC_VERSION, archive, composed, make, reorder
+from peref.golden.book import FULL_SET, Book, Untrue, files_in, opened
+from peref.golden.files import Tensor
+from peref.golden.flags import FLAGS
+from peref.golden.kinds import expected, inputs, rebuilt
+from peref.golden.levels import rounded
+from peref.golden.report import Pick, check, reference, run_function
+from peref.golden.rule import K_OUT, judged
+from peref.golden.whole import LEVELS, Whole
+from peref.golden.wholes import Aligned, blocks, core, full, models, steps, traces
+from peref.golden.witness import documents
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+U32 = 2.0**-24
+
+
+@pytest.fixture(scope="module")
+def book():
+    return opened(GOLDEN)
+
+
+def cli(capsys, *args):
+    """Exit code and what was printed to both streams."""
+    code = run_cli([str(a) for a in args], Signals())
+    out = capsys.readouterr()
+    return code, out.out + out.err
+
+
+def of_levels(book, *levels):
+    return [e for e in book.entries.values() if e.words["level"] in levels]
+
+
+# ---------------------------------------------------------------- the committed files
+
+
+def test_the_full_set_is_that_of_the_recipes(book):
+    """Every case and no other, with its words; within its limits; the core has none of it."""
+    cases = {case.id: case for case in full()}
+    assert set(book.more.entries) == set(cases)
+    assert not set(cases) & set(Book(GOLDEN).entries)
+    for name, case in cases.items():
+        words = book.entries[name].words
+        assert {key: words[key] for key in ("why", "flags", "level", "encoding", "depth")} == {
+            "why": case.why,
+            "flags": sorted(case.flags),
+            "level": case.level,
+            "encoding": case.encoding,
+            "depth": case.depth,
+        }
+    files = [GOLDEN / FULL_SET / path for path in files_in(GOLDEN / FULL_SET)]
+    assert len(files) <= 150
+    assert sum(p.stat().st_size for p in files) <= 40_000_000
+
+
+def test_every_encoding_has_every_level(book):
+    """From the registry alone: a trace, both models, and both blocks unless it is added to the embedding."""
+    have = {(e.words["encoding"], e.id.partition(".")[2]) for e in of_levels(book, *LEVELS)}
+    for name in names():
+        assert {(name, "trace/chunks"), (name, "model/llama"), (name, "model/gpt2")} <= have
+    assert {(name, "block/llama") for name in names() if name not in ("sinusoidal", "learned")} <= have
+    assert len([e for e in of_levels(book, "step")]) >= 8
+
+
+def test_kernels_have_their_sizes(book):
+    """D 64 and 128, T by sixteens, 8 heads over 2."""
+    sizes = [tuple(e.words["facts"][x] for x in "DTHG") for e in book.more.entries.values() if e.group.name.endswith("_aligned")]
+    found = set(sizes)
+    assert {D for D, *_ in found} == {64, 128}
+    assert all(T % 16 == 0 and (H, G) == (8, 2) for _, T, H, G in found)
+
+
+def test_inputs_are_exact_in_every_dtype(book):
+    for entry in of_levels(book, *LEVELS):
+        for name, x in entry.inputs().items():
+            if x.dtype.kind == "f" and name != "positions":
+                assert (x.astype(np.float16) == x).all(), (entry.id, name)
+                assert (rounded(x) == x).all(), (entry.id, name)
+
+
+def test_computed_again_they_are_the_same(book):
+    """One case of each group, with the words of the files in place of the recipe."""
+    for group in book.groups:
+        entry = next(iter(group))
+        if entry.words["level"] in LEVELS or group.name.endswith("_aligned"):
+            for name, g in expected(rebuilt(entry.words, entry.inputs()), entry.inputs()).items():
+                np.testing.assert_allclose(g, entry.want(name), rtol=1e-12, atol=1e-12 * max(1.0, np.abs(g).max()), err_msg=f"{entry.id}:{name}")
+
+
+def test_gradients_and_outputs_are_all_there(book):
+    """Of a block y and a gradient of x and of every parameter; of a model logits, loss and every gradient; after ten steps every weight."""
+    for entry in of_levels(book, "block", "model", "step"):
+        parameters = {name for name in entry.words["inputs"] if name.startswith("param.")}
+        outputs = {
+            "block": {"y", "vjp.x", *(f"vjp.{name}" for name in parameters)},
+            "model": {"logits", "loss", *(f"vjp.{name}" for name in parameters)},
+            "step": {"losses", "norms", "rates", *(name.replace("param.", "final.", 1) for name in parameters)},
+        }
+        assert set(entry.outputs) == outputs[entry.words["level"]]
+        if entry.words["level"] == "step":
+            assert entry.want("losses").shape == (10,)
+
+
+def test_a_clipped_step_and_one_that_is_not(book):
+    """Both happen, so that an implementation must do both."""
+    norms = np.concatenate([e.want("norms") for e in of_levels(book, "step")])
+    assert norms.max() > 3 > norms.min()
+
+
+# ---------------------------------------------------------------- honest and wrong implementations
+
+
+def test_the_reference_passes_in_float32(book):
+    """One encoding of each hook, at every level here, class A."""
+    few = ("none", "learned", "rope", "t5", "forgetting", "shaw", "retnet")
+    pick = Pick(levels=LEVELS, encodings=few)
+    given, errors = run_function(reference, book, pick, "f32")
+    assert not errors
+    report = check(book, given, pick)
+    assert report.exit_code == 0
+    assert report.by_class()["A"] == len(report.results) > 500
+
+
+def halved(a, b):
+    """A sum as two halves, each as two halves: an order that is none of those which made the budgets."""
+    if (n := a.shape[-1]) < 4:
+        return a @ b
+    return halved(a[..., : n // 2], b[..., : n // 2, :]) + halved(a[..., n // 2 :], b[..., n // 2 :, :])
+
+
+def test_another_honest_program_passes(book):
+    """Sums in halves, norms from the end, inputs float32: class A for every block and model of a few encodings."""
+    be = reorder.sums(halved, 7)
+    count = 0
+    for entry in of_levels(book, "block", "model"):
+        if entry.words["encoding"] in ("none", "sinusoidal", "yarn", "alibi", "cope", "path", "mamba"):
+            a = {name: x.astype(np.float32) if x.dtype.kind == "f" and name != "positions" else x for name, x in entry.inputs().items()}
+            for name, c in expected(rebuilt(entry.words, entry.inputs()), a, be).items():
+                verdict = judged(Tensor("F32", c), entry.want(name), *entry.budget(name), entry.words["depth"])
+                assert verdict.grade == "A", (entry.id, name, verdict.worst)
+                count += 1
+    assert count > 200
+
+
+@pytest.mark.parametrize("flag", MUTANTS | LEFT)
+def test_a_flag_stands_where_its_mutant_fails(book, flag):
+    """On every case of these levels that carries it, in float64 and in float32."""
+    entries = [e for e in of_levels(book, *LEVELS) if flag in e.words["flags"]]
+    assert entries
+    for entry in entries:
+        a = entry.inputs()
+        got = (MUTANTS | LEFT)[flag](rebuilt(entry.words, a), a)
+        assert set(got) <= set(entry.outputs)
+        for dtype, cast in (("F64", np.float64), ("F32", np.float32)):
+            with np.errstate(all="ignore"):
+                verdicts = [judged(Tensor(dtype, np.asarray(x, cast)), entry.want(n), *entry.budget(n), entry.words["depth"]) for n, x in got.items()]
+            assert any(v.grade == "FAIL" for v in verdicts), (entry.id, dtype, [v.worst for v in verdicts])
+
+
+def test_no_flag_without_a_mutant():
+    """Those that cases of these levels carry."""
+    carried = {flag for case in (*traces(), *blocks(), *models(), *steps()) for flag in case.flags}
+    assert carried == {*MUTANTS, *LEFT}
+    assert carried <= set(FLAGS)
+
+
+# ---------------------------------------------------------------- budgets
+
+
+def small(level, name="rope", **given):
+    sizes = {"T": 3, "layers": 2, "H": 2, "G": 1, "D": 4, "C": 6, "F": 5, "V": 7} if level in ("model", "step") else {"T": 3, "D": 4}
+    return Whole(name, level, "small", "For a test.", **(sizes | given))
+
+
+def test_a_budget_for_a_tensor_is_what_it_says():
+    """a is half the largest number; b the largest of eleven deviations, in roundings."""
+    case = small("block")
+    a = inputs(case)
+    want = expected(case, a)
+    found = reorder.budgets(case, a, want)
+    programs = list(reorder.programs(case, a))
+    assert len(programs) == 11
+    got = [expected(case, low, be) for be, low in programs]
+    for name, (size, phase) in found.items():
+        assert size.shape == phase.shape == ()
+        assert 1 <= float(size) * K_OUT / np.abs(want[name]).max() < 1 + 1e-6
+        worst = max(np.abs(g[name] - want[name]).max() for g in got)
+        assert 1 <= float(phase) * U32 / worst < 1 + 1e-6
+    assert len({g["y"].tobytes() for g in got}) > 7  # they really differ
+
+
+def test_a_golden_number_rounded_is_class_a(book):
+    """In float16 and bfloat16: that is what a is for."""
+    for entry in of_levels(book, "block"):
+        want = entry.want("y")
+        bits = want.astype(np.float32).view(np.uint32)
+        rounded_bits = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        for got in (Tensor("F16", want.astype(np.float16)), Tensor("BF16", rounded_bits)):
+            assert judged(got, want, *entry.budget("y"), 0).grade == "A", entry.id
+
+
+# ---------------------------------------------------------------- the maker
+
+
+PASSING = [("rope", "block"), ("rope", "step"), ("learned", "model"), ("rwkv7", "block"), ("rwkv7", "trace"), ("retnet", "model"), ("t5", "trace")]
+
+
+@pytest.mark.parametrize(("name", "level"), PASSING)
+def test_a_case_passes_its_own_checks(name, level):
+    """Witness, finite differences and a second run."""
+    more = {"H": 3, "G": None, "D": 4, "C": 5} if name in ("rwkv7", "retnet") else {}
+    case = small(level, name, **more)
+    make.computed(replace(case, calls=((0, 2, True, 16), (2, 3, False, 16))) if level == "trace" else case)
+
+
+@pytest.mark.parametrize("level", ["block", "model", "step", "trace"])
+def test_nothing_is_made_when_the_witness_disagrees(level, monkeypatch):
+    whole = composed.witnessed
+    monkeypatch.setattr(composed, "witnessed", lambda case, a: {n: x * (1 + 1e-9) for n, x in whole(case, a).items()})
+    case = small(level, calls=((0, 2, True, 16), (2, 3, False, 16)))
+    with pytest.raises(make.Disagrees, match="witness"):
+        make.computed(case)
+
+
+@pytest.mark.parametrize("tensor", ["vjp.param.0.norm1.weight", "vjp.param.0.k.weight"])
+def test_nothing_is_made_when_a_gradient_is_wrong(tensor, monkeypatch):
+    monkeypatch.setattr(make, "expected", lambda *given: {n: x * 1.001 if n == tensor else x for n, x in expected(*given).items()})
+    with pytest.raises(make.Disagrees, match=tensor):
+        make.computed(small("block"))
+
+
+def test_a_trace_is_what_one_call_gives():
+    """By the array version too: the rows of chunks are those of everything at once, where n stays."""
+    for case in traces():
+        if case.slug == "chunks":
+            a = inputs(case)
+            whole = expected(replace(case, calls=((0, case.T, True, case.n),)), a)
+            for name, y in expected(case, a).items():
+                np.testing.assert_allclose(y, whole[name], rtol=0, atol=1e-13 * np.abs(y).max())
+
+
+def test_lengths_as_hugging_face_keeps_them():
+    """n of every call is what its state says: it grows with the text, and a text shorter than L sets it back."""
+    case = next(c for c in traces() if c.slug == "length-as-hugging-face")
+    longest = made_for = case.L
+    text = 0
+    for first, stop, fresh, n in case.calls:
+        text = stop - first if fresh else text + stop - first
+        if text > longest:
+            made_for = longest = text
+        if text < case.L < longest:
+            made_for = longest = case.L
+        assert n == made_for
+    assert {n for *_, n in case.calls} == {5, 6, 9}
+
+
+def test_packed_documents_are_told_apart():
+    """The witness computes each alone."""
+    case = next(c for c in blocks() if c.id == "rope.block/packed")
+    assert [cut.stop - cut.start for _, cut, _ in documents(case)] == [3, 2, 3, 3]  # the first sequence begins with padding
+
+
+def test_an_aligned_case_has_a_group_of_its_own():
+    groups = {case.group for case in full() if isinstance(case, Aligned)}
+    assert groups == {"none_attn_aligned", "rotate_attn_aligned", "bias_attn_aligned", "score_attn_aligned", "rotate_op_aligned"}
+    assert not groups & {case.group for case in core()}
+
+
+# ---------------------------------------------------------------- core and full, and the archive
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A core of one case with a full set of two."""
+    place = tmp_path / "golden"
+    make.make(place, [small("trace", calls=((0, 2, True, 16), (2, 3, False, 16)))], checked=False)
+    (place / "LICENSE-DATA").write_text("CC0\n")
+    make.write(place / FULL_SET, make.ready(place / FULL_SET, [small("block"), small("model")], checked=False), place)
+    return place
+
+
+def test_core_and_full_are_two_sets(folder, capsys):
+    """Each has digests of its own; together they are one book; the core does not know of the other."""
+    with pytest.raises(Untrue, match="LICENSE-DATA"):
+        Book(folder)  # written by hand after it was made
+    (folder / "LICENSE-DATA").unlink()
+    assert list(Book(folder).entries) == ["rope.trace/small"]
+    assert set(opened(folder).entries) == {"rope.trace/small", "rope.block/small", "rope.model/small"}
+    assert (folder / FULL_SET / "LICENSE-DATA").read_text() == "CC0\n"
+    implementation = ["check", "--impl", "peref.golden.report:reference", "--golden", folder]
+    assert "of 3 cases compared" in cli(capsys, *implementation)[1]
+    code, text = cli(capsys, *implementation, "--core")
+    assert (code, "of 1 cases compared" in text) == (0, True), text
+    code, text = cli(capsys, "golden", "verify", folder)
+    assert (code, "3 cases in 3 groups" in text) == (0, True), text
+    (folder / FULL_SET / "SPEC_VERSION").write_text("0.8.0\n")
+    assert cli(capsys, "golden", "verify", folder)[0] == 3
+
+
+def test_sets_of_two_versions_are_no_book(folder):
+    (folder / "LICENSE-DATA").unlink()
+    path = folder / FULL_SET / "SPEC_VERSION"
+    path.write_text("0.1.0\n")
+    sums = folder / FULL_SET / "SHA256SUMS"
+    old, new = (hashlib.sha256(f"{version}\n".encode()).hexdigest() for version in (SPEC_VERSION, "0.1.0"))
+    sums.write_text(sums.read_text().replace(old, new))
+    with pytest.raises(Untrue, match=r"specification 0\.1\.0"):
+        opened(folder)
+
+
+def test_an_archive_is_the_same_each_time_and_read_like_a_folder(folder, tmp_path, capsys):
+    for name in ("a.tar", "b.tar"):
+        assert cli(capsys, "golden", "archive", tmp_path / name, "--golden", folder / FULL_SET)[0] == 0
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+    code, text = cli(capsys, "golden", "verify", tmp_path / "a.tar")
+    assert (code, "2 cases in 2 groups, every digest right" in text) == (0, True), text
+    assert Book(tmp_path / "a.tar").digest == Book(folder / FULL_SET).digest
+    code, text = cli(capsys, "check", "--impl", "peref.golden.report:reference", "--golden", tmp_path / "a.tar", "--dtype", "f32")
+    assert (code, "of 2 cases compared" in text) == (0, True), text
+    assert cli(capsys, "golden", "show", "rope.block/small", "--golden", tmp_path / "a.tar")[0] == 0
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert all(m.name.startswith("golden/") and (m.mtime, m.uid, m.uname, m.mode) == (0, 0, "", 0o644) for m in tar)
+
+
+def test_a_changed_byte_in_an_archive_is_noticed(folder, tmp_path):
+    """Any of its files', and any of a header that matters."""
+    archive.pack({**Book(folder / FULL_SET).data, "SHA256SUMS": Book(folder / FULL_SET).listing.encode()}, tmp_path / "a.tar")
+    data = bytearray((tmp_path / "a.tar").read_bytes())
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        places = [m.offset_data + n for m in tar for n in (0, m.size // 2, m.size - 1)] + [m.offset for m in tar]
+    for at in places:
+        data[at] ^= 1
+        (tmp_path / "b.tar").write_bytes(data)
+        with pytest.raises(Untrue):
+            Book(tmp_path / "b.tar")
+        data[at] ^= 1
+
+
+def tar_of(*members, mode="w", tail=b""):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode, format=tarfile.PAX_FORMAT) as tar:
+        for name, change in members:
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            for key, value in change.items():
+                setattr(member, key, value)
+            tar.addfile(member, io.BytesIO(b"x"))
+    return out.getvalue() + tail
+
+
+HOSTILE = {
+    "nothing": b"",
+    "no tar": b"x" * 2000,
+    "zeros": bytes(10240),
+    "path up": tar_of(("golden/../x", {})),
+    "path beside": tar_of(("x", {})),
+    "absolute": tar_of(("/golden/x", {})),
+    "only the top": tar_of(("golden/", {})),
+    "a backslash": tar_of(("golden/a\\b", {})),
+    "a blank": tar_of(("golden/a b", {})),
+    "a link": tar_of(("golden/x", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd", "size": 0})),
+    "a hard link": tar_of(("golden/x", {"type": tarfile.LNKTYPE, "linkname": "golden/y", "size": 0})),
+    "a device": tar_of(("golden/x", {"type": tarfile.CHRTYPE, "size": 0})),
+    "a folder": tar_of(("golden/x", {"type": tarfile.DIRTYPE, "size": 0})),
+    "a pipe": tar_of(("golden/x", {"type": tarfile.FIFOTYPE, "size": 0})),
+    "twice": tar_of(("golden/x", {}), ("golden/x", {})),
+    "cut short": tar_of(("golden/x", {}))[:512],
+    "compressed": tar_of(("golden/x", {}), mode="w:gz"),
+    "a long name": tar_of(("golden/" + "x" * 300, {})),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused(name, tmp_path, capsys):
+    """In one line, exit 3; nothing is written."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(HOSTILE[name])
+    code, text = cli(capsys, "golden", "verify", path)
+    assert code == 3
+    assert text.startswith("error: ")
+    assert text.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["x.tar"]
+
+
+def test_an_archive_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "x.tar").write_bytes(bytes(2000))
+    monkeypatch.setattr(archive, "LARGEST", 1999)
+    with pytest.raises(Damaged, match="at most 1,999"):
+        archive.unpacked(tmp_path / "x.tar")
+
+
+def test_limits_are_kept(tmp_path):
+    """Too many bytes, and nothing is written."""
+    with pytest.raises(make.Disagrees, match="shrink"):
+        make.make(tmp_path / "g", [small("block")], checked=False, limits=(1000, 150))
+    assert not (tmp_path / "g").exists()
+
+
+def test_the_plain_backend_is_one_of_the_programs():
+    assert next(iter(reorder.programs(small("block"), inputs(small("block")))))[0] == Backend()
