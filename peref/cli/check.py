@@ -1,5 +1,7 @@
-"""check: somebody's tensors, or somebody's function, held against the golden files."""
+"""check: somebody's tensors, function or program held against the golden files."""
 
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -7,16 +9,21 @@ import click
 from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse
-from peref.golden import declared, reports
+from peref.golden import declared, page, reports
 from peref.golden.book import Book, opened
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
-from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
+from peref.golden.report import DTYPES, Pick, Report, check, joined, lines, run
+from peref.golden.runner import SECONDS, Runner
+
+NO_CASE = ("hello", "bye")
 
 
 @click.command("check")
 @click.argument("output", required=False, metavar="[OUT.safetensors]")
 @click.option("--impl", metavar="MODULE:FUNCTION", help="Call function(case, inputs) for each case in place of reading a file.")
+@click.option("--cmd", "program", metavar="COMMAND", help="Ask this program for each case, in JSON lines over stdin and stdout.")
+@click.option("--timeout", type=click.FloatRange(0.1), default=SECONDS, show_default=True, help="Of --cmd: seconds for an answer.")
 @click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
 @click.option("--core", "only_core", is_flag=True, help="Leave out the full set (aligned, block, model, step).")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
@@ -24,17 +31,21 @@ from peref.golden.report import DTYPES, Pick, Report, check, lines, run_function
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
 @click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, trace, block, model, step, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
-@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; with --impl what it is given.")
+@click.option(
+    "--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; of --impl and --cmd what is given."
+)
 @click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The class that passes.")
 @click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="Failures that are told in full.")
 @click.option("--xfail", metavar="FILE", help="Lines CASE:TENSOR # why: these are expected to fail, and a failure if they do not.")
-@click.option("--report", "written", multiple=True, metavar="KIND:FILE", help="Also write junit:FILE or json:FILE.")
+@click.option("--report", "written", multiple=True, metavar="KIND:FILE", help="Also write junit:FILE, json:FILE or html:FILE.")
 @options.as_json
 @click.pass_context
 def command(
     ctx: click.Context,
     output: str | None,
     impl: str | None,
+    program: str | None,
+    timeout: float,
     folder: str | None,
     only_core: bool,
     cases: tuple[str, ...],
@@ -49,36 +60,31 @@ def command(
     written: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Hold tensors against the golden files: exit 0 all right, 1 something wrong, 3 no golden files, 5 nothing compared.
+    """Hold tensors against the golden files: exit 0 all right, 1 something wrong, 3 no golden files, 4 the program broke, 5 nothing compared.
 
     OUT.safetensors has tensors under the names of the golden files, CASE:TENSOR, as many of them as you have. What is missing is not run.
     """
-    if (output is None) == (impl is None):
-        raise Misuse("give either a file of tensors or --impl MODULE:FUNCTION")
-    forms = {"junit": reports.junit, "json": lambda *found: text.document(reports.data(*found)) + "\n"}
+    if sum(x is not None for x in (output, impl, program)) != 1:
+        raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")
+    forms = {"junit": reports.junit, "html": page.html, "json": lambda *found: text.document(reports.data(*found)) + "\n"}
     for item in written:
         kind, _, path = item.partition(":")
         if kind not in forms or not path:
-            raise Misuse(f"--report {item}: expected junit:FILE or json:FILE")
+            raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     known = {} if xfail is None else reports.patterns(Path(xfail))
     book = (Book if only_core else opened)(share.folder("golden") if folder is None else Path(folder))
     pick = Pick(cases, groups, flags, levels, encodings)
-    if impl is None:
-        assert output is not None
+    if output is not None:
         report = check(book, read_tensors(Path(output)), pick, dtypes=dtypes, limit=limit)
         words = ["check", output]
-    else:
-        if len(dtypes) > 1:
-            raise Misuse("--impl takes one --dtype at a time")
+    elif impl is not None:
         function = function_of(impl)
-        given, errors = run_function(function, book, pick, *(dtypes or ("f64",)))
-        judged = list(declared.outcomes(function, book, pick, *(dtypes or ("f64",))))
-        some = any(o.held is not None for o in judged)
-        report = check(book, given, pick, limit=limit) if given or not (errors or some) else Report()
-        report.outcomes = judged
-        report.errors |= errors
-        report.not_run = [name for name in report.not_run if name not in errors]
+        report = joined([with_words(run(function, book, pick, dtype, limit), function, book, pick, dtype) for dtype in dtypes or ("f64",)])
         words = ["check", "--impl", impl]
+    else:
+        assert program is not None
+        report = joined([asked(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)])
+        words = ["check", "--cmd", program]
     report.known, report.stale = tuple(known), reports.stale(report, known)
     for item in written:
         kind, _, path = item.partition(":")
@@ -95,25 +101,44 @@ def command(
     ctx.exit(report.exit_code)
 
 
+def with_words(report: Report, function: Callable, book: Book, pick: Pick, dtype: str) -> Report:
+    """The same with what the function does with calls that must be refused, and with laws."""
+    report.outcomes = list(declared.outcomes(function, book, pick, dtype))
+    return report
+
+
+def asked(program: str, book: Book, pick: Pick, dtype: str, limit: str, seconds: float) -> Report:
+    """The report on a program, which has a folder of its own while it runs."""
+    with tempfile.TemporaryDirectory(prefix="peref-") as folder, Runner(program, Path(folder), dtype, seconds) as runner:
+        report = run(runner, book, pick, "f64", limit)
+        report = report if dtype == "bf16" else with_words(report, runner, book, pick, "f64")
+    report.skipped, report.broken = runner.skipped, runner.broken
+    return report
+
+
 def tell(report: Report, book: Book, repeat: str, most: int) -> None:
     """For people: failures, then one line."""
     for name, words in list(report.errors.items())[:most]:
         print(f"ERROR {name}\n  raised        {words}\n  repeat        {repeat} --case {name}\n")
+    for name, words in list(report.broken.items())[:most]:
+        print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{'' if name in NO_CASE else f' --case {name}'}\n")
     for result in report.failed[:most]:
         print("\n".join(lines(result, repeat, share.program())) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
-    for o in report.broken[:most]:
+    for o in report.unheld[:most]:
         print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
     raised = f", {len(report.errors)} cases raised" if report.errors else ""
+    raised += f", the program broke {len(report.broken)} times" if report.broken else ""
+    raised += f", {len(report.skipped)} cases skipped" if report.skipped else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{len(report.not_run)} cases not run; spec {book.version}"
     for level, what in (("refuse", "refused as they must be"), ("law", "laws hold")):
         held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
         rest = f"{sum(held)} of {len(held)} {what}, {rest}" if held else rest
     verdict = "FAIL" if report.exit_code else "pass"
-    print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared ({grades}){raised}, {rest}")
+    print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared{f' ({grades})' if grades else ''}{raised}, {rest}")

@@ -1,7 +1,7 @@
 """Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what that looks like, how to see it again."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from typing import Any
@@ -105,6 +105,8 @@ class Report:
     known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
     stale: list[str] = field(default_factory=list)  # those of them that do not
     outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
+    skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
+    broken: dict[str, str] = field(default_factory=dict)  # case -> how the runner crashed, hung or broke the protocol there
 
     @property
     def failed(self) -> list[Result]:
@@ -119,13 +121,14 @@ class Report:
         return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
 
     @property
-    def broken(self) -> list[Outcome]:
+    def unheld(self) -> list[Outcome]:
         """Refusals and laws that do not hold, the expected ones apart."""
         return [o for o in self.outcomes if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)]
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.failed or self.errors or self.stale or self.broken else 0
+        """4 where the runner broke, 1 for what is wrong."""
+        return 4 if self.broken else 1 if self.failed or self.errors or self.stale or self.unheld else 0
 
     def by_class(self) -> dict[str, int]:
         return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
@@ -208,7 +211,8 @@ def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
 def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it does not claim; and what it raised.
 
-    `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are). Outputs are float64, float32 or float16.
+    `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are). Outputs are float64, float32 or float16,
+    or tensors as they stand in a file.
     """
     kind = {"f64": np.float64, "f32": np.float32, "f16": np.float16}.get(dtype)
     if kind is None:
@@ -224,6 +228,9 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
         try:
             outputs = function(dict(entry.words), given)
             for name, y in (outputs or {}).items():
+                if isinstance(y, Tensor):
+                    found[f"{entry.id}:{name}"] = y
+                    continue
                 y = np.asarray(y)
                 if y.dtype not in names:
                     raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
@@ -231,6 +238,31 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors
+
+
+def run(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str, limit: str = "C") -> Report:
+    """The report on a function (run_function). Where it gave nothing, nothing is in it."""
+    given, errors = run_function(function, book, pick, dtype)
+    report = check(book, given, pick, limit=limit) if given else Report(not_run=[entry.id for entry in filter(pick, book.entries.values())])
+    report.errors |= errors
+    report.not_run = [name for name in report.not_run if name not in errors]
+    return report
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """One report of several, as of several dtypes. Raises NothingRan where all are empty."""
+    found = Report([r for one in reports for r in one.results])
+    for one in reports:
+        found.errors |= one.errors
+        found.outcomes += one.outcomes
+        found.skipped |= one.skipped
+        found.broken |= one.broken
+    seen = {r.entry.id for r in found.results} | found.errors.keys() | found.broken.keys() | found.skipped.keys()
+    found.not_run = [name for name in dict.fromkeys(name for one in reports for name in one.not_run) if name not in seen]
+    if not (found.results or found.errors or found.broken or any(o.held is not None for o in found.outcomes)):
+        skipped = f", {len(found.skipped)} skipped" if found.skipped else ""
+        raise NothingRan(f"nothing was compared: {len(found.not_run)} cases were asked for and none was claimed{skipped}")
+    return found
 
 
 def reference(case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:

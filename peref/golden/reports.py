@@ -49,6 +49,8 @@ def data(report: Report, book: Book) -> dict[str, Any]:
         "classes": report.by_class(),
         "not_run": report.not_run,
         "errors": report.errors,
+        "skipped": report.skipped,
+        "broken": report.broken,
         "results": [r.data() for r in report.results],
         "refusals_and_laws": [o.data() for o in report.outcomes],
     }
@@ -57,9 +59,10 @@ def data(report: Report, book: Book) -> dict[str, Any]:
 def junit(report: Report, book: Book) -> str:
     """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are skipped."""
     judged = [o for o in report.outcomes if o.held is not None]
-    counts = {"tests": len(report.results) + len(report.errors) + len(report.not_run) + len(judged)}
-    counts["failures"] = len(report.failed) + len(report.stale) + len(report.broken)
-    counts |= {"errors": len(report.errors), "skipped": len(report.not_run) + len(report.expected)}
+    errors, left_out = report.errors | report.broken, {name: "not run" for name in report.not_run} | report.skipped
+    counts = {"tests": len(report.results) + len(errors) + len(left_out) + len(report.stale) + len(judged)}
+    counts["failures"] = len(report.failed) + len(report.stale) + len(report.unheld)
+    counts |= {"errors": len(errors), "skipped": len(left_out) + len(report.expected)}
     suite = xml.Element("testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()})
     expected = {id(r) for r in report.expected}
     for r in report.results:
@@ -72,17 +75,17 @@ def junit(report: Report, book: Book) -> str:
             xml.SubElement(test, "skipped", {"message": "expected to fail"})
         elif not r.passed:
             xml.SubElement(test, "failure", {"message": r.trap.words if r.trap else "no known trap"}).text = "\n".join(r.said)
-    for case, words in report.errors.items():
+    for case, words in errors.items():
         xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})
     for o in judged:
         test = xml.SubElement(suite, "testcase", {"classname": o.words["level"], "name": o.id})
-        if o in report.broken:
+        if o in report.unheld:
             xml.SubElement(test, "failure", {"message": printable(o.said)})
     for pattern in report.stale:
         test = xml.SubElement(suite, "testcase", {"classname": "golden", "name": pattern})
         xml.SubElement(test, "failure", {"message": "expected to fail, and passes"})
-    for case in report.not_run:
-        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "skipped", {"message": "not run"})
+    for case, words in left_out.items():
+        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "skipped", {"message": printable(words)})
     return xml.tostring(suite, encoding="unicode") + "\n"
 
 

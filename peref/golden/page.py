@@ -1,0 +1,106 @@
+"""A report as one HTML file that needs nothing beside it: no script, no picture, no address. All that came from outside is escaped.
+
+Not here: other forms of a report (reports).
+"""
+
+from collections.abc import Iterable, Iterator, Sized
+from html import escape
+from itertools import groupby
+
+import numpy as np
+
+from peref.golden.book import Book
+from peref.golden.report import Report, Result
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --A: #2a7d46; --B: #7d7a2a; --C: #b3701c; --FAIL: #b3261e; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 1.4em; margin-bottom: 0; } h2 { font-size: 1.1em; margin: 2em 0 .5em; } .small { opacity: .7; }
+.chips span { display: inline-block; margin: 1em .5em 0 0; padding: .1em .7em; border-radius: 1em; border: 1px solid var(--line); }
+b.A, b.B, b.C, b.FAIL { color: #fff; border-radius: .3em; padding: 0 .45em; font-size: .85em; }
+b.A { background: var(--A); } b.B { background: var(--B); } b.C { background: var(--C); } b.FAIL { background: var(--FAIL); }
+section { border: 1px solid var(--line); border-left: .3em solid var(--FAIL); border-radius: .3em; padding: .6em 1em; margin: .8em 0; }
+section pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .4em 0; font-size: .9em; }
+details { border-bottom: 1px solid var(--line); padding: .3em 0; } summary { cursor: pointer; }
+table { border-collapse: collapse; width: 100%; font-size: .9em; margin: .5em 0; }
+td, th { text-align: left; padding: .15em .8em .15em 0; vertical-align: top; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
+"""
+
+
+def html(report: Report, book: Book) -> str:
+    """The whole page: what the outcome is, each failure in full, then every tensor by group."""
+    passed = report.exit_code == 0
+    counts = [(f"{count} of class {name}" if name != "FAIL" else f"{count} failed", name) for name, count in report.by_class().items() if count]
+    counts += [(f"{len(found)} {words}", "") for found, words in others(report) if found]
+    chips = "".join(f"<span>{grade(name, name) if name else ''} {words}</span>" for words, name in counts)
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{'pass' if passed else 'FAIL'}: golden vectors {escape(book.version)}</title><style>{STYLE}</style></head><body>",
+        f"<h1>{grade('A' if passed else 'FAIL', 'pass' if passed else 'FAIL')} {len(report.results)} tensors compared with golden vectors</h1>",
+        f'<div class="small">specification {escape(book.version)}, golden files {book.digest[:16]}</div>',
+        f'<div class="chips">{chips}</div>',
+    ]
+    if not passed:
+        parts.append("<h2>What is wrong</h2>")
+    parts += [section(f"the program broke at {name}", [words]) for name, words in report.broken.items()]
+    parts += [section(name, [f"raised {words}"]) for name, words in report.errors.items()]
+    parts += [section(name, ["expected to fail, and passes: take it out of the file"]) for name in report.stale]
+    parts += [failure(r) for r in report.failed]
+    parts.append("<h2>All that was compared</h2>")
+    for name, found in groupby(sorted(report.results, key=lambda r: r.entry.group.name), key=lambda r: r.entry.group.name):
+        parts.append(group(name, list(found)))
+    left_out = report.skipped | {name: "not run" for name in report.not_run}
+    if left_out:
+        parts.append(f"<details><summary>{len(left_out)} cases left out</summary>{table(('case', 'why'), map(cells, left_out.items()))}</details>")
+    return "\n".join([*parts, "</body></html>"]) + "\n"
+
+
+def others(report: Report) -> Iterator[tuple[Sized, str]]:
+    yield report.errors, "cases raised"
+    yield report.broken, "times the program broke"
+    yield report.expected, "failed as expected"
+    yield report.stale, "no longer fail"
+    yield report.skipped, "cases skipped"
+    yield report.not_run, "cases not run"
+
+
+def grade(name: str, words: str) -> str:
+    return f'<b class="{name}">{escape(words)}</b>'
+
+
+def cells(texts: Iterable[str]) -> str:
+    return "".join(f"<td>{escape(text)}</td>" for text in texts)
+
+
+def table(head: Iterable[str], rows: Iterable[str]) -> str:
+    return f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def section(title: str, lines: list[str]) -> str:
+    text = "\n".join(lines)
+    return f"<section><strong>{escape(title)}</strong><pre>{escape(text)}</pre></section>"
+
+
+def used(r: Result) -> str:
+    return f"{r.verdict.worst:.3g}" if np.isfinite(r.verdict.worst) else "not comparable"
+
+
+def failure(r: Result) -> str:
+    """One failure, as `report.lines` tells it."""
+    more = f"  (flag {r.trap.flag})" if r.trap and r.trap.flag else ""
+    lines = [*r.said, f"looks like    {r.trap.words if r.trap else 'no known trap'}{more}", f"why this case {r.entry.words['why']}"]
+    if r.entry.words["flags"]:
+        lines.append(f"catches       {', '.join(r.entry.words['flags'])}")
+    return section(f"{r.entry.id}:{r.name}  {r.dtype.lower()}  budget used {used(r)}", lines)
+
+
+def group(name: str, found: list[Result]) -> str:
+    """A table of one group, open where something in it failed."""
+    wrong = sum(not r.passed for r in found)
+    rows = (
+        f'{cells((f"{r.entry.id}:{r.name}", r.dtype.lower()))}<td>{grade(r.verdict.grade, r.verdict.grade)}</td><td class="n">{used(r)}</td>'
+        for r in found
+    )
+    summary = f"{escape(name)}: {len(found)} tensors" + (f", {wrong} failed" if wrong else "")
+    return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{table(('tensor', 'dtype', 'class', 'budget used'), rows)}</details>"

@@ -1,0 +1,62 @@
+"""A case on its way to another program: its inputs as a file, its words as lines that need no JSON parser."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from peref.golden.files import SIZES, index_of
+
+OWN = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
+
+
+def packed(inputs: Mapping[str, np.ndarray], dtype: str) -> bytes:
+    """A safetensors file of the inputs, real ones in `dtype`: the numbers are on a grid that every dtype holds.
+
+    Written here because that library has no bfloat16 for NumPy. Wide numbers come first, so each tensor begins at a multiple of its width.
+    """
+    found = {}
+    for name, x in inputs.items():
+        real = x.dtype.kind == "f" and name not in OWN
+        found[name] = (dtype.upper(), narrowed(x, dtype)) if real else (NAMES[x.dtype], np.ascontiguousarray(x))
+    header, payload = {}, b""
+    for name, (kind, x) in sorted(found.items(), key=lambda item: (-SIZES[item[1][0]][1], item[0])):
+        header[name] = {"dtype": kind, "shape": list(x.shape), "data_offsets": [len(payload), len(payload) + x.nbytes]}
+        payload += x.tobytes()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + payload
+
+
+NAMES = {np.dtype(kind): name for name, (kind, _) in SIZES.items() if name != "BF16"}
+
+
+def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
+    """In `dtype`, bfloat16 as its bits, to the nearest."""
+    if dtype == "bf16":
+        bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+        return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16)
+    return x.astype({"f64": np.float64, "f32": np.float32, "f16": np.float16}[dtype])
+
+
+def text_of(request: Mapping[str, Any], data: bytes) -> str:
+    """The same request for programs without JSON: a word, blanks, values. Lists in options and facts are their length and their members.
+
+    id encoding level dtype out          one value
+    fact NAME VALUE, option NAME VALUE   numbers in decimal, none, true, false, or a word
+    want NAME
+    input NAME DTYPE BYTES OFFSET RANK DIMS...     OFFSET from the start of the file `in`
+    """
+    lines = [f"{key} {request[key]}" for key in ("id", "encoding", "level", "dtype", "out")]
+    for key, word in (("facts", "fact"), ("options", "option")):
+        lines += [f"{word} {name} {plain(value)}" for name, value in sorted(request[key].items())]
+    lines += [f"want {name}" for name in request["want"]]
+    lines += [f"input {line.partition(' ')[2]}" for line in index_of(data, "in")]
+    return "\n".join([*lines, "end\n"])
+
+
+def plain(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return " ".join([str(len(value)), *map(plain, value)])
+    return {None: "none", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value) or "none"
