@@ -21,7 +21,7 @@ from peref.compare import same
 from peref.errors import Misuse, PerefError, explained
 from peref.golden import SPEC_VERSION, budget, composed, reorder
 from peref.golden.book import FULL_SET, GROUP_FILES, SUMS, Book, Entry, files_in
-from peref.golden.cases import Case
+from peref.golden.cases import Case, Variant
 from peref.golden.files import index_of
 from peref.golden.flags import FLAGS
 from peref.golden.kinds import expected, inputs
@@ -65,11 +65,40 @@ def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
     for name, g in want.items():
         if np.isnan(g).any() or (name.startswith("vjp.") and not np.isfinite(g).all()):
             raise Disagrees(f"{case.id}: {name} has NaN, or a gradient that is not finite")
+    found = with_budgets(case, a, want)
+    for variant in case.variants[1:]:
+        other = of_variant(case, variant, a, want, checked)
+        found |= {f"{name.partition(':')[0]}@{variant.name}{''.join(name.partition(':')[1:])}": x for name, x in other.items()}
+    return a, found
+
+
+def with_budgets(case: Case, a: Arrays, want: Arrays) -> Arrays:
     found = dict(want)
     measured = reorder.budgets(case, a, want) if isinstance(case, Whole) and case.level != "trace" else budget.budgets(case, a, want)
     for name, (size, phase) in measured.items():
         found |= {f"{name}:a": size, f"{name}:b": phase}
-    return a, found
+    return found
+
+
+def of_variant(case: Case, variant: Variant, a: Arrays, want: Arrays, checked: bool) -> Arrays:
+    """What another respected reading of the case gives, with budgets. Raises Disagrees, also where it gives the same."""
+    other = variant.of(case)
+    got = expected(other, a)
+    try:
+        if checked:
+            against_witness(other, a, got)
+            against_exact(other, a, got)
+            against_differences(other, a, got)
+    except AssertionError as error:
+        raise Disagrees(f"{case.id}, variant {variant.name}: {error}") from error
+    found = with_budgets(other, a, got)
+    if variant.rewrite:
+        if any(name.startswith("vjp.") for name in got):
+            raise Disagrees(f"{case.id}, variant {variant.name}: it has gradients, which nothing checks")
+        found |= variant.rewrite(case, a, got)
+    if set(want) != {name for name in found if ":" not in name} or all(np.array_equal(found[name], x) for name, x in want.items()):
+        raise Disagrees(f"{case.id}, variant {variant.name}: it is the norm, or has other tensors")
+    return found
 
 
 def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
@@ -137,8 +166,8 @@ def built(
         a, want = computed(case, checked)
         blank: dict[str, Any] = {"schema": "peref/cases/1", "group": case.group, "spec": SPEC_VERSION, "cases": []}
         words, all_in, all_out = found.setdefault(case.group, (blank, {}, {}))
-        outputs = [name for name in want if not name.endswith((":a", ":b"))]
-        axes = {name: letters for name, x in {**a, **want}.items() if (letters := axes_of(case, name)) and len(letters) == x.ndim}
+        outputs = [name for name in want if not name.endswith((":a", ":b")) and "@" not in name]
+        axes = {name: letters for name, x in {**a, **want}.items() if (letters := axes_of(case, name)) and len(letters) == x.ndim and "@" not in name}
         more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "digest": digest(case, a, want)}
         words["cases"].append(case.words() | more)
         all_in |= {f"{case.id}:{name}": x for name, x in a.items()}
@@ -236,6 +265,9 @@ def rebuilt(book: Book, cases: Iterable[Case], say: Callable[[str], None] = lamb
             same(entry.inputs(), a, 0)
             reach = float(np.abs(case.at.i).max())
             same(on_scale(entry, {name: entry.want(name) for name in entry.outputs}), on_scale(entry, want), ELSEWHERE + 1e-15 * reach)
+            for variant in case.variants[1:]:
+                other = of_variant(case, variant, a, want, checked=False)
+                same({n: entry.want(n, variant.name) for n in want}, {n: other[n] for n in want}, ELSEWHERE + 1e-15 * reach, variant.name)
         except AssertionError as error:
             wrong.append(f"{case.id}: {error}")
     return wrong + [f"{name}: no recipe makes it any more" for name in sorted(book.entries.keys() - seen)]

@@ -14,7 +14,7 @@ Not here: cases of one encoding alone, which stand in its own file.
 import numpy as np
 
 from peref.encodings import FUNCTIONS, get, options, settings
-from peref.golden.cases import LEVELS, other_choices, sized
+from peref.golden.cases import LEVELS, Variant, other_choices, sized
 from peref.golden.laws import Law
 from peref.golden.refusals import Refusal
 
@@ -117,6 +117,11 @@ def attention(name, given=None):
         yield case(name, level, "window-3", "A query sees 3 keys, itself included.", "mask.window", **SMALLER, **options, window=3)
     if "two_sided" in e.claims:
         yield case(name, level, "two-sided", "Every query sees every key.", "mask.causal", **SMALLER, **options, causal=False)
+
+
+def reading(name, words, *, facts=None, rewrite=None, **options):
+    """One of the variants of a case; the first is the norm."""
+    return Variant(name, words, options, facts or {}, rewrite)
 
 
 # ---------------------------------------------------------------- calls that must be refused

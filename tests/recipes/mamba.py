@@ -1,6 +1,6 @@
 """Golden cases of mamba."""
 
-from recipes.families import attention, case, laws, refusals, refused, usual
+from recipes.families import attention, case, laws, reading, refusals, refused, usual
 
 FEW = {"state_size": 3}
 
@@ -18,6 +18,19 @@ RECIPES = [
         "The same by the exact rule.",
         "option",
         options=FEW | {"dt_min": 1.0, "dt_max": 2.0, "discretisation": "zoh"},
+    ),
+    case(
+        "mamba",
+        "op",
+        "input",
+        "How the input enters the state: the paper's formula and its code.",
+        "ambiguous",
+        T=5,
+        options=FEW,
+        variants=(
+            reading("euler", "dt B u: the released code, on purpose"),
+            reading("zoh", "(exp(dt A) - 1) / A B u: equation 4 of the paper", discretisation="zoh"),
+        ),
     ),
 ]
 

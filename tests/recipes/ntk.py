@@ -1,6 +1,6 @@
 """Golden cases of ntk."""
 
-from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
 
 RECIPES = [
     *usual("ntk", B=1, T=5),
@@ -20,6 +20,17 @@ RECIPES = [
     ),
     case("ntk", "table", "mixed-b", "Mixed with b 0.5.", "option", options={"form": "mixed", "mixed_b": 0.5}),
     case("ntk", "op", "partial-of-ten", "The exponent R/(R-2) has the rotary width, 4 of 10.", "rope.ntk.exponent", **SMALL, D=10, R=4),
+    case(
+        "ntk",
+        "table",
+        "form",
+        "Two forms of one idea have one name.",
+        "ambiguous",
+        variants=(
+            reading("bloc97", "the first pair untouched, the last divided by the factor: bloc97, YaRN's paper"),
+            reading("kexue", "every pair rescaled, the last by the factor: Su, vLLM's NTKScaling", form="kexue"),
+        ),
+    ),
 ]
 
 REFUSED = [

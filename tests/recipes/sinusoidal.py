@@ -1,6 +1,6 @@
 """Golden cases of sinusoidal."""
 
-from recipes.families import REAL, UNORDERED, case, laws, refusals, refused, rows, usual
+from recipes.families import REAL, UNORDERED, case, laws, reading, refusals, refused, rows, usual
 
 T2T = {"layout": "concatenated", "ladder": "endpoint"}
 
@@ -14,6 +14,20 @@ RECIPES = [
     case("sinusoidal", "table", "offset-2", "Positions begin at 2, beyond the row of padding.", "position.counted", T=5, positions=(2, 3, 4, 5, 6)),
     case("sinusoidal", "table", "real", "Positions are real numbers.", "position.rounded", positions=REAL),
     case("sinusoidal", "op", "rows", "Each sequence has positions of its own.", "position.batch", positions=(UNORDERED, UNORDERED[::-1])),
+    case(
+        "sinusoidal",
+        "table",
+        "halves",
+        "With sines and cosines in halves, codes have two ladders.",
+        "ambiguous",
+        T=5,
+        C=8,
+        options=T2T,
+        variants=(
+            reading("endpoint", "10000^(-k/(h-1)), which ends at 1/10000: tensor2tensor, fairseq"),
+            reading("paper", "10000^(-2k/C): Transformer-XL, x-transformers", ladder="paper"),
+        ),
+    ),
 ]
 
 REFUSED = [

@@ -1,6 +1,6 @@
 """Golden cases of yarn."""
 
-from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
 
 GPT_OSS = {"base": 150000.0, "factor": 32.0, "truncate": False}
 DEEPSEEK = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707}
@@ -143,6 +143,33 @@ RECIPES = [
         D=16,
         L=64,
         layout="interleaved",
+    ),
+    case(
+        "yarn",
+        "table",
+        "ramp",
+        "The ramp of the paper and that of its code differ.",
+        "ambiguous",
+        D=128,
+        T=3,
+        L=4096,
+        variants=(
+            reading("code", "straight in the index of the pair: the authors' code, Hugging Face, vLLM, ggml"),
+            reading("paper", "straight in the number of turns: Definition 2", ramp="paper"),
+        ),
+    ),
+    case(
+        "yarn",
+        "table",
+        "magnitude",
+        "mscale 0.707 over an mscale_all_dim of 0.",
+        "ambiguous",
+        T=5,
+        options=ALL_DIM_0,
+        variants=(
+            reading("huggingface", "0 means absent, so 0.1 ln s + 1 = 1.3689: Hugging Face, vLLM's plain class"),
+            reading("deepseek", "y(0.707) / y(0) = 1.2608: DeepSeek's code, vLLM's class for its models", reading="deepseek"),
+        ),
     ),
 ]
 
