@@ -38,10 +38,10 @@ def linear(be: Backend, params: Arrays, name: str, x: Any) -> Any:
     return be.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
 
 
-def feed_forward(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any) -> Any:
+def feed_forward(be: Backend, cfg: Config, params: Arrays, layer: int, x: Any, residual: Any) -> Any:
     up = linear(be, params, f"{layer}.up", x)
-    hidden = be.gelu(up) if cfg.activation == "gelu" else be.swiglu(linear(be, params, f"{layer}.gate", x), up)
-    return linear(be, params, f"{layer}.down", hidden)
+    gate = linear(be, params, f"{layer}.gate", x) if cfg.activation == "swiglu" else None
+    return be.activated_linear(up, gate, params[f"{layer}.down.weight"], params.get(f"{layer}.down.bias"), residual)
 
 
 def shared(made: dict[Any, Any], hook: Callable, p: Arrays, *arguments: Any) -> Any:
@@ -167,7 +167,7 @@ def block(
     else:
         y, new = attend(be, cfg, params, layer, p, h, at, old, made)
     x = add(x, y)
-    return add(x, feed_forward(be, cfg, params, layer, norm(be, cfg, params, f"{layer}.norm2", x))), new
+    return feed_forward(be, cfg, params, layer, norm(be, cfg, params, f"{layer}.norm2", x), x), new
 
 
 def decode(

@@ -1,8 +1,10 @@
 """Which backend there is, what it is told, and where compiled kernels go."""
 
+import ctypes
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,26 @@ def test_the_digest_follows_the_sources(monkeypatch):
     before = host.digest()
     monkeypatch.setattr(host, "LANES", 2 * host.LANES)
     assert host.digest() != before
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc: malloc cannot be told to keep memory")
+def test_freed_memory_is_kept():
+    """Arrays as large as some that were freed cost no page faults, once malloc has been told."""
+    text = """
+        import resource, numpy
+        from peref.backends.numba import host
+        def faults():
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            held = [numpy.ones(2 << 20, numpy.float32) for _ in range(8)]
+            del held
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        told = []
+        for tell in (lambda: None, host.keep_memory):
+            tell()
+            faults()
+            told.append(faults())
+        print(*told)
+    """
+    out = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], check=True, capture_output=True, text=True).stdout
+    before, after = map(int, out.split())
+    assert after < before / 10

@@ -80,7 +80,7 @@ def test_what_was_seen_stays_while_the_table_says_the_same(scalings, tmp_path):
 )
 def test_a_trace_names_all_that_has_no_kernel(catalogue, pe, plain, own):
     """Here a backend that fills `linear` alone, with the plain op under another name, and the fields that every model uses."""
-    always = {"take", "rms_norm", "swiglu", "cross_entropy", "adamw"} | ({"attention"} if pe == "none" else set())
+    always = {"take", "rms_norm", "activated_linear", "cross_entropy", "adamw"} | ({"attention"} if pe == "none" else set())
     be = replace(Backend(), linear=lambda *arguments: linear(*arguments))
     trace, untouched = catalogue.Trace(be), (Op.__call__, Tape.record)
     steps = [catalogue.stepping(pe, catalogue.QUICK) for _ in range(2)]

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from level_mutants import LEFT, MUTANTS
 
+from peref import store
 from peref.backends import Backend
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.encodings import names
 from peref.errors import Damaged
-from peref.golden import SPEC_VERSION, archive, composed, make, reorder
+from peref.golden import SPEC_VERSION, archive, composed, make, programs, reorder
 from peref.golden.book import FULL_SET, Book, Untrue, files_in, opened
 from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS
@@ -146,7 +147,7 @@ def halved(a, b):
 
 def test_another_honest_program_passes(book):
     """Sums in halves, norms from the end, inputs float32: class A for every block and model of a few encodings."""
-    be = reorder.sums(halved, 7)
+    be = programs.sums(halved, 7)
     count = 0
     for entry in of_levels(book, "block", "model"):
         if entry.words["encoding"] in ("none", "sinusoidal", "yarn", "alibi", "cope", "path", "mamba"):
@@ -194,9 +195,9 @@ def test_a_budget_for_a_tensor_is_what_it_says():
     a = inputs(case)
     want = expected(case, a)
     found = reorder.budgets(case, a, want)
-    programs = list(reorder.programs(case, a))
-    assert len(programs) == 11
-    got = [expected(case, low, be) for be, low in programs]
+    several = list(programs.programs(case, a))
+    assert len(several) == 11
+    got = [expected(case, low, be) for be, low in several]
     for name, (size, phase) in found.items():
         assert size.shape == phase.shape == ()
         assert 1 <= float(size) * K_OUT / np.abs(want[name]).max() < 1 + 1e-6
@@ -304,9 +305,15 @@ def test_core_and_full_are_two_sets(folder, capsys):
     assert set(opened(folder).entries) == {"rope.trace/small", "rope.block/small", "rope.model/small"}
     assert (folder / FULL_SET / "LICENSE-DATA").read_text() == "CC0\n"
     implementation = ["check", "--impl", "peref.golden.report:reference", "--golden", folder]
-    assert "of 3 cases compared" in cli(capsys, *implementation)[1]
-    code, text = cli(capsys, *implementation, "--core")
-    assert (code, "of 1 cases compared" in text) == (0, True), text
+    assert "of 1 cases compared" in cli(capsys, *implementation)[1]
+    code, text = cli(capsys, *implementation, "--full")
+    assert (code, "of 3 cases compared" in text) == (0, True), text
+    for name in ("rope.block/small", "rope.trace/small"):
+        assert cli(capsys, "golden", "show", name, "--golden", folder)[0] == 0
+    y = opened(folder).entries["rope.block/small"].want("y")
+    store.save(folder.parent / "mine.safetensors", {"rope.block/small:y": y}, {})
+    code, text = cli(capsys, "check", folder.parent / "mine.safetensors", "--golden", folder)
+    assert (code, "1 tensors of 1 cases compared" in text) == (0, True), text
     code, text = cli(capsys, "golden", "verify", folder)
     assert (code, "3 cases in 3 groups" in text) == (0, True), text
     (folder / FULL_SET / "SPEC_VERSION").write_text("0.8.0\n")
@@ -413,4 +420,4 @@ def test_limits_are_kept(tmp_path):
 
 
 def test_the_plain_backend_is_one_of_the_programs():
-    assert next(iter(reorder.programs(small("block"), inputs(small("block")))))[0] == Backend()
+    assert next(iter(programs.programs(small("block"), inputs(small("block")))))[0] == Backend()

@@ -6,6 +6,7 @@ Between input and output of the deepest op lie four such sums and an exponential
 """
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -150,9 +151,9 @@ def test_a_nan_that_goes_in_comes_out(place):
     y = NUMBA.attention(*given, at=at, scale=0.3)
     assert np.isnan(y[0, 0, 77]).any()
     assert place == 2 or np.isfinite(y[:, :, :77]).all()
-    for field, x in (("rms_norm", [given[0], None]), ("gelu", [given[0]]), ("swiglu", [given[0], given[0]])):
-        settings = {"eps": 1e-5} if field == "rms_norm" else {}
-        assert np.isnan(getattr(NUMBA, field)(*given[place : place + 1], *x[1:], **settings)).any()
+    x = given[place]
+    for field, arrays_of_it, settings in (("rms_norm", (x, None), {"eps": 1e-5}), ("gelu", (x,), {}), ("swiglu", (x, x), {})):
+        assert np.isnan(getattr(NUMBA, field)(*arrays_of_it, **settings)).any()
 
 
 @pytest.mark.parametrize(("M", "K", "N"), [(1, 1, 1), (7, 3, 5), (63, 300, 33), (65, 256, 32), (130, 257, 100), (64, 512, 96), (5, 1, 64)])
@@ -162,6 +163,35 @@ def test_products_at_every_edge(M, K, N):
     both("matmul", [random(3, 1, M, K), random(2, K, N)], {})
     a, b = random(K, M).astype(np.float32).T, random(N, K).astype(np.float32).T
     same(NUMBA.matmul(a, b).astype(np.float64), a.astype(np.float64) @ b.astype(np.float64), CLOSE)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize(("M", "F", "C"), [(1, 5, 3), (7, 33, 70), (8, 352, 128), (63, 32, 32), (65, 300, 33), (130, 96, 100)])
+def test_activated_linear_at_every_edge(M, F, C, gated):
+    """Few rows and many, no whole tiles; gate, bias and residual there or not."""
+    up, gate, w = random(M, F), random(M, F, seed=1) if gated else None, random(C, F, seed=2)
+    both("activated_linear", [up, gate, w, None, None], {})
+    both("activated_linear", [up, gate, w, random(C), random(M, C, seed=3)], {})
+
+
+@pytest.mark.parametrize(
+    ("field", "shapes", "said"),
+    [
+        ("matmul", [(3, 4), (5, 6)], "[4] and [5]"),
+        ("linear", [(3, 4), (5, 6), None], "[4] and [6]"),
+        ("activated_linear", [(3, 4), (3, 5), (6, 4), None, None], "[3, 4] and [3, 5]"),
+        ("activated_linear", [(3, 4), None, (6, 5), None, None], "[4] and [5]"),
+        ("activated_linear", [(3, 4), None, (6, 4), None, (3, 4)], "[3, 6] and [3, 4]"),
+        ("swiglu", [(3, 4), (3, 5)], "[3, 4] and [3, 5]"),
+        ("rms_norm", [(3, 4), (5,)], "[4] and [5]"),
+        ("layer_norm", [(3, 4), (4,), (5,)], "[4] and [4] and [5]"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(field, shapes, said):
+    """A kernel would read beyond the end."""
+    given = [None if s is None else np.ones(s, np.float32) for s in shapes]
+    with pytest.raises(Misuse, match=re.escape(said)):
+        getattr(NUMBA, field)(*given, **{"eps": 1e-5} if "norm" in field else {})
 
 
 def of_model(be, cfg, p, x, seg, **place):
@@ -329,7 +359,7 @@ def test_bits_do_not_depend_on_threads():
 
 def test_every_filled_field_is_tested():
     """A field cannot be filled without a plain twin's cases."""
-    composed = {"attention", "adamw", "token"}  # not one Op: tested by name here and in test_optim
+    composed = {"activated_linear", "attention", "adamw", "token"}  # not one Op: tested by name here and in test_optim
     assert set(FIELDS) | composed == set(NUMBA.filled())
     assert all(isinstance(getattr(NUMBA, f), Op) for f in FIELDS)
 

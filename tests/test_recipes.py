@@ -21,9 +21,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 def committed():
     """Id of each case in the files -> its words."""
     found = {}
-    for file in sorted((GOLDEN / "groups").glob("*/cases.json")):
-        found |= {case["id"]: case for case in json.loads(file.read_text())["cases"]}
-    for file in sorted((GOLDEN / "full" / "groups").glob("*/cases.json")):
+    for file in sorted([*GOLDEN.glob("groups/*/cases.json"), *GOLDEN.glob("full/groups/*/cases.json")]):
         found |= {case["id"]: case for case in json.loads(file.read_text())["cases"]}
     for part in ("negative", "laws"):
         found |= {case["id"]: case for case in json.loads((GOLDEN / f"{part}.json").read_text())["cases"]}
@@ -32,7 +30,7 @@ def committed():
 
 def made():
     """The same from the recipes."""
-    found = {case.id: {"encoding": case.encoding, "level": case.level} for case in [*core(), *full()]}
+    found = {case.id: {"encoding": case.encoding, "level": case.level} for case in (*core(), *full())}
     return found | {words["id"]: words for part in declared.PARTS for words in declared.of_recipes(part)}
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden.refusals import KINDS, materialised, ours, verdict
-from peref.golden.runner import Refused
+from peref.golden.refusals import KINDS, Refused, materialised, ours, verdict
 
 EVERY = {r.id: r for name in names() for r in import_module(f"recipes.{name}").REFUSED}
 

@@ -1,6 +1,6 @@
 """Other people's libraries against the golden files: every adapter, a report for each, and one table.
 
-    pip install -e '.[conformance]'
+    pip install -e '.[conformance]' && pip install --no-deps torchtune==0.6.1
     python benchmarks/conformance/run.py [NAME ...] [--reports FOLDER]
 
 Writes reports/NAME.json, one for each adapter in adapters/ whose library is here (others are named and left as they are), with the versions, the

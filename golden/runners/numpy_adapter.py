@@ -7,8 +7,8 @@ import numpy as np
 
 def run(case, a):
     """The outputs of a case, None for one that is not claimed."""
-    made = {"rope": rotation, "yarn": rotation, "alibi": bias, "t5": bias}.get(case["encoding"]) if case["level"] in ("table", "op") else None
-    return made(case["encoding"], case["level"] == "table", case["facts"], case["options"], a) if made else None
+    made = {"rope": rotation, "yarn": rotation, "alibi": bias, "t5": bias}.get(case["encoding"])
+    return made(case["encoding"], case["level"] == "table", case["facts"], case["options"], a) if made and case["level"] in ("table", "op") else None
 
 
 def frequencies(name, R, L, o):
@@ -39,7 +39,8 @@ def rotation(name, table, facts, o, a):
     angle = angle[:, None] if angle.ndim == 3 else angle
     cos, sin = np.cos(angle).astype(a["q"].dtype), np.sin(angle).astype(a["q"].dtype)
     found = {f"{n}_rotated": turn(a[n], cos, sin, facts["layout"], gain) for n in "qk"}
-    return found | {f"vjp.{n}": turn(a[f"cotangent.{n}_rotated"], cos, -sin, facts["layout"], gain) for n in "qk"}
+    back = {f"vjp.{n}": a[f"cotangent.{n}_rotated"] for n in "qk" if f"cotangent.{n}_rotated" in a}
+    return found | {name: turn(dy, cos, -sin, facts["layout"], gain) for name, dy in back.items()}
 
 
 def bias(name, table, facts, o, a):
@@ -54,5 +55,5 @@ def bias(name, table, facts, o, a):
     far = m // 2 + np.floor(np.log(np.maximum(n, 1) / (m // 2)) / math.log(o["max_distance"] / (m // 2)) * (m - m // 2) + 1e-9)
     row = np.where(n < m // 2, n, np.minimum(far, m - 1)).astype(int) + (0 if causal else m * (d < 0))
     back = np.zeros_like(a["param.table"])
-    np.add.at(back, row[see], np.moveaxis(a["cotangent.bias"], 0, -1)[see])
+    np.add.at(back, row[see], np.moveaxis(a.get("cotangent.bias", np.zeros((H, *d.shape))), 0, -1)[see])
     return {"bias": np.moveaxis(a["param.table"][row], -1, 0) * see, "vjp.param.table": back}

@@ -143,6 +143,7 @@ static double frequencies(const Case *c, double *w, long R) {
 /* Turn the first R channels of x [B,H,T,D]; backward the other way. The others pass as they are, without the gain. */
 static void turn(Case *c, const char *from, const char *to, const double *w, double gain, int forward) {
     const Tensor *x = input(c, from), *place = input(c, "positions");
+    if (!x) return; /* a case without cotangents */
     long H = x->dims[1], T = x->dims[2], D = x->dims[3], R = (long)number(c, "fact R");
     int half = is(c, "fact layout", "half");
     double *y = output(c, to, 4, x->dims)->x;
@@ -215,7 +216,7 @@ static const char *bias(Case *c) {
         double far = op ? i->x[n / T] - i->x[n % T] : d->x[n];
         for (long h = 0; h < H; h++) {
             y[h * N + n] = t5 ? table->x[bucket(c, far) * H + h] : -slope(h, H, number(c, "option max_bias")) * fabs(far);
-            if (t5) back[bucket(c, far) * H + h] += dy->x[h * N + n];
+            if (dy) back[bucket(c, far) * H + h] += dy->x[h * N + n];
         }
     }
     return NULL;

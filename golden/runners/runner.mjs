@@ -89,7 +89,8 @@ function rotation ({ level, facts, options }, a) {
   const found = {}
   for (const name of ['q', 'k']) {
     found[`${name}_rotated`] = turn(a[name], a.positions, facts, f, 1)
-    found[`vjp.${name}`] = turn(a[`cotangent.${name}_rotated`], a.positions, facts, f, -1)
+    const dy = a[`cotangent.${name}_rotated`]
+    if (dy) found[`vjp.${name}`] = turn(dy, a.positions, facts, f, -1)
   }
   return found
 }
@@ -122,6 +123,7 @@ function bias ({ encoding, level, facts, options }, a) {
   const N = op ? T * T : a.distances.x.length
   const y = new Float64Array(H * N)
   const table = a['param.table']
+  const dy = a['cotangent.bias']
   const back = table && new Float64Array(table.x.length)
   const slope = table ? [] : slopes(H, options.max_bias)
   for (let n = 0; n < N; n++) {
@@ -131,7 +133,7 @@ function bias ({ encoding, level, facts, options }, a) {
     const row = table && bucket(d, causal, options) * H
     for (let h = 0; h < H; h++) {
       y[h * N + n] = table ? table.x[row + h] : -slope[h] * Math.abs(d)
-      if (table) back[row + h] += a['cotangent.bias'].x[h * N + n]
+      if (dy) back[row + h] += dy.x[h * N + n]
     }
   }
   const found = { bias: { shape: op ? [H, T, T] : [H, N], x: y } }

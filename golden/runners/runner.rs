@@ -155,7 +155,9 @@ fn rotation(c: &Case) -> Result<Outputs, &'static str> {
     }
     for name in ["q", "k"] {
         found.insert(format!("{name}_rotated"), turn(c, &c.inputs[name], &w, gain, 1.0));
-        found.insert(format!("vjp.{name}"), turn(c, &c.inputs[&format!("cotangent.{name}_rotated")], &w, gain, -1.0));
+        if let Some(dy) = c.inputs.get(&format!("cotangent.{name}_rotated")) {
+            found.insert(format!("vjp.{name}"), turn(c, dy, &w, gain, -1.0));
+        }
     }
     Ok(found)
 }
@@ -192,7 +194,7 @@ fn bias(c: &Case) -> Result<Outputs, &'static str> {
     let i = &place.x;
     let d: Vec<f64> = if op { i.iter().flat_map(|i| place.x.iter().map(move |j| i - j)).collect() } else { c.inputs["distances"].x.clone() };
     let mut y = vec![0.0; heads * d.len()];
-    let table = c.inputs.get("param.table");
+    let (table, dy) = (c.inputs.get("param.table"), c.inputs.get("cotangent.bias"));
     let mut back = table.map(|t| Tensor { shape: t.shape.clone(), x: vec![0.0; t.x.len()] });
     for (n, &far) in d.iter().enumerate() {
         if op && causal && n % tokens > n / tokens {
@@ -203,7 +205,7 @@ fn bias(c: &Case) -> Result<Outputs, &'static str> {
             if let (Some(table), Some(back)) = (table, &mut back) {
                 let cell = bucket(c, far) * heads + h;
                 y[at] = table.x[cell];
-                back.x[cell] += c.inputs["cotangent.bias"].x[at];
+                back.x[cell] += dy.map_or(0.0, |dy| dy.x[at]);
             } else {
                 y[at] = -slope(h, heads, c.number("option max_bias")) * far.abs();
             }

@@ -22,7 +22,7 @@ def run(case, arrays):
     pairs = [(found[output], a[f"cotangent.{output}"]) for output in found if f"cotangent.{output}" in a]
     if pairs:
         torch.autograd.backward(*zip(*pairs, strict=True))
-    return {name: y.detach().numpy() for name, y in found.items()} | {f"vjp.{leaf}": a[leaf].grad.numpy() for leaf in leaves}
+    return {name: y.detach().numpy() for name, y in found.items()} | {f"vjp.{leaf}": a[leaf].grad.numpy() for leaf in leaves if pairs}
 
 
 def frequencies(name, R, L, o):

@@ -15,6 +15,7 @@ from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import attention
 from peref.ops.diagonal import diagonal_scan
 from peref.ops.embedding import take
+from peref.ops.feed import activated_linear
 from peref.ops.linear import linear, matmul
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
@@ -42,6 +43,7 @@ class Backend:
     name: str = "numpy"
     take: Callable = take
     linear: Callable = linear
+    activated_linear: Callable = activated_linear
     matmul: Callable = matmul
     rms_norm: Callable = rms_norm
     layer_norm: Callable = layer_norm

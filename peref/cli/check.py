@@ -1,7 +1,5 @@
 """check: somebody's tensors, function or program held against the golden files."""
 
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -9,14 +7,13 @@ import click
 from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse
-from peref.golden import declared, page, reports
-from peref.golden.book import Book, opened
+from peref.golden import page, reports
+from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
-from peref.golden.report import DTYPES, Pick, Report, check, joined, lines, run
-from peref.golden.runner import SECONDS, Runner
-
-NO_CASE = ("hello", "bye")
+from peref.golden.report import DTYPES, Pick, Report, check, lines
+from peref.golden.runner import SECONDS
+from peref.golden.theirs import asked, joined, run
 
 
 @click.command("check")
@@ -25,11 +22,11 @@ NO_CASE = ("hello", "bye")
 @click.option("--cmd", "program", metavar="COMMAND", help="Ask this program for each case, in JSON lines over stdin and stdout.")
 @click.option("--timeout", type=click.FloatRange(0.1), default=SECONDS, show_default=True, help="Of --cmd: seconds for an answer.")
 @click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
-@click.option("--core", "only_core", is_flag=True, help="Leave out the full set (aligned, block, model, step).")
+@click.option("--full", is_flag=True, help="Also the full set (block, model, step, aligned). A file with names of it asks for it by itself.")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
 @click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
 @click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="Only this level: table, op, attn, trace, block, model, step, refuse or law.")
+@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="table, op, attn, trace, block, model, step, refuse or law.")
 @click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
 @click.option(
     "--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; of --impl and --cmd what is given."
@@ -47,7 +44,7 @@ def command(
     program: str | None,
     timeout: float,
     folder: str | None,
-    only_core: bool,
+    full: bool,
     cases: tuple[str, ...],
     groups: tuple[str, ...],
     flags: tuple[str, ...],
@@ -72,14 +69,17 @@ def command(
         if kind not in forms or not path:
             raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     known = {} if xfail is None else reports.patterns(Path(xfail))
-    book = (Book if only_core else opened)(share.folder("golden") if folder is None else Path(folder))
+    book = Book(share.folder("golden") if folder is None else Path(folder))
+    given = {} if output is None else read_tensors(Path(output))
+    if full or set(levels) & {"block", "model", "step"} or {name.rpartition(":")[0] for name in given} - book.entries.keys():
+        book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)
     if output is not None:
-        report = check(book, read_tensors(Path(output)), pick, dtypes=dtypes, limit=limit)
+        report = check(book, given, pick, dtypes=dtypes, limit=limit)
         words = ["check", output]
     elif impl is not None:
         function = function_of(impl)
-        report = joined([with_words(run(function, book, pick, dtype, limit), function, book, pick, dtype) for dtype in dtypes or ("f64",)])
+        report = joined([run(function, book, pick, dtype, limit) for dtype in dtypes or ("f64",)])
         words = ["check", "--impl", impl]
     else:
         assert program is not None
@@ -91,8 +91,8 @@ def command(
         store.write_text(path, forms[kind](report, book))
     if folder is not None:
         words += ["--golden", folder]
-    if only_core:
-        words.append("--core")
+    if full:
+        words.append("--full")
     words += [word for dtype in dtypes for word in ("--dtype", dtype)]
     if as_json:
         print(text.document(reports.data(report, book)))
@@ -101,32 +101,17 @@ def command(
     ctx.exit(report.exit_code)
 
 
-def with_words(report: Report, function: Callable, book: Book, pick: Pick, dtype: str) -> Report:
-    """The same with what the function does with calls that must be refused, and with laws."""
-    report.outcomes = list(declared.outcomes(function, book, pick, dtype))
-    return report
-
-
-def asked(program: str, book: Book, pick: Pick, dtype: str, limit: str, seconds: float) -> Report:
-    """The report on a program, which has a folder of its own while it runs."""
-    with tempfile.TemporaryDirectory(prefix="peref-") as folder, Runner(program, Path(folder), dtype, seconds) as runner:
-        report = run(runner, book, pick, "f64", limit)
-        report = report if dtype == "bf16" else with_words(report, runner, book, pick, "f64")
-    report.skipped, report.broken = runner.skipped, runner.broken
-    return report
-
-
 def tell(report: Report, book: Book, repeat: str, most: int) -> None:
     """For people: failures, then one line."""
     for name, words in list(report.errors.items())[:most]:
         print(f"ERROR {name}\n  raised        {words}\n  repeat        {repeat} --case {name}\n")
-    for name, words in list(report.broken.items())[:most]:
-        print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{'' if name in NO_CASE else f' --case {name}'}\n")
+    for name, words in list(report.crashes.items())[:most]:
+        print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n")
     for result in report.failed[:most]:
         print("\n".join(lines(result, repeat, share.program())) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
-    for o in report.unheld[:most]:
+    for o in report.broken[:most]:
         print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
@@ -135,7 +120,7 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
     raised = f", {len(report.errors)} cases raised" if report.errors else ""
-    raised += f", the program broke {len(report.broken)} times" if report.broken else ""
+    raised += f", the program broke {len(report.crashes)} times" if report.crashes else ""
     raised += f", {len(report.skipped)} cases skipped" if report.skipped else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{len(report.not_run)} cases not run; spec {book.version}"

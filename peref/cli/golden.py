@@ -12,7 +12,7 @@ from peref.config import choose
 from peref.errors import Misuse, did_you_mean
 from peref.golden import declared
 from peref.golden.archive import pack
-from peref.golden.book import FULL_SET, SUMS, Book, Entry, changed, opened
+from peref.golden.book import FULL_SET, SUMS, Book, Entry, changed, opened, with_full
 from peref.golden.cases import yours
 from peref.golden.make import CORE, FULL, make, ready, rebuilt, write
 from peref.golden.outside import of_tests
@@ -91,7 +91,8 @@ def verify_command(ctx: click.Context, folder: str | None, against: str | None, 
 @options.as_json
 def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
     """Print one CASE readably; without one, the id of every case with its reason."""
-    book = opened(folder_of(folder))
+    book = Book(folder_of(folder))
+    book = book if case in book.entries else with_full(book)
     if case is None:
         cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()]
         print(text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases))

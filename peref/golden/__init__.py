@@ -6,7 +6,8 @@ levels   what a case computes: outputs, and products of random cotangents with t
 whole    cases above one operation: blocks, models, training, traces through a cache; wholes: which there are
 stack    what a block and a model compute; training: ten steps of AdamW; trace: calls through a cache
 kinds    a case of any level, and which module computes it
-budget   a and b of the tolerance rule, beside each expected number; reorder: one of each for a tensor, from level block up
+budget   a and b of the tolerance rule, beside each expected number; reorder: one of each for a tensor, from level block up,
+         with the float32 programs in programs
 outside  code that is not the package's: the witnesses of a checkout, the function that is to be checked
 witness  a case once more, from the loops over plain numbers; composed: those above one operation
 files    tensor files and JSON that others wrote: nothing is believed before it is checked

@@ -8,6 +8,7 @@ full/  the same once more, with digests of its own: the full set, which a wheel 
 import hashlib
 import re
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -211,12 +212,21 @@ class Book:
 
 def opened(place: Path) -> Book:
     """The golden files at `place`, and the full set where it lies in a folder of theirs. Raises Untrue."""
-    book = Book(place)
-    if (place / FULL_SET).is_dir():
-        book.more = Book(place / FULL_SET)
-        if book.more.version != book.version:
-            raise Untrue(f"{place / FULL_SET}: specification {book.more.version}, but {place} is of {book.version}; make both again")
-    return book
+    return with_full(Book(place))
+
+
+def with_full(core: Book) -> Book:
+    """`core` and the full set where it lies in its folder. Raises Untrue."""
+    place = core.folder / FULL_SET
+    if core.more or not place.is_dir():
+        return core
+    both = copy(core)
+    both.more = Book(place)
+    both.__dict__.pop("groups", None)
+    both.__dict__.pop("entries", None)
+    if both.more.version != core.version:
+        raise Untrue(f"{place}: specification {both.more.version}, but {core.folder} is of {core.version}; make both again")
+    return both
 
 
 def files_in(folder: Path) -> set[str]:

@@ -4,16 +4,17 @@
 
     a   how far the number moves, per relative rounding, when every real input (parameters and cotangents too) is moved by a rounding of its own:
         a norm of the terms that it is the sum of; at least |g|
-    b   the same when the tables in between are moved (angles, gains, biases) or, where positions are real numbers, the positions: phases far out
-        lose digits there however exact the inputs are
-
-Where sums are long, terms may cancel that no input moves apart (a gradient that is zero because softmax knows no constant). There b is at least twice
-the largest deviation of the reference in float32 from itself in float64, in units of rounding, one number for the tensor.
+    b   how far it moves, per relative rounding, when everything that is computed on the way is rounded at random, forward and backward (noise),
+        and the tables in between (angles, gains, biases) once more; where positions are real numbers, those too: phases far out lose digits
+        there however exact the inputs are. A base of powers is moved by a rounding of its logarithm, which is how powers are made
 
 Both are the largest of DRAWS random draws, in float64, by differences of relative size STEP; stored as float32, rounded up. A structural zero
-has a = b = 0 and must be 0. This bounds what honest arithmetic may do to first order; it knows nothing about the implementation that is checked.
+has a = b = 0 and must be 0. Nothing is computed in the precision that is judged: this bounds what honest arithmetic may do to first order, and it
+knows nothing about the implementation that is checked.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,13 +24,13 @@ from peref.encodings import Encoding
 from peref.golden.cases import Case
 from peref.golden.kinds import expected
 from peref.golden.levels import Arrays
+from peref.golden.noise import NoisyTape, bare, rounding, wrapped
 from peref.ops.place import At
 from peref.rng import generator
 from peref.tape import Op
 
 DRAWS = 16
 STEP = 2.0**-30
-UNIT = 2.0**-24
 
 
 def moved_forward(x, by):
@@ -50,45 +51,54 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     size = {name: np.where(np.isfinite(want[name]), np.abs(want[name]), 0) for name in real}
     phase = {name: np.zeros_like(want[name]) for name in real}
     floats = [name for name, x in a.items() if x.dtype.kind == "f" and name not in ("positions", "distances")]
-    pe = case.config.encoding(0)
+    moved = rounding(rng, STEP)
+    at = case.at
     for _ in range(DRAWS):
         if floats:
-            got = expected(case, {**a, **{name: a[name] * (1 + STEP * rng.standard_normal(a[name].shape)) for name in floats}})
-            widen(size, got, want)
-        other, at = in_between(pe, case.at, rng)
-        if other is not pe or at is not case.at:
-            widen(phase, expected(case, a, other, at), want)
-    if case.depth:
-        low = expected(case, {name: x.astype(np.float32) if name in floats else x for name, x in a.items()})
-        for name in real:
-            there = np.isfinite(want[name])
-            apart = np.abs(np.where(there, low[name].astype(np.float64), 0) - np.where(there, want[name], 0))
-            touched = (apart > 0) | (size[name] > 0)
-            phase[name] = np.where(touched, np.maximum(phase[name], 2 * apart.max(initial=0) / UNIT), phase[name])
+            widen(size, expected(case, {**a, **{name: moved(a[name]) for name in floats}}), want)
+        noisy, pe = {name: wrapped(a[name], moved) for name in floats}, of_powers(case, rng)
+        widen(phase, expected(case, {**a, **noisy}, in_between(pe, moved), somewhere(pe, at, moved), NoisyTape(moved)), want)
     return {name: (up(size[name]), up(phase[name])) for name in real}
 
 
 def widen(most: Arrays, got: Arrays, want: Arrays) -> None:
     for name in most:
         with np.errstate(invalid="ignore"):
-            apart = np.abs(got[name] - want[name]) / STEP
+            apart = np.abs(bare(got[name]) - want[name]) / STEP
         most[name] = np.maximum(most[name], np.where(np.isfinite(want[name]), apart, 0))
 
 
-def in_between(pe: Encoding, at: At, rng: Any) -> tuple[Encoding, At]:
-    """The encoding with its tables, or the place with its positions, off by a rounding of each number."""
-    by = lambda x: 1 + STEP * rng.standard_normal(x.shape)
-    off = lambda x: None if x is None else moved(x, by(x))
+def of_powers(case: Case, rng: Any) -> Encoding:
+    """The encoding of the case with another base, where it has one: base^(1 + rounding)."""
+    options = dict(case.config.pe[0][1])
+    if "base" in options:
+        options["base"] *= 1 + STEP * float(rng.standard_normal()) * math.log(options["base"])
+    return replace(case, options=options).config.encoding(0)
+
+
+def in_between(pe: Encoding, by: Callable[[Any], Any]) -> Encoding:
+    """The encoding with its tables off by a rounding of each number."""
+    off = lambda x: None if x is None else moved(x, by(np.ones(x.shape)))
     if pe.rotate:
         rotate = pe.rotate
-        return replace(pe, rotate=lambda *given: tuple(off(x) for x in rotate(*given))), at
+        return replace(pe, rotate=lambda *given: tuple(off(x) for x in rotate(*given)))
     if pe.bias:
         bias = pe.bias
-        return replace(pe, bias=lambda *given: off(bias(*given))), at
-    if pe.hook and pe.axes is not None and "real_positions" in pe.claims:
-        i = at.i * (1 + STEP * rng.random(at.i.shape))  # never below a whole number, where a floor would jump
-        return pe, replace(at, i=i, j=i)
-    return pe, at
+        return replace(pe, bias=lambda *given: off(bias(*given)))
+    return pe
+
+
+def somewhere(pe: Encoding, at: At, by: Callable[[Any], Any]) -> At:
+    """The same place, whose positions and distances round whatever is computed of them; real positions are off by a rounding."""
+    off = lambda x: x * (1 + abs(by(np.ones(x.shape)) - 1)) if x.dtype.kind == "f" else x  # never below a whole number, where a floor would jump
+    real = pe.hook and pe.axes is not None and "real_positions" in pe.claims
+    i = j = off(at.i) if real else at.i
+    found = replace(at, i=wrapped(i, by), j=wrapped(j, by))
+    known = {"consecutive": at.consecutive, "see": at.see, "spans": at.spans, "runs": at.runs}
+    if at.i.ndim < 3:
+        known |= {"distances": wrapped(off(at.distances) if real else at.distances, by), "index": at.index}
+    vars(found).update(known)
+    return found
 
 
 def up(x: Any) -> np.ndarray:

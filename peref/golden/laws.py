@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from peref.golden.cases import Case
-from peref.golden.files import Tensor
 from peref.golden.levels import Arrays, inputs
 
 LIMIT = 64
@@ -77,7 +76,7 @@ class Calls:
         came = self.function(words, {name: real(name, x) for name, x in a.items()})
         if came is None or any(name not in came for name in names):
             raise NotClaimed
-        return [y.bits if isinstance(y, Tensor) else np.asarray(y) for y in (came[name] for name in names)]
+        return [np.asarray(came[name]) for name in names]
 
 
 def verdict(words: dict[str, Any], function: Callable, kind: Any = np.float64) -> tuple[bool | None, str]:

@@ -172,9 +172,9 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
     return {"scores": np.where(at.see, value(logits), 0), "probabilities": value(share), "out": weigh(share, v)}
 
 
-def expected(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> dict[str, np.ndarray]:
-    """Outputs and products with the Jacobian, for inputs with their cotangents."""
-    tape, leaves = Tape(), watched(a)
+def expected(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None) -> dict[str, np.ndarray]:
+    """Outputs and products with the Jacobian, for inputs with their cotangents; on `tape` where one is given."""
+    tape, leaves = Tape() if tape is None else tape, watched(a)
     on_tape = {name: tape.watch(a[name]) for name in leaves}
     return pulled(tape, on_tape, compute(case, {**a, **on_tape}, pe, at), a)
 

@@ -236,9 +236,11 @@ def ready(
     return groups
 
 
-def make(folder: Path, cases: Iterable[Case], **how: Any) -> dict[str, int]:
-    """Compute every case, check it (see `ready`), and write all of them to `folder`; how many files and bytes it has."""
-    return write(folder, ready(folder, cases, **how))
+def make(folder: Path, cases: Iterable[Case], *, also: Callable[[Path], object] = lambda _: None, **how: Any) -> dict[str, int]:
+    """Compute every case (see `ready`) and write all of them to `folder`, beside what `also` writes there; how many files and bytes it has."""
+    groups = ready(folder, cases, **how)
+    also(folder)
+    return write(folder, groups)
 
 
 def on_scale(entry: Entry, found: Arrays) -> Arrays:

@@ -43,8 +43,9 @@ def html(report: Report, book: Book) -> str:
     ]
     if not passed:
         parts.append("<h2>What is wrong</h2>")
-    parts += [section(f"the program broke at {name}", [words]) for name, words in report.broken.items()]
+    parts += [section(f"the program broke at {name}", [words]) for name, words in report.crashes.items()]
     parts += [section(name, [f"raised {words}"]) for name, words in report.errors.items()]
+    parts += [section(o.id, [o.said, f"why this case {o.words['why']}"]) for o in report.broken]
     parts += [section(name, ["expected to fail, and passes: take it out of the file"]) for name in report.stale]
     parts += [failure(r) for r in report.failed]
     parts.append("<h2>All that was compared</h2>")
@@ -58,7 +59,9 @@ def html(report: Report, book: Book) -> str:
 
 def others(report: Report) -> Iterator[tuple[Sized, str]]:
     yield report.errors, "cases raised"
-    yield report.broken, "times the program broke"
+    yield report.crashes, "times the program broke"
+    yield report.broken, "refusals or laws do not hold"
+    yield [o for o in report.outcomes if o.held], "refusals and laws hold"
     yield report.expected, "failed as expected"
     yield report.stale, "no longer fail"
     yield report.skipped, "cases skipped"

@@ -86,7 +86,7 @@ class Process:
     def code(self) -> str:
         """How it ended."""
         try:
-            number = self.child.wait(5)
+            number = self.child.wait(1)
         except subprocess.TimeoutExpired:
             self.end()
             return "its output closed while it ran on; ended"
@@ -109,6 +109,16 @@ class Process:
         else:
             self.child.kill()
         self.child.wait()
+        for _ in range(100):  # the pumps come to an end unless something it started elsewhere still holds its pipes
+            if not any(pump.is_alive() for pump in self.pumps):
+                break
+            with contextlib.suppress(queue.Empty):
+                self.lines.get(timeout=0.01)
+        else:
+            return
+        for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def shown(line: bytes) -> str:

@@ -1,7 +1,7 @@
 """Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what that looks like, how to see it again."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from typing import Any
@@ -106,9 +106,9 @@ class Report:
     errors: dict[str, str] = field(default_factory=dict)  # case -> what the implementation raised
     known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
     stale: list[str] = field(default_factory=list)  # those of them that do not
-    outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
     skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
-    broken: dict[str, str] = field(default_factory=dict)  # case -> how the runner crashed, hung or broke the protocol there
+    crashes: dict[str, str] = field(default_factory=dict)  # case -> how the program crashed, hung or broke the protocol there
+    outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
 
     @property
     def failed(self) -> list[Result]:
@@ -123,14 +123,14 @@ class Report:
         return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
 
     @property
-    def unheld(self) -> list[Outcome]:
+    def broken(self) -> list[Outcome]:
         """Refusals and laws that do not hold, the expected ones apart."""
         return [o for o in self.outcomes if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)]
 
     @property
     def exit_code(self) -> int:
-        """4 where the runner broke, 1 for what is wrong."""
-        return 4 if self.broken else 1 if self.failed or self.errors or self.stale or self.unheld else 0
+        """4 where the program broke down, 1 for what is wrong."""
+        return 4 if self.crashes else 1 if self.failed or self.errors or self.stale or self.broken else 0
 
     def by_class(self) -> dict[str, int]:
         return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
@@ -219,6 +219,17 @@ def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
 # ---------------------------------------------------------------- somebody's function
 
 
+NAMES = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
+
+
+def tensor_of(name: str, y: Any) -> Tensor:
+    """An array as a tensor of a file. Raises TypeError for a dtype that none has."""
+    y = np.asarray(y)
+    if y.dtype not in NAMES:
+        raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
+    return Tensor(NAMES[y.dtype], y)
+
+
 def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it does not claim; and what it raised.
 
@@ -228,7 +239,6 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
     kind = {"f64": np.float64, "f32": np.float32, "f16": np.float16}.get(dtype)
     if kind is None:
         raise Misuse(f"--dtype {dtype}: a NumPy function takes f64, f32 or f16")
-    names = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
     takes = len(inspect.signature(function).parameters)
     if takes != 2:
         raise Misuse(f"--impl: the function takes {takes} arguments; expected two, case and inputs")
@@ -239,41 +249,10 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
         try:
             outputs = function(dict(entry.words), given)
             for name, y in (outputs or {}).items():
-                if isinstance(y, Tensor):
-                    found[f"{entry.id}:{name}"] = y
-                    continue
-                y = np.asarray(y)
-                if y.dtype not in names:
-                    raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
-                found[f"{entry.id}:{name}"] = Tensor(names[y.dtype], y)
+                found[f"{entry.id}:{name}"] = y if isinstance(y, Tensor) else tensor_of(name, y)
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors
-
-
-def run(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str, limit: str = "C") -> Report:
-    """The report on a function (run_function). Where it gave nothing, nothing is in it."""
-    given, errors = run_function(function, book, pick, dtype)
-    report = check(book, given, pick, limit=limit) if given else Report(not_run=[entry.id for entry in filter(pick, book.entries.values())])
-    report.errors |= errors
-    report.not_run = [name for name in report.not_run if name not in errors]
-    return report
-
-
-def joined(reports: Sequence[Report]) -> Report:
-    """One report of several, as of several dtypes. Raises NothingRan where all are empty."""
-    found = Report([r for one in reports for r in one.results])
-    for one in reports:
-        found.errors |= one.errors
-        found.outcomes += one.outcomes
-        found.skipped |= one.skipped
-        found.broken |= one.broken
-    seen = {r.entry.id for r in found.results} | found.errors.keys() | found.broken.keys() | found.skipped.keys()
-    found.not_run = [name for name in dict.fromkeys(name for one in reports for name in one.not_run) if name not in seen]
-    if not (found.results or found.errors or found.broken or any(o.held is not None for o in found.outcomes)):
-        skipped = f", {len(found.skipped)} skipped" if found.skipped else ""
-        raise NothingRan(f"nothing was compared: {len(found.not_run)} cases were asked for and none was claimed{skipped}")
-    return found
 
 
 def reference(case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:

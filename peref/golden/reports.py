@@ -50,7 +50,7 @@ def data(report: Report, book: Book) -> dict[str, Any]:
         "not_run": report.not_run,
         "errors": report.errors,
         "skipped": report.skipped,
-        "broken": report.broken,
+        "crashes": report.crashes,
         "results": [r.data() for r in report.results],
         "refusals_and_laws": [o.data() for o in report.outcomes],
     }
@@ -58,10 +58,10 @@ def data(report: Report, book: Book) -> dict[str, Any]:
 
 def junit(report: Report, book: Book) -> str:
     """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are skipped."""
+    errors, left_out = report.errors | report.crashes, {name: "not run" for name in report.not_run} | report.skipped
     judged = [o for o in report.outcomes if o.held is not None]
-    errors, left_out = report.errors | report.broken, {name: "not run" for name in report.not_run} | report.skipped
     counts = {"tests": len(report.results) + len(errors) + len(left_out) + len(report.stale) + len(judged)}
-    counts["failures"] = len(report.failed) + len(report.stale) + len(report.unheld)
+    counts["failures"] = len(report.failed) + len(report.stale) + len(report.broken)
     counts |= {"errors": len(errors), "skipped": len(left_out) + len(report.expected)}
     suite = xml.Element("testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()})
     expected = {id(r) for r in report.expected}
@@ -79,7 +79,7 @@ def junit(report: Report, book: Book) -> str:
         xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})
     for o in judged:
         test = xml.SubElement(suite, "testcase", {"classname": o.words["level"], "name": o.id})
-        if o in report.unheld:
+        if o in report.broken:
             xml.SubElement(test, "failure", {"message": printable(o.said)})
     for pattern in report.stale:
         test = xml.SubElement(suite, "testcase", {"classname": "golden", "name": pattern})

@@ -3,12 +3,13 @@
 One JSON object a line, without blanks and with its keys in the order shown, so that a program without a JSON library finds its way:
 
     > {"cmd":"hello","protocol":1,"spec":"0.9.0","dir":"/tmp/run"}
-    < {"ok":true,"implementation":{"name":"mine"},"supports":{"ops":["rope.table","rope.op"],"dtypes":["f32"],"vjp":false,"max_position":4096}}
+    < {"ok":true,"implementation":{"name":"mine"},"supports":{"ops":["rope.table","rope.op"],"dtypes":["f32"],"vjp":false}}
     > {"cmd":"case","seq":7,"text":"case-7.txt","in":"in-7.safetensors","out":"out-7.safetensors","id":"rope.op/long","dtype":"f32",...}
     < {"seq":7,"status":"ok"}    or    "skip" with a reason,    "refused" with kind and message,    "error" with a message
     > {"cmd":"bye"}
 
 Files are in `dir`. case-7.txt has the same words a line each (text_of). A runner is told names of outputs and never a number that is expected.
+What `supports` may say: ops, dtypes, vjp (default true), max_position, refusals (default false: calls that must be refused are sent if true).
 A crash, a broken protocol or more than `seconds` for an answer: the process is ended and started once more; the second time the run is over.
 
 Not here: comparing what came (report), what must be refused (refusals).
@@ -23,10 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from peref.encodings import get
 from peref.errors import Misuse, PerefError
 from peref.golden import SPEC_VERSION
 from peref.golden.files import Tensor, tensors
 from peref.golden.process import Broken, Process
+from peref.golden.refusals import Refused
 from peref.golden.wire import OWN, packed, text_of
 from peref.store import read
 
@@ -35,16 +38,25 @@ SECONDS = 30.0
 LARGEST_OUTPUT = 1 << 30
 
 
+OUTPUTS = {
+    ("embed", "table"): ("rows",),
+    ("embed", "op"): ("y",),
+    ("rotate", "table"): ("angle", "cos", "sin"),
+    ("rotate", "op"): ("q_rotated", "k_rotated"),
+    ("bias", "table"): ("bias",),
+    ("bias", "op"): ("bias",),
+    ("score", "op"): ("term",),
+    ("mix", "op"): ("y",),
+}
+
+
+def outputs_of(case: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to ask for where a case, one that must be refused, does not say."""
+    return OUTPUTS.get((get(case["encoding"]).hook, case.get("call", case["level"])), ("out",))
+
+
 class Unable(PerefError):
     """The runner answered that it could not compute a case."""
-
-
-class Refused(Exception):
-    """The runner refuses the case: right where it must be refused, wrong elsewhere."""
-
-    def __init__(self, kind: str = "", words: str = "refused"):
-        super().__init__(words)
-        self.kind = kind
 
 
 class Runner:
@@ -62,7 +74,7 @@ class Runner:
         if not self.argv:
             raise Misuse("--cmd is empty; expected a program and its arguments")
         self.folder, self.dtype, self.seconds, self.seq = folder.resolve(), dtype, seconds, 0
-        self.broken: dict[str, str] = {}  # case -> how the program failed there
+        self.crashes: dict[str, str] = {}  # case -> how the program failed there
         self.skipped: dict[str, str] = {}
         self.process = self.start()
 
@@ -80,7 +92,7 @@ class Runner:
         try:
             self.process = self.start()
         except Broken as error:
-            self.broken["hello"] = f"started once more: {error}"
+            self.crashes["hello"] = f"started once more: {error}"
 
     def __enter__(self) -> "Runner":
         return self
@@ -92,10 +104,10 @@ class Runner:
             try:
                 process.child.wait(5)
             except subprocess.TimeoutExpired:
-                self.broken["bye"] = "it did not end within 5 s"
+                self.crashes["bye"] = "it did not end within 5 s"
             else:
                 if process.child.returncode:
-                    self.broken["bye"] = f"{process.code()} at its end{process.said()}"
+                    self.crashes["bye"] = f"{process.code()} at its end{process.said()}"
         process.end()
 
     def claims(self, case: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
@@ -103,14 +115,15 @@ class Runner:
         can, level = self.supports, case.get("call", case["level"])
         reach = max((float(np.abs(x).max(initial=0)) for name, x in inputs.items() if name in OWN[::2]), default=0.0)
         return (
-            ("ops" not in can or f"{case['encoding']}.{level}" in can["ops"])
+            (case["level"] != "refuse" or can.get("refusals", False))
+            and ("ops" not in can or f"{case['encoding']}.{level}" in can["ops"])
             and ("dtypes" not in can or self.dtype in can["dtypes"])
             and ("max_position" not in can or reach <= can["max_position"])
         )
 
     def __call__(self, case: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor] | None:
-        want = [name for name in case.get("expected", ()) if self.supports.get("vjp", True) or not name.startswith("vjp.")]
-        if len(self.broken) > 1 or not self.claims(case, inputs):
+        want = [name for name in case.get("expected") or outputs_of(case) if self.supports.get("vjp", True) or not name.startswith("vjp.")]
+        if len(self.crashes) > 1 or not self.claims(case, inputs):
             return None
         self.seq += 1
         request = {"cmd": "case", "seq": self.seq, "text": f"case-{self.seq}.txt", "in": f"in-{self.seq}.safetensors"}
@@ -122,9 +135,9 @@ class Runner:
         try:
             return self.answered(self.process.ask(request), case["id"], want)
         except Broken as error:
-            self.broken[case["id"]] = str(error)
+            self.crashes[case["id"]] = str(error)
             self.process.end()
-            if len(self.broken) == 1:
+            if len(self.crashes) == 1:
                 self.again()
             return None
         finally:
@@ -167,6 +180,7 @@ def texts(x: Any) -> bool:
 SUPPORTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "ops": (texts, "a list such as rope.op"),
     "dtypes": (texts, "a list such as f32"),
+    "refusals": (lambda x: type(x) is bool, "true or false"),
     "vjp": (lambda x: type(x) is bool, "true or false"),
     "max_position": (lambda x: type(x) in (int, float), "a number"),
 }

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import Encoding
-from peref.golden.levels import Arrays, rounded
+from peref.golden.levels import Arrays, rounded, watched
 from peref.golden.whole import Whole
 from peref.model import PLAIN, attend_heads
 from peref.ops.place import At
 from peref.ops.shape import add_position
 from peref.rng import generator
+from peref.tape import Op, Tape, value
 
 
 def inputs(case: Whole) -> Arrays:
@@ -37,9 +38,10 @@ def inputs(case: Whole) -> Arrays:
     return found
 
 
-def expected(case: Whole, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> Arrays:
-    """The rows of all calls; `pe` and the positions of `at` in place of the case's own where given."""
+def expected(case: Whole, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None) -> Arrays:
+    """The rows of all calls; `pe` and the positions of `at` in place of the case's own where given; on `tape` where one is given."""
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
+    a = a if tape is None else {name: tape.watch(x) if name in watched(a) else x for name, x in a.items()}
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     rows: list[Any] = []
     old: Any = {}
@@ -48,15 +50,29 @@ def expected(case: Whole, a: Arrays, pe: Encoding | None = None, at: At | None =
         if fresh:
             old, begin = {}, first
         there = replace(at, i=at.i[..., first:stop], j=at.j[..., begin:stop], n=n)
-        x = a["x"][:, first:stop] if "x" in a else None
+        x = rows_of(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
         if pe.embed:
             rows.append(add_position(x, pe.embed(p, there.i)))
         elif pe.mix:
             y, old = pe.mix(PLAIN, p, x, there, old, {})
             rows.append(y)
         else:
-            q, k, v = (a[name][:, :, first:stop] for name in "qkv")
+            q, k, v = (rows_of(a[name], first=first, stop=stop, axis=2) for name in "qkv")
             o, old = attend_heads(PLAIN, pe, p, q, k, v, x, there, old, layout=case.layout)
             rows.append(o)
     name, axis = ("y", 1) if pe.embed or pe.mix else ("out", 2)
-    return {name: np.concatenate(rows, axis)}
+    return {name: np.concatenate([value(y) for y in rows], axis)}
+
+
+def rows_of_forward(x, *, first, stop, axis):
+    return x[(slice(None),) * axis + (slice(first, stop),)], (x.shape, first, stop, axis)
+
+
+def rows_of_backward(saved, dy):
+    shape, first, stop, axis = saved
+    dx = np.zeros(shape, dy.dtype)
+    dx[(slice(None),) * axis + (slice(first, stop),)] = dy
+    return (dx,)
+
+
+rows_of = Op(rows_of_forward, rows_of_backward)

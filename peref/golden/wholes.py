@@ -13,7 +13,7 @@ from peref.golden.cases import Case, catalogue, sized
 from peref.golden.whole import Whole
 
 Facts = dict[str, Any]
-PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))
+PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))  # documents, 0 is padding
 CHUNKS = ((0, 4), (4, 5), (5, 8), (8, 9))  # uneven: a prefill, a token, a chunk, a token
 SHAPE_FLAGS = {
     "llama": ("block.post_norm", "block.parallel", "norm.mean", "block.swiglu_swapped"),

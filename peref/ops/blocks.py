@@ -77,7 +77,7 @@ def out_of_line(x, shape):
 def far_forward(q, k, v, *, reads, scale):  # [B,H,T,D], [1,G,M,D], [1,G,M,D]
     xp = namespace(q)
     u, K, V = in_line(q, k.shape[1]) * scale, k[0, :, None], v[0, :, None]
-    s = xp.full((len(reads), *u.shape[:3]), -xp.inf, q.dtype)  # [levels,G,H/G,BT]
+    s = xp.full_like(q, -xp.inf, shape=(len(reads), *u.shape[:3]))  # [levels,G,H/G,BT]
     for level, (t, row) in enumerate(reads):
         s[level][:, :, t] = (u[:, :, t] * K[:, :, row]).sum(-1) + level * math.log(2)  # 1
     top = s.max(0)

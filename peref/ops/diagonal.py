@@ -33,7 +33,7 @@ def one(x, axis):
 
 def packed(x, like):
     """In one piece of memory, whatever axes were swapped before, and in the dtype of `like`."""
-    return namespace(x).ascontiguousarray(x, dtype=like.dtype)
+    return x.astype(like.dtype, order="C", copy=False)
 
 
 def times(xp, s, z):  # [C,2M,B], [C,M]

@@ -16,7 +16,11 @@ from peref.xp import namespace
 
 def first(x):
     """Time first, [T,B,...], so that a step is one piece of memory."""
-    return namespace(x).ascontiguousarray(x.swapaxes(0, 1))
+    return x.swapaxes(0, 1).astype(x.dtype, order="C", copy=False)
+
+
+def rows(x, m, matmul):  # [n,B,E], [n,B,N,E] -> [n,B,N]: m x, with x as a row, which leaves no product of one column to a tiled kernel
+    return matmul(x[:, :, None], m.swapaxes(-1, -2))[:, :, 0]
 
 
 def states(h, x, step, b, A, keep, zoh):
@@ -38,7 +42,7 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     (B, T, E), N = x.shape, a_log.shape[1]
     zoh, keep, pad = discretisation == "zoh", None, None
     x, delta, b, c = (first(a) for a in (x, delta, b, c))
-    A = xp.ascontiguousarray(-xp.exp(a_log).T)  # 1
+    A = -xp.exp(a_log).T.astype(a_log.dtype, order="C", copy=False)  # 1
     step = xp.maximum(delta, 0) + xp.log1p(xp.exp(-abs(delta)))  # 1
     if runs is not None:
         before = xp.concatenate([xp.zeros((B, 1), int), runs[:, :-1]], 1)
@@ -64,7 +68,7 @@ def selective_scan_backward(saved, dy):
     for cut, h in reversed(starts):
         g, xc, sc, bc = dy[cut], x[cut], step[cut], b[cut]
         decay, gain, every = states(h, xc, sc, bc, A, None if keep is None else keep[cut], zoh)
-        dc[cut] = matmul(every, g[..., None])[..., 0]  # 7
+        dc[cut] = rows(g, every, matmul)  # 7
         dhs = c[cut][..., None] * g[:, :, None]  # 7
         for t in reversed(range(len(g))):
             dhs[t] += dh  # 6
@@ -74,13 +78,13 @@ def selective_scan_backward(saved, dy):
         read = matmul(bc[:, :, None], gained)[:, :, 0]
         if zoh:
             dx[cut] += read  # 5
-            db[cut] = matmul(gained, xc[..., None])[..., 0]  # 5
+            db[cut] = rows(xc, gained, matmul)  # 5
             dgain = dhs * xc[:, :, None] * bc[..., None] / A  # 5, 4
             dz += dgain * (1 + gain * A)  # 4
             dA -= (dgain * gain).sum((0, 1))  # 4
         else:
             dx[cut] += read * sc  # 5
-            db[cut] = matmul(dhs, (sc * xc)[..., None])[..., 0]  # 5
+            db[cut] = rows(sc * xc, dhs, matmul)  # 5
         dA += (dz * sc[:, :, None]).sum((0, 1))  # 2
         dstep[cut] = (dz * A).sum(2) + (0 if zoh else read * xc)  # 2, 4
     dx = dx if pad is None else xp.where(pad, 0, dx)  # 0

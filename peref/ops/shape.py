@@ -71,17 +71,6 @@ def swap_backward(axes, dy):
 swap = Op(swap_forward, swap_backward)
 
 
-def reshape_forward(x, *, shape):
-    return x.reshape(shape), x.shape
-
-
-def reshape_backward(shape, dy):
-    return (dy.reshape(shape),)
-
-
-reshape = Op(reshape_forward, reshape_backward)
-
-
 def join_forward(a, b, *, axis):
     return namespace(a, b).concatenate([a, b], axis), (a.shape[axis], axis % a.ndim)
 

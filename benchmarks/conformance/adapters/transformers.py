@@ -17,10 +17,12 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeo
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as turn_halves
 from transformers.models.llama.modeling_llama import LlamaConfig, LlamaRotaryEmbedding, eager_attention_forward
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.mamba.modeling_mamba import MambaConfig, MambaMixer
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
+from transformers.models.rwkv.modeling_rwkv import RwkvConfig, RwkvSelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention, T5Config
 
 PACKAGES = ("transformers", "torch")
@@ -168,6 +170,38 @@ def none(case, a, o, facts):
     return attention(case, a, a["q"], a["k"])
 
 
+def rwkv4(case, a, o, facts):
+    if "seg" in a:
+        return None
+    C = facts["C"]
+    layer = RwkvSelfAttention(RwkvConfig(hidden_size=C, attention_hidden_size=C, num_hidden_layers=2))
+    for name, role in (("key", "k"), ("value", "v"), ("receptance", "r")):
+        put(getattr(layer, name), "weight", a[f"param.{role}.weight"])
+        put(layer, f"time_mix_{name}", a[f"param.mix.{role}"][None, None])
+    put(layer.output, "weight", a["param.o.weight"])
+    put(layer, "time_decay", a["param.decay"])
+    put(layer, "time_first", a["param.bonus"])
+    return {"y": layer(a["x"])[0]}
+
+
+def mamba(case, a, o, facts):
+    if o["discretisation"] != "euler" or "seg" in a:
+        return None
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    sizes = {"hidden_size": facts["C"], "state_size": o["state_size"], "expand": o["expand"], "conv_kernel": o["kernel"]}
+    layer = MambaMixer(MambaConfig(**sizes, time_step_rank=p["down.weight"].shape[0]), layer_idx=0)
+    put(layer.in_proj, "weight", torch.cat([p["x.weight"], p["z.weight"]]))
+    put(layer.conv1d, "weight", p["conv"][:, None])
+    put(layer.conv1d, "bias", p["conv.bias"])
+    put(layer.x_proj, "weight", torch.cat([p["down.weight"], p["b.weight"], p["c.weight"]]))
+    put(layer.dt_proj, "weight", p["dt.weight"])
+    put(layer.dt_proj, "bias", p["dt.bias"])
+    put(layer, "A_log", p["A_log"])
+    put(layer, "D", p["D"])
+    put(layer.out_proj, "weight", p["o.weight"])
+    return {"y": layer(a["x"])}
+
+
 ROTATIONS = ("rope", "pi", "dynamic_ntk", "llama3", "yarn", "p_rope", "longrope", "mrope")
-PARTS = dict.fromkeys(ROTATIONS, rotation) | {"alibi": alibi, "t5": t5, "sinusoidal": sinusoidal, "none": none}
+PARTS = dict.fromkeys(ROTATIONS, rotation) | {"alibi": alibi, "t5": t5, "sinusoidal": sinusoidal, "none": none, "rwkv4": rwkv4, "mamba": mamba}
 run = adapter(compute)

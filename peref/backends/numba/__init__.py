@@ -7,6 +7,7 @@ BACKEND = Backend(
     name="numba",
     take=ops.take,
     linear=ops.linear,
+    activated_linear=ops.activated_linear,
     matmul=ops.matmul,
     rms_norm=ops.rms_norm,
     layer_norm=ops.layer_norm,

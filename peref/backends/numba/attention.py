@@ -20,21 +20,21 @@ Keys and values are packed once: K' and V' as panels over the keys, K and V as p
 import numpy as np
 from numba import njit, prange, types
 
-from peref.backends.numba.host import COLUMNS, OPTIONS, ROWS, kernel
+from peref.backends.numba.host import COLUMNS, INNER, ROWS, kernel
 from peref.backends.numba.matrix import f4, reads, writes
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max, slopes, tile_add, tile_set
 
-QUERIES = 64
-KEYS = 128
+QUERIES = 32
+KEYS = 256
 LANES = 32  # queues that units are dealt to, so that neighbours, which see alike many keys, go to different threads
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def rounded(n, step):
     return (n + step - 1) // step * step
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def over_keys(x, out):
     """x [S,D] as panels over the keys, [S'/COLUMNS,D,COLUMNS]."""
     S, D = x.shape
@@ -44,7 +44,7 @@ def over_keys(x, out):
             out[p, d, c] = x[s, d] if s < S else 0
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def over_channels(x, out):
     """x [S,D] as panels over the channels, [D'/COLUMNS,S',COLUMNS]."""
     S, D = x.shape
@@ -57,7 +57,7 @@ def over_channels(x, out):
                 out[p, s, c] = 0
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, count, K, add):
     """C (+)= A B for whole tiles: M rows, `count` panels."""
     for p in range(count):
@@ -68,7 +68,7 @@ def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, co
                 tile_set(c, c_at + m * c_row + p * COLUMNS, c_row, a, a_at + m * a_row, a_row, a_column, b, b_at + p * panel, row, K)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def padded(x, t, out):
     """Rows t.. of x [T,D] into out [QUERIES,D'], zeros beyond."""
     T, D = x.shape
@@ -77,7 +77,7 @@ def padded(x, t, out):
             out[r, d] = x[t + r, d] if t + r < T and d < D else 0
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def extra(out, k, a, b, table, index, base, term, row, column):
     """What is added to the scaled products of one row in columns a..b of the tile at key k: table, term, and row + column in their own dtype."""
     for j in range(a, b):
@@ -102,13 +102,13 @@ def extra(out, k, a, b, table, index, base, term, row, column):
             out[j] += np.float32(row + column[k + j])
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def pick(x, n):
     """Where index n lies on an axis that may be of size 1, or absent (0)."""
     return min(n, x - 1)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def fill(added, b, h, t, key, a, z, table, index, base, term, row, column):
     """`extra` for query t of head h of sequence b, each array at its own place on axes that may be of size 1."""
     there = index[pick(len(index), b), t] if index.shape[2] else index[0, 0]
@@ -120,7 +120,7 @@ def fill(added, b, h, t, key, a, z, table, index, base, term, row, column):
     extra(added, key, a, z, mine, there, base - t, terms, r, columns)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn):
     """Add one row of dS to the gradients that somebody asked for."""
     if dtable.shape[2]:
@@ -144,7 +144,7 @@ def keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn):
             dcolumn[b, h, key + j] += ds[j]
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def sizes(x, out):
     """The largest length of a row of x [S,D] in every KEYS rows."""
     for n in range(len(out)):
@@ -157,7 +157,7 @@ def sizes(x, out):
         out[n] = np.sqrt(most)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def largest(x, a, z):
     """The largest of x[a:z], which are finite."""
     most = x[a]
@@ -166,7 +166,7 @@ def largest(x, a, z):
     return most
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, base, row, column):
     """Whether no weight of the tile at `key` can matter to any row: `length` of each q times the scale, `top` what a logit is held against."""
     if limit == -np.inf:
@@ -191,7 +191,7 @@ def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, b
     return True
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def tile_of(step, home, low):
     """The tiles home, home - 1, ..., low, home + 1, ... in this order."""
     return home - step if home - step >= low else low + step
@@ -204,21 +204,21 @@ wide = types.Array(types.float64, 3, "C", readonly=True)  # [B or 1,H or 1,T or 
 sums = types.Array(types.float64, 3, "C")
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def packed_head(k, v, kt, vc, size):
     over_keys(k, kt)
     over_channels(v, vc)
     sizes(k, size)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def seen(see, r, key):
     """The columns of the tile at `key` that row r sees, from the first to one beyond the last."""
     first = min(max(see[r, 0] - key, 0), KEYS)
     return first, max(first, min(see[r, 1] - key, KEYS))
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit):
     """Every LANES-th unit."""
     B, H, T, D = q.shape
@@ -296,7 +296,7 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale,
         forward_lane(np.int64(lane), o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def backward_head(b, g, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
     """All of one sequence and key-value head."""
     _, H, T, D = q.shape

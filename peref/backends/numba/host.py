@@ -29,14 +29,16 @@ from numba.core import config
 
 from peref import share
 
-MODULES = ("attention", "rows", "matrix", "scan", "token")
+MODULES = ("attention", "feed", "matrix", "rows", "scan", "token")
 OFTEN = (  # what training the default model calls, what takes longest to compile first
-    *("attention.backward", "attention.forward", "matrix.multiply", "rows.take", "rows.rms_norm_backward", "rows.cross_entropy"),
-    *("rows.adamw", "rows.cross_entropy_backward", "rows.take_backward", "rows.rms_norm", "rows.swiglu_backward", "rows.swiglu"),
+    *("attention.backward", "attention.forward", "feed.backward", "feed.forward", "matrix.multiply", "rows.rms_norm_backward"),
+    *("rows.cross_entropy", "rows.take", "rows.adamw", "rows.rms_norm", "rows.cross_entropy_backward", "rows.take_backward"),
 )
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 LOOKS = 7
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
+OPTIMIZED = type(config.OPT)(min(config.OPT, 2))  # numba's 3 compiles a tenth longer, and what comes out is not faster
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "no_cfunc_wrapper": True}
+INNER = OPTIONS | {"no_cpython_wrapper": True}  # of functions that only kernels call
 
 
 def lanes() -> int:
@@ -130,7 +132,11 @@ class Kernel:
         return self.compiled
 
     def made(self, cache: bool) -> Callable:
-        return numba.njit(self.signature, parallel=self.parallel, cache=cache, **OPTIONS)(self.function)
+        before, config.OPT = config.OPT, OPTIMIZED
+        try:
+            return numba.njit(self.signature, parallel=self.parallel, cache=cache, **OPTIONS)(self.function)
+        finally:
+            config.OPT = before
 
 
 def kernel(*arguments: Any, parallel: bool = True) -> Callable[[Callable], Kernel]:
@@ -167,17 +173,17 @@ def compile_now(names: Iterable[str], done: Callable[[str], None]) -> None:
 CHILD = """
 import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-digest, names, sys.path[:] = json.loads(sys.argv[1])
+digest, sys.path[:] = json.loads(sys.argv[1])
 from peref.backends.numba import host
 if host.digest() == digest:
-    host.compile_now(names, lambda name: print(name, flush=True))
+    host.compile_now(map(str.strip, sys.stdin), lambda name: print(name, flush=True))
 """
 
 
 def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
     """In as many processes as there are cores, into FOLDER; where there is none each process must compile for itself. `done` as above.
 
-    What a process leaves undone is compiled when it is called.
+    Each process is told the next name when it has done one. What a process leaves undone is compiled when it is called.
     """
     jobs = min(config.NUMBA_DEFAULT_NUM_THREADS, len(names))
     if FOLDER is None:
@@ -185,22 +191,36 @@ def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
     if jobs < 2:
         compile_now(names, done)
         return
-    children = []
-    for job in range(jobs):
-        command = [sys.executable, "-c", CHILD, json.dumps([digest(), names[job::jobs], sys.path])]
-        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+    children, queue = [], iter(names)
+    for _ in range(jobs):
+        command = [sys.executable, "-c", CHILD, json.dumps([digest(), sys.path])]
+        children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        tell(children[-1], queue)
     try:
         with selectors.DefaultSelector() as waiting:
             for child in children:
-                waiting.register(child.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
+                waiting.register(child.stdout, selectors.EVENT_READ, child)  # type: ignore[arg-type]
             while waiting.get_map():
                 for key, _ in waiting.select():
-                    line = key.fileobj.readline()  # type: ignore[union-attr]
-                    done(line.strip()) if line else waiting.unregister(key.fileobj)
+                    if line := key.fileobj.readline():  # type: ignore[union-attr]
+                        done(line.strip())
+                        tell(key.data, queue)
+                    else:
+                        waiting.unregister(key.fileobj)
     finally:
         for child in children:
-            child.kill()
-            child.communicate()
+            with child:
+                child.kill()
+
+
+def tell(child: subprocess.Popen, queue: Iterator[str]) -> None:
+    """The next name for a child, or that there is none."""
+    with contextlib.suppress(BrokenPipeError):  # it has ended
+        if name := next(queue, None):
+            child.stdin.write(f"{name}\n")  # type: ignore[union-attr]
+            child.stdin.flush()  # type: ignore[union-attr]
+        else:
+            child.stdin.close()  # type: ignore[union-attr]
 
 
 def keep_memory() -> None:

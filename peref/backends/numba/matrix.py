@@ -9,7 +9,7 @@ Bound: the multiplier. A tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS 
 import numpy as np
 from numba import njit, prange, types
 
-from peref.backends.numba.host import COLUMNS, OPTIONS, ROWS, kernel
+from peref.backends.numba.host import COLUMNS, INNER, ROWS, kernel
 from peref.backends.numba.vector import tile_add, tile_set
 
 BLOCK = 64  # rows that one thread takes at a time
@@ -32,12 +32,12 @@ def writes(ndim):
     return types.Array(f4, ndim, "C")
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def panels(N):
     return (N + COLUMNS - 1) // COLUMNS
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def pack(b, p, out):
     """Panel p of b [K,N] into rows p K.. of out [panels K,COLUMNS], zeros beyond N."""
     K, N = b.shape
@@ -50,7 +50,7 @@ def pack(b, p, out):
             out[p * K + k, n] = 0
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def block(c, first, stop, a, b, panel, row, K):
     """Rows first..stop of C = A B; panel p of B starts at element p panel, its rows are `row` apart."""
     N = c.shape[1]
@@ -85,7 +85,7 @@ def block(c, first, stop, a, b, panel, row, K):
         c[first:stop] = 0
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def place(c, first, stop, n, out, new):
     """The part of a tile that lies inside C, set or added."""
     for m in range(first, stop):

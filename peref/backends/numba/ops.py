@@ -20,11 +20,18 @@ def float32(what: str, *arrays: Any) -> None:
             raise Misuse(f"{what}: the numba backend computes in float32 and got {a.dtype}; use --backend numpy (peref.backends.get('numpy'))")
 
 
+def fit(what: str, *shapes: Any) -> None:
+    """Kernels do not look where an array ends."""
+    if len({tuple(shape) for shape in shapes}) > 1:
+        raise Misuse(f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal ones")
+
+
 # ---------------------------------------------------------------- products
 
 
 def times(a: Any, b: Any) -> Any:
     """a [...,M,K] b [...,K,N], leading axes broadcast."""
+    fit("a product", a.shape[-1:], b.shape[-2:-1])
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
     many = math.prod(lead)
@@ -56,6 +63,7 @@ FEW = 8  # rows below which a tile of the matrix kernel would be mostly empty
 
 def linear_forward(x, w, b):
     float32("linear", x, w, b)
+    fit("linear: channels of x and columns of w", x.shape[-1:], w.shape[1:])
     rows = as_rows(x)
     if len(rows) < FEW:
         y = np.empty((len(rows), len(w)), np.float32)
@@ -74,6 +82,41 @@ def linear_backward(saved, dy):
 
 
 linear = Op(linear_forward, linear_backward)
+
+
+def filled(like, *arrays):
+    """Contiguous; in place of None one of the same number of axes without elements."""
+    return [np.zeros((0,) * n, np.float32) if a is None else np.ascontiguousarray(a) for n, a in zip(like, arrays, strict=True)]
+
+
+def activated_linear_forward(up, gate, w, b, residual):
+    float32("activated_linear", up, gate, w, b, residual)
+    fit("activated_linear: up and gate", up.shape, up.shape if gate is None else gate.shape)
+    fit("activated_linear: channels of up and columns of w", up.shape[-1:], w.shape[1:])
+    shape = (*up.shape[:-1], len(w))
+    fit("activated_linear: y and residual", shape, shape if residual is None else residual.shape)
+    up, gate = as_rows(up), None if gate is None else as_rows(gate)
+    absent = gate is None, b is None, residual is None
+    up, gate, b, residual = filled((2, 2, 1, 2), up, gate, b, None if residual is None else as_rows(residual))
+    y = np.empty((len(up), len(w)), np.float32)
+    if len(up) < FEW:
+        kernels("feed").few(y, up, gate, np.ascontiguousarray(w), b, residual)
+    else:
+        kernels("feed").forward(y, up, gate, w.T, b, residual)
+    return y.reshape(shape), (up, gate, w, absent)
+
+
+def activated_linear_backward(saved, dy):
+    up, gate, w, (no_gate, no_bias, no_residual) = saved
+    flat_dy = np.ascontiguousarray(as_rows(dy))
+    dup, dgate, h = np.empty_like(up), np.empty_like(gate), np.empty_like(up)
+    kernels("feed").backward(dup, dgate, h, flat_dy, up, gate, w)
+    shape = (*dy.shape[:-1], w.shape[1])
+    gradients = dup.reshape(shape), None if no_gate else dgate.reshape(shape), times(flat_dy.T, h)
+    return *gradients, None if no_bias else flat_dy.sum(0), None if no_residual else dy
+
+
+activated_linear = Op(activated_linear_forward, activated_linear_backward)
 
 
 # ---------------------------------------------------------------- attention
@@ -150,6 +193,7 @@ def flat(x):
 
 def rms_norm_forward(x, w, *, eps):
     float32("rms_norm", x, w)
+    fit("rms_norm: channels of x, and w", x.shape[-1:], x.shape[-1:] if w is None else w.shape)
     a, scale = flat(x), np.ones(x.shape[-1], np.float32) if w is None else line(w)
     y, r = np.empty_like(a), np.empty(len(a), np.float32)
     normed = kernels("token").few_normed if len(a) < FEW else kernels("rows").rms_norm
@@ -169,6 +213,7 @@ rms_norm = Op(rms_norm_forward, rms_norm_backward)
 
 def layer_norm_forward(x, w, b, *, eps):
     float32("layer_norm", x, w, b)
+    fit("layer_norm: channels of x, w and b", x.shape[-1:], *(a.shape for a in (w, b) if a is not None))
     a, C = flat(x), x.shape[-1]
     scale, offset = np.ones(C, np.float32) if w is None else line(w), np.zeros(C, np.float32) if b is None else line(b)
     y, u, r = np.empty_like(a), np.empty_like(a), np.empty(len(a), np.float32)
@@ -192,6 +237,7 @@ def line(x):
 
 def swiglu_forward(gate, up):
     float32("swiglu", gate, up)
+    fit("swiglu: gate and up", gate.shape, up.shape)
     g, u = line(gate), line(up)
     y = np.empty_like(g)
     kernels("rows").swiglu(y, g, u)

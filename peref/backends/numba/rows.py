@@ -7,7 +7,7 @@ in order, so that the bits do not depend on the number of threads.
 import numpy as np
 from numba import njit, prange, types
 
-from peref.backends.numba.host import OPTIONS, kernel
+from peref.backends.numba.host import INNER, kernel
 from peref.backends.numba.matrix import c_reads, f4, writes
 from peref.backends.numba.vector import (
     dot,
@@ -24,7 +24,7 @@ CHUNK = 64
 i8 = types.int64
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def chunks(n):
     return (n + CHUNK - 1) // CHUNK
 

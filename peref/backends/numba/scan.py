@@ -11,13 +11,13 @@ import numpy as np
 from numba import njit, prange, types
 
 from peref.backends.numba.attention import padded, product, rounded
-from peref.backends.numba.host import COLUMNS, OPTIONS, kernel
+from peref.backends.numba.host import COLUMNS, INNER, kernel
 from peref.backends.numba.matrix import reads, writes
 
 CHUNK = 64
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def decays(powers, runs, first, rows, T, within, into, out_of):
     """The decays of one chunk of one sequence and head; returns `over`. powers[n] = g^n; runs [T], as ops/place.py has them."""
     before = runs[first - 1] if first else 0
@@ -34,7 +34,7 @@ def decays(powers, runs, first, rows, T, within, into, out_of):
     return powers[rows] if last == before and before >= 0 else np.float32(0)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def transpose(x, out):
     """x [M,N] into out [N,M]."""
     for m in range(x.shape[0]):
@@ -42,14 +42,14 @@ def transpose(x, out):
             out[n, m] = x[m, n]
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def by_rows(x, factor, out):
     for m in range(len(x)):
         for n in range(x.shape[1]):
             out[m, n] = x[m, n] * factor[m]
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def matmul(c, a, b, transposed, add):
     """c (+)= a b, or a' b: arrays of whole tiles, b and c with contiguous rows."""
     M, K = (a.shape[1], a.shape[0]) if transposed else a.shape

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from peref.backends.numba.host import LANES, OPTIONS, kernel
+from peref.backends.numba.host import INNER, LANES, kernel
 from peref.backends.numba.matrix import c_reads, f4, writes
 from peref.backends.numba.vector import I32, I64, VEC, Emit, dot, each, exp_sum, gelu_row, i8, made, number, scale_bias_max, swiglu_row, void
 
@@ -90,7 +90,7 @@ def add_rows(typingctx, y, y_at, p, p_at, count, v, v_at, v_row, n):
     return made(void, (y, i8, p, i8, i8, v, i8, i8, i8), body)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def dots(y, w, w_at, x, x_at, n, count):
     """y[:count] = rows of w, n elements each from w_at on, times x from x_at on."""
     for r in range(0, count // GROUP * GROUP, GROUP):
@@ -99,7 +99,7 @@ def dots(y, w, w_at, x, x_at, n, count):
         y[r] = dot(w, w_at + r * n, x, x_at, n)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def mapped(w, b, x):
     """w x + b; an absent b has no elements."""
     y = np.empty(len(w), np.float32)
@@ -116,7 +116,7 @@ def few(y, x, w):
         dots(y[m], w, 0, x, m * x.shape[1], x.shape[1], len(w))
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def normed(x, w, b, eps, centred):
     """RMSNorm, or LayerNorm where `centred`, of one row."""
     C = np.float32(len(x))
@@ -142,7 +142,7 @@ def few_normed(y, r, x, w, eps):
         y[m] = x[m] * r[m] * w
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def scaled_heads(x, w, eps):
     """QK-norm: every head of x [heads,D] by itself, in place, where there is a w."""
     if len(w):
@@ -150,7 +150,7 @@ def scaled_heads(x, w, eps):
             x[h] = normed(x[h], w, w[:0], eps, False)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def turned(x, cos, sin, half):
     """The first channels of every head of x [heads,D], in place: halves or neighbours pair up (ops/turn.py)."""
     R2 = len(cos)

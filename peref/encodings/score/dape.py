@@ -23,7 +23,7 @@ from peref.ops.attention import scores
 from peref.ops.bias import linear, log_kernel_of, log_kernel_start
 from peref.ops.distance import lay
 from peref.ops.linear import initial
-from peref.ops.shape import add, join, reshape
+from peref.ops.shape import add, join, swap
 
 Over = Literal["kerple_log", "alibi"]
 LEAK = 0.01
@@ -39,9 +39,9 @@ def score(be, p, q, k, f, at, *, H, D):
     s = scores(q, k, None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)  # [B,H,T,S]
     table = log_kernel_of(p, at.distances) if "r1" in p else linear(at.distances, H=H).astype(q.dtype)
     b = lay(table, at.index, B=q.shape[0])  # [B,H,T,S]
-    cells = reshape(join(s, b, axis=1), shape=(s.shape[0], 2 * H, -1))  # [B,2H,TS]
-    y = relu(add(be.matmul(p["1.weight"], cells), reshape(p["1.bias"], shape=(-1, 1))), slope=LEAK)  # [B,width,TS]
-    return add(b, reshape(be.matmul(p["2.weight"], y), shape=s.shape)), None, None
+    both = swap(join(s, b, axis=1), axes=(1, 3))  # [B,S,T,2H]
+    y = relu(be.linear(both, p["1.weight"], p["1.bias"]), slope=LEAK)
+    return add(b, swap(be.linear(y, p["2.weight"], None), axes=(1, 3))), None, None
 
 
 ENCODING = Encoding("arXiv:2405.14722", "s + b + network([s; b]) across the heads", init=init, score=score, claims=EVERY_LAW_OF_DISTANCE)

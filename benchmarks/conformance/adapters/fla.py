@@ -1,0 +1,97 @@
+"""flash-linear-attention: its references in plain torch, which need no GPU: PaTH and forgetting attention, retention, RWKV-6, the rotation.
+
+Each computes the inner operation; projections, shifts, convolutions and norms around it are torch's, with the parameters of the case.
+The rotation is rotary_embedding_ref with its RotaryEmbedding's frequencies. They compute in float32 throughout.
+"""
+
+import torch
+from fla.modules.rotary.ops import RotaryEmbedding, rotary_embedding_ref
+from fla.ops.forgetting_attn.naive import naive_forgetting_attn
+from fla.ops.path_attn.naive import naive_path_attn
+from fla.ops.retention.naive import naive_retention
+from fla.ops.rwkv6.recurrent_naive import naive_recurrent_rwkv6
+from through_torch import adapter, counts, rotated
+from torch.nn import functional as F
+
+PACKAGES = ("flash-linear-attention", "fla-core", "torch")
+DTYPES = ("f32",)
+
+
+def compute(case, a):
+    made = PARTS.get(case["encoding"])
+    if made is None or "seg" in a:
+        return None
+    return made(case, a, case["options"], case["facts"])
+
+
+def rotation(case, a, o, facts):
+    i = a["positions"]
+    if o["learned"] or i.ndim > 2:
+        return None
+    made = RotaryEmbedding(facts["R"], o["base"])
+    angle = i[..., None].float() * made.inv_freq
+    if case["level"] == "table":
+        return {"angle": angle, "cos": angle.cos(), "sin": angle.sin()}
+    cos, sin = angle.cos(), angle.sin()
+    turn = lambda x, role: rotary_embedding_ref(x.transpose(1, 2), cos, sin, facts["layout"] == "interleaved").transpose(1, 2)
+    return rotated(case, a, turn)
+
+
+def by_token(x):
+    return x.transpose(1, 2)
+
+
+def forgetting(case, a, o, facts):
+    if case["level"] != "attn":
+        return None
+    g = F.logsigmoid(F.linear(a["x"], a["param.f.weight"], a["param.f.bias"]))
+    return {"out": by_token(naive_forgetting_attn(*(by_token(a[name]) for name in "qkv"), g, window_size=facts["window"]))}
+
+
+def path(case, a, o, facts):
+    x, G = a["x"], facts["G"]
+    low = F.linear(F.linear(x, a["param.down.weight"]), a["param.up.weight"])
+    width = low.shape[-1]
+    line = F.conv1d(F.pad(by_token(low), (o["kernel"] - 1, 0)), a["param.conv"][:, None], groups=width)
+    w = F.silu(by_token(line)).unflatten(-1, (G, facts["D"]))
+    w = w * torch.rsqrt((w * w).sum(-1, keepdim=True) + 1e-6)
+    beta = 2 * torch.sigmoid(F.linear(x, a["param.beta.weight"], a["param.beta.bias"]))
+    gate = torch.zeros(*x.shape[:2], facts["H"])
+    return {"out": by_token(naive_path_attn(*(by_token(a[name]) for name in "qkv"), w, beta, gate, facts["D"] ** -0.5))}
+
+
+def heads(x, facts):
+    return by_token(x.unflatten(-1, (facts["H"], -1)))
+
+
+def retention(case, a, o, facts):
+    if not counts(case, a):
+        return None
+    x, D = a["x"], facts["D"]
+    n = torch.arange(D // 2)
+    w = o["base"] ** (-n / max(D // 2 - 1, 1) if o["ladder"] == "endpoint" else -2 * n / D)
+    angle = torch.arange(facts["T"])[:, None] * w
+    turn = lambda y: by_token(rotary_embedding_ref(by_token(y), angle.cos(), angle.sin(), True))
+    q, k, v = (heads(F.linear(x, a[f"param.{role}.weight"]), facts) for role in "qkv")
+    y = naive_retention(turn(q), turn(k), v)
+    y = F.layer_norm(y, y.shape[-1:], eps=o["eps"]) if o["norm"] == "group" else F.rms_norm(y, y.shape[-1:], eps=o["eps"])
+    gated = F.silu(F.linear(x, a["param.g.weight"])) * by_token(y).flatten(2)
+    return {"y": F.linear(gated, a["param.o.weight"])}
+
+
+def rwkv6(case, a, o, facts):
+    x, p = a["x"], {name.removeprefix("param."): y for name, y in a.items() if name.startswith("param.")}
+    before = F.pad(x, (0, 0, 1, -1)) - x
+    lora = lambda name, y: p[f"{name}.bias"] + F.linear(torch.tanh(F.linear(y, p[f"{name}.down.weight"])), p[f"{name}.up.weight"])
+    halfway = x + before * p["mix.x"]
+    shifted = lambda role: x + before * lora(f"mix.{role}", halfway)
+    r, k, v, g = (F.linear(shifted(role), p[f"{role}.weight"]) for role in "rkvg")
+    w = -torch.exp(lora("decay", shifted("w")))
+    r, k, v, w = (heads(y, facts) for y in (r, k, v, w))
+    y, _ = naive_recurrent_rwkv6(r, k, v, w, p["bonus"], scale=1.0)
+    y = F.group_norm(by_token(y).flatten(2).flatten(0, 1), facts["H"], p["norm.weight"], p["norm.bias"], o["eps"]).view_as(g)
+    return {"y": F.linear(F.silu(g) * y, p["o.weight"])}
+
+
+PARTS = {"rope": rotation, "forgetting": forgetting, "path": path, "retnet": retention, "rwkv6": rwkv6}
+run = adapter(compute)

@@ -1,0 +1,190 @@
+"""The findings of docs/verdicts.md, each computed again without peref: plain Python's numbers beside the library's.
+
+    python benchmarks/conformance/verdicts.py [NAME ...]
+
+A name is a function below. What a library gives is printed as "got", what its source or the paper says as "want". Nothing here judges: the
+verdicts, and why, are in docs/verdicts.md.
+"""
+
+import math
+import sys
+
+
+def say(what, got, want):
+    print(f"  {what}\n      got   {got}\n      want  {want}")
+
+
+def litgpt_yarn():
+    """Which pairs YaRN divides: R 128, base 10000, factor 4, trained for 4096 tokens."""
+    import torch
+    from litgpt.model import build_rope_cache
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    known = {"factor": 4.0, "beta_fast": 32, "beta_slow": 1}
+    cos, sin = build_rope_cache(2, 128, extra_config=known | {"original_max_seq_len": 4096})
+    plain = [10000.0 ** (-n / 64) for n in range(64)]
+    ratio = [float(torch.atan2(sin[1, n], cos[1, n])) / plain[n] for n in range(64)]
+    given = known | {"rope_type": "yarn", "rope_theta": 10000.0, "original_max_position_embeddings": 4096}
+    config = LlamaConfig(hidden_size=128, num_attention_heads=1, max_position_embeddings=16384, rope_parameters=given)
+    other = ROPE_INIT_FUNCTIONS["yarn"](config)[0].tolist()
+    for n in (0, 10, 33, 46, 63):
+        turns = 4096 * plain[n] / (2 * math.pi)
+        want = 1.0 if turns > 32 else 0.25 if turns < 1 else other[n] / plain[n]
+        say(f"pair {n}, {turns:.3g} turns in 4096 tokens: its frequency over the unscaled one", f"{ratio[n]:.4f}", f"{want:.4f}")
+    say("magnitude of cosine and sine", f"{float(torch.hypot(cos[1, 0], sin[1, 0])):.6f}", f"{0.1 * math.log(4) + 1:.6f}")
+
+
+def equinox_base():
+    """Two modules of one width and two bases, in one process."""
+    import equinox as eqx
+    import numpy as np
+
+    x = np.ones((4, 8), np.float32)
+    for base in (10000.0, 500000.0):
+        y = eqx.nn.RotaryPositionalEmbedding(8, base)(x)
+        angle = base ** (-2 / 8)
+        say(f"base {base:g}: token 1, channel 1 of ones", f"{float(y[1, 1]):.7f}", f"{math.cos(angle) - math.sin(angle):.7f}")
+
+
+def rotary_bfloat16():
+    """A bfloat16 call, and a float32 call of the same module after it."""
+    import torch
+    from rotary_embedding_torch import RotaryEmbedding
+
+    x = torch.ones(1, 1, 1024, 64)
+    low = RotaryEmbedding(64).rotate_queries_or_keys(x.bfloat16())[0, 0].float()
+    for t in (256, 257, 1001):
+        say(f"bfloat16: token {t}, channel 0 of ones", f"{float(low[t, 0]):.4f}", f"{math.cos(t) - math.sin(t):.4f}")
+    made = RotaryEmbedding(64)
+    made.rotate_queries_or_keys(x.bfloat16())
+    say(
+        "float32 by the same module afterwards: token 257, channel 0",
+        f"{float(made.rotate_queries_or_keys(x)[0, 0, 257, 0]):.4f}",
+        f"{math.cos(257) - math.sin(257):.4f}",
+    )
+
+
+def rotary_axial():
+    """get_axial_freqs with offsets, after a call without, and plain rotation after a call with."""
+    import torch
+    from rotary_embedding_torch import RotaryEmbedding
+
+    made = RotaryEmbedding(16)
+    made.get_axial_freqs(4, 4)
+    say("first row, first column, offsets (10, 10), second call", float(made.get_axial_freqs(4, 4, offsets=(10, 10))[0, 0, 0]), 10.0)
+    made = RotaryEmbedding(16)
+    made.get_axial_freqs(4, 4, offsets=(10, 10))
+    say("token 0 of ones turned by the same module afterwards", float(made.rotate_queries_or_keys(torch.ones(1, 1, 4, 16))[0, 0, 0, 0]), 1.0)
+
+
+def rotary_xpos():
+    """The last query against all keys: at once, and with cached keys."""
+    import torch
+    from rotary_embedding_torch import RotaryEmbedding
+
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 1, 1, 8, 8)
+    whole = RotaryEmbedding(8, use_xpos=True)
+    a, b = whole.rotate_queries_and_keys(q, k)
+    c, d = RotaryEmbedding(8, use_xpos=True).rotate_queries_with_cached_keys(q[:, :, -1:], k)
+    say("logits of query 7 for keys 0 to 2", (c @ d.mT)[0, 0, 0, :3].tolist(), (a @ b.mT)[0, 0, 7, :3].tolist())
+
+
+def diffusers_ntk():
+    """The last of 64 pairs with a factor of 8."""
+    import numpy as np
+    import torch
+    from diffusers.models.embeddings import get_1d_rotary_pos_embed
+
+    angle = torch.angle(get_1d_rotary_pos_embed(128, np.array([1]), ntk_factor=8.0, freqs_dtype=torch.float64))[0]
+    say("base that the frequencies have", f"{float(angle[1]) ** -64:.2f}", f"{10000 * 8 ** (128 / 126):.2f}")
+    say("last frequency over the unscaled one", f"{float(angle[-1]) / 10000 ** (-126 / 128):.6f}", "0.125000")
+
+
+def transformers_mpt():
+    """MPT with alibi_bias_max 8 and 4."""
+    import torch
+    from transformers import MptConfig, MptModel
+
+    found = []
+    for most in (8, 4):
+        torch.manual_seed(0)
+        config = MptConfig(d_model=16, n_heads=4, n_layers=1, max_seq_len=16, vocab_size=10, attn_config={"alibi_bias_max": most})
+        found.append(MptModel(config).eval()(torch.arange(8)[None]).last_hidden_state)
+    say("largest difference of the outputs", float((found[0] - found[1]).abs().max()), "more than 0: the slopes are 1/4 ... 1/256, or 1/2 ... 1/16")
+
+
+def transformers_truncate():
+    """gpt-oss's frequencies (truncate false) from rope_parameters by layer type, as Gemma 3 has them."""
+    from transformers import Gemma3TextConfig, LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    given = {"rope_type": "yarn", "factor": 32.0, "rope_theta": 150000.0, "original_max_position_embeddings": 4096, "truncate": False}
+    sizes = {"hidden_size": 512, "num_attention_heads": 8, "head_dim": 64, "max_position_embeddings": 131072}
+    flat, _ = ROPE_INIT_FUNCTIONS["yarn"](LlamaConfig(rope_parameters=given, **sizes))
+    both = {"full_attention": given, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+    nested, _ = ROPE_INIT_FUNCTIONS["yarn"](Gemma3TextConfig(rope_parameters=both, **sizes), layer_type="full_attention")
+    low, high = (64 * math.log(4096 / (turns * 2 * math.pi)) / (2 * math.log(150000)) for turns in (32, 1))
+    ramp, w = (17 - low) / (high - low), 150000 ** (-34 / 64)
+    say("frequency of pair 17, nested", float(nested[17]), w * ((1 - ramp) + ramp / 32))
+    say("frequency of pair 17, flat", float(flat[17]), w * ((1 - ramp) + ramp / 32))
+
+
+def transformers_dynamic():
+    """The base of dynamic NTK, factor 2, trained for 2048, as one module sees texts of different length."""
+    import torch
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    given = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    config = LlamaConfig(hidden_size=512, num_attention_heads=4, max_position_embeddings=2048, rope_parameters=given)
+    made = LlamaRotaryEmbedding(config)
+    for n in (2048, 2049, 4096, 3000, 2048, 2047):
+        made(torch.zeros(1), torch.arange(n)[None])
+        want = 10000 * (2 * max(n, 2048) / 2048 - 1) ** (128 / 126)
+        say(f"after a text of {n}", f"{float(made.inv_freq[1]) ** -64:.1f}", f"{want:.1f}")
+
+
+def x_transformers_bfloat16():
+    """A module cast to bfloat16."""
+    import torch
+    from x_transformers.x_transformers import DynamicPositionBias, RotaryEmbedding
+
+    angle, _ = RotaryEmbedding(64).bfloat16()(torch.arange(1024))
+    for i in (256, 257, 1001):
+        say(f"angle of pair 0 at position {i}", float(angle[0, i, 0]), float(i))
+    try:
+        got = DynamicPositionBias(32, heads=4, depth=2).bfloat16()(4, 4).dtype
+    except RuntimeError as error:
+        got = f"RuntimeError: {error}"
+    say("DynamicPositionBias", got, "torch.bfloat16")
+
+
+def x_transformers_forgetting():
+    """The gate between a query and the key before it, from sums of log gates in bfloat16."""
+    import torch
+    from x_transformers.x_transformers import DataDependentAlibi
+
+    torch.manual_seed(0)
+    made, x = DataDependentAlibi(16, 4), torch.randn(1, 512, 16)
+    with torch.no_grad():
+        want, got = made(x)[0, :, 511, 510], made.bfloat16()(x.bfloat16())[0, :, 511, 510].float()
+    say("term of query 511 and key 510, four heads", [round(v, 5) for v in got.tolist()], [round(v, 5) for v in want.tolist()])
+
+
+FINDINGS = [f for name, f in list(globals().items()) if callable(f) and name not in ("say",)]
+
+
+def main():
+    from transformers import logging
+
+    logging.set_verbosity_error()
+    for finding in FINDINGS:
+        if not sys.argv[1:] or finding.__name__ in sys.argv[1:]:
+            print(f"{finding.__name__}: {finding.__doc__}")
+            finding()
+
+
+if __name__ == "__main__":
+    main()

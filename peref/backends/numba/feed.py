@@ -1,0 +1,83 @@
+"""A linear map of activated channels: the second half of a feed-forward, and of a gated layer.
+
+    y = h W' + b + residual        h = gelu(up), or silu(gate) up where there is a gate
+    dh = dy W,  dup and dgate from dh;  h is made once more, for the gradient of W (matrix.multiply)
+
+Rows go BLOCK at a time: the activation before the product and its derivative after it work on what lies in the cache of the core, so h and dh
+are never written out and read again, and h need not be kept for backward. Bound: the multiplier, as matrix.py; exp is a tenth of the time.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from peref.backends.numba.host import COLUMNS, INNER, kernel
+from peref.backends.numba.matrix import BLOCK, block, c_reads, pack, panels, reads, writes
+from peref.backends.numba.token import dots
+from peref.backends.numba.vector import gelu_row, gelu_row_backward, swiglu_row, swiglu_row_backward
+
+
+@njit(**INNER)
+def activated(h, up, gate):
+    """The first rows of h from as many of up; an absent gate has none."""
+    if len(gate):
+        swiglu_row(gate, up, h, 0, up.size)
+    else:
+        gelu_row(up, h, 0, up.size)
+
+
+@njit(**INNER)
+def packed(b):
+    """b [K,N] in panels; the caller's loop over them is serial, for a weight is small beside the rows."""
+    out = np.empty((panels(b.shape[1]) * len(b), COLUMNS), np.float32)
+    for p in range(panels(b.shape[1])):
+        pack(b, p, out)
+    return out
+
+
+@kernel(writes(2), c_reads(2), c_reads(2), reads(2), c_reads(1), c_reads(2))
+def forward(y, up, gate, w, b, residual):
+    """y [M,C] of up and gate [M,F] with w [F,C]; gate, b and residual have no elements where there are none."""
+    M, F = up.shape
+    panelled = packed(w)
+    for unit in prange((M + BLOCK - 1) // BLOCK):
+        first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
+        h, out = np.empty((n, F), np.float32), y[first : first + n]
+        activated(h, up[first : first + n], gate[first : first + n])
+        block(out, 0, n, h, panelled, F * COLUMNS, COLUMNS, F)
+        for m in range(n):
+            if len(b):
+                out[m] += b
+            if len(residual):
+                out[m] += residual[first + m]
+
+
+@kernel(writes(2), c_reads(2), c_reads(2), c_reads(2), c_reads(1), c_reads(2), parallel=False)
+def few(y, up, gate, w, b, residual):
+    """The same for few rows, with w [C,F] as it lies (token.py)."""
+    F = up.shape[1]
+    h = np.empty((len(up), F), np.float32)
+    activated(h, up, gate)
+    for m in range(len(up)):
+        dots(y[m], w, 0, h, m * F, F, len(w))
+        if len(b):
+            y[m] += b
+        if len(residual):
+            y[m] += residual[m]
+
+
+@kernel(writes(2), writes(2), writes(2), c_reads(2), c_reads(2), c_reads(2), reads(2))
+def backward(dup, dgate, h, dy, up, gate, w):
+    """dup, dgate and h [M,F] from dy [M,C] with w [C,F]."""
+    M, F = up.shape
+    C = len(w)
+    panelled = packed(w)
+    for unit in prange((M + BLOCK - 1) // BLOCK):
+        first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
+        stop = first + n
+        dh = np.empty((n, F), np.float32)
+        block(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
+        activated(h[first:stop], up[first:stop], gate[first:stop])
+        if len(gate):
+            swiglu_row_backward(gate[first:stop], up[first:stop], dh, dgate[first:stop], dup[first:stop], 0, n * F)
+        else:
+            gelu_row_backward(up[first:stop], dh, dup[first:stop], 0, n * F)

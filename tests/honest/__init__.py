@@ -1,0 +1,11 @@
+"""Honest implementations: right, and written otherwise. None of them may be called wrong.
+
+arithmetic  the reference once more, for every case with its gradients, in another arithmetic: all in float32, sums in another order, other
+            elementary functions
+forms       single operations in other forms, written from their formulas: complex numbers, online softmax, one-hot products, recurrences, ...
+loops       the scalar witnesses, on numbers of either precision
+
+CHOSEN are those with which the constants of the rule were chosen; the others were held out until they were fixed.
+"""
+
+CHOSEN = ("reference", "float32 throughout", "rounded outputs")

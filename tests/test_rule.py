@@ -1,0 +1,129 @@
+"""The tolerance rule: budgets follow from float64 alone, honest implementations of every kind are far within class A."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from honest import arithmetic, forms
+
+from peref.golden import budget
+from peref.golden.book import Book
+from peref.golden.cases import catalogue, sized
+from peref.golden.files import Tensor
+from peref.golden.levels import expected, inputs
+from peref.golden.noise import Noisy, bare, rounding, wrapped
+from peref.golden.rule import judged
+from peref.tape import Tape
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+MOST = 0.6  # of class A that honest code may use up; what is measured is in docs/tolerance.md
+DTYPES = {"F64": np.float64, "F32": np.float32}
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book(GOLDEN)
+
+
+CASES = [case for case in catalogue() if case.id.endswith(("/default", "/long", "/far", "/packed", "/real", "/wide"))]
+
+
+def uses(entry, case, got, dtype):
+    """The largest use of class A among the tensors that came."""
+    found = {}
+    for name, x in got.items():
+        x, want = np.asarray(x).view(np.ndarray), entry.want(name)
+        if want.dtype.kind == "f":
+            x = x.astype(DTYPES[dtype])
+            found[name] = judged(Tensor(dtype, x), want, *entry.budget(name), case.depth).worst
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", arithmetic.ARITHMETICS)
+def test_another_arithmetic_is_no_error(book, name, dtype):
+    """Outputs and gradients of every encoding, in float32, with sums in another order, with other elementary functions."""
+    count = 0
+    for case in CASES:
+        entry = book.entries[case.id]
+        with np.errstate(all="ignore"):
+            got = arithmetic.computed(case, entry.inputs(), name, DTYPES[dtype])
+        for tensor, used in uses(entry, case, got, dtype).items():
+            assert used <= MOST, (case.id, tensor, used)
+            count += 1
+    assert count > 700
+
+
+@pytest.mark.parametrize("form", forms.FORMS, ids=lambda form: form.__name__)
+def test_another_form_is_no_error(book, form):
+    """Complex numbers, matrices, online softmax, one-hot products, loops over plain numbers."""
+    count = 0
+    for case in catalogue():
+        entry = book.entries[case.id]
+        for dtype in DTYPES:
+            got = form(case, inputs(case), DTYPES[dtype])
+            for tensor, used in uses(entry, case, got or {}, dtype).items():
+                assert used <= 1, (case.id, tensor, used)
+                count += 1
+    assert count >= 2
+
+
+def test_budgets_are_made_in_float64(monkeypatch):
+    """Nothing in them is computed in the precision that they judge."""
+    seen = set()
+
+    def watching(case, a, *more):
+        seen.update(x.dtype for x in a.values() if x.dtype.kind == "f")
+        return expected(case, a, *more)
+
+    monkeypatch.setattr(budget, "expected", watching)
+    case = sized("forgetting", "attn", "default", "x", T=3)
+    a = inputs(case)
+    got = budget.budgets(case, a, expected(case, a))
+    assert seen == {np.dtype(np.float64)}
+    assert all((size >= np.float32(np.abs(expected(case, a)[name]))).all() for name, (size, _) in got.items())
+
+
+def test_budgets_grow_with_what_cancels():
+    """A derivative that is nothing but rounding, for softmax knows no constant, has a b; a structural zero has none and must be 0."""
+    case = sized("t5", "attn", "default", "x", T=5)
+    a = inputs(case)
+    want = expected(case, a)
+    size, rest = budget.budgets(case, a, want)["vjp.param.table"]
+    assert (rest[:5] > 0).all()
+    assert not size[5:].any()
+    assert not rest[5:].any()
+
+
+def test_noise():
+    """What is computed is moved by as much as was said; what is exact is not."""
+    step = 2.0**-20
+    moved = rounding(np.random.default_rng(0), step)
+    x = np.linspace(0.5, 1.5, 100_000)
+    y = wrapped(x, moved)
+    for off, exact in (
+        (np.exp(y), np.exp(x)),
+        (y * y, x * x),
+        (y / 3, x / 3),
+        (y.cumsum() / np.arange(1, 100_001), x.cumsum() / np.arange(1, 100_001)),
+    ):
+        assert isinstance(off, Noisy)
+        assert 0.9 < np.std(bare(off) / exact - 1) / step < 2
+    for same in (abs(y), -y, np.floor(y), np.maximum(y, 1), np.where(y > 1, y, 0), np.concatenate([y, y]), y.clip(0, 1), y[::2], y > 1):
+        assert (bare(np.where(same == 0, 0, same)) == np.where(same == 0, 0, same)).all()
+    assert (bare(np.floor(y)) == np.floor(x)).all()
+    assert (bare(abs(y)) == x).all()
+    assert (y.astype(int) + 1).dtype.kind == "i"
+    total = [float(bare(wrapped(np.array([1e8, 1.0, -1e8]), moved).sum())) for _ in range(2)]
+    assert abs(total[0] - 1) > 1
+    assert total[0] != total[1]
+
+
+def test_noise_reaches_the_gradients():
+    """Of a whole layer every tensor has a b."""
+    case = sized("mamba", "op", "default", "x", T=3)
+    a = inputs(case)
+    plain = expected(case, a, tape=Tape())
+    got = budget.budgets(case, a, plain)
+    assert {name for name, (_, rest) in got.items() if (rest > 0).any()} == set(plain)
+    assert (got["vjp.x"][1] > 0).all()

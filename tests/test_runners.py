@@ -1,0 +1,302 @@
+"""Programs held against the golden files: the example runners pass, and a program that crashes, hangs or cheats is told as what it is."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
+from peref.errors import Misuse
+from peref.golden.book import Book
+from peref.golden.files import tensors
+from peref.golden.process import Broken
+from peref.golden.report import NothingRan, Pick
+from peref.golden.runner import Runner
+from peref.golden.theirs import asked, joined
+from peref.golden.wire import packed, text_of
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNNERS = ROOT / "golden" / "runners"
+FEW = Pick(cases=("rope.op/default", "rope.op/long", "alibi.table/default"))
+STRICT = {
+    "c": ("cc", ["-O2", "-Wall", "-Wextra", "-Werror", "-o", "{out}", str(RUNNERS / "runner.c"), "-lm"]),
+    "rust": ("rustc", ["-O", "--edition", "2021", "-D", "warnings", "-o", "{out}", str(RUNNERS / "runner.rs")]),
+}
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book(ROOT / "golden")
+
+
+def cli(capsys, *args):
+    """Exit code and what was printed to both streams."""
+    code = run_cli([str(a) for a in args], Signals())
+    out = capsys.readouterr()
+    return code, out.out + out.err
+
+
+# ---------------------------------------------------------------- the examples
+
+
+def built(language, folder):
+    """The command of an example runner, compiled without a warning; a skip where this machine cannot."""
+    if language == "javascript":
+        if not shutil.which("node"):
+            pytest.skip("golden/runners/runner.mjs was not run: there is no node here")
+        return f"node {shlex.quote(str(RUNNERS / 'runner.mjs'))}"
+    compiler, args = STRICT[language]
+    if not shutil.which(compiler):
+        pytest.skip(f"{args[-2] if language == 'c' else args[-1]} was not built: there is no {compiler} here")
+    out = str(folder / "runner")
+    done = subprocess.run([compiler, *(a.format(out=out) for a in args)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    return shlex.quote(out)
+
+
+@pytest.mark.parametrize("language", ["c", "javascript", "rust"])
+def test_an_example_passes_what_it_claims(book, language, tmp_path):
+    """Every tensor in class A, in two dtypes; what it leaves out has a reason."""
+    command = built(language, tmp_path)
+    for dtype in ("f32", "f64"):
+        report = asked(command, book, Pick(), dtype)
+        assert report.exit_code == 0, (report.failed, report.errors, report.crashes, report.broken)
+        assert report.by_class()["A"] == len(report.results) > 150
+        assert {r.entry.words["encoding"] for r in report.results} == {"rope", "yarn", "alibi", "t5"}
+        assert {r.entry.words["facts"]["layout"] for r in report.results} == {"half", "interleaved"}
+        assert all(report.skipped.values())
+        assert any(r.name.startswith("vjp.") for r in report.results)
+
+
+def test_the_adapters_pass(capsys, monkeypatch):
+    """NumPy's in 60 lines; PyTorch's where that is installed."""
+    monkeypatch.chdir(RUNNERS)
+    assert len(Path("numpy_adapter.py").read_text().splitlines()) <= 60
+    code, text = cli(capsys, "check", "--impl", "numpy_adapter:run", "--dtype", "f32", "--dtype", "f64")
+    assert (code, "(A 316)" in text or "A " in text) == (0, True), text
+    assert int(text.split()[1]) > 300
+    pytest.importorskip("torch", reason="golden/runners/torch_adapter.py was not run: there is no PyTorch here")
+    code, text = cli(capsys, "check", "--impl", "torch_adapter:run", "--dtype", "f32")
+    assert (code, int(text.split()[1]) > 150) == (0, True), text
+
+
+# ---------------------------------------------------------------- the protocol
+
+PROGRAM = """
+import json, os, struct, sys, time
+def say(x):
+    print(json.dumps(x), flush=True)
+def write(path, tensors):
+    header, at, payload = {}, 0, b""
+    for name, values in tensors.items():
+        raw = struct.pack(f"<{len(values)}d", *values)
+        header[name] = {"dtype": "F64", "shape": [len(values)], "data_offsets": [at, at + len(raw)]}
+        at, payload = at + len(raw), payload + raw
+    text = json.dumps(header).encode()
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + payload)
+supports, count = {"ops": ["rope.op", "alibi.table"]}, 0
+for line in sys.stdin:
+    r = json.loads(line)
+    if r["cmd"] == "hello":
+        folder = r["dir"]
+HELLO
+        say({"ok": True, "implementation": {"name": "for a test"}, "supports": supports})
+    elif r["cmd"] == "bye":
+BYE
+        break
+    else:
+        count, out, seq = count + 1, os.path.join(folder, r["out"]), r["seq"]
+CASE
+"""
+
+
+def program(tmp_path, case="", hello="pass", bye="pass"):
+    """The command of a program that does this with a case."""
+    indented = lambda text, n: "\n".join(" " * n + line for line in text.splitlines())
+    text = PROGRAM.replace("HELLO", indented(hello, 8)).replace("BYE", indented(bye, 8)).replace("CASE", indented(case or "pass", 8))
+    (tmp_path / "program.py").write_text(text)
+    return f"{shlex.quote(sys.executable)} -S {shlex.quote(str(tmp_path / 'program.py'))}"
+
+
+OK = "say({'seq': seq, 'status': 'ok'})"
+BREAKS = {
+    "crash": ("print('a table of 3 rows', file=sys.stderr, flush=True); os._exit(3)", "exit code 3; its stderr ends: a table of 3 rows"),
+    "signal": ("os.abort()", "by signal 6"),
+    "hang": ("time.sleep(60)", "no answer within 0.5 s"),
+    "silence": ("os.close(1); time.sleep(60)", "output closed while it ran on"),
+    "no JSON": ("print('{{{', flush=True)", "not the JSON that was expected"),
+    "NaN": ("print('{\"seq\": NaN}', flush=True)", "NaN is no JSON number"),
+    "a key twice": ('print(\'{"seq": 1, "seq": 2}\', flush=True)', "there twice"),
+    "deep": ("print('[' * 100000, flush=True)", "not the JSON|nested too deeply"),
+    "no end": ("sys.stdout.write('x' * (2 << 20)); sys.stdout.flush()", "its answer has no end"),
+    "a list": ("say([1])", "no JSON object"),
+    "bytes": ("sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush()", "utf-8"),
+    "other seq": ("say({'seq': 99, 'status': 'ok'})", "it answered seq 99 where 1"),
+    "seq true": ("say({'seq': True, 'status': 'ok'})", "it answered seq True"),
+    "no status": ("say({'seq': seq})", "expected ok, skip, refused or error"),
+    "nothing written": (OK, "wrote no out-1.safetensors"),
+    "a link": (f"os.symlink('/etc/passwd', out); {OK}", "no plain file"),
+    "a second name": (f"write(folder + '/x', {{}}); os.link(folder + '/x', out); {OK}", "no plain file"),
+    "a folder": (f"os.mkdir(out); {OK}", "no plain file"),
+    "a pipe": (f"os.mkfifo(out); {OK}", "no plain file"),
+    "a file of 2 GB": (f"open(out, 'wb').truncate(2 << 30); {OK}", "at most 1,073,741,824 are read"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_program_that_breaks_is_told(book, name, tmp_path):
+    """How, with its stderr; it is started once more, and then no more."""
+    case, words = BREAKS[name]
+    report = asked(program(tmp_path, case), book, FEW, "f64", seconds=0.5 if name == "hang" else 20)
+    assert report.exit_code == 4
+    assert len(report.crashes) == 2
+    assert re.search(words, next(iter(report.crashes.values())).replace(" 2 where", " 1 where")), report.crashes
+
+
+def test_a_program_that_recovers(book, tmp_path):
+    """One crash is told, the cases after it are still run."""
+    case = "if r['id'] == 'alibi.table/default': os._exit(1)\nsay({'seq': seq, 'status': 'skip', 'reason': 'enough'})"
+    report = asked(program(tmp_path, case), book, FEW, "f64")
+    assert (list(report.crashes), len(report.skipped), report.exit_code) == (["alibi.table/default"], 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("hello", "words"),
+    [
+        ("os._exit(7)", "exit code 7"),
+        ("print('hello', flush=True)", "not the JSON"),
+        ("say({'ok': False}); continue", "expected ok, implementation and supports"),
+        ("supports = {'ops': 'rope.op'}", "its first answer says ops 'rope.op'; expected a list"),
+        ("supports = {'vjp': 1}", "expected true or false"),
+        ("supports = [1]", "expected ok, implementation and supports"),
+    ],
+)
+def test_a_first_answer_that_is_none(book, tmp_path, hello, words):
+    with pytest.raises(Broken, match=words):
+        asked(program(tmp_path, hello=hello), book, FEW, "f64")
+
+
+def test_a_crash_at_the_end_is_told(book, tmp_path):
+    case = "say({'seq': seq, 'status': 'skip', 'reason': 'no time', 'issue': 'https://example.org/1'})"
+    report = asked(program(tmp_path, case, bye="os._exit(9)"), book, FEW, "f64")
+    assert report.crashes == {"bye": "exit code 9 at its end; its stderr is empty"}
+
+
+def test_what_it_does_not_claim_is_not_sent(book, tmp_path):
+    """By op, by dtype, by position, and gradients: nothing of this is a failure."""
+    log = f"open({str(tmp_path / 'log')!r}, 'a').write(r['id'] + ' ' + ' '.join(r['want']) + '\\n')\n"
+    skip = "say({'seq': seq, 'status': 'skip', 'reason': 'no time'})"
+    command = program(tmp_path, log + skip, hello="supports = {'ops': ['rope.op'], 'dtypes': ['f64'], 'max_position': 4096, 'vjp': False}")
+    report = asked(command, book, FEW, "f64")
+    assert (list(report.skipped), len(report.not_run)) == (["rope.op/default"], 3)
+    with pytest.raises(NothingRan, match="2 cases were asked for and none was claimed, 1 skipped"):
+        joined([report])
+    assert (tmp_path / "log").read_text() == "rope.op/default k_rotated q_rotated\n"
+    report = asked(command, book, FEW, "f32")
+    assert (report.skipped, report.exit_code) == ({}, 0)
+
+
+def test_refused_and_error_are_failures_of_a_valid_case(book, tmp_path):
+    for answer, words in (
+        ("'refused', 'kind': 'width', 'message': 'R is odd'", "Refused: R is odd"),
+        ("'error', 'message': 'no memory'", "Unable: no memory"),
+    ):
+        report = asked(program(tmp_path, f"say({{'seq': seq, 'status': {answer}}})"), book, FEW, "f64")
+        assert report.exit_code == 1
+        assert set(report.errors.values()) == {words}
+
+
+def test_an_output_that_nobody_asked_for_or_that_is_no_tensor_file(book, tmp_path):
+    """The case fails; the program is not to blame for the protocol."""
+    report = asked(program(tmp_path, f"write(out, {{'a/b': [1.0]}}); {OK}"), book, FEW, "f64")
+    assert all("gave a/b, which was not asked for" in words for words in report.errors.values())
+    report = asked(program(tmp_path, f"open(out, 'wb').write(b'x' * 50); {OK}"), book, FEW, "f64")
+    assert len(report.errors) == 3
+    assert all(words.startswith("Damaged: out-") for words in report.errors.values())
+
+
+def test_wrong_numbers_and_wrong_shapes_fail(book, tmp_path):
+    report = asked(program(tmp_path, f"write(out, {{n: [1.0, 2.0] for n in r['want']}}); {OK}"), book, FEW, "f64")
+    assert (report.exit_code, len(report.failed)) == (1, len(report.results))
+    assert report.failed[0].verdict.words.startswith("shape [2], expected")
+
+
+def test_refusals_are_sent_to_who_takes_them(tmp_path, book):
+    """One that refuses everything holds all of them, one that says nothing is not asked."""
+    if "negative.json" not in book.data:
+        pytest.skip("these golden files have no refusals")
+    pick = Pick(levels=("refuse",), encodings=("rope",))
+    refuse = "say({'seq': seq, 'status': 'refused', 'kind': 'width', 'message': 'no'})"
+    report = asked(program(tmp_path, refuse, hello="supports = {'ops': ['rope.op'], 'refusals': True}"), book, pick, "f64")
+    held = [o for o in report.outcomes if o.held is not None]
+    assert len(held) > 3
+    assert all(o.held for o in held)
+    assert all(o.held is None for o in asked(program(tmp_path, refuse), book, pick, "f64").outcomes)
+
+
+def test_nothing_is_left_and_nobody_sees_what_is_expected(book, tmp_path, monkeypatch):
+    """The folder of a run goes with it; in it are inputs alone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    look = f"open({str(tmp_path / 'log')!r}, 'a').write(' '.join(sorted(os.listdir(folder))) + '\\n')\n"
+    asked(program(tmp_path, look + f"write(out, {{}}); {OK}"), book, FEW, "f32")
+    assert os.listdir(tmp_path / "tmp") == []
+    assert (tmp_path / "log").read_text().splitlines() == [f"case-{n}.txt in-{n}.safetensors" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+def test_inputs_arrive_exactly(book, dtype):
+    """In every dtype: the grid is made for that. The lines say where each tensor lies."""
+    for name in ("rope.op/rows", "t5.table/default"):
+        a = book.entries[name].inputs()
+        data = packed(a, dtype)
+        found = tensors(data, "x")
+        assert set(found) == set(a)
+        for key, x in a.items():
+            np.testing.assert_array_equal(found[key].wide, x)
+        request = {
+            "id": name,
+            "encoding": "x",
+            "level": "op",
+            "dtype": dtype,
+            "out": "o",
+            "want": ["y"],
+            "facts": {"n": None},
+            "options": {"f": [1, 2.5]},
+        }
+        lines = text_of(request, data).splitlines()
+        assert {"fact n none", "option f 2 1 2.5", "want y", "end"} <= set(lines)
+        for line in lines:
+            if line.startswith("input "):
+                _, key, kind, size, first, rank, *dims = line.split()
+                assert (kind, list(found[key].bits.shape), len(dims)) == (found[key].dtype, list(map(int, dims)), int(rank))
+                assert data[int(first) : int(first) + int(size)] == found[key].bits.tobytes()
+
+
+def test_commands_that_cannot_be_started(tmp_path):
+    for command in ("", "'", str(tmp_path / "nowhere"), str(tmp_path)):
+        with pytest.raises(Misuse, match="--cmd"):
+            Runner(command, tmp_path)
+
+
+def test_on_the_command_line(capsys, tmp_path):
+    """Exit code 4 and the block; no shell reads the command; 1 for what is wrong; one form at a time."""
+    code, text = cli(capsys, "check", "--cmd", program(tmp_path, BREAKS["crash"][0]), "--case", "rope.op/*")
+    assert (code, text.startswith("BROKEN rope.op/"), "a table of 3 rows" in text, "the program broke 2 times" in text) == (4, True, True, True)
+    code, text = cli(
+        capsys, "check", "--cmd", program(tmp_path, f"write(out, {{n: [1.0] for n in r['want']}}); {OK}"), "--case", "rope.op/default", "--json"
+    )
+    assert (code, json.loads(text)["failed"]) == (1, 4)
+    cli(capsys, "check", "--cmd", f"{sys.executable} -c 0 ; touch {tmp_path / 'shell'}")
+    assert not (tmp_path / "shell").exists()
+    assert cli(capsys, "check", "--cmd", "x", "--impl", "y:z")[0] == 2
+    assert cli(capsys, "check", "--cmd", "x", "--timeout", "0")[0] == 2
