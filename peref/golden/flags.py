@@ -17,6 +17,7 @@ KINDS = (
     "OPTION",
     "VALIDATION",
     "LAW",
+    "AMBIGUOUS",
 )
 
 
