@@ -39,7 +39,7 @@ def of_recipes(part: str) -> list[dict[str, Any]]:
     """The words of every refusal or law, from the recipes of a checkout. Raises ValueError for an id that is there twice."""
     recipes, found = of_tests("recipes"), {}
     for name in names():
-        for one in getattr(recipes.module(name), PARTS[part][0]):
+        for one in getattr(recipes.module(name), PARTS[part][0], ()):
             if one.id in found:
                 raise ValueError(f"two cases are {one.id}")
             found[one.id] = one.words()

@@ -15,6 +15,14 @@ from exact import distances, rotations, waves
 DIGITS = 50
 
 
+OF_HOOK = {"rotate": rotations, "bias": distances, "embed": waves}
+
+
+def known(name, hook):
+    """Whether there is a formula for it."""
+    return hook in OF_HOOK and hasattr(OF_HOOK[hook], name)
+
+
 def tables(name, hook, p, a, facts, options, n):
     """`a` has positions and distances, p the parameters under their bare names, facts H, R, C, L and causal."""
     with mp.workdps(DIGITS):
