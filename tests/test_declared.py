@@ -15,7 +15,9 @@ from peref.golden.cases import sized
 def folder(tmp_path_factory):
     """One small case, and all refusals and laws."""
     place = tmp_path_factory.mktemp("golden") / "small"
-    make.make(place, [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)], checked=False, also=declared.write)
+    groups = make.ready(place, [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)], checked=False)
+    declared.write(place)
+    make.write(place, groups)
     return place
 
 

@@ -44,7 +44,7 @@ OTHERS = {  # packages that are not the standard library -> the modules that may
     "cupy": ["backends"],
     "cupyx": ["backends"],
 }
-IN_TESTS = {"numpy", "pytest", "peref", "click", "tqdm", "safetensors", "numba", "cupy"}
+IN_TESTS = {"numpy", "pytest", "peref", "click", "tqdm", "safetensors", "numba", "cupy", "mpmath", "jsonschema"}
 DYNAMIC = ("encodings", "cli.app", "backends", "golden.outside")  # and below: import by a computed name
 
 

@@ -1,6 +1,9 @@
 """The recipes: every encoding has its file, no golden case goes missing, and without the tests vectors of one's own are still made."""
 
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -72,6 +75,19 @@ def test_a_recipe_that_is_gone_is_noticed(monkeypatch):
         catalogue()
     with pytest.raises(AssertionError):
         test_every_encoding_has_its_recipes()
+
+
+def test_a_second_process_builds_the_same_bytes(tmp_path):
+    """Whatever the hashes of texts are there."""
+    ids = ("rope.op/long", "alibi.table/slopes-12", "t5.op/default", "mamba.op/short", "learned.table/last-row")
+    code = "import sys\nfrom pathlib import Path\nfrom peref.golden import make\nfrom peref.golden.cases import catalogue\n"
+    code += f"make.make(Path(sys.argv[1]), [c for c in catalogue() if c.id in {ids!r}], checked=False)"
+    for seed in "12":
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(GOLDEN.parent)}
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / seed)], env=env, check=True, cwd=tmp_path)
+    one, other = ({p.relative_to(tmp_path / n).as_posix(): p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "12")
+    assert "SHA256SUMS" in one
+    assert one == other
 
 
 def test_without_a_checkout(monkeypatch, capsys, tmp_path):

@@ -115,6 +115,8 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
         print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
+    for entry, variant in {r.entry.id: (r.entry, r.variant) for r in report.results if r.variant}.values():
+        print(f"NOTE {entry.id} agrees with {variant}: {entry.variants[variant]}\n     the norm here is {entry.variants['']}\n")
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
     raised = f", {len(report.errors)} cases raised" if report.errors else ""

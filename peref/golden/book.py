@@ -57,12 +57,22 @@ class Entry:
     def inputs(self) -> dict[str, np.ndarray]:
         return {name: self.input(name) for name in self.words["inputs"]}
 
-    def want(self, name: str) -> np.ndarray:
-        return self.group.expected[f"{self.id}:{name}"].wide
+    @property
+    def variants(self) -> dict[str, str]:
+        """Readings of respected sources that differ, and what each is; the first, the norm, is called ""."""
+        known = self.words.get("acceptable", {"norm": "", "variants": {"": ""}})
+        return {"": known["variants"][known["norm"]]} | {name: words for name, words in known["variants"].items() if name != known["norm"]}
 
-    def budget(self, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-        a, b = (self.group.expected.get(f"{self.id}:{name}:{letter}") for letter in "ab")
-        shape = self.group.expected[f"{self.id}:{name}"].bits.shape
+    def key(self, name: str, variant: str = "") -> str:
+        """The name of a tensor in the files."""
+        return f"{self.id}:{name}@{variant}" if variant else f"{self.id}:{name}"
+
+    def want(self, name: str, variant: str = "") -> np.ndarray:
+        return self.group.expected[self.key(name, variant)].wide
+
+    def budget(self, name: str, variant: str = "") -> tuple[np.ndarray | None, np.ndarray | None]:
+        a, b = (self.group.expected.get(f"{self.key(name, variant)}:{letter}") for letter in "ab")
+        shape = self.group.expected[self.key(name, variant)].bits.shape
         spread = lambda x: None if x is None else np.broadcast_to(x.wide, shape)
         return spread(a), spread(b)
 
@@ -184,7 +194,7 @@ class Book:
             well_formed(one, group, self.folder / where / "cases.json", self.manifest["flags"])
         named = (
             {f"{e.id}:{n}" for e in group for n in e.words["inputs"]},
-            {f"{e.id}:{n}{end}" for e in group for n in e.outputs for end in ends(e, n)},
+            {f"{e.key(n, v)}{end}" for e in group for n in e.outputs for v in e.variants for end in ends(e, n)},
         )
         if named != (set(inputs), set(expected)):
             raise Untrue(f"{self.folder / where}: tensors that no case names, or cases without their tensors")
@@ -236,7 +246,7 @@ def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> N
     """Raises Untrue unless these are the words of a case."""
     kinds = {"id": str, "encoding": str, "level": str, "why": str, "flags": list, "options": dict, "facts": dict, "depth": int}
     kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str, "near_miss": list}
-    if not isinstance(one, dict) or set(one) != set(kinds) or any(type(one[key]) is not kind for key, kind in kinds.items()):
+    if not isinstance(one, dict) or set(one) - {"acceptable"} != set(kinds) or any(type(one[key]) is not kind for key, kind in kinds.items()):
         raise Untrue(f"{where}: a case without its {', '.join(kinds)}, or with more")
     if not ID.fullmatch(one["id"][: LONGEST_ID + 1]) or len(one["id"]) > LONGEST_ID or not one["why"] or not 0 <= one["depth"] < 10**9:
         raise Untrue(f"{where}: the case {one['id'][:80]!r} has no proper id, no reason or no depth")
@@ -250,6 +260,10 @@ def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> N
         near = isinstance(miss, dict) and set(miss) == {"trap", "words", "tensor", "probes"} and all(isinstance(x, str) for x in miss.values())
         if not near or not PROBES.fullmatch(miss["probes"]) or miss["tensor"] not in one["expected"] or miss["trap"] not in flags:
             raise Untrue(f"{where}: {one['id']} has a near miss without its trap, words, tensor and probes, or of an unknown flag")
+    known = one.get("acceptable", {"norm": "", "variants": {"": ""}})
+    readings = known.get("variants") if isinstance(known, dict) and set(known) == {"norm", "variants"} else None
+    if not isinstance(readings, dict) or known["norm"] not in readings or not all(isinstance(words, str) for words in readings.values()):
+        raise Untrue(f"{where}: {one['id']} is acceptable in variants, of which one is the norm; these are no such words")
     for name in one["expected"]:
         sizes = [t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))]
         if f"{one['id']}:{name}" not in group.expected or set(sizes[1:]) - {(), sizes[0]}:

@@ -5,6 +5,7 @@ Which cases there are is said by the recipes, tests/recipes/NAME.py, so the core
 Not here: what a case computes (levels).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args, get_origin
@@ -27,6 +28,24 @@ LEVELS = {  # hook -> the levels that its encodings have, the first is the one n
     "mix": ("op",),
 }
 FACTS = ("B", "H", "G", "T", "D", "C", "L", "R", "n", "layout", "causal", "window")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of several readings of respected sources: other options or facts, or other outputs for the same inputs.
+
+    rewrite(case, inputs, outputs) -> outputs; no gradient may be among them.
+    """
+
+    name: str
+    words: str
+    options: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    rewrite: Callable | None = None
+
+    def of(self, case: "Case") -> "Case":
+        """The case as this variant reads it."""
+        return replace(case, options=case.options | self.options, variants=(), **self.facts)
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,7 @@ class Case:
     layout: str = "half"
     causal: bool = True
     window: int | None = None
+    variants: tuple[Variant, ...] = ()  # where sources differ: the first is the norm, and is the case itself
 
     @property
     def hook(self) -> str:
@@ -95,7 +115,7 @@ class Case:
         facts: dict[str, Any] = {letter: getattr(self, letter) for letter in FACTS}
         if self.hook == "rotate":
             facts["R"] = self.config.R
-        return {
+        found = {
             "id": self.id,
             "encoding": self.encoding,
             "level": self.level,
@@ -105,6 +125,9 @@ class Case:
             "facts": facts,
             "depth": self.depth,
         }
+        if self.variants:
+            found["acceptable"] = {"norm": self.variants[0].name, "variants": {v.name: v.words for v in self.variants}}
+        return found
 
 
 def sized(name: str, level: str, slug: str, why: str, flags: tuple[str, ...] = (), **given: Any) -> Case:

@@ -20,6 +20,7 @@ KINDS = (
     "VALIDATION",
     "LAW",
     "GRADIENT",
+    "AMBIGUOUS",
 )
 
 
@@ -217,6 +218,11 @@ SHARED: dict[str, dict[str, object]] = {
     "mask.causal": flag("MASK", "causal although asked for both sides", "the future is missing", "mask only what is asked for"),
     "gqa.order": flag(
         *("SHAPE", "key-value heads tiled in place of repeated", "query heads read the keys of others", "head h reads key-value head h // (H/G)"),
+    ),
+    "ambiguous": flag(
+        *("AMBIGUOUS", "respected sources differ", "weights trained with one reading run with another"),
+        *("find out which one the weights were trained with; the case names the readings",),
+        *("NVIDIA/TensorRT-LLM#1611", "baichuan-inc/Baichuan2#225", "state-spaces/mamba#19"),
     ),
     "refuse.setting": flag(
         "VALIDATION", "a setting without meaning is computed with", "numbers that mean nothing, or NaN far from here", "refuse it"

@@ -1,7 +1,8 @@
 """Golden files made: nothing is written unless array version, witness and finite differences agree on every case, and a second run gives the bits.
+Tables also agree with their formulas in 50 digits.
 
-The witnesses and the finite differences are those of the tests, so this works in a checkout. Files are the same bytes in every process on one
-machine; elsewhere whole numbers are the same and real ones agree to 1e-12 of the largest in their tensor.
+The witnesses, the 50 digits and the finite differences are those of the tests, so this works in a checkout. Files are the same bytes in every
+process on one machine; elsewhere whole numbers are the same and real ones agree to 1e-12 of the largest in their tensor.
 
 Not here: what a case is (cases) and computes (levels).
 """
@@ -20,7 +21,7 @@ from peref.compare import same
 from peref.errors import Misuse, PerefError, explained
 from peref.golden import SPEC_VERSION, budget, composed, reorder
 from peref.golden.book import FULL_SET, GROUP_FILES, SUMS, Book, Entry, files_in
-from peref.golden.cases import Case
+from peref.golden.cases import Case, Variant
 from peref.golden.files import index_of
 from peref.golden.flags import FLAGS
 from peref.golden.kinds import expected, inputs
@@ -35,8 +36,8 @@ from peref.rng import generator
 Arrays = dict[str, Any]
 CORE, FULL = (12_000_000, 150), (40_000_000, 150)  # bytes and files of each at most
 KEPT = ("README.md", "SPEC.md", "LICENSE-DATA", "manifest.schema.json", "runners", "negative.json", "laws.json")  # not of a group; they stay
-CARRIED = ("LICENSE-DATA", "README.md")
-WITNESS, GRADIENT, ELSEWHERE = 1e-12, 1e-8, 1e-12
+CARRIED = ("LICENSE-DATA", "README.md", "SPEC.md")
+WITNESS, GRADIENT, ELSEWHERE, EXACT = 1e-12, 1e-8, 1e-12, 1e-12
 
 
 class Disagrees(PerefError):
@@ -58,17 +59,47 @@ def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
             same(again_in, a, 0)
             same(again, want, 0)
             against_witness(case, a, want)
+            against_exact(case, a, want)
             against_differences(case, a, want)
     except AssertionError as error:
         raise Disagrees(f"{case.id}: {error}") from error
     for name, g in want.items():
         if np.isnan(g).any() or (name.startswith("vjp.") and not np.isfinite(g).all()):
             raise Disagrees(f"{case.id}: {name} has NaN, or a gradient that is not finite")
+    found = with_budgets(case, a, want)
+    for variant in case.variants[1:]:
+        other = of_variant(case, variant, a, want, checked)
+        found |= {f"{name.partition(':')[0]}@{variant.name}{''.join(name.partition(':')[1:])}": x for name, x in other.items()}
+    return a, found
+
+
+def with_budgets(case: Case, a: Arrays, want: Arrays) -> Arrays:
     found = dict(want)
     measured = reorder.budgets(case, a, want) if isinstance(case, Whole) and case.level != "trace" else budget.budgets(case, a, want)
     for name, (size, phase) in measured.items():
         found |= {f"{name}:a": size, f"{name}:b": phase}
-    return a, found
+    return found
+
+
+def of_variant(case: Case, variant: Variant, a: Arrays, want: Arrays, checked: bool) -> Arrays:
+    """What another respected reading of the case gives, with budgets. Raises Disagrees, also where it gives the same."""
+    other = variant.of(case)
+    got = expected(other, a)
+    try:
+        if checked:
+            against_witness(other, a, got)
+            against_exact(other, a, got)
+            against_differences(other, a, got)
+    except AssertionError as error:
+        raise Disagrees(f"{case.id}, variant {variant.name}: {error}") from error
+    found = with_budgets(other, a, got)
+    if variant.rewrite:
+        if any(name.startswith("vjp.") for name in got):
+            raise Disagrees(f"{case.id}, variant {variant.name}: it has gradients, which nothing checks")
+        found |= variant.rewrite(case, a, got)
+    if set(want) != {name for name in found if ":" not in name} or all(np.array_equal(found[name], x) for name, x in want.items()):
+        raise Disagrees(f"{case.id}, variant {variant.name}: it is the norm, or has other tensors")
+    return found
 
 
 def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
@@ -77,6 +108,25 @@ def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
     outputs = {name: g for name, g in want.items() if not name.startswith("vjp.")}
     seen = composed.witnessed(case, a) if isinstance(case, Whole) else witnessed(case, a)
     same(seen, outputs, WITNESS + 1e-15 * reach, "witness")
+
+
+def against_exact(case: Case, a: Arrays, want: Arrays) -> None:
+    """Each table whose formula tests/exact has is what that gives in 50 digits; a phase of many radians may lose a rounding for each."""
+    if case.level != "table" or not of_tests("exact").known(case.encoding, case.hook):
+        return
+    facts = {letter: getattr(case.config, letter) for letter in ("H", "R", "C", "L", "causal")}
+    p = {name.removeprefix("param."): x.tolist() for name, x in a.items() if name.startswith("param.")}
+    exact = of_tests("exact").tables(case.encoding, case.hook, p, a, facts, dict(case.config.pe[0][1]), case.at.n)
+    outputs = {name for name in want if not name.startswith("vjp.")}
+    assert outputs == set(exact), f"50 digits give {sorted(exact)}, and there are {sorted(outputs)}"
+    for name, (value, size, phase) in exact.items():
+        g = want[name]
+        assert g.shape == value.shape, f"50 digits: {name} is {g.shape}, expected {value.shape}"
+        with np.errstate(invalid="ignore"):
+            near = (g == value) | (np.abs(g - value) <= EXACT * size + 2.0**-51 * phase)
+        if not near.all():
+            at = tuple(int(n) for n in np.argwhere(~near)[0])
+            raise AssertionError(f"50 digits: {name}{list(at)} is {g[at]!r}, expected {value[at]!r}")
 
 
 def against_differences(case: Case, a: Arrays, want: Arrays) -> None:
@@ -120,8 +170,8 @@ def built(
             made.append((case, a, want))
         blank: dict[str, Any] = {"schema": "peref/cases/1", "group": case.group, "spec": SPEC_VERSION, "cases": []}
         words, all_in, all_out = found.setdefault(case.group, (blank, {}, {}))
-        outputs = [name for name in want if not name.endswith((":a", ":b"))]
-        axes = {name: letters for name, x in {**a, **want}.items() if (letters := axes_of(case, name)) and len(letters) == x.ndim}
+        outputs = [name for name in want if not name.endswith((":a", ":b")) and "@" not in name]
+        axes = {name: letters for name, x in {**a, **want}.items() if (letters := axes_of(case, name)) and len(letters) == x.ndim and "@" not in name}
         more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "digest": digest(case, a, want), "near_miss": []}
         words["cases"].append(case.words() | more)
         all_in |= {f"{case.id}:{name}": x for name, x in a.items()}
@@ -235,6 +285,9 @@ def rebuilt(book: Book, cases: Iterable[Case], say: Callable[[str], None] = lamb
             same(entry.inputs(), a, 0)
             reach = float(np.abs(case.at.i).max())
             same(on_scale(entry, {name: entry.want(name) for name in entry.outputs}), on_scale(entry, want), ELSEWHERE + 1e-15 * reach)
+            for variant in case.variants[1:]:
+                other = of_variant(case, variant, a, want, checked=False)
+                same({n: entry.want(n, variant.name) for n in want}, {n: other[n] for n in want}, ELSEWHERE + 1e-15 * reach, variant.name)
         except AssertionError as error:
             wrong.append(f"{case.id}: {error}")
     return wrong + [f"{name}: no recipe makes it any more" for name in sorted(book.entries.keys() - seen)]

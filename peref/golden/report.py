@@ -60,6 +60,7 @@ class Result:
     first: tuple[int, ...] | None = None
     said: tuple[str, ...] = ()
     trap: Trap | None = None
+    variant: str = ""  # which of the acceptable readings it agrees with, "" for the norm
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -70,6 +71,7 @@ class Result:
             "class": self.verdict.grade,
             "used": self.verdict.worst,
             "passed": self.passed,
+            "variant": self.variant or None,
             "first_wrong": None if self.first is None else list(self.first),
             "trap": None if self.trap is None else {"flag": self.trap.flag or None, "words": self.trap.words},
             "why": self.entry.words["why"],
@@ -149,22 +151,31 @@ def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool]
         came = [name for name in entry.outputs if f"{entry.id}:{name}" in given]
         if not came:
             report.not_run.append(entry.id)
-        for name in came:
-            tensor = given[f"{entry.id}:{name}"]
-            if not kinds or tensor.dtype in kinds or tensor.dtype not in DTYPES.values():
-                report.results.append(of_one(entry, name, tensor, limit, len(report.failed) < DIAGNOSED))
+        some = {name: given[f"{entry.id}:{name}"] for name in came}
+        some = {name: x for name, x in some.items() if not kinds or x.dtype in kinds or x.dtype not in DTYPES.values()}
+        variant = agreeing(entry, some, limit)
+        report.results += [of_one(entry, name, x, limit, len(report.failed) < DIAGNOSED, variant) for name, x in some.items()]
     if not report.results:
         raise NothingRan(f"nothing was compared: {len(given)} tensors came, {len(report.not_run)} cases were asked for; names are CASE:TENSOR")
     return report
 
 
-def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = True) -> Result:
+def agreeing(entry: Entry, given: Mapping[str, Tensor], limit: str) -> str:
+    """The variant that all of these tensors agree with, "" for the norm and where there is none: mixed readings are none."""
+    for variant in entry.variants if len(entry.variants) > 1 else ():
+        worst = [judged(x, entry.want(name, variant), *entry.budget(name, variant), entry.words["depth"]).worst for name, x in given.items()]
+        if all(one <= dict(CLASSES)[limit] for one in worst):
+            return variant
+    return ""
+
+
+def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = True, variant: str = "") -> Result:
     """The verdict on one tensor, and where it does not pass all that can be said about it."""
-    want, (a, b) = entry.want(name), entry.budget(name)
+    want, (a, b) = entry.want(name, variant), entry.budget(name, variant)
     verdict = judged(got, want, a, b, entry.words["depth"])
     passed = verdict.worst <= dict(CLASSES)[limit]
     if passed:
-        return Result(entry, name, got.dtype, verdict, True)
+        return Result(entry, name, got.dtype, verdict, True, variant=variant)
     first, said = None, [verdict.words] if verdict.words else []
     if verdict.used is not None:
         first, more = where(entry, name, got.wide, want, verdict.wrong(limit))

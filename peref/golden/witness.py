@@ -57,12 +57,15 @@ def table(case: Case, loop: Callable, p: Any, a: Any) -> dict[str, np.ndarray]:
     """What the place alone decides."""
     if case.hook == "bias":
         return {"bias": np.array(loop(p, a["distances"].tolist()), np.float64)}
+    i = case.at.i
+    each = [i] if i.ndim == 1 else [i[..., b, :] for b in range(i.shape[-2])]  # positions of each sequence that has its own
+    whole = lambda rows: np.array(rows if i.ndim > 1 else rows[0], np.float64)
     if case.hook == "embed":
-        return {"rows": np.array(loop(p, case.at.i.tolist()), np.float64)}
-    angle, gain_q, gain_k = loop(p, case.at.i.tolist(), case.at.n)
-    found = {"angle": np.array(angle, np.float64)}
-    found |= {name: np.array([[f(x) for x in row] for row in angle]) for name, f in (("cos", math.cos), ("sin", math.sin))}
-    return found | {name: np.array(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain is not None}
+        return {"rows": whole([loop(p, one.tolist()) for one in each])}
+    angle, gain_q, gain_k = zip(*[loop(p, one.tolist(), case.at.n) for one in each], strict=True)
+    found = {"angle": whole(angle)}
+    found |= {name: whole([[[f(x) for x in row] for row in one] for one in angle]) for name, f in (("cos", math.cos), ("sin", math.sin))}
+    return found | {name: whole(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain[0] is not None}
 
 
 def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any]:

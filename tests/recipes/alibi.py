@@ -1,11 +1,111 @@
 """Golden cases of alibi."""
 
-from recipes.families import attention, distances, law, laws, refusals, refused, usual
+import numpy as np
+
+from recipes.families import LONG, SMALL, SMALLER, SPREAD, attention, case, distances, law, laws, reading, refusals, refused, usual
+
+
+def uniform(case, a, outputs):
+    """The paper's sentence, taken for any number of heads."""
+    slopes = np.array([2.0 ** (-8 * h / case.H) for h in range(1, case.H + 1)])
+    return {"bias": -slopes[:, None] * np.abs(a["distances"])}
+
+
+def in_order(case, a, outputs):
+    """The authors' slopes, the largest first."""
+    rows = np.argsort(outputs["bias"][:, -1], kind="stable")
+    return {"bias": outputs["bias"][rows]}
+
+
+def by_key(first):
+    """m_h (j - first(T)) in place of -m_h (i - j): each row has another number added to it."""
+
+    def rewrite(case, a, outputs):
+        slope = -outputs["bias"][:, -1:, :1] / (case.T - 1)
+        return {"bias": np.where(case.at.see, slope * (np.arange(case.T) - first(case.T)), 0.0)}
+
+    return rewrite
+
 
 RECIPES = [
     *usual("alibi"),
     *distances("alibi"),
     *attention("alibi"),
+    case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.non_pow2", T=5, H=1, G=1),
+    case("alibi", "table", "heads-3", "3 heads: two slopes of two heads, then the first of four.", "alibi.slopes.non_pow2", T=5, H=3, G=1),
+    case("alibi", "table", "heads-8", "8 heads: 1/2 to 1/256, the first is the most local.", "basic", T=5, H=8, G=1),
+    case("alibi", "table", "heads-40", "40 heads: 32, then every other of 64.", "alibi.slopes.non_pow2", T=5, H=40, G=1),
+    case("alibi", "table", "max-bias-4", "Half of the exponent.", "option", options={"max_bias": 4.0}),
+    case(
+        "alibi",
+        "table",
+        "sides",
+        "A slope for the past and one for the future.",
+        "bias.sign",
+        T=7,
+        H=3,
+        G=1,
+        causal=False,
+        options={"slopes": "sides"},
+    ),
+    case(
+        "alibi",
+        "attn",
+        "halves-two-sided",
+        "Half of the heads see the past, the rest the future.",
+        "mask.causal",
+        **SMALLER | {"H": 4},
+        causal=False,
+        options={"heads": "halves"},
+    ),
+    case(
+        "alibi",
+        "table",
+        "sparse",
+        "Distances up to a million, where bfloat16 and float16 lose whole numbers.",
+        "position.counted",
+        **SMALL,
+        positions=LONG,
+    ),
+    case(
+        "alibi",
+        "attn",
+        "heads-12",
+        "12 query heads share 4 key-value heads, each with its own slope.",
+        "alibi.slopes.non_pow2",
+        **SMALLER | {"H": 12, "G": 4},
+    ),
+    case("alibi", "attn", "offset-5", "Positions begin at 5: nothing changes.", "position.counted", **SMALLER, positions=(5, 6, 7, 8, 9)),
+    case("alibi", "attn", "rows", "Each sequence has positions of its own.", "position.batch", H=2, G=1, positions=(SPREAD, tuple(range(7)))),
+    case(
+        "alibi",
+        "table",
+        "slopes-12",
+        "The paper has slopes for powers of two; for 12 heads sources differ.",
+        "ambiguous",
+        T=9,
+        H=12,
+        G=1,
+        variants=(
+            reading("authors", "8 slopes of 8 heads, then every other of 16, unsorted: the authors' code, BLOOM, MPT, ggml, FasterTransformer"),
+            reading("paper", "2^(-8h/12): the sentence of the paper, taken for any number of heads (MLX until 2026)", rewrite=uniform),
+            reading("sorted", "the slopes of the authors' code, the largest first", rewrite=in_order),
+        ),
+    ),
+    case(
+        "alibi",
+        "op",
+        "row-constant",
+        "A number added to a whole row of the bias is not seen by softmax, and codes add different ones.",
+        "ambiguous",
+        H=3,
+        G=1,
+        variants=(
+            reading("distance", "-m (i - j): the paper's formula"),
+            reading("key", "m j, the position of the key: the authors' code, BLOOM", rewrite=by_key(lambda T: 0)),
+            reading("last", "m (j - (T - 1)): MPT", rewrite=by_key(lambda T: T - 1)),
+        ),
+    ),
 ]
 
 REFUSED = [

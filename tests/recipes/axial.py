@@ -1,11 +1,26 @@
 """Golden cases of axial."""
 
-from recipes.families import attention, laws, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, usual
+
+GRID = (((0, 0, 0, 1, 1, 1),), ((0, 1, 2, 0, 1, 2),))
 
 RECIPES = [
-    *usual("axial"),
+    *usual("axial", B=1, T=5),
     *rotation("axial"),
     *attention("axial"),
+    case("axial", "table", "grid", "Rows and columns of a grid, each axis a ladder of its own.", "position.axes", B=1, T=6, positions=GRID),
+    case("axial", "table", "grid-global", "One ladder over both axes.", "position.axes", B=1, T=6, positions=GRID, options={"ladder": "global"}),
+    case(
+        "axial",
+        "table",
+        "grid-pixel",
+        "Rows and columns from -1 to 1 in an image of 3.",
+        "position.axes",
+        B=1,
+        T=6,
+        positions=GRID,
+        options={"ladder": "pixel", "width": 3},
+    ),
 ]
 
 REFUSED = [

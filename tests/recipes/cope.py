@@ -1,10 +1,24 @@
 """Golden cases of cope."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, usual
 
 RECIPES = [
-    *usual("cope"),
+    *usual("cope", B=1, T=5),
     *attention("cope"),
+    case("cope", "attn", "npos-3", "A table of 3 rows: most counts end at the last.", "bias.bucket.clamp", **SMALL, options={"npos": 3}),
+    case("cope", "attn", "divided-qk", "The term is not divided by sqrt(D), up to the output.", "option", **SMALL, options={"divided": "qk"}),
+    case(
+        "cope",
+        "op",
+        "divided",
+        "Whether the term is divided by sqrt(D).",
+        "ambiguous",
+        **SMALL,
+        variants=(
+            reading("both", "with q k: the code's default"),
+            reading("qk", "q k alone: the paper's listing, --cope-nodiv", divided="qk"),
+        ),
+    ),
 ]
 
 REFUSED = [

@@ -1,10 +1,24 @@
 """Golden cases of dape."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import PACKED, attention, case, laws, refusals, refused, usual
+
+FEW = {"width": 5}
 
 RECIPES = [
-    *usual("dape"),
-    *attention("dape"),
+    *usual("dape", B=1, T=5, small=FEW),
+    *attention("dape", FEW),
+    case(
+        "dape",
+        "attn",
+        "alibi",
+        "Over ALiBi's bias, with padding: the mask comes after the network.",
+        "mask.padding",
+        seg=PACKED,
+        H=3,
+        G=1,
+        D=4,
+        options=FEW | {"over": "alibi"},
+    ),
 ]
 
 REFUSED = [

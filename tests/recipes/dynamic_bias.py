@@ -1,11 +1,23 @@
 """Golden cases of dynamic_bias."""
 
-from recipes.families import attention, distances, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, distances, laws, refusals, refused, usual
+
+FEW = {"width": 6}
 
 RECIPES = [
-    *usual("dynamic_bias"),
-    *distances("dynamic_bias"),
-    *attention("dynamic_bias"),
+    *usual("dynamic_bias", B=1, T=5, small=FEW),
+    *distances("dynamic_bias", FEW),
+    *attention("dynamic_bias", FEW),
+    case(
+        "dynamic_bias",
+        "table",
+        "log-two-sided",
+        "The logarithm keeps the sign: past and future differ.",
+        "bias.sign",
+        **SMALL,
+        causal=False,
+        options=FEW | {"distance": "log"},
+    ),
 ]
 
 REFUSED = [

@@ -14,7 +14,7 @@ Not here: cases of one encoding alone, which stand in its own file.
 import numpy as np
 
 from peref.encodings import FUNCTIONS, get, options, settings
-from peref.golden.cases import LEVELS, other_choices, sized
+from peref.golden.cases import LEVELS, Variant, other_choices, sized
 from peref.golden.laws import Law
 from peref.golden.refusals import Refusal
 
@@ -25,6 +25,8 @@ REAL = (0.0, 0.5, 1.25, 3.0, 3.0, 14.5, 7.0)
 PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))
 SMALL = {"B": 1, "H": 3, "G": 1}
 SMALLER = SMALL | {"T": 5}
+PARTIAL = ("rope.partial.exponent_head_dim", "rope.partial.pairing", "rope.partial.passthrough")
+FAR_FLAGS = ("rope.phase.low_precision", "rope.table.clip", "rope.table.wrap")
 HEADS_2 = {name: {"dtype": "F64", "shape": [1, 2, 5, 8]} for name in "kv"}
 
 
@@ -33,18 +35,22 @@ def case(name, level, slug, why, *flags, **given):
     return sized(name, level, slug, why, flags, **given)
 
 
-def usual(name):
-    """The default of every level, and every choice of every option at the level nearest to the formula."""
+def usual(name, *, small=None, **sizes):
+    """The default of every level, and every choice of every option at the level nearest to the formula.
+
+    `small` are options that keep the parameters of the latter few; `sizes` are for operations and attention with their arrays.
+    """
     e = get(name)
     levels = LEVELS[e.hook]
     for level in levels:
-        yield case(name, level, "default", "Every option at its default: if this fails, the set-up is wrong.", "basic")
+        why = "Every option at its default: if this fails, the set-up is wrong."
+        yield case(name, level, "default", why, "basic", **({} if level == "table" else sizes))
     few = {"H": 3, "G": 1} if e.hook in ("score", "attend") else {}
     for option, (default, kind) in options(e).items():
         for value in other_choices(default, kind):
             slug = f"{option}-{value}".lower().replace("_", "-")
             why = f"The option {option} is {value}, by default it is {default}."
-            yield case(name, levels[0], slug, why, "option", **few, options={option: value})
+            yield case(name, levels[0], slug, why, "option", **few, options={**(small or {}), option: value})
 
 
 def rotation(name):
@@ -52,40 +58,33 @@ def rotation(name):
     e = get(name)
     yield case(name, "op", "interleaved", "Pairs are adjacent channels (2i, 2i+1).", "rope.layout.half", **SMALL, layout="interleaved")
     why = "Only the first 4 of 8 channels turn: frequencies and pairs come from that width, the others pass untouched and ungained."
-    part = ("rope.partial.exponent_head_dim", "rope.partial.pairing", "rope.partial.passthrough")
-    yield case(name, "op", "partial", why, *part, **SMALL, R=4)
-    yield case(name, "op", "partial-interleaved", why, *part, "rope.layout.half", **SMALL, R=4, layout="interleaved")
+    yield case(name, "op", "partial", why, *PARTIAL, **SMALL, R=4)
+    yield case(name, "op", "partial-interleaved", why, *PARTIAL, "rope.layout.half", **SMALL, R=4, layout="interleaved")
     why = "Positions repeat and go back: they are data and not a count."
     yield case(name, "op", "unordered", why, "position.counted", **SMALL, positions=UNORDERED)
     why = "Each sequence has positions of its own."
-    yield case(name, "op", "rows", why, "position.batch", H=3, G=1, positions=(UNORDERED, UNORDERED[::-1]))
+    yield case(name, "op", "rows", why, "position.batch", H=2, G=1, positions=(UNORDERED, UNORDERED[::-1]))
     if "any_length" in e.claims and e.reach is None:
         why = "Positions far out: tables end, wrap round and lose digits there."
         for level in ("table", "op"):
-            yield case(name, level, "long", why, "rope.phase.low_precision", "rope.table.clip", "rope.table.wrap", **SMALL, positions=LONG)
+            yield case(name, level, "long", why, *FAR_FLAGS, **SMALL, positions=LONG)
     if "real_positions" in e.claims:
         yield case(name, "table", "real", "Positions are real numbers.", "position.rounded", positions=REAL)
     if e.axes not in (1, None):
         line = [tuple((k * t) % (3 + k) for t in range(7)) for k in range(1, e.axes + 1)]
         image = tuple((row, row[::-1]) for row in line)
-        yield case(name, "op", "axes", "A position is several numbers, one for each axis.", "position.axes", positions=image)
+        yield case(name, "op", "axes", "A position is several numbers, one for each axis.", "position.axes", H=2, G=1, positions=image)
 
 
-def distances(name):
-    """Numbers of heads, and distances up to where every table ends."""
+def distances(name, given=None):
+    """Numbers of heads, and distances up to where every table ends; `given` are options that keep the parameters few."""
     claims = get(name).claims
     for H in (12, 7):
         slopes = "alibi.slopes.non_pow2" if name == "alibi" else "bias.heads"
-        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", slopes, H=H, G=1)
-    far = {"T": 300, "L": 300, "H": 3, "G": 1}
-    yield case(
-        name,
-        "table",
-        "far",
-        "Every distance from 0 to 299.",
-        *(("bias.bucket.border", "bias.bucket.clamp") if name == "t5" else ("bias.off_by_one",)),
-        **far,
-    )
+        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", slopes, H=H, G=1, options=given or {})
+    far = {"T": 300, "L": 300, "H": 2, "G": 1, "options": given or {}}
+    flags = ("bias.bucket.border", "bias.bucket.clamp") if name == "t5" else ("bias.off_by_one",)
+    yield case(name, "table", "far", "Every distance from 0 to 299.", *flags, **far)
     if "two_sided" in claims:
         why = "Distances -149 to 149: the future is not the past mirrored, unless the formula says so."
         yield case(name, "table", "two-sided", why, "bias.sign", **far | {"T": 150}, causal=False)
@@ -105,10 +104,11 @@ def rows(name):
         yield case(name, "table", "long", "Positions far out.", "rope.phase.low_precision", "rope.table.clip", positions=LONG)
 
 
-def attention(name):
-    """Masks and groups of heads, at the level that is nearest to a layer."""
+def attention(name, given=None):
+    """Masks and groups of heads, at the level that is nearest to a layer; `given` are options that keep the parameters few."""
     e = get(name)
     level = LEVELS[e.hook][-1]
+    options = {"options": given or {}}
     why = "Two packed documents and padding: nothing crosses, positions restart, a row that sees nothing is 0."
     yield case(
         name,
@@ -118,18 +118,24 @@ def attention(name):
         *(() if e.hook == "mix" else ("mask.padding",)),
         "mask.documents",
         seg=PACKED,
-        **({} if e.hook == "mix" else {"H": 3, "G": 1}),
+        **options,
+        **({} if e.hook == "mix" else {"H": 3, "G": 1, "D": 4}),
     )
     if e.hook in ("score", "attend", "mix") and e.axes is not None:
         why = "Positions repeat and leave gaps: they are data and not a count."
-        yield case(name, level, "spread", why, "position.counted", **({} if e.hook == "mix" else SMALL), positions=SPREAD)
+        yield case(name, level, "spread", why, "position.counted", **options, **({} if e.hook == "mix" else SMALL), positions=SPREAD)
     if e.hook == "mix":
         return
-    yield case(name, level, "heads-alone", "Every query head has a key-value head of its own.", "gqa.order", **SMALLER | {"G": 3})
+    yield case(name, level, "heads-alone", "Every query head has a key-value head of its own.", "gqa.order", **SMALLER | {"G": 3}, **options)
     if "window" in e.claims and e.hook != "attend":
-        yield case(name, level, "window-3", "A query sees 3 keys, itself included.", "mask.window", **SMALLER, window=3)
+        yield case(name, level, "window-3", "A query sees 3 keys, itself included.", "mask.window", **SMALLER, **options, window=3)
     if "two_sided" in e.claims:
-        yield case(name, level, "two-sided", "Every query sees every key.", "mask.causal", **SMALLER, causal=False)
+        yield case(name, level, "two-sided", "Every query sees every key.", "mask.causal", **SMALLER, **options, causal=False)
+
+
+def reading(name, words, *, facts=None, rewrite=None, **options):
+    """One of the variants of a case; the first is the norm."""
+    return Variant(name, words, options, facts or {}, rewrite)
 
 
 # ---------------------------------------------------------------- calls that must be refused

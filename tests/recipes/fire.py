@@ -1,20 +1,34 @@
 """Golden cases of fire."""
 
-from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
+from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, usual
+
+FEW = {"width": 5}
 
 RECIPES = [
-    *usual("fire"),
-    *attention("fire"),
+    *usual("fire", B=1, T=5, small=FEW),
+    *attention("fire", FEW),
     case(
         "fire",
         "op",
         "threshold-4",
-        "Queries before and after the threshold: the normaliser is the one, then the other.",
+        "The normaliser is the threshold for the first rows and the position for the last.",
         "fire.normaliser",
         "position.off_by_one",
         **SMALL,
-        options={"threshold": 4.0},
+        T=9,
+        options=FEW | {"threshold": 4.0},
     ),
+    case(
+        "fire",
+        "op",
+        "offset-5",
+        "Positions begin at 5: shares change, for they go by the position of the query.",
+        "position.counted",
+        **SMALL,
+        options=FEW | {"threshold": 4.0},
+        positions=(5, 6, 7, 8, 9, 10, 11),
+    ),
+    case("fire", "op", "long", "Positions far out.", "position.counted", **SMALL, options=FEW, positions=LONG),
 ]
 
 REFUSED = [

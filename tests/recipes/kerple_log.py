@@ -1,11 +1,12 @@
 """Golden cases of kerple_log."""
 
-from recipes.families import attention, distances, law, laws, refusals, refused, usual
+from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("kerple_log"),
+    *usual("kerple_log", B=1, T=5),
     *distances("kerple_log"),
     *attention("kerple_log"),
+    case("kerple_log", "table", "sparse", "Distances up to a million.", "position.counted", **SMALL, positions=LONG),
 ]
 
 REFUSED = [

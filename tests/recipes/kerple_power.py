@@ -1,11 +1,12 @@
 """Golden cases of kerple_power."""
 
-from recipes.families import attention, distances, law, laws, refusals, refused, usual
+from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("kerple_power"),
+    *usual("kerple_power", B=1, T=5),
     *distances("kerple_power"),
     *attention("kerple_power"),
+    case("kerple_power", "table", "sparse", "Distances up to a million.", "position.counted", **SMALL, positions=LONG),
 ]
 
 REFUSED = [

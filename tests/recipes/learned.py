@@ -1,10 +1,19 @@
 """Golden cases of learned."""
 
-from recipes.families import laws, positions, refusals, refused, rows, usual
+from recipes.families import UNORDERED, case, laws, positions, refusals, refused, rows, usual
 
 RECIPES = [
     *usual("learned"),
     *rows("learned"),
+    case(
+        "learned",
+        "op",
+        "rows",
+        "Each sequence has positions of its own; rows that are used twice add up in the gradient.",
+        "position.batch",
+        positions=(UNORDERED, UNORDERED[::-1]),
+    ),
+    case("learned", "table", "last-row", "The last row is 15 of 16.", "rope.table.clip", T=3, positions=(15, 0, 15)),
 ]
 
 REFUSED = [

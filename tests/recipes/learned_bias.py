@@ -1,11 +1,12 @@
 """Golden cases of learned_bias."""
 
-from recipes.families import attention, distances, laws, positions, refusals, refused, usual
+from recipes.families import attention, case, distances, laws, positions, refusals, refused, usual
 
 RECIPES = [
-    *usual("learned_bias"),
+    *usual("learned_bias", B=1, T=5),
     *distances("learned_bias"),
     *attention("learned_bias"),
+    case("learned_bias", "table", "last-row", "Distances 0 and 15 of a table of 16.", "bias.bucket.clamp", T=2, positions=(0, 15)),
 ]
 
 REFUSED = [

@@ -1,10 +1,37 @@
 """Golden cases of mamba."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import attention, case, laws, reading, refusals, refused, usual
+
+FEW = {"state_size": 3}
 
 RECIPES = [
-    *usual("mamba"),
-    *attention("mamba"),
+    *usual("mamba", small=FEW),
+    *attention("mamba", FEW),
+    case("mamba", "op", "short", "Two tokens, fewer than the convolution looks back.", "option", T=2, options=FEW),
+    case(
+        "mamba", "op", "large-steps", "Steps so large that Euler's and the exact rule part.", "option", options=FEW | {"dt_min": 1.0, "dt_max": 2.0}
+    ),
+    case(
+        "mamba",
+        "op",
+        "large-steps-zoh",
+        "The same by the exact rule.",
+        "option",
+        options=FEW | {"dt_min": 1.0, "dt_max": 2.0, "discretisation": "zoh"},
+    ),
+    case(
+        "mamba",
+        "op",
+        "input",
+        "How the input enters the state: the paper's formula and its code.",
+        "ambiguous",
+        T=5,
+        options=FEW,
+        variants=(
+            reading("euler", "dt B u: the released code, on purpose"),
+            reading("zoh", "(exp(dt A) - 1) / A B u: equation 4 of the paper", discretisation="zoh"),
+        ),
+    ),
 ]
 
 REFUSED = [

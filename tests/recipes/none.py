@@ -1,10 +1,28 @@
 """Golden cases of none."""
 
-from recipes.families import HEADS_2, attention, law, laws, refusals, refused, usual
+from recipes.families import HEADS_2, SMALL, SMALLER, attention, case, law, laws, reading, refusals, refused, usual
 
 RECIPES = [
     *usual("none"),
     *attention("none"),
+    case("none", "attn", "window-1", "A window of 1: a query sees itself alone, and the output is v.", "mask.window", **SMALLER, window=1),
+    case("none", "attn", "longformer", "Two-sided, 2 keys on each side beside the query: 5 in all.", "mask.window", **SMALL, causal=False, window=3),
+    case("none", "attn", "heads-12", "12 query heads share 4 key-value heads, three to one.", "gqa.order", **SMALLER | {"H": 12, "G": 4}),
+    case("none", "attn", "one-token", "A single token: its output is its value.", "basic", **SMALL | {"T": 1}),
+    case(
+        "none",
+        "attn",
+        "two-sided-window",
+        "A window of 3 that sees both sides: of 5 keys, or of 3 in all.",
+        "ambiguous",
+        **SMALLER,
+        causal=False,
+        window=3,
+        variants=(
+            reading("each", "|i - j| < 3, 2 keys on each side: Longformer's attention_window of 4"),
+            reading("all", "3 keys in all, 1 on each side", facts={"window": 2}),
+        ),
+    ),
 ]
 
 REFUSED = [

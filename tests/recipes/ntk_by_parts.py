@@ -3,10 +3,20 @@
 from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
-    *usual("ntk_by_parts"),
+    *usual("ntk_by_parts", B=1, T=5),
     *rotation("ntk_by_parts"),
     *attention("ntk_by_parts"),
-    case("ntk_by_parts", "table", "wide", "Width 64, length 4096: both ramps lie inside.", "rope.parts.ramp", "rope.ntk.exponent", D=64, T=3, L=4096),
+    case(
+        "ntk_by_parts",
+        "table",
+        "llama",
+        "128 channels, length 4096: both ramps lie inside.",
+        "rope.parts.ramp",
+        "rope.ntk.exponent",
+        D=128,
+        T=3,
+        L=4096,
+    ),
 ]
 
 REFUSED = [

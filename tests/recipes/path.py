@@ -1,10 +1,19 @@
 """Golden cases of path."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import SMALLER, attention, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("path"),
+    *usual("path", B=1, T=5),
     *attention("path"),
+    case(
+        "path",
+        "attn",
+        "long-kernel",
+        "A convolution over more tokens than there are.",
+        "option",
+        **SMALLER | {"T": 3},
+        options={"rank": 4, "kernel": 5},
+    ),
 ]
 
 REFUSED = [

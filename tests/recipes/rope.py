@@ -1,6 +1,27 @@
 """Golden cases of rope."""
 
-from recipes.families import HEADS_2, attention, case, law, laws, positions, refusals, refused, rotation, usual
+from recipes.families import (
+    FAR_FLAGS,
+    HEADS_2,
+    LONG,
+    PARTIAL,
+    REAL,
+    SMALL,
+    SMALLER,
+    UNORDERED,
+    attention,
+    case,
+    law,
+    laws,
+    positions,
+    refusals,
+    refused,
+    rotation,
+    usual,
+)
+
+BORDERS = (255, 256, 257, 15962, 15963, 100000, 1000000)
+NEGATIVE = (-3, -2, -1, 0, 1, 2, -300)
 
 RECIPES = [
     *usual("rope"),
@@ -8,6 +29,58 @@ RECIPES = [
     *attention("rope"),
     case("rope", "table", "wide", "64 channels, base 500000.", "rope.base.ignored", D=64, options={"base": 500000.0}),
     case("rope", "op", "base-500000", "The base is not 10000.", "rope.base.ignored", options={"base": 500000.0}),
+    case(
+        "rope",
+        "table",
+        "wider-than-256",
+        "255, 256 and 257 are three positions; bfloat16 knows two of them.",
+        "rope.phase.low_precision",
+        positions=BORDERS,
+        T=7,
+    ),
+    case("rope", "table", "negative", "Positions before 0 turn the other way.", "position.counted", positions=NEGATIVE),
+    case(
+        "rope",
+        "table",
+        "code-llama",
+        "Base 1000000, 128 channels, positions far out.",
+        "rope.base.ignored",
+        D=128,
+        T=3,
+        positions=(1, 16384, 99999),
+        options={"base": 1e6},
+    ),
+    case("rope", "op", "offset-5", "Positions begin at 5, as after five cached tokens.", "position.counted", **SMALLER, positions=(5, 6, 7, 8, 9)),
+    case("rope", "op", "negative", "Positions before 0 turn the other way.", "position.counted", **SMALL, positions=NEGATIVE),
+    case("rope", "op", "real", "Positions are real numbers, half and quarter steps.", "position.rounded", **SMALL, positions=REAL),
+    case("rope", "op", "two-of-ten", "One pair of ten channels: both layouts pair alike, and 8 channels pass.", *PARTIAL, **SMALL, D=10, R=2),
+    case("rope", "op", "four-of-ten", "4 of 10 channels turn.", *PARTIAL, **SMALL, D=10, R=4),
+    case(
+        "rope",
+        "op",
+        "eight-of-ten",
+        "8 of 10 channels turn, in adjacent pairs.",
+        *PARTIAL,
+        "rope.layout.half",
+        **SMALL,
+        D=10,
+        R=8,
+        layout="interleaved",
+    ),
+    case("rope", "op", "heads-12", "12 query heads share 2 key-value heads, T and D are 5 and 6.", "gqa.order", B=1, H=12, G=2, T=5, D=6),
+    case("rope", "attn", "interleaved", "Pairs are adjacent channels, up to the output.", "rope.layout.half", **SMALL, layout="interleaved"),
+    case("rope", "attn", "partial", "Half of the channels turn; the scale is that of the whole head.", *PARTIAL, **SMALL, R=4),
+    case(
+        "rope",
+        "attn",
+        "offset-5",
+        "Positions begin at 5: the output is that of positions from 0.",
+        "position.counted",
+        **SMALLER,
+        positions=(5, 6, 7, 8, 9),
+    ),
+    case("rope", "attn", "long", "Positions far out, and far apart.", *FAR_FLAGS, **SMALL, positions=LONG),
+    case("rope", "attn", "rows", "Each sequence has positions of its own.", "position.batch", H=2, G=1, positions=(UNORDERED, UNORDERED[::-1])),
 ]
 
 REFUSED = [

@@ -1,10 +1,13 @@
 """Golden cases of rwkv6."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import attention, case, laws, refusals, refused, usual
+
+FEW = {"mix_rank": 3, "decay_rank": 2}
 
 RECIPES = [
-    *usual("rwkv6"),
-    *attention("rwkv6"),
+    *usual("rwkv6", small=FEW),
+    *attention("rwkv6", FEW),
+    case("rwkv6", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "option", options=FEW | {"chunk": 3}),
 ]
 
 REFUSED = [

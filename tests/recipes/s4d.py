@@ -1,10 +1,13 @@
 """Golden cases of s4d."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import attention, case, laws, refusals, refused, usual
+
+FEW = {"state_size": 6}
 
 RECIPES = [
-    *usual("s4d"),
-    *attention("s4d"),
+    *usual("s4d", small=FEW),
+    *attention("s4d", FEW),
+    case("s4d", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "option", options=FEW | {"chunk": 3}),
 ]
 
 REFUSED = [

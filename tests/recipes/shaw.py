@@ -1,10 +1,22 @@
 """Golden cases of shaw."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import SMALL, SPREAD, attention, case, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("shaw"),
     *attention("shaw"),
+    case(
+        "shaw",
+        "attn",
+        "clip-2",
+        "Two-sided, clipped at 2: both ends of both tables are used.",
+        "bias.bucket.clamp",
+        "bias.sign",
+        **SMALL,
+        causal=False,
+        options={"max_distance": 2},
+    ),
+    case("shaw", "attn", "spread", "Positions repeat and leave gaps.", "position.counted", **SMALL, positions=SPREAD, options={"max_distance": 4}),
 ]
 
 REFUSED = [

@@ -1,11 +1,81 @@
 """Golden cases of t5."""
 
-from recipes.families import attention, distances, law, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
+
+FEW = {"B": 1, "H": 2, "G": 1}
 
 RECIPES = [
     *usual("t5"),
     *distances("t5"),
     *attention("t5"),
+    case(
+        "t5",
+        "table",
+        "far-two-sided",
+        "Two-sided, up to 1000 on either side: the last buckets serve them.",
+        "bias.bucket.clamp",
+        **FEW,
+        T=3,
+        positions=(0, 127, 1000),
+        causal=False,
+    ),
+    case(
+        "t5",
+        "table",
+        "beyond",
+        "Distances 127, 128, 1000 and 1048575: the last bucket serves them all.",
+        "bias.bucket.clamp",
+        **FEW,
+        T=7,
+        positions=(0, 112, 113, 127, 128, 1000, 1048575),
+    ),
+    case(
+        "t5",
+        "table",
+        "32-100",
+        "Distance 40 is in bucket 24: a logarithm to base 2 in float32 says 23.",
+        "bias.bucket.border",
+        **FEW,
+        T=101,
+        L=101,
+        options={"max_distance": 100},
+    ),
+    case(
+        "t5",
+        "table",
+        "128-200",
+        "Distance 80, two-sided, is in bucket 48: a logarithm to base 2 in float32 is wrong.",
+        "bias.bucket.border",
+        **FEW,
+        T=82,
+        L=82,
+        causal=False,
+        options={"buckets": 128, "max_distance": 200},
+    ),
+    case(
+        "t5",
+        "table",
+        "64-256",
+        "Distance 110 is in bucket 51: in float16 it is 50.",
+        "bias.bucket.border",
+        **FEW,
+        T=112,
+        L=112,
+        options={"buckets": 64, "max_distance": 256},
+    ),
+    case(
+        "t5",
+        "table",
+        "32-512",
+        "Distance 267 is in bucket 28: in float16 it is 29.",
+        "bias.bucket.border",
+        **FEW,
+        T=8,
+        L=8,
+        positions=(0, 1, 3, 145, 266, 267, 268, 412),
+        options={"max_distance": 512},
+    ),
+    case("t5", "attn", "wide", "Nothing divides q k: 16 channels and the scale is 1.", "bias.bucket.border", **SMALL, D=16),
 ]
 
 REFUSED = [

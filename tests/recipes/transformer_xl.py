@@ -1,10 +1,13 @@
 """Golden cases of transformer_xl."""
 
-from recipes.families import attention, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("transformer_xl"),
+    *usual("transformer_xl", B=1, T=5),
     *attention("transformer_xl"),
+    case("transformer_xl", "op", "clamp-3", "Distances beyond 3 count as 3.", "bias.bucket.clamp", **SMALL, options={"clamp_len": 3}),
+    case("transformer_xl", "op", "two-sided", "The sine of a distance has its sign.", "bias.sign", **SMALL, causal=False),
+    case("transformer_xl", "op", "odd", "An odd width: its last channel is 0.", "sin.order", **SMALL, C=9),
 ]
 
 REFUSED = [

@@ -1,0 +1,24 @@
+"""What is added to the embedding, in mpmath: rows over the positions of (value, size, phase) for each channel."""
+
+from mpmath import mp
+
+
+def learned(p, i, facts, o):
+    return [[(mp.mpf(x), abs(x), 0) for x in p["table"][int(place)]] for place in i]
+
+
+def sinusoidal(p, i, facts, o):
+    C, base = facts["C"], mp.mpf(o["base"])
+    h = C // 2
+    if o["ladder"] == "paper":
+        w = [mp.power(base, mp.mpf(-2 * k) / C) for k in range(h + C % 2)]
+    else:
+        w = [mp.power(base, mp.mpf(-k) / max(h - 1, 1)) for k in range(h + C % 2)]
+    rows = []
+    for place in i:
+        waves = [[(f(place * x), 1, abs(place * x)) for x in w] for f in (mp.sin, mp.cos)]
+        if o["layout"] == "interleaved":
+            rows.append([wave[k] for k in range(len(w)) for wave in waves][:C])
+        else:
+            rows.append(waves[0][:h] + waves[1][:h] + [(mp.mpf(0), 1, 0)] * (C % 2))
+    return rows

@@ -1,0 +1,113 @@
+"""golden/SPEC.md describes every encoding, option, level, law, kind, flag and field that is in the files.
+
+python tests/test_spec.py writes its list of flags.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from peref.encodings import get, names, options
+from peref.golden.flags import FLAGS, KINDS
+from peref.golden.laws import LAWS
+from peref.golden.refusals import KINDS as WRONGS
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+BEGIN, END = "<!-- flags: written by python tests/test_spec.py -->\n", "<!-- end of flags -->\n"
+LEFT_OUT = {
+    "eps",
+    "unit_eps",
+    "chunk",
+    "base",
+    "value_factor",
+    "kernel",
+    "rank",
+    "expand",
+    "state_size",
+    "start",
+    "across_layers",
+    "depth",
+    "value_gate",
+}
+LEFT_OUT |= {f"{part}_rank" for part in ("mix", "decay", "a", "v", "gate")} | {
+    "dt_min",
+    "dt_max",
+    "width",
+}  # sizes and starts of layers: in the words of a case
+
+
+def text():
+    return (GOLDEN / "SPEC.md").read_text()
+
+
+def table():
+    """One line for each flag."""
+    rows = [f"| `{name}` | {flag['kind']} | {flag['title']} | {flag['fix']} |\n" for name, flag in sorted(FLAGS.items())]
+    return "| flag | kind | the trap | the remedy |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def said(word, where):
+    """Whether a word stands there as a word of its own."""
+    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])", where) is not None
+
+
+def section(number):
+    return re.split(r"^## \d+\. ", text(), flags=re.M)[number]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_encoding_has_its_formula(name):
+    """A line of its own, with its paper and the options that change a formula."""
+    found = re.search(rf"^- \*\*{name}\*\*.*?(?=^- \*\*|^#|^Names|\Z)", section(4), re.M | re.S)
+    assert found, name
+    paper = get(name).paper
+    assert paper in found[0] or paper == "no paper" or name == "none", paper
+    for option in set(options(get(name))) - LEFT_OUT:
+        assert said(option, found[0]) or (said(option, section(4)) and option == "original"), (name, option)
+
+
+def test_every_level_law_kind_and_class():
+    for level in ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law"):
+        assert f"| `{level}` |" in section(3), level
+    for law in LAWS:
+        assert f"| `{law}` |" in section(7), law
+    for kind in WRONGS:
+        assert f"`{kind}`" in section(6), kind
+    for kind in KINDS:
+        assert said(kind, section(10)), kind
+
+
+def test_every_flag_is_listed():
+    """python tests/test_spec.py writes the list."""
+    assert text().split(BEGIN)[1].split(END)[0] == table()
+
+
+@pytest.mark.parametrize("part", ["cases", "negative", "laws"])
+def test_every_field_of_the_files(part):
+    """From the schema, which has them all."""
+    schema = json.loads((GOLDEN / "manifest.schema.json").read_text())
+    top = schema["$defs"][part]["properties"]["cases"]["items"]["properties"]
+    everywhere = "\n".join(section(n) for n in (2, 3, 6, 7, 8))
+    for field in [*top, *schema["properties"], *(key for key in schema["$defs"]["facts"]["properties"] if part == "cases")]:
+        assert f"`{field}`" in everywhere + section(1) or f'"{field}"' in everywhere, field
+
+
+def test_the_rule_has_its_figures_in_one_place():
+    """K and the limits of the classes are in the manifest, not in prose."""
+    rule = section(5)
+    assert "`manifest.json`" in rule
+    assert not re.search(r"K_[oc] = \d|<= 16|: 16|<= 64|: 64", rule)
+
+
+def test_it_speaks_of_the_files_that_are_there():
+    for path in ("manifest.json", "manifest.schema.json", "SPEC_VERSION", "SHA256SUMS", "LICENSE-DATA"):
+        assert f"`{path}`" in section(2), path
+        assert (GOLDEN / path).is_file(), path
+    assert (GOLDEN / "SPEC_VERSION").read_text().strip() in section(11)
+
+
+if __name__ == "__main__":
+    head, _, rest = text().partition(BEGIN)
+    (GOLDEN / "SPEC.md").write_text(head + BEGIN + table() + END + rest.partition(END)[2])
