@@ -16,7 +16,6 @@ RECIPES = [
         causal=False,
         options={"max_distance": 2},
     ),
-    case("shaw", "attn", "spread", "Positions repeat and leave gaps.", "position.counted", **SMALL, positions=SPREAD, options={"max_distance": 4}),
 ]
 
 REFUSED = [
