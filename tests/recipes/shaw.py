@@ -1,6 +1,6 @@
 """Golden cases of shaw."""
 
-from recipes.families import SMALL, SPREAD, attention, case, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
 
 RECIPES = [
     *usual("shaw"),
