@@ -16,14 +16,13 @@ from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden import SPEC_VERSION, budget, declared, make, witness
 from peref.golden.book import FULL_SET, SUMS, Book, changed, files_in, opened
-from peref.golden.cases import LEVELS, Case, catalogue, sized
+from peref.golden.cases import LEVELS, Case, catalogue, core, sized
 from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS, KINDS
 from peref.golden.kinds import expected, inputs, rebuilt
 from peref.golden.levels import rounded
 from peref.golden.report import NothingRan, Pick, check, lines, reference, run_function
 from peref.golden.rule import judged
-from peref.golden.wholes import core
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 EVERY = Pick()
@@ -67,8 +66,9 @@ def test_every_encoding_has_every_level(book):
 
 
 def test_flags_are_explained_and_used(book):
-    """Each flag on a case stands in the dictionary, and the other way round."""
-    used = {flag for e in [*opened(GOLDEN).entries.values(), *chain(*declared.read(book).values())] for flag in e.words["flags"]}
+    """Each flag on a case, or of a near miss of one, stands in the dictionary, and the other way round."""
+    entries = [*opened(GOLDEN).entries.values(), *chain(*declared.read(book).values())]
+    used = {flag for e in entries for flag in [*e.words["flags"], *(miss["trap"] for miss in e.words.get("near_miss", ()))]}
     assert used <= set(FLAGS)
     assert set(FLAGS) - used == set()
     assert all(f["kind"] in KINDS and f["title"] and f["effect"] and f["fix"] for f in FLAGS.values())

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from level_mutants import LEFT, MUTANTS
+from recipes.wholes import Aligned, blocks, models, steps, traces
 
 from peref import store
 from peref.backends import Backend
@@ -18,6 +19,7 @@ from peref.encodings import names
 from peref.errors import Damaged
 from peref.golden import SPEC_VERSION, archive, composed, make, programs, reorder
 from peref.golden.book import FULL_SET, Book, Untrue, files_in, opened
+from peref.golden.cases import core, full
 from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS
 from peref.golden.kinds import expected, inputs, rebuilt
@@ -25,7 +27,6 @@ from peref.golden.levels import rounded
 from peref.golden.report import Pick, check, reference, run_function
 from peref.golden.rule import K_OUT, judged
 from peref.golden.whole import LEVELS, Whole
-from peref.golden.wholes import Aligned, blocks, core, full, models, steps, traces
 from peref.golden.witness import documents
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"

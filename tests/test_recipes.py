@@ -15,8 +15,7 @@ from peref.cli.signals import Signals
 from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden import declared
-from peref.golden.cases import LEVELS, catalogue, yours
-from peref.golden.wholes import core, full
+from peref.golden.cases import LEVELS, catalogue, core, full, yours
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 

@@ -13,10 +13,9 @@ from peref.errors import Misuse, did_you_mean
 from peref.golden import declared
 from peref.golden.archive import pack
 from peref.golden.book import FULL_SET, SUMS, Book, Entry, changed, opened, with_full
-from peref.golden.cases import yours
+from peref.golden.cases import core, full, yours
 from peref.golden.make import CORE, FULL, make, ready, rebuilt, write
 from peref.golden.outside import of_tests
-from peref.golden.wholes import core, full
 
 
 @click.group("golden")

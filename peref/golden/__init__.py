@@ -3,7 +3,7 @@
 flags    what each flag means: the trap, its effect, the remedy
 cases    which cases there are, and why each exists
 levels   what a case computes: outputs, and products of random cotangents with the Jacobian
-whole    cases above one operation: blocks, models, training, traces through a cache; wholes: which there are
+whole    cases above one operation: blocks, models, training, traces through a cache
 stack    what a block and a model compute; training: ten steps of AdamW; trace: calls through a cache
 kinds    a case of any level, and which module computes it
 budget   a and b of the tolerance rule, beside each expected number; reorder: one of each for a tensor, from level block up,

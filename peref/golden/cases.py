@@ -149,16 +149,30 @@ def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
 
 
 def catalogue() -> list[Case]:
-    """Every case of the core, from the recipes of the tests. An id is there once. Raises Misuse where there is no checkout, or no recipe."""
-    recipes, found = of_tests("recipes"), {}
+    """Every case of a single encoding, from the recipes of the tests. Raises Misuse where there is no checkout, or no recipe."""
+    recipes = of_tests("recipes")
     if missing := sorted(set(names()) - set(recipes.files())):
         raise Misuse(f"no golden case is made for {missing[0]}; say which in tests/recipes/{missing[0]}.py")
-    for name in names():
-        for case in recipes.of(name):
-            if case.id in found:
-                raise ValueError(f"two cases are {case.id}")
-            found[case.id] = case
-    return list(found.values())
+    return once([case for name in names() for case in recipes.of(name)])
+
+
+def core() -> list[Case]:
+    """Every case of the core: these, and the traces."""
+    return once([*catalogue(), *of_tests("recipes.wholes").traces()])
+
+
+def full() -> list[Case]:
+    """Every case of the full set."""
+    return once(of_tests("recipes.wholes").of_full_set())
+
+
+def once(cases: list[Case]) -> list[Case]:
+    """These, each with an id of its own."""
+    found: dict[str, Case] = {}
+    for case in cases:
+        if found.setdefault(case.id, case) is not case:
+            raise ValueError(f"two cases are {case.id}")
+    return cases
 
 
 def yours(name: str, given: dict[str, Any], **facts: Any) -> list[Case]:

@@ -67,10 +67,12 @@ def near_misses(cases: list[Any], tensors: dict[str, tuple[dict[str, Any], dict[
                 continue
             name = tensor_of(case, bad)
             x = np.asarray(got[name], np.float64)
-            places = chosen(bad[name], want[name], x, wrong.get((case.id, name), ()))
+            flat, true = x.ravel(), want[name].ravel()
+            places = [n for n in chosen(bad[name], want[name], x, wrong.get((case.id, name), ())) if np.isfinite(flat[n])]
+            if not (np.abs(flat[places] - true[places]) > 1e-6 * (1 + np.abs(true[places]))).any():
+                continue  # wrong only where it is not finite, which needs no probe, or by less than they say
             wrong.setdefault((case.id, name), []).append(x)
-            flat = x.ravel()
-            probes = " ".join(f"{n}:{flat[n]:.7g}" for n in places if np.isfinite(flat[n]))
+            probes = " ".join(f"{n}:{flat[n]:.7g}" for n in places)
             found[case.id].append({"trap": mutant.flag, "words": mutant.words, "tensor": name, "probes": probes})
             left -= 1
             if not left:

@@ -7,7 +7,7 @@
 
 Shapes of models are those of Config: "llama" (RMSNorm, SwiGLU, tied, no biases) and "gpt2" (LayerNorm, GELU, a head of its own, biases).
 
-Not here: what each computes (stack, training, trace), which there are (wholes).
+Not here: what each computes (stack, training, trace), which there are (tests/recipes/wholes.py).
 """
 
 from dataclasses import dataclass, field, fields

@@ -14,7 +14,7 @@ from pathlib import Path
 
 def files():
     """Names of the encodings that have recipes."""
-    return sorted(f.stem for f in Path(__file__).parent.glob("*.py") if f.stem not in ("__init__", "families"))
+    return sorted(f.stem for f in Path(__file__).parent.glob("*.py") if f.stem not in ("__init__", "families", "wholes"))
 
 
 def module(name):

@@ -9,7 +9,7 @@ from typing import Any
 
 from peref.config import SHAPES
 from peref.encodings import get, names
-from peref.golden.cases import Case, catalogue, sized
+from peref.golden.cases import Case, sized
 from peref.golden.whole import Whole
 
 Facts = dict[str, Any]
@@ -26,22 +26,9 @@ OF_LENGTH: dict[str, Facts] = {  # a low base, so that frequencies matter within
 TRAINED = {"llama": ("rope", "t5", "kerple_log", "forgetting", "retnet"), "gpt2": ("learned", "alibi", "shaw", "mamba")}
 
 
-def core() -> list[Case]:
-    """Every case of the core. An id is there once."""
-    return once([*catalogue(), *traces()])
-
-
-def full() -> list[Case]:
+def of_full_set() -> list[Case]:
     """Every case of the full set."""
-    return once([*aligned(), *blocks(), *models(), *steps()])
-
-
-def once(cases: list[Case]) -> list[Case]:
-    found: dict[str, Case] = {}
-    for case in cases:
-        if found.setdefault(case.id, case) is not case:
-            raise ValueError(f"two cases are {case.id}")
-    return cases
+    return [*aligned(), *blocks(), *models(), *steps()]
 
 
 def widths(name: str, level: str) -> Facts:

@@ -1,0 +1,52 @@
+"""Implementations that are wrong on purpose are noticed. Here a part of them, for all take minutes: python tests/mutants/table.py."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mutants import mutants, table
+
+from peref.encodings import names
+from peref.golden.book import Book
+from peref.golden.flags import FLAGS
+from peref.golden.near import read
+
+EVERY = 12  # one mutant in so many
+SLIGHT = {"F32": 0.99, "BF16": 0.8, "F16": 0.9}  # what the whole table was above when it was last written: README
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book(Path(__file__).resolve().parent.parent / "golden")
+
+
+def test_there_are_enough_of_them():
+    """At least 150, of every encoding, a third held out, each with a flag that the manifest explains and words to its author."""
+    every = mutants()
+    assert len(every) >= 150
+    assert {name for m in every for name in m.of} == set(names())
+    assert 0.3 < sum(m.held_out for m in every) / len(every) < 0.4
+    assert {m.flag for m in every} <= set(FLAGS)
+    assert all(m.words and m.of for m in every)
+
+
+def test_they_are_noticed(book):
+    """All in float64; of what 16 bits or a tensor's noise hide, no more than the whole table has."""
+    some = {m.name for m in mutants()[::EVERY]}
+    share = table.rates(table.measured(book, only=lambda m: m.name in some))
+    killed, total = share["F64"]
+    assert killed == total > 80
+    for dtype, least in SLIGHT.items():
+        assert share[dtype][0] >= least * total, dtype
+
+
+def test_near_misses_are_of_mutants_that_are_not_held_out(book):
+    """Each is of a trap that is explained, lies at elements that there are, and differs from the truth there."""
+    seen, count = {m.flag for m in mutants() if not m.held_out}, 0
+    for entry in book.entries.values():
+        for miss in entry.words["near_miss"]:
+            places, values = read(miss["probes"])
+            assert miss["trap"] in seen
+            assert (np.abs(values - entry.want(miss["tensor"]).ravel()[places]) > 1e-9).any(), (entry.id, miss)
+            count += 1
+    assert count > 500
