@@ -412,6 +412,7 @@ def test_help_names_every_command_and_default(cli):
         "warmup",
         "show",
         "check",
+        "matrix",
         "diff",
         "explain",
         "golden",

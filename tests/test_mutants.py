@@ -8,6 +8,8 @@ from mutants import mutants, table
 
 from peref.encodings import names
 from peref.golden.book import Book
+from peref.golden.diagnose import diagnosed, likely
+from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS
 from peref.golden.near import read
 
@@ -50,3 +52,23 @@ def test_near_misses_are_of_mutants_that_are_not_held_out(book):
             assert (np.abs(values - entry.want(miss["tensor"]).ravel()[places]) > 1e-9).any(), (entry.id, miss)
             count += 1
     assert count > 500
+
+
+@pytest.mark.parametrize(
+    ("change", "flag"),
+    [
+        (lambda g, dy: -g, "grad.sign"),
+        (lambda g, dy: 0 * g, "grad.zero"),
+        (lambda g, dy: 2 * g, "grad.factor"),
+        (lambda g, dy: np.roll(g, 1, 2), "grad.time"),
+        (lambda g, dy: dy, "grad.passthrough"),
+    ],
+)
+def test_a_wrong_derivative_is_named(book, change, flag):
+    """By its numbers, where the output is right; beside a wrong output it says nothing of its own."""
+    entry = book.entries["rope.op/default"]
+    wrong = Tensor("F64", change(entry.want("vjp.q"), entry.inputs()["cotangent.q_rotated"]))
+    assert diagnosed(entry, "vjp.q", wrong, probes=False).flag == flag
+    assert likely([(entry, "vjp.q", wrong)])[0].flag == flag
+    turned = Tensor("F64", entry.want("q_rotated").swapaxes(2, 3))
+    assert flag not in [trap.flag for trap in likely([(entry, "vjp.q", wrong), (entry, "q_rotated", turned)])]

@@ -19,8 +19,10 @@ from peref.evaluate import score
 from peref.model import init, logits, loss
 from peref.ops.activation import swiglu
 from peref.ops.embedding import take
+from peref.ops.linear import linear
 from peref.ops.loss import cross_entropy
 from peref.ops.place import At
+from peref.ops.shape import add
 from peref.optim import adamw, decays, schedule
 from peref.tape import Op, Tape
 from peref.train import Recipe, create, environment, one_step, train
@@ -395,10 +397,15 @@ def going_bad(op, call, *, forward=False, backward=False):
     return Op(bad_forward, bad_backward, selective=op.selective, extra=op.extra)
 
 
+def gated_by(op):
+    """activated_linear with another op in place of swiglu."""
+    return lambda up, gate, w, b, residual: add(residual, linear(op(gate, up), w, b))
+
+
 BAD = {
     "the loss is nan": lambda step: Backend(cross_entropy=going_bad(cross_entropy, step, forward=True)),
     "the gradient of embed.weight is not finite": lambda step: Backend(take=going_bad(take, step, backward=True)),
-    "the gradient of 0.gate.weight is not finite": lambda step: Backend(swiglu=going_bad(swiglu, step, backward=True)),
+    "the gradient of 0.gate.weight is not finite": lambda step: Backend(activated_linear=gated_by(going_bad(swiglu, step, backward=True))),
 }
 
 

@@ -54,6 +54,8 @@ def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap
     if c.size and not np.isfinite(c).all():
         return Trap("mask.padding", "NaN or infinity came out; the first is named above") if "seg" in entry.words["inputs"] else None
     found = of_numbers(c, want, entry.words["axes"].get(name, ""), got, a, b, entry)
+    if name.startswith("vjp."):
+        found = of_derivative(entry, got, found, near)
     found = found or (of_variants(entry, name, near) if c.shape == want.shape else None)
     return found or next(iter(of_probes(entry, name, got) if probes else []), None)
 
@@ -99,10 +101,12 @@ def likely(failures: Iterable[tuple[Entry, str, Tensor]]) -> list[Trap]:
     """The traps that all failing tensors of one implementation speak for, the likeliest first.
 
     A near miss that came exactly counts most, what shows in the numbers or is computed by the reference next, an error in its direction least.
+    Derivatives are asked where no output is wrong: what is wrong about an output shows in them too.
     """
     votes: dict[str, float] = {}
     words: dict[str, Trap] = {}
     failing = list(failures)
+    failing = [one for one in failing if not one[1].startswith("vjp.")] or failing
     said = [(1.0 / len(exact), trap) for one in failing if (exact := of_probes(*one)) for trap in exact]
     if not said:
         known = [trap for one in failing[:ASKED] if (trap := diagnosed(*one, probes=False)) and trap.flag]
@@ -142,6 +146,17 @@ def of_numbers(c: Any, want: Any, axes: str, got: Tensor, a: Any, b: Any, entry:
             part = Tensor(got.dtype, cut(got.bits, mine))
             if part.bits.size and judged(part, cut(want, theirs), cut(a, theirs), cut(b, theirs), depth).worst <= limit:
                 return Trap("", f"every row comes one token {words}")
+    return None
+
+
+def of_derivative(entry: Entry, got: Tensor, found: Trap | None, near: Callable[[Any], bool]) -> Trap | None:
+    """The flag of what `found` says of a derivative; or that a cotangent came out as it went in."""
+    flags = {"it is zero": "grad.zero", "its sign": "grad.sign", "it is the golden": "grad.factor", "every row": "grad.time"}
+    if found:
+        return replace(found, flag=next((flag for start, flag in flags.items() if found.words.startswith(start)), ""))
+    for name, x in entry.inputs().items():
+        if name.startswith("cotangent.") and x.shape == got.wide.shape and near(x):
+            return Trap("grad.passthrough", f"it is {name}, as that went in")
     return None
 
 

@@ -16,6 +16,7 @@ eps         of the norm: 64e-5 in the released code, whose heads are 64 wide; fl
 unit_eps    added to the squared length of kappa: 1e-24 acts as the released code's floor of 1e-12 under the length; fla's fused form has 1e-6.
 decay_rank, a_rank, v_rank, gate_rank   widths of the loras; the released rule unless said: 2.5, 2.5, 1.7, 5 times C^0.5, in steps of 32.
 Mixes, decays, gates, bonuses and loras start, and decays learn at twice the rate, as in the released code.
+The formulas are those of public code (RWKV-LM, fla); the paper's text was not at hand, and its section and equation are cited second-hand.
 Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps.
 """
 

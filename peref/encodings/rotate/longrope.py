@@ -16,7 +16,8 @@ attention_factor, short_mscale, long_mscale
            a itself, for both lists, or for one, before that (Phi-3.5-MoE has 1.2432 for both).
 start_tokens
            how many positions, from 0, turn as in RoPE, without c and a (section 3.2, table 4: 0 to 256; the authors' MixedLongRoPE class).
-           Shifting positions then changes the result. 0 in the released models.
+           Shifting positions then changes the result. 0 in the released models. The paper's text was not at hand: the section and the
+           table are cited second-hand and not confirmed.
 
 YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1. Not here: the search; factors that grow with n.
 """
