@@ -239,8 +239,6 @@ def test_wrong_numbers_and_wrong_shapes_fail(book, tmp_path):
 
 def test_refusals_are_sent_to_who_takes_them(tmp_path, book):
     """One that refuses everything holds all of them, one that says nothing is not asked."""
-    if "negative.json" not in book.data:
-        pytest.skip("these golden files have no refusals")
     pick = Pick(levels=("refuse",), encodings=("rope",))
     refuse = "say({'seq': seq, 'status': 'refused', 'kind': 'width', 'message': 'no'})"
     report = asked(program(tmp_path, refuse, hello="supports = {'ops': ['rope.op'], 'refusals': True}"), book, pick, "f64")
