@@ -75,7 +75,7 @@ class Function:
         for host, copy in buffers.values():
             if (copy[:GUARD] != 0xFF).any() or (copy[GUARD + host.nbytes :] != 0xFF).any():
                 raise Fault(f"{self.name}: it writes beyond the end of an array {host.dtype}{list(host.shape)}")
-            if host.nbytes:
+            if host.nbytes and (host.reshape(-1).view(np.uint8) != copy[GUARD : GUARD + host.nbytes]).any():
                 host.reshape(-1).view(np.uint8)[:] = copy[GUARD : GUARD + host.nbytes]
 
 

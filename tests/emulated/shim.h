@@ -159,9 +159,16 @@ static inline unsigned __ballot_sync(unsigned, bool yes) {
   return found;
 }
 
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline unsigned __float_as_uint(float x) { unsigned u; std::memcpy(&u, &x, 4); return u; }
 static inline float __uint_as_float(unsigned u) { float x; std::memcpy(&x, &u, 4); return x; }
+
+static inline unsigned tf32(float x) {  // to the nearest, of two the one further from 0
+  unsigned u = __float_as_uint(x);
+  return x == x ? (u + 0x1000u) & 0xffffe000u : 0x7fffe000u;
+}
 
 // d [16,8] += a [16,K] b [K,8] as the tensor cores take their numbers; lane = 4 g + t, d at rows g, g + 8 and columns 2t, 2t + 1.
 static inline void mma_tf32(float *d, const unsigned *a, const unsigned *b) {
