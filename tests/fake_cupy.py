@@ -104,6 +104,9 @@ class ndarray:
     nbytes = property(lambda self: self._host.nbytes)
     itemsize = property(lambda self: self._host.itemsize)
     T = property(lambda self: wrap(self._host.T))
+    flags = property(lambda self: self._host.flags)
+    data = property(lambda self: SimpleNamespace(ptr=self._host.ctypes.data))
+    device = property(lambda self: SimpleNamespace(id=0))
     real = property(lambda self: wrap(self._host.real))
     imag = property(lambda self: wrap(self._host.imag))
 
@@ -239,7 +242,11 @@ def module():
             return x if dtype is None or x.dtype == dtype else x.astype(dtype)
         return ndarray(np.array(x, dtype))
 
-    m.asarray = m.ascontiguousarray = asarray
+    def contiguous(x, dtype=None):
+        x = asarray(x, dtype)
+        return x if x.flags.c_contiguous else x.copy()
+
+    m.asarray, m.ascontiguousarray = asarray, contiguous
     m.array = lambda x, dtype=None: asarray(x, dtype).copy()
     m.asnumpy = lambda x: x.get()
     m.where = lambda c, x, y: call(np.where, (device(c), operand(x), operand(y)), (), {})
