@@ -189,7 +189,8 @@ class Device:
             self.counts["allocations"] += 1
             return np.empty(shape, dtype)
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        return np.asarray(Placed(self.allocators[-1](max(size, 1)) if pointer is None else pointer, tuple(shape), dtype, strides))
+        pointer = self.allocators[-1](max(size, 1)) if pointer is None else pointer
+        return np.asarray(Placed(pointer, tuple(shape), dtype, strides)).view(dtype)  # NumPy's interface has no name for bfloat16
 
     def raw(self, x):
         """`x` without a hold on its memory, as a graph knows it; in tuples and lists too."""
