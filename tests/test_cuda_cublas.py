@@ -201,7 +201,7 @@ def test_the_products_are_the_plain_twins(rng, what, shapes):
     """Value and every gradient, against float64."""
     arrays = [None if s is None else rng.standard_normal(s) for s in shapes]
     plain = {"linear": linear, "matmul": matmul, "activated_linear": activated_linear}[what]
-    with emulated(memory=True) as cp:
+    with emulated() as cp:
         ours = getattr(products(blas_of(cp), gelu, swiglu), what)
         single = [None if a is None else a.astype(np.float32) for a in arrays]
         got, dy = pulled(ours, single, {}, send=lambda x: sent(cp, x))

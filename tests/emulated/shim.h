@@ -1,8 +1,8 @@
 // CUDA's words for g++: a kernel file compiled behind this text runs on the CPU, block after block, each thread of a block a fiber.
 //
 // A fiber runs until a barrier: it counts its own arrival and gives way until every member of its group (block or warp) has counted as many.
-// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, and of fibers in each round,
-// is drawn anew from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
+// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, of warps, each of
+// which runs as far as it can alone, and of fibers in a warp is drawn anew again and again from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
 // starts with. Warp collectives go through slots, with a barrier between writing and reading.
 //
 // Not here: banks, memory order, time, asynchronous copies.
@@ -99,14 +99,24 @@ static void resume(int k) {
   setcontext(&fresh);
 }
 
+// As far as a warp comes alone.
+static void run_warp(int first) {
+  int order[32], lanes = threads - first < 32 ? threads - first : 32;
+  for (long before = -1; before != moves && !failure;) {
+    before = moves;
+    shuffle(order, lanes);
+    for (int k = 0; k < lanes && !failure; k++)
+      if (!fibers[first + order[k]].ended) resume(first + order[k]);
+  }
+}
+
 static void run_block() {
   static int order[MOST];
   std::memset(fibers, 0, sizeof fibers);
   for (long before = -1; before != moves && !failure;) {
     before = moves;
-    shuffle(order, threads);
-    for (int k = 0; k < threads && !failure; k++)
-      if (!fibers[order[k]].ended) resume(order[k]);
+    shuffle(order, (threads + 31) / 32);
+    for (int k = 0; k < (threads + 31) / 32 && !failure; k++) run_warp(32 * order[k]);
   }
   for (int k = 0; k < threads && !failure; k++)
     if (!fibers[k].ended) failure = STUCK;
@@ -159,9 +169,16 @@ static inline unsigned __ballot_sync(unsigned, bool yes) {
   return found;
 }
 
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline unsigned __float_as_uint(float x) { unsigned u; std::memcpy(&u, &x, 4); return u; }
 static inline float __uint_as_float(unsigned u) { float x; std::memcpy(&x, &u, 4); return x; }
+
+static inline unsigned tf32(float x) {  // to the nearest, of two the one further from 0
+  unsigned u = __float_as_uint(x);
+  return x == x ? (u + 0x1000u) & 0xffffe000u : 0x7fffe000u;
+}
 
 // d [16,8] += a [16,K] b [K,8] as the tensor cores take their numbers; lane = 4 g + t, d at rows g, g + 8 and columns 2t, 2t + 1.
 static inline void mma_tf32(float *d, const unsigned *a, const unsigned *b) {

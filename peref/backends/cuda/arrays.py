@@ -44,12 +44,17 @@ def line(x: Any) -> Any:
     return namespace(x).ascontiguousarray(x).reshape(-1)
 
 
-def summed(file: str, parts: Any, dtype: Any) -> Any:
+def summed(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     """parts [P,...] added over the first axis in order, [...] as `dtype`."""
     shape = parts.shape[1:]
     out = namespace(parts).empty(shape, "float32")
-    launch(f"{file}.sum_parts", (blocks(out.size),), THREADS, out, parts, len(parts), out.size)
+    launch(f"{file}.sum_parts", (blocks(out.size),), THREADS, out, parts, len(parts), out.size, **defines)
     return out.astype(dtype)
+
+
+def token_first(x: Any) -> Any:
+    """x [B,H,T,D] as [B,T,H,D], C-contiguous: as the model makes it, and then not copied."""
+    return namespace(x).ascontiguousarray(x.swapaxes(1, 2))
 
 
 def laid(x: Any) -> tuple[Any, tuple[int, int, int]]:

@@ -18,10 +18,15 @@ FOLDER = Path(__file__).with_name("kernels")
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"}  # C's names -> NumPy's
 MOST = 48 * 1024  # bytes of shared memory that a kernel has without asking
 
-# of each file, what it is compiled with: the type in memory, and for products of tiles how wide they are and how they multiply
+# of each file, what it is compiled with: the type in memory; for products of tiles how wide they are, and whether float32 is cut to TF32 there
+WIDTHS = (32, 64, 128)
 REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
-ROWS = ("activation", "embedding", "loss", "norm", "turn")
-VARIANTS: dict[str, tuple[dict[str, int], ...]] = {**dict.fromkeys(ROWS, REALS), "optimizer": ({},)}
+TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
+VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
+    **dict.fromkeys(("activation", "embedding", "loss", "norm", "turn"), REALS),
+    **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
+    "optimizer": ({},),
+}
 
 
 def source(file: str) -> str:
