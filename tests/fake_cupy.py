@@ -161,10 +161,10 @@ class ndarray:
     strides = property(lambda self: self._host.strides)
     flags = property(lambda self: Flags(self._host))
     T = property(lambda self: wrap(self._host.T))
+    device = property(lambda self: SimpleNamespace(id=0))
     real = property(lambda self: made(np.real, (self._host,)))
     imag = property(lambda self: made(np.imag, (self._host,)))
     data = property(lambda self: MemoryPointer(SimpleNamespace(ptr=self._host.ctypes.data, host=self._host), 0))
-    device = property(lambda self: SimpleNamespace(id=0))
 
     def get(self, stream=None, order="C", out=None, blocking=True):
         return Device.now.download(self._host, np.empty(self.shape, self.dtype) if out is None else out, blocking)

@@ -5,7 +5,8 @@ from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, summed, token_first
 from peref.backends.cuda.embedding import sums_of
-from peref.backends.cuda.launch import WIDTHS, launch
+from peref.backends.cuda.launch import launch
+from peref.backends.cuda.tiles import kind_of, width_of
 from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
@@ -14,14 +15,6 @@ from peref.xp import namespace
 OWN, PAD, BLOCK = 64, 8, 128  # as in the kernels, and BYTES there
 FORWARD, BACKWARD = 16384, 8192
 LINES = 64  # of the table's gradient, each of one block for a head
-
-
-def width_of(D: int, E: int) -> int:
-    """What heads are padded to."""
-    found = [w for w in WIDTHS if max(D, E) <= w]
-    if not found:
-        raise Misuse(f"attention: heads are {max(D, E)} wide; the cuda backend takes them up to {WIDTHS[-1]}, use --backend numpy")
-    return found[0]
 
 
 def bytes_of(width: int, size: int, own: int, tile: int, summed: bool = False) -> int:
@@ -66,7 +59,7 @@ def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, 
 
 def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32):
     dtype, (B, H, T, D), (G, S), E = real("attention", q, k, v, term), q.shape, k.shape[1:3], v.shape[3]
-    width, xp = width_of(D, E), namespace(q, k, v)
+    width, xp = width_of("attention", D, E), namespace(q, k, v)
     fit("attention: q and k", (B, at.T, at.S, D), (k.shape[0], T, S, k.shape[3]))
     fit("attention: k and v", k.shape[:3], v.shape[:3])
     if H % G:
@@ -74,7 +67,7 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32):
     tokens = [token_first(x) for x in (q, k, v)]
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
-    kind = {"WIDTH": width, **({"TF32": 1} if tf32 and dtype.name == "float32" else {})}
+    kind = kind_of(width, dtype, tf32)
     shared = bytes_of(width, dtype.itemsize, 1, FORWARD)
     launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *tokens, *rest, real=dtype, shared=shared, **kind)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
