@@ -24,7 +24,7 @@ YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(fact
 
 import math
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, part, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, gain, ladder, slow_pairs
 from peref.xp import namespace
@@ -58,8 +58,18 @@ def frequencies(
     return w * (slow / factor + (1 - slow)) if n > L else w
 
 
-def attention(n, *, L, factor, attention_factor, short_mscale, long_mscale):
+def attention(
+    n,
+    *,
+    L,
+    factor: float = 4.0,
+    original: int | None = None,
+    attention_factor: float | None = None,
+    short_mscale: float | None = None,
+    long_mscale: float | None = None,
+):
     """a, the gain of q and of k."""
+    L = L if original is None else original
     given = {"attention_factor": attention_factor, "short_mscale": short_mscale, "long_mscale": long_mscale}
     positive("longrope", **{option: a for option, a in given.items() if a is not None})
     for a in (long_mscale if n > L else short_mscale, attention_factor):
@@ -68,29 +78,14 @@ def attention(n, *, L, factor, attention_factor, short_mscale, long_mscale):
     return math.sqrt(1 + math.log(factor) / math.log(L)) if factor > 1 else 1.0
 
 
-def rotate(
-    p,
-    i,
-    n,
-    *,
-    R,
-    L,
-    base: float = 10000.0,
-    factor: float = 4.0,
-    original: int | None = None,
-    short_factor: Divisors = None,
-    long_factor: Divisors = None,
-    attention_factor: float | None = None,
-    short_mscale: float | None = None,
-    long_mscale: float | None = None,
-    start_tokens: int = 0,
-):
-    L = L if original is None else original
+@with_settings_of(frequencies, attention)
+def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given):
     if start_tokens < 0:
         raise Misuse(f"longrope: start_tokens is {start_tokens}; expected 0 or more")
+    given |= {"R": R, "base": base}
     xp = namespace(i)
-    phi = angle(i, frequencies(xp, n, R=R, L=L, base=base, factor=factor, short_factor=short_factor, long_factor=long_factor))
-    a = gain(phi, attention(n, L=L, factor=factor, attention_factor=attention_factor, short_mscale=short_mscale, long_mscale=long_mscale))
+    phi = angle(i, frequencies(xp, n, **part(given, frequencies)))
+    a = gain(phi, attention(n, **part(given, attention)))
     if start_tokens:
         first = ((i >= 0) & (i < start_tokens))[..., None]
         phi = xp.where(first, angle(i, ladder(xp, R, base)), phi)

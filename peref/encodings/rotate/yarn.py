@@ -28,13 +28,10 @@ Not here: Dynamic-YaRN, a factor that follows the length; attn_factor, another m
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, part, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, gain, ladder, rising, slow_pairs, turns
 from peref.xp import namespace
-
-Ramp = Literal["code", "paper"]
-Reading = Literal["huggingface", "deepseek"]
 
 
 def frequencies(
@@ -46,7 +43,7 @@ def frequencies(
     base: float = 10000.0,
     factor: float = 4.0,
     original: int | None = None,
-    ramp: Ramp = "code",
+    ramp: Literal["code", "paper"] = "code",
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
     truncate: bool = True,
@@ -70,7 +67,14 @@ def sharpness(factor, m):
     return 1.0 if factor <= 1 else 0.1 * m * math.log(factor) + 1.0
 
 
-def attention(*, factor, attention_factor, mscale, mscale_all_dim, reading):
+def attention(
+    *,
+    factor: float = 4.0,
+    attention_factor: float | None = None,
+    mscale: float | None = None,
+    mscale_all_dim: float | None = None,
+    reading: Literal["huggingface", "deepseek"] = "huggingface",
+):
     """a, the gain of q and of k."""
     for option, m in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
         if m is not None and not m >= 0:
@@ -87,29 +91,10 @@ def scale(D, *, factor: float = 4.0, mscale_all_dim: float | None = None):
     return D**-0.5 * sharpness(factor, mscale_all_dim or 0) ** 2
 
 
-def rotate(
-    p,
-    i,
-    n,
-    *,
-    R,
-    L,
-    base: float = 10000.0,
-    factor: float = 4.0,
-    original: int | None = None,
-    ramp: Ramp = "code",
-    beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
-    truncate: bool = True,
-    attention_factor: float | None = None,
-    mscale: float | None = None,
-    mscale_all_dim: float | None = None,
-    reading: Reading = "huggingface",
-):
-    L = L if original is None else original
-    w = frequencies(namespace(i), n, R=R, L=L, base=base, factor=factor, ramp=ramp, beta_fast=beta_fast, beta_slow=beta_slow, truncate=truncate)
-    phi = angle(i, w)
-    a = attention(factor=factor, attention_factor=attention_factor, mscale=mscale, mscale_all_dim=mscale_all_dim, reading=reading)
+@with_settings_of(frequencies, attention)
+def rotate(p, i, n, **given):
+    phi = angle(i, frequencies(namespace(i), n, **part(given, frequencies)))
+    a = attention(**part(given, attention))
     return phi, gain(phi, a), gain(phi, a)
 
 
