@@ -106,8 +106,14 @@ def test_computed_again_they_are_the_same(book):
 
 
 def test_gradients_and_outputs_are_all_there(book):
-    """Of a block y and a gradient of x and of every parameter; of a model logits, loss and every gradient; after ten steps every weight."""
-    for entry in of_levels(book, "block", "model", "step"):
+    """Of a block y and a gradient of x and of every parameter; of a model logits, loss and every gradient, of the loss or of the logits, and through
+    a cache the logits; after ten steps every weight."""
+    models = of_levels(book, "model")
+    cached = [entry for entry in models if "calls" in entry.words["facts"]]
+    assert {(entry.words["facts"]["shape"], *entry.outputs) for entry in cached} == {("llama", "logits"), ("gpt2", "logits")}
+    judged = {name for entry in models for name in entry.words["inputs"] if name.startswith("cotangent.")}
+    assert judged == {"cotangent.loss", "cotangent.logits"}
+    for entry in (entry for entry in of_levels(book, "block", "model", "step") if entry not in cached):
         parameters = {name for name in entry.words["inputs"] if name.startswith("param.")}
         outputs = {
             "block": {"y", "vjp.x", *(f"vjp.{name}" for name in parameters)},
