@@ -12,10 +12,11 @@ from golden_files import cli
 
 from peref.errors import Damaged
 from peref.golden import make
-from peref.golden.book import SUMS, Book, Untrue, in_folder, sums
+from peref.golden.book import Book
 from peref.golden.cases import sized
 from peref.golden.files import DEEPEST, read_tensors, strict_json, tensors
 from peref.golden.runner import outputs
+from peref.golden.sums import SUMS, Untrue, in_folder, sums
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
