@@ -50,7 +50,7 @@ def bias(name, table, facts, o, a):
     if name == "alibi":
         most, slopes = 2 ** int(math.log2(H)), lambda n: [2 ** (-o["max_bias"] * (h + 1) / n) for h in range(n)]
         y = -np.multiply.outer(slopes(most) + slopes(2 * most)[::2][: H - most], abs(d) * see)
-        return {"bias": y} if (o["slopes"], o["heads"]) == ("fixed", "alike") else None
+        return {"bias": y} if (o["slopes"], o["directions"]) == ("fixed", "both") else None
     m, n = (o["buckets"], np.maximum(d, 0)) if causal else (o["buckets"] // 2, abs(d))
     far = m // 2 + np.floor(np.log(np.maximum(n, 1) / (m // 2)) / math.log(o["max_distance"] / (m // 2)) * (m - m // 2) + 1e-9)
     row = np.where(n < m // 2, n, np.minimum(far, m - 1)).astype(int) + (0 if causal else m * (d < 0))

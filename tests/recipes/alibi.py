@@ -56,7 +56,7 @@ RECIPES = [
         "mask.causal",
         **SMALLER | {"H": 4},
         causal=False,
-        options={"heads": "halves"},
+        options={"directions": "halves"},
     ),
     case(
         "alibi",
