@@ -500,7 +500,7 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
             "bse=2",
             r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, slopes, directions, base",
         ),
-        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, heads$"),
+        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions$"),
         ("none", "base=2", r"'none' has no option 'base'; there are no options"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),
