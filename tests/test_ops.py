@@ -187,6 +187,7 @@ CASES = {
         for block in (1, 3, 64)
     ],
     "encodings.attend.path.twice": [([random(2, 5)], {})],
+    "encodings.attend.path.forgotten": [([random(2, 3, 7)], {"T": 4, "scale": 0.5})],
     "encodings.score.forgetting.row": [([random(2, 3, 7)], {"T": 4})],
     "encodings.score.forgetting.column": [([random(2, 3, 7)], {})],
 }

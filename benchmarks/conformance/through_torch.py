@@ -79,7 +79,7 @@ def seen(case, a):
     ahead = torch.arange(T)[:, None] - torch.arange(T)
     see = ahead >= 0 if facts["causal"] else torch.ones_like(ahead, dtype=torch.bool)
     if facts["window"]:
-        see = see & (ahead < facts["window"])
+        see = see & (ahead.abs() < facts["window"])
     if "seg" not in a:
         return see[None, None]
     seg = a["seg"]
@@ -89,6 +89,12 @@ def seen(case, a):
 def put(module, name, tensor):
     """A tensor of the case in place of a parameter of the module, so that its gradient comes back to it."""
     module._parameters[name] = tensor
+
+
+def rows(a, longest=8192):
+    """Whether the positions are rows of a table of at most so many: whole and not negative."""
+    i = a["positions"]
+    return not i.is_floating_point() and int(i.min()) >= 0 and int(i.max()) < longest
 
 
 def counts(case, a):

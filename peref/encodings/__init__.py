@@ -16,7 +16,7 @@ from peref import share
 from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
-FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "shared")  # what bind fills in: their settings are facts and options
+FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared")  # what bind fills in: their settings are facts and options
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
 LAWS = {
@@ -74,6 +74,7 @@ class Encoding:
     scale: Callable = inverse_root  # (D) -> the softmax scale
     steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
     reach: Callable | None = None  # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
+    check: Callable | None = None  # (at) -> raises Misuse for a place, in NumPy, that it has nothing for
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     pairs: int = 1  # the pairs of channels that it turns are a multiple of this
     shared: Callable = nothing  # () -> names of parameters that all its layers share

@@ -4,7 +4,7 @@ import torch
 from labml_nn.transformers.alibi import get_alibi_biases, get_slopes
 from labml_nn.transformers.positional_encoding import get_positional_encoding
 from labml_nn.transformers.rope import RotaryPositionalEmbeddings
-from through_torch import adapter, counts, plain_attention, rotated
+from through_torch import adapter, counts, plain_attention, rotated, rows
 
 PACKAGES = ("labml-nn", "torch")
 DTYPES = ("f32", "bf16")
@@ -25,11 +25,11 @@ def compute(case, a):
             found = plain_attention(case, a, a["q"], a["k"], a["v"], bias.permute(2, 0, 1))
             return {name: found[name] for name in ("probabilities", "out")}  # its scores are ours plus a number for each row
         case "sinusoidal" if (o["layout"], o["ladder"], o["base"], o["learned"]) == ("interleaved", "paper", 10000.0, False) and facts["C"] % 2 == 0:
-            i = a["positions"]
-            if int(i.max()) >= 8192:
+            if not rows(a):
                 return None
-            rows = get_positional_encoding(facts["C"], int(i.max()) + 1)[i, 0]
-            return {"rows": rows} if case["level"] == "table" else {"y": a["x"] + rows}
+            i = a["positions"]
+            found = get_positional_encoding(facts["C"], int(i.max()) + 1)[i, 0]
+            return {"rows": found} if case["level"] == "table" else {"y": a["x"] + found}
     return None
 
 

@@ -5,6 +5,7 @@ layout interleaved   GLM's
 cosines and sines    LlamaRotaryEmbedding with the rope_parameters of the case; GPT-NeoX's frequencies where only a part turns
 dynamic, longrope    the function of ROPE_INIT_FUNCTIONS with the n of the case as its seq_len; their state over calls is not asked for here
 mrope                Qwen2-VL's (chunked) and Qwen3-VL's (interleaved)
+YaRN's softmax scale DeepSeek-V3's yarn_apply_mscale: Llama's class has none
 ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, attention of Llama's eager path (its softmax is float32)
 """
 
@@ -12,6 +13,7 @@ import torch
 from through_torch import adapter, at_queries, counts, put, seen
 from transformers import logging
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as turn_adjacent
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeoXRotaryEmbedding
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as turn_halves
@@ -130,7 +132,9 @@ def rotation(case, a, o, facts):
         plain = {"cos": cos[..., :half].reshape(shape) / gain, "sin": sin[..., :half].reshape(shape) / gain}
         return plain | ({} if rotary.attention_scaling == 1 else {"gain_q": gain, "gain_k": gain})
     q, k = (turn_halves if facts["layout"] == "half" else turn_adjacent)(a["q"], a["k"], cos, sin)
-    return {"q_rotated": q, "k_rotated": k} if case["level"] == "op" else attention(case, a, q, k)
+    if case["level"] == "op":
+        return {"q_rotated": q, "k_rotated": k}
+    return attention(case, a, q, k, scale=yarn_apply_mscale(given, facts["D"] ** -0.5))
 
 
 # ---------------------------------------------------------------- biases, rows, none

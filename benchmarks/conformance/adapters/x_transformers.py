@@ -120,7 +120,8 @@ def cope(case, a, o, facts):
     see = seen(case, a)
     logits = (q @ k.transpose(-1, -2) * facts["D"] ** -0.5).masked_fill(~see, -torch.finfo(q.dtype).max)
     term = made(q, logits)
-    return {"term": torch.where(see, term if o["divided"] == "qk" else term * facts["D"] ** -0.5, 0)}
+    term = torch.where(see, term if o["divided"] == "qk" else term * facts["D"] ** -0.5, 0)
+    return {"term": term} if case["level"] == "op" else plain_attention(case, a, a["q"], a["k"], a["v"], term)
 
 
 def forgetting(case, a, o, facts):
