@@ -36,7 +36,7 @@ from generated import (
 )
 from registry import ops
 
-from peref import backends, model
+from peref import model
 from peref.encodings import FACTS, FUNCTIONS, LAWS, files, fitting, get, options, settings
 from peref.errors import Misuse
 from peref.tape import Tape, Var
@@ -357,19 +357,6 @@ def test_dtype_is_kept(name):
     for leaf, g in tape.gradients(loss, np.float32(1)).items():
         assert g.dtype == np.float32
         assert g.shape == leaf.shape
-
-
-@pytest.mark.parametrize("backend", ["numpy", "numba"])
-@pytest.mark.parametrize("name", [*of("any_length"), "xpos"])
-def test_far_positions_in_float32(name, backend):
-    """Around position 1,048,575 float32 is as close to float64 as at 0: angles, waves and distances are made in float64 of exact positions."""
-    be = backends.get(backend, threads=1 if backend == "numba" else None)
-    given = {"centre": 1048575.0} if name == "xpos" else {}
-    cfg, x = config(name, pe=((name, given),)), tokens(2, 9)
-    p = frozen(weights(cfg), np.float32)
-    for i in (1048575 - np.array([70, 60, 33, 20, 11, 6, 3, 1, 0]), *([1048567.375 + np.arange(9.0)] if name in of("real_positions") else [])):
-        want = run(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32)
-        same(run(cfg, p, x, positions=i, be=be), want, 2e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(fact
 1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the search, over c from 1 to 1.25 s in steps of .01, never falling from pair to
 pair, and start_tokens of 0, 1, 2, 4, 8, 12, ... 32, 64, 128, 256 (table 4).
 
-The paper's text was not at hand. Start tokens and table 4 are as two public digests of it have them; the authors' repository turns start tokens
+The paper's text was not at hand. Start tokens and table 4 are as a public digest of it has them; the authors' repository turns start tokens
 so (rope/longrope.py) and searched their number in an early version (evolution/dim_mono_n), but not in the release, where c ends at 1 + s.
 """
 
