@@ -35,10 +35,11 @@ def case(name, level, slug, why, *flags, **given):
     return sized(name, level, slug, why, flags, **given)
 
 
-def usual(name, *, small=None, **sizes):
+def usual(name, *, small=None, once=None, **sizes):
     """The default of every level, and every choice of every option at the level nearest to the formula.
 
-    `small` are options that keep the parameters of the latter few; `sizes` are for operations and attention with their arrays.
+    `small` are options that keep the parameters of the latter few, `once` the names that options had when their ids were given; `sizes` are for
+    operations and attention with their arrays.
     """
     e = get(name)
     levels = LEVELS[e.hook]
@@ -48,7 +49,7 @@ def usual(name, *, small=None, **sizes):
     few = {"H": 3, "G": 1} if e.hook in ("score", "attend") else {}
     for option, (default, kind) in options(e).items():
         for value in other_choices(default, kind):
-            slug = f"{option}-{value}".lower().replace("_", "-")
+            slug = f"{(once or {}).get(option, option)}-{value}".lower().replace("_", "-")
             why = f"The option {option} is {value}, by default it is {default}."
             yield case(name, levels[0], slug, why, "option", **few, options={**(small or {}), option: value})
 

@@ -75,7 +75,7 @@ def parameters(case, o, facts):
             given = {"rope_type": "longrope", "original_max_position_embeddings": L, "factor": o["factor"], "attention_factor": o["attention_factor"]}
             factors = {"short_factor": o["short_factor"] or [1.0] * (facts["R"] // 2), "long_factor": o["long_factor"] or yarn_divisors(facts, o, L)}
             return known | given | factors
-        case "mrope":
+        case "mrope" if o["order"] != "alternate":
             return known | {"rope_type": "default", "mrope_section": list(sections(facts["R"] // 2, o))}
     return None
 
@@ -141,7 +141,7 @@ def rotation(case, a, o, facts):
 
 
 def alibi(case, a, o, facts):
-    if (o["slopes"], o["heads"]) != ("fixed", "alike") or not facts["causal"]:
+    if (o["slopes"], o["directions"]) != ("fixed", "both") or not facts["causal"]:
         return None
     if case["level"] == "table":
         d = a["distances"]
@@ -170,7 +170,7 @@ def t5(case, a, o, facts):
 
 def sinusoidal(case, a, o, facts):
     i = a["positions"]
-    if o["layout"] != "concatenated" or o["base"] != 10000 or int(i.max()) > 10000:
+    if o["learned"] or o["layout"] != "concatenated" or o["base"] != 10000 or int(i.max()) > 10000:
         return None
     if o["ladder"] == "endpoint":
         rows = M2M100SinusoidalPositionalEmbedding.get_embedding(int(i.max()) + 1, facts["C"])[i]
