@@ -137,6 +137,8 @@ class Came:
         if share and not self.derivative:
             kept = [name for name, right in self.verdicts.items() if right and name in given and not name.startswith("vjp.")]
             share -= 0.5 * any(not self.near(name, given[name]) for name in kept if self.want(name).dtype.kind == "f")
+            learnt = [name for name, right in self.verdicts.items() if right and name in given and name.startswith("vjp.")]
+            share -= 0.1 * any(not self.near(name, given[name]) for name in learnt)
         return share
 
     @property

@@ -122,22 +122,23 @@ def of_biases(came: Came) -> Iterator[Guess | Clue]:
 def of_heads(came: Came, x: Any, g: Any) -> Iterator[Guess | Clue]:
     """Each head has the bias of another one, or a multiple of its own."""
     H, size = len(g), np.abs(g).max() + 1e-30
-    if slopes := list(of_slopes(came, x, g)):
-        yield from slopes
-        return
     alike = lambda h, m: np.abs(x[h] - g[m]).max() < 1e-4 * size
     order: Any = [next((m for m in [h, *range(H)] if alike(h, m)), None) for h in range(H)]
     if None not in order and order != list(range(H)):
         words = f"your heads have the biases of heads {', '.join(map(str, order))}"
         shift = {(m - h) % H for h, m in enumerate(order)}
-        if order == list(range(H))[::-1]:
+        if order == list(range(H))[::-1] and H > 2:
             yield guess("bias.heads", "your heads are in reverse order", with_table(lambda b: b[::-1]))
-        elif len(shift) == 1:
+        elif len(shift) == 1 and H > 2:
             yield guess("bias.heads", words, with_table(lambda b: np.roll(b, -shift.copy().pop(), 0)))
         elif len(set(order)) == 1:
             yield guess("bias.heads", words, with_table(lambda b: np.broadcast_to(b[order[0] : order[0] + 1], b.shape) * 1.0))
+        elif slopes := list(of_slopes(came, x, g)):
+            yield from slopes
         else:
             yield Clue(Trap("bias.heads", words), 0.7)
+    else:
+        yield from of_slopes(came, x, g)
 
 
 def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:

@@ -23,7 +23,9 @@ from peref.golden.diagnose.came import BROKEN, Came, Guess, guess
 from peref.golden.diagnose.meanings import FUNCTIONS, OPTIONS, PARAMETERS, flag_of
 from peref.golden.levels import expected
 from peref.ops import activation
+from peref.tape import Op
 
+NEARLY = 0.005  # a value so near to what is asked for is no other value: something else is inaccurate
 Value = Callable[[Any], Any]
 ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
 
@@ -112,13 +114,13 @@ def of_value(case: Any, option: str, now: Any, value: float, kind: Any) -> Itera
     if option == "factor":
         flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
     words = f"the option {option} looks like {value:.6g}, this case has {now}"
-    yield guess(flag, words, with_option(option, lambda _: kind(value)))
+    yield guess(flag, words, with_option(option, lambda _: kind(value)), 0.9)
     if now > 0 and value > 0:
-        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.95)
+        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.85)
         if now != 1 and value != 1:
             p, ladder = math.log(value) / math.log(now), option == "base" and case.hook in ("rotate", "embed")
             other = "sin.denominator" if case.hook == "embed" else "rope.exponent"
-            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.9)
+            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.8)
 
 
 def fitted(came: Came, option: str) -> float | None:
@@ -140,19 +142,19 @@ def fitted(came: Came, option: str) -> float | None:
     if not whole:
         grid += [start**p for p in (0.5, 2.0, 1.5, 0.75, 4 / 3, 1.25, 0.25)]
     else:
-        grid = sorted({int(v) for v in grid} | {now + k for k in range(-3, 4)})
-    found = sorted((miss(v), v) for v in grid)
-    best, value = found[0]
-    if whole or not np.isfinite(best):
-        return value if np.isfinite(best) and came.near(name, attempt(came, option, int(value), name)) and value != now else None
-    span = math.log(2.0)
-    at = math.log(value) if value > 0 else None
-    if at is not None:
-        for _ in range(12):  # each step keeps the best of five and halves the span, then Newton on the residual
-            at = min((at + span * k / 2 for k in (-2, -1, 0, 1, 2)), key=lambda y: miss(math.exp(y)))
+        grid = sorted({int(v) for v in grid} | {v for v in range(max(now - 16, 1), now + 17) if v != now})
+    best, value = min((miss(v), v) for v in grid)
+    if not best < 0.5 * miss(now):
+        return None
+    if whole:
+        return value if came.near(name, attempt(came, option, int(value), name)) else None
+    if value > 0:
+        span = math.log(2.0)
+        for _ in range(8):
             span /= 2
-        value = polished(came, option, math.exp(at), name, x, size)
-    return value if abs(value - now) > 1e-5 * abs(now) and came.near(name, attempt(came, option, value, name)) else None
+            best, value = min((best, value), *((miss(v), v) for v in (value * math.exp(span), value * math.exp(-span))))
+        value = polished(came, option, value, name, x, size)
+    return value if abs(value - now) > NEARLY * abs(now) and came.near(name, attempt(came, option, value, name)) else None
 
 
 def polished(came: Came, option: str, value: float, name: str, x: Any, size: Any) -> float:
@@ -260,10 +262,33 @@ def of_functions(came: Came) -> Iterator[Guess]:
             for other in ACTIVATIONS:
                 if other != name:
                     yield guess(flag, f"you have {other} where {name} belongs", copied(**{name: getattr(activation, other)}))
-        elif callable(f):
+        if "norm" in name:
+            affine = lambda x, w, b=None, *rest, **more: weighted(x, w, b)
+            yield guess(flag, f"{name} is left out, but for its weights", copied(**{name: affine}))
+        if callable(f):
+            again = lambda x, *rest, f=f, **more: twice(f, x, *rest, **more)
+            yield guess(flag, f"{name} is applied twice", copied(**{name: again}))
             for factor in (0.5, 2.0):
                 scaled = lambda *g, f=f, factor=factor, **more: times(f, factor, *g, **more)
                 yield guess(flag, f"{name} counts {'half' if factor < 1 else 'twice'}", copied(**{name: scaled}))
+
+
+def twice(f: Any, x: Any, *rest: Any, **more: Any) -> Any:
+    y = f(x, *rest, **more)
+    return f(y[0] if isinstance(y, tuple) else y, *rest, **more)
+
+
+def weighted_forward(x: Any, w: Any, b: Any) -> Any:
+    return x * w + (0 if b is None else b), (x, w, b)
+
+
+def weighted_backward(saved: Any, dy: Any) -> Any:
+    x, w, b = saved
+    over = tuple(range(dy.ndim - 1))
+    return dy * w, (dy * x).sum(over), None if b is None else dy.sum(over)
+
+
+weighted = Op(weighted_forward, weighted_backward)
 
 
 def times(f: Any, factor: float, *given: Any, **more: Any) -> Any:

@@ -114,6 +114,11 @@ def of_search(came: Came) -> Iterator[Guess]:
         size = math.gcd(*map(int, lost))
         for part in sorted({size // k for k in range(1, 65) if size % k == 0 and size // k > j.max()}, reverse=True)[:1]:
             yield guess(wrap, f"your positions are modulo {part}", moved(lambda i, case: i % part))
+    f = came.case.config.pe[0][1].get("factor", 1)
+    for words, cut in (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)) if f > 1 else ():
+        if (np.abs(f * cut(i / f) - j) < 1e-6).all():
+            by = lambda i, case, cut=cut: (f := case.config.pe[0][1]["factor"]) * cut(i / f)
+            yield guess("rope.pi.factor", f"your positions are {words}", moved(by))
     if len(set(lost.tolist())) == 1 and off.all():
         words = f"your positions are {abs(lost[0]):g} too {'small' if lost[0] > 0 else 'large'}"
         yield guess("position.off_by_one", words, moved(lambda i, case: i - lost[0]))

@@ -15,6 +15,7 @@ import numpy as np
 from peref.golden.diagnose.came import Came, Clue, Guess, Trap, guess
 from peref.golden.levels import expected
 from peref.golden.rule import UNIT
+from peref.model import PLAIN
 
 WIDEST = 32  # heads in which every two channels are tried
 
@@ -95,7 +96,7 @@ def mixed(came: Came) -> Any:
     case = came.case
     if case is None or case.level != "op":
         return None
-    angle, *gains = case.config.encoding(0).rotate({n[6:]: x for n, x in came.a.items() if n.startswith("param.")}, case.at.i, case.at.n)  # type: ignore[misc]
+    angle, *gains = case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)  # type: ignore[misc]
     both = np.concatenate([angle, angle], -1)
     both = both[:, None] if both.ndim == 3 else both
     found = {}
@@ -107,15 +108,22 @@ def mixed(came: Came) -> Any:
 
 
 def one_of_two(times_q: float, times_k: float) -> Any:
-    """Other multiples of the angle for q and for k."""
+    """Other multiples of the angle for q and for k: what is missing is turned before, what is too much is turned back."""
 
     def gives(came: Came) -> Any:
-        if came.case is None or came.case.level != "op":
+        case = came.case
+        if case is None or case.level == "table":
             return None
-        by = lambda m: with_angles(lambda phi, g, h: (m * phi, g, h))(came)
-        return {"q_rotated": by(times_q)["q_rotated"], "k_rotated": by(times_k)["k_rotated"]}
+        angle = case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0]  # type: ignore[misc]
+        before = lambda x, times: PLAIN.turn(x, (times - 1) * np.asarray(angle), None, layout=case.layout)
+        return expected(case, {**came.a, "q": before(came.a["q"], times_q), "k": before(came.a["k"], times_k)})
 
     return gives
+
+
+def given(came: Came) -> dict[str, Any]:
+    """The parameters, under their bare names."""
+    return {name.removeprefix("param."): x for name, x in came.a.items() if name.startswith("param.")}
 
 
 def of_turning(came: Came) -> Iterator[Guess | Clue]:
@@ -152,8 +160,17 @@ def of_turning(came: Came) -> Iterator[Guess | Clue]:
 
 def gains_of(came: Came) -> tuple[Any, Any]:
     assert came.case is not None
-    p = {n[6:]: x for n, x in came.a.items() if n.startswith("param.")}
-    return came.case.config.encoding(0).rotate(p, came.case.at.i, came.case.at.n)[1:]  # type: ignore[misc]
+    return came.case.config.encoding(0).rotate(given(came), came.case.at.i, came.case.at.n)[1:]  # type: ignore[misc]
+
+
+def gained(came: Came) -> bool:
+    """Whether a gain is wrong."""
+    for name in came.wrong:
+        c = turned(came, name) if name.endswith("_rotated") else None
+        right = gains_of(came)["qk".index(name[0])] if c is not None else None
+        if name.startswith("gain_") or (c is not None and np.abs(abs(c) - (1 if right is None else right)).max() > 1e-3):
+            return True
+    return False
 
 
 def with_frequencies(came: Came, change: Any) -> Any:
@@ -209,14 +226,22 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
     seen, case = cosines(came), came.case
     if seen is None or case is None:
         return
-    p = {n[6:]: x for n, x in came.a.items() if n.startswith("param.")}
-    theta = np.asarray(case.config.encoding(0).rotate(p, case.at.i, case.at.n)[0])  # type: ignore[misc]
+    theta = np.asarray(case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0])  # type: ignore[misc]
     half = seen.shape[-1] // 2
     z, right = seen[..., :half] + 1j * seen[..., half:], np.exp(1j * theta)
     if z.shape != right.shape:
         return
     most = 300 * UNIT[next(came.got[name].dtype for name in came.wrong)] + 1e-6
     alike = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
+    if all(alike(n, n) for n in range(half)):
+        if gained(came):
+            yield Clue(Trap("rope.yarn.mscale_missing", "your angles are right, and the gain (magnitude) is another"), 0.95)
+        return
+    off = np.abs(np.angle(z / right)) / np.maximum(np.abs(theta), 1e-30)
+    if off.max() < 2.0**-7:
+        words = f"your angles are off by up to one part in {1 / off.max():.0f}: digits are missing"
+        yield Clue(Trap("rope.phase.low_precision", words), 0.6)
+        return
     order = [next((m for m in [n, *range(half)] if alike(n, m)), None) for n in range(half)]
     if None not in order and order != list(range(half)) and len(set(order)) > 1:
         halves = [m for m in order if m is not None] == list(np.roll(range(half), half // 2))
