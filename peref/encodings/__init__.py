@@ -93,7 +93,9 @@ def files() -> dict[str, str]:
     top = Path(__file__).parent
     found = {"none": "peref.encodings.none"}
     for hook in HOOKS:
-        stems = sorted(f.removesuffix(".py") for f in os.listdir(top / hook) if f.endswith(".py"))  # each Config asks: pathlib takes ten times as long
+        stems = sorted(
+            f.removesuffix(".py") for f in os.listdir(top / hook) if f.endswith(".py")
+        )  # each Config asks: pathlib takes ten times as long
         found |= {stem: f"peref.encodings.{hook}.{stem}" for stem in stems if stem != "__init__"}
     return found
 
