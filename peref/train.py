@@ -88,7 +88,7 @@ def environment(be: Backend) -> dict[str, Any]:
         "machine": platform.machine(),
         "backend": be.name,
         "skips": be.skips,
-        **(of_kernels() if be.name == "numba" else of_blas()),
+        **(of_kernels() if be.name == "numba" else of_device() if be.name == "cuda" else of_blas()),
     }
 
 
@@ -104,6 +104,13 @@ def of_kernels() -> dict[str, Any]:
     from peref.backends.numba import host
 
     return {"numba": version("numba"), "kernels": host.digest(), "lanes": host.LANES}
+
+
+def of_device() -> dict[str, Any]:
+    """The device, and what computes on it."""
+    from peref.backends.cuda import find, launch
+
+    return {**find.about(), "kernels": launch.digest()}
 
 
 def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
