@@ -140,6 +140,14 @@ template <int N> __device__ inline void clear(float (*acc)[4]) {
 __device__ inline int row_of(int c) { return lane() / 4 + c / 2 * 8; }
 __device__ inline int column_of(int n, int c) { return 8 * n + lane() % 4 * 2 + c % 2; }
 
+// f(number, c, row, column) for each number of a lane's share of a tile N columns wide
+template <int N, class F> __device__ inline void each(float (*acc)[4], F f) {
+#pragma unroll
+  for (int n = 0; n < N / 8; n++)
+#pragma unroll
+    for (int c = 0; c < 4; c++) f(acc[n][c], c, row_of(c), column_of(n, c));
+}
+
 // Sum, or largest, over a row of acc: the four lanes that share it have it all.
 __device__ inline float row_sum(float x) {
   x += __shfl_xor_sync(ALL, x, 1);
