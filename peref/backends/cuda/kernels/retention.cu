@@ -41,7 +41,7 @@ __device__ inline void load_powers(float *power, double log_decay) {
 KERNEL states(float *states, const real *x, const real *y, const float *MAYBE first, const double *log_decay, const i64 *MAYBE runs, int H, int T,
               int D, int E, int backward, float scale) {
   __shared__ float power[CHUNK + 1];
-  __shared__ elem of_x[CHUNK * LDS], of_y[CHUNK * LDS];
+  __shared__ __align__(16) elem of_x[CHUNK * LDS], of_y[CHUNK * LDS];
   int d0 = blockIdx.y * SLICE, e0 = blockIdx.z * SLICE, b = blockIdx.x / H, h = blockIdx.x % H, mine = warp() * WARP_ROWS;
   int chunks = (T + CHUNK - 1) / CHUNK;
   states += (i64)blockIdx.x * (chunks + 1) * D * E;
