@@ -65,10 +65,10 @@ def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]
 def argument(where: str, given: Any, kind: str, pointer: bool, maybe: bool) -> Any:
     """What is handed to the kernel for one parameter, or Misuse."""
     if not pointer:
-        number = np.dtype(TYPES[kind]).type(given)
-        if kind in ("int", "i64") and int(number) != int(given):
-            raise Misuse(f"{where} is {given}; the kernel takes {TYPES[kind]}")
-        return number
+        dtype = np.dtype(TYPES[kind])
+        if dtype.kind == "i" and not (given == int(given) and abs(int(given)) <= np.iinfo(dtype).max):
+            raise Misuse(f"{where} is {given}; the kernel takes {dtype}")
+        return dtype.type(given)
     if given is None and maybe:
         return np.uintp(0)
     if library(given) != "cupy":
