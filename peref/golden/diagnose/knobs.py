@@ -19,13 +19,12 @@ import numpy as np
 from peref.encodings import FUNCTIONS as HOOKS
 from peref.encodings import files, get, options
 from peref.golden.cases import other_choices
-from peref.golden.diagnose.came import BROKEN, Came, Guess, guess
+from peref.golden.diagnose.came import BROKEN, NEARLY, Came, Guess, guess
 from peref.golden.diagnose.meanings import FUNCTIONS, OPTIONS, PARAMETERS, flag_of
 from peref.golden.levels import expected
 from peref.ops import activation
 from peref.tape import Op
 
-NEARLY = 0.005  # a value so near to what is asked for is no other value: something else is inaccurate
 Value = Callable[[Any], Any]
 ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
 

@@ -150,6 +150,14 @@ def of_turning(came: Came) -> Iterator[Guess | Clue]:
         yield guess("rope.yarn.mscale_twice", "the gain (magnitude) counts twice", with_angles(lambda phi, g, h: (phi, square(g), square(h))))
         yield guess("rope.xpos.gain", "the gains of q and k are exchanged", with_angles(lambda phi, g, h: (phi, h, g)))
         yield guess("rope.xpos.gain", "k has the gain of q", with_angles(lambda phi, g, h: (phi, g, g)))
+    for words, change in (
+        ("run from slow to fast", lambda x: x[..., ::-1]),
+        ("are those of the next pair", lambda x: np.roll(x, 1, -1)),
+        ("are those of the pair before", lambda x: np.roll(x, -1, -1)),
+    ):
+        new = lambda phi, g, h, change=change: (change(phi), *(None if x is None else change(x) for x in (g, h)))
+        yield guess("rope.frequencies", f"your frequencies {words}", with_angles(new))
+        yield guess("rope.frequencies", f"your frequencies {words}, gains apart", with_angles(lambda phi, *g, change=change: (change(phi), *g)))
     for words, low in (("float16", float16), ("bfloat16", bfloat16)):
         yield guess("rope.phase.low_precision", f"your angles were {words}", with_angles(lambda phi, *g, low=low: (low(phi), *g)))
         slow = lambda c, low=low: with_frequencies(c, low)
@@ -191,7 +199,7 @@ def of_channels(came: Came) -> Iterator[Clue]:
     case = came.case
     name = next((n for n in came.wrong if n.endswith("_rotated")), None)
     y = came.wide(name) if name else None
-    if case is None or name is None or y is None or case.D > WIDEST:
+    if case is None or name is None or y is None or case.D > WIDEST or not came.far(name):
         return
     x, R, rows, most = came.a[name.partition("_")[0]], case.config.R, case.at.i.ndim > 1, looseness(came, name)
     same = [bool(np.abs(y[..., d] - x[..., d]).max() <= most * np.abs(x).max()) for d in range(case.D)]
