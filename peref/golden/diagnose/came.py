@@ -6,7 +6,7 @@ that are fitted on one case (a table that ends at N, a base, an offset), and are
 Not here: the guesses (places, turning, distances, logits, knobs, derivative), which of them is named (whole).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from peref.errors import PerefError
 from peref.golden.book import Entry
 from peref.golden.cases import Case
+from peref.golden.diagnose.words import rebuilt
 from peref.golden.files import Tensor
 from peref.golden.rule import CLASSES, UNIT, judged
 
@@ -83,8 +84,6 @@ class Came:
     @cached_property
     def case(self) -> Case | None:
         """The case, None for a level or an encoding that cannot be computed anew."""
-        from peref.golden.diagnose.words import rebuilt
-
         if self.entry.words["level"] not in LEVELS:
             return None
         try:
@@ -153,7 +152,3 @@ class Came:
     @property
     def axes(self) -> dict[str, str]:
         return self.entry.words["axes"]
-
-
-def failing(cames: list[Came]) -> Iterator[Came]:
-    return (c for c in cames if c.wrong)

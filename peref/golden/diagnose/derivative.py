@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnose.came import NEARLY, Came, Clue, Trap
+from peref.golden.diagnose.turning import with_angles
 from peref.golden.levels import expected
 
 
@@ -86,8 +87,6 @@ def shifted(came: Came, name: str, x: Any, g: Any, axis: int) -> bool:
 
 def of_rotation(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
     """A rotation whose derivative turns forward, or not, or stops at what passes."""
-    from peref.golden.diagnose.turning import with_angles
-
     case, cotangent = came.case, came.a.get(f"cotangent.{name.removeprefix('vjp.')}_rotated")
     assert case is not None
     R = case.config.R

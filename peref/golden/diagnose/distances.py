@@ -148,8 +148,9 @@ def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:
     flag, H = flag_of(HEADS, case.encoding, ""), len(g)
     if flag == "bias.heads":
         return
-    factors = [factor_of(x[h], g[h]) for h in range(H)]
-    if None in factors or any(np.abs(x[h] - c * g[h]).max() > 1e-4 * np.abs(x[h]).max() for h, c in enumerate(factors)) or np.ptp(factors) < NEARLY:
+    factors = np.array([np.nan if (c := factor_of(x[h], g[h])) is None else c for h in range(H)])
+    apart = [np.abs(x[h] - c * g[h]).max() > 1e-4 * np.abs(x[h]).max() for h, c in enumerate(factors)]
+    if np.isnan(factors).any() or any(apart) or np.ptp(factors) < NEARLY:
         return
     words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
     if flag.startswith("alibi.") and H & (H - 1):
@@ -157,8 +158,9 @@ def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:
         far = np.abs(np.asarray(case.at.distances, float)).max()
         mine = slopes_of(x) / far
         whole = 1 << (H.bit_length() - 1)
-        kept = np.abs(np.array(factors[:whole]) - 1).max() < 1e-4
-        if kept or np.allclose(sorted(mine), sorted(slopes_of(g) / far), rtol=1e-4) and (np.diff(mine) <= 0).all() or np.allclose(mine, own, rtol=1e-4):
+        kept = np.abs(factors[:whole] - 1).max() < 1e-4
+        in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4) and (np.diff(mine) <= 0).all()
+        if kept or in_order or np.allclose(mine, own, rtol=1e-4):
             flag = "alibi.slopes.non_pow2"
     elif not flag.startswith("alibi.") and np.allclose(sorted(slopes_of(x)), sorted(slopes_of(g)), rtol=1e-4):
         flag = "bias.heads"

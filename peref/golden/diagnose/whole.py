@@ -6,19 +6,21 @@ near misses say. Guesses that take longer are made only where none of those befo
 A trap is named only where something gives or shows what came. Honest code that is merely inaccurate is near the golden numbers and near no guess.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from peref.golden.book import Entry
-from peref.golden.diagnose import derivative, distances, knobs, logits, numbers, places, turning
+from peref.golden.diagnose import derivative, distances, knobs, logits, numbers, parts, places, turning
 from peref.golden.diagnose.came import BROKEN, LEVELS, Came, Clue, Guess, Trap
 from peref.golden.diagnose.probes import likeness, of_probes
 from peref.golden.files import Tensor
 
-FIRST = (numbers.of_numbers, derivative.of_derivative, turning.of_turning, places.of_places, distances.of_rows, distances.of_biases, logits.of_attention)
-SECOND = (knobs.of_options, knobs.of_ladders)
-LAST = (knobs.of_numbers, knobs.of_parameters, knobs.of_functions)
+FIRST = (
+    *(numbers.of_numbers, derivative.of_derivative, turning.of_turning, channels.of_channels, places.of_places),
+    *(distances.of_rows, distances.of_biases, logits.of_attention),
+)
+SECOND = (knobs.of_options, parts.of_ladders)
+LAST = (knobs.of_numbers, parts.of_parameters, parts.of_functions)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
 COMPUTED = ("option", "basic", "position.", "mask.", "gqa.", "rope.table.", "rope.base.", "rope.layout.", "rope.partial.", "rope.one_of_two")
@@ -57,9 +59,9 @@ def weighed(cames: list[Came], probes: bool = True) -> list[Said]:
     found: dict[str, Said] = {}
 
     def add(flag: str, more: Said) -> None:
-        known = found.get(flag)
-        said = "; ".join(filter(None, [known.evidence, more.evidence])) if known else more.evidence
-        found[flag] = Said(more.trap, more.weight, more.guess, said) if known is None else replace(known, weight=known.weight + more.weight, evidence=said)
+        if known := found.get(flag):
+            more = replace(known, weight=known.weight + more.weight, evidence=f"{known.evidence}; {more.evidence}")
+        found[flag] = more
 
     fitted, best = spread(bad, FITTED), 0.0
     for stage in (FIRST, SECOND, LAST):
@@ -128,7 +130,7 @@ def share(one: Guess, bad: list[Came], good: list[Came]) -> tuple[float, str]:
 def of_near_misses(bad: list[Came], best: float) -> dict[str, Said]:
     """What the near misses say: those that came exactly, else those the error points to; little where a guess gives everything.
 
-    An error points to no trap of COMPUTED: these are guessed with any parameter, and would have been found.
+    Traps of COMPUTED are guessed with any parameter: they would have been found, and no error points to them.
     """
     found: dict[str, Said] = {}
 
@@ -138,7 +140,8 @@ def of_near_misses(bad: list[Came], best: float) -> dict[str, Said]:
     for came in bad:
         exact = [trap for name in came.wrong for trap in of_probes(came.entry, name, came.got[name])]
         for trap in exact:
-            add(trap, (0.9 if best < ENOUGH else 0.2) / len(exact), f"a near miss stored beside {came.entry.id} came")
+            weight = 0.2 if best > ENOUGH else 0.4 if trap.flag.startswith(COMPUTED) else 0.9
+            add(trap, weight / len(exact), f"a near miss stored beside {came.entry.id} came")
     if not found and best < 0.5:
         for came in bad:
             for cosine, trap in likeness(came)[:3]:
