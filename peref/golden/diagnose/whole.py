@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from peref.golden.book import Entry
-from peref.golden.diagnose import derivative, distances, knobs, logits, numbers, parts, places, turning
+from peref.golden.diagnose import channels, derivative, distances, knobs, logits, numbers, parts, places, turning
 from peref.golden.diagnose.came import BROKEN, LEVELS, Came, Clue, Guess, Trap
 from peref.golden.diagnose.probes import likeness, of_probes
 from peref.golden.files import Tensor
