@@ -60,7 +60,8 @@ class Placed:
     def __init__(self, pointer, shape, dtype, strides):
         dtype = np.dtype(dtype)
         self.memory = pointer.mem
-        about = {"shape": shape, "typestr": dtype.str, "data": (pointer.ptr, False), "strides": strides, "version": 3}
+        kind = dtype.str if dtype.kind != "V" else f"<u{dtype.itemsize}"  # bfloat16 is not NumPy's own
+        about = {"shape": shape, "typestr": kind, "data": (pointer.ptr, False), "strides": strides, "version": 3}
         self.__array_interface__ = about
 
 
@@ -189,7 +190,8 @@ class Device:
             self.counts["allocations"] += 1
             return np.empty(shape, dtype)
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        return np.asarray(Placed(self.allocators[-1](max(size, 1)) if pointer is None else pointer, tuple(shape), dtype, strides))
+        array = np.asarray(Placed(self.allocators[-1](max(size, 1)) if pointer is None else pointer, tuple(shape), dtype, strides))
+        return array.view(dtype)
 
     def raw(self, x):
         """`x` without a hold on its memory, as a graph knows it; in tuples and lists too."""
@@ -258,6 +260,8 @@ class Device:
                 new.append((k, out))
                 one = out
             outs.append(one)
+        if function in (np.empty, np.empty_like):
+            return outs[0]
         if new and capturing:
             args, written = self.raw(tuple(args)), [(k, self.raw(out)) for k, out in new]
             if not self.memory:

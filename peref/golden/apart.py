@@ -13,10 +13,11 @@ from pathlib import Path
 
 from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
-from peref.golden.book import SUMS, Book
+from peref.golden.book import Book
 from peref.golden.files import Tensor, read_tensors, strict_json
 from peref.golden.report import DIAGNOSED, Result, of_one
 from peref.golden.rule import CLASSES, judged
+from peref.golden.sums import SUMS
 from peref.store import is_file, read
 
 RULES = ("golden", "allclose", "bits")

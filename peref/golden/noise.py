@@ -83,16 +83,19 @@ def rounding(rng: Any, step: float) -> Callable[[Any], Any]:
 
 
 class NoisyTape(Tape):
-    """A tape whose recorded calls hand on noisy results, forward and backward, whatever arrays they made inside."""
+    """A tape whose recorded calls hand on noisy results, forward and backward, whatever arrays they made inside; while `exact`, plain ones."""
 
     def __init__(self, moved: Callable[[Any], Any]):
         super().__init__()
-        self.moved = moved
+        self.moved, self.exact = moved, False
 
     def watch(self, x: Any) -> Any:
         return super().watch(x if isinstance(x, dict) else wrapped(x, self.moved))
 
     def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Var:
+        if self.exact:
+            return super().record(op, saved, arrays, bare(y))
+
         def backward(saved: Any, dy: Any, *wants: Any) -> Any:
             return tuple(None if g is None else wrapped(self.moved(bare(g)), self.moved) for g in op.backward(saved, wrapped(dy, self.moved), *wants))
 

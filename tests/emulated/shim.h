@@ -1,8 +1,8 @@
 // CUDA's words for g++: a kernel file compiled behind this text runs on the CPU, block after block, each thread of a block a fiber.
 //
 // A fiber runs until a barrier: it counts its own arrival and gives way until every member of its group (block or warp) has counted as many.
-// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, and of fibers in each round,
-// is drawn anew from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
+// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, of warps, each of
+// which runs as far as it can alone, and of fibers in a warp is drawn anew again and again from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
 // starts with. Warp collectives go through slots, with a barrier between writing and reading.
 //
 // Not here: banks, memory order, time, asynchronous copies.
@@ -99,14 +99,24 @@ static void resume(int k) {
   setcontext(&fresh);
 }
 
+// As far as a warp comes alone.
+static void run_warp(int first) {
+  int order[32], lanes = threads - first < 32 ? threads - first : 32;
+  for (long before = -1; before != moves && !failure;) {
+    before = moves;
+    shuffle(order, lanes);
+    for (int k = 0; k < lanes && !failure; k++)
+      if (!fibers[first + order[k]].ended) resume(first + order[k]);
+  }
+}
+
 static void run_block() {
   static int order[MOST];
   std::memset(fibers, 0, sizeof fibers);
   for (long before = -1; before != moves && !failure;) {
     before = moves;
-    shuffle(order, threads);
-    for (int k = 0; k < threads && !failure; k++)
-      if (!fibers[order[k]].ended) resume(order[k]);
+    shuffle(order, (threads + 31) / 32);
+    for (int k = 0; k < (threads + 31) / 32 && !failure; k++) run_warp(32 * order[k]);
   }
   for (int k = 0; k < threads && !failure; k++)
     if (!fibers[k].ended) failure = STUCK;

@@ -17,6 +17,16 @@ RECIPES = [
         T=3,
         L=4096,
     ),
+    case(
+        "ntk_by_parts",
+        "table",
+        "partial",
+        "Half of 16 channels turn, by 40 times the length: the exponent of the base is that of 8.",
+        "rope.ntk.exponent",
+        D=16,
+        R=8,
+        options={"factor": 40.0},
+    ),
 ]
 
 REFUSED = [

@@ -10,7 +10,7 @@ ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, a
 """
 
 import torch
-from through_torch import adapter, at_queries, counts, put, seen
+from through_torch import adapter, at_queries, counts, put, put_mamba, seen
 from transformers import logging
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
@@ -204,15 +204,7 @@ def mamba(case, a, o, facts):
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     sizes = {"hidden_size": facts["C"], "state_size": o["state_size"], "expand": o["expand"], "conv_kernel": o["kernel"]}
     layer = MambaMixer(MambaConfig(**sizes, time_step_rank=p["down.weight"].shape[0]), layer_idx=0)
-    put(layer.in_proj, "weight", torch.cat([p["x.weight"], p["z.weight"]]))
-    put(layer.conv1d, "weight", p["conv"][:, None])
-    put(layer.conv1d, "bias", p["conv.bias"])
-    put(layer.x_proj, "weight", torch.cat([p["down.weight"], p["b.weight"], p["c.weight"]]))
-    put(layer.dt_proj, "weight", p["dt.weight"])
-    put(layer.dt_proj, "bias", p["dt.bias"])
-    put(layer, "A_log", p["A_log"])
-    put(layer, "D", p["D"])
-    put(layer.out_proj, "weight", p["o.weight"])
+    put_mamba(layer, p)
     return {"y": layer(a["x"])}
 
 

@@ -1,7 +1,7 @@
 """The CUDA backend: kernels over CuPy's arrays, the plain ops' drop-in in float32 and bfloat16."""
 
 from peref.backends import Backend
-from peref.backends.cuda import activation, attention, embedding, loss, norm, optimizer, turn
+from peref.backends.cuda import activation, attention, embedding, loss, norm, optimizer, retention, turn
 
 BACKEND = Backend(
     name="cuda",
@@ -12,6 +12,7 @@ BACKEND = Backend(
     gelu=activation.gelu,
     turn=turn.turn,
     attention=attention.attention,
+    retention=retention.retention,
     cross_entropy=loss.cross_entropy,
     adamw=optimizer.adamw,
 )

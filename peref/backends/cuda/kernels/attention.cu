@@ -3,10 +3,11 @@
 //     o = softmax(scale q k + table[distance] + term + row + column) v        lse = log of the softmax's denominator, infinity where nothing is seen
 //
 // A block has 64 queries of a head and goes through the keys they can see; each warp keeps the largest logit and the sum for its 16 rows and scales
-// what it has when a larger one comes. Probabilities go through shared memory, from the warp that makes them to itself.
+// what it has when a larger one comes. Probabilities stay in the registers that they are made in.
 // Bound by the tensor cores, for D = 32 by exponentials; memory: q, k, v, o once.
 
 #include "common.cuh"
+#define BYTES 16384
 #include "tile.cuh"
 #include "attention.cuh"
 
@@ -15,7 +16,7 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
                int E, int N, int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale) {
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND];
-  elem *of_q = (elem *)memory, *of_k = of_q + OWN * LD, *of_v = of_k + LOOP * LD, *of_p = of_v + LOOP * LD;
+  elem *of_q = (elem *)memory, *of_k = of_q + OWN * LD, *of_v = of_k + LOOP * LD;
   Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, scale};
   int tiles = (T + OWN - 1) / OWN, b = blockIdx.x / tiles, tile = (tiles - 1 - blockIdx.x % tiles) * OWN;  // the last ones see most: they begin
   int h = blockIdx.y, g = h / (H / G), mine = warp() * WARP_ROWS, first, stop;
@@ -51,13 +52,12 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
       for (int c = 0; c < 4; c++) {
         float x = expf(p[n][c] - most[c / 2]);
         sum[c / 2] += x;
-        put(&of_p[(mine + row_of(c)) * LDP + column_of(n, c)], x);
+        p[n][c] = x;
       }
 #pragma unroll
     for (int n = 0; n < WIDTH / 8; n++)
       for (int c = 0; c < 4; c++) acc[n][c] *= scaled[c / 2];
-    __syncwarp();
-    multiply<LOOP, WIDTH, false, true>(acc, of_p + mine * LDP, LDP, of_v, LD);
+    multiply_own<LOOP, WIDTH, true>(acc, p, of_v, LD);
     __syncthreads();
   }
 

@@ -52,6 +52,12 @@ template <bool TURNED> __device__ inline void take_b(Words &to, const elem *x, i
   int g = lane() / 4, t = lane() % 4;
   for (int n = 0; n < 2; n++) take<TURNED>(to, n, x, ld, row + g, k + 2 * t + n * 8);
 }
+__device__ inline void take_own(Words &to, const float (*p)[4], int k) {
+  for (int n = 0; n < 4; n++) {
+    const float *two = &p[k / 8 + n / 2][n % 2 * 2];
+    to.whole[n] = rounded(two[0]).bits | (unsigned)rounded(two[1]).bits << 16;
+  }
+}
 __device__ inline void add_product(float *acc, const Words &a, const Words &b) { mma_bf16(acc, a.whole, b.whole); }
 #else
 struct Words {
@@ -74,6 +80,9 @@ template <bool TURNED> __device__ inline void take_b(Words &to, const elem *x, i
   int g = lane() / 4, t = lane() % 4;
   for (int n = 0; n < 2; n++) take(to, n, TURNED ? x[(k + 2 * t + n) * ld + row + g] : x[(row + g) * ld + k + 2 * t + n]);
 }
+__device__ inline void take_own(Words &to, const float (*p)[4], int k) {
+  for (int n = 0; n < 4; n++) take(to, n, p[k / 8][n % 2 * 2 + n / 2]);
+}
 __device__ inline void add_product(float *acc, const Words &a, const Words &b) {
 #ifdef TF32
   mma_tf32(acc, a.hi, b.hi);
@@ -91,13 +100,33 @@ __device__ inline void add_product(float *acc, const Words &a, const Words &b) {
 template <int K, int N, bool A_TURNED, bool B_TURNED>
 __device__ inline void multiply(float (*acc)[4], const elem *a, int lda, const elem *b, int ldb) {
 #pragma unroll
-  for (int k = 0; k < K; k += DEPTH) {
-    Words of_a, of_b;
-    take_a<A_TURNED>(of_a, a, lda, k);
+  for (int half = 0; half < N; half += 64) {
+#pragma unroll 1  // of steps and columns; unrolled they hold more numbers than a thread has registers
+    for (int k = 0; k < K; k += DEPTH) {
+      Words of_a, of_b;
+      take_a<A_TURNED>(of_a, a, lda, k);
 #pragma unroll
-    for (int n = 0; n < N; n += 8) {
-      take_b<B_TURNED>(of_b, b, ldb, n, k);
-      add_product(acc[n / 8], of_a, of_b);
+      for (int n = half; n < half + 64 && n < N; n += 8) {
+        take_b<B_TURNED>(of_b, b, ldb, n, k);
+        add_product(acc[n / 8], of_a, of_b);
+      }
+    }
+  }
+}
+
+// The same with a product of tiles p [16,K] on the left, each lane's share of it: the steps of K lie so that a lane has what it needs.
+template <int K, int N, bool B_TURNED> __device__ inline void multiply_own(float (*acc)[4], const float (*p)[4], const elem *b, int ldb) {
+#pragma unroll
+  for (int half = 0; half < N; half += 64) {
+#pragma unroll
+    for (int k = 0; k < K; k += DEPTH) {
+      Words of_a, of_b;
+      take_own(of_a, p, k);
+#pragma unroll
+      for (int n = half; n < half + 64 && n < N; n += 8) {
+        take_b<B_TURNED>(of_b, b, ldb, n, k);
+        add_product(acc[n / 8], of_a, of_b);
+      }
     }
   }
 }
