@@ -24,8 +24,8 @@ RUNS = {
 SYNC = "    __syncthreads();\n"
 LOADED = "load_band(band, at, h, tile, s, LOOP - 1);\n"
 PLANTED = {
-    "another distance": ("attention", "band[r - l + LOOP - 1]", "band[r - l + LOOP]"),
-    "another distance for the keys": ("attention", "band[l - r + OWN - 1]", "band[l - r + OWN - 2]"),
+    "another distance": ("attention", "near[KEYS ? l - mine - r : mine + r - l]", "near[KEYS ? l - mine - r : mine + r - l + 1]"),
+    "another distance for the keys": ("attention", "near[KEYS ? l - mine - r : mine + r - l]", "near[KEYS ? l - mine - r - 1 : mine + r - l]"),
     "another diagonal of the gradient": ("attention", "int l = r - (int)threadIdx.x + LOOP - 1;", "int l = r - (int)threadIdx.x + LOOP;"),
     "another head's keys": ("attention", "g = h / (H / G)", "g = (h + 1) % G"),
     "the row above": ("attention", "return lane() / 4 + c / 2 * 8;", "return lane() / 4 + c / 2 * 7;"),

@@ -19,6 +19,7 @@
 #define __device__
 #define __launch_bounds__(...)
 #define __restrict__
+#define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static __attribute__((section("shared")))
 extern "C" char __start_shared[] __attribute__((weak, visibility("hidden"))), __stop_shared[] __attribute__((weak, visibility("hidden")));
 
