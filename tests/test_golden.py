@@ -14,8 +14,8 @@ from golden_files import cli
 from peref import store
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden import SPEC_VERSION, budget, declared, make, witness
-from peref.golden.book import FULL_SET, SUMS, Book, changed, files_in, opened
+from peref.golden import SPEC_VERSION, budget, confirmed, declared, make, witness
+from peref.golden.book import Book, changed, opened
 from peref.golden.cases import LEVELS, Case, catalogue, core, sized
 from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS, KINDS
@@ -23,6 +23,7 @@ from peref.golden.kinds import expected, inputs, rebuilt
 from peref.golden.levels import rounded
 from peref.golden.report import NothingRan, Pick, check, lines, reference, run_function
 from peref.golden.rule import judged
+from peref.golden.sums import FULL_SET, SUMS, files_in
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 EVERY = Pick()
@@ -120,12 +121,12 @@ def test_made_twice_the_bytes_are_the_same(tmp_path):
 def test_a_case_passes_its_own_checks(name):
     """Witness and finite differences, at every level."""
     for level in LEVELS[sized(name, "op", "x", "x").hook]:
-        make.computed(sized(name, level, "default", "The usual.", T=3))
+        confirmed.computed(sized(name, level, "default", "The usual.", T=3))
 
 
 def test_nothing_is_written_when_the_witness_disagrees(tmp_path, monkeypatch):
-    monkeypatch.setattr(make, "witnessed", lambda case, a: {n: x * (1 + 1e-9) for n, x in witness.witnessed(case, a).items()})
-    with pytest.raises(make.Disagrees, match=r"rope\.op/default: .*witness"):
+    monkeypatch.setattr(confirmed, "witnessed", lambda case, a: {n: x * (1 + 1e-9) for n, x in witness.witnessed(case, a).items()})
+    with pytest.raises(confirmed.Disagrees, match=r"rope\.op/default: .*witness"):
         make.make(tmp_path / "g", [SMALL])
     assert not (tmp_path / "g").exists()
 
@@ -134,8 +135,8 @@ def test_nothing_is_written_when_a_gradient_is_wrong(tmp_path, monkeypatch):
     def spoilt(case, a, *more):
         return {n: x * 1.001 if n == "vjp.k" else x for n, x in expected(case, a, *more).items()}
 
-    monkeypatch.setattr(make, "expected", spoilt)
-    with pytest.raises(make.Disagrees, match=r"rope\.op/default: vjp\.k"):
+    monkeypatch.setattr(confirmed, "expected", spoilt)
+    with pytest.raises(confirmed.Disagrees, match=r"rope\.op/default: vjp\.k"):
         make.make(tmp_path / "g", [SMALL])
     assert not (tmp_path / "g").exists()
 
@@ -143,9 +144,9 @@ def test_nothing_is_written_when_a_gradient_is_wrong(tmp_path, monkeypatch):
 def test_nothing_is_written_when_a_second_run_differs(tmp_path, monkeypatch):
     count = itertools.count()
     monkeypatch.setattr(
-        make, "expected", lambda case, a, *more: {n: x + 1e-16 * next(count) + x * 1e-15 * next(count) for n, x in expected(case, a).items()}
+        confirmed, "expected", lambda case, a, *more: {n: x + 1e-16 * next(count) + x * 1e-15 * next(count) for n, x in expected(case, a).items()}
     )
-    with pytest.raises(make.Disagrees, match=r"rope\.op/default"):
+    with pytest.raises(confirmed.Disagrees, match=r"rope\.op/default"):
         make.make(tmp_path / "g", [SMALL])
 
 

@@ -24,7 +24,7 @@ from peref.ops.selective import selective_scan
 from peref.ops.turn import turn
 from peref.ops.wkv import wkv6, wkv7
 from peref.ops.wkv4 import wkv4
-from peref.optim import adamw
+from peref.optim import adamw, update
 from peref.share import program
 
 
@@ -60,6 +60,7 @@ class Backend:
     selective_scan: Callable = selective_scan
     cross_entropy: Callable = cross_entropy
     adamw: Callable = adamw
+    update: Callable = update
     token: Callable | None = None  # a layer for one token of one sequence in one call (model.one_token); None: composed of the fields above
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter

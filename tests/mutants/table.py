@@ -14,11 +14,10 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from honest import after, arithmetic, sixteen  # noqa: E402
 
-from mutants import mutants  # noqa: E402
+from mutants import mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
 from peref.golden.book import Book  # noqa: E402
 from peref.golden.cases import catalogue  # noqa: E402
-from peref.golden.diagnose import likely  # noqa: E402
 from peref.golden.files import Tensor  # noqa: E402
 from peref.golden.near import computed  # noqa: E402
 from peref.golden.rule import CLASSES, judged  # noqa: E402
@@ -70,7 +69,7 @@ def worst(entry, case, name, got):
 
 def measured(book, dtypes=DTYPES, only=lambda m: True):
     """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32."""
-    cases, found = catalogue(), {}
+    cases, every, found = catalogue(), named.by_encoding(), {}
     for mutant in filter(only, mutants()):
         for encoding, tensors in runs(mutant, cases, book).items():
             if not any(x.shape != e.want(n).shape or not np.array_equal(x, e.want(n)) for e, _, n, x in tensors):
@@ -82,8 +81,7 @@ def measured(book, dtypes=DTYPES, only=lambda m: True):
                     break
                 for e, c, n, x in of_case(mutant, case, book):
                     most = {d: max(most[d], worst(e, c, n, in_dtype(x, d))) for d in dtypes}
-            failing = [(e, n, in_dtype(x, "F32")) for e, c, n, x in tensors if not worst(e, c, n, in_dtype(x, "F32")) <= LIMIT]
-            found[mutant, encoding] = most, [trap.flag for trap in likely(failing[:12])]
+            found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book)
     return found
 
 
@@ -139,7 +137,19 @@ PARTS = {
 }
 
 
-def summary(found, table):
+def confused(found):
+    """What docs/diagnosis.md says of the wrong names: which flag was meant, which was named, of how many implementations."""
+    count = defaultdict(list)
+    for (m, e), (_, flags) in found.items():
+        if flags[:1] != [m.flag]:
+            count[m.flag, flags[0] if flags else "nothing"].append(f"{m.name} in {e}{', held out' if m.held_out else ''}")
+    lines = ["| meant | named | implementations |", "|---|---|---|"]
+    for (meant, said), which in sorted(count.items(), key=lambda one: (-len(one[1]), one[0])):
+        lines.append(f"| {meant} | {said} | {'; '.join(which[:4])}{f' and {len(which) - 4} more' if len(which) > 4 else ''} |")
+    return "\n".join(lines)
+
+
+def summary(found, table, unasked):
     """The table of the README."""
     share = rates(found)
     lines = ["| | |", "|---|---|", f"| wrong implementations | {len({m for m, _ in found})} bugs, {len(found)} with the encodings that have them |"]
@@ -153,6 +163,9 @@ def summary(found, table):
         lines.append(
             f"| honest programs, {kind} | {sum(not u <= m for u, m in uses)} beyond class {limit}; largest use {max(uses)[0]:.2f} of {least:.0f} |"
         )
+    wrongly, count, failing = unasked
+    words = f"{len(wrongly)} of {failing} failing tensors and {count} implementations"
+    lines.append(f"| a trap named where digits alone are missing (bfloat16 and float16 arithmetic) | {words} |")
     return "\n".join(lines)
 
 
@@ -184,15 +197,22 @@ def page(found, table):
     return "\n".join(lines) + "\n"
 
 
+def written(path, text):
+    """The part of a page between the two marks."""
+    before, rest = path.read_text().split(START)
+    path.write_text(before + START + "\n" + text + "\n" + STOP + rest.split(STOP)[1])
+
+
 def main():
     book = Book(ROOT / "golden")
-    found, table = measured(book), honest(book)
-    text = summary(found, table)
+    found, table, unasked = measured(book), honest(book), named.of_honest(book)
+    text = summary(found, table, unasked)
     print(text)
+    written(ROOT / "docs" / "diagnosis.md", confused(found))
     (ROOT / "docs" / "tolerance.md").write_text(page(found, table))
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(START)
-    readme.write_text(before + START + "\n" + text + "\n" + STOP + rest.split(STOP)[1])
+    written(ROOT / "README.md", text)
+    for where, name, flag in unasked[0]:
+        print("named on honest code", where, name, flag, file=sys.stderr)
     for (m, e), (_, flags) in found.items():
         if flags[:1] != [m.flag]:
             print("misnamed", m.held_out, m.name, e, m.flag, flags[:3], file=sys.stderr)

@@ -28,7 +28,7 @@ def by_key(first):
 
 
 RECIPES = [
-    *usual("alibi"),
+    *usual("alibi", once={"directions": "heads"}),
     *distances("alibi"),
     *attention("alibi"),
     case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.exponent", T=5, H=1, G=1),
@@ -56,7 +56,7 @@ RECIPES = [
         "mask.causal",
         **SMALLER | {"H": 4},
         causal=False,
-        options={"heads": "halves"},
+        options={"directions": "halves"},
     ),
     case(
         "alibi",

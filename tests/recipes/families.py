@@ -35,12 +35,12 @@ def case(name, level, slug, why, *flags, **given):
     return sized(name, level, slug, why, flags, **given)
 
 
-def usual(name, *, small=None, flags=None, beside=None, **sizes):
+def usual(name, *, small=None, once=None, flags=None, beside=None, **sizes):
     """The default of every level, and every choice of every option at the level nearest to the formula.
 
-    `small` are options that keep the parameters of the latter few; `sizes` are for operations and attention with their arrays. `flags` has other
-    flags for some options than that it is ignored: sizes of parameters and how they start are in the parameters. `beside` has what else a case needs
-    for its option to show.
+    `small` are options that keep the parameters of the latter few, `once` the names that options had when their ids were given; `sizes` are for
+    operations and attention with their arrays. `flags` has other flags for some options than that it is ignored: sizes of parameters and how they
+    start are in the parameters. `beside` has what else a case needs for its option to show.
     """
     e = get(name)
     levels = LEVELS[e.hook]
@@ -50,7 +50,7 @@ def usual(name, *, small=None, flags=None, beside=None, **sizes):
     few = {"H": 3, "G": 1} if e.hook in ("score", "attend") else {}
     for option, (default, kind) in options(e).items():
         for value in other_choices(default, kind):
-            slug = f"{option}-{value}".lower().replace("_", "-")
+            slug = f"{(once or {}).get(option, option)}-{value}".lower().replace("_", "-")
             why = f"The option {option} is {value}, by default it is {default}."
             more = dict((beside or {}).get(option, {}))
             chosen = {**(small or {}), **more.pop("options", {}), option: value}

@@ -36,6 +36,18 @@ RECIPES = [
     ),
     case(
         "mrope",
+        "table",
+        "ernie",
+        "Sections 20, 22, 22: height and width alternate, time has the slow pairs.",
+        "position.axes",
+        D=128,
+        T=4,
+        B=1,
+        positions=IMAGE,
+        options={"sections": (20, 22, 22), "order": "alternate", "base": 5e5},
+    ),
+    case(
+        "mrope",
         "op",
         "interleaved-axes",
         "Sections 2, 1, 1 dealt out in turn.",

@@ -18,10 +18,11 @@ Keys and values are packed once: K' and V' as panels over the keys, K and V as p
 """
 
 import numpy as np
-from numba import njit, prange, types
+from numba import njit, types
 
 from peref.backends.numba.host import COLUMNS, INNER, ROWS, kernel
 from peref.backends.numba.matrix import f4, reads, writes
+from peref.backends.numba.threads import spread
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max, slopes, tile_add, tile_set
 
 QUERIES = 32
@@ -205,10 +206,11 @@ sums = types.Array(types.float64, 3, "C")
 
 
 @njit(**INNER)
-def packed_head(k, v, kt, vc, size):
-    over_keys(k, kt)
-    over_channels(v, vc)
-    sizes(k, size)
+def packed_head(unit, k, v, kt, vc, size):
+    b, g = unit // k.shape[1], unit % k.shape[1]
+    over_keys(k[b, g], kt[unit])
+    over_channels(v[b, g], vc[unit])
+    sizes(k[b, g], size[unit])
 
 
 @njit(**INNER)
@@ -269,7 +271,8 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
                 if new[r] != top[r]:
                     less = np.exp(top[r] - off)
                     total[r] *= less
-                    O[r] *= less
+                    for d in range(wide_e):
+                        O[r, d] *= less
                 total[r] += some
                 top[r] = new[r]
             product(O, 0, wide_e, P, 0, KEYS, 1, QUERIES, vc[n], key * COLUMNS, long * COLUMNS, COLUMNS, wide_e // COLUMNS, width, True)
@@ -289,18 +292,16 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale,
     kt = np.empty((B * G, long // COLUMNS, D, COLUMNS), np.float32)
     vc = np.empty((B * G, wide_e // COLUMNS, long, COLUMNS), np.float32)
     size = np.empty((B * G, long // KEYS), np.float32)
-    for n in prange(B * G):
-        one = np.int64(n)  # numba counts a parallel loop without a sign, and would compile what is called once more for that
-        packed_head(k[one // G, one % G], v[one // G, one % G], kt[one], vc[one], size[one])
-    for lane in prange(LANES):
-        forward_lane(np.int64(lane), o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit)
+    spread(packed_head, B * G, (k, v, kt, vc, size))
+    spread(forward_lane, LANES, (o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit))
 
 
 @njit(**INNER)
-def backward_head(b, g, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
+def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
     """All of one sequence and key-value head."""
     _, H, T, D = q.shape
     G, S = k.shape[1], k.shape[2]
+    b, g = unit // G, unit % G
     E = v.shape[3]
     wide_d, wide_e, long = rounded(D, COLUMNS), rounded(E, COLUMNS), rounded(S, KEYS)
     simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
@@ -372,8 +373,5 @@ def backward_head(b, g, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
 def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
     """Gradients: dq [B,T,H,D], dk [B,S,G,D], dv [B,S,G,E], with do and o [B,T,H,E]; dtable [B,H,N], dterm [B,H,T,S], drow [B,H,T] and
     dcolumn [B,H,S], empty where nobody asks."""
-    B, G = len(k), k.shape[1]
-    for n in prange(B * G):
-        backward_head(
-            n // G, n % G, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit
-        )
+    given = (dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit)
+    spread(backward_head, len(k) * k.shape[1], given)

@@ -8,10 +8,11 @@ are never written out and read again, and h need not be kept for backward. Bound
 """
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from peref.backends.numba.host import COLUMNS, INNER, kernel
 from peref.backends.numba.matrix import BLOCK, block, c_reads, pack, panels, reads, writes
+from peref.backends.numba.threads import spread
 from peref.backends.numba.token import dots
 from peref.backends.numba.vector import gelu_row, gelu_row_backward, swiglu_row, swiglu_row_backward
 
@@ -34,24 +35,28 @@ def packed(b):
     return out
 
 
+@njit(**INNER)
+def forward_block(unit, y, up, gate, panelled, b, residual):
+    M, F = up.shape
+    first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
+    h, out = np.empty((n, F), np.float32), y[first : first + n]
+    activated(h, up[first : first + n], gate[first : first + n])
+    block(out, 0, n, h, panelled, F * COLUMNS, COLUMNS, F)
+    for m in range(n):
+        for c in range(len(b)):
+            out[m, c] += b[c]
+        if len(residual):
+            for c in range(out.shape[1]):
+                out[m, c] += residual[first + m, c]
+
+
 @kernel(writes(2), c_reads(2), c_reads(2), reads(2), c_reads(1), c_reads(2))
 def forward(y, up, gate, w, b, residual):
     """y [M,C] of up and gate [M,F] with w [F,C]; gate, b and residual have no elements where there are none."""
-    M, F = up.shape
-    panelled = packed(w)
-    for unit in prange((M + BLOCK - 1) // BLOCK):
-        first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
-        h, out = np.empty((n, F), np.float32), y[first : first + n]
-        activated(h, up[first : first + n], gate[first : first + n])
-        block(out, 0, n, h, panelled, F * COLUMNS, COLUMNS, F)
-        for m in range(n):
-            if len(b):
-                out[m] += b
-            if len(residual):
-                out[m] += residual[first + m]
+    spread(forward_block, (len(up) + BLOCK - 1) // BLOCK, (y, up, gate, packed(w), b, residual))
 
 
-@kernel(writes(2), c_reads(2), c_reads(2), c_reads(2), c_reads(1), c_reads(2), parallel=False)
+@kernel(writes(2), c_reads(2), c_reads(2), c_reads(2), c_reads(1), c_reads(2))
 def few(y, up, gate, w, b, residual):
     """The same for few rows, with w [C,F] as it lies (token.py)."""
     F = up.shape[1]
@@ -59,25 +64,28 @@ def few(y, up, gate, w, b, residual):
     activated(h, up, gate)
     for m in range(len(up)):
         dots(y[m], w, 0, h, m * F, F, len(w))
-        if len(b):
-            y[m] += b
+        for c in range(len(b)):
+            y[m, c] += b[c]
         if len(residual):
-            y[m] += residual[m]
+            for c in range(len(w)):
+                y[m, c] += residual[m, c]
+
+
+@njit(**INNER)
+def backward_block(unit, dup, dgate, h, dy, up, gate, panelled):
+    (M, F), C = up.shape, dy.shape[1]
+    first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
+    stop = first + n
+    dh = np.empty((n, F), np.float32)
+    block(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
+    activated(h[first:stop], up[first:stop], gate[first:stop])
+    if len(gate):
+        swiglu_row_backward(gate[first:stop], up[first:stop], dh, dgate[first:stop], dup[first:stop], 0, n * F)
+    else:
+        gelu_row_backward(up[first:stop], dh, dup[first:stop], 0, n * F)
 
 
 @kernel(writes(2), writes(2), writes(2), c_reads(2), c_reads(2), c_reads(2), reads(2))
 def backward(dup, dgate, h, dy, up, gate, w):
     """dup, dgate and h [M,F] from dy [M,C] with w [C,F]."""
-    M, F = up.shape
-    C = len(w)
-    panelled = packed(w)
-    for unit in prange((M + BLOCK - 1) // BLOCK):
-        first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
-        stop = first + n
-        dh = np.empty((n, F), np.float32)
-        block(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
-        activated(h[first:stop], up[first:stop], gate[first:stop])
-        if len(gate):
-            swiglu_row_backward(gate[first:stop], up[first:stop], dh, dgate[first:stop], dup[first:stop], 0, n * F)
-        else:
-            gelu_row_backward(up[first:stop], dh, dup[first:stop], 0, n * F)
+    spread(backward_block, (len(up) + BLOCK - 1) // BLOCK, (dup, dgate, h, dy, up, gate, packed(w)))

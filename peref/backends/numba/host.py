@@ -29,7 +29,7 @@ from numba.core import config
 
 from peref import share
 
-MODULES = ("attention", "feed", "matrix", "rows", "scan", "token")
+MODULES = ("attention", "channels", "feed", "matrices", "matrix", "rows", "scan", "token")
 OFTEN = (  # what training the default model calls, what takes longest to compile first
     *("attention.backward", "attention.forward", "feed.backward", "feed.forward", "matrix.multiply", "rows.rms_norm_backward"),
     *("rows.cross_entropy", "rows.take", "rows.adamw", "rows.rms_norm", "rows.cross_entropy_backward", "rows.take_backward"),
@@ -113,9 +113,9 @@ KERNELS: dict[str, "Kernel"] = {}  # "module.function", of the modules that are 
 class Kernel:
     """A function that is compiled, or taken from FOLDER, when it is first called. Functions that it calls are compiled into it."""
 
-    def __init__(self, function: Callable, signature: Any, parallel: bool) -> None:
+    def __init__(self, function: Callable, signature: Any) -> None:
         self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-        self.function, self.signature, self.parallel = function, signature, parallel
+        self.function, self.signature = function, signature
         self.compiled: Callable | None = None
         KERNELS[self.name] = self
 
@@ -134,14 +134,15 @@ class Kernel:
     def made(self, cache: bool) -> Callable:
         before, config.OPT = config.OPT, OPTIMIZED
         try:
-            return numba.njit(self.signature, parallel=self.parallel, cache=cache, **OPTIONS)(self.function)
+            numba.get_num_threads()  # starts the threads, whose functions compiled code is linked to
+            return numba.njit(self.signature, cache=cache, **OPTIONS)(self.function)
         finally:
             config.OPT = before
 
 
-def kernel(*arguments: Any, parallel: bool = True) -> Callable[[Callable], Kernel]:
+def kernel(*arguments: Any) -> Callable[[Callable], Kernel]:
     """Decorates a function of arguments of these types that returns nothing."""
-    return lambda function: Kernel(function, numba.types.void(*arguments), parallel)
+    return lambda function: Kernel(function, numba.types.void(*arguments))
 
 
 def kernels(name: str) -> ModuleType:

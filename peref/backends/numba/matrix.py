@@ -7,9 +7,10 @@ Bound: the multiplier. A tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS 
 """
 
 import numpy as np
-from numba import njit, prange, types
+from numba import njit, types
 
 from peref.backends.numba.host import COLUMNS, INNER, ROWS, kernel
+from peref.backends.numba.threads import spread
 from peref.backends.numba.vector import tile_add, tile_set
 
 BLOCK = 64  # rows that one thread takes at a time
@@ -93,6 +94,20 @@ def place(c, first, stop, n, out, new):
             c[m, n + k] = out[m - first, k] + (0 if new else c[m, n + k])
 
 
+@njit(**INNER)
+def pack_one(unit, b, packed):
+    many = panels(b.shape[2])
+    pack(b[unit // many], unit % many, packed[unit // many])
+
+
+@njit(**INNER)
+def multiply_one(unit, c, a, b, panel, row):
+    M, K = a.shape[1], a.shape[2]
+    blocks = (M + BLOCK - 1) // BLOCK
+    i, first = unit // blocks, unit % blocks * BLOCK
+    block(c[i], first, min(M, first + BLOCK), a[i], b[i], panel, row, K)
+
+
 @kernel(writes(3), reads(3), reads(3))
 def multiply(c, a, b):
     """c [n,M,N] = a [n,M,K] b [n,K,N]. b in whole panels with contiguous rows is read as it is, else packed."""
@@ -100,12 +115,6 @@ def multiply(c, a, b):
     N = b.shape[2]
     as_it_is = N % COLUMNS == 0 and b.strides[2] == 4 and b.strides[1] > 0
     panel, row = (COLUMNS, b.strides[1] // 4) if as_it_is else (K * COLUMNS, COLUMNS)
-    blocks = (M + BLOCK - 1) // BLOCK
     packed = np.empty((0 if as_it_is else n, panels(N) * K, COLUMNS), np.float32)
-    if not as_it_is:
-        for i in prange(n * panels(N)):
-            pack(b[i // panels(N)], i % panels(N), packed[i // panels(N)])
-    source = b if as_it_is else packed
-    for unit in prange(n * blocks):
-        i, first = unit // blocks, unit % blocks * BLOCK
-        block(c[i], first, min(M, first + BLOCK), a[i], source[i], panel, row, K)
+    spread(pack_one, len(packed) * panels(N), (b, packed))
+    spread(multiply_one, n * ((M + BLOCK - 1) // BLOCK), (c, a, b if as_it_is else packed, panel, row))

@@ -8,11 +8,12 @@ Sequences and heads are independent, so the bits do not depend on the number of 
 """
 
 import numpy as np
-from numba import njit, prange, types
+from numba import njit, types
 
 from peref.backends.numba.attention import padded, product, rounded
 from peref.backends.numba.host import COLUMNS, INNER, kernel
 from peref.backends.numba.matrix import reads, writes
+from peref.backends.numba.threads import spread
 
 CHUNK = 64
 
@@ -61,37 +62,101 @@ longs = types.Array(types.int64, 2, "C", readonly=True)
 tables = types.Array(types.float32, 2, "C", readonly=True)
 
 
+@njit(**INNER)
+def retention_head(unit, o, states, q, k, v, runs, powers, scale):
+    _, H, T, D = q.shape
+    E = v.shape[3]
+    d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
+    b, h = unit // H, unit % H
+    Q, K, V = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
+    KT, A, O = np.empty((d, CHUNK), np.float32), np.empty((CHUNK, CHUNK), np.float32), np.empty((CHUNK, e), np.float32)
+    within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
+    for n in range((T + CHUNK - 1) // CHUNK):
+        first = n * CHUNK
+        rows = min(CHUNK, T - first)
+        over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
+        padded(q[b, h], first, Q)
+        padded(k[b, h], first, K)
+        padded(v[b, h], first, V)
+        Q *= scale
+        transpose(K, KT)
+        matmul(A, Q, KT, False, False)
+        A *= within
+        matmul(O, A, V, False, False)
+        by_rows(Q, into, Q)
+        matmul(O, Q, states[b, h, n], False, True)
+        for r in range(rows):
+            for c in range(E):
+                o[b, first + r, h, c] = O[r, c]
+        by_rows(K, out_of, K)
+        states[b, h, n + 1] = states[b, h, n] * over
+        matmul(states[b, h, n + 1], K, V, True, True)
+
+
 @kernel(writes(4), writes(5), reads(4), reads(4), reads(4), longs, tables, types.float32)
 def retention(o, states, q, k, v, runs, powers, scale):
     """o [B,T,H,E]; states [B,H,chunks+1,D',E'], the first given, padded with zeros; q, k [B,H,T,D], v [B,H,T,E]; powers [H,CHUNK+1]."""
-    B, H, T, D = q.shape
+    spread(retention_head, len(q) * q.shape[1], (o, states, q, k, v, runs, powers, scale))
+
+
+@njit(**INNER)
+def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
+    _, H, T, D = q.shape
     E = v.shape[3]
     d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
-    for unit in prange(B * H):
-        b, h = unit // H, unit % H
-        Q, K, V = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
-        KT, A, O = np.empty((d, CHUNK), np.float32), np.empty((CHUNK, CHUNK), np.float32), np.empty((CHUNK, e), np.float32)
-        within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
-        for n in range((T + CHUNK - 1) // CHUNK):
-            first = n * CHUNK
-            rows = min(CHUNK, T - first)
-            over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
-            padded(q[b, h], first, Q)
-            padded(k[b, h], first, K)
-            padded(v[b, h], first, V)
-            Q *= scale
-            transpose(K, KT)
-            matmul(A, Q, KT, False, False)
-            A *= within
-            matmul(O, A, V, False, False)
-            by_rows(Q, into, Q)
-            matmul(O, Q, states[b, h, n], False, True)
-            for r in range(rows):
-                for c in range(E):
-                    o[b, first + r, h, c] = O[r, c]
-            by_rows(K, out_of, K)
-            states[b, h, n + 1] = states[b, h, n] * over
-            matmul(states[b, h, n + 1], K, V, True, True)
+    b, h = unit // H, unit % H
+    Q, K, V, G = (
+        np.empty((CHUNK, d), np.float32),
+        np.empty((CHUNK, d), np.float32),
+        np.empty((CHUNK, e), np.float32),
+        np.empty((CHUNK, e), np.float32),
+    )
+    KT, VT, A, Z = (
+        np.empty((d, CHUNK), np.float32),
+        np.empty((e, CHUNK), np.float32),
+        np.empty((CHUNK, CHUNK), np.float32),
+        np.empty((CHUNK, CHUNK), np.float32),
+    )
+    dQ, dK, dV = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
+    within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
+    S, ST, scaled = np.zeros((d, e), np.float32), np.empty((e, d), np.float32), np.empty((CHUNK, e), np.float32)
+    far, near = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32)
+    for n in range((T + CHUNK - 1) // CHUNK - 1, -1, -1):
+        first = n * CHUNK
+        rows = min(CHUNK, T - first)
+        over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
+        padded(q[b, h], first, Q)
+        padded(k[b, h], first, K)
+        padded(v[b, h], first, V)
+        padded(do[b, :, h], first, G)
+        Q *= scale
+        transpose(K, KT)
+        transpose(V, VT)
+        matmul(A, Q, KT, False, False)
+        A *= within
+        matmul(Z, G, VT, False, False)
+        Z *= within
+        by_rows(K, out_of, near)
+        matmul(dV, near, S, False, False)  # through the state
+        matmul(dV, A, G, True, True)  # within the chunk
+        transpose(S, ST)
+        matmul(dK, V, ST, False, False)
+        by_rows(dK, out_of, dK)
+        matmul(dK, Z, Q, True, True)
+        transpose(states[b, h, n], ST)
+        by_rows(G, into, scaled)
+        matmul(dQ, scaled, ST, False, False)
+        matmul(dQ, Z, K, False, True)
+        for r in range(rows):
+            for c in range(D):
+                dq[b, first + r, h, c] = dQ[r, c] * scale
+                dk[b, first + r, h, c] = dK[r, c]
+            for c in range(E):
+                dv[b, first + r, h, c] = dV[r, c]
+        by_rows(Q, into, far)
+        S *= over
+        matmul(S, far, G, True, True)
+    ds[b, h] = S
 
 
 @kernel(
@@ -100,60 +165,4 @@ def retention(o, states, q, k, v, runs, powers, scale):
 )
 def retention_backward(dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
     """dq, dk [B,T,H,D], dv [B,T,H,E], ds [B,H,D',E'] of the first state; do [B,T,H,E]."""
-    B, H, T, D = q.shape
-    E = v.shape[3]
-    d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
-    for unit in prange(B * H):
-        b, h = unit // H, unit % H
-        Q, K, V, G = (
-            np.empty((CHUNK, d), np.float32),
-            np.empty((CHUNK, d), np.float32),
-            np.empty((CHUNK, e), np.float32),
-            np.empty((CHUNK, e), np.float32),
-        )
-        KT, VT, A, Z = (
-            np.empty((d, CHUNK), np.float32),
-            np.empty((e, CHUNK), np.float32),
-            np.empty((CHUNK, CHUNK), np.float32),
-            np.empty((CHUNK, CHUNK), np.float32),
-        )
-        dQ, dK, dV = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
-        within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
-        S, ST, scaled = np.zeros((d, e), np.float32), np.empty((e, d), np.float32), np.empty((CHUNK, e), np.float32)
-        far, near = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32)
-        for n in range((T + CHUNK - 1) // CHUNK - 1, -1, -1):
-            first = n * CHUNK
-            rows = min(CHUNK, T - first)
-            over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
-            padded(q[b, h], first, Q)
-            padded(k[b, h], first, K)
-            padded(v[b, h], first, V)
-            padded(do[b, :, h], first, G)
-            Q *= scale
-            transpose(K, KT)
-            transpose(V, VT)
-            matmul(A, Q, KT, False, False)
-            A *= within
-            matmul(Z, G, VT, False, False)
-            Z *= within
-            by_rows(K, out_of, near)
-            matmul(dV, near, S, False, False)  # through the state
-            matmul(dV, A, G, True, True)  # within the chunk
-            transpose(S, ST)
-            matmul(dK, V, ST, False, False)
-            by_rows(dK, out_of, dK)
-            matmul(dK, Z, Q, True, True)
-            transpose(states[b, h, n], ST)
-            by_rows(G, into, scaled)
-            matmul(dQ, scaled, ST, False, False)
-            matmul(dQ, Z, K, False, True)
-            for r in range(rows):
-                for c in range(D):
-                    dq[b, first + r, h, c] = dQ[r, c] * scale
-                    dk[b, first + r, h, c] = dK[r, c]
-                for c in range(E):
-                    dv[b, first + r, h, c] = dV[r, c]
-            by_rows(Q, into, far)
-            S *= over
-            matmul(S, far, G, True, True)
-        ds[b, h] = S
+    spread(retention_backward_head, len(q) * q.shape[1], (dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale))

@@ -109,7 +109,7 @@ def mapped(w, b, x):
     return y
 
 
-@kernel(writes(2), c_reads(2), c_reads(2), parallel=False)
+@kernel(writes(2), c_reads(2), c_reads(2))
 def few(y, x, w):
     """y [M,N] = x [M,K] w' with w [N,K]."""
     for m in range(len(x)):
@@ -134,7 +134,7 @@ def normed(x, w, b, eps, centred):
     return y
 
 
-@kernel(writes(2), writes(1), c_reads(2), c_reads(1), f4, parallel=False)
+@kernel(writes(2), writes(1), c_reads(2), c_reads(1), f4)
 def few_normed(y, r, x, w, eps):
     """RMSNorm of few rows: y = x r w."""
     for m in range(len(x)):
@@ -170,7 +170,6 @@ pair = [matrices, vectors]  # of a linear map, weight and bias
     *(writes(1), writes(3), writes(3), types.int64, types.int64, types.int64),
     *(vectors, vectors, vectors, vectors, matrices, f4, types.boolean, f4, types.boolean),
     *(vectors, vectors, *pair, *pair, *pair, *([vectors] * 4), *pair, vectors, vectors, *pair, *pair, *pair),
-    parallel=False,
 )
 def layer(
     x, keys, values, slot, first, stop,

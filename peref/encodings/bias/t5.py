@@ -10,9 +10,9 @@ Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what t
 The table learns D times as fast as the rest: AdamW moves a number by about the rate, and a table must reach several nats (T5 was trained
 with steps in proportion to the parameters).
 
-Not here: the float32 logarithm of the published code (it agrees in the usual settings), x-transformers' factor sqrt(D), other families of log
-buckets. DeBERTa's, the best known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors
-that meet the content.
+x-transformers divides q k by sqrt(D) and multiplies the bias by it: its table times sqrt(D) and its q divided by that are ours.
+Not here: the float32 logarithm of the published code (it agrees in the usual settings), other families of log buckets. DeBERTa's, the best
+known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors that meet the content.
 """
 
 from bisect import bisect_left
