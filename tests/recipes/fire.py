@@ -5,7 +5,7 @@ from recipes.families import LONG, SMALL, SPREAD, attention, basic, case, laws, 
 FEW = {"width": 9}
 
 RECIPES = [
-    *usual("fire", B=1, T=5, small=FEW, flags=basic("width"), beside={"eps": {"T": 9}}),
+    *usual("fire", B=1, T=5, small=FEW, flags=basic("width", "across_layers"), beside={"eps": {"T": 9}}),
     *attention("fire", FEW),
     case(
         "fire",
