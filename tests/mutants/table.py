@@ -129,7 +129,12 @@ def most_of(name):
 
 WORDS = """The largest use over every case, output and derivative: up to 1 is class A, up to 16 class B, up to 64 class C. What is rounded once should
 be in class A, what is kept in 16 bits on the way in class B. The programs are in tests/honest, where each is described. The constants of the rule
-(2, 2 and 4; 4 + sqrt(depth); 1, 16 and 64) were chosen with those of the first two parts and then frozen; the last were written afterwards."""
+(2, 2 and 4; 4 + sqrt(depth); 1, 16 and 64) were chosen with those of the first two parts and then frozen; the last were written afterwards.
+
+When they were first run, two of those used more than class B: `fused` 23 in bfloat16 and 90 in float16, for T5, where one weight is nearly 1 and
+kernels take the mean of a row from the output as they stored it; and in float16 `reciprocal` 88 and `truncated` 111, for DAPE, where relu bends
+within a rounding. All else was in class B at once. The budgets now know both, for every case; the constants are as they were. So for these two the
+table is no clean test of the budgets, and for the rest it is."""
 PARTS = {
     "Rounded once": tuple(arithmetic.ARITHMETICS),
     "16 bits on the way": tuple(sixteen.VARIANTS),
