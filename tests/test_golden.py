@@ -235,15 +235,16 @@ def test_the_rule_in_numbers():
 
 
 def test_budgets_are_what_the_formula_says():
-    """For a rotation a is about |x1| + |x2|, and b that times the phase where it is large."""
+    """For a rotation a is a few times the root of x1^2 + x2^2, wherever it is, and b that times the phase where it is large."""
     case = sized("rope", "op", "default", "x", positions=(0, 1, 2047, 2048, 4096, 131071, 1048575))
     a = inputs(case)
     want = expected(case, a)
     size, phase = budget.budgets(case, a, want)["q_rotated"]
     x1, x2 = a["q"][..., :4], a["q"][..., 4:]
     scale = np.hypot(x1, x2)
-    assert (size[..., :4] <= 5 * (np.abs(x1) + np.abs(x2)) + 1e-6).all()
-    assert (phase[:, :, 0, :4] <= 5 * (np.abs(x1) + np.abs(x2))[:, :, 0]).all()  # nothing has turned yet: two products and their sum
+    for some in (size[..., :4] / scale, phase[:, :, 0, :4] / scale[:, :, 0]):  # at position 0 nothing has turned yet: two products and their sum
+        assert 2 < np.median(some) < 4  # of so many draws of a few roundings
+        assert some.max() < 8
     far = np.abs(phase[:, :, -1, 0]) / (scale[:, :, -1, 0] * 1048575)
     assert 0.1 < np.median(far) < 5
 
