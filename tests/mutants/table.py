@@ -62,15 +62,15 @@ def worst(entry, case, name, got):
     return judged(got, entry.want(name), *entry.budget(name), case.depth).worst
 
 
-def measured(book, dtypes=DTYPES, only=lambda m: True):
-    """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32."""
+def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
+    """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32 (`name` False: none)."""
     cases, every, found = catalogue(), named.by_encoding(), {}
     for mutant in filter(only, mutants()):
         for encoding, tensors in runs(mutant, cases, book).items():
             if not any(x.shape != e.want(n).shape or not np.array_equal(x, e.want(n)) for e, _, n, x in tensors):
                 continue  # it cannot show in this encoding
             most = {d: max(worst(e, c, n, in_dtype(x, d)) for e, c, n, x in tensors) for d in dtypes}
-            found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book)
+            found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book) if name else []
     return found
 
 
@@ -121,7 +121,7 @@ def confused(found):
     return "\n".join(lines)
 
 
-def summary(found, alarms, table, unasked):
+def summary(found, alarms, table, after, unasked):
     """The table of the README."""
     share = rates(found)
     lines = ["| | |", "|---|---|", f"| wrong implementations | {len({m for m, _ in found})} bugs, {len(found)} with the encodings that have them |"]
@@ -130,6 +130,7 @@ def summary(found, alarms, table, unasked):
     for kind in ("seen", "held out"):
         lines.append(f"| right trap named first, {kind} | {share[kind][0]} of {share[kind][1]} ({100 * share[kind][0] / share[kind][1]:.1f} %) |")
     most = max(used for hooks in table.values() for used in hooks.values())
+    lines.append(f"| right trap named first, written afterwards | {after[0]} of {after[1]} ({100 * after[0] / after[1]:.1f} %) |")
     wrongly, count, failing = unasked
     words = f"{len(wrongly)} of {failing} failing tensors and {count} implementations"
     lines.append(f"| a trap named where digits alone are missing (bfloat16 and float16 arithmetic) | {words} |")
@@ -174,8 +175,9 @@ def written(path, text):
 def main():
     book = Book(ROOT / "golden")
     found, (table, alarms) = measured(book), honest(book)
+    after = named.of_later(book, lambda *words: print(*words, file=sys.stderr))
     unasked = named.of_honest(book)
-    text = summary(found, alarms, table, unasked)
+    text = summary(found, alarms, table, after, unasked)
     print(text)
     written(ROOT / "docs" / "diagnosis.md", confused(found))
     (ROOT / "docs" / "tolerance.md").write_text(page(found, table))
