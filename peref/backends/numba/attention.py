@@ -82,7 +82,7 @@ def padded(x, t, out):
         else:
             for d in range(D):
                 out[r, d] = x[t + r, d]
-    if D < wide:
+    if wide > D:
         out[:rows, D:] = 0
     if rows < out.shape[0]:
         out[rows:] = 0
