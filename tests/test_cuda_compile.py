@@ -29,6 +29,12 @@ def test_no_header_is_asked_for():
         assert "#include" not in source(file)
 
 
+def test_no_sum_depends_on_who_comes_first():
+    """No kernel adds to what another block adds to."""
+    for file in VARIANTS:
+        assert not re.search(r"\batomic|\bred\.", source(file))
+
+
 @pytest.fixture(scope="module")
 def reports():
     """What the compiler said of each variant, as many at a time as there are cores."""

@@ -39,7 +39,7 @@ PLANTED = {
     "one share too few": ("norm", "p < P; p++", "p < P - 1; p++"),
     "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),
-    "rows counted before all have": ("loss", "counts[threadIdx.x] = asked;\n  __syncthreads();", "counts[threadIdx.x] = asked;"),
+    "rows counted before all have": ("loss", "shares[threadIdx.x / 32] = x;\n  __syncthreads();", "shares[threadIdx.x / 32] = x;"),
     "all add to one share": ("embedding", "shares[warp()][lane() + 32 * k] = sums[k]", "shares[0][lane() + 32 * k] = sums[k]"),
     "a warp's last places left out": ("embedding", "m < stop; m += 32", "m + 32 <= stop; m += 32"),
 }

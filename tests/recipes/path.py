@@ -14,7 +14,7 @@ RECIPES = [
         **SMALLER | {"T": 3},
         options={"rank": 4, "kernel": 5},
     ),
-    case("path", "attn", "full-rank", "One full matrix makes w, as fla has it where heads are grouped.", "option", **SMALLER, options={"rank": None}),
+    case("path", "attn", "full-rank", "One full matrix makes w, as fla has it where heads are grouped.", "path.w", **SMALLER, options={"rank": None}),
 ]
 
 REFUSED = [

@@ -45,9 +45,8 @@ def place(thing: Any, xp: Any) -> Any:
 def opened(xp: Any, library: Any, *, tf32: bool = False, say: Callable[[str], None] = lambda text: None) -> Backend:
     """The backend on the device that CuPy (`xp`) stands on, with cuBLAS as ctypes loads it: with a handle, and with steps that are recorded."""
     made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
-    whole = replace(BACKEND, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)
-    if tf32:
-        whole = replace(whole, attention=partial(attention.attention, tf32=True), retention=partial(retention.retention, tf32=True))
+    cut: dict[str, Any] = {"attention": partial(attention.attention, tf32=True), "retention": partial(retention.retention, tf32=True)} if tf32 else {}
+    whole = replace(BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)
     return replace(whole, place=lambda thing: place(thing, xp), step=Steps(xp, say))
 
 

@@ -1,7 +1,7 @@
 """The CPU backend: numba kernels in float32, the plain ops' drop-in."""
 
 from peref.backends import Backend
-from peref.backends.numba import ops
+from peref.backends.numba import ops, states
 
 BACKEND = Backend(
     name="numba",
@@ -15,7 +15,12 @@ BACKEND = Backend(
     gelu=ops.gelu,
     turn=ops.turn,
     attention=ops.attention,
+    short_conv=states.short_conv,
     retention=ops.retention,
+    wkv4=states.wkv4,
+    wkv6=states.wkv6,
+    wkv7=states.wkv7,
+    selective_scan=states.selective_scan,
     cross_entropy=ops.cross_entropy,
     adamw=ops.adamw,
     token=ops.token,

@@ -2,7 +2,7 @@
 
 came       what came for a case; a guess, and whether it gives what came
 numbers    axes, factors, shifts: what shows in one tensor
-places turning distances logits knobs derivative    guesses by what they are about
+places turning channels distances logits knobs parts derivative    guesses by what they are about
 probes     the near misses stored beside the cases
 whole      which guess is named
 """

@@ -6,7 +6,7 @@ that are fitted on one case (a table that ends at N, a base, an offset), and are
 Not here: the guesses (places, turning, distances, logits, knobs, derivative), which of them is named (whole).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,11 +16,14 @@ import numpy as np
 from peref.errors import PerefError
 from peref.golden.book import Entry
 from peref.golden.cases import Case
+from peref.golden.diagnose.words import rebuilt
 from peref.golden.files import Tensor
 from peref.golden.rule import CLASSES, UNIT, judged
 
 Arrays = dict[str, Any]
 BROKEN = (PerefError, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError)  # a case that cannot be changed so
+NEARLY = 0.005  # a factor or a setting so near to the right one is no other: something else is inaccurate
+COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 LEVELS = ("table", "op", "attn")  # those that the reference computes anew for a guess
 
 
@@ -30,6 +33,7 @@ class Trap:
 
     flag: str
     words: str
+    evidence: str = ""  # of a whole run: what speaks for it
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,6 @@ class Came:
     @cached_property
     def case(self) -> Case | None:
         """The case, None for a level or an encoding that cannot be computed anew."""
-        from peref.golden.diagnose.words import rebuilt
-
         if self.entry.words["level"] not in LEVELS:
             return None
         try:
@@ -107,16 +109,22 @@ class Came:
         """Whether it came and passes."""
         return self.verdicts.get(name, False)
 
+    def far(self, name: str) -> bool:
+        """Whether it is farther from what is expected than arithmetic of few digits makes it: by more than a part of the terms it is the sum of."""
+        x, want, a = self.wide(name), self.want(name), self.entry.budget(name)[0]
+        with np.errstate(invalid="ignore"):
+            return x is None or a is None or not bool((np.abs(x - want) <= COARSE * a).all())
+
     def near(self, name: str, x: Any) -> bool:
         """Whether what came agrees with x by the rule, with the budget that numbers of the size of x need."""
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
         if x.shape != want.shape or self.got[name].wide.shape != want.shape or a is None or b is None or not np.isfinite(x).all():
             return False
+        larger = np.maximum(np.abs(x) - np.abs(want), 0)
         with np.errstate(all="ignore"):
-            more = np.abs(x) / np.maximum(np.abs(want), 1e-30)
-        b = b * np.clip(more, 1, 1e6)
-        return judged(self.got[name], x, a + np.abs(x), b, self.entry.words["depth"]).worst <= CLASSES[-1][1]
+            b = b * (1 + np.where(a > 0, larger / a, 0))
+        return judged(self.got[name], x, a + larger, b, self.entry.words["depth"]).worst <= CLASSES[-1][1]
 
     def fits(self, guess: Guess) -> float | None:
         """The share of wrong tensors that the guess gives, less one where it makes something wrong that came right; None where it says nothing."""
@@ -144,7 +152,3 @@ class Came:
     @property
     def axes(self) -> dict[str, str]:
         return self.entry.words["axes"]
-
-
-def failing(cames: list[Came]) -> Iterator[Came]:
-    return (c for c in cames if c.wrong)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnose.came import Came, Clue, Trap
+from peref.golden.diagnose.came import NEARLY, Came, Clue, Trap
+from peref.golden.diagnose.turning import with_angles
 from peref.golden.levels import expected
 
 
@@ -26,7 +27,7 @@ def of_derivative(came: Came) -> Iterator[Clue]:
             yield Clue(Trap("grad.zero", f"{name} is zero throughout"), 1)
             continue
         c = float(np.vdot(g, x) / np.vdot(g, g))
-        if abs(c) > 1e-6 and came.near(name, c * g):
+        if abs(c) > 1e-6 and abs(c - 1) > NEARLY and came.near(name, c * g):
             factors[name] = c
         else:
             yield from of_one(came, name, x, g)
@@ -58,7 +59,7 @@ def of_one(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
             yield Clue(Trap(flag, f"{name} comes a token late or early"), 1)
             return
     case = came.case
-    if case is None:
+    if case is None or not came.far(name):
         return
     if case.hook == "rotate":
         yield from of_rotation(came, name, x, g)
@@ -86,8 +87,6 @@ def shifted(came: Came, name: str, x: Any, g: Any, axis: int) -> bool:
 
 def of_rotation(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
     """A rotation whose derivative turns forward, or not, or stops at what passes."""
-    from peref.golden.diagnose.turning import with_angles
-
     case, cotangent = came.case, came.a.get(f"cotangent.{name.removeprefix('vjp.')}_rotated")
     assert case is not None
     R = case.config.R
@@ -126,7 +125,7 @@ def of_parts(came: Came, name: str, x: Any) -> Iterator[Clue]:
             parts.append(expected(case, {**came.a, **{key: only(y) for key, y in given.items()}})[name])
         flat = np.stack([part.ravel() for part in parts], 1)
         shares = np.linalg.lstsq(flat, x.ravel(), rcond=None)[0]
-        if came.near(name, (flat @ shares).reshape(x.shape)) and np.ptp(shares) > 1e-3 and np.linalg.matrix_rank(flat) == count:
+        if came.near(name, (flat @ shares).reshape(x.shape)) and np.ptp(shares) > NEARLY and np.linalg.matrix_rank(flat) == count:
             has = ", ".join(f"{share:.3g}" for share in shares)
             yield Clue(Trap("grad.sum", f"{name} has the parts of each {what} in shares {has}, expected 1 of each"), 1)
             return

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnose.came import Came, Clue, Guess, Trap, guess
+from peref.golden.diagnose.came import NEARLY, Came, Clue, Guess, Trap, guess
 from peref.golden.diagnose.meanings import HEADS, flag_of
 from peref.golden.diagnose.places import told_apart
 from peref.golden.levels import expected
@@ -67,7 +67,7 @@ def of_rows(came: Came) -> Iterator[Guess]:
         return
     x, g = (x, g) if name == "rows" else (x - came.a["x"], g - came.a["x"])
     c = factor_of(x, g)
-    if c is not None and abs(c) > 1e-6:
+    if c is not None and abs(c) > 1e-6 and abs(c - 1) > NEARLY:
         yield guess("embed.scale", f"your rows are multiplied by {c:.6g}", with_rows(lambda e: c * e))
     yield guess("basic", "nothing is added: there is no position in it", with_rows(lambda e: 0 * e))
     flat, goal = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
@@ -109,7 +109,7 @@ def of_biases(came: Came) -> Iterator[Guess | Clue]:
         yield guess("bias.scale", "your bias is inside the softmax scale", with_table(lambda b: b * case.D**-0.5))
         return
     c = factor_of(x, g)
-    if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6:
+    if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
         yield guess("bias.negated" if c < 0 else "bias.scale", f"your bias is multiplied by {c:.6g}", with_table(lambda b: c * b))
     if case.level == "op" and x.shape[1] == x.shape[2] and came.near("bias", g.swapaxes(1, 2)):
         turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
@@ -148,8 +148,9 @@ def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:
     flag, H = flag_of(HEADS, case.encoding, ""), len(g)
     if flag == "bias.heads":
         return
-    factors = [factor_of(x[h], g[h]) for h in range(H)]
-    if None in factors or any(np.abs(x[h] - c * g[h]).max() > 1e-4 * np.abs(x[h]).max() for h, c in enumerate(factors)) or np.ptp(factors) < 1e-3:
+    factors = np.array([np.nan if (c := factor_of(x[h], g[h])) is None else c for h in range(H)])
+    apart = [np.abs(x[h] - c * g[h]).max() > 1e-4 * np.abs(x[h]).max() for h, c in enumerate(factors)]
+    if np.isnan(factors).any() or any(apart) or np.ptp(factors) < NEARLY:
         return
     words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
     if flag.startswith("alibi.") and H & (H - 1):
@@ -157,13 +158,9 @@ def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:
         far = np.abs(np.asarray(case.at.distances, float)).max()
         mine = slopes_of(x) / far
         whole = 1 << (H.bit_length() - 1)
-        kept = np.abs(np.array(factors[:whole]) - 1).max() < 1e-4
-        if (
-            kept
-            or np.allclose(sorted(mine), sorted(slopes_of(g) / far), rtol=1e-4)
-            and (np.diff(mine) <= 0).all()
-            or np.allclose(mine, own, rtol=1e-4)
-        ):
+        kept = np.abs(factors[:whole] - 1).max() < 1e-4
+        in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4) and (np.diff(mine) <= 0).all()
+        if kept or in_order or np.allclose(mine, own, rtol=1e-4):
             flag = "alibi.slopes.non_pow2"
     elif not flag.startswith("alibi.") and np.allclose(sorted(slopes_of(x)), sorted(slopes_of(g)), rtol=1e-4):
         flag = "bias.heads"

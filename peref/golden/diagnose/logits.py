@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnose.came import Came, Clue, Guess, Trap, guess
+from peref.golden.diagnose.came import NEARLY, Came, Clue, Guess, Trap, guess
 from peref.golden.levels import expected
 
 
@@ -121,9 +121,9 @@ def of_scale(came: Came) -> Iterator[Guess]:
     scale = case.config.encoding(0).scale(case.D)
     if x is not None and g is not None and "scores" in came.wrong:
         rest = scaled(lambda s, case: 0.0)(came)["scores"]
-        there = np.isfinite(x) & np.isfinite(g)
-        c = factor((x - rest)[there], (g - rest)[there])
-        if c is not None and abs(c - 1) > 1e-6:
+        there = np.isfinite(x) & np.isfinite(g) & np.isfinite(rest)
+        c = factor(x[there] - rest[there], g[there] - rest[there])
+        if c is not None and abs(c - 1) > NEARLY:
             yield guess("attn.scale", f"your logits are scaled by {c * scale:.6g}, expected {scale:.6g}", fixed(c * scale, case))
     for words, change in (("are not scaled", lambda s, case: 1.0), ("are scaled by D**-0.5", lambda s, case: case.D**-0.5)):
         yield guess("attn.scale", f"your logits {words}", scaled(change))
@@ -175,7 +175,7 @@ def of_steps(came: Came) -> Iterator[Clue]:
             yield Clue(Trap("mask.causal", "the future is seen"), 0.8)
         elif less.any():
             yield Clue(Trap("mask.causal", "cells that should be seen are not"), 0.6)
-    elif came.right("scores"):
+    elif came.right("scores") and came.far("probabilities"):
         rows = p.sum(-1)[see.any(-1)]
         words = f"your scores are right and your weights are not; a row of them adds up to {rows.ravel()[np.argmax(abs(rows.ravel() - 1))]:.4g}"
         yield Clue(Trap("attn.softmax", words), 1)

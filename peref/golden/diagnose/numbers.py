@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnose.came import Came, Clue, Guess, Trap, guess
+from peref.golden.diagnose.came import NEARLY, Came, Clue, Guess, Trap, guess
 from peref.golden.files import Tensor
 from peref.golden.rule import CLASSES, judged
 
@@ -24,7 +24,7 @@ def of_numbers(came: Came) -> Iterator[Guess | Clue]:
             yield Clue(Trap("basic", f"{name} is zero throughout"), 0.5)
             continue
         factor = float(np.vdot(g, x) / np.vdot(g, g)) if np.isfinite(x).all() and np.isfinite(g).all() else np.nan
-        if np.isfinite(factor) and abs(factor) > 1e-6 and came.near(name, factor * g):
+        if np.isfinite(factor) and abs(factor) > 1e-6 and abs(factor - 1) > NEARLY and came.near(name, factor * g):
             words = "its sign is the other one" if abs(factor + 1) < 1e-6 else f"it is the golden tensor times {factor:.6g}"
             yield guess("basic", f"{name}: {words}", multiplied(factor, tuple(came.wrong)), 0.95)
         if late := of_time(came, name, x, g):

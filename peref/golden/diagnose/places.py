@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnose.came import Came, Guess, guess
+from peref.golden.diagnose.channels import cosines
 from peref.golden.levels import expected
 from peref.golden.rule import UNIT
 
@@ -112,8 +113,8 @@ def of_search(came: Came) -> Iterator[Guess]:
         yield guess(clip, words, moved(lambda i, case: np.minimum(i, end[0])))
     if (lost == np.rint(lost)).all() and (lost > 0).all():
         size = math.gcd(*map(int, lost))
-        for part in sorted({size // k for k in range(1, 65) if size % k == 0 and size // k > j.max()}, reverse=True)[:1]:
-            yield guess(wrap, f"your positions are modulo {part}", moved(lambda i, case: i % part))
+        if size > j.max():
+            yield guess(wrap, f"your positions are modulo {size}", moved(lambda i, case: i % size))
     f = came.case.config.pe[0][1].get("factor", 1)
     for words, cut in (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)) if f > 1 else ():
         if (np.abs(f * cut(i / f) - j) < 1e-6).all():
@@ -172,8 +173,6 @@ def row_of(case: Any, a: Any, j: Any) -> Any:
 
 def observed(came: Came) -> Any:
     """The same of each token, from what came: [T,K] or [B,T,K]; None where it cannot be read."""
-    from peref.golden.diagnose.turning import cosines
-
     case = came.case
     if case is None or case.at.i.ndim == 3 or not came.wrong or came.derivative:
         return None

@@ -38,7 +38,7 @@ def likeness(came: Came) -> list[tuple[float, Trap]]:
     found = []
     for miss in came.entry.words["near_miss"]:
         name = miss["tensor"]
-        if name in came.wrong and (x := came.wide(name)) is not None:
+        if name in came.wrong and (x := came.wide(name)) is not None and came.far(name):
             places, values = read(miss["probes"])
             right = came.want(name).reshape(-1)[places]
             mine, theirs = x.reshape(-1)[places] - right, values - right

@@ -26,6 +26,7 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
   float acc[WIDTH / 8][4], top[2] = {-infinity(), -infinity()}, sum[2] = {0, 0};
   clear<WIDTH>(acc);
   for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
+    if (apart(at, b, tile, OWN, s, LOOP)) continue;
     load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
     load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
     load_band(band, at, h, tile, s, LOOP - 1);

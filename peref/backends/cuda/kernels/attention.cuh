@@ -57,6 +57,14 @@ __device__ inline bool all_see(const Place &at, int t, int queries, int s, int k
   return !at.window || (furthest < at.window && -nearest < at.window);
 }
 
+// whether every key of a tile lies in another document than all its queries: before the first query's, or behind the last one's
+__device__ inline bool apart(const Place &at, int b, int t, int queries, int s, int keys) {
+  if (!at.seg) return false;
+  const i64 *seg = at.seg + (i64)b * at.S;
+  int before = at.S - at.T, first = before + t, last = before + min(t + queries, at.T) - 1, end = min(s + keys, at.S) - 1;
+  return (end < first && seg[end] != seg[first]) || (s > last && seg[s] != seg[last]);
+}
+
 // Products p of a tile, of queries from t and keys from s on, become logits, -infinity where a query does not see a key. Rows are queries, or KEYS.
 template <bool KEYS> __device__ inline void logits(float (*p)[4], const Place &at, const float *band, int b, int h, int t, int s, int mine) {
   const float *near = band + (KEYS ? OWN : LOOP) - 1;

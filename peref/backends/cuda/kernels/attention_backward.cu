@@ -56,6 +56,7 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       line[i] = t < T ? lse[head + t] : infinity(), inside[i] = t < T ? delta[head + t] : 0;
     }
     for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
+      if (apart(at, b, tile, OWN, s, LOOP)) continue;
       load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
       load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
       load_band(band, at, h, tile, s, LOOP - 1);
@@ -125,6 +126,7 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
     __syncthreads();
     if (dcolumn && threadIdx.x < OWN) total[threadIdx.x] = 0;
     for (int t = first / LOOP * LOOP; t < stop; t += LOOP) {
+      if (apart(at, b, t, LOOP, tile, OWN)) continue;
       load<LOOP, WIDTH>(of_q, LD, q + (((i64)b * T + t) * H + h) * D, (i64)H * D, T - t, D);
       load<LOOP, WIDTH>(of_y, LD, dy + (((i64)b * T + t) * H + h) * E, (i64)H * E, T - t, E);
       load_band(band, at, h, t, tile, OWN - 1);

@@ -36,7 +36,7 @@ KERNEL one_tensor(float *p, const float *g, float *m, float *v, const double *ra
 
 // total [P] = the sum of squares of each of P shares of the chunks, bad [P] = the first chunk there that is not finite, or -1
 KERNEL squares(double *total, int *bad, const float *g, i64 chunks, int chunk) {
-  __shared__ double sums[256];
+  __shared__ double sums[32];
   __shared__ int firsts[256];
   i64 begin = chunks * blockIdx.x / gridDim.x * chunk, end = chunks * (blockIdx.x + 1) / gridDim.x * chunk;
   double sum = 0;
@@ -46,13 +46,11 @@ KERNEL squares(double *total, int *bad, const float *g, i64 chunks, int chunk) {
     if (first < 0 && !(square < 1e300)) first = (int)(k / chunk);
     sum += square;
   }
-  sums[threadIdx.x] = sum, firsts[threadIdx.x] = first;
-  __syncthreads();
+  firsts[threadIdx.x] = first;
+  sum = block_sum(sum, sums);
   if (threadIdx.x) return;
-  for (int k = 1; k < (int)blockDim.x; k++) {
-    sum += sums[k];
+  for (int k = 1; k < (int)blockDim.x; k++)
     if (firsts[k] >= 0 && (first < 0 || firsts[k] < first)) first = firsts[k];
-  }
   total[blockIdx.x] = sum, bad[blockIdx.x] = first;
 }
 
