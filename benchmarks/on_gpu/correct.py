@@ -10,10 +10,12 @@ from on_gpu.ceilings import bf16
 from on_gpu.session import Session
 from peref import backends
 from peref.config import Config
-from peref.model import init
+from peref.encodings import get, names
+from peref.model import cache, decode, init, logits, loss
 from peref.ops.place import At
 from peref.tape import Tape
 from peref.train import Recipe, one_step
+from peref.xp import to_host
 
 ELEMENTWISE, PRODUCT, HALF = 2e-6, 1e-5, 1e-2  # relative Frobenius: float32 that adds little, float32 sums, bfloat16
 
@@ -120,11 +122,42 @@ def curve(s: Session) -> dict[str, Any]:
     return {"steps": steps, "apart": apart, "weights_apart": moved, "first": float(losses[0][0]), "last": float(losses[0][-1]), "good": apart < 1e-2}
 
 
+def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
+    """A small model with this encoding: its logits, loss and every gradient against float64, and decoding in pieces against one call.
+
+    Where the plain ops in float32 are further off than kernels may be, a rounding decides, and four times that is allowed.
+    """
+    cfg = Config(pe=((name, {}),), L=16, C=36, layers=2, H=3, G=None if get(name).mix else 3)
+    p = {n: a + 0.1 * draw(*a.shape, seed=7).astype(np.float32) for n, a in init(cfg).items()}
+    x = np.random.default_rng(8).integers(0, cfg.V, (2, 11))
+
+    def of(be: Any, p: Any, dtype: Any) -> list[Any]:
+        tape = Tape()
+        leaves = tape.watch(be.place(p))
+        y, nll = loss(cfg, leaves, x, x, be=be)
+        found = tape.gradients(y, be.place(np.ones((), dtype)))
+        return [to_host(nll), *(to_host(found[leaves[n]]) for n in sorted(p))]
+
+    exact = {n: a.astype(np.float64) for n, a in p.items()}
+    got, want, rounded = of(be, p, np.float32), of(backends.Backend(), exact, np.float64), of(backends.Backend(), p, np.float32)
+    distance = lambda a, b: float(np.linalg.norm(a.astype(np.float64) - b) / max(np.linalg.norm(b), 1e-30))
+    misses = [(distance(a, c), max(PRODUCT, 4 * distance(b, c))) for a, b, c in zip(got, rounded, want, strict=True)]
+    memory, rows, there = cache(cfg, 11), [], be.place(p)
+    for first, stop in ((0, 5), (5, 6), (6, 11)):
+        y, memory = decode(cfg, there, x[:, first:stop], memory, be=be)
+        rows.append(to_host(y))
+    apart = distance(np.concatenate(rows, 1), to_host(logits(cfg, exact, x)))
+    worst = max(misses, key=lambda pair: pair[0] / pair[1])
+    return {"error": worst[0], "allowed": worst[1], "decoded": apart, "good": all(a <= b for a, b in misses) and apart < 1e-4}
+
+
 def correctness(s: Session) -> None:
     be = s.backend()
     every = [*rows(s.emulated), *heads(s.emulated)]
     for case in every:
         s.attempt(case[1], partial(checked, s, be, case, np.float32, None))
     s.attempt("loss curve", lambda: curve(s))
+    for name in ("alibi", "mamba") if s.emulated else names():
+        s.attempt(f"model {name}", partial(whole, s, be, name))
     for case in every if not s.emulated else every[2:4]:
         s.attempt(f"{case[1]} bf16", lambda case=case: checked(s, be, case, bf16(), HALF))
