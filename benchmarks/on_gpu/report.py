@@ -28,15 +28,15 @@ def targets(tiny: bool) -> list[tuple[str, str, str, float, str]]:
         ("G9", "rms_norm", "torch rms_norm compiled", 1.0, "loads narrower than 16 bytes"),
         ("G10", "cross-entropy", "torch cross-entropy eager", 2.5, "the logits are read twice"),
         ("G11", "adamw", "torch adamw", 1.0, "gathering the gradients, one launch for each"),
-        ("G12", f"{large} tf32, recorded", f"torch {large} eager", 2.5, "activations in float32: no bfloat16 step yet"),
-        ("G12", f"{large} tf32, recorded", f"torch {large} compiled", 1.1, "as above"),
-        ("G12", f"{large} tf32, recorded", f"torch {large} compiled graph", 1.2, "as above"),
+        ("G12", f"{large} bf16, recorded", f"torch {large} eager", 2.5, "element-wise work that is not fused"),
+        ("G12", f"{large} bf16, recorded", f"torch {large} compiled", 1.1, "as above"),
+        ("G12", f"{large} bf16, recorded", f"torch {large} compiled graph", 1.2, "as above"),
         ("G13", ours, f"torch {small} eager", 6.0, "nodes of the graph"),
         ("G13", ours, f"torch {small} compiled", 2.0, "nodes of the graph"),
         ("G13", ours, f"torch {small} compiled graph", 1.2, "nodes of the graph"),
         ("G14", ours, f"{small} plain ops on CuPy", 10.0, "nodes of the graph"),
         ("G15", ours, f"jax {small}", 1.2, "nodes of the graph"),
-        ("G15", f"{large} tf32, recorded", f"jax {large}", 1.0, "as G12"),
+        ("G15", f"{large} bf16, recorded", f"jax {large}", 1.0, "as G12"),
     ]
 
 

@@ -113,11 +113,12 @@ def generic(s: Session) -> Backend:
 
 
 def timings(s: Session) -> None:
-    be, w = s.backend(tf32=True), of(s.emulated)
+    be, w = s.backend("cuda:tf32"), of(s.emulated)
     for batch, length in w.steps:
         title = f"step {batch} x {length}"
         s.attempt(f"{title} tf32, recorded", lambda b=batch, n=length: step(s, be, b, n))
         s.attempt(f"{title} tf32, as it is", lambda b=batch, n=length: step(s, replace(be, step=call), b, n))
+        s.attempt(f"{title} bf16, recorded", lambda b=batch, n=length: step(s, s.backend("cuda:bf16"), b, n))
         s.attempt(f"{title} float32, recorded", lambda b=batch, n=length: step(s, s.backend(), b, n))
         s.attempt(f"{title} plain ops on CuPy", lambda b=batch, n=length: step(s, generic(s), b, n))
     for D, T in w.attend:
