@@ -20,6 +20,7 @@ BACKEND = Backend(
     wkv4=states.wkv4,
     wkv6=states.wkv6,
     wkv7=states.wkv7,
+    diagonal_scan=states.diagonal_scan,
     selective_scan=states.selective_scan,
     cross_entropy=ops.cross_entropy,
     adamw=ops.adamw,

@@ -1,5 +1,5 @@
-"""The ops with a state over tokens whose kernels are in channels.py and matrices.py: called like their plain twins in float32. `chunk` and `matmul`
-are how the plain ones share out their work: these walk token by token, whatever they are.
+"""The ops with a state over tokens whose kernels are in channels.py, modes.py and matrices.py: called like their plain twins in float32. `chunk`
+and `matmul` are how the plain ones share out their work: these walk token by token, whatever they are.
 """
 
 import numpy as np
@@ -107,6 +107,30 @@ def selective_scan_backward(saved, dy):
 
 
 selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
+
+
+def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
+    float32("diagonal_scan", u, skip, state)
+    (B, T, C), M, kernel = u.shape, modes.shape[2], kernels("modes")
+    fit("diagonal_scan: the four arrays of modes, and skip", (4, C), modes.shape[:2], (4, *skip.shape))
+    fit("diagonal_scan: the state", (B, C, 2 * M), (B, C, 2 * M) if state is None else state.shape)
+    system, at = np.ascontiguousarray(modes.swapaxes(1, 2), np.float64), line_of(runs, B, T)
+    starts = handed((B, -(-T // kernel.CHUNK) + 1, 2 * M, C), None if state is None else state.swapaxes(1, 2), np.s_[:, 0])
+    y, (u, skip) = np.empty((B, T, C), np.float32), whole(u, skip)
+    kernel.scan(y, starts, u, system, skip, at)
+    return y, (starts, u, system, skip, at, modes.dtype, state is not None), starts[:, -1].swapaxes(1, 2).copy()
+
+
+def diagonal_scan_backward(saved, dy):
+    starts, u, system, skip, runs, dtype, stateful = saved
+    (B, T, C), M = u.shape, system.shape[1]
+    du, ds, dmodes = np.zeros((B, T, C), np.float32), np.zeros((B, 2 * M, C), np.float32), np.zeros((B, 4, M, C))
+    kernels("modes").scan_backward(du, ds, dmodes, *whole(dy), starts, u, system, skip, runs)
+    dskip = (np.where(runs[..., None] < 0, np.float32(0), dy) * u).sum((0, 1))
+    return du, dmodes.sum(0).swapaxes(1, 2).astype(dtype), dskip, ds.swapaxes(1, 2) if stateful else None, None
+
+
+diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, extra=True)
 
 
 # ---------------------------------------------------------------- a matrix of each head
