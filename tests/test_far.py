@@ -7,14 +7,19 @@ A table of positions or a sum over tokens made in float32 is 100 times off and m
 
 import numpy as np
 import pytest
-from generated import config, every_choice, filling, tokens, weights
+from check import frozen, same
+from generated import NAMES, config, every_choice, filling, of, run, tokens, weights
 
-from peref import model
+from peref import backends, model
 from peref.ops.bias import slopes
 
 ROUNDED = 2.0**-24
 FAR = np.array([0, 1, 2047, 2048, 4096, 131071, 524288, 1048574, 1048575])
+NEAR = 1048575 - np.array([70, 60, 33, 20, 11, 6, 3, 1, 0])
 ALIBI = {"over": "alibi"}
+ELSEWHERE = ("learned", "learned_bias", "xpos")  # no such rows; and a centre is needed
+BY_NETWORK = [given for given in every_choice("dynamic_bias") if given != {"norm": "layer"} and given != {"distance": "log"}]
+FREE = {"learned": True}  # frequencies of rope: one rounding of them moves everything
 
 
 def rounded(x, rng):
@@ -34,23 +39,45 @@ def as_good_as_the_formula(function, p, *arrays, most=4):
     assert not error > most * moved, f"{error:.1e}, {error / moved:.1f} times what one rounding moves"
 
 
-@pytest.mark.parametrize("name", filling("score", "attend", "mix"))
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
 def test_a_million_positions_on(name):
     """Every option, one layer, tokens that lie next to each other and a million apart."""
     for given in every_choice(name):
-        if given != ALIBI:
+        if given != ALIBI and (name, given) != ("rope", FREE) and not (name == "dynamic_bias" and given in BY_NETWORK):
             cfg = config(name, pe=((name, given),), layers=1)
             as_good_as_the_formula(lambda p, cfg=cfg: model.logits(cfg, p, tokens(2, len(FAR)), n=16, positions=FAR), weights(cfg))
 
 
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE[:2]])
+def test_around_a_million(name, backend):
+    """Nothing far out is cast too early: float32 is as close to float64 there as at 0, in decoding too. (That of float64: test_encodings.)"""
+    be = backends.get(backend, threads=1 if backend == "numba" else None)
+    cfg, x = config(name, pe=((name, {"centre": 1048575.0} if name == "xpos" else FREE if name == "rope" else {}),)), tokens(2, 9)
+    p = frozen(weights(cfg), np.float32)
+    for i in (NEAR, 1048567.375 + np.arange(9.0)) if name in of("real_positions") else (NEAR,):
+        want = run(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32)
+        same(run(cfg, p, x, positions=i, be=be), want, 2e-5)
+        memory = model.decode(cfg, p, x[:, :-1], model.cache(cfg, 16), positions=i[:-1], be=be)[1]
+        same(model.decode(cfg, p, x[:, -1:], memory, positions=i[-1:], be=be)[0], want[:, -1:], 2e-5)
+
+
+def largest(cfg, p, last):
+    """The largest bias."""
+    if cfg.pe[0][0] == "dape":
+        return slopes(cfg.H)[0] * last
+    return abs(cfg.encoding(0).bias(model.PLAIN, model.of_encoding(cfg, p, 0), np.array([last]))).max()
+
+
 @pytest.mark.parametrize("last", [8191, 1048575])
-def test_dape_over_alibi_is_as_good_as_the_biases_it_is_given(last):
+@pytest.mark.parametrize(("name", "given"), [("dape", ALIBI), *(("dynamic_bias", given) for given in BY_NETWORK)])
+def test_networks_are_as_good_as_their_largest_bias(name, given, last):
     """Far biases are large, a network passes on their rounding, and far keys may win: outputs are off by a few roundings of the largest."""
-    cfg, i = config("dape", pe=(("dape", ALIBI),), layers=1), np.array([0, 1, last // 4, last // 4 + 1, last])
+    cfg, i = config(name, pe=((name, given),), layers=1), np.array([0, 1, last // 4, last // 4 + 1, last])
     wide = {n: a.astype(np.float32).astype(np.float64) for n, a in weights(cfg).items()}
     narrow = {n: a.astype(np.float32) for n, a in wide.items()}
     y, exact = (model.logits(cfg, p, tokens(2, 5), n=16, positions=i) for p in (narrow, wide))
-    assert abs(y - exact).max() < 4 * ROUNDED * slopes(cfg.H)[0] * last
+    assert abs(y - exact).max() < 4 * ROUNDED * largest(cfg, wide, last)
 
 
 def long_past(cfg, S):

@@ -513,3 +513,32 @@ def test_every_width_that_this_machine_can_run(lanes):
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(WIDTHS), str(lanes)], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_products_of_one_column():
+    """Of contiguous rows, of columns, and with leading axes that are broadcast."""
+    for a, b in ((random(2, 3, 17, 40), random(2, 3, 40, 1)), (random(3, 40, 17).swapaxes(1, 2), random(40, 1)), (random(1, 5), random(2, 5, 1))):
+        both("matmul", [a, b], {})
+    both("linear", [random(9, 33), random(1, 33), None], {})
+
+
+def test_units_are_dealt_once_each_and_a_failure_is_told():
+    from numba import njit
+
+    from peref.backends.numba.threads import spread
+
+    @njit(**host.INNER)
+    def body(unit, seen, size):
+        seen[unit] += 1
+        np.empty(size, np.uint8)
+
+    @njit
+    def run(seen, size):
+        spread(body, len(seen), (seen, size))
+
+    seen = np.zeros(1000, np.int64)
+    run(seen, 8)
+    assert (seen == 1).all()
+    run(seen[:0], 8)
+    with pytest.raises(MemoryError):
+        run(seen, 1 << 60)

@@ -174,6 +174,7 @@ CASES = {
     "ops.wkv.wkv7": [
         (of_wkv7(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
     ],
+    "encodings.embed.sinusoidal.scaled": [([random(1), random(2, 5, 3)], {}), ([random(1), random(5, 3)], {})],
     "encodings.bias.kerple_power.table": [
         ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),  # at d = 0 the slope in the power is 0, not NaN
     ],

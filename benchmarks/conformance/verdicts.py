@@ -131,7 +131,11 @@ def transformers_mpt():
         torch.manual_seed(0)
         config = MptConfig(d_model=16, n_heads=4, n_layers=1, max_seq_len=16, vocab_size=10, attn_config={"alibi_bias_max": most})
         found.append(MptModel(config).eval()(torch.arange(8)[None]).last_hidden_state)
-    say("largest difference of the outputs", float((found[0] - found[1]).abs().max()), "more than 0: the slopes are 1/4 ... 1/256, or 1/2 ... 1/16")
+    say(
+        "largest difference of the outputs",
+        float((found[0] - found[1]).detach().abs().max()),
+        "more than 0: the slopes are 1/4 ... 1/256, or 1/2 ... 1/16",
+    )
 
 
 def transformers_truncate():

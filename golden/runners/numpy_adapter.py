@@ -6,7 +6,7 @@ import numpy as np
 def run(case, a):
     """The outputs of a case, None for one that is not claimed. Raises ValueError for a call without meaning."""
     name, facts, o, level = case["encoding"], case["facts"], case["options"], case.get("call", case["level"])
-    others = {"learned": False, "ramp": "code", "slopes": "fixed", "heads": "alike", "attention_factor": None, "mscale": None, "mscale_all_dim": None}
+    others = dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim")) | dict(learned=False, ramp="code", slopes="fixed", directions="both")
     if name not in ("rope", "yarn", "alibi", "t5") or level not in ("table", "op") or any(o.get(key, x) != x for key, x in others.items()):
         return None
     i, R, H, m, parts = a["positions"], facts["R"], facts["H"], o.get("buckets"), 2 if facts["causal"] else 4

@@ -251,7 +251,7 @@ static long bucket(const Case *c, double d) {
 static const char *bias(Case *c) {
     const Tensor *i = input(c, "positions"), *table = input(c, "param.table"), *dy = input(c, "cotangent.bias");
     int op = is(c, "level", "op"), causal = is(c, "fact causal", "true"), t5 = is(c, "encoding", "t5");
-    if (!t5 && !(is(c, "option slopes", "fixed") && is(c, "option heads", "alike"))) return "ALiBi with other slopes";
+    if (!t5 && !(is(c, "option slopes", "fixed") && is(c, "option directions", "both"))) return "ALiBi with other slopes";
     if (i->rank != 1 || input(c, "seg") || !is(c, "fact window", "none")) return "masks other than causal";
     const Tensor *d = op ? i : input(c, "distances");
     long H = (long)number(c, "fact H"), T = i->count, N = op ? T * T : d->count;

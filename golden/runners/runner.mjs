@@ -146,7 +146,7 @@ function bucket (d, causal, { buckets, max_distance: most }) {
 }
 
 function bias ({ encoding, level, facts, options }, a) {
-  if (encoding === 'alibi' && (options.slopes !== 'fixed' || options.heads !== 'alike')) return 'ALiBi with other slopes'
+  if (encoding === 'alibi' && (options.slopes !== 'fixed' || options.directions !== 'both')) return 'ALiBi with other slopes'
   if (a.positions.shape.length !== 1 || a.seg || facts.window !== null) return 'masks other than causal'
   const { H, causal } = facts
   const i = a.positions.x

@@ -232,7 +232,7 @@ fn bucket(c: &Case, d: f64) -> usize {
 }
 
 fn bias(c: &Case) -> Result<Outputs, &'static str> {
-    if c.is("encoding", "alibi") && !(c.is("option slopes", "fixed") && c.is("option heads", "alike")) {
+    if c.is("encoding", "alibi") && !(c.is("option slopes", "fixed") && c.is("option directions", "both")) {
         return Err("ALiBi with other slopes");
     }
     let place = &c.inputs["positions"];

@@ -92,7 +92,7 @@ def bias(name, level, facts, o, a):
     d = a["distances"] if level == "table" else i[:, None] - i
     if name == "t5":
         y = a["param.table"][bucket(d, facts["causal"], o)].movedim(-1, 0)
-    elif (o["slopes"], o["heads"]) == ("fixed", "alike"):
+    elif (o["slopes"], o["directions"]) == ("fixed", "both"):
         most = 2 ** int(math.log2(H))
         slope = lambda n: [2 ** (-o["max_bias"] * (h + 1) / n) for h in range(n)]
         every = torch.tensor(slope(most) + slope(2 * most)[::2][: H - most], dtype=torch.float64)

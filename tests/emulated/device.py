@@ -27,16 +27,22 @@ class Fault(Exception):
     """What would be undefined on a device."""
 
 
+def folder_of_results():
+    """Where what compilers make is kept, under the hash of all that makes it: a folder of this user's among the temporary ones."""
+    folder = Path(tempfile.gettempdir()) / f"peref-emulated-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 @cache
 def built(code, options):
-    """The shared library of a kernel text; kept in a folder of this user's, under the hash of all that makes it."""
+    """The shared library of a kernel text."""
     names = re.findall(r"^KERNEL (\w+)\(", code, re.MULTILINE)
     calls = "\n".join(f'extern "C" void call_{n}(void **a) {{ emulated::invoke({n}, a); }}' for n in names)
     text = f"{SHIM}\n{code}\n{calls}\n"
     defines = [o for o in options if o.startswith("-D")]
     key = hashlib.sha256("\0".join((text, *FLAGS, *defines)).encode()).hexdigest()
-    folder = Path(tempfile.gettempdir()) / f"peref-emulated-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = folder_of_results()
     library = folder / f"{key[:32]}.so"
     if not library.exists():
         part = folder / f"{key[:32]}.{os.getpid()}.so"
@@ -58,18 +64,24 @@ class Function:
     def __call__(self, grid, block, args, *, shared_mem=0, stream=None):
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise Fault(f"{self.name}: {shared_mem} bytes of shared memory, {self.max_dynamic_shared_size_bytes} asked for before")
-        given, buffers = [], {}
-        for a in args:
-            if isinstance(a, fake_cupy.ndarray):
-                where = buffers.setdefault(a.data.ptr, (a._host, guarded(a._host)))
-                given.append(ctypes.c_void_p(where[1].ctypes.data + GUARD))
-            else:
-                given.append(ctypes.create_string_buffer(a.tobytes() if isinstance(a, np.generic) else np.asarray(a).tobytes()))
-        pointers = (ctypes.c_void_p * len(given))(*(ctypes.addressof(g) for g in given))
         call = ctypes.cast(getattr(self.library, f"call_{self.name}"), ctypes.c_void_p)
         sizes = [(ctypes.c_int * 3)(*s, *(1,) * (3 - len(s))) for s in (grid, block)]
-        failed = self.library.run(call, pointers, *sizes, shared_mem, ctypes.c_ulonglong(self.device.seed))
+        now = fake_cupy.Device.now
+        held = [now.raw(a._host) if isinstance(a, fake_cupy.ndarray) else a.tobytes() for a in args]
+        now.perform(lambda: self.run(call, held, sizes, shared_mem), [a for a in held if isinstance(a, np.ndarray)])
         self.device.launched.append(self.name)
+
+    def run(self, call, held, sizes, shared):
+        """Once, on copies between guards; arrays of one address share theirs."""
+        given, buffers = [], {}
+        for a in held:
+            if isinstance(a, np.ndarray):
+                where = buffers.setdefault(a.ctypes.data, (a, guarded(a)))
+                given.append(ctypes.c_void_p(where[1].ctypes.data + GUARD))
+            else:
+                given.append(ctypes.create_string_buffer(a))
+        pointers = (ctypes.c_void_p * len(given))(*(ctypes.addressof(g) for g in given))
+        failed = self.library.run(call, pointers, *sizes, shared, ctypes.c_ulonglong(self.device.seed))
         if failed:
             raise Fault(f"{self.name}: {FAILED[failed]}")
         for host, copy in buffers.values():
@@ -88,10 +100,7 @@ def guarded(host):
 
 
 def attach(cupy, seed=1, edit=None):
-    """Gives the fake CuPy a RawModule. `edit` (old, new) changes the text of the kernels, to see a mistake caught; what was launched is noted.
-
-    New arrays that are only allocated hold NaN: a kernel has to write every number.
-    """
+    """Gives the fake CuPy a RawModule. `edit` (old, new) changes the text of the kernels, to see a mistake caught; what was launched is noted."""
     device = SimpleNamespace(seed=seed, edit=edit, launched=[], changed=0)
 
     def raw_module(*, code, options=()):
@@ -102,12 +111,4 @@ def attach(cupy, seed=1, edit=None):
         return SimpleNamespace(get_function=lambda name: Function(device, library, name))
 
     cupy.RawModule = raw_module
-    empty, empty_like = cupy.empty, cupy.empty_like
-    cupy.empty = lambda *a, **k: poisoned(empty(*a, **k))
-    cupy.empty_like = lambda *a, **k: poisoned(empty_like(*a, **k))
     return device
-
-
-def poisoned(x):
-    x._host.reshape(-1).view(np.uint8)[:] = 0xFF
-    return x

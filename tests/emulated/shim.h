@@ -1,8 +1,8 @@
 // CUDA's words for g++: a kernel file compiled behind this text runs on the CPU, block after block, each thread of a block a fiber.
 //
 // A fiber runs until a barrier: it counts its own arrival and gives way until every member of its group (block or warp) has counted as many.
-// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, and of fibers in each round,
-// is drawn anew from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
+// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, of warps, each of
+// which runs as far as it can alone, and of fibers in a warp is drawn anew again and again from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
 // starts with. Warp collectives go through slots, with a barrier between writing and reading.
 //
 // Not here: banks, memory order, time, asynchronous copies.
@@ -19,6 +19,7 @@
 #define __device__
 #define __launch_bounds__(...)
 #define __restrict__
+#define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static __attribute__((section("shared")))
 extern "C" char __start_shared[] __attribute__((weak, visibility("hidden"))), __stop_shared[] __attribute__((weak, visibility("hidden")));
 
@@ -26,7 +27,7 @@ struct Dim { int x, y, z; };
 static Dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
-constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 4096, WORDS = 8;
+constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
 enum Failure { NONE, DIVERGENT, STUCK, BEYOND };
 
 struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives; };
@@ -99,14 +100,24 @@ static void resume(int k) {
   setcontext(&fresh);
 }
 
+// As far as a warp comes alone.
+static void run_warp(int first) {
+  int order[32], lanes = threads - first < 32 ? threads - first : 32;
+  for (long before = -1; before != moves && !failure;) {
+    before = moves;
+    shuffle(order, lanes);
+    for (int k = 0; k < lanes && !failure; k++)
+      if (!fibers[first + order[k]].ended) resume(first + order[k]);
+  }
+}
+
 static void run_block() {
   static int order[MOST];
   std::memset(fibers, 0, sizeof fibers);
   for (long before = -1; before != moves && !failure;) {
     before = moves;
-    shuffle(order, threads);
-    for (int k = 0; k < threads && !failure; k++)
-      if (!fibers[order[k]].ended) resume(order[k]);
+    shuffle(order, (threads + 31) / 32);
+    for (int k = 0; k < (threads + 31) / 32 && !failure; k++) run_warp(32 * order[k]);
   }
   for (int k = 0; k < threads && !failure; k++)
     if (!fibers[k].ended) failure = STUCK;
@@ -122,19 +133,20 @@ extern "C" int run(void (*call)(void **), void **a, const int *grid, const int *
   kernel = call, arguments = a, failure = NONE, state = seed * 2654435769u + 88172645463325252u;
   gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]}, threads = block[0] * block[1] * block[2];
   stacks = (char *)std::malloc((long)threads * STACK);
-  char *line = (char *)std::aligned_alloc(16, (shared + 2 * GUARD + 15) / 16 * 16);
-  dynamic = line + GUARD;
+  char *line = (char *)std::aligned_alloc(16, (shared + GUARD + 15) / 16 * 16);
+  dynamic = line;
+  std::memset(line + shared, 0xff, GUARD);
   int blocks = grid[0] * grid[1] * grid[2], *order = (int *)std::malloc(blocks * sizeof(int));
   shuffle(order, blocks);
   for (int k = 0; k < blocks && !failure; k++) {
     int n = order[k];
     blockIdx = {n % gridDim.x, n / gridDim.x % gridDim.y, n / gridDim.x / gridDim.y};
-    std::memset(line, 0xff, shared + 2 * GUARD);
+    std::memset(line, 0xff, shared);
     if (__start_shared) std::memset(__start_shared, 0xff, __stop_shared - __start_shared);
     run_block();
-    for (int c = 0; c < GUARD && !failure; c++)
-      if (line[c] != (char)0xff || dynamic[shared + c] != (char)0xff) failure = BEYOND;
   }
+  for (int c = 0; c < GUARD && !failure; c++)
+    if (line[shared + c] != (char)0xff) failure = BEYOND;
   std::free(order), std::free(line), std::free(stacks);
   return failure;
 }

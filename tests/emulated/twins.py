@@ -6,7 +6,7 @@ import fake_cupy
 import numpy as np
 from check import each_array
 
-from emulated.device import attach
+from emulated.device import Fault, attach
 from peref.ops.place import At
 from peref.tape import Tape
 
@@ -15,8 +15,8 @@ CLOSE, TF32, BF16 = 1e-5, 1e-3, 1e-2  # relative Frobenius, against float64
 
 @contextmanager
 def emulated(seed=1, edit=None):
-    """The fake CuPy with kernels that run."""
-    with fake_cupy.installed() as cupy:
+    """The fake CuPy with kernels that run; new memory is poison."""
+    with fake_cupy.installed(memory=True) as cupy:
         cupy.emulated = attach(cupy, seed, edit)
         yield cupy
 
@@ -59,12 +59,12 @@ def errors(fast, plain, arrays, settings=None, *, dtype=np.float32, wide=(), see
             got, dy = pulled(fast, held, {k: s for k, s in settings.items()}, send=lambda x, c=cupy: sent(c, x))
             runs.append([a.get() for a in got])
             assert cupy.emulated.launched
-            assert edit is None or cupy.emulated.changed
+            assert edit is None or cupy.emulated.changed, "nothing was changed"
     want, _ = pulled(plain, exact, settings, dy=dy.astype(np.float64))
     for one in runs[1:]:
         for a, b in zip(runs[0], one, strict=True):
             if a.tobytes() != b.tobytes():
-                raise AssertionError("the result depends on the order of threads")
+                raise Fault("the result depends on the order of threads")
     for g, w in zip(runs[0], want, strict=True):
         assert g.shape == w.shape
     return [distance(g.astype(np.float64), w) for g, w in zip(runs[0], want, strict=True)]

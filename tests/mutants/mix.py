@@ -1,5 +1,7 @@
 """Bugs in layers that stand where attention does."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from mutants import Mutant
@@ -47,7 +49,16 @@ def unnormed(y, p, eps):
     return scaled(merge_heads(y), p["norm.weight"], p["norm.bias"])
 
 
+def forgetful(case, a):
+    """Each chunk is a document of its own."""
+    size = case.config.pe[0][1]["chunk"]
+    if case.seg is not None or size >= case.T:
+        return None
+    return expected(case, a, None, replace(case.at, seg=np.broadcast_to(np.arange(case.T) // size + 1, (case.B, case.T))))
+
+
 MUTANTS = [
+    Mutant("chunk-forgets", "mix.chunk", "the state is lost where a chunk ends", ("retnet", "s4d", "mamba", "rwkv6", "rwkv7"), forgetful),
     Mutant("ret-decay-sign", "retnet.decay", "your decay is 1 - 2^(-h)", RET, decay(lambda d: np.log1p(-(2.0 ** (-1.0 - np.arange(len(d))))))),
     Mutant("ret-decay-heads", "retnet.decay", "your heads are in reverse order", RET, decay(lambda d: d[::-1])),
     Mutant(

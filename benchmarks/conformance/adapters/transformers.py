@@ -10,7 +10,7 @@ ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, a
 """
 
 import torch
-from through_torch import adapter, at_queries, counts, put, seen
+from through_torch import adapter, at_queries, counts, put, put_mamba, seen
 from transformers import logging
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
@@ -75,7 +75,7 @@ def parameters(case, o, facts):
             given = {"rope_type": "longrope", "original_max_position_embeddings": L, "factor": o["factor"], "attention_factor": o["attention_factor"]}
             factors = {"short_factor": o["short_factor"] or [1.0] * (facts["R"] // 2), "long_factor": o["long_factor"] or yarn_divisors(facts, o, L)}
             return known | given | factors
-        case "mrope":
+        case "mrope" if o["order"] != "alternate":
             return known | {"rope_type": "default", "mrope_section": list(sections(facts["R"] // 2, o))}
     return None
 
@@ -141,7 +141,7 @@ def rotation(case, a, o, facts):
 
 
 def alibi(case, a, o, facts):
-    if (o["slopes"], o["heads"]) != ("fixed", "alike") or not facts["causal"]:
+    if (o["slopes"], o["directions"]) != ("fixed", "both") or not facts["causal"]:
         return None
     if case["level"] == "table":
         d = a["distances"]
@@ -170,7 +170,7 @@ def t5(case, a, o, facts):
 
 def sinusoidal(case, a, o, facts):
     i = a["positions"]
-    if o["layout"] != "concatenated" or o["base"] != 10000 or int(i.max()) > 10000:
+    if o["learned"] or o["layout"] != "concatenated" or o["base"] != 10000 or int(i.max()) > 10000:
         return None
     if o["ladder"] == "endpoint":
         rows = M2M100SinusoidalPositionalEmbedding.get_embedding(int(i.max()) + 1, facts["C"])[i]
@@ -204,15 +204,7 @@ def mamba(case, a, o, facts):
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     sizes = {"hidden_size": facts["C"], "state_size": o["state_size"], "expand": o["expand"], "conv_kernel": o["kernel"]}
     layer = MambaMixer(MambaConfig(**sizes, time_step_rank=p["down.weight"].shape[0]), layer_idx=0)
-    put(layer.in_proj, "weight", torch.cat([p["x.weight"], p["z.weight"]]))
-    put(layer.conv1d, "weight", p["conv"][:, None])
-    put(layer.conv1d, "bias", p["conv.bias"])
-    put(layer.x_proj, "weight", torch.cat([p["down.weight"], p["b.weight"], p["c.weight"]]))
-    put(layer.dt_proj, "weight", p["dt.weight"])
-    put(layer.dt_proj, "bias", p["dt.bias"])
-    put(layer, "A_log", p["A_log"])
-    put(layer, "D", p["D"])
-    put(layer.out_proj, "weight", p["o.weight"])
+    put_mamba(layer, p)
     return {"y": layer(a["x"])}
 
 

@@ -74,7 +74,7 @@ def usable(case, a):
 
 
 def alibi(case, a, o, facts):
-    if (o["slopes"], o["heads"], o["max_bias"]) != ("fixed", "alike", 8.0):
+    if (o["slopes"], o["directions"], o["max_bias"]) != ("fixed", "both", 8.0):
         return None
     made = AlibiPositionalBias(facts["H"])
     if case["level"] == "table":
@@ -143,7 +143,7 @@ def sinusoidal(case, a, o, facts):
     if (o["layout"], o["ladder"]) != ("concatenated", "paper") or facts["C"] % 2:
         return None
     made = ScaledSinusoidalEmbedding(facts["C"], o["base"])
-    nn.init.ones_(made.scale)
+    put(made, "scale", a["param.scale"]) if o["learned"] else nn.init.ones_(made.scale)
     return embedded(case, a, made(a["positions"][None], a["positions"]))
 
 

@@ -5,28 +5,23 @@ from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, summed, token_first
 from peref.backends.cuda.embedding import sums_of
-from peref.backends.cuda.launch import WIDTHS, launch
+from peref.backends.cuda.launch import launch
+from peref.backends.cuda.tiles import kind_of, width_of
 from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
 
-OWN, PAD, BLOCK = 64, 8, 128  # as in the kernels
+OWN, PAD, BLOCK = 64, 8, 128  # as in the kernels, and BYTES there
+FORWARD, BACKWARD = 16384, 8192
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
-def width_of(D: int, E: int) -> int:
-    """What heads are padded to."""
-    found = [w for w in WIDTHS if max(D, E) <= w]
-    if not found:
-        raise Misuse(f"attention: heads are {max(D, E)} wide; the cuda backend takes them up to {WIDTHS[-1]}, use --backend numpy")
-    return found[0]
-
-
-def bytes_of(width: int, size: int, own: int, extra: int) -> int:
-    """Shared memory of a kernel that keeps `own` tiles of its rows, two of the other side, and `extra` bytes for each cell of one product."""
-    loop = 32 if width == 128 and size == 4 else 64
-    return (own * OWN + 2 * loop) * (width + PAD) * size + OWN * (loop + PAD) * extra
+def bytes_of(width: int, size: int, own: int, tile: int, summed: bool = False) -> int:
+    """Shared memory of a kernel that keeps `own` tiles of its rows, two of the other side, of at most `tile` bytes and 64 rows, and, where diagonals
+    are summed, one product."""
+    loop = min(64, tile // size // width)
+    return (own * OWN + 2 * loop) * (width + PAD) * size + summed * OWN * (loop + 1) * 4
 
 
 def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
@@ -64,7 +59,7 @@ def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, 
 
 def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32):
     dtype, (B, H, T, D), (G, S), E = real("attention", q, k, v, term), q.shape, k.shape[1:3], v.shape[3]
-    width, xp = width_of(D, E), namespace(q, k, v)
+    width, xp = width_of("attention", D, E), namespace(q, k, v)
     fit("attention: q and k", (B, at.T, at.S, D), (k.shape[0], T, S, k.shape[3]))
     fit("attention: k and v", k.shape[:3], v.shape[:3])
     if H % G:
@@ -72,45 +67,56 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32):
     tokens = [token_first(x) for x in (q, k, v)]
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
-    kind = {"WIDTH": width, **({"TF32": 1} if tf32 and dtype.name == "float32" else {})}
-    shared = bytes_of(width, dtype.itemsize, 1, dtype.itemsize)
+    kind = kind_of(width, dtype, tf32)
+    shared = bytes_of(width, dtype.itemsize, 1, FORWARD)
     launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *tokens, *rest, real=dtype, shared=shared, **kind)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (tokens, o, lse, rest, like, kind)
 
 
+def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int) -> Any:
+    """dq, dterm [B,H,T,S], drow [B,H,T] and the shares of the table's gradient [lines,H,N], each None where it is not wanted."""
+    q, k = given[3:5]
+    (_, T, H, _), S, work = q.shape, k.shape[1], blocks(q.shape[1], OWN) * B
+    lines = min(work, LINES) if wants[3] else work
+    dq = xp.empty_like(q) if wants[0] else None
+    dterm = xp.zeros((B, H, T, S), dtype) if wants[1] else None
+    drow = xp.empty((B, H, T), "float64") if wants[2] else None
+    parts = xp.empty((lines, H, N), "float32") if wants[3] else None
+    if any(wants):
+        shared = bytes_of(kind["WIDTH"], dtype.itemsize, 2, BACKWARD, summed=wants[3])
+        made = (dq, dterm, drow, parts, *given[:12], B, *given[12:])
+        launch("attention_backward.queries", (lines, H), BLOCK, *made, real=dtype, shared=shared, **kind)
+    return dq, dterm, drow, parts
+
+
+def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool) -> Any:
+    """dk, dv and, where wanted, dcolumn [B,H,S]."""
+    q, k, v = given[3:6]
+    H, (_, S, G, _), width, size = q.shape[2], k.shape, kind["WIDTH"], dtype.itemsize
+    dk, dv, dcolumn = xp.empty_like(k), xp.empty_like(v), xp.empty((B, H, S), "float64") if column else None
+    grid = (blocks(S, OWN) * B, G, 2 if width * size > 256 else 1)
+    launch("attention_backward.keys", grid, BLOCK, dk, dv, dcolumn, *given, real=dtype, shared=bytes_of(width, size, 2, BACKWARD), **kind)
+    return dk, dv, dcolumn
+
+
 def attention_backward(saved, dy, wants):
     (q, k, v), o, lse, rest, like, kind = saved
-    (B, T, H, E), (S, G), xp, dtype = o.shape, k.shape[1:3], namespace(o), o.dtype
+    (B, T, H, E), S, xp, dtype = o.shape, k.shape[1], namespace(o), o.dtype
     table, term, row, column = (a is not None and want for a, want in zip(like, wants[3:], strict=True))
+    index, N = rest[1], like[0][0][1] if table else 0
     y, delta = token_first(dy), xp.empty((B, H, T), "float32")
     launch("attention_backward.inner", (blocks(B * H * T, THREADS // 32),), THREADS, delta, y, o, B * H * T, H, T, E, real=dtype, **kind)
-    given, size, width = (y, delta, lse, q, k, v, *rest), dtype.itemsize, kind["WIDTH"]
-    indexed, dtable = table and rest[1] is not None, None
-    dq = xp.empty_like(q) if wants[0] else None
-    dterm = xp.zeros((B, H, T, S), dtype) if term or indexed else None
-    drow = xp.empty((B, H, T), "float64") if row else None
-    work = blocks(T, OWN) * B
-    lines = min(work, LINES) if table and not indexed else work
-    parts = xp.empty((lines, H, like[0][0][1]), "float32") if table and not indexed else None
-    if wants[0] or table or term or row:
-        made = (dq, dterm, drow, parts, *given[:12], B, *given[12:])
-        shared = bytes_of(width, size, 2, 4 + (2 if size == 2 else 0))
-        launch("attention_backward.queries", (lines, H), BLOCK, *made, real=dtype, shared=shared, **kind)
-    dk = dv = dcolumn = None
-    if wants[1] or wants[2] or column:
-        dk, dv = xp.empty_like(k), xp.empty_like(v)
-        dcolumn = xp.empty((B, H, S), "float64") if column else None
-        shared = bytes_of(width, size, 2, size)
-        launch("attention_backward.keys", (blocks(S, OWN) * B, G), BLOCK, dk, dv, dcolumn, *given, real=dtype, shared=shared, **kind)
-    if indexed:
-        dtable = sums_of(dterm.reshape(-1), rest[1].astype("int64").reshape(-1), like[0][0][1], H, T * S, H * T * S, 1, T * S).T
+    given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
+    dq, dterm, drow, parts = of_queries(xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N)
+    dk, dv, dcolumn = of_keys(xp, given, B, dtype, kind, column) if wants[1] or wants[2] or column else (None,) * 3  # type: Any, Any, Any
+    found: list[Any] = [None, dterm.astype("float32") if term else None, drow[..., None] if row else None, dcolumn[:, :, None] if column else None]
+    if by_index:
+        found[0] = sums_of(dterm.reshape(-1), index.astype("int64").reshape(-1), N, H, T * S, H * T * S, 1, T * S).T
     elif table:
-        dtable = summed("attention_backward", parts, "float32", **kind)
-    found = (dtable, dterm.astype("float32") if term else None, drow[..., None] if row else None, dcolumn[:, :, None] if column else None)
-    asked = (table, term, row, column)
-    given = (unbroadcast(g, a[0]).astype(a[1]) if want else None for g, a, want in zip(found, like, asked, strict=True))
-    return *(None if g is None else g.swapaxes(1, 2) for g in (dq, dk, dv)), *given
+        found[0] = summed("attention_backward", parts, "float32", **kind)
+    added = (None if g is None else unbroadcast(g, a[0]).astype(a[1]) for g, a in zip(found, like, strict=True))
+    return *(None if g is None else g.swapaxes(1, 2) for g in (dq, dk, dv)), *added
 
 
 attend = Op(attention_forward, attention_backward, selective=True)

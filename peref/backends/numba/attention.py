@@ -21,12 +21,14 @@ import numpy as np
 from numba import njit, types
 
 from peref.backends.numba.host import COLUMNS, INNER, ROWS, kernel
-from peref.backends.numba.matrix import f4, reads, writes
+from peref.backends.numba.matrix import c_reads, f4, reads, writes
 from peref.backends.numba.threads import spread
-from peref.backends.numba.vector import dot, exp_sum, scale_bias_max, slopes, tile_add, tile_set
+from peref.backends.numba.vector import copy, diagonals, dot, exp_sum, scale_bias_max, slopes, tile_add, tile_set
 
 QUERIES = 32
 KEYS = 256
+MARGIN = QUERIES  # columns of zeros beside a tile of dS, so that its diagonals are rows of a slanted array
+WIDE = MARGIN + KEYS + MARGIN
 LANES = 32  # queues that units are dealt to, so that neighbours, which see alike many keys, go to different threads
 
 
@@ -71,11 +73,19 @@ def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, co
 
 @njit(**INNER)
 def padded(x, t, out):
-    """Rows t.. of x [T,D] into out [QUERIES,D'], zeros beyond."""
+    """Rows t.. of x [T,D] into out [rows,D'], zeros beyond."""
     T, D = x.shape
-    for r in range(out.shape[0]):
-        for d in range(out.shape[1]):
-            out[r, d] = x[t + r, d] if t + r < T and d < D else 0
+    rows, wide = min(out.shape[0], T - t), out.shape[1]
+    for r in range(rows):
+        if x.strides[1] == 4:
+            copy(out, r * wide, x, (t + r) * (x.strides[0] // 4), D)
+        else:
+            for d in range(D):
+                out[r, d] = x[t + r, d]
+    if wide > D:
+        out[:rows, D:] = 0
+    if rows < out.shape[0]:
+        out[rows:] = 0
 
 
 @njit(**INNER)
@@ -122,18 +132,12 @@ def fill(added, b, h, t, key, a, z, table, index, base, term, row, column):
 
 
 @njit(**INNER)
-def keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn):
-    """Add one row of dS to the gradients that somebody asked for."""
-    if dtable.shape[2]:
-        mine = dtable[b, h]
-        if index.shape[2]:
-            there = index[pick(len(index), b), t]
-            for j in range(a, z):
-                mine[there[key + j]] += ds[j]
-        else:
-            part = mine[base - t + key + a :]
-            for j in range(z - a):
-                part[j] += ds[a + j]
+def keep(ds, b, h, t, key, a, z, index, dtable, dterm, drow, dcolumn):
+    """Add one row of dS to the gradients that somebody asked for, but for a table's by distance."""
+    if dtable.shape[2] and index.shape[2]:
+        mine, there = dtable[b, h], index[pick(len(index), b), t]
+        for j in range(a, z):
+            mine[there[key + j]] += ds[j]
     if dterm.shape[3]:
         for j in range(a, z):
             dterm[b, h, t, key + j] = ds[j]
@@ -148,12 +152,17 @@ def keep(ds, b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn):
 @njit(**INNER)
 def sizes(x, out):
     """The largest length of a row of x [S,D] in every KEYS rows."""
+    S, D = x.shape
     for n in range(len(out)):
         most = np.float32(0)
-        for s in range(n * KEYS, min(len(x), (n + 1) * KEYS)):
+        for s in range(n * KEYS, min(S, (n + 1) * KEYS)):
             square = np.float32(0)
-            for d in range(x.shape[1]):
-                square += x[s, d] * x[s, d]
+            if x.strides[1] == 4:
+                at = s * (x.strides[0] // 4)
+                square = dot(x, at, x, at, D)
+            else:
+                for d in range(D):
+                    square += x[s, d] * x[s, d]
             most = max(most, square)
         out[n] = np.sqrt(most)
 
@@ -190,6 +199,19 @@ def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, b
             if not bound < top[r] + limit:
                 return False
     return True
+
+
+@njit(**INNER)
+def blank(x, first, stop):
+    for n in range(first, stop):
+        x[n] = 0
+
+
+@njit(**INNER)
+def by_distance(total, Z, at, rows, width):
+    """Add the diagonals of a tile [rows,width], which lies MARGIN columns in and has zeros around it; that of column 0, row 0 to total[at]."""
+    first, last = max(1 - rows, -at), min(width, len(total) - at)
+    diagonals(total, at + first, Z, MARGIN + first, Z.shape[1] + 1, rows, max(0, last - first))
 
 
 @njit(**INNER)
@@ -267,7 +289,8 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
                 a, z = seen(see, r, key)
                 off = np.float32(0) if new[r] == -np.inf else new[r]
                 some = exp_sum(P, r * KEYS + a, z - a, off)
-                P[r, :a], P[r, z:width] = 0, 0
+                blank(P[r], 0, a)
+                blank(P[r], z, width)
                 if new[r] != top[r]:
                     less = np.exp(top[r] - off)
                     total[r] *= less
@@ -277,10 +300,11 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
                 top[r] = new[r]
             product(O, 0, wide_e, P, 0, KEYS, 1, QUERIES, vc[n], key * COLUMNS, long * COLUMNS, COLUMNS, wide_e // COLUMNS, width, True)
         for r in range(rows):
-            none = total[r] == 0
+            none, out = total[r] == 0, o[b, first + r, h]
             lse[b, h, first + r] = np.inf if none else top[r] + np.log(total[r])
+            by = np.float32(0) if none else np.float32(1) / total[r]
             for d in range(E):
-                o[b, first + r, h, d] = np.float32(0) if none else O[r, d] / total[r]
+                out[d] = O[r, d] * by
 
 
 @kernel(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4)
@@ -305,6 +329,7 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
     E = v.shape[3]
     wide_d, wide_e, long = rounded(D, COLUMNS), rounded(E, COLUMNS), rounded(S, KEYS)
     simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
+    others = (dtable.shape[2] > 0 and index.shape[2] > 0) or dterm.shape[3] > 0 or drow.shape[2] > 0 or dcolumn.shape[2] > 0
     kt, kc = np.empty((long // COLUMNS, D, COLUMNS), np.float32), np.empty((wide_d // COLUMNS, long, COLUMNS), np.float32)
     vt = np.empty((long // COLUMNS, E, COLUMNS), np.float32)
     over_keys(k[b, g], kt)
@@ -312,7 +337,7 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
     over_keys(v[b, g], vt)
     K, V = np.zeros((long, wide_d), np.float32), np.zeros((long, wide_e), np.float32)  # their gradients, padded
     Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
-    P, Z = np.empty((QUERIES, KEYS), np.float32), np.empty((QUERIES, KEYS), np.float32)
+    P, Z = np.empty((QUERIES, KEYS), np.float32), np.zeros((QUERIES, WIDE), np.float32)
     dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS, np.float32)
     delta, length, size = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32), np.empty(long // KEYS, np.float32)
     sizes(k[b, g], size)
@@ -326,10 +351,7 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
             Z[rows:] = 0
             start, stop = S, 0
             for r in range(rows):
-                total = np.float32(0)
-                for d in range(E):
-                    total += do[b, first + r, h, d] * o[b, first + r, h, d]
-                delta[r] = total
+                delta[r] = dot(A, r * wide_e, o, ((b * T + first + r) * H + h) * E, E)
                 length[r] = scale * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
                 if see[r, 0] < see[r, 1]:
                     start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
@@ -340,21 +362,37 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
                 width = rounded(min(stop - key, KEYS), COLUMNS)
                 at, many = key // COLUMNS * COLUMNS, width // COLUMNS
                 product(P, 0, KEYS, Q, 0, wide_d, 1, QUERIES, kt, at * D, D * COLUMNS, COLUMNS, many, D, False)
-                product(Z, 0, KEYS, A, 0, wide_e, 1, QUERIES, vt, at * E, E * COLUMNS, COLUMNS, many, E, False)
+                product(Z, MARGIN, WIDE, A, 0, wide_e, 1, QUERIES, vt, at * E, E * COLUMNS, COLUMNS, many, E, False)
                 for r in range(rows):
                     (a, z), t = seen(see, r, key), first + r
                     if simple and table.shape[1]:
-                        slopes(P, Z, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, lse[b, h, t], delta[r])
+                        slopes(
+                            P,
+                            r * KEYS + a,
+                            Z,
+                            r * WIDE + MARGIN + a,
+                            z - a,
+                            scale,
+                            table,
+                            h * table.shape[1] + base - t + key + a,
+                            lse[b, h, t],
+                            delta[r],
+                        )
                     else:
                         if not simple:
                             fill(added, b, h, t, key, a, z, table, index, base, term, row, column)
-                        slopes(P, Z, r * KEYS + a, z - a, scale, added, a, lse[b, h, t], delta[r])
-                    P[r, :a], P[r, z:width] = 0, 0
-                    Z[r, :a], Z[r, z:width] = 0, 0
-                    keep(Z[r], b, h, t, key, a, z, index, base, dtable, dterm, drow, dcolumn)
+                        slopes(P, r * KEYS + a, Z, r * WIDE + MARGIN + a, z - a, scale, added, a, lse[b, h, t], delta[r])
+                    blank(P[r], 0, a)
+                    blank(P[r], z, width)
+                    blank(Z[r], MARGIN, MARGIN + a)
+                    blank(Z[r], MARGIN + z, MARGIN + width + MARGIN)
+                    if others:
+                        keep(Z[r, MARGIN:], b, h, t, key, a, z, index, dtable, dterm, drow, dcolumn)
+                if dtable.shape[2] and not index.shape[2]:
+                    by_distance(dtable[b, h], Z, base - first + key, rows, width)
                 product(V, key * wide_e, wide_e, P, 0, 1, KEYS, width, A, 0, COLUMNS, wide_e, wide_e // COLUMNS, QUERIES, True)
-                product(K, key * wide_d, wide_d, Z, 0, 1, KEYS, width, Q, 0, COLUMNS, wide_d, wide_d // COLUMNS, QUERIES, True)
-                product(dQ, 0, wide_d, Z, 0, KEYS, 1, QUERIES, kc, key * COLUMNS, long * COLUMNS, COLUMNS, wide_d // COLUMNS, width, True)
+                product(K, key * wide_d, wide_d, Z, MARGIN, 1, WIDE, width, Q, 0, COLUMNS, wide_d, wide_d // COLUMNS, QUERIES, True)
+                product(dQ, 0, wide_d, Z, MARGIN, WIDE, 1, QUERIES, kc, key * COLUMNS, long * COLUMNS, COLUMNS, wide_d // COLUMNS, width, True)
             for r in range(rows):
                 for d in range(D):
                     dq[b, first + r, h, d] = dQ[r, d] * scale
@@ -367,7 +405,7 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
 
 @kernel(
     *(writes(4), writes(4), writes(4), sums, writes(4), sums, sums),
-    *(reads(4), reads(4), reads(4), reads(4), reads(4), reads(3)),
+    *(reads(4), c_reads(4), reads(4), reads(4), reads(4), reads(3)),
     *(tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4),
 )
 def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):

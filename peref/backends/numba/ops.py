@@ -32,11 +32,17 @@ def fit(what: str, *shapes: Any) -> None:
 def times(a: Any, b: Any) -> Any:
     """a [...,M,K] b [...,K,N], leading axes broadcast."""
     fit("a product", a.shape[-1:], b.shape[-2:-1])
+    if b.shape[-1] == 1 and a.shape[-2] > 1 and a.strides[-1] != 4:  # C' = B' A': A' lies in rows
+        return times(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
     many = math.prod(lead)
     flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(many, *x.shape[-2:]) for x in (a, b))
-    kernels("matrix").multiply(c.reshape(many, *c.shape[-2:]), *flat)
+    if c.shape[-1] == 1:
+        a, b = map(np.ascontiguousarray, flat)
+        kernels("token").column(c.reshape(many, -1), a, b.reshape(many, -1))
+    else:
+        kernels("matrix").multiply(c.reshape(many, *c.shape[-2:]), *flat)
     return c
 
 

@@ -52,8 +52,12 @@ class Emit:
         value.align = 4
         return value
 
-    def store(self, value, pointer):
-        self.b.store(value, self.b.bitcast(pointer, VEC.as_pointer())).align = 4
+    def store(self, value, pointer, past_cache=False):
+        """`past_cache`: to memory without reading it first; the pointer must be a multiple of 16 bytes."""
+        stored = self.b.store(value, self.b.bitcast(pointer, VEC.as_pointer()))
+        stored.align = 16 if past_cache else 4
+        if past_cache:
+            stored.set_metadata("nontemporal", self.b.module.add_metadata([ir.Constant(I32, 1)]))
 
     def mask(self, count):
         """Lanes 0 .. count-1, for an i64 count."""
@@ -261,15 +265,15 @@ def exp_sum(typingctx, s, at, n, m):
 
 
 @intrinsic
-def slopes(typingctx, s, z, at, n, scale, t, t_at, less, off):
+def slopes(typingctx, s, at, z, z_at, n, scale, t, t_at, less, off):
     """s = exp(s scale + t - less), then z = s (z - off), over n elements, in place: P and dS of a row, whose log-sum is `less`."""
 
     def body(e):
-        _, _, at, n, scale, _, t_at, less, off = e.args
+        _, at, _, z_at, n, scale, _, t_at, less, off = e.args
         by, below, mean = e.splat(scale), e.splat(less), e.splat(off)
 
         def step(k, mask):
-            places = e.at(0, e.b.add(at, k)), e.at(1, e.b.add(at, k)), e.at(5, e.b.add(t_at, k))
+            places = e.at(0, e.b.add(at, k)), e.at(2, e.b.add(z_at, k)), e.at(6, e.b.add(t_at, k))
             x, d, bias = (e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in places)
             y = e.exp_of_less(e.b.fsub(e.fma(x, by, bias), below))
             for out, p in ((y, places[0]), (e.b.fmul(y, e.b.fsub(d, mean)), places[1])):
@@ -278,7 +282,7 @@ def slopes(typingctx, s, z, at, n, scale, t, t_at, less, off):
 
         each(e, n, step)
 
-    return made(void, (s, z, i8, i8, f4, t, i8, f4, f4), body)
+    return made(void, (s, i8, z, i8, i8, f4, t, i8, f4, f4), body)
 
 
 @intrinsic
@@ -297,6 +301,65 @@ def dot(typingctx, a, a_at, b, b_at, n):
         return e.halve(each(e, n, step, number(0))[0], e.b.fadd)
 
     return made(f4, (a, i8, b, i8, i8), body)
+
+
+@intrinsic
+def copy(typingctx, y, y_at, x, x_at, n):
+    """y = x over n elements."""
+
+    def body(e):
+        _, y_at, _, x_at, n = e.args
+
+        def step(k, mask):
+            to, p = e.at(0, e.b.add(y_at, k)), e.at(2, e.b.add(x_at, k))
+            e.store(e.load(p), to) if mask is None else e.store_some(e.load_some(p, mask, number(0)), to, mask)
+            return []
+
+        each(e, n, step)
+
+    return made(void, (y, i8, x, i8, i8), body)
+
+
+@intrinsic
+def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
+    """y += the sum of `count` rows of x, over n elements: rows are `row` apart. y is float64; a sum is made in float32 first."""
+
+    def body(e):
+        B, (_, y_at, _, x_at, row, count, n) = e.b, e.args
+        double = ir.VectorType(ir.DoubleType(), LANES)
+
+        def step(k, mask):
+            start, loop, after = B.block, B.append_basic_block("row"), B.append_basic_block("rest")
+            B.branch(loop)
+            B.position_at_end(loop)
+            r, total = B.phi(I64), B.phi(VEC)
+            p = e.at(2, B.add(B.add(x_at, k), B.mul(r, row)))
+            new, more = B.fadd(total, e.load(p) if mask is None else e.load_some(p, mask, number(0))), B.add(r, ir.Constant(I64, 1))
+            for phi, first, later in ((r, ir.Constant(I64, 0), more), (total, number(0), new)):
+                phi.add_incoming(first, start)
+                phi.add_incoming(later, loop)
+            B.cbranch(B.icmp_signed("<", more, count), loop, after)
+            B.position_at_end(after)
+            to = B.bitcast(e.at(0, B.add(y_at, k)), double.as_pointer())
+            if mask is None:
+                old = B.load(to)
+                old.align = 8
+                B.store(B.fadd(old, B.fpext(new, double)), to).align = 8
+            else:
+                here = cgutils.get_or_insert_function(
+                    B.module, ir.FunctionType(double, [to.type, I32, MASK, double]), f"llvm.masked.load.v{LANES}f64.p0"
+                )
+                there = cgutils.get_or_insert_function(
+                    B.module, ir.FunctionType(ir.VoidType(), [double, to.type, I32, MASK]), f"llvm.masked.store.v{LANES}f64.p0"
+                )
+                eight = ir.Constant(I32, 8)
+                old = B.call(here, [to, eight, mask, ir.Constant(double, [0.0] * LANES)])
+                B.call(there, [B.fadd(old, B.fpext(new, double)), to, eight, mask])
+            return []
+
+        each(e, n, step)
+
+    return made(void, (y, i8, x, i8, i8, i8, i8), body)
 
 
 def pointwise(typingctx, inputs, outputs, n, formula):
@@ -368,10 +431,7 @@ def gelu_row_backward(typingctx, x, dy, dx, at, n):
     return pointwise(typingctx, [x, dy], [dx], n, formula)
 
 
-@intrinsic
-def turn_halves(typingctx, x, x_at, y, y_at, cos, sin, at, n):
-    """y_a = x_a cos - x_b sin, y_b = x_a sin + x_b cos for n pairs: b stands n after a in x and y, cos and sin begin at `at`."""
-
+def turned(typingctx, x, x_at, y, y_at, cos, sin, at, n, past_cache):
     def body(e):
         _, x_at, _, y_at, _, _, at, n = e.args
 
@@ -382,9 +442,34 @@ def turn_halves(typingctx, x, x_at, y, y_at, cos, sin, at, n):
             first = e.b.fsub(e.b.fmul(one, c), e.b.fmul(two, s))
             second = e.b.fadd(e.b.fmul(one, s), e.b.fmul(two, c))
             for out, p in ((first, e.at(2, b)), (second, e.at(2, e.b.add(b, n)))):
-                e.store(out, p) if mask is None else e.store_some(out, p, mask)
+                if mask is None:
+                    e.store(out, p, past_cache)
+                else:
+                    e.store_some(out, p, mask)
             return []
 
         each(e, n, step)
 
     return made(void, (x, i8, y, i8, cos, sin, i8, i8), body)
+
+
+@intrinsic
+def turn_halves(typingctx, x, x_at, y, y_at, cos, sin, at, n):
+    """y_a = x_a cos - x_b sin, y_b = x_a sin + x_b cos for n pairs: b stands n after a in x and y, cos and sin begin at `at`."""
+    return turned(typingctx, x, x_at, y, y_at, cos, sin, at, n, False)
+
+
+@intrinsic
+def turn_halves_past_cache(typingctx, x, x_at, y, y_at, cos, sin, at, n):
+    """The same, written straight to memory, which is not read first. y begins at a multiple of 16 bytes, so does y_at; `written` must follow."""
+    return turned(typingctx, x, x_at, y, y_at, cos, sin, at, n, True)
+
+
+@intrinsic
+def written(typingctx):
+    """What was written past the cache is there for all threads."""
+
+    def body(e):
+        e.b.fence("seq_cst")
+
+    return made(void, (), body)

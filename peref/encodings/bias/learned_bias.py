@@ -5,7 +5,8 @@
 
 The plainest relative encoding: Raffel et al. 2020, arXiv:1910.10683, without buckets. A distance beyond the table is refused, never clamped.
 It learns D times as fast as the rest, for AdamW moves a number by about the rate and a table must reach several nats.
-Not here: clipped distances (shaw has them), a table made by a small network.
+Not here: clipped distances (shaw has them), a table made by a small network (dynamic_bias), rows weighed by content (x-transformers'
+RelativeProj).
 """
 
 from peref.encodings import Encoding, logit_steps

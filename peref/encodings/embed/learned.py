@@ -3,7 +3,8 @@
     x_i + table[i]        table [L,C]
 
 Gehring et al. 2017, arXiv:1705.03122, section 3.1; GPT-2, BERT. A position that has no row is refused, never clamped.
-Not here: RoBERTa's and OPT's rows that start at 2 (give positions).
+Rows that start at 2 (RoBERTa, OPT) are L rows and positions from 2 on; x-transformers' factor C^-0.5 goes into the table. Not here: rows of
+unit length (its l2norm_embed).
 """
 
 from peref.encodings import Encoding

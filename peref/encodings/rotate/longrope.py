@@ -9,17 +9,21 @@ frequencies are made for, fixed when a cache is made, so that keys never meet qu
 and its Phi-3 begins a new cache when a text grows over L; vLLM and llama.cpp take one list, that of the longest text they will serve.)
 
 short_factor, long_factor
-           R/2 numbers each. Unless said 1 for short texts, and for long ones YaRN's ratios w_n / w'_n (code ramp, 32 and 1 turns), one of the
-           seeds of the published search. (The released search starts on a line in c between 1 and s, not in 1/c.)
+           R/2 numbers each. Unless said 1 for short texts, and for long ones YaRN's ratios w_n / w'_n (code ramp, 32 and 1 turns), a seed of the
+           published search, beside PI's and NTK's. (The released search starts from YaRN's alone, on a line in c between 1 and s, not in 1/c.)
 factor     target length over L, for a and for the ratios above; a is 1 where factor <= 1. Hugging Face has max_position_embeddings / L.
 attention_factor, short_mscale, long_mscale
            a itself, for both lists, or for one, before that (Phi-3.5-MoE has 1.2432 for both).
 start_tokens
-           how many positions, from 0, turn as in RoPE, without c and a (section 3.2, table 4: 0 to 256; the authors' MixedLongRoPE class).
-           Shifting positions then changes the result. 0 in the released models. The paper's text was not at hand: the section and the
-           table are cited second-hand and not confirmed.
+           how many positions, from 0, turn as in RoPE, without c and a (equation 3). Shifting positions then changes the result. 0 in the
+           released models.
 
-YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1. Not here: the search; factors that grow with n.
+YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1; its DynamicLongRoPE class, whose factors grow with n, is
+1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the search, over c from 1 to 1.25 s in steps of .01, never falling from pair to
+pair, and start_tokens of 0, 1, 2, 4, 8, 12, ... 32, 64, 128, 256 (table 4).
+
+The paper's text was not at hand. Start tokens and table 4 are as a public digest of it has them; the authors' repository turns start tokens
+so (rope/longrope.py) and searched their number in an early version (evolution/dim_mono_n), but not in the release, where c ends at 1 + s.
 """
 
 import math

@@ -9,7 +9,7 @@ turns, a, beta_slow and beta_fast; L is `original`, the length trained for unles
 ramp       "code": g is straight in the index of the pair, between the pairs that turn beta_fast and beta_slow times (the authors' code, Hugging
            Face, vLLM, ggml; ops/frequency.py). "paper": straight in the number of turns, Definition 2. They differ: .846 and .633 for pair 24
            of 64 at base 10000 and L 4096. Where L is a few tokens, less than a turn of the fastest pair, the code's range may be reversed, and
-           nothing is interpolated.
+           nothing is interpolated (ggml, which divides by no less than 0.001, interpolates all pairs after the first).
 truncate   the code's ramp begins and ends at whole numbers; False in gpt-oss. The paper's ramp has no such ends.
 attention_factor
            a itself, in place of the formula; without effect on the softmax scale.
@@ -21,8 +21,10 @@ reading    what a is where m or M is absent or 0. "huggingface" (and vLLM's plai
            vLLM's class for their models): y(m) / y(M), with 1 for an absent m and 0 for an absent M. At mscale=0.707, mscale_all_dim=0 and
            factor 40 they split into 1.3689 and 1.2608.
 
-Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing. Channels that do not turn get no a.
-Not here: Dynamic-YaRN, a factor that follows the length; attn_factor, another multiple of a (jquesnelle, vLLM).
+Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing (for a time always,
+huggingface/transformers#38224). Channels that do not turn get no a. attn_factor, another multiple of a (jquesnelle, vLLM), goes into
+attention_factor. Not here: Dynamic-YaRN, a factor that follows the length; extrapolation_factor, which multiplies g and is 1 everywhere
+(jquesnelle, vLLM).
 """
 
 import math

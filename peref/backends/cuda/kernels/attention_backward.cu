@@ -10,6 +10,7 @@
 
 #include "common.cuh"
 #include "parts.cuh"
+#define BYTES 8192
 #include "tile.cuh"
 #include "attention.cuh"
 
@@ -29,15 +30,11 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
                const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term,
                const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int B, int H, int G, int T, int S, int D, int E, int N,
                int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale) {
+  constexpr int LDS = LOOP + 1;
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND];
   elem *of_q = (elem *)memory, *of_y = of_q + OWN * LD, *of_k = of_y + OWN * LD, *of_v = of_k + LOOP * LD;
   float *of_s = (float *)(of_v + LOOP * LD);
-#ifdef BF16
-  elem *rounded_s = (elem *)(of_s + OWN * LDP);
-#else
-  elem *rounded_s = of_s;
-#endif
   Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, scale};
   int h = blockIdx.y, g = h / (H / G), mine = warp() * WARP_ROWS, tiles = (T + OWN - 1) / OWN;
   if (parts) {
@@ -59,6 +56,7 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       line[i] = t < T ? lse[head + t] : infinity(), inside[i] = t < T ? delta[head + t] : 0;
     }
     for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
+      if (apart(at, b, tile, OWN, s, LOOP)) continue;
       load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
       load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
       load_band(band, at, h, tile, s, LOOP - 1);
@@ -67,31 +65,26 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       clear<LOOP>(p), clear<LOOP>(ds);
       multiply<WIDTH, LOOP, false, false>(p, of_q + mine * LD, LD, of_k, LD);
       multiply<WIDTH, LOOP, false, false>(ds, of_y + mine * LD, LD, of_v, LD);
+      logits<false>(p, at, band, b, h, tile, s, mine);
+      each<LOOP>(p, [&](float &x, int c, int, int) { x = expf(x - line[c / 2]); });
 #pragma unroll
       for (int n = 0; n < LOOP / 8; n++)
-        for (int c = 0; c < 4; c++) {
-          int r = mine + row_of(c), l = column_of(n, c), t = tile + r;
-          float d = 0;
-          if (sees(at, b, t, s + l)) {
-            d = expf(logit(at, p[n][c], b, h, t, s + l, band[r - l + LOOP - 1]) - line[c / 2]) * (ds[n][c] - inside[c / 2]);
-            if (dterm) put(&dterm[(head + t) * S + s + l], d);
-          }
-          sum[c / 2] += d;
-          of_s[r * LDP + l] = d;
-#ifdef BF16
-          rounded_s[r * LDP + l] = rounded(d);
-#endif
-        }
+        for (int c = 0; c < 4; c++) sum[c / 2] += ds[n][c] = p[n][c] * (ds[n][c] - inside[c / 2]);
+      if (dterm)
+        each<LOOP>(ds, [&](float &x, int, int r, int l) {
+          int t = tile + mine + r;
+          if (t < T && s + l < S) put(&dterm[(head + t) * S + s + l], x);
+        });
+      if (parts) each<LOOP>(ds, [&](float &x, int, int r, int l) { of_s[(mine + r) * LDS + l] = x; });
       for (int i = 0; i < 2; i++) total[i] += row_sum(sum[i]);
-      __syncwarp();
-      if (dq) multiply<LOOP, WIDTH, false, true>(acc, rounded_s + mine * LDP, LDP, of_k, LD);
+      if (dq) multiply_own<LOOP, WIDTH, true>(acc, ds, of_k, LD);
       __syncthreads();
       int n = S - T + tile - s - nearest + (int)threadIdx.x - (LOOP - 1);  // the thread's diagonal, as the table counts
       if (parts && threadIdx.x < BAND - 1 && n >= 0 && n < N) {
         float along = 0;
         for (int r = 0; r < OWN; r++) {
           int l = r - (int)threadIdx.x + LOOP - 1;
-          if (l >= 0 && l < LOOP) along += of_s[r * LDP + l];
+          if (l >= 0 && l < LOOP) along += of_s[r * LDS + l];
         }
         parts[n] += along;
       }
@@ -101,35 +94,39 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       if (drow && t < T && lane() % 4 == 0) drow[head + t] = total[i];
     }
     if (!dq) continue;
-#pragma unroll
-    for (int n = 0; n < WIDTH / 8; n++)
-      for (int c = 0; c < 4; c++) {
-        int t = tile + mine + row_of(c), d = column_of(n, c);
-        if (t < T && d < D) put(&dq[(((i64)b * T + t) * H + h) * D + d], acc[n][c] * scale);
-      }
+    each<WIDTH>(acc, [&](float &x, int, int r, int d) {
+      i64 t = tile + mine + r;
+      if (t < T && d < D) put(&dq[((b * (i64)T + t) * H + h) * D + d], x * scale);
+    });
   }
 }
 
-// A block has 64 keys of key-value head blockIdx.y, and goes through the heads that read it and the queries that see them.
+// A block has 64 keys of key-value head blockIdx.y, and goes through the heads that read it and the queries that see them. Of wide float32 heads it
+// makes SPAN columns of dk and dv, those from SPAN blockIdx.z on: a thread has no registers for more.
+constexpr int SPAN = WIDTH * (int)sizeof(real) > 256 ? WIDTH / 2 : WIDTH;
+
 KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const float *delta, const float *lse, const real *q, const real *k,
             const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term, const double *MAYBE row,
             const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D, int E, int N, int nearest, int causal, int window,
             i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale) {
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND], line[LOOP], inside[LOOP];
-  elem *of_k = (elem *)memory, *of_v = of_k + OWN * LD, *of_q = of_v + OWN * LD, *of_y = of_q + LOOP * LD, *of_p = of_y + LOOP * LD;
+  __shared__ double total[OWN];
+  elem *of_k = (elem *)memory, *of_v = of_k + OWN * LD, *of_q = of_v + OWN * LD, *of_y = of_q + LOOP * LD;
   Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, scale};
   int tiles = (S + OWN - 1) / OWN, b = blockIdx.x / tiles, tile = blockIdx.x % tiles * OWN;
-  int g = blockIdx.y, mine = warp() * WARP_ROWS, first, stop;
+  int g = blockIdx.y, from = SPAN * blockIdx.z, mine = warp() * WARP_ROWS, first, stop;
   queries_of(at, tile, OWN, first, stop);
   load<OWN, WIDTH>(of_k, LD, k + (((i64)b * S + tile) * G + g) * D, (i64)G * D, S - tile, D);
   load<OWN, WIDTH>(of_v, LD, v + (((i64)b * S + tile) * G + g) * E, (i64)G * E, S - tile, E);
-  float of_dk[WIDTH / 8][4], of_dv[WIDTH / 8][4];
-  clear<WIDTH>(of_dk), clear<WIDTH>(of_dv);
+  float of_dk[SPAN / 8][4], of_dv[SPAN / 8][4];
+  clear<SPAN>(of_dk), clear<SPAN>(of_dv);
   for (int h = g * (H / G); h < (g + 1) * (H / G); h++) {
     i64 head = ((i64)b * H + h) * T;
-    double total[2] = {0, 0};
+    __syncthreads();
+    if (dcolumn && threadIdx.x < OWN) total[threadIdx.x] = 0;
     for (int t = first / LOOP * LOOP; t < stop; t += LOOP) {
+      if (apart(at, b, t, LOOP, tile, OWN)) continue;
       load<LOOP, WIDTH>(of_q, LD, q + (((i64)b * T + t) * H + h) * D, (i64)H * D, T - t, D);
       load<LOOP, WIDTH>(of_y, LD, dy + (((i64)b * T + t) * H + h) * E, (i64)H * E, T - t, E);
       load_band(band, at, h, t, tile, OWN - 1);
@@ -139,40 +136,32 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
       }
       __syncthreads();
       float p[LOOP / 8][4], ds[LOOP / 8][4], sum[2] = {0, 0};
-      clear<LOOP>(p), clear<LOOP>(ds);
+      clear<LOOP>(p);
       multiply<WIDTH, LOOP, false, false>(p, of_k + mine * LD, LD, of_q, LD);
+      logits<true>(p, at, band, b, h, t, tile, mine);
+      each<LOOP>(p, [&](float &x, int, int, int l) { x = expf(x - line[l]); });
+      multiply_own<LOOP, SPAN, true>(of_dv, p, of_y + from, LD);
+      clear<LOOP>(ds);
       multiply<WIDTH, LOOP, false, false>(ds, of_v + mine * LD, LD, of_y, LD);
 #pragma unroll
       for (int n = 0; n < LOOP / 8; n++)
-        for (int c = 0; c < 4; c++) {
-          int r = mine + row_of(c), l = column_of(n, c);
-          bool seen = sees(at, b, t + l, tile + r);
-          p[n][c] = seen ? expf(logit(at, p[n][c], b, h, t + l, tile + r, band[l - r + OWN - 1]) - line[l]) : 0;
-          ds[n][c] = seen ? p[n][c] * (ds[n][c] - inside[l]) : 0;
-          sum[c / 2] += ds[n][c];
-          put(&of_p[r * LDP + l], p[n][c]);
-        }
-      for (int i = 0; i < 2; i++) total[i] += row_sum(sum[i]);
-      __syncwarp();
-      multiply<LOOP, WIDTH, false, true>(of_dv, of_p + mine * LDP, LDP, of_y, LD);
-      __syncwarp();
-#pragma unroll
-      for (int n = 0; n < LOOP / 8; n++)
-        for (int c = 0; c < 4; c++) put(&of_p[(mine + row_of(c)) * LDP + column_of(n, c)], ds[n][c]);
-      __syncwarp();
-      multiply<LOOP, WIDTH, false, true>(of_dk, of_p + mine * LDP, LDP, of_q, LD);
+        for (int c = 0; c < 4; c++) sum[c / 2] += ds[n][c] = p[n][c] * (ds[n][c] - inside[column_of(n, c)]);
+      for (int i = 0; i < 2; i++) {
+        sum[i] = row_sum(sum[i]);
+        if (dcolumn && lane() % 4 == 0) total[mine + row_of(2 * i)] += sum[i];
+      }
+      multiply_own<LOOP, SPAN, true>(of_dk, ds, of_q + from, LD);
       __syncthreads();
     }
-    for (int i = 0; i < 2; i++) {
-      int s = tile + mine + row_of(2 * i);
-      if (dcolumn && s < S && lane() % 4 == 0) dcolumn[((i64)b * H + h) * S + s] = total[i];
-    }
+    __syncthreads();
+    if (dcolumn && from == 0 && threadIdx.x < OWN && tile + threadIdx.x < S) dcolumn[((i64)b * H + h) * S + tile + threadIdx.x] = total[threadIdx.x];
   }
-#pragma unroll
-  for (int n = 0; n < WIDTH / 8; n++)
-    for (int c = 0; c < 4; c++) {
-      int s = tile + mine + row_of(c), d = column_of(n, c);
-      if (s < S && d < D) put(&dk[(((i64)b * S + s) * G + g) * D + d], of_dk[n][c] * scale);
-      if (s < S && d < E) put(&dv[(((i64)b * S + s) * G + g) * E + d], of_dv[n][c]);
-    }
+  each<SPAN>(of_dk, [&](float &x, int, int r, int d) {
+    i64 s = tile + mine + r;
+    if (s < S && from + d < D) put(&dk[((b * (i64)S + s) * G + g) * D + from + d], x * scale);
+  });
+  each<SPAN>(of_dv, [&](float &x, int, int r, int e) {
+    i64 s = tile + mine + r;
+    if (s < S && from + e < E) put(&dv[((b * (i64)S + s) * G + g) * E + from + e], x);
+  });
 }

@@ -52,6 +52,12 @@ template <bool TURNED> __device__ inline void take_b(Words &to, const elem *x, i
   int g = lane() / 4, t = lane() % 4;
   for (int n = 0; n < 2; n++) take<TURNED>(to, n, x, ld, row + g, k + 2 * t + n * 8);
 }
+__device__ inline void take_own(Words &to, const float (*p)[4], int k) {
+  for (int n = 0; n < 4; n++) {
+    const float *two = &p[k / 8 + n / 2][n % 2 * 2];
+    to.whole[n] = rounded(two[0]).bits | (unsigned)rounded(two[1]).bits << 16;
+  }
+}
 __device__ inline void add_product(float *acc, const Words &a, const Words &b) { mma_bf16(acc, a.whole, b.whole); }
 #else
 struct Words {
@@ -74,6 +80,9 @@ template <bool TURNED> __device__ inline void take_b(Words &to, const elem *x, i
   int g = lane() / 4, t = lane() % 4;
   for (int n = 0; n < 2; n++) take(to, n, TURNED ? x[(k + 2 * t + n) * ld + row + g] : x[(row + g) * ld + k + 2 * t + n]);
 }
+__device__ inline void take_own(Words &to, const float (*p)[4], int k) {
+  for (int n = 0; n < 4; n++) take(to, n, p[k / 8][n % 2 * 2 + n / 2]);
+}
 __device__ inline void add_product(float *acc, const Words &a, const Words &b) {
 #ifdef TF32
   mma_tf32(acc, a.hi, b.hi);
@@ -91,13 +100,33 @@ __device__ inline void add_product(float *acc, const Words &a, const Words &b) {
 template <int K, int N, bool A_TURNED, bool B_TURNED>
 __device__ inline void multiply(float (*acc)[4], const elem *a, int lda, const elem *b, int ldb) {
 #pragma unroll
-  for (int k = 0; k < K; k += DEPTH) {
-    Words of_a, of_b;
-    take_a<A_TURNED>(of_a, a, lda, k);
+  for (int half = 0; half < N; half += 64) {
+#pragma unroll 1  // of steps and columns; unrolled they hold more numbers than a thread has registers
+    for (int k = 0; k < K; k += DEPTH) {
+      Words of_a, of_b;
+      take_a<A_TURNED>(of_a, a, lda, k);
 #pragma unroll
-    for (int n = 0; n < N; n += 8) {
-      take_b<B_TURNED>(of_b, b, ldb, n, k);
-      add_product(acc[n / 8], of_a, of_b);
+      for (int n = half; n < half + 64 && n < N; n += 8) {
+        take_b<B_TURNED>(of_b, b, ldb, n, k);
+        add_product(acc[n / 8], of_a, of_b);
+      }
+    }
+  }
+}
+
+// The same with a product of tiles p [16,K] on the left, each lane's share of it: the steps of K lie so that a lane has what it needs.
+template <int K, int N, bool B_TURNED> __device__ inline void multiply_own(float (*acc)[4], const float (*p)[4], const elem *b, int ldb) {
+#pragma unroll
+  for (int half = 0; half < N; half += 64) {
+#pragma unroll
+    for (int k = 0; k < K; k += DEPTH) {
+      Words of_a, of_b;
+      take_own(of_a, p, k);
+#pragma unroll
+      for (int n = half; n < half + 64 && n < N; n += 8) {
+        take_b<B_TURNED>(of_b, b, ldb, n, k);
+        add_product(acc[n / 8], of_a, of_b);
+      }
     }
   }
 }
@@ -111,6 +140,14 @@ template <int N> __device__ inline void clear(float (*acc)[4]) {
 __device__ inline int row_of(int c) { return lane() / 4 + c / 2 * 8; }
 __device__ inline int column_of(int n, int c) { return 8 * n + lane() % 4 * 2 + c % 2; }
 
+// f(number, c, row, column) for each number of a lane's share of a tile N columns wide
+template <int N, class F> __device__ inline void each(float (*acc)[4], F f) {
+#pragma unroll
+  for (int n = 0; n < N / 8; n++)
+#pragma unroll
+    for (int c = 0; c < 4; c++) f(acc[n][c], c, row_of(c), column_of(n, c));
+}
+
 // Sum, or largest, over a row of acc: the four lanes that share it have it all.
 __device__ inline float row_sum(float x) {
   x += __shfl_xor_sync(ALL, x, 1);
@@ -121,8 +158,21 @@ __device__ inline float row_max(float x) {
   return fmaxf(x, __shfl_xor_sync(ALL, x, 2));
 }
 
-// ROWS rows of COLUMNS numbers into shared memory, by all threads: `rows` of them are there, `width` numbers in each, the rest is 0
+struct __align__(16) Sixteen {
+  unsigned words[4];
+};
+
+// ROWS rows of COLUMNS numbers into shared memory, by all threads: `rows` of them are there, `width` numbers in each, the rest is 0. 16 bytes at a
+// time where rows are whole sixteens and begin at one, else number by number.
 template <int ROWS, int COLUMNS> __device__ inline void load(elem *to, int ld, const real *from, i64 stride, int rows, int width) {
+  constexpr int MANY = 16 / (int)sizeof(real), SIXTEENS = COLUMNS / MANY;
+  if (width % MANY == 0 && stride % MANY == 0 && (unsigned long long)from % 16 == 0) {
+    for (int k = threadIdx.x; k < ROWS * SIXTEENS; k += blockDim.x) {
+      int r = k / SIXTEENS, c = k % SIXTEENS * MANY;
+      *(Sixteen *)&to[r * ld + c] = r < rows && c < width ? *(const Sixteen *)&from[r * stride + c] : Sixteen{};
+    }
+    return;
+  }
   for (int k = threadIdx.x; k < ROWS * COLUMNS; k += blockDim.x) {
     int r = k / COLUMNS, c = k % COLUMNS;
     if (r < rows && c < width)
