@@ -6,9 +6,9 @@ and these are added in order: the bits do not depend on the number of threads. `
 from numba import njit, types
 from numba.extending import intrinsic
 
+from peref.backends.numba.activations import pointwise
 from peref.backends.numba.host import INNER
 from peref.backends.numba.matrix import c_reads
-from peref.backends.numba.vector import pointwise
 
 WIDTH = 64
 longs = c_reads(2, types.int64)

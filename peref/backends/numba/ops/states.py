@@ -5,7 +5,7 @@ and `matmul` are how the plain ones share out their work: these walk token by to
 import numpy as np
 
 from peref.backends.numba.host import kernels
-from peref.backends.numba.ops import fit, float32
+from peref.backends.numba.ops.edges import fit, float32
 from peref.tape import Op
 
 
