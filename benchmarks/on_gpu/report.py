@@ -27,7 +27,7 @@ def targets(tiny: bool) -> list[tuple[str, str, str, float, str]]:
         ("G8", f"attention 64 x {w.learned} table, with gradients", f"torch flex {narrow[0]} x {w.learned} learned", 1.2, "sums along diagonals"),
         ("G9", "rms_norm", "torch rms_norm compiled", 1.0, "loads narrower than 16 bytes"),
         ("G10", "cross-entropy", "torch cross-entropy eager", 2.5, "the logits are read twice"),
-        ("G11", "adamw", "torch adamw", 1.0, "gathering the gradients, one launch for each"),
+        ("G11", "adamw", "torch adamw", 1.0, "gathering the gradients, eight in a launch"),
         ("G12", f"{large} bf16, recorded", f"torch {large} eager", 2.5, "element-wise work that is not fused"),
         ("G12", f"{large} bf16, recorded", f"torch {large} compiled", 1.1, "as above"),
         ("G12", f"{large} bf16, recorded", f"torch {large} compiled graph", 1.2, "as above"),
