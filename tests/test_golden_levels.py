@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_files import cli
+from honest import sixteen
 from level_mutants import LEFT, MUTANTS
+from mutants.table import in_dtype
 from recipes.wholes import Aligned, blocks, models, steps, traces
 
 from peref import store
@@ -204,6 +206,23 @@ def test_a_budget_for_a_tensor_is_what_it_says():
         worst = max(np.abs(g[name] - want[name]).max() for g in got)
         assert 1 <= float(phase) * U32 / worst < 1 + 1e-6
     assert len({g["y"].tobytes() for g in got}) > 7  # they really differ
+
+
+@pytest.mark.parametrize("level", ["block", "model"])
+@pytest.mark.parametrize("name", ["none", "yarn", "t5", "forgetting", "shaw", "retnet", "mamba"])
+def test_bfloat16_between_operations_is_class_b(name, level, monkeypatch):
+    """Whatever goes from one to the next, forward and backward; none of these programs made a budget."""
+    case = small(level, name, **({"H": 3, "G": None, "D": 4, "C": 5} if name in ("retnet", "mamba") else {}))
+    a = inputs(case)
+    want = expected(case, a)
+    found = reorder.budgets(case, a, want)
+    low = sixteen.lowered("BF16")
+    monkeypatch.setattr("peref.golden.stack.Tape", lambda: sixteen.LowTape(low))
+    got = expected(case, {key: x.astype(np.float32) if x.dtype.kind == "f" and key != "positions" else x for key, x in a.items()})
+    for tensor, g in want.items():
+        if g.dtype.kind == "f":
+            verdict = judged(in_dtype(got[tensor], "BF16"), g, *found[tensor], case.depth)
+            assert verdict.grade in "AB", (tensor, verdict.worst)
 
 
 def test_a_golden_number_rounded_is_class_a(book):

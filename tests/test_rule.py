@@ -117,11 +117,11 @@ def test_beyond_the_largest_is_an_infinity():
 
 
 def test_a_number_that_cancels_has_room_for_what_is_kept():
-    """A channel of k that is 0 turns and is turned back: with the turned one in bfloat16 not quite to 0, and that is no error."""
+    """A channel of q that is 0 turns, and its derivative is turned back: with the turned one in bfloat16 not quite to 0, which is no error."""
     case = next(c for c in catalogue() if c.id == "mrope.attn/heads-alone")
     a = inputs(case)
     want = expected(case, a)
-    zero = np.argwhere((a["k"] == 0) & (np.abs(want["vjp.k"]) < 1e-15))
+    zero = np.argwhere((a["q"] == 0) & (np.abs(want["vjp.k"]) < 1e-15))
     assert len(zero) > 0
     size, rest = budget.budgets(case, a, want)["vjp.k"]
     assert all(size[tuple(n)] > 1e-3 for n in zero)

@@ -9,6 +9,7 @@ from collections import defaultdict
 import numpy as np
 from honest import coarse
 
+from mutants import later
 from peref.golden.cases import catalogue
 from peref.golden.diagnose import diagnosed
 from peref.golden.diagnose.came import BROKEN, Came
@@ -52,6 +53,20 @@ def flags_of(mutant, encoding, cases, book):
     """The flags that are named, the likeliest first; none where nothing fails."""
     came = came_of(mutant, cases[encoding], book)
     return [one.trap.flag for one in weighed(came) if one.trap.flag]
+
+
+def of_later(book, said=print):
+    """How many of those written afterwards (later) are named rightly, and of how many that fail somewhere; `said` is told the others."""
+    cases, right, count = by_encoding(), 0, 0
+    for mutant in later.MUTANTS:
+        for encoding in mutant.of:
+            came = came_of(mutant, cases[encoding], book)
+            if any(one.wrong for one in came):
+                flags = [one.trap.flag for one in weighed(came) if one.trap.flag]
+                right, count = right + (flags[:1] == [mutant.flag]), count + 1
+                if flags[:1] != [mutant.flag]:
+                    said("misnamed later", mutant.name, encoding, mutant.flag, flags[:3])
+    return right, count
 
 
 def of_honest(book, encodings=None):

@@ -67,8 +67,8 @@ def worst(entry, case, name, got):
     return judged(got, entry.want(name), *entry.budget(name), case.depth).worst
 
 
-def measured(book, dtypes=DTYPES, only=lambda m: True):
-    """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32."""
+def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
+    """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32 (`name` False: none)."""
     cases, every, found = catalogue(), named.by_encoding(), {}
     for mutant in filter(only, mutants()):
         for encoding, tensors in runs(mutant, cases, book).items():
@@ -81,7 +81,7 @@ def measured(book, dtypes=DTYPES, only=lambda m: True):
                     break
                 for e, c, n, x in of_case(mutant, case, book):
                     most = {d: max(most[d], worst(e, c, n, in_dtype(x, d))) for d in dtypes}
-            found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book)
+            found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book) if name else []
     return found
 
 
@@ -129,7 +129,12 @@ def most_of(name):
 
 WORDS = """The largest use over every case, output and derivative: up to 1 is class A, up to 16 class B, up to 64 class C. What is rounded once should
 be in class A, what is kept in 16 bits on the way in class B. The programs are in tests/honest, where each is described. The constants of the rule
-(2, 2 and 4; 4 + sqrt(depth); 1, 16 and 64) were chosen with those of the first two parts and then frozen; the last were written afterwards."""
+(2, 2 and 4; 4 + sqrt(depth); 1, 16 and 64) were chosen with those of the first two parts and then frozen; the last were written afterwards.
+
+When they were first run, two of those used more than class B: `fused` 23 in bfloat16 and 90 in float16, for T5, where one weight is nearly 1 and
+kernels take the mean of a row from the output as they stored it; and in float16 `reciprocal` 88 and `truncated` 111, for DAPE, where relu bends
+within a rounding. All else was in class B at once. The budgets now know both, for every case; the constants are as they were. So for these two the
+table is no clean test of the budgets, and for the rest it is."""
 PARTS = {
     "Rounded once": tuple(arithmetic.ARITHMETICS),
     "16 bits on the way": tuple(sixteen.VARIANTS),
@@ -149,7 +154,7 @@ def confused(found):
     return "\n".join(lines)
 
 
-def summary(found, table, unasked):
+def summary(found, table, later, unasked):
     """The table of the README."""
     share = rates(found)
     lines = ["| | |", "|---|---|", f"| wrong implementations | {len({m for m, _ in found})} bugs, {len(found)} with the encodings that have them |"]
@@ -163,6 +168,7 @@ def summary(found, table, unasked):
         lines.append(
             f"| honest programs, {kind} | {sum(not u <= m for u, m in uses)} beyond class {limit}; largest use {max(uses)[0]:.2f} of {least:.0f} |"
         )
+    lines.append(f"| right trap named first, written afterwards | {later[0]} of {later[1]} ({100 * later[0] / later[1]:.1f} %) |")
     wrongly, count, failing = unasked
     words = f"{len(wrongly)} of {failing} failing tensors and {count} implementations"
     lines.append(f"| a trap named where digits alone are missing (bfloat16 and float16 arithmetic) | {words} |")
@@ -205,8 +211,10 @@ def written(path, text):
 
 def main():
     book = Book(ROOT / "golden")
-    found, table, unasked = measured(book), honest(book), named.of_honest(book)
-    text = summary(found, table, unasked)
+    found, table = measured(book), honest(book)
+    later = named.of_later(book, lambda *words: print(*words, file=sys.stderr))
+    unasked = named.of_honest(book)
+    text = summary(found, table, later, unasked)
     print(text)
     written(ROOT / "docs" / "diagnosis.md", confused(found))
     (ROOT / "docs" / "tolerance.md").write_text(page(found, table))

@@ -1,13 +1,13 @@
 """What must be there before the cuda backend computes: CuPy, a driver with a device, enough memory, cuBLAS. Each that is missing is one line."""
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from peref import share
 from peref.errors import Misuse
 
 LEAST = 512 << 20  # bytes: cuBLAS's workspace, CUDA's own memory and a small model
@@ -28,6 +28,14 @@ def cupy() -> Any:
     if not count:
         raise Misuse(f"CuPy {xp.__version__} and a driver are here but no NVIDIA GPU (is CUDA_VISIBLE_DEVICES set?); {ELSE}")
     return xp
+
+
+def about() -> dict[str, Any]:
+    """The GPU and the versions that bits depend on."""
+    xp = cupy()
+    runtime, device = xp.cuda.runtime, xp.cuda.Device()
+    name = runtime.getDeviceProperties(device.id)["name"].decode()
+    return {"gpu": f"{name}, compute capability {int(device.compute_capability) / 10}", "cupy": xp.__version__, "cuda": runtime.runtimeGetVersion()}
 
 
 def check_device(xp: Any) -> None:
@@ -51,10 +59,9 @@ def places(major: int) -> Iterator[str]:
         for root in spec.submodule_search_locations or ():
             for part in (f"cu{major}/lib", f"cu{major}/bin/x86_64", "cublas/lib", "cublas/bin"):
                 yield str(Path(root, part, name))
-    for variable in ("CUDA_PATH", "CUDA_HOME"):
-        if toolkit := os.environ.get(variable):
-            for part in ("lib64", "bin", "bin/x64"):
-                yield str(Path(toolkit, part, name))
+    for toolkit in share.cuda_toolkits():
+        for part in ("lib64", "bin", "bin/x64"):
+            yield str(Path(toolkit, part, name))
     yield name
 
 

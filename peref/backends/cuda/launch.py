@@ -4,6 +4,7 @@ A kernel is named "file.kernel" and declared in kernels/file.cu by `KERNEL name(
 first called and kept by CuPy on disk. Only CuPy's public names are used, on arrays that are given: nothing here imports it.
 """
 
+import hashlib
 import re
 from functools import cache, lru_cache
 from pathlib import Path
@@ -33,6 +34,15 @@ def source(file: str) -> str:
     """The text of a kernel file, what it includes put in place: no compiler has to look for anything."""
     text = (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
     return re.sub(r'#include "(\w+\.cuh)"', lambda m: (FOLDER / m[1]).read_text(encoding="utf-8"), text)
+
+
+def digest() -> str:
+    """16 hex digits of the SHA-256 of all kernel sources."""
+    found = hashlib.sha256()
+    for path in sorted(FOLDER.iterdir()):
+        if path.suffix in (".cu", ".cuh"):
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 @lru_cache
