@@ -10,6 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from peref.encodings import Encoding, bind, check_reach, fitting, get, resolve
 from peref.errors import Misuse, did_you_mean
+from peref.ops.place import At
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"norm": "rms", "activation": "swiglu", "biases": False, "tied": True},
@@ -156,10 +157,12 @@ class Config:
         """Whether one number for a token, where positions have several axes, is that number on every axis."""
         return all("text" in encoding.claims for encoding in self._bound if encoding.axes)
 
-    def check_reach(self, i: Any, dtype: Any) -> None:
-        """Raises Misuse for positions i (NumPy) that an encoding cannot compute in `dtype`."""
+    def check_place(self, at: At, dtype: Any) -> None:
+        """Raises Misuse for a place, in NumPy, that an encoding cannot compute in `dtype` or has nothing for."""
         for (name, _), encoding in zip(self.pe, self._bound, strict=False):
-            check_reach(name, encoding, i, dtype)
+            check_reach(name, encoding, at.i, dtype)
+            if encoding.check:
+                encoding.check(at)
 
     def ends(self, dtype: Any) -> tuple[float, str]:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the encoding that ends there."""

@@ -200,7 +200,7 @@ def run(
     if not (int(host.min()) >= 0 and int(host.max()) < cfg.V):
         raise Misuse(f"tokens go from {host.min()} to {host.max()}; expected 0 to {cfg.V - 1}")
     at = cache.at(cfg, host, positions, seg)
-    cfg.check_reach(at.i, params["embed.weight"].dtype)
+    cfg.check_place(at, params["embed.weight"].dtype)
     x = embedded(be, cfg, params, tokens, at)
     token = be.token if host.shape == (1, 1) and Var not in set(map(type, params.values())) else None
     layers: list[Arrays] = []

@@ -21,10 +21,10 @@ from peref.encodings import fitting
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
 from peref.model import logits, loss
-from peref.optim import decays, global_norm, schedule
+from peref.optim import read, schedule
 from peref.parameters import Arrays, check, init, step_sizes
 from peref.tape import Tape
-from peref.xp import namespace, to_host
+from peref.xp import fetch, library, namespace, to_host
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def environment(be: Backend) -> dict[str, Any]:
         "machine": platform.machine(),
         "backend": be.name,
         "skips": be.skips,
-        **(of_kernels() if be.name == "numba" else of_blas()),
+        **(of_kernels() if be.name == "numba" else of_device() if be.name == "cuda" else of_blas()),
     }
 
 
@@ -104,6 +104,13 @@ def of_kernels() -> dict[str, Any]:
     from peref.backends.numba import host
 
     return {"numba": version("numba"), "kernels": host.digest(), "lanes": host.LANES}
+
+
+def of_device() -> dict[str, Any]:
+    """The device, and what computes on it."""
+    from peref.backends.cuda import find, launch
+
+    return {**find.about(), "kernels": launch.digest()}
 
 
 def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
@@ -141,33 +148,30 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
     return runs.create(root, named, record)
 
 
-def one_step(be: Backend, cfg: Config, recipe: Recipe, p: Arrays, m: Arrays, v: Arrays, batches: list[Any], rate: Any, step: Any) -> tuple:
-    """Gradients of `batches`, then AdamW in place on p, m, v. Returns loss and gradient norm as floats.
+def one_step(
+    be: Backend, cfg: Config, recipe: Recipe, p: Arrays, m: Arrays, v: Arrays, batches: list[Any], rate: Any, step: Any, word: Any = None
+) -> Any:
+    """Gradients of `batches`, then AdamW in place on p, m, v. Returns `word`, in which loss and norm are: optim.read reads it.
 
-    Raises Diverged, naming the tensor, before anything is written.
+    Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells of an earlier step's, p, m and v stay as they are.
     """
-    total = 0.0
+    total: Any = None
     g: Arrays = {}
     for inputs, targets in batches:
         tape = Tape()
         leaves = tape.watch(p)
         y, _ = loss(cfg, leaves, inputs, targets, be=be)
-        mean = float(y.value)
-        if not math.isfinite(mean):
-            raise Diverged(f"the loss is {mean}")
-        found = tape.gradients(y, namespace(y.value).ones_like(y.value))
+        xp = namespace(y.value)
+        found = tape.gradients(y, xp.ones_like(y.value))
         g = {name: found[leaf] if name not in g else g[name] + found[leaf] for name, leaf in leaves.items()}
-        total += mean
-    g = {name: a / len(batches) for name, a in g.items()} if len(batches) > 1 else g
-    norm = global_norm(g)
-    sizes = step_sizes(cfg)
-    shrink = min(1.0, recipe.clip / norm) if norm else 1.0
-    for name, a in p.items():
-        size = sizes.get(name, 1.0)
-        decay = recipe.decay / size if decays(name, a) else 0.0
-        grad = g[name] * shrink if shrink < 1 else g[name]
-        be.adamw(a, grad, m[name], v[name], rate * size, step, beta1=recipe.beta1, beta2=recipe.beta2, eps=recipe.eps, decay=decay)
-    return total / len(batches), norm
+        mean = y.value.astype(xp.float64)
+        total = mean if total is None else total + mean
+    if len(batches) > 1:
+        g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
+    word, rate, step = xp.zeros(3, xp.float64) if word is None else word, be.place(rate), be.place(step)
+    settings = {key: getattr(recipe, key) for key in ("decay", "clip", "beta1", "beta2", "eps")}
+    be.update(p, g, m, v, total, rate, step, word, sizes=step_sizes(cfg), adamw=be.adamw, **settings)
+    return word
 
 
 def flat(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
@@ -224,40 +228,49 @@ def train(
         say(f"the peak rate is never reached: warm-up is {recipe.warmup} steps of {recipe.steps}")
     with run.lock():
         done, p, m, v = begin(run, cfg, recipe, say)
-        p, m, v = be.place(p), be.place(m), be.place(v)
+        p, m, v, word = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
         yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": sum(a.size for a in p.values())}
         valid, spent, tokens = None, 0.0, recipe.batch * recipe.accumulate * cfg.L
         text, saved = corpus.valid[: recipe.valid_bytes + 1], done
+        under_way: list[tuple[int, float, Callable]] = []  # steps whose word was not read: one where a device may still be at it, else none
+        behind = 1 if library(word) == "cupy" else 0
+        validates = lambda step: step % recipe.valid_every == 0 or step == recipe.steps
+        saves = lambda step: step % recipe.save_every == 0 or step == recipe.steps
         for step in range(done + 1, recipe.steps + 1):
             before = time.perf_counter()
             rate = schedule(step, peak=recipe.rate, warmup=recipe.warmup, steps=recipe.steps, floor=recipe.floor)
-            numbers = be.place(np.asarray(rate)), be.place(np.asarray(step))
+            numbers = np.asarray(rate), np.asarray(step)
             batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
-            try:
-                with np.errstate(all="ignore"):  # what is not finite is found and named by one_step
-                    mean, norm = be.step(one_step, be, cfg, recipe, p, m, v, batches, *numbers)
-            except Diverged as error:
-                if saved < step - 1:
-                    run.save(step - 1, flat(p, m, v), {})
-                at = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
-                raise Diverged(f"step {step}: {error}; {at}; try a lower --rate or a lower --clip") from error
-            spent += time.perf_counter() - before
-            line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate, "norm": norm}
-            if step % recipe.valid_every == 0 or step == recipe.steps:
-                with np.errstate(all="ignore"):
-                    row, _, _ = score(cfg, p, text, cfg.L, be=be)
-                if not math.isfinite(row["loss"]):
-                    at = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
-                    raise Diverged(f"step {step}: the validation loss is {row['loss']}; {at}; try a lower --rate")
-                valid = line["valid"] = {"loss": row["loss"], "bpb": row["bpb"]}
-            run.append_metrics(line)
-            speed = (step - done) * tokens / spent
-            stop = stopping()
-            if step % recipe.save_every == 0 or step == recipe.steps or stop:
-                run.save(step, flat(p, m, v), {})
-                run.append_timing({"step": step, "tokens_per_s": speed, "seconds": spent, "time": time.time()})
-                saved = step
-            yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == step}
+            with np.errstate(all="ignore"):  # what is not finite is found and named by its word
+                under_way.append((step, rate, fetch(be.step(one_step, be, cfg, recipe, p, m, v, batches, *numbers, word))))
+            stop = False
+            while under_way and (len(under_way) > behind or stop or saves(step) or validates(step)):
+                at, rate, arrived = under_way.pop(0)
+                try:
+                    mean, norm = read(arrived(), p)
+                except Diverged as error:
+                    if saved < at - 1:
+                        run.save(at - 1, flat(p, m, v), {})
+                    last = f"step {at - 1} is saved in {run.folder}" if at > 1 else "no step is saved yet"
+                    raise Diverged(f"step {at}: {error}; {last}; try a lower --rate or a lower --clip") from error
+                spent += time.perf_counter() - before
+                line: dict[str, Any] = {"step": at, "loss": mean, "rate": rate, "norm": norm}
+                if validates(at):
+                    with np.errstate(all="ignore"):
+                        row, _, _ = score(cfg, p, text, cfg.L, be=be)
+                    if not math.isfinite(row["loss"]):
+                        last = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
+                        raise Diverged(f"step {at}: the validation loss is {row['loss']}; {last}; try a lower --rate")
+                    valid = line["valid"] = {"loss": row["loss"], "bpb": row["bpb"]}
+                run.append_metrics(line)
+                speed = (at - done) * tokens / spent
+                stop = stop or stopping()
+                if saves(at) or (stop and at == step):
+                    run.save(at, flat(p, m, v), {})
+                    run.append_timing({"step": at, "tokens_per_s": speed, "seconds": spent, "time": time.time()})
+                    saved = at
+                yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == at}
+                before = time.perf_counter()
             if stop and step < recipe.steps:
                 yield {"event": "stopped", "step": step}
                 return

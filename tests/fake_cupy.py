@@ -6,17 +6,23 @@ As CuPy:     refuses NumPy arrays, lists and implicit conversion; Python numbers
              list and no argument of range: it has no __index__.
 Stricter:    np.exp(x) and np.add(x, y) raise (CuPy answers them), so that a reference asks for its namespace; lists are refused as an
              index; a[i] = v and a[i] += v with a repeated index raise (CuPy leaves the result undefined), add.at(a, i, v) is the way.
-Not here:    random numbers, linalg, streams, kernels, the cost of anything, rounding that differs from NumPy's.
+Counted:     by `counts()`, since it was installed: calls (kernels that CuPy would launch; views cost none), allocations, copies, syncs
+             (the host waits for all), waits (for one event) and graphs (launched); fake_device.py has the memory, the streams and the graphs.
+Not here:    random numbers, linalg, kernels, the cost of anything, rounding that differs from NumPy's.
 """
 
 import operator
 import sys
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
+from fake_device import TOTAL, Device, MemoryPointer
 
 NUMBER = (bool, int, float, complex, np.generic)
+WAITING = {"nonzero": 1, "flatnonzero": 1, "argwhere": 1, "unique": 1, "bincount": 2}  # how often these wait for the device, by CuPy's source
+CUBLAS = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot", "__matmul__", "__imatmul__")  # what a capture refuses, cupy#6290
 
 
 def operand(x):
@@ -42,11 +48,41 @@ def plain(x):
     return tuple(map(plain, x)) if isinstance(x, (list, tuple)) else x
 
 
+def held(host):
+    """A fake array over a NumPy array."""
+    x = object.__new__(ndarray)
+    x._host = host
+    return x
+
+
 def wrap(x):
     """A result as CuPy gives it: arrays and scalars become arrays, tuples and lists of them likewise."""
     if isinstance(x, (tuple, list)):
         return type(x)(map(wrap, x))
-    return ndarray(np.asarray(x)) if isinstance(x, (np.ndarray, *NUMBER)) else x
+    return held(np.asarray(x)) if isinstance(x, (np.ndarray, *NUMBER)) else x
+
+
+def made(function, args, rest=(), keywords=None):
+    """A NumPy function on what is behind the arguments, counted; in a capture, written down."""
+    name = getattr(function, "__name__", "")
+    if name in CUBLAS and Device.now.streams[-1].is_capturing():
+        raise NotImplementedError(f"{name}: calling cuBLAS API during stream capture is currently unsupported")
+    for _ in range(WAITING.get(name, 0)):
+        Device.now.waits(name)
+    return wrap(Device.now.made(function, args, rest, keywords))
+
+
+def written(function, target, *args):
+    """function(target, *args), which writes to its target."""
+    now = Device.now
+    if now.streams[-1].is_capturing():
+        target, args = now.raw(target), now.raw(args)
+
+    def act():
+        with np.errstate(all="ignore"):
+            function(target, *args)
+
+    now.perform(act, [target])
 
 
 def call(function, arrays, rest, keywords):
@@ -54,30 +90,50 @@ def call(function, arrays, rest, keywords):
     if refused := {"where", "initial"} & set(keywords):
         raise TypeError(f"cupy has no {refused.pop()}= here")
     out = keywords.get("out")
-    keywords = {k: v._host if isinstance(v, ndarray) and k in ("out", "weights") else plain(v) for k, v in keywords.items()}
-    with np.errstate(all="ignore"):
-        got = function(*arrays, *map(plain, rest), **keywords)
-    return wrap(got) if out is None else out
+    arrays, rest = list(arrays), tuple(map(plain, rest))
+    named = [k for k, v in keywords.items() if isinstance(v, ndarray) and k == "weights"]
+    keywords = {k: plain(v) for k, v in keywords.items() if k != "out" and k not in named} | {k: keywords[k]._host for k in named}
+    if out is None:
+        return made(function, arrays, rest, keywords)
+    written(lambda to, *a: function(*a, *rest, out=to, **keywords), device(out), *arrays)
+    return out
 
 
-def located(key, shape):
-    """An index as NumPy takes it: arrays unwrapped, integers in them wrapped around, and a last Ellipsis so that a full index is 0-d."""
+def opened(key):
+    """An index with the arrays in it as NumPy's."""
     keys = key if isinstance(key, tuple) else (key,)
-    spent = [k.ndim if isinstance(k, ndarray) and k.dtype == bool else int(k is not None and k is not Ellipsis) for k in keys]
+    for k in keys:
+        if isinstance(k, ndarray) or k is None or k is Ellipsis:
+            continue
+        if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer, slice)):
+            raise IndexError(f"cupy takes no {type(k).__module__}.{type(k).__name__} as an index; expected a cupy array, int or slice")
+    return tuple(k._host if isinstance(k, ndarray) else k for k in keys)
+
+
+def located(keys, shape):
+    """An opened index as NumPy takes it: integers in arrays wrapped around, and a last Ellipsis so that a full index is 0-d."""
+    array = lambda k: isinstance(k, np.ndarray)
+    spent = [k.ndim if array(k) and k.dtype == bool else int(k is not None and k is not Ellipsis) for k in keys]
     found, axis = [], 0
     for k, n in zip(keys, spent, strict=True):
-        if isinstance(k, ndarray):
-            if k.dtype.kind in "iu":
-                if axis < len(shape) and shape[axis] == 0 and k.size:
-                    raise IndexError("an axis of size 0 has no elements to index")
-                k = k._host % shape[axis] if k.size and axis < len(shape) else k._host
-            else:
-                k = k._host
-        elif isinstance(k, (bool, np.bool_)) or not (k is None or k is Ellipsis or isinstance(k, (int, np.integer, slice))):
-            raise IndexError(f"cupy takes no {type(k).__module__}.{type(k).__name__} as an index; expected a cupy array, int or slice")
+        if array(k) and k.dtype.kind in "iu":
+            if axis < len(shape) and shape[axis] == 0 and k.size:
+                raise IndexError("an axis of size 0 has no elements to index")
+            k = k % shape[axis] if k.size and axis < len(shape) else k
         found.append(k)
         axis += len(shape) - sum(spent) if k is Ellipsis else n
     return tuple(found) if any(k is Ellipsis for k in found) else (*found, Ellipsis)
+
+
+def masks(keys):
+    return any(isinstance(k, np.ndarray) and k.dtype == bool for k in keys)
+
+
+class Flags:
+    """Of the layout alone."""
+
+    def __init__(self, host):
+        self.c_contiguous, self.f_contiguous = host.flags.c_contiguous, host.flags.f_contiguous
 
 
 class ndarray:
@@ -88,8 +144,8 @@ class ndarray:
     __array_ufunc__ = None  # a NumPy array on the left hands over to us, and we refuse it; np.exp(x) raises
     __hash__ = None
 
-    def __init__(self, host):
-        self._host = host
+    def __init__(self, shape, dtype=float, memptr=None):
+        self._host = Device.now.empty((shape,) if isinstance(shape, int) else tuple(shape), dtype, memptr)
 
     def __array__(self, *args, **kwargs):
         raise TypeError("implicit conversion to a NumPy array is not allowed; use .get()")
@@ -103,23 +159,32 @@ class ndarray:
     size = property(lambda self: self._host.size)
     nbytes = property(lambda self: self._host.nbytes)
     itemsize = property(lambda self: self._host.itemsize)
+    strides = property(lambda self: self._host.strides)
+    flags = property(lambda self: Flags(self._host))
     T = property(lambda self: wrap(self._host.T))
-    real = property(lambda self: wrap(self._host.real))
-    imag = property(lambda self: wrap(self._host.imag))
+    device = property(lambda self: SimpleNamespace(id=0))
+    real = property(lambda self: made(np.real, (self._host,)))
+    imag = property(lambda self: made(np.imag, (self._host,)))
+    data = property(lambda self: MemoryPointer(SimpleNamespace(ptr=self._host.ctypes.data, host=self._host), 0))
 
-    def get(self):
-        return self._host.copy()
+    def get(self, stream=None, order="C", out=None, blocking=True):
+        return Device.now.download(self._host, np.empty(self.shape, self.dtype) if out is None else out, blocking)
+
+    def set(self, host, stream=None):
+        if (host.shape, host.dtype) != (self.shape, self.dtype):
+            raise ValueError(f"{host.dtype}{host.shape} cannot be set to {self.dtype}{self.shape}")
+        Device.now.upload(host, self._host)
 
     def item(self):
-        return self._host.item()
+        return self.get().item()
 
     def tolist(self):
-        return self._host.tolist()
+        return self.get().tolist()
 
     __float__ = lambda self: float(self.item())
     __int__ = lambda self: int(self.item())
     __complex__ = lambda self: complex(self.item())
-    __bool__ = lambda self: bool(self._host)
+    __bool__ = lambda self: bool(self.get())
     __len__ = lambda self: len(self._host)
     __repr__ = lambda self: f"cupy.{self._host!r}"
 
@@ -127,45 +192,61 @@ class ndarray:
         return (self[k] for k in range(len(self)))
 
     def __getitem__(self, key):
-        return wrap(self._host[located(key, self.shape)])
+        keys = opened(key)
+        if masks(keys):
+            Device.now.waits("an index that is a mask")
+        return made(lambda host, keys: host[located(keys, host.shape)], (self._host, keys))
 
     def __setitem__(self, key, v):
-        where, v = located(key, self.shape), operand(v)
-        if np.size(v) != 1 and any(isinstance(k, np.ndarray) and k.dtype != bool for k in where):
-            cells = np.arange(self.size).reshape(self.shape)[where]
-            if len(np.unique(cells)) < cells.size:
-                raise ValueError("an index is repeated in an assignment: undefined in cupy; use add.at")
-        self._host[where] = v
+        def assign(host, keys, v):
+            where = located(keys, host.shape)
+            if np.size(v) != 1 and any(isinstance(k, np.ndarray) and k.dtype != bool for k in where):
+                cells = np.arange(host.size).reshape(host.shape)[where]
+                if len(np.unique(cells)) < cells.size:
+                    raise ValueError("an index is repeated in an assignment: undefined in cupy; use add.at")
+            host[where] = v
+
+        v, keys = operand(v), opened(key)
+        if masks(keys) and np.size(v) != 1:
+            Device.now.waits("an assignment by a mask")
+        written(assign, self._host, keys, v)
 
 
 def binary(function, swapped=False):
     def method(self, other):
         a, b = self._host, operand(other)
-        with np.errstate(all="ignore"):
-            return wrap(function(b, a) if swapped else function(a, b))
+        return made(function, (b, a) if swapped else (a, b))
 
     return method
 
 
 def inplace(function):
     def method(self, other):
-        with np.errstate(all="ignore"):
-            function(self._host, operand(other))
+        other = operand(other)
+        if function is operator.__imatmul__:
+            made(operator.__matmul__, (self._host, other))
+        written(function, self._host, other)
         return self
 
     return method
 
 
 def unary(function):
-    return lambda self: wrap(function(self._host))
+    return lambda self: made(function, (self._host,))
 
 
 def delegated(name):
     def method(self, *args, **keywords):
-        function = getattr(self._host, name)
-        if name in ("clip", "take", "dot", "searchsorted", "fill"):
-            return call(function, map(operand, args), (), keywords)
-        return call(function, (), args, keywords)
+        if name == "fill":
+            return written(lambda a, x: a.fill(x), self._host, operand(*args))
+
+        def function(a, *rest, **given):
+            return getattr(a, name)(*rest, **given)
+
+        function.__name__ = name
+        if name in ("clip", "take", "dot", "searchsorted"):
+            return call(function, (self._host, *map(operand, args)), (), keywords)
+        return call(function, (self._host,), args, keywords)
 
     return method
 
@@ -208,15 +289,21 @@ HOST = "can_cast issubdtype isscalar may_share_memory ndim promote_types result_
 def scatter(ufunc):
     def at(a, key, v):
         """a[key] = ufunc(a[key], v) for every index, repeated ones too."""
-        ufunc.at(device(a), located(key, a.shape), operand(v))
+        written(lambda host, keys, v: ufunc.at(host, located(keys, host.shape), v), device(a), opened(key), operand(v))
 
     return at
 
 
-def module():
+def module(memory=False, ready=True, free=TOTAL):
     """The fake module: the names that CuPy has and a reference may use."""
     m = ModuleType("cupy", __doc__)
-    m.ndarray = ndarray
+    m.ndarray, m.__version__ = ndarray, "14.0.0"
+    now = Device(memory)
+    m.cuda = now.offered(ready, free)
+    m.__spec__ = ModuleSpec("cupy", None)
+    m.is_available = lambda: ready
+    m.get_default_memory_pool = lambda: SimpleNamespace(malloc=now.malloc)
+    m.get_default_pinned_memory_pool = lambda: SimpleNamespace(malloc=now.pin)
 
     def offer(names, function):
         for name in names.split():
@@ -237,15 +324,23 @@ def module():
         """An explicit transfer: NumPy arrays and lists are welcome here, and are copied; an array already here is itself."""
         if isinstance(x, ndarray):
             return x if dtype is None or x.dtype == dtype else x.astype(dtype)
-        return ndarray(np.array(x, dtype))
+        x = np.asarray(x, dtype)
+        to = Device.now.empty(x.shape, x.dtype)
+        Device.now.upload(x, to)
+        return held(to)
 
-    m.asarray = m.ascontiguousarray = asarray
+    def contiguous(x, dtype=None):
+        x = asarray(x, dtype)
+        return x if x.flags.c_contiguous else x.copy()
+
+    m.asarray, m.ascontiguousarray = asarray, contiguous
+    m.copyto = lambda to, x: written(lambda a, b: np.copyto(a, b, "same_kind"), device(to), operand(x))
     m.array = lambda x, dtype=None: asarray(x, dtype).copy()
     m.asnumpy = lambda x: x.get()
     m.where = lambda c, x, y: call(np.where, (device(c), operand(x), operand(y)), (), {})
     m.clip = lambda x, a_min, a_max: call(np.clip, (device(x), *(b if b is None else operand(b) for b in (a_min, a_max))), (), {})
     m.take = lambda x, i, axis=None: call(np.take, (device(x), operand(i)), (), {"axis": axis, "mode": "wrap"})
-    m.take_along_axis = lambda x, i, axis: call(np.take_along_axis, (device(x), device(i) % x.shape[axis]), (), {"axis": axis})
+    m.take_along_axis = lambda x, i, axis: made(lambda x, i: np.take_along_axis(x, i % x.shape[axis], axis), (device(x), device(i)))
     m.einsum = lambda rule, *a, **k: call(np.einsum, (plain(rule), *map(device, a)), (), k)
     transform = lambda f: lambda x, *a, **k: call(f, (device(x),), a, k)
     m.fft = SimpleNamespace(**{name: transform(getattr(np.fft, name)) for name in ("fft", "ifft", "rfft", "irfft")})
@@ -257,14 +352,24 @@ def module():
     return m
 
 
+def counts():
+    """What was asked of the device so far, as a dict."""
+    return dict(Device.now.counts)
+
+
 @contextmanager
-def installed():
-    """`import cupy` gives the fake module inside, and what it gave before outside."""
-    before = sys.modules.get("cupy")
-    sys.modules["cupy"] = fake = module()
+def installed(**given):
+    """`import cupy` gives the fake module inside, and what it gave before outside.
+
+    memory: its arrays have addresses, are poison until written and after they are freed, and streams capture. ready: there is a driver and a
+    device, of which `free` bytes are free.
+    """
+    before, device = sys.modules.get("cupy"), Device.now
+    sys.modules["cupy"] = fake = module(**given)
     try:
         yield fake
     finally:
+        Device.now = device
         if before is None:
             del sys.modules["cupy"]
         else:

@@ -11,7 +11,7 @@ import numpy as np
 
 from peref import model
 from peref.backends import Backend
-from peref.golden import stack, trace, training
+from peref.golden import kinds, stack, trace, training
 from peref.ops.feed import activated_linear
 from peref.ops.linear import linear
 from peref.ops.norm import layer_norm, rms_norm
@@ -178,12 +178,15 @@ def unclipped(case, a):
 
 
 def called(change):
-    """A trace whose calls are change(first, stop, fresh, n)."""
-    return lambda case, a: trace.expected(replace(case, calls=tuple(change(case, *call) for call in case.calls)), a)
+    """A trace, or a model, whose calls are change(first, stop, fresh, n)."""
+    return lambda case, a: kinds.expected(replace(case, calls=tuple(change(case, *call) for call in case.calls)), a)
 
 
 def at_positions(change):
     def run(case, a):
+        if case.level == "model":
+            counted = lambda cfg, p, tokens, old, be: model.decode(cfg, p, tokens, old, be=be, positions=np.arange(tokens.shape[1]))
+            return stack.in_calls(case, a, model.PLAIN, counted)
         i = change(case, case.at.i)
         return trace.expected(case, a, None, replace(case.at, i=i, j=i))
 
@@ -203,7 +206,10 @@ class TopLeft(At):
 
 
 def top_left(case, a):
-    return trace.expected(case, a, None, TopLeft(**{f.name: getattr(case.at, f.name) for f in fields(At)}))
+    aligned = lambda at: TopLeft(**{f.name: getattr(at, f.name) for f in fields(At)})
+    if case.level == "model":
+        return stack.in_calls(case, a, Backend(attention=lambda *arrays, at, scale: model.PLAIN.attention(*arrays, at=aligned(at), scale=scale)))
+    return trace.expected(case, a, None, aligned(case.at))
 
 
 def with_encoding(change):

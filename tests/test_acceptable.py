@@ -8,7 +8,7 @@ import pytest
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
-from peref.golden import make
+from peref.golden import confirmed, make
 from peref.golden.book import Book, Untrue
 from peref.golden.cases import Variant, catalogue
 from peref.golden.files import Tensor
@@ -81,11 +81,11 @@ def test_what_check_says(book, capsys, tmp_path, monkeypatch):
 def test_a_reading_that_is_none():
     """One that gives the norm's numbers, and one with gradients that nothing checks."""
     case = CASES["ntk.table/form"]
-    with pytest.raises(make.Disagrees, match="variant same: it is the norm"):
-        make.computed(replace(case, variants=(*case.variants, Variant("same", "the same once more"))), checked=False)
+    with pytest.raises(confirmed.Disagrees, match="variant same: it is the norm"):
+        confirmed.computed(replace(case, variants=(*case.variants, Variant("same", "the same once more"))), checked=False)
     learned = replace(CASES["cope.op/divided"], variants=(Variant("a", "a"), Variant("b", "b", rewrite=lambda case, a, y: y)))
-    with pytest.raises(make.Disagrees, match="gradients, which nothing checks"):
-        make.computed(learned, checked=False)
+    with pytest.raises(confirmed.Disagrees, match="gradients, which nothing checks"):
+        confirmed.computed(learned, checked=False)
 
 
 @pytest.mark.parametrize("words", [1, {"norm": "x"}, {"norm": "x", "variants": {"y": "z"}}, {"norm": "x", "variants": {"x": 1}}])

@@ -139,9 +139,11 @@ AXES = {
     (128, "chunked", None): "t" * 16 + "h" * 24 + "w" * 24,  # Qwen2-VL: mrope_section 16, 24, 24
     (128, "interleaved", None): "thw" * 20 + "tttt",  # Qwen3-VL: 24, 20, 20
     (64, "interleaved", (11, 11, 10)): "thw" * 10 + "th",  # Qwen3.5: height has 1, 4, ..., 31 and width 2, 5, ..., 29
+    (128, "alternate", None): "hw" * 22 + "t" * 20,  # ERNIE 4.5 VL: mrope_section 22, 22, 20 of h, w, t
     (8, "chunked", (2, 1, 1)): "tthw",
     (8, "interleaved", (2, 1, 1)): "thwt",
     (4, "interleaved", (1, 1, 0)): "th",
+    (10, "alternate", (2, 2, 1)): "hwhtt",
 }
 
 
@@ -176,6 +178,7 @@ def test_mrope_sections_unless_said():
         ({"sections": (1, 1)}, "sections are 1,1; expected three numbers"),
         ({"sections": (3, -1, 0)}, "sections are 3,-1,0; expected three numbers from 0 on"),
         ({"sections": (0, 1, 1), "order": "interleaved"}, "sections are 0,1,1; interleaved that means 1,1,0, h and w have every third pair at most"),
+        ({"sections": (1, 0, 1), "order": "alternate"}, "sections are 1,0,1; alternate that means 1,1,0, h has as many pairs as w or one more"),
     ],
 )
 def test_mrope_sections_that_cannot_be(given, words):

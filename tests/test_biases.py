@@ -6,6 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import Differs, frozen, gradient, same
+from generated import every_choice, filling
 
 import peref
 from peref import backends, model
@@ -56,7 +57,7 @@ def test_alibi_halves_are_the_masks_of_the_issue():
     """The first half of the heads is masked on the right, the rest on the left; each half has all slopes of H/2 heads."""
     d = np.arange(5)[:, None] - np.arange(5)
     right, left = np.triu(np.full((5, 5), -np.inf), 1), np.tril(np.full((5, 5), -np.inf), -1)
-    got = table("alibi", D9, heads="halves", H=4)[:, d + 4]
+    got = table("alibi", D9, directions="halves", H=4)[:, d + 4]
     want = np.concatenate([-np.array(slopes(2))[:, None, None] * abs(d) + mask for mask in (right, left)])
     same(got, want, 1e-15)
 
@@ -69,13 +70,13 @@ def test_alibi_sides_are_two_triangles():
     same(table("alibi", D9, p, slopes="sides", H=3)[:, d + 4], np.triu(future) + np.tril(past), 1e-15)
 
 
-@pytest.mark.parametrize("heads", ["alike", "halves"])
+@pytest.mark.parametrize("directions", ["both", "halves"])
 @pytest.mark.parametrize("slopes", ["learned", "sides"])
-def test_alibi_slopes_that_are_learned_start_at_the_fixed_ones(slopes, heads):
+def test_alibi_slopes_that_are_learned_start_at_the_fixed_ones(slopes, directions):
     """So a run may be turned from one to the other."""
-    pe = bound("alibi", slopes=slopes, heads=heads)
+    pe = bound("alibi", slopes=slopes, directions=directions)
     got = pe.bias(model.PLAIN, pe.init(np.random.default_rng(0)), D9)
-    same(got, table("alibi", D9, heads=heads), 1e-14)
+    same(got, table("alibi", D9, directions=directions), 1e-14)
 
 
 def test_alibi_halves_give_no_nan_anywhere():
@@ -83,8 +84,8 @@ def test_alibi_halves_give_no_nan_anywhere():
     rng = np.random.default_rng(0)
     q, k, v, do = (rng.standard_normal((3, 4, 7, 5)) for _ in range(4))
     seg = np.array([[0, 0, 1, 1, 1, 2, 2], [3, 3, 3, 3, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0]])
-    settings = {"slopes": "sides", "heads": "halves", "causal": False, "seg": seg}
-    params = bound("alibi", H=4, slopes="sides", heads="halves").init(None)
+    settings = {"slopes": "sides", "directions": "halves", "causal": False, "seg": seg}
+    params = bound("alibi", H=4, slopes="sides", directions="halves").init(None)
     o, pull = peref.vjp(peref.attention, "alibi", q, k, v, params=params, **settings)
     assert np.isfinite(o).all()
     assert all(np.isfinite(a).all() for g in pull(do) for a in (g.values() if isinstance(g, dict) else [g]))
@@ -97,7 +98,7 @@ def test_alibi_halves_on_the_kernels():
     """A table with -inf in it goes through the numba backend as through the plain one, tiles without a finite cell too."""
     be, x = backends.get("numba", threads=1), np.random.default_rng(0).integers(0, 11, (2, 300))
     seg = np.concatenate([np.zeros((2, 17), int), np.ones((2, 150), int), np.full((2, 133), 2)], 1)
-    cfg = Config(pe=(("alibi", {"heads": "halves", "slopes": "sides"}),), L=300, C=16, H=4, F=8, V=11, layers=1, causal=False)
+    cfg = Config(pe=(("alibi", {"directions": "halves", "slopes": "sides"}),), L=300, C=16, H=4, F=8, V=11, layers=1, causal=False)
     p = model.init(cfg)
 
     def gradients(be):
@@ -149,16 +150,37 @@ def test_released_numbers_of_kerple_can_be_given():
     same(softplus(inverse_softplus(r)) / r, np.ones(5), 1e-14)
 
 
-@pytest.mark.parametrize("name", ["kerple_log", "kerple_power", "sandwich", "alibi"])
-def test_far_positions_in_float32(name):
-    """At distances up to 1,048,575 a float32 table is the float64 one, rounded."""
-    d = np.array([1, 1000, 131071, 1048575])
-    for given in ({}, {"slopes": "sides"}) if name == "alibi" else ({},):
-        pe = bound(name, **given)
+def test_alibi_of_other_codes_by_learned_slopes():
+    """Falcon divides the bias by the root of D with q k; x-transformers leaves heads without one."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 4, 7, 16)) for _ in range(3))
+    m, at = np.array(slopes(4)), At.of(7)
+    falcon = peref.attention("alibi", q, k, v, slopes="learned", params={"log_slopes": np.log([m * 16**-0.5])})
+    inside = model.PLAIN.attention(q, k, v, -m[:, None] * at.distances / 4, at=at, scale=1 / 4)
+    same(falcon, inside, 1e-14)
+    with np.errstate(divide="ignore"):
+        bare = np.log([m * [1, 1, 0, 0]])
+    o, pull = peref.vjp(peref.attention, "alibi", q, k, v, slopes="learned", params={"log_slopes": bare})
+    same(o[:, 2:], peref.attention("none", q[:, 2:], k[:, 2:], v[:, 2:]), 1e-15)
+    same(o[:, :2], peref.attention("alibi", q, k, v)[:, :2], 1e-15)
+    assert (pull(v)[3]["log_slopes"][0, 2:] == 0).all()
+
+
+@pytest.mark.parametrize("name", filling("bias"))
+def test_far_distances_in_float32(name):
+    """At distances up to 1,048,575 a float32 table is the float64 one, rounded once; but for a network, which is float32 throughout."""
+    d = np.array([1, 1000, 131071, 1048574, 1048575])
+    for given in every_choice(name):
+        pe = bound(name, L=2**20, **given)
         p = frozen(pe.init(np.random.default_rng(0)), np.float32)
         narrow, wide = pe.bias(model.PLAIN, p, d), pe.bias(model.PLAIN, frozen(p, np.float64), d)
         assert narrow.dtype == (np.float32 if p else np.float64)
-        assert (abs(narrow - wide) <= 3e-6 * abs(wide)).all()  # of r1, r2: softplus and sigmoid are rounded, and the power is taken of that
+        if name == "dynamic_bias":
+            same(narrow, wide.astype(np.float32), 1e-5)
+        else:
+            seen = np.isfinite(wide)
+            assert (np.isfinite(narrow) == seen).all()
+            assert (abs(narrow[seen] - wide[seen]) <= 2.0**-23 * abs(wide[seen])).all()
 
 
 # ---------------------------------------------------------------- Sandwich

@@ -29,7 +29,7 @@ def test_the_default_is_a_small_llama_with_alibi():
     """Config() alone: 4 layers of width 128, 4 query heads over 2 key-value heads, swiglu 352 wide, every option in place."""
     cfg = Config()
     assert (cfg.L, cfg.V, cfg.C, cfg.layers, cfg.H, cfg.G, cfg.D, cfg.F, cfg.R) == (512, 256, 128, 4, 4, 2, 32, 352, None)
-    assert cfg.pe == (("alibi", {"max_bias": 8.0, "slopes": "fixed", "heads": "alike"}),)
+    assert cfg.pe == (("alibi", {"max_bias": 8.0, "slopes": "fixed", "directions": "both"}),)
     assert cfg == shaped("llama")
 
 
@@ -498,9 +498,9 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
         (
             "alibi,rope",
             "bse=2",
-            r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, slopes, heads, base",
+            r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, slopes, directions, base",
         ),
-        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, heads$"),
+        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions$"),
         ("none", "base=2", r"'none' has no option 'base'; there are no options"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),

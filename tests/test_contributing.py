@@ -61,9 +61,9 @@ def test_the_example_is_all_it_takes(checkout):
 
 def test_its_recipe_makes_golden_cases(checkout):
     """They are in the catalogue, and pass their checks."""
-    code = "from peref.golden import cases, make\n"
+    code = "from peref.golden import cases, confirmed\n"
     code += f"found = [c for c in cases.catalogue() if c.encoding == '{NAME}' and c.T < 100]\n"
-    code += "print(len(found), [make.computed(c)[1] is None for c in found if c.slug in ('default', 'near')])"
+    code += "print(len(found), [confirmed.computed(c)[1] is None for c in found if c.slug in ('default', 'near')])"
     done = python(checkout, "-c", code)
     assert done.stdout == "13 [False, False, False, False]\n", done.stdout + done.stderr
     (checkout / RECIPE).unlink()

@@ -3,9 +3,8 @@
 import json
 
 import pytest
+from golden_files import cli
 
-from peref.cli import run as run_cli
-from peref.cli.signals import Signals
 from peref.golden import declared, make
 from peref.golden.book import Book, Untrue
 from peref.golden.cases import sized
@@ -31,12 +30,6 @@ def theirs(tmp_path, monkeypatch):
         return f"{name}:run"
 
     return write
-
-
-def cli(capsys, *args):
-    code = run_cli([str(a) for a in args], Signals())
-    out = capsys.readouterr()
-    return code, out.out + out.err
 
 
 def test_they_are_part_of_the_folder(folder):

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from loops import witness
 
 import peref
 from peref import direct
-from peref.encodings import get, names
+from peref.encodings import get, names, options
 from peref.errors import Misuse
 
 B, H, G, T, D, C = 2, 6, 2, 7, 4, 5
@@ -432,3 +433,38 @@ def test_a_window_that_is_not_claimed_is_refused(monkeypatch):
     monkeypatch.setattr(direct, "get", lambda name: replace(get(name), claims=frozenset()))
     with pytest.raises(Misuse, match="alibi has no attention that a window could limit"):
         peref.attention("alibi", q, k, v, window=3)
+
+
+# ---------------------------------------------------------------- positions
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint32, np.int32, np.uint64, np.float16, np.float32])
+def test_positions_of_any_kind_of_number(dtype):
+    """Distances are those of the numbers: they neither wrap round nor round."""
+    i = np.array([120, 0, 97, 3], dtype) if dtype != np.int8 else np.array([120, -100, 97, 3], dtype)
+    wide = i.astype(float) if i.dtype.kind == "f" else i.astype(int)
+    for causal in (True, False):
+        same(peref.bias("alibi", heads=2, positions=i, causal=causal), peref.bias("alibi", heads=2, positions=wide, causal=causal), 0)
+    q, k, v, _ = qkvx()
+    i, wide = np.resize(i, T), np.resize(wide, T)
+    for name in ("rope", "alibi", "axial"):
+        same(peref.attention(name, q, k, v, positions=i, causal=False), peref.attention(name, q, k, v, positions=wide, causal=False), 0)
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("function", [peref.rotate, peref.bias, peref.attention])
+def test_no_option_has_the_name_of_an_argument(function):
+    """Else it could not be given: peref.bias(name, heads=12, ...) has its own heads."""
+    hooks = {"rotate": ("rotate",), "bias": ("bias",), "attention": ("", "rotate", "bias", "score", "attend")}[function.__name__]
+    for name in names():
+        if get(name).hook in hooks:
+            assert not set(signature(function).parameters) & set(options(get(name))), name
+
+
+def test_every_option_of_alibi_by_name():
+    """Half of the heads sees the past, the rest the future."""
+    got = peref.bias("alibi", heads=4, tokens=3, causal=False, directions="halves")
+    assert (np.isneginf(got[:2]) == np.triu(np.ones((3, 3)), 1)).all()
+    assert (np.isneginf(got[2:]) == np.tril(np.ones((3, 3)), -1)).all()

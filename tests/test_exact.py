@@ -6,7 +6,7 @@ import exact
 import numpy as np
 import pytest
 
-from peref.golden import make
+from peref.golden import confirmed, make
 from peref.golden.cases import catalogue, sized
 from peref.golden.levels import expected, inputs
 
@@ -19,7 +19,7 @@ def test_a_table_is_what_50_digits_give(name):
     case = TABLES[name]
     assert exact.known(case.encoding, case.hook), f"no formula in tests/exact for {case.encoding}"
     a = inputs(case)
-    make.against_exact(case, a, expected(case, a))
+    confirmed.against_exact(case, a, expected(case, a))
 
 
 SPOILT = {  # case -> a tensor, and what is done to it
@@ -39,9 +39,9 @@ def test_what_is_off_is_noticed(name):
     case, (tensor, change) = TABLES[name], SPOILT[name]
     a = inputs(case)
     want = expected(case, a)
-    make.against_exact(case, a, want)
+    confirmed.against_exact(case, a, want)
     with pytest.raises(AssertionError, match=f"50 digits: {tensor}"):
-        make.against_exact(case, a, want | {tensor: change(want[tensor])})
+        confirmed.against_exact(case, a, want | {tensor: change(want[tensor])})
 
 
 def test_a_tensor_that_50_digits_do_not_know():
@@ -50,16 +50,16 @@ def test_a_tensor_that_50_digits_do_not_know():
     a = inputs(case)
     want = expected(case, a)
     with pytest.raises(AssertionError, match="50 digits give"):
-        make.against_exact(case, a, want | {"gain_q": want["cos"]})
+        confirmed.against_exact(case, a, want | {"gain_q": want["cos"]})
 
 
 def test_nothing_is_written_when_they_disagree(tmp_path, monkeypatch):
     """Where array version and loop share a mistake, 50 digits do not."""
     case = sized("rope", "table", "default", "The usual.", ("basic",), T=3)
     both = lambda case, a, *more: {name: x * 1.5 for name, x in expected(case, a, *more).items()}
-    monkeypatch.setattr(make, "expected", both)
-    monkeypatch.setattr(make, "witnessed", lambda case, a: both(case, a))
-    with pytest.raises(make.Disagrees, match=r"rope\.table/default: 50 digits: angle"):
+    monkeypatch.setattr(confirmed, "expected", both)
+    monkeypatch.setattr(confirmed, "witnessed", lambda case, a: both(case, a))
+    with pytest.raises(confirmed.Disagrees, match=r"rope\.table/default: 50 digits: angle"):
         make.make(tmp_path / "g", [case])
     assert not (tmp_path / "g").exists()
-    make.against_exact(replace(case, level="op"), {}, {})  # no table, nothing to compare
+    confirmed.against_exact(replace(case, level="op"), {}, {})  # no table, nothing to compare

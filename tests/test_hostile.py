@@ -12,10 +12,11 @@ from golden_files import cli
 
 from peref.errors import Damaged
 from peref.golden import make
-from peref.golden.book import SUMS, Book, Untrue, sums
+from peref.golden.book import Book
 from peref.golden.cases import sized
 from peref.golden.files import DEEPEST, read_tensors, strict_json, tensors
 from peref.golden.runner import outputs
+from peref.golden.sums import SUMS, Untrue, in_folder, sums
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -228,12 +229,12 @@ def test_hostile_sums_are_refused(text):
 
 
 def test_a_flipped_bit_anywhere_is_noticed(small):
-    """Every bit of one group, and of the files beside it; sums included."""
+    """Every bit of one group and of the files beside it, sums included; of the manifest, which is long, every seventh."""
     files = sorted(p for p in small.folder.rglob("*") if p.is_file() and "rotate_op" not in p.parts)
     digests = sums((small.folder / SUMS).read_bytes(), "x")
     for path in files:
         data = bytearray(path.read_bytes())
-        for bit in range(8 * len(data)):
+        for bit in range(0, 8 * len(data), 7 if path.name == "manifest.json" else 1):
             data[bit // 8] ^= 1 << bit % 8
             if path.name == SUMS:
                 with contextlib.suppress(Untrue):
@@ -387,21 +388,26 @@ def test_a_file_more_or_less_is_noticed(small):
         Book(small.folder)
 
 
-def test_a_flipped_bit_in_the_committed_files_is_noticed(tmp_path):
-    """Five of every file of the core, one of them the first and one the last."""
-    shutil.copytree(GOLDEN, tmp_path / "golden", ignore=shutil.ignore_patterns("__pycache__", "full"))
-    folder = tmp_path / "golden"
-    assert Book(folder).entries
+@pytest.mark.parametrize("part", ["core", "full"])
+def test_a_flipped_bit_in_the_committed_files_is_noticed(part, tmp_path):
+    """Five of every file; of one file of each name, sums and runners too, three are written to disk and read by what every command reads with."""
+    folder = tmp_path / part
+    shutil.copytree(GOLDEN / "full" if part == "full" else GOLDEN, folder, ignore=shutil.ignore_patterns("__pycache__", "full"))
     digests = sums((folder / SUMS).read_bytes(), "x")
-    for n, path in enumerate(sorted(p for p in folder.rglob("*") if p.is_file() and p.name != SUMS)):
+    assert in_folder(folder).keys() == digests.keys()
+    paths = sorted(p for p in folder.rglob("*") if p.is_file())
+    kinds = set({p.name: p for p in paths}.values())
+    assert {"SPEC_VERSION", "LICENSE-DATA", "README.md", "SPEC.md", "manifest.json", "cases.json", SUMS} <= {p.name for p in kinds}
+    for path in paths:
         data = bytearray(path.read_bytes())
-        for bit in {0, 1, len(data) * 3, len(data) * 5, 8 * len(data) - 1}:
+        for n, bit in enumerate((0, 8 * len(data) - 1, len(data) * 3, len(data) * 5, 1)):
             data[bit // 8] ^= 1 << bit % 8
-            assert hashlib.sha256(data).hexdigest() != digests[path.relative_to(folder).as_posix()]
-            if bit == 1 and n % 8 == 0:
+            if path in kinds and n < 3:
                 path.write_bytes(data)
-                with pytest.raises(Untrue, match="SHA-256"):
-                    Book(folder)
+                with pytest.raises(Untrue, match=r"SHA-256|SHA256SUMS"):
+                    in_folder(folder)
+            if path.name != SUMS:
+                assert hashlib.sha256(data).hexdigest() != digests[path.relative_to(folder).as_posix()]
             data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-    assert Book(folder).entries
+    assert in_folder(folder).keys() == digests.keys()

@@ -203,6 +203,16 @@ def test_mrope():
         same(ratios(r), np.ones(64), 1e-15)
 
 
+def test_ernie_lists_height_and_width_before_time():
+    """And lets the two alternate, time last: vLLM's Ernie4_5_VLRotaryEmbedding with 22, 22, 20. Layout and base are ERNIE 4.5's."""
+    rope = {"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [22, 22, 20]}
+    r = one({key: x for key, x in LLAMA.items() if not key.startswith("rope")} | {"model_type": "ernie4_5_vl_moe_text", "rope_parameters": rope})
+    assert (r.name, r.options["order"], r.options["sections"], r.cfg.layout) == ("mrope", "alternate", (20, 22, 22), "interleaved")
+    assert kinds(r, "mrope_section") == ["differs"]
+    angle, *_ = r.cfg.encoding(0).rotate({}, np.array([[[2]], [[3]], [[5]]]), 9)
+    same(angle[0, 0], ladder(5e5, 128) * ([3, 5] * 22 + [2] * 20), 1e-14)
+
+
 def test_gemma_4():
     """Every fifth layer: 64 of 256 pairs turn, n with n + 256, exponents of the width 512; the others are RoPE of 256 channels."""
     full, slides = found("gemma-4-e2b").rotations

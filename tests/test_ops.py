@@ -107,6 +107,7 @@ CASES = {
         for chunk in (1, 2, 9)
     ],
     "ops.bias.log_kernel": [([positive(3), positive(3, 1)[:, 0], np.arange(-2, 5)], {})],
+    "ops.bias.wide": [([random(3)], {})],
     "ops.distance.gather": [
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
         ([random(2, 3, 5, 4), np.arange(70).reshape(2, 5, 7) % 4], {"scale": 0.3}),
@@ -173,6 +174,7 @@ CASES = {
     "ops.wkv.wkv7": [
         (of_wkv7(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
     ],
+    "encodings.embed.sinusoidal.scaled": [([random(1), random(2, 5, 3)], {}), ([random(1), random(5, 3)], {})],
     "encodings.bias.kerple_power.table": [
         ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),  # at d = 0 the slope in the power is 0, not NaN
     ],
@@ -185,6 +187,7 @@ CASES = {
         for block in (1, 3, 64)
     ],
     "encodings.attend.path.twice": [([random(2, 5)], {})],
+    "encodings.attend.path.forgotten": [([random(2, 3, 7)], {"T": 4, "scale": 0.5})],
     "encodings.score.forgetting.row": [([random(2, 3, 7)], {"T": 4})],
     "encodings.score.forgetting.column": [([random(2, 3, 7)], {})],
 }
@@ -204,7 +207,7 @@ def test_gradient(name, case):
     gradient(OPS[name], *CASES[name][case])
 
 
-FLOAT64 = ("encodings.score.forgetting", "ops.frequency.angle")  # what these give is float64, whatever they are given
+FLOAT64 = ("encodings.score.forgetting", "ops.bias.wide", "ops.frequency.angle")  # what these give is float64, whatever they are given
 
 
 @pytest.mark.parametrize(("name", "case"), [s for s in SPANS if not s[0].startswith(FLOAT64)])

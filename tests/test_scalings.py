@@ -16,7 +16,7 @@ from loops import witness
 import peref
 from peref import model
 from peref.config import Config
-from peref.encodings import get, module, names, settings
+from peref.encodings import get, module, names, part, settings, with_settings_of
 from peref.errors import Misuse
 from peref.generate import generate
 from peref.ops.frequency import correction_range, ladder, pair_that_turns
@@ -73,6 +73,29 @@ def test_each_of_these_files_has_the_function():
     """And none takes it from another."""
     for name in ("rope", *SCALED):
         assert module(name).frequencies.__module__ == f"peref.encodings.rotate.{name}"
+
+
+def test_settings_that_two_functions_share_are_named_once():
+    """They come in the order of the functions, whatever is not among them is refused, and so are two defaults."""
+
+    def first(n, *, R, factor: float = 2.0):
+        return factor * R
+
+    def second(*, factor: float = 2.0, kind: str = "a"):
+        return kind
+
+    @with_settings_of(first, second)
+    def both(p, *, last: int = 1, **given):
+        return p, last, given
+
+    assert {n: a.default for n, a in settings(both).items() if n != "R"} == {"factor": 2.0, "kind": "a", "last": 1}
+    assert list(settings(both)) == ["R", "factor", "kind", "last"]
+    assert both(0, R=3, last=5) == (0, 5, {"R": 3})
+    assert part({"R": 3, "kind": "b"}, first) == {"R": 3}
+    with pytest.raises(TypeError, match="has no setting fcator"):
+        both(0, R=3, fcator=1.0)
+    with pytest.raises(TypeError, match="factor has two defaults"):
+        with_settings_of(first)(lambda p, *, factor=3.0, **given: p)
 
 
 @pytest.mark.parametrize(

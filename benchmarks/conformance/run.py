@@ -1,14 +1,16 @@
 """Other people's libraries against the golden files: every adapter, a report for each, and one table.
 
     pip install -e '.[conformance]'
-    pip install --no-deps torchtune==0.6.1 litgpt==0.5.13 lightning==2.6.6 pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics
     python benchmarks/conformance/run.py [NAME ...] [--reports FOLDER]
 
-The second line because torchtune and LitGPT, as packages, want other versions of torchao and transformers; what is used of them does not.
+and in a second environment, for LitGPT wants a huggingface-hub below 1.4 and transformers one above:
+
+    pip install -e '.[conformance-litgpt]'
+    python benchmarks/conformance/run.py litgpt
 
 Writes reports/NAME.json, one for each adapter in adapters/ whose library is here (others are named and left as they are), with the versions, the
-specification and the date; then matrix.md and matrix.html from all reports in the folder. Two minutes on one core. What the numbers mean, and who is
-right where they differ, is in docs/verdicts.md.
+specification and the date; then matrix.md and matrix.html from all reports in the folder that are of these golden files (others are named). Two
+minutes on one core. What the numbers mean, and who is right where they differ, is in docs/verdicts.md.
 
 An adapter is a module with run(case, inputs), as `check --impl` takes it, PACKAGES, whose versions are recorded, and DTYPES. Exit code 0 also
 where something fails: the failures are the result. 2 for an adapter that nobody has.
@@ -109,7 +111,12 @@ def main(words=None):
         store.write_text(given.reports / f"{name}.json", compact(data))
         grades = ", ".join(f"{grade} {n}" for grade, n in report.by_class().items() if n)
         print(f"{name}: {len(report.results)} tensors of {len({r.entry.id for r in report.results})} cases ({grades}), {len(report.errors)} raised")
-    found = matrix.columns(sorted(given.reports.glob("*.json")))
+    there = [matrix.column(path) for path in sorted(given.reports.glob("*.json"))]
+    for old in (c for c in there if c.golden != book.digest):
+        print(f"{old.name}: left out of the table, its report is of other golden files ({old.golden[:16]}); run it again")
+    found = [c for c in there if c.golden == book.digest]
+    if not found:
+        return 0
     for form, path in ((tables.markdown, "matrix.md"), (tables.page, "matrix.html")):
         store.write_text(given.reports.parent / path, form(found))
     print(f"{given.reports.parent / 'matrix.md'}: {len(found)} implementations, {len(matrix.rows(found))} encodings and levels")

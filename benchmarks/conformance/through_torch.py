@@ -79,7 +79,7 @@ def seen(case, a):
     ahead = torch.arange(T)[:, None] - torch.arange(T)
     see = ahead >= 0 if facts["causal"] else torch.ones_like(ahead, dtype=torch.bool)
     if facts["window"]:
-        see = see & (ahead < facts["window"])
+        see = see & (ahead.abs() < facts["window"])
     if "seg" not in a:
         return see[None, None]
     seg = a["seg"]
@@ -89,6 +89,25 @@ def seen(case, a):
 def put(module, name, tensor):
     """A tensor of the case in place of a parameter of the module, so that its gradient comes back to it."""
     module._parameters[name] = tensor
+
+
+def put_mamba(block, p):
+    """Parameters `p` of a case in a block whose parts have the names of Mamba's own code."""
+    put(block.in_proj, "weight", torch.cat([p["x.weight"], p["z.weight"]]))
+    put(block.conv1d, "weight", p["conv"][:, None])
+    put(block.conv1d, "bias", p["conv.bias"])
+    put(block.x_proj, "weight", torch.cat([p["down.weight"], p["b.weight"], p["c.weight"]]))
+    put(block.dt_proj, "weight", p["dt.weight"])
+    put(block.dt_proj, "bias", p["dt.bias"])
+    put(block, "A_log", p["A_log"])
+    put(block, "D", p["D"])
+    put(block.out_proj, "weight", p["o.weight"])
+
+
+def rows(a, longest=8192):
+    """Whether the positions are rows of a table of at most so many: whole and not negative."""
+    i = a["positions"]
+    return not i.is_floating_point() and int(i.min()) >= 0 and int(i.max()) < longest
 
 
 def counts(case, a):

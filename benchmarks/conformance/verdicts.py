@@ -7,6 +7,7 @@ verdicts, and why, are in docs/verdicts.md.
 """
 
 import math
+import os
 import sys
 
 
@@ -18,19 +19,16 @@ def litgpt_yarn():
     """Which pairs YaRN divides: R 128, base 10000, factor 4, trained for 4096 tokens."""
     import torch
     from litgpt.model import build_rope_cache
-    from transformers import LlamaConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     known = {"factor": 4.0, "beta_fast": 32, "beta_slow": 1}
     cos, sin = build_rope_cache(2, 128, extra_config=known | {"original_max_seq_len": 4096})
     plain = [10000.0 ** (-n / 64) for n in range(64)]
     ratio = [float(torch.atan2(sin[1, n], cos[1, n])) / plain[n] for n in range(64)]
-    given = known | {"rope_type": "yarn", "rope_theta": 10000.0, "original_max_position_embeddings": 4096}
-    config = LlamaConfig(hidden_size=128, num_attention_heads=1, max_position_embeddings=16384, rope_parameters=given)
-    other = ROPE_INIT_FUNCTIONS["yarn"](config)[0].tolist()
+    low, high = (128 * math.log(4096 / (2 * math.pi * turns)) / (2 * math.log(10000)) for turns in (32, 1))
+    low, high = math.floor(low), math.ceil(high)
     for n in (0, 10, 33, 46, 63):
-        turns = 4096 * plain[n] / (2 * math.pi)
-        want = 1.0 if turns > 32 else 0.25 if turns < 1 else other[n] / plain[n]
+        turns, slow = 4096 * plain[n] / (2 * math.pi), min(max((n - low) / (high - low), 0.0), 1.0)
+        want = slow / 4 + 1 - slow
         say(f"pair {n}, {turns:.3g} turns in 4096 tokens: its frequency over the unscaled one", f"{ratio[n]:.4f}", f"{want:.4f}")
     say("magnitude of cosine and sine", f"{float(torch.hypot(cos[1, 0], sin[1, 0])):.6f}", f"{0.1 * math.log(4) + 1:.6f}")
 
@@ -45,6 +43,27 @@ def equinox_base():
         y = eqx.nn.RotaryPositionalEmbedding(8, base)(x)
         angle = base ** (-2 / 8)
         say(f"base {base:g}: token 1, channel 1 of ones", f"{float(y[1, 1]):.7f}", f"{math.cos(angle) - math.sin(angle):.7f}")
+
+
+def two_channels():
+    """One pair of channels: a rotation, and tensor2tensor's sinusoids, whose one frequency is 1."""
+    import torch
+    from diffusers.models.embeddings import get_timestep_embedding
+    from rotary_embedding_torch import RotaryEmbedding
+    from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+    from x_transformers.x_transformers import RotaryEmbedding as Other
+
+    for what, made, want in (
+        ("rotary-embedding-torch, RotaryEmbedding(2): its frequencies", lambda: RotaryEmbedding(2).freqs.tolist(), [1.0]),
+        ("x-transformers, RotaryEmbedding(2): its frequencies", lambda: Other(2).inv_freq.tolist(), [1.0]),
+        ("transformers, M2M100's rows of two channels: row 1", lambda: M2M100SinusoidalPositionalEmbedding.get_embedding(2, 2)[1].tolist(), None),
+        ("diffusers, get_timestep_embedding of two channels: row 1", lambda: get_timestep_embedding(torch.arange(2), 2)[1].tolist(), None),
+    ):
+        try:
+            got = made()
+        except ZeroDivisionError as error:
+            got = f"ZeroDivisionError: {error}"
+        say(what, got, want or [math.sin(1), math.cos(1)])
 
 
 def rotary_bfloat16():
@@ -112,7 +131,11 @@ def transformers_mpt():
         torch.manual_seed(0)
         config = MptConfig(d_model=16, n_heads=4, n_layers=1, max_seq_len=16, vocab_size=10, attn_config={"alibi_bias_max": most})
         found.append(MptModel(config).eval()(torch.arange(8)[None]).last_hidden_state)
-    say("largest difference of the outputs", float((found[0] - found[1]).abs().max()), "more than 0: the slopes are 1/4 ... 1/256, or 1/2 ... 1/16")
+    say(
+        "largest difference of the outputs",
+        float((found[0] - found[1]).detach().abs().max()),
+        "more than 0: the slopes are 1/4 ... 1/256, or 1/2 ... 1/16",
+    )
 
 
 def transformers_truncate():
@@ -177,13 +200,15 @@ FINDINGS = [f for name, f in list(globals().items()) if callable(f) and name not
 
 
 def main():
-    from transformers import logging
-
-    logging.set_verbosity_error()
+    """Those that are named, else all; one whose library is not here is told."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     for finding in FINDINGS:
         if not sys.argv[1:] or finding.__name__ in sys.argv[1:]:
             print(f"{finding.__name__}: {finding.__doc__}")
-            finding()
+            try:
+                finding()
+            except ModuleNotFoundError as error:
+                print(f"  not run: {error}")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,27 @@
-"""RoPE in both layouts, YaRN, ALiBi and T5 in NumPy alone, with their gradients. From here: peref check --impl numpy_adapter:run --dtype f32."""
-
-import math
+"""RoPE in both layouts, YaRN, ALiBi and T5 in NumPy alone, gradients and refusals too. Here: peref check --impl numpy_adapter:run --dtype f32."""
 
 import numpy as np
 
 
 def run(case, a):
-    """The outputs of a case, None for one that is not claimed."""
-    made = {"rope": rotation, "yarn": rotation, "alibi": bias, "t5": bias}.get(case["encoding"])
-    return made(case["encoding"], case["level"] == "table", case["facts"], case["options"], a) if made and case["level"] in ("table", "op") else None
-
-
-def frequencies(name, R, L, o):
-    w = o["base"] ** (-np.arange(0, R, 2) / R)
-    if name == "rope":
-        return w, 1.0
-    low, high = (R * math.log((o["original"] or L) / (t * 2 * math.pi)) / (2 * math.log(o["base"])) for t in (o["beta_fast"], o["beta_slow"]))
-    low, high = (math.floor(low), math.ceil(high)) if o["truncate"] else (low, high)
-    low, high = max(low, 0), min(high, R - 1)
-    slow = np.clip((np.arange(R // 2) - low) / (high - low or 0.001), 0, 1)
-    return slow * w / o["factor"] + (1 - slow) * w, 0.1 * math.log(o["factor"]) + 1 if o["factor"] > 1 else 1.0
+    """The outputs of a case, None for one that is not claimed. Raises ValueError for a call without meaning."""
+    name, facts, o, level = case["encoding"], case["facts"], case["options"], case.get("call", case["level"])
+    others = dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim")) | dict(learned=False, ramp="code", slopes="fixed", directions="both")
+    if name not in ("rope", "yarn", "alibi", "t5") or level not in ("table", "op") or any(o.get(key, x) != x for key, x in others.items()):
+        return None
+    i, R, H, m, parts = a["positions"], facts["R"], facts["H"], o.get("buckets"), 2 if facts["causal"] else 4
+    good = {"finite positions, one a token, and heads": np.isfinite(i).all() and i.shape[-1] == facts["T"] and H > 0}
+    good["real q and k"] = all(a[n].dtype.kind == "f" and a[n].shape == tuple(facts[x] for x in f"B{h}TD") for n, h in ("qH", "kG") if n in a)
+    if "base" in o:  # a rotation
+        good["an even width, a layout, a base"] = R % 2 == 0 < R <= facts["D"] and facts["layout"] in ("half", "interleaved") and o["base"] > 0
+    if name == "yarn":
+        L, slow, fast = facts["L"] if o["original"] is None else o["original"], o["beta_slow"], o["beta_fast"]
+        good["base > 1, factor and length > 0, beta_fast > beta_slow > 0"] = o["base"] > 1 and min(o["factor"], L, slow, fast - slow) > 0
+    if name == "t5":
+        good["whole positions, buckets"] = i.dtype == int and a["param.table"].shape == (m, H) and m % parts == 0 < m // parts < o["max_distance"]
+    if wrong := [what for what, met in good.items() if not met]:
+        raise ValueError(f"expected {'; '.join(wrong)}")
+    return (rotation if "base" in o else bias)(name, level == "table", facts, o, a)
 
 
 def turn(x, cos, sin, layout, gain):
@@ -30,30 +32,29 @@ def turn(x, cos, sin, layout, gain):
 
 
 def rotation(name, table, facts, o, a):
-    if o.get("learned") or o.get("ramp") == "paper" or any(o.get(key) is not None for key in ("attention_factor", "mscale", "mscale_all_dim")):
-        return None
-    w, gain = frequencies(name, facts["R"], facts["L"], o)
+    R, gain, w = facts["R"], 1.0, o["base"] ** (-np.arange(0, facts["R"], 2) / facts["R"])
+    if name == "yarn":
+        pair = lambda turns: R * np.log((o["original"] or facts["L"]) / (turns * 2 * np.pi)) / (2 * np.log(o["base"]))
+        low, high = (f(pair(o[end])) if o["truncate"] else pair(o[end]) for f, end in ((np.floor, "beta_fast"), (np.ceil, "beta_slow")))
+        low, high = max(low, 0), min(high, R - 1)
+        slow = np.clip((np.arange(R // 2) - low) / (high - low or 0.001), 0, 1)
+        w, gain = slow * w / o["factor"] + (1 - slow) * w, 0.1 * np.log(max(o["factor"], 1)) + 1
     angle = a["positions"][..., None] * w
     if table:
         return {"angle": angle, "cos": np.cos(angle), "sin": np.sin(angle)} | {f"gain_{n}": np.full(angle.shape, gain) for n in "qk" if gain != 1}
-    angle = angle[:, None] if angle.ndim == 3 else angle
-    cos, sin = np.cos(angle).astype(a["q"].dtype), np.sin(angle).astype(a["q"].dtype)
+    cos, sin = (f(angle[:, None] if angle.ndim == 3 else angle).astype(a["q"].dtype) for f in (np.cos, np.sin))
     found = {f"{n}_rotated": turn(a[n], cos, sin, facts["layout"], gain) for n in "qk"}
-    back = {f"vjp.{n}": a[f"cotangent.{n}_rotated"] for n in "qk" if f"cotangent.{n}_rotated" in a}
-    return found | {name: turn(dy, cos, -sin, facts["layout"], gain) for name, dy in back.items()}
+    return found | {f"vjp.{n}": turn(a[x], cos, -sin, facts["layout"], gain) for n in "qk" if (x := f"cotangent.{n}_rotated") in a}
 
 
 def bias(name, table, facts, o, a):
-    i, H, causal = a["positions"], facts["H"], facts["causal"]
-    d = a["distances"] if table else i[:, None] - i
+    i, H, causal, d = a["positions"], facts["H"], facts["causal"], a["distances"] if table else a["positions"][:, None] - a["positions"]
     see = np.ones(d.shape, bool) if table or not causal else np.tri(len(i), dtype=bool)
     if name == "alibi":
-        most, slopes = 2 ** int(math.log2(H)), lambda n: [2 ** (-o["max_bias"] * (h + 1) / n) for h in range(n)]
-        y = -np.multiply.outer(slopes(most) + slopes(2 * most)[::2][: H - most], abs(d) * see)
-        return {"bias": y} if (o["slopes"], o["heads"]) == ("fixed", "alike") else None
+        most, slopes = 2 ** int(np.log2(H)), lambda n: [2 ** (-o["max_bias"] * (h + 1) / n) for h in range(n)]
+        return {"bias": -np.multiply.outer(slopes(most) + slopes(2 * most)[::2][: H - most], abs(d) * see)}
     m, n = (o["buckets"], np.maximum(d, 0)) if causal else (o["buckets"] // 2, abs(d))
-    far = m // 2 + np.floor(np.log(np.maximum(n, 1) / (m // 2)) / math.log(o["max_distance"] / (m // 2)) * (m - m // 2) + 1e-9)
+    far = m // 2 + np.floor(np.log(np.maximum(n, 1) / (m // 2)) / np.log(o["max_distance"] / (m // 2)) * (m - m // 2) + 1e-9)
     row = np.where(n < m // 2, n, np.minimum(far, m - 1)).astype(int) + (0 if causal else m * (d < 0))
-    back = np.zeros_like(a["param.table"])
-    np.add.at(back, row[see], np.moveaxis(a.get("cotangent.bias", np.zeros((H, *d.shape))), 0, -1)[see])
+    back = np.stack([np.bincount(row[see], dy[see], o["buckets"]) for dy in a.get("cotangent.bias", np.zeros((H, *d.shape)))], -1)
     return {"bias": np.moveaxis(a["param.table"][row], -1, 0) * see, "vjp.param.table": back}

@@ -1,4 +1,4 @@
-/* A runner in C: RoPE in both layouts, YaRN, ALiBi and T5, tables and operations with their gradients. No JSON library.
+/* A runner in C: RoPE in both layouts, YaRN, ALiBi and T5, tables and operations with their gradients, and refusals. No JSON library.
  *
  *     cc -O2 -o runner runner.c -lm
  *     peref check --cmd ./runner --dtype f32
@@ -14,7 +14,7 @@
 enum { TEXT = 256, WORDS = 96, TENSORS = 16, AXES = 8 };
 static const double TURN = 6.283185307179586;
 
-typedef struct { char name[TEXT]; int rank; long dims[AXES], count; double *x; } Tensor;
+typedef struct { char name[TEXT], dtype[8]; int rank; long dims[AXES], count; double *x; } Tensor;
 typedef struct { char key[2 * TEXT], value[TEXT]; } Word;
 typedef struct { Word words[WORDS]; Tensor in[TENSORS], out[TENSORS]; int n_words, n_in, n_out; } Case;
 
@@ -47,11 +47,10 @@ static Tensor *output(Case *c, const char *name, int rank, const long *dims) {
 
 /* "input NAME DTYPE BYTES OFFSET RANK DIMS..." */
 static int load(Case *c, char *line, FILE *data) {
-    char dtype[8];
     long bytes, offset;
     int used;
     Tensor *t = &c->in[c->n_in++];
-    if (sscanf(line, "input %255s %7s %ld %ld %d%n", t->name, dtype, &bytes, &offset, &t->rank, &used) != 5 || t->rank > AXES) return 0;
+    if (sscanf(line, "input %255s %7s %ld %ld %d%n", t->name, t->dtype, &bytes, &offset, &t->rank, &used) != 5 || t->rank > AXES) return 0;
     t->count = 1;
     line += used;
     for (int n = 0; n < t->rank; n++) t->count *= t->dims[n] = strtol(line, &line, 10);
@@ -60,7 +59,7 @@ static int load(Case *c, char *line, FILE *data) {
     for (long n = 0; n < t->count; n++) {
         union { double f64; float f32; long long i64; } u;
         if (fread(&u, bytes / t->count, 1, data) != 1) return 0;
-        t->x[n] = !strcmp(dtype, "F64") ? u.f64 : !strcmp(dtype, "F32") ? u.f32 : (double)u.i64;
+        t->x[n] = !strcmp(t->dtype, "F64") ? u.f64 : !strcmp(t->dtype, "F32") ? u.f32 : (double)u.i64;
     }
     return 1;
 }
@@ -115,6 +114,53 @@ static int write_outputs(const Case *c, const char *folder, long seq) {
             fwrite(single ? (void *)&low : (void *)&c->out[n].x[k], single ? 4 : 8, 1, f);
         }
     return !fclose(f);
+}
+
+/* ---------------------------------------------------------------- calls without meaning */
+
+static int real(const Tensor *t) { return t->dtype[0] == 'F'; }
+
+static int has_shape(const Tensor *t, int rank, const long *dims) {
+    int same = t->rank == rank;
+    for (int n = 0; same && n < rank; n++) same = t->dims[n] == dims[n];
+    return same;
+}
+
+#define NEED(good, what, words) do { if (!(good)) { *kind = what; return words; } } while (0)
+
+/* Why the call must be refused, and the kind of that; NULL where it has a meaning. */
+static const char *wrong(const Case *c, const char **kind) {
+    const Tensor *i = input(c, "positions"), *table = input(c, "param.table");
+    long B = (long)number(c, "fact B"), H = (long)number(c, "fact H"), G = (long)number(c, "fact G"), T = (long)number(c, "fact T");
+    long D = (long)number(c, "fact D"), R = (long)number(c, "fact R");
+    int yarn = is(c, "encoding", "yarn"), t5 = is(c, "encoding", "t5");
+    for (long n = 0; n < i->count; n++) NEED(isfinite(i->x[n]), "position", "a position is no number");
+    NEED(i->rank && i->dims[i->rank - 1] == T, "shape", "positions are not one for each token");
+    NEED(H > 0, "heads", "there are no heads");
+    for (int n = 0; n < 2; n++) {
+        const Tensor *t = input(c, n ? "k" : "q");
+        NEED(!t || real(t), "dtype", "q and k are real numbers");
+        NEED(!t || has_shape(t, 4, (long[]){B, n ? G : H, T, D}), "shape", "q is [B,H,T,D] and k [B,G,T,D]");
+    }
+    if (yarn || is(c, "encoding", "rope")) {
+        double base = number(c, "option base");
+        NEED(R >= 2 && R % 2 == 0 && R <= D, "width", "the rotary width is even, from 2 to the head's");
+        NEED(is(c, "fact layout", "half") || is(c, "fact layout", "interleaved"), "setting", "layouts are half and interleaved");
+        NEED(base > (yarn ? 1 : 0), "setting", "the base is above 0, of YaRN above 1");
+    }
+    if (yarn) {
+        double slow = number(c, "option beta_slow"), L = number(c, is(c, "option original", "none") ? "fact L" : "option original");
+        NEED(number(c, "option factor") > 0 && L > 0, "setting", "the factor and the length trained for are above 0");
+        NEED(slow > 0 && number(c, "option beta_fast") > slow, "setting", "beta_fast is above beta_slow, and that above 0");
+    }
+    if (t5) {
+        long buckets = (long)number(c, "option buckets"), parts = is(c, "fact causal", "true") ? 2 : 4;
+        NEED(!real(i), "position", "positions are whole numbers");
+        NEED(buckets > 0 && buckets % parts == 0, "setting", "buckets come in halves, two-sided in quarters");
+        NEED(number(c, "option max_distance") > buckets / parts, "setting", "max_distance is beyond the exact buckets");
+        NEED(has_shape(table, 2, (long[]){buckets, H}), "shape", "the table is [buckets,H]");
+    }
+    return NULL;
 }
 
 /* ---------------------------------------------------------------- rotation: RoPE and YaRN */
@@ -205,7 +251,7 @@ static long bucket(const Case *c, double d) {
 static const char *bias(Case *c) {
     const Tensor *i = input(c, "positions"), *table = input(c, "param.table"), *dy = input(c, "cotangent.bias");
     int op = is(c, "level", "op"), causal = is(c, "fact causal", "true"), t5 = is(c, "encoding", "t5");
-    if (!t5 && !(is(c, "option slopes", "fixed") && is(c, "option heads", "alike"))) return "ALiBi with other slopes";
+    if (!t5 && !(is(c, "option slopes", "fixed") && is(c, "option directions", "both"))) return "ALiBi with other slopes";
     if (i->rank != 1 || input(c, "seg") || !is(c, "fact window", "none")) return "masks other than causal";
     const Tensor *d = op ? i : input(c, "distances");
     long H = (long)number(c, "fact H"), T = i->count, N = op ? T * T : d->count;
@@ -233,12 +279,14 @@ int main(void) {
             char *at = strstr(line, "\"dir\":\"");
             if (!at || sscanf(at, "\"dir\":\"%2047[^\"]", folder) != 1) return 1;
             puts("{\"ok\":true,\"implementation\":{\"name\":\"example in C\",\"language\":\"c\"},\"supports\":{\"ops\":[\"rope.table\",\"rope.op\","
-                 "\"yarn.table\",\"yarn.op\",\"alibi.table\",\"alibi.op\",\"t5.table\",\"t5.op\"],\"dtypes\":[\"f64\",\"f32\"],\"vjp\":true}}");
+                 "\"yarn.table\",\"yarn.op\",\"alibi.table\",\"alibi.op\",\"t5.table\",\"t5.op\"],\"dtypes\":[\"f64\",\"f32\"],\"vjp\":true,\"refusals\":true}}");
         } else if (!read_case(&c, folder, seq)) {
             printf("{\"seq\":%ld,\"status\":\"error\",\"message\":\"its files cannot be read\"}\n", seq);
         } else {
-            const char *left_out = is(&c, "encoding", "rope") || is(&c, "encoding", "yarn") ? rotation(&c) : bias(&c);
-            if (left_out) printf("{\"seq\":%ld,\"status\":\"skip\",\"reason\":\"%s\"}\n", seq, left_out);
+            const char *kind, *refused = wrong(&c, &kind), *left_out = NULL;
+            if (!refused) left_out = is(&c, "encoding", "rope") || is(&c, "encoding", "yarn") ? rotation(&c) : bias(&c);
+            if (refused) printf("{\"seq\":%ld,\"status\":\"refused\",\"kind\":\"%s\",\"message\":\"%s\"}\n", seq, kind, refused);
+            else if (left_out) printf("{\"seq\":%ld,\"status\":\"skip\",\"reason\":\"%s\"}\n", seq, left_out);
             else if (write_outputs(&c, folder, seq)) printf("{\"seq\":%ld,\"status\":\"ok\"}\n", seq);
             else printf("{\"seq\":%ld,\"status\":\"error\",\"message\":\"the output cannot be written\"}\n", seq);
             for (int n = 0; n < c.n_in; n++) free(c.in[n].x);

@@ -1,4 +1,4 @@
-// A runner in JavaScript: RoPE in both layouts, YaRN, ALiBi and T5, tables and operations with their gradients. Node, nothing installed.
+// A runner in JavaScript: RoPE in both layouts, YaRN, ALiBi and T5, tables and operations with their gradients, and refusals. Node, nothing installed.
 //
 //     peref check --cmd 'node runner.mjs' --dtype f32
 //
@@ -18,7 +18,7 @@ function readTensors (path) {
   const found = {}
   for (const [name, { dtype, shape, data_offsets: [first, stop] }] of Object.entries(JSON.parse(file.toString('utf8', 8, start)))) {
     const bytes = file.buffer.slice(file.byteOffset + start + first, file.byteOffset + start + stop) // a copy, which is aligned
-    found[name] = { shape, x: Float64Array.from(new ARRAYS[dtype](bytes), Number) }
+    found[name] = { shape, dtype, x: Float64Array.from(new ARRAYS[dtype](bytes), Number) }
   }
   return found
 }
@@ -39,9 +39,41 @@ function writeTensors (path, tensors, dtype) {
   writeFileSync(path, Buffer.concat([length, text, ...parts]))
 }
 
-// ---------------------------------------------------------------- rotation: RoPE and YaRN
+// ---------------------------------------------------------------- calls without meaning
 
 const yarn = options => 'factor' in options
+const real = tensor => tensor.dtype[0] === 'F'
+const hasShape = (tensor, ...shape) => tensor.shape.length === shape.length && tensor.shape.every((n, k) => n === shape[k])
+
+// What a call must have: whether it has, the kind of what is wrong, and words.
+function * needs ({ encoding, facts, options }, a) {
+  const { B, H, G, T, D, R, causal, layout } = facts
+  yield [a.positions.x.every(Number.isFinite), 'position', 'a position is no number']
+  yield [a.positions.shape.at(-1) === T, 'shape', 'positions are not one for each token']
+  yield [H > 0, 'heads', 'there are no heads']
+  for (const [name, heads] of [['q', H], ['k', G]].filter(([name]) => name in a)) {
+    yield [real(a[name]), 'dtype', `${name} is of whole numbers`]
+    yield [hasShape(a[name], B, heads, T, D), 'shape', `${name} is not [${B},${heads},${T},${D}]`]
+  }
+  if ('base' in options) {
+    yield [R >= 2 && R % 2 === 0 && R <= D, 'width', `the rotary width is ${R}, which is odd, less than 2 or more than the head has`]
+    yield [['half', 'interleaved'].includes(layout), 'setting', `there is no layout ${layout}`]
+    yield [options.base > (yarn(options) ? 1 : 0), 'setting', `${options.base} is no base`]
+  }
+  if (yarn(options)) {
+    yield [options.factor > 0 && (options.original ?? facts.L) > 0, 'setting', 'the factor and the length trained for are above 0']
+    yield [options.beta_fast > options.beta_slow && options.beta_slow > 0, 'setting', 'beta_fast is above beta_slow, and that above 0']
+  }
+  if (encoding === 't5') {
+    const parts = causal ? 2 : 4
+    yield [!real(a.positions), 'position', 'positions are whole numbers']
+    yield [options.buckets > 0 && options.buckets % parts === 0, 'setting', `${options.buckets} buckets are no multiple of ${parts}`]
+    yield [options.max_distance > options.buckets / parts, 'setting', 'max_distance is within the exact buckets']
+    yield [hasShape(a['param.table'], options.buckets, H), 'shape', 'the table is not [buckets,H]']
+  }
+}
+
+// ---------------------------------------------------------------- rotation: RoPE and YaRN
 
 function frequencies ({ R, L }, options) {
   const { base, factor, original, beta_fast: fast, beta_slow: slow, truncate } = options
@@ -114,7 +146,7 @@ function bucket (d, causal, { buckets, max_distance: most }) {
 }
 
 function bias ({ encoding, level, facts, options }, a) {
-  if (encoding === 'alibi' && (options.slopes !== 'fixed' || options.heads !== 'alike')) return 'ALiBi with other slopes'
+  if (encoding === 'alibi' && (options.slopes !== 'fixed' || options.directions !== 'both')) return 'ALiBi with other slopes'
   if (a.positions.shape.length !== 1 || a.seg || facts.window !== null) return 'masks other than causal'
   const { H, causal } = facts
   const i = a.positions.x
@@ -143,7 +175,7 @@ function bias ({ encoding, level, facts, options }, a) {
 // ---------------------------------------------------------------- questions and answers
 
 const COMPUTED = { rope: rotation, yarn: rotation, alibi: bias, t5: bias }
-const SUPPORTS = { ops: Object.keys(COMPUTED).flatMap(name => [`${name}.table`, `${name}.op`]), dtypes: ['f64', 'f32'], vjp: true }
+const SUPPORTS = { ops: Object.keys(COMPUTED).flatMap(name => [`${name}.table`, `${name}.op`]), dtypes: ['f64', 'f32'], vjp: true, refusals: true }
 let folder = ''
 
 function answered (request) {
@@ -151,7 +183,11 @@ function answered (request) {
     folder = request.dir
     return { ok: true, implementation: { name: 'example in JavaScript', language: 'javascript' }, supports: SUPPORTS }
   }
-  const found = COMPUTED[request.encoding](request, readTensors(join(folder, request.in)))
+  const a = readTensors(join(folder, request.in))
+  for (const [good, kind, message] of needs(request, a)) {
+    if (!good) return { seq: request.seq, status: 'refused', kind, message }
+  }
+  const found = COMPUTED[request.encoding](request, a)
   if (typeof found === 'string') return { seq: request.seq, status: 'skip', reason: found }
   const wanted = Object.fromEntries(request.want.map(name => [name, found[name]]))
   writeTensors(join(folder, request.out), wanted, request.dtype.toUpperCase())

@@ -1,4 +1,5 @@
-//! A runner in Rust: RoPE in both layouts, YaRN, ALiBi and T5, tables and operations with their gradients. The standard library alone.
+//! A runner in Rust: RoPE in both layouts, YaRN, ALiBi and T5, tables and operations with their gradients, and refusals.
+//! The standard library alone.
 //!
 //!     rustc -O --edition 2021 runner.rs
 //!     peref check --cmd ./runner --dtype f32
@@ -16,6 +17,7 @@ use std::{fs, iter};
 struct Tensor {
     shape: Vec<usize>,
     x: Vec<f64>,
+    whole: bool,
 }
 
 type Outputs = HashMap<String, Tensor>;
@@ -40,6 +42,10 @@ impl Case {
         self.word(key).parse().unwrap_or(f64::NAN)
     }
 
+    fn whole(&self, key: &str) -> usize {
+        self.word(key).parse().unwrap_or(0)
+    }
+
     fn read(folder: &Path, seq: u64) -> Result<Case, Box<dyn std::error::Error>> {
         let text = fs::read_to_string(folder.join(format!("case-{seq}.txt")))?;
         let data = fs::read(folder.join(format!("in-{seq}.safetensors")))?;
@@ -52,7 +58,7 @@ impl Case {
                 "input" => {
                     let shape = part[6..].iter().map(|n| n.parse()).collect::<Result<Vec<usize>, _>>()?;
                     let (bytes, first): (usize, usize) = (part[3].parse()?, part[4].parse()?);
-                    case.inputs.insert(part[1].into(), Tensor { shape, x: numbers(&data[first..first + bytes], part[2])? });
+                    case.inputs.insert(part[1].into(), Tensor { shape, x: numbers(&data[first..first + bytes], part[2])?, whole: part[2] == "I64" });
                 }
                 "end" => return Ok(case),
                 key => drop(case.words.insert(key.into(), part[1..].join(" "))),
@@ -87,6 +93,50 @@ fn write_tensors(path: &Path, case: &Case, found: &HashMap<String, Tensor>) -> i
     }
     let header = format!("{{{}}}", header.join(","));
     fs::write(path, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &bytes].concat())
+}
+
+// ---------------------------------------------------------------- calls without meaning
+
+/// The kind of what is wrong, and words.
+type Wrong = (&'static str, String);
+
+fn need(good: bool, kind: &'static str, words: &str) -> Result<(), Wrong> {
+    if good { Ok(()) } else { Err((kind, words.into())) }
+}
+
+/// Why a call must be refused.
+fn meant(c: &Case) -> Result<(), Wrong> {
+    let place = &c.inputs["positions"];
+    let [b, h, g, t, d, r] = ["B", "H", "G", "T", "D", "R"].map(|letter| c.whole(&format!("fact {letter}")));
+    let yarn = c.is("encoding", "yarn");
+    need(place.x.iter().all(|x| x.is_finite()), "position", "a position is no number")?;
+    need(place.shape.last() == Some(&t), "shape", "positions are not one for each token")?;
+    need(h > 0, "heads", "there are no heads")?;
+    for (name, heads) in [("q", h), ("k", g)] {
+        if let Some(x) = c.inputs.get(name) {
+            need(!x.whole, "dtype", &format!("{name} is of whole numbers"))?;
+            need(x.shape == [b, heads, t, d], "shape", &format!("{name} is not [{b},{heads},{t},{d}]"))?;
+        }
+    }
+    if yarn || c.is("encoding", "rope") {
+        need(r >= 2 && r % 2 == 0 && r <= d, "width", "the rotary width is even, from 2 to the head's")?;
+        need(c.is("fact layout", "half") || c.is("fact layout", "interleaved"), "setting", "layouts are half and interleaved")?;
+        need(c.number("option base") > if yarn { 1.0 } else { 0.0 }, "setting", "the base is above 0, of YaRN above 1")?;
+    }
+    if yarn {
+        let trained = c.number(if c.is("option original", "none") { "fact L" } else { "option original" });
+        let (fast, slow) = (c.number("option beta_fast"), c.number("option beta_slow"));
+        need(c.number("option factor") > 0.0 && trained > 0.0, "setting", "the factor and the length trained for are above 0")?;
+        need(fast > slow && slow > 0.0, "setting", "beta_fast is above beta_slow, and that above 0")?;
+    }
+    if c.is("encoding", "t5") {
+        let (buckets, parts) = (c.whole("option buckets"), if c.is("fact causal", "true") { 2 } else { 4 });
+        need(place.whole, "position", "positions are whole numbers")?;
+        need(buckets > 0 && buckets % parts == 0, "setting", &format!("{buckets} buckets are no multiple of {parts}"))?;
+        need(c.whole("option max_distance") > buckets / parts, "setting", "max_distance is beyond the exact buckets")?;
+        need(c.inputs["param.table"].shape == [buckets, h], "shape", "the table is [buckets,H]")?;
+    }
+    Ok(())
 }
 
 // ---------------------------------------------------------------- rotation: RoPE and YaRN
@@ -145,7 +195,7 @@ fn rotation(c: &Case) -> Result<Outputs, &'static str> {
         let place = &c.inputs["positions"];
         let shape: Vec<usize> = place.shape.iter().copied().chain(iter::once(w.len())).collect();
         let angle: Vec<f64> = place.x.iter().flat_map(|i| w.iter().map(move |w| i * w)).collect();
-        let mut keep = |name: &str, x: Vec<f64>| drop(found.insert(name.into(), Tensor { shape: shape.clone(), x }));
+        let mut keep = |name: &str, x: Vec<f64>| drop(found.insert(name.into(), Tensor { shape: shape.clone(), x, whole: false }));
         keep("cos", angle.iter().map(|x| x.cos()).collect());
         keep("sin", angle.iter().map(|x| x.sin()).collect());
         keep("gain_q", vec![gain; angle.len()]);
@@ -182,7 +232,7 @@ fn bucket(c: &Case, d: f64) -> usize {
 }
 
 fn bias(c: &Case) -> Result<Outputs, &'static str> {
-    if c.is("encoding", "alibi") && !(c.is("option slopes", "fixed") && c.is("option heads", "alike")) {
+    if c.is("encoding", "alibi") && !(c.is("option slopes", "fixed") && c.is("option directions", "both")) {
         return Err("ALiBi with other slopes");
     }
     let place = &c.inputs["positions"];
@@ -195,7 +245,7 @@ fn bias(c: &Case) -> Result<Outputs, &'static str> {
     let d: Vec<f64> = if op { i.iter().flat_map(|i| place.x.iter().map(move |j| i - j)).collect() } else { c.inputs["distances"].x.clone() };
     let mut y = vec![0.0; heads * d.len()];
     let (table, dy) = (c.inputs.get("param.table"), c.inputs.get("cotangent.bias"));
-    let mut back = table.map(|t| Tensor { shape: t.shape.clone(), x: vec![0.0; t.x.len()] });
+    let mut back = table.map(|t| Tensor { shape: t.shape.clone(), x: vec![0.0; t.x.len()], whole: false });
     for (n, &far) in d.iter().enumerate() {
         if op && causal && n % tokens > n / tokens {
             continue; // a key that is not there yet: by its slot, not by its position
@@ -212,14 +262,14 @@ fn bias(c: &Case) -> Result<Outputs, &'static str> {
         }
     }
     let shape = if op { vec![heads, tokens, tokens] } else { vec![heads, d.len()] };
-    let mut found = Outputs::from([("bias".into(), Tensor { shape, x: y })]);
+    let mut found = Outputs::from([("bias".into(), Tensor { shape, x: y, whole: false })]);
     found.extend(back.map(|t| ("vjp.param.table".into(), t)));
     Ok(found)
 }
 
 // ---------------------------------------------------------------- questions and answers
 
-const HELLO: &str = r#"{"ok":true,"implementation":{"name":"example in Rust","language":"rust"},"supports":{"ops":["rope.table","rope.op","yarn.table","yarn.op","alibi.table","alibi.op","t5.table","t5.op"],"dtypes":["f64","f32"],"vjp":true}}"#;
+const HELLO: &str = r#"{"ok":true,"implementation":{"name":"example in Rust","language":"rust"},"supports":{"ops":["rope.table","rope.op","yarn.table","yarn.op","alibi.table","alibi.op","t5.table","t5.op"],"dtypes":["f64","f32"],"vjp":true,"refusals":true}}"#;
 
 /// The text between `before` and `after`.
 fn between<'a>(line: &'a str, before: &str, after: &str) -> Option<&'a str> {
@@ -228,6 +278,9 @@ fn between<'a>(line: &'a str, before: &str, after: &str) -> Option<&'a str> {
 
 fn answered(folder: &Path, seq: u64) -> Result<String, Box<dyn std::error::Error>> {
     let case = Case::read(folder, seq)?;
+    if let Err((kind, words)) = meant(&case) {
+        return Ok(format!(r#"{{"seq":{seq},"status":"refused","kind":"{kind}","message":"{words}"}}"#));
+    }
     let found = if case.is("encoding", "rope") || case.is("encoding", "yarn") { rotation(&case) } else { bias(&case) };
     Ok(match found {
         Err(reason) => format!(r#"{{"seq":{seq},"status":"skip","reason":"{reason}"}}"#),

@@ -1,6 +1,6 @@
 """An adapter in PyTorch: RoPE in both layouts, YaRN, ALiBi and T5; every gradient is autograd's.
 
-From this folder: peref check --impl torch_adapter:run --dtype f32. A case that it does not claim gives None.
+From this folder: peref check --impl torch_adapter:run --dtype f32. A case that it does not claim gives None, a call without meaning a ValueError.
 """
 
 import math
@@ -9,20 +9,50 @@ import torch
 
 
 def run(case, arrays):
-    facts, options, name = case["facts"], case["options"], case["encoding"]
-    if case["level"] not in ("table", "op") or name not in ("rope", "yarn", "alibi", "t5"):
+    facts, options, name, level = case["facts"], case["options"], case["encoding"], case.get("call", case["level"])
+    if level not in ("table", "op") or name not in ("rope", "yarn", "alibi", "t5"):
         return None
     a = {name: torch.from_numpy(x.copy()) for name, x in arrays.items()}
+    for what, met in needs(name, facts, options, a):
+        if not met:
+            raise ValueError(f"expected {what}")
     leaves = [name for name in a if name in "qk" or name.startswith("param.")]
     for leaf in leaves:
         a[leaf].requires_grad_()
-    found = (rotation if name in ("rope", "yarn") else bias)(name, case["level"], facts, options, a)
+    found = (rotation if name in ("rope", "yarn") else bias)(name, level, facts, options, a)
     if found is None:
         return None
     pairs = [(found[output], a[f"cotangent.{output}"]) for output in found if f"cotangent.{output}" in a]
     if pairs:
         torch.autograd.backward(*zip(*pairs, strict=True))
     return {name: y.detach().numpy() for name, y in found.items()} | {f"vjp.{leaf}": a[leaf].grad.numpy() for leaf in leaves if pairs}
+
+
+def needs(name, facts, o, a):
+    """What a call must have, and whether it has. The first that it has not is told."""
+    i, R, D, H = a["positions"], facts["R"], facts["D"], facts["H"]
+    yield "finite positions, one for each token", bool(i.isfinite().all()) and i.shape[-1] == facts["T"]
+    yield "heads", H > 0
+    for n, heads in (("q", H), ("k", facts["G"])):
+        yield (
+            f"{n} real, [{facts['B']},{heads},{facts['T']},{D}]",
+            n not in a or (a[n].is_floating_point() and a[n].shape == (facts["B"], heads, facts["T"], D)),
+        )
+    if name in ("rope", "yarn"):
+        yield "an even rotary width, 2 to the head's", R % 2 == 0 and 2 <= R <= D
+        yield "the layout half or interleaved", facts["layout"] in ("half", "interleaved")
+        yield "a base above 0", o["base"] > 0
+    if name == "yarn":
+        yield "a base above 1", o["base"] > 1
+        yield "a factor above 0", o["factor"] > 0
+        yield "a length trained for", o["original"] is None or o["original"] > 0
+        yield "beta_fast above beta_slow above 0", o["beta_fast"] > o["beta_slow"] > 0
+    if name == "t5":
+        parts = 2 if facts["causal"] else 4
+        yield "whole positions", not i.is_floating_point()
+        yield f"a multiple of {parts} buckets", o["buckets"] > 0 and o["buckets"] % parts == 0
+        yield "a max_distance beyond the exact buckets", o["max_distance"] > o["buckets"] // parts
+        yield "a table [buckets,H]", a["param.table"].shape == (o["buckets"], H)
 
 
 def frequencies(name, R, L, o):
@@ -62,7 +92,7 @@ def bias(name, level, facts, o, a):
     d = a["distances"] if level == "table" else i[:, None] - i
     if name == "t5":
         y = a["param.table"][bucket(d, facts["causal"], o)].movedim(-1, 0)
-    elif (o["slopes"], o["heads"]) == ("fixed", "alike"):
+    elif (o["slopes"], o["directions"]) == ("fixed", "both"):
         most = 2 ** int(math.log2(H))
         slope = lambda n: [2 ** (-o["max_bias"] * (h + 1) / n) for h in range(n)]
         every = torch.tensor(slope(most) + slope(2 * most)[::2][: H - most], dtype=torch.float64)

@@ -111,6 +111,9 @@ def tell(report: Report, book: Book, repeat: str, most: int) -> None:
         print("\n".join(lines(result, repeat, share.program())) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
+    for one in report.probable if len(report.failed) > 1 else ():
+        print(f"PROBABLE {one.trap.flag} in {', '.join(one.encodings)}: {one.trap.words}")
+        print(f"  evidence      {one.trap.evidence}\n  more          {share.program()} explain {one.trap.flag}\n")
     for o in report.broken[:most]:
         print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:

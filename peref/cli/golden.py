@@ -12,10 +12,13 @@ from peref.config import choose
 from peref.errors import Misuse, did_you_mean
 from peref.golden import declared
 from peref.golden.archive import pack
-from peref.golden.book import FULL_SET, SUMS, Book, Entry, changed, opened, with_full
+from peref.golden.book import Book, changed, opened, with_full
 from peref.golden.cases import core, full, yours
-from peref.golden.make import CORE, FULL, make, ready, rebuilt, write
+from peref.golden.entry import Entry
+from peref.golden.make import CORE, FULL, make, ready, write
 from peref.golden.outside import of_tests
+from peref.golden.rebuild import rebuilt
+from peref.golden.sums import FULL_SET, SUMS
 
 
 @click.group("golden")

@@ -2,9 +2,11 @@
 
 import inspect
 import math
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -16,7 +18,7 @@ from peref import share
 from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
-FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "shared")  # what bind fills in: their settings are facts and options
+FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared")  # what bind fills in: their settings are facts and options
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
 LAWS = {
@@ -74,6 +76,7 @@ class Encoding:
     scale: Callable = inverse_root  # (D) -> the softmax scale
     steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
     reach: Callable | None = None  # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
+    check: Callable | None = None  # (at) -> raises Misuse for a place, in NumPy, that it has nothing for
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     pairs: int = 1  # the pairs of channels that it turns are a multiple of this
     shared: Callable = nothing  # () -> names of parameters that all its layers share
@@ -90,7 +93,10 @@ def files() -> dict[str, str]:
     top = Path(__file__).parent
     found = {"none": "peref.encodings.none"}
     for hook in HOOKS:
-        found |= {f.stem: f"peref.encodings.{hook}.{f.stem}" for f in sorted((top / hook).glob("*.py")) if f.stem != "__init__"}
+        stems = sorted(
+            f.removesuffix(".py") for f in os.listdir(top / hook) if f.endswith(".py")
+        )  # each Config asks: pathlib takes ten times as long
+        found |= {stem: f"peref.encodings.{hook}.{stem}" for stem in stems if stem != "__init__"}
     return found
 
 
@@ -99,6 +105,9 @@ def names() -> list[str]:
 
 
 def module(name: str) -> Any:
+    loaded = next((m for hook in HOOKS if (m := sys.modules.get(f"peref.encodings.{hook}.{name}"))), None)
+    if loaded:
+        return loaded
     known = files()
     if name not in known:
         raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, known, f'see: {share.program()} list')}")
@@ -113,6 +122,36 @@ def get(name: str) -> Encoding:
 def settings(function: Callable) -> dict[str, inspect.Parameter]:
     """Keyword-only parameters: those without a default are facts of the model, the others options."""
     return {n: a for n, a in inspect.signature(function).parameters.items() if a.kind is a.KEYWORD_ONLY}
+
+
+def with_settings_of(*others: Callable) -> Callable:
+    """Decorates function(..., **given): it has the settings of the `others` besides its own, and gets them in `given`, so that each is named once."""
+
+    def decorate(function: Any) -> Callable:
+        merged: dict[str, inspect.Parameter] = {}
+        for one in (*others, function):
+            for name, a in settings(one).items():
+                if merged.setdefault(name, a).default != a.default:
+                    raise TypeError(f"{function.__module__}: {name} has two defaults")
+
+        @wraps(function)
+        def checked(*arguments: Any, **given: Any) -> Any:
+            if unknown := given.keys() - merged:
+                raise TypeError(f"{function.__module__}.{function.__name__} has no setting {', '.join(sorted(unknown))}")
+            return function(*arguments, **given)
+
+        first = [a for a in inspect.signature(function).parameters.values() if a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD)]
+        hints = {name: kind for one in (*others, function) for name, kind in get_type_hints(one).items() if name in merged}
+        vars(checked).update(__signature__=inspect.Signature([*first, *merged.values()]))
+        checked.__annotations__ = hints
+        return checked
+
+    return decorate
+
+
+def part(given: dict[str, Any], function: Callable) -> dict[str, Any]:
+    """Those of `given` that are settings of the function."""
+    return {name: given[name] for name in settings(function) if name in given}
 
 
 def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:

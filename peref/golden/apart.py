@@ -13,10 +13,12 @@ from pathlib import Path
 
 from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
-from peref.golden.book import SUMS, Book
+from peref.golden.book import Book
 from peref.golden.files import Tensor, read_tensors, strict_json
-from peref.golden.report import DIAGNOSED, Result, of_one
-from peref.golden.rule import CLASSES, judged
+from peref.golden.probable import ALONE
+from peref.golden.report import Result, of_one
+from peref.golden.rule import CLASSES, beyond, judged
+from peref.golden.sums import SUMS
 from peref.store import is_file, read
 
 RULES = ("golden", "allclose", "bits")
@@ -71,7 +73,7 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
             if verdict is None and b[name].wide.tobytes() != a[name].wide.tobytes():
                 differ[name] = "it has no budget and is not the same"
             elif verdict is not None and not verdict.worst <= dict(CLASSES)[limit]:
-                differ[name] = verdict.words or f"{verdict.worst:.3g} times the budget"
+                differ[name] = verdict.words or beyond(verdict.worst)
         compared = len(wanted) - len(missing)
         if not compared:
             raise Misuse(f"{second} has none of the tensors of {first}; nothing was compared")
@@ -95,7 +97,7 @@ def failures(found: Apart, first: Path, second: Path, limit: str = "C") -> tuple
     book, theirs = Book(folder), read_tensors(second)
     named = ((*name.rpartition(":")[::2], theirs[name]) for name in found.differ if name in theirs)
     results = [
-        of_one(book.entries[case], name, tensor, limit, n < DIAGNOSED)
+        of_one(book.entries[case], name, tensor, limit, n < ALONE)
         for n, (case, name, tensor) in enumerate(named)
         if case in book.entries and name in book.entries[case].outputs
     ]

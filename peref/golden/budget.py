@@ -1,16 +1,17 @@
 """a and b of the tolerance rule, measured beside each expected number.
 
-    |c - g| <= K_o u_out a + K_c u_acc (a + b)
+    A   |c - g| <= K_o u_out |g| +    K_c u_acc (a + b)
+    B   |c - g| <= K_o u_out a   + 16 K_c u_acc (a + b)        C likewise: rule
 
-    a   how far the number moves, per relative rounding, when every real input (parameters and cotangents too) is moved by a rounding of its own:
-        a norm of the terms that it is the sum of; at least |g|
-    b   how far it moves, per relative rounding, when everything that is computed on the way is rounded at random, forward and backward (noise),
-        and the tables in between (angles, gains, biases) once more; where positions are real numbers, those too: phases far out lose digits
-        there however exact the inputs are. A base of powers is moved by a rounding of its logarithm, which is how powers are made
+    a   how far the number moves, per relative rounding, when everything that a program keeps in the dtype that is judged is rounded at random: real
+        inputs, what is computed of them on the way, forward and backward, tables of biases and gains. At least |g|. Moved by the roundings of
+        16 bits themselves: where a derivative jumps within one (relu, a count that reaches a whole number) the jump is in it
+    b   how far it moves, per relative rounding, when everything that is computed on the way is rounded at random, and what is never kept in
+        16 bits with it: angles, and where positions are real numbers those, for phases far out lose digits however exact the inputs are. A base
+        of powers is moved by a rounding of its logarithm, which is how powers are made
 
-Both are the largest of DRAWS random draws, in float64, by differences of relative size STEP; stored as float32, rounded up. A structural zero
-has a = b = 0 and must be 0. Nothing is computed in the precision that is judged: this bounds what honest arithmetic may do to first order, and it
-knows nothing about the implementation that is checked.
+Both are the largest of DRAWS random draws in float64 (noise), stored as float32, rounded up. A structural zero has a = b = 0 and must be 0.
+Nothing is computed in the precision that is judged: this bounds what honest arithmetic may do, and knows nothing of what is checked.
 """
 
 import math
@@ -30,7 +31,7 @@ from peref.rng import generator
 from peref.tape import Op
 
 DRAWS = 16
-STEP = 2.0**-30
+STEP, COARSE = 2.0**-30, (2.0**-8, 2.0**-11)
 
 
 def moved_forward(x, by):
@@ -51,20 +52,22 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     size = {name: np.where(np.isfinite(want[name]), np.abs(want[name]), 0) for name in real}
     phase = {name: np.zeros_like(want[name]) for name in real}
     floats = [name for name, x in a.items() if x.dtype.kind == "f" and name not in ("positions", "distances")]
-    moved = rounding(rng, STEP)
+    fine = rounding(rng, STEP)
     at = case.at
     for _ in range(DRAWS):
-        if floats:
-            widen(size, expected(case, {**a, **{name: moved(a[name]) for name in floats}}), want)
-        noisy, pe = {name: wrapped(a[name], moved) for name in floats}, of_powers(case, rng)
-        widen(phase, expected(case, {**a, **noisy}, in_between(pe, moved), somewhere(pe, at, moved), NoisyTape(moved)), want)
+        for step in COARSE:
+            tape = NoisyTape(coarse := rounding(rng, step))
+            kept = {name: wrapped(coarse(a[name]), coarse) for name in floats}
+            widen(size, expected(case, {**a, **kept}, of_data(case.config.encoding(0), tape), at, tape), want, step)
+        noisy, pe = {name: wrapped(a[name], fine) for name in floats}, of_powers(case, rng)
+        widen(phase, expected(case, {**a, **noisy}, in_between(pe, fine), somewhere(pe, at, fine), NoisyTape(fine)), want, STEP)
     return {name: (up(size[name]), up(phase[name])) for name in real}
 
 
-def widen(most: Arrays, got: Arrays, want: Arrays) -> None:
+def widen(most: Arrays, got: Arrays, want: Arrays, step: float) -> None:
     for name in most:
         with np.errstate(invalid="ignore"):
-            apart = np.abs(bare(got[name]) - want[name]) / STEP
+            apart = np.abs(bare(got[name]) - want[name]) / step
         most[name] = np.maximum(most[name], np.where(np.isfinite(want[name]), apart, 0))
 
 
@@ -74,6 +77,25 @@ def of_powers(case: Case, rng: Any) -> Encoding:
     if "base" in options:
         options["base"] *= 1 + STEP * float(rng.standard_normal()) * math.log(options["base"])
     return replace(case, options=options).config.encoding(0)
+
+
+def of_data(pe: Encoding, tape: NoisyTape) -> Encoding:
+    """The encoding with biases and gains off by a rounding of each number, and angles as they are."""
+    off = lambda x: None if x is None else moved(x, tape.moved(np.ones(x.shape)))
+    if pe.rotate:
+        rotate = pe.rotate
+
+        def turned(*given: Any) -> Any:
+            tape.exact = True
+            angle, *gains = rotate(*given)
+            tape.exact = False
+            return (angle, *map(off, gains))
+
+        return replace(pe, rotate=turned)
+    if pe.bias:
+        bias = pe.bias
+        return replace(pe, bias=lambda *given: off(bias(*given)))
+    return pe
 
 
 def in_between(pe: Encoding, by: Callable[[Any], Any]) -> Encoding:

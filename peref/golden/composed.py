@@ -34,6 +34,8 @@ def witnessed(case: Whole, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         for b, cut, i in witness.documents(case):
             y[b, cut] = layer(case, 0, p, a["x"][b, cut].tolist(), i, {})
         return {"y": y}
+    if case.calls:  # in one piece, whatever the calls
+        return {"logits": model(case, p, a["tokens"], a["tokens"])["logits"]}
     return model(case, p, a["tokens"], a["targets"])
 
 

@@ -16,10 +16,12 @@ from peref import store
 from peref.encodings import names
 from peref.errors import PerefError, explained
 from peref.golden import SPEC_VERSION, laws, refusals
-from peref.golden.book import Book, Entry, Group, Untrue
+from peref.golden.book import Book
+from peref.golden.entry import Entry, Group
 from peref.golden.flags import FLAGS
 from peref.golden.outside import of_tests
 from peref.golden.report import Outcome, reference
+from peref.golden.sums import Untrue
 
 PARTS: dict[str, tuple[str, Callable, Callable]] = {  # file -> its list in a recipe, the verdict on one case, peref as the function that is judged
     "negative": ("REFUSED", refusals.verdict, refusals.ours),

@@ -11,19 +11,23 @@ import numpy as np
 
 from peref.golden.book import Book
 from peref.golden.report import Report, Result
+from peref.golden.rule import beyond
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --A: #2a7d46; --B: #7d7a2a; --C: #b3701c; --FAIL: #b3261e; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; overflow-wrap: anywhere; }
 h1 { font-size: 1.4em; margin-bottom: 0; } h2 { font-size: 1.1em; margin: 2em 0 .5em; } .small { opacity: .7; }
 .chips span { display: inline-block; margin: 1em .5em 0 0; padding: .1em .7em; border-radius: 1em; border: 1px solid var(--line); }
 b.A, b.B, b.C, b.FAIL { color: #fff; border-radius: .3em; padding: 0 .45em; font-size: .85em; }
 b.A { background: var(--A); } b.B { background: var(--B); } b.C { background: var(--C); } b.FAIL { background: var(--FAIL); }
 section { border: 1px solid var(--line); border-left: .3em solid var(--FAIL); border-radius: .3em; padding: .6em 1em; margin: .8em 0; }
-section pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .4em 0; font-size: .9em; }
+section span { opacity: .7; margin-left: .8em; }
+pre { white-space: pre-wrap; margin: .4em 0; font-size: .9em; }
+pre span { opacity: 1; margin: 0; display: block; padding-left: 14ch; text-indent: -14ch; }
 details { border-bottom: 1px solid var(--line); padding: .3em 0; } summary { cursor: pointer; }
-table { border-collapse: collapse; width: 100%; font-size: .9em; margin: .5em 0; }
-td, th { text-align: left; padding: .15em .8em .15em 0; vertical-align: top; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .9em; margin: .5em 0; } tr + tr { border-top: 1px solid var(--line); }
+td, th { text-align: left; padding: .15em 1.6em .15em 0; vertical-align: top; font-variant-numeric: tabular-nums; }
+td + td:not(:last-child), td + td + td { white-space: nowrap; }
 """
 
 
@@ -43,10 +47,10 @@ def html(report: Report, book: Book) -> str:
     ]
     if not passed:
         parts.append("<h2>What is wrong</h2>")
-    parts += [section(f"the program broke at {name}", [words]) for name, words in report.crashes.items()]
-    parts += [section(name, [f"raised {words}"]) for name, words in report.errors.items()]
-    parts += [section(o.id, [o.said, f"why this case {o.words['why']}"]) for o in report.broken]
-    parts += [section(name, ["expected to fail, and passes: take it out of the file"]) for name in report.stale]
+    parts += [section(name, "broke down", [f"the program   {words}"]) for name, words in report.crashes.items()]
+    parts += [section(name, "raised an error", [f"it raised     {words}"]) for name, words in report.errors.items()]
+    parts += [section(o.id, o.words["level"], [o.said, f"why this case {o.words['why']}"]) for o in report.broken]
+    parts += [section(name, "expected to fail, and passes", ["take it out of the file"]) for name in report.stale]
     parts += [failure(r) for r in report.failed]
     parts.append("<h2>All that was compared</h2>")
     for name, found in groupby(sorted(report.results, key=lambda r: r.entry.group.name), key=lambda r: r.entry.group.name):
@@ -80,9 +84,10 @@ def table(head: Iterable[str], rows: Iterable[str]) -> str:
     return f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
-def section(title: str, lines: list[str]) -> str:
-    text = "\n".join(lines)
-    return f"<section><strong>{escape(title)}</strong><pre>{escape(text)}</pre></section>"
+def section(title: str, what: str, lines: Iterable[str]) -> str:
+    """A box: a tensor or case, what is wrong in a word, and lines whose first 14 columns are their label."""
+    text = "".join(f"<span>{escape(line)}</span>" for line in "\n".join(lines).split("\n"))
+    return f"<section><strong>{escape(title)}</strong><span>{escape(what)}</span><pre>{text}</pre></section>"
 
 
 def used(r: Result) -> str:
@@ -95,15 +100,14 @@ def failure(r: Result) -> str:
     lines = [*r.said, f"looks like    {r.trap.words if r.trap else 'no known trap'}{more}", f"why this case {r.entry.words['why']}"]
     if r.entry.words["flags"]:
         lines.append(f"catches       {', '.join(r.entry.words['flags'])}")
-    return section(f"{r.entry.id}:{r.name}  {r.dtype.lower()}  budget used {used(r)}", lines)
+    return section(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond(r.verdict.worst)}", lines)
 
 
 def group(name: str, found: list[Result]) -> str:
     """A table of one group, open where something in it failed."""
     wrong = sum(not r.passed for r in found)
     rows = (
-        f'{cells((f"{r.entry.id}:{r.name}", r.dtype.lower()))}<td>{grade(r.verdict.grade, r.verdict.grade)}</td><td class="n">{used(r)}</td>'
-        for r in found
+        f"{cells((f'{r.entry.id}:{r.name}', r.dtype.lower()))}<td>{grade(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>" for r in found
     )
     summary = f"{escape(name)}: {len(found)} tensors" + (f", {wrong} failed" if wrong else "")
-    return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{table(('tensor', 'dtype', 'class', 'budget used'), rows)}</details>"
+    return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{table(('tensor', 'dtype', 'class', 'used'), rows)}</details>"

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -13,9 +13,9 @@ from peref.golden.book import Book, Entry
 from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.files import Tensor
 from peref.golden.kinds import expected, rebuilt
-from peref.golden.rule import CLASSES, Verdict, judged
+from peref.golden.probable import Probable, Summary
+from peref.golden.rule import CLASSES, Verdict, beyond, judged
 
-DIAGNOSED = 20  # failures that are looked into: it takes time
 DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
 
 
@@ -109,6 +109,7 @@ class Report:
     skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
     crashes: dict[str, str] = field(default_factory=dict)  # case -> how the program crashed, hung or broke the protocol there
     outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
+    probable: list[Probable] = field(default_factory=list)  # traps that failures of an encoding speak for together
 
     @property
     def failed(self) -> list[Result]:
@@ -154,10 +155,26 @@ def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool]
         some = {name: given[f"{entry.id}:{name}"] for name in came}
         some = {name: x for name, x in some.items() if not kinds or x.dtype in kinds or x.dtype not in DTYPES.values()}
         variant = agreeing(entry, some, limit)
-        report.results += [of_one(entry, name, x, limit, len(report.failed) < DIAGNOSED, variant) for name, x in some.items()]
+        report.results += [of_one(entry, name, x, limit, False, variant) for name, x in some.items()]
     if not report.results:
         raise NothingRan(f"nothing was compared: {len(given)} tensors came, {len(report.not_run)} cases were asked for; names are CASE:TENSOR")
+    look(report, given)
     return report
+
+
+def look(report: Report, given: Mapping[str, Tensor]) -> None:
+    """What failures look like, each by itself and all of an encoding together."""
+    if not report.failed:
+        return
+    cases: dict[str, list[Result]] = {}
+    for r in report.results:
+        cases.setdefault(r.entry.id, []).append(r)
+    tensor = lambda r: given[f"{r.entry.id}:{r.name}"]
+    norm = [some for some in cases.values() if not some[0].variant]
+    most = CLASSES[-1][1]
+    summary = Summary((some[0].entry, {r.name: tensor(r) for r in some}, {r.name: r.verdict.worst <= most for r in some}) for some in norm)
+    report.probable = summary.probable
+    report.results = [r if r.passed else replace(r, trap=summary.of(r.entry, r.name, tensor(r))) for r in report.results]
 
 
 def agreeing(entry: Entry, given: Mapping[str, Tensor], limit: str) -> str:
@@ -201,8 +218,7 @@ def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple
 
 def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
     """The block of a failure, for people."""
-    used = f"{result.verdict.worst:.3g} times the budget" if np.isfinite(result.verdict.worst) else "cannot be compared"
-    yield f"FAIL {result.entry.id}  {result.name}  {result.dtype.lower()}  {used}"
+    yield f"FAIL {result.entry.id}  {result.name}  {result.dtype.lower()}  {beyond(result.verdict.worst)}"
     for line in result.said:
         yield f"  {line}"
     if result.trap:

@@ -51,6 +51,7 @@ def data(report: Report, book: Book) -> dict[str, Any]:
         "errors": report.errors,
         "skipped": report.skipped,
         "crashes": report.crashes,
+        "probable": [one.data() for one in report.probable],
         "results": [r.data() for r in report.results],
         "refusals_and_laws": [o.data() for o in report.outcomes],
     }

@@ -2,13 +2,15 @@
 
     block   inputs x [B,T,C] and the layer's parameters; y, 0 at padding; vjp of x and of every parameter for cotangent.y
     model   inputs tokens and targets [B,T] (negative: not asked) and all parameters; logits [B,T,V], 0 at padding; loss, the mean over the targets
-            asked; vjp of every parameter for cotangent.loss, one number that is not 1: the gradient of cotangent.loss * loss
+            asked; vjp of every parameter for cotangent.loss, one number that is not 1: the gradient of cotangent.loss * loss; or for
+            cotangent.logits [B,T,V] in its place. With `calls` in the facts the logits alone, of tokens that come in these calls through a cache
 
 Parameters have their names on disk (peref/model.py) after "param.". Linear maps stand where init puts them, all other parameters beside it.
 
 Not here: training (training), decoding (trace).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,12 @@ def inputs(case: Whole) -> Arrays:
         found["cotangent.y"] = on_grid((case.B, case.T, case.C))
     else:
         found |= text(case, rng, (case.B, case.T))
-        found["cotangent.loss"] = np.asarray(rng.integers(129, 256) / 128)
+        if case.calls:
+            del found["targets"]
+        elif case.judged == "loss":
+            found["cotangent.loss"] = np.asarray(rng.integers(129, 256) / 128)
+        else:
+            found["cotangent.logits"] = on_grid((case.B, case.T, case.V))
     return found | parameters(case, rng)
 
 
@@ -78,8 +85,20 @@ def compute(case: Whole, a: Arrays, be: Backend = PLAIN) -> Arrays:
     return {"logits": without_padding(logits), "loss": loss}
 
 
+def in_calls(case: Whole, a: Arrays, be: Backend, decode: Callable = model.decode) -> Arrays:
+    """The logits of all rows, fed in the calls of the case through the cache of the model."""
+    rows, old = [], model.cache(case.config)
+    for first, stop, fresh, n in case.calls:
+        old = model.cache(case.config, n) if fresh else old
+        y, old = decode(case.config, named(a), a["tokens"][:, first:stop], old, be=be)
+        rows.append(y)
+    return {"logits": np.concatenate(rows, 1)}
+
+
 def expected(case: Whole, a: Arrays, be: Backend = PLAIN) -> Arrays:
     """Outputs and products with the Jacobian, for inputs with their cotangents."""
+    if case.calls:
+        return in_calls(case, a, be)
     tape = Tape()
     on_tape = {name: tape.watch(a[name]) for name in watched(a)}
     return pulled(tape, on_tape, compute(case, {**a, **on_tape}, be), a)

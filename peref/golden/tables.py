@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from peref.golden.matrix import Cell, Column, by_flag, cell, failures, rows, unclaimed
 
-COLOURS = {"A": "#d7f0d7", "B": "#eaf3c8", "C": "#fbeeb8", "FAIL": "#f6c9c4", "ERROR": "#e3c4ee"}
+STYLE = """
+:root { color-scheme: light dark; --line: #8886; --head: #f4f4f4; }
+@media (prefers-color-scheme: dark) { :root { --head: #222; } }
+body { font: 14px/1.5 system-ui, sans-serif; margin: 1.5em; } p { max-width: 60em; }
+table { border-collapse: collapse; font-size: 13px; }
+td, th { border: 1px solid var(--line); padding: 2px 6px; text-align: left; vertical-align: top; }
+th { position: sticky; top: 0; background: var(--head); z-index: 1; } .none { color: #888; } td span { white-space: nowrap; }
+.A { background: #2a9d4640; } .B { background: #b0c02048; } .C { background: #e0a02058; } .FAIL { background: #d0402860; }
+.ERROR { background: #9040c058; }
+"""
 LEGEND = (
     "Each cell is the worst class of all tensors compared, gradients included, and how many of the golden cases were claimed. A: within the error "
     "budget of a careful implementation; B and C: 16 and 64 times that, less accurate but not wrong; FAIL: beyond; ERROR: it raised; -: not claimed."
@@ -79,15 +88,11 @@ def page(found: list[Column]) -> str:
         body += [f"<p>{html.escape(text)}</p>"] if text else []
         if table:
             head, lines = table
-            body.append("<table><tr>" + "".join(f"<th>{html.escape(c)}</th>" for c in head) + "</tr>")
+            body.append("<table><tr>" + "".join(f"<th>{html.escape(c).replace('_', '_<wbr>')}</th>" for c in head) + "</tr>")
             body += ["<tr>" + "".join(td(c) for c in cells) + "</tr>" for cells in lines]
             body.append("</table>")
-    style = (
-        "body{font:14px/1.5 sans-serif;margin:2em;max-width:90em}table{border-collapse:collapse}"
-        "td,th{border:1px solid #ccc;padding:2px 8px;text-align:left}th{position:sticky;top:0;background:#f4f4f4}"
-    )
-    top = f'<meta charset="utf-8"><title>{html.escape(title_of(found))}</title><style>{style}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{top}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
+    top = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title_of(found))}</title>'
+    return f'<!doctype html>\n<html lang="en"><head>{top}<style>{STYLE}</style></head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
 
 
 def title_of(found: list[Column]) -> str:
@@ -95,7 +100,11 @@ def title_of(found: list[Column]) -> str:
 
 
 def td(x: str | Cell) -> str:
-    """A cell, in the colour of its class."""
-    colour = COLOURS.get(x.worst) if isinstance(x, Cell) else None
-    style = f' style="background:{colour}"' if colour else ""
-    return f"<td{style}>{html.escape(str(x))}</td>"
+    """A cell, in the colour of its class; a line for each dtype where they differ."""
+    if str(x) == "-":
+        return '<td class="none">-</td>'
+    if not isinstance(x, Cell):
+        return f"<td>{html.escape(x)}</td>" if " " in x or ":" in x else f"<td><span>{html.escape(x)}</span></td>"
+    words, count = str(x).rsplit(" ", 1)
+    lines = "<br>".join(map(html.escape, words.split(", ")))
+    return f'<td class="{x.worst}"><span>{lines} <small>{html.escape(count)}</small></span></td>'

@@ -49,6 +49,7 @@ def joined(reports: Sequence[Report]) -> Report:
     for one in reports:
         found.results += one.results
         found.outcomes += one.outcomes
+        found.probable += [p for p in one.probable if p not in found.probable]
         found.errors |= one.errors
         found.skipped |= one.skipped
         found.crashes |= one.crashes

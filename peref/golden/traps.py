@@ -63,6 +63,7 @@ mix.gate               LAYOUT        gate and value exchanged, or another gate |
 mix.discretisation     OPTION        another discretisation | steps too long or too short | as `discretisation` says
 mix.skip               MISSING_STEP  D missing or negated | the direct path is lost | + D u
 mix.activation         MISSING_STEP  another activation | another function | as the formula has it
+mix.chunk              CACHE         a state that is lost where a chunk ends | pieces that know nothing of one another | hand it on to the next chunk
 mix.conv               LAYOUT        a convolution that is reversed or late | tokens see others than they should | the last tap is the present token
 mix.shift              OFF_BY_ONE    another shift of tokens | the layer sees the wrong neighbour | the token before
 mix.time               LAYOUT        time that runs backward or is shifted | the future leaks | from the first token to the last

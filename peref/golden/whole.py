@@ -1,7 +1,7 @@
 """A case above one operation: a block, a model, ten steps of training, or a trace through a cache.
 
     block   one layer, pre-norm, the encoding inside: x [B,T,C] -> y [B,T,C]
-    model   tokens -> logits and loss, and the gradient of the loss
+    model   tokens -> logits and loss, and the gradient of the loss or of the logits; or, in calls through a cache, the logits alone
     step    ten steps of AdamW: losses, norms of the gradients, rates, final weights
     trace   attention, or what stands in its place, fed in uneven chunks through a cache
 
@@ -31,7 +31,8 @@ class Whole(Case):
 
     shrink   inputs are k/128 times this, to the nearest of steps of 2**-14
     recipe   of AdamW, see training
-    calls    of a trace: (first row, one beyond the last, fresh, n) for each call; fresh: the cache is empty before it
+    calls    of a trace or a model: (first row, one beyond the last, fresh, n) for each call; fresh: the cache is empty before it
+    judged   the output of a model that has a cotangent
     """
 
     shape: str = "llama"
@@ -42,6 +43,7 @@ class Whole(Case):
     shrink: float = 1.0
     recipe: dict[str, Any] = field(default_factory=lambda: dict(RECIPE))
     calls: tuple[tuple[int, int, bool, int], ...] = ()
+    judged: str = "loss"
 
     @cached_property
     def config(self) -> Config:
@@ -63,9 +65,10 @@ class Whole(Case):
     def words(self) -> dict[str, Any]:
         found = super().words()
         facts = found["facts"]
-        if self.level == "trace":
+        if self.calls:
             keys = ("first", "stop", "fresh", "n")
             facts["calls"] = [dict(zip(keys, call, strict=True)) for call in self.calls]
+        if self.level == "trace":
             return found
         facts |= {name: getattr(self, name) for name in MORE}
         if self.level == "step":

@@ -17,7 +17,7 @@ ELSE = {  # positions that are no rotations -> the encoding
 }
 LAYOUTS = {  # of the weights as published for Hugging Face's classes
     "interleaved": """gptj codegen glm glm4 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 helium ernie4_5 ernie4_5_moe llama4
-        llama4_text longcat_flash""",
+        llama4_text longcat_flash ernie4_5_vl_moe ernie4_5_vl_moe_text ernie4_5_moe_vl""",
     "half": """llama mistral mixtral ministral3 mistral3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl qwen2_vl_text qwen2_5_vl
         qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm
         persimmon olmo olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
@@ -33,6 +33,7 @@ INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
 SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")  # DeepSeek's code multiplies the softmax scale
 PLAIN = ("deepseek_v2",)  # but Hugging Face's class does not
 UNIT = ("gemma4", "gemma4_text")  # softmax scale 1
+ALTERNATE = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text", "ernie4_5_moe_vl")  # mrope_section is of height, width and time, and the first two alternate
 LISTED = ("phimoe", "phi3small")  # read short_mscale and long_mscale
 
 # ---------------------------------------------------------------- keys that no rope_type asked for

@@ -5,7 +5,7 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse
-from peref.huggingface.facts import LENGTH, LISTED, ORIGINAL, PLAIN, SAVED, SHARES, SHARPENED
+from peref.huggingface.facts import ALTERNATE, LENGTH, LISTED, ORIGINAL, PLAIN, SAVED, SHARES, SHARPENED
 from peref.huggingface.keys import Keys, brief, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import frequencies
@@ -26,6 +26,9 @@ def mrope(layer: Layer, R: int) -> Meaning:
     sections = tuple(int(s) for s in pairs if s is not None and s >= 0 and s == int(s))
     if len(sections) != len(pairs):
         raise Misuse(f"{at} is {brief(given)}; expected whole numbers, the pairs of time, height and width")
+    if layer.kind in ALTERNATE and len(sections) == 3:
+        layer.note("differs", at, f"height, width and time; others list time first, here sections={','.join(map(str, (sections[2], *sections[:2])))}")
+        return "mrope", {"order": "alternate", "sections": (sections[2], *sections[:2])}
     woven = layer.keys.get("mrope_interleaved", bool)
     return "mrope", {"order": "interleaved" if woven else "chunked", "sections": sections}
 

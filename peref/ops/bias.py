@@ -26,12 +26,23 @@ def linear(d: Any, *, H: int, max_bias: float = 8.0) -> Any:
     return -namespace(d).asarray(slopes(H, max_bias))[:, None] * abs(d)
 
 
-def log_kernel_forward(r1, r2, d):  # [H], [H], [N]
+def wide_forward(x):  # a parameter of any dtype, as float64, so that a table over distances loses nothing before its last line
+    return x.astype(namespace(x).float64), x.dtype
+
+
+def wide_backward(dtype, dy):
+    return (dy.astype(dtype),)
+
+
+wide = Op(wide_forward, wide_backward)
+
+
+def log_kernel_forward(r1, r2, d, *, dtype=None):  # [H], [H], [N]
     xp = namespace(r1)
     n = abs(d).astype(xp.float64)
     x = r2[:, None] * n  # 1
     log = xp.log1p(x)  # 2
-    return (-r1[:, None] * log).astype(r1.dtype), (r1, n, x, log)  # 3
+    return (-r1[:, None] * log).astype(dtype or r1.dtype), (r1, n, x, log)  # 3
 
 
 def log_kernel_backward(saved, dy):  # [H,N]
@@ -51,4 +62,4 @@ def log_kernel_start(rng: Any, H: int) -> dict[str, Any]:
 
 def log_kernel_of(p: dict[str, Any], d: Any) -> Any:
     """The table of the free numbers r1 and r2 in `p`."""
-    return log_kernel(softplus(p["r1"]), softplus(p["r2"]), d)
+    return log_kernel(softplus(wide(p["r1"])), softplus(wide(p["r2"])), d, dtype=p["r1"].dtype)

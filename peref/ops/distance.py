@@ -17,10 +17,16 @@ def spread(x, index):  # [B,H,T,R], [T,S], [B,T,S] or [B,H,T,S] -> [B,H,T,S]
     return x.reshape(-1)[slots(index, *x.shape)]
 
 
+def summed(index, cells, rows):  # the sum of the cells of each row, [rows], float64; bincount would wait for a device
+    xp = namespace(cells)
+    found = xp.zeros(rows, xp.float64)
+    xp.add.at(found, index.ravel(), cells.astype(xp.float64).ravel())
+    return found
+
+
 def gathered(cells, index, rows):  # [B,H,T,S] -> [B,H,T,rows]: the sum over the cells of each row
     B, H, T, _ = cells.shape
-    slot = slots(index, B, H, T, rows)
-    found = namespace(cells).bincount(slot.ravel(), weights=cells.ravel(), minlength=B * H * T * rows)
+    found = summed(slots(index, B, H, T, rows), cells, B * H * T * rows)
     return found.reshape(B, H, T, rows).astype(cells.dtype)
 
 
@@ -53,9 +59,8 @@ def laid(table, index):  # [H,N], [T,S] or [B,T,S] -> [1,H,T,S] or [B,H,T,S]: ev
 
 
 def collected(cells, index, N):  # [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where they are consecutive
-    xp = namespace(cells)
     per_head = cells.sum(0) if index.ndim == 2 else cells.swapaxes(0, 1)
-    return xp.stack([xp.bincount(index.ravel(), weights=c.ravel(), minlength=N) for c in per_head])
+    return namespace(cells).stack([summed(index, c, N) for c in per_head])
 
 
 def lay_forward(table, index, *, B):

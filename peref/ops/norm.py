@@ -1,5 +1,8 @@
 """Norms over the last axis."""
 
+from typing import Any
+
+from peref.ops.shape import merge_heads
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -56,6 +59,11 @@ def group_norm_backward(saved, dy):
 
 
 group_norm = Op(group_norm_forward, group_norm_backward)
+
+
+def head_norm(y: Any, p: dict[str, Any], *, eps: float) -> Any:
+    """Each head by itself, then the weight and bias of each channel that `p` has as norm.weight and norm.bias: [B,H,T,D] -> [B,T,HD]."""
+    return group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=y.shape[1], eps=eps)
 
 
 def unit_forward(x, *, eps):  # x over its length on the last axis

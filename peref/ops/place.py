@@ -15,13 +15,18 @@ from peref.errors import Misuse
 from peref.xp import like, namespace
 
 
+def exact(i: np.ndarray) -> np.ndarray:
+    """Numbers as int64 or float64: differences of narrower ones round, and of unsigned ones wrap."""
+    return i.astype({"i": np.int64, "u": np.int64, "f": np.float64}.get(i.dtype.kind, i.dtype), copy=False)
+
+
 def positions_of(given: Any, B: int | None, T: int, axes: int | None = 1, named: str = "") -> np.ndarray:
     """Positions of T tokens in B sequences (None: no sequences) as At has them: [T], [B,T] or, of several axes, [A,B,T].
 
     [A,1,T] and [A,T] are the same in every sequence, [1,B,T] is [B,T]. Raises Misuse for other shapes, for what are no numbers, for several axes
     that are not the `axes` (None: any) which the encodings `named` tell apart, and for [B,T] that might as well be [A,T].
     """
-    i, rows = np.asarray(given), 1 if B is None else B
+    i, rows = exact(np.asarray(given)), 1 if B is None else B
     several = i[:, None] if i.ndim == 2 else i  # [A,1,T] or [A,B,T]
     apart = B is not None and several.ndim == 3 and several.shape[1:] in ((1, T), (B, T))
     if i.dtype.kind in "iuf":
@@ -76,7 +81,7 @@ class At:
         if seg is not None and (seg.ndim != 2 or seg.shape[1] != tokens):
             raise Misuse(f"seg is {list(seg.shape)}; expected [B, {tokens}], one number for each token")
         if positions is not None:
-            i = np.asarray(positions)
+            i = exact(np.asarray(positions))
         else:
             i = start + (np.arange(tokens) if seg is None else positions_in(seg))
         return cls(i, i, tokens if n is None else n, seg=seg, **rest).checked()

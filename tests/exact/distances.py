@@ -23,7 +23,7 @@ def alibi(p, d, facts, o):
         of = lambda count, h: mp.power(2, -most * h / count)
         return [of(below, h) for h in range(1, below + 1)] + [of(2 * below, 2 * e + 1) for e in range(heads - below)]
 
-    ahead = H // 2 if o["heads"] == "halves" else 0
+    ahead = H // 2 if o["directions"] == "halves" else 0
     m = slopes(H - ahead) + (slopes(ahead) if ahead else [])
     rows = []
     for h in range(H):

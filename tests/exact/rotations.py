@@ -139,7 +139,7 @@ def xpos(p, places, facts, o, n):
 
 def mrope(p, places, facts, o, n):
     pairs = facts["R"] // 2
-    ratio = (2, 3, 3) if o["order"] == "chunked" else (6, 5, 5)
+    ratio = {"chunked": (2, 3, 3), "interleaved": (6, 5, 5), "alternate": (10, 11, 11)}[o["order"]]
     s = o["sections"]
     if s is None:
         shares = [mp.mpf(pairs * r) / sum(ratio) for r in ratio]
@@ -148,6 +148,8 @@ def mrope(p, places, facts, o, n):
             s[axis] += 1
     if o["order"] == "chunked":
         axis = [0] * s[0] + [1] * s[1] + [2] * s[2]
+    elif o["order"] == "alternate":
+        axis = [1, 2] * s[2] + [1] * (s[1] - s[2]) + [0] * s[0]
     else:
         axis = [1 if k % 3 == 1 and k < 3 * s[1] else 2 if k % 3 == 2 and k < 3 * s[2] else 0 for k in range(pairs)]
     w = ladder(facts["R"], base_of(o))

@@ -21,4 +21,7 @@ def sinusoidal(p, i, facts, o):
             rows.append([wave[k] for k in range(len(w)) for wave in waves][:C])
         else:
             rows.append(waves[0][:h] + waves[1][:h] + [(mp.mpf(0), 1, 0)] * (C % 2))
+    if o["learned"]:
+        a = mp.mpf(p["scale"][0])
+        return [[(a * value, abs(a) * size, abs(a) * phase) for value, size, phase in row] for row in rows]
     return rows

@@ -21,8 +21,8 @@ def fixed(H, max_bias):
     return m + twice[::2][: H - H0]
 
 
-def bias(p, d, H, max_bias=8.0, slopes="fixed", heads="alike"):
-    left = H if heads == "alike" else H - H // 2  # heads masked on the right, where they are halves
+def bias(p, d, H, max_bias=8.0, slopes="fixed", directions="both"):
+    left = H if directions == "both" else H - H // 2  # heads masked on the right, where they are halves
     m = fixed(left, max_bias) + (fixed(H - left, max_bias) if left < H else [])
     out = []
     for h in range(H):
@@ -33,7 +33,7 @@ def bias(p, d, H, max_bias=8.0, slopes="fixed", heads="alike"):
                 slope = math.exp(p["log_slopes"][0][h])
             elif slopes == "sides":
                 slope = math.exp(p["log_slopes"][1 if x < 0 else 0][h])
-            masked = heads == "halves" and (x < 0 if h < left else x > 0)
+            masked = directions == "halves" and (x < 0 if h < left else x > 0)
             row.append(-math.inf if masked else -slope * abs(x))
         out.append(row)
     return out

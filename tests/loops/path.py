@@ -5,7 +5,8 @@
 
 Yang et al. 2025, arXiv:2505.16381; the features are those of the code released with it (fla). w and beta belong to the key-value head.
 unit(u) = u / sqrt(sum u^2 + 1e-6). The convolution runs over time, one filter per channel, its last tap on the current token, zeros before
-the start. It counts tokens, so the positions change nothing. Not here: a forget gate, and norms on q and k.
+the start. It counts tokens, so the positions change nothing. gate "forget": the sum of log f_l over j < l <= i is added to S_ij, of each query
+head (PaTH-FoX); "scaled": divided by sqrt(D) as in fla. A map w.weight stands for W_up W_down. Not here: norms on q and k.
 """
 
 import math
@@ -20,9 +21,11 @@ def sigmoid(z):
 
 
 def features(p, x, G):
-    D, K = len(p["up.weight"]) // G, len(p["conv"][0])
-    low = [[dot(row, token) for row in p["down.weight"]] for token in x]
-    y = [[dot(row, r) for row in p["up.weight"]] for r in low]
+    D, K = len(p["conv"]) // G, len(p["conv"][0])
+    maps = [p["w.weight"]] if "w.weight" in p else [p["down.weight"], p["up.weight"]]
+    y = x
+    for W in maps:
+        y = [[dot(row, token) for row in W] for token in y]
     w = [[[0.0] * D for _ in x] for _ in range(G)]
     for g in range(G):
         for t in range(len(x)):
@@ -35,7 +38,7 @@ def features(p, x, G):
     return w, beta
 
 
-def attend(p, q, k, v, x, i):
+def attend(p, q, k, v, x, i, gate="none"):
     H, G, T, D = len(q), len(k), len(q[0]), len(q[0][0])
     w, beta = features(p, x, G)
     out = []
@@ -50,6 +53,9 @@ def attend(p, q, k, v, x, i):
                 for t in range(m, j, -1):
                     row = [sum(row[a] * house[t][a][b] for a in range(D)) for b in range(D)]
                 S.append(dot(row, k[g][j]) / math.sqrt(D))
+                if gate != "none":
+                    kept = sum(math.log(sigmoid(dot(p["f.weight"][h], x[l]) + p["f.bias"][h])) for l in range(j + 1, m + 1))
+                    S[-1] += {"forget": kept, "scaled": kept / math.sqrt(D)}[gate]
             P = [math.exp(s - max(S)) for s in S]
             head.append([sum(P[j] * v[g][j][c] for j in range(m + 1)) / sum(P) for c in range(len(v[g][0]))])
         out.append(head)

@@ -5,9 +5,10 @@
     then        W_O (swish(W_G x) * norm_h(o)),   gamma_h = 1 - 2^(-5-h), h = 0 .. H-1
 
 Sun et al. 2023, arXiv:2307.08621, sections 2.1 (equations 5 and 6) and 2.2 (equation 8). q_n and k_n carry e^(i n theta): pair (2a, 2a+1)
-of each head is turned by pos w_a. The paper takes theta from RoPE ("paper"); the authors' code (torchscale) lets the ladder end at 1/base
-("endpoint"). k is scaled by D^-0.5. Positions turn; the decay counts tokens. norm "group": mean and variance over a head's channels, no
-weights; "rms": mean square. Not here: torchscale's extra division by the row sums of the decay and of the scores.
+of each head, or in layout "half" (a, a + D/2), is turned by pos w_a. The paper takes theta from RoPE ("paper"); the authors' code
+(torchscale) lets the ladder end at 1/base ("endpoint"). k is scaled by D^-0.5. Positions turn; the decay counts tokens. norm "group": mean and
+variance over a head's channels, no weights; "rms": mean square. Not here: torchscale's extra division by the row sums of the decay and of
+the scores.
 """
 
 import math
@@ -17,11 +18,12 @@ def rows(W, x):
     return [[sum(a * b for a, b in zip(row, token, strict=True)) for row in W] for token in x]
 
 
-def turn(vector, pos, w):
-    out = []
+def turn(vector, pos, w, layout):
+    out = list(vector)
     for a, frequency in enumerate(w):
         c, s = math.cos(pos * frequency), math.sin(pos * frequency)
-        out += [vector[2 * a] * c - vector[2 * a + 1] * s, vector[2 * a] * s + vector[2 * a + 1] * c]
+        one, two = (2 * a, 2 * a + 1) if layout == "interleaved" else (a, a + len(w))
+        out[one], out[two] = vector[one] * c - vector[two] * s, vector[one] * s + vector[two] * c
     return out
 
 
@@ -48,14 +50,14 @@ def normed(o, eps, norm):
     return [(a - mean) / math.sqrt(variance + eps) for a in o]
 
 
-def mix(p, x, i, H, D, value_factor=2, ladder="endpoint", base=10000.0, eps=1e-5, norm="group", form="parallel"):
+def mix(p, x, i, H, D, value_factor=2, ladder="endpoint", base=10000.0, eps=1e-5, norm="group", layout="interleaved", form="parallel"):
     exponent = {"endpoint": 1 / max(D // 2 - 1, 1), "paper": 2 / D}[ladder]
     w = [base ** (-a * exponent) for a in range(D // 2)]
     q, k, v, gate = (rows(p[name + ".weight"], x) for name in "qkvg")
     Dv, heads = value_factor * D, []
     for h in range(H):
-        qh = [turn(row[h * D : h * D + D], pos, w) for row, pos in zip(q, i, strict=True)]
-        kh = [[a * D**-0.5 for a in turn(row[h * D : h * D + D], pos, w)] for row, pos in zip(k, i, strict=True)]
+        qh = [turn(row[h * D : h * D + D], pos, w, layout) for row, pos in zip(q, i, strict=True)]
+        kh = [[a * D**-0.5 for a in turn(row[h * D : h * D + D], pos, w, layout)] for row, pos in zip(k, i, strict=True)]
         vh = [row[h * Dv : h * Dv + Dv] for row in v]
         o = {"parallel": parallel, "recurrent": recurrent}[form](qh, kh, vh, 1 - 2.0 ** (-5 - h))
         heads.append([normed(row, eps, norm) for row in o])

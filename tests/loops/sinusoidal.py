@@ -5,6 +5,7 @@
 Vaswani et al. 2017, arXiv:1706.03762, section 3.5; their d_model is C. The released code of the same authors (tensor2tensor) instead puts
 all sines before all cosines and ends the ladder at 1/base: w_k = base^(-k/(h-1)), h = C // 2. Channel order and ladder are chosen apart.
 An odd C ends in a lone sine (interleaved) or in a column of zeros (concatenated).
+x-transformers multiplies every row by a learned number.
 """
 
 import math
@@ -18,7 +19,7 @@ def frequency(k, C, ladder, base):
     raise ValueError(f"unknown ladder {ladder!r}")
 
 
-def embed(p, i, C, layout="interleaved", ladder="paper", base=10000.0):
+def embed(p, i, C, layout="interleaved", ladder="paper", base=10000.0, learned=False):
     table = []
     for pos in i:
         row = [0.0] * C
@@ -32,5 +33,5 @@ def embed(p, i, C, layout="interleaved", ladder="paper", base=10000.0):
                 row[k], row[C // 2 + k] = math.sin(angle), math.cos(angle)
         else:
             raise ValueError(f"unknown layout {layout!r}")
-        table.append(row)
+        table.append([p["scale"][0] * x for x in row] if learned else row)
     return table

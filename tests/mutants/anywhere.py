@@ -24,6 +24,7 @@ from mutants.ways import (
     with_case,
 )
 from peref.encodings import get
+from peref.errors import PerefError
 from peref.golden import levels
 
 PLACED = tuple(name for name in ANY if get(name).hook and get(name).axes is not None)
@@ -155,6 +156,13 @@ MUTANTS = [
     ),
     Mutant(
         "clips-4096", "rope.table.clip", "your table ends at position 4096 and positions are clipped to it", hooked("embed", "rotate"), clipped(4095)
+    ),
+    Mutant(
+        "clips-14",
+        "rope.table.clip",
+        "your table has one row too few",
+        ("learned",),
+        positions(lambda i: np.minimum(i, 14), lambda i: i.max() > 14),
     ),
     Mutant("clips-100000", "rope.table.clip", "your table ends at position 100000", hooked("embed", "rotate"), clipped(99999), held_out=True),
     Mutant(
@@ -292,6 +300,13 @@ MUTANTS = [
         SOFTMAX,
         lambda case, a: results(lambda x: x.swapaxes(1, 2), "out")(case, a) if attn(case) else None,
     ),
+    Mutant(
+        "turned-in-time",
+        "basic",
+        "heads and time of what you turned change places",
+        hooked("rotate"),
+        results(lambda x: x.swapaxes(1, 2), "q_rotated", "k_rotated"),
+    ),
     Mutant("nothing-done", "basic", "there is no position in it", PLACED, lambda case, a: without(case, a)),
     Mutant(
         "twice",
@@ -312,18 +327,27 @@ MUTANTS = [
 
 
 def defaults(case, a):
-    """Every option has its default."""
-    if not case.options:
-        return None
-    return expected(replace(case, options={}), a)
+    """One option has its default: the first with which a number changes."""
+    for name in case.options:
+        other = replace(case, options={n: v for n, v in case.options.items() if n != name})
+        for given in (a, {n: x for n, x in a.items() if not n.startswith("cotangent.")}):  # without the option there may be no derivative
+            try:
+                got, want = expected(other, given), expected(case, given)
+            except (PerefError, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
+                continue
+            if any(got[n].shape != want[n].shape or not np.allclose(got[n], want[n], 1e-9, 1e-12) for n in want if n in got):
+                return got
+    return None
 
 
 def unmasked(case, a):
     """Distances as they were, and every key of the sequence seen."""
     if case.seg is None or case.level != "attn":
         return None
-    if case.encoding == "learned_bias":
-        return expected(case, a, None, seeing(case.at, np.broadcast_to(replace(case.at, seg=None).see, (case.B, 1, case.T, case.T))))
+    if case.encoding == "learned_bias":  # which has no entry for what lies between two documents
+        see = np.broadcast_to(replace(case.at, seg=None).see, (case.B, 1, case.T, case.T))
+        pe = case.config.encoding(0)
+        return expected(case, a, replace(pe, bias=lambda be, p, d: pe.bias(be, p, np.clip(d, 0, case.L - 1))), seeing(case.at, see))
     return expected(case, a, None, replace(case.at, seg=None))
 
 

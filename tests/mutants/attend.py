@@ -24,8 +24,17 @@ def rows(change):
 
 
 MUTANTS = [
+    Mutant(
+        "pyramid-local",
+        "mask.window",
+        "your window is one key too wide",
+        PYRAMID,
+        with_options(lambda case: "local" in case.options, local=lambda case: case.options["local"] + 1),
+    ),
     Mutant("shaw-future", "shaw.rows", "your distances are i - j", SHAW, rows(lambda r, n: n - 1 - r)),
     Mutant("shaw-next", "shaw.rows", "you read the row beside", SHAW, rows(lambda r, n: r + 1)),
+    Mutant("shaw-mirrored", "bias.sign", "the future has the rows of the past", SHAW, rows(lambda r, n: np.minimum(r, n - 1 - r))),
+    Mutant("shaw-clips-earlier", "bias.bucket.clamp", "you clip one distance earlier", SHAW, rows(lambda r, n: np.clip(r, 1, n - 2))),
     Mutant("shaw-before", "shaw.rows", "you read the row before", SHAW, rows(lambda r, n: r - 1), held_out=True),
     Mutant("shaw-no-value", "shaw.value", "the vectors of the values are missing", SHAW, inputs(**{"param.value": lambda x: 0 * x})),
     Mutant(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import distances, expected, float16, hooked, patched, results, table, with_options
+from mutants.ways import bfloat16, distances, expected, float16, hooked, patched, results, table, with_options
 from peref.encodings.bias import t5
 from peref.ops import activation
 from peref.ops import bias as ops
@@ -246,6 +246,21 @@ MUTANTS = [
         "far distances share a row",
         ("learned_bias",),
         patched("encodings.bias.learned_bias", take=lambda t, d: take(t, np.minimum(d, 3))),
+    ),
+    Mutant("slopes-halved", "alibi.slopes.exponent", "your slopes are halved", ("alibi",), results(lambda b: b / 2, "bias"), held_out=True),
+    Mutant(
+        "table-short",
+        "bias.bucket.clamp",
+        "the farthest distance has the entry of the one before",
+        ("learned_bias",),
+        distances(lambda d: np.minimum(d, 14)),
+    ),
+    Mutant(
+        "sandwich-bfloat16",
+        "rope.phase.low_precision",
+        "your distances were bfloat16",
+        ("sandwich",),
+        distances(bfloat16),
     ),
     Mutant(
         "table-rolled",

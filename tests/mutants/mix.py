@@ -1,13 +1,16 @@
 """Bugs in layers that stand where attention does."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import asked, backend, expected, forward, hooked, inputs, patched, told, with_options
+from mutants.ways import asked, backend, expected, forward, hooked, inputs, patched, with_options
 from peref.encodings.mix import rwkv4, rwkv7, s4d
 from peref.model import PLAIN
 from peref.ops import activation
 from peref.ops.norm import group_norm
+from peref.ops.shape import merge_heads
 from peref.ops.shift import lerp, previous
 from peref.tape import Op
 
@@ -38,7 +41,24 @@ def kept(x):
     return x
 
 
+def over_all_heads(y, p, eps):
+    return group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=1, eps=eps)
+
+
+def unnormed(y, p, eps):
+    return scaled(merge_heads(y), p["norm.weight"], p["norm.bias"])
+
+
+def forgetful(case, a):
+    """Each chunk is a document of its own."""
+    size = case.config.pe[0][1]["chunk"]
+    if case.seg is not None or size >= case.T:
+        return None
+    return expected(case, a, None, replace(case.at, seg=np.broadcast_to(np.arange(case.T) // size + 1, (case.B, case.T))))
+
+
 MUTANTS = [
+    Mutant("chunk-forgets", "mix.chunk", "the state is lost where a chunk ends", ("retnet", "s4d", "mamba", "rwkv6", "rwkv7"), forgetful),
     Mutant("ret-decay-sign", "retnet.decay", "your decay is 1 - 2^(-h)", RET, decay(lambda d: np.log1p(-(2.0 ** (-1.0 - np.arange(len(d))))))),
     Mutant("ret-decay-heads", "retnet.decay", "your heads are in reverse order", RET, decay(lambda d: d[::-1])),
     Mutant(
@@ -232,13 +252,13 @@ MUTANTS = [
     Mutant("r6-values", "rwkv.projections", "k and v are exchanged", ("rwkv4", "rwkv6"), exchanged("k.weight", "v.weight")),
     Mutant("r7-values", "rwkv.projections", "r and k are exchanged", R7, exchanged("r.weight", "k.weight")),
     Mutant("rwkv-gate-value", "rwkv.projections", "r and v are exchanged", SHIFTED, exchanged("r.weight", "v.weight"), held_out=True),
-    Mutant("rwkv-norm", "mix.norm", "your norm is over all heads", ("rwkv6", "rwkv7"), of(None, group_norm=told(group_norm, groups=1))),
+    Mutant("rwkv-norm", "mix.norm", "your norm is over all heads", ("rwkv6", "rwkv7"), of(None, head_norm=over_all_heads)),
     Mutant(
         "rwkv-no-norm",
         "mix.norm",
         "there is no norm over the heads",
         ("rwkv6", "rwkv7"),
-        of(None, group_norm=lambda x, w, b, groups, eps: scaled(x, w, b)),
+        of(None, head_norm=unnormed),
         held_out=True,
     ),
     Mutant("r6-gate", "mix.gate", "the gate is on the other side", R6, backend(swiglu=lambda g, y: PLAIN.swiglu(y, g))),

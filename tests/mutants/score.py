@@ -107,6 +107,13 @@ MUTANTS = [
         ("cope",),
         with_options(divided=lambda case: "both" if case.config.pe[0][1]["divided"] == "qk" else "qk"),
     ),
+    Mutant(
+        "cope-wraps",
+        "bias.bucket.clamp",
+        "counts beyond the table begin again",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, count(s, at)[1] % z.shape[-1], scale)),
+    ),
     Mutant("cope-twice", "cope.scale", "q e is divided by D", ("cope",), interpolated(lambda y, z, s, at, scale: y * 8**-0.5), held_out=True),
     Mutant("dape-no-leak", "dape.network", "your network has relu", ("dape",), patched("encodings.score.dape", LEAK=0.0)),
     Mutant("dape-leak", "dape.network", "your network leaks 0.2", ("dape",), patched("encodings.score.dape", LEAK=0.2), held_out=True),
@@ -158,7 +165,7 @@ MUTANTS = [
         "fire.formula",
         "eps stands inside the logarithm",
         ("fire",),
-        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) / np.log1p(abs(c) * np.maximum(abs(m * L), i)[..., None] + 0.01)),
+        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) / np.log1p(abs(c) * np.maximum(abs(m * L), i)[..., None] + eps)),
     ),
     Mutant(
         "fire-difference",
@@ -222,6 +229,14 @@ MUTANTS = [
         "your relative shift is off by one",
         XL,
         patched("encodings.score.transformer_xl", sinusoids=lambda d, C, base: SINUSOIDS(d + 1, C, base)),
+    ),
+    Mutant("xl-unclamped", "bias.bucket.clamp", "distances are not clamped", XL, with_options(lambda c: "clamp_len" in c.options, clamp_len=None)),
+    Mutant(
+        "xl-unsigned",
+        "bias.sign",
+        "the future is the past mirrored",
+        XL,
+        patched("encodings.score.transformer_xl", sinusoids=lambda d, C, base: SINUSOIDS(abs(d), C, base)),
     ),
     Mutant(
         "xl-from-end",

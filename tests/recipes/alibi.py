@@ -28,10 +28,10 @@ def by_key(first):
 
 
 RECIPES = [
-    *usual("alibi"),
+    *usual("alibi", once={"directions": "heads"}),
     *distances("alibi"),
     *attention("alibi"),
-    case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.non_pow2", T=5, H=1, G=1),
+    case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.exponent", T=5, H=1, G=1),
     case("alibi", "table", "heads-3", "3 heads: two slopes of two heads, then the first of four.", "alibi.slopes.non_pow2", T=5, H=3, G=1),
     case("alibi", "table", "heads-8", "8 heads: 1/2 to 1/256, the first is the most local.", "basic", T=5, H=8, G=1),
     case("alibi", "table", "heads-40", "40 heads: 32, then every other of 64.", "alibi.slopes.non_pow2", T=5, H=40, G=1),
@@ -56,7 +56,7 @@ RECIPES = [
         "mask.causal",
         **SMALLER | {"H": 4},
         causal=False,
-        options={"heads": "halves"},
+        options={"directions": "halves"},
     ),
     case(
         "alibi",
@@ -75,7 +75,15 @@ RECIPES = [
         "alibi.slopes.non_pow2",
         **SMALLER | {"H": 12, "G": 4},
     ),
-    case("alibi", "attn", "offset-5", "Positions begin at 5: nothing changes.", "position.counted", **SMALLER, positions=(5, 6, 7, 8, 9)),
+    case(
+        "alibi",
+        "attn",
+        "offset-5",
+        "Positions begin at 5: nothing changes.",
+        "mask.causal",
+        **SMALLER,
+        positions=(5, 6, 7, 8, 9),
+    ),
     case("alibi", "attn", "rows", "Each sequence has positions of its own.", "position.batch", H=2, G=1, positions=(SPREAD, tuple(range(7)))),
     case(
         "alibi",

@@ -5,7 +5,7 @@ from recipes.families import attention, case, laws, refusals, refused, rotation,
 GRID = (((0, 0, 0, 1, 1, 1),), ((0, 1, 2, 0, 1, 2),))
 
 RECIPES = [
-    *usual("axial", B=1, T=5),
+    *usual("axial", B=1, T=5, beside={name: {"options": {"ladder": "pixel"}} for name in ("width", "max_freq")}),
     *rotation("axial"),
     *attention("axial"),
     case("axial", "table", "grid", "Rows and columns of a grid, each axis a ladder of its own.", "position.axes", B=1, T=6, positions=GRID),

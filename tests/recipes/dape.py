@@ -1,11 +1,11 @@
 """Golden cases of dape."""
 
-from recipes.families import PACKED, attention, case, laws, refusals, refused, usual
+from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, usual
 
 FEW = {"width": 5}
 
 RECIPES = [
-    *usual("dape", B=1, T=5, small=FEW),
+    *usual("dape", B=1, T=5, small=FEW, flags=basic("width") | {"over": ("alibi.slopes.exponent",)}),
     *attention("dape", FEW),
     case(
         "dape",

@@ -1,11 +1,11 @@
 """Golden cases of dynamic_bias."""
 
-from recipes.families import SMALL, attention, case, distances, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, basic, case, distances, laws, refusals, refused, usual
 
 FEW = {"width": 6}
 
 RECIPES = [
-    *usual("dynamic_bias", B=1, T=5, small=FEW),
+    *usual("dynamic_bias", flags=basic("width"), B=1, T=5, small=FEW),
     *distances("dynamic_bias", FEW),
     *attention("dynamic_bias", FEW),
     case(

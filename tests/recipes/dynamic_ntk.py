@@ -5,7 +5,7 @@ from recipes.families import SMALL, attention, case, laws, reading, refusals, re
 LLAMA = {"D": 128, "T": 3, "L": 2048, "options": {"factor": 2.0}}
 
 RECIPES = [
-    *usual("dynamic_ntk", B=1, T=5),
+    *usual("dynamic_ntk", B=1, T=5, beside={name: {"n": 50} for name in ("factor", "form")}),
     *rotation("dynamic_ntk"),
     *attention("dynamic_ntk"),
     case("dynamic_ntk", "table", "longer", "Made for 50 tokens, trained for 16.", "rope.ntk.static_as_dynamic", n=50),

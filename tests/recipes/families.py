@@ -35,10 +35,12 @@ def case(name, level, slug, why, *flags, **given):
     return sized(name, level, slug, why, flags, **given)
 
 
-def usual(name, *, small=None, **sizes):
+def usual(name, *, small=None, once=None, flags=None, beside=None, **sizes):
     """The default of every level, and every choice of every option at the level nearest to the formula.
 
-    `small` are options that keep the parameters of the latter few; `sizes` are for operations and attention with their arrays.
+    `small` are options that keep the parameters of the latter few, `once` the names that options had when their ids were given; `sizes` are for
+    operations and attention with their arrays. `flags` has other flags for some options than that it is ignored: sizes of parameters and how they
+    start are in the parameters. `beside` has what else a case needs for its option to show.
     """
     e = get(name)
     levels = LEVELS[e.hook]
@@ -48,9 +50,16 @@ def usual(name, *, small=None, **sizes):
     few = {"H": 3, "G": 1} if e.hook in ("score", "attend") else {}
     for option, (default, kind) in options(e).items():
         for value in other_choices(default, kind):
-            slug = f"{option}-{value}".lower().replace("_", "-")
+            slug = f"{(once or {}).get(option, option)}-{value}".lower().replace("_", "-")
             why = f"The option {option} is {value}, by default it is {default}."
-            yield case(name, levels[0], slug, why, "option", **few, options={**(small or {}), option: value})
+            more = dict((beside or {}).get(option, {}))
+            chosen = {**(small or {}), **more.pop("options", {}), option: value}
+            yield case(name, levels[0], slug, why, *(flags or {}).get(option, ("option",)), **few | more, options=chosen)
+
+
+def basic(*options):
+    """Flags of options that only size or start the parameters, or that change no number."""
+    return dict.fromkeys(options, ("basic",))
 
 
 def rotation(name):
@@ -104,8 +113,8 @@ def rows(name):
         yield case(name, "table", "long", "Positions far out.", "rope.phase.low_precision", "rope.table.clip", positions=LONG)
 
 
-def attention(name, given=None):
-    """Masks and groups of heads, at the level that is nearest to a layer; `given` are options that keep the parameters few."""
+def attention(name, given=None, spread="position.counted"):
+    """Masks and groups of heads, at the level that is nearest to a layer; `spread` is what fails with others."""
     e = get(name)
     level = LEVELS[e.hook][-1]
     options = {"options": given or {}}
@@ -123,7 +132,7 @@ def attention(name, given=None):
     )
     if e.hook in ("score", "attend", "mix") and e.axes is not None:
         why = "Positions repeat and leave gaps: they are data and not a count."
-        yield case(name, level, "spread", why, "position.counted", **options, **({} if e.hook == "mix" else SMALL), positions=SPREAD)
+        yield case(name, level, "spread", why, spread, **options, **({} if e.hook == "mix" else SMALL), positions=SPREAD)
     if e.hook == "mix":
         return
     yield case(name, level, "heads-alone", "Every query head has a key-value head of its own.", "gqa.order", **SMALLER | {"G": 3}, **options)

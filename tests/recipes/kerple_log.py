@@ -6,7 +6,7 @@ RECIPES = [
     *usual("kerple_log", B=1, T=5),
     *distances("kerple_log"),
     *attention("kerple_log"),
-    case("kerple_log", "table", "sparse", "Distances up to a million.", "position.counted", **SMALL, positions=LONG),
+    case("kerple_log", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),
 ]
 
 REFUSED = [

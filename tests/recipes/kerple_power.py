@@ -6,7 +6,7 @@ RECIPES = [
     *usual("kerple_power", B=1, T=5),
     *distances("kerple_power"),
     *attention("kerple_power"),
-    case("kerple_power", "table", "sparse", "Distances up to a million.", "position.counted", **SMALL, positions=LONG),
+    case("kerple_power", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),
 ]
 
 REFUSED = [

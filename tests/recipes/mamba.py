@@ -1,15 +1,21 @@
 """Golden cases of mamba."""
 
-from recipes.families import attention, case, laws, reading, refusals, refused, usual
+from recipes.families import attention, basic, case, laws, reading, refusals, refused, usual
 
 FEW = {"state_size": 3}
+SIZES = basic("state_size", "expand", "kernel", "dt_min", "dt_max")
 
 RECIPES = [
-    *usual("mamba", small=FEW),
+    *usual("mamba", small=FEW, flags=SIZES | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 37}}),
     *attention("mamba", FEW),
-    case("mamba", "op", "short", "Two tokens, fewer than the convolution looks back.", "option", T=2, options=FEW),
+    case("mamba", "op", "short", "Two tokens, fewer than the convolution looks back.", "mix.conv", T=2, options=FEW),
     case(
-        "mamba", "op", "large-steps", "Steps so large that Euler's and the exact rule part.", "option", options=FEW | {"dt_min": 1.0, "dt_max": 2.0}
+        "mamba",
+        "op",
+        "large-steps",
+        "Steps so large that Euler's and the exact rule part.",
+        "mix.discretisation",
+        options=FEW | {"dt_min": 1.0, "dt_max": 2.0},
     ),
     case(
         "mamba",

@@ -7,7 +7,7 @@ AROUND = (((0, 1, 2, 2, 2, 2, 2, 2, 5),), ((0, 1, 2, 2, 2, 3, 3, 3, 5),), ((0, 1
 QWEN3 = {"sections": (24, 20, 20), "order": "interleaved", "base": 5e6}
 
 RECIPES = [
-    *usual("mrope", B=1, T=5),
+    *usual("mrope", B=1, T=5, beside={"order": {"B": 1, "T": 4, "positions": IMAGE, "options": {"sections": (2, 1, 1)}}}),
     *rotation("mrope"),
     *attention("mrope"),
     case(
@@ -33,6 +33,18 @@ RECIPES = [
         B=1,
         positions=IMAGE,
         options=QWEN3,
+    ),
+    case(
+        "mrope",
+        "table",
+        "ernie",
+        "Sections 20, 22, 22: height and width alternate, time has the slow pairs.",
+        "position.axes",
+        D=128,
+        T=4,
+        B=1,
+        positions=IMAGE,
+        options={"sections": (20, 22, 22), "order": "alternate", "base": 5e5},
     ),
     case(
         "mrope",

@@ -17,6 +17,17 @@ RECIPES = [
         T=3,
         L=4096,
     ),
+    case(
+        "ntk_by_parts",
+        "table",
+        "partial",
+        "16 of 32 channels turn, by 40 times the length: the exponent of the base is that of 16.",
+        "rope.ntk.exponent",
+        D=32,
+        R=16,
+        L=4096,
+        options={"factor": 40.0},
+    ),
 ]
 
 REFUSED = [

@@ -1,19 +1,20 @@
 """Golden cases of path."""
 
-from recipes.families import SMALLER, attention, case, laws, refusals, refused, usual
+from recipes.families import SMALLER, attention, basic, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("path", B=1, T=5),
+    *usual("path", B=1, T=5, flags=basic("rank", "kernel")),
     *attention("path"),
     case(
         "path",
         "attn",
         "long-kernel",
         "A convolution over more tokens than there are.",
-        "option",
+        "basic",
         **SMALLER | {"T": 3},
         options={"rank": 4, "kernel": 5},
     ),
+    case("path", "attn", "full-rank", "One full matrix makes w, as fla has it where heads are grouped.", "path.w", **SMALLER, options={"rank": None}),
 ]
 
 REFUSED = [

@@ -3,8 +3,8 @@
 from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("pyramid", B=1, T=5),
-    *attention("pyramid"),
+    *usual("pyramid", B=1, T=5, beside={"base": {"T": 11, "options": {"local": 2, "position": "centre"}}}),
+    *attention("pyramid", spread="pyramid.blocks"),
     case(
         "pyramid", "attn", "levels", "13 tokens and a window of 2: blocks of 8, 4, 2 and 1.", "mask.window", **SMALL | {"T": 13}, options={"local": 2}
     ),

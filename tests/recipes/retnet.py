@@ -1,12 +1,13 @@
 """Golden cases of retnet."""
 
-from recipes.families import UNORDERED, attention, case, laws, reading, refusals, refused, usual
+from recipes.families import UNORDERED, attention, basic, case, laws, reading, refusals, refused, usual
 
 RECIPES = [
-    *usual("retnet"),
+    *usual("retnet", flags=basic("value_factor") | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 131, "B": 1}}),
     *attention("retnet"),
-    case("retnet", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "option", options={"chunk": 3}),
-    case("retnet", "op", "recurrent", "One token at a time.", "option", options={"chunk": 1}),
+    case("retnet", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options={"chunk": 3}),
+    case("retnet", "op", "recurrent", "One token at a time.", "mix.chunk", options={"chunk": 1}),
+    case("retnet", "op", "far", "50 tokens, so that the slow decays show.", "retnet.decay", T=50, B=1),
     case("retnet", "op", "unordered", "Angles take positions, decays count tokens.", "position.counted", positions=UNORDERED),
     case(
         "retnet",

@@ -6,6 +6,15 @@ RECIPES = [
     *usual("sandwich", B=1, T=5),
     *distances("sandwich"),
     *attention("sandwich"),
+    case(
+        "sandwich",
+        "attn",
+        "narrow",
+        "Sums of 2 cosines, so that logits are small: a number added below the fraction of softmax shows.",
+        "attn.softmax",
+        **SMALL | {"T": 5},
+        options={"width": 4},
+    ),
     case("sandwich", "table", "sparse", "Distances up to a million: phases lose digits.", "rope.phase.low_precision", **SMALL, positions=LONG),
     case(
         "sandwich",

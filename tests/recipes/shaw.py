@@ -1,9 +1,9 @@
 """Golden cases of shaw."""
 
-from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("shaw"),
+    *usual("shaw", flags=basic("max_distance") | {"tables": ("shaw.key",)}),
     *attention("shaw"),
     case(
         "shaw",

@@ -5,7 +5,7 @@ from recipes.families import SMALL, attention, case, distances, law, laws, refus
 FEW = {"B": 1, "H": 2, "G": 1}
 
 RECIPES = [
-    *usual("t5"),
+    *usual("t5", beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
     *distances("t5"),
     *attention("t5"),
     case(
@@ -75,7 +75,7 @@ RECIPES = [
         positions=(0, 1, 3, 145, 266, 267, 268, 412),
         options={"max_distance": 512},
     ),
-    case("t5", "attn", "wide", "Nothing divides q k: 16 channels and the scale is 1.", "bias.bucket.border", **SMALL, D=16),
+    case("t5", "attn", "wide", "Nothing divides q k: 16 channels and the scale is 1.", "attn.scale", **SMALL, D=16),
 ]
 
 REFUSED = [

@@ -1,9 +1,9 @@
 """Golden cases of transformer_xl."""
 
-from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("transformer_xl", B=1, T=5),
+    *usual("transformer_xl", B=1, T=5, flags=basic("across_layers")),
     *attention("transformer_xl"),
     case("transformer_xl", "op", "clamp-3", "Distances beyond 3 count as 3.", "bias.bucket.clamp", **SMALL, options={"clamp_len": 3}),
     case("transformer_xl", "op", "two-sided", "The sine of a distance has its sign.", "bias.sign", **SMALL, causal=False),

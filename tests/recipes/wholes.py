@@ -23,6 +23,7 @@ OF_LENGTH: dict[str, Facts] = {  # a low base, so that frequencies matter within
     "dynamic_ntk": {"base": 100.0, "factor": 4.0},
     "longrope": {"base": 100.0, "long_factor": (4.0, 3.0, 2.0, 6.0)},
 }
+CACHED = {"llama": ("rope", "t5", "forgetting", "retnet"), "gpt2": ("learned", "alibi", "shaw", "mamba")}
 TRAINED = {"llama": ("rope", "t5", "kerple_log", "forgetting", "retnet"), "gpt2": ("learned", "alibi", "shaw", "mamba")}
 
 
@@ -72,6 +73,18 @@ def models() -> Iterator[Whole]:
             yield Whole(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
     why = "Two packed documents and padding from tokens to the loss; targets at padding are not asked."
     yield Whole("rope", "model", "packed", why, ("mask.documents", "loss.ignored_targets"), seg=PACKED, **widths("rope", "model"))
+
+    for shape, of in CACHED.items():
+        why = f"A prefill, a token, a chunk and a token through the cache of a model of the shape {shape}: the logits of one call with all tokens."
+        for name in of:
+            flag = {"retnet": "cache.state_dropped", "mamba": "cache.state_dropped", "forgetting": "mask.top_left"}.get(
+                name, "cache.position_restarts"
+            )
+            yield Whole(name, "model", f"cached-{shape}", why, (flag,), shape=shape, T=9, calls=in_calls(CHUNKS), **widths(name, "model"))
+    for shape, name in (("llama", "rope"), ("llama", "retnet"), ("gpt2", "learned"), ("gpt2", "t5")):
+        why = f"The gradient of every parameter for a random cotangent of the logits, every row of them, of the shape {shape}."
+        flags = ("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)
+        yield Whole(name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, "model"))
 
 
 def steps() -> Iterator[Whole]:

@@ -7,8 +7,9 @@ RECIPES = [
     *rotation("xpos"),
     *attention("xpos"),
     case("xpos", "table", "centre-3", "Gains are 1 at position 3.", "option", options={"centre": 3.0}),
+    case("xpos", "table", "centre-3-steep", "Gains of a steep scale are 1 at position 3.", "option", options={"centre": 3.0, "scale_base": 4.0}),
     case("xpos", "table", "centre-4", "Gains are 1 at position 4, the half of 7 rounded up.", "option", options={"centre": 4.0}),
-    case("xpos", "attn", "centre-3", "The centre changes no logit.", "option", **SMALL, options={"centre": 3.0}),
+    case("xpos", "attn", "centre-3", "The centre changes no logit.", "rope.xpos.gain", **SMALL, options={"centre": 3.0}),
     case("xpos", "table", "long", "Positions in the thousands.", *FAR_FLAGS, **SMALL, positions=(0, 1, 512, 2047, 2048, 8191, 20000)),
     case("xpos", "op", "long", "Positions in the thousands.", *FAR_FLAGS, **SMALL, positions=(0, 1, 512, 1024, 2047, 2048, 3000)),
     case(

@@ -6,8 +6,10 @@ GPT_OSS = {"base": 150000.0, "factor": 32.0, "truncate": False}
 DEEPSEEK = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707}
 ALL_DIM_0 = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.0}
 
+BESIDE = {name: {"D": 128, "T": 3, "L": 4096} for name in ("beta_fast", "beta_slow", "truncate")} | {"reading": {"options": ALL_DIM_0}}
+
 RECIPES = [
-    *usual("yarn", B=1, T=5),
+    *usual("yarn", B=1, T=5, beside=BESIDE),
     *rotation("yarn"),
     *attention("yarn"),
     case("yarn", "table", "llama-2", "Llama 2: width 128, length 4096, the ramp goes from pair 20 to 46.", "rope.yarn.ramp", D=128, T=3, L=4096),
@@ -67,7 +69,6 @@ RECIPES = [
         "deepseek",
         "64 channels, factor 40, mscale over an equal mscale_all_dim: ends 10 and 23, magnitude 1.",
         "rope.yarn.ramp",
-        "rope.yarn.mscale_override",
         D=64,
         T=3,
         L=4096,
@@ -121,8 +122,17 @@ RECIPES = [
         "yarn",
         "table",
         "attention-factor-1",
-        "An explicit magnitude of 1 outranks the formula.",
+        "An explicit magnitude of 1 outranks the formula: there are no gains.",
+        "basic",
+        options={"factor": 40.0, "attention_factor": 1.0},
+    ),
+    case(
+        "yarn",
+        "op",
+        "attention-factor-1",
+        "An explicit magnitude of 1: q and k turn ungained.",
         "rope.yarn.mscale_override",
+        **SMALL,
         options={"factor": 40.0, "attention_factor": 1.0},
     ),
     case(
@@ -130,7 +140,7 @@ RECIPES = [
         "table",
         "mscale-all-dim-0",
         "mscale 0.707 over mscale_all_dim 0, as Hugging Face reads it: 1.3689.",
-        "rope.yarn.mscale_override",
+        "rope.yarn.mscale_missing",
         options=ALL_DIM_0,
     ),
     case(

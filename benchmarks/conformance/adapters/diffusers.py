@@ -28,7 +28,7 @@ def compute(case, a):
 
 
 def sinusoidal(case, a, o, facts):
-    if o["layout"] != "concatenated" or a["positions"].ndim != 1:
+    if o["learned"] or o["layout"] != "concatenated" or a["positions"].ndim != 1:
         return None
     if o["ladder"] == "endpoint":
         rows = get_timestep_embedding(a["positions"], facts["C"], max_period=o["base"])

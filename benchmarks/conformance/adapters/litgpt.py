@@ -1,16 +1,15 @@
 """LitGPT (Lightning AI): build_rope_cache with its scalings and apply_rope, pairs in halves.
 
 Its cache begins at position 0; other positions are rows of a longer one, as its input_pos selects them. Where positions do not fit a cache
-(real, or beyond 8192) nothing is claimed.
+(real, negative, or beyond 8192) nothing is claimed. The softmax scale of YaRN is its attention's: D^-0.5 times the square of yarn_get_mscale.
 """
 
 import torch
-from litgpt.model import apply_rope, apply_rope_interleave, build_rope_cache
-from through_torch import adapter, plain_attention
+from litgpt.model import apply_rope, apply_rope_interleave, build_rope_cache, yarn_get_mscale
+from through_torch import adapter, plain_attention, rows
 
 PACKAGES = ("litgpt", "torch")
 DTYPES = ("f32", "bf16")
-LONGEST = 8192
 
 
 def extra(case, o, facts):
@@ -34,7 +33,7 @@ def compute(case, a):
         return None
     o, facts, i = case["options"], case["facts"], a["positions"]
     given = extra(case, o, facts)
-    if given is None or i.is_floating_point() or int(i.max()) >= LONGEST:
+    if given is None or not rows(a):
         return None
     R = facts["R"]
     cos, sin = (x[i] for x in build_rope_cache(int(i.max()) + 1, R, base=o["base"], extra_config=given or None))
@@ -47,7 +46,10 @@ def compute(case, a):
     if facts["layout"] == "interleaved" and case["level"] == "op":
         return None  # it leaves the channels in the other order
     q, k = (torch.cat([turn(x[..., :R], cos, sin), x[..., R:]], -1) for x in (a["q"], a["k"]))
-    return {"q_rotated": q, "k_rotated": k} if case["level"] == "op" else plain_attention(case, a, q, k, a["v"])
+    if case["level"] == "op":
+        return {"q_rotated": q, "k_rotated": k}
+    sharper = yarn_get_mscale(given["factor"], given["mscale_all_dim"]) if given.get("mscale_all_dim") else 1.0
+    return plain_attention(case, a, q, k, a["v"], scale=facts["D"] ** -0.5 * sharper**2)
 
 
 run = adapter(compute)

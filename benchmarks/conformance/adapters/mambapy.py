@@ -1,8 +1,7 @@
 """mamba.py: MambaBlock, with its parallel scan in the default case and its sequential one in the others."""
 
-import torch
 from mambapy.mamba import MambaBlock, MambaConfig
-from through_torch import adapter, put
+from through_torch import adapter, put_mamba
 
 PACKAGES = ("mambapy", "torch")
 DTYPES = ("f32",)
@@ -18,15 +17,7 @@ def compute(case, a):
     )
     config.dt_rank = p["down.weight"].shape[0]
     block = MambaBlock(config)
-    put(block.in_proj, "weight", torch.cat([p["x.weight"], p["z.weight"]]))
-    put(block.conv1d, "weight", p["conv"][:, None])
-    put(block.conv1d, "bias", p["conv.bias"])
-    put(block.x_proj, "weight", torch.cat([p["down.weight"], p["b.weight"], p["c.weight"]]))
-    put(block.dt_proj, "weight", p["dt.weight"])
-    put(block.dt_proj, "bias", p["dt.bias"])
-    put(block, "A_log", p["A_log"])
-    put(block, "D", p["D"])
-    put(block.out_proj, "weight", p["o.weight"])
+    put_mamba(block, p)
     return {"y": block(a["x"])}
 
 

@@ -19,7 +19,7 @@ def run(case, a):
 
 def rotation(case, a, o, facts):
     i = a["positions"]
-    if case["level"] != "op" or o.get("learned") or i.ndim != 1:
+    if case["level"] != "op" or o.get("learned") or i.ndim != 1 or i.dtype.kind != "i":
         return None
     made = nn.RoPE(facts["R"], traditional=facts["layout"] == "interleaved", base=o["base"], scale=1 / o.get("factor", 1.0))
     counted = (i == np.arange(len(i))).all()
@@ -35,7 +35,7 @@ def rotation(case, a, o, facts):
 
 
 def alibi(case, a, o, facts):
-    if (o["slopes"], o["heads"], o["max_bias"]) != ("fixed", "alike", 8.0):
+    if (o["slopes"], o["directions"], o["max_bias"]) != ("fixed", "both", 8.0):
         return None
     d = a.get("distances", a["positions"])
     if d.ndim != 1 or not (d == np.arange(len(d))).all() or case["level"] == "attn":
@@ -47,7 +47,7 @@ def alibi(case, a, o, facts):
 
 
 def sinusoidal(case, a, o, facts):
-    if (o["layout"], o["ladder"]) != ("concatenated", "endpoint") or facts["C"] % 2 or a["positions"].ndim != 1:
+    if o["learned"] or (o["layout"], o["ladder"]) != ("concatenated", "endpoint") or facts["C"] % 2 or a["positions"].ndim != 1:
         return None
     rows = np.array(nn.SinusoidalPositionalEncoding(facts["C"], min_freq=1 / o["base"], scale=1.0)(mx.array(a["positions"].astype(np.float32))))
     return {"rows": rows} if case["level"] == "table" else {"y": np.asarray(mx.array(a["x"]) + mx.array(rows))}

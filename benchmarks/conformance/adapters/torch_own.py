@@ -41,7 +41,7 @@ def distances(a):
 
 
 def alibi(case, a, o, facts):
-    if case["level"] != "attn" or (o["slopes"], o["heads"]) != ("fixed", "alike"):
+    if case["level"] != "attn" or (o["slopes"], o["directions"]) != ("fixed", "both"):
         return None
     H, most = facts["H"], 2 ** int(math.log2(facts["H"]))
     slope = lambda n: [2 ** (-o["max_bias"] * (h + 1) / n) for h in range(n)]

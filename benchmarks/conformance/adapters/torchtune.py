@@ -1,13 +1,13 @@
 """torchtune: RotaryPositionalEmbeddings and Llama3ScaledRoPE (adjacent pairs), Qwen2's (halves), rows of a cache.
 
-Where positions do not fit a cache (real, or beyond 8192) nothing is claimed. torchtune 0.6.1 is the last release, and as a package it wants a torchao
-that does not import beside torch 2.13; its position embeddings want torch alone and are loaded from their files.
+Where positions do not fit a cache (real, negative, or beyond 8192) nothing is claimed. torchtune 0.6.1 is the last release, and as a package it wants
+a torchao that does not import beside torch 2.13; its position embeddings want torch alone and are loaded from their files.
 """
 
 from importlib.metadata import distribution
 from importlib.util import module_from_spec, spec_from_file_location
 
-from through_torch import adapter, rotated
+from through_torch import adapter, rotated, rows
 
 
 def loaded(path):
@@ -24,12 +24,11 @@ RotaryPositionalEmbeddings = loaded("modules/position_embeddings").RotaryPositio
 
 PACKAGES = ("torchtune", "torch")
 DTYPES = ("f32", "bf16")
-LONGEST = 8192
 
 
 def compute(case, a):
     o, facts, i = case["options"], case["facts"], a["positions"]
-    if case["encoding"] not in ("rope", "llama3") or i.is_floating_point() or i.ndim > 2 or int(i.max()) >= LONGEST or o.get("learned"):
+    if case["encoding"] not in ("rope", "llama3") or i.ndim > 2 or not rows(a) or o.get("learned"):
         return None
     half = facts["layout"] == "half" and case["level"] != "table"
     given = {"dim": facts["R"], "max_seq_len": int(i.max()) + 1, "base": o["base"]}

@@ -5,13 +5,15 @@ layout interleaved   GLM's
 cosines and sines    LlamaRotaryEmbedding with the rope_parameters of the case; GPT-NeoX's frequencies where only a part turns
 dynamic, longrope    the function of ROPE_INIT_FUNCTIONS with the n of the case as its seq_len; their state over calls is not asked for here
 mrope                Qwen2-VL's (chunked) and Qwen3-VL's (interleaved)
+YaRN's softmax scale DeepSeek-V3's yarn_apply_mscale: Llama's class has none
 ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, attention of Llama's eager path (its softmax is float32)
 """
 
 import torch
-from through_torch import adapter, at_queries, counts, put, seen
+from through_torch import adapter, at_queries, counts, put, put_mamba, seen
 from transformers import logging
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as turn_adjacent
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeoXRotaryEmbedding
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as turn_halves
@@ -73,7 +75,7 @@ def parameters(case, o, facts):
             given = {"rope_type": "longrope", "original_max_position_embeddings": L, "factor": o["factor"], "attention_factor": o["attention_factor"]}
             factors = {"short_factor": o["short_factor"] or [1.0] * (facts["R"] // 2), "long_factor": o["long_factor"] or yarn_divisors(facts, o, L)}
             return known | given | factors
-        case "mrope":
+        case "mrope" if o["order"] != "alternate":
             return known | {"rope_type": "default", "mrope_section": list(sections(facts["R"] // 2, o))}
     return None
 
@@ -130,14 +132,16 @@ def rotation(case, a, o, facts):
         plain = {"cos": cos[..., :half].reshape(shape) / gain, "sin": sin[..., :half].reshape(shape) / gain}
         return plain | ({} if rotary.attention_scaling == 1 else {"gain_q": gain, "gain_k": gain})
     q, k = (turn_halves if facts["layout"] == "half" else turn_adjacent)(a["q"], a["k"], cos, sin)
-    return {"q_rotated": q, "k_rotated": k} if case["level"] == "op" else attention(case, a, q, k)
+    if case["level"] == "op":
+        return {"q_rotated": q, "k_rotated": k}
+    return attention(case, a, q, k, scale=yarn_apply_mscale(given, facts["D"] ** -0.5))
 
 
 # ---------------------------------------------------------------- biases, rows, none
 
 
 def alibi(case, a, o, facts):
-    if (o["slopes"], o["heads"]) != ("fixed", "alike") or not facts["causal"]:
+    if (o["slopes"], o["directions"]) != ("fixed", "both") or not facts["causal"]:
         return None
     if case["level"] == "table":
         d = a["distances"]
@@ -166,7 +170,7 @@ def t5(case, a, o, facts):
 
 def sinusoidal(case, a, o, facts):
     i = a["positions"]
-    if o["layout"] != "concatenated" or o["base"] != 10000 or int(i.max()) > 10000:
+    if o["learned"] or o["layout"] != "concatenated" or o["base"] != 10000 or int(i.max()) > 10000:
         return None
     if o["ladder"] == "endpoint":
         rows = M2M100SinusoidalPositionalEmbedding.get_embedding(int(i.max()) + 1, facts["C"])[i]
@@ -200,15 +204,7 @@ def mamba(case, a, o, facts):
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     sizes = {"hidden_size": facts["C"], "state_size": o["state_size"], "expand": o["expand"], "conv_kernel": o["kernel"]}
     layer = MambaMixer(MambaConfig(**sizes, time_step_rank=p["down.weight"].shape[0]), layer_idx=0)
-    put(layer.in_proj, "weight", torch.cat([p["x.weight"], p["z.weight"]]))
-    put(layer.conv1d, "weight", p["conv"][:, None])
-    put(layer.conv1d, "bias", p["conv.bias"])
-    put(layer.x_proj, "weight", torch.cat([p["down.weight"], p["b.weight"], p["c.weight"]]))
-    put(layer.dt_proj, "weight", p["dt.weight"])
-    put(layer.dt_proj, "bias", p["dt.bias"])
-    put(layer, "A_log", p["A_log"])
-    put(layer, "D", p["D"])
-    put(layer.out_proj, "weight", p["o.weight"])
+    put_mamba(layer, p)
     return {"y": layer(a["x"])}
 
 

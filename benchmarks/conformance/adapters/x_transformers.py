@@ -74,7 +74,7 @@ def usable(case, a):
 
 
 def alibi(case, a, o, facts):
-    if (o["slopes"], o["heads"], o["max_bias"]) != ("fixed", "alike", 8.0):
+    if (o["slopes"], o["directions"], o["max_bias"]) != ("fixed", "both", 8.0):
         return None
     made = AlibiPositionalBias(facts["H"])
     if case["level"] == "table":
@@ -120,7 +120,8 @@ def cope(case, a, o, facts):
     see = seen(case, a)
     logits = (q @ k.transpose(-1, -2) * facts["D"] ** -0.5).masked_fill(~see, -torch.finfo(q.dtype).max)
     term = made(q, logits)
-    return {"term": torch.where(see, term if o["divided"] == "qk" else term * facts["D"] ** -0.5, 0)}
+    term = torch.where(see, term if o["divided"] == "qk" else term * facts["D"] ** -0.5, 0)
+    return {"term": term} if case["level"] == "op" else plain_attention(case, a, a["q"], a["k"], a["v"], term)
 
 
 def forgetting(case, a, o, facts):
@@ -142,7 +143,7 @@ def sinusoidal(case, a, o, facts):
     if (o["layout"], o["ladder"]) != ("concatenated", "paper") or facts["C"] % 2:
         return None
     made = ScaledSinusoidalEmbedding(facts["C"], o["base"])
-    nn.init.ones_(made.scale)
+    put(made, "scale", a["param.scale"]) if o["learned"] else nn.init.ones_(made.scale)
     return embedded(case, a, made(a["positions"][None], a["positions"]))
 
 

@@ -7,6 +7,7 @@ from peref.backends.numba.ops.ends import adamw, cross_entropy, take
 from peref.backends.numba.ops.norms import layer_norm, rms_norm
 from peref.backends.numba.ops.products import activated_linear, linear, matmul
 from peref.backends.numba.ops.scan import retention
+from peref.backends.numba.ops.states import selective_scan, short_conv, wkv4, wkv6, wkv7
 from peref.backends.numba.ops.token import token
 from peref.backends.numba.ops.turn import turn
 
@@ -22,7 +23,12 @@ BACKEND = Backend(
     gelu=gelu,
     turn=turn,
     attention=attention,
+    short_conv=short_conv,
     retention=retention,
+    wkv4=wkv4,
+    wkv6=wkv6,
+    wkv7=wkv7,
+    selective_scan=selective_scan,
     cross_entropy=cross_entropy,
     adamw=adamw,
     token=token,

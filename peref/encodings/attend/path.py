@@ -5,6 +5,11 @@
 w_t, of length one, comes from x through a low-rank map, a short convolution over time and a SiLU; beta_t = 2 sigmoid(W_beta x_t + b). Both
 belong to a key-value head.
 
+gate   "none"; "forget": sum_{l=j+1..i} log f_l is added to s_ij, f_l = sigmoid(W_f x_l + b_f) of a query head, as in the forgetting
+       transformer: the paper's PaTH-FoX; "scaled": the sum is divided by sqrt(D) too, the authors' code (fla).
+rank   of the map from x to w; none: one full matrix. Their code has 32 where each head has keys of its own, a full one where heads are grouped.
+kernel  tokens that the convolution reads.
+
 Yang et al. 2025, arXiv:2505.16381, section 3. Their w, beta, H are ours.
 
 Walking a query back over the keys, u <- H_t u, takes one step per key. Blocks of M keys do it with matrices: with W, K the block's rows,
@@ -12,19 +17,21 @@ Walking a query back over the keys, u <- H_t u, takes one step per key. Blocks o
     C = tril(U W') inverse(I + tril(beta W W', -1))        S = U K' - C tril(beta W K', -1)        U <- U - C beta W
 
 where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D, memory with T S.
-The low-rank map is the authors' default; their code takes one full matrix instead where heads are grouped.
-Not here: the forget gate of PaTH-FoX, norms of q and k (Config has one), summaries that some tutorials call PaTH (that is another method).
+Not here: norms of q and k (Config has one), a w without a convolution, summaries that some tutorials call PaTH (that is another method).
 """
 
+from typing import Literal
+
 from peref.encodings import Encoding, positive
-from peref.ops.activation import sigmoid, silu
+from peref.ops.activation import log_sigmoid, sigmoid, silu
 from peref.ops.attention import grouped, probabilities, weigh
 from peref.ops.linear import initial, matmul, unit_lower_inverse
 from peref.ops.norm import unit
-from peref.ops.shape import split_heads, swap
+from peref.ops.shape import add, split_heads, swap
 from peref.tape import Op
 from peref.xp import namespace
 
+Gate = Literal["none", "forget", "scaled"]
 BLOCK = 64
 EPS = 1e-6
 
@@ -88,26 +95,49 @@ def twice_backward(saved, dy):
 twice = Op(twice_forward, twice_backward)
 
 
-def init(rng, *, C, G, D, rank: int = 32, kernel: int = 3):
-    positive("path", rank=rank, kernel=kernel)
+def forgotten_forward(log_f, *, T, scale):  # [B,H,S] -> [B,H,T,S]: the sum over the tokens after each key, up to each query
+    c = log_f.cumsum(-1, dtype=namespace(log_f).float64)  # 1
+    return (scale * (c[..., -T:, None] - c[..., None, :])).astype(log_f.dtype), (T, scale, log_f.dtype)  # 2
+
+
+def forgotten_backward(saved, dy):
+    T, scale, dtype = saved
+    dc = -dy.sum(-2)  # 2
+    dc[..., -T:] += dy.sum(-1)  # 2
+    return (scale * dc[..., ::-1].cumsum(-1)[..., ::-1].astype(dtype),)  # 1
+
+
+forgotten = Op(forgotten_forward, forgotten_backward)
+
+
+def init(rng, *, C, H, G, D, rank: int | None = 32, kernel: int = 3, gate: Gate = "none"):
+    positive("path", **({} if rank is None else {"rank": rank}), kernel=kernel)
     return {
-        "down.weight": initial(rng, rank, C),
-        "up.weight": initial(rng, G * D, rank),
+        **({"w.weight": initial(rng, G * D, C)} if rank is None else {"down.weight": initial(rng, rank, C), "up.weight": initial(rng, G * D, rank)}),
         "conv": kernel**-0.5 * rng.uniform(-1.0, 1.0, (G * D, kernel)),
         "beta.weight": initial(rng, G, C),
         "beta.bias": 0.0 * rng.uniform(size=G),
+        **({} if gate == "none" else {"f.weight": initial(rng, H, C), "f.bias": rng.uniform(1.0, 5.0, H)}),
     }
 
 
-def features(be, p, x, at, state, *, G):
-    low = be.linear(be.linear(x, p["down.weight"], None), p["up.weight"], None)
-    line, tail = be.short_conv(low, p["conv"], state.get("tail"), at.runs)
+def features(be, p, x, at, state, *, G, gate: Gate = "none"):
+    maps = [p["w.weight"]] if "w.weight" in p else [p["down.weight"], p["up.weight"]]
+    line = x
+    for weight in maps:
+        line = be.linear(line, weight, None)
+    line, tail = be.short_conv(line, p["conv"], state.get("tail"), at.runs)
     beta = twice(sigmoid(be.linear(x, p["beta.weight"], p["beta.bias"])))  # [B,T,G]
-    return {"w": unit(split_heads(silu(line), heads=G), eps=EPS), "beta": swap(beta, axes=(1, 2))}, {"tail": tail}
+    found = {"w": unit(split_heads(silu(line), heads=G), eps=EPS), "beta": swap(beta, axes=(1, 2))}
+    if gate != "none":
+        found["log_f"] = log_sigmoid(swap(be.linear(x, p["f.weight"], p["f.bias"]), axes=(1, 2)))  # [B,H,T]
+    return found, {"tail": tail}
 
 
-def attend(be, p, q, k, v, f, at, *, D):
+def attend(be, p, q, k, v, f, at, *, D, gate: Gate = "none"):
     s = scores(q, k, f["w"], f["beta"], scale=D**-0.5, matmul=be.matmul)
+    if gate != "none":
+        s = add(s, forgotten(f["log_f"], T=at.T, scale=1.0 if gate == "forget" else D**-0.5))
     return weigh(probabilities(s, at=at), v, matmul=be.matmul)
 
 

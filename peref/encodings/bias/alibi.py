@@ -10,13 +10,15 @@ Press, Smith, Lewis 2022, arXiv:2108.12409, section 3. Their n heads are our H; 
 slopes  "fixed". "learned": one per head, exp of log_slopes [1,H], which starts at the fixed ones (x-transformers). "sides": one for the past and
         one for the future, log_slopes [2,H]: "nonsymmetric" in the first author's issue attention_with_linear_biases#5, where bare numbers of any
         sign, normal around -2 at the start, multiply |d|.
-heads   "alike". "halves": the first half of the heads sees the query and its past, the rest the query and its future; both halves have
+directions
+        "both". "halves": the first half of the heads sees the query and its past, the rest the query and its future; both halves have
         the slopes of that many heads ("nonsymmetric" with a mask in #5, for even H). d < 0 is the future. In a causal model the rest sees the
         query alone.
 
 Both forms of #5 were confirmed from public copies of its code.
 
-Not here: Falcon's bias inside the scale (its slopes are D**-0.5 times these), heads without a bias.
+The authors' code and BLOOM's add m_h j, MPT's m_h (j - T + 1): a number more for each row of the logits, which softmax does not see. Falcon's bias
+is inside the scale and x-transformers can leave heads without one: slopes=learned with D**-0.5 times the fixed ones, and with slopes 0.
 """
 
 from typing import Literal
@@ -26,10 +28,10 @@ import numpy as np
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding
 from peref.ops.bias import slopes as fixed
 from peref.tape import Op
-from peref.xp import namespace
+from peref.xp import like, namespace
 
 Slopes = Literal["fixed", "learned", "sides"]
-Heads = Literal["alike", "halves"]
+Directions = Literal["both", "halves"]
 ROWS = {"fixed": 0, "learned": 1, "sides": 2}  # of log_slopes
 
 
@@ -51,22 +53,22 @@ def table_backward(saved, db):
 table = Op(table_forward, table_backward)
 
 
-def of_heads(H: int, max_bias: float, heads: str) -> list[float]:
-    ahead = H // 2 if heads == "halves" else 0
+def of_heads(H: int, max_bias: float, directions: str) -> list[float]:
+    ahead = H // 2 if directions == "halves" else 0
     return fixed(H - ahead, max_bias) + (fixed(ahead, max_bias) if ahead else [])
 
 
-def init(rng, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", heads: Heads = "alike"):
-    return {"log_slopes": np.log([of_heads(H, max_bias, heads)] * rows)} if (rows := ROWS[slopes]) else {}
+def init(rng, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both"):
+    return {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)} if (rows := ROWS[slopes]) else {}
 
 
-def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", heads: Heads = "alike"):
+def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both"):
     xp = namespace(d)
     hidden = None
-    if heads == "halves":
+    if directions == "halves":
         hidden = xp.where(xp.arange(H)[:, None] < H - H // 2, d < 0, d > 0)  # [H,N]
     if not (rows := ROWS[slopes]):
-        b = -xp.asarray(of_heads(H, max_bias, heads))[:, None] * abs(d)
+        b = -like(be.place(np.asarray(of_heads(H, max_bias, directions))), d)[:, None] * abs(d)
         return b if hidden is None else xp.where(hidden, -xp.inf, b)
     return table(p["log_slopes"], (d < 0) * (rows - 1), d, hidden)
 

@@ -16,16 +16,17 @@ import numpy as np
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding
 from peref.ops.activation import inverse_softplus, sigmoid, softplus
+from peref.ops.bias import wide
 from peref.tape import Op
 from peref.xp import namespace
 
 
-def table_forward(r1, half, d):  # [H], [H] (half of r2), [N]
+def table_forward(r1, half, d, *, dtype=None):  # [H], [H] (half of r2), [N]
     xp = namespace(r1)
     n = abs(d).astype(xp.float64)
     log = xp.log(xp.where(n == 0, 1, n))  # 1: 0 where n is, for 0^r2 does not depend on r2
     power = n ** (2 * half[:, None])  # 2
-    return (-r1[:, None] * power).astype(r1.dtype), (r1, log, power)  # 3
+    return (-r1[:, None] * power).astype(dtype or r1.dtype), (r1, log, power)  # 3
 
 
 def table_backward(saved, dy):  # [H,N]
@@ -44,7 +45,7 @@ def init(rng, *, H):
 
 
 def bias(be, p, d):
-    return table(softplus(p["r1"]), sigmoid(p["r2"]), d)
+    return table(softplus(wide(p["r1"])), sigmoid(wide(p["r2"])), d, dtype=p["r1"].dtype)
 
 
 ENCODING = Encoding("arXiv:2205.09921", "b_h(d) = -r1_h |d|^r2_h", init=init, bias=bias, claims=EVERY_LAW_OF_DISTANCE)

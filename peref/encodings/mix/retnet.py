@@ -4,13 +4,15 @@
     S_n = g_h S_(n-1) + k_n' v_n,    o_n = q_n S_n / sqrt(D)       recurrent, the same
     out = W_o (swish(W_g x) * norm(o))                             g_h = 1 - 2^(-5-h), h = 0..H-1
 
-q and k are turned by the position first (pairs of adjacent channels). n - m counts tokens, the angle takes positions.
+q and k are turned by the position first. n - m counts tokens, the angle takes positions.
 Sun et al. 2023, arXiv:2307.08621, section 2. Their gamma is g_h. Values are value_factor times as wide as keys.
 
 chunk   tokens that the parallel form takes at once, between them the recurrent one: 1 is recurrent, T parallel, results agree.
 ladder  "endpoint": frequencies base^(-n/(D/2-1)), the authors' code; "paper": base^(-2n/D), as in RoPE.
-norm    "group": per head, mean and variance, the paper; "rms": no mean, the authors' later code.
-Not here: their normalisation of scores and decay rows (it cancels in the norm), xPos gains (g_h plays that part).
+layout  of the pairs that turn: "interleaved", adjacent channels, the authors' code; "half": n and n + D/2 (fla).
+norm    "group": per head, mean and variance, the paper; "rms": no mean, the authors' later code and fla. fla's weight of the norm is a factor of W_o.
+Not here: the authors' division of decay and score rows by their sums: it cancels in the norm but for eps, which then stands beside smaller
+numbers, other ones in each of their three forms; xPos gains (g_h plays that part).
 """
 
 from typing import Literal
@@ -48,6 +50,7 @@ def mix(
     chunk: int = 64,
     ladder: Literal["endpoint", "paper"] = "endpoint",
     base: float = 10000.0,
+    layout: Literal["interleaved", "half"] = "interleaved",
     norm: Literal["group", "rms"] = "group",
     eps: float = 1e-5,
 ):
@@ -62,7 +65,7 @@ def mix(
     def part(role):
         return split_heads(be.linear(x, p[role], None), heads=H)
 
-    q, k = (be.turn(part(role), angle, None, layout="interleaved") for role in ("q.weight", "k.weight"))
+    q, k = (be.turn(part(role), angle, None, layout=layout) for role in ("q.weight", "k.weight"))
     o, last = be.retention(q, k, part("v.weight"), state.get("s"), at.runs, log_decay=log_decay, chunk=chunk, scale=D**-0.5, matmul=be.matmul)
     o = layer_norm(o, None, None, eps=eps) if norm == "group" else rms_norm(o, None, eps=eps)
     gated = be.swiglu(be.linear(x, p["g.weight"], None), merge_heads(o))

@@ -21,8 +21,8 @@ import numpy as np
 from peref.encodings import Encoding, positive
 from peref.ops.activation import minus_exp, tanh
 from peref.ops.linear import initial, low_rank
-from peref.ops.norm import group_norm
-from peref.ops.shape import merge_heads, split_heads
+from peref.ops.norm import head_norm
+from peref.ops.shape import split_heads
 from peref.ops.shift import lerp, previous
 
 
@@ -57,8 +57,7 @@ def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
     log_w = minus_exp(low_rank(be, p, "decay", shifted("w"), tanh))
     r, log_w, k, v = (split_heads(a, heads=H) for a in (r, log_w, k, v))
     y, s = be.wkv6(r, log_w, k, v, p["bonus"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
-    y = group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=H, eps=eps)
-    return be.linear(be.swiglu(g, y), p["o.weight"], None), {"x": last, "s": s}
+    return be.linear(be.swiglu(g, head_norm(y, p, eps=eps)), p["o.weight"], None), {"x": last, "s": s}
 
 
 def steps(D):

@@ -5,10 +5,10 @@
     v_t = v + (v_first - v) nu                nu = sigmoid(lora), v_first: that of the first RWKV-7 layer, which has no nu
     out = W_o (g (norm(y) + (r rho k_t) v_t))        g = lora with sigmoid        shifted: x_t + (x_(t-1) - x_t) mu, six mu
 
-Peng et al. 2025, arXiv:2503.14456, section 4.1. Their k~ is k_t, rho is bonus, mu_r is mix.r and so on; lambda, A, B of a lora are .bias,
-.down.weight, .up.weight; S is their wkv transposed. The state is read after the token is written. norm is over each head, with a weight and
-a bias for each channel. t counts tokens, the positions say nothing. Before a document's first token stands a zero. In a cycle of several
-encodings, v_first is that of the model's first layer of this one.
+Peng et al. 2025, arXiv:2503.14456, section 4.1, equations 1 to 22. Their k~ is k_t, rho is bonus, mu_r is mix.r and so on (mu_d is mix.w);
+lambda, A, B of a lora are .bias, .down.weight, .up.weight; S is their wkv transposed. The state is read after the token is written. norm is
+over each head, with a weight and a bias for each channel. t counts tokens, the positions say nothing. Before a document's first token stands
+a zero. In a cycle of several encodings, v_first is that of the model's first layer of this one.
 
 value_gate  what nu = 1 means: "first" all v_first, the released code (RWKV-LM, v7; also fla); "own" none of it, the paper's equation 10.
 chunk       tokens that are taken at once, between them the recurrence: 1 is recurrent, results agree.
@@ -16,7 +16,7 @@ eps         of the norm: 64e-5 in the released code, whose heads are 64 wide; fl
 unit_eps    added to the squared length of kappa: 1e-24 acts as the released code's floor of 1e-12 under the length; fla's fused form has 1e-6.
 decay_rank, a_rank, v_rank, gate_rank   widths of the loras; the released rule unless said: 2.5, 2.5, 1.7, 5 times C^0.5, in steps of 32.
 Mixes, decays, gates, bonuses and loras start, and decays learn at twice the rate, as in the released code.
-The formulas are those of public code (RWKV-LM, fla); the paper's text was not at hand, and its section and equation are cited second-hand.
+Equations 1 to 22 were read in a text taken out of the paper's second version; public code (RWKV-LM, fla) agrees but for value_gate.
 Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps.
 """
 
@@ -29,8 +29,8 @@ from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.activation import logistic, sigmoid, tanh
 from peref.ops.linear import initial, low_rank
-from peref.ops.norm import group_norm, unit
-from peref.ops.shape import merge_heads, split_heads
+from peref.ops.norm import head_norm, unit
+from peref.ops.shape import split_heads
 from peref.ops.shift import lerp, previous
 from peref.tape import Op
 
@@ -139,8 +139,7 @@ def mix(be, p, x, at, state, across, *, H, earlier, value_gate: Gate = "first", 
     heads = [split_heads(one, heads=H) for one in (r, log_w, k, v, kappa, a)]
     heads[4] = unit(heads[4], eps=unit_eps)
     y, s = be.wkv7(*heads, state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
-    y = group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=H, eps=eps)
-    return be.linear(read_out(y, r, k, v, p["bonus"], g), p["o.weight"], None), {"x": last, "s": s}
+    return be.linear(read_out(head_norm(y, p, eps=eps), r, k, v, p["bonus"], g), p["o.weight"], None), {"x": last, "s": s}
 
 
 def steps(D):

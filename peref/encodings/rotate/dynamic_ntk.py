@@ -18,22 +18,23 @@ It needs two pairs: R = 2 is refused.
 
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
 from peref.ops.frequency import angle, ladder, ntk_base
 from peref.xp import namespace
 
-Form = Literal["dynamic", "static"]
 
-
-def frequencies(xp, n, *, R, L, base: float = 10000.0, factor: float = 1.0, original: int | None = None, form: Form = "dynamic"):
+def frequencies(
+    xp, n, *, R, L, base: float = 10000.0, factor: float = 1.0, original: int | None = None, form: Literal["dynamic", "static"] = "dynamic"
+):
     L = L if original is None else original
     positive("dynamic_ntk", base=base, factor=factor, original=L)
     m = max(n, L) if form == "dynamic" else factor * L
     return ladder(xp, R, ntk_base("dynamic_ntk", R, base, factor * m / L - (factor - 1)))
 
 
-def rotate(p, i, n, *, R, L, base: float = 10000.0, factor: float = 1.0, original: int | None = None, form: Form = "dynamic"):
-    return angle(i, frequencies(namespace(i), n, R=R, L=L, base=base, factor=factor, original=original, form=form)), None, None
+@with_settings_of(frequencies)
+def rotate(p, i, n, **given):
+    return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
 ENCODING = Encoding(

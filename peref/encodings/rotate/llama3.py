@@ -9,7 +9,7 @@ low_freq_factor and high_freq_factor are low and high here in the formula; L / l
 Not here: equal low and high (vLLM has a jump there).
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive, with_settings_of
 from peref.ops.frequency import angle, ladder, rising, turns
 from peref.xp import namespace
 
@@ -34,21 +34,9 @@ def frequencies(
     return (1 - t) * w / factor + t * w
 
 
-def rotate(
-    p,
-    i,
-    n,
-    *,
-    R,
-    L,
-    base: float = 10000.0,
-    factor: float = 8.0,
-    original: int | None = None,
-    low_freq_factor: float = 1.0,
-    high_freq_factor: float = 4.0,
-):
-    edges = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor}
-    return angle(i, frequencies(namespace(i), n, R=R, L=L, base=base, factor=factor, original=original, **edges)), None, None
+@with_settings_of(frequencies)
+def rotate(p, i, n, **given):
+    return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
 ENCODING = Encoding("arXiv:2407.21783", "angle = i ((1-t) w / factor + t w), t by wavelength", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)

@@ -9,22 +9,26 @@ frequencies are made for, fixed when a cache is made, so that keys never meet qu
 and its Phi-3 begins a new cache when a text grows over L; vLLM and llama.cpp take one list, that of the longest text they will serve.)
 
 short_factor, long_factor
-           R/2 numbers each. Unless said 1 for short texts, and for long ones YaRN's ratios w_n / w'_n (code ramp, 32 and 1 turns), one of the
-           seeds of the published search. (The released search starts on a line in c between 1 and s, not in 1/c.)
+           R/2 numbers each. Unless said 1 for short texts, and for long ones YaRN's ratios w_n / w'_n (code ramp, 32 and 1 turns), a seed of the
+           published search, beside PI's and NTK's. (The released search starts from YaRN's alone, on a line in c between 1 and s, not in 1/c.)
 factor     target length over L, for a and for the ratios above; a is 1 where factor <= 1. Hugging Face has max_position_embeddings / L.
 attention_factor, short_mscale, long_mscale
            a itself, for both lists, or for one, before that (Phi-3.5-MoE has 1.2432 for both).
 start_tokens
-           how many positions, from 0, turn as in RoPE, without c and a (section 3.2, table 4: 0 to 256; the authors' MixedLongRoPE class).
-           Shifting positions then changes the result. 0 in the released models. The paper's text was not at hand: the section and the
-           table are cited second-hand and not confirmed.
+           how many positions, from 0, turn as in RoPE, without c and a (equation 3). Shifting positions then changes the result. 0 in the
+           released models.
 
-YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1. Not here: the search; factors that grow with n.
+YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1; its DynamicLongRoPE class, whose factors grow with n, is
+1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the search, over c from 1 to 1.25 s in steps of .01, never falling from pair to
+pair, and start_tokens of 0, 1, 2, 4, 8, 12, ... 32, 64, 128, 256 (table 4).
+
+The paper's text was not at hand. Start tokens and table 4 are as a public digest of it has them; the authors' repository turns start tokens
+so (rope/longrope.py) and searched their number in an early version (evolution/dim_mono_n), but not in the release, where c ends at 1 + s.
 """
 
 import math
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, part, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, gain, ladder, slow_pairs
 from peref.xp import namespace
@@ -58,8 +62,18 @@ def frequencies(
     return w * (slow / factor + (1 - slow)) if n > L else w
 
 
-def attention(n, *, L, factor, attention_factor, short_mscale, long_mscale):
+def attention(
+    n,
+    *,
+    L,
+    factor: float = 4.0,
+    original: int | None = None,
+    attention_factor: float | None = None,
+    short_mscale: float | None = None,
+    long_mscale: float | None = None,
+):
     """a, the gain of q and of k."""
+    L = L if original is None else original
     given = {"attention_factor": attention_factor, "short_mscale": short_mscale, "long_mscale": long_mscale}
     positive("longrope", **{option: a for option, a in given.items() if a is not None})
     for a in (long_mscale if n > L else short_mscale, attention_factor):
@@ -68,29 +82,14 @@ def attention(n, *, L, factor, attention_factor, short_mscale, long_mscale):
     return math.sqrt(1 + math.log(factor) / math.log(L)) if factor > 1 else 1.0
 
 
-def rotate(
-    p,
-    i,
-    n,
-    *,
-    R,
-    L,
-    base: float = 10000.0,
-    factor: float = 4.0,
-    original: int | None = None,
-    short_factor: Divisors = None,
-    long_factor: Divisors = None,
-    attention_factor: float | None = None,
-    short_mscale: float | None = None,
-    long_mscale: float | None = None,
-    start_tokens: int = 0,
-):
-    L = L if original is None else original
+@with_settings_of(frequencies, attention)
+def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given):
     if start_tokens < 0:
         raise Misuse(f"longrope: start_tokens is {start_tokens}; expected 0 or more")
+    given |= {"R": R, "base": base}
     xp = namespace(i)
-    phi = angle(i, frequencies(xp, n, R=R, L=L, base=base, factor=factor, short_factor=short_factor, long_factor=long_factor))
-    a = gain(phi, attention(n, L=L, factor=factor, attention_factor=attention_factor, short_mscale=short_mscale, long_mscale=long_mscale))
+    phi = angle(i, frequencies(xp, n, **part(given, frequencies)))
+    a = gain(phi, attention(n, **part(given, attention)))
     if start_tokens:
         first = ((i >= 0) & (i < start_tokens))[..., None]
         phi = xp.where(first, angle(i, ladder(xp, R, base)), phi)

@@ -17,15 +17,15 @@ Not here: a factor that follows the length (dynamic_ntk.py).
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, ladder, ntk_base
 from peref.xp import namespace
 
-Form = Literal["bloc97", "kexue", "mixed"]
 
-
-def frequencies(xp, n, *, R, base: float = 10000.0, factor: float = 4.0, form: Form = "bloc97", mixed_b: float | None = None):
+def frequencies(
+    xp, n, *, R, base: float = 10000.0, factor: float = 4.0, form: Literal["bloc97", "kexue", "mixed"] = "bloc97", mixed_b: float | None = None
+):
     positive("ntk", base=base, factor=factor)
     if mixed_b is not None and form != "mixed":
         raise Misuse(f"ntk: mixed_b is {mixed_b}, but form is {form}, which has none; leave it out, or set form=mixed")
@@ -37,8 +37,9 @@ def frequencies(xp, n, *, R, base: float = 10000.0, factor: float = 4.0, form: F
     return ladder(xp, R, base) * xp.exp(-math.log(factor) * xp.arange(1, R // 2 + 1) ** b / (R / 2) ** b)
 
 
-def rotate(p, i, n, *, R, base: float = 10000.0, factor: float = 4.0, form: Form = "bloc97", mixed_b: float | None = None):
-    return angle(i, frequencies(namespace(i), n, R=R, base=base, factor=factor, form=form, mixed_b=mixed_b)), None, None
+@with_settings_of(frequencies)
+def rotate(p, i, n, **given):
+    return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
 ENCODING = Encoding("arXiv:2309.00071", "angle = i (base factor^(R/(R-2)))^(-2n/R)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)

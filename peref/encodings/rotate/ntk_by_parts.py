@@ -11,7 +11,7 @@ NTK base. That is yarn with ramp=paper and attention_factor=1.
 It needs two pairs: R = 2 is refused. Not here: ntk_factor and extrapolation_factor, which weaken the masks and are 1 in the release.
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, ladder, ntk_base, slow_pairs
 from peref.xp import namespace
@@ -37,11 +37,9 @@ def frequencies(
     return c * (b * w / factor + (1 - b) * v) + (1 - c) * w
 
 
-def rotate(
-    p, i, n, *, R, L, base: float = 10000.0, factor: float = 4.0, original: int | None = None, beta: Pair = (1.25, 0.75), gamma: Pair = (16.0, 2.0)
-):
-    w = frequencies(namespace(i), n, R=R, L=L, base=base, factor=factor, original=original, beta=beta, gamma=gamma)
-    return angle(i, w), None, None
+@with_settings_of(frequencies)
+def rotate(p, i, n, **given):
+    return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
 ENCODING = Encoding("arXiv:2309.00071", "angle = i (c (b w / factor + (1-b) v) + (1-c) w)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)

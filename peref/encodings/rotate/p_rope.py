@@ -10,7 +10,7 @@ Unlike RoPE on a part of the channels (rope with rotary_dim), exponents and pair
 pairs with n + R/2. Their width is the head's, so leave rotary_dim alone to have theirs. factor is Hugging Face's, 1 unless said.
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, ladder
 from peref.xp import namespace
@@ -23,8 +23,9 @@ def frequencies(xp, n, *, R, base: float = 10000.0, fraction: float = 0.75, fact
     return xp.where(xp.arange(R // 2) < int(fraction * R // 2), ladder(xp, R, base) / factor, 0.0)
 
 
-def rotate(p, i, n, *, R, base: float = 10000.0, fraction: float = 0.75, factor: float = 1.0):
-    return angle(i, frequencies(namespace(i), n, R=R, base=base, fraction=fraction, factor=factor)), None, None
+@with_settings_of(frequencies)
+def rotate(p, i, n, **given):
+    return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
 ENCODING = Encoding("arXiv:2410.06205", "angle = i base^(-2n/R) for n < fraction R/2, else 0", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)

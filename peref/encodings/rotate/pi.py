@@ -7,7 +7,7 @@ Chen, Wong, Chen, Tian 2023, arXiv:2306.15595, section 2.2; kaiokendev at the sa
 Not here: a factor that follows the length at hand (jquesnelle's dynamic scaling without NTK).
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
 from peref.ops.frequency import angle, ladder
 from peref.xp import namespace
 
@@ -17,8 +17,9 @@ def frequencies(xp, n, *, R, base: float = 10000.0, factor: float = 4.0):
     return ladder(xp, R, base) / factor
 
 
-def rotate(p, i, n, *, R, base: float = 10000.0, factor: float = 4.0):
-    return angle(i, frequencies(namespace(i), n, R=R, base=base, factor=factor)), None, None
+@with_settings_of(frequencies)
+def rotate(p, i, n, **given):
+    return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
 ENCODING = Encoding("arXiv:2306.15595", "angle = (i / factor) base^(-2n/R)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)

@@ -9,7 +9,7 @@ turns, a, beta_slow and beta_fast; L is `original`, the length trained for unles
 ramp       "code": g is straight in the index of the pair, between the pairs that turn beta_fast and beta_slow times (the authors' code, Hugging
            Face, vLLM, ggml; ops/frequency.py). "paper": straight in the number of turns, Definition 2. They differ: .846 and .633 for pair 24
            of 64 at base 10000 and L 4096. Where L is a few tokens, less than a turn of the fastest pair, the code's range may be reversed, and
-           nothing is interpolated.
+           nothing is interpolated (ggml, which divides by no less than 0.001, interpolates all pairs after the first).
 truncate   the code's ramp begins and ends at whole numbers; False in gpt-oss. The paper's ramp has no such ends.
 attention_factor
            a itself, in place of the formula; without effect on the softmax scale.
@@ -21,20 +21,19 @@ reading    what a is where m or M is absent or 0. "huggingface" (and vLLM's plai
            vLLM's class for their models): y(m) / y(M), with 1 for an absent m and 0 for an absent M. At mscale=0.707, mscale_all_dim=0 and
            factor 40 they split into 1.3689 and 1.2608.
 
-Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing. Channels that do not turn get no a.
-Not here: Dynamic-YaRN, a factor that follows the length; attn_factor, another multiple of a (jquesnelle, vLLM).
+Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing (for a time always,
+huggingface/transformers#38224). Channels that do not turn get no a. attn_factor, another multiple of a (jquesnelle, vLLM), goes into
+attention_factor. Not here: Dynamic-YaRN, a factor that follows the length; extrapolation_factor, which multiplies g and is 1 everywhere
+(jquesnelle, vLLM).
 """
 
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, part, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, gain, ladder, rising, slow_pairs, turns
 from peref.xp import namespace
-
-Ramp = Literal["code", "paper"]
-Reading = Literal["huggingface", "deepseek"]
 
 
 def frequencies(
@@ -46,7 +45,7 @@ def frequencies(
     base: float = 10000.0,
     factor: float = 4.0,
     original: int | None = None,
-    ramp: Ramp = "code",
+    ramp: Literal["code", "paper"] = "code",
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
     truncate: bool = True,
@@ -70,7 +69,14 @@ def sharpness(factor, m):
     return 1.0 if factor <= 1 else 0.1 * m * math.log(factor) + 1.0
 
 
-def attention(*, factor, attention_factor, mscale, mscale_all_dim, reading):
+def attention(
+    *,
+    factor: float = 4.0,
+    attention_factor: float | None = None,
+    mscale: float | None = None,
+    mscale_all_dim: float | None = None,
+    reading: Literal["huggingface", "deepseek"] = "huggingface",
+):
     """a, the gain of q and of k."""
     for option, m in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
         if m is not None and not m >= 0:
@@ -87,29 +93,10 @@ def scale(D, *, factor: float = 4.0, mscale_all_dim: float | None = None):
     return D**-0.5 * sharpness(factor, mscale_all_dim or 0) ** 2
 
 
-def rotate(
-    p,
-    i,
-    n,
-    *,
-    R,
-    L,
-    base: float = 10000.0,
-    factor: float = 4.0,
-    original: int | None = None,
-    ramp: Ramp = "code",
-    beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
-    truncate: bool = True,
-    attention_factor: float | None = None,
-    mscale: float | None = None,
-    mscale_all_dim: float | None = None,
-    reading: Reading = "huggingface",
-):
-    L = L if original is None else original
-    w = frequencies(namespace(i), n, R=R, L=L, base=base, factor=factor, ramp=ramp, beta_fast=beta_fast, beta_slow=beta_slow, truncate=truncate)
-    phi = angle(i, w)
-    a = attention(factor=factor, attention_factor=attention_factor, mscale=mscale, mscale_all_dim=mscale_all_dim, reading=reading)
+@with_settings_of(frequencies, attention)
+def rotate(p, i, n, **given):
+    phi = angle(i, frequencies(namespace(i), n, **part(given, frequencies)))
+    a = attention(**part(given, attention))
     return phi, gain(phi, a), gain(phi, a)
 
 

@@ -8,6 +8,8 @@ The network comes before the mask: it never sees a masked logit, and what it giv
 of its own: memory grows as T x S x width, which is in the nature of it. Their code adds one more number for each head after W_2, the same
 for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
 
+A network passes on what b is off by: in float32 m_h d 2^-24, with ALiBi's slope of 1/2 that is 2^-12 at 8,192 tokens and 1/32 at a million.
+
 over  the static bias: "kerple_log" (learned r1, r2 as in bias/kerple_log.py) or "alibi" (fixed slopes); the paper's are ALiBi, KERPLE and FIRE.
 
 Not here: DAPE over FIRE, over RoPE or over no bias; DAPE v2's convolution along the keys.

@@ -8,9 +8,13 @@ L is our threshold (512 in their code, whatever the length trained for), m and c
 serves both sides. The share is made in float64. a starts uniform in (-1, 1), as in PyTorch, so that the bends of relu lie apart. Their code adds one
 more number for each head after W_2, the same for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
 
-Not here: FIRE-S, where all layers share f. Seen in other programs and not FIRE: min for max in the normaliser; eps inside the logarithm; a
+across_layers  "own": each layer its own f, c and m; "shared": one for all (FIRE-S).
+
+Seen in other programs and not FIRE: min for max in the normaliser; eps inside the logarithm; a
 difference of logarithms for their quotient; one layer more, or no a; L = 16**2; the bias inside the softmax scale; i counted in slots.
 """
+
+from typing import Literal
 
 import numpy as np
 
@@ -55,6 +59,10 @@ def init(rng, *, H, width: int = 32):
     return {"c": np.full(1, 0.1), "m": np.ones(1)} | first | {"2.weight": initial(rng, H, width)}
 
 
+def shared(*, across_layers: Literal["own", "shared"] = "own"):
+    return frozenset({"c", "m", "1.weight", "1.bias", "2.weight"} if across_layers == "shared" else ())
+
+
 def score(be, p, q, k, f, at, *, threshold: float = 512.0, eps: float = 1e-6):
     positive("fire", threshold=threshold, eps=eps)
     u = share(p["c"], p["m"], at.distances[at.index], at.i, threshold=threshold, eps=eps)
@@ -68,5 +76,6 @@ ENCODING = Encoding(
     "b = f(psi(|i - j|) / psi(max(|m L|, i)))",
     init=init,
     score=score,
+    shared=shared,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
 )

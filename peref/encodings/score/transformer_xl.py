@@ -10,10 +10,11 @@ The memory of section 3.2 is the cache: model.decode of one segment after anothe
 states and take keys of them anew; keys kept are the same numbers, but no gradient reaches W_k and W_v by way of the memory.
 
 across_layers  "shared": one u and one w for all layers (the authors' PyTorch code); "own": each layer its own (untie_r of other code).
+divided        "sqrt": all four terms by sqrt(D); "not": none of them, as in T5 (McGill-NLP/length-generalization, which has clamp_len=1000).
 clamp_len      distances beyond it count as it, on both sides; none: no such distance.
 
 Two-sided is XLNet's use (arXiv:1906.08237). The terms take memory in proportion to B H T (S + N), N the number of different distances.
-Not here: the copy in McGill-NLP/length-generalization, which divides nothing by sqrt(D), as T5, and clamps at 1000; dropout on r; learned r.
+Not here: dropout on r; learned r.
 """
 
 from typing import Literal
@@ -66,14 +67,19 @@ def shared(*, across_layers: Literal["shared", "own"] = "shared"):
     return frozenset({"u", "w"} if across_layers == "shared" else ())
 
 
-def score(be, p, q, k, f, at, *, H, C, D, base: float = 10000.0, clamp_len: int | None = None):
+def scale(D, *, divided: Literal["sqrt", "not"] = "sqrt"):
+    return D**-0.5 if divided == "sqrt" else 1.0
+
+
+def score(be, p, q, k, f, at, *, H, C, D, base: float = 10000.0, clamp_len: int | None = None, divided: Literal["sqrt", "not"] = "sqrt"):
     positive("transformer_xl", base=base, **({} if clamp_len is None else {"clamp_len": clamp_len}))
     d = at.distances  # [N]
     if clamp_len is not None:
         d = namespace(d).clip(d, -clamp_len, clamp_len)
     r = split_heads(be.linear(sinusoids(d, C, base)[None].astype(q.dtype), p["r.weight"], None), heads=H)  # [1,H,N,D]
     of_distances = be.matmul(asked(q, p["w"]), swap(r, axes=(2, 3)))  # [B,H,T,N]
-    return gather(of_distances, at.index, scale=D**-0.5), None, column(p["u"], k, scale=D**-0.5, matmul=be.matmul)
+    by = scale(D, divided=divided)
+    return gather(of_distances, at.index, scale=by), None, column(p["u"], k, scale=by, matmul=be.matmul)
 
 
 ENCODING = Encoding(
@@ -82,5 +88,6 @@ ENCODING = Encoding(
     init=init,
     score=score,
     shared=shared,
+    scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,
 )

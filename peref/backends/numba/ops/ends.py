@@ -55,11 +55,15 @@ def cross_entropy_backward(saved, dy):
 cross_entropy = Op(cross_entropy_forward, cross_entropy_backward, extra=True)
 
 
-def adamw(p, g, m, v, rate, step, *, beta1, beta2, eps, decay):
+def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
     """As optim.adamw, in place on p, m and v."""
     float32("adamw", p, g, m, v)
     if not all(a.flags.c_contiguous for a in (p, m, v)):
         raise Misuse("adamw: parameters and moments are changed in place and must be C-contiguous; make them so with numpy.ascontiguousarray")
+    if shrink is not None:
+        if not shrink > 0:
+            return
+        g = g * np.float32(shrink) if shrink < 1 else g
     first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
     numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
     kernels("rows").adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)

@@ -1,0 +1,67 @@
+"""What the wrappers ask of arrays before a kernel runs over them."""
+
+import math
+from typing import Any
+
+from peref.backends.cuda.launch import launch
+from peref.errors import Misuse
+from peref.xp import namespace
+
+THREADS = 256
+MOST_BLOCKS = 4096  # of kernels that go on in strides of the grid
+
+
+def real(what: str, *arrays: Any) -> Any:
+    """The one dtype of these arrays (None has no say), float32 or bfloat16, or Misuse."""
+    found = {a.dtype.name: a.dtype for a in arrays if a is not None}
+    if len(found) != 1 or not found.keys() <= {"float32", "bfloat16"}:
+        raise Misuse(f"{what}: the cuda backend computes in float32 or bfloat16 and got {' and '.join(sorted(found))}; use --backend numpy")
+    return next(iter(found.values()))
+
+
+def fit(what: str, *shapes: Any) -> None:
+    """Kernels do not look where an array ends."""
+    if len({tuple(shape) for shape in shapes}) > 1:
+        raise Misuse(f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal ones")
+
+
+def blocks(n: int, each: int = THREADS) -> int:
+    """How many blocks n pieces of work make, `each` at a time."""
+    return -(-n // each)
+
+
+def strided(n: int) -> tuple[int]:
+    """The grid of a kernel that goes through n numbers in strides."""
+    return (min(blocks(n), MOST_BLOCKS),)
+
+
+def flat(x: Any) -> Any:
+    """x as contiguous rows, [M,C], also where M or C is 0."""
+    return namespace(x).ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def line(x: Any) -> Any:
+    return namespace(x).ascontiguousarray(x).reshape(-1)
+
+
+def summed(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
+    """parts [P,...] added over the first axis in order, [...] as `dtype`."""
+    shape = parts.shape[1:]
+    out = namespace(parts).empty(shape, "float32")
+    launch(f"{file}.sum_parts", (blocks(out.size),), THREADS, out, parts, len(parts), out.size, **defines)
+    return out.astype(dtype)
+
+
+def token_first(x: Any) -> Any:
+    """x [B,H,T,D] as [B,T,H,D], C-contiguous: as the model makes it, and then not copied."""
+    return namespace(x).ascontiguousarray(x.swapaxes(1, 2))
+
+
+def laid(x: Any) -> tuple[Any, tuple[int, int, int]]:
+    """x [B,H,T,D] as an array that is C-contiguous, and in it the strides of batch, head and token; copied only where neither tokens nor heads
+    come first."""
+    _, H, T, D = x.shape
+    by_token = x.swapaxes(1, 2)
+    if not by_token.flags.c_contiguous and x.flags.c_contiguous:
+        return x, (H * T * D, T * D, D)
+    return namespace(x).ascontiguousarray(by_token), (T * H * D, D, H * D)

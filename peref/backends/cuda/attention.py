@@ -1,0 +1,127 @@
+"""Attention without anything of size T x S (kernels/attention.cu, attention_backward.cu), but where positions are not consecutive: their table is
+read through an index, and its gradient made from that of the logits."""
+
+from typing import Any
+
+from peref.backends.cuda.arrays import THREADS, blocks, fit, real, summed, token_first
+from peref.backends.cuda.embedding import sums_of
+from peref.backends.cuda.launch import launch
+from peref.backends.cuda.tiles import kind_of, width_of
+from peref.errors import Misuse
+from peref.ops.shape import unbroadcast
+from peref.tape import Op
+from peref.xp import namespace
+
+OWN, PAD, BLOCK = 64, 8, 128  # as in the kernels, and BYTES there
+FORWARD, BACKWARD = 16384, 8192
+LINES = 64  # of the table's gradient, each of one block for a head
+
+
+def bytes_of(width: int, size: int, own: int, tile: int, summed: bool = False) -> int:
+    """Shared memory of a kernel that keeps `own` tiles of its rows, two of the other side, of at most `tile` bytes and 64 rows, and, where diagonals
+    are summed, one product."""
+    loop = min(64, tile // size // width)
+    return (own * OWN + 2 * loop) * (width + PAD) * size + summed * OWN * (loop + 1) * 4
+
+
+def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
+    """Of a contiguous array that stands beside one of `shape`, 0 along axes of size 1."""
+    found, step = [], 1
+    for n in reversed(term.shape):
+        found.append(step if n > 1 else 0)
+        step *= n
+    return found[::-1]
+
+
+def whole(x: Any, shape: tuple[int, ...]) -> Any:
+    xp = namespace(x)
+    return xp.ascontiguousarray(xp.broadcast_to(x.reshape(*x.shape[:2], -1).astype("float64"), shape))
+
+
+def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, at: Any, scale: float) -> tuple[Any, ...]:
+    """What the kernels take after q, k and v: what is added to the logits, the sizes and the place."""
+    xp, (B, H, T, D), (G, S), E = namespace(q), q.shape, k.shape[1:3], v.shape[3]
+    host, index, nearest, N = at.host or at, None, 0, 0
+    if table is not None:
+        table, N = xp.ascontiguousarray(table).astype("float32"), table.shape[1]
+        if host.consecutive:
+            nearest = int(host.distances[0])
+        else:
+            index = xp.ascontiguousarray(at.index).astype("int32")
+    row, column = None if row is None else whole(row, (B, H, T)), None if column is None else whole(column, (B, H, S))
+    term = None if term is None else xp.ascontiguousarray(term)
+    seg = None if at.seg is None else xp.ascontiguousarray(at.seg).astype("int64")
+    apart = [0] * 4 if term is None else strides(term, (B, H, T, S))
+    by_sequence = T * S if index is not None and index.ndim == 3 else 0
+    sizes = (H, G, T, S, D, E, N, nearest, at.causal, at.window or 0, by_sequence, *apart, scale)
+    return table, index, term, row, column, seg, *sizes
+
+
+def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32):
+    dtype, (B, H, T, D), (G, S), E = real("attention", q, k, v, term), q.shape, k.shape[1:3], v.shape[3]
+    width, xp = width_of("attention", D, E), namespace(q, k, v)
+    fit("attention: q and k", (B, at.T, at.S, D), (k.shape[0], T, S, k.shape[3]))
+    fit("attention: k and v", k.shape[:3], v.shape[:3])
+    if H % G:
+        raise Misuse(f"attention: {H} heads of q over {G} of k; expected a multiple")
+    tokens = [token_first(x) for x in (q, k, v)]
+    rest = added(q, k, v, table, term, row, column, at, scale)
+    o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
+    kind = kind_of(width, dtype, tf32)
+    shared = bytes_of(width, dtype.itemsize, 1, FORWARD)
+    launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *tokens, *rest, real=dtype, shared=shared, **kind)
+    like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
+    return o.swapaxes(1, 2), (tokens, o, lse, rest, like, kind)
+
+
+def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int) -> Any:
+    """dq, dterm [B,H,T,S], drow [B,H,T] and the shares of the table's gradient [lines,H,N], each None where it is not wanted."""
+    q, k = given[3:5]
+    (_, T, H, _), S, work = q.shape, k.shape[1], blocks(q.shape[1], OWN) * B
+    lines = min(work, LINES) if wants[3] else work
+    dq = xp.empty_like(q) if wants[0] else None
+    dterm = xp.zeros((B, H, T, S), dtype) if wants[1] else None
+    drow = xp.empty((B, H, T), "float64") if wants[2] else None
+    parts = xp.empty((lines, H, N), "float32") if wants[3] else None
+    if any(wants):
+        shared = bytes_of(kind["WIDTH"], dtype.itemsize, 2, BACKWARD, summed=wants[3])
+        made = (dq, dterm, drow, parts, *given[:12], B, *given[12:])
+        launch("attention_backward.queries", (lines, H), BLOCK, *made, real=dtype, shared=shared, **kind)
+    return dq, dterm, drow, parts
+
+
+def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool) -> Any:
+    """dk, dv and, where wanted, dcolumn [B,H,S]."""
+    q, k, v = given[3:6]
+    H, (_, S, G, _), width, size = q.shape[2], k.shape, kind["WIDTH"], dtype.itemsize
+    dk, dv, dcolumn = xp.empty_like(k), xp.empty_like(v), xp.empty((B, H, S), "float64") if column else None
+    grid = (blocks(S, OWN) * B, G, 2 if width * size > 256 else 1)
+    launch("attention_backward.keys", grid, BLOCK, dk, dv, dcolumn, *given, real=dtype, shared=bytes_of(width, size, 2, BACKWARD), **kind)
+    return dk, dv, dcolumn
+
+
+def attention_backward(saved, dy, wants):
+    (q, k, v), o, lse, rest, like, kind = saved
+    (B, T, H, E), S, xp, dtype = o.shape, k.shape[1], namespace(o), o.dtype
+    table, term, row, column = (a is not None and want for a, want in zip(like, wants[3:], strict=True))
+    index, N = rest[1], like[0][0][1] if table else 0
+    y, delta = token_first(dy), xp.empty((B, H, T), "float32")
+    launch("attention_backward.inner", (blocks(B * H * T, THREADS // 32),), THREADS, delta, y, o, B * H * T, H, T, E, real=dtype, **kind)
+    given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
+    dq, dterm, drow, parts = of_queries(xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N)
+    dk, dv, dcolumn = of_keys(xp, given, B, dtype, kind, column) if wants[1] or wants[2] or column else (None,) * 3  # type: Any, Any, Any
+    found: list[Any] = [None, dterm.astype("float32") if term else None, drow[..., None] if row else None, dcolumn[:, :, None] if column else None]
+    if by_index:
+        found[0] = sums_of(dterm.reshape(-1), index.astype("int64").reshape(-1), N, H, T * S, H * T * S, 1, T * S).T
+    elif table:
+        found[0] = summed("attention_backward", parts, "float32", **kind)
+    added = (None if g is None else unbroadcast(g, a[0]).astype(a[1]) for g, a in zip(found, like, strict=True))
+    return *(None if g is None else g.swapaxes(1, 2) for g in (dq, dk, dv)), *added
+
+
+attend = Op(attention_forward, attention_backward, selective=True)
+
+
+def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, tf32=False):
+    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11 bits, for speed."""
+    return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32)

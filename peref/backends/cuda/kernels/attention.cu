@@ -1,0 +1,61 @@
+// Attention forward, after FlashAttention-2 (Dao 2023, arXiv:2307.08691, algorithm 1).
+//
+//     o = softmax(scale q k + table[distance] + term + row + column) v        lse = log of the softmax's denominator, infinity where nothing is seen
+//
+// A block has 64 queries of a head and goes through the keys they can see; each warp keeps the largest logit and the sum for its 16 rows and scales
+// what it has when a larger one comes. Probabilities stay in the registers that they are made in.
+// Bound by the tensor cores, for D = 32 by exponentials; memory: q, k, v, o once.
+
+#include "common.cuh"
+#define BYTES 16384
+#include "tile.cuh"
+#include "attention.cuh"
+
+KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index,
+               const real *MAYBE term, const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D,
+               int E, int N, int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale) {
+  DYNAMIC_SHARED(memory);
+  __shared__ float band[BAND];
+  elem *of_q = (elem *)memory, *of_k = of_q + OWN * LD, *of_v = of_k + LOOP * LD;
+  Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, scale};
+  int tiles = (T + OWN - 1) / OWN, b = blockIdx.x / tiles, tile = (tiles - 1 - blockIdx.x % tiles) * OWN;  // the last ones see most: they begin
+  int h = blockIdx.y, g = h / (H / G), mine = warp() * WARP_ROWS, first, stop;
+  keys_of(at, tile, OWN, first, stop);
+  load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
+
+  float acc[WIDTH / 8][4], top[2] = {-infinity(), -infinity()}, sum[2] = {0, 0};
+  clear<WIDTH>(acc);
+  for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
+    if (apart(at, b, tile, OWN, s, LOOP)) continue;
+    load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
+    load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
+    load_band(band, at, h, tile, s, LOOP - 1);
+    __syncthreads();
+    float p[LOOP / 8][4], scaled[2], most[2] = {-infinity(), -infinity()};
+    clear<LOOP>(p);
+    multiply<WIDTH, LOOP, false, false>(p, of_q + mine * LD, LD, of_k, LD);
+    logits<false>(p, at, band, b, h, tile, s, mine);
+    each<LOOP>(p, [&](float &x, int c, int, int) { most[c / 2] = fmaxf(most[c / 2], x); });
+    for (int i = 0; i < 2; i++) {
+      most[i] = fmaxf(top[i], row_max(most[i]));
+      float from = most[i] == -infinity() ? 0 : most[i];
+      scaled[i] = expf(top[i] - from);
+      top[i] = most[i], most[i] = from;
+      sum[i] *= scaled[i];
+    }
+    each<LOOP>(p, [&](float &x, int c, int, int) { sum[c / 2] += x = expf(x - most[c / 2]); });
+    each<WIDTH>(acc, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
+    multiply_own<LOOP, WIDTH, true>(acc, p, of_v, LD);
+    __syncthreads();
+  }
+
+  for (int i = 0; i < 2; i++) {
+    sum[i] = row_sum(sum[i]);
+    int t = tile + mine + row_of(2 * i);
+    if (t < T && lane() % 4 == 0) lse[((i64)b * H + h) * T + t] = sum[i] == 0 ? infinity() : top[i] + logf(sum[i]);
+  }
+  each<WIDTH>(acc, [&](float &x, int c, int r, int e) {
+    i64 t = tile + mine + r;
+    if (t < T && e < E) put(&o[((b * (i64)T + t) * H + h) * E + e], sum[c / 2] == 0 ? 0 : x / sum[c / 2]);
+  });
+}

@@ -1,0 +1,95 @@
+// What the passes of attention share: who sees whom, what is added to a logit, how large the tiles are.
+//
+// A block owns 64 rows, 16 for each of its 4 warps, and goes through the other side LOOP by LOOP, which are at most 64 and at most BYTES large. Heads are D wide, padded with 0 to WIDTH, one of
+// 32, 64, 128, which the kernel is compiled for. Arrays lie as [B,T,heads,D].
+
+constexpr int OWN = 64, WARP_ROWS = 16;
+constexpr int AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < 64 ? AREA : 64;
+constexpr int LD = WIDTH + PAD, BAND = OWN + LOOP;  // between the rows of a tile; distances in a tile, and one
+
+struct Place {
+  const float *table;   // [H,N] or null
+  const int *index;     // [T,S] or [B,T,S] into a row of the table; null: read by diagonal
+  const real *term;     // or null, with the strides below
+  const double *row;    // [B,H,T] or null
+  const double *column; // [B,H,S] or null
+  const i64 *seg;       // [B,S] or null
+  int H, T, S, N, nearest, causal, window;  // the table's first distance; window 0: none
+  i64 index_b, term_b, term_h, term_t, term_s;
+  float scale;
+};
+
+// whether query t sees key s
+__device__ inline bool sees(const Place &at, int b, int t, int s) {
+  int here = at.S - at.T + t, ahead = here - s;
+  if (t >= at.T || s >= at.S || (at.causal && ahead < 0)) return false;
+  if (at.window && (ahead >= at.window || -ahead >= at.window)) return false;
+  if (!at.seg) return true;
+  const i64 *seg = at.seg + (i64)b * at.S;
+  return seg[here] == seg[s] && seg[here] != 0;
+}
+
+// The slots [first, stop) that some query in [t, t + n) can see, or the queries that can see a key in [s, s + n), segments aside.
+__device__ inline void keys_of(const Place &at, int t, int n, int &first, int &stop) {
+  int here = at.S - at.T + t;
+  first = at.window ? max(0, here - at.window + 1) : 0;
+  stop = at.causal ? here + n : at.window ? here + n - 1 + at.window : at.S;
+  stop = min(stop, at.S);
+}
+__device__ inline void queries_of(const Place &at, int s, int n, int &first, int &stop) {
+  int before = at.S - at.T;
+  first = at.causal ? s - before : at.window ? s - at.window + 1 - before : 0;
+  stop = at.window ? s + n - 1 + at.window - before : at.T;
+  first = max(first, 0), stop = min(stop, at.T);
+}
+
+// band [BAND] = what the table says of the distances between query t and keys from s - n on: entry k is that of slots k - n apart, from t and s
+__device__ inline void load_band(float *band, const Place &at, int h, int t, int s, int n) {
+  if (!at.table || at.index) return;
+  int least = at.S - at.T + t - s - at.nearest - n;
+  for (int k = threadIdx.x; k < BAND; k += blockDim.x) band[k] = at.table[(i64)h * at.N + min(max(least + k, 0), at.N - 1)];
+}
+
+// whether every query of a tile sees every key of it, as far as both are there
+__device__ inline bool all_see(const Place &at, int t, int queries, int s, int keys) {
+  int nearest = at.S - at.T + t - (s + keys - 1), furthest = at.S - at.T + t + queries - 1 - s;
+  if (at.seg || s + keys > at.S || (at.causal && nearest < 0)) return false;
+  return !at.window || (furthest < at.window && -nearest < at.window);
+}
+
+// whether every key of a tile lies in another document than all its queries: before the first query's, or behind the last one's
+__device__ inline bool apart(const Place &at, int b, int t, int queries, int s, int keys) {
+  if (!at.seg) return false;
+  const i64 *seg = at.seg + (i64)b * at.S;
+  int before = at.S - at.T, first = before + t, last = before + min(t + queries, at.T) - 1, end = min(s + keys, at.S) - 1;
+  return (end < first && seg[end] != seg[first]) || (s > last && seg[s] != seg[last]);
+}
+
+// Products p of a tile, of queries from t and keys from s on, become logits, -infinity where a query does not see a key. Rows are queries, or KEYS.
+template <bool KEYS> __device__ inline void logits(float (*p)[4], const Place &at, const float *band, int b, int h, int t, int s, int mine) {
+  const float *near = band + (KEYS ? OWN : LOOP) - 1;
+  i64 head = (i64)b * at.H + h;
+  auto query = [&](int r, int l) { return t + (KEYS ? l : mine + r); };
+  auto key = [&](int r, int l) { return s + (KEYS ? mine + r : l); };
+  auto there = [&](int r, int l) { return query(r, l) < at.T && key(r, l) < at.S; };
+  if (at.table && !at.index)
+    each<LOOP>(p, [&](float &x, int, int r, int l) { x = x * at.scale + near[KEYS ? l - mine - r : mine + r - l]; });
+  else
+    each<LOOP>(p, [&](float &x, int, int, int) { x *= at.scale; });
+  if (at.index)
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (there(r, l)) x += at.table[(i64)h * at.N + at.index[b * at.index_b + (i64)query(r, l) * at.S + key(r, l)]];
+    });
+  if (at.term)
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (there(r, l)) x += wide(at.term[b * at.term_b + h * at.term_h + query(r, l) * at.term_t + key(r, l) * at.term_s]);
+    });
+  if (at.row || at.column)  // the wide type sums them, for they cancel
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (there(r, l)) x += (float)((at.row ? at.row[head * at.T + query(r, l)] : 0) + (at.column ? at.column[head * at.S + key(r, l)] : 0));
+    });
+  if (!all_see(at, t, KEYS ? LOOP : OWN, s, KEYS ? OWN : LOOP))
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (!sees(at, b, query(r, l), key(r, l))) x = -infinity();
+    });
+}

@@ -1,0 +1,105 @@
+"""Launch: the one place that compiles kernels, and that checks each call against the kernel's own declaration.
+
+A kernel is named "file.kernel" and declared in kernels/file.cu by `KERNEL name(...)`. A compiled variant is (file, defines); it is made when it is
+first called and kept by CuPy on disk. Only CuPy's public names are used, on arrays that are given: nothing here imports it.
+"""
+
+import hashlib
+import re
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse
+from peref.xp import library, namespace
+
+FOLDER = Path(__file__).with_name("kernels")
+TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"}  # C's names -> NumPy's
+MOST = 48 * 1024  # bytes of shared memory that a kernel has without asking
+
+# of each file, what it is compiled with: the type in memory; for products of tiles how wide they are, and whether float32 is cut to TF32 there
+WIDTHS = (32, 64, 128)
+REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
+TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
+VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
+    **dict.fromkeys(("activation", "embedding", "loss", "norm", "turn"), REALS),
+    **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
+    "optimizer": ({},),
+}
+
+
+def source(file: str) -> str:
+    """The text of a kernel file, what it includes put in place: no compiler has to look for anything."""
+    text = (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
+    return re.sub(r'#include "(\w+\.cuh)"', lambda m: (FOLDER / m[1]).read_text(encoding="utf-8"), text)
+
+
+def digest() -> str:
+    """16 hex digits of the SHA-256 of all kernel sources."""
+    found = hashlib.sha256()
+    for path in sorted(FOLDER.iterdir()):
+        if path.suffix in (".cu", ".cuh"):
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@lru_cache
+def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
+    """Of each kernel in a file its parameters: C's type, whether a pointer, whether it may be null, the name."""
+    found = {}
+    for name, inside in re.findall(r"^KERNEL (\w+)\((.*?)\) \{", source(file), re.DOTALL | re.MULTILINE):
+        parts = [re.fullmatch(r"(?:const )?(\w+) (\*?)(MAYBE )?(\w+)", p.strip()) for p in inside.split(",")]
+        found[name] = [(m[1], bool(m[2]), bool(m[3]), m[4]) for m in parts if m]
+        assert len(found[name]) == len(parts), f"{file}.{name}: a parameter is not understood"
+    return found
+
+
+@cache
+def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]) -> Any:
+    options = ("--std=c++17", *(f"-D{key}={value}" for key, value in defines))
+    return xp.RawModule(code=source(file), options=options).get_function(name)
+
+
+def argument(where: str, given: Any, kind: str, pointer: bool, maybe: bool) -> Any:
+    """What is handed to the kernel for one parameter, or Misuse."""
+    if not pointer:
+        dtype = np.dtype(TYPES[kind])
+        if dtype.kind == "i" and not (given == int(given) and abs(int(given)) <= np.iinfo(dtype).max):
+            raise Misuse(f"{where} is {given}; the kernel takes {dtype}")
+        return dtype.type(given)
+    if given is None and maybe:
+        return np.uintp(0)
+    if library(given) != "cupy":
+        raise Misuse(f"{where} is {type(given).__module__}.{type(given).__name__}; the cuda backend takes arrays on the device, see Backend.place")
+    if given.dtype.name != kind:
+        raise Misuse(f"{where} is {given.dtype.name}; the kernel takes {kind}")
+    if not given.flags.c_contiguous:
+        raise Misuse(f"{where} {list(given.shape)} is not C-contiguous, and kernels do not look at strides; make it so with ascontiguousarray")
+    if given.data.ptr % given.dtype.itemsize:
+        raise Misuse(f"{where} does not lie at a multiple of its {given.dtype.itemsize} bytes; copy it")
+    return given
+
+
+def launch(kernel: str, grid: tuple[int, ...], block: int, *given: Any, real: Any = None, shared: int = 0, **defines: int) -> None:
+    """Run "file.kernel" on CuPy's current stream. `real` is the dtype of arrays declared real*, `shared` the bytes of dynamic shared memory.
+
+    Raises Misuse where an array or number is not as the kernel declares it. An empty grid is nothing to do.
+    """
+    file, name = kernel.split(".")
+    bf16 = real is not None and np.dtype(real).name == "bfloat16"
+    parameters = declared(file)[name]
+    if len(given) != len(parameters):
+        raise Misuse(f"{kernel} takes {len(parameters)} arguments, {len(given)} given")
+    names = {**TYPES, "real": "bfloat16" if bf16 else "float32"}
+    made = [argument(f"{kernel}: {n}", a, names[k] if p else k, p, m) for a, (k, p, m, n) in zip(given, parameters, strict=True)]
+    arrays = [a for a, (_, pointer, _, _) in zip(given, parameters, strict=True) if pointer and a is not None]
+    if len(places := {a.device.id for a in arrays}) > 1:
+        raise Misuse(f"{kernel}: its arrays are on devices {sorted(places)}; expected one")
+    if 0 in grid:
+        return
+    function = compiled(namespace(*arrays), file, name, tuple(sorted({**defines, **({"BF16": 1} if bf16 else {})}.items())))
+    if shared > MOST:
+        function.max_dynamic_shared_size_bytes = shared
+    function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)

@@ -1,0 +1,58 @@
+"""AdamW (kernels/optimizer.cu): of one tensor, as its plain twin, and of all at once with clipping and the word that tells what came of it."""
+
+from typing import Any
+
+from peref.backends.cuda.arrays import MOST_BLOCKS, THREADS, fit, real, strided
+from peref.backends.cuda.flat import Flat
+from peref.backends.cuda.launch import launch
+from peref.errors import Misuse
+from peref.optim import decays
+from peref.xp import namespace
+
+SHARES = 256  # into which the length of the gradient is cut
+
+
+def number(x: Any) -> Any:
+    """A 0-d array as the kernels read it."""
+    return x.astype("float64").reshape(())
+
+
+def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
+    """As optim.adamw, in place on p, m and v."""
+    if real("adamw", p, g, m, v).name != "float32":
+        raise Misuse(f"adamw: parameters and moments are {p.dtype}; the cuda backend keeps them in float32")
+    fit("adamw: parameters, gradient and moments", p.shape, g.shape, m.shape, v.shape)
+    if not all(a.flags.c_contiguous for a in (p, m, v)):
+        raise Misuse("adamw: parameters and moments are changed in place and must be C-contiguous; make them so with ascontiguousarray")
+    given = (
+        p,
+        namespace(g).ascontiguousarray(g),
+        m,
+        v,
+        number(rate),
+        number(step),
+        None if shrink is None else number(shrink),
+        p.size,
+        beta1,
+        beta2,
+        eps,
+        decay,
+    )
+    launch("optimizer.one_tensor", strided(p.size), THREADS, *given)
+
+
+def update(p, g, m, v, loss, rate, step, word, *, sizes, decay, clip, beta1, beta2, eps, adamw=None):
+    """As optim.update, over the lines in which Backend.place puts parameters. Two launches beside those that gather g, and nothing is read back.
+
+    The fault in `word` is that of the first name, in alphabetical order, whose gradient is not finite.
+    """
+    if not all(isinstance(kind, Flat) for kind in (p, m, v)) or not p.shapes == m.shapes == v.shapes == {n: a.shape for n, a in g.items()}:
+        raise Misuse("update: the cuda backend moves parameters and moments that were handed through its Backend.place, with a gradient for each")
+    scale = p.rule({name: sizes.get(name, 1.0) for name in p})
+    falls = p.rule({name: decay / sizes.get(name, 1.0) if decays(name, a) else 0.0 for name, a in p.items()})
+    line, (chunks, chunk), xp = p.gathered(g), p.line.shape, namespace(p.line)
+    P = max(1, min(SHARES, chunks))
+    total, bad = xp.empty(P, "float64"), xp.empty(P, "int32")
+    launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, chunk)
+    numbers = (*map(number, (loss, rate, step)), word, chunks, chunk, clip, beta1, beta2, eps)
+    launch("optimizer.arena", (min(chunks, MOST_BLOCKS),), THREADS, p.line, line, m.line, v.line, scale, falls, p.owner, total, bad, P, *numbers)

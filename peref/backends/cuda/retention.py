@@ -1,0 +1,57 @@
+"""Retention in chunks (kernels/retention.cu)."""
+
+from typing import Any
+
+from peref.backends.cuda.arrays import blocks, fit, real, token_first
+from peref.backends.cuda.launch import launch
+from peref.backends.cuda.tiles import kind_of, width_of
+from peref.tape import Op
+from peref.xp import like, namespace
+
+CHUNK, SLICE, PAD, BLOCK = 64, 64, 8, 128  # as in the kernels
+
+
+def bytes_of(width: int, size: int, wide: int, slices: int) -> int:
+    """Shared memory of a kernel that keeps `wide` tiles as wide as q, `slices` of SLICE columns, and a state of as many."""
+    return (CHUNK * (wide * (width + PAD) + slices * (SLICE + PAD)) + width * (SLICE + PAD)) * size
+
+
+def states_of(x: Any, y: Any, first: Any, rest: tuple[Any, ...], backward: bool, scale: float, kind: Any) -> Any:
+    (B, T, H, D), E = x.shape, y.shape[3]
+    found = namespace(x).empty((B, H, blocks(T, CHUNK) + 1, D, E), "float32")
+    grid = (B * H, blocks(D, SLICE), blocks(E, SLICE))
+    launch("retention.states", grid, BLOCK, found, x, y, first, *rest, H, T, D, E, backward, scale, real=x.dtype, **kind)
+    return found
+
+
+def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=None, tf32=False):
+    """As ops.scan.retention; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
+    dtype, xp, (B, H, T, D), E = real("retention", q, k, v, state), namespace(q, k, v), q.shape, v.shape[3]
+    fit("retention: q and k", q.shape, k.shape)
+    fit("retention: q and v", q.shape[:3], v.shape[:3])
+    (q, k, v), kind = (token_first(x) for x in (q, k, v)), kind_of(width_of("retention", D), dtype, tf32)
+    first = None if state is None else xp.ascontiguousarray(state).astype("float32")
+    line = None if runs is None else xp.ascontiguousarray(runs).astype("int64")
+    rest = (xp.ascontiguousarray(like(log_decay, q)).astype("float64"), line)
+    states, y = states_of(k, v, first, rest, False, scale, kind), xp.empty((B, T, H, E), dtype)
+    given = (q, k, v, states, *rest, H, T, D, E, False, scale)
+    shared = bytes_of(kind["WIDTH"], dtype.itemsize, 2, 1)
+    launch("retention.outputs", (blocks(T, CHUNK) * B * H, blocks(E, SLICE)), BLOCK, y, *given, real=dtype, shared=shared, **kind)
+    return y.swapaxes(1, 2), (q, k, v, states, rest, scale, state is not None, kind), states[:, :, -1].astype(dtype)
+
+
+def retention_backward(saved, dy):
+    q, k, v, states, rest, scale, stateful, kind = saved
+    (B, T, H, D), E, xp, dtype, dy = q.shape, v.shape[3], namespace(q), q.dtype, token_first(dy)
+    dstates = states_of(q, dy, None, rest, True, scale, kind)
+    dq, dk, dv = (xp.empty_like(x) for x in (q, k, v))
+    sizes, chunks, how = (*rest, H, T, D, E), blocks(T, CHUNK) * B * H, {"real": dtype, **kind}
+    few, many = (bytes_of(kind["WIDTH"], dtype.itemsize, *tiles) for tiles in ((2, 1), (1, 2)))
+    launch("retention.gradients", (chunks,), BLOCK, dq, dy, v, k, states, *sizes, False, scale, shared=many, **how)
+    launch("retention.gradients", (chunks,), BLOCK, dk, v, dy, q, dstates, *sizes, True, scale, shared=many, **how)
+    launch("retention.outputs", (chunks, blocks(E, SLICE)), BLOCK, dv, k, q, dy, dstates, *sizes, True, scale, shared=few, **how)
+    dstate = dstates[:, :, 0].astype(dtype) if stateful else None
+    return *(g.swapaxes(1, 2) for g in (dq, dk, dv)), dstate, None
+
+
+retention = Op(retention_forward, retention_backward, extra=True)

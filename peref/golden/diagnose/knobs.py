@@ -1,0 +1,185 @@
+"""Guesses at the options of an encoding: ignored, of another choice, or a number that is another.
+
+A number is fitted: the reference computes the case for values along a line, and the nearest is refined. It may then be that number in every case,
+or a multiple or a power of what the case asks for; the other cases decide.
+
+Not here: parameters and functions (parts), which flag explains which option (meanings).
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from peref.encodings import get, options
+from peref.golden.cases import other_choices
+from peref.golden.diagnose.came import BROKEN, NEARLY, Came, Guess, guess
+from peref.golden.diagnose.meanings import OPTIONS, flag_of
+from peref.golden.levels import expected
+
+Value = Callable[[Any], Any]
+
+
+def with_option(option: str, value: Value) -> Any:
+    """The case with an option of value(what it is here); None where that changes nothing."""
+
+    def gives(came: Came) -> Any:
+        case = came.case
+        if case is None:
+            return None
+        mine = case.config.pe[0][1][option]
+        new = value(mine)
+        return None if new == mine else expected(replace(case, options={**case.options, option: new}), came.a)
+
+    return gives
+
+
+def of_options(came: Came) -> Iterator[Guess]:
+    """Every option at its default, then each with its other choices, and numbers of simple relations to what is asked for."""
+    case = came.case
+    if case is None:
+        return
+    known = options(get(case.encoding))
+    mine = case.config.pe[0][1]
+    if known:
+        none = lambda c: None if c.case is None or not c.case.options else expected(replace(c.case, options={}), c.a)
+        yield guess("option", "your options have their defaults, whatever the case asks for", none, 0.97)
+    for option, (default, kind) in known.items():
+        is_now = mine[option]
+        flag = flag_of(OPTIONS, case.encoding, option)
+        if option == "factor":
+            yield from of_factor(case.encoding, is_now)
+        for value in dict.fromkeys([default, *other_choices(default, kind)]):
+            if value != is_now and type(value) is not list:
+                words = f"the option {option} looks like {value}, this case has {is_now}"
+                yield guess(flag, words, with_option(option, always(value)))
+    if flag_of(OPTIONS, case.encoding, "n", ""):
+        yield from of_length(case)
+
+
+def always(value: Any) -> Value:
+    return lambda _: value
+
+
+def of_factor(encoding: str, value: Any) -> Iterator[Guess]:
+    """A factor that is ignored, applied twice, halved or turned round."""
+    yield guess("rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0))
+    yield guess("rope.factor.twice", "the factor is applied twice", with_option("factor", lambda f: f * f))
+    upside = "rope.pi.factor" if encoding == "pi" else "rope.factor.twice"
+    yield guess(upside, "your positions are multiplied by the factor, not divided", with_option("factor", lambda f: 1 / f))
+
+
+def of_length(case: Any) -> Iterator[Guess]:
+    """The length that frequencies are made for is another."""
+    flag = flag_of(OPTIONS, case.encoding, "n")
+
+    def given(change: Any) -> Any:
+        def gives(came: Came) -> Any:
+            if came.case is None or came.case.n is None or change(came.case) == came.case.n:
+                return None
+            return expected(replace(came.case, n=change(came.case)), came.a)
+
+        return gives
+
+    L = lambda c: c.config.pe[0][1].get("original") or c.L
+    for words, change in (
+        ("one token too long", lambda c: c.n + 1),
+        ("one token too short", lambda c: max(c.n - 1, 1)),
+        ("never beyond what was trained for", lambda c: min(c.n, L(c))),
+        ("always beyond what was trained for", lambda c: max(c.n, 100 * L(c))),
+        ("the length trained for", L),
+    ):
+        yield guess(flag, f"the length that your frequencies are made for is {words}", given(change))
+    for n in (2, 4, 8, 32, 64, 128):
+        yield guess(flag, f"your frequencies are made for {n * case.L // 16} tokens", given(lambda c, n=n: n * c.L // 16))
+
+
+def of_numbers(came: Came) -> Iterator[Guess]:
+    """Numeric options, fitted."""
+    case = came.case
+    if case is None or came.derivative or not came.wrong:
+        return
+    mine = case.config.pe[0][1]
+    for option, (default, _) in options(get(case.encoding)).items():
+        if option == "n" or type(default) not in (int, float) or not isinstance(mine[option], (int, float)) or option in ("chunk", "rank", "kernel"):
+            continue
+        value = fitted(came, option)
+        if value is not None:
+            yield from of_value(case, option, mine[option], value, type(default))
+
+
+def of_value(case: Any, option: str, now: Any, value: float, kind: Any) -> Iterator[Guess]:
+    """An option that is `value` where the case asks for `now`: that number always, so many times as much, or to that power."""
+    flag = flag_of(OPTIONS, case.encoding, option)
+    if option == "factor":
+        flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
+    words = f"the option {option} looks like {value:.6g}, this case has {now}"
+    yield guess(flag, words, with_option(option, lambda _: kind(value)), 0.9)
+    if now > 0 and value > 0:
+        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.85)
+        if now != 1 and value != 1:
+            p, ladder = math.log(value) / math.log(now), option == "base" and case.hook in ("rotate", "embed")
+            other = "sin.denominator" if case.hook == "embed" else "rope.exponent"
+            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.8)
+
+
+def fitted(came: Came, option: str) -> float | None:
+    """The value of a numeric option that gives what came, None where none does."""
+    name, case = came.wrong[0], came.case
+    assert case is not None
+    x, now = came.wide(name), case.config.pe[0][1][option]
+    if x is None or not np.isfinite(x).all():
+        return None
+    size = np.abs(came.want(name)) + 1e-3 * np.abs(came.want(name)).max()
+    whole = isinstance(now, int)
+
+    def miss(value: float) -> float:
+        made = attempt(came, option, int(value) if whole else value, name)
+        return np.inf if made is None else float((np.minimum(np.abs(made - x) / size, 1e3) ** 2).mean())
+
+    start = now if now > 0 else 1.0
+    grid = [start * 2.0**k for k in range(-6, 7)] + ([0.0] if now != 0 else [])
+    if not whole:
+        grid += [start**p for p in (0.5, 2.0, 1.5, 0.75, 4 / 3, 1.25, 0.25)]
+    else:
+        grid = sorted({int(v) for v in grid} | {v for v in range(max(now - 16, 1), now + 17) if v != now})
+    best, value = min((miss(v), v) for v in grid)
+    if not best < 0.5 * miss(now):
+        return None
+    if whole:
+        return value if came.near(name, attempt(came, option, int(value), name)) else None
+    if value > 0:
+        span = math.log(2.0)
+        for _ in range(8):
+            span /= 2
+            best, value = min((best, value), *((miss(v), v) for v in (value * math.exp(span), value * math.exp(-span))))
+        value = polished(came, option, value, name, x, size)
+    return value if abs(value - now) > NEARLY * abs(now) and came.near(name, attempt(came, option, value, name)) else None
+
+
+def polished(came: Came, option: str, value: float, name: str, x: Any, size: Any) -> float:
+    """A few steps of Gauss and Newton."""
+    for _ in range(6):
+        step = 1e-6 * value
+        one, two = attempt(came, option, value, name), attempt(came, option, value + step, name)
+        if one is None or two is None:
+            break
+        slope, left = ((two - one) / step / size).ravel(), ((x - one) / size).ravel()
+        below = float(slope @ slope)
+        if not below or not np.isfinite(below):
+            break
+        value += float(np.clip(slope @ left / below, -0.2 * value, 0.2 * value))
+    return value
+
+
+def attempt(came: Came, option: str, value: Any, name: str) -> Any:
+    try:
+        with np.errstate(all="ignore"):
+            made = with_option(option, lambda _: value)(came)
+    except BROKEN:
+        return None
+    made = {name: came.want(name)} if made is None else made
+    y = made.get(name)
+    return y if y is not None and y.shape == came.want(name).shape and np.isfinite(y).all() else None

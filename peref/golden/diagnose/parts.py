@@ -1,0 +1,196 @@
+"""Guesses at the parts of an encoding: a parameter read otherwise, a function left out, applied twice, or another in its place, another ladder.
+
+A function is replaced in a copy of the encoding's file, made for the guess: nothing outside sees it.
+
+Not here: options (knobs), which flag explains which part (meanings).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from peref.encodings import FUNCTIONS as HOOKS
+from peref.encodings import files
+from peref.golden.diagnose.came import Came, Guess, guess
+from peref.golden.diagnose.distances import changed
+from peref.golden.diagnose.meanings import FUNCTIONS, PARAMETERS, flag_of
+from peref.golden.levels import expected
+from peref.ops import activation
+from peref.tape import Op
+
+ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
+
+
+def with_inputs(change: Callable[[Any], Any]) -> Any:
+    """The case with other inputs: change(inputs) -> those that differ."""
+
+    def gives(came: Came) -> Any:
+        return None if came.case is None else expected(came.case, {**came.a, **change(came.a)})
+
+    return gives
+
+
+def of_parameters(came: Came) -> Iterator[Guess]:
+    """A parameter that is missing, negated, doubled or halved, reversed, shifted, or exchanged with another."""
+    case = came.case
+    if case is None or came.derivative:
+        return
+    names = [name for name in came.a if name.startswith("param.")]
+    for name in names:
+        bare, x = name.removeprefix("param."), came.a[name]
+        flag = flag_of(PARAMETERS, case.encoding, bare, "")
+        if not flag:
+            continue
+        for words, factor in (("missing", 0), ("negated", -1), ("doubled", 2), ("halved", 0.5)):
+            many = lambda a, name=name, factor=factor: {name: factor * a[name]}
+            yield guess(flag, f"the parameter {bare} is {words}", with_inputs(many))
+        for axis in range(x.ndim):
+            if 1 < x.shape[axis] < 64:
+                flip = lambda a, name=name, axis=axis: {name: np.flip(a[name], axis)}
+                yield guess(flag, f"the parameter {bare} is in reverse order", with_inputs(flip))
+                for step in (1, -1):
+                    roll = lambda a, name=name, axis=axis, step=step: {name: np.roll(a[name], step, axis)}
+                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(roll))
+                    fall = lambda a, name=name, axis=axis, step=step: {name: dropped(a[name], axis, step)}
+                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(fall))
+            if x.ndim > 1 and x.shape[axis] == 2:
+                for part, words in ((0, "first"), (1, "second")):
+                    for factor, what in ((0, "missing"), (-1, "negated")):
+                        one = lambda a, name=name, axis=axis, part=part, factor=factor: {name: partly(a[name], axis, part, factor)}
+                        yield guess(flag, f"the {words} part of the parameter {bare} is {what}", with_inputs(one))
+        for other in names:
+            if other > name and came.a[other].shape == x.shape and flag_of(PARAMETERS, case.encoding, other.removeprefix("param."), "") == flag:
+                swap = lambda a, name=name, other=other: {name: a[other], other: a[name]}
+                yield guess(flag, f"the parameters {bare} and {other.removeprefix('param.')} are exchanged", with_inputs(swap))
+                for mine, theirs in ((name, other), (other, name)):
+                    words = f"{theirs.removeprefix('param.')} is read in place of the parameter {mine.removeprefix('param.')}"
+                    put = lambda a, mine=mine, theirs=theirs: {mine: a[theirs]}
+                    yield guess(flag, words, with_inputs(put))
+
+
+def dropped(x: Any, axis: int, step: int) -> Any:
+    """Shifted, with zeros where nothing comes."""
+    y = np.roll(x, step, axis)
+    y[(slice(None),) * axis + (0 if step > 0 else -1,)] = 0
+    return y
+
+
+def partly(x: Any, axis: int, part: int, factor: float) -> Any:
+    y = np.array(x)
+    y[(slice(None),) * axis + (part,)] *= factor
+    return y
+
+
+def of_functions(came: Came) -> Iterator[Guess]:
+    """A function that the encoding calls is left out, or another activation stands in its place; the layer sees other tokens."""
+    case = came.case
+    if case is None or came.derivative:
+        return
+    if case.hook == "mix":
+        for words, change in (("time runs backward", lambda x: x[:, ::-1]), ("the layer sees the next token", lambda x: np.roll(x, -1, 1))):
+            turned = lambda c, change=change: None if c.case is None or c.case.seg is not None else with_inputs(lambda a: {"x": change(a["x"])})(c)
+            yield guess("mix.time", words, turned)
+        yield guess("mix.time", "the layer sees the token before", with_inputs(lambda a: {"x": np.roll(a["x"], 1, 1)}))
+        yield guess("mix.gate", "the gate is on the other side", backed(lambda be: {"swiglu": lambda g, y: be.swiglu(y, g)}))
+        for name in ACTIVATIONS:
+            yield guess("mix.activation", f"you have {name} where gelu belongs", backed(lambda be, name=name: {"gelu": getattr(activation, name)}))
+    for name, f in vars(module_of(case.encoding)).items():
+        flag = flag_of(FUNCTIONS, case.encoding, name, "")
+        if not flag or name.startswith("_"):
+            continue
+        yield guess(flag, f"{name} is left out", copied(**{name: lambda x, *rest, **more: x}))
+        if name in (*ACTIVATIONS, "logistic"):
+            for other in ACTIVATIONS:
+                if other != name:
+                    yield guess(flag, f"you have {other} where {name} belongs", copied(**{name: getattr(activation, other)}))
+        if "norm" in name:
+            affine = lambda x, w, b=None, *rest, **more: weighted(x, w, b)
+            yield guess(flag, f"{name} is left out, but for its weights", copied(**{name: affine}))
+        if callable(f):
+            again = lambda x, *rest, f=f, **more: twice(f, x, *rest, **more)
+            yield guess(flag, f"{name} is applied twice", copied(**{name: again}))
+            for factor in (0.5, 2.0):
+                scaled = lambda *g, f=f, factor=factor, **more: times(f, factor, *g, **more)
+                yield guess(flag, f"{name} counts {'half' if factor < 1 else 'twice'}", copied(**{name: scaled}))
+
+
+def twice(f: Any, x: Any, *rest: Any, **more: Any) -> Any:
+    y = f(x, *rest, **more)
+    return f(y[0] if isinstance(y, tuple) else y, *rest, **more)
+
+
+def weighted_forward(x: Any, w: Any, b: Any) -> Any:
+    return x * w + (0 if b is None else b), (x, w, b)
+
+
+def weighted_backward(saved: Any, dy: Any) -> Any:
+    x, w, b = saved
+    over = tuple(range(dy.ndim - 1))
+    return dy * w, (dy * x).sum(over), None if b is None else dy.sum(over)
+
+
+weighted = Op(weighted_forward, weighted_backward)
+
+
+def times(f: Any, factor: float, *given: Any, **more: Any) -> Any:
+    y = f(*given, **more)
+    return (changed(lambda x: factor * x)(y[0]), *y[1:]) if isinstance(y, tuple) else changed(lambda x: factor * x)(y)
+
+
+def backed(change: Any) -> Any:
+    """The backend that a layer is given has other functions."""
+
+    def gives(came: Came) -> Any:
+        if came.case is None or came.case.hook != "mix":
+            return None
+        pe = came.case.config.encoding(0)
+        return expected(came.case, came.a, replace(pe, mix=lambda be, *given: pe.mix(replace(be, **change(be)), *given)))  # type: ignore[misc]
+
+    return gives
+
+
+def module_of(encoding: str) -> ModuleType:
+    """A copy of the encoding's file of its own, in which names may have other values: nothing outside sees them."""
+    spec = find_spec(files()[encoding])
+    assert spec is not None
+    assert spec.loader is not None
+    made = ModuleType(spec.name)
+    made.__dict__.update(__file__=spec.origin, __package__=spec.parent)
+    exec(spec.loader.get_code(spec.name), made.__dict__)  # type: ignore[attr-defined]
+    return made
+
+
+def copied(**changes: Any) -> Any:
+    """The encoding where names of its file have other values."""
+
+    def gives(came: Came) -> Any:
+        if came.case is None:
+            return None
+        pe, made = came.case.config.encoding(0), module_of(came.case.encoding)
+        made.__dict__.update(changes)
+        bound = lambda f, like: partial(f, **like.keywords) if isinstance(like, partial) else f
+        new: dict[str, Any] = {name: bound(f, getattr(pe, name)) for name in HOOKS if (f := getattr(made.ENCODING, name)) and getattr(pe, name)}
+        return expected(came.case, came.a, replace(pe, **new))
+
+    return gives
+
+
+def of_ladders(came: Came) -> Iterator[Guess]:
+    """Other exponents of the ladder, base^(-e(n)/R)."""
+    case = came.case
+    if case is None or case.hook != "rotate" or "ladder" not in vars(module_of(case.encoding)):
+        return
+    for words, e in (
+        ("n in place of 2n", lambda n, R: n),
+        ("4n in place of 2n", lambda n, R: 4 * n),
+        ("2n + 2: they begin at 2/R in place of 0", lambda n, R: 2 * n + 2),
+        ("2n + 1", lambda n, R: 2 * n + 1),
+        ("such that the last is 1/base", lambda n, R: 2 * n * R / max(R - 2, 1)),
+    ):
+        new = lambda xp, R, base, e=e: base ** (-e(np.arange(R // 2, dtype=float), R) / R)
+        yield guess("rope.exponent", f"your exponents are {words}", copied(ladder=new))

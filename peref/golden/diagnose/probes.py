@@ -1,0 +1,50 @@
+"""The near misses stored beside the cases: which of them came, and towards which of them an error points.
+
+Not here: how they are made (near).
+"""
+
+import numpy as np
+
+from peref.golden.book import Entry
+from peref.golden.diagnose.came import Came, Trap
+from peref.golden.files import Tensor
+from peref.golden.near import read
+from peref.golden.rule import CLASSES, judged
+
+
+def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
+    """The near misses stored for this tensor whose every probe came, and which are not all right."""
+    want, (a, b) = entry.want(name), entry.budget(name)
+    if got.wide.shape != want.shape or a is None or b is None:
+        return []
+    found = []
+    for miss in entry.words["near_miss"]:
+        if miss["tensor"] == name:
+            places, values = read(miss["probes"])
+            if len(places) and places.max() < want.size:
+                part = lambda x, places=places: np.asarray(x).reshape(-1)[places]
+                room = 2e-7 * np.abs(values) / 2.0**-24 / 4  # values have seven digits
+                came = judged(Tensor(got.dtype, part(got.bits)), values, part(a) + np.abs(values), part(b) + room, entry.words["depth"])
+                if came.worst <= CLASSES[-1][1]:
+                    found.append(Trap(miss["trap"], miss["words"]))
+    return found
+
+
+def likeness(came: Came) -> list[tuple[float, Trap]]:
+    """How far the error at the probes of each near miss lies along the line to that near miss: the size of a cosine, largest first.
+
+    An error the other way along the line is the same thing overdone: a number that should be doubled and is tripled.
+    """
+    found = []
+    for miss in came.entry.words["near_miss"]:
+        name = miss["tensor"]
+        if name in came.wrong and (x := came.wide(name)) is not None and came.far(name):
+            places, values = read(miss["probes"])
+            right = came.want(name).reshape(-1)[places]
+            mine, theirs = x.reshape(-1)[places] - right, values - right
+            with np.errstate(all="ignore"):
+                size = np.linalg.norm(mine) * np.linalg.norm(theirs)
+                if np.isfinite(size) and size > 0:
+                    cosine = float(mine @ theirs / size)
+                    found.append((cosine if cosine > 0 else -0.9 * cosine, Trap(miss["trap"], miss["words"])))
+    return sorted(found, key=lambda one: -one[0])

@@ -1,0 +1,172 @@
+"""Guesses at rotations: pairs, signs, gains, angles of few digits, frequencies in another order.
+
+Not here: how pairs and angles are read from what came (channels), frequencies of options or other ladders (knobs, parts), positions (places).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from peref.golden.diagnose.came import Came, Clue, Guess, Trap, guess
+from peref.golden.diagnose.channels import cosines, gained, gains_of, given
+from peref.golden.levels import expected
+from peref.golden.rule import UNIT
+from peref.model import PLAIN
+
+
+def with_angles(change: Any) -> Any:
+    """The case with change(angle, gain_q, gain_k) in place of the three."""
+
+    def gives(came: Came) -> Any:
+        if came.case is None or came.case.hook != "rotate":
+            return None
+        pe = came.case.config.encoding(0)
+        return expected(came.case, came.a, replace(pe, rotate=lambda p, i, n: change(*pe.rotate(p, i, n))))  # type: ignore[misc]
+
+    return gives
+
+
+def at_width(cut: bool) -> Any:
+    """The angles of the whole head, cut to the rotary width or not."""
+
+    def gives(came: Came) -> Any:
+        case = came.case
+        if case is None or case.hook != "rotate" or case.config.R == case.D:
+            return None
+        whole = replace(case, R=case.D).config.encoding(0).rotate
+        assert whole is not None
+        rotate = lambda p, i, n: tuple(x if x is None else x[..., : case.config.R // 2 if cut else None] for x in whole(p, i, n))
+        return expected(case, came.a, replace(case.config.encoding(0), rotate=rotate))
+
+    return gives
+
+
+def mixed(came: Came) -> Any:
+    """Angles laid out in halves, pairs that are adjacent."""
+    case = came.case
+    if case is None or case.level != "op":
+        return None
+    angle = case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0]  # type: ignore[misc]
+    both = np.concatenate([angle, angle], -1)
+    both = both[:, None] if both.ndim == 3 else both
+    found = {}
+    for name in "qk":
+        x, R = came.a[name], case.config.R
+        mate = np.stack([-x[..., 1:R:2], x[..., 0:R:2]], -1).reshape(x[..., :R].shape)
+        found[f"{name}_rotated"] = np.concatenate([x[..., :R] * np.cos(both) + mate * np.sin(both), x[..., R:]], -1)
+    return found
+
+
+def one_of_two(times_q: float, times_k: float) -> Any:
+    """Other multiples of the angle for q and for k: what is missing is turned before, what is too much is turned back."""
+
+    def gives(came: Came) -> Any:
+        case = came.case
+        if case is None or case.level == "table":
+            return None
+        angle = case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0]  # type: ignore[misc]
+        before = lambda x, times: PLAIN.turn(x, (times - 1) * np.asarray(angle), None, layout=case.layout)
+        return expected(case, {**came.a, "q": before(came.a["q"], times_q), "k": before(came.a["k"], times_k)})
+
+    return gives
+
+
+def of_turning(came: Came) -> Iterator[Guess | Clue]:
+    """All that may be wrong about a rotation."""
+    case = came.case
+    if case is None or case.hook != "rotate" or came.derivative:
+        return
+    other = "interleaved" if case.layout == "half" else "half"
+    swap = lambda c: expected(replace(c.case, layout="interleaved" if c.case.layout == "half" else "half"), c.a) if c.case.level != "table" else None
+    yield guess("rope.layout.half", f"you pair channels as layout {other} does, this case wants {case.layout}", swap)
+    yield guess("rope.layout.mixed", "your frequencies are laid out in halves, your pairs are adjacent", mixed)
+    yield guess("basic", "there is no position in it: nothing turns", with_angles(lambda phi, *g: (0 * phi, *g)))
+    yield guess("rope.sign", "you turn the other way: the sign of the sine", with_angles(lambda phi, *g: (-phi, *g)))
+    yield guess("rope.sign", "your sines and cosines are exchanged", with_angles(lambda phi, *g: (np.pi / 2 - phi, *g)))
+    yield guess("rope.partial.exponent_head_dim", "your frequencies come from the head width, not the rotary width", at_width(True))
+    yield guess("rope.partial.pairing", "you turn every channel of the head", at_width(False))
+    for words, q, k in (("you turn q and not k", 1, 0), ("you turn k and not q", 0, 1), ("you turn k twice", 1, 2), ("you turn q twice", 2, 1)):
+        yield guess("rope.one_of_two", words, one_of_two(q, k))
+    if any(x is not None for x in gains_of(came)):
+        yield guess("rope.yarn.mscale_missing", "the gain (magnitude) is missing", with_angles(lambda phi, g, h: (phi, None, None)))
+        yield guess("rope.yarn.mscale_missing", "the gain is on q alone", with_angles(lambda phi, g, h: (phi, g, None)))
+        yield guess("rope.yarn.mscale_missing", "the gain is on k alone", with_angles(lambda phi, g, h: (phi, None, h)))
+        square = lambda g: None if g is None else g * g
+        yield guess("rope.yarn.mscale_twice", "the gain (magnitude) counts twice", with_angles(lambda phi, g, h: (phi, square(g), square(h))))
+        yield guess("rope.xpos.gain", "the gains of q and k are exchanged", with_angles(lambda phi, g, h: (phi, h, g)))
+        yield guess("rope.xpos.gain", "k has the gain of q", with_angles(lambda phi, g, h: (phi, g, g)))
+    for words, change in (
+        ("run from slow to fast", lambda x: x[..., ::-1]),
+        ("are those of the next pair", lambda x: np.roll(x, 1, -1)),
+        ("are those of the pair before", lambda x: np.roll(x, -1, -1)),
+    ):
+        new = lambda phi, g, h, change=change: (change(phi), *(None if x is None else change(x) for x in (g, h)))
+        yield guess("rope.frequencies", f"your frequencies {words}", with_angles(new))
+        yield guess("rope.frequencies", f"your frequencies {words}, gains apart", with_angles(lambda phi, *g, change=change: (change(phi), *g)))
+    for words, low in (("float16", float16), ("bfloat16", bfloat16)):
+        yield guess("rope.phase.low_precision", f"your angles were {words}", with_angles(lambda phi, *g, low=low: (low(phi), *g)))
+        slow = lambda c, low=low: with_frequencies(c, low)
+        yield guess("rope.phase.low_precision", f"your frequencies were {words}", slow)
+    yield from of_angles(came)
+
+
+def with_frequencies(came: Came, change: Any) -> Any:
+    """The frequencies, which are the angles at position 1, are changed; for one number a token."""
+    if came.case is None or came.case.hook != "rotate" or came.case.at.i.ndim == 3:
+        return None
+    pe = came.case.config.encoding(0)
+
+    def rotate(p: Any, i: Any, n: Any) -> Any:
+        w = np.asarray(pe.rotate(p, np.array([1]), n)[0])[0]  # type: ignore[misc]
+        return np.asarray(i)[..., None] * change(w), *pe.rotate(p, i, n)[1:]  # type: ignore[misc]
+
+    return expected(came.case, came.a, replace(pe, rotate=rotate))
+
+
+def of_angles(came: Came) -> Iterator[Guess | Clue]:
+    """What the angles say that came, from a table or from what was turned."""
+    seen, case = cosines(came), came.case
+    if seen is None or case is None:
+        return
+    theta = np.asarray(case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0])  # type: ignore[misc]
+    half = seen.shape[-1] // 2
+    z, right = seen[..., :half] + 1j * seen[..., half:], np.exp(1j * theta)
+    if z.shape != right.shape:
+        return
+    most = 300 * UNIT[next(came.got[name].dtype for name in came.wrong)] + 1e-6
+    alike = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
+    if all(alike(n, n) for n in range(half)):
+        if gained(came):
+            yield Clue(Trap("rope.yarn.mscale_missing", "your angles are right, and the gain (magnitude) is another"), 0.95)
+        return
+    off = np.abs(np.angle(z / right)) / np.maximum(np.abs(theta), 1e-30)
+    if off.max() < 2.0**-7:
+        words = f"your angles are off by up to one part in {1 / off.max():.0f}: digits are missing"
+        yield Clue(Trap("rope.phase.low_precision", words), 0.6)
+        return
+    order = [next((m for m in [n, *range(half)] if alike(n, m)), None) for n in range(half)]
+    if None not in order and order != list(range(half)) and len(set(order)) > 1:
+        halves = [m for m in order if m is not None] == list(np.roll(range(half), half // 2))
+        axes = case.config.encoding(0).axes not in (1, None) or case.config.encoding(0).pairs > 1
+        flag = "rope.axial.axes" if halves and axes and half > 2 else "rope.frequencies"
+        words = f"your frequencies are in another order: {', '.join(map(str, order))}"
+        yield guess(flag, words, with_angles(lambda phi, *g: (phi[..., order] if phi.shape[-1] == half else phi, *g)), 0.9)
+    still = [bool(np.abs(z[..., n] - 1).max() < most) for n in range(half)]
+    kept = [bool(alike(n, n)) for n in range(half)]
+    if all(s or k for s, k in zip(still, kept, strict=True)) and not all(kept) and any(k and not s for s, k in zip(still, kept, strict=True)):
+        words = f"pairs {', '.join(str(n) for n in range(half) if not kept[n])} do not turn: slow frequencies are dropped"
+        yield Clue(Trap("rope.frequencies", words), 0.8)
+
+
+def float16(x: Any) -> Any:
+    """To float16, infinite beyond 65504 as there, and back."""
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(np.float64)
+
+
+def bfloat16(x: Any) -> Any:
+    """To the nearest bfloat16, ties to even, and back."""
+    bits = x.astype(np.float32).view(np.uint32)
+    return (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16).astype(np.uint32).view(np.float32).astype(np.float64)

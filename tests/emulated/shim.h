@@ -1,0 +1,206 @@
+// CUDA's words for g++: a kernel file compiled behind this text runs on the CPU, block after block, each thread of a block a fiber.
+//
+// A fiber runs until a barrier: it counts its own arrival and gives way until every member of its group (block or warp) has counted as many.
+// A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, of warps, each of
+// which runs as far as it can alone, and of fibers in a warp is drawn anew again and again from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
+// starts with. Warp collectives go through slots, with a barrier between writing and reading.
+//
+// Not here: banks, memory order, time, asynchronous copies.
+
+#include <csetjmp>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+#include <utility>
+
+#define EMULATED
+#define __global__
+#define __device__
+#define __launch_bounds__(...)
+#define __restrict__
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static __attribute__((section("shared")))
+extern "C" char __start_shared[] __attribute__((weak, visibility("hidden"))), __stop_shared[] __attribute__((weak, visibility("hidden")));
+
+struct Dim { int x, y, z; };
+static Dim threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulated {
+constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
+enum Failure { NONE, DIVERGENT, STUCK, BEYOND };
+
+struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives; };
+static Fiber fibers[MOST];
+static unsigned slots[2][MOST][WORDS];
+static char *stacks, *dynamic;
+static jmp_buf scheduler;
+static int me, threads;
+static long moves;
+static Failure failure;
+static void (*kernel)(void **);
+static void **arguments;
+static unsigned long long state;
+
+static unsigned below(unsigned n) {
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return (unsigned)((state >> 32) % n);
+}
+
+static void shuffle(int *order, int n) {
+  for (int k = 0; k < n; k++) order[k] = k;
+  for (int k = n - 1; k > 0; k--) std::swap(order[k], order[below(k + 1)]);
+}
+
+static void give_way() {
+  if (!_setjmp(fibers[me].at)) _longjmp(scheduler, 1);
+}
+
+static void wait(int group, int first, int stop) {
+  int mine = ++fibers[me].arrived[group];
+  moves++;
+  for (int k = first; k < stop; k++)
+    while (fibers[k].arrived[group] < mine) {
+      if (fibers[k].ended) failure = DIVERGENT;
+      give_way();
+    }
+}
+
+static int warp_begin() { return me & ~31; }
+static int warp_end() { return warp_begin() + 32 < threads ? warp_begin() + 32 : threads; }
+static void warp_barrier() { wait(1, warp_begin(), warp_end()); }
+
+// Puts `words` numbers where the warp sees them; the row of the other lanes' numbers. Two rows take turns, so that nobody writes what is still read.
+static unsigned (*exchange(const unsigned *given, int words))[WORDS] {
+  unsigned(*row)[WORDS] = slots[fibers[me].collectives++ & 1];
+  std::memcpy(row[me], given, words * sizeof(unsigned));
+  warp_barrier();
+  return row + warp_begin();
+}
+
+static void body() {
+  kernel(arguments);
+  fibers[me].ended = true;
+  moves++;
+  _longjmp(scheduler, 1);
+}
+
+static void resume(int k) {
+  me = k;
+  threadIdx = {k % blockDim.x, k / blockDim.x % blockDim.y, k / blockDim.x / blockDim.y};
+  if (_setjmp(scheduler)) return;
+  if (fibers[k].begun) _longjmp(fibers[k].at, 1);
+  fibers[k].begun = true;
+  ucontext_t fresh;
+  getcontext(&fresh);
+  fresh.uc_stack.ss_sp = stacks + (long)k * STACK;
+  fresh.uc_stack.ss_size = STACK;
+  fresh.uc_link = nullptr;
+  makecontext(&fresh, body, 0);
+  setcontext(&fresh);
+}
+
+// As far as a warp comes alone.
+static void run_warp(int first) {
+  int order[32], lanes = threads - first < 32 ? threads - first : 32;
+  for (long before = -1; before != moves && !failure;) {
+    before = moves;
+    shuffle(order, lanes);
+    for (int k = 0; k < lanes && !failure; k++)
+      if (!fibers[first + order[k]].ended) resume(first + order[k]);
+  }
+}
+
+static void run_block() {
+  static int order[MOST];
+  std::memset(fibers, 0, sizeof fibers);
+  for (long before = -1; before != moves && !failure;) {
+    before = moves;
+    shuffle(order, (threads + 31) / 32);
+    for (int k = 0; k < (threads + 31) / 32 && !failure; k++) run_warp(32 * order[k]);
+  }
+  for (int k = 0; k < threads && !failure; k++)
+    if (!fibers[k].ended) failure = STUCK;
+}
+
+template <class... A, std::size_t... K> void spread(void (*f)(A...), void **a, std::index_sequence<K...>) { f(*(A *)a[K]...); }
+template <class... A> void invoke(void (*f)(A...), void **a) { spread(f, a, std::index_sequence_for<A...>{}); }
+}  // namespace emulated
+
+// 0, or why it did not end: 1 a barrier that not all reach, 2 threads that wait for one another, 3 writing beyond the dynamic shared memory.
+extern "C" int run(void (*call)(void **), void **a, const int *grid, const int *block, int shared, unsigned long long seed) {
+  using namespace emulated;
+  kernel = call, arguments = a, failure = NONE, state = seed * 2654435769u + 88172645463325252u;
+  gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]}, threads = block[0] * block[1] * block[2];
+  stacks = (char *)std::malloc((long)threads * STACK);
+  char *line = (char *)std::aligned_alloc(16, (shared + GUARD + 15) / 16 * 16);
+  dynamic = line;
+  std::memset(line + shared, 0xff, GUARD);
+  int blocks = grid[0] * grid[1] * grid[2], *order = (int *)std::malloc(blocks * sizeof(int));
+  shuffle(order, blocks);
+  for (int k = 0; k < blocks && !failure; k++) {
+    int n = order[k];
+    blockIdx = {n % gridDim.x, n / gridDim.x % gridDim.y, n / gridDim.x / gridDim.y};
+    std::memset(line, 0xff, shared);
+    if (__start_shared) std::memset(__start_shared, 0xff, __stop_shared - __start_shared);
+    run_block();
+  }
+  for (int c = 0; c < GUARD && !failure; c++)
+    if (line[shared + c] != (char)0xff) failure = BEYOND;
+  std::free(order), std::free(line), std::free(stacks);
+  return failure;
+}
+
+#define DYNAMIC_SHARED(name) char *name = emulated::dynamic
+
+static inline void __syncthreads() { emulated::wait(0, 0, emulated::threads); }
+static inline void __syncwarp() { emulated::warp_barrier(); }
+
+template <class T> static T __shfl_xor_sync(unsigned, T x, int mask) {
+  unsigned words[2];
+  std::memcpy(words, &x, sizeof x);
+  unsigned(*all)[emulated::WORDS] = emulated::exchange(words, sizeof x / 4);
+  std::memcpy(&x, all[(emulated::me & 31) ^ mask], sizeof x);
+  return x;
+}
+
+static inline unsigned __ballot_sync(unsigned, bool yes) {
+  unsigned word = yes, found = 0;
+  unsigned(*all)[emulated::WORDS] = emulated::exchange(&word, 1);
+  for (int k = 0; k < emulated::warp_end() - emulated::warp_begin(); k++) found |= all[k][0] << k;
+  return found;
+}
+
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline unsigned __float_as_uint(float x) { unsigned u; std::memcpy(&u, &x, 4); return u; }
+static inline float __uint_as_float(unsigned u) { float x; std::memcpy(&x, &u, 4); return x; }
+
+static inline unsigned tf32(float x) {  // to the nearest, of two the one further from 0
+  unsigned u = __float_as_uint(x);
+  return x == x ? (u + 0x1000u) & 0xffffe000u : 0x7fffe000u;
+}
+
+// d [16,8] += a [16,K] b [K,8] as the tensor cores take their numbers; lane = 4 g + t, d at rows g, g + 8 and columns 2t, 2t + 1.
+static inline void mma_tf32(float *d, const unsigned *a, const unsigned *b) {
+  unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  unsigned(*all)[emulated::WORDS] = emulated::exchange(mine, 6);
+  int g = (emulated::me & 31) / 4, t = emulated::me % 4;
+  for (int c = 0; c < 4; c++)
+    for (int k = 0; k < 8; k++) {  // rows g and g + 8, columns t and t + 4 of a; rows t and t + 4, column g of b
+      unsigned x = all[4 * g + k % 4][c / 2 + 2 * (k / 4)], y = all[4 * (2 * t + c % 2) + k % 4][4 + k / 4];
+      d[c] += __uint_as_float(x & 0xffffe000u) * __uint_as_float(y & 0xffffe000u);
+    }
+}
+
+static inline void mma_bf16(float *d, const unsigned *a, const unsigned *b) {
+  unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  unsigned(*all)[emulated::WORDS] = emulated::exchange(mine, 6);
+  int g = (emulated::me & 31) / 4, t = emulated::me % 4;
+  for (int c = 0; c < 4; c++)
+    for (int k = 0; k < 16; k++) {  // as above, with two numbers in each word
+      unsigned x = all[4 * g + k % 8 / 2][c / 2 + 2 * (k / 8)], y = all[4 * (2 * t + c % 2) + k % 8 / 2][4 + k / 8];
+      d[c] += __uint_as_float(k % 2 ? x & 0xffff0000u : x << 16) * __uint_as_float(k % 2 ? y & 0xffff0000u : y << 16);
+    }
+}

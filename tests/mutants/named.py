@@ -1,0 +1,91 @@
+"""Which trap is named for each mutant, given all that a check of its encoding brings in float32, and what is named for honest code.
+
+The diagnosis gets what `check` has: every tensor of every case at the levels table, op and attn, the right ones too. Where a mutant says that its bug
+cannot show in a case, the case is right. Honest code is the reference in arithmetic of few digits (honest/coarse.py), which fails and is no trap.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+from honest import coarse
+
+from mutants import later
+from peref.golden.cases import catalogue
+from peref.golden.diagnose import diagnosed
+from peref.golden.diagnose.came import BROKEN, Came
+from peref.golden.diagnose.whole import weighed
+from peref.golden.files import Tensor
+
+LEVELS = ("table", "op", "attn")
+
+
+def by_encoding():
+    """Encoding -> its cases at the levels that a mutant is run on."""
+    found = defaultdict(list)
+    for case in catalogue():
+        if case.level in LEVELS:
+            found[case.encoding].append(case)
+    return found
+
+
+def tensors(entry, given):
+    """Those of the case's outputs that are real numbers, in float32."""
+    with np.errstate(all="ignore"):
+        single = {n: np.asarray(x).view(np.ndarray).astype(np.float32) for n, x in given.items() if n in entry.outputs}
+    return {n: Tensor("F32", x) for n, x in single.items() if entry.want(n).dtype.kind == "f"}
+
+
+def came_of(mutant, cases, book):
+    """What comes from somebody with this bug."""
+    found = []
+    for case in cases:
+        entry = book.entries[case.id]
+        try:
+            with np.errstate(all="ignore"):
+                given = mutant.wrong(case, entry.inputs())
+        except BROKEN:
+            continue  # this case cannot be computed so
+        found.append(Came(entry, tensors(entry, given) if given is not None else tensors(entry, {n: entry.want(n) for n in entry.outputs})))
+    return found
+
+
+def flags_of(mutant, encoding, cases, book):
+    """The flags that are named, the likeliest first; none where nothing fails."""
+    came = came_of(mutant, cases[encoding], book)
+    return [one.trap.flag for one in weighed(came) if one.trap.flag]
+
+
+def of_later(book, said=print):
+    """How many of those written afterwards (later) are named rightly, and of how many that fail somewhere; `said` is told the others."""
+    cases, right, count = by_encoding(), 0, 0
+    for mutant in later.MUTANTS:
+        for encoding in mutant.of:
+            came = came_of(mutant, cases[encoding], book)
+            if any(one.wrong for one in came):
+                flags = [one.trap.flag for one in weighed(came) if one.trap.flag]
+                right, count = right + (flags[:1] == [mutant.flag]), count + 1
+                if flags[:1] != [mutant.flag]:
+                    said("misnamed later", mutant.name, encoding, mutant.flag, flags[:3])
+    return right, count
+
+
+def of_honest(book, encodings=None):
+    """What is named for honest code: [(case or encoding, tensor, flag)], and of how many encodings and failing tensors."""
+    named, count, failing = [], 0, 0
+    for encoding, cases in by_encoding().items():
+        if encodings is not None and encoding not in encodings:
+            continue
+        for rounding in coarse.ROUNDINGS:
+            came = []
+            for case in cases:
+                entry = book.entries[case.id]
+                with np.errstate(all="ignore"):
+                    came.append(Came(entry, tensors(entry, coarse.computed(case, entry.inputs(), rounding))))
+            count += 1
+            named += [(encoding, rounding, one.trap.flag) for one in weighed(came)[:1]]
+            for one in came:
+                for name in one.wrong:
+                    failing += 1
+                    if trap := diagnosed(one.entry, name, one.got[name]):
+                        named.append((one.entry.id, name, trap.flag))
+    return named, count, failing

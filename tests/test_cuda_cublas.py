@@ -1,0 +1,212 @@
+"""Products through the cuBLAS binding: what is asked of the library is right to the last argument, and they are the twins of the plain ones."""
+
+import ctypes
+
+import fake_cublas
+import fake_cupy
+import numpy as np
+import pytest
+from check import same
+from emulated.twins import emulated, pulled, sent
+from fake_device import Device
+
+from peref.backends.cuda.cublas import Cublas
+from peref.backends.cuda.products import products
+from peref.errors import Misuse, PerefError
+from peref.ops.activation import gelu, swiglu
+from peref.ops.feed import activated_linear
+from peref.ops.linear import linear, matmul
+
+
+@pytest.fixture
+def cp():
+    with fake_cupy.installed(memory=True) as module:
+        yield module
+
+
+def blas_of(cp, **given):
+    return Cublas(cp, fake_cublas.Library(), **given)
+
+
+# the stand-in itself, by hand
+
+
+def test_the_stand_in_is_column_major(cp):
+    """C = alpha op(A) op(B) + beta C for a worked example with padded leading dimensions, a transpose, and both pointer modes."""
+    library = fake_cublas.Library()
+    handle = ctypes.c_void_p()
+    library.cublasCreate_v2(ctypes.byref(handle))
+    # A is 2 x 3 = [[1 2 3] [4 5 6]], stored with ld 4; B is 3 x 2 = [[1 0] [0 1] [2 2]], stored transposed (2 x 3) with ld 2
+    A = cp.asarray(np.array([1, 4, 9, 9, 2, 5, 9, 9, 3, 6, 9, 9], np.float32))
+    B = cp.asarray(np.array([1, 0, 0, 1, 2, 2], np.float32))
+    C = cp.asarray(np.array([1, 1, 7, 1, 1, 7], np.float32))  # 2 x 2, ld 3
+    ask = lambda alpha, beta: library.cublasGemmStridedBatchedEx(
+        handle, 0, 1, 2, 2, 3, alpha, A.data.ptr, 0, 4, 0, B.data.ptr, 0, 2, 0, beta, C.data.ptr, 0, 3, 0, 1, 68, -1
+    )
+    two, ten = ctypes.c_float(2), ctypes.c_float(10)
+    assert ask(ctypes.byref(two), ctypes.byref(ten)) == 0
+    assert C.tolist() == [2 * 7 + 10, 2 * 16 + 10, 7, 2 * 8 + 10, 2 * 17 + 10, 7]
+    library.cublasSetPointerMode_v2(handle, 1)
+    there = cp.asarray(np.array([1, 0], np.float32))
+    assert ask(there.data.ptr, there[1:].data.ptr) == 0
+    assert C.tolist() == [7, 16, 7, 8, 17, 7]
+    wrong = library.cublasGemmStridedBatchedEx(
+        handle, 0, 1, 2, 2, 3, there.data.ptr, A.data.ptr, 0, 1, 0, B.data.ptr, 0, 2, 0, there.data.ptr, C.data.ptr, 0, 3, 0, 1, 68, -1
+    )
+    assert wrong == 7
+
+
+# the binding
+
+VIEWS = {
+    "as it is": lambda x: x,
+    "transposed": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
+    "part of wider rows": lambda x: np.concatenate([x, x + 1], -1)[..., : x.shape[-1]],
+    "every second number": lambda x: np.repeat(x, 2, -1)[..., ::2],
+    "heads beside each other": lambda x: np.ascontiguousarray(np.moveaxis(x, 0, -2)).swapaxes(0, -2) if x.ndim == 3 else x,
+}
+
+
+def view(cp, x, how):
+    """`x` on the device with the strides that `how` gives it."""
+    host = VIEWS[how](x)
+    base = host if host.base is None else host.base
+    there = cp.asarray(np.ascontiguousarray(base))._host
+    got = (
+        np.ndarray(host.shape, host.dtype, there.reshape(-1), 0, host.strides)
+        if host.base is not None and host.flags.c_contiguous is False
+        else there
+    )
+    made = fake_cupy.held(got.reshape(host.shape) if got.shape != host.shape else got)
+    assert np.array_equal(made._host, x)
+    return made
+
+
+@pytest.mark.parametrize("b_how", ["as it is", "transposed", "part of wider rows", "every second number"])
+@pytest.mark.parametrize("a_how", ["as it is", "transposed", "part of wider rows", "every second number"])
+def test_every_layout_gives_the_product(cp, rng, a_how, b_how):
+    """M, K, N all different, batches of three: transposes and padded rows are read in place, everything else is copied first."""
+    a, b = rng.standard_normal((3, 4, 5)).astype(np.float32), rng.standard_normal((3, 5, 6)).astype(np.float32)
+    got = blas_of(cp)(view(cp, a, a_how), view(cp, b, b_how))
+    same(got.get(), a @ b, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((4, 5), (3, 5, 6)), ((2, 3, 4, 5), (2, 3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)),
+     ((2, 1, 4, 5), (1, 3, 5, 6)),
+     ((1, 1), (1, 1)), ((3, 1, 5), (3, 5, 1)), ((7, 1, 4, 5), (7, 2, 5, 1)), ((0, 5), (5, 6)), ((2, 4, 0), (0, 6)), ((2, 3, 1, 2, 5), (3, 4, 5, 2))],
+)  # fmt: skip
+def test_leading_axes_broadcast(cp, rng, one, other):
+    """As in NumPy, sizes of 0 and 1 too."""
+    a, b = rng.standard_normal(one).astype(np.float32), rng.standard_normal(other).astype(np.float32)
+    got = blas_of(cp)(cp.asarray(a), cp.asarray(b)).get()
+    assert got.shape == (a @ b).shape
+    same(got, a @ b, 1e-6) if got.size else None
+
+
+def test_out_is_added_to(cp, rng):
+    """beta is 1 where there is something to add to, and what is there is not read where there is not."""
+    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((4, 5), (5, 6), (4, 6)))
+    out = cp.asarray(c)
+    assert blas_of(cp)(cp.asarray(a), cp.asarray(b), out) is out
+    same(out.get(), a @ b + c, 1e-6)
+    for wrong in (cp.zeros((6, 4), np.float32), cp.zeros((6, 4), np.float32).T):
+        with pytest.raises(Misuse, match=r"out is .*expected C-contiguous"):
+            blas_of(cp)(cp.asarray(a), cp.asarray(b), wrong)
+
+
+def test_tf32_and_bfloat16(cp, rng):
+    """TF32 only where it is asked for; bfloat16 in and out, summed in float32."""
+    bf16 = pytest.importorskip("ml_dtypes").bfloat16
+    a, b = rng.standard_normal((4, 64)).astype(np.float32), rng.standard_normal((64, 6)).astype(np.float32)
+    error = lambda got: np.linalg.norm(got.astype(np.float64) - a.astype(np.float64) @ b) / np.linalg.norm(a.astype(np.float64) @ b)
+    assert error(blas_of(cp)(cp.asarray(a), cp.asarray(b)).get()) < 1e-6
+    assert 1e-5 < error(blas_of(cp, tf32=True)(cp.asarray(a), cp.asarray(b)).get()) < 1e-3
+    got = blas_of(cp)(cp.asarray(a.astype(bf16)), cp.asarray(b.astype(bf16))).get()
+    assert got.dtype == bf16
+    assert 1e-4 < error(got) < 1e-2
+
+
+def test_the_stream_is_cupys_and_the_workspace_ours(cp):
+    """A stream is set once for as long as it lasts, and the workspace again after it; a captured product is one node that repeats."""
+    blas, x = blas_of(cp), cp.asarray(np.eye(3, dtype=np.float32))
+    y = cp.asarray(np.arange(9, dtype=np.float32).reshape(3, 3))
+    for _ in range(2):
+        blas(x, y)
+    assert blas.library.asked.count("cublasSetStream_v2") == 1
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        z = blas(x, y)
+        graph = stream.end_capture()
+    assert blas.library.asked[-3:] == ["cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmStridedBatchedEx"]
+    assert len(graph.nodes) == 1
+    for factor in (1, 2):
+        graph.launch()
+        assert z.tolist() == (factor * np.arange(9.0).reshape(3, 3)).tolist()
+        y *= 2
+    blas(x, y)
+    assert blas.library.asked.count("cublasSetStream_v2") == 3
+
+
+def test_a_captured_product_needs_the_workspace(cp):
+    """The stand-in sees it when the workspace was taken away by setting the stream."""
+    blas, x = blas_of(cp), cp.zeros((2, 2), np.float32)
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        blas(x, x)
+        blas.library.handles[blas.handle.value].workspace = None
+        stream.begin_capture()
+        with pytest.raises(RuntimeError, match="allocates a workspace"):
+            blas(x, x)
+    blas.library.handles[blas.handle.value].stream, blas.stream = 99, 0
+    with pytest.raises(RuntimeError, match="another stream"):
+        blas(x, x)
+
+
+def test_refusals(cp):
+    """Other dtypes, sizes that do not fit, and what the library refuses: in words."""
+    blas, x = blas_of(cp), cp.zeros((2, 3), np.float32)
+    for one, other, word in (
+        (x.astype(np.float64), x.T.astype(np.float64), "float32 or bfloat16 matrices, got float64"),
+        (x, x, r"sizes \[2, 3\] and \[2, 3\] do not fit"),
+        (cp.zeros((2, 2, 3), np.float32), cp.zeros((4, 3, 2), np.float32), "leading axes"),
+    ):
+        with pytest.raises(Misuse, match=word):
+            blas(one, other)
+    blas.library.cublasGemmStridedBatchedEx = lambda *given: 13
+    with pytest.raises(PerefError, match="cublasGemmStridedBatchedEx failed: execution failed"):
+        blas(x, x.T)
+
+
+# the ops
+
+
+@pytest.mark.parametrize(
+    ("what", "shapes"),
+    [
+        ("linear", [(2, 3, 5), (4, 5), None]),
+        ("linear", [(2, 3, 5), (4, 5), (4,)]),
+        ("linear", [(5,), (4, 5), (4,)]),
+        ("matmul", [(2, 3, 4, 5), (2, 3, 5, 6)]),
+        ("matmul", [(2, 1, 4, 5), (3, 5, 6)]),
+        ("activated_linear", [(2, 3, 5), (2, 3, 5), (4, 5), (4,), (2, 3, 4)]),
+        ("activated_linear", [(2, 3, 5), None, (4, 5), None, (2, 3, 4)]),
+        ("activated_linear", [(2, 3, 5), (2, 3, 5), (4, 5), (4,), None]),
+        ("activated_linear", [(2, 3, 5), None, (4, 5), None, None]),
+    ],
+)
+def test_the_products_are_the_plain_twins(rng, what, shapes):
+    """Value and every gradient, against float64."""
+    arrays = [None if s is None else rng.standard_normal(s) for s in shapes]
+    plain = {"linear": linear, "matmul": matmul, "activated_linear": activated_linear}[what]
+    with emulated() as cp:
+        ours = getattr(products(blas_of(cp), gelu, swiglu), what)
+        single = [None if a is None else a.astype(np.float32) for a in arrays]
+        got, dy = pulled(ours, single, {}, send=lambda x: sent(cp, x))
+        got = [a.get() for a in got]
+        assert Device.now.counts.get("syncs", 0) == len(got)
+    want, _ = pulled(plain, [None if a is None else a.astype(np.float64) for a in single], {}, dy=dy.astype(np.float64))
+    for one, expected in zip(got, want, strict=True):
+        same(one, expected.astype(np.float32), 1e-5)

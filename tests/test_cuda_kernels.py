@@ -1,0 +1,170 @@
+"""The CUDA kernels, their own text run on the CPU: every op against its plain twin in float64, forward and backward."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from emulated.twins import BF16, emulated, twins
+from test_ops import random
+
+from peref import optim
+from peref.backends.cuda import activation, embedding, loss, norm, optimizer, turn
+from peref.backends.cuda.flat import Flat
+from peref.ops import activation as plain_activation
+from peref.ops import embedding as plain_embedding
+from peref.ops import loss as plain_loss
+from peref.ops import norm as plain_norm
+from peref.ops import turn as plain_turn
+
+EACH = 2e-6  # kernels that add up little
+KINDS = [pytest.param({}, id="float32"), pytest.param({"dtype": ml_dtypes.bfloat16, "tolerance": BF16}, id="bfloat16")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 7, 129)])
+def test_activations(shape, kind):
+    given = {"tolerance": EACH, **kind}
+    twins(activation.swiglu, plain_activation.swiglu, [3 * random(*shape), random(*shape, seed=1)], **given)
+    twins(activation.gelu, plain_activation.gelu, [3 * random(*shape)], **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("M", "C"), [(1, 3), (9, 31), (2, 33), (131, 70)])
+def test_norms(M, C, kind):
+    """One row, a few channels, neither a whole warp; more rows than one share of the sums over rows has."""
+    x, w, b = 1 + random(M, 1, C), random(C), random(C, seed=1)
+    rest = {"settings": {"eps": 1e-5}, **kind}
+    twins(norm.rms_norm, plain_norm.rms_norm, [x, w], **rest)
+    twins(norm.rms_norm, plain_norm.rms_norm, [x, None], **rest)
+    twins(norm.layer_norm, plain_norm.layer_norm, [x, w, b], **rest)
+    twins(norm.layer_norm, plain_norm.layer_norm, [x, None, None], **rest)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(("B", "H", "T", "D", "half"), [(1, 1, 1, 2, 1), (2, 3, 5, 10, 4), (3, 2, 7, 8, 4)])
+def test_turn(B, H, T, D, half, layout, kind):
+    """With angles of all sequences or of each, gains or none, channels that pass; q as the model has it, tokens before heads."""
+    for angle, gain in ((random(T, half), None), (random(B, T, half), 1 + random(T, half) / 9), (random(T, half), 1 + random(B, T, half) / 9)):
+        for x in (random(B, H, T, D), random(B, T, H, D).swapaxes(1, 2)):
+            twins(turn.turn, plain_turn.turn, [x, angle, gain], {"layout": layout}, wide=(1, 2), **kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("M", "V"), [(1, 1), (2, 31), (9, 33), (300, 5)])
+def test_cross_entropy(M, V, kind):
+    """Rows of which nothing is asked have no part in it."""
+    targets = np.arange(M)[:, None] * 7 % V
+    targets[2::3] = -1
+    twins(loss.cross_entropy, plain_loss.cross_entropy, [5 * random(M, 1, V), targets], **kind, zero=(1,) if V == 1 else ())
+
+
+def test_cross_entropy_of_extremes():
+    """Logits that say no for sure are no reason for NaN; NaN, and a target beyond the vocabulary, are."""
+    x = random(5, 40)
+    x[1, 3:20], x[2, 0], x[3, 35] = -np.inf, 200.0, np.nan
+    with emulated() as cupy:
+        given = cupy.asarray(x.astype(np.float32))
+        nll = loss.cross_entropy(given, cupy.asarray(np.array([1, 25, 0, 1, 40])))[1].get()
+    assert np.isfinite(nll[:3]).all()
+    assert np.isnan(nll[3:]).all()
+    np.testing.assert_allclose(nll[1], np.log(np.exp(x[1]).sum()) - x[1, 25], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("M", "V", "C"), [(1, 1, 1), (300, 5, 33), (40, 17, 130)])
+def test_take(M, V, C, kind):
+    """Rows taken often, and never; more channels than a block has."""
+    index = np.random.default_rng(M).integers(0, V, (1, M)) * (V > 5) + (np.arange(M)[None] % 3 % V) * (V <= 5)
+    twins(embedding.take, plain_embedding.take, [random(V, C), index], **kind)
+
+
+def test_take_beyond_the_table():
+    """Is NaN, and reads nothing there."""
+    with emulated() as cupy:
+        y = embedding.take(cupy.ones((3, 4), np.float32), cupy.asarray(np.array([2, 3, -1]))).get()
+    assert (y[0] == 1).all()
+    assert np.isnan(y[1:]).all()
+
+
+RULE = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_adamw(step):
+    """As the plain one, in place."""
+    arrays = [random(3, 300), random(3, 300, seed=1), random(3, 300, seed=2), random(3, 300, seed=3) ** 2]
+    plain = [a.astype(np.float32).astype(np.float64) for a in arrays]
+    with emulated() as cupy:
+        there = [cupy.asarray(a.astype(np.float32)) for a in arrays]
+        optimizer.adamw(*there, cupy.asarray(np.array(0.01)), cupy.asarray(np.array(step)), **RULE, decay=0.1)
+        optim.adamw(*plain, np.array(0.01), np.array(step), **RULE, decay=0.1)
+        for a, b in zip(there, plain, strict=True):
+            np.testing.assert_allclose(a.get(), b, rtol=1e-5, atol=1e-7)
+
+
+SHAPES = {"a.weight": (3, 100), "b": (513,), "c": (7,), "d.weight": (2, 2, 2)}
+WHOLE = {"sizes": {"b": 0.5, "c": 2.0}, "decay": 0.1, "clip": 1.0, **RULE}
+
+
+def updated(cupy, clip=1.0, loss=2.0, wrong=(), fault=0.0, step=3):
+    """p, m, v and the word after one step of all parameters, by the kernels and by the plain op, and what p, m, v were."""
+    kinds = [{name: random(*shape, seed=n + 9 * k).astype(np.float32) for k, (name, shape) in enumerate(SHAPES.items())} for n in range(4)]
+    kinds[3] = {name: a * a for name, a in kinds[3].items()}
+    for name in wrong:
+        kinds[1][name].reshape(-1)[-1] = np.inf
+    p, g, m, v = (Flat(kind, cupy) for kind in kinds)
+    word, numbers = np.array([7.0, 8.0, fault]), [np.array(loss), np.array(0.01), np.array(step)]
+    there = cupy.asarray(word)
+    optimizer.update(p, dict(g), m, v, *map(cupy.asarray, numbers), there, **WHOLE | {"clip": clip})
+    launched = list(cupy.emulated.launched)
+    plain = [{name: a.astype(np.float64) for name, a in kind.items()} for kind in kinds]
+    with np.errstate(all="ignore"):
+        optim.update(*plain, *numbers, word, **WHOLE | {"clip": clip})
+    for kind in (p, m, v):
+        filled = sum(a.size for a in kind.values())
+        assert np.count_nonzero(kind.line.get()) <= filled
+    got = [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)]
+    return got, [plain[k] for k in (0, 2, 3)], [kinds[k] for k in (0, 2, 3)], there.get(), word, launched
+
+
+@pytest.mark.parametrize("clip", [1.0, 1e6])
+def test_all_parameters_at_once(clip):
+    """In two launches, every tensor with its own rate and decay; a long gradient is made shorter, a short one taken as it is."""
+    with emulated() as cupy:
+        got, want, _, word, expected, launched = updated(cupy, clip)
+    assert launched == ["squares", "arena"]
+    np.testing.assert_allclose(word, expected, rtol=1e-12)
+    for kind, plain in zip(got, want, strict=True):
+        for name, a in kind.items():
+            np.testing.assert_allclose(a, plain[name], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"loss": np.nan}, 1), ({"loss": np.inf, "wrong": ["c"]}, 1), ({"wrong": ["b"]}, 3), ({"wrong": ["d.weight", "c"]}, 4), ({"fault": 4.0}, 4)],
+)
+def test_a_step_that_must_not_be(given, said):
+    """A loss or gradient that is not finite, now or earlier, changes no bit of p, m and v; the word is that of the plain op."""
+    with emulated() as cupy:
+        got, _, before, word, expected, _ = updated(cupy, **given)
+    assert word[2] == expected[2] == said
+    np.testing.assert_allclose(word, expected, rtol=1e-12)
+    for kind, was in zip(got, before, strict=True):
+        for name, a in kind.items():
+            assert a.tobytes() == was[name].tobytes()
+
+
+@pytest.mark.parametrize("shrink", [0.0, 0.25, 1.0])
+def test_adamw_with_a_shorter_gradient(shrink):
+    """As the plain one; 0 changes nothing."""
+    arrays = [random(3, 300, seed=n).astype(np.float32) for n in range(4)]
+    arrays[3] = arrays[3] ** 2
+    plain = [a.astype(np.float64) for a in arrays]
+    rest = [np.array(0.01), np.array(2), np.array(shrink)]
+    with emulated() as cupy:
+        there = [cupy.asarray(a) for a in arrays]
+        optimizer.adamw(*there, *map(cupy.asarray, rest), **RULE, decay=0.1)
+        optim.adamw(*plain, *rest, **RULE, decay=0.1)
+        for a, b, was in zip(there, plain, arrays, strict=True):
+            np.testing.assert_allclose(a.get(), b, rtol=1e-5, atol=1e-7)
+            assert shrink or a.get().tobytes() == was.tobytes()
