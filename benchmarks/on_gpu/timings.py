@@ -19,12 +19,16 @@ from peref.train import Recipe, one_step
 
 
 def replaying(s: Session, be: Any, work: Callable, sets: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Time of work(be, *arrays) for one of the sets of arrays."""
+    """Time of work(be, *arrays) for one of the sets of arrays, and the most memory that it takes for one beside them."""
 
     def every(be: Any, sets: Any) -> Any:
         return [work(be, *arrays) for arrays in sets][-1]
 
-    return s.timed(lambda: be.step(every, be, sets), each=len(sets))
+    for _ in range(3):  # twice as it is, then recorded
+        be.step(every, be, sets)
+    recording = next(reversed(be.step.kept.values()))
+    found = s.timed(lambda: be.step(every, be, sets), each=len(sets))
+    return found | {"peak_bytes": recording.peak // len(sets)}
 
 
 def sets(s: Session, count: int, *shapes: tuple[int, ...], dtype: Any) -> list[tuple[Any, ...]]:
@@ -56,7 +60,7 @@ def attention(s: Session, be: Any, D: int, T: int, kind: str, backward: bool = F
 
     found = replaying(s, be, work, sets(s, 2, *[(1, H, T, D)] * 3, dtype=bf16()))
     flop = 2 * T * T * D * H * (3.5 if backward else 1)
-    return found | ({"TFLOP_per_s": flop / found["us"] / 1e6} if found else {})
+    return found | {"TFLOP_per_s": flop / found["us"] / 1e6}
 
 
 def norm(s: Session, be: Any) -> dict[str, Any]:
@@ -113,11 +117,12 @@ def generic(s: Session) -> Backend:
 
 
 def timings(s: Session) -> None:
-    be, w = s.backend(tf32=True), of(s.emulated)
+    be, w = s.backend("cuda:tf32"), of(s.emulated)
     for batch, length in w.steps:
         title = f"step {batch} x {length}"
         s.attempt(f"{title} tf32, recorded", lambda b=batch, n=length: step(s, be, b, n))
         s.attempt(f"{title} tf32, as it is", lambda b=batch, n=length: step(s, replace(be, step=call), b, n))
+        s.attempt(f"{title} bf16, recorded", lambda b=batch, n=length: step(s, s.backend("cuda:bf16"), b, n))
         s.attempt(f"{title} float32, recorded", lambda b=batch, n=length: step(s, s.backend(), b, n))
         s.attempt(f"{title} plain ops on CuPy", lambda b=batch, n=length: step(s, generic(s), b, n))
     for D, T in w.attend:
