@@ -7,21 +7,12 @@ in order, so that the bits do not depend on the number of threads.
 import numpy as np
 from numba import njit, types
 
+from peref.backends.numba.activations import gelu_row, gelu_row_backward, swiglu_row, swiglu_row_backward
 from peref.backends.numba.host import INNER, kernel
 from peref.backends.numba.matrix import c_reads, f4, writes
+from peref.backends.numba.rotation import turn_halves, turn_halves_past_cache, written
 from peref.backends.numba.threads import spread
-from peref.backends.numba.vector import (
-    dot,
-    exp_sum,
-    gelu_row,
-    gelu_row_backward,
-    scale_bias_max,
-    swiglu_row,
-    swiglu_row_backward,
-    turn_halves,
-    turn_halves_past_cache,
-    written,
-)
+from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
 
 CHUNK = 64
 LARGE = 1 << 22  # numbers of an array that will be out of the cache before somebody reads it

@@ -11,10 +11,12 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from peref.backends.numba.activations import gelu_row, swiglu_row
+from peref.backends.numba.emit import I32, I64, VEC, Emit, each, i8, made, number, void
 from peref.backends.numba.host import INNER, LANES, kernel
 from peref.backends.numba.matrix import c_reads, f4, writes
 from peref.backends.numba.threads import spread
-from peref.backends.numba.vector import I32, I64, VEC, Emit, dot, each, exp_sum, gelu_row, i8, made, number, scale_bias_max, swiglu_row, void
+from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
 
 GROUP = 8  # rows of a weight that are read together
 
