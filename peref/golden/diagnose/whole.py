@@ -114,9 +114,9 @@ def tried(stage: Iterable, fitted: list[Came], bad: list[Came], good: list[Came]
                     guesses.append(one)
     for one in guesses:
         weight, evidence = share(one, bad, good)
-        weight, known = one.sure * weight, found.get(one.trap.flag)
-        if known is None or weight > known.weight or (known.guess is None and weight >= LIKE):
-            found[one.trap.flag] = Said(one.trap, max(weight, known.weight if known else 0.0), one, evidence)
+        weight, before = one.sure * weight, found.get(one.trap.flag)
+        if before is None or weight > before.weight or (before.guess is None and weight >= LIKE):
+            found[one.trap.flag] = Said(one.trap, max(weight, before.weight if before else 0.0), one, evidence)
     return found
 
 
