@@ -273,7 +273,7 @@ MUTANTS = {
     "tiled": ("none.attn/default", lambda c, a: {"out": expected(replace(c, G=6), a | {n: a[n][:, [0, 1] * 3] for n in "kv"})["out"]}, "h mod G"),
     "causal": ("alibi.attn/default", lambda c, a: {"out": expected(replace(c, causal=False), a)["out"]}, "not causal"),
     "window": ("rope.attn/window-3", lambda c, a: {"out": expected(replace(c, window=4), a)["out"]}, "your window is 4"),
-    "future": ("t5.op/two-sided", lambda c, a: {"bias": expected(c, a)["bias"].swapaxes(1, 2)}, "keys go down and queries across"),
+    "future": ("t5.op/two-sided", lambda c, a: {"bias": expected(c, a)["bias"].swapaxes(1, 2)}, "your distances are j - i"),
 }
 
 
