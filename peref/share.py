@@ -43,6 +43,11 @@ def blas_threads(environ: Mapping[str, str] = os.environ) -> int | str:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cuda_toolkits(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where the environment says that NVIDIA's toolkit is."""
+    return [Path(root) for name in ("CUDA_PATH", "CUDA_HOME") if (root := environ.get(name))]
+
+
 def folder(name: str, package: Path = PACKAGE) -> Path:
     """The folder `name` ("data" or "golden"): at the top of a checkout, or inside an installed package.
 

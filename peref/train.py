@@ -88,7 +88,7 @@ def environment(be: Backend) -> dict[str, Any]:
         "machine": platform.machine(),
         "backend": be.name,
         "skips": be.skips,
-        **(of_kernels() if be.name == "numba" else of_blas()),
+        **(of_kernels() if be.name == "numba" else of_device() if be.name == "cuda" else of_blas()),
     }
 
 
@@ -104,6 +104,13 @@ def of_kernels() -> dict[str, Any]:
     from peref.backends.numba import host
 
     return {"numba": version("numba"), "kernels": host.digest(), "lanes": host.LANES}
+
+
+def of_device() -> dict[str, Any]:
+    """The device, and what computes on it."""
+    from peref.backends.cuda import find, launch
+
+    return {**find.about(), "kernels": launch.digest()}
 
 
 def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
@@ -161,7 +168,7 @@ def one_step(
         total = mean if total is None else total + mean
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
-    word = xp.zeros(3, xp.float64) if word is None else word
+    word, rate, step = xp.zeros(3, xp.float64) if word is None else word, be.place(rate), be.place(step)
     settings = {key: getattr(recipe, key) for key in ("decay", "clip", "beta1", "beta2", "eps")}
     be.update(p, g, m, v, total, rate, step, word, sizes=step_sizes(cfg), adamw=be.adamw, **settings)
     return word
@@ -232,7 +239,7 @@ def train(
         for step in range(done + 1, recipe.steps + 1):
             before = time.perf_counter()
             rate = schedule(step, peak=recipe.rate, warmup=recipe.warmup, steps=recipe.steps, floor=recipe.floor)
-            numbers = be.place(np.asarray(rate)), be.place(np.asarray(step))
+            numbers = np.asarray(rate), np.asarray(step)
             batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
             with np.errstate(all="ignore"):  # what is not finite is found and named by its word
                 under_way.append((step, rate, fetch(be.step(one_step, be, cfg, recipe, p, m, v, batches, *numbers, word))))

@@ -14,6 +14,7 @@ Not here:    random numbers, linalg, kernels, the cost of anything, rounding tha
 import operator
 import sys
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -299,7 +300,10 @@ def module(memory=False, ready=True, free=TOTAL):
     m.ndarray, m.__version__ = ndarray, "14.0.0"
     now = Device(memory)
     m.cuda = now.offered(ready, free)
+    m.__spec__ = ModuleSpec("cupy", None)
     m.is_available = lambda: ready
+    m.get_default_memory_pool = lambda: SimpleNamespace(malloc=now.malloc, free_all_blocks=lambda: None)
+    m.get_default_pinned_memory_pool = lambda: SimpleNamespace(malloc=now.pin)
 
     def offer(names, function):
         for name in names.split():

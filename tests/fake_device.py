@@ -159,7 +159,7 @@ class Device:
     def __init__(self, memory):
         self.memory, self.counts, self.numbers = memory, Counter(), itertools.count(1)
         self.starts, self.buffers, self.kept, self.pinned = [], {}, [], {}
-        self.allocators = [self.malloc]
+        self.allocators, self.pinner = [self.malloc], None
         Device.now = self
         self.streams = [Stream(null=True)]
 
@@ -197,7 +197,9 @@ class Device:
         """`x` without a hold on its memory, as a graph knows it; in tuples and lists too."""
         if isinstance(x, (tuple, list)):
             return type(x)(map(self.raw, x))
-        if not isinstance(x, np.ndarray) or x.size == 0 or (buffer := self.buffer_of(x.ctypes.data)) is None:
+        if isinstance(x, np.ndarray) and x.size == 0:
+            return np.empty(x.shape, x.dtype)
+        if not isinstance(x, np.ndarray) or (buffer := self.buffer_of(x.ctypes.data)) is None:
             return x
         return np.ndarray(x.shape, x.dtype, buffer.bytes, x.ctypes.data - buffer.start, x.strides)
 
@@ -291,6 +293,8 @@ class Device:
 
     def upload(self, host, to):
         """A copy to the device; of pinned memory it is done when the stream has come so far, of other memory at once."""
+        if not self.is_pinned(host) and self.pinner is not None:
+            self.pinner(host.nbytes)  # where CuPy puts it meanwhile
         self.refuse("a copy to the device")
         self.counts["copies"] += 1
         to[...] = host
@@ -355,11 +359,15 @@ class Device:
             using_allocator=using_allocator,
             alloc=lambda size: device.allocators[-1](size),
             alloc_pinned_memory=self.pin,
+            set_pinned_memory_allocator=self.pin_with,
             get_current_stream=lambda: device.streams[-1],
             is_available=lambda: ready,
             runtime=runtime,
             Device=lambda index=None: SimpleNamespace(id=0, mem_info=(free, TOTAL), compute_capability="90", synchronize=self.synchronize),
         )
+
+    def pin_with(self, allocator):
+        self.pinner = None if allocator == self.pin else allocator
 
     def synchronize(self):
         self.waits("Device.synchronize")

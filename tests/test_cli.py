@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from peref import data, download, share
+from peref import backends, data, download, share
 from peref.cli import main
 from peref.cli import run as run_cli
 from peref.cli.signals import Interrupted, Signals
@@ -460,7 +460,11 @@ def test_json_of_every_command(cli, text, tmp_path):
     assert (rope["hook"], rope["paper"]) == ("rotate", "arXiv:2104.09864")
     assert rope["options"]["base"] == {"default": 10000.0, "expects": "float"}
     assert {"layout", "rotary_dim"} < set(rope["options"])
-    assert listed["backends"][0] == {"name": "numpy", "available": True, "fields": []}
+    assert listed["backends"][0] == {"name": "numpy", "available": True, "fields": [], "plain": backends.Backend().plain()}
+
+    cuda = next(item for item in listed["backends"] if item["name"] == "cuda")
+    assert (cuda["available"], cuda["fields"], cuda["plain"]) == (False, [], [])
+    assert cuda["why"].startswith("the cuda backend needs ") or " no NVIDIA " in cuda["why"]
 
     known = the_document(cli, "data")
     assert {"stdlib", *data.catalogue()} == {item["name"] for item in known["corpora"]}
@@ -709,6 +713,11 @@ MISUSE = {
     "runs without a name in eval": (["eval", "--runs", ""], "'--runs': it is empty; expected a folder"),
     "runs without a name on resume": (["train", "--resume", "--runs", ""], "'--runs': it is empty; expected a folder"),
     "dtype": (["train", "--dtype", "float16"], "float32"),
+    "dtype of the cuda backend": (
+        ["train", *TINY, "--data", "TEXT", "--dtype", "float64", "--backend", "cuda"],
+        "the cuda backend computes in float32",
+    ),
+    "threads of the cuda backend": (["train", *TINY, "--data", "TEXT", "--backend", "cuda", "--threads", "2"], "leave --threads out"),
     "dtype of a backend": (["train", *TINY, "--data", "TEXT", "--dtype", "float64", "--backend", "numba"], "computes in float32"),
     "seed": (["train", "--seed", "-1"], "error: seed is -1; expected 0 or more"),
     "steps": (["train", "--steps", "0"], "steps is 0"),

@@ -34,6 +34,8 @@ PLACES = {
     "two-sided window": At.of(70, window=3, causal=False),
     "documents": At.of(72, seg=SEG, positions=np.arange(72)),
     "two-sided documents": At.of(72, seg=SEG, positions=np.arange(72), causal=False),
+    "documents over tiles": At.of(140, seg=np.repeat([[0, 1, 2]], [5, 70, 65], 1), positions=np.arange(140)),
+    "two-sided documents over tiles": At.of(140, seg=np.repeat([[1, 2, 0]], [66, 70, 4], 1), positions=np.arange(140), causal=False),
     "restarting": At.of(72, seg=SEG),
     "real": At.of(66, positions=np.concatenate([np.arange(33), 0.5 * np.arange(33)])),
     "late": LATE,
@@ -45,7 +47,7 @@ def test_every_place(name):
     """Two-sided, windows, documents and padding (a row that sees nothing is 0), positions that the table is read through an index for, later
     queries."""
     at = PLACES[name]
-    B = 1 if at.seg is None else 3
+    B = 1 if at.seg is None else len(at.seg)
     twins(attention, plain, arrays(B, 2, 1, at.T, at.S, 8, at), {"at": at, "scale": 0.25})
 
 
@@ -67,8 +69,8 @@ def test_every_addition(term, row, column):
 
 def test_many_lines_of_the_table():
     """More pieces than lines: a block goes on with another piece, and its line has both."""
-    at = At.of(65)
-    twins(attention, plain, arrays(40, 1, 1, 65, 65, 2, at), {"at": at, "scale": 0.5}, seeds=(1,))
+    at = At.of(2)
+    twins(attention, plain, arrays(66, 1, 1, 2, 2, 2, at), {"at": at, "scale": 0.5}, seeds=(1,))
 
 
 @pytest.mark.parametrize("at", [At.of(65), PLACES["restarting"]])

@@ -8,6 +8,7 @@ from test_ops import random
 
 from peref import optim
 from peref.backends.cuda import activation, embedding, loss, norm, optimizer, turn
+from peref.backends.cuda.flat import Flat
 from peref.ops import activation as plain_activation
 from peref.ops import embedding as plain_embedding
 from peref.ops import loss as plain_loss
@@ -101,50 +102,69 @@ def test_adamw(step):
             np.testing.assert_allclose(a.get(), b, rtol=1e-5, atol=1e-7)
 
 
-CHUNK = 64
+SHAPES = {"a.weight": (3, 100), "b": (513,), "c": (7,), "d.weight": (2, 2, 2)}
+WHOLE = {"sizes": {"b": 0.5, "c": 2.0}, "decay": 0.1, "clip": 1.0, **RULE}
 
 
-def arena(cupy, clip=1.0, loss=2.0, wrong=None, status=0, step=3):
-    """Seven chunks of three tensors, updated; p, m, v, norm and status after it, and the same by the plain op."""
-    p, g, m, v = (random(7, CHUNK, seed=n).astype(np.float32) for n in range(4))
-    v = v * v
-    owner = np.array([0, 0, 1, 1, 1, 1, 2])
-    scale, decay = np.array([1.0, 0.5, 2.0], np.float32)[owner], np.array([0.1, 0.0, 0.2], np.float32)[owner]
-    if wrong is not None:
-        g[wrong] = np.inf
-    there = [cupy.asarray(a) for a in (p, g, m, v, scale, decay)]
-    numbers = [cupy.asarray(np.array(x)) for x in (np.float32(loss), 0.01, float(step), clip, np.nan, np.int32(status))]
-    optimizer.update(*there, *numbers, **RULE)
-    plain = [a.astype(np.float64) for a in (p, g, m, v)]
-    length = np.sqrt((plain[1] ** 2).sum())
-    for n in range(3) if wrong is None else ():
-        part = [a[owner == n] for a in plain]
-        part[1] = part[1] * min(1, clip / length)
-        optim.adamw(*part, np.array(0.01 * scale[owner == n][0]), np.array(step), **RULE, decay=decay[owner == n][0])
-        for a, b in zip(plain, part, strict=True):
-            a[owner == n] = b
-    return [there[k].get() for k in (0, 2, 3)], [plain[k] for k in (0, 2, 3)], [p, m, v], numbers[4].get(), length, int(numbers[5])
+def updated(cupy, clip=1.0, loss=2.0, wrong=(), fault=0.0, step=3):
+    """p, m, v and the word after one step of all parameters, by the kernels and by the plain op, and what p, m, v were."""
+    kinds = [{name: random(*shape, seed=n + 9 * k).astype(np.float32) for k, (name, shape) in enumerate(SHAPES.items())} for n in range(4)]
+    kinds[3] = {name: a * a for name, a in kinds[3].items()}
+    for name in wrong:
+        kinds[1][name].reshape(-1)[-1] = np.inf
+    p, g, m, v = (Flat(kind, cupy) for kind in kinds)
+    word, numbers = np.array([7.0, 8.0, fault]), [np.array(loss), np.array(0.01), np.array(step)]
+    there = cupy.asarray(word)
+    optimizer.update(p, dict(g), m, v, *map(cupy.asarray, numbers), there, **WHOLE | {"clip": clip})
+    launched = list(cupy.emulated.launched)
+    plain = [{name: a.astype(np.float64) for name, a in kind.items()} for kind in kinds]
+    with np.errstate(all="ignore"):
+        optim.update(*plain, *numbers, word, **WHOLE | {"clip": clip})
+    for kind in (p, m, v):
+        filled = sum(a.size for a in kind.values())
+        assert np.count_nonzero(kind.line.get()) <= filled
+    got = [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)]
+    return got, [plain[k] for k in (0, 2, 3)], [kinds[k] for k in (0, 2, 3)], there.get(), word, launched
 
 
 @pytest.mark.parametrize("clip", [1.0, 1e6])
-def test_arena(clip):
-    """Every chunk as its tensor wants it; a long gradient is made shorter, a short one taken as it is."""
+def test_all_parameters_at_once(clip):
+    """In two launches, every tensor with its own rate and decay; a long gradient is made shorter, a short one taken as it is."""
     with emulated() as cupy:
-        got, want, _, norm_found, length, status = arena(cupy, clip)
-        assert len(cupy.emulated.launched) == 2
-    assert status == 0
-    assert norm_found == pytest.approx(length, rel=1e-12)
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+        got, want, _, word, expected, launched = updated(cupy, clip)
+    assert launched == ["squares", "arena"]
+    np.testing.assert_allclose(word, expected, rtol=1e-12)
+    for kind, plain in zip(got, want, strict=True):
+        for name, a in kind.items():
+            np.testing.assert_allclose(a, plain[name], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [({"loss": np.nan}, -1), ({"loss": np.inf}, -1), ({"wrong": (4, 5)}, 5), ({"wrong": ([5, 2], [1, 9])}, 3), ({"status": 4}, 4)]
+    ("given", "said"),
+    [({"loss": np.nan}, 1), ({"loss": np.inf, "wrong": ["c"]}, 1), ({"wrong": ["b"]}, 3), ({"wrong": ["d.weight", "c"]}, 4), ({"fault": 4.0}, 4)],
 )
 def test_a_step_that_must_not_be(given, said):
-    """A loss or gradient that is not finite, now or earlier, changes no bit of p, m and v; the status says which chunk."""
+    """A loss or gradient that is not finite, now or earlier, changes no bit of p, m and v; the word is that of the plain op."""
     with emulated() as cupy:
-        got, _, before, _, _, status = arena(cupy, **given)
-    assert status == said
-    for a, b in zip(got, before, strict=True):
-        assert a.tobytes() == b.tobytes()
+        got, _, before, word, expected, _ = updated(cupy, **given)
+    assert word[2] == expected[2] == said
+    np.testing.assert_allclose(word, expected, rtol=1e-12)
+    for kind, was in zip(got, before, strict=True):
+        for name, a in kind.items():
+            assert a.tobytes() == was[name].tobytes()
+
+
+@pytest.mark.parametrize("shrink", [0.0, 0.25, 1.0])
+def test_adamw_with_a_shorter_gradient(shrink):
+    """As the plain one; 0 changes nothing."""
+    arrays = [random(3, 300, seed=n).astype(np.float32) for n in range(4)]
+    arrays[3] = arrays[3] ** 2
+    plain = [a.astype(np.float64) for a in arrays]
+    rest = [np.array(0.01), np.array(2), np.array(shrink)]
+    with emulated() as cupy:
+        there = [cupy.asarray(a) for a in arrays]
+        optimizer.adamw(*there, *map(cupy.asarray, rest), **RULE, decay=0.1)
+        optim.adamw(*plain, *rest, **RULE, decay=0.1)
+        for a, b, was in zip(there, plain, arrays, strict=True):
+            np.testing.assert_allclose(a.get(), b, rtol=1e-5, atol=1e-7)
+            assert shrink or a.get().tobytes() == was.tobytes()

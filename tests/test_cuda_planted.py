@@ -24,8 +24,8 @@ RUNS = {
 SYNC = "    __syncthreads();\n"
 LOADED = "load_band(band, at, h, tile, s, LOOP - 1);\n"
 PLANTED = {
-    "another distance": ("attention", "band[r - l + LOOP - 1]", "band[r - l + LOOP]"),
-    "another distance for the keys": ("attention", "band[l - r + OWN - 1]", "band[l - r + OWN - 2]"),
+    "another distance": ("attention", "near[KEYS ? l - mine - r : mine + r - l]", "near[KEYS ? l - mine - r : mine + r - l + 1]"),
+    "another distance for the keys": ("attention", "near[KEYS ? l - mine - r : mine + r - l]", "near[KEYS ? l - mine - r - 1 : mine + r - l]"),
     "another diagonal of the gradient": ("attention", "int l = r - (int)threadIdx.x + LOOP - 1;", "int l = r - (int)threadIdx.x + LOOP;"),
     "another head's keys": ("attention", "g = h / (H / G)", "g = (h + 1) % G"),
     "the row above": ("attention", "return lane() / 4 + c / 2 * 8;", "return lane() / 4 + c / 2 * 7;"),
@@ -39,7 +39,7 @@ PLANTED = {
     "one share too few": ("norm", "p < P; p++", "p < P - 1; p++"),
     "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),
-    "rows counted before all have": ("loss", "counts[threadIdx.x] = asked;\n  __syncthreads();", "counts[threadIdx.x] = asked;"),
+    "rows counted before all have": ("loss", "shares[threadIdx.x / 32] = x;\n  __syncthreads();", "shares[threadIdx.x / 32] = x;"),
     "all add to one share": ("embedding", "shares[warp()][lane() + 32 * k] = sums[k]", "shares[0][lane() + 32 * k] = sums[k]"),
     "a warp's last places left out": ("embedding", "m < stop; m += 32", "m + 32 <= stop; m += 32"),
 }

@@ -42,6 +42,7 @@ from peref.errors import Misuse
 from peref.tape import Tape, Var
 
 OPS = ops()
+FAR = np.array([131071, 1048575])
 
 
 # ---------------------------------------------------------------- files
@@ -95,6 +96,8 @@ def test_embed_is_the_loop(name):
                 same(cfg.encoding(0).embed(p, i), want, 1e-13)
                 both = cfg.encoding(0).embed(p, np.stack([i, i[::-1]]))
                 same(both[1], want[::-1], 1e-13)
+            if name in of("any_length"):
+                same(cfg.encoding(0).embed(p, FAR), np.array(loop(cfg)(lists(p), lists(FAR))), 1e-9)  # a frequency's last digit, a million times
 
 
 @pytest.mark.parametrize("name", filling("rotate"))
@@ -104,7 +107,7 @@ def test_rotate_is_the_loop(name):
         for R, n in product(widths(name, given), (16, 17, 50)):
             cfg = config(name, pe=((name, given),), D=8, R=R)
             p = model.of_encoding(cfg, weights(cfg), 0)
-            for i in everywhere(name, *([np.array([131071, 1048575])] if name in of("any_length") else [])):
+            for i in everywhere(name, *([FAR] if name in of("any_length") else [])):
                 want = loop(cfg)(lists(p), lists(i), n)
                 same(cfg.encoding(0).rotate(p, i, n), tuple(None if a is None else np.array(a) for a in want), 1e-14)
 
@@ -119,6 +122,10 @@ def test_bias_is_the_loop(name):
             distances = [np.arange(0 if causal else -299, 300), *([abs(REAL)] if name in of("real_positions") else [])]
             for d in distances:
                 same(cfg.encoding(0).bias(model.PLAIN, p, d), np.array(loop(cfg)(lists(p), lists(d))), 1e-13)
+            if name in of("any_length"):
+                far = np.array(loop(cfg)(lists(p), lists(FAR)))
+                scale = np.where(np.isfinite(far), 1 + abs(far), 1)  # of kerple_power they are of 1e11
+                same(cfg.encoding(0).bias(model.PLAIN, p, FAR) / scale, far / scale, 1e-9)
 
 
 @pytest.mark.parametrize("name", filling("score"))

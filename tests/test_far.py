@@ -51,7 +51,7 @@ def test_a_million_positions_on(name):
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE[:2]])
 def test_around_a_million(name, backend):
-    """Angles, waves and distances are made in float64 of exact positions: float32 is as close to float64 there as at 0, in decoding too."""
+    """Nothing far out is cast too early: float32 is as close to float64 there as at 0, in decoding too. (That of float64: test_encodings.)"""
     be = backends.get(backend, threads=1 if backend == "numba" else None)
     cfg, x = config(name, pe=((name, {"centre": 1048575.0} if name == "xpos" else FREE if name == "rope" else {}),)), tokens(2, 9)
     p = frozen(weights(cfg), np.float32)

@@ -229,12 +229,12 @@ def test_hostile_sums_are_refused(text):
 
 
 def test_a_flipped_bit_anywhere_is_noticed(small):
-    """Every bit of one group, and of the files beside it; sums included."""
+    """Every bit of one group and of the files beside it, sums included; of the manifest, which is long, every seventh."""
     files = sorted(p for p in small.folder.rglob("*") if p.is_file() and "rotate_op" not in p.parts)
     digests = sums((small.folder / SUMS).read_bytes(), "x")
     for path in files:
         data = bytearray(path.read_bytes())
-        for bit in range(8 * len(data)):
+        for bit in range(0, 8 * len(data), 7 if path.name == "manifest.json" else 1):
             data[bit // 8] ^= 1 << bit % 8
             if path.name == SUMS:
                 with contextlib.suppress(Untrue):

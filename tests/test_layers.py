@@ -44,7 +44,7 @@ OTHERS = {  # packages that are not the standard library -> the modules that may
     "cupy": ["backends"],
     "cupyx": ["backends"],
 }
-IN_TESTS = {"numpy", "pytest", "peref", "click", "tqdm", "safetensors", "numba", "cupy", "mpmath", "jsonschema"}
+IN_TESTS = {"numpy", "pytest", "peref", "click", "tqdm", "safetensors", "numba", "cupy", "ml_dtypes", "mpmath", "jsonschema"}
 DYNAMIC = ("encodings", "cli.app", "backends", "golden.outside")  # and below: import by a computed name
 
 

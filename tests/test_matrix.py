@@ -274,6 +274,17 @@ def test_the_runner_writes_reports_and_the_table(runner, tmp_path, capsys):
     assert (tmp_path / "matrix.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_report_of_other_golden_files_is_named_and_left_out(runner, tmp_path, capsys, written):
+    """Two environments write into one folder: what one of them has not done again yet does not stop the other."""
+    (tmp_path / "reports").mkdir()
+    written("a.json", report(result("yarn.op/default"), golden="0" * 64)).rename(tmp_path / "reports" / "old.json")
+    assert runner.main(["--reports", str(tmp_path / "reports"), "--golden", str(tmp_path / "golden")]) == 0
+    assert "old: left out of the table, its report is of other golden files (0000000000000000)" in capsys.readouterr().out
+    table = (tmp_path / "matrix.md").read_text()
+    assert "| rope | op | A (1/1) |" in table
+    assert "yarn" not in table
+
+
 def test_the_runner_names_adapters_that_there_are(runner):
     with pytest.raises(ValueError, match="did you mean 'plain'"):
         runner.main(["plian"])

@@ -185,13 +185,80 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
         ("swiglu", [(3, 4), (3, 5)], "[3, 4] and [3, 5]"),
         ("rms_norm", [(3, 4), (5,)], "[4] and [5]"),
         ("layer_norm", [(3, 4), (4,), (5,)], "[4] and [4] and [5]"),
+        ("short_conv", [(2, 5, 3), (4, 4), None, None], "[3] and [4]"),
+        ("short_conv", [(2, 5, 3), (3, 4), (2, 4, 3), None], "[2, 3, 3] and [2, 4, 3]"),
+        ("short_conv", [(2, 5, 3), (3, 4), None, (2, 4)], "[2, 5] and [2, 4]"),
+        ("wkv4", [(2, 5, 3), (2, 4, 3), (3,), (3,), None, None], "[2, 5, 3] and [2, 4, 3]"),
+        ("wkv4", [(2, 5, 3), (2, 5, 3), (3,), (4,), None, None], "[3] and [3] and [4]"),
+        ("wkv4", [(2, 5, 3), (2, 5, 3), (3,), (3,), (2, 2, 3), None], "[2, 3, 3] and [2, 2, 3]"),
+        ("wkv6", [(1, 2, 5, 3), (1, 2, 5, 3), (1, 2, 5, 4), (1, 2, 5, 3), (2, 3), None, None], "[1, 2, 5, 4]"),
+        ("wkv6", [*[(1, 2, 5, 3)] * 4, (3, 2), None, None], "[2, 3] and [3, 2]"),
+        ("wkv7", [*[(1, 2, 5, 3)] * 3, (1, 2, 4, 3), *[(1, 2, 5, 3)] * 2, None, None], "[1, 2, 5] and [1, 2, 4]"),
+        ("wkv7", [*[(1, 2, 5, 3)] * 6, (1, 2, 3, 4), None], "[1, 2, 3, 3] and [1, 2, 3, 4]"),
+        ("diagonal_scan", [(2, 5, 3), (4, 2, 6), (3,), None, None], "[4, 3] and [4, 2] and [4, 3]"),
+        ("diagonal_scan", [(2, 5, 3), (4, 3, 6), (3,), (2, 12, 3), None], "[2, 3, 12] and [2, 12, 3]"),
+        ("selective_scan", [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 3), (3,), None, None], "[2, 5, 4] and [2, 5, 4] and [2, 5, 3]"),
+        ("selective_scan", [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 4), (3,), (2, 3, 4), None], "[2, 4, 3] and [2, 3, 4]"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(field, shapes, said):
     """A kernel would read beyond the end."""
     given = [None if s is None else np.ones(s, np.float32) for s in shapes]
+    settings = {"eps": 1e-5} if "norm" in field else {"chunk": 4} if field in ("wkv6", "wkv7", "diagonal_scan") else {}
+    settings |= {"chunk": 4, "discretisation": "euler"} if field == "selective_scan" else {}
     with pytest.raises(Misuse, match=re.escape(said)):
-        getattr(NUMBA, field)(*given, **{"eps": 1e-5} if "norm" in field else {})
+        getattr(NUMBA, field)(*given, **settings)
+
+
+def recurrences(T, C, N, seed=0):
+    """field, arrays and settings of every op with a state, for T tokens of C channels, or heads of C // 3 keys; N numbers of a state."""
+    B, H, K, V, rng = 3, 2, C // 3, C // 3 + 5, np.random.default_rng(seed)
+    normal = rng.standard_normal
+    runs = np.array([[0] * T, [t // 11 for t in range(T)], [-1] * (T // 3) + [1] * (T - T // 3)])
+    r, k, w, g, q = normal((5, B, H, T, K))
+    kappa, log_w, a, v = q / np.sqrt((q * q).sum(-1, keepdims=True)), -abs(w) / 4, 1 / (1 + np.exp(g)), normal((B, H, T, V))
+    (x, y), (b, c), fixed = normal((2, B, T, C)), normal((2, B, T, N)) * N**-0.5, -abs(normal(C))
+    for at in (None, runs):
+        for state in (lambda *shape: None, lambda *shape: normal(shape)):
+            sums = state(B, 3, C)
+            yield "short_conv", [x, normal((C, 4)), state(B, 3, C), at], {}
+            yield "wkv4", [x, y, fixed, normal(C), None if sums is None else abs(sums), at], {}
+            modes = np.concatenate([0.6 * normal((2, C, N)), normal((2, C, N))]) * N**-0.5
+            yield "diagonal_scan", [x, modes, fixed, state(B, C, 2 * N), at], {"chunk": 16}
+            yield "wkv6", [r, log_w, k, v, normal((H, K)), state(B, H, K, V), at], {"chunk": 16}
+            yield "wkv7", [r, log_w, k * K**-0.5, v, kappa, a, state(B, H, K, V), at], {"chunk": 16}
+            for rule in ("euler", "zoh"):
+                yield "selective_scan", [x, y - 1, normal((C, N)), b, c, fixed, state(B, N, C), at], {"discretisation": rule, "chunk": 16}
+
+
+@pytest.mark.parametrize(("T", "C", "N"), [(3, 3, 1), (15, 63, 5), (16, 64, 3), (17, 65, 7), (70, 30, 16), (48, 130, 2)])
+def test_recurrences_at_every_edge(T, C, N):
+    """Three tokens, one less and one more than a chunk or a block of channels; from a state, over breaks and padding."""
+    for field, given, settings in recurrences(T, C, N):
+        both(field, given, settings, 2 * CLOSE)
+
+
+def test_a_recurrence_of_fixed_factors_forgets_no_digits():
+    """The slowest mode that S4D starts with, over ten thousand tokens: what its factor is off by would be off ten thousand times."""
+    z = np.exp(0.001 * (-0.5 + 31j * np.pi))
+    modes, u = np.array([z.real, z.imag, 0.002, 0.001]).reshape(4, 1, 1), random(1, 10_000, 1).astype(np.float32)
+    got, want = (be.diagonal_scan(u.astype(d), modes, np.ones(1, d), None, None, chunk=32)[0] for be, d in ((NUMBA, np.float32), (PLAIN, np.float64)))
+    same(got.astype(np.float64), want, CLOSE)
+
+
+def test_a_nan_in_a_recurrence_comes_out_and_goes_no_further_back():
+    """In any array of tokens, at token 20 of 40: rows before it are as they were."""
+    for field, given, settings in recurrences(40, 30, 3):
+        given = [a.astype(np.float32) if a is not None and a.dtype == np.float64 else a for a in given]
+        before = getattr(NUMBA, field)(*given, **settings)[0]
+        t = before.shape.index(40)
+        for n, a in enumerate(given):
+            if a is not None and a.dtype == np.float32 and 40 in a.shape:
+                spoilt = a.copy()
+                spoilt[(slice(None),) * t + (20,)] = np.nan
+                y = getattr(NUMBA, field)(*given[:n], spoilt, *given[n + 1 :], **settings)[0]
+                same(y.take(range(20), t), before.take(range(20), t), 0)
+                assert np.isnan(y[:1].take(range(20, 40), t)).any(), (field, n)
 
 
 def of_model(be, cfg, p, x, seg, **place):
@@ -334,9 +401,10 @@ SAME_BITS = """
     from peref.config import shaped, choose
     from peref.tape import Tape
     be, digest = backends.get("numba", threads=int(sys.argv[1])), hashlib.sha256()
-    for pe in ("alibi", "t5", "rope", "forgetting", "retnet"):
-        cfg = shaped("llama", L=150, **choose(pe))
-        p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, 150))
+    attended, mixed = ("alibi", "t5", "rope", "forgetting", "retnet"), ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")
+    for pe, T, layers in [*((pe, 150, 4) for pe in attended), *((pe, 40, 1) for pe in mixed)]:
+        cfg = shaped("llama", L=T, layers=layers, **choose(pe))
+        p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, T))
         tape = Tape()
         leaves = tape.watch(p)
         y, _ = model.loss(cfg, leaves, x, x, be=be)
@@ -445,3 +513,32 @@ def test_every_width_that_this_machine_can_run(lanes):
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(WIDTHS), str(lanes)], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_products_of_one_column():
+    """Of contiguous rows, of columns, and with leading axes that are broadcast."""
+    for a, b in ((random(2, 3, 17, 40), random(2, 3, 40, 1)), (random(3, 40, 17).swapaxes(1, 2), random(40, 1)), (random(1, 5), random(2, 5, 1))):
+        both("matmul", [a, b], {})
+    both("linear", [random(9, 33), random(1, 33), None], {})
+
+
+def test_units_are_dealt_once_each_and_a_failure_is_told():
+    from numba import njit
+
+    from peref.backends.numba.threads import spread
+
+    @njit(**host.INNER)
+    def body(unit, seen, size):
+        seen[unit] += 1
+        np.empty(size, np.uint8)
+
+    @njit
+    def run(seen, size):
+        spread(body, len(seen), (seen, size))
+
+    seen = np.zeros(1000, np.int64)
+    run(seen, 8)
+    assert (seen == 1).all()
+    run(seen[:0], 8)
+    with pytest.raises(MemoryError):
+        run(seen, 1 << 60)

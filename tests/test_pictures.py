@@ -222,6 +222,14 @@ def show(tmp_path, monkeypatch, capsys):
     return call
 
 
+@pytest.mark.filterwarnings("error")
+def test_heads_that_look_ahead_have_no_curve():
+    """Half of the heads sees the future alone: at every distance of the past but 0 their bias is minus infinity, and nobody complains."""
+    rows = [curve.y for curve in panels("alibi", "directions=halves")["bias over distance"].curves]
+    assert all(np.isfinite(y).all() for y in rows[:4])
+    assert all(np.isneginf(y[1:]).all() for y in rows[4:])
+
+
 def test_words_stand_beside_what_is_drawn():
     """The names of several heads are outside the axes, whatever the curves are; with few curves they are inside, on none of their points."""
     pytest.importorskip("matplotlib", reason="pictures need the extra plot")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from honest import arithmetic, forms
+from honest import after, arithmetic, forms, sixteen
+from mutants import table
 
 from peref.golden import budget
 from peref.golden.book import Book
@@ -12,7 +13,7 @@ from peref.golden.cases import catalogue, sized
 from peref.golden.files import Tensor
 from peref.golden.levels import expected, inputs
 from peref.golden.noise import Noisy, bare, rounding, wrapped
-from peref.golden.rule import judged
+from peref.golden.rule import between, judged, limits
 from peref.tape import Tape
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -66,6 +67,67 @@ def test_another_form_is_no_error(book, form):
                 assert used <= 1, (case.id, tensor, used)
                 count += 1
     assert count >= 2
+
+
+PROGRAMS = sixteen.VARIANTS | after.VARIANTS
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sixteen_bits_on_the_way_are_class_b(book, name, dtype):
+    """What is kept in 16 bits between operations, within them, in attention, in sums."""
+    count = 0
+    for case in CASES[::2]:
+        entry = book.entries[case.id]
+        for tensor, x in sixteen.computed(case, entry.inputs(), name, dtype, PROGRAMS).items():
+            if entry.want(tensor).dtype.kind == "f":
+                got = judged(table.in_dtype(x, dtype), entry.want(tensor), *entry.budget(tensor), case.depth)
+                assert got.grade in "AB", (case.id, tensor, got.worst)
+                count += 1
+    assert count > 20
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
+def test_angles_in_16_bits_are_no_class(book, dtype):
+    """They are wrong far out in every dtype, also in one that cannot hold them better."""
+    entry = book.entries["rope.op/long"]
+    case = next(c for c in CASES if c.id == entry.id)
+    phi = table.bfloat16(case.at.i[:, None] * 10000.0 ** (-np.arange(0, 8, 2) / 8))
+    a, b = np.split(entry.inputs()["q"], 2, -1)
+    y = np.concatenate([a * np.cos(phi) - b * np.sin(phi), a * np.sin(phi) + b * np.cos(phi)], -1)
+    assert judged(table.in_dtype(y, dtype), entry.want("q_rotated"), *entry.budget("q_rotated"), 0).grade == "FAIL"
+
+
+def test_the_limits_in_numbers():
+    """The second term grows from class to class and not the first; `used` is straight between the limits."""
+    u, low = 2.0**-8, 2.0**-24
+    most = limits("BF16", np.array([1.0]), np.array([3.0]), np.array([5.0]), 4.0)
+    tiny = 2.0**-133
+    np.testing.assert_allclose(np.ravel(most), [2 * u + 48 * low + tiny, 6 * u + 16 * 48 * low + tiny, 12 * u + 64 * 48 * low + tiny], 1e-15)
+    used = between(np.array([0.5, 1, 1.5, 2, 3, 4, 8]), [np.array([1.0]), np.array([2.0]), np.array([4.0])])
+    np.testing.assert_allclose(used, [0.5, 1, 8.5, 16, 40, 64, 128])
+
+
+def test_beyond_the_largest_is_an_infinity():
+    """70000 is one in float16, of its own sign, and 60000 is none."""
+    size = np.array([70000.0])
+    for c, g, grade in ((np.inf, 70000.0, "A"), (-np.inf, -70000.0, "A"), (-np.inf, 70000.0, "FAIL"), (np.inf, 60000.0, "FAIL")):
+        assert judged(Tensor("F16", np.array([c], np.float16)), np.array([g]), size, size, 0).grade == grade
+    assert judged(Tensor("F32", np.array([np.inf], np.float32)), np.array([70000.0]), size, size, 0).grade == "FAIL"
+
+
+def test_a_number_that_cancels_has_room_for_what_is_kept():
+    """A channel of q that is 0 turns, and its derivative is turned back: with the turned one in bfloat16 not quite to 0, which is no error."""
+    case = next(c for c in catalogue() if c.id == "mrope.attn/heads-alone")
+    a = inputs(case)
+    want = expected(case, a)
+    zero = np.argwhere((a["q"] == 0) & (np.abs(want["vjp.k"]) < 1e-15))
+    assert len(zero) > 0
+    size, rest = budget.budgets(case, a, want)["vjp.k"]
+    assert all(size[tuple(n)] > 1e-3 for n in zero)
+    got = sixteen.computed(case, a, "between", "BF16")["vjp.k"]
+    assert any(got[tuple(n)] != 0 for n in zero)
+    assert judged(table.in_dtype(got, "BF16"), want["vjp.k"], size, rest, case.depth).grade in "AB"
 
 
 def test_budgets_are_made_in_float64(monkeypatch):

@@ -70,18 +70,23 @@ class Backend:
         """Fields that are not the plain ones."""
         return [f.name for f in fields(self) if f.name not in ("name", "skips") and getattr(self, f.name) is not f.default]
 
+    def plain(self) -> list[str]:
+        """Fields left at their default: the plain ops, on whatever library the arrays are of."""
+        return [f.name for f in fields(self) if f.name not in ("name", "skips") and getattr(self, f.name) is f.default]
 
-NAMES = ("numpy", "numba")
+
+NAMES = ("numpy", "numba", "cuda")
 
 
 def get(
     name: str = "auto", *, dtype: Any = "float32", threads: int | None = None, every_tile: bool = False, say: Callable[[str], None] = as_it_is
 ) -> Backend:
-    """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy.
+    """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy. cuda is taken where it is asked for.
 
     threads: how many numba computes with, all cores that are idle now unless said. every_tile: attention leaves out no tile, whatever its
     weights, so that bits can be compared over lengths; NumPy never does. `say` is told what takes long or is not as asked. Raises Misuse for an
-    unknown name, for numba where it is not installed, and for threads of a backend that has none of its own.
+    unknown name, for numba where it is not installed, for cuda where CuPy, a driver, a GPU, memory or cuBLAS is missing, and for threads of a
+    backend that has none of its own.
     """
     if name not in ("auto", *NAMES):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(NAMES)}")
@@ -92,7 +97,13 @@ def get(
             raise Misuse("the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before starting, or use --backend numba")
         return Backend()
     if str(dtype) != "float32":
-        raise Misuse(f"the numba backend computes in float32, not in {dtype}; use --backend numpy (peref.backends.get('numpy'))")
+        raise Misuse(f"the {name} backend computes in float32, not in {dtype}; use --backend numpy (peref.backends.get('numpy'))")
+    if name == "cuda":
+        if threads is not None:
+            raise Misuse("the cuda backend computes on the GPU and has no threads to limit; leave --threads out")
+        from peref.backends import cuda
+
+        return cuda.here(say)
     if not find_spec("numba"):
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
     from peref.backends.numba import BACKEND, host

@@ -9,7 +9,7 @@ from peref.cli import options, text
 from peref.config import OF_ROTATIONS, Config
 from peref.encodings import Encoding, get, names, wanted
 from peref.encodings import options as options_of
-from peref.errors import Misuse
+from peref.errors import PerefError
 from peref.rng import generator
 
 
@@ -66,6 +66,7 @@ def option(name: str, about: dict[str, Any]) -> str:
 def fields_of(name: str) -> dict[str, Any]:
     """Which fields a backend fills, or why it is not here."""
     try:
-        return {"name": name, "available": True, "fields": backends.get(name).filled()}
-    except Misuse as error:
-        return {"name": name, "available": False, "fields": [], "why": str(error)}
+        be = backends.get(name)
+        return {"name": name, "available": True, "fields": be.filled(), "plain": be.plain()}
+    except PerefError as error:
+        return {"name": name, "available": False, "fields": [], "plain": [], "why": str(error)}

@@ -17,7 +17,7 @@ from peref.golden.book import Book
 from peref.golden.files import Tensor, read_tensors, strict_json
 from peref.golden.probable import ALONE
 from peref.golden.report import Result, of_one
-from peref.golden.rule import CLASSES, judged
+from peref.golden.rule import CLASSES, beyond, judged
 from peref.golden.sums import SUMS
 from peref.store import is_file, read
 
@@ -73,7 +73,7 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
             if verdict is None and b[name].wide.tobytes() != a[name].wide.tobytes():
                 differ[name] = "it has no budget and is not the same"
             elif verdict is not None and not verdict.worst <= dict(CLASSES)[limit]:
-                differ[name] = verdict.words or f"{verdict.worst:.3g} times the budget"
+                differ[name] = verdict.words or beyond(verdict.worst)
         compared = len(wanted) - len(missing)
         if not compared:
             raise Misuse(f"{second} has none of the tensors of {first}; nothing was compared")

@@ -15,7 +15,7 @@ from typing import Any
 from peref.errors import PerefError
 from peref.golden import SPEC_VERSION
 from peref.golden.entry import Entry, Group, ends, well_formed
-from peref.golden.files import index_of, strict_json, tensors
+from peref.golden.files import checked_header, index_of, strict_json, tensors
 from peref.golden.sums import FULL_SET, Untrue, archived, in_folder
 from peref.store import is_file
 
@@ -78,11 +78,13 @@ class Book:
         where = f"groups/{name}"
         words = self.json(f"{where}/cases.json")
         try:
-            inputs, expected = (
-                tensors(self.bytes(f"{where}/{part}.safetensors"), f"{self.folder}/{where}/{part}") for part in ("inputs", "expected")
-            )
-            index = [*index_of(self.bytes(f"{where}/inputs.safetensors"), "inputs.safetensors")]
-            index += index_of(self.bytes(f"{where}/expected.safetensors"), "expected.safetensors")
+            found, index = [], []
+            for part in ("inputs", "expected"):
+                data, path = self.bytes(f"{where}/{part}.safetensors"), f"{self.folder}/{where}/{part}"
+                header = checked_header(data, path)
+                found.append(tensors(data, path, header))
+                index += index_of(header, f"{part}.safetensors")
+            inputs, expected = found
         except Untrue:
             raise
         except PerefError as error:

@@ -4,8 +4,8 @@
     B   |c - g| <= K_o u_out a   + 16 K_c u_acc (a + b)        C likewise: rule
 
     a   how far the number moves, per relative rounding, when everything that a program keeps in the dtype that is judged is rounded at random: real
-        inputs, what is computed of them on the way, forward and backward, tables of biases and gains. At least |g|. Moved by 2^-8, the coarsest
-        rounding there is: where a derivative jumps within a rounding (relu, a count that reaches a whole number) the jump is in it
+        inputs, what is computed of them on the way, forward and backward, tables of biases and gains. At least |g|. Moved by the roundings of
+        16 bits themselves: where a derivative jumps within one (relu, a count that reaches a whole number) the jump is in it
     b   how far it moves, per relative rounding, when everything that is computed on the way is rounded at random, and what is never kept in
         16 bits with it: angles, and where positions are real numbers those, for phases far out lose digits however exact the inputs are. A base
         of powers is moved by a rounding of its logarithm, which is how powers are made
@@ -31,7 +31,7 @@ from peref.rng import generator
 from peref.tape import Op
 
 DRAWS = 16
-STEP, COARSE = 2.0**-30, 2.0**-8
+STEP, COARSE = 2.0**-30, (2.0**-8, 2.0**-11)
 
 
 def moved_forward(x, by):
@@ -52,12 +52,13 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     size = {name: np.where(np.isfinite(want[name]), np.abs(want[name]), 0) for name in real}
     phase = {name: np.zeros_like(want[name]) for name in real}
     floats = [name for name, x in a.items() if x.dtype.kind == "f" and name not in ("positions", "distances")]
-    coarse, fine = rounding(rng, COARSE), rounding(rng, STEP)
+    fine = rounding(rng, STEP)
     at = case.at
     for _ in range(DRAWS):
-        tape = NoisyTape(coarse)
-        kept = {name: wrapped(coarse(a[name]), coarse) for name in floats}
-        widen(size, expected(case, {**a, **kept}, of_data(case.config.encoding(0), tape), at, tape), want, COARSE)
+        for step in COARSE:
+            tape = NoisyTape(coarse := rounding(rng, step))
+            kept = {name: wrapped(coarse(a[name]), coarse) for name in floats}
+            widen(size, expected(case, {**a, **kept}, of_data(case.config.encoding(0), tape), at, tape), want, step)
         noisy, pe = {name: wrapped(a[name], fine) for name in floats}, of_powers(case, rng)
         widen(phase, expected(case, {**a, **noisy}, in_between(pe, fine), somewhere(pe, at, fine), NoisyTape(fine)), want, STEP)
     return {name: (up(size[name]), up(phase[name])) for name in real}

@@ -66,9 +66,14 @@ def strict_json(text: bytes, where: str) -> Any:
     def no_constant(word: str) -> Any:
         raise ValueError(f"{word} is no JSON number")
 
+    def finite(word: str) -> float:
+        if not math.isfinite(x := float(word)):
+            raise ValueError("a number beyond float64")
+        return x
+
     try:
-        found = json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant)
-        shallow(found, DEEPEST)
+        found = json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant, parse_float=finite)
+        shallow([found], DEEPEST + 1)
         return found
     except RecursionError as error:
         raise Damaged(f"{where}: JSON that is nested too deeply") from error
@@ -76,14 +81,12 @@ def strict_json(text: bytes, where: str) -> Any:
         raise Damaged(f"{where}: not the JSON that was expected: {error}") from error
 
 
-def shallow(value: Any, left: int) -> None:
-    """Raises ValueError for what is nested deeper than `left`, and for a number that is infinite when read."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number beyond float64")
-    if isinstance(value, (dict, list)):
-        if not left:
-            raise ValueError(f"nested deeper than {DEEPEST}")
-        for one in value.values() if isinstance(value, dict) else value:
+def shallow(value: dict | list, left: int) -> None:
+    """Raises ValueError for what is nested deeper than `left`."""
+    if not left:
+        raise ValueError(f"nested deeper than {DEEPEST}")
+    for one in value.values() if isinstance(value, dict) else value:
+        if isinstance(one, (dict, list)):
             shallow(one, left - 1)
 
 
@@ -102,7 +105,10 @@ def whole(x: Any) -> bool:
     return type(x) is int and 0 <= x < 2**53
 
 
-def checked_header(data: bytes, where: str) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
+Header = dict[str, tuple[str, tuple[int, ...], int, int]]
+
+
+def checked_header(data: bytes, where: str) -> Header:
     """Name -> dtype, shape, first and one beyond the last byte in the file. Raises Damaged for anything that is not as the format says."""
     if len(data) < 8:
         raise Damaged(f"{where}: {len(data)} bytes; a safetensors file begins with 8 that say how long its header is")
@@ -144,9 +150,9 @@ def checked_header(data: bytes, where: str) -> dict[str, tuple[str, tuple[int, .
     return found
 
 
-def tensors(data: bytes, where: str) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, in the order of their names. Raises Damaged."""
-    header = checked_header(data, where)
+def tensors(data: bytes, where: str, header: Header | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, in the order of their names; `header` where it was checked before. Raises Damaged."""
+    header = checked_header(data, where) if header is None else header
     try:
         payload = {name: about["data"] for name, about in safetensors.deserialize(data)}
     except safetensors.SafetensorError as error:
@@ -177,9 +183,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def index_of(data: bytes, file: str) -> list[str]:
+def index_of(header: Header, file: str) -> list[str]:
     """A line for each tensor: file, name, dtype, bytes, where they begin, number of axes, axes."""
     lines = []
-    for name, (dtype, shape, first, stop) in sorted(checked_header(data, file).items()):
+    for name, (dtype, shape, first, stop) in sorted(header.items()):
         lines.append(" ".join(map(str, (file, name, dtype, stop - first, first, len(shape), *shape))))
     return lines

@@ -16,7 +16,7 @@ from peref.golden import SPEC_VERSION
 from peref.golden.book import GROUP_FILES
 from peref.golden.cases import Case
 from peref.golden.confirmed import Arrays, Disagrees, computed, digest
-from peref.golden.files import index_of
+from peref.golden.files import checked_header, index_of
 from peref.golden.flags import FLAGS
 from peref.golden.levels import axes_of
 from peref.golden.near import near_misses
@@ -85,7 +85,8 @@ def write(folder: Path, groups: Mapping[str, Made], core: Path | None = None) ->
         lines = []
         for part, arrays in (("inputs", a), ("expected", want)):
             store.save(place / f"{part}.safetensors", arrays, {"group": name, "part": part, "spec": SPEC_VERSION})
-            lines += index_of(store.read(place / f"{part}.safetensors"), f"{part}.safetensors")
+            file = f"{part}.safetensors"
+            lines += index_of(checked_header(store.read(place / file), file), file)
         store.write_text(place / "index.txt", "\n".join(lines) + "\n")
         store.write_text(place / "cases.json", document(words))
         files = {file: hashlib.sha256(store.read(place / file)).hexdigest() for file in GROUP_FILES}

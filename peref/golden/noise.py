@@ -83,11 +83,16 @@ def rounding(rng: Any, step: float) -> Callable[[Any], Any]:
 
 
 class NoisyTape(Tape):
-    """A tape whose recorded calls hand on noisy results, forward and backward, whatever arrays they made inside; while `exact`, plain ones."""
+    """A tape whose recorded calls hand on noisy results, forward and backward, whatever arrays they made inside; while `exact`, plain ones.
+
+    The derivative of softmax takes a mean from each row, which is the sum of p dp and as well that of the output times its own derivative. Kernels
+    take the latter, from the output as they stored it: its roundings are in the mean and not in dp, and do not cancel where one weight is nearly 1.
+    """
 
     def __init__(self, moved: Callable[[Any], Any]):
         super().__init__()
         self.moved, self.exact = moved, False
+        self.mean_off: Any = None
 
     def watch(self, x: Any) -> Any:
         return super().watch(x if isinstance(x, dict) else wrapped(x, self.moved))
@@ -97,7 +102,12 @@ class NoisyTape(Tape):
             return super().record(op, saved, arrays, bare(y))
 
         def backward(saved: Any, dy: Any, *wants: Any) -> Any:
-            return tuple(None if g is None else wrapped(self.moved(bare(g)), self.moved) for g in op.backward(saved, wrapped(dy, self.moved), *wants))
+            got = tuple(None if g is None else wrapped(self.moved(bare(g)), self.moved) for g in op.backward(saved, wrapped(dy, self.moved), *wants))
+            if op.forward.__name__ == "weigh_forward":
+                self.mean_off = (bare(dy) * (self.moved(bare(y)) - bare(y))).sum(-1, keepdims=True)
+            elif op.forward.__name__ == "probabilities_forward" and self.mean_off is not None and self.mean_off.shape[:-1] == bare(dy).shape[:-1]:
+                got = (got[0] - bare(saved) * self.mean_off, *got[1:])
+            return got
 
         backward.__name__ = op.forward.__name__
         out = Var(self, wrapped(self.moved(bare(y)), self.moved))

@@ -11,6 +11,7 @@ import numpy as np
 
 from peref.golden.book import Book
 from peref.golden.report import Report, Result
+from peref.golden.rule import beyond
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --A: #2a7d46; --B: #7d7a2a; --C: #b3701c; --FAIL: #b3261e; }
@@ -101,8 +102,7 @@ def failure(r: Result) -> str:
     lines = [*r.said, f"looks like    {r.trap.words if r.trap else 'no known trap'}{more}", f"why this case {r.entry.words['why']}"]
     if r.entry.words["flags"]:
         lines.append(f"catches       {', '.join(r.entry.words['flags'])}")
-    beyond = f"{used(r)} times the budget" if np.isfinite(r.verdict.worst) else "cannot be compared"
-    return section(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond}", lines)
+    return section(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond(r.verdict.worst)}", lines)
 
 
 def group(name: str, found: list[Result]) -> str:
@@ -112,4 +112,4 @@ def group(name: str, found: list[Result]) -> str:
         f"{cells((f'{r.entry.id}:{r.name}', r.dtype.lower()))}<td>{grade(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>" for r in found
     )
     summary = f"{escape(name)}: {len(found)} tensors" + (f", {wrong} failed" if wrong else "")
-    return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{table(('tensor', 'dtype', 'class', 'budget used'), rows)}</details>"
+    return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{table(('tensor', 'dtype', 'class', 'used'), rows)}</details>"

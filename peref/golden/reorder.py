@@ -30,5 +30,5 @@ def budgets(case: Whole, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray,
         got = expected(case, given, be)
         for name in real:
             most[name] = max(most[name], float(np.abs(got[name].astype(np.float64) - want[name]).max(initial=0)))
-    found = {name: most[name] / UNIT["F32"] for name in real}
+    found = {name: np.asarray(most[name] / UNIT["F32"]) for name in real}
     return {name: (up(max(np.abs(want[name]).max(initial=0), found[name])), up(found[name])) for name in real}

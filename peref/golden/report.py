@@ -14,7 +14,7 @@ from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.files import Tensor
 from peref.golden.kinds import expected, rebuilt
 from peref.golden.probable import Probable, Summary
-from peref.golden.rule import CLASSES, Verdict, judged
+from peref.golden.rule import CLASSES, Verdict, beyond, judged
 
 DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
 
@@ -218,8 +218,7 @@ def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple
 
 def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
     """The block of a failure, for people."""
-    used = f"{result.verdict.worst:.3g} times the budget" if np.isfinite(result.verdict.worst) else "cannot be compared"
-    yield f"FAIL {result.entry.id}  {result.name}  {result.dtype.lower()}  {used}"
+    yield f"FAIL {result.entry.id}  {result.name}  {result.dtype.lower()}  {beyond(result.verdict.worst)}"
     for line in result.said:
         yield f"  {line}"
     if result.trap:

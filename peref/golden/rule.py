@@ -48,6 +48,14 @@ def grade(worst: float) -> str:
     return next((name for name, most in CLASSES if worst <= most), "FAIL")
 
 
+def beyond(worst: float) -> str:
+    """What is said of a tensor that is not in the class that was asked for."""
+    name, most = CLASSES[-1]
+    if not math.isfinite(worst):
+        return "cannot be compared"
+    return f"{worst / most:.3g} times what class {name} allows" if worst > most else f"class {grade(worst)}, used {worst:.3g}"
+
+
 def limits(dtype: str, g: np.ndarray, a: np.ndarray, b: np.ndarray, depth: float) -> list[np.ndarray]:
     """How far a number of that dtype may be from g in each class."""
     u_acc = UNIT["F64" if dtype == "F64" else "F32"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.files import SIZES, index_of
+from peref.golden.files import SIZES, checked_header, index_of
 
 OWN = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
 
@@ -53,7 +53,7 @@ def text_of(request: Mapping[str, Any], data: bytes) -> str:
     for key, word in (("facts", "fact"), ("options", "option")):
         lines += [f"{word} {name} {plain(value)}" for name, value in sorted(request[key].items())]
     lines += [f"want {name}" for name in request["want"]]
-    lines += [f"input {line.partition(' ')[2]}" for line in index_of(data, "in")]
+    lines += [f"input {line.partition(' ')[2]}" for line in index_of(checked_header(data, "in"), "in")]
     return "\n".join([*lines, "end\n"])
 
 

@@ -177,7 +177,8 @@ def bias(s: Subject) -> list[Panel | Image]:
     table = np.asarray(s.encoding.bias(PLAIN, s.p, d), np.float64)
     if idle := not table.any():
         table = np.asarray(s.encoding.bias(PLAIN, responses.stirred(s.p), d), np.float64)
-    first = edges(table)
+    seen = np.where(np.isfinite(table), table, 0)  # -inf where a head does not look
+    first = edges(seen)
     reach = d[: first[-1] * 5 // 4 + 2] if first else d
     marks = [("x", float(n), "") for n in first]
     note = f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}" if first else responses.STIRRED * idle
@@ -187,7 +188,7 @@ def bias(s: Subject) -> list[Panel | Image]:
     title = "bias over distance"
     drawn: Panel | Image = Panel(title, "distance (tokens)", "added to the logit", curves(table), marks=marks, note=note)
     return [
-        Image(title, "distance (tokens)", "head", table, centred=True, note=note) if rough(table) and not first else drawn,
+        Image(title, "distance (tokens)", "head", table, centred=True, note=note) if rough(seen) and not first else drawn,
         Panel("attention where all contents are equal", "distance (tokens)", f"weight among {len(d):,} keys", curves(weight), log="y"),
     ]
 

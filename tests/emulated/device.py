@@ -27,16 +27,22 @@ class Fault(Exception):
     """What would be undefined on a device."""
 
 
+def folder_of_results():
+    """Where what compilers make is kept, under the hash of all that makes it: a folder of this user's among the temporary ones."""
+    folder = Path(tempfile.gettempdir()) / f"peref-emulated-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 @cache
 def built(code, options):
-    """The shared library of a kernel text; kept in a folder of this user's, under the hash of all that makes it."""
+    """The shared library of a kernel text."""
     names = re.findall(r"^KERNEL (\w+)\(", code, re.MULTILINE)
     calls = "\n".join(f'extern "C" void call_{n}(void **a) {{ emulated::invoke({n}, a); }}' for n in names)
     text = f"{SHIM}\n{code}\n{calls}\n"
     defines = [o for o in options if o.startswith("-D")]
     key = hashlib.sha256("\0".join((text, *FLAGS, *defines)).encode()).hexdigest()
-    folder = Path(tempfile.gettempdir()) / f"peref-emulated-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = folder_of_results()
     library = folder / f"{key[:32]}.so"
     if not library.exists():
         part = folder / f"{key[:32]}.{os.getpid()}.so"
@@ -102,7 +108,7 @@ def attach(cupy, seed=1, edit=None):
             device.changed += 1
             code = code.replace(*device.edit)
         library = built(code, tuple(options))
-        return SimpleNamespace(get_function=lambda name: Function(device, library, name))
+        return SimpleNamespace(compile=lambda: None, get_function=lambda name: Function(device, library, name))
 
     cupy.RawModule = raw_module
     return device

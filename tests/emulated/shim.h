@@ -19,6 +19,7 @@
 #define __device__
 #define __launch_bounds__(...)
 #define __restrict__
+#define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static __attribute__((section("shared")))
 extern "C" char __start_shared[] __attribute__((weak, visibility("hidden"))), __stop_shared[] __attribute__((weak, visibility("hidden")));
 
@@ -26,7 +27,7 @@ struct Dim { int x, y, z; };
 static Dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
-constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 4096, WORDS = 8;
+constexpr int MOST = 1024, STACK = 1 << 16, GUARD = 1 << 18, WORDS = 8;
 enum Failure { NONE, DIVERGENT, STUCK, BEYOND };
 
 struct Fiber { jmp_buf at; int arrived[2]; bool begun, ended; int collectives; };
@@ -132,19 +133,20 @@ extern "C" int run(void (*call)(void **), void **a, const int *grid, const int *
   kernel = call, arguments = a, failure = NONE, state = seed * 2654435769u + 88172645463325252u;
   gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]}, threads = block[0] * block[1] * block[2];
   stacks = (char *)std::malloc((long)threads * STACK);
-  char *line = (char *)std::aligned_alloc(16, (shared + 2 * GUARD + 15) / 16 * 16);
-  dynamic = line + GUARD;
+  char *line = (char *)std::aligned_alloc(16, (shared + GUARD + 15) / 16 * 16);
+  dynamic = line;
+  std::memset(line + shared, 0xff, GUARD);
   int blocks = grid[0] * grid[1] * grid[2], *order = (int *)std::malloc(blocks * sizeof(int));
   shuffle(order, blocks);
   for (int k = 0; k < blocks && !failure; k++) {
     int n = order[k];
     blockIdx = {n % gridDim.x, n / gridDim.x % gridDim.y, n / gridDim.x / gridDim.y};
-    std::memset(line, 0xff, shared + 2 * GUARD);
+    std::memset(line, 0xff, shared);
     if (__start_shared) std::memset(__start_shared, 0xff, __stop_shared - __start_shared);
     run_block();
-    for (int c = 0; c < GUARD && !failure; c++)
-      if (line[c] != (char)0xff || dynamic[shared + c] != (char)0xff) failure = BEYOND;
   }
+  for (int c = 0; c < GUARD && !failure; c++)
+    if (line[shared + c] != (char)0xff) failure = BEYOND;
   std::free(order), std::free(line), std::free(stacks);
   return failure;
 }

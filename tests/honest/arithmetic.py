@@ -50,6 +50,9 @@ class Other(np.ndarray):
 
     def __array_ufunc__(self, ufunc, method, *given, out=None, **more):
         how = next(x.how for x in (*given, *(out or ())) if isinstance(x, Other) and x.how is not None)
+        if method == "at":  # into the first of them, which so must not be a copy
+            getattr(ufunc, method)(*map(bare_of, given), **more)
+            return None
         plain = [how.low(bare_of(x)) for x in given]
         into = {} if out is None else {"out": tuple(bare_of(x) for x in out)}
         more = {name: bare_of(x) for name, x in more.items()}
@@ -64,8 +67,6 @@ class Other(np.ndarray):
             got = how.functions[ufunc](*[np.asarray(x, like) for x in plain])
         else:
             got = getattr(ufunc, method)(*plain, **into, **more)
-            if method == "at":
-                return None
             return as_other(how.low(got), how) if out is None else out[0]
         if out is not None:
             into["out"][0][...] = got

@@ -300,6 +300,13 @@ MUTANTS = [
         SOFTMAX,
         lambda case, a: results(lambda x: x.swapaxes(1, 2), "out")(case, a) if attn(case) else None,
     ),
+    Mutant(
+        "turned-in-time",
+        "basic",
+        "heads and time of what you turned change places",
+        hooked("rotate"),
+        results(lambda x: x.swapaxes(1, 2), "q_rotated", "k_rotated"),
+    ),
     Mutant("nothing-done", "basic", "there is no position in it", PLACED, lambda case, a: without(case, a)),
     Mutant(
         "twice",

@@ -247,6 +247,7 @@ MUTANTS = [
         ("learned_bias",),
         patched("encodings.bias.learned_bias", take=lambda t, d: take(t, np.minimum(d, 3))),
     ),
+    Mutant("slopes-halved", "alibi.slopes.exponent", "your slopes are halved", ("alibi",), results(lambda b: b / 2, "bias"), held_out=True),
     Mutant(
         "table-short",
         "bias.bucket.clamp",

@@ -12,7 +12,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from honest import arithmetic  # noqa: E402
+from honest import after, arithmetic, sixteen  # noqa: E402
 
 from mutants import mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
@@ -50,11 +50,16 @@ def runs(mutant, cases, book):
     for case in [*first, *rest]:
         if case in rest and found[case.encoding]:
             continue
-        entry = book.entries[case.id]
-        for name, x in computed(mutant, case, entry.inputs()).items():
-            if name in entry.outputs and entry.want(name).dtype.kind == "f":
-                found[case.encoding].append((entry, case, name, np.asarray(x).view(np.ndarray).astype(float)))
+        found[case.encoding] += of_case(mutant, case, book)
     return found
+
+
+def of_case(mutant, case, book):
+    """(entry, case, name, tensor) for what a mutant gives for a case."""
+    entry = book.entries[case.id]
+    got = computed(mutant, case, entry.inputs())
+    real = [name for name in got if name in entry.outputs and entry.want(name).dtype.kind == "f"]
+    return [(entry, case, name, np.asarray(got[name]).view(np.ndarray).astype(float)) for name in real]
 
 
 def worst(entry, case, name, got):
@@ -70,6 +75,12 @@ def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
             if not any(x.shape != e.want(n).shape or not np.array_equal(x, e.want(n)) for e, _, n, x in tensors):
                 continue  # it cannot show in this encoding
             most = {d: max(worst(e, c, n, in_dtype(x, d)) for e, c, n, x in tensors) for d in dtypes}
+            seen = {e.id for e, *_ in tensors}
+            for case in (c for c in cases if c.encoding == encoding and c.id not in seen):
+                if min(most.values()) > LIMIT:
+                    break
+                for e, c, n, x in of_case(mutant, case, book):
+                    most = {d: max(most[d], worst(e, c, n, in_dtype(x, d))) for d in dtypes}
             found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book) if name else []
     return found
 
@@ -83,30 +94,52 @@ def rates(found):
     return share
 
 
-def honest(book):
-    """(arithmetic, dtype) -> hook -> the largest use of class A, over every case and tensor."""
+WIDE = {"F64": np.float64, "F32": np.float32}
+SIXTEEN = {name: sixteen.VARIANTS for name in sixteen.VARIANTS} | {name: after.VARIANTS for name in after.VARIANTS}
+
+
+def honest(book, cases=None):
+    """(program, dtype) -> hook -> the largest use, over every case and tensor."""
     found = defaultdict(lambda: defaultdict(float))
-    alarms = 0
-    for case in catalogue():
-        if case.level not in ("table", "op", "attn"):
-            continue
+    for case in cases or [c for c in catalogue() if c.level in ("table", "op", "attn")]:
         entry = book.entries[case.id]
-        for name in arithmetic.ARITHMETICS:
-            for dtype in ("F64", "F32"):
-                with np.errstate(all="ignore"):
-                    got = arithmetic.computed(case, entry.inputs(), name, {"F64": np.float64, "F32": np.float32}[dtype])
-                for tensor in entry.outputs:
-                    if entry.want(tensor).dtype.kind == "f":
-                        used = worst(entry, case, tensor, in_dtype(got[tensor], dtype))
-                        alarms += not used <= 1
-                        found[name, dtype][case.hook or "none"] = max(found[name, dtype][case.hook or "none"], used)
-                        if dtype == "F32":
-                            for low in ("BF16", "F16"):
-                                used = worst(entry, case, tensor, in_dtype(got[tensor], low))
-                                if np.abs(entry.want(tensor)).max(initial=0) < 60000:
-                                    alarms += not used <= 1
-                                    found[name, low][case.hook or "none"] = max(found[name, low][case.hook or "none"], used)
-    return found, alarms
+        for name, dtype, got in programs(case, entry.inputs()):
+            for tensor in (t for t in got if entry.want(t).dtype.kind == "f"):
+                hook = case.hook or "none"
+                found[name, dtype][hook] = max(found[name, dtype][hook], worst(entry, case, tensor, in_dtype(got[tensor], dtype)))
+    return found
+
+
+def programs(case, a):
+    """(name, dtype, tensors) of every honest program."""
+    for name in arithmetic.ARITHMETICS:
+        for dtype, kind in WIDE.items():
+            with np.errstate(all="ignore"):
+                got = arithmetic.computed(case, a, name, kind)
+            yield from ((name, d, got) for d in ((dtype,) if dtype == "F64" else (dtype, "BF16", "F16")))
+    for name, variants in SIXTEEN.items():
+        for dtype in ("BF16", "F16"):
+            yield name, dtype, sixteen.computed(case, a, name, dtype, variants)
+
+
+def most_of(name):
+    """The most that a program of that name may use: class A where it is rounded once, class B where 16 bits are kept on the way."""
+    return CLASSES[name in SIXTEEN][1]
+
+
+WORDS = """The largest use over every case, output and derivative: up to 1 is class A, up to 16 class B, up to 64 class C. What is rounded once should
+be in class A, what is kept in 16 bits on the way in class B. The programs are in tests/honest, where each is described. The constants of the rule
+(2, 2 and 4; 4 + sqrt(depth); 1, 16 and 64) were chosen with those of the first two parts and then frozen; the last were written afterwards.
+
+When they were first run, two of those used more than class B: `fused` 23 in bfloat16 and 90 in float16, for T5, where one weight is nearly 1 and
+kernels take the mean of a row from the output as they stored it; and in float16 `reciprocal` 88 and `truncated` 111, for DAPE, where relu bends
+within a rounding. All else was in class B at once. The budgets now know both, for every case; the constants are as they were. So for these two the
+table is no clean test of the budgets, and for the rest it is."""
+PARTS = {
+    "Rounded once": tuple(arithmetic.ARITHMETICS),
+    "16 bits on the way": tuple(sixteen.VARIANTS),
+    "Written after the constants were frozen": tuple(after.VARIANTS),
+}
 
 
 def confused(found):
@@ -121,7 +154,7 @@ def confused(found):
     return "\n".join(lines)
 
 
-def summary(found, alarms, table, after, unasked):
+def summary(found, table, later, unasked):
     """The table of the README."""
     share = rates(found)
     lines = ["| | |", "|---|---|", f"| wrong implementations | {len({m for m, _ in found})} bugs, {len(found)} with the encodings that have them |"]
@@ -129,12 +162,16 @@ def summary(found, alarms, table, after, unasked):
         lines.append(f"| noticed in {d.lower()} | {share[d][0]} of {share[d][1]} ({100 * share[d][0] / share[d][1]:.1f} %) |")
     for kind in ("seen", "held out"):
         lines.append(f"| right trap named first, {kind} | {share[kind][0]} of {share[kind][1]} ({100 * share[kind][0] / share[kind][1]:.1f} %) |")
-    most = max(used for hooks in table.values() for used in hooks.values())
-    lines.append(f"| right trap named first, written afterwards | {after[0]} of {after[1]} ({100 * after[0] / after[1]:.1f} %) |")
+    for kind, part in (("float32 and float64 inside", arithmetic.ARITHMETICS), ("16 bits on the way", SIXTEEN)):
+        uses = [(used, most_of(name)) for (name, _), hooks in table.items() if name in part for used in hooks.values()]
+        limit, least = CLASSES[part is SIXTEEN]
+        lines.append(
+            f"| honest programs, {kind} | {sum(not u <= m for u, m in uses)} beyond class {limit}; largest use {max(uses)[0]:.2f} of {least:.0f} |"
+        )
+    lines.append(f"| right trap named first, written afterwards | {later[0]} of {later[1]} ({100 * later[0] / later[1]:.1f} %) |")
     wrongly, count, failing = unasked
     words = f"{len(wrongly)} of {failing} failing tensors and {count} implementations"
     lines.append(f"| a trap named where digits alone are missing (bfloat16 and float16 arithmetic) | {words} |")
-    lines.append(f"| false alarms on honest arithmetic | {alarms}; largest use {most:.2f} of class A |")
     return "\n".join(lines)
 
 
@@ -142,17 +179,17 @@ def page(found, table):
     """docs/tolerance.md."""
     hooks = sorted({hook for hooks in table.values() for hook in hooks})
     lines = ["# What honest code uses of the tolerance rule, and what wrong code", "", "Written by `python tests/mutants/table.py`.", ""]
-    lines += [
-        "The largest use of class A (1 is its limit) over every case, output and derivative. `reference` and `float32 throughout` were at hand when"
-    ]
-    lines += ["the constants were chosen. The others were written afterwards, but looked at while the budgets were: no clean test of them.", ""]
-    lines += ["| arithmetic | dtype | " + " | ".join(hooks) + " |", "|---" * (len(hooks) + 2) + "|"]
-    for (name, dtype), used in table.items():
-        lines.append(f"| {name} | {dtype.lower()} | " + " | ".join(f"{used[h]:.2f}" for h in hooks) + " |")
-    lines += ["", "The smallest use by a wrong implementation, taking for each the tensor in which it shows most. Above 64 it fails.", ""]
-    lines += ["| hook | " + " | ".join(d.lower() for d in DTYPES) + " | survivors |", "|---" * (len(DTYPES) + 2) + "|"]
+    lines += [*WORDS.split("\n"), ""]
+    for title, names in PARTS.items():
+        lines += [f"{title}:", "", "| program | dtype | " + " | ".join(hooks) + " |", "|---" * (len(hooks) + 2) + "|"]
+        for (name, dtype), used in table.items():
+            if name in names:
+                lines.append(f"| {name} | {dtype.lower()} | " + " | ".join(f"{used[h]:.2f}" if h in used else "" for h in hooks) + " |")
+        lines.append("")
     from peref.encodings import get
 
+    lines += ["The smallest use by a wrong implementation, taking for each the tensor in which it shows most. Above 64 it fails.", ""]
+    lines += ["| hook | " + " | ".join(d.lower() for d in DTYPES) + " | survivors |", "|---" * (len(DTYPES) + 2) + "|"]
     for hook in hooks:
         mine = {key: most for key, (most, _) in found.items() if (get(key[1]).hook or "none") == hook}
         if mine:
@@ -174,10 +211,10 @@ def written(path, text):
 
 def main():
     book = Book(ROOT / "golden")
-    found, (table, alarms) = measured(book), honest(book)
-    after = named.of_later(book, lambda *words: print(*words, file=sys.stderr))
+    found, table = measured(book), honest(book)
+    later = named.of_later(book, lambda *words: print(*words, file=sys.stderr))
     unasked = named.of_honest(book)
-    text = summary(found, alarms, table, after, unasked)
+    text = summary(found, table, later, unasked)
     print(text)
     written(ROOT / "docs" / "diagnosis.md", confused(found))
     (ROOT / "docs" / "tolerance.md").write_text(page(found, table))

@@ -1,11 +1,11 @@
 """Golden cases of fire."""
 
-from recipes.families import LONG, SMALL, attention, basic, case, laws, refusals, refused, usual
+from recipes.families import LONG, SMALL, SPREAD, attention, basic, case, laws, refusals, refused, usual
 
 FEW = {"width": 9}
 
 RECIPES = [
-    *usual("fire", B=1, T=5, small=FEW, flags=basic("width"), beside={"eps": {"T": 9}}),
+    *usual("fire", B=1, T=5, small=FEW, flags=basic("width", "across_layers"), beside={"eps": {"T": 9}}),
     *attention("fire", FEW),
     case(
         "fire",
@@ -37,6 +37,17 @@ RECIPES = [
         "option",
         **SMALL | {"T": 9},
         options={"width": 16, "threshold": 4.0, "eps": 1.0},
+    ),
+    case(
+        "fire",
+        "op",
+        "rows",
+        "Each sequence has positions of its own, and so its own normaliser.",
+        "position.batch",
+        H=2,
+        G=1,
+        options=FEW | {"threshold": 4.0},
+        positions=(SPREAD, tuple(range(7))),
     ),
     case("fire", "op", "long", "Positions far out.", "position.counted", **SMALL, options=FEW, positions=LONG),
 ]

@@ -38,6 +38,18 @@ RECIPES = [
         positions=BORDERS,
         T=7,
     ),
+    case(
+        "rope",
+        "op",
+        "counted-260",
+        "260 tokens from 0 on: made in the dtype of q, positions 256 and 257 are one in bfloat16.",
+        "rope.phase.low_precision",
+        B=1,
+        H=1,
+        G=1,
+        T=260,
+        D=4,
+    ),
     case("rope", "table", "negative", "Positions before 0 turn the other way.", "position.counted", positions=NEGATIVE),
     case(
         "rope",

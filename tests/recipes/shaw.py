@@ -3,7 +3,7 @@
 from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("shaw", flags=basic("max_distance")),
+    *usual("shaw", flags=basic("max_distance") | {"tables": ("shaw.key",)}),
     *attention("shaw"),
     case(
         "shaw",

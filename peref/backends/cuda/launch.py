@@ -4,6 +4,7 @@ A kernel is named "file.kernel" and declared in kernels/file.cu by `KERNEL name(
 first called and kept by CuPy on disk. Only CuPy's public names are used, on arrays that are given: nothing here imports it.
 """
 
+import hashlib
 import re
 from functools import cache, lru_cache
 from pathlib import Path
@@ -35,6 +36,15 @@ def source(file: str) -> str:
     return re.sub(r'#include "(\w+\.cuh)"', lambda m: (FOLDER / m[1]).read_text(encoding="utf-8"), text)
 
 
+def digest() -> str:
+    """16 hex digits of the SHA-256 of all kernel sources."""
+    found = hashlib.sha256()
+    for path in sorted(FOLDER.iterdir()):
+        if path.suffix in (".cu", ".cuh"):
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
 @lru_cache
 def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
     """Of each kernel in a file its parameters: C's type, whether a pointer, whether it may be null, the name."""
@@ -55,10 +65,10 @@ def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]
 def argument(where: str, given: Any, kind: str, pointer: bool, maybe: bool) -> Any:
     """What is handed to the kernel for one parameter, or Misuse."""
     if not pointer:
-        number = np.dtype(TYPES[kind]).type(given)
-        if kind in ("int", "i64") and int(number) != int(given):
-            raise Misuse(f"{where} is {given}; the kernel takes {TYPES[kind]}")
-        return number
+        dtype = np.dtype(TYPES[kind])
+        if dtype.kind == "i" and not (given == int(given) and abs(int(given)) <= np.iinfo(dtype).max):
+            raise Misuse(f"{where} is {given}; the kernel takes {dtype}")
+        return dtype.type(given)
     if given is None and maybe:
         return np.uintp(0)
     if library(given) != "cupy":

@@ -1,23 +1,37 @@
 """The CPU backend: numba kernels in float32, the plain ops' drop-in."""
 
 from peref.backends import Backend
-from peref.backends.numba import ops
+from peref.backends.numba.ops.activations import gelu, swiglu
+from peref.backends.numba.ops.attention import attention
+from peref.backends.numba.ops.ends import adamw, cross_entropy, take
+from peref.backends.numba.ops.norms import layer_norm, rms_norm
+from peref.backends.numba.ops.products import activated_linear, linear, matmul
+from peref.backends.numba.ops.scan import retention
+from peref.backends.numba.ops.states import diagonal_scan, selective_scan, short_conv, wkv4, wkv6, wkv7
+from peref.backends.numba.ops.token import token
+from peref.backends.numba.ops.turn import turn
 
 BACKEND = Backend(
     name="numba",
-    take=ops.take,
-    linear=ops.linear,
-    activated_linear=ops.activated_linear,
-    matmul=ops.matmul,
-    rms_norm=ops.rms_norm,
-    layer_norm=ops.layer_norm,
-    swiglu=ops.swiglu,
-    gelu=ops.gelu,
-    turn=ops.turn,
-    attention=ops.attention,
-    retention=ops.retention,
-    cross_entropy=ops.cross_entropy,
-    adamw=ops.adamw,
-    token=ops.token,
+    take=take,
+    linear=linear,
+    activated_linear=activated_linear,
+    matmul=matmul,
+    rms_norm=rms_norm,
+    layer_norm=layer_norm,
+    swiglu=swiglu,
+    gelu=gelu,
+    turn=turn,
+    attention=attention,
+    short_conv=short_conv,
+    retention=retention,
+    wkv4=wkv4,
+    wkv6=wkv6,
+    wkv7=wkv7,
+    diagonal_scan=diagonal_scan,
+    selective_scan=selective_scan,
+    cross_entropy=cross_entropy,
+    adamw=adamw,
+    token=token,
     skips=True,
 )

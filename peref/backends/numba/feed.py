@@ -10,11 +10,11 @@ are never written out and read again, and h need not be kept for backward. Bound
 import numpy as np
 from numba import njit
 
+from peref.backends.numba.activations import gelu_row, gelu_row_backward, swiglu_row, swiglu_row_backward
 from peref.backends.numba.host import COLUMNS, INNER, kernel
 from peref.backends.numba.matrix import BLOCK, block, c_reads, pack, panels, reads, writes
 from peref.backends.numba.threads import spread
 from peref.backends.numba.token import dots
-from peref.backends.numba.vector import gelu_row, gelu_row_backward, swiglu_row, swiglu_row_backward
 
 
 @njit(**INNER)

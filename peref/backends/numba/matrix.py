@@ -1,4 +1,4 @@
-"""Products of matrices: one micro-kernel (vector.tile_set, tile_add), its right operand in panels, threads over blocks of rows.
+"""Products of matrices: one micro-kernel (tile.py), its right operand in panels, threads over blocks of rows.
 
 C[M,N] = A[M,K] B[K,N]. A may have any strides, so A' needs no copy. B is cut into panels of COLUMNS columns, each a run of contiguous rows:
 weights are packed into panels inside the call that uses them, an array whose width is a whole number of panels serves as it is. K is taken
@@ -11,7 +11,7 @@ from numba import njit, types
 
 from peref.backends.numba.host import COLUMNS, INNER, ROWS, kernel
 from peref.backends.numba.threads import spread
-from peref.backends.numba.vector import tile_add, tile_set
+from peref.backends.numba.tile import tile_add, tile_set
 
 BLOCK = 64  # rows that one thread takes at a time
 DEPTH = 256

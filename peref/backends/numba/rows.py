@@ -7,21 +7,15 @@ in order, so that the bits do not depend on the number of threads.
 import numpy as np
 from numba import njit, types
 
+from peref.backends.numba.activations import gelu_row, gelu_row_backward, swiglu_row, swiglu_row_backward
 from peref.backends.numba.host import INNER, kernel
 from peref.backends.numba.matrix import c_reads, f4, writes
+from peref.backends.numba.rotation import turn_halves, turn_halves_past_cache, written
 from peref.backends.numba.threads import spread
-from peref.backends.numba.vector import (
-    dot,
-    exp_sum,
-    gelu_row,
-    gelu_row_backward,
-    scale_bias_max,
-    swiglu_row,
-    swiglu_row_backward,
-    turn_halves,
-)
+from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
 
 CHUNK = 64
+LARGE = 1 << 22  # numbers of an array that will be out of the cache before somebody reads it
 i8 = types.int64
 
 
@@ -237,7 +231,7 @@ def take_backward(dtable, dy, order, starts):
 
 
 @njit(**INNER)
-def turn_chunk(unit, y, x, cos, sin, half):
+def turn_chunk(unit, y, x, cos, sin, half, past_cache):
     _, H, T, D = x.shape
     R2 = cos.shape[2]
     by_vectors = half and x.strides[3] == 4
@@ -246,8 +240,11 @@ def turn_chunk(unit, y, x, cos, sin, half):
     for h in range(H):
         for t in range(first, min(T, first + CHUNK)):
             to, at = ((b * T + t) * H + h) * D, (c * T + t) * R2
-            if by_vectors:
-                turn_halves(x, b * (x.strides[0] // 4) + h * (x.strides[1] // 4) + t * (x.strides[2] // 4), y, to, cos, sin, at, R2)
+            here = b * (x.strides[0] // 4) + h * (x.strides[1] // 4) + t * (x.strides[2] // 4)
+            if by_vectors and past_cache:
+                turn_halves_past_cache(x, here, y, to, cos, sin, at, R2)
+            elif by_vectors:
+                turn_halves(x, here, y, to, cos, sin, at, R2)
             else:
                 for n in range(R2):
                     one, two = (n, n + R2) if half else (2 * n, 2 * n + 1)
@@ -256,14 +253,17 @@ def turn_chunk(unit, y, x, cos, sin, half):
                     y[b, t, h, two] = u * sin[c, t, n] + v * cos[c, t, n]
             for d in range(2 * R2, D):
                 y[b, t, h, d] = x[b, h, t, d]
+    if past_cache:
+        written()
 
 
 @kernel(writes(4), types.Array(f4, 4, "A", readonly=True), c_reads(3), c_reads(3), types.boolean)
 def turn(y, x, cos, sin, half):
     """Pairs of channels of x [B,H,T,D] turned into y [B,T,H,D]; cos and sin [1 or B,T,R/2] hold the gain too.
 
-    half says which channels pair up. In one pass; halves with contiguous channels go by vectors."""
-    spread(turn_chunk, len(x) * chunks(x.shape[2]), (y, x, cos, sin, half))
+    half says which channels pair up. In one pass; halves with contiguous channels go by vectors, and past the cache where y would not stay in it."""
+    past_cache = y.size > LARGE and x.shape[3] % 4 == 0 and cos.shape[2] % 4 == 0 and y.ctypes.data % 16 == 0
+    spread(turn_chunk, len(x) * chunks(x.shape[2]), (y, x, cos, sin, half, past_cache))
 
 
 @njit(**INNER)

@@ -10,7 +10,7 @@ Sequences and heads are independent, so the bits do not depend on the number of 
 import numpy as np
 from numba import njit, types
 
-from peref.backends.numba.attention import padded, product, rounded
+from peref.backends.numba.blocks import padded, product, rounded
 from peref.backends.numba.host import COLUMNS, INNER, kernel
 from peref.backends.numba.matrix import reads, writes
 from peref.backends.numba.threads import spread

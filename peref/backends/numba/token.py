@@ -11,9 +11,12 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from peref.backends.numba.activations import gelu_row, swiglu_row
+from peref.backends.numba.emit import I32, I64, VEC, Emit, each, i8, made, number, void
 from peref.backends.numba.host import INNER, LANES, kernel
 from peref.backends.numba.matrix import c_reads, f4, writes
-from peref.backends.numba.vector import I32, I64, VEC, Emit, dot, each, exp_sum, gelu_row, i8, made, number, scale_bias_max, swiglu_row, void
+from peref.backends.numba.threads import spread
+from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
 
 GROUP = 8  # rows of a weight that are read together
 
@@ -114,6 +117,18 @@ def few(y, x, w):
     """y [M,N] = x [M,K] w' with w [N,K]."""
     for m in range(len(x)):
         dots(y[m], w, 0, x, m * x.shape[1], x.shape[1], len(w))
+
+
+@njit(**INNER)
+def column_one(unit, c, a, b):
+    M, K = a.shape[1], a.shape[2]
+    dots(c[unit], a, unit * M * K, b, unit * K, K, M)
+
+
+@kernel(writes(2), c_reads(3), c_reads(2))
+def column(c, a, b):
+    """c [n,M] = a [n,M,K] b [n,K]: products of one column."""
+    spread(column_one, len(a), (c, a, b))
 
 
 @njit(**INNER)

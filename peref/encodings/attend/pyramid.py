@@ -34,7 +34,7 @@ from peref.ops.linear import initial
 from peref.ops.place import At
 from peref.ops.shape import add, swap
 from peref.tape import Op
-from peref.xp import namespace
+from peref.xp import like, namespace
 
 CHUNK = 32  # queries that share a copy of their windows, where w is smaller
 LEVELS = 32  # rows for "level": no sequence is as long as two such blocks
@@ -84,11 +84,12 @@ def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: L
     some = np.zeros((B, 1, host.T, 1), bool)
     for t, _ in reads:
         some.reshape(-1)[t] = True
-    pairs, reads = [xp.asarray(left) for left in pairs], [(xp.asarray(t), xp.asarray(row)) for t, row in reads]
+    there = lambda a: like(be.place(a), at.i)
+    pairs, reads = [there(left) for left in pairs], [(there(t), there(row)) for t, row in reads]
     K, V = pool(k, pairs=pairs), pool(v, pairs=pairs)
     if position == "level":
         level = np.repeat(np.arange(1 + len(pairs)), [B * host.S, *map(len, pairs)])
-        K = add(K, be.take(p["level"], xp.asarray(level)))
+        K = add(K, be.take(p["level"], there(level)))
     if position == "centre":
         if D % 2 or at.i.ndim > 2:
             raise Misuse(f"pyramid: position=centre turns pairs of channels by one position; got width {D} and positions {list(at.i.shape)}")
@@ -96,7 +97,7 @@ def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: L
         centre = pool(xp.broadcast_to(at.j.astype(xp.float64), (B, host.S))[:, None, :, None], pairs=pairs)[0, 0]
         q, k, K = (be.turn(x, i * turns, None, layout="half") for x, i in ((q, at.i[..., None]), (k, at.j[..., None]), (K, centre)))
     near = windowed(be, q, k, v, host, w, scale)
-    return blend(near, far(q, K, V, reads=reads, scale=scale), f["gate"], xp.asarray(some)) if reads else near
+    return blend(near, far(q, K, V, reads=reads, scale=scale), f["gate"], there(some)) if reads else near
 
 
 ENCODING = Encoding(

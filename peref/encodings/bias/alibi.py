@@ -28,7 +28,7 @@ import numpy as np
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding
 from peref.ops.bias import slopes as fixed
 from peref.tape import Op
-from peref.xp import namespace
+from peref.xp import like, namespace
 
 Slopes = Literal["fixed", "learned", "sides"]
 Directions = Literal["both", "halves"]
@@ -68,7 +68,7 @@ def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", direct
     if directions == "halves":
         hidden = xp.where(xp.arange(H)[:, None] < H - H // 2, d < 0, d > 0)  # [H,N]
     if not (rows := ROWS[slopes]):
-        b = -xp.asarray(of_heads(H, max_bias, directions))[:, None] * abs(d)
+        b = -like(be.place(np.asarray(of_heads(H, max_bias, directions))), d)[:, None] * abs(d)
         return b if hidden is None else xp.where(hidden, -xp.inf, b)
     return table(p["log_slopes"], (d < 0) * (rows - 1), d, hidden)
 

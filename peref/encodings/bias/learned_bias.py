@@ -5,8 +5,8 @@
 
 The plainest relative encoding: Raffel et al. 2020, arXiv:1910.10683, without buckets. A distance beyond the table is refused, never clamped.
 It learns D times as fast as the rest, for AdamW moves a number by about the rate and a table must reach several nats.
-Not here: clipped distances (shaw has them; t5 with more buckets than its reach shares the last), a table made by a small network
-(dynamic_bias), rows chosen by content (x-transformers' RelativeProj).
+Not here: clipped distances (shaw has them), a table made by a small network (dynamic_bias), rows weighed by content (x-transformers'
+RelativeProj).
 """
 
 from peref.encodings import Encoding, logit_steps

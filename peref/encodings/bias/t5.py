@@ -17,11 +17,13 @@ known, is no option of this one: it rounds up, has other borders and signed rows
 
 from bisect import bisect_left
 
+import numpy as np
+
 from peref.encodings import Encoding, logit_steps, positive
 from peref.errors import Misuse
 from peref.ops.embedding import take
 from peref.ops.shape import swap
-from peref.xp import namespace
+from peref.xp import like, namespace
 
 
 def edges(m: int, max_distance: int) -> list[int]:
@@ -31,12 +33,12 @@ def edges(m: int, max_distance: int) -> list[int]:
     return [e + bisect_left(range(e, max_distance), True, key=lambda n: starts(n, k)) for k in range(m - e)]
 
 
-def bucket(d, *, causal: bool, buckets: int, max_distance: int):
+def bucket(d, *, causal: bool, buckets: int, max_distance: int, place=np.asarray):
     """The bucket of each distance d = i - j, [N]; a causal model puts the future with distance 0."""
     xp = namespace(d)
     m = buckets if causal else buckets // 2
     n = xp.maximum(d, 0) if causal else abs(d)
-    far = m // 2 - 1 + xp.searchsorted(xp.asarray(edges(m, max_distance)), n, side="right")
+    far = m // 2 - 1 + xp.searchsorted(like(place(np.asarray(edges(m, max_distance))), d), n, side="right")
     near = xp.where(n < m // 2, n, far)
     return near if causal else near + xp.where(d < 0, m, 0)
 
@@ -55,7 +57,7 @@ def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
         )
     if d.dtype.kind not in "iu":
         raise Misuse("t5: positions must be whole numbers, buckets are of whole distances")
-    return swap(take(p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance)), axes=(0, 1))
+    return swap(take(p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance, place=be.place)), axes=(0, 1))
 
 
 ENCODING = Encoding(

@@ -21,9 +21,10 @@ reading    what a is where m or M is absent or 0. "huggingface" (and vLLM's plai
            vLLM's class for their models): y(m) / y(M), with 1 for an absent m and 0 for an absent M. At mscale=0.707, mscale_all_dim=0 and
            factor 40 they split into 1.3689 and 1.2608.
 
-Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing (before 2025, always). Channels that do
-not turn get no a. attn_factor, another multiple of a (jquesnelle, vLLM), goes into attention_factor. Not here: Dynamic-YaRN, a factor that
-follows the length; extrapolation_factor, which multiplies g and is 1 everywhere (jquesnelle, vLLM).
+Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing (for a time always,
+huggingface/transformers#38224). Channels that do not turn get no a. attn_factor, another multiple of a (jquesnelle, vLLM), goes into
+attention_factor. Not here: Dynamic-YaRN, a factor that follows the length; extrapolation_factor, which multiplies g and is 1 everywhere
+(jquesnelle, vLLM).
 """
 
 import math

@@ -26,6 +26,7 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
   float acc[WIDTH / 8][4], top[2] = {-infinity(), -infinity()}, sum[2] = {0, 0};
   clear<WIDTH>(acc);
   for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
+    if (apart(at, b, tile, OWN, s, LOOP)) continue;
     load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
     load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
     load_band(band, at, h, tile, s, LOOP - 1);
@@ -33,13 +34,8 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
     float p[LOOP / 8][4], scaled[2], most[2] = {-infinity(), -infinity()};
     clear<LOOP>(p);
     multiply<WIDTH, LOOP, false, false>(p, of_q + mine * LD, LD, of_k, LD);
-#pragma unroll
-    for (int n = 0; n < LOOP / 8; n++)
-      for (int c = 0; c < 4; c++) {
-        int r = mine + row_of(c), l = column_of(n, c);
-        p[n][c] = sees(at, b, tile + r, s + l) ? logit(at, p[n][c], b, h, tile + r, s + l, band[r - l + LOOP - 1]) : -infinity();
-        most[c / 2] = fmaxf(most[c / 2], p[n][c]);
-      }
+    logits<false>(p, at, band, b, h, tile, s, mine);
+    each<LOOP>(p, [&](float &x, int c, int, int) { most[c / 2] = fmaxf(most[c / 2], x); });
     for (int i = 0; i < 2; i++) {
       most[i] = fmaxf(top[i], row_max(most[i]));
       float from = most[i] == -infinity() ? 0 : most[i];
@@ -47,16 +43,8 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
       top[i] = most[i], most[i] = from;
       sum[i] *= scaled[i];
     }
-#pragma unroll
-    for (int n = 0; n < LOOP / 8; n++)
-      for (int c = 0; c < 4; c++) {
-        float x = expf(p[n][c] - most[c / 2]);
-        sum[c / 2] += x;
-        p[n][c] = x;
-      }
-#pragma unroll
-    for (int n = 0; n < WIDTH / 8; n++)
-      for (int c = 0; c < 4; c++) acc[n][c] *= scaled[c / 2];
+    each<LOOP>(p, [&](float &x, int c, int, int) { sum[c / 2] += x = expf(x - most[c / 2]); });
+    each<WIDTH>(acc, [&](float &x, int c, int, int) { x *= scaled[c / 2]; });
     multiply_own<LOOP, WIDTH, true>(acc, p, of_v, LD);
     __syncthreads();
   }
@@ -66,10 +54,8 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
     int t = tile + mine + row_of(2 * i);
     if (t < T && lane() % 4 == 0) lse[((i64)b * H + h) * T + t] = sum[i] == 0 ? infinity() : top[i] + logf(sum[i]);
   }
-#pragma unroll
-  for (int n = 0; n < WIDTH / 8; n++)
-    for (int c = 0; c < 4; c++) {
-      int t = tile + mine + row_of(c), e = column_of(n, c);
-      if (t < T && e < E) put(&o[(((i64)b * T + t) * H + h) * E + e], sum[c / 2] == 0 ? 0 : acc[n][c] / sum[c / 2]);
-    }
+  each<WIDTH>(acc, [&](float &x, int c, int r, int e) {
+    i64 t = tile + mine + r;
+    if (t < T && e < E) put(&o[((b * (i64)T + t) * H + h) * E + e], sum[c / 2] == 0 ? 0 : x / sum[c / 2]);
+  });
 }

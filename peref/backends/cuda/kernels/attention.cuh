@@ -50,17 +50,46 @@ __device__ inline void load_band(float *band, const Place &at, int h, int t, int
   for (int k = threadIdx.x; k < BAND; k += blockDim.x) band[k] = at.table[(i64)h * at.N + min(max(least + k, 0), at.N - 1)];
 }
 
-// the logit of query t and key s; `near` is its entry in the band
-__device__ inline float logit(const Place &at, float product, int b, int h, int t, int s, float near) {
-  float x = product * at.scale;
+// whether every query of a tile sees every key of it, as far as both are there
+__device__ inline bool all_see(const Place &at, int t, int queries, int s, int keys) {
+  int nearest = at.S - at.T + t - (s + keys - 1), furthest = at.S - at.T + t + queries - 1 - s;
+  if (at.seg || s + keys > at.S || (at.causal && nearest < 0)) return false;
+  return !at.window || (furthest < at.window && -nearest < at.window);
+}
+
+// whether every key of a tile lies in another document than all its queries: before the first query's, or behind the last one's
+__device__ inline bool apart(const Place &at, int b, int t, int queries, int s, int keys) {
+  if (!at.seg) return false;
+  const i64 *seg = at.seg + (i64)b * at.S;
+  int before = at.S - at.T, first = before + t, last = before + min(t + queries, at.T) - 1, end = min(s + keys, at.S) - 1;
+  return (end < first && seg[end] != seg[first]) || (s > last && seg[s] != seg[last]);
+}
+
+// Products p of a tile, of queries from t and keys from s on, become logits, -infinity where a query does not see a key. Rows are queries, or KEYS.
+template <bool KEYS> __device__ inline void logits(float (*p)[4], const Place &at, const float *band, int b, int h, int t, int s, int mine) {
+  const float *near = band + (KEYS ? OWN : LOOP) - 1;
+  i64 head = (i64)b * at.H + h;
+  auto query = [&](int r, int l) { return t + (KEYS ? l : mine + r); };
+  auto key = [&](int r, int l) { return s + (KEYS ? mine + r : l); };
+  auto there = [&](int r, int l) { return query(r, l) < at.T && key(r, l) < at.S; };
+  if (at.table && !at.index)
+    each<LOOP>(p, [&](float &x, int, int r, int l) { x = x * at.scale + near[KEYS ? l - mine - r : mine + r - l]; });
+  else
+    each<LOOP>(p, [&](float &x, int, int, int) { x *= at.scale; });
   if (at.index)
-    x += at.table[(i64)h * at.N + at.index[b * at.index_b + (i64)t * at.S + s]];
-  else if (at.table)
-    x += near;
-  if (at.term) x += wide(at.term[b * at.term_b + h * at.term_h + t * at.term_t + s * at.term_s]);
-  if (at.row || at.column) {  // the wide type sums them, for they cancel
-    i64 head = (i64)b * at.H + h;
-    x += (float)((at.row ? at.row[head * at.T + t] : 0) + (at.column ? at.column[head * at.S + s] : 0));
-  }
-  return x;
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (there(r, l)) x += at.table[(i64)h * at.N + at.index[b * at.index_b + (i64)query(r, l) * at.S + key(r, l)]];
+    });
+  if (at.term)
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (there(r, l)) x += wide(at.term[b * at.term_b + h * at.term_h + query(r, l) * at.term_t + key(r, l) * at.term_s]);
+    });
+  if (at.row || at.column)  // the wide type sums them, for they cancel
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (there(r, l)) x += (float)((at.row ? at.row[head * at.T + query(r, l)] : 0) + (at.column ? at.column[head * at.S + key(r, l)] : 0));
+    });
+  if (!all_see(at, t, KEYS ? LOOP : OWN, s, KEYS ? OWN : LOOP))
+    each<LOOP>(p, [&](float &x, int, int r, int l) {
+      if (!sees(at, b, query(r, l), key(r, l))) x = -infinity();
+    });
 }

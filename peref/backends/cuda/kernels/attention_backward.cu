@@ -56,6 +56,7 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       line[i] = t < T ? lse[head + t] : infinity(), inside[i] = t < T ? delta[head + t] : 0;
     }
     for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
+      if (apart(at, b, tile, OWN, s, LOOP)) continue;
       load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
       load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
       load_band(band, at, h, tile, s, LOOP - 1);
@@ -64,19 +65,17 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       clear<LOOP>(p), clear<LOOP>(ds);
       multiply<WIDTH, LOOP, false, false>(p, of_q + mine * LD, LD, of_k, LD);
       multiply<WIDTH, LOOP, false, false>(ds, of_y + mine * LD, LD, of_v, LD);
+      logits<false>(p, at, band, b, h, tile, s, mine);
+      each<LOOP>(p, [&](float &x, int c, int, int) { x = expf(x - line[c / 2]); });
 #pragma unroll
       for (int n = 0; n < LOOP / 8; n++)
-        for (int c = 0; c < 4; c++) {
-          int r = mine + row_of(c), l = column_of(n, c), t = tile + r;
-          float d = 0;
-          if (sees(at, b, t, s + l)) {
-            d = expf(logit(at, p[n][c], b, h, t, s + l, band[r - l + LOOP - 1]) - line[c / 2]) * (ds[n][c] - inside[c / 2]);
-            if (dterm) put(&dterm[(head + t) * S + s + l], d);
-          }
-          sum[c / 2] += d;
-          ds[n][c] = d;
-          if (parts) of_s[r * LDS + l] = d;
-        }
+        for (int c = 0; c < 4; c++) sum[c / 2] += ds[n][c] = p[n][c] * (ds[n][c] - inside[c / 2]);
+      if (dterm)
+        each<LOOP>(ds, [&](float &x, int, int r, int l) {
+          int t = tile + mine + r;
+          if (t < T && s + l < S) put(&dterm[(head + t) * S + s + l], x);
+        });
+      if (parts) each<LOOP>(ds, [&](float &x, int, int r, int l) { of_s[(mine + r) * LDS + l] = x; });
       for (int i = 0; i < 2; i++) total[i] += row_sum(sum[i]);
       if (dq) multiply_own<LOOP, WIDTH, true>(acc, ds, of_k, LD);
       __syncthreads();
@@ -95,12 +94,10 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       if (drow && t < T && lane() % 4 == 0) drow[head + t] = total[i];
     }
     if (!dq) continue;
-#pragma unroll
-    for (int n = 0; n < WIDTH / 8; n++)
-      for (int c = 0; c < 4; c++) {
-        int t = tile + mine + row_of(c), d = column_of(n, c);
-        if (t < T && d < D) put(&dq[(((i64)b * T + t) * H + h) * D + d], acc[n][c] * scale);
-      }
+    each<WIDTH>(acc, [&](float &x, int, int r, int d) {
+      i64 t = tile + mine + r;
+      if (t < T && d < D) put(&dq[((b * (i64)T + t) * H + h) * D + d], x * scale);
+    });
   }
 }
 
@@ -129,6 +126,7 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
     __syncthreads();
     if (dcolumn && threadIdx.x < OWN) total[threadIdx.x] = 0;
     for (int t = first / LOOP * LOOP; t < stop; t += LOOP) {
+      if (apart(at, b, t, LOOP, tile, OWN)) continue;
       load<LOOP, WIDTH>(of_q, LD, q + (((i64)b * T + t) * H + h) * D, (i64)H * D, T - t, D);
       load<LOOP, WIDTH>(of_y, LD, dy + (((i64)b * T + t) * H + h) * E, (i64)H * E, T - t, E);
       load_band(band, at, h, t, tile, OWN - 1);
@@ -140,22 +138,14 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
       float p[LOOP / 8][4], ds[LOOP / 8][4], sum[2] = {0, 0};
       clear<LOOP>(p);
       multiply<WIDTH, LOOP, false, false>(p, of_k + mine * LD, LD, of_q, LD);
-#pragma unroll
-      for (int n = 0; n < LOOP / 8; n++)
-        for (int c = 0; c < 4; c++) {
-          int r = mine + row_of(c), l = column_of(n, c);
-          bool seen = sees(at, b, t + l, tile + r);
-          p[n][c] = seen ? expf(logit(at, p[n][c], b, h, t + l, tile + r, band[l - r + OWN - 1]) - line[l]) : 0;
-        }
+      logits<true>(p, at, band, b, h, t, tile, mine);
+      each<LOOP>(p, [&](float &x, int, int, int l) { x = expf(x - line[l]); });
       multiply_own<LOOP, SPAN, true>(of_dv, p, of_y + from, LD);
       clear<LOOP>(ds);
       multiply<WIDTH, LOOP, false, false>(ds, of_v + mine * LD, LD, of_y, LD);
 #pragma unroll
       for (int n = 0; n < LOOP / 8; n++)
-        for (int c = 0; c < 4; c++) {
-          ds[n][c] = p[n][c] == 0 ? 0 : p[n][c] * (ds[n][c] - inside[column_of(n, c)]);
-          sum[c / 2] += ds[n][c];
-        }
+        for (int c = 0; c < 4; c++) sum[c / 2] += ds[n][c] = p[n][c] * (ds[n][c] - inside[column_of(n, c)]);
       for (int i = 0; i < 2; i++) {
         sum[i] = row_sum(sum[i]);
         if (dcolumn && lane() % 4 == 0) total[mine + row_of(2 * i)] += sum[i];
@@ -166,11 +156,12 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
     __syncthreads();
     if (dcolumn && from == 0 && threadIdx.x < OWN && tile + threadIdx.x < S) dcolumn[((i64)b * H + h) * S + tile + threadIdx.x] = total[threadIdx.x];
   }
-#pragma unroll
-  for (int n = 0; n < SPAN / 8; n++)
-    for (int c = 0; c < 4; c++) {
-      int s = tile + mine + row_of(c), d = from + column_of(n, c);
-      if (s < S && d < D) put(&dk[(((i64)b * S + s) * G + g) * D + d], of_dk[n][c] * scale);
-      if (s < S && d < E) put(&dv[(((i64)b * S + s) * G + g) * E + d], of_dv[n][c]);
-    }
+  each<SPAN>(of_dk, [&](float &x, int, int r, int d) {
+    i64 s = tile + mine + r;
+    if (s < S && from + d < D) put(&dk[((b * (i64)S + s) * G + g) * D + from + d], x * scale);
+  });
+  each<SPAN>(of_dv, [&](float &x, int, int r, int e) {
+    i64 s = tile + mine + r;
+    if (s < S && from + e < E) put(&dv[((b * (i64)S + s) * G + g) * E + from + e], x);
+  });
 }

@@ -52,6 +52,15 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
+// The first thread has the sum over the block, of the warps in order; `shares` [32] is shared memory.
+__device__ inline double block_sum(double x, double *shares) {
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) shares[threadIdx.x / 32] = x;
+  __syncthreads();
+  for (int k = 1; threadIdx.x == 0 && k < (int)blockDim.x / 32; k++) x += shares[k];
+  return x;
+}
+
 __device__ inline i64 thread_of_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline i64 threads_in_grid() { return (i64)gridDim.x * blockDim.x; }
 __device__ inline int lane() { return threadIdx.x & 31; }

@@ -30,20 +30,16 @@ KERNEL nll_forward(float *nll, float *lse, const real *logits, const i64 *target
   nll[m] = t < 0 ? 0 : t < V ? lse[m] - wide(logits[t]) : not_a_number();
 }
 
-// One block: y = the mean, count = how many are asked, at least 1; added in double, in the order of the rows within a thread, then of the threads
+// One block: y = the mean, count = how many are asked, at least 1; added in double, in the same order each time
 KERNEL nll_mean(real *y, float *count, const float *nll, const i64 *targets, int M) {
-  __shared__ double sums[1024];
-  __shared__ int counts[1024];
-  double sum = 0;
-  int asked = 0;
+  __shared__ double sums[32], counts[32];
+  double sum = 0, asked = 0;
   for (int m = threadIdx.x; m < M; m += blockDim.x) {
     sum += nll[m];
     asked += targets[m] >= 0;
   }
-  sums[threadIdx.x] = sum, counts[threadIdx.x] = asked;
-  __syncthreads();
+  sum = block_sum(sum, sums), asked = block_sum(asked, counts);
   if (threadIdx.x) return;
-  for (int k = 1; k < (int)blockDim.x; k++) sum += sums[k], asked += counts[k];
   *count = (float)(asked > 1 ? asked : 1);
   put(y, (float)(sum / *count));
 }

@@ -5,7 +5,7 @@
 //
 // The arena is a line of chunks, each of one tensor and with its own factor of the rate and decay; the numbers between two tensors are 0 and stay 0.
 // `squares` finds the length of the gradient and the first chunk of it that is not finite, `arena` updates, unless the loss or the gradient is not
-// finite: then nothing is written but the status, and as long as that is not 0 no later call writes either.
+// finite: then nothing is written but the word (loss, norm, fault), and as long as its fault is not 0 no later call writes anything.
 // Bound by memory: 7 numbers move for each parameter, 28 bytes, and 4 more to find the length.
 
 #include "common.cuh"
@@ -24,17 +24,19 @@ __device__ inline void update(float *p, float g, float *m, float *v, const Rule 
   *p -= rate * (a / r.first / (sqrtf(b / r.second) + r.eps) + decay * *p);
 }
 
-KERNEL one_tensor(float *p, const float *g, float *m, float *v, const double *rate, const double *step, i64 n, double beta1, double beta2, float eps,
-                  float decay) {
+KERNEL one_tensor(float *p, const float *g, float *m, float *v, const double *rate, const double *step, const double *MAYBE shrink, i64 n,
+                  double beta1, double beta2, float eps, float decay) {
   __shared__ Rule rule;
+  const float times = shrink ? (float)*shrink : 1;
+  if (!(times > 0)) return;
   if (threadIdx.x == 0) rule = rule_of(*rate, *step, beta1, beta2, eps);
   __syncthreads();
-  for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) update(&p[k], g[k], &m[k], &v[k], rule, rule.rate, decay);
+  for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) update(&p[k], times < 1 ? g[k] * times : g[k], &m[k], &v[k], rule, rule.rate, decay);
 }
 
 // total [P] = the sum of squares of each of P shares of the chunks, bad [P] = the first chunk there that is not finite, or -1
 KERNEL squares(double *total, int *bad, const float *g, i64 chunks, int chunk) {
-  __shared__ double sums[256];
+  __shared__ double sums[32];
   __shared__ int firsts[256];
   i64 begin = chunks * blockIdx.x / gridDim.x * chunk, end = chunks * (blockIdx.x + 1) / gridDim.x * chunk;
   double sum = 0;
@@ -44,41 +46,38 @@ KERNEL squares(double *total, int *bad, const float *g, i64 chunks, int chunk) {
     if (first < 0 && !(square < 1e300)) first = (int)(k / chunk);
     sum += square;
   }
-  sums[threadIdx.x] = sum, firsts[threadIdx.x] = first;
-  __syncthreads();
+  firsts[threadIdx.x] = first;
+  sum = block_sum(sum, sums);
   if (threadIdx.x) return;
-  for (int k = 1; k < (int)blockDim.x; k++) {
-    sum += sums[k];
+  for (int k = 1; k < (int)blockDim.x; k++)
     if (firsts[k] >= 0 && (first < 0 || firsts[k] < first)) first = firsts[k];
-  }
   total[blockIdx.x] = sum, bad[blockIdx.x] = first;
 }
 
-// scale and decay [chunks]; norm [] is the length before clipping; status []: 0, or -1 for the loss, or 1 + the first chunk that is not finite
-KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, const float *decay, const double *total, const int *bad, int P,
-             const float *loss, const double *rate, const double *step, const double *clip, double *norm, int *status, i64 chunks, int chunk,
+// scale, decay and owner [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the owner of the first bad chunk
+KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, const float *decay, const int *owner, const double *total,
+             const int *bad, int P, const double *loss, const double *rate, const double *step, double *word, i64 chunks, int chunk, double clip,
              double beta1, double beta2, float eps) {
   __shared__ Rule rule;
   __shared__ float shrink;
   __shared__ int found;
   if (threadIdx.x == 0) {
     double sum = 0;
-    found = *loss - *loss == 0 ? 0 : -1;  // not so for an infinity or a NaN
+    found = *loss - *loss == 0 ? 0 : 1;  // not so for an infinity or a NaN
     for (int k = 0; k < P; k++) {
       sum += total[k];
-      if (!found && bad[k] >= 0) found = 1 + bad[k];
+      if (!found && bad[k] >= 0) found = 2 + owner[bad[k]];
     }
     double length = sqrt(sum);
-    if (blockIdx.x == 0) *norm = length;
-    if (*status) found = *status;
-    shrink = (float)(length > *clip ? *clip / length : 1);
+    if (word[2] != 0)
+      found = (int)word[2];
+    else if (blockIdx.x == 0)
+      word[0] = *loss, word[1] = length, word[2] = found;  // what the other blocks find is the same, before and after
+    shrink = (float)(length > clip ? clip / length : 1);
     rule = rule_of(*rate, *step, beta1, beta2, eps);
   }
   __syncthreads();
-  if (found) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) *status = found;
-    return;
-  }
+  if (found) return;
   for (i64 c = blockIdx.x; c < chunks; c += gridDim.x)
     for (i64 k = c * chunk + threadIdx.x; k < (c + 1) * chunk; k += blockDim.x)
       update(&p[k], shrink < 1 ? g[k] * shrink : g[k], &m[k], &v[k], rule, rule.rate * scale[c], decay[c]);

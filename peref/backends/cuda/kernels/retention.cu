@@ -41,7 +41,7 @@ __device__ inline void load_powers(float *power, double log_decay) {
 KERNEL states(float *states, const real *x, const real *y, const float *MAYBE first, const double *log_decay, const i64 *MAYBE runs, int H, int T,
               int D, int E, int backward, float scale) {
   __shared__ float power[CHUNK + 1];
-  __shared__ elem of_x[CHUNK * LDS], of_y[CHUNK * LDS];
+  __shared__ __align__(16) elem of_x[CHUNK * LDS], of_y[CHUNK * LDS];
   int d0 = blockIdx.y * SLICE, e0 = blockIdx.z * SLICE, b = blockIdx.x / H, h = blockIdx.x % H, mine = warp() * WARP_ROWS;
   int chunks = (T + CHUNK - 1) / CHUNK;
   states += (i64)blockIdx.x * (chunks + 1) * D * E;
@@ -49,14 +49,12 @@ KERNEL states(float *states, const real *x, const real *y, const float *MAYBE fi
   float s[SLICE / 8][4];
   for (int step = 0; step <= chunks; step++) {
     int number = backward ? chunks - step : step;
-#pragma unroll
-    for (int n = 0; n < SLICE / 8; n++)
-      for (int c = 0; c < 4; c++) {
-        int d = d0 + mine + row_of(c), e = e0 + column_of(n, c);
-        bool there = d < D && e < E;
-        if (step == 0) s[n][c] = first && there ? first[((i64)blockIdx.x * D + d) * E + e] : 0;
-        if (there) states[((i64)number * D + d) * E + e] = s[n][c];
-      }
+    each<SLICE>(s, [&](float &x, int, int r, int l) {
+      i64 d = d0 + mine + r, e = e0 + l;
+      bool there = d < D && e < E;
+      if (step == 0) x = first && there ? first[((i64)blockIdx.x * D + d) * E + e] : 0;
+      if (there) states[((i64)number * D + d) * E + e] = x;
+    });
     if (step == chunks) break;
     __syncthreads();
     Chunk at = chunk_of(power, runs, b, T, backward ? number - 1 : number);
@@ -69,9 +67,7 @@ KERNEL states(float *states, const real *x, const real *y, const float *MAYBE fi
     load<CHUNK, SLICE>(of_y, LDS, y + row * E + e0, (i64)H * E, at.size, E - e0);
     __syncthreads();
     float over = at.over();
-#pragma unroll
-    for (int n = 0; n < SLICE / 8; n++)
-      for (int c = 0; c < 4; c++) s[n][c] *= over;
+    each<SLICE>(s, [&](float &x, int, int, int) { x *= over; });
     multiply<CHUNK, SLICE, true, true>(s, of_x + mine, LDS, of_y, LDS);
   }
 }
@@ -86,12 +82,7 @@ __device__ inline void load_state(elem *to, const float *state, int D, int E, in
 
 // p [16,CHUNK] <- p within; where turned its rows are the later side's columns
 __device__ inline void decay(float (*p)[4], const Chunk &at, int mine, float scale, bool turned) {
-#pragma unroll
-  for (int n = 0; n < CHUNK / 8; n++)
-    for (int c = 0; c < 4; c++) {
-      int r = mine + row_of(c), l = column_of(n, c);
-      p[n][c] *= scale * (turned ? at.within(l, r) : at.within(r, l));
-    }
+  each<CHUNK>(p, [&](float &x, int, int r, int l) { x *= scale * (turned ? at.within(l, mine + r) : at.within(mine + r, l)); });
 }
 
 // to [B,T,H,E] = (x z' within) w + (x state) factor: y of q, k, v, states; or, turned, dv of k, q, dy, dstates
@@ -113,18 +104,14 @@ KERNEL outputs(real *to, const real *x, const real *z, const real *w, const floa
   float p[CHUNK / 8][4], acc[SLICE / 8][4];
   clear<SLICE>(acc), clear<CHUNK>(p);
   multiply<WIDTH, SLICE, false, true>(acc, of_x + mine * LD, LD, of_s, LDS);
-#pragma unroll
-  for (int n = 0; n < SLICE / 8; n++)
-    for (int c = 0; c < 4; c++) acc[n][c] *= turned ? at.out_of(mine + row_of(c)) : scale * at.into(mine + row_of(c));
+  each<SLICE>(acc, [&](float &x, int, int r, int) { x *= turned ? at.out_of(mine + r) : scale * at.into(mine + r); });
   multiply<WIDTH, CHUNK, false, false>(p, of_x + mine * LD, LD, of_z, LD);
   decay(p, at, mine, scale, turned);
   multiply_own<CHUNK, SLICE, true>(acc, p, of_w, LDS);
-#pragma unroll
-  for (int n = 0; n < SLICE / 8; n++)
-    for (int c = 0; c < 4; c++) {
-      int m = mine + row_of(c), e = e0 + column_of(n, c);
-      if (m < at.size && e < E) put(&to[(row + (i64)m * H) * E + e], acc[n][c]);
-    }
+  each<SLICE>(acc, [&](float &x, int, int r, int l) {
+    int m = mine + r, e = e0 + l;
+    if (m < at.size && e < E) put(&to[(row + (i64)m * H) * E + e], x);
+  });
 }
 
 // to [B,T,H,D] = (x w' within) z + (x states') factor: dq of dy, v, k, states; or, turned, dk of v, dy, q, dstates; summed over slices of E in order
@@ -150,15 +137,11 @@ KERNEL gradients(real *to, const real *x, const real *w, const real *z, const fl
     multiply<SLICE, WIDTH, false, false>(acc, of_x + mine * LDS, LDS, of_s, LDS);
     __syncthreads();
   }
-#pragma unroll
-  for (int n = 0; n < WIDTH / 8; n++)
-    for (int c = 0; c < 4; c++) acc[n][c] *= turned ? at.out_of(mine + row_of(c)) : scale * at.into(mine + row_of(c));
+  each<WIDTH>(acc, [&](float &x, int, int r, int) { x *= turned ? at.out_of(mine + r) : scale * at.into(mine + r); });
   decay(p, at, mine, scale, turned);
   multiply_own<CHUNK, WIDTH, true>(acc, p, of_z, LD);
-#pragma unroll
-  for (int n = 0; n < WIDTH / 8; n++)
-    for (int c = 0; c < 4; c++) {
-      int m = mine + row_of(c), d = column_of(n, c);
-      if (m < at.size && d < D) put(&to[(row + (i64)m * H) * D + d], acc[n][c]);
-    }
+  each<WIDTH>(acc, [&](float &x, int, int r, int d) {
+    int m = mine + r;
+    if (m < at.size && d < D) put(&to[(row + (i64)m * H) * D + d], x);
+  });
 }

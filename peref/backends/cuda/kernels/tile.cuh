@@ -140,6 +140,14 @@ template <int N> __device__ inline void clear(float (*acc)[4]) {
 __device__ inline int row_of(int c) { return lane() / 4 + c / 2 * 8; }
 __device__ inline int column_of(int n, int c) { return 8 * n + lane() % 4 * 2 + c % 2; }
 
+// f(number, c, row, column) for each number of a lane's share of a tile N columns wide
+template <int N, class F> __device__ inline void each(float (*acc)[4], F f) {
+#pragma unroll
+  for (int n = 0; n < N / 8; n++)
+#pragma unroll
+    for (int c = 0; c < 4; c++) f(acc[n][c], c, row_of(c), column_of(n, c));
+}
+
 // Sum, or largest, over a row of acc: the four lanes that share it have it all.
 __device__ inline float row_sum(float x) {
   x += __shfl_xor_sync(ALL, x, 1);
@@ -150,8 +158,21 @@ __device__ inline float row_max(float x) {
   return fmaxf(x, __shfl_xor_sync(ALL, x, 2));
 }
 
-// ROWS rows of COLUMNS numbers into shared memory, by all threads: `rows` of them are there, `width` numbers in each, the rest is 0
+struct __align__(16) Sixteen {
+  unsigned words[4];
+};
+
+// ROWS rows of COLUMNS numbers into shared memory, by all threads: `rows` of them are there, `width` numbers in each, the rest is 0. 16 bytes at a
+// time where rows are whole sixteens and begin at one, else number by number.
 template <int ROWS, int COLUMNS> __device__ inline void load(elem *to, int ld, const real *from, i64 stride, int rows, int width) {
+  constexpr int MANY = 16 / (int)sizeof(real), SIXTEENS = COLUMNS / MANY;
+  if (width % MANY == 0 && stride % MANY == 0 && (unsigned long long)from % 16 == 0) {
+    for (int k = threadIdx.x; k < ROWS * SIXTEENS; k += blockDim.x) {
+      int r = k / SIXTEENS, c = k % SIXTEENS * MANY;
+      *(Sixteen *)&to[r * ld + c] = r < rows && c < width ? *(const Sixteen *)&from[r * stride + c] : Sixteen{};
+    }
+    return;
+  }
   for (int k = threadIdx.x; k < ROWS * COLUMNS; k += blockDim.x) {
     int r = k / COLUMNS, c = k % COLUMNS;
     if (r < rows && c < width)

@@ -1,0 +1,45 @@
+"""Where parameters live: all of one kind in one line of memory, in chunks of one tensor each, so that AdamW goes over them in one launch."""
+
+from typing import Any
+
+import numpy as np
+
+from peref.xp import namespace
+
+CHUNK = 256  # numbers; a tensor begins at a multiple of it, what is left over is 0 and stays 0
+
+
+class Flat(dict):
+    """Arrays by name, views of `line` [chunks,CHUNK] float32 in which they stand in the order of their names; owner[chunk] is a tensor's number."""
+
+    def __init__(self, arrays: dict[str, Any], xp: Any):
+        self.shapes = {name: a.shape for name, a in arrays.items()}
+        counts = {name: -(-a.size // CHUNK) for name, a in sorted(arrays.items())}
+        ends = np.cumsum([0, *counts.values()])
+        self.starts = {name: int(start) * CHUNK for name, start in zip(counts, ends, strict=False)}
+        self.chunks = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
+        host = np.zeros((int(ends[-1]), CHUNK), np.float32)
+        for name, a in arrays.items():
+            self.of(host, name)[...] = a
+        self.line, self.owner = xp.asarray(host), xp.asarray(self.chunks)
+        self.rules: dict[Any, Any] = {}
+        super().__init__((name, self.of(self.line, name)) for name in arrays)
+
+    def of(self, line: Any, name: str) -> Any:
+        """The part of a line of this layout that belongs to a tensor, in its shape: a view."""
+        start, shape = self.starts[name], self.shapes[name]
+        return line.reshape(-1)[start : start + int(np.prod(shape, dtype=np.int64))].reshape(shape)
+
+    def gathered(self, g: dict[str, Any]) -> Any:
+        """The arrays of `g` in a new line."""
+        line = namespace(self.line).zeros(self.line.shape, self.line.dtype)
+        for name, a in g.items():
+            self.of(line, name)[...] = a
+        return line
+
+    def rule(self, values: dict[str, float]) -> Any:
+        """A number for each tensor as one for each chunk, [chunks] on the device; made once for the same numbers."""
+        key = tuple(values[name] for name in sorted(self.shapes))
+        if key not in self.rules:
+            self.rules[key] = namespace(self.line).asarray(np.asarray(key, np.float32)[self.chunks])
+        return self.rules[key]

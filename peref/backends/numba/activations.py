@@ -1,0 +1,75 @@
+"""Activations and their derivatives, number by number. Bound: exp and one division a number."""
+
+from numba.extending import intrinsic
+
+from peref.backends.numba.emit import each, i8, made, number, void
+from peref.ops.activation import GELU_CUBIC, GELU_OUTER
+
+
+def pointwise(typingctx, inputs, outputs, n, formula):
+    """Outputs = formula(emit, *inputs) over n elements of contiguous arrays, all from element `at`: arguments are arrays, at, n."""
+    count = len(inputs)
+
+    def body(e):
+        *_, at, n = e.args
+
+        def step(k, mask):
+            here = [e.at(j, e.b.add(at, k)) for j in range(count + len(outputs))]
+            x = [e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in here[:count]]
+            for y, p in zip(formula(e, *x), here[count:], strict=True):
+                e.store(y, p) if mask is None else e.store_some(y, p, mask)
+            return []
+
+        each(e, n, step)
+
+    return made(void, (*inputs, *outputs, i8, i8), body)
+
+
+def logistic(e, x):
+    return e.b.fdiv(number(1), e.b.fadd(number(1), e.exp(e.b.fsub(number(0), x))))
+
+
+def gelu_parts(e, x):
+    """x^2, and tanh of GELU's inner polynomial as 1 - 2 / (1 + exp(2 z))."""
+    square = e.b.fmul(x, x)
+    twice = e.b.fmul(e.b.fmul(number(2 * GELU_OUTER), x), e.fma(number(GELU_CUBIC), square, number(1)))
+    return square, e.b.fsub(number(1), e.b.fdiv(number(2), e.b.fadd(number(1), e.exp(twice))))
+
+
+@intrinsic
+def swiglu_row(typingctx, gate, up, y, at, n):
+    """y = gate logistic(gate) up."""
+    formula = lambda e, g, u: [e.b.fmul(e.b.fmul(g, logistic(e, g)), u)]
+    return pointwise(typingctx, [gate, up], [y], n, formula)
+
+
+@intrinsic
+def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, at, n):
+    """Its gradients: dgate = dy up s (1 + gate (1 - s)), dup = dy gate s."""
+
+    def formula(e, g, u, d):
+        s = logistic(e, g)
+        slope = e.fma(g, e.b.fsub(number(1), s), number(1))
+        return [e.b.fmul(e.b.fmul(d, u), e.b.fmul(s, slope)), e.b.fmul(d, e.b.fmul(g, s))]
+
+    return pointwise(typingctx, [gate, up, dy], [dgate, dup], n, formula)
+
+
+@intrinsic
+def gelu_row(typingctx, x, y, at, n):
+    """y = x (1 + t) / 2, t the tanh."""
+    formula = lambda e, x: [e.b.fmul(e.b.fmul(number(0.5), x), e.b.fadd(number(1), gelu_parts(e, x)[1]))]
+    return pointwise(typingctx, [x], [y], n, formula)
+
+
+@intrinsic
+def gelu_row_backward(typingctx, x, dy, dx, at, n):
+    """dx = dy (1 + t + x (1 - t^2) z') / 2."""
+
+    def formula(e, x, d):
+        square, t = gelu_parts(e, x)
+        inner = e.b.fmul(number(GELU_OUTER), e.fma(number(3 * GELU_CUBIC), square, number(1)))
+        bell = e.b.fmul(x, e.fma(e.b.fsub(number(0), t), t, number(1)))
+        return [e.b.fmul(e.b.fmul(number(0.5), d), e.fma(bell, inner, e.b.fadd(number(1), t)))]
+
+    return pointwise(typingctx, [x, dy], [dx], n, formula)

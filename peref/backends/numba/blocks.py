@@ -1,0 +1,72 @@
+"""Matrices in whole tiles: packed into panels (matrix.py), padded with zeros, multiplied.
+
+Keys and values are packed once for all queries: K' and V' as panels over the keys, K and V as panels over the channels.
+"""
+
+from numba import njit
+
+from peref.backends.numba.host import COLUMNS, INNER, ROWS
+from peref.backends.numba.tile import tile_add, tile_set
+from peref.backends.numba.vector import copy
+
+
+@njit(**INNER)
+def rounded(n, step):
+    return (n + step - 1) // step * step
+
+
+@njit(**INNER)
+def over_keys(x, out):
+    """x [S,D] as panels over the keys, [S'/COLUMNS,D,COLUMNS]."""
+    S, D = x.shape
+    for s in range(out.shape[0] * COLUMNS):
+        p, c = s // COLUMNS, s % COLUMNS
+        for d in range(D):
+            out[p, d, c] = x[s, d] if s < S else 0
+
+
+@njit(**INNER)
+def over_channels(x, out):
+    """x [S,D] as panels over the channels, [D'/COLUMNS,S',COLUMNS]."""
+    S, D = x.shape
+    for p in range(out.shape[0]):
+        width = min(COLUMNS, D - p * COLUMNS)
+        for s in range(out.shape[1]):
+            for c in range(width if s < S else 0):
+                out[p, s, c] = x[s, p * COLUMNS + c]
+            for c in range(width if s < S else 0, COLUMNS):
+                out[p, s, c] = 0
+
+
+@njit(**INNER)
+def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, count, K, add):
+    """C (+)= A B for whole tiles: M rows, `count` panels."""
+    for p in range(count):
+        for m in range(0, M, ROWS):
+            if add:
+                tile_add(c, c_at + m * c_row + p * COLUMNS, c_row, a, a_at + m * a_row, a_row, a_column, b, b_at + p * panel, row, K)
+            else:
+                tile_set(c, c_at + m * c_row + p * COLUMNS, c_row, a, a_at + m * a_row, a_row, a_column, b, b_at + p * panel, row, K)
+
+
+@njit(**INNER)
+def padded(x, t, out):
+    """Rows t.. of x [T,D] into out [rows,D'], zeros beyond."""
+    T, D = x.shape
+    rows, wide = min(out.shape[0], T - t), out.shape[1]
+    for r in range(rows):
+        if x.strides[1] == 4:
+            copy(out, r * wide, x, (t + r) * (x.strides[0] // 4), D)
+        else:
+            for d in range(D):
+                out[r, d] = x[t + r, d]
+    if wide > D:
+        out[:rows, D:] = 0
+    if rows < out.shape[0]:
+        out[rows:] = 0
+
+
+@njit(**INNER)
+def blank(x, first, stop):
+    for n in range(first, stop):
+        x[n] = 0

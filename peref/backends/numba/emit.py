@@ -1,0 +1,179 @@
+"""How an intrinsic is written: LLVM IR for vectors of the host's width, with what all of them do in one place.
+
+Every intrinsic takes whole arrays (float32, any shape and strides) and offsets counted in elements from their first one: the array stays
+alive as long as the kernel that uses it. Lengths may be anything; the last vector is masked. Sums have LANES lanes, added in a fixed order
+at the end, so that the bits depend on nothing but the numbers. Of fast-math only fused multiply-add, which is written out. A NaN that goes
+in comes out: maxima take it, comparisons are chosen so that it passes every clamp.
+"""
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numpy.polynomial.chebyshev import cheb2poly, chebinterpolate
+
+from peref.backends.numba.host import LANES
+
+REACH = math.log(2) / 2
+EXP = cheb2poly(chebinterpolate(lambda z: np.exp(REACH * z), 6)) / REACH ** np.arange(7)  # of r, ascending
+
+F32, I1, I32, I64 = ir.FloatType(), ir.IntType(1), ir.IntType(32), ir.IntType(64)
+VEC, MASK, IVEC = ir.VectorType(F32, LANES), ir.VectorType(I1, LANES), ir.VectorType(I32, LANES)
+
+
+def number(x: float) -> ir.Constant:
+    return ir.Constant(VEC, [float(x)] * LANES)
+
+
+def whole(x: int) -> ir.Constant:
+    return ir.Constant(IVEC, [x] * LANES)
+
+
+class Emit:
+    """The builder of one intrinsic's body, with the few things that all of them do."""
+
+    def __init__(self, context, builder, sig, args):
+        self.context, self.b, self.sig, self.args = context, builder, sig, args
+
+    def at(self, k: int, offset) -> ir.Value:
+        """Pointer to element `offset` of the array argument k."""
+        array = self.context.make_array(self.sig.args[k])(self.context, self.b, self.args[k])
+        return self.b.gep(array.data, [offset])
+
+    def fma(self, x, y, z):
+        f = cgutils.get_or_insert_function(self.b.module, ir.FunctionType(VEC, [VEC, VEC, VEC]), f"llvm.fma.v{LANES}f32")
+        return self.b.call(f, [x, y, z])
+
+    def splat(self, x):
+        one = self.b.insert_element(ir.Constant(VEC, ir.Undefined), x, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(one, ir.Constant(VEC, ir.Undefined), ir.Constant(IVEC, [0] * LANES))
+
+    def load(self, pointer):
+        value = self.b.load(self.b.bitcast(pointer, VEC.as_pointer()))
+        value.align = 4
+        return value
+
+    def store(self, value, pointer, past_cache=False):
+        """`past_cache`: to memory without reading it first; the pointer must be a multiple of 16 bytes."""
+        stored = self.b.store(value, self.b.bitcast(pointer, VEC.as_pointer()))
+        stored.align = 16 if past_cache else 4
+        if past_cache:
+            stored.set_metadata("nontemporal", self.b.module.add_metadata([ir.Constant(I32, 1)]))
+
+    def mask(self, count):
+        """Lanes 0 .. count-1, for an i64 count."""
+        lane = ir.Constant(IVEC, list(range(LANES)))
+        n = self.b.trunc(count, I32)
+        one = self.b.insert_element(ir.Constant(IVEC, ir.Undefined), n, ir.Constant(I32, 0))
+        return self.b.icmp_signed("<", lane, self.b.shuffle_vector(one, ir.Constant(IVEC, ir.Undefined), whole(0)))
+
+    def load_some(self, pointer, mask, otherwise):
+        p = self.b.bitcast(pointer, VEC.as_pointer())
+        kind = ir.FunctionType(VEC, [p.type, I32, MASK, VEC])
+        f = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.masked.load.v{LANES}f32.p0")
+        return self.b.call(f, [p, ir.Constant(I32, 4), mask, otherwise])
+
+    def store_some(self, value, pointer, mask):
+        p = self.b.bitcast(pointer, VEC.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [VEC, p.type, I32, MASK])
+        f = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
+        self.b.call(f, [value, p, ir.Constant(I32, 4), mask])
+
+    def halve(self, x, join):
+        """The lanes of x joined, the upper half with the lower one until one is left: a fixed order."""
+        size = LANES
+        while size > 1:
+            size //= 2
+            halves = (ir.Constant(ir.VectorType(I32, size), list(range(first, first + size))) for first in (0, size))
+            x = join(*(self.b.shuffle_vector(x, ir.Constant(x.type, ir.Undefined), half) for half in halves))
+        return self.b.extract_element(x, ir.Constant(I32, 0))
+
+    def larger(self, x, y):
+        """The larger of two numbers or vectors; a NaN in x wins."""
+        return self.b.select(self.b.fcmp_unordered(">", x, y), x, y)
+
+    def exp(self, x):
+        """exp of a vector to 1.5 units in the last place; below -87.3 it is 0, above 88.7 infinite, NaN stays."""
+        b = self.b
+        capped = b.select(b.fcmp_unordered("<", x, number(-87.5)), number(-87.5), x)
+        capped = b.select(b.fcmp_ordered("<", x, number(-87.5)), capped, x)
+        capped = b.select(b.fcmp_ordered(">", capped, number(89.0)), number(89.0), capped)
+        y, bits = self.power(capped)
+        half = b.ashr(bits, whole(1))  # 2^n in two steps: n may be 128
+        for part in (half, b.sub(bits, half)):
+            y = b.fmul(y, b.bitcast(b.shl(b.add(part, whole(127)), whole(23)), VEC))
+        return b.select(b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
+
+    def exp_of_less(self, x):
+        """The same for numbers that are not above 80: what is out of range ends as 0 or NaN by itself, and one step makes 2^n."""
+        y, bits = self.power(x, exact=False)
+        y = self.b.fmul(y, self.b.bitcast(self.b.shl(self.b.add(bits, whole(127)), whole(23)), VEC))
+        return self.b.select(self.b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
+
+    def power(self, x, exact=True):
+        """exp(r) and the whole number n of 2^n exp(r), |r| <= ln(2)/2.
+
+        n by adding and taking off 1.5 2^23; exp(r) by the polynomial of degree 6 through the Chebyshev points, 3e-9 off. n ln(2) is `exact` in two
+        parts; in one it is off by n 2e-9, less than a twentieth of what rounding x has cost.
+        """
+        big = number(1.5 * 2**23)
+        shifted = self.fma(x, number(1 / math.log(2)), big)
+        n = self.b.fsub(shifted, big)
+        if exact:
+            r = self.fma(n, number(-0.693359375), x)  # 355/512: few bits, so n times it is exact
+            r = self.fma(n, number(0.693359375 - math.log(2)), r)
+        else:
+            r = self.fma(n, number(-math.log(2)), x)
+        y = number(EXP[-1])
+        for c in EXP[-2::-1]:
+            y = self.fma(y, r, number(c))
+        return y, self.b.sub(self.b.bitcast(shifted, IVEC), whole(0x4B400000))
+
+
+def each(emit: Emit, n, body, *carried):
+    """body(offset, mask or None, *carried) -> carried, over n elements in vectors, the last one masked. Returns what is carried out."""
+    b = emit.b
+    whole_part = b.and_(n, ir.Constant(I64, -LANES))
+    start, head, loop, after, tail, end = b.block, *(b.append_basic_block(name) for name in ("head", "loop", "after", "tail", "end"))
+    b.branch(head)
+    b.position_at_end(head)
+    k = b.phi(I64)
+    k.add_incoming(ir.Constant(I64, 0), start)
+    state = [b.phi(c.type) for c in carried]
+    for phi, c in zip(state, carried, strict=True):
+        phi.add_incoming(c, start)
+    b.cbranch(b.icmp_signed("<", k, whole_part), loop, after)
+    b.position_at_end(loop)
+    new = body(k, None, *state)
+    k.add_incoming(b.add(k, ir.Constant(I64, LANES)), b.block)
+    for phi, c in zip(state, new, strict=True):
+        phi.add_incoming(c, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    left = b.sub(n, whole_part)
+    b.cbranch(b.icmp_signed(">", left, ir.Constant(I64, 0)), tail, end)
+    b.position_at_end(tail)
+    last = body(whole_part, emit.mask(left), *state)
+    from_tail = b.block
+    b.branch(end)
+    b.position_at_end(end)
+    out = [b.phi(c.type) for c in carried]
+    for phi, a, c in zip(out, state, last, strict=True):
+        phi.add_incoming(a, after)
+        phi.add_incoming(c, from_tail)
+    return out
+
+
+def made(result, kinds, body):
+    """What an intrinsic returns: its signature, and the code that `body`, given an Emit, writes; body returns the result's value or None."""
+
+    def codegen(context, builder, sig, args):
+        out = body(Emit(context, builder, sig, args))
+        return context.get_dummy_value() if out is None else out
+
+    return result(*kinds), codegen
+
+
+i8, f4, void = types.int64, types.float32, types.void

@@ -1,0 +1,73 @@
+"""Attention (attention.py, attention_backward.py): the table reversed, what is absent without elements, what is asked for made."""
+
+import math
+
+import numpy as np
+
+from peref.backends.numba.host import kernels
+from peref.backends.numba.ops.edges import float32
+from peref.ops.shape import unbroadcast
+from peref.tape import Op
+
+NOTHING = np.zeros((1, 1, 1, 0), np.float32)
+
+
+def read(table, at):
+    """The table for the kernels, [H,N] float32, ascending in slots where positions are consecutive; the index [1 or B,T,S] where they are not;
+    and where slot 0 of query 0 is."""
+    if table is None:
+        return np.zeros((1, 0), np.float32), np.zeros((1, 1, 0), np.int32), 0
+    table = table.astype(np.float32)
+    if at.consecutive:
+        first = int(at.distances[0]) + len(at.distances) - 1
+        return np.ascontiguousarray(table[:, ::-1]), np.zeros((1, 1, 0), np.int32), first - (at.S - at.T)
+    index = at.index.astype(np.int32)
+    return np.ascontiguousarray(table), index if index.ndim == 3 else index[None], 0
+
+
+def wide(row, column):
+    """row and column as float64 [.,.,.]; one that is absent beside the other is 0, both absent are empty."""
+    if row is None and column is None:
+        return np.zeros((1, 1, 1)), np.zeros((1, 1, 0))
+    row, column = (np.zeros((1, 1, 1, 1)) if x is None else x.astype(np.float64) for x in (row, column))
+    return np.ascontiguousarray(row[..., 0]), np.ascontiguousarray(column[:, :, 0])
+
+
+def limit_of(S, skip, term, *arrays):
+    """How far below a row's maximum a logit does not matter: S weights of 2^-26 / S add up to a quarter of a float32 unit. -inf: all matter."""
+    finite = skip and term is None and all(a is None or np.isfinite(a).all() for a in arrays)
+    return np.float32(-math.log(2.0**26 * S) if finite else -math.inf)
+
+
+def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
+    float32("attention", q, k, v, term)
+    (B, H, T, _), E = q.shape, v.shape[3]
+    o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
+    added = (*read(table, at), NOTHING if term is None else term, *wide(row, column), at.spans, np.float32(scale))
+    added = (*added, limit_of(k.shape[2], skip, term, k, v, table, row, column))
+    kernels("attention").forward(o, lse, q, k, v, *added)
+    like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
+    return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, at.consecutive)
+
+
+def attention_backward(saved, dy, wants):
+    q, k, v, o, lse, added, like, consecutive = saved
+    (B, H, T, _), S = q.shape, k.shape[2]
+    asked = [a is not None and want for a, want in zip(like, wants[3:], strict=True)]
+    dq, dk, dv = (np.empty_like(a.swapaxes(1, 2), order="C") for a in (q, k, v))
+    dtable = np.zeros((B, H, like[0][0][1] if asked[0] else 0))
+    dterm = np.zeros((B, H, T, S if asked[1] else 0), np.float32)
+    drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((B, H, S if asked[3] else 0))
+    kernels("attention_backward").backward(dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *added)
+    table = dtable.sum(0)[:, :: -1 if consecutive else 1]
+    found = [table, dterm, drow[..., None], dcolumn[:, :, None]]
+    given = [unbroadcast(g, a[0]).astype(a[1]) if want else None for g, a, want in zip(found, like, asked, strict=True)]
+    return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2), *given
+
+
+attend = Op(attention_forward, attention_backward, selective=True)
+
+
+def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, skip=True):
+    """As ops.attention.attention, without anything of size T x S. skip=False visits every tile that somebody sees (attention.py)."""
+    return attend(q, k, v, table, term, row, column, at=at, scale=scale, skip=skip)

@@ -1,0 +1,36 @@
+"""What is refused before a kernel runs, and the shapes that kernels take."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse
+
+FEW = 8  # rows below which a tile of the matrix kernel would be mostly empty
+
+
+def float32(what: str, *arrays: Any) -> None:
+    for a in arrays:
+        if a is not None and a.dtype != np.float32:
+            raise Misuse(f"{what}: the numba backend computes in float32 and got {a.dtype}; use --backend numpy (peref.backends.get('numpy'))")
+
+
+def fit(what: str, *shapes: Any) -> None:
+    """Kernels do not look where an array ends."""
+    if len({tuple(shape) for shape in shapes}) > 1:
+        raise Misuse(f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal ones")
+
+
+def as_rows(x):
+    """[...,C] as [M,C], also where M or C is 0."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def flat(x):
+    """x as contiguous rows, [M,C]."""
+    return as_rows(np.ascontiguousarray(x))
+
+
+def line(x):
+    return np.ascontiguousarray(x).reshape(-1)

@@ -1,0 +1,69 @@
+"""Where a model begins and ends: rows of a table, the loss, AdamW (rows.py)."""
+
+import numpy as np
+
+from peref.backends.numba.host import kernels
+from peref.backends.numba.ops.edges import FEW, flat, float32, line
+from peref.errors import Misuse
+from peref.tape import Op
+
+
+def take_forward(table, index):
+    float32("take", table)
+    if table.ndim != 2:
+        raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
+    t, n = flat(table), np.ascontiguousarray(index, np.int64).reshape(-1)
+    if n.size and not (n.min() >= 0 and n.max() < len(t)):
+        raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
+    if len(n) < FEW:
+        y = t[n]
+    else:
+        y = np.empty((len(n), t.shape[1]), np.float32)
+        kernels("rows").take(y, t, n)
+    return y.reshape(*index.shape, -1), (t.shape, n)
+
+
+def take_backward(saved, dy):
+    shape, n = saved
+    dtable = np.empty(shape, np.float32)
+    starts = np.concatenate([[0], np.bincount(n, minlength=shape[0]).cumsum()])
+    kernels("rows").take_backward(dtable, flat(dy), np.argsort(n, kind="stable"), starts)
+    return dtable, None
+
+
+take = Op(take_forward, take_backward)
+
+
+def cross_entropy_forward(logits, targets):
+    float32("cross_entropy", logits)
+    a, t = flat(logits), np.ascontiguousarray(targets, np.int64).reshape(-1)
+    if t.size and t.max() >= a.shape[1]:
+        raise Misuse(f"cross_entropy: a target is {t.max()}; expected less than the vocabulary of {a.shape[1]}")
+    p, nll = np.empty_like(a), np.empty(len(a), np.float32)
+    kernels("rows").cross_entropy(p, nll, a, t)
+    count = max(int((t >= 0).sum()), 1)
+    return np.float32(nll.sum(dtype=np.float64) / count), (p, t, count, logits.shape), nll.reshape(targets.shape)
+
+
+def cross_entropy_backward(saved, dy):
+    p, t, count, shape = saved
+    d = np.empty_like(p)
+    kernels("rows").cross_entropy_backward(d, p, t, np.float32(dy / count))
+    return d.reshape(shape), None
+
+
+cross_entropy = Op(cross_entropy_forward, cross_entropy_backward, extra=True)
+
+
+def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
+    """As optim.adamw, in place on p, m and v."""
+    float32("adamw", p, g, m, v)
+    if not all(a.flags.c_contiguous for a in (p, m, v)):
+        raise Misuse("adamw: parameters and moments are changed in place and must be C-contiguous; make them so with numpy.ascontiguousarray")
+    if shrink is not None:
+        if not shrink > 0:
+            return
+        g = g * np.float32(shrink) if shrink < 1 else g
+    first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
+    numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
+    kernels("rows").adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)

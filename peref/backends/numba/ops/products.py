@@ -1,0 +1,99 @@
+"""Products of matrices and the second half of a feed-forward (matrix.py, feed.py; few rows and one column: token.py)."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from peref.backends.numba.host import kernels
+from peref.backends.numba.ops.edges import FEW, as_rows, fit, float32
+from peref.ops.shape import unbroadcast
+from peref.tape import Op
+
+
+def times(a: Any, b: Any) -> Any:
+    """a [...,M,K] b [...,K,N], leading axes broadcast."""
+    fit("a product", a.shape[-1:], b.shape[-2:-1])
+    if b.shape[-1] == 1 and a.shape[-2] > 1 and a.strides[-1] != 4:  # C' = B' A': A' lies in rows
+        return times(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
+    many = math.prod(lead)
+    flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(many, *x.shape[-2:]) for x in (a, b))
+    if c.shape[-1] == 1:
+        a, b = map(np.ascontiguousarray, flat)
+        kernels("token").column(c.reshape(many, -1), a, b.reshape(many, -1))
+    else:
+        kernels("matrix").multiply(c.reshape(many, *c.shape[-2:]), *flat)
+    return c
+
+
+def matmul_forward(a, b):
+    float32("matmul", a, b)
+    return times(a, b), (a, b)
+
+
+def matmul_backward(saved, dy):
+    a, b = saved
+    return unbroadcast(times(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(times(a.swapaxes(-1, -2), dy), b.shape)
+
+
+matmul = Op(matmul_forward, matmul_backward)
+
+
+def linear_forward(x, w, b):
+    float32("linear", x, w, b)
+    fit("linear: channels of x and columns of w", x.shape[-1:], w.shape[1:])
+    rows = as_rows(x)
+    if len(rows) < FEW:
+        y = np.empty((len(rows), len(w)), np.float32)
+        kernels("token").few(y, np.ascontiguousarray(rows), np.ascontiguousarray(w))
+    else:
+        y = times(rows, w.T)
+    if b is not None:
+        y += b
+    return y.reshape(*x.shape[:-1], len(w)), (x, w, b is not None)
+
+
+def linear_backward(saved, dy):
+    x, w, biased = saved
+    dy = as_rows(dy)
+    return times(dy, w).reshape(x.shape), times(dy.T, as_rows(x)), dy.sum(0) if biased else None
+
+
+linear = Op(linear_forward, linear_backward)
+
+
+def filled(like, *arrays):
+    """Contiguous; in place of None one of the same number of axes without elements."""
+    return [np.zeros((0,) * n, np.float32) if a is None else np.ascontiguousarray(a) for n, a in zip(like, arrays, strict=True)]
+
+
+def activated_linear_forward(up, gate, w, b, residual):
+    float32("activated_linear", up, gate, w, b, residual)
+    fit("activated_linear: up and gate", up.shape, up.shape if gate is None else gate.shape)
+    fit("activated_linear: channels of up and columns of w", up.shape[-1:], w.shape[1:])
+    shape = (*up.shape[:-1], len(w))
+    fit("activated_linear: y and residual", shape, shape if residual is None else residual.shape)
+    up, gate = as_rows(up), None if gate is None else as_rows(gate)
+    absent = gate is None, b is None, residual is None
+    up, gate, b, residual = filled((2, 2, 1, 2), up, gate, b, None if residual is None else as_rows(residual))
+    y = np.empty((len(up), len(w)), np.float32)
+    if len(up) < FEW:
+        kernels("feed").few(y, up, gate, np.ascontiguousarray(w), b, residual)
+    else:
+        kernels("feed").forward(y, up, gate, w.T, b, residual)
+    return y.reshape(shape), (up, gate, w, absent)
+
+
+def activated_linear_backward(saved, dy):
+    up, gate, w, (no_gate, no_bias, no_residual) = saved
+    flat_dy = np.ascontiguousarray(as_rows(dy))
+    dup, dgate, h = np.empty_like(up), np.empty_like(gate), np.empty_like(up)
+    kernels("feed").backward(dup, dgate, h, flat_dy, up, gate, w)
+    shape = (*dy.shape[:-1], w.shape[1])
+    gradients = dup.reshape(shape), None if no_gate else dgate.reshape(shape), times(flat_dy.T, h)
+    return *gradients, None if no_bias else flat_dy.sum(0), None if no_residual else dy
+
+
+activated_linear = Op(activated_linear_forward, activated_linear_backward)

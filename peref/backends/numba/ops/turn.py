@@ -1,0 +1,46 @@
+"""Rotation of pairs of channels (rows.py)."""
+
+import numpy as np
+
+from peref.backends.numba.host import kernels
+from peref.backends.numba.ops.edges import float32
+from peref.ops.turn import as_given, pairs
+from peref.tape import Op
+
+
+def cos_sin(angle, gain):
+    """Made in float64, gained, and cast once."""
+    g = 1.0 if gain is None else np.broadcast_to(gain, np.broadcast_shapes(gain.shape, angle.shape))
+    return tuple(np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin))
+
+
+def turned(x, angle, gain, layout, sign):
+    """x turned by sign times the angles, and gained."""
+    B, H, T, D = x.shape
+    cos, sin = cos_sin(angle, gain)
+    y = np.empty((B, T, H, D), np.float32)
+    lead = (1,) * (3 - cos.ndim)
+    kernels("rows").turn(y, x, cos.reshape(lead + cos.shape), (sign * sin).reshape(lead + sin.shape), layout == "half")
+    return y.swapaxes(1, 2)
+
+
+def turn_forward(x, angle, gain, *, layout):
+    float32("turn", x)
+    y = turned(x, angle, gain, layout, 1)
+    return y, (x, y, angle, gain, layout)
+
+
+def turn_backward(saved, dy, wants):
+    x, y, angle, gain, layout = saved
+    half = angle.shape[-1]
+    (da, db), (ya, yb) = pairs(dy, half, layout), pairs(y, half, layout)
+    dx = turned(dy, angle, gain, layout, -1) if wants[0] else None
+    dangle = as_given(db * ya - da * yb, angle) if wants[1] else None
+    dgain = None
+    if wants[2] and gain is not None:
+        plain = pairs(turned(x, angle, None, layout, 1), half, layout)
+        dgain = as_given(da * plain[0] + db * plain[1], gain)
+    return dx, dangle, dgain
+
+
+turn = Op(turn_forward, turn_backward, selective=True)

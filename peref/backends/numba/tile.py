@@ -1,0 +1,56 @@
+"""The micro-kernel of all products: a tile of ROWS x COLUMNS sums stays in registers while K is walked.
+
+For each k it loads one row of B, two vectors, and ROWS numbers of A, each spread over a vector: ROWS + 2 loads for 2 ROWS multiply-adds.
+Bound: the multiplier, from K of about 32 on; below that, reading and writing C.
+"""
+
+from llvmlite import ir
+from numba.extending import intrinsic
+
+from peref.backends.numba.emit import I64, VEC, i8, made, number, void
+from peref.backends.numba.host import LANES, ROWS
+
+
+def tile(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, add):
+    def body(e):
+        B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K) = e.b, e.args
+        row_of = lambda k, at, r, stride: e.at(k, B.add(at, B.mul(ir.Constant(I64, r), stride)))
+        to = [row_of(0, c_at, r, c_row) for r in range(ROWS)]
+        to = [*to, *(B.gep(p, [ir.Constant(I64, LANES)]) for p in to)]
+        first = [e.load(p) if add else number(0) for p in to]
+        of_a, of_b = [row_of(3, a_at, r, a_row) for r in range(ROWS)], e.at(7, b_at)
+        start, loop, done = B.block, B.append_basic_block("loop"), B.append_basic_block("done")
+        B.cbranch(B.icmp_signed(">", K, ir.Constant(I64, 0)), loop, done)
+        B.position_at_end(loop)
+        k, sums = B.phi(I64), [B.phi(VEC) for _ in to]
+        row = B.gep(of_b, [B.mul(k, b_row)])
+        right = e.load(row), e.load(B.gep(row, [ir.Constant(I64, LANES)]))
+        column = B.mul(k, a_column)
+        left = [e.splat(B.load(B.gep(p, [column]))) for p in of_a]
+        new = [e.fma(left[n % ROWS], right[n // ROWS], s) for n, s in enumerate(sums)]
+        k1 = B.add(k, ir.Constant(I64, 1))
+        for phi, x0, x in zip([k, *sums], [ir.Constant(I64, 0), *first], [k1, *new], strict=True):
+            phi.add_incoming(x0, start)
+            phi.add_incoming(x, loop)
+        B.cbranch(B.icmp_signed("<", k1, K), loop, done)
+        B.position_at_end(done)
+        out = [B.phi(VEC) for _ in to]
+        for phi, x0, x in zip(out, first, new, strict=True):
+            phi.add_incoming(x0, start)
+            phi.add_incoming(x, loop)
+        for p, x in zip(to, out, strict=True):
+            e.store(x, p)
+
+    return made(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8), body)
+
+
+@intrinsic
+def tile_set(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C = A B for ROWS x K times K x COLUMNS: A with any strides, rows of B and C contiguous. K may be 0."""
+    return tile(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, False)
+
+
+@intrinsic
+def tile_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
+    """C += A B, likewise."""
+    return tile(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, True)

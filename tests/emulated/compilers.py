@@ -1,0 +1,78 @@
+"""What turns CUDA C++ into code for a GPU, where there is none: nvcc, or NVRTC from NVIDIA's wheel. Each tells of registers and spills."""
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from emulated.device import folder_of_results
+
+SM = (80, 90)
+
+
+class Refused(Exception):
+    """What a compiler said."""
+
+
+def nvcc(path, text, defines):
+    """ptxas's words for each of SM, from one PTX."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernels.cu"
+        file.write_text(text, encoding="utf-8")
+        targets = [f"-gencode=arch=compute_{SM[0]},code=sm_{n}" for n in SM]
+        command = [path, "-std=c++17", "--fatbin", *targets, "-Xptxas", "-v", *defines, "-o", Path(folder) / "out", file]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refused(done.stderr)
+    return done.stderr
+
+
+def nvrtc(path, text, defines):
+    """The same through NVRTC, as CuPy compiles: no include path, flush to zero."""
+    library, log = ctypes.CDLL(path), ""
+    for n in SM:
+        program = ctypes.c_void_p()
+        library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
+        options = [f"-arch=sm_{n}", "--std=c++17", "-ftz=true", "--ptxas-options=-v", *defines]
+        failed = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options)))
+        size = ctypes.c_size_t()
+        library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        said = ctypes.create_string_buffer(size.value)
+        library.nvrtcGetProgramLog(program, said)
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+        log += said.value.decode()
+        if failed:
+            raise Refused(log)
+    return log
+
+
+@cache
+def compiler():
+    """(name, version, function of text and defines), or None where there is none."""
+    if path := shutil.which("nvcc"):
+        version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+        return "nvcc", re.search(r"release (\S+),", version)[1], lambda text, defines: nvcc(path, text, defines)
+    for place in sys.path:
+        for path in sorted(Path(place or ".").glob("nvidia/*/lib/libnvrtc.so.*")):
+            major, minor = ctypes.c_int(), ctypes.c_int()
+            ctypes.CDLL(str(path)).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+            return "NVRTC", f"{major.value}.{minor.value}", lambda text, defines, path=str(path): nvrtc(path, text, defines)
+    return None
+
+
+def report(text, defines):
+    """What the compiler says; kept under the hash of all that it depends on."""
+    name, version, run = compiler()
+    key = hashlib.sha256("\0".join((name, version, *map(str, SM), *defines, text)).encode()).hexdigest()
+    file = folder_of_results() / f"{key[:32]}.log"
+    if not file.exists():
+        said = run(text, defines)
+        part = file.with_suffix(f".{id(text)}")
+        part.write_text(said, encoding="utf-8")
+        part.replace(file)
+    return file.read_text(encoding="utf-8")

@@ -1,0 +1,204 @@
+"""A training step recorded as one graph: the bits of the step run as it is, and no request but copies of its input and one launch."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import fake_cublas
+import fake_cupy
+import numpy as np
+import pytest
+from check import Differs, same
+from emulated.twins import emulated
+from test_train import SMALL, parts, tiny, zeros
+
+from peref.backends import Backend, call
+from peref.backends.cuda import graph, opened, place
+from peref.backends.cuda.arena import Arena, Layout, Measure
+from peref.backends.cuda.cublas import Cublas
+from peref.backends.cuda.products import products
+from peref.encodings import names
+from peref.errors import PerefError
+from peref.model import init
+from peref.ops.activation import gelu, swiglu
+from peref.ops.attention import attention
+from peref.optim import read
+from peref.train import one_step
+
+
+def steps(
+    cp,
+    name,
+    count,
+    record,
+    make=lambda cp: opened(cp, fake_cublas.Library()),
+    numbers=lambda step: (0.01, step),
+    batches=lambda step: parts(1),
+    **given,
+):
+    """p, m, v and the word after some steps, and what each step asked of the device."""
+    be = make(cp)
+    be = be if record else replace(be, step=call)
+    cfg = tiny(name, **given)
+    host = init(cfg)
+    p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+    asked = []
+    for step in range(1, count + 1):
+        before = fake_cupy.counts()
+        be.step(one_step, be, cfg, SMALL, p, m, v, batches(step), *map(np.asarray, numbers(step)), word)
+        asked.append({key: n - before.get(key, 0) for key, n in fake_cupy.counts().items() if n != before.get(key, 0)})
+    return [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)], word.get(), asked, be
+
+
+def quick(cp):
+    """The backend with the plain text in place of the kernels, whose emulation takes time: the rest is recorded as it is."""
+    made = products(Cublas(cp, fake_cublas.Library()), gelu, swiglu)
+    works = {"linear": made.linear, "matmul": made.matmul, "activated_linear": made.activated_linear}
+    return Backend("cuda", **works, attention=partial(attention, matmul=made.matmul), place=lambda x: place(x, cp), step=graph.Steps(cp))
+
+
+def varied(step):
+    return [(x + step) % 256 for x in parts(1)[0]][:2]
+
+
+@pytest.mark.parametrize("name", ["rope", "t5"])
+def test_a_recorded_step_gives_the_bits_of_the_step(name):
+    """Over five steps with other tokens and another rate each; from the fourth on nothing is launched by hand, allocated or waited for."""
+    given = {"numbers": lambda step: (0.01 * step, step), "batches": lambda step: [tuple(varied(step))]}
+    found = []
+    for record in (True, False):
+        with emulated() as cp:
+            found.append(steps(cp, name, 5, record, **given))
+    (got, word, asked, be), (want, expected, _, _) = found
+    same(got, want, 0)
+    same(word, expected, 0)
+    read(word, got[0])
+    assert asked[3] == asked[4] == {"copies": 4, "waits": 1, "graphs": 1}
+    assert all("syncs" not in one for one in asked)
+    assert asked[2]["allocations"] == 1  # the arena itself
+    (recording,) = be.step.kept.values()
+    assert recording.arena.layout.peak <= recording.peak
+
+
+def test_only_what_differs_is_recorded_again():
+    """Another setting, another size, another place for the weights: each has a recording of its own, and the old one is still right."""
+    with fake_cupy.installed(memory=True) as cp:
+        be, cfg = quick(cp), tiny("rope")
+        host = init(cfg)
+        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+
+        def step(recipe=SMALL, size=2, p=p):
+            be.step(one_step, be, cfg, recipe, p, m, v, parts(1, size), np.asarray(0.01), np.asarray(1), word)
+            return len(be.step.kept)
+
+        assert [step(), step(), step(replace(SMALL, clip=0.5)), step(size=3), step(), step(p=be.place(host))] == [1, 1, 2, 3, 3, 4]
+        step(replace(SMALL, decay=0.5))
+        assert len(be.step.kept) == 4
+
+
+def test_a_bad_step_is_held_back_by_the_graph_too():
+    """A NaN among the weights: the replayed step changes nothing, and its word names the loss."""
+    with emulated() as cp:
+        be, cfg = opened(cp, fake_cublas.Library()), tiny("rope")
+        host = init(cfg)
+        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        for step in range(1, 6):
+            if step == 4:
+                p["0.up.weight"][0, 0] = np.nan
+                before = p.line.get()
+            be.step(one_step, be, cfg, SMALL, p, m, v, parts(1), np.asarray(0.01), np.asarray(step), word)
+        np.testing.assert_array_equal(p.line.get(), before)
+        with pytest.raises(PerefError, match="the loss is nan"):
+            read(word.get(), p)
+
+
+def test_a_step_that_moves_something_else_is_an_error():
+    """What goes through `place` is kept: a step that hands it other numbers each time cannot be replayed, and says so."""
+    count = iter(range(10))
+
+    def step(be, x):
+        return be.place(np.array([float(next(count))])) + x
+
+    with emulated() as cp:
+        be = opened(cp, fake_cublas.Library())
+        x = cp.ones(1)
+        be.step(step, be, x)
+        with pytest.raises(PerefError, match="moves something else to the device"):
+            be.step(step, be, x)
+        assert not be.step.stream.is_capturing()
+
+
+def test_memory_of_the_pool_would_be_caught(monkeypatch):
+    """Were the arena CuPy's pool, the replayed step would not give the bits of the step: this is what the emulation is for."""
+    found = []
+    for record in (True, False):
+        with fake_cupy.installed(memory=True) as cp:
+            monkeypatch.setattr(graph, "Arena", lambda xp, size: xp.get_default_memory_pool())
+            found.append(steps(cp, "rope", 3, record, make=quick)[0])
+    with pytest.raises(Differs):
+        same(*found, 0)
+
+
+def test_what_goes_past_place_is_not_recorded():
+    """A step that moves an array to the device itself runs as it is, every time, and says so once."""
+    said = []
+
+    def step(be, x):
+        return x + cp.asarray(np.ones(1))
+
+    with emulated() as cp:
+        be = opened(cp, fake_cublas.Library(), say=said.append)
+        x = cp.ones(1)
+        assert [be.step(step, be, x).tolist() for _ in range(5)] == [[2]] * 5
+    assert said == ["this step runs without a recording, kernel by kernel: it moves an array of 8 bytes to the device that did not go through "
+                    "Backend.place"]  # fmt: skip
+
+
+# the arena
+
+
+def test_layout_reuses_and_joins():
+    """First fit in units of 512 bytes; neighbours that are given back are one gap again; the peak is remembered."""
+    layout = Layout(4 * 512)
+    a, b, c = (layout.take(n) for n in (1, 512, 513))
+    assert [a, b, c] == [(0, 512), (512, 512), (1024, 1024)]
+    with pytest.raises(PerefError, match="more than its 2048"):
+        layout.take(1)
+    layout.give(*b)
+    assert layout.take(100) == (512, 512)
+    for piece in (a, c, b):
+        layout.give(*piece)
+    assert layout.gaps == [(0, 2048)]
+    assert layout.peak == 2048
+
+
+def test_an_arena_of_the_measured_size_is_enough(rng):
+    """The same requests in the same order have the same places, and none overlaps one that is still held."""
+    with fake_cupy.installed(memory=True) as cp:
+        measure = Measure(cp)
+        arena, script = None, rng.integers(1, 5000, 60)
+        for allocator in (measure, None):
+            allocator = arena = Arena(cp, measure.layout.peak) if allocator is None else allocator
+            held = []
+            for n in script.tolist():
+                held.append((allocator.malloc(n), n))
+                if n % 3:
+                    held.pop(n % len(held))
+                spans = sorted((p.ptr, p.ptr + size) for p, size in held)
+                assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
+            del held
+        assert arena.layout.peak == measure.layout.peak
+        assert arena.layout.gaps == [(0, measure.layout.peak)]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_encoding_can_be_recorded(name):
+    """A replayed step of every encoding gives the bits of the step run as it is."""
+    found = []
+    for record in (True, False):
+        with fake_cupy.installed(memory=True) as cp:
+            found.append(steps(cp, name, 3, record, make=quick)[:3])
+    assert found[0][2][2]["graphs"] == 1
+    same(found[0][0], found[1][0], 0)
+    same(found[0][1], found[1][1], 0)
+    read(found[0][1], found[0][0][0])

@@ -1,0 +1,125 @@
+"""What a launch refuses, and what the cuda ops never do: wait for the device, or copy to it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated.device import Fault
+from emulated.twins import emulated, sent
+from fake_device import Device
+from test_ops import random
+
+from peref.backends.cuda import activation, attention, embedding, launch, loss, norm, optimizer, retention, turn
+from peref.backends.cuda.launch import declared
+from peref.errors import Misuse
+from peref.ops.place import At
+from peref.tape import Tape
+
+
+def call(cupy, *, n=4, **other):
+    given = {"y": cupy.ones(4, np.float32), "x": cupy.ones(4, np.float32), **other}
+    launch.launch("activation.gelu_forward", (1,), 32, given["y"], given["x"], n, 0.8, 0.04)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda c: {"x": np.ones(4, np.float32)}, "x is numpy.ndarray"),
+        (lambda c: {"x": None}, "x is builtins.NoneType"),
+        (lambda c: {"y": c.ones(4)}, "y is float64; the kernel takes float32"),
+        (lambda c: {"x": c.ones((4, 4), np.float32).T}, r"x \[4, 4\] is not C-contiguous"),
+        (lambda c: {"n": 2.5}, "n is 2.5; the kernel takes int64"),
+    ],
+)
+def test_what_a_kernel_does_not_take_is_refused(make, said):
+    """In words, before it runs."""
+    with emulated() as cupy:
+        with pytest.raises(Misuse, match=said):
+            call(cupy, **make(cupy))
+        call(cupy)
+        assert cupy.emulated.launched == ["gelu_forward"]
+
+
+def test_sizes_beyond_an_int_are_refused():
+    """Not cut off."""
+    with pytest.raises(Misuse, match="C is 2147483648"):
+        launch.argument("C", 2**31, "int", False, False)
+
+
+def test_a_wrong_number_of_arguments():
+    with emulated() as cupy, pytest.raises(Misuse, match="takes 5 arguments, 1 given"):
+        launch.launch("activation.gelu_forward", (1,), 32, cupy.ones(4, np.float32))
+
+
+def test_nothing_to_do_is_nothing_done():
+    """Arrays without elements launch no kernel."""
+    with emulated() as cupy:
+        assert activation.gelu(cupy.ones((0, 3), np.float32)).shape == (0, 3)
+        assert norm.rms_norm(cupy.ones((2, 0, 3), np.float32), None, eps=1e-5).shape == (2, 0, 3)
+        assert not cupy.emulated.launched
+
+
+def test_too_little_shared_memory_is_a_fault():
+    """The emulation knows what a kernel was given: what is beyond is no memory."""
+    at = At.of(3)
+    q = [random(1, 1, 3, 4).astype(np.float32)] * 3
+    with emulated() as cupy, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "bytes_of", lambda *a, **k: 64)
+        with pytest.raises(Fault, match="beyond the dynamic shared memory"):
+            attention.attention(*sent(cupy, q), at=sent(cupy, at), scale=1.0)
+
+
+AT = At.of(9, seg=np.array([[0, 1, 1, 1, 1, 2, 2, 2, 2]]), positions=np.arange(9))
+F, I = np.float32, np.int64
+CALLS = {
+    "take": (embedding.take, [random(5, 4).astype(F), np.arange(6).astype(I) % 5], {}),
+    "rms_norm": (norm.rms_norm, [random(5, 4).astype(F), random(4).astype(F)], {"eps": 1e-5}),
+    "layer_norm": (norm.layer_norm, [random(5, 4).astype(F), random(4).astype(F), random(4).astype(F)], {"eps": 1e-5}),
+    "swiglu": (activation.swiglu, [random(5, 4).astype(F), random(5, 4).astype(F)], {}),
+    "gelu": (activation.gelu, [random(5, 4).astype(F)], {}),
+    "turn": (turn.turn, [random(1, 2, 9, 4).astype(F), random(9, 2), 1 + random(9, 2) / 9], {"layout": "half"}),
+    "cross_entropy": (loss.cross_entropy, [random(5, 4).astype(F), np.arange(5).astype(I) % 4], {}),
+    "attention": (
+        attention.attention,
+        [*[random(1, 2, 9, 4).astype(F)] * 3, random(2, len(AT.distances)), random(1, 2, 9, 9).astype(F), random(1, 2, 9, 1), random(1, 2, 1, 9)],
+        {"at": AT, "scale": 0.5},
+    ),
+    "retention": (
+        retention.retention,
+        [*[random(1, 2, 9, 4).astype(F)] * 3, None, None],
+        {"log_decay": np.log([0.9, 0.8]), "chunk": 4, "scale": 1.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_op_waits_or_copies(name):
+    """Forward and backward, with arrays and place on the device: such a step can be recorded."""
+    op, arrays, settings = CALLS[name]
+    with emulated() as cupy:
+        there, settings = sent(cupy, arrays), {k: sent(cupy, s) for k, s in settings.items()}
+        tape, counts = Tape(), Device.now.counts
+        before = counts["syncs"], counts["copies"]
+        leaves = [tape.watch(a) if a is not None and a.dtype.kind == "f" else a for a in there]
+        y = op(*leaves, **settings)
+        y = y[0] if isinstance(y, tuple) else y
+        tape.gradients(y, cupy.ones(y.shape, y.dtype))
+        assert cupy.emulated.launched
+        assert (counts["syncs"], counts["copies"]) == before
+
+
+def test_adamw_neither():
+    with emulated() as cupy:
+        arrays = [cupy.ones(5, np.float32) for _ in range(4)]
+        numbers = [cupy.asarray(np.array(0.1)), cupy.asarray(np.array(3))]
+        before = Device.now.counts["syncs"], Device.now.counts["copies"]
+        optimizer.adamw(*arrays, *numbers, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1)
+        assert (Device.now.counts["syncs"], Device.now.counts["copies"]) == before
+
+
+def test_every_kernel_is_called_somewhere():
+    """By the wrappers, with all its parameters understood."""
+    text = "".join(p.read_text(encoding="utf-8") for p in Path(launch.__file__).parent.glob("*.py"))
+    for file in launch.VARIANTS:
+        for name in declared(file):
+            assert f'"{file}.{name}"' in text or name == "sum_parts", f"{file}.{name} is never launched"
