@@ -1,12 +1,13 @@
 """What a device vouches for: of each CUDA kernel file whether its present text was run on one, when, and how far from float64 it was.
 
-    python tests/attest.py        # one line for each; CI prints them
+    python tests/attest.py        # one line for each, and what compiles and runs them here instead; CI prints that
 
 tests/attest.json comes from `benchmarks/gpu.py` on a machine with a GPU, which writes it anew; it is never edited by hand.
 """
 
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -36,5 +37,10 @@ def kernels():
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE.parent))
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    from emulated.compilers import SM, compiler
+
+    found, gcc = compiler(), shutil.which("g++")
+    print(f"compiled for {' and '.join(f'sm_{n}' for n in SM)} by  {' '.join(found[:2]) if found else 'nothing here'}")
+    print(f"run on the CPU by             {gcc or 'nothing here'}")
     print(*states(json.loads((HERE / "attest.json").read_text()), kernels()), sep="\n")
