@@ -32,7 +32,7 @@ def test_no_header_is_asked_for():
 def test_no_sum_depends_on_who_comes_first():
     """No kernel adds to what another block adds to."""
     for file in VARIANTS:
-        assert not re.search(r"\batomic|\bred\.", source(file))
+        assert not re.search(r"atomic|\bred\.", re.sub(r"//.*", "", source(file)))
 
 
 @pytest.fixture(scope="module")
