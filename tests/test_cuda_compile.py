@@ -9,7 +9,7 @@ from emulated.compilers import SM, Refused, compiler, report
 
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
 
-REGISTERS = {"attention": 208, "attention_backward": 255, "retention": 208}  # blocks of 128 threads; 255 is what a thread can have
+REGISTERS = {"attention": 224, "attention_backward": 255, "retention": 208}  # blocks of 128 threads; 255 is what a thread can have
 ROWS = 64  # of the others: room for as many threads as memory wants
 ALL = [(file, defines) for file, variants in VARIANTS.items() for defines in variants]
 TITLES = ["-".join([file, *(f"{k}{v}" for k, v in defines.items())]) for file, defines in ALL]
