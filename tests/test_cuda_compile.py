@@ -1,11 +1,9 @@
 """Every variant of every CUDA kernel compiles for sm_80 and sm_90, within its registers and with nothing spilled to memory."""
 
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from emulated.compilers import SM, Refused, compiler, report
+from emulated.compilers import SM, compiler, report
 
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
 
@@ -35,26 +33,11 @@ def test_no_sum_depends_on_who_comes_first():
         assert not re.search(r"atomic|\bred\.", re.sub(r"//.*", "", source(file)))
 
 
-@pytest.fixture(scope="module")
-def reports():
-    """What the compiler said of each variant, as many at a time as there are cores."""
-
-    def one(title, file, defines):
-        try:
-            return title, report(source(file), [f"-D{k}={v}" for k, v in defines.items()])
-        except Refused as refused:
-            return title, refused
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(pool.map(one, TITLES, *zip(*ALL, strict=True)))
-
-
 @pytest.mark.skipif(compiler() is None, reason=NONE)
-@pytest.mark.parametrize("title", TITLES)
-def test_compiles(reports, title):
+@pytest.mark.parametrize(("file", "defines"), ALL, ids=TITLES)
+def test_compiles(file, defines):
     """With what ptxas says of registers and spills."""
-    said, file = reports[title], title.partition("-")[0]
-    assert isinstance(said, str), said
+    said = report(source(file), [f"-D{k}={v}" for k, v in defines.items()])
     assert "warning" not in said, said
     used = [int(n) for n in re.findall(r"Used (\d+) registers", said)]
     assert len(used) == len(SM) * len(declared(file))
