@@ -349,6 +349,7 @@ class Device:
             driverGetVersion=lambda: 13000,
             runtimeGetVersion=lambda: 13000,
             CUDARuntimeError=RuntimeError,
+            deviceGetAttribute=lambda which, index: {97: 227 * 1024}[which],
         )
         return SimpleNamespace(
             Stream=Stream,

@@ -49,7 +49,7 @@ def summed(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     shape = parts.shape[1:]
     out = namespace(parts).empty(shape, "float32")
     launch(f"{file}.sum_parts", (blocks(out.size),), THREADS, out, parts, len(parts), out.size, **defines)
-    return out.astype(dtype)
+    return out.astype(dtype, copy=False)
 
 
 def token_first(x: Any) -> Any:

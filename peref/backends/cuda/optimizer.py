@@ -15,7 +15,7 @@ SHARES = 256  # into which the length of the gradient is cut
 
 def number(x: Any) -> Any:
     """A 0-d array as the kernels read it."""
-    return x.astype("float64").reshape(())
+    return x.astype("float64", copy=False).reshape(())
 
 
 def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):

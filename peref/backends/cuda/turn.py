@@ -13,7 +13,7 @@ from peref.xp import namespace
 def table_of(values: Any, shape: tuple[int, ...]) -> Any:
     """[T,half] or [B,T,half] in float32, as the kernel reads it."""
     xp = namespace(values)
-    return xp.ascontiguousarray(xp.broadcast_to(values, shape)).astype("float32")
+    return xp.ascontiguousarray(xp.broadcast_to(values, shape)).astype("float32", copy=False)
 
 
 def over(angle: Any, gain: Any) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ def turn_backward(saved, dy, wants):
     sizes = (B, T, H, half, *dstrides, *strides, step(cos), layout != "half")
     launch("turn.turn_angles", strided(B * T * half), THREADS, *found, down, source, cos, sin, scale, *sizes, real=x.dtype)
     like = (angle if wants[1] else None, gain if wants[2] else None)
-    return dx, *(None if a is None else unbroadcast(g, a.shape).astype(a.dtype) for g, a in zip(found, like, strict=True))
+    return dx, *(None if a is None else unbroadcast(g, a.shape).astype(a.dtype, copy=False) for g, a in zip(found, like, strict=True))
 
 
 turn = Op(turn_forward, turn_backward, selective=True)

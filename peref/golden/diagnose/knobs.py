@@ -116,13 +116,13 @@ def of_value(case: Any, option: str, now: Any, value: float, kind: Any) -> Itera
     if option == "factor":
         flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
     words = f"the option {option} looks like {value:.6g}, this case has {now}"
-    yield guess(flag, words, with_option(option, lambda _: kind(value)), 0.9)
+    yield guess(flag, words, with_option(option, lambda _: kind(value)), 0.95)
     if now > 0 and value > 0:
-        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.85)
+        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.9)
         if now != 1 and value != 1:
             p, ladder = math.log(value) / math.log(now), option == "base" and case.hook in ("rotate", "embed")
             other = "sin.denominator" if case.hook == "embed" else "rope.exponent"
-            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.8)
+            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.85)
 
 
 def fitted(came: Came, option: str) -> float | None:
