@@ -88,7 +88,7 @@ def environment(be: Backend) -> dict[str, Any]:
         "machine": platform.machine(),
         "backend": be.name,
         "skips": be.skips,
-        **(of_kernels() if be.name == "numba" else of_device() if be.name == "cuda" else of_blas()),
+        **(of_kernels() if be.name == "numba" else of_device() if be.name.startswith("cuda") else of_blas()),
     }
 
 
@@ -157,14 +157,18 @@ def one_step(
     """
     total: Any = None
     g: Arrays = {}
+    computed = be.working(p)
     for inputs, targets in batches:
         tape = Tape()
-        leaves = tape.watch(p)
-        y, _ = loss(cfg, leaves, inputs, targets, be=be)
+        leaves = tape.watch(computed)
+        y, each = loss(cfg, leaves, inputs, targets, be=be)
         xp = namespace(y.value)
         found = tape.gradients(y, xp.ones_like(y.value))
-        g = {name: found[leaf] if name not in g else g[name] + found[leaf] for name, leaf in leaves.items()}
-        mean = y.value.astype(xp.float64)
+        new = {name: found[leaf] for name, leaf in leaves.items()}
+        if len(batches) > 1 and computed is not p:  # sums are as wide as the parameters
+            new = {name: a.astype(p[name].dtype) for name, a in new.items()}
+        g = {name: g[name] + a for name, a in new.items()} if g else new
+        mean = y.value.astype(xp.float64) if y.dtype.itemsize >= 4 else each.mean(dtype=xp.float64)
         total = mean if total is None else total + mean
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)

@@ -302,7 +302,7 @@ def module(memory=False, ready=True, free=TOTAL):
     m.cuda = now.offered(ready, free)
     m.__spec__ = ModuleSpec("cupy", None)
     m.is_available = lambda: ready
-    m.get_default_memory_pool = lambda: SimpleNamespace(malloc=now.malloc)
+    m.get_default_memory_pool = lambda: SimpleNamespace(malloc=now.malloc, free_all_blocks=lambda: None)
     m.get_default_pinned_memory_pool = lambda: SimpleNamespace(malloc=now.pin)
 
     def offer(names, function):

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from check import gradient, same
-from generated import EXACT, chunked, config, of, run, tokens, weights, without
+from generated import EXACT, chunked, config, filling, layer_input, of, run, tokens, weights, without
 
 from peref import model
 from peref.encodings import get
 from peref.errors import Misuse
+from peref.tape import Tape
 
 
 @pytest.mark.parametrize("name", of("shift"))
@@ -78,6 +79,29 @@ def test_window_is_claimed_and_holds(name):
     assert (change[3 + features :] < 1e-13).all()
     same(chunked(cfg, p, x, (2, 5, 6)), run(cfg, p, x), EXACT)
     gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()))
+
+
+@pytest.mark.parametrize("name", filling("score", "attend"))
+def test_a_row_that_sees_nothing_is_zero(name):
+    """Padding, whatever stands in it: exactly 0 out of attention, nothing back to q, k and v, and the rows beside are as they are alone."""
+    cfg = config(name)
+    p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, 7)
+
+    def attended(at, x, q, k, v):
+        f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
+        if pe.attend:
+            return pe.attend(model.PLAIN, p, q, k, v, f, at)
+        return model.PLAIN.attention(q, k, v, None, *pe.score(model.PLAIN, p, q, k, f, at), at=at, scale=pe.scale(cfg.D))
+
+    tape, seg = Tape(), np.array([[0, 0, 1, 1, 1, 1, 1], [0] * 7])
+    leaves = [tape.watch(a) for a in (q, k, v)]
+    y = attended(model.At.of(7, seg=seg), x, *leaves)
+    same(y.value[0, :, 2:], attended(model.At.of(5), x[:1, 2:], *(a[:1, :, 2:] for a in (q, k, v)))[0], EXACT)
+    found = tape.gradients(y, np.random.default_rng(0).standard_normal(y.shape))
+    for a in (y.value, *(found[leaf] for leaf in leaves)):
+        assert not a[1].any()
+        assert not a[0, :, :2].any()
+        assert np.isfinite(a).all()
 
 
 @pytest.mark.parametrize("name", without("window"))

@@ -1,15 +1,14 @@
 """Every variant of every CUDA kernel compiles for sm_80 and sm_90, within its registers and with nothing spilled to memory."""
 
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from emulated.compilers import SM, Refused, compiler, report
+from emulated.compilers import SM, compiler, report
 
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
 
-REGISTERS = {"attention": 208, "attention_backward": 255, "retention": 208}  # blocks of 128 threads; 255 is what a thread can have
+REGISTERS = {"attention": 224, "attention_backward": 255, "retention": 208}  # blocks of 128 threads; 255 is what a thread can have
+STACK = {"turn": 40}  # cos of a double: CUDA's own function for angles beyond 2^30 wants it
 ROWS = 64  # of the others: room for as many threads as memory wants
 ALL = [(file, defines) for file, variants in VARIANTS.items() for defines in variants]
 TITLES = ["-".join([file, *(f"{k}{v}" for k, v in defines.items())]) for file, defines in ALL]
@@ -32,31 +31,17 @@ def test_no_header_is_asked_for():
 def test_no_sum_depends_on_who_comes_first():
     """No kernel adds to what another block adds to."""
     for file in VARIANTS:
-        assert not re.search(r"\batomic|\bred\.", source(file))
-
-
-@pytest.fixture(scope="module")
-def reports():
-    """What the compiler said of each variant, as many at a time as there are cores."""
-
-    def one(title, file, defines):
-        try:
-            return title, report(source(file), [f"-D{k}={v}" for k, v in defines.items()])
-        except Refused as refused:
-            return title, refused
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(pool.map(one, TITLES, *zip(*ALL, strict=True)))
+        assert not re.search(r"atomic|\bred\.", re.sub(r"//.*", "", source(file)))
 
 
 @pytest.mark.skipif(compiler() is None, reason=NONE)
-@pytest.mark.parametrize("title", TITLES)
-def test_compiles(reports, title):
+@pytest.mark.parametrize(("file", "defines"), ALL, ids=TITLES)
+def test_compiles(file, defines):
     """With what ptxas says of registers and spills."""
-    said, file = reports[title], title.partition("-")[0]
-    assert isinstance(said, str), said
+    said = report(source(file), [f"-D{k}={v}" for k, v in defines.items()])
     assert "warning" not in said, said
     used = [int(n) for n in re.findall(r"Used (\d+) registers", said)]
     assert len(used) == len(SM) * len(declared(file))
     assert max(used) <= REGISTERS.get(file, ROWS), f"{max(used)} registers, {REGISTERS.get(file, ROWS)} allowed"
     assert sum(int(n) for n in re.findall(r"(\d+) bytes spill", said)) == 0, said
+    assert max(int(n) for n in re.findall(r"(\d+) bytes stack", said)) <= STACK.get(file, 0), said

@@ -99,6 +99,8 @@ def test_with_everything(loaded):
         found = environment(be)
         assert (found["backend"], found["gpu"], found["cupy"], found["cuda"]) == ("cuda", "Emulated, compute capability 9.0", "14.0.0", 13000)
         assert len(found["kernels"]) == 16
+        assert [backends.get(name).name for name in ("cuda:tf32", "cuda:bf16")] == ["cuda:tf32", "cuda:bf16"]
+        assert environment(backends.get("cuda:tf32"))["backend"] == "cuda:tf32"
 
 
 def test_what_it_does_not_compute_in():

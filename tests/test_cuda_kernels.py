@@ -132,7 +132,7 @@ def test_all_parameters_at_once(clip):
     """In two launches, every tensor with its own rate and decay; a long gradient is made shorter, a short one taken as it is."""
     with emulated() as cupy:
         got, want, _, word, expected, launched = updated(cupy, clip)
-    assert launched == ["squares", "arena"]
+    assert launched == ["gather", "squares", "arena"]
     np.testing.assert_allclose(word, expected, rtol=1e-12)
     for kind, plain in zip(got, want, strict=True):
         for name, a in kind.items():

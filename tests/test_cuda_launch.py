@@ -69,6 +69,15 @@ def test_too_little_shared_memory_is_a_fault():
             attention.attention(*sent(cupy, q), at=sent(cupy, at), scale=1.0)
 
 
+def test_a_gpu_with_too_little_shared_memory():
+    """Is told so in words: some have 99 KiB for a block, and wide retention takes more."""
+    q = [random(1, 1, 2, 100).astype(np.float32)] * 3
+    with emulated() as cupy:
+        cupy.cuda.runtime.deviceGetAttribute = lambda which, index: 99 * 1024
+        with pytest.raises(Misuse, match=r"retention\.outputs takes 124928 bytes .* at most 101376 on this GPU"):
+            retention.retention(*sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0)
+
+
 AT = At.of(9, seg=np.array([[0, 1, 1, 1, 1, 2, 2, 2, 2]]), positions=np.arange(9))
 F, I = np.float32, np.int64
 CALLS = {

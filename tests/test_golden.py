@@ -276,7 +276,7 @@ MUTANTS = {  # of tests/mutants: a case that they fail, the tensor that comes, a
     "gqa-tiled": ("none.attn/default", "out", "h mod G"),
     "mask-other": ("alibi.attn/default", "out", "not causal"),
     "window-more": ("rope.attn/window-3", "out", "your window is 4"),
-    "bias-transposed": ("t5.op/two-sided", "bias", "axes are in another order"),
+    "bias-transposed": ("t5.op/two-sided", "bias", "your distances are j - i"),
 }
 
 

@@ -43,6 +43,7 @@ OTHERS = {  # packages that are not the standard library -> the modules that may
     "llvmlite": ["backends"],
     "cupy": ["backends"],
     "cupyx": ["backends"],
+    "ml_dtypes": ["backends"],
 }
 IN_TESTS = {"numpy", "pytest", "peref", "click", "tqdm", "safetensors", "numba", "cupy", "ml_dtypes", "mpmath", "jsonschema"}
 DYNAMIC = ("encodings", "cli.app", "backends", "golden.outside")  # and below: import by a computed name

@@ -18,7 +18,7 @@ from peref.golden.levels import expected, inputs
 from peref.golden.near import computed, failing, read
 
 EVERY = 12  # one mutant in so many
-NAMED = 6
+NAMED = 11
 LEAST = {"F64": 1.0, "F32": 1.0, "BF16": 0.97, "F16": 0.97}  # the share that must be noticed
 
 
@@ -35,6 +35,20 @@ def test_there_are_enough_of_them():
     assert 0.3 < sum(m.held_out for m in every) / len(every) < 0.4
     assert {m.flag for m in every} <= set(FLAGS)
     assert all(m.words and m.of for m in every)
+
+
+def test_each_of_them_shows():
+    """In a case of its flag or another, and it does not break: an operation whose arguments change would end its mutants unseen."""
+    cases, silent = catalogue(), []
+    for m in mutants():
+        for case in sorted((c for c in cases if c.encoding in m.of), key=lambda c: m.flag not in c.flags):
+            a = inputs(case)
+            got, want = computed(m, case, a), expected(case, a)
+            if any(got[n].shape != want[n].shape or not np.array_equal(got[n], want[n]) for n in got if n in want):
+                break
+        else:
+            silent.append(m.name)
+    assert silent == []
 
 
 def test_they_are_noticed(book):
@@ -75,14 +89,14 @@ def test_near_misses_are_of_mutants_that_are_not_held_out(book):
 
 
 def test_the_right_trap_is_named(book):
-    """Of every sixth mutant in one of its encodings: a part of the table, which has them all; README says what it was when last written."""
+    """Of every eleventh mutant, in one of its encodings: a part of the table, which has them all; README says what it was when last written."""
     cases, right = named.by_encoding(), {False: [], True: []}
     for n, mutant in enumerate(mutants()[::NAMED]):
         flags = named.flags_of(mutant, mutant.of[n % len(mutant.of)], cases, book)
         if flags:
             right[mutant.held_out].append(flags[0] == mutant.flag)
     for held_out, least in ((False, 0.95), (True, 0.8)):
-        assert len(right[held_out]) > 15
+        assert len(right[held_out]) > 8
         assert sum(right[held_out]) >= least * len(right[held_out]), held_out
 
 

@@ -195,6 +195,8 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
         ("wkv6", [*[(1, 2, 5, 3)] * 4, (3, 2), None, None], "[2, 3] and [3, 2]"),
         ("wkv7", [*[(1, 2, 5, 3)] * 3, (1, 2, 4, 3), *[(1, 2, 5, 3)] * 2, None, None], "[1, 2, 5] and [1, 2, 4]"),
         ("wkv7", [*[(1, 2, 5, 3)] * 6, (1, 2, 3, 4), None], "[1, 2, 3, 3] and [1, 2, 3, 4]"),
+        ("diagonal_scan", [(2, 5, 3), (4, 2, 6), (3,), None, None], "[4, 3] and [4, 2] and [4, 3]"),
+        ("diagonal_scan", [(2, 5, 3), (4, 3, 6), (3,), (2, 12, 3), None], "[2, 3, 12] and [2, 12, 3]"),
         ("selective_scan", [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 3), (3,), None, None], "[2, 5, 4] and [2, 5, 4] and [2, 5, 3]"),
         ("selective_scan", [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 4), (3,), (2, 3, 4), None], "[2, 4, 3] and [2, 3, 4]"),
     ],
@@ -202,7 +204,7 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
 def test_sizes_that_do_not_fit_are_refused(field, shapes, said):
     """A kernel would read beyond the end."""
     given = [None if s is None else np.ones(s, np.float32) for s in shapes]
-    settings = {"eps": 1e-5} if "norm" in field else {"chunk": 4} if field in ("wkv6", "wkv7") else {}
+    settings = {"eps": 1e-5} if "norm" in field else {"chunk": 4} if field in ("wkv6", "wkv7", "diagonal_scan") else {}
     settings |= {"chunk": 4, "discretisation": "euler"} if field == "selective_scan" else {}
     with pytest.raises(Misuse, match=re.escape(said)):
         getattr(NUMBA, field)(*given, **settings)
@@ -221,6 +223,8 @@ def recurrences(T, C, N, seed=0):
             sums = state(B, 3, C)
             yield "short_conv", [x, normal((C, 4)), state(B, 3, C), at], {}
             yield "wkv4", [x, y, fixed, normal(C), None if sums is None else abs(sums), at], {}
+            modes = np.concatenate([0.6 * normal((2, C, N)), normal((2, C, N))]) * N**-0.5
+            yield "diagonal_scan", [x, modes, fixed, state(B, C, 2 * N), at], {"chunk": 16}
             yield "wkv6", [r, log_w, k, v, normal((H, K)), state(B, H, K, V), at], {"chunk": 16}
             yield "wkv7", [r, log_w, k * K**-0.5, v, kappa, a, state(B, H, K, V), at], {"chunk": 16}
             for rule in ("euler", "zoh"):
@@ -232,6 +236,14 @@ def test_recurrences_at_every_edge(T, C, N):
     """Three tokens, one less and one more than a chunk or a block of channels; from a state, over breaks and padding."""
     for field, given, settings in recurrences(T, C, N):
         both(field, given, settings, 2 * CLOSE)
+
+
+def test_a_recurrence_of_fixed_factors_forgets_no_digits():
+    """The slowest mode that S4D starts with, over ten thousand tokens: what its factor is off by would be off ten thousand times."""
+    z = np.exp(0.001 * (-0.5 + 31j * np.pi))
+    modes, u = np.array([z.real, z.imag, 0.002, 0.001]).reshape(4, 1, 1), random(1, 10_000, 1).astype(np.float32)
+    got, want = (be.diagonal_scan(u.astype(d), modes, np.ones(1, d), None, None, chunk=32)[0] for be, d in ((NUMBA, np.float32), (PLAIN, np.float64)))
+    same(got.astype(np.float64), want, CLOSE)
 
 
 def test_a_nan_in_a_recurrence_comes_out_and_goes_no_further_back():
@@ -389,9 +401,10 @@ SAME_BITS = """
     from peref.config import shaped, choose
     from peref.tape import Tape
     be, digest = backends.get("numba", threads=int(sys.argv[1])), hashlib.sha256()
-    for pe in ("alibi", "t5", "rope", "forgetting", "retnet", "mamba", "rwkv4", "rwkv6", "rwkv7"):
-        cfg = shaped("llama", L=150, **choose(pe))
-        p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, 150))
+    attended, mixed = ("alibi", "t5", "rope", "forgetting", "retnet"), ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")
+    for pe, T, layers in [*((pe, 150, 4) for pe in attended), *((pe, 40, 1) for pe in mixed)]:
+        cfg = shaped("llama", L=T, layers=layers, **choose(pe))
+        p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, T))
         tape = Tape()
         leaves = tape.watch(p)
         y, _ = model.loss(cfg, leaves, x, x, be=be)

@@ -62,6 +62,7 @@ class Backend:
     adamw: Callable = adamw
     update: Callable = update
     token: Callable | None = None  # a layer for one token of one sequence in one call (model.one_token); None: composed of the fields above
+    working: Callable = as_it_is  # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes one
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter
     step: Callable = call  # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
@@ -76,6 +77,7 @@ class Backend:
 
 
 NAMES = ("numpy", "numba", "cuda")
+KNOWN = (*NAMES, "cuda:tf32", "cuda:bf16")  # and what products are cut to: a part of the name, for the bits depend on it
 
 
 def get(
@@ -83,13 +85,16 @@ def get(
 ) -> Backend:
     """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy. cuda is taken where it is asked for.
 
+    cuda:tf32 cuts the factors of products to the 11 bits of TF32. cuda:bf16 trains with a copy of the weights in bfloat16, while weights, moments
+    and sums stay float32.
+
     threads: how many numba computes with, all cores that are idle now unless said. every_tile: attention leaves out no tile, whatever its
     weights, so that bits can be compared over lengths; NumPy never does. `say` is told what takes long or is not as asked. Raises Misuse for an
     unknown name, for numba where it is not installed, for cuda where CuPy, a driver, a GPU, memory or cuBLAS is missing, and for threads of a
     backend that has none of its own.
     """
-    if name not in ("auto", *NAMES):
-        raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(NAMES)}")
+    if name not in ("auto", *KNOWN):
+        raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(KNOWN)}")
     if name == "auto":
         name = "numba" if find_spec("numba") and str(dtype) == "float32" else "numpy"
     if name == "numpy":
@@ -98,12 +103,12 @@ def get(
         return Backend()
     if str(dtype) != "float32":
         raise Misuse(f"the {name} backend computes in float32, not in {dtype}; use --backend numpy (peref.backends.get('numpy'))")
-    if name == "cuda":
+    if name.startswith("cuda"):
         if threads is not None:
             raise Misuse("the cuda backend computes on the GPU and has no threads to limit; leave --threads out")
         from peref.backends import cuda
 
-        return cuda.here(say)
+        return cuda.here(name, say)
     if not find_spec("numba"):
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
     from peref.backends.numba import BACKEND, host

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from peref.backends import NAMES
+from peref.backends import KNOWN
 from peref.config import Config
 from peref.train import Recipe
 
@@ -47,7 +47,7 @@ def computing(command: Callable) -> Callable:
     for option in (
         click.option("--every-tile", is_flag=True, help="Leave out no tile of attention, also where every weight is below a rounding."),
         click.option("--threads", type=SIZE, help="How many threads the numba backend computes with.  [default: all idle cores]"),
-        click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(NAMES)}."),
+        click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(KNOWN)}."),
     ):
         command = option(command)
     return command

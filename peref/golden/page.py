@@ -47,6 +47,8 @@ def html(report: Report, book: Book) -> str:
     ]
     if not passed:
         parts.append("<h2>What is wrong</h2>")
+    for one in report.probable:
+        parts.append(section(one.trap.flag, f"probable in {', '.join(one.encodings)}", [one.trap.words, one.trap.evidence]))
     parts += [section(name, "broke down", [f"the program   {words}"]) for name, words in report.crashes.items()]
     parts += [section(name, "raised an error", [f"it raised     {words}"]) for name, words in report.errors.items()]
     parts += [section(o.id, o.words["level"], [o.said, f"why this case {o.words['why']}"]) for o in report.broken]

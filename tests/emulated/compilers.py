@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -72,7 +73,7 @@ def report(text, defines):
     file = folder_of_results() / f"{key[:32]}.log"
     if not file.exists():
         said = run(text, defines)
-        part = file.with_suffix(f".{id(text)}")
+        part = file.with_suffix(f".{os.getpid()}")
         part.write_text(said, encoding="utf-8")
         part.replace(file)
     return file.read_text(encoding="utf-8")

@@ -108,7 +108,7 @@ def attach(cupy, seed=1, edit=None):
             device.changed += 1
             code = code.replace(*device.edit)
         library = built(code, tuple(options))
-        return SimpleNamespace(get_function=lambda name: Function(device, library, name))
+        return SimpleNamespace(compile=lambda: None, get_function=lambda name: Function(device, library, name))
 
     cupy.RawModule = raw_module
     return device

@@ -1,6 +1,6 @@
 """Golden cases of path."""
 
-from recipes.families import SMALLER, attention, basic, case, laws, refusals, refused, usual
+from recipes.families import SMALLER, attention, basic, case, laws, reading, refusals, refused, usual
 
 RECIPES = [
     *usual("path", B=1, T=5, flags=basic("rank", "kernel")),
@@ -13,6 +13,20 @@ RECIPES = [
         "basic",
         **SMALLER | {"T": 3},
         options={"rank": 4, "kernel": 5},
+    ),
+    case("path", "attn", "blocks", "70 tokens: more than the 64 that implementations take at once.", "path.order", **SMALLER | {"T": 70}, D=4),
+    case(
+        "path",
+        "attn",
+        "gate",
+        "Whether the sum of the forget gates is divided by sqrt(D) with the products.",
+        "ambiguous",
+        **SMALLER,
+        options={"rank": 4, "gate": "forget"},
+        variants=(
+            reading("forget", "it is not, as in the forgetting transformer"),
+            reading("scaled", "it is: fla", gate="scaled"),
+        ),
     ),
     case("path", "attn", "full-rank", "One full matrix makes w, as fla has it where heads are grouped.", "path.w", **SMALLER, options={"rank": None}),
 ]

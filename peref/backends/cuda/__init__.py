@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.graph import Steps
 from peref.backends.cuda.products import products
+from peref.errors import Misuse
 from peref.ops.place import At
 
 BACKEND = Backend(
@@ -42,16 +44,28 @@ def place(thing: Any, xp: Any) -> Any:
     return thing if thing is None else xp.asarray(thing)
 
 
-def opened(xp: Any, library: Any, *, tf32: bool = False, say: Callable[[str], None] = lambda text: None) -> Backend:
+def halved(p: Flat) -> dict[str, Any]:
+    """The same parameters in bfloat16, from one conversion of all."""
+    import ml_dtypes  # NumPy's bfloat16, and CuPy's: only cuda:bf16 needs it
+
+    line = p.line.astype(ml_dtypes.bfloat16)
+    return {name: p.of(line, name) for name in p}
+
+
+def opened(xp: Any, library: Any, name: str = "cuda", *, say: Callable[[str], None] = lambda text: None) -> Backend:
     """The backend on the device that CuPy (`xp`) stands on, with cuBLAS as ctypes loads it: with a handle, and with steps that are recorded."""
+    tf32 = name == "cuda:tf32"
+    half: dict[str, Any] = {"working": halved} if name == "cuda:bf16" else {}
     made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
     cut: dict[str, Any] = {"attention": partial(attention.attention, tf32=True), "retention": partial(retention.retention, tf32=True)} if tf32 else {}
     whole = replace(BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)
-    return replace(whole, place=lambda thing: place(thing, xp), step=Steps(xp, say))
+    return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=Steps(xp, say))
 
 
-def here(say: Callable[[str], None]) -> Backend:
+def here(name: str, say: Callable[[str], None]) -> Backend:
     """The backend on this machine. Raises Misuse, in one line, for what it needs and is not here."""
     xp = find.cupy()
     find.check_device(xp)
-    return opened(xp, find.cublas(xp), say=say)
+    if name == "cuda:bf16" and not find_spec("ml_dtypes"):
+        raise Misuse("the cuda:bf16 backend needs NumPy's bfloat16: pip install ml_dtypes; or use --backend cuda")
+    return opened(xp, find.cublas(xp), name, say=say)

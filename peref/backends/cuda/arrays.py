@@ -15,7 +15,7 @@ def real(what: str, *arrays: Any) -> Any:
     """The one dtype of these arrays (None has no say), float32 or bfloat16, or Misuse."""
     found = {a.dtype.name: a.dtype for a in arrays if a is not None}
     if len(found) != 1 or not found.keys() <= {"float32", "bfloat16"}:
-        raise Misuse(f"{what}: the cuda backend computes in float32 or bfloat16 and got {' and '.join(sorted(found))}; use --backend numpy")
+        raise Misuse(f"{what}: the cuda backend computes in float32 or bfloat16 and got {' and '.join(sorted(found))}; use --backend cuda or numpy")
     return next(iter(found.values()))
 
 
@@ -49,7 +49,7 @@ def summed(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     shape = parts.shape[1:]
     out = namespace(parts).empty(shape, "float32")
     launch(f"{file}.sum_parts", (blocks(out.size),), THREADS, out, parts, len(parts), out.size, **defines)
-    return out.astype(dtype)
+    return out.astype(dtype, copy=False)
 
 
 def token_first(x: Any) -> Any:

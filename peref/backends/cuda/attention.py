@@ -35,7 +35,7 @@ def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
 
 def whole(x: Any, shape: tuple[int, ...]) -> Any:
     xp = namespace(x)
-    return xp.ascontiguousarray(xp.broadcast_to(x.reshape(*x.shape[:2], -1).astype("float64"), shape))
+    return xp.ascontiguousarray(xp.broadcast_to(x.reshape(*x.shape[:2], -1).astype("float64", copy=False), shape))
 
 
 def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, at: Any, scale: float) -> tuple[Any, ...]:
@@ -43,14 +43,14 @@ def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, 
     xp, (B, H, T, D), (G, S), E = namespace(q), q.shape, k.shape[1:3], v.shape[3]
     host, index, nearest, N = at.host or at, None, 0, 0
     if table is not None:
-        table, N = xp.ascontiguousarray(table).astype("float32"), table.shape[1]
+        table, N = xp.ascontiguousarray(table).astype("float32", copy=False), table.shape[1]
         if host.consecutive:
             nearest = int(host.distances[0])
         else:
-            index = xp.ascontiguousarray(at.index).astype("int32")
+            index = xp.ascontiguousarray(at.index).astype("int32", copy=False)
     row, column = None if row is None else whole(row, (B, H, T)), None if column is None else whole(column, (B, H, S))
     term = None if term is None else xp.ascontiguousarray(term)
-    seg = None if at.seg is None else xp.ascontiguousarray(at.seg).astype("int64")
+    seg = None if at.seg is None else xp.ascontiguousarray(at.seg).astype("int64", copy=False)
     apart = [0] * 4 if term is None else strides(term, (B, H, T, S))
     by_sequence = T * S if index is not None and index.ndim == 3 else 0
     sizes = (H, G, T, S, D, E, N, nearest, at.causal, at.window or 0, by_sequence, *apart, scale)
@@ -110,12 +110,17 @@ def attention_backward(saved, dy, wants):
     given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
     dq, dterm, drow, parts = of_queries(xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N)
     dk, dv, dcolumn = of_keys(xp, given, B, dtype, kind, column) if wants[1] or wants[2] or column else (None,) * 3  # type: Any, Any, Any
-    found: list[Any] = [None, dterm.astype("float32") if term else None, drow[..., None] if row else None, dcolumn[:, :, None] if column else None]
+    found: list[Any] = [
+        None,
+        dterm.astype("float32", copy=False) if term else None,
+        drow[..., None] if row else None,
+        dcolumn[:, :, None] if column else None,
+    ]
     if by_index:
         found[0] = sums_of(dterm.reshape(-1), index.astype("int64").reshape(-1), N, H, T * S, H * T * S, 1, T * S).T
     elif table:
         found[0] = summed("attention_backward", parts, "float32", **kind)
-    added = (None if g is None else unbroadcast(g, a[0]).astype(a[1]) for g, a in zip(found, like, strict=True))
+    added = (None if g is None else unbroadcast(g, a[0]).astype(a[1], copy=False) for g, a in zip(found, like, strict=True))
     return *(None if g is None else g.swapaxes(1, 2) for g in (dq, dk, dv)), *added
 
 

@@ -89,7 +89,9 @@ class Cublas:
         """a [...,M,K] b [...,K,N] -> [...,M,N], leading axes broadcast; added to `out`, C-contiguous and of that shape, where it is given."""
         dtype = a.dtype
         if dtype != b.dtype or dtype.name not in REAL or (out is not None and out.dtype != dtype):
-            raise Misuse(f"product: the cuda backend multiplies float32 or bfloat16 matrices, got {a.dtype} and {b.dtype}; use --backend numpy")
+            raise Misuse(
+                f"product: the cuda backend multiplies float32 or bfloat16 matrices, got {a.dtype} and {b.dtype}; use --backend cuda or numpy"
+            )
         if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
             raise Misuse(f"product: sizes {list(a.shape)} and {list(b.shape)} do not fit; expected [...,M,K] and [...,K,N]")
         lead = shape_of(a.shape[:-2], b.shape[:-2])

@@ -23,7 +23,7 @@ def take_forward(table, index):
     dtype, xp = real("take", table), namespace(table, index)
     if table.ndim != 2:
         raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
-    rows, n, (V, C) = flat(table), line(index).astype("int64"), table.shape
+    rows, n, (V, C) = flat(table), line(index).astype("int64", copy=False), table.shape
     y = xp.empty((n.size, C), dtype)
     launch("embedding.gather", strided(n.size * C), THREADS, y, rows, n, n.size, C, V, real=dtype)
     return y.reshape(*index.shape, C), (table.shape, n)
@@ -31,7 +31,7 @@ def take_forward(table, index):
 
 def take_backward(saved, dy):
     (V, C), n = saved
-    return sums_of(line(dy), n, V, C, 1, C, 0, 1).astype(dy.dtype), None
+    return sums_of(line(dy), n, V, C, 1, C, 0, 1).astype(dy.dtype, copy=False), None
 
 
 take = Op(take_forward, take_backward)

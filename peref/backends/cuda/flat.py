@@ -30,13 +30,6 @@ class Flat(dict):
         start, shape = self.starts[name], self.shapes[name]
         return line.reshape(-1)[start : start + int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
-    def gathered(self, g: dict[str, Any]) -> Any:
-        """The arrays of `g` in a new line."""
-        line = namespace(self.line).zeros(self.line.shape, self.line.dtype)
-        for name, a in g.items():
-            self.of(line, name)[...] = a
-        return line
-
     def rule(self, values: dict[str, float]) -> Any:
         """A number for each tensor as one for each chunk, [chunks] on the device; made once for the same numbers."""
         key = tuple(values[name] for name in sorted(self.shapes))

@@ -13,7 +13,7 @@ that changes such a thing from one call to the next is an error, and one that mo
 import gc
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -138,15 +138,19 @@ class Recording:
 
     def captured(self, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
         """The graph of the step; its result is kept. What would read pinned memory of CuPy's when it is replayed is refused."""
+        self.xp.get_default_memory_pool().free_all_blocks()  # what the step took before is what the arena will be
         self.arena = Arena(self.xp, self.peak)
         self.xp.cuda.set_pinned_memory_allocator(past_place)
         self.stream.begin_capture()
         try:
             self.result = self.run(arguments, inputs, self.arena)
+        except BaseException:
+            with suppress(Exception):  # a capture that was broken off cannot be ended either, and the reason is the first error
+                self.stream.end_capture()
+            raise
         finally:
-            graph = self.stream.end_capture()
             self.xp.cuda.set_pinned_memory_allocator(self.xp.get_default_pinned_memory_pool().malloc)
-        return graph
+        return self.stream.end_capture()
 
 
 @contextmanager

@@ -18,15 +18,16 @@ from peref.xp import library, namespace
 FOLDER = Path(__file__).with_name("kernels")
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"}  # C's names -> NumPy's
 MOST = 48 * 1024  # bytes of shared memory that a kernel has without asking
+OPTIN = 97  # CUDA's number of the attribute that says how many it can ask for
+ELSE = "use narrower heads or --backend numpy"
 
 # of each file, what it is compiled with: the type in memory; for products of tiles how wide they are, and whether float32 is cut to TF32 there
 WIDTHS = (32, 64, 128)
 REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
 TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
 VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
-    **dict.fromkeys(("activation", "embedding", "loss", "norm", "turn"), REALS),
+    **dict.fromkeys(("activation", "embedding", "loss", "norm", "optimizer", "turn"), REALS),
     **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
-    "optimizer": ({},),
 }
 
 
@@ -60,6 +61,12 @@ def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
 def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]) -> Any:
     options = ("--std=c++17", *(f"-D{key}={value}" for key, value in defines))
     return xp.RawModule(code=source(file), options=options).get_function(name)
+
+
+@cache
+def most_shared(xp: Any, device: int) -> int:
+    """Bytes of shared memory that a block can ask for."""
+    return xp.cuda.runtime.deviceGetAttribute(OPTIN, device)
 
 
 def argument(where: str, given: Any, kind: str, pointer: bool, maybe: bool) -> Any:
@@ -101,5 +108,7 @@ def launch(kernel: str, grid: tuple[int, ...], block: int, *given: Any, real: An
         return
     function = compiled(namespace(*arrays), file, name, tuple(sorted({**defines, **({"BF16": 1} if bf16 else {})}.items())))
     if shared > MOST:
+        if shared > (most := most_shared(namespace(*arrays), places.pop())):
+            raise Misuse(f"{kernel} takes {shared} bytes of shared memory for sizes like these, and a block has at most {most} on this GPU; {ELSE}")
         function.max_dynamic_shared_size_bytes = shared
     function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)

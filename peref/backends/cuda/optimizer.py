@@ -9,12 +9,13 @@ from peref.errors import Misuse
 from peref.optim import decays
 from peref.xp import namespace
 
+PARTS = 8  # tensors in a launch of gather
 SHARES = 256  # into which the length of the gradient is cut
 
 
 def number(x: Any) -> Any:
     """A 0-d array as the kernels read it."""
-    return x.astype("float64").reshape(())
+    return x.astype("float64", copy=False).reshape(())
 
 
 def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
@@ -41,6 +42,18 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
     launch("optimizer.one_tensor", strided(p.size), THREADS, *given)
 
 
+def gathered(p: Flat, g: dict[str, Any]) -> Any:
+    """The arrays of g, float32 or bfloat16, in a new line of p's layout: eight in a launch."""
+    xp, line = namespace(p.line), namespace(p.line).zeros(p.line.shape, p.line.dtype)
+    for dtype in sorted({a.dtype.name for a in g.values()}):
+        parts = [(xp.ascontiguousarray(a), p.starts[name], a.size) for name, a in g.items() if a.dtype.name == dtype]
+        for group in (parts[k : k + PARTS] for k in range(0, len(parts), PARTS)):
+            most = max(size for _, _, size in group)
+            group += [(None, 0, 0)] * (PARTS - len(group))
+            launch("optimizer.gather", strided(most), THREADS, line, *(x for part in group for x in part), real=group[0][0].dtype)
+    return line
+
+
 def update(p, g, m, v, loss, rate, step, word, *, sizes, decay, clip, beta1, beta2, eps, adamw=None):
     """As optim.update, over the lines in which Backend.place puts parameters. Two launches beside those that gather g, and nothing is read back.
 
@@ -50,7 +63,7 @@ def update(p, g, m, v, loss, rate, step, word, *, sizes, decay, clip, beta1, bet
         raise Misuse("update: the cuda backend moves parameters and moments that were handed through its Backend.place, with a gradient for each")
     scale = p.rule({name: sizes.get(name, 1.0) for name in p})
     falls = p.rule({name: decay / sizes.get(name, 1.0) if decays(name, a) else 0.0 for name, a in p.items()})
-    line, (chunks, chunk), xp = p.gathered(g), p.line.shape, namespace(p.line)
+    line, (chunks, chunk), xp = gathered(p, g), p.line.shape, namespace(p.line)
     P = max(1, min(SHARES, chunks))
     total, bad = xp.empty(P, "float64"), xp.empty(P, "int32")
     launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, chunk)

@@ -7,7 +7,7 @@ from peref.backends.numba.ops.ends import adamw, cross_entropy, take
 from peref.backends.numba.ops.norms import layer_norm, rms_norm
 from peref.backends.numba.ops.products import activated_linear, linear, matmul
 from peref.backends.numba.ops.scan import retention
-from peref.backends.numba.ops.states import selective_scan, short_conv, wkv4, wkv6, wkv7
+from peref.backends.numba.ops.states import diagonal_scan, selective_scan, short_conv, wkv4, wkv6, wkv7
 from peref.backends.numba.ops.token import token
 from peref.backends.numba.ops.turn import turn
 
@@ -28,6 +28,7 @@ BACKEND = Backend(
     wkv4=wkv4,
     wkv6=wkv6,
     wkv7=wkv7,
+    diagonal_scan=diagonal_scan,
     selective_scan=selective_scan,
     cross_entropy=cross_entropy,
     adamw=adamw,

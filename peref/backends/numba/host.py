@@ -29,7 +29,9 @@ from numba.core import config
 
 from peref import share
 
-MODULES = ("attention", "attention_backward", "channels", "feed", "matrices", "matrix", "rows", "scan", "token")
+MODULES = (
+    *("attention", "attention_backward", "convolution", "feed", "matrix", "means", "modes", "rows", "scan", "selective", "token", "wkv6", "wkv7"),
+)
 OFTEN = (  # what training the default model calls, what takes longest to compile first
     *("attention_backward.backward", "attention.forward", "feed.backward", "feed.forward", "matrix.multiply", "rows.rms_norm_backward"),
     *("rows.cross_entropy", "rows.take", "rows.adamw", "rows.rms_norm", "rows.cross_entropy_backward", "rows.take_backward"),

@@ -9,7 +9,8 @@ whole both neighbours are one row, and the gradient to the gates is 0 there (as 
 The count needs the scores themselves: memory grows with T S.
 
 npos           P, the rows of e; none: L + 1, which no count up to L can pass (the code's default).
-divided        "both": as above (the code's default); "qk": q e is not divided by sqrt(D) (the paper's listing, the code's --cope-nodiv).
+divided        "both": as above (the code's default); "qk": q e is not divided by sqrt(D) (the paper's listing, the code's --cope-nodiv,
+               x-transformers).
 across_layers  "own": each layer its own e; "shared": one for all (--cope-shared).
 Not here: gates from keys or values of their own (--cope-sep-key, --cope-val-gates), gates that read the future.
 """

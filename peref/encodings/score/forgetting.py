@@ -4,8 +4,9 @@
 
 Lin, Nikishin, He, Courville 2025, arXiv:2503.02130, section 3. A constant f is ALiBi with slope -log f. c is summed in float64 and stays
 so until row and column meet, for they are large and nearly cancel; nothing of size T x S is made.
-b_f starts between 1 and 5, our choice, so that heads begin with memories of different length.
-Not here: their Pro block (output gate, output norm, key and value shift), a gate for the future.
+b_f starts between 1 and 5, our choice, so that heads begin with memories of different length. x-transformers has it as data-dependent ALiBi,
+where b_f starts at 5.
+Not here: their Pro block (output gate, output norm, key and value shift), x-transformers' gates for the future.
 """
 
 from peref.encodings import Encoding

@@ -41,7 +41,7 @@ def of_factors(came: Came, factors: dict[str, float]) -> Iterator[Clue]:
     powers = [D**e for e in (0.5, -0.5, 1.0, -1.0)]
     for name, c in factors.items():
         if abs(c + 1) < 1e-4:
-            yield Clue(Trap("grad.sign", f"the sign of {name} is the other one"), 1)
+            yield Clue(Trap("grad.sign", f"{name}: its sign is the other one"), 1)
         elif set(factors) <= logits and came.entry.words["level"] == "attn" and any(abs(c / power - 1) < 1e-4 for power in powers):
             yield Clue(Trap("grad.softmax", f"{name} is the golden tensor times {c:.6g}: the scale of the logits is missing, or is there twice"), 1)
         else:

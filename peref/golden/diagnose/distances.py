@@ -68,7 +68,7 @@ def of_rows(came: Came) -> Iterator[Guess]:
     x, g = (x, g) if name == "rows" else (x - came.a["x"], g - came.a["x"])
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-6 and abs(c - 1) > NEARLY:
-        yield guess("embed.scale", f"your rows are multiplied by {c:.6g}", with_rows(lambda e: c * e))
+        yield guess("embed.scale", f"your rows are the golden ones times {c:.6g}", with_rows(lambda e: c * e))
     yield guess("basic", "nothing is added: there is no position in it", with_rows(lambda e: 0 * e))
     flat, goal = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
     room = 1e-4 * np.abs(goal).max()
@@ -110,7 +110,7 @@ def of_biases(came: Came) -> Iterator[Guess | Clue]:
         return
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
-        yield guess("bias.negated" if c < 0 else "bias.scale", f"your bias is multiplied by {c:.6g}", with_table(lambda b: c * b))
+        yield guess("bias.negated" if c < 0 else "bias.scale", f"your bias is the golden one times {c:.6g}", with_table(lambda b: c * b))
     if case.level == "op" and x.shape[1] == x.shape[2] and came.near("bias", g.swapaxes(1, 2)):
         turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", turned)

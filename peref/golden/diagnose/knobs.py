@@ -67,7 +67,7 @@ def of_factor(encoding: str, value: Any) -> Iterator[Guess]:
     """A factor that is ignored, applied twice, halved or turned round."""
     yield guess("rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0))
     yield guess("rope.factor.twice", "the factor is applied twice", with_option("factor", lambda f: f * f))
-    upside = "rope.pi.factor" if encoding == "pi" else "rope.factor.twice"
+    upside = flag_of(OPTIONS, encoding, "1/factor", "rope.factor.twice")
     yield guess(upside, "your positions are multiplied by the factor, not divided", with_option("factor", lambda f: 1 / f))
 
 
@@ -116,13 +116,13 @@ def of_value(case: Any, option: str, now: Any, value: float, kind: Any) -> Itera
     if option == "factor":
         flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
     words = f"the option {option} looks like {value:.6g}, this case has {now}"
-    yield guess(flag, words, with_option(option, lambda _: kind(value)), 0.9)
+    yield guess(flag, words, with_option(option, lambda _: kind(value)), 0.95)
     if now > 0 and value > 0:
-        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.85)
+        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.9)
         if now != 1 and value != 1:
             p, ladder = math.log(value) / math.log(now), option == "base" and case.hook in ("rotate", "embed")
             other = "sin.denominator" if case.hook == "embed" else "rope.exponent"
-            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.8)
+            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.85)
 
 
 def fitted(came: Came, option: str) -> float | None:

@@ -99,7 +99,7 @@ def of_attention(came: Came) -> Iterator[Guess | Clue]:
     yield guess("mask.causal", "a token does not see itself", strict)
     if case.window:
         for more in (1, -1, 2, -2):
-            words = f"your window is {abs(more)} key{'s' if abs(more) > 1 else ''} too {'wide' if more > 0 else 'narrow'}"
+            words = f"your window is {case.window + more}, this case has {case.window}"
             yield guess("mask.window", words, with_case(window=lambda c, more=more: c.window and max(c.window + more, 1)))
         yield guess("mask.window", "your window is not there", with_case(window=None))
     yield guess("gqa.order", "query head h reads key-value head h mod G, expected h // (H/G)", heads(lambda h, H, G: h % G))

@@ -15,7 +15,7 @@ def of_numbers(came: Came) -> Iterator[Guess | Clue]:
     """The wrong tensors of a case, each by itself."""
     for name in came.wrong:
         if words := of_axes(came, name):
-            yield Clue(Trap("basic", words), 1)
+            yield Clue(Trap("basic", words), 0.95)
             continue
         x, g = came.wide(name), came.want(name)
         if x is None or came.derivative or not g.any():

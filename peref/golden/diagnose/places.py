@@ -138,27 +138,28 @@ def seeming(came: Came) -> Any:
         return None
     i, dtype = case.at.i, next(came.got[name].dtype for name in came.wrong)
     flat, goal = seen.reshape(-1, seen.shape[-1]), np.asarray(i, float).ravel()
-    room = lambda j: 500 * UNIT[dtype] + 2 * UNIT["F64" if dtype == "F64" else "F32"] * np.abs(j)
-    fits = lambda x, j: np.abs(x - row_of(case, came.a, j)).max(-1) <= room(j)
-    found, open_ = goal.copy(), np.flatnonzero(~np.array([fits(x, np.array([j]))[0] for x, j in zip(flat, goal, strict=True)]))
+    sure = 8 * UNIT[dtype] + 1e-5  # of cosines and sines as they are stored; far positions may have lost digits before
+    room = lambda j: sure + 2 * UNIT["F64" if dtype == "F64" else "F32"] * np.abs(j)
+    fits = np.array([apart_of(came, x, np.array([j])).max() <= room(j) for x, j in zip(flat, goal, strict=True)], bool)
+    best, found, open_ = np.ones(len(goal)), goal.copy(), np.flatnonzero(~fits)
     last = min(int(goal.max()) + 64, FARTHEST)
     rows = came.a.get("param.table")
     last, first = (len(rows) - 1, 0) if rows is not None and case.hook == "embed" else (last, -16)
     for start in range(first, last + 1, BLOCK):
-        if not len(open_):
-            break
         j = np.arange(start, min(start + BLOCK, last + 1))
-        made = row_of(case, came.a, j)
-        left = []
+        made = row_of(case, came.a, j) if len(open_) else None
         for t in open_:
-            apart = np.abs(flat[t] - made).max(-1)
-            if (apart <= room(j)).any():
-                close = j[apart <= apart.min() + 1e-6]
+            share = np.abs(flat[t] - made).max(-1) / room(j)
+            if share.min() < best[t]:
+                best[t], close = share.min(), j[share <= share.min() + 1e-3]
                 found[t] = close[np.argmin(np.abs(close - goal[t]))]
-            else:
-                left.append(t)
-        open_ = np.array(left, int)
-    return None if len(open_) else found.reshape(i.shape)
+        open_ = open_[best[open_] * room(found[open_]) > sure]
+    return found.reshape(i.shape) if (best[np.flatnonzero(~fits)] < 1).all() else None
+
+
+def apart_of(came: Came, x: Any, j: Any) -> Any:
+    """How far numbers of a token are from those of positions j."""
+    return np.abs(x - row_of(came.case, came.a, j)).max(-1)
 
 
 def row_of(case: Any, a: Any, j: Any) -> Any:

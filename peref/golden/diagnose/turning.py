@@ -139,7 +139,7 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
     alike = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
     if all(alike(n, n) for n in range(half)):
         if gained(came):
-            yield Clue(Trap("rope.yarn.mscale_missing", "your angles are right, and the gain (magnitude) is another"), 0.95)
+            yield Clue(Trap("rope.yarn.mscale_missing", "your angles are right, and the gain (magnitude) is another"), 0.97)
         return
     off = np.abs(np.angle(z / right)) / np.maximum(np.abs(theta), 1e-30)
     if off.max() < 2.0**-7:

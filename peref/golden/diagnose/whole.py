@@ -23,7 +23,19 @@ SECOND = (knobs.of_options, parts.of_ladders)
 LAST = (knobs.of_numbers, parts.of_parameters, parts.of_functions)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
-COMPUTED = ("option", "basic", "position.", "mask.", "gqa.", "rope.table.", "rope.base.", "rope.layout.", "rope.partial.", "rope.one_of_two")
+COMPUTED = (
+    "option",
+    "basic",
+    "position.",
+    "mask.",
+    "gqa.",
+    "rope.table.",
+    "rope.base.",
+    "rope.layout.",
+    "rope.partial.",
+    "rope.one_of_two",
+    "rope.exponent",
+)
 LIKE = 0.6  # a cosine from which on an error is called alike
 
 
@@ -102,8 +114,9 @@ def tried(stage: Iterable, fitted: list[Came], bad: list[Came], good: list[Came]
                     guesses.append(one)
     for one in guesses:
         weight, evidence = share(one, bad, good)
-        if one.sure * weight > (found[one.trap.flag].weight if one.trap.flag in found else 0.0):
-            found[one.trap.flag] = Said(one.trap, one.sure * weight, one, evidence)
+        weight, before = one.sure * weight, found.get(one.trap.flag)
+        if before is None or weight > before.weight or (before.guess is None and weight >= LIKE):
+            found[one.trap.flag] = Said(one.trap, max(weight, before.weight if before else 0.0), one, evidence)
     return found
 
 

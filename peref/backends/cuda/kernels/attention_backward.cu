@@ -45,7 +45,6 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
     int b = (int)(work / tiles), tile = (int)(work % tiles) * OWN, first, stop;
     i64 head = ((i64)b * H + h) * T;
     keys_of(at, tile, OWN, first, stop);
-    __syncthreads();
     load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
     load<OWN, WIDTH>(of_y, LD, dy + (((i64)b * T + tile) * H + h) * E, (i64)H * E, T - tile, E);
     float acc[WIDTH / 8][4], line[2], inside[2];
@@ -123,7 +122,6 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
   clear<SPAN>(of_dk), clear<SPAN>(of_dv);
   for (int h = g * (H / G); h < (g + 1) * (H / G); h++) {
     i64 head = ((i64)b * H + h) * T;
-    __syncthreads();
     if (dcolumn && threadIdx.x < OWN) total[threadIdx.x] = 0;
     for (int t = first / LOOP * LOOP; t < stop; t += LOOP) {
       if (apart(at, b, t, LOOP, tile, OWN)) continue;
@@ -153,7 +151,6 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
       multiply_own<LOOP, SPAN, true>(of_dk, ds, of_q + from, LD);
       __syncthreads();
     }
-    __syncthreads();
     if (dcolumn && from == 0 && threadIdx.x < OWN && tile + threadIdx.x < S) dcolumn[((i64)b * H + h) * S + tile + threadIdx.x] = total[threadIdx.x];
   }
   each<SPAN>(of_dk, [&](float &x, int, int r, int d) {

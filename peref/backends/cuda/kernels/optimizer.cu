@@ -34,6 +34,17 @@ KERNEL one_tensor(float *p, const float *g, float *m, float *v, const double *ra
   for (i64 k = thread_of_grid(); k < n; k += threads_in_grid()) update(&p[k], times < 1 ? g[k] * times : g[k], &m[k], &v[k], rule, rule.rate, decay);
 }
 
+// Eight tensors, as many of them as there are, into the line: n numbers from place `at` on. What lies between tensors is not written.
+KERNEL gather(float *line, const real *MAYBE g0, i64 at0, i64 n0, const real *MAYBE g1, i64 at1, i64 n1, const real *MAYBE g2, i64 at2, i64 n2,
+              const real *MAYBE g3, i64 at3, i64 n3, const real *MAYBE g4, i64 at4, i64 n4, const real *MAYBE g5, i64 at5, i64 n5,
+              const real *MAYBE g6, i64 at6, i64 n6, const real *MAYBE g7, i64 at7, i64 n7) {
+  const real *const from[8] = {g0, g1, g2, g3, g4, g5, g6, g7};
+  const i64 at[8] = {at0, at1, at2, at3, at4, at5, at6, at7}, n[8] = {n0, n1, n2, n3, n4, n5, n6, n7};
+#pragma unroll
+  for (int part = 0; part < 8; part++)
+    for (i64 k = thread_of_grid(); k < n[part]; k += threads_in_grid()) put(&line[at[part] + k], wide(from[part][k]));
+}
+
 // total [P] = the sum of squares of each of P shares of the chunks, bad [P] = the first chunk there that is not finite, or -1
 KERNEL squares(double *total, int *bad, const float *g, i64 chunks, int chunk) {
   __shared__ double sums[32];

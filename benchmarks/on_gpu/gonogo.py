@@ -1,0 +1,181 @@
+"""Phase 2: the questions that decide the design, each with GO or NO-GO."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from on_gpu.ceilings import bf16, random
+from on_gpu.session import ROOT, Session
+from peref.backends import call
+from peref.backends.cuda.cublas import Cublas
+from peref.backends.cuda.launch import VARIANTS, source
+from peref.config import Config
+from peref.model import init
+from peref.train import Recipe, one_step
+
+START = """
+import time; began = time.perf_counter()
+import numpy as np
+from peref import backends
+from peref.config import Config
+from peref.model import init
+from peref.train import Recipe, one_step
+be, cfg = backends.get("cuda"), Config(L=128)
+p = init(cfg); p, m, v = (be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv")))
+x = np.zeros((2, 128), int)
+be.step(one_step, be, cfg, Recipe(), p, m, v, [(x, x)], np.asarray(1e-3), np.asarray(1)).get()
+print(time.perf_counter() - began)
+"""
+
+
+def verdict(good: bool, **found: Any) -> dict[str, Any]:
+    return {"verdict": "GO" if good else "NO-GO"} | found
+
+
+def hopper(s: Session) -> dict[str, Any]:
+    """Whether a module for sm_90a loads. There is no kernel of ours with wgmma yet, so its answer is not asked for."""
+    code = 'extern "C" __global__ void one(float *x) { *x = 1; }'
+    if s.emulated:
+        return {"verdict": "not asked", "why": "an emulation has no architecture"}
+    x = s.xp.zeros(1, np.float32)
+    s.xp.RawModule(code=code, options=("-arch=sm_90a",)).get_function("one")((1,), (1,), (x,))
+    return verdict(float(x[0]) == 1, why="loads; no wgmma kernel is here to check")
+
+
+def captured_product(s: Session) -> dict[str, Any]:
+    n, times = (16, 10) if s.emulated else (512, 1000)
+    a, b = random(s, n, n, dtype=bf16()), random(s, n, n, dtype=bf16(), seed=1)
+    blas, c, stream = Cublas(s.xp, s.library), s.xp.zeros((n, n), bf16()), s.xp.cuda.Stream(non_blocking=True)
+    want = a.get().astype(np.float64) @ b.get().astype(np.float64)
+    with stream:
+        blas(a, b)
+        stream.begin_capture()
+        c[...] = 0
+        blas(a, b, c)
+        graph = stream.end_capture()
+        before = s.xp.cuda.runtime.memGetInfo()[0]
+        for _ in range(times):
+            graph.launch()
+        stream.synchronize()
+    grown = before - s.xp.cuda.runtime.memGetInfo()[0]
+    error = float(np.linalg.norm(c.get().astype(np.float64) - want) / np.linalg.norm(want))
+    return verdict(error < 1e-2 and grown <= 0, error=error, replays=times, bytes_grown=int(grown))
+
+
+def small(s: Session, be: Any) -> tuple[Any, ...]:
+    cfg = Config(pe=(("rope", {}),), L=8 if s.emulated else 128, C=16 if s.emulated else 256, layers=1 if s.emulated else 6, H=2 if s.emulated else 8)
+    p = init(cfg)
+    return cfg, *(be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv"))), be.place(np.zeros(3))
+
+
+def stepping(s: Session, be: Any, rates: list[float]) -> list[Any]:
+    """The weights after each of some steps."""
+    cfg, p, m, v, word = small(s, be)
+    seen = []
+    for step, rate in enumerate(rates, 1):
+        x = np.random.default_rng(step).integers(0, 256, (2, cfg.L))
+        be.step(one_step, be, cfg, Recipe(), p, m, v, [(x, x)], np.asarray(rate), np.asarray(step), word)
+        seen.append(p.line.get())
+    return seen
+
+
+def replayed(s: Session) -> dict[str, Any]:
+    from dataclasses import replace
+
+    be, rates = s.backend(), [1e-3] * 5
+    recorded, plain = stepping(s, be, rates), stepping(s, replace(be, step=call), rates)
+    equal = all(a.tobytes() == b.tobytes() for a, b in zip(recorded, plain, strict=True))
+    return verdict(equal and all(r.graph is not None for r in be.step.kept.values()), same_bits=equal, steps=len(rates))
+
+
+def rate_on_the_device(s: Session) -> dict[str, Any]:
+    seen = stepping(s, s.backend(), [1e-3, 1e-3, 1e-3, 0.0, 1e-3, 0.0])
+    still = [bool((a == b).all()) for a, b in pairwise(seen)]
+    return verdict(still == [False, False, True, False, True], unchanged=still)
+
+
+def compiled(s: Session) -> dict[str, Any]:
+    """Every variant of every kernel, with nothing to include."""
+    files = {"optimizer": VARIANTS["optimizer"]} if s.emulated else VARIANTS
+    count, began = 0, time.perf_counter()
+    for file, variants in files.items():
+        for defines in variants:
+            s.xp.RawModule(code=source(file), options=("--std=c++17", *(f"-D{k}={v}" for k, v in defines.items()))).compile()
+            count += 1
+    return verdict(True, variants=count, seconds=time.perf_counter() - began)
+
+
+def host_cost(s: Session) -> dict[str, Any]:
+    """Microseconds that the host spends on a product: ours, and CuPy's."""
+    a, blas, count = random(s, 32, 32), Cublas(s.xp, s.library), 3 if s.emulated else 2000
+    found = {}
+    for name, act in (("ours_us", lambda: blas(a, a)), ("cupy_us", lambda: a @ a)):
+        act()
+        before = time.perf_counter()
+        for _ in range(count):
+            act()
+        found[name] = 1e6 * (time.perf_counter() - before) / count
+        s.xp.cuda.Device().synchronize()
+    return {"verdict": "not asked", **found} if s.emulated else verdict(found["ours_us"] <= 2 * found["cupy_us"], **found)
+
+
+def started(s: Session) -> dict[str, Any]:
+    """Seconds from the start of a process to its first step, with no kernel compiled before and with all."""
+    if s.emulated:
+        return {"verdict": "not asked", "why": "no device to start"}
+    with tempfile.TemporaryDirectory() as folder:
+        env, found = os.environ | {"CUPY_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}, []
+        for _ in range(2):
+            done = subprocess.run([sys.executable, "-c", START], env=env, capture_output=True, text=True, check=True, timeout=max(1, s.left()))
+            found.append(float(done.stdout))
+    return verdict(found[0] <= 10, cold_s=found[0], warm_s=found[1])
+
+
+def answers(s: Session, be: Any) -> list[Any]:
+    """A few outputs in bfloat16, to be compared between the device and its emulation."""
+    from peref.ops.place import At
+
+    x, w = (np.random.default_rng(n).standard_normal(shape).astype(bf16()) for n, shape in ((0, (7, 64)), (1, (64,))))
+    q, k, v = (np.random.default_rng(n).standard_normal((1, 2, 33, 64)).astype(bf16()) for n in (2, 3, 4))
+    at = be.place(At.of(33))
+    return [be.rms_norm(be.place(x), be.place(w), eps=1e-5).get(), be.attention(*map(be.place, (q, k, v)), at=at, scale=0.125).get()]
+
+
+def emulation(s: Session) -> dict[str, Any]:
+    """Whether the emulation, by which the kernels were tested, gives what the device gives."""
+    from on_gpu import session
+
+    got = answers(s, s.backend())
+    if s.emulated:
+        return {"verdict": "not asked", "why": "this is the emulation", "ran": len(got)}
+    script = (
+        "import sys, pathlib, pickle; from contextlib import ExitStack; from on_gpu import session, gonogo\n"
+        "with ExitStack() as stack:\n    s = session.opened(pathlib.Path(sys.argv[1]), 60, True, stack)\n"
+        "    import numpy as np\n    np.savez(sys.argv[1] + '/answers.npz', *[a.astype(np.float32) for a in gonogo.answers(s, s.backend())])\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")])}
+        subprocess.run([sys.executable, "-c", script, folder], env=env, check=True, timeout=max(1, s.left()), capture_output=True)
+        with np.load(f"{folder}/answers.npz") as kept:
+            want = list(kept.values())
+    apart = max(float(np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(b)) for a, b in zip(got, want, strict=True))
+    return verdict(apart < 1e-2, apart=apart, of=session.__name__)
+
+
+def decide(s: Session) -> None:
+    s.attempt("1 sm_90a loads", lambda: hopper(s))
+    s.attempt("2 captured bf16 product", lambda: captured_product(s))
+    s.attempt("3 replay is the step", lambda: replayed(s))
+    s.attempt("4 us per graph node", lambda: {"us": s.found("graph node", "us")})
+    s.attempt("5 kernels need no header", lambda: compiled(s))
+    s.attempt("6 TF32 and float32", lambda: {key: s.found(f"gemm {key}", "TFLOP_per_s") for key in ("tf32", "float32")})
+    s.attempt("7 host cost of a product", lambda: host_cost(s))
+    s.attempt("8 rate in device memory", lambda: rate_on_the_device(s))
+    s.attempt("9 cold and warm start", lambda: started(s))
+    s.attempt("10 emulation is the device", lambda: emulation(s))

@@ -1,0 +1,343 @@
+"""One peer on this machine's GPU, in a process of its own: a line of JSON for each result, under the names that report.py looks for.
+
+    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled-steps|compiled-rows|flex|jax [--tiny]
+
+--tiny runs tiny sizes once on the CPU, without times, so that the text is known to run. Weights are random, for only times are compared; that
+both sides compute the same function is checked where the peers of the CPU are (benchmarks/peers.py).
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent.parent)]
+
+from on_gpu.shapes import of  # noqa: E402
+
+TINY = "--tiny" in sys.argv
+W = of(TINY)
+
+
+def tell(name: str, **found: Any) -> None:
+    print(json.dumps({"name": name} | found), flush=True)
+
+
+def attempt(name: str, act: Callable[[], dict[str, Any]]) -> None:
+    try:
+        found = act()
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}"[:300]}
+    tell(name, **found)
+
+
+def timed(act: Callable[[], Any], wait: Callable[[], Any], least: int = 30) -> dict[str, Any]:
+    """As Session.timed, by the host's clock around a wait: for graphs and for jax."""
+    act()
+    if TINY:
+        return {}
+    for _ in range(3):
+        act()
+    wait()
+    spans: list[float] = []
+    while len(spans) < least:
+        before = time.perf_counter()
+        act()
+        wait()
+        spans.append(1e6 * (time.perf_counter() - before))
+    return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
+
+
+def on_events(torch: Any, act: Callable[[], Any], least: int = 30) -> dict[str, Any]:
+    """By events on the device."""
+    if TINY:
+        act()
+        return {}
+    for _ in range(4):
+        act()
+    spans = []
+    for _ in range(least):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        act()
+        stop.record()
+        stop.synchronize()
+        spans.append(1e3 * start.elapsed_time(stop))
+    return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
+
+
+def torched() -> tuple[Any, str]:
+    import torch
+
+    if not TINY and not torch.cuda.is_available():
+        raise SystemExit("torch finds no GPU")
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.manual_seed(0)
+    return torch, "cpu" if TINY else "cuda"
+
+
+def model(torch: Any, where: str) -> Any:
+    """The model of our steps: pre-norm, RoPE, GELU of four times the width, tied head."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self, C: int, H: int) -> None:
+            super().__init__()
+            self.H = H
+            self.norm1, self.norm2 = nn.RMSNorm(C), nn.RMSNorm(C)
+            self.qkv, self.o = nn.Linear(C, 3 * C, bias=False), nn.Linear(C, C, bias=False)
+            self.up, self.down = nn.Linear(C, 4 * C, bias=False), nn.Linear(4 * C, C, bias=False)
+
+        def forward(self, x: Any, cos: Any, sin: Any) -> Any:
+            B, T, C = x.shape
+            q, k, v = self.qkv(self.norm1(x)).view(B, T, 3, self.H, C // self.H).permute(2, 0, 3, 1, 4)
+            a, b = q.chunk(2, -1)
+            q = torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+            a, b = k.chunk(2, -1)
+            k = torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+            x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C))
+            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(256, W.width)
+            self.blocks = nn.ModuleList(Block(W.width, W.heads) for _ in range(W.layers))
+            self.norm = nn.RMSNorm(W.width)
+
+        def forward(self, x: Any, y: Any) -> Any:
+            D = W.width // W.heads
+            angle = torch.arange(x.shape[1], device=x.device)[:, None] * 10000.0 ** (-torch.arange(D // 2, device=x.device) * 2 / D)
+            h, cos, sin = self.embed(x), angle.cos(), angle.sin()
+            for block in self.blocks:
+                h = block(h, cos, sin)
+            return F.cross_entropy((self.norm(h) @ self.embed.weight.T).float().flatten(0, 1), y.flatten())
+
+    return Model().to(where)
+
+
+def steps(compiled: bool) -> None:
+    """A whole training step with clipping and fused AdamW; the better of TF32 and bfloat16 by autocast; by itself and as one graph."""
+    torch, where = torched()
+
+    def stepping(B: int, T: int, half: bool, graph: bool) -> dict[str, Any]:
+        net = model(torch, where)
+        adam = torch.optim.AdamW(
+            net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True, **({"capturable": True} if graph else {})
+        )
+        x, y = (torch.randint(0, 256, (B, T), device=where) for _ in range(2))
+        mode = {"mode": "reduce-overhead"} if not graph else {}
+        forward = torch.compile(net, **mode) if compiled and not TINY else net
+
+        def step() -> None:
+            with torch.autocast(where, torch.bfloat16, enabled=half):
+                loss = forward(x, y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0, foreach=True)
+            adam.step()
+            adam.zero_grad(set_to_none=not graph)
+
+        if not graph or TINY:
+            return on_events(torch, step)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(4):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        whole = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(whole):
+            step()
+        return on_events(torch, whole.replay)
+
+    kind = "compiled" if compiled else "eager"
+    for B, T in W.steps:
+        for graph in (False, True):
+            title, best = f"torch step {B} x {T} {kind}{' graph' * graph}", {}
+            for half in (False, True):
+                try:
+                    one = stepping(B, T, half, graph) | {"dtype": "bfloat16" if half else "tf32"}
+                except Exception as error:
+                    one = {"error": f"{type(error).__name__}: {error}"[:300]}
+                tell(f"{title} {one.get('dtype', '')}", **one)
+                best = one if one.get("us", 1e30) <= best.get("us", 1e30) else best
+            tell(title, **best)
+
+
+def attention() -> None:
+    """SDPA by each of its backends, and with a float mask."""
+    torch, where = torched()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    dtype, F = torch.float32 if TINY else torch.bfloat16, torch.nn.functional
+    kinds = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+
+    def heads(D: int, T: int) -> Any:
+        return [torch.randn(1, max(1, W.channels // D), T, D, device=where, dtype=dtype) for _ in range(3)]
+
+    for D, T in W.attend:
+        for name, kind in kinds.items():
+
+            def act(D: int = D, T: int = T, kind: Any = kind) -> dict[str, Any]:
+                q, k, v = heads(D, T)
+                with sdpa_kernel(SDPBackend.MATH if TINY else kind):
+                    return on_events(torch, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+            attempt(f"torch sdpa {D} x {T} {name}", act)
+
+    def masked() -> dict[str, Any]:
+        D, T = W.attend[-1][0], W.masked
+        q, k, v = heads(D, T)
+        mask = torch.randn(1, q.shape[1], T, T, device=where, dtype=dtype).triu(1).mul(-1e4)
+        before = 0 if TINY else torch.cuda.memory_allocated() - mask.numel() * mask.element_size()
+        found = on_events(torch, lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask), least=10)
+        return found if TINY else found | {"peak_bytes": torch.cuda.max_memory_allocated() - before}
+
+    attempt(f"torch sdpa {W.attend[-1][0]} x {W.masked} mask", masked)
+
+
+def rows(compiled: bool) -> None:
+    """RoPE, RMSNorm, cross-entropy with its gradient, AdamW with clipping."""
+    torch, where = torched()
+    dtype, F = torch.float32 if TINY else torch.bfloat16, torch.nn.functional
+    kind = "compiled" if compiled else "eager"
+    wrap = torch.compile if compiled and not TINY else lambda f: f
+
+    def rope() -> dict[str, Any]:
+        T, D = W.rope[2:]
+        q, k = (torch.randn(W.rope, device=where, dtype=dtype) for _ in range(2))
+        angle = torch.arange(T, device=where)[:, None] * 10000.0 ** (-torch.arange(D // 2, device=where) * 2 / D)
+        cos, sin = (torch.cat([f(angle)] * 2, -1).to(dtype) for f in (torch.cos, torch.sin))
+        half = lambda x: torch.cat([-x[..., D // 2 :], x[..., : D // 2]], -1)
+        work = wrap(lambda q, k: (q * cos + half(q) * sin, k * cos + half(k) * sin))
+        return on_events(torch, lambda: work(q, k))
+
+    def norm() -> dict[str, Any]:
+        x, w = torch.randn(W.norm, device=where, dtype=dtype), torch.ones(W.norm[1], device=where, dtype=dtype)
+        work = wrap(lambda x: F.rms_norm(x, (W.norm[1],), w, 1e-5))
+        return on_events(torch, lambda: work(x))
+
+    def entropy() -> dict[str, Any]:
+        x = torch.randn(W.entropy, device=where, dtype=dtype).requires_grad_()
+        y = torch.randint(0, W.entropy[1], (W.entropy[0],), device=where)
+        work = wrap(lambda x: F.cross_entropy(x.float(), y))
+        return on_events(torch, lambda: torch.autograd.grad(work(x), x))
+
+    def adamw() -> dict[str, Any]:
+        p = [torch.randn(W.parameters // 32, 4, device=where).requires_grad_() for _ in range(8)]
+        for a in p:
+            a.grad = torch.randn_like(a)
+        adam = torch.optim.AdamW(p, fused=True)
+        return on_events(torch, lambda: (torch.nn.utils.clip_grad_norm_(p, 1.0, foreach=True), adam.step()))
+
+    attempt(f"torch rope {kind}", rope)
+    attempt(f"torch rms_norm {kind}", norm)
+    attempt(f"torch cross-entropy {kind}", entropy)
+    if not compiled:
+        attempt("torch adamw", adamw)
+
+
+def flex() -> None:
+    """FlexAttention compiled, with its BlockMask: ALiBi, and a learned table with its gradient."""
+    torch, where = torched()
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    dtype = torch.float32 if TINY else torch.bfloat16
+    run = flex_attention if TINY else torch.compile(flex_attention)
+    causal = lambda b, h, i, j: i >= j
+    D, T = W.attend[-1]
+    H = max(1, W.channels // D)
+    slopes = torch.exp2(-8 * torch.arange(1, H + 1, device=where) / H)
+
+    def alibi() -> dict[str, Any]:
+        q, k, v = (torch.randn(1, H, T, D, device=where, dtype=dtype) for _ in range(3))
+        mask = create_block_mask(causal, None, None, T, T, device=where)
+        return on_events(torch, lambda: run(q, k, v, score_mod=lambda s, b, h, i, j: s - slopes[h] * (i - j), block_mask=mask))
+
+    def learned() -> dict[str, Any]:
+        n = W.learned
+        q, k, v = (torch.randn(1, H, n, D, device=where, dtype=dtype).requires_grad_() for _ in range(3))
+        table = torch.randn(H, n, device=where).requires_grad_()
+        mask = create_block_mask(causal, None, None, n, n, device=where)
+
+        def act() -> None:
+            y = run(q, k, v, score_mod=lambda s, b, h, i, j: s + table[h, (i - j).clamp(min=0)], block_mask=mask)
+            if not TINY:  # the CPU has no backward of it
+                torch.autograd.grad(y.sum(), (q, k, v, table))
+
+        return on_events(torch, act, least=10)
+
+    attempt(f"torch flex {D} x {T} ALiBi", alibi)
+    attempt(f"torch flex {D} x {W.learned} learned", learned)
+
+
+def jax_steps() -> None:
+    """Loss, gradient, clipping and AdamW in one jitted function with donated buffers."""
+    import jax
+    import jax.numpy as jnp
+
+    if not TINY and jax.devices()[0].platform == "cpu":
+        tell("peers jax", skipped="jax is here without its GPU part")
+        return
+    C, H, D = W.width, W.heads, W.width // W.heads
+    norm = lambda x: x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+
+    def fresh() -> dict[str, Any]:
+        shapes = {f"{n}.{w}": s for n in range(W.layers) for w, s in (("qkv", (C, 3 * C)), ("o", (C, C)), ("up", (C, 4 * C)), ("down", (4 * C, C)))}
+        keys = jax.random.split(jax.random.key(0), len(shapes) + 1)
+        made = {name: jax.random.normal(key, s) * s[0] ** -0.5 for key, (name, s) in zip(keys, shapes.items(), strict=False)}
+        return made | {"embed": jax.random.normal(keys[-1], (256, C)) * C**-0.5}
+
+    def loss(p: Any, x: Any, y: Any) -> Any:
+        B, T = x.shape
+        angle = jnp.arange(T)[:, None] * 10000.0 ** (-jnp.arange(D // 2) * 2 / D)
+        cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
+        turn = lambda a: jnp.concatenate([a[..., : D // 2] * cos - a[..., D // 2 :] * sin, a[..., : D // 2] * sin + a[..., D // 2 :] * cos], -1)
+        h = p["embed"][x]
+        for n in range(W.layers):
+            q, k, v = jnp.moveaxis((norm(h) @ p[f"{n}.qkv"]).reshape(B, T, 3, H, D), 2, 0)
+            h = h + jax.nn.dot_product_attention(turn(q), turn(k), v, is_causal=True).reshape(B, T, C) @ p[f"{n}.o"]
+            h = h + jax.nn.gelu(norm(h) @ p[f"{n}.up"]) @ p[f"{n}.down"]
+        z = norm(h) @ p["embed"].T
+        return (jax.nn.logsumexp(z, -1) - jnp.take_along_axis(z, y[..., None], -1)[..., 0]).mean()
+
+    def step(p: Any, m: Any, v: Any, x: Any, y: Any) -> Any:
+        value, g = jax.value_and_grad(loss)(p, x, y)
+        length = jnp.sqrt(sum((a * a).sum() for a in jax.tree.leaves(g)))
+        g = jax.tree.map(lambda a: a * jnp.minimum(1, 1 / length), g)
+        m, v = (jax.tree.map(lambda a, b, k=k, e=e: k * a + (1 - k) * b**e, old, g) for old, k, e in ((m, 0.9, 1), (v, 0.95, 2)))
+        return jax.tree.map(lambda a, b, c: a - 1e-4 * (b / (jnp.sqrt(c) + 1e-8) + 0.1 * a), p, m, v), m, v, value
+
+    run = jax.jit(step, donate_argnums=(0, 1, 2))
+    for B, T in W.steps:
+
+        def act(B: int = B, T: int = T) -> dict[str, Any]:
+            p = fresh()
+            state = [p, *(jax.tree.map(jnp.zeros_like, p) for _ in "mv"), None]
+            x = jax.random.randint(jax.random.key(1), (B, T), 0, 256)
+
+            def one() -> None:
+                state[:] = run(*state[:3], x, x)
+
+            return timed(one, lambda: state[3].block_until_ready()) | {"on": jax.devices()[0].platform}
+
+        attempt(f"jax step {B} x {T}", act)
+
+
+RUN: dict[str, Callable[[], None]] = {
+    "steps": lambda: steps(False),
+    "rows": lambda: rows(False),
+    "attention": attention,
+    "compiled-steps": lambda: steps(True),
+    "compiled-rows": lambda: rows(True),
+    "flex": flex,
+    "jax": jax_steps,
+}
+
+if __name__ == "__main__":
+    try:
+        RUN[sys.argv[1]]()
+    except ImportError as error:
+        tell(f"peers {sys.argv[1]}", skipped=f"not installed: {error.name}")

@@ -1,0 +1,138 @@
+"""Phase 4: ours, by replaying a recorded graph over several buffers, so that nothing comes from a cache; and whole steps, recorded or not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from on_gpu.ceilings import bf16, random
+from on_gpu.session import Session
+from on_gpu.shapes import of
+from peref.backends import Backend, call
+from peref.backends.cuda.flat import Flat
+from peref.config import Config
+from peref.model import init
+from peref.ops.place import At
+from peref.tape import Tape
+from peref.train import Recipe, one_step
+
+
+def replaying(s: Session, be: Any, work: Callable, sets: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Time of work(be, *arrays) for one of the sets of arrays, and the most memory that it takes for one beside them."""
+
+    def every(be: Any, sets: Any) -> Any:
+        return [work(be, *arrays) for arrays in sets][-1]
+
+    for _ in range(3):  # twice as it is, then recorded
+        be.step(every, be, sets)
+    recording = next(reversed(be.step.kept.values()))
+    found = s.timed(lambda: be.step(every, be, sets), each=len(sets))
+    return found | {"peak_bytes": recording.peak // len(sets)}
+
+
+def sets(s: Session, count: int, *shapes: tuple[int, ...], dtype: Any) -> list[tuple[Any, ...]]:
+    return [tuple(random(s, *shape, dtype=dtype, seed=9 * n + k) for k, shape in enumerate(shapes)) for n in range(1 if s.emulated else count)]
+
+
+def rope(s: Session, be: Any) -> dict[str, Any]:
+    B, H, T, D = of(s.emulated).rope
+    angle = be.place(np.arange(T)[:, None] * 10000.0 ** (-np.arange(D // 2) * 2 / D))
+    work = lambda be, q, k: [be.turn(x, angle, None, layout="half") for x in (q, k)]
+    return replaying(s, be, work, sets(s, 2, (B, H, T, D), (B, H, T, D), dtype=bf16()))
+
+
+def attention(s: Session, be: Any, D: int, T: int, kind: str, backward: bool = False) -> dict[str, Any]:
+    H = max(1, of(s.emulated).channels // D)
+    at, scale = be.place(At.of(T)), D**-0.5
+    there = {"no table": None, "ALiBi": -np.exp2(-8 * np.arange(1, H + 1) / H)[:, None] * np.arange(T), "table": None}[kind]
+    table = None if there is None else be.place(there.astype(np.float32))
+    if kind == "table":
+        table = random(s, H, T)
+
+    def work(be: Any, q: Any, k: Any, v: Any) -> Any:
+        if not backward:
+            return be.attention(q, k, v, table, at=at, scale=scale)
+        tape = Tape()
+        leaves = [None if a is None else tape.watch(a) for a in (q, k, v, table)]
+        y = be.attention(*leaves, at=at, scale=scale)
+        return list(tape.gradients(y, q).values())
+
+    found = replaying(s, be, work, sets(s, 2, *[(1, H, T, D)] * 3, dtype=bf16()))
+    flop = 2 * T * T * D * H * (3.5 if backward else 1)
+    return found | {"TFLOP_per_s": flop / found["us"] / 1e6}
+
+
+def norm(s: Session, be: Any) -> dict[str, Any]:
+    N, C = of(s.emulated).norm
+    return replaying(s, be, lambda be, x, w: be.rms_norm(x, w, eps=1e-5), sets(s, 2, (N, C), (C,), dtype=bf16()))
+
+
+def entropy(s: Session, be: Any) -> dict[str, Any]:
+    N, V = of(s.emulated).entropy
+    targets = be.place(np.random.default_rng(0).integers(0, V, N))
+
+    def work(be: Any, x: Any) -> Any:
+        tape = Tape()
+        leaf = tape.watch(x)
+        y, _ = be.cross_entropy(leaf, targets)
+        return tape.gradients(y, be.place(np.ones((), y.dtype)))[leaf]
+
+    return replaying(s, be, work, sets(s, 2, (N, V), dtype=bf16()))
+
+
+def adamw(s: Session, be: Any) -> dict[str, Any]:
+    """The two launches and the gathering of the gradients, as in a step."""
+    n = of(s.emulated).parameters
+    host = {f"{k}.weight": np.random.default_rng(k).standard_normal((n // 32, 4)).astype(np.float32) for k in range(8)}
+    p, g, m, v = (Flat(host, s.xp) for _ in range(4))
+    word, one = be.place(np.zeros(3)), be.place(np.asarray(1.0))
+    rest = {"sizes": {}, "decay": 0.1, "clip": 1.0, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
+    work = lambda be, p, g, m, v: be.update(p, g, m, v, one, one, one, word, **rest)
+    return s.timed(lambda: be.step(work, be, p, dict(g), m, v))
+
+
+def step(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
+    w = of(s.emulated)
+    cfg = Config(pe=(("rope", {}),), L=length, C=w.width, layers=w.layers, H=w.heads, G=w.heads, F=4 * w.width, activation="gelu")
+    host = init(cfg)
+    zeros = {n: np.zeros_like(a) for n, a in host.items()}
+    p, m, v = (be.place({n: a.copy() for n, a in kind.items()}) for kind in (host, zeros, zeros))
+    word, count = be.place(np.zeros(3)), iter(range(1, 1 << 30))
+    x = np.random.default_rng(1).integers(0, 256, (batch, length + 1))
+    batches = [(x[:, :-1].copy(), x[:, 1:].copy())]
+    act = lambda: be.step(one_step, be, cfg, Recipe(), p, m, v, batches, np.asarray(1e-4), np.asarray(next(count)), word)
+    return s.timed(act) | {"parameters": sum(a.size for a in host.values())}
+
+
+def generic(s: Session) -> Backend:
+    """The plain ops on CuPy's arrays: what there would be without kernels of our own."""
+    from peref.backends.cuda import place
+
+    def there(thing: Any) -> Any:
+        moved = place(thing, s.xp)
+        return dict(moved) if isinstance(moved, Flat) else moved
+
+    return Backend("cupy", place=there)
+
+
+def timings(s: Session) -> None:
+    be, w = s.backend("cuda:tf32"), of(s.emulated)
+    for batch, length in w.steps:
+        title = f"step {batch} x {length}"
+        s.attempt(f"{title} tf32, recorded", lambda b=batch, n=length: step(s, be, b, n))
+        s.attempt(f"{title} tf32, as it is", lambda b=batch, n=length: step(s, replace(be, step=call), b, n))
+        s.attempt(f"{title} bf16, recorded", lambda b=batch, n=length: step(s, s.backend("cuda:bf16"), b, n))
+        s.attempt(f"{title} float32, recorded", lambda b=batch, n=length: step(s, s.backend(), b, n))
+        s.attempt(f"{title} plain ops on CuPy", lambda b=batch, n=length: step(s, generic(s), b, n))
+    for D, T in w.attend:
+        for kind in ("no table", "ALiBi", "table"):
+            s.attempt(f"attention {D} x {T} {kind}", lambda D=D, T=T, kind=kind: attention(s, be, D, T, kind))
+    s.attempt(f"attention 64 x {w.masked} table", lambda: attention(s, be, w.attend[-1][0], w.masked, "table"))
+    s.attempt(f"attention 64 x {w.learned} table, with gradients", lambda: attention(s, be, w.attend[-1][0], w.learned, "table", backward=True))
+    s.attempt(f"attention 64 x {w.long} ALiBi", lambda: attention(s, be, w.attend[-1][0], w.long, "ALiBi"))
+    s.attempt(f"attention 64 x {w.long} table", lambda: attention(s, be, w.attend[-1][0], w.long, "table"))
+    s.attempt("rope", lambda: rope(s, be))
+    s.attempt("rms_norm", lambda: norm(s, be))
+    s.attempt("cross-entropy", lambda: entropy(s, be))
+    s.attempt("adamw", lambda: adamw(s, be))

@@ -1,0 +1,106 @@
+"""Runs on the cuda backend, its kernels run on the CPU: trained, stopped, resumed, evaluated and continued as anywhere else."""
+
+from dataclasses import replace
+
+import fake_cublas
+import fake_cupy
+import numpy as np
+import pytest
+from check import same
+from emulated.twins import emulated
+from test_train import CORPUS, SMALL, finish, made, tiny, weights
+
+from peref.backends.cuda import opened
+from peref.errors import Diverged, Misuse
+from peref.evaluate import evaluate
+from peref.model import cache, decode, init, logits
+
+RECIPE = replace(SMALL, steps=6, save_every=6, valid_every=6)
+
+
+def device(cp):
+    return opened(cp, fake_cublas.Library())
+
+
+def test_a_run_is_that_of_the_plain_backend_and_goes_on_to_the_same_bits(tmp_path):
+    """Losses agree to float32; stopped after three steps and resumed by another process, metrics and weights are those of one go."""
+    with emulated() as cp:
+        whole, run = (made(tmp_path, tiny("t5"), RECIPE, device(cp)) for _ in range(2))
+        be = device(cp)
+        finish(whole, be)
+        assert [recording.graph is not None for recording in be.step.kept.values()] == [True]
+        left = iter([False, True])
+        finish(run, device(cp), stopping=lambda: next(left, False))
+        assert run.checkpoints == [3]
+        finish(run, device(cp))
+        assert whole.record["environment"]["gpu"].startswith("Emulated")
+    plain = made(tmp_path, tiny("t5"), RECIPE)
+    finish(plain)
+    assert run.read_metrics() == whole.read_metrics()
+    same(weights(run), weights(whole), 0)
+    for one, other in zip(whole.read_metrics(), plain.read_metrics(), strict=True):
+        assert (one["loss"], one["norm"]) == pytest.approx((other["loss"], other["norm"]), rel=1e-5)
+
+
+def test_a_bad_step_of_a_recorded_run_is_named_and_the_one_before_saved(tmp_path):
+    """The graph goes on for one step and changes nothing; the message is that of every backend."""
+    recipe = replace(RECIPE, steps=9, save_every=9, valid_every=9)
+    with emulated() as cp:
+        run, be, count = made(tmp_path, tiny("rope"), recipe, device(cp)), device(cp), []
+
+        def step(function, *arguments):
+            count.append(1)
+            if len(count) == 6:
+                arguments[3]["0.up.weight"][0, 0] = np.nan
+            return be.step(function, *arguments)
+
+        with pytest.raises(Diverged, match="step 6: the loss is nan; step 5 is saved in "):
+            finish(run, replace(be, step=step))
+    assert len(count) == 7
+    assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "retnet"])
+def test_evaluation_and_decoding(name):
+    """Rows of the table, and decoding in pieces, on weights that were placed as a run's are."""
+    cfg, p = tiny(name), init(tiny(name))
+    text = np.frombuffer(CORPUS.valid.tobytes()[:40], np.uint8)
+    x = text[None, :8].astype(np.int64)
+    plain = list(evaluate(cfg, p, text, 16))
+    with emulated() as cp:
+        be = device(cp)
+        rows = list(evaluate(cfg, p, text, 16, be=be))
+        there = be.place(p)
+        memory, pieces = cache(cfg), []
+        for part in (slice(0, 3), slice(3, 4), slice(4, 8)):
+            y, memory = decode(cfg, there, x[:, part], memory, be=be)
+            pieces.append(y.get())
+        assert fake_cupy.counts()["calls"]
+    for one, other in zip(rows, plain, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+    same(np.concatenate(pieces, 1), logits(cfg, p, x), 1e-4)
+
+
+def test_narrower_products(tmp_path):
+    """Losses near those of float32, but not the same; weights and checkpoints stay float32; two micro-batches are summed in float32."""
+    pytest.importorskip("ml_dtypes")
+    recipe, found = replace(RECIPE, steps=4, save_every=4, valid_every=4, accumulate=2), {}
+    with emulated() as cp:
+        for name in ("cuda", "cuda:tf32", "cuda:bf16"):
+            run = made(tmp_path, tiny("rope"), recipe, device(cp))
+            finish(run, opened(cp, fake_cublas.Library(), name))
+            found[name] = np.array([line["loss"] for line in run.read_metrics()])
+            assert {a.dtype.name for a in weights(run).values()} == {"float32"}
+            assert found[name][-1] < found[name][0]
+    assert 0 < abs(found["cuda:tf32"] - found["cuda"]).max() < 1e-3
+    assert 1e-5 < abs(found["cuda:bf16"] - found["cuda"]).max() < 0.05
+
+
+def test_weights_of_another_dtype_are_refused():
+    """In words, by the first kernel that they meet."""
+    cfg = tiny("rope")
+    with emulated() as cp:
+        be = device(cp)
+        p = be.place(init(cfg, dtype="float64"))
+        with pytest.raises(Misuse, match="the cuda backend computes in float32 or bfloat16 and got float64"):
+            logits(cfg, p, np.zeros((1, 4), int), be=be)
