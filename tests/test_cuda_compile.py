@@ -8,6 +8,7 @@ from emulated.compilers import SM, compiler, report
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
 
 REGISTERS = {"attention": 224, "attention_backward": 255, "retention": 208}  # blocks of 128 threads; 255 is what a thread can have
+STACK = {"turn": 40}  # cos of a double: CUDA's own function for angles beyond 2^30 wants it
 ROWS = 64  # of the others: room for as many threads as memory wants
 ALL = [(file, defines) for file, variants in VARIANTS.items() for defines in variants]
 TITLES = ["-".join([file, *(f"{k}{v}" for k, v in defines.items())]) for file, defines in ALL]
@@ -42,4 +43,5 @@ def test_compiles(file, defines):
     used = [int(n) for n in re.findall(r"Used (\d+) registers", said)]
     assert len(used) == len(SM) * len(declared(file))
     assert max(used) <= REGISTERS.get(file, ROWS), f"{max(used)} registers, {REGISTERS.get(file, ROWS)} allowed"
-    assert sum(int(n) for n in re.findall(r"(\d+) bytes (?:spill|stack)", said)) == 0, said
+    assert sum(int(n) for n in re.findall(r"(\d+) bytes spill", said)) == 0, said
+    assert max(int(n) for n in re.findall(r"(\d+) bytes stack", said)) <= STACK.get(file, 0), said

@@ -37,6 +37,20 @@ def test_there_are_enough_of_them():
     assert all(m.words and m.of for m in every)
 
 
+def test_each_of_them_shows():
+    """In a case of its flag or another, and it does not break: an operation whose arguments change would end its mutants unseen."""
+    cases, silent = catalogue(), []
+    for m in mutants():
+        for case in sorted((c for c in cases if c.encoding in m.of), key=lambda c: m.flag not in c.flags):
+            a = inputs(case)
+            got, want = computed(m, case, a), expected(case, a)
+            if any(got[n].shape != want[n].shape or not np.array_equal(got[n], want[n]) for n in got if n in want):
+                break
+        else:
+            silent.append(m.name)
+    assert silent == []
+
+
 def test_they_are_noticed(book):
     """All in float64 and float32, 97 of 100 in bfloat16 and float16."""
     some = {m.name for m in mutants()[::EVERY]}

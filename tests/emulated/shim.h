@@ -2,8 +2,9 @@
 //
 // A fiber runs until a barrier: it counts its own arrival and gives way until every member of its group (block or warp) has counted as many.
 // A member that has ended without arriving, and a round in which nobody moves, are errors. The order of blocks, of warps, each of
-// which runs as far as it can alone, and of fibers in a warp is drawn anew again and again from a seed: what was read too early or overwritten too soon is then another fiber's number, or the NaN that shared memory
-// starts with. Warp collectives go through slots, with a barrier between writing and reading.
+// which runs as far as it can alone, and of fibers in a warp is drawn anew again and again from a seed: what was read too early or overwritten too
+// soon is then another fiber's number, or the NaN that shared memory starts with. Warp collectives go through slots, with a barrier between writing
+// and reading.
 //
 // Not here: banks, memory order, time, asynchronous copies.
 

@@ -49,7 +49,7 @@ def of_smaller(H, most=8.0):
 def bucketed(change):
     """Buckets are change(bucket, d, m, two-sided)."""
 
-    def wrong(d, *, causal, buckets, max_distance):
+    def wrong(d, *, causal, buckets, max_distance, place=None):
         return np.clip(
             change(
                 BUCKET(d, causal=causal, buckets=buckets, max_distance=max_distance), d, buckets if causal else buckets // 2, causal, max_distance

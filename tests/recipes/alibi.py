@@ -63,7 +63,7 @@ RECIPES = [
         "table",
         "sparse",
         "Distances up to a million, where bfloat16 and float16 lose whole numbers.",
-        "position.counted",
+        "alibi.slopes.exponent",
         **SMALL,
         positions=LONG,
     ),

@@ -10,12 +10,6 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def table_of(values: Any, shape: tuple[int, ...]) -> Any:
-    """[T,half] or [B,T,half] in float32, as the kernel reads it."""
-    xp = namespace(values)
-    return xp.ascontiguousarray(xp.broadcast_to(values, shape)).astype("float32", copy=False)
-
-
 def over(angle: Any, gain: Any) -> tuple[int, ...]:
     """The shape that angles and gains have together."""
     if gain is None:
@@ -25,39 +19,54 @@ def over(angle: Any, gain: Any) -> tuple[int, ...]:
     return tuple(max(pair) for pair in zip(*shapes, strict=True))
 
 
+def whole(values: Any, shape: tuple[int, ...]) -> Any:
+    """[T,half] or [B,T,half] in float64, as the kernel reads it."""
+    xp = namespace(values)
+    return xp.ascontiguousarray(xp.broadcast_to(values, shape)).astype("float64", copy=False)
+
+
+def tables(angle: Any, gain: Any) -> tuple[Any, Any]:
+    """cos and sin of the angles, times the gains, in float32."""
+    shape, xp = over(angle, gain), namespace(angle)
+    cos, sin = (xp.empty(shape, "float32") for _ in range(2))
+    given = (whole(angle, shape), None if gain is None else whole(gain, shape), cos.size)
+    launch("turn.tables", strided(cos.size), THREADS, cos, sin, *given)
+    return cos, sin
+
+
 def step(table: Any) -> int:
     """How far apart the tables of two sequences lie; 0 where all have the same."""
     return math.prod(table.shape[-2:]) if table.ndim == 3 and len(table) > 1 else 0
 
 
-def turned(x: Any, angle: Any, gain: Any, layout: str, sign: int) -> Any:
-    """x [B,H,T,D] turned by sign times the angles, and gained."""
-    dtype, xp = real("turn", x), namespace(x, angle)
-    (B, H, T, D), shape = x.shape, over(angle, gain)
-    cos, sin = (table_of(f(angle) if gain is None else f(angle) * gain, shape) for f in (xp.cos, xp.sin))
+def turned(x: Any, cos: Any, sin: Any, layout: str, sign: int) -> Any:
+    """x [B,H,T,D] turned by sign times the angles of the tables, and gained."""
+    (B, H, T, D), half = x.shape, cos.shape[-1]
     source, strides = laid(x)
-    y = xp.empty((B, T, H, D), dtype)
-    sizes = (B, T, H, D, shape[-1], *strides, step(cos), layout != "half", sign)
-    launch("turn.turn", strided(B * T * H * (D - shape[-1])), THREADS, y, source, cos, sin, *sizes, real=dtype)
+    y = namespace(x).empty((B, T, H, D), x.dtype)
+    sizes = (B, T, H, D, half, *strides, step(cos), layout != "half", sign)
+    launch("turn.turn", strided(B * T * H * (D - half)), THREADS, y, source, cos, sin, *sizes, real=x.dtype)
     return y.swapaxes(1, 2)
 
 
 def turn_forward(x, angle, gain, *, layout):
-    return turned(x, angle, gain, layout, 1), (x, angle, gain, layout)
+    real("turn", x)
+    cos, sin = tables(angle, gain)
+    return turned(x, cos, sin, layout, 1), (x, cos, sin, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
-    x, angle, gain, layout = saved
-    xp = namespace(x, angle)
-    dx = turned(dy, angle, gain, layout, -1) if wants[0] else None
+    x, cos, sin, angle, gain, layout = saved
+    dx = turned(dy, cos, sin, layout, -1) if wants[0] else None
     if not (wants[1] or (wants[2] and gain is not None)):
         return dx, None, None
-    (B, H, T, _), shape, half = x.shape, over(angle, gain), angle.shape[-1]
-    cos, sin = (table_of(f(angle), shape) for f in (xp.cos, xp.sin))
+    (B, H, T, _), half, xp = x.shape, cos.shape[-1], namespace(x)
     (down, dstrides), (source, strides) = laid(dy), laid(x)
     found = [xp.empty((B, T, half), "float64") for _ in range(2)]
-    scale = None if gain is None else table_of(gain, shape)
+    if gain is not None:
+        cos, sin = tables(whole(angle, cos.shape), None)
     sizes = (B, T, H, half, *dstrides, *strides, step(cos), layout != "half")
+    scale = None if gain is None else whole(gain, cos.shape)
     launch("turn.turn_angles", strided(B * T * half), THREADS, *found, down, source, cos, sin, scale, *sizes, real=x.dtype)
     like = (angle if wants[1] else None, gain if wants[2] else None)
     return dx, *(None if a is None else unbroadcast(g, a.shape).astype(a.dtype, copy=False) for g, a in zip(found, like, strict=True))

@@ -5,8 +5,8 @@
 Units must write to places of their own; then who takes which changes no bit. A shared counter deals them out, so a thread that another process
 holds up delays the one unit it works on, and units may differ in size. One thread, or one unit, runs where the call is made.
 
-This is numba's `prange` with less around it: its threads and its way to start them (numba_parallel_for), but the body is compiled once, where
-prange compiles it and all that it calls four times over.
+This is numba's `prange` with less around it: its threads and its way to start them (numba_parallel_for), but what a body calls is compiled
+into one function of one kernel, where prange compiles it into four, one inside the other.
 """
 
 from llvmlite import ir

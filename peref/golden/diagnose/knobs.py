@@ -67,7 +67,7 @@ def of_factor(encoding: str, value: Any) -> Iterator[Guess]:
     """A factor that is ignored, applied twice, halved or turned round."""
     yield guess("rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0))
     yield guess("rope.factor.twice", "the factor is applied twice", with_option("factor", lambda f: f * f))
-    upside = "rope.pi.factor" if encoding == "pi" else "rope.factor.twice"
+    upside = flag_of(OPTIONS, encoding, "1/factor", "rope.factor.twice")
     yield guess(upside, "your positions are multiplied by the factor, not divided", with_option("factor", lambda f: 1 / f))
 
 

@@ -20,6 +20,7 @@ axial                  ladder max_freq                                rope.axial
 axial                  width                                          rope.axial.axes
 mrope                  sections order                                 rope.mrope.sections
 xpos                   scale_base gamma centre                        rope.xpos.gain
+pi                     1/factor                                       rope.pi.factor
 p_rope                 fraction                                       rope.p.fraction
 ntk                    form mixed_b                                   rope.ntk.form
 dynamic_ntk            original form n                                rope.ntk.static_as_dynamic

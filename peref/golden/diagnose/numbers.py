@@ -59,7 +59,7 @@ def of_axes(came: Came, name: str) -> str:
 def of_time(came: Came, name: str, x: Any, g: Any) -> str:
     """Whether every row comes a token late or early."""
     letters = came.axes.get(name, "")
-    if "T" not in letters or g.shape[letters.index("T")] < 3:
+    if "T" not in letters or g.shape[letters.index("T")] < 3 or not (np.isfinite(x) & np.isfinite(g)).all():
         return ""
     x, g = np.moveaxis(x, letters.index("T"), 0), np.moveaxis(g, letters.index("T"), 0)
     room = 1e-4 * np.abs(g).max()

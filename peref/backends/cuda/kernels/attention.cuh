@@ -1,7 +1,7 @@
 // What the passes of attention share: who sees whom, what is added to a logit, how large the tiles are.
 //
-// A block owns 64 rows, 16 for each of its 4 warps, and goes through the other side LOOP by LOOP, which are at most 64 and at most BYTES large. Heads are D wide, padded with 0 to WIDTH, one of
-// 32, 64, 128, which the kernel is compiled for. Arrays lie as [B,T,heads,D].
+// A block owns 64 rows, 16 for each of its 4 warps, and goes through the other side LOOP by LOOP, which are at most 64 and at most BYTES large.
+// Heads are D wide, padded with 0 to WIDTH, one of 32, 64, 128, which the kernel is compiled for. Arrays lie as [B,T,heads,D].
 
 constexpr int OWN = 64, WARP_ROWS = 16;
 constexpr int AREA = BYTES / (int)sizeof(real) / WIDTH, LOOP = AREA < 64 ? AREA : 64;
