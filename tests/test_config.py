@@ -477,7 +477,7 @@ def test_choose_gives_layout_and_rotary_width_to_the_model(pe):
 
 def test_choose_refuses_rotary_options_where_nothing_turns():
     """In words for an encoding without them, also by index; an encoding with a layout of its own keeps it."""
-    for item, pe in (("rotary_dim=4", "alibi"), ("layout=half", "alibi"), ("0.rotary_dim=4", "alibi,rope"), ("layout=half", "retnet")):
+    for item, pe in (("rotary_dim=4", "alibi"), ("layout=half", "alibi"), ("0.rotary_dim=4", "alibi,rope"), ("layout=half", "mamba")):
         with pytest.raises(Misuse, match=f"has no option '{item.partition('=')[0].removeprefix('0.')}'.*options are: "):
             choose(pe, [item])
     assert choose("sinusoidal", ["layout=concatenated"]) == {"pe": (("sinusoidal", {"layout": "concatenated"}),)}

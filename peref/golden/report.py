@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from peref.errors import Misuse, PerefError, did_you_mean
+from peref.golden import refusals
 from peref.golden.book import Book, Entry
 from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.files import Tensor
@@ -273,4 +274,4 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
 
 def reference(case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     """peref itself as such a function, in the dtype of the inputs: --impl peref.golden.report:reference."""
-    return expected(rebuilt(case, inputs), inputs)
+    return refusals.ours(case, inputs) if case["level"] == "refuse" else expected(rebuilt(case, inputs), inputs)

@@ -5,7 +5,7 @@ from recipes.families import SMALL, attention, basic, case, distances, laws, ref
 FEW = {"width": 6}
 
 RECIPES = [
-    *usual("dynamic_bias", flags=basic("width"), B=1, T=5, small=FEW),
+    *usual("dynamic_bias", flags=basic("width"), B=1, T=5, small=FEW, beside={"width": {"options": {"depth": 1}}}),
     *distances("dynamic_bias", FEW),
     *attention("dynamic_bias", FEW),
     case(

@@ -3,7 +3,7 @@
 from recipes.families import SMALLER, attention, basic, case, laws, reading, refusals, refused, usual
 
 RECIPES = [
-    *usual("path", B=1, T=5, flags=basic("rank", "kernel")),
+    *usual("path", B=1, T=5, flags=basic("rank", "kernel"), beside={"gate": {"options": {"rank": 4}}, "rank": {"C": 4}}),
     *attention("path"),
     case(
         "path",
@@ -14,7 +14,9 @@ RECIPES = [
         **SMALLER | {"T": 3},
         options={"rank": 4, "kernel": 5},
     ),
-    case("path", "attn", "blocks", "70 tokens: more than the 64 that implementations take at once.", "path.order", **SMALLER | {"T": 70}, D=4),
+    case(
+        "path", "attn", "blocks", "70 tokens: more than the 64 that implementations take at once.", "path.order", **SMALLER | {"H": 1, "T": 70}, D=4
+    ),
     case(
         "path",
         "attn",

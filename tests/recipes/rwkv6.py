@@ -5,7 +5,12 @@ from recipes.families import attention, basic, case, laws, refusals, refused, us
 FEW = {"mix_rank": 3, "decay_rank": 2}
 
 RECIPES = [
-    *usual("rwkv6", small=FEW, flags=basic("mix_rank", "decay_rank") | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 37}}),
+    *usual(
+        "rwkv6",
+        small=FEW,
+        flags=basic("mix_rank", "decay_rank") | {"chunk": ("mix.chunk",)},
+        beside={"chunk": {"T": 37}, "mix_rank": {"C": 2}, "decay_rank": {"C": 2}},
+    ),
     *attention("rwkv6", FEW),
     case("rwkv6", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),
     case("rwkv6", "op", "eps-1", "The eps of the norm is 1: it is in the root, and of this size.", "option", options=FEW | {"eps": 1.0}),

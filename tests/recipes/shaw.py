@@ -3,7 +3,7 @@
 from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("shaw", flags=basic("max_distance") | {"tables": ("shaw.key",)}),
+    *usual("shaw", B=1, flags=basic("max_distance") | {"tables": ("shaw.key",)}, beside={"max_distance": {"B": 1}, "tables": {"B": 1}}),
     *attention("shaw"),
     case(
         "shaw",

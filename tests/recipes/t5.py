@@ -5,7 +5,7 @@ from recipes.families import SMALL, attention, case, distances, law, laws, refus
 FEW = {"B": 1, "H": 2, "G": 1}
 
 RECIPES = [
-    *usual("t5", beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
+    *usual("t5", B=1, beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
     *distances("t5"),
     *attention("t5"),
     case(

@@ -50,7 +50,7 @@ def blocks() -> Iterator[Whole]:
             continue
         for shape in SHAPES:
             why = f"One pre-norm layer of a model of the shape {shape}, the encoding inside, every gradient."
-            more = ("block.gelu_exact",) if shape == "gpt2" and name in ("none", "rope", "alibi") else ()
+            more = ("block.gelu_exact",) if shape == "gpt2" and name in ("rope", "shaw", "fire") else ()
             yield Whole(name, "block", shape, why, (*SHAPE_FLAGS[shape], *more), shape=shape, **widths(name, "block"))
     why = "q and k are normed over each head, with weights, before they turn."
     yield Whole("rope", "block", "qk-norm", why, ("block.qk_norm_order",), qk_norm=True)

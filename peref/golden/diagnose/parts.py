@@ -8,7 +8,7 @@ Not here: options (knobs), which flag explains which part (meanings).
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
@@ -159,9 +159,8 @@ def module_of(encoding: str) -> ModuleType:
     spec = find_spec(files()[encoding])
     assert spec is not None
     assert spec.loader is not None
-    made = ModuleType(spec.name)
-    made.__dict__.update(__file__=spec.origin, __package__=spec.parent)
-    exec(spec.loader.get_code(spec.name), made.__dict__)  # type: ignore[attr-defined]
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
     return made
 
 
