@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 
 OPTIONS = """
 retnet                 ladder base                                    retnet.ladder
+retnet                 layout                                         rope.layout.half
 retnet                 norm                                           mix.norm
 retnet                 eps                                            retnet.scale
 rwkv6|rwkv7            eps unit_eps                                   rwkv.scale
