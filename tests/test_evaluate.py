@@ -333,7 +333,12 @@ def test_an_option_alone_keeps_the_others():
     """--set without --pe changes that option and no other; with --pe the others are at their defaults."""
     cfg = tiny("sinusoidal", layout="concatenated", base=50.0)
     assert dict(under(cfg, None, ("ladder=endpoint",)).pe[0][1]) == {"layout": "concatenated", "ladder": "endpoint", "base": 50.0, "learned": False}
-    assert dict(under(cfg, "sinusoidal", ("ladder=endpoint",)).pe[0][1]) == {"layout": "interleaved", "ladder": "endpoint", "base": 10000.0, "learned": False}
+    assert dict(under(cfg, "sinusoidal", ("ladder=endpoint",)).pe[0][1]) == {
+        "layout": "interleaved",
+        "ladder": "endpoint",
+        "base": 10000.0,
+        "learned": False,
+    }
 
 
 def test_an_option_of_one_member_of_a_cycle():
