@@ -49,14 +49,19 @@ def forgetting(case, a, o, facts):
 
 
 def path(case, a, o, facts):
+    if o["gate"] == "forget" and case["id"] != "path.attn/gate":
+        return None  # its gate is divided with the logits; where a case leaves that open it is asked
     x, G = a["x"], facts["G"]
-    low = F.linear(F.linear(x, a["param.down.weight"]), a["param.up.weight"])
+    maps = ["param.w.weight"] if "param.w.weight" in a else ["param.down.weight", "param.up.weight"]
+    low = x
+    for name in maps:
+        low = F.linear(low, a[name])
     width = low.shape[-1]
     line = F.conv1d(F.pad(by_token(low), (o["kernel"] - 1, 0)), a["param.conv"][:, None], groups=width)
     w = F.silu(by_token(line)).unflatten(-1, (G, facts["D"]))
     w = w * torch.rsqrt((w * w).sum(-1, keepdim=True) + 1e-6)
     beta = 2 * torch.sigmoid(F.linear(x, a["param.beta.weight"], a["param.beta.bias"]))
-    gate = torch.zeros(*x.shape[:2], facts["H"])
+    gate = torch.zeros(*x.shape[:2], facts["H"]) if o["gate"] == "none" else F.logsigmoid(F.linear(x, a["param.f.weight"], a["param.f.bias"]))
     return {"out": by_token(naive_path_attn(*(by_token(a[name]) for name in "qkv"), w, beta, gate, facts["D"] ** -0.5))}
 
 
@@ -71,7 +76,7 @@ def retention(case, a, o, facts):
     n = torch.arange(D // 2)
     w = o["base"] ** (-n / max(D // 2 - 1, 1) if o["ladder"] == "endpoint" else -2 * n / D)
     angle = torch.arange(facts["T"])[:, None] * w
-    turn = lambda y: by_token(rotary_embedding_ref(by_token(y), angle.cos(), angle.sin(), True))
+    turn = lambda y: by_token(rotary_embedding_ref(by_token(y), angle.cos(), angle.sin(), o["layout"] == "interleaved"))
     q, k, v = (heads(F.linear(x, a[f"param.{role}.weight"]), facts) for role in "qkv")
     y = naive_retention(turn(q), turn(k), v)
     y = F.layer_norm(y, y.shape[-1:], eps=o["eps"]) if o["norm"] == "group" else F.rms_norm(y, y.shape[-1:], eps=o["eps"])
