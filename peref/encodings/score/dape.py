@@ -73,31 +73,37 @@ def network_backward(saved, dy):
 network = Op(network_forward, network_backward)
 
 
-def init(rng, *, H, width: int = 32, over: Over = "kerple_log"):
-    positive("dape", width=width)
-    static = {"kerple_log": lambda: log_kernel_start(rng, H), "fire": lambda: {f"fire.{n}": a for n, a in share_start(rng, H, width).items()}}
-    found = static[over]() if over in static else {}
-    seen = H if over == "none" else 2 * H
-    return found | {"1.weight": initial(rng, width, seen), "1.bias": np.zeros(width), "2.weight": initial(rng, H, width)}
+def of_kerple(be, p, at, q):  # [1 or B,H,T,S], as the next two
+    return lay(log_kernel_of(p, at.distances), at.index)
 
 
-def of_fire(be, p, at):  # [B or 1,H,T,S]
+def of_alibi(be, p, at, q):
+    return lay(linear(at.distances, H=q.shape[1]).astype(q.dtype), at.index)
+
+
+def of_fire(be, p, at, q):
     u = share(p["fire.c"], p["fire.m"], at.distances[at.index], at.i, threshold=512.0, eps=1e-6)
     y = relu(be.linear(u, p["fire.1.weight"], p["fire.1.bias"]), slope=LEAK)
     return swap(swap(be.linear(y, p["fire.2.weight"], None), axes=(1, 3)), axes=(2, 3))
 
 
-def score(be, p, q, k, f, at, *, H, D, over: Over = "kerple_log"):
+STATIC = {"kerple_log": of_kerple, "alibi": of_alibi, "fire": of_fire, "none": None}
+
+
+def init(rng, *, H, width: int = 32, over: Over = "kerple_log"):
+    positive("dape", width=width)
+    static = log_kernel_start(rng, H) if STATIC[over] is of_kerple else {}
+    if STATIC[over] is of_fire:
+        static = {f"fire.{name}": a for name, a in share_start(rng, H, width).items()}
+    seen = 2 * H if STATIC[over] else H
+    return static | {"1.weight": initial(rng, width, seen), "1.bias": np.zeros(width), "2.weight": initial(rng, H, width)}
+
+
+def score(be, p, q, k, f, at, *, D, over: Over = "kerple_log"):
     s = scores(q, k, None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)  # [B,H,T,S]
-    net = p["1.weight"], p["1.bias"], p["2.weight"]
-    if over == "none":
-        return network(s, None, *net, at=at, matmul=be.matmul), None, None
-    if over == "fire":
-        b = of_fire(be, p, at)
-    else:
-        table = log_kernel_of(p, at.distances) if over == "kerple_log" else linear(at.distances, H=H).astype(q.dtype)
-        b = lay(table, at.index)  # [B or 1,H,T,S]
-    return add(b, network(s, b, *net, at=at, matmul=be.matmul)), None, None
+    b = STATIC[over](be, p, at, q) if STATIC[over] else None
+    y = network(s, b, p["1.weight"], p["1.bias"], p["2.weight"], at=at, matmul=be.matmul)
+    return y if b is None else add(b, y), None, None
 
 
 ENCODING = Encoding("arXiv:2405.14722", "s + b + network([s; b]) across the heads", init=init, score=score, claims=EVERY_LAW_OF_DISTANCE)
