@@ -266,7 +266,8 @@ def model(a: argparse.Namespace, be: Any) -> tuple[Any, Any]:
 def training(a: argparse.Namespace, be: Any) -> Callable[[], float]:
     import numpy as np
 
-    from peref.train import Recipe, one_step
+    from peref.recipe import Recipe
+    from peref.train import one_step
 
     cfg, p = model(a, be)
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in range(2))

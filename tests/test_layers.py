@@ -28,6 +28,7 @@ ROWS = [
     "huggingface",
     "porting",
     "peref",
+    "environment recipe",
     "train",
     "golden.*",
     "lab.*",

@@ -15,6 +15,7 @@ from peref.backends import Backend
 from peref.config import Config
 from peref.data import batch, by_position
 from peref.encodings import names
+from peref.environment import environment
 from peref.errors import Damaged, Diverged, Misuse, PerefError
 from peref.evaluate import score
 from peref.model import init, logits, loss
@@ -25,8 +26,9 @@ from peref.ops.loss import cross_entropy
 from peref.ops.place import At
 from peref.ops.shape import add
 from peref.optim import adamw, decays, read, schedule
+from peref.recipe import Recipe
 from peref.tape import Op, Tape
-from peref.train import Recipe, create, environment, one_step, train
+from peref.train import create, one_step, train
 
 WORDS = [b"the ", b"cat ", b"sat ", b"on ", b"a ", b"mat ", b"and ", b"ran "]
 CORPUS = by_position("words", "made here", b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000)))
