@@ -34,9 +34,9 @@ def of_blas() -> dict[str, Any]:
 
 def of_kernels() -> dict[str, Any]:
     """What the kernels are made from, by and for; how many threads run them changes no bit."""
-    from peref.backends.numba import host
+    from peref.backends.numba import host, kernel
 
-    return {"numba": version("numba"), "kernels": host.digest(), "lanes": host.LANES}
+    return {"numba": version("numba"), "kernels": kernel.digest(), "lanes": host.LANES}
 
 
 def of_device() -> dict[str, Any]:

@@ -547,11 +547,11 @@ def test_what_the_bits_depend_on():
     about = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     assert plain["blas"] == f"{about['name']} {about['version']}"
     pytest.importorskip("numba", reason="the rest is about numba")
-    from peref.backends.numba import host
+    from peref.backends.numba import host, kernel
 
     fast = environment(Backend(name="numba"))
     assert set(fast) == set(plain) - {"blas", "threads"} | {"numba", "kernels", "lanes"}
-    assert (fast["kernels"], fast["lanes"]) == (host.digest(), host.LANES)
+    assert (fast["kernels"], fast["lanes"]) == (kernel.digest(), host.LANES)
 
 
 def test_a_warm_up_longer_than_the_run_is_mentioned(tmp_path):
