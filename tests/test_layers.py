@@ -26,6 +26,7 @@ ROWS = [
     "model",
     "direct evaluate generate huggingface.*",
     "huggingface",
+    "porting.*",
     "porting",
     "peref",
     "environment recipe",
