@@ -14,8 +14,7 @@ from registry import ops
 from peref.errors import Misuse
 from peref.ops.attention import attention, probabilities, scores, weigh
 from peref.ops.blocks import pool, tree
-from peref.ops.cells import blocks
-from peref.ops.cells import same as same_cut
+from peref.ops.cells import cut_of, pieces
 from peref.ops.diagonal import diagonal_scan
 from peref.ops.erf import erf
 from peref.ops.fold import fold, unfold
@@ -251,14 +250,14 @@ def test_attention_is_the_loop(at):
 
 @pytest.mark.parametrize("at", [WHOLE, WINDOW, PACKED, At.of(7, causal=False), LATE])
 @pytest.mark.parametrize("cells", [1, 15, 1000])
-def test_blocks_have_every_cell_that_is_seen_once(at, cells):
-    """Whatever the size of a block, and none is without a cell."""
+def test_pieces_have_every_cell_that_is_seen_once(at, cells):
+    """Whatever the size of a piece, and none is without a cell."""
     see, times = np.broadcast_to(at.see, (3, 1, at.T, at.S)), np.zeros((3, 1, at.T, at.S), int)
-    for cut in blocks(at, 3, cells):
+    for cut in pieces(at, 3, cells):
         times[cut] += 1
         assert see[cut].any()
         alike = at.see[None, None] if at.see.ndim == 2 else at.see
-        assert np.array_equal(alike[same_cut(alike, cut)], see[cut])
+        assert np.array_equal(alike[cut_of(alike, cut)], see[cut])
     assert (times[see] == 1).all()
     assert times.max() == 1
 

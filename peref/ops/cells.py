@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def blocks(at: Any, B: int, cells: int) -> Iterator[tuple[Any, ...]]:
+def pieces(at: Any, B: int, cells: int) -> Iterator[tuple[Any, ...]]:
     """Cuts of an array [B,H,T,S], about `cells` of each head: one sequence, every head, some queries, the keys that one of these sees.
 
     Where the arrays live on a device, which has no use for small pieces, all queries.
@@ -18,6 +18,6 @@ def blocks(at: Any, B: int, cells: int) -> Iterator[tuple[Any, ...]]:
                 yield n, slice(None), slice(t, t + rows), slice(int(some[:, 0].min()), int(some[:, 1].max()))
 
 
-def same(x: Any, cut: tuple[Any, ...]) -> tuple[Any, ...]:
+def cut_of(x: Any, cut: tuple[Any, ...]) -> tuple[Any, ...]:
     """That cut of x [B or 1,H or 1,T,S], which may be alike for all sequences."""
     return cut[0] % len(x), *cut[1:]

@@ -22,7 +22,7 @@ from typing import Literal
 from peref.encodings import Encoding, positive
 from peref.ops.activation import logistic
 from peref.ops.attention import scores
-from peref.ops.cells import blocks, same
+from peref.ops.cells import cut_of, pieces
 from peref.ops.distance import summed
 from peref.ops.linear import initial
 from peref.ops.shape import split_heads, swap
@@ -30,13 +30,13 @@ from peref.tape import Op
 from peref.xp import namespace
 
 Gates = Literal["logits", "key"]
-CELLS = 1 << 12  # of a block
+CELLS = 1 << 12  # of a piece
 
 
-def counted(z, s, at, cut):  # of a block [H,T,S]: gates, where they move p, the two rows of z next to p, by slot, and how far it is from the first
+def counted(z, s, at, cut):  # of a piece [H,T,S]: gates, where they move p, the two rows of z next to p, by slot, and how far it is from the first
     xp = namespace(z)
     seen, last = at.see if at.see.ndim == 4 else at.see[None, None], z.shape[-1] - 1
-    g = xp.where(seen[same(seen, cut)], logistic(s[cut]), 0)  # 1
+    g = xp.where(seen[cut_of(seen, cut)], logistic(s[cut]), 0)  # 1
     p = g[..., ::-1].cumsum(-1, dtype=xp.float64)[..., ::-1]  # 2
     free, p = p < last, xp.minimum(p, last)  # 3
     low = xp.floor(p)
@@ -48,7 +48,7 @@ def counted(z, s, at, cut):  # of a block [H,T,S]: gates, where they move p, the
 
 def interpolate_forward(z, s, *, at, scale):  # [B,H,T,P], [B,H,T,S] -> [B,H,T,S]
     y = namespace(z).zeros_like(s)
-    for cut in blocks(at, len(s), CELLS):
+    for cut in pieces(at, len(s), CELLS):
         _, _, low, high, t = counted(z, s, at, cut)  # 1, 2, 3
         of = z[cut[:3]].reshape(-1)
         y[cut] = ((1 - t) * of[low] + t * of[high]) * scale  # 4
@@ -59,7 +59,7 @@ def interpolate_backward(saved, dy):
     z, s, at, scale = saved
     xp = namespace(dy)
     dz, ds = xp.zeros_like(z), xp.zeros_like(s)
-    for cut in blocks(at, len(s), CELLS):
+    for cut in pieces(at, len(s), CELLS):
         g, free, low, high, t = counted(z, s, at, cut)
         d, of = dy[cut] * scale, z[cut[:3]]
         found = summed(low, (1 - t) * d, of.size) + summed(high, t * d, of.size)  # 4

@@ -5,7 +5,7 @@
 Zheng et al. 2024, arXiv:2405.14722 (first called CAPE); read from the authors' code, chuanyang-Zheng/DAPE, the paper was not at hand. Their A and
 B are our s and b. W_1 [width,2H] and W_2 [H,width] are those of a layer and of all its pairs; below zero leaky_relu has PyTorch's slope 0.01.
 The network comes before the mask: it never sees a masked logit, and what it gives in a masked cell has no say. Its hidden layer, T x S x width, is
-made a block of queries at a time and once more on the way back. Their code adds one more number for each head after W_2, the same
+made a few queries at a time and once more on the way back. Their code adds one more number for each head after W_2, the same
 for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
 
 A network passes on what b is off by: in float32 m_h d 2^-24, with ALiBi's slope of 1/2 that is 2^-12 at 8,192 tokens and 1/32 at a million.
@@ -25,7 +25,7 @@ from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
 from peref.ops.activation import relu
 from peref.ops.attention import scores
 from peref.ops.bias import linear, log_kernel_of, log_kernel_start
-from peref.ops.cells import blocks, same
+from peref.ops.cells import cut_of, pieces
 from peref.ops.distance import lay
 from peref.ops.linear import initial, matmul
 from peref.ops.shape import add, join, swap
@@ -35,18 +35,18 @@ from peref.xp import namespace
 
 Over = Literal["kerple_log", "alibi", "fire", "none"]
 LEAK = 0.01
-CELLS = 1 << 13  # of a block
+CELLS = 1 << 13  # of a piece
 
 
-def hidden(s, b, w1, a, cut, matmul):  # what the network sees of a block, [2H,N], and its hidden layer before the bend, [width,N]
-    x = s[cut] if b is None else join(s[cut], b[same(b, cut)], axis=0)  # 1
+def hidden(s, b, w1, a, cut, matmul):  # what the network sees of a piece, [2H,N], and its hidden layer before the bend, [width,N]
+    x = s[cut] if b is None else join(s[cut], b[cut_of(b, cut)], axis=0)  # 1
     x = x.reshape(len(x), -1)
     return x, matmul(w1, x) + a[:, None]  # 2
 
 
 def network_forward(s, b, w1, a, w2, *, at, matmul=matmul):  # [B,H,T,S], [B or 1,H,T,S] or None, [width,2H or H], [width], [H,width] -> [B,H,T,S]
     y = namespace(s).zeros_like(s)
-    for cut in blocks(at, len(s), CELLS):
+    for cut in pieces(at, len(s), CELLS):
         _, h = hidden(s, b, w1, a, cut, matmul)  # 1, 2
         y[cut] = matmul(w2, relu(h, slope=LEAK)).reshape(y[cut].shape)  # 3
     return y, (s, b, w1, a, w2, at, matmul)
@@ -57,7 +57,7 @@ def network_backward(saved, dy):
     xp, H = namespace(dy), dy.shape[1]
     dw1, da, dw2 = (xp.zeros_like(x) for x in (w1, a, w2))
     parts = [xp.zeros(x.shape, x.dtype) for x in (s, b) if x is not None]
-    for cut in blocks(at, len(s), CELLS):
+    for cut in pieces(at, len(s), CELLS):
         x, h = hidden(s, b, w1, a, cut, matmul)
         g = dy[cut].reshape(H, -1)
         dw2 += matmul(g, relu(h, slope=LEAK).T)  # 3
@@ -66,7 +66,7 @@ def network_backward(saved, dy):
         dw1 += matmul(dh, x.T)  # 2
         dx = matmul(w1.T, dh).reshape(-1, *dy[cut].shape[1:])  # 2
         for part, d in zip(parts, (dx[:H], dx[H:]), strict=False):  # 1
-            part[same(part, cut)] += d
+            part[cut_of(part, cut)] += d
     return parts[0], None if b is None else parts[1], dw1, da, dw2
 
 
