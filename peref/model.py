@@ -190,15 +190,30 @@ def decode(
     return y, replace(cache, j=at.j, seg=at.seg, layers=tuple(layers), B=len(tokens))
 
 
-def run(
-    cfg: Config, params: Arrays, tokens: Any, cache: Cache, *, be: Backend, positions: Any, seg: Any, keep: bool = True
-) -> tuple[Any, At, list[Arrays]]:
-    """Logits, where they are, and what each layer keeps for a cache, if `keep`."""
+def check_tokens(cfg: Config, tokens: Any) -> Any:
+    """Tokens [B,T] on the host. Raises Misuse where they are none, or outside the vocabulary."""
     host = to_host(tokens)
     if host.ndim != 2 or host.dtype.kind not in "iu" or host.size == 0:
         raise Misuse(f"tokens are {host.dtype}{list(host.shape)}; expected whole numbers [B,T], at least one")
     if not (int(host.min()) >= 0 and int(host.max()) < cfg.V):
         raise Misuse(f"tokens go from {host.min()} to {host.max()}; expected 0 to {cfg.V - 1}")
+    return host
+
+
+def check_targets(cfg: Config, tokens: Any, targets: Any) -> None:
+    """Raises Misuse for targets of another shape than the tokens or outside the vocabulary."""
+    host = to_host(targets)
+    if host.shape != tuple(tokens.shape) or host.dtype.kind not in "iu":
+        raise Misuse(f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one for each token")
+    if host.size and int(host.max()) >= cfg.V:
+        raise Misuse(f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where nothing is asked")
+
+
+def run(
+    cfg: Config, params: Arrays, tokens: Any, cache: Cache, *, be: Backend, positions: Any, seg: Any, keep: bool = True
+) -> tuple[Any, At, list[Arrays]]:
+    """Logits, where they are, and what each layer keeps for a cache, if `keep`."""
+    host = check_tokens(cfg, tokens)
     at = cache.at(cfg, host, positions, seg)
     cfg.check_place(at, params["embed.weight"].dtype)
     x = embedded(be, cfg, params, tokens, at)
@@ -226,9 +241,5 @@ def loss(cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend 
 
     Raises Misuse for targets of another shape than the tokens or outside the vocabulary.
     """
-    host = to_host(targets)
-    if host.shape != tuple(tokens.shape) or host.dtype.kind not in "iu":
-        raise Misuse(f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one for each token")
-    if host.size and int(host.max()) >= cfg.V:
-        raise Misuse(f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where nothing is asked")
+    check_targets(cfg, tokens, targets)
     return be.cross_entropy(logits(cfg, params, tokens, be=be, **place), be.place(targets))

@@ -20,7 +20,7 @@ from peref.data import Corpus, batch, check_length
 from peref.encodings import fitting
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
-from peref.model import logits, loss
+from peref.model import check_targets, check_tokens, logits, loss
 from peref.optim import read, schedule
 from peref.parameters import Arrays, check, init, step_sizes
 from peref.tape import Tape
@@ -70,6 +70,16 @@ class Recipe:
             raise Misuse(f"warmup is {self.warmup}; expected a number of steps, or 0 for none")
         if not 0 <= self.seed < 2**64:
             raise Misuse(f"seed is {self.seed}; expected 0 or more, of at most 64 bits")
+
+    @property
+    def rule(self) -> dict[str, float]:
+        """What AdamW takes, the same in every step."""
+        return {name: getattr(self, name) for name in ("decay", "beta1", "beta2", "eps")}
+
+    def numbers(self, step: int) -> np.ndarray:
+        """Learning rate, step and clip: what a recorded step reads from device memory. [3], float64."""
+        rate = schedule(step, peak=self.rate, warmup=self.warmup, steps=self.steps, floor=self.floor)
+        return np.array([rate, step, self.clip])
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
@@ -148,12 +158,21 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
     return runs.create(root, named, record)
 
 
+def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any) -> Any:
+    """one_step by Backend.step. Raises Misuse for tokens that cfg has not: a recorded step, when it is replayed, asks no more."""
+    for inputs, targets in batches:
+        check_tokens(cfg, inputs)
+        check_targets(cfg, inputs, targets)
+    return be.step(one_step, be, cfg, rule, p, m, v, batches, numbers, word)
+
+
 def one_step(
-    be: Backend, cfg: Config, recipe: Recipe, p: Arrays, m: Arrays, v: Arrays, batches: list[Any], rate: Any, step: Any, word: Any = None
+    be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any = None
 ) -> Any:
     """Gradients of `batches`, then AdamW in place on p, m, v. Returns `word`, in which loss and norm are: optim.read reads it.
 
-    Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells of an earlier step's, p, m and v stay as they are.
+    `rule` and `numbers` are a Recipe's. Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells
+    of an earlier step's, p, m and v stay as they are.
     """
     total: Any = None
     g: Arrays = {}
@@ -172,9 +191,8 @@ def one_step(
         total = mean if total is None else total + mean
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
-    word, rate, step = xp.zeros(3, xp.float64) if word is None else word, be.place(rate), be.place(step)
-    settings = {key: getattr(recipe, key) for key in ("decay", "clip", "beta1", "beta2", "eps")}
-    be.update(p, g, m, v, total, rate, step, word, sizes=step_sizes(cfg), adamw=be.adamw, **settings)
+    word, numbers = xp.zeros(3, xp.float64) if word is None else word, be.place(numbers)
+    be.update(p, g, m, v, total, numbers[0], numbers[1], numbers[2], word, sizes=step_sizes(cfg), adamw=be.adamw, **rule)
     return word
 
 
@@ -242,11 +260,10 @@ def train(
         saves = lambda step: step % recipe.save_every == 0 or step == recipe.steps
         for step in range(done + 1, recipe.steps + 1):
             before = time.perf_counter()
-            rate = schedule(step, peak=recipe.rate, warmup=recipe.warmup, steps=recipe.steps, floor=recipe.floor)
-            numbers = np.asarray(rate), np.asarray(step)
+            numbers = recipe.numbers(step)
             batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
             with np.errstate(all="ignore"):  # what is not finite is found and named by its word
-                under_way.append((step, rate, fetch(be.step(one_step, be, cfg, recipe, p, m, v, batches, *numbers, word))))
+                under_way.append((step, float(numbers[0]), fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, numbers, word))))
             stop = False
             while under_way and (len(under_way) > behind or stop or saves(step) or validates(step)):
                 at, rate, arrived = under_way.pop(0)

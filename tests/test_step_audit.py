@@ -35,9 +35,8 @@ def test_a_step_never_waits_and_asks_for_exactly_so_much(cupy, name):
     p, m, v, word = (be.place(a) for a in (init(cfg), zeros(init(cfg)), zeros(init(cfg)), np.zeros(3)))
     each = []
     for step in (1, 2, 3):
-        numbers = be.place(np.asarray(0.01)), be.place(np.asarray(step))
         before = fake_cupy.counts()
-        be.step(one_step, be, cfg, SMALL, p, m, v, parts(1), *numbers, word)
+        be.step(one_step, be, cfg, SMALL.rule, p, m, v, parts(1), SMALL.numbers(step), word)
         each.append({key: n - before.get(key, 0) for key, n in fake_cupy.counts().items()})
     assert each[1] == each[2]
     assert "syncs" not in each[2]
