@@ -41,6 +41,7 @@ from speed import RESULTS, ROOT, Row, Store, described, setup, table
 from peref import backends, model, runs, train
 from peref.config import choose, shaped
 from peref.encodings import get, names
+from peref.recipe import Recipe
 from peref.tape import Op, Tape
 
 TRIES, TIMEOUT = 2, 300
@@ -155,7 +156,7 @@ class Trace:
 
 def stepping(pe: str, size: Size) -> Callable[[backends.Backend], float]:
     """One training step after the other, with the backend that each is given."""
-    cfg, recipe = shaped("llama", L=size.length, **size.shape, **choose(pe)), train.Recipe(batch=size.batch)
+    cfg, recipe = shaped("llama", L=size.length, **size.shape, **choose(pe)), Recipe(batch=size.batch)
     p = model.init(cfg)
     m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))
     drawn, count = np.random.default_rng(1).integers(0, cfg.V, (size.batch, size.length + 1)), iter(range(1, 1 << 30))

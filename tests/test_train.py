@@ -15,6 +15,7 @@ from peref.backends import Backend
 from peref.config import Config
 from peref.data import batch, by_position
 from peref.encodings import names
+from peref.environment import environment
 from peref.errors import Damaged, Diverged, Misuse, PerefError
 from peref.evaluate import score
 from peref.model import init, logits, loss
@@ -25,8 +26,9 @@ from peref.ops.loss import cross_entropy
 from peref.ops.place import At
 from peref.ops.shape import add
 from peref.optim import adamw, decays, read, schedule
+from peref.recipe import Recipe
 from peref.tape import Op, Tape
-from peref.train import Recipe, create, environment, one_step, train
+from peref.train import create, one_step, train
 
 WORDS = [b"the ", b"cat ", b"sat ", b"on ", b"a ", b"mat ", b"and ", b"ran "]
 CORPUS = by_position("words", "made here", b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000)))
@@ -545,11 +547,11 @@ def test_what_the_bits_depend_on():
     about = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     assert plain["blas"] == f"{about['name']} {about['version']}"
     pytest.importorskip("numba", reason="the rest is about numba")
-    from peref.backends.numba import host
+    from peref.backends.numba import host, kernel
 
     fast = environment(Backend(name="numba"))
     assert set(fast) == set(plain) - {"blas", "threads"} | {"numba", "kernels", "lanes"}
-    assert (fast["kernels"], fast["lanes"]) == (host.digest(), host.LANES)
+    assert (fast["kernels"], fast["lanes"]) == (kernel.digest(), host.LANES)
 
 
 def test_a_warm_up_longer_than_the_run_is_mentioned(tmp_path):

@@ -111,7 +111,7 @@ def get(
         return cuda.here(name, say)
     if not find_spec("numba"):
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
-    from peref.backends.numba import BACKEND, host
+    from peref.backends.numba import BACKEND, ahead, host, kernel
 
     host.keep_memory()
     used = host.use_threads(host.idle_cores() if threads is None else threads)
@@ -119,8 +119,8 @@ def get(
         say(f"{threads} threads were asked for, this machine offers {used}")
     if threads is None and used < (all_cores := host.cores()):
         say(f"others compute on this machine now, so {used} of {all_cores} cores are used; --threads {all_cores} takes all, and changes no bit")
-    if waiting := host.missing(host.OFTEN):
-        kept = "this is kept for the next time" if host.FOLDER else "nothing can be kept: the cache folder cannot be written"
+    if waiting := ahead.missing(ahead.OFTEN):
+        kept = "this is kept for the next time" if kernel.FOLDER else "nothing can be kept: the cache folder cannot be written"
         say(f"compiling the kernels that most models need, others as they are called; {kept} ({program()} warmup compiles all ahead)")
-        host.compile_ahead(waiting, as_it_is)
+        ahead.compile_ahead(waiting, as_it_is)
     return replace(BACKEND, skips=False, attention=partial(BACKEND.attention, skip=False)) if every_tile else BACKEND
