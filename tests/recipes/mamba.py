@@ -6,7 +6,7 @@ FEW = {"state_size": 3}
 SIZES = basic("state_size", "expand", "kernel", "dt_min", "dt_max")
 
 RECIPES = [
-    *usual("mamba", small=FEW, flags=SIZES | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 37}}),
+    *usual("mamba", small=FEW, flags=SIZES | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 37, "B": 1}}),
     *attention("mamba", FEW),
     case("mamba", "op", "short", "Two tokens, fewer than the convolution looks back.", "mix.conv", T=2, options=FEW),
     case(

@@ -3,7 +3,7 @@
 from recipes.families import UNORDERED, attention, basic, case, laws, reading, refusals, refused, usual
 
 RECIPES = [
-    *usual("retnet", flags=basic("value_factor") | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 131, "B": 1}}),
+    *usual("retnet", flags=basic("value_factor") | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 131, "B": 1, "H": 2}}),
     *attention("retnet"),
     case("retnet", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options={"chunk": 3}),
     case("retnet", "op", "recurrent", "One token at a time.", "mix.chunk", options={"chunk": 1}),

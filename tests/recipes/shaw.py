@@ -4,7 +4,7 @@ from recipes.families import SMALL, attention, basic, case, laws, refusals, refu
 
 RECIPES = [
     *usual("shaw", B=1, flags=basic("max_distance") | {"tables": ("shaw.key",)}, beside={"max_distance": {"B": 1}, "tables": {"B": 1}}),
-    *attention("shaw"),
+    *attention("shaw", {"max_distance": 3}),
     case(
         "shaw",
         "attn",

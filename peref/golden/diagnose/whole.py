@@ -53,7 +53,7 @@ def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap
     """What one tensor looks like, None where no trap gives it; `probes` False: near misses are not asked."""
     if entry.want(name).dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
         return None
-    return next((one.trap for one in weighed([Came(entry, {name: got})], probes)), None)
+    return next((replace(one.trap, evidence=one.evidence) for one in weighed([Came(entry, {name: got})], probes)), None)
 
 
 def likely(cames: list[Came]) -> list[Trap]:
@@ -134,7 +134,7 @@ def share(one: Guess, bad: list[Came], good: list[Came]) -> tuple[float, str]:
     told = [came.fits(one) for came in some if came.case is not None or came.fits(one) is not None]
     fits = [fit or 0.0 for fit in told]
     kept = [wrong for came in good[:: max(1, -(-len(good) // TRIED))] if (wrong := came.fits(one)) is not None]
-    evidence = f"it gives what came in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases"
+    evidence = f"it gives what came in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else "it gives what came"
     if kept:
         evidence += f" and keeps {sum(not wrong for wrong in kept)} of {len(kept)} others right"
     return sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0), evidence
