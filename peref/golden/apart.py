@@ -72,7 +72,7 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
             if verdict is None and b[name].wide.tobytes() != a[name].wide.tobytes():
                 differ[name] = "it has no budget and is not the same"
             elif verdict is not None and not verdict.worst <= dict(CLASSES)[limit]:
-                differ[name] = verdict.words or beyond(verdict.worst)
+                differ[name] = verdict.words or beyond(verdict)
         compared = len(wanted) - len(missing)
         if not compared:
             raise Misuse(f"{second} has none of the tensors of {first}; nothing was compared")

@@ -99,7 +99,7 @@ def used(r: Result) -> str:
 
 def failure(r: Result, repeat: str) -> str:
     """One failure, as the terminal tells it."""
-    return section(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond(r.verdict.worst)}", block(r, repeat))
+    return section(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond(r.verdict)}", block(r, repeat))
 
 
 def group(name: str, found: list[Result]) -> str:

@@ -206,19 +206,34 @@ def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = Tr
 
 
 def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:
-    """The first wrong element, and up to which token everything is right."""
+    """The first wrong element, and up to which token or distance everything is right."""
     axes = entry.words["axes"].get(name, "")
     count = f"{np.count_nonzero(wrong):,} of {wrong.size:,} elements"
     at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
     places = ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True)) if len(axes) == len(at) else ""
+    if axes == "HN":
+        places += f", distance {entry.input('distances')[at[1]]:g}"
     said = [f"wrong         {count}", f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want {want[at]:.10g}"]
-    if "T" in axes:
-        n = axes.index("T")
-        bad = np.flatnonzero(wrong.any(tuple(k for k in range(wrong.ndim) if k != n)))
-        i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
-        spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
-        said.append(f"right up to   {spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "right up to   no token: the first is wrong")
+    if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, axes, wrong)):
+        said.append(f"right up to   {until}")
     return at, said
+
+
+def right_tokens(entry: Entry, axes: str, wrong: Any) -> str:
+    """Up to which token everything is right, "" where there are none."""
+    if "T" not in axes:
+        return ""
+    bad = np.flatnonzero(wrong.any(tuple(n for n, letter in enumerate(axes) if letter != "T")))
+    i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
+    spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
+    return f"{spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "no token: the first is wrong"
+
+
+def right_distances(entry: Entry, wrong: Any) -> str:
+    """Up to which distance, on either side, all biases are right."""
+    d, bad = np.abs(entry.input("distances")), wrong.any(0)
+    first, right = d[bad].min(), d[~bad & (d < d[bad].min())]
+    return f"distance {right.max():g}; wrong from {first:g} on" if right.size else f"no distance: {first:g} is wrong"
 
 
 # ---------------------------------------------------------------- somebody's function

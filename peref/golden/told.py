@@ -28,7 +28,7 @@ def block(r: Result, repeat: str = "") -> list[str]:
 
 def lines(r: Result, repeat: str = "") -> Iterator[str]:
     """The block of a failure on the terminal."""
-    yield f"FAIL {r.entry.id}  {r.name}  {r.dtype.lower()}  {beyond(r.verdict.worst)}"
+    yield f"FAIL {r.entry.id}  {r.name}  {r.dtype.lower()}  {beyond(r.verdict)}"
     yield from (f"  {line}" for line in block(r, repeat))
 
 

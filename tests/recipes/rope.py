@@ -24,7 +24,7 @@ BORDERS = (255, 256, 257, 15962, 15963, 100000, 1000000)
 NEGATIVE = (-3, -2, -1, 0, 1, 2, -300)
 
 RECIPES = [
-    *usual("rope", T=5),
+    *usual("rope"),
     *rotation("rope"),
     *attention("rope"),
     case("rope", "table", "wide", "64 channels, base 500000.", "rope.base.ignored", D=64, options={"base": 500000.0}),

@@ -108,8 +108,9 @@ def tried(stage: Iterable, fitted: list[Came], bad: list[Came], good: list[Came]
         for family in stage:
             for one in made(family, came):
                 if isinstance(one, Clue):
-                    known = found.get(one.trap.flag, Said(one.trap, 0.0, None, f"seen in {came.entry.id}"))
-                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
+                    known = found.get(one.trap.flag, Said(one.trap, 0.0, None, "seen in"))
+                    where = known.evidence if came.entry.id in known.evidence else f"{known.evidence} {came.entry.id}"
+                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted), evidence=where)
                 elif not any(one.trap == known.trap for known in guesses) and (came.fits(one) or 0) > 0:
                     guesses.append(one)
     for one in guesses:
@@ -153,7 +154,8 @@ def of_near_misses(bad: list[Came], best: float) -> dict[str, Said]:
     for came in bad:
         exact = [trap for name in came.wrong for trap in of_probes(came.entry, name, came.got[name])]
         for trap in exact:
-            weight = 0.2 if best > ENOUGH else 0.4 if trap.flag.startswith(COMPUTED) else 0.9
+            guessed = trap.flag.startswith(COMPUTED)
+            weight = (0.0 if guessed else 0.2) if best > ENOUGH else 0.4 if guessed else 0.9
             add(trap, weight / len(exact), f"a near miss stored beside {came.entry.id} came")
     if not found and best < 0.5:
         for came in bad:
