@@ -13,13 +13,14 @@ from pathlib import Path
 
 from peref import __version__, backends, data, evaluate, runs, store, train
 from peref.config import choose, shaped
+from peref.recipe import Recipe
 
 ENCODINGS = ["none", "sinusoidal", "rope", "alibi", "t5", "forgetting", "retnet"]
 LENGTH, LONGEST, BYTES = 512, 4096, 65536
 RESULTS = Path(__file__).parent / "results"
 
 
-def run_of(root: Path, pe: str, recipe: train.Recipe, corpus: data.Corpus, be: backends.Backend, **shape: int) -> runs.Run:
+def run_of(root: Path, pe: str, recipe: Recipe, corpus: data.Corpus, be: backends.Backend, **shape: int) -> runs.Run:
     """The run of one encoding with this recipe, made where there is none yet."""
     cfg = shaped("llama", **{"L": LENGTH} | shape, **choose(pe))
     for folder in sorted(root.glob("*/run.json")):
@@ -47,7 +48,7 @@ def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:
     return json.loads(kept.read_text())
 
 
-def table(found: dict[str, dict], recipe: train.Recipe, corpus: data.Corpus, be: backends.Backend) -> str:
+def table(found: dict[str, dict], recipe: Recipe, corpus: data.Corpus, be: backends.Backend) -> str:
     lengths = [row["length"] for row in next(iter(found.values()))["rows"]]
     head = f"| encoding | {' | '.join(map(str, lengths))} |\n|---|{'---|' * len(lengths)}\n"
     cells = {pe: [f"{row['bpb']:.2f}" for row in result["rows"]] for pe, result in found.items()}
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/extrapolation"))
     parser.add_argument("--backend", default="auto")
     given = parser.parse_args()
-    corpus, be, recipe = data.corpus(), backends.get(given.backend), train.Recipe(steps=given.steps)
+    corpus, be, recipe = data.corpus(), backends.get(given.backend), Recipe(steps=given.steps)
     found = {}
     for pe in ENCODINGS:
         run = run_of(given.runs, pe, recipe, corpus, be)

@@ -266,13 +266,14 @@ def model(a: argparse.Namespace, be: Any) -> tuple[Any, Any]:
 def training(a: argparse.Namespace, be: Any) -> Callable[[], float]:
     import numpy as np
 
-    from peref.train import Recipe, one_step
+    from peref.recipe import Recipe
+    from peref.train import one_step
 
     cfg, p = model(a, be)
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in range(2))
     recipe = Recipe(batch=a.batch, beta1=BETA1, beta2=BETA2, eps=ADAM_EPS, decay=DECAY, clip=CLIP)
     batch, count = tokens(a), iter(range(1, 1 << 30))
-    return lambda: be.step(one_step, be, cfg, recipe, p, m, v, [batch], np.asarray(RATE), np.asarray(next(count)))[0]
+    return lambda: be.step(one_step, be, cfg, recipe.rule, p, m, v, [batch], np.array([RATE, next(count), CLIP]))[0]
 
 
 def evaluation(a: argparse.Namespace, be: Any) -> Callable[[], float]:
@@ -303,14 +304,14 @@ def attention(a: argparse.Namespace, be: Any) -> Callable[[], list[Any]]:
 def rotation(a: argparse.Namespace, be: Any) -> Callable[[], Any]:
     import numpy as np
 
-    from peref.backends.numba import host
+    from peref.backends.numba.kernel import kernels
 
     (x,), angle = tensors(a, 1), angles(a)
     if a.allocate:
         return lambda: be.turn(x, angle, None, layout="half")
     cos, sin = (np.ascontiguousarray(f(angle)[None], np.float32) for f in (np.cos, np.sin))
     y = np.zeros((a.batch, a.len, a.heads, a.head), np.float32)
-    turn = host.kernels("rows").turn
+    turn = kernels("turn").turn
 
     def step() -> Any:
         turn(y, x, cos, sin, True)

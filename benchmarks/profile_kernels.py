@@ -28,21 +28,21 @@ def named(name: str, arrays: tuple[Any, ...]) -> tuple[str, float]:
 
 def profiled(step: Callable[[], Any]) -> tuple[float, dict[str, list[float]]]:
     """Seconds of a step, the median; and for each kernel its seconds, calls and operations in all of TIMES steps."""
-    from peref.backends.numba import host
+    from peref.backends.numba import kernel
 
     found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    run = host.Kernel.__call__
+    run = kernel.Kernel.__call__
 
-    def timed(kernel: Any, *arrays: Any) -> None:
+    def timed(called: Any, *arrays: Any) -> None:
         began = time.perf_counter()
-        run(kernel, *arrays)
-        name, operations = named(kernel.name, arrays)
+        run(called, *arrays)
+        name, operations = named(called.name, arrays)
         for k, x in enumerate((time.perf_counter() - began, 1.0, operations)):
             found[name][k] += x
 
     for _ in range(WARM):
         step()
-    host.Kernel.__call__ = timed  # type: ignore[method-assign]
+    kernel.Kernel.__call__ = timed  # type: ignore[method-assign]
     try:
         took = []
         for _ in range(TIMES):
@@ -50,7 +50,7 @@ def profiled(step: Callable[[], Any]) -> tuple[float, dict[str, list[float]]]:
             step()
             took.append(time.perf_counter() - began)
     finally:
-        host.Kernel.__call__ = run  # type: ignore[method-assign]
+        kernel.Kernel.__call__ = run  # type: ignore[method-assign]
     return statistics.median(took), found
 
 

@@ -22,6 +22,7 @@ from speed import Row, Store, described, setup, table
 
 from peref import backends, data, evaluate, runs, train
 from peref.encodings import get, options
+from peref.recipe import Recipe
 
 ENCODINGS = ["rope", "pi", "ntk", "dynamic_ntk", "yarn", "longrope", "llama3", "ntk_by_parts"]
 PAPER = "dynamic_ntk, factor 1"  # as the paper has it; Hugging Face multiplies by the factor what has already grown with the length
@@ -42,7 +43,7 @@ def settings(case: str, multiple: int, original: int) -> tuple[str, tuple[str, .
     return name, tuple(f"{option}={value}" for option, value in given.items() if option in options(get(name)))
 
 
-def trained(root: Path, recipe: train.Recipe, corpus: data.Corpus, be: backends.Backend, shape: dict[str, int]) -> runs.Run:
+def trained(root: Path, recipe: Recipe, corpus: data.Corpus, be: backends.Backend, shape: dict[str, int]) -> runs.Run:
     """RoPE's run, to its last step."""
     run = run_of(root, "rope", recipe, corpus, be, **shape)
     print(f"rope: {run.folder}", flush=True)
@@ -138,7 +139,7 @@ def measure(given: argparse.Namespace, store: Store) -> None:
     left = SECONDS["train"] + SECONDS["score"] * len(rows) * len(MULTIPLES)
     print(f"about {0.3 if given.quick else left / 60:.1f} min", flush=True)
     corpus, be = data.corpus(), backends.get(given.backend, say=print)
-    recipe = train.Recipe(steps=given.steps or (20 if given.quick else 500))
+    recipe = Recipe(steps=given.steps or (20 if given.quick else 500))
     root = given.runs or Path("runs/quick" if given.quick else "runs/extrapolation")
     run = trained(root, recipe, corpus, be, QUICK if given.quick else {})
     cfg, params, step = evaluate.weights_of(run)

@@ -7,7 +7,7 @@ Names on disk, with <l> the number of the layer, from 0:
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of an embed's
 
-and a .bias beside each where Config has biases. Not here: what they are used for (model.py), files (store.py), names of public models (porting.py).
+and a .bias beside each where Config has biases. Not here: what they are used for (model.py), files (store.py), names of public models (porting).
 """
 
 import functools

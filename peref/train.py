@@ -4,119 +4,26 @@ A step is a pure function of (weights, AdamW's moments, seed, step), so a resume
 """
 
 import math
-import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from importlib.metadata import version
-from typing import Any, Literal, get_type_hints
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
-from peref import __version__, runs, share
+from peref import runs
 from peref.backends import Backend
 from peref.config import Config
 from peref.data import Corpus, batch, check_length
-from peref.encodings import fitting
+from peref.environment import environment, moved
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
-from peref.model import logits, loss
-from peref.optim import read, schedule
+from peref.model import check_targets, check_tokens, logits, loss
+from peref.optim import read
 from peref.parameters import Arrays, check, init, step_sizes
+from peref.recipe import Recipe
 from peref.tape import Tape
 from peref.xp import fetch, library, namespace, to_host
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train; with Config and the corpus, all that a run depends on.
-
-    batch       sequences in a micro-batch; accumulate: micro-batches in a step
-    rate        peak learning rate, reached after `warmup` steps and falling by a cosine to floor * rate at `steps`
-    decay       decoupled, on linear maps only; clip: the longest global gradient taken as it is
-    """
-
-    steps: int = 500
-    batch: int = 8
-    accumulate: int = 1
-    rate: float = 3e-3
-    warmup: int = 50
-    floor: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    decay: float = 0.1
-    clip: float = 1.0
-    seed: int = 0
-    dtype: Literal["float32", "float64"] = "float32"
-    save_every: int = 50
-    valid_every: int = 100
-    valid_bytes: int = 65536
-
-    def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            object.__setattr__(self, name, fitting(name, getattr(self, name), kind))
-        for name in ("steps", "batch", "accumulate", "save_every", "valid_every", "valid_bytes"):
-            if getattr(self, name) < 1:
-                raise Misuse(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("rate", "eps", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                whose = "AdamW's " if name == "eps" else ""
-                raise Misuse(f"{whose}{name} is {getattr(self, name)}; expected a positive number")
-        for name in ("floor", "beta1", "beta2", "decay"):
-            if not 0 <= getattr(self, name) <= 1 or (name.startswith("beta") and getattr(self, name) == 1):
-                raise Misuse(f"{name} is {getattr(self, name)}; expected a number from 0 to 1")
-        if self.warmup < 0:
-            raise Misuse(f"warmup is {self.warmup}; expected a number of steps, or 0 for none")
-        if not 0 <= self.seed < 2**64:
-            raise Misuse(f"seed is {self.seed}; expected 0 or more, of at most 64 bits")
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
-        if unknown := set(data) - {f.name for f in fields(cls)}:
-            raise Misuse(f"unknown settings of a run: {', '.join(sorted(unknown))}; was this written by a newer peref?")
-        return cls(**data)
-
-
-def environment(be: Backend) -> dict[str, Any]:
-    """What the bits of a run depend on besides its settings."""
-    return {
-        "peref": __version__,
-        "code": share.code(),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "backend": be.name,
-        "skips": be.skips,
-        **(of_kernels() if be.name == "numba" else of_device() if be.name.startswith("cuda") else of_blas()),
-    }
-
-
-def of_blas() -> dict[str, Any]:
-    """The library that NumPy's matrix products are computed by, and with how many threads: these decide in which order it adds."""
-    about: Any = np.show_config(mode="dicts")
-    blas = about.get("Build Dependencies", {}).get("blas", {})
-    return {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(), "threads": share.blas_threads()}
-
-
-def of_kernels() -> dict[str, Any]:
-    """What the kernels are made from, by and for; how many threads run them changes no bit."""
-    from peref.backends.numba import host
-
-    return {"numba": version("numba"), "kernels": host.digest(), "lanes": host.LANES}
-
-
-def of_device() -> dict[str, Any]:
-    """The device, and what computes on it."""
-    from peref.backends.cuda import find, launch
-
-    return {**find.about(), "kernels": launch.digest()}
-
-
-def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two environments, in words; "" for nothing."""
-    keys = [key for key in {**here, **began} if began.get(key) != here.get(key)]
-    return ", ".join(f"{key} {began.get(key, 'unknown')} -> {here.get(key, 'none')}" for key in keys)
 
 
 def check_request(cfg: Config, recipe: Recipe, corpus: Corpus) -> None:
@@ -148,12 +55,21 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
     return runs.create(root, named, record)
 
 
+def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any) -> Any:
+    """one_step by Backend.step. Raises Misuse for tokens that cfg has not: a recorded step, when it is replayed, asks no more."""
+    for inputs, targets in batches:
+        check_tokens(cfg, inputs)
+        check_targets(cfg, inputs, targets)
+    return be.step(one_step, be, cfg, rule, p, m, v, batches, numbers, word)
+
+
 def one_step(
-    be: Backend, cfg: Config, recipe: Recipe, p: Arrays, m: Arrays, v: Arrays, batches: list[Any], rate: Any, step: Any, word: Any = None
+    be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any = None
 ) -> Any:
     """Gradients of `batches`, then AdamW in place on p, m, v. Returns `word`, in which loss and norm are: optim.read reads it.
 
-    Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells of an earlier step's, p, m and v stay as they are.
+    `rule` and `numbers` are a Recipe's. Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells
+    of an earlier step's, p, m and v stay as they are.
     """
     total: Any = None
     g: Arrays = {}
@@ -172,9 +88,8 @@ def one_step(
         total = mean if total is None else total + mean
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
-    word, rate, step = xp.zeros(3, xp.float64) if word is None else word, be.place(rate), be.place(step)
-    settings = {key: getattr(recipe, key) for key in ("decay", "clip", "beta1", "beta2", "eps")}
-    be.update(p, g, m, v, total, rate, step, word, sizes=step_sizes(cfg), adamw=be.adamw, **settings)
+    word, numbers = xp.zeros(3, xp.float64) if word is None else word, be.place(numbers)
+    be.update(p, g, m, v, total, numbers[0], numbers[1], numbers[2], word, sizes=step_sizes(cfg), adamw=be.adamw, **rule)
     return word
 
 
@@ -234,48 +149,48 @@ def train(
         done, p, m, v = begin(run, cfg, recipe, say)
         p, m, v, word = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
         yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": sum(a.size for a in p.values())}
-        valid, spent, tokens = None, 0.0, recipe.batch * recipe.accumulate * cfg.L
-        text, saved = corpus.valid[: recipe.valid_bytes + 1], done
-        under_way: list[tuple[int, float, Callable]] = []  # steps whose word was not read: one where a device may still be at it, else none
-        behind = 1 if library(word) == "cupy" else 0
-        validates = lambda step: step % recipe.valid_every == 0 or step == recipe.steps
-        saves = lambda step: step % recipe.save_every == 0 or step == recipe.steps
-        for step in range(done + 1, recipe.steps + 1):
-            before = time.perf_counter()
-            rate = schedule(step, peak=recipe.rate, warmup=recipe.warmup, steps=recipe.steps, floor=recipe.floor)
-            numbers = np.asarray(rate), np.asarray(step)
+
+        def launch(step: int) -> Callable[[], np.ndarray]:
+            """Begin a step; calling the result waits for its word."""
             batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
-            with np.errstate(all="ignore"):  # what is not finite is found and named by its word
-                under_way.append((step, rate, fetch(be.step(one_step, be, cfg, recipe, p, m, v, batches, *numbers, word))))
-            stop = False
-            while under_way and (len(under_way) > behind or stop or saves(step) or validates(step)):
-                at, rate, arrived = under_way.pop(0)
-                try:
-                    mean, norm = read(arrived(), p)
-                except Diverged as error:
-                    if saved < at - 1:
-                        run.save(at - 1, flat(p, m, v), {})
-                    last = f"step {at - 1} is saved in {run.folder}" if at > 1 else "no step is saved yet"
-                    raise Diverged(f"step {at}: {error}; {last}; try a lower --rate or a lower --clip") from error
-                spent += time.perf_counter() - before
-                line: dict[str, Any] = {"step": at, "loss": mean, "rate": rate, "norm": norm}
-                if validates(at):
-                    with np.errstate(all="ignore"):
-                        row, _, _ = score(cfg, p, text, cfg.L, be=be)
-                    if not math.isfinite(row["loss"]):
-                        last = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
-                        raise Diverged(f"step {at}: the validation loss is {row['loss']}; {last}; try a lower --rate")
-                    valid = line["valid"] = {"loss": row["loss"], "bpb": row["bpb"]}
-                run.append_metrics(line)
-                speed = (at - done) * tokens / spent
-                stop = stop or stopping()
-                if saves(at) or (stop and at == step):
-                    run.save(at, flat(p, m, v), {})
-                    run.append_timing({"step": at, "tokens_per_s": speed, "seconds": spent, "time": time.time()})
-                    saved = at
-                yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == at}
-                before = time.perf_counter()
-            if stop and step < recipe.steps:
+            with np.errstate(all="ignore"):  # what is not finite is found and named by the word
+                return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), word))
+
+        text, tokens = corpus.valid[: recipe.valid_bytes + 1], recipe.batch * recipe.accumulate * cfg.L
+        valid, spent, saved, stop = None, 0.0, done, False
+        device, ahead = library(word) == "cupy", None
+        for step in range(done + 1, recipe.steps + 1):
+            validates = step % recipe.valid_every == 0 or step == recipe.steps
+            saves = step % recipe.save_every == 0 or step == recipe.steps
+            before = time.perf_counter()
+            arrived = ahead or launch(step)
+            # A device begins the next step before the word of this one is waited for, but where somebody looks at the weights of this one.
+            ahead = launch(step + 1) if device and not (stop or validates or saves) else None
+            try:
+                mean, norm = read(arrived(), p)
+            except Diverged as error:
+                if saved < step - 1:
+                    run.save(step - 1, flat(p, m, v), {})
+                last = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
+                raise Diverged(f"step {step}: {error}; {last}; try a lower --rate or a lower --clip") from error
+            spent += time.perf_counter() - before
+            line: dict[str, Any] = {"step": step, "loss": mean, "rate": float(recipe.numbers(step)[0]), "norm": norm}
+            if validates:
+                with np.errstate(all="ignore"):
+                    row, _, _ = score(cfg, p, text, cfg.L, be=be)
+                if not math.isfinite(row["loss"]):
+                    last = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
+                    raise Diverged(f"step {step}: the validation loss is {row['loss']}; {last}; try a lower --rate")
+                valid = line["valid"] = {"loss": row["loss"], "bpb": row["bpb"]}
+            run.append_metrics(line)
+            speed = (step - done) * tokens / spent
+            stop = stop or stopping()
+            if saves or (stop and not ahead):
+                run.save(step, flat(p, m, v), {})
+                run.append_timing({"step": step, "tokens_per_s": speed, "seconds": spent, "time": time.time()})
+                saved = step
+            yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == step}
+            if stop and saved == step < recipe.steps:
                 yield {"event": "stopped", "step": step}
                 return
         yield {"event": "done", "step": recipe.steps, "valid": valid or last_valid(run)}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from peref import backends
-from peref.backends.numba import host
+from peref.backends.numba import ahead, host, kernel
 from peref.errors import Misuse
 
 
@@ -79,11 +79,11 @@ def start(cache, code):
 
 USE = """
 from peref import backends
-from peref.backends.numba import host
-print(host.FOLDER)
+from peref.backends.numba import kernel
+print(kernel.FOLDER)
 backends.get("numba", threads=1, say=print)
-host.kernels("matrix")
-print(sum(1 for _ in host.FOLDER.glob("**/*.nbi")) if host.FOLDER else "")
+kernel.kernels("matrix")
+print(sum(1 for _ in kernel.FOLDER.glob("**/*.nbi")) if kernel.FOLDER else "")
 """
 
 
@@ -93,10 +93,10 @@ def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
     first = start(tmp_path, USE)
     assert first.returncode == 0, first.stderr
     folder, said, kept = first.stdout.splitlines()
-    assert folder == str(tmp_path / "peref" / "numba" / f"{host.digest()}-{host.here()}")
+    assert folder == str(tmp_path / "peref" / "numba" / f"{kernel.digest()}-{kernel.here()}")
     assert said.startswith("compiling the kernels that most models need")
-    assert int(kept) == len(host.OFTEN)
-    assert {path.stem for path in Path(folder).glob("*.done")} == set(host.OFTEN)
+    assert int(kept) == len(ahead.OFTEN)
+    assert {path.stem for path in Path(folder).glob("*.done")} == set(ahead.OFTEN)
     assert start(tmp_path, USE).stdout.splitlines() == [folder, kept]
 
 
@@ -112,9 +112,9 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
 
 def test_the_digest_follows_the_sources(monkeypatch):
     """Another compiler or another width means other machine code."""
-    before = host.digest()
-    monkeypatch.setattr(host, "LANES", 2 * host.LANES)
-    assert host.digest() != before
+    before = kernel.digest()
+    monkeypatch.setattr(kernel, "LANES", 2 * kernel.LANES)
+    assert kernel.digest() != before
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc: malloc cannot be told to keep memory")

@@ -525,9 +525,10 @@ def test_products_of_one_column():
 def test_units_are_dealt_once_each_and_a_failure_is_told():
     from numba import njit
 
+    from peref.backends.numba.kernel import INNER
     from peref.backends.numba.threads import spread
 
-    @njit(**host.INNER)
+    @njit(**INNER)
     def body(unit, seen, size):
         seen[unit] += 1
         np.empty(size, np.uint8)

@@ -63,6 +63,7 @@ class Backend:
     update: Callable = update
     token: Callable | None = None  # a layer for one token of one sequence in one call (model.one_token); None: composed of the fields above
     working: Callable = as_it_is  # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes one
+    widen: Callable = as_it_is  # an array, perhaps on a tape -> what score, attend, features and mix are given of it: float32 of what is narrower
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter
     step: Callable = call  # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
@@ -111,7 +112,7 @@ def get(
         return cuda.here(name, say)
     if not find_spec("numba"):
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
-    from peref.backends.numba import BACKEND, host
+    from peref.backends.numba import BACKEND, ahead, host, kernel
 
     host.keep_memory()
     used = host.use_threads(host.idle_cores() if threads is None else threads)
@@ -119,8 +120,8 @@ def get(
         say(f"{threads} threads were asked for, this machine offers {used}")
     if threads is None and used < (all_cores := host.cores()):
         say(f"others compute on this machine now, so {used} of {all_cores} cores are used; --threads {all_cores} takes all, and changes no bit")
-    if waiting := host.missing(host.OFTEN):
-        kept = "this is kept for the next time" if host.FOLDER else "nothing can be kept: the cache folder cannot be written"
+    if waiting := ahead.missing(ahead.OFTEN):
+        kept = "this is kept for the next time" if kernel.FOLDER else "nothing can be kept: the cache folder cannot be written"
         say(f"compiling the kernels that most models need, others as they are called; {kept} ({program()} warmup compiles all ahead)")
-        host.compile_ahead(waiting, as_it_is)
+        ahead.compile_ahead(waiting, as_it_is)
     return replace(BACKEND, skips=False, attention=partial(BACKEND.attention, skip=False)) if every_tile else BACKEND

@@ -8,7 +8,7 @@ import click
 
 from peref.backends import KNOWN
 from peref.config import Config
-from peref.train import Recipe
+from peref.recipe import Recipe
 
 RUNS = "runs"
 NEWEST = "\0newest"  # --resume without a value: what no argument can be

@@ -23,6 +23,7 @@ from peref.cli.signals import Interrupted, Signals
 from peref.config import SHAPES, Config, choose, shaped
 from peref.errors import Damaged, Misuse
 from peref.evaluate import weights_of
+from peref.recipe import Recipe
 from peref.runs import Run, newest, open_run
 
 EVERY = 50  # steps between two plain lines
@@ -115,7 +116,7 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
     """A new run, its text and the yardsticks of that."""
     chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
     cfg = shaped(FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen)
-    recipe = loop.Recipe(**picked("recipe", given))
+    recipe = Recipe(**picked("recipe", given))
     spec = "stdlib" if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
     loop.check_request(cfg, recipe, corpus)
@@ -192,7 +193,7 @@ def introduce(
     run: Run, corpus: data.Corpus, be: Backend, marks: dict[str, float], start: dict[str, Any], asked: str, say: Callable[[str, str], None]
 ) -> None:
     """What runs, on what, where, and what there is to beat."""
-    cfg, recipe = Config.from_json(run.record["config"]), loop.Recipe.from_json(run.record["recipe"])
+    cfg, recipe = Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"])
     heads = f"{cfg.H} heads of {cfg.D}" + (f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else "")
     shape = f"{cfg.layers} layer{'s' * (cfg.layers > 1)}, width {cfg.C}, {heads}, feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}"
     say("model", f"{start['parameters']:,} parameters: {shape}, {'tied' if cfg.tied else 'untied'} head")

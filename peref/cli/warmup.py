@@ -18,13 +18,13 @@ def command(as_json: bool) -> None:
     began, out = time.perf_counter(), sys.stderr if as_json else sys.stdout
     if not find_spec("numba"):
         backends.get("numba")  # which says what to install
-    from peref.backends.numba import host
+    from peref.backends.numba import ahead, host, kernel
 
-    names = host.every()
-    waiting = host.missing(names)
+    names = ahead.every()
+    waiting = ahead.missing(names)
     with Progress(len(waiting), "kernels", every=1, plain=as_json) as bar:
-        host.compile_ahead(waiting, lambda name: bar.to(bar.count + 1, name))
-    seconds, folder = time.perf_counter() - began, host.FOLDER and str(host.FOLDER)
+        ahead.compile_ahead(waiting, lambda name: bar.to(bar.count + 1, name))
+    seconds, folder = time.perf_counter() - began, kernel.FOLDER and str(kernel.FOLDER)
     if as_json:
         print(text.document({"kernels": names, "compiled": waiting, "folder": folder, "lanes": host.LANES, "seconds": seconds}))
         return

@@ -16,7 +16,7 @@ of its own code); other readings are named in the notes:
     beyond         it changes what is computed, and is no rotation, or one that no encoding here has
     unknown        no rotation that is known here has such a key
 
-Not here: formulas (the encodings have them), what is no rotation, weights (porting.py).
+Not here: formulas (the encodings have them), what is no rotation, weights (porting).
 """
 
 from collections.abc import Mapping

@@ -155,7 +155,7 @@ def of_chunks(name: str) -> tuple[str, ...]:
     flags: tuple[str, ...] = {"embed": (), "mix": ("cache.state_dropped",)}.get(e.hook, ("mask.top_left",) if name != "pyramid" else ())
     if name == "t5":
         flags = (*flags, "t5.bias.dropped_on_decode")
-    if e.features and name != "pyramid":
+    if e.features and name not in ("pyramid", "cope"):
         flags = (*flags, "cache.features_dropped")
     return (*flags, "cache.tail_dropped") if name in ("mamba", "rwkv4", "rwkv6", "rwkv7", "path") else flags
 

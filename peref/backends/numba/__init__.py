@@ -6,10 +6,11 @@ from peref.backends.numba.ops.attention import attention
 from peref.backends.numba.ops.ends import adamw, cross_entropy, take
 from peref.backends.numba.ops.norms import layer_norm, rms_norm
 from peref.backends.numba.ops.products import activated_linear, linear, matmul
-from peref.backends.numba.ops.scan import retention
-from peref.backends.numba.ops.states import diagonal_scan, selective_scan, short_conv, wkv4, wkv6, wkv7
+from peref.backends.numba.ops.retention import retention
+from peref.backends.numba.ops.scans import diagonal_scan, selective_scan, short_conv
 from peref.backends.numba.ops.token import token
 from peref.backends.numba.ops.turn import turn
+from peref.backends.numba.ops.wkv import wkv4, wkv6, wkv7
 
 BACKEND = Backend(
     name="numba",

@@ -11,22 +11,23 @@ of threads. Bound: the multiplier, 2 products; exp is a fifth of the time, what 
 """
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
+from peref.backends.numba.arrays import c_reads, f4, f8, i4, i8, reads, writes
 from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
-from peref.backends.numba.host import COLUMNS, INNER, kernel
+from peref.backends.numba.host import COLUMNS
+from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.logits import KEYS, QUERIES, fill, pick, seen, tile_of
-from peref.backends.numba.matrix import f4, reads, writes
 from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import spread
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
 
 LANES = 32  # queues that units are dealt to: the buffers of one serve all its units
 
-tables = types.Array(f4, 2, "C", readonly=True)  # [H,N], reversed: ascending slots
-indices = types.Array(types.int32, 3, "A", readonly=True)  # [1 or B,T,S] into the reversed table, or [.,.,0]
-spans = types.Array(types.int64, 3, "C", readonly=True)  # [1 or B,T,2]: the slots each query sees
-wide = types.Array(types.float64, 3, "C", readonly=True)  # [B or 1,H or 1,T or 1 or 0]
+tables = c_reads(2)  # [H,N], reversed: ascending slots
+indices = reads(3, i4)  # [1 or B,T,S] into the reversed table, or [.,.,0]
+spans = c_reads(3, i8)  # [1 or B,T,2]: the slots each query sees
+wide = c_reads(3, f8)  # [B or 1,H or 1,T or 1 or 0]
 
 
 @njit(**INNER)
@@ -102,7 +103,7 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
                 out[d] = O[r, d] * by
 
 
-@kernel(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4)
+@kernel(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, i8, reads(4), wide, wide, spans, f4, f4)
 def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale, limit):
     """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the reversed table."""
     B, D = q.shape[0], q.shape[3]

@@ -8,18 +8,19 @@ Bound: the multiplier, 5 products; three of them are short, QUERIES deep, and sp
 """
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
+from peref.backends.numba.arrays import c_reads, f4, f8, i8, reads, writes
 from peref.backends.numba.attention import indices, spans, tables, wide
 from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
-from peref.backends.numba.host import COLUMNS, INNER, kernel
+from peref.backends.numba.host import COLUMNS
+from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.logits import KEYS, MARGIN, QUERIES, WIDE, by_distance, fill, keep, pick, seen
-from peref.backends.numba.matrix import c_reads, f4, reads, writes
 from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import spread
 from peref.backends.numba.vector import dot, slopes
 
-sums = types.Array(types.float64, 3, "C")
+sums = writes(3, f8)
 
 
 @njit(**INNER)
@@ -108,7 +109,7 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
 @kernel(
     *(writes(4), writes(4), writes(4), sums, writes(4), sums, sums),
     *(reads(4), c_reads(4), reads(4), reads(4), reads(4), reads(3)),
-    *(tables, indices, types.int64, reads(4), wide, wide, spans, f4, f4),
+    *(tables, indices, i8, reads(4), wide, wide, spans, f4, f4),
 )
 def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
     """Gradients: dq [B,T,H,D], dk [B,S,G,D], dv [B,S,G,E], with do and o [B,T,H,E]; dtable [B,H,N], dterm [B,H,T,S], drow [B,H,T] and

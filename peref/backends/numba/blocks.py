@@ -5,7 +5,8 @@ Keys and values are packed once for all queries: K' and V' as panels over the ke
 
 from numba import njit
 
-from peref.backends.numba.host import COLUMNS, INNER, ROWS
+from peref.backends.numba.host import COLUMNS, ROWS
+from peref.backends.numba.kernel import INNER
 from peref.backends.numba.tile import tile_add, tile_set
 from peref.backends.numba.vector import copy
 

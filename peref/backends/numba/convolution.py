@@ -1,10 +1,10 @@
-"""The short convolution: formula and names as in ops/scan.py. Bound: memory."""
+"""The short convolution: formula and names as in ops/scan.py, units as recurrences.py says. Bound: memory."""
 
 from numba import njit
 
-from peref.backends.numba.channels import WIDTH, blocks, longs, reaches
-from peref.backends.numba.host import INNER, kernel
-from peref.backends.numba.matrix import c_reads, writes
+from peref.backends.numba.arrays import c_reads, writes
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.recurrences import WIDTH, blocks, longs, reaches
 from peref.backends.numba.threads import spread
 
 

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 from numpy.polynomial.chebyshev import cheb2poly, chebinterpolate
 
@@ -174,6 +173,3 @@ def made(result, kinds, body):
         return context.get_dummy_value() if out is None else out
 
     return result(*kinds), codegen
-
-
-i8, f4, void = types.int64, types.float32, types.void

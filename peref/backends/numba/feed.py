@@ -11,10 +11,12 @@ import numpy as np
 from numba import njit
 
 from peref.backends.numba.activations import gelu_row, gelu_row_backward, swiglu_row, swiglu_row_backward
-from peref.backends.numba.host import COLUMNS, INNER, kernel
-from peref.backends.numba.matrix import BLOCK, block, c_reads, pack, panels, reads, writes
+from peref.backends.numba.arrays import c_reads, reads, writes
+from peref.backends.numba.few import dots
+from peref.backends.numba.host import COLUMNS
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.matrix import BLOCK, block, pack, panels
 from peref.backends.numba.threads import spread
-from peref.backends.numba.token import dots
 
 
 @njit(**INNER)
@@ -58,7 +60,7 @@ def forward(y, up, gate, w, b, residual):
 
 @kernel(writes(2), c_reads(2), c_reads(2), c_reads(2), c_reads(1), c_reads(2))
 def few(y, up, gate, w, b, residual):
-    """The same for few rows, with w [C,F] as it lies (token.py)."""
+    """The same for few rows, with w [C,F] as it lies (few.py)."""
     F = up.shape[1]
     h = np.empty((len(up), F), np.float32)
     activated(h, up, gate)

@@ -8,7 +8,7 @@ MARGIN columns of zeros beside it, so that its diagonals are rows of a slanted a
 import numpy as np
 from numba import njit
 
-from peref.backends.numba.host import INNER
+from peref.backends.numba.kernel import INNER
 from peref.backends.numba.vector import diagonals
 
 QUERIES = 32

@@ -3,34 +3,20 @@
 C[M,N] = A[M,K] B[K,N]. A may have any strides, so A' needs no copy. B is cut into panels of COLUMNS columns, each a run of contiguous rows:
 weights are packed into panels inside the call that uses them, an array whose width is a whole number of panels serves as it is. K is taken
 in steps of DEPTH, so that a panel stays in the first cache; the order of every sum is that of K, whatever the number of threads.
-Bound: the multiplier. A tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS loads.
+Bound: the multiplier. A tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS numbers that it loads.
 """
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from peref.backends.numba.host import COLUMNS, INNER, ROWS, kernel
+from peref.backends.numba.arrays import reads, writes
+from peref.backends.numba.host import COLUMNS, ROWS
+from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import spread
 from peref.backends.numba.tile import tile_add, tile_set
 
 BLOCK = 64  # rows that one thread takes at a time
 DEPTH = 256
-
-f4 = types.float32
-
-
-def reads(ndim):
-    """The type of an array that is only read, of any strides."""
-    return types.Array(f4, ndim, "A", readonly=True)
-
-
-def c_reads(ndim, kind=f4):
-    """Likewise of a contiguous one."""
-    return types.Array(kind, ndim, "C", readonly=True)
-
-
-def writes(ndim):
-    return types.Array(f4, ndim, "C")
 
 
 @njit(**INNER)

@@ -1,15 +1,17 @@
-"""The scan of Mamba: formula and names as in ops/selective.py. Forward keeps every CHUNK-th state, backward makes those between again. Bound: the
-exponentials, one for each number of the state, twice in backward and forward together.
+"""The scan of Mamba: formula and names as in ops/selective.py, units as recurrences.py says.
+
+Forward keeps every CHUNK-th state, backward makes those between again. Bound: the exponentials, one for each number of the state, twice in
+backward and forward together.
 """
 
 import math
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from peref.backends.numba.channels import WIDTH, blocks, exps, follows, longs
-from peref.backends.numba.host import INNER, kernel
-from peref.backends.numba.matrix import c_reads, writes
+from peref.backends.numba.arrays import c_reads, flag, writes
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.recurrences import WIDTH, blocks, exps, follows, longs
 from peref.backends.numba.threads import spread
 from peref.backends.numba.vector import dot
 
@@ -45,7 +47,7 @@ def advance(h, Z, G, x, b, first, stop, out):
             out[n, j] = Z[n, j] * h[n, j] + G[n, j] * b[n] * x[e]
 
 
-scan_reads = (c_reads(3), c_reads(3), c_reads(2), c_reads(3), c_reads(3), c_reads(1), longs, types.boolean)
+scan_reads = (c_reads(3), c_reads(3), c_reads(2), c_reads(3), c_reads(3), c_reads(1), longs, flag)
 
 
 @njit(**INNER)

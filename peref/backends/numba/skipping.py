@@ -9,7 +9,7 @@ names no encoding; any that decays profits. Nothing is skipped where `limit` is 
 import numpy as np
 from numba import njit
 
-from peref.backends.numba.host import INNER
+from peref.backends.numba.kernel import INNER
 from peref.backends.numba.logits import KEYS, pick
 from peref.backends.numba.vector import dot
 

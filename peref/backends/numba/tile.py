@@ -7,7 +7,8 @@ Bound: the multiplier, from K of about 32 on; below that, reading and writing C.
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from peref.backends.numba.emit import I64, VEC, i8, made, number, void
+from peref.backends.numba.arrays import i8, void
+from peref.backends.numba.emit import I64, VEC, made, number
 from peref.backends.numba.host import LANES, ROWS
 
 

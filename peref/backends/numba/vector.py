@@ -7,7 +7,8 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from peref.backends.numba.emit import I32, I64, MASK, VEC, each, f4, i8, made, number, void
+from peref.backends.numba.arrays import f4, i8, void
+from peref.backends.numba.emit import I32, I64, MASK, VEC, each, made, number
 from peref.backends.numba.host import LANES
 
 

@@ -1,14 +1,14 @@
-"""The recurrence of RWKV-6: formula and names as in ops/wkv.py, units and states as matrices.py says."""
+"""The recurrence of RWKV-6: formula and names as in ops/wkv.py, units, states and bound as wkv.py here says."""
 
 import numpy as np
 from numba import njit
 
-from peref.backends.numba.channels import follows, longs
-from peref.backends.numba.host import INNER, kernel
-from peref.backends.numba.matrices import CHUNK, decay, row
-from peref.backends.numba.matrix import c_reads, reads, writes
+from peref.backends.numba.arrays import c_reads, reads, writes
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.recurrences import follows, longs
 from peref.backends.numba.threads import spread
 from peref.backends.numba.vector import dot
+from peref.backends.numba.wkv import CHUNK, decay, row
 
 
 @njit(**INNER)

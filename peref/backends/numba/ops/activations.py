@@ -1,8 +1,8 @@
-"""SwiGLU and GELU (rows.py)."""
+"""SwiGLU and GELU (activations.py)."""
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import fit, float32, line
 from peref.tape import Op
 
@@ -12,13 +12,13 @@ def swiglu_forward(gate, up):
     fit("swiglu: gate and up", gate.shape, up.shape)
     g, u = line(gate), line(up)
     y = np.empty_like(g)
-    kernels("rows").swiglu(y, g, u)
+    kernels("activations").swiglu(y, g, u)
     return y.reshape(gate.shape), (g, u)
 
 
 def swiglu_backward(saved, dy):
     dgate, dup = np.empty_like(saved[0]), np.empty_like(saved[1])
-    kernels("rows").swiglu_backward(dgate, dup, line(dy), *saved)
+    kernels("activations").swiglu_backward(dgate, dup, line(dy), *saved)
     return dgate.reshape(dy.shape), dup.reshape(dy.shape)
 
 
@@ -29,13 +29,13 @@ def gelu_forward(x):
     float32("gelu", x)
     a = line(x)
     y = np.empty_like(a)
-    kernels("rows").gelu(y, a)
+    kernels("activations").gelu(y, a)
     return y.reshape(x.shape), a
 
 
 def gelu_backward(x, dy):
     dx = np.empty_like(x)
-    kernels("rows").gelu_backward(dx, line(dy), x)
+    kernels("activations").gelu_backward(dx, line(dy), x)
     return (dx.reshape(dy.shape),)
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import float32
 from peref.ops.shape import unbroadcast
 from peref.tape import Op

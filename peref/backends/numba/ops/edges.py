@@ -34,3 +34,20 @@ def flat(x):
 
 def line(x):
     return np.ascontiguousarray(x).reshape(-1)
+
+
+def line_of(runs, B, T):
+    fit("runs", (B, T), (B, T) if runs is None else runs.shape)
+    return np.zeros((B, T), np.int64) if runs is None else np.ascontiguousarray(runs, np.int64)
+
+
+def whole(*arrays):
+    return [np.ascontiguousarray(a) for a in arrays]
+
+
+def handed(shape, state, at):
+    """An array for the states of every chunk or token, [..., at, ...]: zeros, and what was handed in first."""
+    states = np.zeros(shape, np.float32)
+    if state is not None:
+        states[at] = state
+    return states

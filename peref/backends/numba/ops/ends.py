@@ -1,8 +1,8 @@
-"""Where a model begins and ends: rows of a table, the loss, AdamW (rows.py)."""
+"""Where a model begins and ends: rows of a table, the loss, AdamW (embedding.py, cross_entropy.py, adamw.py)."""
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import FEW, flat, float32, line
 from peref.errors import Misuse
 from peref.tape import Op
@@ -19,7 +19,7 @@ def take_forward(table, index):
         y = t[n]
     else:
         y = np.empty((len(n), t.shape[1]), np.float32)
-        kernels("rows").take(y, t, n)
+        kernels("embedding").take(y, t, n)
     return y.reshape(*index.shape, -1), (t.shape, n)
 
 
@@ -27,7 +27,7 @@ def take_backward(saved, dy):
     shape, n = saved
     dtable = np.empty(shape, np.float32)
     starts = np.concatenate([[0], np.bincount(n, minlength=shape[0]).cumsum()])
-    kernels("rows").take_backward(dtable, flat(dy), np.argsort(n, kind="stable"), starts)
+    kernels("embedding").take_backward(dtable, flat(dy), np.argsort(n, kind="stable"), starts)
     return dtable, None
 
 
@@ -40,7 +40,7 @@ def cross_entropy_forward(logits, targets):
     if t.size and t.max() >= a.shape[1]:
         raise Misuse(f"cross_entropy: a target is {t.max()}; expected less than the vocabulary of {a.shape[1]}")
     p, nll = np.empty_like(a), np.empty(len(a), np.float32)
-    kernels("rows").cross_entropy(p, nll, a, t)
+    kernels("cross_entropy").cross_entropy(p, nll, a, t)
     count = max(int((t >= 0).sum()), 1)
     return np.float32(nll.sum(dtype=np.float64) / count), (p, t, count, logits.shape), nll.reshape(targets.shape)
 
@@ -48,7 +48,7 @@ def cross_entropy_forward(logits, targets):
 def cross_entropy_backward(saved, dy):
     p, t, count, shape = saved
     d = np.empty_like(p)
-    kernels("rows").cross_entropy_backward(d, p, t, np.float32(dy / count))
+    kernels("cross_entropy").cross_entropy_backward(d, p, t, np.float32(dy / count))
     return d.reshape(shape), None
 
 
@@ -66,4 +66,4 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
         g = g * np.float32(shrink) if shrink < 1 else g
     first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
     numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
-    kernels("rows").adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)
+    kernels("adamw").adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)

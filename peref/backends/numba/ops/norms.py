@@ -1,8 +1,8 @@
-"""RMSNorm and LayerNorm (rows.py)."""
+"""RMSNorm and LayerNorm (norms.py; few rows: few.py)."""
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import FEW, fit, flat, float32, line
 from peref.tape import Op
 
@@ -12,7 +12,7 @@ def rms_norm_forward(x, w, *, eps):
     fit("rms_norm: channels of x, and w", x.shape[-1:], x.shape[-1:] if w is None else w.shape)
     a, scale = flat(x), np.ones(x.shape[-1], np.float32) if w is None else line(w)
     y, r = np.empty_like(a), np.empty(len(a), np.float32)
-    normed = kernels("token").few_normed if len(a) < FEW else kernels("rows").rms_norm
+    normed = kernels("few").rms_norm if len(a) < FEW else kernels("norms").rms_norm
     normed(y, r, a, scale, np.float32(eps))
     return y.reshape(x.shape), (a, r, scale, w is not None)
 
@@ -20,7 +20,7 @@ def rms_norm_forward(x, w, *, eps):
 def rms_norm_backward(saved, dy):
     x, r, w, scaled = saved
     dx, dw = np.empty_like(x), np.empty_like(w)
-    kernels("rows").rms_norm_backward(dx, dw, flat(dy), x, r, w)
+    kernels("norms").rms_norm_backward(dx, dw, flat(dy), x, r, w)
     return dx.reshape(dy.shape), dw if scaled else None
 
 
@@ -33,14 +33,14 @@ def layer_norm_forward(x, w, b, *, eps):
     a, C = flat(x), x.shape[-1]
     scale, offset = np.ones(C, np.float32) if w is None else line(w), np.zeros(C, np.float32) if b is None else line(b)
     y, u, r = np.empty_like(a), np.empty_like(a), np.empty(len(a), np.float32)
-    kernels("rows").layer_norm(y, u, r, a, scale, offset, np.float32(eps))
+    kernels("norms").layer_norm(y, u, r, a, scale, offset, np.float32(eps))
     return y.reshape(x.shape), (u, r, scale, w is not None, b is not None)
 
 
 def layer_norm_backward(saved, dy):
     u, r, w, scaled, biased = saved
     dx, dw, db = np.empty_like(u), np.empty_like(w), np.empty_like(w)
-    kernels("rows").layer_norm_backward(dx, dw, db, flat(dy), u, r, w)
+    kernels("norms").layer_norm_backward(dx, dw, db, flat(dy), u, r, w)
     return dx.reshape(dy.shape), dw if scaled else None, db if biased else None
 
 

@@ -1,11 +1,11 @@
-"""Products of matrices and the second half of a feed-forward (matrix.py, feed.py; few rows and one column: token.py)."""
+"""Products of matrices and the second half of a feed-forward (matrix.py, feed.py; few rows and one column: few.py)."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import FEW, as_rows, fit, float32
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
@@ -22,7 +22,7 @@ def times(a: Any, b: Any) -> Any:
     flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(many, *x.shape[-2:]) for x in (a, b))
     if c.shape[-1] == 1:
         a, b = map(np.ascontiguousarray, flat)
-        kernels("token").column(c.reshape(many, -1), a, b.reshape(many, -1))
+        kernels("few").column(c.reshape(many, -1), a, b.reshape(many, -1))
     else:
         kernels("matrix").multiply(c.reshape(many, *c.shape[-2:]), *flat)
     return c
@@ -47,7 +47,7 @@ def linear_forward(x, w, b):
     rows = as_rows(x)
     if len(rows) < FEW:
         y = np.empty((len(rows), len(w)), np.float32)
-        kernels("token").few(y, np.ascontiguousarray(rows), np.ascontiguousarray(w))
+        kernels("few").linear(y, np.ascontiguousarray(rows), np.ascontiguousarray(w))
     else:
         y = times(rows, w.T)
     if b is not None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import float32
 from peref.backends.numba.ops.turn import cos_sin
 

@@ -1,8 +1,8 @@
-"""Rotation of pairs of channels (rows.py)."""
+"""Rotation of pairs of channels (turn.py)."""
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
+from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import float32
 from peref.ops.turn import as_given, pairs
 from peref.tape import Op
@@ -20,7 +20,7 @@ def turned(x, angle, gain, layout, sign):
     cos, sin = cos_sin(angle, gain)
     y = np.empty((B, T, H, D), np.float32)
     lead = (1,) * (3 - cos.ndim)
-    kernels("rows").turn(y, x, cos.reshape(lead + cos.shape), (sign * sin).reshape(lead + sin.shape), layout == "half")
+    kernels("turn").turn(y, x, cos.reshape(lead + cos.shape), (sign * sin).reshape(lead + sin.shape), layout == "half")
     return y.swapaxes(1, 2)
 
 

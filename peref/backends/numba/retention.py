@@ -8,18 +8,19 @@ Sequences and heads are independent, so the bits do not depend on the number of 
 """
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
+from peref.backends.numba.arrays import c_reads, f4, i8, reads, writes
 from peref.backends.numba.blocks import padded, product, rounded
-from peref.backends.numba.host import COLUMNS, INNER, kernel
-from peref.backends.numba.matrix import reads, writes
+from peref.backends.numba.host import COLUMNS
+from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.threads import spread
 
 CHUNK = 64
 
 
 @njit(**INNER)
-def decays(powers, runs, first, rows, T, within, into, out_of):
+def decays(powers, runs, first, rows, within, into, out_of):
     """The decays of one chunk of one sequence and head; returns `over`. powers[n] = g^n; runs [T], as ops/place.py has them."""
     before = runs[first - 1] if first else 0
     last = runs[first + rows - 1]
@@ -58,10 +59,6 @@ def matmul(c, a, b, transposed, add):
     product(c, 0, c.shape[1], a, 0, row, column, M, b, 0, COLUMNS, b.shape[1], b.shape[1] // COLUMNS, K, add)
 
 
-longs = types.Array(types.int64, 2, "C", readonly=True)
-tables = types.Array(types.float32, 2, "C", readonly=True)
-
-
 @njit(**INNER)
 def retention_head(unit, o, states, q, k, v, runs, powers, scale):
     _, H, T, D = q.shape
@@ -74,7 +71,7 @@ def retention_head(unit, o, states, q, k, v, runs, powers, scale):
     for n in range((T + CHUNK - 1) // CHUNK):
         first = n * CHUNK
         rows = min(CHUNK, T - first)
-        over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
+        over = decays(powers[h], runs[b], first, rows, within, into, out_of)
         padded(q[b, h], first, Q)
         padded(k[b, h], first, K)
         padded(v[b, h], first, V)
@@ -93,7 +90,7 @@ def retention_head(unit, o, states, q, k, v, runs, powers, scale):
         matmul(states[b, h, n + 1], K, V, True, True)
 
 
-@kernel(writes(4), writes(5), reads(4), reads(4), reads(4), longs, tables, types.float32)
+@kernel(writes(4), writes(5), reads(4), reads(4), reads(4), c_reads(2, i8), c_reads(2), f4)
 def retention(o, states, q, k, v, runs, powers, scale):
     """o [B,T,H,E]; states [B,H,chunks+1,D',E'], the first given, padded with zeros; q, k [B,H,T,D], v [B,H,T,E]; powers [H,CHUNK+1]."""
     spread(retention_head, len(q) * q.shape[1], (o, states, q, k, v, runs, powers, scale))
@@ -124,7 +121,7 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
     for n in range((T + CHUNK - 1) // CHUNK - 1, -1, -1):
         first = n * CHUNK
         rows = min(CHUNK, T - first)
-        over = decays(powers[h], runs[b], first, rows, T, within, into, out_of)
+        over = decays(powers[h], runs[b], first, rows, within, into, out_of)
         padded(q[b, h], first, Q)
         padded(k[b, h], first, K)
         padded(v[b, h], first, V)
@@ -160,8 +157,8 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
 
 
 @kernel(
-    *(writes(4), writes(4), writes(4), writes(4), reads(4), types.Array(types.float32, 5, "C", readonly=True)),
-    *(reads(4), reads(4), reads(4), longs, tables, types.float32),
+    *(writes(4), writes(4), writes(4), writes(4), reads(4), c_reads(5)),
+    *(reads(4), reads(4), reads(4), c_reads(2, i8), c_reads(2), f4),
 )
 def retention_backward(dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
     """dq, dk [B,T,H,D], dv [B,T,H,E], ds [B,H,D',E'] of the first state; do [B,T,H,E]."""

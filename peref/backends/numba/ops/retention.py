@@ -1,34 +1,34 @@
-"""State over tokens (scan.py)."""
+"""Retention (retention.py)."""
 
 import numpy as np
 
-from peref.backends.numba.host import kernels
-from peref.backends.numba.ops.edges import float32
+from peref.backends.numba.kernel import kernels
+from peref.backends.numba.ops.edges import float32, line_of
 from peref.tape import Op
 
 
 def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=None):
     """As ops.scan.retention; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
     float32("retention", q, k, v, state)
-    kernel = kernels("scan")
+    kernel = kernels("retention")
     (B, H, T, D), E = q.shape, v.shape[3]
     wide, high = (-(-n // kernel.COLUMNS) * kernel.COLUMNS for n in (E, D))
     states = np.zeros((B, H, -(-T // kernel.CHUNK) + 1, high, wide), np.float32)
     if state is not None:
         states[:, :, 0, :D, :E] = state
-    line = np.zeros((B, T), np.int64) if runs is None else np.ascontiguousarray(runs, np.int64)
+    at = line_of(runs, B, T)
     powers = np.exp(log_decay[:, None] * np.arange(kernel.CHUNK + 1)).astype(np.float32)
     o = np.empty((B, T, H, E), np.float32)
-    kernel.retention(o, states, q, k, v, line, powers, np.float32(scale))
-    return o.swapaxes(1, 2), (q, k, v, states, line, powers, scale, state is not None), states[:, :, -1, :D, :E].copy()
+    kernel.retention(o, states, q, k, v, at, powers, np.float32(scale))
+    return o.swapaxes(1, 2), (q, k, v, states, at, powers, scale, state is not None), states[:, :, -1, :D, :E].copy()
 
 
 def retention_backward(saved, dy):
-    q, k, v, states, line, powers, scale, stateful = saved
+    q, k, v, states, at, powers, scale, stateful = saved
     D, E = q.shape[3], v.shape[3]
     dq, dk, dv = (np.empty_like(a.swapaxes(1, 2), order="C") for a in (q, k, v))
     ds = np.empty_like(states[:, :, 0], order="C")
-    kernels("scan").retention_backward(dq, dk, dv, ds, dy.swapaxes(1, 2), states, q, k, v, line, powers, np.float32(scale))
+    kernels("retention").retention_backward(dq, dk, dv, ds, dy.swapaxes(1, 2), states, q, k, v, at, powers, np.float32(scale))
     return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2), ds[:, :, :D, :E] if stateful else None, None
 
 

@@ -7,8 +7,8 @@ multiplier, 2 K V multiply-adds a token forward (RWKV-6) or 3 (RWKV-7), about th
 
 from numba import njit
 
-from peref.backends.numba.channels import exps
-from peref.backends.numba.host import INNER
+from peref.backends.numba.kernel import INNER
+from peref.backends.numba.recurrences import exps
 
 CHUNK = 16
 

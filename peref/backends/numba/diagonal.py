@@ -7,17 +7,15 @@ channel and token.
 """
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from peref.backends.numba.channels import follows, longs
-from peref.backends.numba.host import INNER, kernel
-from peref.backends.numba.matrix import c_reads, writes
+from peref.backends.numba.arrays import c_reads, f8, writes
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.recurrences import follows, longs
 from peref.backends.numba.threads import spread
 
 WIDTH = 16
 CHUNK = 32
-f8 = types.float64
-wide = types.Array(f8, 4, "C")
 system = c_reads(3, f8)
 
 
@@ -148,7 +146,7 @@ def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, run
                 ds[b, n * M + m, first + j] = d[n, m, j]
 
 
-@kernel(writes(3), writes(3), wide, c_reads(3), c_reads(4), c_reads(3), system, c_reads(1), longs)
+@kernel(writes(3), writes(3), writes(4, f8), c_reads(3), c_reads(4), c_reads(3), system, c_reads(1), longs)
 def scan_backward(du, ds, dmodes, dy, starts, u, modes, skip, runs):
     """du [B,T,C] and ds [B,2M,C] of the state handed in, dmodes [B,4,M,C]: zeros."""
     spread(scan_backward_channels, len(u) * groups(u.shape[2]), (du, ds, dmodes, dy, starts, u, modes, skip, runs))

@@ -1,11 +1,14 @@
-"""The means of RWKV-4: formula and names as in ops/wkv4.py. Forward keeps the state before every token. Bound: two exponentials a token."""
+"""The running means of RWKV-4: formula and names as in ops/wkv4.py, units as recurrences.py says.
+
+Forward keeps the state before every token. Bound: two exponentials for every channel and token.
+"""
 
 import numpy as np
 from numba import njit
 
-from peref.backends.numba.channels import WIDTH, blocks, exps, follows, longs
-from peref.backends.numba.host import INNER, kernel
-from peref.backends.numba.matrix import c_reads, writes
+from peref.backends.numba.arrays import c_reads, writes
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.recurrences import WIDTH, blocks, exps, follows, longs
 from peref.backends.numba.threads import spread
 
 

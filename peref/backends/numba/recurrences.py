@@ -1,17 +1,19 @@
-"""What the recurrences share. Of channels that know nothing of one another (convolution.py, means.py, selective.py) a unit is one sequence and
-WIDTH of them, a few vectors, and walks over its tokens one by one. Where a gradient is a sum over sequences or units, each has a place of its own,
-and these are added in order: the bits do not depend on the number of threads. `runs` as in ops/scan.py.
+"""What the recurrences share.
+
+Where channels know nothing of one another (convolution.py, wkv4.py, selective.py) a unit is one sequence and WIDTH channels, a few vectors, and walks
+over its tokens one by one. Where a gradient is a sum over sequences or units, each has a place of its own, and these are added in order: the bits do
+not depend on the number of threads. `runs` as in ops/scan.py.
 """
 
-from numba import njit, types
+from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.activations import pointwise
-from peref.backends.numba.host import INNER
-from peref.backends.numba.matrix import c_reads
+from peref.backends.numba.arrays import c_reads, i8
+from peref.backends.numba.kernel import INNER
 
 WIDTH = 64
-longs = c_reads(2, types.int64)
+longs = c_reads(2, i8)
 
 
 @intrinsic

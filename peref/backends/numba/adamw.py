@@ -1,0 +1,25 @@
+"""AdamW in one pass over parameters and moments, a STRETCH at a time (rows.py). Bound: memory, seven numbers read or written for each parameter."""
+
+import numpy as np
+from numba import njit
+
+from peref.backends.numba.arrays import c_reads, f4, writes
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.rows import STRETCH, stretches
+from peref.backends.numba.threads import spread
+
+
+@njit(**INNER)
+def adamw_stretch(k, p, g, m, v, rate, first, second, beta1, beta2, eps, decay):
+    cut = slice(k * STRETCH, min(len(p), (k + 1) * STRETCH))
+    a, d, s, t = p[cut], g[cut], m[cut], v[cut]
+    for n in range(len(a)):
+        s[n] += (np.float32(1) - beta1) * (d[n] - s[n])
+        t[n] += (np.float32(1) - beta2) * (d[n] * d[n] - t[n])
+        a[n] -= rate * (s[n] / first / (np.sqrt(t[n] / second) + eps) + decay * a[n])
+
+
+@kernel(writes(1), c_reads(1), writes(1), writes(1), f4, f4, f4, f4, f4, f4, f4)
+def adamw(p, g, m, v, rate, first, second, beta1, beta2, eps, decay):
+    """One step in place; first and second are 1 - beta^step."""
+    spread(adamw_stretch, stretches(len(p)), (p, g, m, v, rate, first, second, beta1, beta2, eps, decay))

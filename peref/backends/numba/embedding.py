@@ -1,0 +1,41 @@
+"""Rows of a table by their numbers, CHUNK at a time (rows.py); backward a row of the table at a time, the rows of dy that it was taken for in order.
+
+Bound: memory.
+"""
+
+from numba import njit
+
+from peref.backends.numba.arrays import c_reads, i8, writes
+from peref.backends.numba.kernel import INNER, kernel
+from peref.backends.numba.rows import CHUNK, chunks
+from peref.backends.numba.threads import spread
+
+
+@njit(**INNER)
+def take_chunk(chunk, y, table, index):
+    for m in range(chunk * CHUNK, min(len(index), (chunk + 1) * CHUNK)):
+        to, row = y[m], table[index[m]]
+        for c in range(len(to)):
+            to[c] = row[c]
+
+
+@kernel(writes(2), c_reads(2), c_reads(1, i8))
+def take(y, table, index):
+    spread(take_chunk, chunks(len(index)), (y, table, index))
+
+
+@njit(**INNER)
+def take_backward_row(v, dtable, dy, order, starts):
+    row = dtable[v]
+    for c in range(len(row)):
+        row[c] = 0
+    for n in range(starts[v], starts[v + 1]):
+        more = dy[order[n]]
+        for c in range(len(row)):
+            row[c] += more[c]
+
+
+@kernel(writes(2), c_reads(2), c_reads(1, i8), c_reads(1, i8))
+def take_backward(dtable, dy, order, starts):
+    """Row v of dtable is the sum of the rows of dy named by order[starts[v]:starts[v + 1]], in that order."""
+    spread(take_backward_row, len(dtable), (dtable, dy, order, starts))

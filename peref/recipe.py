@@ -1,0 +1,73 @@
+"""Recipe: how to train, as data. With Config and the corpus, all that a run depends on; a value that cannot work is refused here, in words."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_type_hints
+
+import numpy as np
+
+from peref.encodings import fitting
+from peref.errors import Misuse
+from peref.optim import schedule
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train.
+
+    batch       sequences in a micro-batch; accumulate: micro-batches in a step
+    rate        peak learning rate, reached after `warmup` steps and falling by a cosine to floor * rate at `steps`
+    decay       decoupled, on linear maps only; clip: the longest global gradient taken as it is
+    """
+
+    steps: int = 500
+    batch: int = 8
+    accumulate: int = 1
+    rate: float = 3e-3
+    warmup: int = 50
+    floor: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    decay: float = 0.1
+    clip: float = 1.0
+    seed: int = 0
+    dtype: Literal["float32", "float64"] = "float32"
+    save_every: int = 50
+    valid_every: int = 100
+    valid_bytes: int = 65536
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, fitting(name, getattr(self, name), kind))
+        for name in ("steps", "batch", "accumulate", "save_every", "valid_every", "valid_bytes"):
+            if getattr(self, name) < 1:
+                raise Misuse(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("rate", "eps", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                whose = "AdamW's " if name == "eps" else ""
+                raise Misuse(f"{whose}{name} is {getattr(self, name)}; expected a positive number")
+        for name in ("floor", "beta1", "beta2", "decay"):
+            if not 0 <= getattr(self, name) <= 1 or (name.startswith("beta") and getattr(self, name) == 1):
+                raise Misuse(f"{name} is {getattr(self, name)}; expected a number from 0 to 1")
+        if self.warmup < 0:
+            raise Misuse(f"warmup is {self.warmup}; expected a number of steps, or 0 for none")
+        if not 0 <= self.seed < 2**64:
+            raise Misuse(f"seed is {self.seed}; expected 0 or more, of at most 64 bits")
+
+    @property
+    def rule(self) -> dict[str, float]:
+        """What AdamW takes, the same in every step."""
+        return {name: getattr(self, name) for name in ("decay", "beta1", "beta2", "eps")}
+
+    def numbers(self, step: int) -> np.ndarray:
+        """Learning rate, step and clip: what a recorded step reads from device memory. [3], float64."""
+        rate = schedule(step, peak=self.rate, warmup=self.warmup, steps=self.steps, floor=self.floor)
+        return np.array([rate, step, self.clip])
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
+        if unknown := set(data) - {f.name for f in fields(cls)}:
+            raise Misuse(f"unknown settings of a run: {', '.join(sorted(unknown))}; was this written by a newer peref?")
+        return cls(**data)
