@@ -118,13 +118,20 @@ class Config:
             raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
         if rotates:
             R, D = self.D if self.R is None else self.R, self.D
+            if R % 2 or not 0 < R <= D:
+                raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
             self._fill("R", R)
             for name, _ in self.pe:
-                check_rotary_width(name, R, D)
+                if R % (each := 2 * get(name).pairs):
+                    raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
         for name, _ in self.pe:
-            if get(name).embed and len(self.pe) > 1:
+            encoding = get(name)
+            if encoding.embed and len(self.pe) > 1:
                 raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
-            check_claims(name, self.causal, self.window)
+            if not self.causal and "two_sided" not in encoding.claims:
+                raise Misuse(f"{name} reads only the past; causal=False is not for it")
+            if self.window is not None and "window" not in encoding.claims:
+                raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
 
     @cached_property
     def _bound(self) -> tuple[Encoding, ...]:
@@ -182,22 +189,6 @@ class Config:
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
         return cls(**data)
-
-
-def check_rotary_width(name: str, R: int, D: int) -> None:
-    """Raises Misuse unless encoding `name` can turn the first R of D channels."""
-    if R % 2 or not 0 < R <= D:
-        raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
-    if R % (each := 2 * get(name).pairs):
-        raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
-
-
-def check_claims(name: str, causal: bool, window: int | None) -> None:
-    """Raises Misuse unless encoding `name` claims to work in a model that is so."""
-    if not causal and "two_sided" not in get(name).claims:
-        raise Misuse(f"{name} reads only the past; causal=False is not for it")
-    if window is not None and "window" not in get(name).claims:
-        raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
 
 
 def pairs(pe: Any) -> Cycle:

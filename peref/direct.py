@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from peref.config import check_claims, check_rotary_width
 from peref.encodings import Encoding, bind, check_reach, get, names, resolve
 from peref.errors import Misuse
 from peref.model import PLAIN, attend_heads
@@ -75,7 +74,10 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
     if encoding.hook not in hooks:
         others = ", ".join(n for n in names() if get(n).hook in hooks)
         raise Misuse(f"{name} fills {encoding.hook or 'no hook'} and cannot do this; those that can: {others}")
-    check_claims(name, facts.get("causal", True), facts.get("window"))
+    if not facts.get("causal", True) and "two_sided" not in encoding.claims:
+        raise Misuse(f"{name} reads only the past; causal=False is not for it")
+    if facts.get("window") is not None and "window" not in encoding.claims:
+        raise Misuse(f"{name} has no attention that a window could limit; leave window out")
     for fact in ("H", "L"):
         if facts[fact] < 1:
             raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
@@ -114,7 +116,10 @@ def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) ->
             raise Misuse(f"rotary_dim is {rotary_dim}, but {name} turns nothing; leave it out")
         return None
     R = D if rotary_dim is None else rotary_dim
-    check_rotary_width(name, R, D)
+    if R % 2 or not 0 < R <= D:
+        raise Misuse(f"rotary_dim is {R}; expected an even number from 2 to the head width {D}")
+    if R % (each := 2 * get(name).pairs):
+        raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
     return R
 
 
