@@ -398,7 +398,8 @@ SAME_BITS = """
     import hashlib, sys
     import numpy as np
     from peref import backends, model
-    from peref.config import shaped, choose
+    from peref.config import shaped
+    from peref.settings import choose
     from peref.tape import Tape
     be, digest = backends.get("numba", threads=int(sys.argv[1])), hashlib.sha256()
     attended, mixed = ("alibi", "t5", "rope", "forgetting", "retnet"), ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")
