@@ -18,7 +18,17 @@ from peref import share
 from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
-FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared")  # what bind fills in: their settings are facts and options
+FUNCTIONS = (
+    "init",
+    *HOOKS,
+    "features",
+    "scale",
+    "steps",
+    "reach",
+    "check",
+    "shared",
+    "unused",
+)  # what bind fills in: their settings are facts and options
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
 LAWS = {
@@ -80,6 +90,7 @@ class Encoding:
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     pairs: int = 1  # the pairs of channels that it turns are a multiple of this
     shared: Callable = nothing  # () -> names of parameters that all its layers share
+    unused: Callable = nothing  # () -> names of its functions that nothing needs with these options
     claims: frozenset[str] = frozenset()  # laws it promises
 
     @property
@@ -237,4 +248,4 @@ def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> En
         return partial(function, **wanted) if wanted else function
 
     filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}
-    return replace(encoding, **filled)
+    return replace(encoding, **filled | dict.fromkeys(filled["unused"]()))
