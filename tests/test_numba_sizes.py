@@ -1,14 +1,17 @@
 """Sizes that do not fit: every op of the numba backend computes what its plain twin computes, or refuses it in words."""
 
 import re
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from check import same
+from generated import config, tokens, weights
 from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
+from peref import model
 from peref.backends.numba.ops.token import NAMES
 from peref.errors import Misuse, PerefError
 from peref.ops.place import At
@@ -216,3 +219,41 @@ def test_targets_and_rows_are_whole_numbers_as_many_as_there_are():
     for call in (NUMBA.cross_entropy, NUMBA.take):
         with pytest.raises(Misuse, match="expected whole numbers"):
             call(x, np.zeros(6))
+
+
+def peak(function):
+    """The most that NumPy's arrays took at any time of a call, in bytes."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+DOCUMENTS = np.repeat([[0, 1, 2]], [100, 900, 1048], 1)
+
+
+def test_documents_and_padding_make_no_square_of_a_table():
+    """Attention with a table, forward and backward, and one that is padded on the left: less than half a byte for each pair of tokens."""
+    arrays = [random(1, 1, 2048, 8).astype(np.float32) for _ in range(3)]
+
+    def both_ways(seg):
+        tape, at = Tape(), At.of(2048, seg=seg)
+        y = NUMBA.attention(*map(tape.watch, (*arrays, -0.01 * at.distances[None])), at=at, scale=0.3)
+        tape.gradients(y, y.value)
+
+    both_ways(DOCUMENTS)
+    for seg in (DOCUMENTS, DOCUMENTS.clip(0, 1)):
+        assert peak(lambda seg=seg: both_ways(seg)) < 2048 * 2048 / 2
+
+
+def test_a_model_of_documents_makes_no_square():
+    """Its loss with alibi over 4,096 tokens of two documents, where one byte for each pair of tokens would be 16 MiB."""
+    T = 4096
+    cfg = config("alibi", C=16, F=16, L=T, layers=1)
+    p, x = {n: a.astype(np.float32) for n, a in weights(cfg).items()}, tokens(1, T)
+    seg = np.repeat(DOCUMENTS, 2, 1)
+    run = lambda: model.loss(cfg, p, x, x, be=NUMBA, seg=seg)
+    run()
+    assert peak(run) < T * T / 2
