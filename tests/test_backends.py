@@ -72,6 +72,22 @@ def test_threads_never_more_than_there_are(monkeypatch):
         host.use_threads(before)
 
 
+def test_more_threads_than_cores_are_idle(monkeypatch):
+    """Taken, for they were asked for, and said; silent where they are idle, or where one is asked for."""
+    before = host.use_threads(None)
+    if before < 2:
+        pytest.skip(reason="numba may use one thread here")
+    try:
+        for idle, threads, told in ((1, 2, "2 threads were asked for, 1 core is idle now"), (2, 2, None), (1, 1, None)):
+            said = []
+            monkeypatch.setattr(host, "idle_cores", lambda idle=idle: idle)
+            backends.get("numba", threads=threads, say=said.append)
+            assert host.numba.get_num_threads() == threads
+            assert [text.partition(";")[0] for text in said if "idle" in text] == ([told] if told else [])
+    finally:
+        host.use_threads(before)
+
+
 def start(cache, code):
     """`code` in a process of its own whose cache folder is `cache`."""
     environ = {**os.environ, "XDG_CACHE_HOME": str(cache)}
