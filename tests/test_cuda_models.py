@@ -1,14 +1,21 @@
 """Whole models on the cuda backend, its kernels run on the CPU, against the plain ops in float64."""
 
+from dataclasses import replace
+
 import fake_cublas
 import numpy as np
 import pytest
 from emulated.twins import CLOSE, distance, emulated
-from generated import config, tokens, weights
+from generated import config, filling, tokens, weights
+from test_train import SMALL, parts, tiny, zeros
 
 from peref import backends, model
 from peref.backends.cuda import opened
+from peref.ops.cast import in_dtype
+from peref.optim import read
 from peref.tape import Tape
+from peref.train import one_step
+from peref.xp import to_host
 
 PLAIN = backends.get("numpy")
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
@@ -51,3 +58,43 @@ def test_models_are_their_plain_twins(name, shape, seg):
         assert got[n].dtype == np.float32
         error, allowed = distance(got[n], a), max(CLOSE, 4 * distance(rounded[n], a))
         assert error <= allowed, f"{n}: {error:.1e}, allowed {allowed:.1e}"
+
+
+@pytest.mark.parametrize("name", filling("score", "attend", "mix"))
+def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
+    """A step with weights in bfloat16 has the loss and the norm of float32 to bfloat16's digits, with a gradient for every weight."""
+    cfg = tiny(name)
+    p, found = model.init(cfg), []
+    seen = set()
+
+    def widened(x, widen):
+        seen.add(x.dtype.name)
+        y = widen(x)
+        assert y.dtype == np.float32
+        return y
+
+    with emulated() as cupy:
+        be = opened(cupy, fake_cublas.Library(), "cuda:bf16")
+        be = replace(be, step=backends.call, widen=lambda x, widen=be.widen: widened(x, widen))
+        for one, send in ((be, be.place), (PLAIN, lambda a: a)):
+            weights, *moments = (send({n: np.array(a) for n, a in kind.items()}) for kind in (p, zeros(p), zeros(p)))
+            word = one_step(one, cfg, SMALL.rule, weights, *moments, parts(1), SMALL.numbers(1))
+            found.append(np.array(read(word.get() if one is be else word, p)))
+            changed = {n for n, a in weights.items() if (to_host(a) != p[n]).any()}
+            found.append(changed)
+    assert seen == {"bfloat16"}
+    np.testing.assert_allclose(found[0], found[2], rtol=0.03)
+    assert found[1] == found[3]
+
+
+def test_a_cast_and_its_gradient():
+    """The gradient has the dtype that the array had; an array that has the dtype, or is absent, is itself."""
+    tape, x = Tape(), np.arange(3, dtype=np.float32)
+    leaf = tape.watch(x)
+    y = in_dtype(leaf, np.dtype(np.float64))
+    assert y.dtype == np.float64
+    (dx,) = [tape.gradients(y, np.array([1.0, 2.0, 3.0]))[leaf]]
+    assert dx.dtype == np.float32
+    assert dx.tolist() == [1, 2, 3]
+    assert in_dtype(x, np.dtype(np.float32)) is x
+    assert in_dtype(None, np.dtype(np.float32)) is None
