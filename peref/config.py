@@ -124,8 +124,7 @@ class Config:
             for name, _ in self.pe:
                 if R % (each := 2 * get(name).pairs):
                     raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
-        for name, _ in self.pe:
-            encoding = get(name)
+        for (name, _), encoding in zip(self.pe, self._bound, strict=False):
             if encoding.embed and len(self.pe) > 1:
                 raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
             if not self.causal and "two_sided" not in encoding.claims:

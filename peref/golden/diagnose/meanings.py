@@ -9,7 +9,8 @@ OPTIONS = """
 retnet                 ladder base                                    retnet.ladder
 retnet                 layout                                         rope.layout.half
 retnet                 norm                                           mix.norm
-retnet                 eps                                            retnet.scale
+retnet                 eps rows                                       retnet.scale
+retnet                 decays                                         retnet.decay
 rwkv6|rwkv7            eps unit_eps                                   rwkv.scale
 s4d|mamba              discretisation                                 mix.discretisation
 pyramid                local                                          pyramid.window
@@ -26,14 +27,15 @@ p_rope                 fraction                                       rope.p.fra
 ntk                    form mixed_b                                   rope.ntk.form
 dynamic_ntk            original form n                                rope.ntk.static_as_dynamic
 ntk_by_parts           beta gamma original                            rope.parts.ramp
+pi|ntk_by_parts|yarn   form                                           rope.ntk.static_as_dynamic
 yarn                   ramp beta_fast beta_slow truncate original     rope.yarn.ramp
 yarn|longrope          attention_factor mscale mscale_all_dim reading short_mscale long_mscale rope.yarn.mscale_override
 longrope               n original start_tokens short_factor long_factor rope.longrope.switch
 llama3                 original low_freq_factor high_freq_factor      rope.llama3.blend
 alibi                  max_bias                                       alibi.slopes.exponent
-t5                     max_distance                                   bias.bucket.clamp
+t5|learned_bias        max_distance                                   bias.bucket.clamp
 t5                     buckets                                        t5.bidirectional
-dynamic_bias           distance norm depth                            dynamic_bias.network
+dynamic_bias           distance norm depth activation                 dynamic_bias.network
 cope                   divided                                        cope.scale
 fire                   threshold                                      fire.normaliser
 fire                   eps                                            fire.formula
@@ -43,6 +45,7 @@ PARAMETERS = """
 mamba|s4d              D                                              mix.skip
 mamba                  dt.*                                           mamba.step
 mamba                  b.weight c.weight x.weight z.weight            mamba.projections
+mamba                  down.norm b.norm c.norm                        mix.norm
 mamba                  A_log                                          mamba.decay
 mamba                  conv conv.bias                                 mix.conv
 s4d                    C                                              s4d.conjugates
@@ -69,7 +72,7 @@ path                   beta.*                                         path.beta
 path                   conv down.* up.*                               path.w
 pyramid                gate.*                                         pyramid.gate
 pyramid                level                                          pyramid.blocks
-kerple_log|kerple_power|dape r1 r2                                    kerple.parameters
+kerple_log|kerple_power|dape r1 r2 r3                                 kerple.parameters
 dape                   1.* 2.*                                        dape.network
 dynamic_bias           *                                              dynamic_bias.network
 """
@@ -92,7 +95,7 @@ rwkv4|rwkv6            minus_exp                                      rwkv.decay
 rwkv7                  decay                                          rwkv.decay
 rwkv7                  unit                                           rwkv7.kappa
 rwkv7                  sigmoid                                        mix.gate
-s4d                    glu                                            mix.gate
+s4d                    gated                                            mix.gate
 """
 HEADS = """
 alibi                  *                                              alibi.slopes.exponent
