@@ -161,7 +161,7 @@ def stepping(pe: str, size: Size) -> Callable[[backends.Backend], float]:
     m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))
     drawn, count = np.random.default_rng(1).integers(0, cfg.V, (size.batch, size.length + 1)), iter(range(1, 1 << 30))
     batches = [(drawn[:, :-1].copy(), drawn[:, 1:].copy())]
-    return lambda be: be.step(train.one_step, be, cfg, recipe, p, m, v, batches, np.asarray(recipe.rate), np.asarray(next(count)))[0]
+    return lambda be: be.step(train.one_step, be, cfg, recipe.rule, p, m, v, batches, np.array([recipe.rate, next(count), recipe.clip]))[0]
 
 
 def measured(pe: str, size: Size, threads: int) -> Row:

@@ -90,7 +90,9 @@ TOGETHER = {  # settings of options that have no value to start from, or none th
         {"beta": (3.0, 0.5), "gamma": (8.0, 1.5)},
     ],
     "pi": [{"original": 8, "factor": 1.0, "form": "dynamic"}],
-    "path": [{"rank": None}, {"rank": None, "gate": "forget"}],
+    "path": [{"rank": None}, {"rank": None, "gate": "forget"}, {"kernel": None}],
+    "retnet": [{"rows": rows, "norm": "rms", "eps": 0.5, "chunk": 3} for rows in ("recurrent", "parallel")],
+    "shaw": [{"tables": "key_query", "across_heads": "own"}],
     "yarn": [
         *({"original": 64, "base": 10.0}, {"original": 64, "base": 10.0, "ramp": "paper"}, {"original": 64, "base": 10.0, "truncate": False}),
         *(

@@ -28,6 +28,7 @@ def test_options_may_change_what_is_claimed():
         ("longrope", "start_tokens", "original"),
         ("longrope", "start_tokens", "attention_factor", "original"),
         ("learned_bias", "max_distance"),
+        ("dape", "over"),
     }
     assert get("learned_bias").claims ^ claimed("learned_bias", {"max_distance": 3}) == {"any_length"}
     assert get("longrope").claims ^ claimed("longrope", {"start_tokens": 4}) == {"shift"}
@@ -96,7 +97,7 @@ def test_window_is_claimed_and_holds(name):
     """In one layer a query with window 3 reads itself and two before, no more; decoding and padding agree with the whole."""
     cfg, x = config(name, window=3, layers=1), tokens(2, 9)
     p, other = weights(cfg), tokens(2, 9)
-    features = 2 if get(name).features else 0  # features may look back themselves
+    features = 2 if cfg.encoding(0).features else 0  # features may look back themselves
     other[:, 0] = (other[:, 0] + 3) % 11
     change = abs(run(cfg, p, other) - run(cfg, p, x)).max((0, 2))
     assert (change[:3] > 1e-9).all()

@@ -7,6 +7,7 @@ from inspect import signature
 import numpy as np
 import pytest
 from check import frozen, gradient, same
+from generated import config
 from loops import attention as attention_loop
 from loops import rope as rope_loop
 from loops import witness
@@ -249,7 +250,7 @@ def test_gradient_of_attention(name):
     def function(q, k, v, x, *params):
         return peref.attention(name, q, k, v, x=x, params=dict(zip(order, params, strict=True)) or None, positions=OUT_OF_ORDER % T)
 
-    features, at = bool(get(name).features), {"positions": OUT_OF_ORDER % T}
+    features, at = bool(config(name).encoding(0).features), {"positions": OUT_OF_ORDER % T}
     if name in filling("bias") and "any_length" not in get(name).claims:
         at = {}
         function = lambda q, k, v, x, *params: peref.attention(name, q, k, v, x=x, params=dict(zip(order, params, strict=True)))

@@ -19,7 +19,7 @@ from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
 # what bind fills in: their settings are facts and options
-FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "otherwise")
+FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "otherwise", "unused")
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
 LAWS = {
@@ -83,6 +83,7 @@ class Encoding:
     shared: Callable = nothing  # () -> names of parameters that all its layers share
     claims: frozenset[str] = frozenset()  # laws it promises where every option is at its default
     otherwise: Callable = nothing  # () -> laws of which its options turn that round: those of claims that it breaks, others that it keeps
+    unused: Callable = nothing  # () -> names of its functions that nothing needs with these options
 
     @property
     def hook(self) -> str:
@@ -246,4 +247,5 @@ def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> En
         return partial(function, **wanted) if wanted else function
 
     filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}
+    filled |= dict.fromkeys(filled["unused"](), None)
     return replace(encoding, **filled, claims=encoding.claims ^ filled["otherwise"]())

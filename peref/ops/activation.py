@@ -120,6 +120,19 @@ def swiglu_backward(saved, dy):
 
 swiglu = Op(swiglu_forward, swiglu_backward)
 
+
+def gated_forward(gate, x):
+    s = logistic(gate)
+    return s * x, (s, x)
+
+
+def gated_backward(saved, dy):
+    s, x = saved
+    return dy * x * s * (1 - s), dy * s
+
+
+gated = Op(gated_forward, gated_backward)
+
 GELU_OUTER = math.sqrt(2 / math.pi)
 GELU_CUBIC = 0.044715  # Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2: the tanh form, the one GPT-2 uses
 

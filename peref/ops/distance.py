@@ -4,17 +4,17 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def over_heads(index):  # [T,S], [B,T,S] or, each head its own, [B,H,T,S]: made to stand beside [B,H,T,S]
-    return index[:, None] if index.ndim == 3 else index
+def slots(index, rows):  # [T,S] or [B,T,S] -> [1 or B,T,S]: where row `index` of each query stands among the rows of all, [T,rows]
+    T, S = index.shape[-2:]
+    return namespace(index).arange(T)[:, None] * rows + index.reshape(-1, T, S)
 
 
-def slots(index, B, H, T, rows):  # [B,H,T,S]: where row `index` of each query stands in an array [B,H,T,rows]
-    xp = namespace(index)
-    return xp.arange(B * H * T).reshape(B, H, T, 1) * rows + over_heads(index)
-
-
-def spread(x, index):  # [B,H,T,R], [T,S], [B,T,S] or [B,H,T,S] -> [B,H,T,S]
-    return x.reshape(-1)[slots(index, *x.shape)]
+def spread(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
+    B, H, T, R = x.shape
+    at = slots(index, R)
+    if len(at) == 1:
+        return x.reshape(B, H, T * R).take(at[0], 2)
+    return namespace(x).stack([one.reshape(H, T * R).take(where, 1) for one, where in zip(x, at, strict=True)])
 
 
 def summed(index, cells, rows):  # the sum of the cells of each row, [rows], float64; bincount would wait for a device
@@ -24,10 +24,10 @@ def summed(index, cells, rows):  # the sum of the cells of each row, [rows], flo
     return found
 
 
-def gathered(cells, index, rows):  # [B,H,T,S] -> [B,H,T,rows]: the sum over the cells of each row
-    B, H, T, _ = cells.shape
-    found = summed(slots(index, B, H, T, rows), cells, B * H * T * rows)
-    return found.reshape(B, H, T, rows).astype(cells.dtype)
+def gathered(cells, index, rows):  # [B,H,T,S], [T,S] or [B,T,S] -> [B,H,T,rows]: the sum over the cells of each row
+    (B, H, T, _), at = cells.shape, slots(index, rows)
+    found = [summed(at[n % len(at)], cells[n, h], T * rows) for n in range(B) for h in range(H)]
+    return namespace(cells).stack(found).reshape(B, H, T, rows).astype(cells.dtype)
 
 
 def gather_forward(x, index, *, scale):
@@ -63,9 +63,8 @@ def collected(cells, index, N):  # [B,H,T,S] -> [H,N]: the sum over the cells of
     return namespace(cells).stack([summed(index, c, N) for c in per_head])
 
 
-def lay_forward(table, index, *, B):
-    over = laid(table, index)
-    return namespace(table).broadcast_to(over, (B, *over.shape[1:])), (index, table.shape[1], table.dtype)
+def lay_forward(table, index):
+    return laid(table, index), (index, table.shape[1], table.dtype)
 
 
 def lay_backward(saved, dy):

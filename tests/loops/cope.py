@@ -5,7 +5,7 @@
 
 Golovneva, Wang, Weston, Sukhbaatar 2024, arXiv:2405.18719, section 4, with the divisions of the released code. There q . k is divided before
 the gate; "both": the sum is divided; "qk": q . e is not. e has block size + 1 rows unless said. It counts tokens that are seen, so the
-positions change nothing. Causal: above the diagonal there is no number.
+positions change nothing. Causal: above the diagonal there is no number. gates "key": k in g is W x of its own.
 """
 
 import math
@@ -19,15 +19,17 @@ def sigmoid(z):
     return 1 / (1 + math.exp(-z))
 
 
-def score(p, q, k, x, i, L, npos=None, divided="both"):
+def score(p, q, k, x, i, L, npos=None, divided="both", gates="logits"):
     H, G, T, d = len(q), len(k), len(q[0]), len(q[0][0])
     e, p_max = p["table"], (L + 1 if npos is None else npos) - 1
+    own = lambda h: [[dot(w, token) for w in p["k.weight"][h * d : h * d + d]] for token in x]
     out = []
     for h in range(H):
         g = h // (H // G)
+        k_gate = k[g] if gates == "logits" else own(h)
         rows = []
         for m in range(T):
-            gate = [sigmoid(dot(q[h][m], k[g][n]) / math.sqrt(d)) for n in range(m + 1)]
+            gate = [sigmoid(dot(q[h][m], k_gate[n]) / math.sqrt(d)) for n in range(m + 1)]
             row = []
             for n in range(m + 1):
                 pos = min(math.fsum(gate[n:]), p_max)

@@ -6,7 +6,7 @@
 
 Gu, Dao 2023, arXiv:2312.00752, algorithm 2 and section 3.4; bias and D as in the released mamba_simple.py. A state of N numbers for each inner
 channel. The last tap of the convolution is on the current token, zeros before the start. It counts tokens, so the positions change nothing.
-form "sum": the recurrence written out, h_t = sum_s (A~_t ... A~_{s+1}) B~_s x_s.
+norms "rms": W_down x, B and C are normed as in Jamba. form "sum": the recurrence written out, h_t = sum_s (A~_t ... A~_{s+1}) B~_s x_s.
 """
 
 import math
@@ -28,6 +28,11 @@ def softplus(z):
     return math.log1p(math.exp(-abs(z))) + max(z, 0)
 
 
+def normed(x, w):
+    rms = math.sqrt(sum(a * a for a in x) / len(x) + 1e-6)
+    return [a / rms * b for a, b in zip(x, w, strict=True)]
+
+
 def scan(decay, write):
     h, found = 0.0, []
     for a, b in zip(decay, write, strict=True):
@@ -40,7 +45,7 @@ def summed(decay, write):
     return [sum(math.prod(decay[s + 1 : t + 1]) * write[s] for s in range(t + 1)) for t in range(len(write))]
 
 
-def mix(p, x, i, discretisation="euler", form="scan"):
+def mix(p, x, i, discretisation="euler", form="scan", norms="none"):
     T, E, K = len(x), len(p["D"]), len(p["conv"][0])
     u, z = ([linear(p[name + ".weight"], token) for token in x] for name in "xz")
     inner = [[0.0] * E for _ in x]
@@ -48,6 +53,8 @@ def mix(p, x, i, discretisation="euler", form="scan"):
         for e in range(E):
             inner[t][e] = silu(sum(p["conv"][e][K - 1 - lag] * u[t - lag][e] for lag in range(K) if t - lag >= 0) + p["conv.bias"][e])
     B, C, low = ([linear(p[name + ".weight"], token) for token in inner] for name in ("b", "c", "down"))
+    if norms == "rms":
+        B, C, low = ([normed(token, p[name + ".norm"]) for token in a] for name, a in (("b", B), ("c", C), ("down", low)))
     y = [[p["D"][e] * inner[t][e] for e in range(E)] for t in range(T)]
     for e in range(E):
         Delta = [softplus(dot(p["dt.weight"][e], low[t]) + p["dt.bias"][e]) for t in range(T)]

@@ -6,7 +6,8 @@
 Yang et al. 2025, arXiv:2505.16381; the features are those of the code released with it (fla). w and beta belong to the key-value head.
 unit(u) = u / sqrt(sum u^2 + 1e-6). The convolution runs over time, one filter per channel, its last tap on the current token, zeros before
 the start. It counts tokens, so the positions change nothing. gate "forget": the sum of log f_l over j < l <= i is added to S_ij, of each query
-head (PaTH-FoX); "scaled": divided by sqrt(D) as in fla. A map w.weight stands for W_up W_down. Not here: norms on q and k.
+head (PaTH-FoX); "scaled": divided by sqrt(D) as in fla. A map w.weight stands for W_up W_down; without conv there is
+no silu either. Not here: norms on q and k.
 """
 
 import math
@@ -21,18 +22,19 @@ def sigmoid(z):
 
 
 def features(p, x, G):
-    D, K = len(p["conv"]) // G, len(p["conv"][0])
+    conv = p.get("conv")
     maps = [p["w.weight"]] if "w.weight" in p else [p["down.weight"], p["up.weight"]]
     y = x
     for W in maps:
         y = [[dot(row, token) for row in W] for token in y]
+    D = len(y[0]) // G
     w = [[[0.0] * D for _ in x] for _ in range(G)]
     for g in range(G):
         for t in range(len(x)):
             u = []
             for c in range(g * D, g * D + D):
-                z = sum(p["conv"][c][K - 1 - lag] * y[t - lag][c] for lag in range(K) if t - lag >= 0)
-                u.append(z * sigmoid(z))
+                z = sum(conv[c][-1 - lag] * y[t - lag][c] for lag in range(len(conv[c])) if t - lag >= 0) if conv else y[t][c]
+                u.append(z * sigmoid(z) if conv else z)
             w[g][t] = [a / math.sqrt(dot(u, u) + 1e-6) for a in u]
     beta = [[2 * sigmoid(dot(p["beta.weight"][g], token) + p["beta.bias"][g]) for token in x] for g in range(G)]
     return w, beta

@@ -7,14 +7,15 @@
 Sun et al. 2023, arXiv:2307.08621, sections 2.1 (equations 5 and 6) and 2.2 (equation 8). q_n and k_n carry e^(i n theta): pair (2a, 2a+1)
 of each head, or in layout "half" (a, a + D/2), is turned by pos w_a. The paper takes theta from RoPE ("paper"); the authors' code
 (torchscale) lets the ladder end at 1/base ("endpoint"). k is scaled by D^-0.5. Positions turn; the decay counts tokens. norm "group": mean and
-variance over a head's channels, no weights; "rms": mean square. Not here: torchscale's extra division by the row sums of the decay and of
-the scores.
+variance over a head's channels, no weights; "rms": mean square. decays "spread": 1 - exp(linspace(log 1/32, log 1/512)), as in other ports. rows:
+before the norm o_n is divided, as in torchscale's recurrent_forward by the root of scale_n = gamma scale_{n-1} + 1, in its parallel_forward by
+that and by |the row sum of scores over that root|, where it is above 1.
 """
 
 import math
 
 
-def rows(W, x):
+def linear(W, x):
     return [[sum(a * b for a, b in zip(row, token, strict=True)) for row in W] for token in x]
 
 
@@ -44,23 +45,50 @@ def recurrent(q, k, v, gamma):
     return out
 
 
+def evened(o, q, k, gamma, rows):
+    out, scale = [], 0.0
+    for n in range(len(o)):
+        scale = gamma * scale + 1
+        row = sum(gamma ** (n - m) * sum(a * b for a, b in zip(q[n], k[m], strict=True)) for m in range(n + 1)) / math.sqrt(scale)
+        by = {"none": 1.0, "recurrent": math.sqrt(scale), "parallel": math.sqrt(scale) * max(abs(row), 1.0)}[rows]
+        out.append([a / by for a in o[n]])
+    return out
+
+
 def normed(o, eps, norm):
     mean = {"group": sum(o) / len(o), "rms": 0.0}[norm]
     variance = sum((a - mean) ** 2 for a in o) / len(o)
     return [(a - mean) / math.sqrt(variance + eps) for a in o]
 
 
-def mix(p, x, i, H, D, value_factor=2, ladder="endpoint", base=10000.0, eps=1e-5, norm="group", layout="interleaved", form="parallel"):
+def mix(
+    p,
+    x,
+    i,
+    H,
+    D,
+    value_factor=2,
+    ladder="endpoint",
+    base=10000.0,
+    eps=1e-5,
+    norm="group",
+    layout="interleaved",
+    form="parallel",
+    rows="none",
+    decays="powers",
+):
     exponent = {"endpoint": 1 / max(D // 2 - 1, 1), "paper": 2 / D}[ladder]
     w = [base ** (-a * exponent) for a in range(D // 2)]
-    q, k, v, gate = (rows(p[name + ".weight"], x) for name in "qkvg")
+    q, k, v, gate = (linear(p[name + ".weight"], x) for name in "qkvg")
     Dv, heads = value_factor * D, []
     for h in range(H):
         qh = [turn(row[h * D : h * D + D], pos, w, layout) for row, pos in zip(q, i, strict=True)]
         kh = [[a * D**-0.5 for a in turn(row[h * D : h * D + D], pos, w, layout)] for row, pos in zip(k, i, strict=True)]
+        gamma = 1 - 2.0 ** (-5 - (h if decays == "powers" else 4 * h / max(H - 1, 1)))
         vh = [row[h * Dv : h * Dv + Dv] for row in v]
-        o = {"parallel": parallel, "recurrent": recurrent}[form](qh, kh, vh, 1 - 2.0 ** (-5 - h))
+        o = {"parallel": parallel, "recurrent": recurrent}[form](qh, kh, vh, gamma)
+        o = evened(o, qh, kh, gamma, rows)
         heads.append([normed(row, eps, norm) for row in o])
     y = [[a for head in heads for a in head[n]] for n in range(len(x))]
     y = [[z / (1 + math.exp(-z)) * a for z, a in zip(gate[n], y[n], strict=True)] for n in range(len(x))]
-    return rows(p["o.weight"], y)
+    return linear(p["o.weight"], y)

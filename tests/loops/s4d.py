@@ -7,8 +7,8 @@
     bilinear      A~ = (1 - dt/2 A)^{-1} (1 + dt/2 A),     B~ = (1 - dt/2 A)^{-1} dt
 
 Gu, Gupta, Goel, Re 2022, arXiv:2206.11893, sections 2 and 3; the block around it (D, GELU, a linear map with a GLU) is the
-released models/s4/s4d.py. n runs over one of each pair of conjugates, hence 2 Re. GELU in its tanh form. It counts tokens, so the positions
-change nothing.
+released models/s4/s4d.py. n runs over one of each pair of conjugates, hence 2 Re. GELU in its tanh form or, gelu "erf", as
+in the code. It counts tokens, so the positions change nothing.
 """
 
 import math
@@ -37,7 +37,9 @@ def recurrent(u, C, systems):
     return y
 
 
-def gelu(z):
+def gelu_of(z, form):
+    if form == "erf":
+        return z * (1 + math.erf(z / math.sqrt(2))) / 2
     return 0.5 * z * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
 
 
@@ -45,7 +47,7 @@ def linear(W, bias, x):
     return [sum(a * b for a, b in zip(row, x, strict=True)) + c for row, c in zip(W, bias, strict=True)]
 
 
-def mix(p, x, i, discretisation="zoh", form="convolution"):
+def mix(p, x, i, discretisation="zoh", form="convolution", gelu="tanh"):
     channels = []
     for h in range(len(x[0])):
         u = [token[h] for token in x]
@@ -53,7 +55,7 @@ def mix(p, x, i, discretisation="zoh", form="convolution"):
         systems = [discrete(a, math.exp(p["log_dt"][h]), discretisation) for a in A]
         C = [re + 1j * im for re, im in p["C"][h]]
         y = {"convolution": convolution, "recurrent": recurrent}[form](u, C, systems)
-        channels.append([gelu(y_k + p["D"][h] * u_k) for y_k, u_k in zip(y, u, strict=True)])
+        channels.append([gelu_of(y_k + p["D"][h] * u_k, gelu) for y_k, u_k in zip(y, u, strict=True)])
     out = []
     for k in range(len(x)):
         y = [channel[k] for channel in channels]

@@ -7,6 +7,7 @@ from mutants.ways import asked, backend, forward, inputs, patched, told, with_op
 from peref.encodings.attend import path, pyramid, shaw
 from peref.model import PLAIN
 from peref.ops import activation, blocks
+from peref.ops.shape import swap
 
 SHAW, PATH, PYRAMID = ("shaw",), ("path",), ("pyramid",)
 
@@ -15,7 +16,7 @@ def rows(change):
     """The row of a distance is change(r, rows)."""
 
     def run(case, a):
-        count = a["param.key"].shape[0]
+        count = a["param.key"].shape[-2]
         gather = asked(shaw.gather, lambda x, r: (x, np.clip(change(r, count), 0, count - 1)))
         scatter = asked(shaw.scatter, lambda x, r: (x, np.clip(change(r, count), 0, count - 1)))
         return patched("encodings.attend.shaw", gather=gather, scatter=scatter)(case, a)
@@ -34,6 +35,17 @@ MUTANTS = [
     Mutant("shaw-future", "shaw.rows", "your distances are i - j", SHAW, rows(lambda r, n: n - 1 - r)),
     Mutant("shaw-next", "shaw.rows", "you read the row beside", SHAW, rows(lambda r, n: r + 1)),
     Mutant("shaw-mirrored", "bias.sign", "the future has the rows of the past", SHAW, rows(lambda r, n: np.minimum(r, n - 1 - r))),
+    Mutant(
+        "shaw-other-key",
+        "shaw.key",
+        "the key of the query meets the vector, not the key that it looks at",
+        SHAW,
+        patched(
+            "encodings.attend.shaw",
+            lambda case: case.config.pe[0][1]["tables"] == "key_query",
+            swap=lambda x, axes: x if axes == (2, 3) else swap(x, axes=axes),
+        ),
+    ),
     Mutant("shaw-clips-earlier", "bias.bucket.clamp", "you clip one distance earlier", SHAW, rows(lambda r, n: np.clip(r, 1, n - 2))),
     Mutant("shaw-before", "shaw.rows", "you read the row before", SHAW, rows(lambda r, n: r - 1), held_out=True),
     Mutant("shaw-no-value", "shaw.value", "the vectors of the values are missing", SHAW, inputs(**{"param.value": lambda x: 0 * x})),

@@ -304,7 +304,11 @@ MUTANTS = [
     Mutant("l-skip-thrice", "mix.skip", "D counts three times", ("s4d", "mamba"), inputs(**{"param.D": lambda d: 3 * d})),
     Mutant("l-s4d-c", "s4d.conjugates", "the imaginary part of C counts twice", ("s4d",), inputs(**{"param.C": lambda c: c * np.array([1, 2])})),
     Mutant(
-        "l-s4d-gate", "mix.gate", "the gate has tanh", ("s4d",), patched("encodings.mix.s4d", glu=forward(s4d.glu, lambda y, x, g: x * np.tanh(g)))
+        "l-s4d-gate",
+        "mix.gate",
+        "the gate has tanh",
+        ("s4d",),
+        patched("encodings.mix.s4d", gated=forward(s4d.gated, lambda y, g, x: x * np.tanh(g))),
     ),
     Mutant("l-conv-early", "mix.conv", "your convolution is rolled", ("mamba",), inputs(**{"param.conv": lambda w: np.roll(w, 1, 1)})),
     Mutant("l-bonus", "rwkv.bonus", "the bonus has the other sign", ("rwkv4", "rwkv6", "rwkv7"), inputs(**{"param.bonus": lambda u: -u})),

@@ -6,7 +6,7 @@ import numpy as np
 
 from mutants import Mutant
 from mutants.ways import asked, backend, expected, forward, hooked, inputs, patched, with_options
-from peref.encodings.mix import rwkv4, rwkv7, s4d
+from peref.encodings.mix import rwkv7, s4d
 from peref.model import PLAIN
 from peref.ops import activation
 from peref.ops.norm import group_norm
@@ -14,7 +14,6 @@ from peref.ops.shape import merge_heads
 from peref.ops.shift import lerp, previous
 from peref.tape import Op
 
-GLU = s4d.glu
 RET, S4D, MAMBA, R4, R6, R7 = (("retnet",), ("s4d",), ("mamba",), ("rwkv4",), ("rwkv6",), ("rwkv7",))
 SHIFTED = ("rwkv4", "rwkv6", "rwkv7")
 
@@ -49,6 +48,11 @@ def unnormed(y, p, eps):
     return scaled(merge_heads(y), p["norm.weight"], p["norm.bias"])
 
 
+def unnormed_inside(case, a):
+    """Mamba's step, B and C keep their size."""
+    return backend(rms_norm=lambda x, w, eps: rwkv7.scaled(x, w))(case, a) if "param.b.norm" in a else None
+
+
 def forgetful(case, a):
     """Each chunk is a document of its own."""
     size = case.config.pe[0][1]["chunk"]
@@ -68,6 +72,13 @@ MUTANTS = [
         RET,
         decay(lambda d: np.log1p(-(2.0 ** (-6.0 - np.arange(len(d)))))),
         held_out=True,
+    ),
+    Mutant(
+        "ret-decay-reading",
+        "retnet.decay",
+        "your decays are those of the other reading",
+        RET,
+        with_options(decays=lambda case: "spread" if case.config.pe[0][1]["decays"] == "powers" else "powers"),
     ),
     Mutant("ret-no-decay", "retnet.decay", "nothing decays", RET, decay(lambda d: 0 * d)),
     Mutant(
@@ -160,8 +171,8 @@ MUTANTS = [
     Mutant("mamba-no-skip", "mix.skip", "D is missing", MAMBA, inputs(**{"param.D": lambda d: 0 * d})),
     Mutant("skip-negated", "mix.skip", "D is subtracted", ("s4d", "mamba"), inputs(**{"param.D": lambda d: -d}), held_out=True),
     Mutant("s4d-gelu", "mix.activation", "you have relu where gelu belongs", S4D, backend(gelu=activation.relu)),
-    Mutant("s4d-gate", "mix.gate", "the halves of the gate are exchanged", S4D, of("s4d", glu=lambda x, g: GLU(g, x))),
-    Mutant("s4d-no-gate", "mix.gate", "the gate is missing", S4D, of("s4d", glu=forward(s4d.glu, lambda y, x, g: x * 1.0)), held_out=True),
+    Mutant("s4d-gate", "mix.gate", "the halves of the gate are exchanged", S4D, of("s4d", gated=lambda g, x: activation.gated(x, g))),
+    Mutant("s4d-no-gate", "mix.gate", "the gate is missing", S4D, of("s4d", gated=forward(activation.gated, lambda y, g, x: x * 1.0)), held_out=True),
     Mutant(
         "mamba-no-softplus",
         "mamba.step",
@@ -191,6 +202,13 @@ MUTANTS = [
         MAMBA,
         inputs(**{"param.conv": lambda w: np.concatenate([w[:, 1:], 0 * w[:, :1]], 1)}),
         held_out=True,
+    ),
+    Mutant(
+        "mamba-no-norms",
+        "mix.norm",
+        "the step, B and C are not normed",
+        MAMBA,
+        unnormed_inside,
     ),
     Mutant("mamba-no-silu", "mix.activation", "there is no silu after the convolution", MAMBA, of("mamba", silu=kept)),
     Mutant("mamba-tanh", "mix.activation", "you have tanh where silu belongs", MAMBA, of("mamba", silu=activation.tanh), held_out=True),
@@ -222,7 +240,7 @@ MUTANTS = [
         wkv("wkv4", lambda k, v, w, u, *rest: (k, v, 2 * w, u, *rest)),
         held_out=True,
     ),
-    Mutant("r4-gate", "mix.gate", "the gate is a silu", R4, of("rwkv4", gated=forward(rwkv4.gated, lambda y, r, x: y * r))),
+    Mutant("r4-gate", "mix.gate", "the gate is a silu", R4, of("rwkv4", gated=forward(activation.gated, lambda y, r, x: y * r))),
     Mutant("r6-bonus", "rwkv.bonus", "the present token has no bonus", R6, wkv("wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, 0 * u, *rest))),
     Mutant(
         "r6-reads-after",

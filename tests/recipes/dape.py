@@ -3,9 +3,10 @@
 from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, usual
 
 FEW = {"width": 5}
+OVER = {"over-alibi": ("alibi.slopes.exponent",), "over-fire": ("dape.network",), "over-none": ("dape.network",)}
 
 RECIPES = [
-    *usual("dape", B=1, T=5, small=FEW, flags=basic("width") | {"over": ("alibi.slopes.exponent",)}),
+    *usual("dape", B=1, T=5, small=FEW, flags=OVER | basic("width"), beside={"over": {"B": 1, "T": 5, "D": 4}}),
     *attention("dape", FEW),
     case(
         "dape",

@@ -39,9 +39,9 @@ def usual(name, *, small=None, once=None, flags=None, beside=None, without=(), *
     """The default of every level, and every choice of every option at the level nearest to the formula.
 
     `small` are options that keep the parameters of the latter few, `once` the names that options had when their ids were given; `sizes` are for
-    operations and attention with their arrays. `flags` has other flags for some options than that it is ignored: sizes of parameters and how they
-    start are in the parameters. `beside` has what else a case needs for its option to show; options in
-    `without` change no number at that level and have no case there.
+    operations and attention with their arrays. `flags` has other flags for some options, or option-value, than that it is ignored: sizes of
+    parameters and how they start are in the parameters. `beside` has what else a case needs for its option to show; options in `without` change
+    no number at that level and have no case there.
     """
     e = get(name)
     levels = LEVELS[e.hook]
@@ -57,7 +57,8 @@ def usual(name, *, small=None, once=None, flags=None, beside=None, without=(), *
             why = f"The option {option} is {value}, by default it is {default}."
             more = dict((beside or {}).get(option, {}))
             chosen = {**(small or {}), **more.pop("options", {}), option: value}
-            yield case(name, levels[0], slug, why, *(flags or {}).get(option, ("option",)), **few | more, options=chosen)
+            meant = {option: ("option",)} | (flags or {})
+            yield case(name, levels[0], slug, why, *meant.get(slug, meant[option]), **few | more, options=chosen)
 
 
 def basic(*options):

@@ -3,10 +3,10 @@
 from recipes.families import attention, basic, case, laws, reading, refusals, refused, usual
 
 FEW = {"state_size": 3}
-SIZES = basic("state_size", "expand", "kernel", "dt_min", "dt_max")
+FLAGS = basic("state_size", "expand", "kernel", "dt_min", "dt_max") | {"chunk": ("mix.chunk",), "norms": ("mix.norm",)}
 
 RECIPES = [
-    *usual("mamba", small=FEW, flags=SIZES | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 37}}),
+    *usual("mamba", small=FEW, flags=FLAGS, beside={"chunk": {"T": 37}, "norms": {"B": 1, "T": 5, "options": {"rank": 3}}}),
     *attention("mamba", FEW),
     case("mamba", "op", "short", "Two tokens, fewer than the convolution looks back.", "mix.conv", T=2, options=FEW),
     case(

@@ -30,6 +30,15 @@ RECIPES = [
             reading("scaled", "it is: fla", gate="scaled"),
         ),
     ),
+    case(
+        "path",
+        "attn",
+        "no-convolution",
+        "Neither convolution nor SiLU makes w, as fla has it with use_w_shortconv off.",
+        "path.w",
+        **SMALLER | {"C": 4},
+        options={"rank": 4, "kernel": None},
+    ),
     case("path", "attn", "full-rank", "One full matrix makes w, as fla has it where heads are grouped.", "path.w", **SMALLER, options={"rank": None}),
 ]
 

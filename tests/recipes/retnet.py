@@ -2,8 +2,15 @@
 
 from recipes.families import UNORDERED, attention, basic, case, laws, reading, refusals, refused, usual
 
+FLAGS = basic("value_factor") | {"chunk": ("mix.chunk",), "decays": ("retnet.decay",)}
+BESIDE = {
+    "decays": {"B": 1, "T": 5, "options": {"value_factor": 1}},
+    "chunk": {"T": 131, "B": 1},
+    "rows": {"B": 1, "T": 5, "options": {"eps": 0.5, "value_factor": 1}},
+}
+
 RECIPES = [
-    *usual("retnet", flags=basic("value_factor") | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 131, "B": 1}}),
+    *usual("retnet", flags=FLAGS, beside=BESIDE),
     *attention("retnet"),
     case("retnet", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options={"chunk": 3}),
     case("retnet", "op", "recurrent", "One token at a time.", "mix.chunk", options={"chunk": 1}),

@@ -5,7 +5,12 @@ from recipes.families import attention, basic, case, laws, refusals, refused, us
 FEW = {"state_size": 6}
 
 RECIPES = [
-    *usual("s4d", small=FEW, flags=basic("state_size", "start", "dt_min", "dt_max") | {"chunk": ("mix.chunk",)}, beside={"chunk": {"T": 69}}),
+    *usual(
+        "s4d",
+        small=FEW,
+        flags=basic("state_size", "start", "dt_min", "dt_max") | {"chunk": ("mix.chunk",)},
+        beside={"chunk": {"T": 69}, "gelu": {"B": 1, "T": 5}},
+    ),
     *attention("s4d", FEW),
     case("s4d", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),
     case(

@@ -2,8 +2,11 @@
 
 from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
 
+CLIPPED = {"B": 1, "T": 5, "D": 4, "options": {"max_distance": 2}}
+BESIDE = {"max_distance": {"B": 1}, "tables": {"B": 1, "T": 5, "D": 4}, "across_heads": CLIPPED}
+
 RECIPES = [
-    *usual("shaw", B=1, flags=basic("max_distance") | {"tables": ("shaw.key",)}, beside={"max_distance": {"B": 1}, "tables": {"B": 1}}),
+    *usual("shaw", B=1, flags=basic("max_distance", "across_heads") | {"tables": ("shaw.key",)}, beside=BESIDE),
     *attention("shaw"),
     case(
         "shaw",

@@ -133,7 +133,7 @@ def of_chunks(name: str) -> Whole:
         flags = (*flags, "cache.position_restarts")
     if name == "t5":
         flags = (*flags, "t5.bias.dropped_on_decode")
-    if e.features and name != "pyramid":
+    if e.features and name not in ("pyramid", "cope"):
         flags = (*flags, "cache.features_dropped")
     if name in ("mamba", "rwkv4", "rwkv6", "rwkv7", "path"):
         flags = (*flags, "cache.tail_dropped")

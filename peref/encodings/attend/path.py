@@ -8,80 +8,28 @@ belong to a key-value head.
 gate   "none"; "forget": sum_{l=j+1..i} log f_l is added to s_ij, f_l = sigmoid(W_f x_l + b_f) of a query head, as in the forgetting
        transformer: the paper's PaTH-FoX; "scaled": the sum is divided by sqrt(D) too, the authors' code (fla).
 rank   of the map from x to w; none: one full matrix. Their code has 32 where each head has keys of its own, a full one where heads are grouped.
-kernel  tokens that the convolution reads.
+kernel  tokens that the convolution reads; none: neither convolution nor SiLU (their use_w_shortconv off).
 
 Yang et al. 2025, arXiv:2505.16381, section 3. Their w, beta, H are ours.
 
-Walking a query back over the keys, u <- H_t u, takes one step per key. Blocks of M keys do it with matrices: with W, K the block's rows,
-
-    C = tril(U W') inverse(I + tril(beta W W', -1))        S = U K' - C tril(beta W K', -1)        U <- U - C beta W
-
-where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D, memory with T S.
-Not here: norms of q and k (Config has one), a w without a convolution, summaries that some tutorials call PaTH (that is another method).
+ops/householder.py walks the queries back over the keys, a block of keys at a time. Time grows with T S D, memory with T S.
+Not here: norms of q and k (Config has one), a bias of the convolution (off there), summaries that some tutorials call PaTH (pyramid.py).
 """
 
 from typing import Literal
 
 from peref.encodings import Encoding, positive
 from peref.ops.activation import log_sigmoid, sigmoid, silu
-from peref.ops.attention import grouped, probabilities, weigh
-from peref.ops.linear import initial, matmul, unit_lower_inverse
+from peref.ops.attention import probabilities, weigh
+from peref.ops.householder import scores
+from peref.ops.linear import initial
 from peref.ops.norm import unit
 from peref.ops.shape import add, split_heads, swap
 from peref.tape import Op
 from peref.xp import namespace
 
 Gate = Literal["none", "forget", "scaled"]
-BLOCK = 64
 EPS = 1e-6
-
-
-def transposed(x):
-    return x.swapaxes(-1, -2)
-
-
-def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):  # [B,H,T,D], [B,G,S,D], [B,G,S,D], [B,G,S]
-    xp = namespace(q)
-    (B, H, T, _), (G, S) = q.shape, k.shape[1:3]
-    u = grouped(q, G) * scale  # [B,G,(H/G)T,D]
-    slot = xp.broadcast_to(xp.arange(S - T, S), (H // G, T)).reshape(-1, 1)
-    out, steps = [], []
-    for start in reversed(range(0, S, block)):
-        cut = slice(start, min(start + block, S))
-        K, W, b = k[:, :, cut], w[:, :, cut], beta[:, :, cut, None]
-        ww, wk, seen = matmul(W, transposed(W)), matmul(W, transposed(K)), slot >= xp.arange(cut.start, cut.stop)
-        inverse = unit_lower_inverse(xp.tril(b * ww, -1), matmul)  # 1
-        across = xp.tril(b * wk, -1)  # 2
-        c = matmul(xp.where(seen, matmul(u, transposed(W)), 0), inverse)  # 3
-        out.append(matmul(u, transposed(K)) - matmul(c, across))  # 4
-        steps.append((cut, u, K, W, b, ww, wk, seen, inverse, across, c))
-        u = u - matmul(c, b * W)  # 5
-    return xp.concatenate(out[::-1], -1).reshape(B, H, T, S), (q.shape, k.shape, beta.shape, steps, scale, matmul)
-
-
-def scores_backward(saved, dy):
-    q_shape, k_shape, beta_shape, steps, scale, matmul = saved
-    xp = namespace(dy)
-    dy = grouped(dy, k_shape[1])
-    dk, dw, dbeta = (xp.zeros(shape, dy.dtype) for shape in (k_shape, k_shape, beta_shape))
-    du = xp.zeros_like(steps[0][1])
-    for cut, u, K, W, b, ww, wk, seen, inverse, across, c in reversed(steps):
-        ds = dy[..., cut]
-        dbw = -matmul(transposed(c), du)  # 5
-        dc = -matmul(ds, transposed(across)) - matmul(du, transposed(b * W))  # 4, 5
-        da = matmul(dc, transposed(inverse))  # 3
-        dlow = xp.tril(-matmul(transposed(c), da), -1)  # 3, 1
-        da = xp.where(seen, da, 0)  # 3
-        dacross = xp.tril(-matmul(transposed(c), ds), -1)  # 4, 2
-        dk[:, :, cut] = matmul(transposed(ds), u) + matmul(transposed(b * dacross), W)  # 4, 2
-        both = b * dlow + transposed(b * dlow)
-        dw[:, :, cut] = matmul(transposed(da), u) + matmul(both, W) + matmul(b * dacross, K) + b * dbw  # 3, 1, 2, 5
-        dbeta[:, :, cut] = (dlow * ww).sum(-1) + (dacross * wk).sum(-1) + (dbw * W).sum(-1)  # 1, 2, 5
-        du = du + matmul(ds, K) + matmul(da, W)  # 4, 3
-    return du.reshape(q_shape) * scale, dk, dw, dbeta
-
-
-scores = Op(scores_forward, scores_backward)
 
 
 def twice_forward(x):
@@ -110,11 +58,11 @@ def forgotten_backward(saved, dy):
 forgotten = Op(forgotten_forward, forgotten_backward)
 
 
-def init(rng, *, C, H, G, D, rank: int | None = 32, kernel: int = 3, gate: Gate = "none"):
-    positive("path", **({} if rank is None else {"rank": rank}), kernel=kernel)
+def init(rng, *, C, H, G, D, rank: int | None = 32, kernel: int | None = 3, gate: Gate = "none"):
+    positive("path", **{name: given for name, given in (("rank", rank), ("kernel", kernel)) if given is not None})
     return {
         **({"w.weight": initial(rng, G * D, C)} if rank is None else {"down.weight": initial(rng, rank, C), "up.weight": initial(rng, G * D, rank)}),
-        "conv": kernel**-0.5 * rng.uniform(-1.0, 1.0, (G * D, kernel)),
+        **({} if kernel is None else {"conv": kernel**-0.5 * rng.uniform(-1.0, 1.0, (G * D, kernel))}),
         "beta.weight": initial(rng, G, C),
         "beta.bias": 0.0 * rng.uniform(size=G),
         **({} if gate == "none" else {"f.weight": initial(rng, H, C), "f.bias": rng.uniform(1.0, 5.0, H)}),
@@ -126,12 +74,15 @@ def features(be, p, x, at, state, *, G, gate: Gate = "none"):
     line = x
     for weight in maps:
         line = be.linear(line, weight, None)
-    line, tail = be.short_conv(line, p["conv"], state.get("tail"), at.runs)
+    after = {}
+    if "conv" in p:
+        line, after["tail"] = be.short_conv(line, p["conv"], state.get("tail"), at.runs)
+        line = silu(line)
     beta = twice(sigmoid(be.linear(x, p["beta.weight"], p["beta.bias"])))  # [B,T,G]
-    found = {"w": unit(split_heads(silu(line), heads=G), eps=EPS), "beta": swap(beta, axes=(1, 2))}
+    found = {"w": unit(split_heads(line, heads=G), eps=EPS), "beta": swap(beta, axes=(1, 2))}
     if gate != "none":
         found["log_f"] = log_sigmoid(swap(be.linear(x, p["f.weight"], p["f.bias"]), axes=(1, 2)))  # [B,H,T]
-    return found, {"tail": tail}
+    return found, after
 
 
 def attend(be, p, q, k, v, f, at, *, D, gate: Gate = "none"):

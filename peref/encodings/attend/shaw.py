@@ -3,10 +3,13 @@
     s_ij = q_i (k_j + key[r]) / sqrt(D)        o_i = sum_j p_ij (v_j + value[r])        r = clip(j - i, -m, m) + m
 
 Shaw, Uszkoreit, Vaswani 2018, arXiv:1803.02155, section 3.2. Their a^K, a^V, k are our key, value, m (max_distance). Note j - i: row 0 is the
-far past; where code has i - j its tables are ours upside down. The heads of a layer share the tables.
+far past; where code has i - j (Hugging Face) its tables are ours upside down.
 
-tables  "both"; "key": the value has no vector, as in Hugging Face's relative_key, whose tables are as long as the longest text: nothing is clipped.
-Not here: their relative_key_query, which has q's vector meet k too.
+tables        "both"; "key": the value has no vector (add_relative_to_values off in Tensor2Tensor; Hugging Face's relative_key, whose table is as
+              long as the longest text: nothing is clipped); "key_query": nor has it here, and the key meets the vector as the query does,
+              s_ij = (q_i k_j + q_i key[r] + k_j key[r]) / sqrt(D) (Hugging Face's relative_key_query).
+across_heads  "shared": the heads of a layer have the same tables; "own": each has its own (heads_share_relative_embedding off in
+              Tensor2Tensor's relative_v2, as in the Music Transformer).
 """
 
 from typing import Literal
@@ -15,28 +18,33 @@ from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.attention import probabilities, scores, weigh
 from peref.ops.distance import gather, scatter
-from peref.ops.shape import add, swap
+from peref.ops.shape import add, repeat_heads, swap
 from peref.xp import namespace
 
-Tables = Literal["both", "key"]
+Tables = Literal["both", "key", "key_query"]
+Heads = Literal["shared", "own"]
 
 
-def init(rng, *, D, max_distance: int = 16, tables: Tables = "both"):
+def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_heads: Heads = "shared"):
     positive("shaw", max_distance=max_distance)
-    return {name: 0.02 * rng.standard_normal((2 * max_distance + 1, D)) for name in (("key", "value") if tables == "both" else ("key",))}
+    shape = (*((H,) if across_heads == "own" else ()), 2 * max_distance + 1, D)
+    return {name: 0.02 * rng.standard_normal(shape) for name in (("key", "value") if tables == "both" else ("key",))}
 
 
-def attend(be, p, q, k, v, f, at, *, D, max_distance: int = 16, tables: Tables = "both"):
+def attend(be, p, q, k, v, f, at, *, H, D, max_distance: int = 16, tables: Tables = "both"):
     xp = namespace(at.i)
     d, index = at.distances, at.index
     if d.dtype.kind not in "iu":
         raise Misuse("shaw: positions must be whole numbers, clipped distances name rows of a table")
     r = (xp.clip(-d, -max_distance, max_distance) + max_distance)[index]  # [T,S] or [B,T,S]
-    of_rows = be.matmul(q, swap(p["key"], axes=(0, 1)))  # [B,H,T,2m+1]
-    term = gather(of_rows, r, scale=D**-0.5)
+    rows = swap(p["key"], axes=(-2, -1))  # [D,2m+1] or [H,D,2m+1]
+    term = gather(be.matmul(q, rows), r, scale=D**-0.5)  # [B,H,T,S]
+    if tables == "key_query":
+        of_keys = gather(be.matmul(repeat_heads(k, heads=H), rows), r.swapaxes(-2, -1), scale=D**-0.5)  # [B,H,S,T]
+        term = add(term, swap(of_keys, axes=(2, 3)))
     w = probabilities(scores(q, k, None, term, None, None, at=at, scale=D**-0.5, matmul=be.matmul), at=at)
     o = weigh(w, v, matmul=be.matmul)
-    if tables == "key":
+    if tables != "both":
         return o
     return add(o, be.matmul(scatter(w, r, rows=2 * max_distance + 1), p["value"]))
 

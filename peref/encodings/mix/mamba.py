@@ -9,10 +9,13 @@ The released code (mamba_simple.py) stacks W_x and W_z into in_proj, W_down, W_b
 
 discretisation   of B: "euler": G = dt, the released code, on purpose (state-spaces/mamba, issues 19, 114 and 121); "zoh": equation 4 of the
                  paper, G = (exp(dt A) - 1) / A. They part where dt A is large: at dt 0.1, A -16 they are 0.1 and 0.0499.
+norms            "none"; "rms": W_down u, B and C are divided by their root mean square and multiplied by weights (Jamba; Falcon Mamba has
+                 none, which is weights of one). Both have an eps of 1e-6.
 rank             width between W_down and W_dt; C/16 rounded up unless said.
 chunk            tokens that are worked on together; any number gives the same.
 A begins at -1 ... -N for every channel (S4D-Real), D at 1, W_dt uniform within rank**-0.5, b_dt so that dt is log-uniform between dt_min and
-dt_max. Not here: complex A, biases of the projections, norms on dt, B and C (Jamba, Falcon Mamba), the floor of 1e-4 under the first dt.
+dt_max. Not here: complex A and biases of the projections (the code can, no released model does), the floor of 1e-4 under the first dt (dt_min
+is above it).
 """
 
 import math
@@ -26,6 +29,8 @@ from peref.ops.activation import silu
 from peref.ops.linear import initial
 from peref.ops.shape import add
 
+Norms = Literal["none", "rms"]
+
 
 def init(
     rng,
@@ -37,6 +42,7 @@ def init(
     rank: int | None = None,
     dt_min: float = 0.001,
     dt_max: float = 0.1,
+    norms: Norms = "none",
 ):
     rank = -(-C // 16) if rank is None else rank
     positive("mamba", state_size=state_size, expand=expand, kernel=kernel, rank=rank, dt_min=dt_min, dt_max=dt_max)
@@ -57,6 +63,7 @@ def init(
         "A_log": np.log(np.arange(1.0, N + 1)) * np.ones((E, 1)),
         "D": np.ones(E),
         "o.weight": initial(rng, C, E),
+        **({f"{name}.norm": np.ones(n) for name, n in (("down", rank), ("b", N), ("c", N))} if norms == "rms" else {}),
     }
 
 
@@ -68,7 +75,10 @@ def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] 
 
     line, tail = be.short_conv(of(x, "x"), p["conv"], state.get("tail"), at.runs)
     u = silu(add(line, p["conv.bias"]))
-    dt, b, c = of(of(u, "down"), "dt"), of(u, "b"), of(u, "c")
+    low, b, c = (of(u, role) for role in ("down", "b", "c"))
+    if "b.norm" in p:
+        low, b, c = (be.rms_norm(a, p[f"{role}.norm"], eps=1e-6) for role, a in (("down", low), ("b", b), ("c", c)))
+    dt = of(low, "dt")
     how = {"discretisation": discretisation, "chunk": chunk, "matmul": be.matmul}
     y, last = be.selective_scan(u, dt, p["A_log"], b, c, p["D"], state.get("h"), at.runs, **how)
     return of(be.swiglu(of(x, "z"), y), "o"), {"tail": tail, "h": last}

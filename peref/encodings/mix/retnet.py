@@ -8,11 +8,14 @@ q and k are turned by the position first. n - m counts tokens, the angle takes p
 Sun et al. 2023, arXiv:2307.08621, section 2. Their gamma is g_h. Values are value_factor times as wide as keys.
 
 chunk   tokens that the parallel form takes at once, between them the recurrent one: 1 is recurrent, T parallel, results agree.
+decays  "powers": as above; "spread": g_h = 1 - 2^(-5-4h/(H-1)), the same ends for any H (Jamie-Stirling/RetNet and others).
 ladder  "endpoint": frequencies base^(-n/(D/2-1)), the authors' code; "paper": base^(-2n/D), as in RoPE.
 layout  of the pairs that turn: "interleaved", adjacent channels, the authors' code; "half": n and n + D/2 (fla).
 norm    "group": per head, mean and variance, the paper; "rms": no mean, the authors' later code and fla. fla's weight of the norm is a factor of W_o.
-Not here: the authors' division of decay and score rows by their sums: it cancels in the norm but for eps, which then stands beside smaller
-numbers, other ones in each of their three forms; xPos gains (g_h plays that part).
+rows    what o_n is divided by before the norm, which takes it out again but for eps: "none": nothing, the paper and fla; "recurrent": root_n =
+        (sum_{m<=n} g_h^(n-m))^(1/2), the authors' step by step code; "parallel": the larger of root_n and |sum_m g_h^(n-m) q_n k_m| / sqrt(D),
+        their code for whole texts, where no gradient goes by way of that sum.
+Not here: what their chunked code divides by, which depends on where chunks end; xPos gains (g_h plays that part).
 """
 
 from typing import Literal
@@ -22,7 +25,29 @@ from peref.errors import Misuse
 from peref.ops.linear import initial
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.shape import merge_heads, split_heads
+from peref.tape import Op
 from peref.xp import namespace
+
+Rows = Literal["none", "recurrent", "parallel"]
+
+
+def evened_forward(o, weights, sums):  # [B,H,T,E], [B,H,T,1] the sum of the decays of each row, the same of its scores or None
+    xp = namespace(o)
+    by = xp.sqrt(xp.maximum(weights, 1))  # 1: in padding there are none
+    large = None if sums is None else abs(sums) > by
+    by = by if sums is None else xp.maximum(by, abs(sums))  # 2
+    return o / by, (o / by, by, sums, large)  # 3
+
+
+def evened_backward(saved, dy):
+    y, by, sums, large = saved
+    if sums is None:
+        return dy / by, None, None  # 3
+    dby = -(dy * y).sum(-1, keepdims=True) / by  # 3
+    return dy / by, None, dby * namespace(dy).sign(sums) * large  # 2
+
+
+evened = Op(evened_forward, evened_backward)
 
 
 def init(rng, *, C, H, D, value_factor: int = 2):
@@ -53,6 +78,8 @@ def mix(
     layout: Literal["interleaved", "half"] = "interleaved",
     norm: Literal["group", "rms"] = "group",
     eps: float = 1e-5,
+    rows: Rows = "none",
+    decays: Literal["powers", "spread"] = "powers",
 ):
     positive("retnet", chunk=chunk, base=base, eps=eps)
     if D % 2:
@@ -60,16 +87,26 @@ def mix(
     xp = namespace(at.i)
     n = xp.arange(D // 2, dtype=xp.float64)
     angle = at.i[..., None] * base ** (-n / max(D // 2 - 1, 1) if ladder == "endpoint" else -2 * n / D)
-    log_decay = xp.log1p(-(2.0 ** (-5 - xp.arange(H, dtype=xp.float64))))
+    h = xp.arange(H, dtype=xp.float64) * (1 if decays == "powers" else 4 / max(H - 1, 1))
+    log_decay = xp.log1p(-(2.0 ** (-5 - h)))
 
     def part(role):
         return split_heads(be.linear(x, p[role], None), heads=H)
 
     q, k = (be.turn(part(role), angle, None, layout=layout) for role in ("q.weight", "k.weight"))
-    o, last = be.retention(q, k, part("v.weight"), state.get("s"), at.runs, log_decay=log_decay, chunk=chunk, scale=D**-0.5, matmul=be.matmul)
+    keep = {"log_decay": log_decay, "chunk": chunk, "matmul": be.matmul}
+    o, last = be.retention(q, k, part("v.weight"), state.get("s"), at.runs, scale=D**-0.5, **keep)
+    after = {"s": last}
+    if rows != "none":
+        one = xp.ones((*q.shape[:3], 1), q.dtype)
+        weights, after["weights"] = be.retention(one, one, one, state.get("weights"), at.runs, scale=1.0, **keep)
+        sums = None
+        if rows == "parallel":
+            sums, after["sums"] = be.retention(q, k, one, state.get("sums"), at.runs, scale=D**-0.5, **keep)
+        o = evened(o, weights, sums)
     o = layer_norm(o, None, None, eps=eps) if norm == "group" else rms_norm(o, None, eps=eps)
     gated = be.swiglu(be.linear(x, p["g.weight"], None), merge_heads(o))
-    return be.linear(gated, p["o.weight"], None), {"s": last}
+    return be.linear(gated, p["o.weight"], None), after
 
 
 ENCODING = Encoding(

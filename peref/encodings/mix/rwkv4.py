@@ -15,23 +15,9 @@ import math
 import numpy as np
 
 from peref.encodings import Encoding
-from peref.ops.activation import logistic, minus_exp
+from peref.ops.activation import gated, minus_exp
 from peref.ops.linear import initial
 from peref.ops.shift import lerp, previous
-from peref.tape import Op
-
-
-def gated_forward(r, y):
-    s = logistic(r)
-    return s * y, (s, y)
-
-
-def gated_backward(saved, dy):
-    s, y = saved
-    return dy * y * s * (1 - s), dy * s
-
-
-gated = Op(gated_forward, gated_backward)
 
 
 def init(rng, *, C, layer, layers):

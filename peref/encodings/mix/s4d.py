@@ -14,8 +14,9 @@ Names on disk are those of models/s4/s4d.py in the released code, o and g the ha
 start   A begins at "lin": -1/2 + i pi n; "inv": -1/2 + i (N/pi) (N/(2n+1) - 1); "legs": the eigenvalues of the normal part of HiPPO-LegS;
         "real": -(n+1). n = 0 .. N/2-1, N = state_size; dt is log-uniform between dt_min and dt_max, one for each channel.
 chunk   tokens that are convolved at once, between them goes the state: 1 is recurrent, T the convolution, results agree.
-Not here: B (the paper trains B C as one, as here with B = 1, or both), a smaller learning rate for dt and A, dropout, two directions, the
-FFT (of length 2T in the released code; the sums are the same). The GELU is the tanh form, theirs erf: at most 0.0005 apart.
+gelu    "tanh": the form that is fast here; "erf": x Phi(x), the released code's. They are at most 0.0005 apart.
+Not here: B (it sits in C: a factor of C for each n), a learning rate of their own for dt and A (0.001 whatever the model's, which is the
+trainer's), dropout, two directions (that is no causal layer), the FFT (of length 2T in the released code; the sums are the same).
 """
 
 import math
@@ -25,7 +26,8 @@ import numpy as np
 
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
-from peref.ops.activation import logistic
+from peref.ops.activation import gated
+from peref.ops.erf import gelu_erf
 from peref.ops.linear import initial
 from peref.tape import Op
 from peref.xp import namespace
@@ -75,19 +77,6 @@ def modes_backward(saved, dy):
 modes = Op(modes_forward, modes_backward)
 
 
-def glu_forward(x, gate):
-    s = logistic(gate)
-    return x * s, (x, s)
-
-
-def glu_backward(saved, dy):
-    x, s = saved
-    return dy * s, dy * x * s * (1 - s)
-
-
-glu = Op(glu_forward, glu_backward)
-
-
 def spectrum(start, N):
     """Where A begins, [N/2]."""
     n = np.arange(N // 2)
@@ -129,12 +118,12 @@ def init(
     }
 
 
-def mix(be, p, x, at, state, across, *, discretisation: Literal["zoh", "bilinear"] = "zoh", chunk: int = 32):
+def mix(be, p, x, at, state, across, *, discretisation: Literal["zoh", "bilinear"] = "zoh", gelu: Literal["tanh", "erf"] = "tanh", chunk: int = 32):
     positive("s4d", chunk=chunk)
     system = modes(p["log_dt"], p["log_A_real"], p["A_imag"], p["C"], discretisation=discretisation)
     y, last = be.diagonal_scan(x, system, p["D"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
-    y = be.gelu(y)
-    return glu(be.linear(y, p["o.weight"], p["o.bias"]), be.linear(y, p["g.weight"], p["g.bias"])), {"s": last}
+    y = be.gelu(y) if gelu == "tanh" else gelu_erf(y)
+    return gated(be.linear(y, p["g.weight"], p["g.bias"]), be.linear(y, p["o.weight"], p["o.bias"])), {"s": last}
 
 
 ENCODING = Encoding(

@@ -12,7 +12,9 @@ npos           P, the rows of e; none: L + 1, which no count up to L can pass (t
 divided        "both": as above (the code's default); "qk": q e is not divided by sqrt(D) (the paper's listing, the code's --cope-nodiv,
                x-transformers).
 across_layers  "own": each layer its own e; "shared": one for all (--cope-shared).
-Not here: gates from keys or values of their own (--cope-sep-key, --cope-val-gates), gates that read the future.
+gates          "logits": as above; "key": sigmoid(q_i k'_l / sqrt(D)), k' = W x made for them alone (--cope-sep-key), of each query head.
+Not here: gates from values (--cope-val-gates): what adds to the logits is given q and k, not v; x-transformers' soft choice of a row and its mix of
+gates over heads (both off there); the authors' two-sided encoder, where p counts from the key to the end of the text whoever asks.
 """
 
 from typing import Literal
@@ -20,31 +22,52 @@ from typing import Literal
 from peref.encodings import Encoding, positive
 from peref.ops.activation import logistic
 from peref.ops.attention import scores
-from peref.ops.distance import gathered, spread
-from peref.ops.shape import swap
+from peref.ops.cells import cut_of, pieces
+from peref.ops.distance import summed
+from peref.ops.linear import initial
+from peref.ops.shape import split_heads, swap
 from peref.tape import Op
 from peref.xp import namespace
 
+Gates = Literal["logits", "key"]
+CELLS = 1 << 12  # of a piece
+
+
+def counted(z, s, at, cut):  # of a piece [H,T,S]: gates, where they move p, the two rows of z next to p, by slot, and how far it is from the first
+    xp = namespace(z)
+    seen, last = at.see if at.see.ndim == 4 else at.see[None, None], z.shape[-1] - 1
+    g = xp.where(seen[cut_of(seen, cut)], logistic(s[cut]), 0)  # 1
+    p = g[..., ::-1].cumsum(-1, dtype=xp.float64)[..., ::-1]  # 2
+    free, p = p < last, xp.minimum(p, last)  # 3
+    low = xp.floor(p)
+    t = p - low
+    first = xp.arange(g.shape[0] * g.shape[1]).reshape(*g.shape[:2], 1) * (last + 1)
+    low = low.astype(int) + first
+    return g, free, low, low + (t > 0), t.astype(z.dtype)
+
 
 def interpolate_forward(z, s, *, at, scale):  # [B,H,T,P], [B,H,T,S] -> [B,H,T,S]
-    xp = namespace(z)
-    last = z.shape[-1] - 1
-    g = xp.where(at.see, logistic(s), 0)  # 1
-    p = g[..., ::-1].cumsum(-1, dtype=xp.float64)[..., ::-1]  # 2
-    counts = p < last
-    p = xp.minimum(p, last)  # 3
-    low, high = xp.floor(p).astype(int), xp.ceil(p).astype(int)
-    t = (p - low).astype(z.dtype)
-    z_low, z_high = spread(z, low), spread(z, high)
-    return ((1 - t) * z_low + t * z_high) * scale, (g, counts, low, high, t, z_high - z_low, last + 1, scale)  # 4
+    y = namespace(z).zeros_like(s)
+    for cut in pieces(at, len(s), CELLS):
+        _, _, low, high, t = counted(z, s, at, cut)  # 1, 2, 3
+        of = z[cut[:3]].reshape(-1)
+        y[cut] = ((1 - t) * of[low] + t * of[high]) * scale  # 4
+    return y, (z, s, at, scale)
 
 
 def interpolate_backward(saved, dy):
-    g, counts, low, high, t, slope, P, scale = saved
-    dy = dy * scale
-    dz = gathered((1 - t) * dy, low, P) + gathered(t * dy, high, P)  # 4
-    dg = (counts * slope * dy).cumsum(-1)  # 4, 3, 2
-    return dz, dg * g * (1 - g)  # 1
+    z, s, at, scale = saved
+    xp = namespace(dy)
+    dz, ds = xp.zeros_like(z), xp.zeros_like(s)
+    for cut in pieces(at, len(s), CELLS):
+        g, free, low, high, t = counted(z, s, at, cut)
+        d, of = dy[cut] * scale, z[cut[:3]]
+        found = summed(low, (1 - t) * d, of.size) + summed(high, t * d, of.size)  # 4
+        dz[cut[:3]] = found.reshape(of.shape).astype(dz.dtype)
+        of = of.reshape(-1)
+        dg = (free * (of[high] - of[low]) * d).cumsum(-1)  # 4, 3, 2
+        ds[cut] = dg * g * (1 - g)  # 1
+    return dz, ds
 
 
 interpolate = Op(interpolate_forward, interpolate_backward)
@@ -56,16 +79,25 @@ def rows(npos, L):
     return L + 1 if npos is None else npos
 
 
-def init(rng, *, L, D, npos: int | None = None):
-    return {"table": 0.0 * rng.standard_normal((rows(npos, L), D))}
+def init(rng, *, C, H, L, D, npos: int | None = None, gates: Gates = "logits"):
+    own = {"k.weight": initial(rng, H * D, C)} if gates == "key" else {}
+    return {"table": 0.0 * rng.standard_normal((rows(npos, L), D))} | own
 
 
 def shared(*, across_layers: Literal["own", "shared"] = "own"):
     return frozenset({"table"} if across_layers == "shared" else ())
 
 
+def unused(*, gates: Gates = "logits"):
+    return {"logits": {"features"}, "key": set()}[gates]
+
+
+def features(be, p, x, at, state, *, H):
+    return {"k": split_heads(be.linear(x, p["k.weight"], None), heads=H)}, {}  # [B,H,T,D]
+
+
 def score(be, p, q, k, f, at, *, D, divided: Literal["both", "qk"] = "both"):
-    s = scores(q, k, None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)
+    s = scores(q, f.get("k", k), None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)
     z = be.matmul(q, swap(p["table"], axes=(0, 1)))  # [B,H,T,P]
     return interpolate(z, s, at=at, scale=D**-0.5 if divided == "both" else 1.0), None, None
 
@@ -75,7 +107,9 @@ ENCODING = Encoding(
     "(q_i k_j + q_i e[p_ij]) / sqrt(D), p_ij = sum_{l=j..i} sigmoid(q_i k_l / sqrt(D))",
     init=init,
     score=score,
+    features=features,
     shared=shared,
+    unused=unused,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
 )

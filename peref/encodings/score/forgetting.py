@@ -6,7 +6,8 @@ Lin, Nikishin, He, Courville 2025, arXiv:2503.02130, section 3. A constant f is 
 so until row and column meet, for they are large and nearly cancel; nothing of size T x S is made.
 b_f starts between 1 and 5, our choice, so that heads begin with memories of different length. x-transformers has it as data-dependent ALiBi,
 where b_f starts at 5.
-Not here: their Pro block (output gate, output norm, key and value shift), x-transformers' gates for the future.
+Not here: their Pro block (output gate, output norm, key and value shift: that is a layer); x-transformers' factor of log f (1 there) and its gates
+for the future, a second set that counts backward: the sum over both sides is no row and column any more.
 """
 
 from peref.encodings import Encoding

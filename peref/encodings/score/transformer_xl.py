@@ -14,7 +14,7 @@ divided        "sqrt": all four terms by sqrt(D); "not": none of them, as in T5 
 clamp_len      distances beyond it count as it, on both sides; none: no such distance.
 
 Two-sided is XLNet's use (arXiv:1906.08237). The terms take memory in proportion to B H T (S + N), N the number of different distances.
-Not here: dropout on r; learned r.
+Not here: dropout on r; a learned r for each distance (attn_type 1 of the code), which ends at a length and is a table like Shaw's.
 """
 
 from typing import Literal

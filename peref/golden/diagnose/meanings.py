@@ -9,7 +9,8 @@ OPTIONS = """
 retnet                 ladder base                                    retnet.ladder
 retnet                 layout                                         rope.layout.half
 retnet                 norm                                           mix.norm
-retnet                 eps                                            retnet.scale
+retnet                 eps rows                                       retnet.scale
+retnet                 decays                                         retnet.decay
 rwkv6|rwkv7            eps unit_eps                                   rwkv.scale
 s4d|mamba              discretisation                                 mix.discretisation
 pyramid                local                                          pyramid.window
@@ -44,6 +45,7 @@ PARAMETERS = """
 mamba|s4d              D                                              mix.skip
 mamba                  dt.*                                           mamba.step
 mamba                  b.weight c.weight x.weight z.weight            mamba.projections
+mamba                  down.norm b.norm c.norm                        mix.norm
 mamba                  A_log                                          mamba.decay
 mamba                  conv conv.bias                                 mix.conv
 s4d                    C                                              s4d.conjugates
@@ -93,7 +95,7 @@ rwkv4|rwkv6            minus_exp                                      rwkv.decay
 rwkv7                  decay                                          rwkv.decay
 rwkv7                  unit                                           rwkv7.kappa
 rwkv7                  sigmoid                                        mix.gate
-s4d                    glu                                            mix.gate
+s4d                    gated                                            mix.gate
 """
 HEADS = """
 alibi                  *                                              alibi.slopes.exponent
