@@ -81,9 +81,9 @@ class Encoding:
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     pairs: int = 1  # the pairs of channels that it turns are a multiple of this
     shared: Callable = nothing  # () -> names of parameters that all its layers share
+    unused: Callable = nothing  # () -> names of its functions that nothing needs with these options
     claims: frozenset[str] = frozenset()  # laws it promises where every option is at its default
     otherwise: Callable = nothing  # () -> laws of which its options turn that round: those of claims that it breaks, others that it keeps
-    unused: Callable = nothing  # () -> names of its functions that nothing needs with these options
 
     @property
     def hook(self) -> str:
@@ -247,5 +247,4 @@ def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> En
         return partial(function, **wanted) if wanted else function
 
     filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}
-    filled |= dict.fromkeys(filled["unused"](), None)
-    return replace(encoding, **filled, claims=encoding.claims ^ filled["otherwise"]())
+    return replace(encoding, **filled | dict.fromkeys(filled["unused"]()), claims=encoding.claims ^ filled["otherwise"]())
