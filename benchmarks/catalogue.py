@@ -39,9 +39,10 @@ from measure import repeated
 from speed import RESULTS, ROOT, Row, Store, described, setup, table
 
 from peref import backends, model, runs, train
-from peref.config import choose, shaped
+from peref.config import shaped
 from peref.encodings import get, names
 from peref.recipe import Recipe
+from peref.settings import choose
 from peref.tape import Op, Tape
 
 TRIES, TIMEOUT = 2, 300

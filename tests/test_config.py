@@ -6,9 +6,10 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from peref.config import OF_ROTATIONS, SHAPES, Config, choose, shaped, value_of
+from peref.config import SHAPES, Config, shaped
 from peref.encodings import get, names, options
 from peref.errors import Misuse
+from peref.settings import OF_ROTATIONS, choose, value_of
 
 ONE = {name: ((name, {}),) for name in names()}
 MIXED = (("rope", {}), ("retnet", {}))

@@ -28,7 +28,7 @@ def by_key(first):
 
 
 RECIPES = [
-    *usual("alibi", once={"directions": "heads"}, without=("across_layers",)),
+    *usual("alibi", once={"directions": "heads"}, without=("across_layers",), T=5),
     *distances("alibi"),
     *attention("alibi"),
     case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.exponent", T=5, H=1, G=1),

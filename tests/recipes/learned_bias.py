@@ -4,7 +4,7 @@ from recipes.families import SMALL, attention, case, distances, laws, positions,
 
 RECIPES = [
     *usual("learned_bias", B=1, T=5),
-    *distances("learned_bias"),
+    *distances("learned_bias", reach=60),
     *attention("learned_bias"),
     case("learned_bias", "table", "last-row", "Distances 0 and 15 of a table of 16.", "bias.bucket.clamp", T=2, positions=(0, 15)),
     case(
