@@ -101,7 +101,8 @@ def init(rng, *, H, width: int = 32, over: Over = "kerple_log"):
 
 def score(be, p, q, k, f, at, *, D, over: Over = "kerple_log"):
     s = scores(q, k, None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)  # [B,H,T,S]
-    b = STATIC[over](be, p, at, q) if STATIC[over] else None
+    static = STATIC[over]
+    b = static(be, p, at, q) if static else None
     y = network(s, b, p["1.weight"], p["1.bias"], p["2.weight"], at=at, matmul=be.matmul)
     return y if b is None else add(b, y), None, None
 
