@@ -39,9 +39,10 @@ from measure import repeated
 from speed import RESULTS, ROOT, Row, Store, described, setup, table
 
 from peref import backends, model, runs, train
-from peref.config import choose, shaped
+from peref.config import shaped
 from peref.encodings import get, names
 from peref.recipe import Recipe
+from peref.settings import choose
 from peref.tape import Op, Tape
 
 TRIES, TIMEOUT = 2, 300
@@ -161,7 +162,7 @@ def stepping(pe: str, size: Size) -> Callable[[backends.Backend], float]:
     m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))
     drawn, count = np.random.default_rng(1).integers(0, cfg.V, (size.batch, size.length + 1)), iter(range(1, 1 << 30))
     batches = [(drawn[:, :-1].copy(), drawn[:, 1:].copy())]
-    return lambda be: be.step(train.one_step, be, cfg, recipe, p, m, v, batches, np.asarray(recipe.rate), np.asarray(next(count)))[0]
+    return lambda be: be.step(train.one_step, be, cfg, recipe.rule, p, m, v, batches, np.array([recipe.rate, next(count), recipe.clip]))[0]
 
 
 def measured(pe: str, size: Size, threads: int) -> Row:

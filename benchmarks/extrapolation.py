@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from peref import __version__, backends, data, evaluate, runs, store, train
-from peref.config import choose, shaped
+from peref.config import shaped
 from peref.recipe import Recipe
+from peref.settings import choose
 
 ENCODINGS = ["none", "sinusoidal", "rope", "alibi", "t5", "forgetting", "retnet"]
 LENGTH, LONGEST, BYTES = 512, 4096, 65536

@@ -1,28 +1,80 @@
 """Check and measure the cuda backend on this machine's GPU, beside its peers, in one run of at most ten minutes.
 
-    pip install -e '.[cuda13x]' ml_dtypes torch            # jax where it is to be a peer
+    pip install -e '.[cuda13x]' ml_dtypes torch            # jax where it is to be a peer; triton comes with torch
     python benchmarks/gpu.py --budget 520 --out benchmarks/results/gpu
     python benchmarks/gpu.py --emulated --out /tmp/gpu      # no device: the same to its end, tiny, on the CPU, without times
 
-Phases: 0 environment, 1 ceilings, 2 go or no-go, 3 correctness, 4 our times, 5 and 6 peers (each in a process of its own), 7 report. Each has a
-deadline; what does not fit is a row that says so. results.jsonl has every row as soon as it is known; then env.json, table.md (ratios against the
-targets), attest.json (to become tests/attest.json), log.txt. --only peers appends them to an earlier run's rows.
+Phases: 0 environment, 1 ceilings, 2 go or no-go, 3 correctness, 4 our times, 5 and 6 peers, 7 report. Each but the report is a process of its own
+(of the peers, each peer) with a deadline. A row that does not fit, fails, hangs or ends its process is a row that says so, and those behind it are
+taken up by another process. results.jsonl has every row as soon as it is known, that of an earlier run becomes earlier.jsonl; then env.json,
+ptxas.txt, table.md (against the targets), attest.json (to become tests/attest.json), log.txt. --only peers adds to an earlier run's rows.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 
-from on_gpu import session  # noqa: E402
+from on_gpu import report, session  # noqa: E402
+from on_gpu.phase import TITLES  # noqa: E402
 
+HERE = Path(__file__).resolve().parent / "on_gpu"
+SECONDS = (20, 25, 60, 130, 80)  # of the phases of our own
 CHEAP = ("attention", "rows", "steps")
-DEAR = ("compiled-steps", "flex", "compiled-rows", "jax")
+DEAR = ("compiled-steps", "flex", "compiled-rows", "triton", "start", "jax")
+RESERVE = 10  # seconds kept for the report
+
+
+def enter(s: session.Session, phase: str, seconds: float, end: float) -> None:
+    """A phase begins, and has so many seconds, or what is left; of an emulation all that is left."""
+    s.phase, now = phase, time.monotonic()
+    s.until = end if s.emulated else min(now + seconds, end)
+    s.say(f"== {phase}, {s.left():.0f} s")
+
+
+def ended(command: list[str], seconds: float, **more: str) -> tuple[int | None, str, str]:
+    """How a process of ours ended, None where it had to be ended with all that it started, and what it said."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=os.environ | more, start_new_session=True)
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        said = [(file.seek(0), file.read().decode(errors="replace"))[1] for file in (out, err)]
+    return code, said[0], said[1].strip()[-300:]
+
+
+def own(s: session.Session, number: int) -> None:
+    """A phase, by as many processes as it takes: one that ends early is followed by another, behind the row that it had begun."""
+    begun = s.out / "begun"
+    while True:
+        begun.write_text("")
+        command = [sys.executable, str(HERE / "phase.py"), str(number), str(s.out), f"{s.left():.1f}", *(["--emulated"] if s.emulated else [])]
+        code, shown, said = ended(command, s.left() + 3 * session.GRACE)
+        print(shown, end="", flush=True)
+        s.read()
+        if code == 0:
+            return
+        if code == session.AGAIN:
+            continue
+        if number == 0:
+            raise SystemExit(said)
+        name = begun.read_text()
+        known = not name or any(row["phase"] == s.phase and row["name"] == name for row in s.rows)
+        s.row(s.phase if known else name, error="its process did not end" if code is None else f"its process ended with {code}: {said}")
+        if known:
+            return
 
 
 def peers(s: session.Session, names: list[str], longest: float) -> None:
@@ -31,19 +83,14 @@ def peers(s: session.Session, names: list[str], longest: float) -> None:
         if s.left() <= 1:
             s.row(f"peers {name}", skipped="no time left")
             continue
-        command = [sys.executable, str(Path(__file__).parent / "on_gpu" / "peers.py"), name, *(["--tiny"] if s.emulated else [])]
-        try:
-            env = os.environ | ({"OMP_NUM_THREADS": "1"} if s.emulated else {})
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=min(longest, s.left()), env=env)
-            said, left = done.stdout, "" if not done.returncode else done.stderr.strip()[-300:]
-        except subprocess.TimeoutExpired as error:
-            said, left = (error.stdout or b"").decode(), f"no answer within {error.timeout:.0f} s"
+        command, seconds = [sys.executable, str(HERE / "peers.py"), name, *(["--tiny"] if s.emulated else [])], min(longest, s.left())
+        code, said, wrong = ended(command, seconds, **({"OMP_NUM_THREADS": "1"} if s.emulated else {}))
         for line in said.splitlines():
             if line.startswith("{"):
                 one = json.loads(line)
                 s.row(one.pop("name"), **one)
-        if left:
-            s.row(f"peers {name}", error=left)
+        if code != 0:
+            s.row(f"peers {name}", error=f"no answer within {seconds:.0f} s" if code is None else wrong)
 
 
 def main() -> None:
@@ -54,29 +101,23 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(CHEAP + DEAR), help="which, of these, with commas between them  [default: all]")
     parser.add_argument("--only", choices=["own", "peers"], help="the phases up to 4, or 5 and 6; the report comes in any case")
     a = parser.parse_args()
-    with ExitStack() as stack:
-        s = session.opened(a.out, a.budget, a.emulated, stack)
-        from on_gpu import ceilings, correct, gonogo, report, timings
-
-        if a.only == "peers" and (kept := a.out / "results.jsonl").exists():
-            s.rows = [json.loads(line) for line in kept.read_text().splitlines()]
-        if a.only != "peers":
-            for phase, seconds, run in (
-                ("0 environment", 10, ceilings.environment),
-                ("1 ceilings", 25, ceilings.ceilings),
-                ("2 go or no-go", 60, gonogo.decide),
-                ("3 correctness", 110, correct.correctness),
-                ("4 our times", 80, timings.timings),
-            ):
-                s.enter(phase, seconds)
-                run(s)
-        if a.only != "own":
-            s.enter("5 cheap peers", 90)
-            peers(s, [name for name in CHEAP if name in a.peers.split(",")], 45)
-            s.enter("6 dear peers", 190)
-            peers(s, [name for name in DEAR if name in a.peers.split(",")], 60)
-        s.enter("7 report", 30)
-        report.report(s)
+    end = time.monotonic() + max(0.0, a.budget - RESERVE)
+    a.out.mkdir(parents=True, exist_ok=True)
+    if a.only != "peers" and (kept := a.out / "results.jsonl").exists():
+        kept.replace(a.out / "earlier.jsonl")
+    s = session.Session(a.out, a.emulated)
+    if a.only != "peers":
+        for number, (phase, seconds) in enumerate(zip(TITLES, SECONDS, strict=True)):
+            enter(s, phase, seconds, end)
+            own(s, number)
+    if a.only != "own":
+        enter(s, "5 cheap peers", 90, end)
+        peers(s, [name for name in CHEAP if name in a.peers.split(",")], 45)
+        enter(s, "6 dear peers", 190, end)
+        peers(s, [name for name in DEAR if name in a.peers.split(",")], 60)
+    (a.out / "begun").unlink(missing_ok=True)
+    s.phase = "7 report"
+    report.report(s)
 
 
 if __name__ == "__main__":

@@ -273,7 +273,7 @@ def training(a: argparse.Namespace, be: Any) -> Callable[[], float]:
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in range(2))
     recipe = Recipe(batch=a.batch, beta1=BETA1, beta2=BETA2, eps=ADAM_EPS, decay=DECAY, clip=CLIP)
     batch, count = tokens(a), iter(range(1, 1 << 30))
-    return lambda: be.step(one_step, be, cfg, recipe, p, m, v, [batch], np.asarray(RATE), np.asarray(next(count)))[0]
+    return lambda: be.step(one_step, be, cfg, recipe.rule, p, m, v, [batch], np.array([RATE, next(count), CLIP]))[0]
 
 
 def evaluation(a: argparse.Namespace, be: Any) -> Callable[[], float]:

@@ -1,9 +1,7 @@
 """Config: everything that decides what a model computes. A combination that cannot work is refused here, in words."""
 
-import contextlib
-import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_type_hints
@@ -16,8 +14,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"norm": "rms", "activation": "swiglu", "biases": False, "tied": True},
     "gpt2": {"norm": "layer", "activation": "gelu", "biases": True, "tied": False},
 }
-OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}  # options of every encoding that fills rotate -> the field that keeps them
-WORDS = {"true": True, "false": False, "none": None}
 
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -124,8 +120,7 @@ class Config:
             for name, _ in self.pe:
                 if R % (each := 2 * get(name).pairs):
                     raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
-        for name, _ in self.pe:
-            encoding = get(name)
+        for (name, _), encoding in zip(self.pe, self._bound, strict=False):
             if encoding.embed and len(self.pe) > 1:
                 raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
             if not self.causal and "two_sided" not in encoding.claims:
@@ -197,58 +192,6 @@ def pairs(pe: Any) -> Cycle:
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], Mapping)):
             raise Misuse(f"pe is {pe!r}; expected pairs of a name and its options, such as (('alibi', {{'max_bias': 8.0}}), ('none', {{}}))")
     return pe
-
-
-def value_of(text: str) -> Any:
-    """What the text after --set NAME= means: one of WORDS, JSON where it is JSON (4, 0.5, null), a list where commas part JSON, else itself."""
-    if text.lower() in WORDS:
-        return WORDS[text.lower()]
-    for reading in (text, f"[{text}]") if "," in text else (text,):
-        with contextlib.suppress(ValueError):  # not JSON, or a number of thousands of digits
-            return json.loads(reading)
-    return text
-
-
-def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
-    """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE.
-
-    Without an index an option goes to every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
-    """
-    cycle: list[tuple[str, dict[str, Any]]] = [(name.strip(), {}) for name in pe.split(",")]
-    for name, _ in cycle:
-        get(name)
-    found: dict[str, Any] = {}
-    for item in given:
-        key, equals, text = item.partition("=")
-        if not equals:
-            raise Misuse(f"--set {item}: expected NAME=VALUE, or INDEX.NAME=VALUE for one member of a cycle")
-        first, dot, option = key.partition(".")
-        if dot and first.isdecimal():
-            if int(first) >= len(cycle):
-                raise Misuse(f"--set {item}: the cycle {pe} has members 0 to {len(cycle) - 1}")
-            members = [cycle[int(first)]]
-        else:
-            members, option = cycle, key
-        if option in OF_ROTATIONS and any(get(name).rotate for name, _ in members):
-            if members is not cycle and sum(get(name).rotate is not None for name, _ in cycle) > 1:
-                raise Misuse(f"--set {item}: {option} belongs to the whole model, whose weights it arranges; leave out the index")
-            field = OF_ROTATIONS[option]
-            found[field] = fitting(option, value_of(text), get_type_hints(Config)[field])
-            continue
-        having = [m for m in members if option in resolve(m[0], {})]
-        if not having:
-            raise Misuse(nobody_has(option, [name for name, _ in members]))
-        for _, options in having:
-            options[option] = value_of(text)
-    return found | {"pe": tuple(cycle)}
-
-
-def nobody_has(option: str, members: list[str]) -> str:
-    """What to say of an option that none of these encodings has."""
-    rotations = [*OF_ROTATIONS] if any(get(name).rotate for name in members) else []
-    known = list(dict.fromkeys([*(key for name in members for key in resolve(name, {})), *rotations]))
-    has = f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}" if known else "there are no options"
-    return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known, has)}"
 
 
 def shaped(shape: str, **given: Any) -> Config:

@@ -74,14 +74,15 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
     if encoding.hook not in hooks:
         others = ", ".join(n for n in names() if get(n).hook in hooks)
         raise Misuse(f"{name} fills {encoding.hook or 'no hook'} and cannot do this; those that can: {others}")
+    for fact in ("H", "L"):
+        if facts[fact] < 1:
+            raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
+    encoding = bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
     if not facts.get("causal", True) and "two_sided" not in encoding.claims:
         raise Misuse(f"{name} reads only the past; causal=False is not for it")
     if facts.get("window") is not None and "window" not in encoding.claims:
         raise Misuse(f"{name} has no attention that a window could limit; leave window out")
-    for fact in ("H", "L"):
-        if facts[fact] < 1:
-            raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
-    return bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
+    return encoding
 
 
 def parameters(name: str, encoding: Encoding, params: dict[str, Any] | None, seed: int, dtype: np.dtype) -> dict[str, Any]:

@@ -14,12 +14,13 @@ import numpy as np
 
 from peref import share
 from peref.backends import Backend
-from peref.config import Config, choose
+from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
 from peref.model import PLAIN, loss
 from peref.parameters import Arrays, check
 from peref.runs import Run
+from peref.settings import choose
 from peref.xp import to_host
 
 TOKENS_AT_ONCE = 4096

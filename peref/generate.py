@@ -28,12 +28,17 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
-def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None, dtype: Any) -> None:
+def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None, seed: int, dtype: Any) -> None:
     """Raises Misuse for what `generate` cannot do: an encoding that does not reach as far, a setting that makes no sense."""
     if prompt.ndim != 1 or not len(prompt):
         raise Misuse("the prompt is empty; give it at least one byte to go on from")
-    if count < 0 or not 0 <= temperature < math.inf or (top_k is not None and top_k < 1):
-        raise Misuse(f"count {count}, temperature {temperature}, top_k {top_k}; expected none negative, and top_k at least 1")
+    if count < 0:
+        raise Misuse(f"the number of tokens is {count}; expected 0 or more")
+    if not 0 <= temperature < math.inf:
+        raise Misuse(f"temperature is {temperature}; expected 0 or a positive number")
+    if top_k is not None and top_k < 1:
+        raise Misuse(f"top_k is {top_k}; expected at least 1, or none for all")
+    generator(seed, "generate", 0)  # a seed out of range is refused here already
     if not cfg.causal:
         raise Misuse("only a causal model generates; this one reads both ways")
     total = len(prompt) + count
@@ -58,7 +63,7 @@ def generate(
     Raises Misuse as check_request does.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
-    check_request(cfg, prompt, count, temperature, top_k, next((a.dtype for a in params.values()), np.float64))
+    check_request(cfg, prompt, count, temperature, top_k, seed, next((a.dtype for a in params.values()), np.float64))
     params = be.place(params)
     memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):

@@ -17,6 +17,7 @@ from peref.cache import Cache, cache
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.errors import Misuse
+from peref.ops.cast import in_dtype
 from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.ops.shape import add, add_position, join, merge_heads, split_heads
@@ -58,6 +59,11 @@ def of_place(be: Backend, pe: Encoding, p: Arrays, there: At, made: dict[Any, An
     return rotation, shared(made, pe.bias, p, be, p, there.distances) if pe.bias else None
 
 
+def widened(be: Backend, p: Arrays) -> Arrays:
+    """Parameters of an encoding as it computes with them."""
+    return {name: be.widen(a) for name, a in p.items()}
+
+
 def kept_with(old: Kept | None, a: Any) -> tuple[Kept, Any]:
     """What is kept of a layer with `a` after it, and the same as an array, on the tape where `a` is."""
     if old is None:
@@ -82,16 +88,17 @@ def attend_heads(
         angle, gain_q, gain_k = rotation
         q = be.turn(q, angle, gain_q, layout=layout)
         k = be.turn(k, angle, gain_k, layout=layout)
-    f, state = pe.features(be, p, x, there, old.get("state", {})) if pe.features else ({}, {})
+    p = widened(be, p) if pe.features or pe.attend or pe.score else p
+    f, state = pe.features(be, p, be.widen(x), there, old.get("state", {})) if pe.features else ({}, {})
     kept, whole = {}, {}
     for name, a in ({"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}).items():
         kept[name], whole[name] = kept_with(old.get(name), a)
     k, v, f = whole["k"], whole["v"], {name: whole[f"f.{name}"] for name in f}
     if pe.attend:
-        o = pe.attend(be, p, q, k, v, f, there)
+        o = in_dtype(pe.attend(be, p, *map(be.widen, (q, k, v)), f, there), q.dtype)
     else:
-        terms = pe.score(be, p, q, k, f, there) if pe.score else (None, None, None)
-        o = be.attention(q, k, v, table, *terms, at=there, scale=pe.scale(q.shape[-1]))
+        term, row, column = pe.score(be, p, be.widen(q), be.widen(k), f, there) if pe.score else (None, None, None)
+        o = be.attention(q, k, v, table, in_dtype(term, q.dtype), row, column, at=there, scale=pe.scale(q.shape[-1]))
     return o, kept | {"state": state}
 
 
@@ -162,8 +169,8 @@ def block(
         return one_token(token, be, cfg, params, layer, p, x, at, old, made)
     h = norm(be, cfg, params, f"{layer}.norm1", x)
     if pe.mix:
-        y, state = pe.mix(be, p, h, be.place(at), old.get("state", {}), across)
-        new = {"state": state}
+        y, state = pe.mix(be, widened(be, p), be.widen(h), be.place(at), old.get("state", {}), across)
+        y, new = in_dtype(y, h.dtype), {"state": state}
     else:
         y, new = attend(be, cfg, params, layer, p, h, at, old, made)
     x = add(x, y)
@@ -190,15 +197,30 @@ def decode(
     return y, replace(cache, j=at.j, seg=at.seg, layers=tuple(layers), B=len(tokens))
 
 
-def run(
-    cfg: Config, params: Arrays, tokens: Any, cache: Cache, *, be: Backend, positions: Any, seg: Any, keep: bool = True
-) -> tuple[Any, At, list[Arrays]]:
-    """Logits, where they are, and what each layer keeps for a cache, if `keep`."""
+def check_tokens(cfg: Config, tokens: Any) -> Any:
+    """Tokens [B,T] on the host. Raises Misuse where they are none, or outside the vocabulary."""
     host = to_host(tokens)
     if host.ndim != 2 or host.dtype.kind not in "iu" or host.size == 0:
         raise Misuse(f"tokens are {host.dtype}{list(host.shape)}; expected whole numbers [B,T], at least one")
     if not (int(host.min()) >= 0 and int(host.max()) < cfg.V):
         raise Misuse(f"tokens go from {host.min()} to {host.max()}; expected 0 to {cfg.V - 1}")
+    return host
+
+
+def check_targets(cfg: Config, tokens: Any, targets: Any) -> None:
+    """Raises Misuse for targets of another shape than the tokens or outside the vocabulary."""
+    host = to_host(targets)
+    if host.shape != tuple(tokens.shape) or host.dtype.kind not in "iu":
+        raise Misuse(f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one for each token")
+    if host.size and int(host.max()) >= cfg.V:
+        raise Misuse(f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where nothing is asked")
+
+
+def run(
+    cfg: Config, params: Arrays, tokens: Any, cache: Cache, *, be: Backend, positions: Any, seg: Any, keep: bool = True
+) -> tuple[Any, At, list[Arrays]]:
+    """Logits, where they are, and what each layer keeps for a cache, if `keep`."""
+    host = check_tokens(cfg, tokens)
     at = cache.at(cfg, host, positions, seg)
     cfg.check_place(at, params["embed.weight"].dtype)
     x = embedded(be, cfg, params, tokens, at)
@@ -226,9 +248,5 @@ def loss(cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend 
 
     Raises Misuse for targets of another shape than the tokens or outside the vocabulary.
     """
-    host = to_host(targets)
-    if host.shape != tuple(tokens.shape) or host.dtype.kind not in "iu":
-        raise Misuse(f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one for each token")
-    if host.size and int(host.max()) >= cfg.V:
-        raise Misuse(f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where nothing is asked")
+    check_targets(cfg, tokens, targets)
     return be.cross_entropy(logits(cfg, params, tokens, be=be, **place), be.place(targets))

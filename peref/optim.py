@@ -58,10 +58,10 @@ def read(word: np.ndarray, names: Iterable[str]) -> tuple[float, float]:
     return loss, norm
 
 
-def update(p, g, m, v, loss, rate, step, word, *, sizes, decay, clip, beta1, beta2, eps, adamw=adamw):
+def update(p, g, m, v, loss, rate, step, clip, word, *, sizes, decay, beta1, beta2, eps, adamw=adamw):
     """One step over all parameters, in place on the dicts p, m, v and on `word`: gradients longer than `clip` are cut to it.
 
-    loss, float64, rate and step are 0-d; the rate of a parameter is multiplied with sizes[name], where there is one. Nothing but `word` is
+    loss, float64, rate, step and clip are 0-d; the rate of a parameter is multiplied with sizes[name], where there is one. Nothing but `word` is
     written where the loss or a gradient is not finite, or an earlier step's was not.
     """
     xp = namespace(word)

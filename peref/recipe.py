@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_type_hints
 
+import numpy as np
+
 from peref.encodings import fitting
 from peref.errors import Misuse
+from peref.optim import schedule
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,16 @@ class Recipe:
             raise Misuse(f"warmup is {self.warmup}; expected a number of steps, or 0 for none")
         if not 0 <= self.seed < 2**64:
             raise Misuse(f"seed is {self.seed}; expected 0 or more, of at most 64 bits")
+
+    @property
+    def rule(self) -> dict[str, float]:
+        """What AdamW takes, the same in every step."""
+        return {name: getattr(self, name) for name in ("decay", "beta1", "beta2", "eps")}
+
+    def numbers(self, step: int) -> np.ndarray:
+        """Learning rate, step and clip: what a recorded step reads from device memory. [3], float64."""
+        rate = schedule(step, peak=self.rate, warmup=self.warmup, steps=self.steps, floor=self.floor)
+        return np.array([rate, step, self.clip])
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Recipe":

@@ -28,8 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from . import share, store
-from .errors import Damaged, Misuse, PerefError, explained
+from peref import share, store
+from peref.errors import Damaged, Misuse, PerefError, explained
+
+FOLDERS = ("ckpt", "eval")
 
 
 class Foreign(Damaged):
@@ -86,6 +88,9 @@ class Run:
         with _opened(path, os.O_RDWR) as fd:
             with explained(path, "lock"):
                 _claim(fd, self.folder)
+            for part in FOLDERS:  # copies leave empty folders out
+                with explained(self.folder / part, "make it"):
+                    (self.folder / part).mkdir(exist_ok=True)
             store.sweep(self.folder)
             store.sweep(self.folder / "ckpt")
             yield
@@ -194,7 +199,7 @@ def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 break
-        for part in ("ckpt", "eval"):
+        for part in FOLDERS:
             (folder / part).mkdir()
         for part in ("lock", "metrics.jsonl", "timing.jsonl"):
             (folder / part).touch()

@@ -20,7 +20,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from .errors import Damaged, Misuse, explained
+from peref.errors import Damaged, Misuse, explained
 
 FORMAT = 1
 

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from peref.data import Corpus, batch, check_length
 from peref.environment import environment, moved
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
-from peref.model import logits, loss
-from peref.optim import read, schedule
+from peref.model import check_targets, check_tokens, logits, loss
+from peref.optim import read
 from peref.parameters import Arrays, check, init, step_sizes
 from peref.recipe import Recipe
 from peref.tape import Tape
@@ -56,12 +55,21 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
     return runs.create(root, named, record)
 
 
+def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any) -> Any:
+    """one_step by Backend.step. Raises Misuse for tokens that cfg has not: a recorded step, when it is replayed, asks no more."""
+    for inputs, targets in batches:
+        check_tokens(cfg, inputs)
+        check_targets(cfg, inputs, targets)
+    return be.step(one_step, be, cfg, rule, p, m, v, batches, numbers, word)
+
+
 def one_step(
-    be: Backend, cfg: Config, recipe: Recipe, p: Arrays, m: Arrays, v: Arrays, batches: list[Any], rate: Any, step: Any, word: Any = None
+    be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any = None
 ) -> Any:
     """Gradients of `batches`, then AdamW in place on p, m, v. Returns `word`, in which loss and norm are: optim.read reads it.
 
-    Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells of an earlier step's, p, m and v stay as they are.
+    `rule` and `numbers` are a Recipe's. Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells
+    of an earlier step's, p, m and v stay as they are.
     """
     total: Any = None
     g: Arrays = {}
@@ -80,9 +88,8 @@ def one_step(
         total = mean if total is None else total + mean
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
-    word, rate, step = xp.zeros(3, xp.float64) if word is None else word, be.place(rate), be.place(step)
-    settings = {key: getattr(recipe, key) for key in ("decay", "clip", "beta1", "beta2", "eps")}
-    be.update(p, g, m, v, total, rate, step, word, sizes=step_sizes(cfg), adamw=be.adamw, **settings)
+    word, numbers = xp.zeros(3, xp.float64) if word is None else word, be.place(numbers)
+    be.update(p, g, m, v, total, numbers[0], numbers[1], numbers[2], word, sizes=step_sizes(cfg), adamw=be.adamw, **rule)
     return word
 
 
@@ -142,13 +149,12 @@ def train(
         done, p, m, v = begin(run, cfg, recipe, say)
         p, m, v, word = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
         yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": sum(a.size for a in p.values())}
-        rate_of = partial(schedule, peak=recipe.rate, warmup=recipe.warmup, steps=recipe.steps, floor=recipe.floor)
 
         def launch(step: int) -> Callable[[], np.ndarray]:
             """Begin a step; calling the result waits for its word."""
             batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
             with np.errstate(all="ignore"):  # what is not finite is found and named by the word
-                return fetch(be.step(one_step, be, cfg, recipe, p, m, v, batches, np.asarray(rate_of(step)), np.asarray(step), word))
+                return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), word))
 
         text, tokens = corpus.valid[: recipe.valid_bytes + 1], recipe.batch * recipe.accumulate * cfg.L
         valid, spent, saved, stop = None, 0.0, done, False
@@ -168,7 +174,7 @@ def train(
                 last = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
                 raise Diverged(f"step {step}: {error}; {last}; try a lower --rate or a lower --clip") from error
             spent += time.perf_counter() - before
-            line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate_of(step), "norm": norm}
+            line: dict[str, Any] = {"step": step, "loss": mean, "rate": float(recipe.numbers(step)[0]), "norm": norm}
             if validates:
                 with np.errstate(all="ignore"):
                     row, _, _ = score(cfg, p, text, cfg.L, be=be)

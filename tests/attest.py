@@ -1,8 +1,9 @@
-"""What a device vouches for: of each CUDA kernel file whether its present text was run on one, when, and how far from float64 it was.
+"""What is known of each CUDA kernel file: what it was compiled for here, what of it ran here on the CPU, and what a device vouches for.
 
-    python tests/attest.py        # one line for each, and what compiles and runs them here instead; CI prints that
+    python tests/attest.py        # CI prints this; it compiles and runs what it speaks of
 
-tests/attest.json comes from `benchmarks/gpu.py` on a machine with a GPU, which writes it anew; it is never edited by hand.
+A device vouches for a file where its present text was run on one: when, and how far from float64 it was. tests/attest.json comes from
+`benchmarks/gpu.py` on a machine with a GPU, which writes it anew; it is never edited by hand.
 """
 
 import hashlib
@@ -20,11 +21,11 @@ def states(kept, texts):
     for file, text in sorted(texts.items()):
         about = kept.get(file, {})
         if not about.get("device"):
-            said = "never run on a device"
+            said = "awaits a device: never run on one"
         elif about["sha256"] == hashlib.sha256(text.encode()).hexdigest():
             said = f"verified on device: {about['device']}, {about['date']}, error {about['error']:.1e}"
         else:
-            said = f"changed since the last device run: {about['device']}, {about['date']}"
+            said = f"awaits a device: changed since the last device run: {about['device']}, {about['date']}"
         lines.append(f"{file + '.cu':24}{said}")
     return lines
 
@@ -36,11 +37,53 @@ def kernels():
     return {file: source(file) for file in VARIANTS}
 
 
-if __name__ == "__main__":
-    sys.path[:0] = [str(HERE), str(HERE.parent)]
-    from emulated.compilers import SM, compiler
+def compiled(file):
+    """What the compiler of this machine made of a file, in words; "" where there is none."""
+    from emulated.compilers import SM, compiler, figures, report
 
-    found, gcc = compiler(), shutil.which("g++")
-    print(f"compiled for {' and '.join(f'sm_{n}' for n in SM)} by  {' '.join(found[:2]) if found else 'nothing here'}")
-    print(f"run on the CPU by             {gcc or 'nothing here'}")
-    print(*states(json.loads((HERE / "attest.json").read_text()), kernels()), sep="\n")
+    from peref.backends.cuda.launch import VARIANTS, source
+
+    if not compiler():
+        return ""
+    found = [figures(report(source(file), [f"-D{k}={v}" for k, v in defines.items()])) for defines in VARIANTS[file]]
+    most, spilled = max(max(registers) for registers, *_ in found), sum(sum(spills) for _, spills, _ in found)
+    return f"compiled: {len(found)} variants for {' and '.join(f'sm_{n}' for n in SM)}, at most {most} registers, {spilled} bytes spilled"
+
+
+def emulated():
+    """{file: words} of the kernels that ran on the CPU, with their worst error against float64; of a small run of every op, forward and backward."""
+    from contextlib import ExitStack
+    from tempfile import TemporaryDirectory
+
+    from on_gpu import correct, session
+
+    from peref.backends.cuda.launch import declared
+
+    found = {}
+    with TemporaryDirectory() as out, ExitStack() as stack:
+        s = session.opened(Path(out), True, stack)
+        be, launched = s.backend(), s.xp.emulated.launched
+        works = [(case[0], lambda case=case: correct.checked(s, be, case, "float32", None)) for case in (*correct.rows(True), *correct.heads(True))]
+        for files, work in [*works, ("optimizer", lambda: correct.updating(s))]:
+            begin, error = len(launched), work()["error"]
+            for file in files.split():
+                ran, worst = found.get(file, (set(), 0.0))
+                found[file] = ran | (set(launched[begin:]) & set(declared(file))), max(worst, error)
+    return {file: f"run on the CPU: {', '.join(sorted(ran))}; error {error:.1e}" for file, (ran, error) in found.items()}
+
+
+def main():
+    from emulated.compilers import compiler
+
+    made, ran, texts = compiler(), emulated() if shutil.which("g++") else {}, kernels()
+    print(f"compiler: {' '.join(made[:2]) if made else 'neither nvcc nor NVRTC is here, nothing was compiled for a GPU'}")
+    for file, line in zip(sorted(texts), states(json.loads((HERE / "attest.json").read_text()), texts), strict=True):
+        print(line)
+        for said in (compiled(file), ran.get(file, "not run on the CPU: g++ is not here")):
+            if said:
+                print(f"{'':24}{said}")
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "benchmarks")]
+    main()

@@ -70,13 +70,26 @@ def filling(*hooks):
 
 TOGETHER = {  # settings of options that have no value to start from, or none that means anything alone
     "dynamic_ntk": [{"factor": 2.0, "form": "static"}, {"original": 5, "factor": 3.0}],
+    "learned_bias": [{"max_distance": 3}],
     "llama3": [{"original": 64, "base": 100.0}],
     "longrope": [
-        *({"original": 8}, {"original": 8, "base": 2.0}, {"factor": 0.5}, {"start_tokens": 4, "original": 8}, {"start_tokens": 4, "factor": 1.0}),
+        *(
+            {"original": 8},
+            {"original": 8, "base": 2.0},
+            {"factor": 0.5},
+            {"start_tokens": 4, "original": 8},
+            {"start_tokens": 4, "attention_factor": 1.0, "original": 8},
+        ),
         *({"attention_factor": 1.5}, {"short_mscale": 1.5, "attention_factor": 0.5}, {"long_mscale": 1.5, "attention_factor": 0.5, "original": 8}),
     ],
     "ntk": [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)],
-    "ntk_by_parts": [{"original": 64, "base": 100.0}, {"beta": (3.0, 0.5), "gamma": (8.0, 1.5)}],
+    "ntk_by_parts": [
+        {"original": 8, "factor": 1.0, "form": "dynamic"},
+        {"ntk_factor": 0.5, "extrapolation_factor": 0.0},
+        {"original": 64, "base": 100.0},
+        {"beta": (3.0, 0.5), "gamma": (8.0, 1.5)},
+    ],
+    "pi": [{"original": 8, "factor": 1.0, "form": "dynamic"}],
     "path": [{"rank": None}, {"rank": None, "gate": "forget"}, {"kernel": None}],
     "retnet": [{"rows": rows, "norm": "rms", "eps": 0.5, "chunk": 3} for rows in ("recurrent", "parallel")],
     "shaw": [{"tables": "key_query", "across_heads": "own"}],
@@ -92,6 +105,8 @@ TOGETHER = {  # settings of options that have no value to start from, or none th
         ),
         *({"mscale": 0.707, "mscale_all_dim": m, "reading": r} for m in (1.0, 0.0, None) for r in ("huggingface", "deepseek")),
         {"mscale_all_dim": 0.5, "reading": "deepseek"},
+        *({"original": 8, "base": 10.0, "factor": 1.0, "form": "dynamic"}, {"original": 8, "form": "dynamic", "mscale": 2.0, "reading": "deepseek"}),
+        {"extrapolation_factor": 0.0},
     ],
 }
 

@@ -150,6 +150,38 @@ def test_released_numbers_of_kerple_can_be_given():
     same(softplus(inverse_softplus(r)) / r, np.ones(5), 1e-14)
 
 
+def test_kerple_log_with_an_exponent():
+    """3-para-log: with 1 it is the logarithmic kernel, with another that of a power; NeMo's numbers, r2 = 0, are no bias."""
+    p = bound("kerple_log").init(np.random.default_rng(0))
+    d = np.array([-3, 0, 1, 7, 100])
+    same(table("kerple_log", d, p | {"r3": np.zeros(6)}, exponent="learned"), table("kerple_log", d, p), 1e-14)
+    r3 = np.linspace(-2, 2, 6)
+    got, r1, r2, r = table("kerple_log", d, p | {"r3": r3}, exponent="learned"), softplus(p["r1"]), softplus(p["r2"]), 2 / (1 + np.exp(-r3))
+    same(got, np.array([[-a * math.log(1 + b * abs(x) ** c) for x in d] for a, b, c in zip(r1, r2, r, strict=True)]), 1e-14)
+    assert not table("kerple_log", d, p | {"r2": np.full(6, -np.inf), "r3": r3}, exponent="learned").any()
+
+
+# ---------------------------------------------------------------- learned bias
+
+
+def test_learned_bias_clipped():
+    """Far distances share the last entry of their side; one as long as the text is the one without; the future of a causal model is distance 0."""
+    p = {"table": np.arange(42.0).reshape(6, 7)}
+    same(table("learned_bias", D9, p, causal=False, max_distance=3)[1], np.array([7.0, 7, 8, 9, 10, 11, 12, 13, 13]), 0)
+    same(table("learned_bias", D9, {"table": p["table"][:, :3]}, max_distance=2)[1], np.array([7.0, 7, 7, 7, 7, 8, 9, 9, 9]), 0)
+    whole = {"table": np.random.default_rng(0).standard_normal((6, 31))}
+    d = np.arange(-15, 16)
+    same(table("learned_bias", d, whole, causal=False, max_distance=15), table("learned_bias", d, whole, causal=False), 0)
+
+
+def test_t5_divided():
+    """The scale of other public models; x-transformers' bias is sqrt(D) times its table."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 2, 9, 4)) for _ in range(3))
+    p = {"table": rng.standard_normal((32, 2))}
+    same(peref.attention("t5", q, k, v, params=p, divided="qk"), peref.attention("t5", q / 2, k, v, params=p), 1e-14)
+
+
 def test_alibi_of_other_codes_by_learned_slopes():
     """Falcon divides the bias by the root of D with q k; x-transformers leaves heads without one."""
     rng = np.random.default_rng(0)

@@ -98,6 +98,35 @@ def test_failures_are_summed_up(book, capsys, tmp_path):
     assert (code, "PROBABLE" in text) == (0, False)
 
 
+def test_every_report_says_what_the_terminal_says(book, capsys, tmp_path):
+    """JUnit, JSON and the page: the probable trap with its evidence, the first wrong element, why the case exists, the command that repeats it."""
+    case, change, words = WRONG["a table that ends"]
+    out = dumped(tmp_path / "out.safetensors", tensors_of(book.entries[case], change))
+    forms = {kind: tmp_path / f"r.{kind}" for kind in ("junit", "json", "html")}
+    code, text = cli(capsys, "check", out, *(word for kind, path in forms.items() for word in ("--report", f"{kind}:{path}")))
+    assert code == 1
+    said = {"terminal": text, "html": Page(forms["html"].read_text()).words, "json": forms["json"].read_text()}
+    suite = ElementTree.parse(forms["junit"]).getroot()
+    said["junit"] = suite.find("testcase/failure").text
+    for form, told in said.items():
+        for some in (words, "it gives what came", "right up to   token 2, position 2047", book.entries[case].words["why"], f"--case {case}"):
+            assert some in told, (form, some)
+    assert suite.find("testcase/failure").get("message").startswith(f"rope.table.clip: {words}")
+    assert suite.find("system-out").text.startswith("PROBABLE rope.table.clip in rope: ")
+
+
+def test_up_to_which_distance_it_is_right(book, capsys, tmp_path):
+    """Of a table of biases, on either side of 0."""
+    far = lambda c, a: {"bias": np.where(np.abs(a["distances"]) < 120, expected(c, a)["bias"], 0.0)}
+    text = cli(capsys, "check", dumped(tmp_path / "out.safetensors", tensors_of(book.entries["alibi.table/two-sided"], far)))[1]
+    assert "n 0, distance -149)" in text
+    assert "right up to   distance 119; wrong from 120 on" in text
+    one = lambda c, a: {"bias": expected(c, a)["bias"] - 1.0}
+    text = cli(capsys, "check", dumped(tmp_path / "out.safetensors", tensors_of(book.entries["alibi.table/two-sided"], one)))[1]
+    assert "  f32  not 0 where nothing but 0 may be" in text
+    assert "right up to   no distance: 0 is wrong" in text
+
+
 def test_right_outputs_agree_with_the_golden_files(book, capsys, tmp_path):
     """All that was wrong above, computed as it should be, in float32: exit 0."""
     right = {}

@@ -3,27 +3,52 @@
 import numpy as np
 import pytest
 from check import gradient, same
-from generated import EXACT, chunked, config, filling, layer_input, of, run, tokens, weights, without
+from generated import EXACT, NAMES, chunked, config, every_choice, filling, layer_input, of, run, tokens, weights, without
 
 from peref import model
+from peref.encodings import get
 from peref.errors import Misuse
 from peref.tape import Tape
 
 
-@pytest.mark.parametrize("name", of("shift"))
-def test_shift_is_claimed_and_holds(name):
-    """Positions 1000 further on give the same logits."""
-    cfg, p, x = config(name), weights(config(name)), tokens(2, 7)
-    same(run(cfg, p, x, positions=1000 + np.arange(7)), run(cfg, p, x), EXACT)
+def claimed(name, given):
+    """The laws that it claims with these options."""
+    return config(name, pe=((name, given),)).encoding(0).claims
 
 
-@pytest.mark.parametrize("name", without("shift"))
-def test_shift_is_not_claimed_and_fails(name):
-    """An encoding that does not claim it would be hiding a law if it held. Far away, where there is a place, for some hide it up to there."""
-    cfg = config(name, L=64)
-    p, x = weights(cfg), tokens(2, 7)
-    by = 1003 if name in of("any_length") else 13
-    assert abs(run(cfg, p, x, positions=by + np.arange(7)) - run(cfg, p, x)).max() > 1e-6
+def choices(name):
+    """Every choice of its options, and what it claims with them."""
+    return [(given, claimed(name, given)) for given in every_choice(name)]
+
+
+def test_options_may_change_what_is_claimed():
+    """Those that do, found by asking each choice of each option."""
+    found = {(name, *given) for name in NAMES for given, laws in choices(name) if laws != get(name).claims}
+    assert found == {
+        ("dape", "over"),
+        ("longrope", "start_tokens", "original"),
+        ("longrope", "start_tokens", "attention_factor", "original"),
+        ("learned_bias", "max_distance"),
+    }
+    assert get("learned_bias").claims ^ claimed("learned_bias", {"max_distance": 3}) == {"any_length"}
+    assert get("longrope").claims ^ claimed("longrope", {"start_tokens": 4}) == {"shift"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shift_holds_where_it_is_claimed_and_fails_elsewhere(name):
+    """With every choice of its options: positions 1000 further on give the same logits. Not claiming it would hide a law that holds.
+
+    Where it is not claimed positions go far away if there is such a place, for some hide it up to there.
+    """
+    for given, laws in choices(name):
+        cfg = config(name, pe=((name, given),), L=64)
+        p, x = weights(cfg), tokens(2, 7)
+        by = 1000 if "shift" in laws else 1021 if "any_length" in laws else 13
+        here, there = run(cfg, p, x), run(cfg, p, x, positions=by + np.arange(7))
+        if "shift" in laws:
+            same(there, here, EXACT)
+        else:
+            assert abs(there - here).max() > 1e-6
 
 
 @pytest.mark.parametrize("name", of("two_sided"))
@@ -45,25 +70,26 @@ def test_two_sided_is_not_claimed_and_refused(name):
         config(name, causal=False)
 
 
-@pytest.mark.parametrize("name", of("any_length"))
-def test_any_length_is_claimed_and_works(name):
-    """Four times the length trained for gives finite logits."""
-    cfg, x = config(name), tokens(1, 64)
-    assert np.isfinite(model.logits(cfg, weights(cfg), x)).all()
+@pytest.mark.parametrize("name", NAMES)
+def test_any_length_works_where_it_is_claimed_and_is_refused_elsewhere(name):
+    """With every choice of its options: four times the length trained for gives finite logits.
 
-
-@pytest.mark.parametrize("name", without("any_length"))
-def test_any_length_is_not_claimed_and_refused(name):
-    """Up to where it ends all is well, whole and in decoding; one further is refused, and Config knows where that is."""
-    cfg, x = config(name), tokens(1, 2)
-    p, (end, who) = weights(cfg), cfg.ends(np.float64)
-    assert (end < np.inf, who) == (True, name)
-    assert np.isfinite(run(cfg, p, x, positions=np.array([0, end - 1]))).all()
-    with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
-        run(cfg, p, x, positions=np.array([0, end]))
-    memory = model.decode(cfg, p, x[:, :1], model.cache(cfg))[1]
-    with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
-        model.decode(cfg, p, x[:, 1:], memory, positions=np.array([end]))
+    Where it is not claimed all is well up to where it ends, whole and in decoding; one further is refused, and Config knows where that is.
+    """
+    for given, laws in choices(name):
+        cfg = config(name, pe=((name, given),))
+        p, x, (end, who) = weights(cfg), tokens(1, 2), cfg.ends(np.float64)
+        if "any_length" in laws:
+            assert (end, who) == (np.inf, "")
+            assert np.isfinite(model.logits(cfg, p, tokens(1, 64))).all()
+            continue
+        assert (end < np.inf, who) == (True, name)
+        assert np.isfinite(run(cfg, p, x, positions=np.array([0, end - 1]))).all()
+        with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
+            run(cfg, p, x, positions=np.array([0, end]))
+        memory = model.decode(cfg, p, x[:, :1], model.cache(cfg))[1]
+        with pytest.raises(Misuse, match=f"^{name}: .*{end - 1} and ends there"):
+            model.decode(cfg, p, x[:, 1:], memory, positions=np.array([end]))
 
 
 @pytest.mark.parametrize("name", of("window"))

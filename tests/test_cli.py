@@ -772,7 +772,7 @@ MISUSE_OF_A_RUN = {
     "past a table": (["eval", "--len", "32", "--pe", "learned"], "table"),
     "empty prompt": (["generate", "--prompt", ""], "prompt is empty"),
     "temperature": (["generate", "--temperature", "-1"], "temperature"),
-    "tokens": (["generate", "--tokens", "-1"], "count -1"),
+    "tokens": (["generate", "--tokens", "-1"], "number of tokens is -1"),
 }
 
 
@@ -845,6 +845,7 @@ def test_xpos_is_refused_past_its_reach_before_anything_is_computed(cli, text, m
     for args, words in (
         (["eval", "--len", 30], "xpos ends at length 29, and length is 30; ask for at most 29"),
         (["generate", "--prompt", "def", "--tokens", 27], "xpos ends at length 29; prompt and text would be 30 tokens; ask for at most 26"),
+        (["generate", "--tokens", 2, "--seed", -1], "seed -1 is out of range"),
         (["train", *far, "--len", 32], "xpos ends at length 29 in float32, and the length to train on is 32; ask for at most 29"),
         (["train", *far, "--len", 300, "--dtype", "float64"], "xpos ends at length 269 in float64"),
     ):

@@ -6,9 +6,10 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from peref.config import OF_ROTATIONS, SHAPES, Config, choose, shaped, value_of
+from peref.config import SHAPES, Config, shaped
 from peref.encodings import get, names, options
 from peref.errors import Misuse
+from peref.settings import OF_ROTATIONS, choose, value_of
 
 ONE = {name: ((name, {}),) for name in names()}
 MIXED = (("rope", {}), ("retnet", {}))
@@ -29,7 +30,7 @@ def test_the_default_is_a_small_llama_with_alibi():
     """Config() alone: 4 layers of width 128, 4 query heads over 2 key-value heads, swiglu 352 wide, every option in place."""
     cfg = Config()
     assert (cfg.L, cfg.V, cfg.C, cfg.layers, cfg.H, cfg.G, cfg.D, cfg.F, cfg.R) == (512, 256, 128, 4, 4, 2, 32, 352, None)
-    assert cfg.pe == (("alibi", {"max_bias": 8.0, "slopes": "fixed", "directions": "both"}),)
+    assert cfg.pe == (("alibi", {"max_bias": 8.0, "slopes": "fixed", "directions": "both", "across_layers": "own"}),)
     assert cfg == shaped("llama")
 
 
@@ -82,8 +83,9 @@ def test_options_are_stored_resolved():
     """Every option of every member of the cycle stands in pe, those not given at their defaults."""
     for name in names():
         assert dict(Config(pe=ONE[name]).pe[0][1]) == {key: default for key, (default, _) in options(get(name)).items()}
-    cfg = Config(pe=(("pi", {"base": 500.0}), ("t5", {"buckets": 8})))
-    assert cfg.pe == (("pi", {"base": 500.0, "factor": 4.0}), ("t5", {"buckets": 8, "max_distance": 128}))
+    cfg = Config(pe=(("ntk", {"base": 500.0}), ("t5", {"buckets": 8})))
+    ntk = {"base": 500.0, "factor": 4.0, "form": "bloc97", "mixed_b": None}
+    assert cfg.pe == (("ntk", ntk), ("t5", {"buckets": 8, "max_distance": 128, "divided": "not"}))
 
 
 def test_options_given_are_copied():
@@ -498,9 +500,9 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
         (
             "alibi,rope",
             "bse=2",
-            r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, slopes, directions, base",
+            r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, slopes, directions, across_layers, base",
         ),
-        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions$"),
+        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, across_layers$"),
         ("none", "base=2", r"'none' has no option 'base'; there are no options"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from emulated.compilers import SM, compiler, report
+from emulated.compilers import SM, compiler, figures, report
 
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
 
@@ -40,8 +40,8 @@ def test_compiles(file, defines):
     """With what ptxas says of registers and spills."""
     said = report(source(file), [f"-D{k}={v}" for k, v in defines.items()])
     assert "warning" not in said, said
-    used = [int(n) for n in re.findall(r"Used (\d+) registers", said)]
+    used, spilled, stack = figures(said)
     assert len(used) == len(SM) * len(declared(file))
     assert max(used) <= REGISTERS.get(file, ROWS), f"{max(used)} registers, {REGISTERS.get(file, ROWS)} allowed"
-    assert sum(int(n) for n in re.findall(r"(\d+) bytes spill", said)) == 0, said
-    assert max(int(n) for n in re.findall(r"(\d+) bytes stack", said)) <= STACK.get(file, 0), said
+    assert sum(spilled) == 0, said
+    assert max(stack) <= STACK.get(file, 0), said

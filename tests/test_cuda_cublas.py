@@ -210,3 +210,15 @@ def test_the_products_are_the_plain_twins(rng, what, shapes):
     want, _ = pulled(plain, [None if a is None else a.astype(np.float64) for a in single], {}, dy=dy.astype(np.float64))
     for one, expected in zip(got, want, strict=True):
         same(one, expected.astype(np.float32), 1e-5)
+
+
+def test_a_product_of_one_row_leaves_the_bias_alone(rng):
+    """What the product is added to is a copy, also where the bias has its shape already."""
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 1, 5), (3, 5), (3,)))
+    with emulated() as cupy:
+        ours = products(Cublas(cupy, fake_cublas.Library()), gelu, swiglu)
+        there = [cupy.asarray(a) for a in (x, w, b)]
+        ys = [ours.linear(*there).get() for _ in range(2)]
+        same(there[2].get(), b, 0)
+    same(ys[0], ys[1], 0)
+    same(ys[0], linear(x, w, b), 1e-6)

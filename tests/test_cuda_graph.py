@@ -18,12 +18,12 @@ from peref.backends.cuda.arena import Arena, Layout, Measure
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.products import products
 from peref.encodings import names
-from peref.errors import PerefError
+from peref.errors import Misuse, PerefError
 from peref.model import init
 from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import attention
 from peref.optim import read
-from peref.train import one_step
+from peref.train import one_step, stepped
 
 
 def steps(
@@ -32,7 +32,7 @@ def steps(
     count,
     record,
     make=lambda cp: opened(cp, fake_cublas.Library()),
-    numbers=lambda step: (0.01, step),
+    numbers=lambda step: (0.01, step, 1.0),
     batches=lambda step: parts(1),
     **given,
 ):
@@ -45,7 +45,7 @@ def steps(
     asked = []
     for step in range(1, count + 1):
         before = fake_cupy.counts()
-        be.step(one_step, be, cfg, SMALL, p, m, v, batches(step), *map(np.asarray, numbers(step)), word)
+        be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches(step), np.array(numbers(step)), word)
         asked.append({key: n - before.get(key, 0) for key, n in fake_cupy.counts().items() if n != before.get(key, 0)})
     return [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)], word.get(), asked, be
 
@@ -64,7 +64,7 @@ def varied(step):
 @pytest.mark.parametrize("name", ["rope", "t5"])
 def test_a_recorded_step_gives_the_bits_of_the_step(name):
     """Over five steps with other tokens and another rate each; from the fourth on nothing is launched by hand, allocated or waited for."""
-    given = {"numbers": lambda step: (0.01 * step, step), "batches": lambda step: [tuple(varied(step))]}
+    given = {"numbers": lambda step: (0.01 * step, step, 0.3 * step), "batches": lambda step: [tuple(varied(step))]}
     found = []
     for record in (True, False):
         with emulated() as cp:
@@ -73,7 +73,7 @@ def test_a_recorded_step_gives_the_bits_of_the_step(name):
     same(got, want, 0)
     same(word, expected, 0)
     read(word, got[0])
-    assert asked[3] == asked[4] == {"copies": 4, "waits": 1, "graphs": 1}
+    assert asked[3] == asked[4] == {"copies": 3, "waits": 1, "graphs": 1}
     assert all("syncs" not in one for one in asked)
     assert asked[2]["allocations"] == 1  # the arena itself
     (recording,) = be.step.kept.values()
@@ -88,10 +88,11 @@ def test_only_what_differs_is_recorded_again():
         p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
 
         def step(recipe=SMALL, size=2, p=p):
-            be.step(one_step, be, cfg, recipe, p, m, v, parts(1, size), np.asarray(0.01), np.asarray(1), word)
+            be.step(one_step, be, cfg, recipe.rule, p, m, v, parts(1, size), recipe.numbers(1), word)
             return len(be.step.kept)
 
-        assert [step(), step(), step(replace(SMALL, clip=0.5)), step(size=3), step(), step(p=be.place(host))] == [1, 1, 2, 3, 3, 4]
+        assert [step(), step(), step(replace(SMALL, clip=0.5))] == [1, 1, 1]
+        assert [step(replace(SMALL, eps=0.5)), step(size=3), step(), step(p=be.place(host))] == [2, 3, 3, 4]
         step(replace(SMALL, decay=0.5))
         assert len(be.step.kept) == 4
 
@@ -106,10 +107,30 @@ def test_a_bad_step_is_held_back_by_the_graph_too():
             if step == 4:
                 p["0.up.weight"][0, 0] = np.nan
                 before = p.line.get()
-            be.step(one_step, be, cfg, SMALL, p, m, v, parts(1), np.asarray(0.01), np.asarray(step), word)
+            be.step(one_step, be, cfg, SMALL.rule, p, m, v, parts(1), SMALL.numbers(step), word)
         np.testing.assert_array_equal(p.line.get(), before)
         with pytest.raises(PerefError, match="the loss is nan"):
             read(word.get(), p)
+
+
+@pytest.mark.parametrize(("place", "said"), [(0, "tokens go from 0 to 256; expected 0 to 255"), (1, "targets go up to 256; expected at most 255")])
+def test_tokens_of_a_replayed_step_are_looked_at(place, said):
+    """Before they are copied: a graph would read beyond the table, or take another row."""
+    with fake_cupy.installed(memory=True) as cp:
+        be, cfg = quick(cp), tiny("rope")
+        host = init(cfg)
+        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        for n in range(1, 5):
+            ((tokens, targets),) = batches = parts(1)
+            if n == 4:
+                before, graphs = p.line.get(), fake_cupy.counts()["graphs"]
+                (tokens, targets)[place][0, :2] = 0, 256
+                with pytest.raises(Misuse, match=said):
+                    stepped(be, cfg, SMALL.rule, p, m, v, batches, SMALL.numbers(n), word)
+                continue
+            stepped(be, cfg, SMALL.rule, p, m, v, batches, SMALL.numbers(n), word)
+        assert fake_cupy.counts()["graphs"] == graphs == 1
+        np.testing.assert_array_equal(p.line.get(), before)
 
 
 def test_a_step_that_moves_something_else_is_an_error():

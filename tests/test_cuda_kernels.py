@@ -103,7 +103,7 @@ def test_adamw(step):
 
 
 SHAPES = {"a.weight": (3, 100), "b": (513,), "c": (7,), "d.weight": (2, 2, 2)}
-WHOLE = {"sizes": {"b": 0.5, "c": 2.0}, "decay": 0.1, "clip": 1.0, **RULE}
+WHOLE = {"sizes": {"b": 0.5, "c": 2.0}, "decay": 0.1, **RULE}
 
 
 def updated(cupy, clip=1.0, loss=2.0, wrong=(), fault=0.0, step=3):
@@ -113,13 +113,13 @@ def updated(cupy, clip=1.0, loss=2.0, wrong=(), fault=0.0, step=3):
     for name in wrong:
         kinds[1][name].reshape(-1)[-1] = np.inf
     p, g, m, v = (Flat(kind, cupy) for kind in kinds)
-    word, numbers = np.array([7.0, 8.0, fault]), [np.array(loss), np.array(0.01), np.array(step)]
+    word, numbers = np.array([7.0, 8.0, fault]), [np.array(x) for x in (loss, 0.01, step, clip)]
     there = cupy.asarray(word)
-    optimizer.update(p, dict(g), m, v, *map(cupy.asarray, numbers), there, **WHOLE | {"clip": clip})
+    optimizer.update(p, dict(g), m, v, *map(cupy.asarray, numbers), there, **WHOLE)
     launched = list(cupy.emulated.launched)
     plain = [{name: a.astype(np.float64) for name, a in kind.items()} for kind in kinds]
     with np.errstate(all="ignore"):
-        optim.update(*plain, *numbers, word, **WHOLE | {"clip": clip})
+        optim.update(*plain, *numbers, word, **WHOLE)
     for kind in (p, m, v):
         filled = sum(a.size for a in kind.values())
         assert np.count_nonzero(kind.line.get()) <= filled

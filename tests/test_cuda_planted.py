@@ -46,11 +46,11 @@ def updated(seed=1, edit=None):
     with emulated(seed, edit) as cupy:
         lines = [place(kind, cupy) for kind in (p, {n: 0 * a for n, a in p.items()}, {n: 0 * a for n, a in p.items()})]
         there, word = {n: cupy.asarray(a) for n, a in g.items()}, cupy.zeros(3)
-        numbers = [cupy.asarray(np.array(x)) for x in (2.0, 0.01, 3.0)]
+        numbers = [cupy.asarray(np.array(x)) for x in (2.0, 0.01, 3.0, 1.0)]
         rule = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
-        optimizer.update(*lines[:1], there, *lines[1:], *numbers, word, sizes={}, decay=0.1, clip=1.0, **rule)
+        optimizer.update(*lines[:1], there, *lines[1:], *numbers, word, sizes={}, decay=0.1, **rule)
         alone = [cupy.asarray(p["b"]) for _ in range(4)]
-        optimizer.adamw(*alone, *numbers[1:], **rule, decay=0.1)
+        optimizer.adamw(*alone, *numbers[1:3], **rule, decay=0.1)
         assert edit is None or cupy.emulated.changed
         return [a.get() for a in (*(line.line for line in lines), word, *alone)]
 

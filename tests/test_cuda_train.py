@@ -10,10 +10,13 @@ from check import same
 from emulated.twins import emulated
 from test_train import CORPUS, SMALL, finish, made, tiny, weights
 
-from peref.backends.cuda import opened
+from peref.backends.cuda import find, opened
+from peref.cli import run as run_cli
+from peref.cli.signals import Signals
 from peref.errors import Diverged, Misuse
 from peref.evaluate import evaluate
 from peref.model import cache, decode, init, logits
+from peref.runs import Run
 
 RECIPE = replace(SMALL, steps=6, save_every=6, valid_every=6)
 
@@ -58,6 +61,27 @@ def test_a_bad_step_of_a_recorded_run_is_named_and_the_one_before_saved(tmp_path
             finish(run, replace(be, step=step))
     assert len(count) == 7
     assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cuda:bf16"])
+def test_the_command_stops_at_a_bad_step(kind, tmp_path, monkeypatch, capsys):
+    """`train --backend cuda` at a rate that throws the weights away: one line that names the step and what was not finite, the step before is saved,
+    and its weights are finite."""
+    monkeypatch.setattr(find.cublas, "__defaults__", (lambda path: fake_cublas.Library(),))
+    (tmp_path / "text").write_bytes(CORPUS.train.tobytes())
+    sizes = {"width": 16, "heads": 2, "layers": 1, "len": 16, "batch": 2, "valid-bytes": 70, "warmup": 0, "steps": 8, "save-every": 8}
+    given = ["--pe", "alibi", "--data", tmp_path / "text", "--runs", tmp_path / "runs", "--backend", kind, "--rate", "1e37", "--clip", "1e30"]
+    with emulated():
+        code = run_cli(["train", *map(str, given), *(word for name, n in sizes.items() for word in (f"--{name}", str(n)))], Signals())
+    said = capsys.readouterr()
+    assert code == 1
+    (line,) = [one for one in said.err.splitlines() if "error: step 2: the gradient of 0.down.weight is not finite" in one]
+    assert "step 1 is saved in" in line
+    assert "Traceback" not in said.out + said.err
+    (folder,) = (tmp_path / "runs").iterdir()
+    run = Run(folder)
+    assert run.checkpoints == [1]
+    assert all(np.isfinite(a).all() for a in run.checkpoint(1)[0].values())
 
 
 @pytest.mark.parametrize("name", ["rope", "t5", "retnet"])

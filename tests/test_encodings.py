@@ -437,6 +437,8 @@ def test_real_positions_are_not_claimed_and_refused(name):
         *(("s4d", "dt_min", 3.0), ("mamba", "dt_min", 3.0)),
         *(("mamba", option, 0) for option in ("chunk", "state_size", "expand", "kernel", "rank", "dt_min", "dt_max")),
         *(("sandwich", "width", 7), ("sandwich", "width", 0), ("sandwich", "base", -1.0), ("dynamic_bias", "width", 0), ("dynamic_bias", "depth", 0)),
+        *(("learned_bias", "max_distance", 0), ("pi", "original", 0), ("yarn", "extrapolation_factor", -0.5)),
+        *(("ntk_by_parts", "ntk_factor", -1.0), ("ntk_by_parts", "extrapolation_factor", -2.0)),
         *(("dape", "width", 0), ("fire", "width", 0), ("fire", "threshold", 0.0), ("fire", "eps", -1.0)),
     ],
 )
@@ -449,6 +451,30 @@ def test_options_that_make_no_sense(name, option, value):
 
     with pytest.raises(Misuse, match=rf"^{name}: .*{re.escape(str(value))}"):
         use()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "across_layers" in options(get(name))])
+def test_layers_share_their_parameters_or_have_their_own(name):
+    """As across_layers says: by the names on disk."""
+    more = {"slopes": "learned"} if "slopes" in options(get(name)) else {}
+    for which in ("shared", "own"):
+        cfg = config(name, pe=((name, {"across_layers": which, **more}),))
+        assert any(full.startswith("pe.0.") for full in model.init(cfg)) == (which == "shared")
+
+
+def test_unit_rows_do_not_go_by_their_length(rng):
+    """learned, unit: each is 1 long, whatever stands in the table, which gets no gradient along its rows."""
+    cfg, i = config("learned", pe=(("learned", {"unit": True}),)), np.array([0, 3, 3, 15])
+    table = 5 * rng.standard_normal((16, 30))
+    rows = cfg.encoding(0).embed({"table": table}, i)
+    same((rows**2).sum(-1), np.ones(4), 1e-14)
+    same(cfg.encoding(0).embed({"table": 1e-5 * table}, i), rows, 1e-12)
+    assert not cfg.encoding(0).embed({"table": 0 * table}, i).any()
+    tape = Tape()
+    leaf = tape.watch(table)
+    y = cfg.encoding(0).embed({"table": leaf}, i)
+    along = (tape.gradients(y, rng.standard_normal(y.shape))[leaf] * table).sum(-1)
+    assert abs(along).max() < 1e-13
 
 
 def test_without_position_and_mask_tokens_are_a_set():

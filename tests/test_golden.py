@@ -22,9 +22,10 @@ from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS, KINDS
 from peref.golden.kinds import expected, inputs, rebuilt
 from peref.golden.levels import rounded
-from peref.golden.report import NothingRan, Pick, check, lines, reference, run_function
+from peref.golden.report import NothingRan, Pick, check, reference, run_function
 from peref.golden.rule import judged
 from peref.golden.sums import FULL_SET, SUMS, files_in
+from peref.golden.told import lines
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 EVERY = Pick()
@@ -286,7 +287,7 @@ def test_a_wrong_implementation_fails_and_is_named(book, name):
     case, tensor, words = MUTANTS[name]
     report = check(book, wrong(book.entries[case], name, tensor), EVERY)
     assert report.exit_code == 1
-    block = "\n".join(lines(report.failed[0], "python cli.py check OUT.safetensors", "python cli.py"))
+    block = "\n".join(lines(report.failed[0], "python cli.py check OUT.safetensors"))
     assert words in block, block
     assert book.entries[case].words["why"] in block
     assert f"--case {case}" in block
@@ -295,7 +296,7 @@ def test_a_wrong_implementation_fails_and_is_named(book, name):
 def test_up_to_where_it_is_right(book):
     """A table that ends is right up to its end."""
     report = check(book, wrong(book.entries["rope.op/long"], "clips-2048"), EVERY)
-    block = "\n".join(lines(next(r for r in report.failed if r.name == "q_rotated"), "check X", "peref"))
+    block = "\n".join(lines(next(r for r in report.failed if r.name == "q_rotated"), "check X"))
     assert "right up to   token 2, position 2047; wrong from token 3, position 2048 on" in block
     assert "first wrong   q_rotated[0, 0, 3, 0] (b 0, h 0, t 3, d 0)" in block
 

@@ -16,7 +16,8 @@ from recipes.wholes import Aligned, blocks, models, steps, traces
 
 from peref import store
 from peref.backends import Backend
-from peref.encodings import names
+from peref.config import SHAPES
+from peref.encodings import get, names
 from peref.errors import Damaged
 from peref.golden import SPEC_VERSION, archive, composed, confirmed, make, programs, reorder
 from peref.golden.book import Book, opened
@@ -67,12 +68,15 @@ def test_the_full_set_is_that_of_the_recipes(book):
 
 
 def test_every_encoding_has_every_level(book):
-    """From the registry alone: a trace, both models, and both blocks unless it is added to the embedding."""
+    """From the registry alone: traces, both models, the gradient of logits, ten steps, and both blocks unless it is added to the embedding."""
     have = {(e.words["encoding"], e.id.partition(".")[2]) for e in of_levels(book, *LEVELS)}
     for name in names():
         assert {(name, "trace/chunks"), (name, "model/llama"), (name, "model/gpt2")} <= have
-    assert {(name, "block/llama") for name in names() if name not in ("sinusoidal", "learned")} <= have
-    assert len([e for e in of_levels(book, "step")]) >= 8
+        assert {(name, f"model/logits-{shape}") for shape in SHAPES} & have
+        assert {(name, f"step/{shape}") for shape in SHAPES} & have
+    layers = {name for name in names() if not get(name).embed}
+    assert {(name, slug) for name in layers for slug in ("block/llama", "block/gpt2", "trace/long-then-short")} <= have
+    assert {(name, "trace/window-rolls") for name in layers if "window" in get(name).claims and get(name).hook != "mix"} <= have
 
 
 def test_kernels_have_their_sizes(book):

@@ -16,10 +16,11 @@ from check import same
 from peref import huggingface
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
-from peref.config import Config, choose
+from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
 from peref.huggingface import cycle, frequencies, read, unscaled, words
+from peref.settings import choose
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.json"))}
 PRESETS = "mlc-ai/mlc-llm python/mlc_llm/model/model_preset.py"

@@ -21,7 +21,7 @@ ROWS = [
     "encodings.* backends download runs",
     "backends.*",
     "config",
-    "parameters",
+    "parameters settings",
     "cache",
     "model",
     "direct evaluate generate huggingface.*",

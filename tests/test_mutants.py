@@ -131,6 +131,51 @@ def test_a_parameter_of_the_trap_is_found(book, place, words, case):
     assert words in likely(came)[0].words
 
 
+WRONG = [  # what somebody computed, for which cases, and what they read
+    (
+        lambda c, a: expected(replace(c, layout="interleaved"), a),
+        ("rope.op/default", "rope.op/partial", "rope.op/interleaved"),
+        "you pair channels as layout interleaved does, whatever the case asks for",
+        "keeps 1 of 1 others right",
+    ),
+    (
+        lambda c, a: expected(c, a, None, replace(c.at, i=c.at.i.astype(np.float16), j=c.at.i.astype(np.float16))),
+        ("rope.op/long", "rope.table/long", "rope.op/default"),
+        "your positions were float16",
+        "2 of 2 failing cases",
+    ),
+    (
+        lambda c, a: expected(c, {**a, "param.table": a["param.table"][np.maximum(np.arange(32) - 1, 0)]}),
+        ("t5.op/default", "t5.table/default", "t5.table/far", "t5.table/two-sided"),
+        "every distance has the bucket before its own",
+        "4 of 4 failing cases",
+    ),
+    (
+        lambda c, a: {"bias": -(2.0 ** (-8 * np.arange(c.H) / c.H))[:, None] * np.abs(a["distances"])},
+        ("alibi.table/default", "alibi.table/heads-8"),
+        "your slopes are 2^(-8 h/6) from h = 0 on",
+        "seen in alibi.table/default alibi.table/heads-8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "cases", "words", "evidence"), WRONG)
+def test_it_is_said_in_words(book, change, cases, words, evidence):
+    """Of several cases together, right ones among them."""
+    with np.errstate(all="ignore"):
+        found = likely(wrong(book, change, *cases, encoding=cases[0].partition(".")[0]))[0]
+    assert words in found.words
+    assert evidence in found.evidence
+
+
+def test_one_number_is_no_rotation(book):
+    """A single key-value head: any two of its channels could be a pair, so few digits of k alone say nothing."""
+    entry = book.entries["rope.op/partial"]
+    k = Tensor("F32", (entry.want("k_rotated") * (1 + 0.002 * np.cos(np.arange(56.0)).reshape(1, 1, 7, 8))).astype(np.float32))
+    assert Came(entry, {"k_rotated": k}).wrong
+    assert diagnosed(entry, "k_rotated", k) is None
+
+
 def test_other_cases_decide(book):
     """The root of every base and a base of 100 are the same in one case, and not in two."""
     root = lambda case, a: expected(replace(case, options={"base": case.config.pe[0][1]["base"] ** 0.5}), a)

@@ -398,11 +398,12 @@ SAME_BITS = """
     import hashlib, sys
     import numpy as np
     from peref import backends, model
-    from peref.config import shaped, choose
+    from peref.config import shaped
+    from peref.settings import choose
     from peref.tape import Tape
     be, digest = backends.get("numba", threads=int(sys.argv[1])), hashlib.sha256()
     attended, mixed = ("alibi", "t5", "rope", "forgetting", "retnet"), ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")
-    for pe, T, layers in [*((pe, 150, 4) for pe in attended), *((pe, 40, 1) for pe in mixed)]:
+    for pe, T, layers in [*((pe, 150, 1) for pe in attended), *((pe, 40, 1) for pe in mixed)]:
         cfg = shaped("llama", L=T, layers=layers, **choose(pe))
         p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, T))
         tape = Tape()

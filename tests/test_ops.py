@@ -111,7 +111,8 @@ CASES = {
         for runs in (None, RUNS)
         for chunk in (1, 2, 9)
     ],
-    "ops.bias.log_kernel": [([positive(3), positive(3, 1)[:, 0], np.arange(-2, 5)], {})],
+    "ops.bias.log_kernel": [([positive(3), positive(3, 1)[:, 0], d], {}) for d in (np.arange(-2, 5), positive(3, 5))],
+    "ops.bias.power": [([np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {})],  # at d = 0 its slope is 0, not NaN
     "ops.bias.wide": [([random(3)], {})],
     "ops.distance.gather": [
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
@@ -182,7 +183,7 @@ CASES = {
     ],
     "encodings.embed.sinusoidal.scaled": [([random(1), random(2, 5, 3)], {}), ([random(1), random(5, 3)], {})],
     "encodings.bias.kerple_power.table": [
-        ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),  # at d = 0 the slope in the power is 0, not NaN
+        ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),
     ],
     "ops.share.share": [
         ([np.array([0.1]), np.array([1.1]), abs(np.arange(5)[:, None] - np.arange(-2, 5)), np.array([3, 0, 5, 7, 4])], SHARE),
@@ -213,7 +214,12 @@ def test_gradient(name, case):
     gradient(OPS[name], *CASES[name][case])
 
 
-FLOAT64 = ("encodings.score.forgetting", "ops.bias.wide", "ops.frequency.angle")  # what these give is float64, whatever they are given
+FLOAT64 = (
+    "encodings.score.forgetting",
+    "ops.bias.wide",
+    "ops.bias.power",
+    "ops.frequency.angle",
+)  # what these give is float64, whatever they are given
 
 
 @pytest.mark.parametrize(("name", "case"), [s for s in SPANS if not s[0].startswith(FLOAT64)])

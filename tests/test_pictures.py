@@ -14,12 +14,13 @@ from check import same
 from peref import model
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
-from peref.config import Config, choose
+from peref.config import Config
 from peref.encodings import get, names
 from peref.lab import effects, responses
 from peref.lab.effects import Subject, fresh
 from peref.lab.panels import Curve, Image, Panel
 from peref.ops.attention import probabilities, scores
+from peref.settings import choose
 
 NAMES = names()
 

@@ -21,9 +21,12 @@ import safetensors.numpy
 
 import peref
 from peref import cli, compare, errors, model, porting
+from peref.cli import text
 from peref.cli.app import group
 from peref.cli.signals import Interrupted, Signals
+from peref.config import Config
 from peref.encodings import get, names
+from peref.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "README.md"
@@ -147,6 +150,15 @@ def told(tmp_path_factory):
         assert done.returncode == 0, (args, done.stdout, done.stderr)
         found[" ".join(args)] = json.loads(done.stdout)
     return found
+
+
+def test_the_sample_shows_the_defaults():
+    """What it says of model, encoding and training, which no machine changes."""
+    cfg, recipe = Config(), Recipe()
+    count = sum(a.size for a in model.init(cfg).values())
+    assert f"\nmodel         {count:,} parameters: {cfg.layers} layers, width {cfg.C}, {cfg.H} heads of {cfg.D} ({cfg.G} key-value)" in README
+    assert f"\n{text.labelled('encoding', text.cycle(cfg.pe))}\n" in README
+    assert f"\ntraining      {recipe.steps} steps, {recipe.batch * cfg.L:,} tokens a step ({recipe.batch} x {cfg.L}), rate {recipe.rate}" in README
 
 
 def test_every_command_runs(told):

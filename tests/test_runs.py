@@ -209,6 +209,20 @@ def test_an_error_inside_the_lock_is_not_dressed_up(run):
         raise FileNotFoundError("somebody else's")
 
 
+def test_empty_folders_that_a_copy_left_out_are_made_again(run):
+    """A checkpoint can be saved in a run whose ckpt/ and eval/ are gone; a file in the place of one is left alone and told."""
+    shutil.rmtree(run.folder / "ckpt")
+    shutil.rmtree(run.folder / "eval")
+    with run.lock():
+        run.save(1, ARRAYS, {})
+    assert run.checkpoints == [1]
+    (run.folder / "eval").rmdir()
+    (run.folder / "eval").write_text("mine")
+    with pytest.raises(PerefError, match="eval: cannot make it: File exists"), run.lock():
+        pass
+    assert (run.folder / "eval").read_text() == "mine"
+
+
 def test_the_lock_sweeps_up_after_the_dead(run):
     process = child("")
     process.communicate()

@@ -5,7 +5,7 @@ What is generated for every encoding is in test_encodings.py.
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -124,8 +124,8 @@ def test_pi_divides_positions():
     """2048 -> 1024 at factor 2; at factor 3, where rounding shows, positions / 3 and frequencies / 3 are the same angles."""
     i = np.array([1, 2, 1000, 2048, 1048575])
     rope, pi = get("rope").rotate, get("pi").rotate
-    same(pi({}, np.array([2048]), 0, R=8, factor=2.0)[0], rope({}, np.array([1024]), 0, R=8)[0], 1e-15)
-    same(pi({}, i, 0, R=8, factor=3.0)[0], rope({}, i / 3, 0, R=8)[0], 1e-15)
+    same(pi({}, np.array([2048]), 0, R=8, L=8, factor=2.0)[0], rope({}, np.array([1024]), 0, R=8)[0], 1e-15)
+    same(pi({}, i, 0, R=8, L=8, factor=3.0)[0], rope({}, i / 3, 0, R=8)[0], 1e-15)
 
 
 # ---------------------------------------------------------------- NTK
@@ -302,6 +302,48 @@ def test_yarn_where_l_is_shorter_than_a_wave():
     same(ratios("yarn", 128, L=5), np.ones(64), 0)
 
 
+LENGTHS = [1024, 4096, 3000, 8192, 2048]
+
+
+def jquesnelle(lengths, longest, original, finetuned):
+    """The factor at each call of his dynamic classes, which remember the longest text: RoPE, or the factor of a finetuned model, up to `longest`."""
+    factor, found = longest / original if finetuned else 1.0, []
+    for n in lengths:
+        if n > longest:
+            longest, factor = n, n / original
+        found.append(factor)
+    return found
+
+
+@pytest.mark.parametrize(("longest", "finetuned"), [(2048, False), (2048, True), (3000, True)])
+@pytest.mark.parametrize("name", ["pi", "ntk_by_parts", "yarn"])
+def test_a_dynamic_factor_is_jquesnelle_s_without_his_state(name, longest, finetuned):
+    """Frequencies and gain for the longest text so far are those of its factor; up to L, of a model that was not tuned, those of RoPE."""
+    for factor, n in zip(jquesnelle(LENGTHS, longest, 2048, finetuned), accumulate(LENGTHS, max), strict=True):
+        fixed, follows = ({"L": 2048, "n": n, "factor": f} for f in (factor, longest / 2048))
+        same(frequencies(name, 128, **follows, form="dynamic"), frequencies(name, 128, **fixed), 1e-15)
+        if n <= longest == 2048:
+            same(frequencies(name, 128, **follows, form="dynamic"), frequencies("rope", 128), 1e-15)
+    gain = Config(pe=(("yarn", {"form": "dynamic", "factor": 1.0}),), L=2048, C=4, H=1).encoding(0).rotate({}, np.arange(2), 8192)[1]
+    same(gain, np.full((2, 2), 0.1 * math.log(4) + 1), 1e-15)
+
+
+def test_a_softmax_scale_that_would_follow_the_length_is_refused():
+    """mscale_all_dim with a factor that is not one number."""
+    with pytest.raises(Misuse, match=r"yarn: mscale_all_dim is 1\.0, but form is dynamic, whose factor is not one number; leave one of them out"):
+        model.logits(cfg := config("yarn", form="dynamic", mscale_all_dim=1.0), model.init(cfg), tokens(1, 3))
+
+
+def test_masks_that_are_weakened():
+    """extrapolation_factor 0 interpolates every pair of yarn, and of ntk_by_parts leaves the first mix; there ntk_factor 0 interpolates as well."""
+    same(ratios("yarn", 128, L=4096, extrapolation_factor=0.0), np.full(64, 0.25), 1e-15)
+    same(ratios("ntk_by_parts", 128, L=4096, ntk_factor=0.0, extrapolation_factor=0.0), np.full(64, 0.25), 1e-15)
+    mixed = ratios("ntk_by_parts", 128, L=4096, extrapolation_factor=0.0)
+    same(mixed[:40], ratios("ntk", 128)[:40], 1e-13)
+    half = ratios("yarn", 128, L=4096, extrapolation_factor=0.5)
+    same(half, 0.25 + (ratios("yarn", 128, L=4096) - 0.25) / 2, 1e-15)
+
+
 ABSENT = {"attention_factor": None, "mscale": None, "mscale_all_dim": None, "reading": "huggingface"}
 
 
@@ -329,7 +371,7 @@ ABSENT = {"attention_factor": None, "mscale": None, "mscale_all_dim": None, "rea
 )
 def test_yarn_attention_factor(factor, given, a):
     """Order of precedence in Hugging Face and vLLM: attention_factor, then both mscales, then 0.1 ln s + 1."""
-    same(np.float64(module("yarn").attention(factor=factor, **ABSENT | given)), np.float64(a), 1e-6)
+    same(np.float64(module("yarn").attention(4096, L=4096, factor=factor, **ABSENT | given)), np.float64(a), 1e-6)
 
 
 @pytest.mark.parametrize(("m", "times"), [(1.0, 1.873854), (0.707, 1.589626), (None, 1.0), (0.0, 1.0)])
@@ -609,7 +651,13 @@ def test_learned_frequencies_go_by_name_in_one_call():
     [
         *(("ntk", {"form": "kexue"}), ("ntk", {"form": "mixed"}), ("dynamic_ntk", {"original": 5, "factor": 2.0})),
         *(("yarn", {"ramp": "paper"}), ("yarn", {"truncate": False, "mscale_all_dim": 1.0}), ("p_rope", {"factor": 2.0})),
-        *(("longrope", {"short_factor": (1.0, 1.5)}), ("longrope", {"original": 5, "start_tokens": 3}), ("longrope", {"original": 5})),
+        *(("yarn", {"form": "dynamic", "original": 5, "factor": 1.0}), ("kerple_log", {"exponent": "learned"}), ("learned", {"unit": True})),
+        *(
+            ("learned_bias", {"max_distance": 3}),
+            ("longrope", {"short_factor": (1.0, 1.5)}),
+            ("longrope", {"original": 5, "start_tokens": 3}),
+            ("longrope", {"original": 5}),
+        ),
     ],
 )
 def test_options_on_the_fake_cupy(name, given, cupy):

@@ -33,6 +33,7 @@ from peref.train import create, one_step, train
 WORDS = [b"the ", b"cat ", b"sat ", b"on ", b"a ", b"mat ", b"and ", b"ran "]
 CORPUS = by_position("words", "made here", b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000)))
 SMALL = Recipe(steps=7, batch=2, warmup=2, rate=1e-2, save_every=3, valid_every=2, valid_bytes=70)
+NUMBERS = np.array([0.01, 1, SMALL.clip])
 BE = Backend()
 
 
@@ -102,7 +103,7 @@ def step_of(batches, recipe, seed=0, be=BE):
     cfg = tiny()
     p = init(cfg, seed, "float64")
     m, v = zeros(p), zeros(p)
-    word = one_step(be, cfg, recipe, p, m, v, batches, np.asarray(0.01), np.asarray(1))
+    word = one_step(be, cfg, recipe.rule, p, m, v, batches, np.array([0.01, 1, recipe.clip]))
     return *read(word, p), p, m, v
 
 
@@ -159,8 +160,8 @@ def test_a_step_on_the_fake_cupy(cupy, name):
     p = init(cfg, 0, "float64")
     m, v = zeros(p), zeros(p)
     fake, be = [send(each_array(np.copy, x)) for x in (p, m, v)], Backend(place=send)
-    word = one_step(be, cfg, SMALL, *fake, batches, send(np.asarray(0.01)), send(np.asarray(1)))
-    expected = one_step(BE, cfg, SMALL, p, m, v, batches, np.asarray(0.01), np.asarray(1))
+    word = one_step(be, cfg, SMALL.rule, *fake, batches, send(NUMBERS))
+    expected = one_step(BE, cfg, SMALL.rule, p, m, v, batches, NUMBERS)
     assert fake_cupy.counts().get("syncs", 0) == 0
     assert read(word.get(), p) == pytest.approx(read(expected, p), rel=1e-12)
     for actual, expected in zip(fake, (p, m, v), strict=True):
@@ -228,8 +229,7 @@ def test_the_first_line_is_the_first_step(tmp_path):
     assert not np.array_equal(*(inputs for inputs, _ in batches))
     p = init(tiny(), 3, "float64")
     m, v = zeros(p), zeros(p)
-    rate = schedule(1, peak=recipe.rate, warmup=2, steps=1, floor=0.1)
-    mean, norm = read(one_step(BE, tiny(), recipe, p, m, v, batches, np.asarray(rate), np.asarray(1)), p)
+    mean, norm = read(one_step(BE, tiny(), recipe.rule, p, m, v, batches, recipe.numbers(1)), p)
     (line,) = run.read_metrics()
     assert (line["loss"], line["norm"]) == (mean, norm)
     for kind, expected in (("p", p), ("m", m), ("v", v)):
@@ -456,7 +456,7 @@ def test_a_bad_step_writes_to_nothing(word):
         told = np.zeros(3)
         for be in (BAD[word](call), BE):
             with np.errstate(all="ignore"):
-                found = one_step(be, cfg, SMALL, *arrays, parts(count), np.asarray(0.1), np.asarray(1), told)
+                found = one_step(be, cfg, SMALL.rule, *arrays, parts(count), NUMBERS, told)
             with pytest.raises(Diverged, match=word):
                 read(found, p)
             same(arrays, before, 0)
@@ -702,6 +702,6 @@ def test_a_softmax_scale_of_one_trains_as_if_it_were_in_w_q():
             p["0.q.weight"] = p["0.q.weight"] * cfg.D**0.5
         m, v = ({n: np.zeros_like(a) for n, a in p.items()} for _ in range(2))
         for step in range(1, 6):
-            one_step(Backend(), one, recipe, p, m, v, [(x, x)], np.asarray(1e-2), np.asarray(step))
+            one_step(Backend(), one, recipe.rule, p, m, v, [(x, x)], np.array([1e-2, step, recipe.clip]))
         found.append(logits(one, p, x))
     same(found[0], found[1], 1e-9)

@@ -14,7 +14,7 @@ from on_gpu.ceilings import bf16, random
 from on_gpu.session import ROOT, Session
 from peref.backends import call
 from peref.backends.cuda.cublas import Cublas
-from peref.backends.cuda.launch import VARIANTS, source
+from peref.backends.cuda.launch import VARIANTS, declared, source
 from peref.config import Config
 from peref.model import init
 from peref.train import Recipe, one_step
@@ -29,7 +29,7 @@ from peref.train import Recipe, one_step
 be, cfg = backends.get("cuda"), Config(L=128)
 p = init(cfg); p, m, v = (be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv")))
 x = np.zeros((2, 128), int)
-be.step(one_step, be, cfg, Recipe(), p, m, v, [(x, x)], np.asarray(1e-3), np.asarray(1)).get()
+be.step(one_step, be, cfg, Recipe().rule, p, m, v, [(x, x)], Recipe().numbers(1)).get()
 print(time.perf_counter() - began)
 """
 
@@ -74,13 +74,13 @@ def small(s: Session, be: Any) -> tuple[Any, ...]:
     return cfg, *(be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv"))), be.place(np.zeros(3))
 
 
-def stepping(s: Session, be: Any, rates: list[float]) -> list[Any]:
+def stepping(s: Session, be: Any, rates: list[float], clips: list[float] | None = None) -> list[Any]:
     """The weights after each of some steps."""
     cfg, p, m, v, word = small(s, be)
     seen = []
-    for step, rate in enumerate(rates, 1):
+    for step, (rate, clip) in enumerate(zip(rates, clips or [1.0] * len(rates), strict=True), 1):
         x = np.random.default_rng(step).integers(0, 256, (2, cfg.L))
-        be.step(one_step, be, cfg, Recipe(), p, m, v, [(x, x)], np.asarray(rate), np.asarray(step), word)
+        be.step(one_step, be, cfg, Recipe().rule, p, m, v, [(x, x)], np.array([rate, step, clip]), word)
         seen.append(p.line.get())
     return seen
 
@@ -95,19 +95,28 @@ def replayed(s: Session) -> dict[str, Any]:
 
 
 def rate_on_the_device(s: Session) -> dict[str, Any]:
-    seen = stepping(s, s.backend(), [1e-3, 1e-3, 1e-3, 0.0, 1e-3, 0.0])
+    """A replayed step takes another learning rate, and another clip: AdamW's first moment, divided by its second's root, shows a shorter gradient."""
+    be = s.backend()
+    seen = stepping(s, be, [1e-3, 1e-3, 1e-3, 0.0, 1e-3, 0.0])
     still = [bool((a == b).all()) for a, b in pairwise(seen)]
-    return verdict(still == [False, False, True, False, True], unchanged=still)
+    cut = stepping(s, be, [1e-3] * 5, [1.0] * 4 + [1e-9])
+    other = bool((cut[-1] != stepping(s, be, [1e-3] * 5)[-1]).any())
+    return verdict(still == [False, False, True, False, True] and other, unchanged=still, clip_seen=other)
 
 
 def compiled(s: Session) -> dict[str, Any]:
     """Every variant of every kernel, with nothing to include."""
     files = {"optimizer": VARIANTS["optimizer"]} if s.emulated else VARIANTS
-    count, began = 0, time.perf_counter()
+    count, said, began = 0, [], time.perf_counter()
     for file, variants in files.items():
         for defines in variants:
-            s.xp.RawModule(code=source(file), options=("--std=c++17", *(f"-D{k}={v}" for k, v in defines.items()))).compile()
+            module = s.xp.RawModule(code=source(file), options=("--std=c++17", *(f"-D{k}={v}" for k, v in defines.items())))
+            module.compile()
+            for name in declared(file):
+                about = getattr(module.get_function(name), "attributes", {})  # the emulation has none
+                said.append(f"{file}.{name} {defines}: {about.get('num_regs')} registers, {about.get('local_size_bytes')} bytes of local memory")
             count += 1
+    (s.out / "ptxas.txt").write_text("\n".join(said) + "\n")
     return verdict(True, variants=count, seconds=time.perf_counter() - began)
 
 
@@ -134,7 +143,7 @@ def started(s: Session) -> dict[str, Any]:
         for _ in range(2):
             done = subprocess.run([sys.executable, "-c", START], env=env, capture_output=True, text=True, check=True, timeout=max(1, s.left()))
             found.append(float(done.stdout))
-    return verdict(found[0] <= 10, cold_s=found[0], warm_s=found[1])
+    return verdict(found[0] <= 10, us=1e6 * found[0], cold_s=found[0], warm_s=found[1])
 
 
 def answers(s: Session, be: Any) -> list[Any]:
@@ -156,7 +165,7 @@ def emulation(s: Session) -> dict[str, Any]:
         return {"verdict": "not asked", "why": "this is the emulation", "ran": len(got)}
     script = (
         "import sys, pathlib, pickle; from contextlib import ExitStack; from on_gpu import session, gonogo\n"
-        "with ExitStack() as stack:\n    s = session.opened(pathlib.Path(sys.argv[1]), 60, True, stack)\n"
+        "with ExitStack() as stack:\n    s = session.opened(pathlib.Path(sys.argv[1]), True, stack)\n"
         "    import numpy as np\n    np.savez(sys.argv[1] + '/answers.npz', *[a.astype(np.float32) for a in gonogo.answers(s, s.backend())])\n"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -176,6 +185,6 @@ def decide(s: Session) -> None:
     s.attempt("5 kernels need no header", lambda: compiled(s))
     s.attempt("6 TF32 and float32", lambda: {key: s.found(f"gemm {key}", "TFLOP_per_s") for key in ("tf32", "float32")})
     s.attempt("7 host cost of a product", lambda: host_cost(s))
-    s.attempt("8 rate in device memory", lambda: rate_on_the_device(s))
+    s.attempt("8 rate and clip in device memory", lambda: rate_on_the_device(s))
     s.attempt("9 cold and warm start", lambda: started(s))
     s.attempt("10 emulation is the device", lambda: emulation(s))

@@ -1,14 +1,17 @@
 """One peer on this machine's GPU, in a process of its own: a line of JSON for each result, under the names that report.py looks for.
 
-    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled-steps|compiled-rows|flex|jax [--tiny]
+    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled-steps|compiled-rows|flex|triton|start|jax [--tiny]
 
 --tiny runs tiny sizes once on the CPU, without times, so that the text is known to run. Weights are random, for only times are compared; that
 both sides compute the same function is checked where the peers of the CPU are (benchmarks/peers.py).
 """
 
 import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -258,8 +261,8 @@ def flex() -> None:
 
     def learned() -> dict[str, Any]:
         n = W.learned
-        q, k, v = (torch.randn(1, H, n, D, device=where, dtype=dtype).requires_grad_() for _ in range(3))
-        table = torch.randn(H, n, device=where).requires_grad_()
+        q, k, v = (torch.randn(1, H, n, D, device=where, dtype=dtype).requires_grad_(not TINY) for _ in range(3))
+        table = torch.randn(H, n, device=where).requires_grad_(not TINY)
         mask = create_block_mask(causal, None, None, n, n, device=where)
 
         def act() -> None:
@@ -271,6 +274,59 @@ def flex() -> None:
 
     attempt(f"torch flex {D} x {T} ALiBi", alibi)
     attempt(f"torch flex {D} x {W.learned} learned", learned)
+
+
+def in_triton() -> None:
+    """Attention in Triton, held against SDPA before it is timed."""
+    torch, where = torched()
+    import triton  # type: ignore[import-not-found]  # noqa: F401
+
+    if TINY:
+        tell("peers triton", skipped="Triton has no CPU")
+        return
+    from on_gpu.triton_attention import attention as fused
+
+    for D, T in W.attend:
+
+        def act(D: int = D, T: int = T) -> dict[str, Any]:
+            q, k, v = (torch.randn(1, max(1, W.channels // D), T, D, device=where, dtype=torch.bfloat16) for _ in range(3))
+            apart = (fused(torch, q, k, v) - torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)).abs().max().item()
+            if not apart < 0.05:
+                raise ValueError(f"it is {apart:.2g} away from SDPA")
+            return on_events(torch, lambda: fused(torch, q, k, v)) | {"apart": apart}
+
+        attempt(f"triton attention {D} x {T}", act)
+
+
+def start() -> None:
+    """Seconds of a process of its own, with nothing compiled before, until its first training step by torch.compile is done."""
+    torched()
+    code = f"import sys; sys.argv.append('{'--tiny' * TINY}'); from on_gpu import peers; peers.first_step()"
+
+    def act() -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            caches = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
+            env = os.environ | caches | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+            before = time.perf_counter()
+            done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=55)
+            if done.returncode:
+                raise RuntimeError(done.stderr.strip()[-200:])
+            return {} if TINY else {"us": 1e6 * (time.perf_counter() - before)}
+
+    attempt("torch start compiled", act)
+
+
+def first_step() -> None:
+    """One step, as `steps` has it."""
+    torch, where = torched()
+    net = model(torch, where)
+    adam = torch.optim.AdamW(net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    x, y = (torch.randint(0, 256, W.steps[0], device=where) for _ in range(2))
+    (net if TINY else torch.compile(net))(x, y).backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0, foreach=True)
+    adam.step()
+    if not TINY:
+        torch.cuda.synchronize()
 
 
 def jax_steps() -> None:
@@ -333,6 +389,8 @@ RUN: dict[str, Callable[[], None]] = {
     "compiled-steps": lambda: steps(True),
     "compiled-rows": lambda: rows(True),
     "flex": flex,
+    "triton": in_triton,
+    "start": start,
     "jax": jax_steps,
 }
 

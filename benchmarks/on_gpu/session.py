@@ -1,8 +1,11 @@
-"""One run of benchmarks/gpu.py: the device or its emulation, the time that is left, and the rows, each on disk as soon as it is known."""
+"""One phase of benchmarks/gpu.py, in a process of its own: the device or its emulation, the time that is left, and the rows, each on disk as soon as
+it is known. What a process knows of others it reads there, so a phase can be taken up again after the row that ended it."""
 
 import json
+import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,26 +16,28 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 TIMES = {"us", "low", "high", "n", "TB_per_s", "TFLOP_per_s", "ours_us", "cupy_us", "seconds", "cold_s", "warm_s"}
+AGAIN = 75  # a process ends with: begin anew behind the last row
+LONGEST, GRACE = 60, 5  # seconds that one row may take, and go on for when its phase is over
 
 
 @dataclass
 class Session:
     out: Path
-    budget: float
     emulated: bool
+    phase: str = ""
+    until: float = 0.0
     xp: Any = None
     library: Any = None
-    began: float = field(default_factory=time.monotonic)
-    until: float = 0.0
-    phase: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
-    errors: dict[str, dict[str, Any]] = field(default_factory=dict)  # kernel file -> what was measured against float64
+    longest: float = LONGEST
 
-    def enter(self, phase: str, seconds: float) -> None:
-        """A phase begins, and has so many seconds, or what is left."""
-        self.phase, now = phase, time.monotonic()
-        self.until = min(now + seconds, self.began + self.budget)
-        self.say(f"== {phase}, {self.left():.0f} s")
+    def __post_init__(self) -> None:
+        self.read()
+
+    def read(self) -> None:
+        """All rows so far."""
+        kept = self.out / "results.jsonl"
+        self.rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
     def left(self) -> float:
         return max(0.0, self.until - time.monotonic())
@@ -40,27 +45,52 @@ class Session:
     def say(self, text: str) -> None:
         print(text, flush=True)
         with (self.out / "log.txt").open("a") as file:
-            file.write(f"{time.monotonic() - self.began:7.2f} {text}\n")
+            file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
     def row(self, name: str, **found: Any) -> None:
         found = {k: v for k, v in found.items() if not (self.emulated and k in TIMES)}
-        one = {"phase": self.phase, "name": name, "at": round(time.monotonic() - self.began, 2), "emulated": self.emulated} | found
+        one = {"phase": self.phase, "name": name, "at": time.strftime("%H:%M:%S"), "emulated": self.emulated} | found
         self.rows.append(one)
         with (self.out / "results.jsonl").open("a") as file:
             file.write(json.dumps(one, default=str) + "\n")
         shown = " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in found.items())
         self.say(f"{name}: {shown}"[:300])
 
-    def attempt(self, name: str, act: Callable[[], dict[str, Any]]) -> None:
-        """A row for what act() gives; one that fails or has no time left is a row too, and the run goes on."""
-        if self.left() <= 0:
-            self.row(name, skipped="no time left")
+    def attempt(self, name: str, act: Callable[[], dict[str, Any]], **always: Any) -> None:
+        """A row for what act() gives, and for `always`; one that fails or has no time left is a row too, and the run goes on.
+
+        A row that does not come, or leaves the device unusable, ends this process; the next one goes on behind it.
+        """
+        if any(row["phase"] == self.phase and row["name"] == name for row in self.rows):
             return
+        if self.left() <= 0:
+            self.row(name, skipped="no time left", **always)
+            return
+        (self.out / "begun").write_text(name)
+        limit = min(self.longest, self.left() + GRACE)
+        watch = threading.Timer(limit, self.give_up, (name, limit, always))
+        watch.daemon = True
+        watch.start()
         try:
             found = act()
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"[:400]}
-        self.row(name, **found)
+        watch.cancel()
+        self.row(name, **always | found)
+        if isinstance(found.get("error"), str) and not self.sound():
+            raise SystemExit(AGAIN)
+
+    def give_up(self, name: str, seconds: float, always: dict[str, Any]) -> None:
+        self.row(name, error=f"no answer within {seconds:.0f} s", **always)
+        os._exit(AGAIN)
+
+    def sound(self) -> bool:
+        """Whether the device still answers: some errors stay with a process until it ends."""
+        try:
+            self.xp.cuda.Device().synchronize()
+            return float(self.xp.ones(1).sum()) == 1
+        except Exception:
+            return False
 
     def found(self, name: str, key: str) -> Any:
         """What an earlier row said, None where it did not."""
@@ -90,22 +120,27 @@ class Session:
         return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
 
 
-def opened(out: Path, budget: float, emulated: bool, stack: ExitStack) -> Session:
-    """A session on the device of this machine, or on its emulation by the tests."""
-    out.mkdir(parents=True, exist_ok=True)
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    s = Session(out, budget, emulated)
-    if emulated:
+def attach(s: Session, stack: ExitStack) -> None:
+    """The device of this machine, or its emulation by the tests. Raises Misuse where there is none."""
+    if s.emulated:
         import fake_cublas
         import fake_cupy
-        from emulated.device import attach
+        from emulated.device import attach as kernels_of
 
         s.xp, s.library = stack.enter_context(fake_cupy.installed(memory=True)), fake_cublas.Library()
-        attach(s.xp)
+        s.xp.emulated = kernels_of(s.xp)
     else:
         from peref.backends.cuda import find
 
         s.xp = find.cupy()
         find.check_device(s.xp)
         s.library = find.cublas(s.xp)
+
+
+def opened(out: Path, emulated: bool, stack: ExitStack, phase: str = "", seconds: float = 60.0) -> Session:
+    """A session that has `seconds` for its phase."""
+    out.mkdir(parents=True, exist_ok=True)
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    s = Session(out, emulated, phase, time.monotonic() + seconds)
+    attach(s, stack)
     return s

@@ -13,6 +13,7 @@ class Shapes:
     entropy: tuple[int, int] = (16384, 8192)
     parameters: int = 4_800_000
     steps: tuple[tuple[int, int], ...] = ((8, 128), (32, 512))  # batch, length; width 256, 6 layers, 8 heads
+    far: int = 32768
     long: int = 131072
     width: int = 256
     layers: int = 6
@@ -29,6 +30,7 @@ TINY = Shapes(
     entropy=(4, 12),
     parameters=300,
     steps=((2, 8),),
+    far=21,
     long=33,
     width=16,
     layers=1,

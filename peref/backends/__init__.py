@@ -63,6 +63,7 @@ class Backend:
     update: Callable = update
     token: Callable | None = None  # a layer for one token of one sequence in one call (model.one_token); None: composed of the fields above
     working: Callable = as_it_is  # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes one
+    widen: Callable = as_it_is  # an array, perhaps on a tape -> what score, attend, features and mix are given of it: float32 of what is narrower
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter
     step: Callable = call  # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed

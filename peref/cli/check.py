@@ -11,9 +11,10 @@ from peref.golden import page, reports
 from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
-from peref.golden.report import DTYPES, Pick, Report, check, lines
+from peref.golden.report import DTYPES, Pick, Report, check
 from peref.golden.runner import SECONDS
 from peref.golden.theirs import asked, joined, run
+from peref.golden.told import lines, together
 
 
 @click.command("check")
@@ -86,34 +87,35 @@ def command(
         report = joined([asked(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)])
         words = ["check", "--cmd", program]
     report.known, report.stale = tuple(known), reports.stale(report, known)
-    for item in written:
-        kind, _, path = item.partition(":")
-        store.write_text(path, forms[kind](report, book))
     if folder is not None:
         words += ["--golden", folder]
     if full:
         words.append("--full")
     words += [word for dtype in dtypes for word in ("--dtype", dtype)]
+    report.repeat = text.command(*words)
+    for item in written:
+        kind, _, path = item.partition(":")
+        store.write_text(path, forms[kind](report, book))
     if as_json:
         print(text.document(reports.data(report, book)))
     else:
-        tell(report, book, text.command(*words), most)
+        tell(report, book, most)
     ctx.exit(report.exit_code)
 
 
-def tell(report: Report, book: Book, repeat: str, most: int) -> None:
+def tell(report: Report, book: Book, most: int) -> None:
     """For people: failures, then one line."""
+    repeat = report.repeat
     for name, words in list(report.errors.items())[:most]:
         print(f"ERROR {name}\n  raised        {words}\n  repeat        {repeat} --case {name}\n")
     for name, words in list(report.crashes.items())[:most]:
         print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n")
     for result in report.failed[:most]:
-        print("\n".join(lines(result, repeat, share.program())) + "\n")
+        print("\n".join(lines(result, repeat)) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
     for one in report.probable if len(report.failed) > 1 else ():
-        print(f"PROBABLE {one.trap.flag} in {', '.join(one.encodings)}: {one.trap.words}")
-        print(f"  evidence      {one.trap.evidence}\n  more          {share.program()} explain {one.trap.flag}\n")
+        print("PROBABLE " + "\n  ".join(together(one)) + "\n")
     for o in report.broken[:most]:
         print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
     for pattern in report.stale:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import click
 
-from peref import share
 from peref.cli import options, text
 from peref.golden.apart import RULES, apart, failures
-from peref.golden.report import lines
+from peref.golden.told import lines, together
 
 
 @click.command("diff")
@@ -25,15 +24,17 @@ def command(ctx: click.Context, first: str, second: str, rule: str | None, toler
     Where FIRST is in a folder of golden files, what differs is looked into as `check` does it.
     """
     found = apart(Path(first), Path(second), rule, tolerance, limit)
-    folder, told = failures(found, Path(first), Path(second), limit)
+    folder, report = failures(found, Path(first), Path(second), limit)
+    report.repeat = text.command("check", second, "--golden", folder or "")
     if as_json:
         document = {"rule": found.rule, "agree": found.agree, "differ": found.differ, "missing": list(found.missing)}
-        print(text.document(document | {"diagnosed": [r.data() for r in told]}))
+        print(text.document(document | {"diagnosed": [r.data() for r in report.failed], "probable": [one.data() for one in report.probable]}))
     else:
-        repeat = text.command("check", second, "--golden", folder or "")
-        for r in told[:most]:
-            print("\n".join(lines(r, repeat, share.program())) + "\n")
-        blocks = {f"{r.entry.id}:{r.name}" for r in told[:most]}
+        for r in report.failed[:most]:
+            print("\n".join(lines(r, report.repeat)) + "\n")
+        for one in report.probable if len(report.failed) > 1 else ():
+            print("PROBABLE " + "\n  ".join(together(one)) + "\n")
+        blocks = {f"{r.entry.id}:{r.name}" for r in report.failed[:most]}
         for name, words in found.differ.items():
             if name not in blocks:
                 print(f"{name}: {words}")

@@ -16,11 +16,12 @@ from peref import store
 from peref.cli import options, text
 from peref.cli.found import find_trained, reach, text_of
 from peref.cli.progress import Progress
-from peref.config import OF_ROTATIONS, Config
+from peref.config import Config
 from peref.data import Corpus
 from peref.errors import Misuse
 from peref.evaluate import Protocol, check_request, evaluate, lengths, stored, under
 from peref.runs import Run
+from peref.settings import OF_ROTATIONS
 
 BYTES = 131072
 

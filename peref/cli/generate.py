@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Let RUN, or the newest run that has a checkpoint, write on from a prompt."""
     found, given = find_trained(run, runs), os.fsencode(prompt)
-    check_request(found.cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k, found.params["embed.weight"].dtype)
+    check_request(found.cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k, seed, found.params["embed.weight"].dtype)
     be = found.backend(backend, threads, every_tile, lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True))
     written = bytearray()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

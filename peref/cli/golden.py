@@ -8,7 +8,6 @@ import numpy as np
 from peref import share
 from peref.cli import options, text
 from peref.cli.progress import Progress
-from peref.config import choose
 from peref.errors import Misuse, did_you_mean
 from peref.golden import declared
 from peref.golden.archive import pack
@@ -19,6 +18,7 @@ from peref.golden.make import CORE, FULL, make, ready, write
 from peref.golden.outside import of_tests
 from peref.golden.rebuild import rebuilt
 from peref.golden.sums import FULL_SET, SUMS
+from peref.settings import choose
 
 
 @click.group("golden")

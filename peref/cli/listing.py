@@ -6,11 +6,12 @@ import click
 
 from peref import backends
 from peref.cli import options, text
-from peref.config import OF_ROTATIONS, Config
+from peref.config import Config
 from peref.encodings import Encoding, get, names, wanted
 from peref.encodings import options as options_of
 from peref.errors import PerefError
 from peref.rng import generator
+from peref.settings import OF_ROTATIONS
 
 
 @click.command("list")

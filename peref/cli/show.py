@@ -12,7 +12,7 @@ from peref import store
 from peref.cli import meant, options, text
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
-from peref.config import Config, choose
+from peref.config import Config
 from peref.encodings import get, names
 from peref.errors import Misuse, explained
 from peref.evaluate import under
@@ -20,6 +20,7 @@ from peref.lab.effects import Subject, effects, fresh
 from peref.lab.panels import Image
 from peref.lab.responses import maps
 from peref.parameters import check, of_encoding
+from peref.settings import choose
 
 KINDS = (".png", ".svg")
 PROMPT = "for i in range(n):\n    x = f(i) + f(i - 1)\n"

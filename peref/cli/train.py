@@ -20,11 +20,12 @@ from peref.cli.found import reach, text_of
 from peref.cli.options import NEWEST, RUNS, picked, setting
 from peref.cli.progress import Progress
 from peref.cli.signals import Interrupted, Signals
-from peref.config import SHAPES, Config, choose, shaped
+from peref.config import SHAPES, Config, shaped
 from peref.errors import Damaged, Misuse
 from peref.evaluate import weights_of
 from peref.recipe import Recipe
 from peref.runs import Run, newest, open_run
+from peref.settings import choose
 
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))

@@ -18,17 +18,8 @@ from peref import share
 from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
-FUNCTIONS = (
-    "init",
-    *HOOKS,
-    "features",
-    "scale",
-    "steps",
-    "reach",
-    "check",
-    "shared",
-    "unused",
-)  # what bind fills in: their settings are facts and options
+# what bind fills in: their settings are facts and options
+FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "otherwise", "unused")
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
 LAWS = {
@@ -91,7 +82,8 @@ class Encoding:
     pairs: int = 1  # the pairs of channels that it turns are a multiple of this
     shared: Callable = nothing  # () -> names of parameters that all its layers share
     unused: Callable = nothing  # () -> names of its functions that nothing needs with these options
-    claims: frozenset[str] = frozenset()  # laws it promises
+    claims: frozenset[str] = frozenset()  # laws it promises where every option is at its default
+    otherwise: Callable = nothing  # () -> laws of which its options turn that round: those of claims that it breaks, others that it keeps
 
     @property
     def hook(self) -> str:
@@ -226,6 +218,13 @@ def above(name: str, bound: float, **numbers: float) -> None:
             raise Misuse(f"{name}: {option} is {number}; expected a number above {bound:g}")
 
 
+def not_negative(name: str, **numbers: float) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options is 0 or more."""
+    for option, number in numbers.items():
+        if not number >= 0:
+            raise Misuse(f"{name}: {option} is {number}; expected 0 or more")
+
+
 def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
     """Raises Misuse for positions i (NumPy) of one call that the bound `encoding` cannot compute in `dtype`."""
     if encoding.reach is None or not i.size:
@@ -241,11 +240,11 @@ def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
 
 
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
-    """The same record with the facts of one layer and the options filled in: what the model calls."""
+    """The same record with the facts of one layer and the options filled in: what the model calls. It claims what holds with these options."""
 
     def bound(function: Callable) -> Callable:
         wanted = {n: given.get(n, a.default) if a.default is not a.empty else facts[n] for n, a in settings(function).items()}
         return partial(function, **wanted) if wanted else function
 
     filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}
-    return replace(encoding, **filled | dict.fromkeys(filled["unused"]()))
+    return replace(encoding, **filled | dict.fromkeys(filled["unused"]()), claims=encoding.claims ^ filled["otherwise"]())

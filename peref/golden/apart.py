@@ -15,8 +15,7 @@ from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
 from peref.golden.book import Book
 from peref.golden.files import Tensor, read_tensors, strict_json
-from peref.golden.probable import ALONE
-from peref.golden.report import Result, of_one
+from peref.golden.report import Pick, Report, check
 from peref.golden.rule import CLASSES, beyond, judged
 from peref.golden.sums import SUMS
 from peref.store import is_file, read
@@ -73,7 +72,7 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
             if verdict is None and b[name].wide.tobytes() != a[name].wide.tobytes():
                 differ[name] = "it has no budget and is not the same"
             elif verdict is not None and not verdict.worst <= dict(CLASSES)[limit]:
-                differ[name] = verdict.words or beyond(verdict.worst)
+                differ[name] = verdict.words or beyond(verdict)
         compared = len(wanted) - len(missing)
         if not compared:
             raise Misuse(f"{second} has none of the tensors of {first}; nothing was compared")
@@ -89,19 +88,15 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
     return Apart(rule, differ, compared - sum(name in a and name in b for name in differ), missing)
 
 
-def failures(found: Apart, first: Path, second: Path, limit: str = "C") -> tuple[Path | None, list[Result]]:
-    """Where FIRST lies in a folder of golden files: that folder, and what `check` says of each tensor that differs."""
+def failures(found: Apart, first: Path, second: Path, limit: str = "C") -> tuple[Path | None, Report]:
+    """Where FIRST lies in a folder of golden files: that folder, and what `check` says of the tensors that both have."""
     folder = next((place for place in (first, *first.resolve().parents[:3]) if is_file(place / SUMS)), None)
     if found.rule != "golden" or not found.differ or folder is None:
-        return None, []
-    book, theirs = Book(folder), read_tensors(second)
-    named = ((*name.rpartition(":")[::2], theirs[name]) for name in found.differ if name in theirs)
-    results = [
-        of_one(book.entries[case], name, tensor, limit, n < ALONE)
-        for n, (case, name, tensor) in enumerate(named)
-        if case in book.entries and name in book.entries[case].outputs
-    ]
-    return folder, [r for r in results if not r.passed]
+        return None, Report()
+    book, mine, theirs = Book(folder), read_tensors(first), read_tensors(second)
+    outputs = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
+    given = {name: theirs[name] for name in outputs & mine.keys() & theirs.keys()}
+    return folder, check(book, given, Pick(), limit=limit) if given else Report()
 
 
 def one(a: Tensor, b: Tensor, rule: str, tolerance: float) -> str:

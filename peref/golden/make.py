@@ -64,8 +64,17 @@ def add_near_misses(found: Mapping[str, Made], made: list[tuple[Case, Arrays, Ar
                 one["near_miss"] = near.get(one["id"], one["near_miss"])
 
 
-def document(value: Any) -> str:
-    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+def document(value: Any, margin: str = "") -> str:
+    """As JSON, keys in order: what holds neither objects nor lists on one line, anything else a line for each of its own."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(isinstance(one, (dict, list)) for one in inner):
+        return json.dumps(value, sort_keys=True, allow_nan=False)
+    deeper, (first, last) = margin + " ", "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, dict):
+        lines = [f"{json.dumps(name)}: {document(value[name], deeper)}" for name in sorted(value)]
+    else:
+        lines = [document(one, deeper) for one in value]
+    return f"{first}\n{deeper}" + f",\n{deeper}".join(lines) + f"\n{margin}{last}" + "\n" * (not margin)
 
 
 def write(folder: Path, groups: Mapping[str, Made], core: Path | None = None) -> dict[str, int]:

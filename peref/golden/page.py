@@ -12,6 +12,7 @@ import numpy as np
 from peref.golden.book import Book
 from peref.golden.report import Report, Result
 from peref.golden.rule import beyond
+from peref.golden.told import block, together
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --A: #2a7d46; --B: #7d7a2a; --C: #b3701c; --FAIL: #b3261e; }
@@ -48,12 +49,12 @@ def html(report: Report, book: Book) -> str:
     if not passed:
         parts.append("<h2>What is wrong</h2>")
     for one in report.probable:
-        parts.append(section(one.trap.flag, f"probable in {', '.join(one.encodings)}", [one.trap.words, one.trap.evidence]))
+        parts.append(section(one.trap.flag, f"probable in {', '.join(one.encodings)}", [f"looks like    {one.trap.words}", *together(one)[1:]]))
     parts += [section(name, "broke down", [f"the program   {words}"]) for name, words in report.crashes.items()]
     parts += [section(name, "raised an error", [f"it raised     {words}"]) for name, words in report.errors.items()]
     parts += [section(o.id, o.words["level"], [o.said, f"why this case {o.words['why']}"]) for o in report.broken]
     parts += [section(name, "expected to fail, and passes", ["take it out of the file"]) for name in report.stale]
-    parts += [failure(r) for r in report.failed]
+    parts += [failure(r, report.repeat) for r in report.failed]
     parts.append("<h2>All that was compared</h2>")
     for name, found in groupby(sorted(report.results, key=lambda r: r.entry.group.name), key=lambda r: r.entry.group.name):
         parts.append(group(name, list(found)))
@@ -96,13 +97,9 @@ def used(r: Result) -> str:
     return f"{r.verdict.worst:.3g}" if np.isfinite(r.verdict.worst) else "not comparable"
 
 
-def failure(r: Result) -> str:
-    """One failure, as `report.lines` tells it."""
-    more = f"  (flag {r.trap.flag})" if r.trap and r.trap.flag else ""
-    lines = [*r.said, f"looks like    {r.trap.words if r.trap else 'no known trap'}{more}", f"why this case {r.entry.words['why']}"]
-    if r.entry.words["flags"]:
-        lines.append(f"catches       {', '.join(r.entry.words['flags'])}")
-    return section(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond(r.verdict.worst)}", lines)
+def failure(r: Result, repeat: str) -> str:
+    """One failure, as the terminal tells it."""
+    return section(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond(r.verdict)}", block(r, repeat))
 
 
 def group(name: str, found: list[Result]) -> str:

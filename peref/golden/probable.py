@@ -63,7 +63,7 @@ class Summary:
         for one in self.said.get(entry.words["encoding"], ()):
             came = Came(entry, {name: got}, {name: False})
             if one.guess and (came.fits(one.guess) or 0) > 0:
-                return one.trap
+                return replace(one.trap, evidence=one.evidence)
         self.alone += 1
         return diagnosed(entry, name, got) if self.alone <= ALONE else None
 

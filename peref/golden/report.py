@@ -1,7 +1,10 @@
-"""Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what that looks like, how to see it again."""
+"""Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what that looks like.
+
+Not here: how that is told (told).
+"""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
@@ -15,7 +18,7 @@ from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.files import Tensor
 from peref.golden.kinds import expected, rebuilt
 from peref.golden.probable import Probable, Summary
-from peref.golden.rule import CLASSES, Verdict, beyond, judged
+from peref.golden.rule import CLASSES, Verdict, judged
 
 DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
 
@@ -74,7 +77,7 @@ class Result:
             "passed": self.passed,
             "variant": self.variant or None,
             "first_wrong": None if self.first is None else list(self.first),
-            "trap": None if self.trap is None else {"flag": self.trap.flag or None, "words": self.trap.words},
+            "trap": None if self.trap is None else {"flag": self.trap.flag or None, "words": self.trap.words, "evidence": self.trap.evidence},
             "why": self.entry.words["why"],
             "flags": self.entry.words["flags"],
             "said": list(self.said),
@@ -111,6 +114,7 @@ class Report:
     crashes: dict[str, str] = field(default_factory=dict)  # case -> how the program crashed, hung or broke the protocol there
     outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
     probable: list[Probable] = field(default_factory=list)  # traps that failures of an encoding speak for together
+    repeat: str = ""  # the command that gives it, "" where none does
 
     @property
     def failed(self) -> list[Result]:
@@ -202,35 +206,34 @@ def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = Tr
 
 
 def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:
-    """The first wrong element, and up to which token everything is right."""
+    """The first wrong element, and up to which token or distance everything is right."""
     axes = entry.words["axes"].get(name, "")
     count = f"{np.count_nonzero(wrong):,} of {wrong.size:,} elements"
     at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
     places = ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True)) if len(axes) == len(at) else ""
+    if axes == "HN":
+        places += f", distance {entry.input('distances')[at[1]]:g}"
     said = [f"wrong         {count}", f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want {want[at]:.10g}"]
-    if "T" in axes:
-        n = axes.index("T")
-        bad = np.flatnonzero(wrong.any(tuple(k for k in range(wrong.ndim) if k != n)))
-        i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
-        spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
-        said.append(f"right up to   {spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "right up to   no token: the first is wrong")
+    if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, axes, wrong)):
+        said.append(f"right up to   {until}")
     return at, said
 
 
-def lines(result: Result, repeat: str, program: str) -> Iterator[str]:
-    """The block of a failure, for people."""
-    yield f"FAIL {result.entry.id}  {result.name}  {result.dtype.lower()}  {beyond(result.verdict.worst)}"
-    for line in result.said:
-        yield f"  {line}"
-    if result.trap:
-        more = f"  (more: {program} explain {result.trap.flag})" if result.trap.flag else ""
-        yield f"  looks like    {result.trap.words}{more}"
-    else:
-        yield "  looks like    no known trap"
-    yield f"  why this case {result.entry.words['why']}"
-    if result.entry.words["flags"]:
-        yield f"  catches       {', '.join(result.entry.words['flags'])}"
-    yield f"  repeat        {repeat} --case {result.entry.id}"
+def right_tokens(entry: Entry, axes: str, wrong: Any) -> str:
+    """Up to which token everything is right, "" where there are none."""
+    if "T" not in axes:
+        return ""
+    bad = np.flatnonzero(wrong.any(tuple(n for n, letter in enumerate(axes) if letter != "T")))
+    i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
+    spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
+    return f"{spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "no token: the first is wrong"
+
+
+def right_distances(entry: Entry, wrong: Any) -> str:
+    """Up to which distance, on either side, all biases are right."""
+    d, bad = np.abs(entry.input("distances")), wrong.any(0)
+    first, right = d[bad].min(), d[~bad & (d < d[bad].min())]
+    return f"distance {right.max():g}; wrong from {first:g} on" if right.size else f"no distance: {first:g} is wrong"
 
 
 # ---------------------------------------------------------------- somebody's function

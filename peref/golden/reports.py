@@ -12,7 +12,8 @@ import numpy as np
 
 from peref.errors import Misuse
 from peref.golden.book import Book
-from peref.golden.report import Report
+from peref.golden.report import Report, Result
+from peref.golden.told import block, together
 from peref.store import read
 
 
@@ -52,13 +53,18 @@ def data(report: Report, book: Book) -> dict[str, Any]:
         "skipped": report.skipped,
         "crashes": report.crashes,
         "probable": [one.data() for one in report.probable],
-        "results": [r.data() for r in report.results],
+        "results": [r.data() | repeated(r, report) for r in report.results],
         "refusals_and_laws": [o.data() for o in report.outcomes],
     }
 
 
+def repeated(r: Result, report: Report) -> dict[str, str]:
+    """The command that shows a failure again."""
+    return {"repeat": f"{report.repeat} --case {r.entry.id}"} if report.repeat and not r.passed else {}
+
+
 def junit(report: Report, book: Book) -> str:
-    """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are skipped."""
+    """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are skipped; what is probable goes to system-out."""
     errors, left_out = report.errors | report.crashes, {name: "not run" for name in report.not_run} | report.skipped
     judged = [o for o in report.outcomes if o.held is not None]
     counts = {"tests": len(report.results) + len(errors) + len(left_out) + len(report.stale) + len(judged)}
@@ -75,7 +81,8 @@ def junit(report: Report, book: Book) -> str:
         if id(r) in expected:
             xml.SubElement(test, "skipped", {"message": "expected to fail"})
         elif not r.passed:
-            xml.SubElement(test, "failure", {"message": r.trap.words if r.trap else "no known trap"}).text = "\n".join(r.said)
+            looks = f"{r.trap.flag}: {r.trap.words}".removeprefix(": ") if r.trap else "no known trap"
+            xml.SubElement(test, "failure", {"message": looks}).text = "\n".join(map(printable, block(r, report.repeat)))
     for case, words in errors.items():
         xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})
     for o in judged:
@@ -87,6 +94,8 @@ def junit(report: Report, book: Book) -> str:
         xml.SubElement(test, "failure", {"message": "expected to fail, and passes"})
     for case, words in left_out.items():
         xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "skipped", {"message": printable(words)})
+    if report.probable:
+        xml.SubElement(suite, "system-out").text = "\n".join("PROBABLE " + "\n  ".join(together(one)) for one in report.probable)
     return xml.tostring(suite, encoding="unicode") + "\n"
 
 

@@ -48,12 +48,12 @@ def grade(worst: float) -> str:
     return next((name for name, most in CLASSES if worst <= most), "FAIL")
 
 
-def beyond(worst: float) -> str:
+def beyond(verdict: Verdict) -> str:
     """What is said of a tensor that is not in the class that was asked for."""
-    name, most = CLASSES[-1]
+    (name, most), worst = CLASSES[-1], verdict.worst
     if not math.isfinite(worst):
-        return "cannot be compared"
-    return f"{worst / most:.3g} times what class {name} allows" if worst > most else f"class {grade(worst)}, used {worst:.3g}"
+        return "cannot be compared" if verdict.words else "not 0 where nothing but 0 may be"
+    return f"{worst / most:.3g} times what class {name} allows" if worst > most else f"class {verdict.grade}, used {worst:.3g}"
 
 
 def limits(dtype: str, g: np.ndarray, a: np.ndarray, b: np.ndarray, depth: float) -> list[np.ndarray]:

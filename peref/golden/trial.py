@@ -15,8 +15,9 @@ import numpy as np
 from peref import share
 from peref.errors import Misuse, did_you_mean
 from peref.golden.book import Book, Entry
-from peref.golden.report import Pick, lines, of_one, tensor_of
+from peref.golden.report import Pick, of_one, tensor_of
 from peref.golden.rule import CLASSES
+from peref.golden.told import lines
 
 KINDS = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
 
@@ -71,8 +72,7 @@ class Trial:
                 raise Misuse(f"{self.entry.id} has no output {name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}")
             result = of_one(self.entry, known[name], tensor_of(known[name], y), self.limit)
             if not result.passed:
-                block = list(lines(result, "", share.program()))
-                blocks.append("\n".join([*block[:-1], f"  repeat        pytest {shlex.quote(self.place)}"]))
+                blocks.append("\n".join([*lines(result), f"  repeat        pytest {shlex.quote(self.place)}"]))
         if blocks:
             raise AssertionError("\n\n".join(["", *blocks]))
 

@@ -35,7 +35,7 @@ class Subject:
 
 
 def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
-    """The encoding with parameters as they start, in a model of a size that shows it; `pe` as config.choose gives it."""
+    """The encoding with parameters as they start, in a model of a size that shows it; `pe` as settings.choose gives it."""
     cfg = Config(**{**SIZES.get(get(name).hook, {}), "L": L, **pe})
     p = {n: np.asarray(a, np.float64) for n, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()}
     return Subject(name, cfg, cfg.encoding(0), p, dict(cfg.pe[0][1]))

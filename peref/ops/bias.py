@@ -2,11 +2,14 @@
 
     linear        -m_h |d|                       m_h = 2^(-max_bias h/H): ALiBi
     log_kernel    -r1_h log(1 + r2_h |d|)        KERPLE's logarithmic kernel
+    power         |d|^r_h                        what its distances may be raised to
 
 d [N] = i - j, in any order, possibly real; tables [H,N].
 """
 
 from typing import Any
+
+import numpy as np
 
 from peref.ops.activation import inverse_softplus, softplus
 from peref.tape import Op
@@ -37,19 +40,36 @@ def wide_backward(dtype, dy):
 wide = Op(wide_forward, wide_backward)
 
 
-def log_kernel_forward(r1, r2, d, *, dtype=None):  # [H], [H], [N]
+def power_forward(half, d):  # [H] (half of r), [N] -> [H,N] in float64
+    xp = namespace(half)
+    n = abs(d).astype(xp.float64)
+    log = xp.log(xp.where(n == 0, 1, n))  # 1: 0 where n is, for 0^r does not depend on r
+    y = n ** (2 * half[:, None])  # 2
+    return y, (y, log)
+
+
+def power_backward(saved, dy):
+    y, log = saved
+    return 2 * (dy * y * log).sum(1), None  # 2, 1
+
+
+power = Op(power_forward, power_backward)
+
+
+def log_kernel_forward(r1, r2, d, *, dtype=None):  # [H], [H], [N] or, a power of distance, [H,N]
     xp = namespace(r1)
     n = abs(d).astype(xp.float64)
     x = r2[:, None] * n  # 1
     log = xp.log1p(x)  # 2
-    return (-r1[:, None] * log).astype(dtype or r1.dtype), (r1, n, x, log)  # 3
+    return (-r1[:, None] * log).astype(dtype or r1.dtype), (r1, r2, n, x, log, d.dtype)  # 3
 
 
 def log_kernel_backward(saved, dy):  # [H,N]
-    r1, n, x, log = saved
+    r1, r2, n, x, log, dtype = saved
     dr1 = -(dy * log).sum(1)  # 3
     dx = -dy * r1[:, None] / (1 + x)  # 3, 2
-    return dr1.astype(r1.dtype), (dx * n).sum(1).astype(r1.dtype), None  # 1
+    dn = (dx * r2[:, None]).astype(dtype) if n.ndim == 2 else None  # 1
+    return dr1.astype(r1.dtype), (dx * n).sum(1).astype(r1.dtype), dn  # 1
 
 
 log_kernel = Op(log_kernel_forward, log_kernel_backward)
@@ -63,3 +83,9 @@ def log_kernel_start(rng: Any, H: int) -> dict[str, Any]:
 def log_kernel_of(p: dict[str, Any], d: Any) -> Any:
     """The table of the free numbers r1 and r2 in `p`."""
     return log_kernel(softplus(wide(p["r1"])), softplus(wide(p["r2"])), d, dtype=p["r1"].dtype)
+
+
+def half_power_start(rng: Any, H: int) -> Any:
+    """Free numbers whose sigmoid is half of an exponent uniform up to 2."""
+    half = rng.uniform(0.005, 1.0, H)
+    return -np.log(1 / half - 1)

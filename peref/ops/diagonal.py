@@ -8,6 +8,7 @@ are made in float64, by doubling, so a may be 0. `runs` as in ops/scan.py; where
 """
 
 from peref.ops.linear import matmul
+from peref.ops.scan import breaks
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -57,14 +58,12 @@ def triangle(within, n, same):
     return within[:, None, :n, :n] if same is None else within[:, None, :n, :n] * same
 
 
-def breaks(xp, runs, cut):
+def broken(xp, runs, cut):
     """Which tokens of a chunk share a run [B,n,n], which of them read the state and which write it [n,B], where it outlives the chunk [B]."""
     if runs is None:
         return None, 1, 1, 1
-    r, before = runs[:, cut], runs[:, cut.start - 1 : cut.start] if cut.start else xp.zeros((len(runs), 1), int)
-    last, alive = r[:, -1:], before >= 0
-    same = (r[:, :, None] == r[:, None]) & (r[:, :, None] >= 0)
-    return same, ((r == before) & alive).T, ((r == last) & (last >= 0)).T, ((last == before) & alive)[:, 0]
+    same, reads, writes, lives = breaks(xp, runs, cut)
+    return same, reads.T, writes.T, lives[:, 0]
 
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
@@ -82,7 +81,7 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
     out, steps = [], []
     for start in range(0, T, m):
         cut = slice(start, min(start + m, T))
-        n, vc, (same, reads, writes, lives) = cut.stop - start, v[:, cut], breaks(xp, runs, cut)
+        n, vc, (same, reads, writes, lives) = cut.stop - start, v[:, cut], broken(xp, runs, cut)
         out.append(together(matmul(triangle(within, n, same), apart(vc, same)), same) + matmul(read[:, :n], s) * reads)  # 6
         steps.append((cut, n, same, reads, writes, lives, s))
         s = times(xp, s, p[n]) * lives + matmul(write[:, :, m - n :], vc * writes)  # 7

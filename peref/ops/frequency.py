@@ -7,6 +7,7 @@
 """
 
 import math
+from typing import Literal
 
 from peref.errors import Misuse
 from peref.tape import Op
@@ -45,6 +46,14 @@ def ntk_base(name, R, base, factor):
 def rising(x, low, high):
     """0 up to `low`, 1 from `high` on, a straight line between."""
     return ((x - low) / (high - low)).clip(0, 1)
+
+
+Form = Literal["static", "dynamic"]
+
+
+def stretch(n, L, factor, form):
+    """The factor of position interpolation: as it is given or, dynamic, n / L for a text of n tokens where that is more."""
+    return max(factor, n / L) if form == "dynamic" else factor
 
 
 def turns(w, L):

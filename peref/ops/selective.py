@@ -10,6 +10,7 @@ positive number. `runs` as in ops/scan.py; where padding stands, y is 0.
 
 from peref.ops.activation import logistic
 from peref.ops.linear import matmul
+from peref.ops.scan import follows
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -45,8 +46,7 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     A = -xp.exp(a_log).T.astype(a_log.dtype, order="C", copy=False)  # 1
     step = xp.maximum(delta, 0) + xp.log1p(xp.exp(-abs(delta)))  # 1
     if runs is not None:
-        before = xp.concatenate([xp.zeros((B, 1), int), runs[:, :-1]], 1)
-        keep, pad = ((runs == before) & (runs >= 0)).T, (runs < 0).T[..., None]
+        keep, pad = follows(runs).T, (runs < 0).T[..., None]
         x = xp.where(pad, 0, x)  # 0
     h = xp.zeros((B, N, E), x.dtype) if state is None else state
     y, starts = [], []

@@ -7,12 +7,11 @@ from typing import Any, Literal, NamedTuple
 from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
-from peref.parameters import where_on_disk
+from peref.parameters import Arrays, where_on_disk
 from peref.rng import generator
 from peref.xp import library, namespace
 
 Kind = Literal["llama", "gpt2"]
-Arrays = dict[str, Any]
 
 # N is the layer, from 0; shapes are ours, in the package's letters; "bias:" names the field of Config that puts a .bias beside, "if:" the
 # one that puts the row there at all; "turned": theirs is [in,out]; q,k,v: theirs are one, cut along the first axis of ours.

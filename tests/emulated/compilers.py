@@ -66,6 +66,11 @@ def compiler():
     return None
 
 
+def figures(said):
+    """Registers of each kernel, bytes spilled, bytes of stack, from a compiler's words."""
+    return tuple([int(n) for n in re.findall(pattern, said)] for pattern in (r"Used (\d+) registers", r"(\d+) bytes spill", r"(\d+) bytes stack"))
+
+
 def report(text, defines):
     """What the compiler says; kept under the hash of all that it depends on."""
     name, version, run = compiler()

@@ -46,12 +46,15 @@ def t5(p, d, facts, o):
 
 
 def learned_bias(p, d, facts, o):
-    first = 0 if facts["causal"] else facts["L"] - 1
-    return plain([[mp.mpf(p["table"][h][int(x) + first]) for x in d] for h in range(facts["H"])])
+    last = facts["L"] - 1 if o["max_distance"] is None else o["max_distance"]
+    first = 0 if facts["causal"] else -last
+    return plain([[mp.mpf(p["table"][h][min(max(int(x), first), last) - first]) for x in d] for h in range(facts["H"])])
 
 
 def kerple_log(p, d, facts, o):
-    return plain([[-softplus(r1) * mp.log(1 + softplus(r2) * abs(x)) for x in d] for r1, r2 in zip(p["r1"], p["r2"], strict=True)])
+    power = [2 / (1 + mp.exp(-mp.mpf(x))) for x in p["r3"]] if o["exponent"] == "learned" else [1] * len(p["r1"])
+    far = lambda x, r: mp.power(abs(x), r) if x else 0
+    return plain([[-softplus(r1) * mp.log(1 + softplus(r2) * far(x, r)) for x in d] for r1, r2, r in zip(p["r1"], p["r2"], power, strict=True)])
 
 
 def kerple_power(p, d, facts, o):
@@ -68,7 +71,7 @@ def sandwich(p, d, facts, o):
 
 
 def dynamic_bias(p, d, facts, o):
-    silu = lambda x: x / (1 + mp.exp(-x))
+    bend = lambda x: max(x, mp.mpf(0)) if o["activation"] == "relu" else x / (1 + mp.exp(-x))
     of = lambda name: (
         [[mp.mpf(x) for x in row] for row in p[name]] if name.endswith(".weight") and isinstance(p[name][0], list) else [mp.mpf(x) for x in p[name]]
     )
@@ -84,6 +87,6 @@ def dynamic_bias(p, d, facts, o):
                 mean = mp.fsum(y) / len(y)
                 root = mp.sqrt(mp.fsum((z - mean) ** 2 for z in y) / len(y) + mp.mpf(1e-5))
                 y = [(z - mean) / root * g + c for z, g, c in zip(y, *norm, strict=True)]
-            y = [silu(z) for z in y]
+            y = [bend(z) for z in y]
         columns.append([(mp.fdot(row, y), mp.fsum(abs(u * z) for u, z in zip(row, y, strict=True)) + 1) for row in last])
     return [[(column[h][0], 10 * column[h][1], 0) for column in columns] for h in range(facts["H"])]

@@ -25,8 +25,13 @@ def rope(p, places, facts, o, n):
     return everywhere([mp.mpf(x) for x in p["frequency"]] if o["learned"] else ladder(facts["R"], base_of(o)), places)
 
 
+def stretch(facts, o, n):
+    s = mp.mpf(o["factor"])
+    return max(s, n / length(facts, o)) if o["form"] == "dynamic" else s
+
+
 def pi(p, places, facts, o, n):
-    return everywhere([w / mp.mpf(o["factor"]) for w in ladder(facts["R"], base_of(o))], places)
+    return everywhere([w / stretch(facts, o, n) for w in ladder(facts["R"], base_of(o))], places)
 
 
 def stretched(R, base, factor):
@@ -66,19 +71,21 @@ def slow(R, base, L, fast, slow_, rounded=True):
 
 
 def ntk_by_parts(p, places, facts, o, n):
-    R, base, L, s = facts["R"], base_of(o), length(facts, o), mp.mpf(o["factor"])
+    R, base, L, s = facts["R"], base_of(o), length(facts, o), stretch(facts, o, n)
     w, v = ladder(R, base), stretched(R, base, s)
-    b, c = slow(R, base, L, *o["beta"]), slow(R, base, L, *o["gamma"])
+    b = [1 - mp.mpf(o["ntk_factor"]) * (1 - x) for x in slow(R, base, L, *o["beta"])]
+    c = [1 - mp.mpf(o["extrapolation_factor"]) * (1 - x) for x in slow(R, base, L, *o["gamma"])]
     return everywhere([c[k] * (b[k] * w[k] / s + (1 - b[k]) * v[k]) + (1 - c[k]) * w[k] for k in range(R // 2)], places)
 
 
 def yarn(p, places, facts, o, n):
-    R, base, L, s = facts["R"], base_of(o), length(facts, o), mp.mpf(o["factor"])
+    R, base, L, s = facts["R"], base_of(o), length(facts, o), stretch(facts, o, n)
     w = ladder(R, base)
     if o["ramp"] == "code":
         far = slow(R, base, L, o["beta_fast"], o["beta_slow"], o["truncate"])
     else:
         far = [1 - between(L * x / (2 * mp.pi), mp.mpf(o["beta_slow"]), mp.mpf(o["beta_fast"])) for x in w]
+    far = [1 - mp.mpf(o["extrapolation_factor"]) * (1 - g) for g in far]
     return everywhere([x * (1 - g) + x / s * g for x, g in zip(w, far, strict=True)], places, magnitude(s, o))
 
 

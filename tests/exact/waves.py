@@ -4,7 +4,10 @@ from mpmath import mp
 
 
 def learned(p, i, facts, o):
-    return [[(mp.mpf(x), abs(x), 0) for x in p["table"][int(place)]] for place in i]
+    rows = [[mp.mpf(x) for x in p["table"][int(place)]] for place in i]
+    if o["unit"]:
+        rows = [[x / mp.sqrt(mp.fsum(y * y for y in row)) for x in row] for row in rows]
+    return [[(x, abs(x), 0) for x in row] for row in rows]
 
 
 def sinusoidal(p, i, facts, o):

@@ -8,6 +8,7 @@ Peng, Quesnelle, Fan, Shippole 2023, arXiv:2309.00071. s is `factor`, alpha beta
 
 ramp="code" is what the authors' repository does: gamma falls on a straight line over the index d, between the d at which r(d) is beta and the
 one at which it is alpha, rounded outwards (truncate) and cut to 0 .. R-1.
+extrapolation_factor multiplies gamma there. form="dynamic", section 3.3: s = max(1, l'/L), l' the length n; 1 is `factor`.
 DeepSeek-V2, arXiv:2405.04434: sqrt(1/t) = y(m) / y(M), y(m) = 0.1 m ln(s) + 1.
 """
 
@@ -54,15 +55,18 @@ def rotate(
     mscale=None,
     mscale_all_dim=None,
     reading="huggingface",
+    extrapolation_factor=1.0,
+    form="static",
 ):
     L = original if original is not None else L
+    s = max(factor, n / L) if form == "dynamic" else factor
     angles = []
     for m in i:
         row = []
         for d in range(R // 2):
-            theta, g = base ** (-2 * d / R), gamma(d, R, L, base, ramp, beta_slow, beta_fast, truncate)
-            row.append(m * ((1 - g) * theta / factor + g * theta))
+            theta, g = base ** (-2 * d / R), extrapolation_factor * gamma(d, R, L, base, ramp, beta_slow, beta_fast, truncate)
+            row.append(m * ((1 - g) * theta / s + g * theta))
         angles.append(row)
-    a = root_of_temperature(factor, attention_factor, mscale, mscale_all_dim, reading)
+    a = root_of_temperature(s, attention_factor, mscale, mscale_all_dim, reading)
     gain = None if a == 1 else [[a] * (R // 2) for _ in i]
     return angles, gain, gain

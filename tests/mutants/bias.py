@@ -256,6 +256,20 @@ MUTANTS = [
         distances(lambda d: np.minimum(d, 14)),
     ),
     Mutant(
+        "table-cut-early",
+        "bias.bucket.clamp",
+        "the last entry for far distances is never used",
+        ("learned_bias",),
+        lambda case, a: distances(lambda d: np.clip(d, 1 - m, m - 1))(case, a) if (m := case.config.pe[0][1]["max_distance"]) else None,
+    ),
+    Mutant(
+        "kerple-no-exponent",
+        "kerple.formula",
+        "your distances are not raised to their power",
+        ("kerple_log",),
+        with_options(lambda c: c.config.pe[0][1]["exponent"] == "learned", exponent="one"),
+    ),
+    Mutant(
         "sandwich-bfloat16",
         "rope.phase.low_precision",
         "your distances were bfloat16",

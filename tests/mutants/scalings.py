@@ -142,6 +142,13 @@ MUTANTS = [
         with_case(n=lambda case: case.n + 1),
     ),
     Mutant(
+        "factor-fixed",
+        "rope.ntk.static_as_dynamic",
+        "your factor does not follow the length",
+        ("pi", "ntk_by_parts", "yarn"),
+        with_options(lambda c: c.config.pe[0][1]["form"] == "dynamic", form="static"),
+    ),
+    Mutant(
         "parts-swapped",
         "rope.parts.ramp",
         "beta and gamma have changed places",

@@ -12,13 +12,16 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
+import level_mutants  # noqa: E402
 from honest import after, arithmetic, sixteen  # noqa: E402
 
 from mutants import mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
-from peref.golden.book import Book  # noqa: E402
+from peref.golden import whole  # noqa: E402
+from peref.golden.book import Book, opened  # noqa: E402
 from peref.golden.cases import catalogue  # noqa: E402
 from peref.golden.files import Tensor  # noqa: E402
+from peref.golden.kinds import rebuilt  # noqa: E402
 from peref.golden.near import computed  # noqa: E402
 from peref.golden.rule import CLASSES, judged  # noqa: E402
 
@@ -82,6 +85,20 @@ def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
                 for e, c, n, x in of_case(mutant, case, book):
                     most = {d: max(most[d], worst(e, c, n, in_dtype(x, d))) for d in dtypes}
             found[mutant, encoding] = most, named.flags_of(mutant, encoding, every, book) if name else []
+    return found
+
+
+def of_levels(book, flags=None):
+    """(case, flag) of blocks, models, training and traces -> dtype -> the largest use by the mutant of the flag."""
+    found, wrong = {}, level_mutants.MUTANTS | level_mutants.LEFT
+    for entry in book.entries.values():
+        for flag in entry.words["flags"] if entry.words["level"] in whole.LEVELS else ():
+            if flags is None or flag in flags:
+                a = entry.inputs()
+                case = rebuilt(entry.words, a)
+                with np.errstate(all="ignore"):
+                    got = wrong[flag](case, a)
+                found[entry.id, flag] = {d: max(worst(entry, case, n, in_dtype(x, d)) for n, x in got.items()) for d in DTYPES}
     return found
 
 
@@ -154,12 +171,16 @@ def confused(found):
     return "\n".join(lines)
 
 
-def summary(found, table, later, unasked):
+def summary(found, table, later, unasked, levels):
     """The table of the README."""
     share = rates(found)
     lines = ["| | |", "|---|---|", f"| wrong implementations | {len({m for m, _ in found})} bugs, {len(found)} with the encodings that have them |"]
     for d in DTYPES:
         lines.append(f"| noticed in {d.lower()} | {share[d][0]} of {share[d][1]} ({100 * share[d][0] / share[d][1]:.1f} %) |")
+    share = {d: sum(not most[d] <= LIMIT for most in levels.values()) for d in DTYPES}
+    words = ", ".join(f"{d.lower()} {share[d]} ({100 * share[d] / len(levels):.1f} %)" for d in DTYPES)
+    lines.append(f"| {len(levels)} wrong blocks, models, trainings and traces (a flag on a case each): noticed | {words} |")
+    share = rates(found)
     for kind in ("seen", "held out"):
         lines.append(f"| right trap named first, {kind} | {share[kind][0]} of {share[kind][1]} ({100 * share[kind][0] / share[kind][1]:.1f} %) |")
     for kind, part in (("float32 and float64 inside", arithmetic.ARITHMETICS), ("16 bits on the way", SIXTEEN)):
@@ -175,7 +196,20 @@ def summary(found, table, later, unasked):
     return "\n".join(lines)
 
 
-def page(found, table):
+def survivors(levels):
+    """What docs/tolerance.md says of the mutants above one operation: for each flag the least use, and where 16 bits do not show it."""
+    lines = ["Above one operation, the smallest use by the mutant of each flag on the cases that carry it, in what comes out:", ""]
+    lines += ["| flag | cases | " + " | ".join(d.lower() for d in DTYPES) + " | survivors |", "|---" * (len(DTYPES) + 3) + "|"]
+    for flag in sorted({flag for _, flag in levels}):
+        mine = {case: most for (case, f), most in levels.items() if f == flag}
+        least = [f"{min(most[d] for most in mine.values()):.3g}" for d in DTYPES]
+        alive = [f"{case} ({', '.join(d.lower() for d in DTYPES if most[d] <= LIMIT)})" for case, most in mine.items() if min(most.values()) <= LIMIT]
+        more = f" and {len(alive) - 3} more" if len(alive) > 3 else ""
+        lines.append(f"| {flag} | {len(mine)} | " + " | ".join(least) + f" | {'; '.join(alive[:3]) + more or 'none'} |")
+    return lines
+
+
+def page(found, table, levels):
     """docs/tolerance.md."""
     hooks = sorted({hook for hooks in table.values() for hook in hooks})
     lines = ["# What honest code uses of the tolerance rule, and what wrong code", "", "Written by `python tests/mutants/table.py`.", ""]
@@ -200,7 +234,7 @@ def page(found, table):
                 if min(most.values()) <= LIMIT
             ]
             lines.append(f"| {hook} | " + " | ".join(least) + f" | {'; '.join(alive) or 'none'} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *survivors(levels)]) + "\n"
 
 
 def written(path, text):
@@ -213,11 +247,11 @@ def main():
     book = Book(ROOT / "golden")
     found, table = measured(book), honest(book)
     later = named.of_later(book, lambda *words: print(*words, file=sys.stderr))
-    unasked = named.of_honest(book)
-    text = summary(found, table, later, unasked)
+    unasked, levels = named.of_honest(book), of_levels(opened(ROOT / "golden"))
+    text = summary(found, table, later, unasked, levels)
     print(text)
     written(ROOT / "docs" / "diagnosis.md", confused(found))
-    (ROOT / "docs" / "tolerance.md").write_text(page(found, table))
+    (ROOT / "docs" / "tolerance.md").write_text(page(found, table, levels))
     written(ROOT / "README.md", text)
     for where, name, flag in unasked[0]:
         print("named on honest code", where, name, flag, file=sys.stderr)

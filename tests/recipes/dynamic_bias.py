@@ -3,9 +3,17 @@
 from recipes.families import SMALL, attention, basic, case, distances, laws, refusals, refused, usual
 
 FEW = {"width": 6}
+FLAGS = basic("width", "across_layers") | {"activation": ("dynamic_bias.network", "option")}
 
 RECIPES = [
-    *usual("dynamic_bias", flags=basic("width"), B=1, T=5, small=FEW, beside={"width": {"options": {"depth": 1}}}),
+    *usual(
+        "dynamic_bias",
+        flags=FLAGS,
+        B=1,
+        T=5,
+        small=FEW,
+        beside={"width": {"options": {"depth": 1}}},
+    ),
     *distances("dynamic_bias", FEW),
     *attention("dynamic_bias", FEW),
     case(

@@ -86,24 +86,27 @@ def rotation(name):
         yield case(name, "op", "axes", "A position is several numbers, one for each axis.", "position.axes", H=2, G=1, positions=image)
 
 
-def distances(name, given=None):
+def distances(name, given=None, reach=300):
     """Numbers of heads, and distances up to where every table ends; `given` are options that keep the parameters few."""
     claims = get(name).claims
+    options = {"options": given or {}}
     for H in (12, 7):
         slopes = "alibi.slopes.non_pow2" if name == "alibi" else "bias.heads"
-        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", slopes, H=H, G=1, options=given or {})
-    far = {"T": 300, "L": 300, "H": 2, "G": 1, "options": given or {}}
+        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", slopes, **options, H=H, G=1)
+    far = {"T": reach, "L": reach, "H": 2, "G": 1} | options
     flags = ("bias.bucket.border", "bias.bucket.clamp") if name == "t5" else ("bias.off_by_one",)
-    yield case(name, "table", "far", "Every distance from 0 to 299.", *flags, **far)
+    yield case(name, "table", "far", f"Every distance from 0 to {reach - 1}.", *flags, **far)
     if "two_sided" in claims:
-        why = "Distances -149 to 149: the future is not the past mirrored, unless the formula says so."
-        yield case(name, "table", "two-sided", why, "bias.sign", **far | {"T": 150}, causal=False)
+        half = reach // 2
+        why = f"Distances {1 - half} to {half - 1}: the future is not the past mirrored, unless the formula says so."
+        yield case(name, "table", "two-sided", why, "bias.sign", **far | {"T": half}, causal=False)
         sides = ("bias.transposed",) if name in ("t5", "learned_bias", "dynamic_bias") else ()
-        yield case(name, "op", "two-sided", why, "bias.sign", *sides, causal=False)
+        why = "Distances of both signs: the future is not the past mirrored, unless the formula says so."
+        yield case(name, "op", "two-sided", why, "bias.sign", *sides, **options, causal=False)
     if "real_positions" in claims:
-        yield case(name, "table", "real", "Distances are real numbers.", "position.rounded", positions=REAL)
+        yield case(name, "table", "real", "Distances are real numbers.", "position.rounded", **options, positions=REAL)
     why = "Positions repeat and leave gaps: distances are of positions, the mask is of slots."
-    yield case(name, "op", "spread", why, "position.counted", positions=SPREAD)
+    yield case(name, "op", "spread", why, "position.counted", **options, positions=SPREAD)
 
 
 def rows(name):

@@ -6,7 +6,7 @@ FEW = {"state_size": 3}
 FLAGS = basic("state_size", "expand", "kernel", "dt_min", "dt_max") | {"chunk": ("mix.chunk",), "norms": ("mix.norm",)}
 
 RECIPES = [
-    *usual("mamba", small=FEW, flags=FLAGS, beside={"chunk": {"T": 37}, "norms": {"B": 1, "T": 5, "options": {"rank": 3}}}),
+    *usual("mamba", small=FEW, flags=FLAGS, beside={"chunk": {"T": 37, "B": 1}, "norms": {"B": 1, "T": 5, "options": {"rank": 3}}}),
     *attention("mamba", FEW),
     case("mamba", "op", "short", "Two tokens, fewer than the convolution looks back.", "mix.conv", T=2, options=FEW),
     case(

@@ -3,7 +3,7 @@
 from recipes.families import HEADS_2, SMALL, SMALLER, attention, case, law, laws, reading, refusals, refused, usual
 
 RECIPES = [
-    *usual("none"),
+    *usual("none", T=5),
     *attention("none"),
     case("none", "attn", "window-1", "A window of 1: a query sees itself alone, and the output is v.", "mask.window", **SMALLER, window=1),
     case("none", "attn", "longformer", "Two-sided, 2 keys on each side beside the query: 5 in all.", "mask.window", **SMALL, causal=False, window=3),

@@ -2,8 +2,11 @@
 
 from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
+LLAMA = {"D": 128, "T": 3, "L": 4096}
+BESIDE = {"ntk_factor": LLAMA, "extrapolation_factor": LLAMA, "form": {"n": 80}}
+
 RECIPES = [
-    *usual("ntk_by_parts", B=1, T=5),
+    *usual("ntk_by_parts", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),
     *rotation("ntk_by_parts"),
     *attention("ntk_by_parts"),
     case(
@@ -13,9 +16,7 @@ RECIPES = [
         "128 channels, length 4096: both ramps lie inside.",
         "rope.parts.ramp",
         "rope.ntk.exponent",
-        D=128,
-        T=3,
-        L=4096,
+        **LLAMA,
     ),
     case(
         "ntk_by_parts",

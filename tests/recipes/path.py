@@ -4,7 +4,7 @@ from recipes.families import SMALLER, attention, basic, case, laws, reading, ref
 
 RECIPES = [
     *usual("path", B=1, T=5, flags=basic("rank", "kernel"), beside={"gate": {"options": {"rank": 4}}, "rank": {"C": 4}}),
-    *attention("path"),
+    *attention("path", {"rank": 4}),
     case(
         "path",
         "attn",
@@ -15,7 +15,14 @@ RECIPES = [
         options={"rank": 4, "kernel": 5},
     ),
     case(
-        "path", "attn", "blocks", "70 tokens: more than the 64 that implementations take at once.", "path.order", **SMALLER | {"H": 1, "T": 70}, D=4
+        "path",
+        "attn",
+        "blocks",
+        "70 tokens: more than the 64 that implementations take at once.",
+        "path.order",
+        **SMALLER | {"H": 1, "T": 70},
+        C=4,
+        D=4,
     ),
     case(
         "path",

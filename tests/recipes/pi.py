@@ -1,12 +1,21 @@
 """Golden cases of pi."""
 
-from recipes.families import LONG, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
-    *usual("pi", B=1, T=5),
+    *usual("pi", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside={"form": {"n": 80}}),
     *rotation("pi"),
     *attention("pi"),
-    case("pi", "op", "factor-3", "A factor that is no power of two: a rounding shows.", "rope.pi.factor", options={"factor": 3.0}, positions=LONG),
+    case(
+        "pi",
+        "op",
+        "factor-3",
+        "A factor that is no power of two: a rounding shows.",
+        "rope.pi.factor",
+        **SMALL,
+        options={"factor": 3.0},
+        positions=LONG,
+    ),
     case(
         "pi", "table", "factor-3", "A factor that is no power of two, positions far out.", "rope.pi.factor", options={"factor": 3.0}, positions=LONG
     ),

@@ -5,7 +5,7 @@ from recipes.families import UNORDERED, attention, basic, case, laws, reading, r
 FLAGS = basic("value_factor") | {"chunk": ("mix.chunk",), "decays": ("retnet.decay",)}
 BESIDE = {
     "decays": {"B": 1, "T": 5, "options": {"value_factor": 1}},
-    "chunk": {"T": 131, "B": 1},
+    "chunk": {"T": 131, "B": 1, "H": 2},
     "rows": {"B": 1, "T": 5, "options": {"eps": 0.5, "value_factor": 1}},
 }
 

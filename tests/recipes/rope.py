@@ -28,7 +28,7 @@ RECIPES = [
     *rotation("rope"),
     *attention("rope"),
     case("rope", "table", "wide", "64 channels, base 500000.", "rope.base.ignored", D=64, options={"base": 500000.0}),
-    case("rope", "op", "base-500000", "The base is not 10000.", "rope.base.ignored", options={"base": 500000.0}),
+    case("rope", "op", "base-500000", "The base is not 10000.", "rope.base.ignored", **SMALL, options={"base": 500000.0}),
     case(
         "rope",
         "table",
@@ -48,7 +48,7 @@ RECIPES = [
         H=1,
         G=1,
         T=260,
-        D=4,
+        D=2,
     ),
     case("rope", "table", "negative", "Positions before 0 turn the other way.", "position.counted", positions=NEGATIVE),
     case(

@@ -9,7 +9,7 @@ RECIPES = [
         "rwkv6",
         small=FEW,
         flags=basic("mix_rank", "decay_rank") | {"chunk": ("mix.chunk",)},
-        beside={"chunk": {"T": 37}, "mix_rank": {"C": 2}, "decay_rank": {"C": 2}},
+        beside={"chunk": {"T": 37, "B": 1}, "mix_rank": {"C": 2}, "decay_rank": {"C": 2, "H": 1}},
     ),
     *attention("rwkv6", FEW),
     case("rwkv6", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),

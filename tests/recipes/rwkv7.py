@@ -10,7 +10,7 @@ RECIPES = [
         "rwkv7",
         small=FEW,
         flags=SIZES | {"chunk": ("mix.chunk",)},
-        beside={"chunk": {"T": 69}},
+        beside={"chunk": {"T": 69, "B": 1}},
     ),
     *attention("rwkv7", FEW),
     case("rwkv7", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),

@@ -9,7 +9,7 @@ RECIPES = [
         "s4d",
         small=FEW,
         flags=basic("state_size", "start", "dt_min", "dt_max") | {"chunk": ("mix.chunk",)},
-        beside={"chunk": {"T": 69}, "gelu": {"B": 1, "T": 5}},
+        beside={"chunk": {"T": 69, "B": 1}, "gelu": {"B": 1, "T": 5}},
     ),
     *attention("s4d", FEW),
     case("s4d", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),

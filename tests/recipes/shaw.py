@@ -7,7 +7,7 @@ BESIDE = {"max_distance": {"B": 1}, "tables": {"B": 1, "T": 5, "D": 4}, "across_
 
 RECIPES = [
     *usual("shaw", B=1, flags=basic("max_distance", "across_heads") | {"tables": ("shaw.key",)}, beside=BESIDE),
-    *attention("shaw"),
+    *attention("shaw", {"max_distance": 3}),
     case(
         "shaw",
         "attn",

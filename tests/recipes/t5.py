@@ -1,11 +1,11 @@
 """Golden cases of t5."""
 
-from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, basic, case, distances, law, laws, refusals, refused, usual
 
 FEW = {"B": 1, "H": 2, "G": 1}
 
 RECIPES = [
-    *usual("t5", B=1, beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
+    *usual("t5", B=1, flags=basic("divided"), beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
     *distances("t5"),
     *attention("t5"),
     case(
@@ -76,6 +76,7 @@ RECIPES = [
         options={"max_distance": 512},
     ),
     case("t5", "attn", "wide", "Nothing divides q k: 16 channels and the scale is 1.", "attn.scale", **SMALL, D=16),
+    case("t5", "attn", "divided", "q k is divided by the root of D, the bias is not.", "option", **SMALL, options={"divided": "qk"}),
 ]
 
 REFUSED = [

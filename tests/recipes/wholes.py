@@ -1,7 +1,8 @@
 """Which cases there are above one operation, and which for a GPU: of the core the traces, all others of the full set.
 
-Every encoding has a block and a model in both shapes and a trace, from the registry alone (one that is added to the embedding has no block of its
-own: it is in the model); what is more has a reason of its own here. The aligned cases are op and attn at sizes that kernels are made for.
+Every encoding has a block and a model in both shapes, the gradient of logits, ten steps of training and traces, from the registry alone (one that is
+added to the embedding has no block of its own: it is in the model); what is more has a reason of its own here. The aligned cases are op and attn at
+sizes that kernels are made for.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import Any
 from peref.config import SHAPES
 from peref.encodings import get, names
 from peref.golden.cases import Case, sized
-from peref.golden.whole import Whole
+from peref.golden.whole import RECIPE, Whole
+from recipes import module
 
 Facts = dict[str, Any]
 PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))  # documents, 0 is padding
@@ -24,6 +26,8 @@ OF_LENGTH: dict[str, Facts] = {  # a low base, so that frequencies matter within
     "longrope": {"base": 100.0, "long_factor": (4.0, 3.0, 2.0, 6.0)},
 }
 CACHED = {"llama": ("rope", "t5", "forgetting", "retnet"), "gpt2": ("learned", "alibi", "shaw", "mamba")}
+FEW = {name: module(name).FEW for name in ("dape", "dynamic_bias", "fire", "mamba", "rwkv6", "rwkv7", "s4d")} | {"path": {"rank": 4}}
+LOGITS = {"rope": ("llama", "model"), "retnet": ("llama", "model"), "learned": ("gpt2", "model"), "t5": ("gpt2", "model")}
 TRAINED = {"llama": ("rope", "t5", "kerple_log", "forgetting", "retnet"), "gpt2": ("learned", "alibi", "shaw", "mamba")}
 
 
@@ -33,8 +37,14 @@ def of_full_set() -> list[Case]:
 
 
 def widths(name: str, level: str) -> Facts:
-    """Sizes that suit the hook, distinct from one another."""
+    """Sizes that suit the hook, distinct from one another, and options that keep the parameters few."""
+    return sizes_of(name, level) | ({"options": FEW[name]} if name in FEW else {})
+
+
+def sizes_of(name: str, level: str) -> Facts:
     e = get(name)
+    if level == "tiny":
+        return {"layers": 1, "H": 2, "D": 4, "C": 6, "F": 5, "V": 7, "T": 5} | ({"G": 1} if e.hook != "mix" else {})
     if level in ("model", "step"):
         sizes: Facts = {"layers": 2, "H": 4, "G": 2, "D": 8, "C": 18, "F": 22} if e.hook != "mix" else {"layers": 2, "H": 3, "D": 4, "C": 10, "F": 18}
         return sizes | ({"n": 20} if e.hook == "rotate" else {})
@@ -81,18 +91,25 @@ def models() -> Iterator[Whole]:
                 name, "cache.position_restarts"
             )
             yield Whole(name, "model", f"cached-{shape}", why, (flag,), shape=shape, T=9, calls=in_calls(CHUNKS), **widths(name, "model"))
-    for shape, name in (("llama", "rope"), ("llama", "retnet"), ("gpt2", "learned"), ("gpt2", "t5")):
+    for name in names():
+        shape, sizes = LOGITS.get(name, (shape_of(name), "tiny"))
         why = f"The gradient of every parameter for a random cotangent of the logits, every row of them, of the shape {shape}."
         flags = ("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)
-        yield Whole(name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, "model"))
+        yield Whole(name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, sizes))
+
+
+def shape_of(name: str) -> str:
+    """The shape in which models have had it."""
+    return "llama" if get(name).hook in ("rotate", "mix") else "gpt2"
 
 
 def steps() -> Iterator[Whole]:
     flags = ("adamw.decay_everywhere", "adamw.decay_coupled", "adamw.bias_correction", "schedule.counted_from_0", "clip.missing")
-    for shape, trained in TRAINED.items():
-        for name in trained:
-            why = f"Ten steps of AdamW of the shape {shape}: warm-up, cosine, clipping, decay of matrices alone."
-            yield Whole(name, "step", shape, why, flags, shape=shape, **widths(name, "step"))
+    for name in names():
+        shape, sizes = next(((shape, "step") for shape, trained in TRAINED.items() if name in trained), (shape_of(name), "tiny"))
+        why = f"Ten steps of AdamW of the shape {shape}: warm-up, cosine, clipping, decay of matrices alone."
+        clip = {"recipe": RECIPE | {"clip": 0.5}} if sizes == "tiny" else {}
+        yield Whole(name, "step", shape, why, flags, shape=shape, **clip, **widths(name, sizes))
 
 
 # ---------------------------------------------------------------- trace
@@ -104,42 +121,43 @@ def in_calls(chunks: Any, n: int = 16, fresh: int = 0) -> tuple[tuple[int, int, 
 
 
 def traces() -> Iterator[Whole]:
-    for name in names():
-        yield of_chunks(name)
     few: Facts = {"B": 1, "H": 3, "G": 1, "D": 4, "C": 5}
-    why = "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; positions are not places in a ring."
-    for name in ("none", "rope", "alibi"):
-        calls = in_calls(((0, 4), (4, 5), (5, 6), (6, 10), (10, 11)))
-        flags = ("mask.window", "cache.window_late") + (("cache.ring_positions",) if name != "none" else ())
-        yield Whole(name, "trace", "window-rolls", why, flags, window=3, T=11, calls=calls, **few)
-    why = "A long text, then a short one from an empty cache: nothing of the first is left."
-    for name in ("rope", "t5", "forgetting", "path", "retnet", "rwkv7"):
-        sizes = few | ({"H": 2} if get(name).hook == "mix" else {})
-        again = (*range(6), *range(3))
-        calls = in_calls(((0, 5), (5, 6), (6, 8), (8, 9)), fresh=6)
-        yield Whole(name, "trace", "long-then-short", why, ("cache.not_cleared",), positions=again, T=9, calls=calls, **sizes)
+    for name in names():
+        e, flags = get(name), of_positions(name)
+        sizes = few | ({"H": 2} if e.hook == "mix" else {}) | ({"options": FEW[name]} if name in FEW else {})
+        why = "A prefill, a token, a chunk and a token through the cache give the rows of one call with all."
+        yield Whole(name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes)
+        if "window" in e.claims and e.hook not in ("embed", "mix"):
+            why = "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; positions are not places in a ring."
+            calls = in_calls(((0, 4), (4, 5), (5, 6), (6, 10), (10, 11)))
+            late = ("cache.window_late",) if name == "dynamic_bias" else ("cache.window_late", "mask.window")  # whose bias outweighs one key more
+            ring = ("cache.ring_positions",) if flags else ()
+            yield Whole(name, "trace", "window-rolls", why, (*late, *ring), window=3, T=11, calls=calls, **sizes)
+        if e.hook != "embed":
+            why = "A long text, then a short one from an empty cache: nothing of the first is left."
+            calls = in_calls(((0, 3), (3, 4), (4, 6), (6, 7)), fresh=4)
+            again = (*range(4), *range(3))
+            kept = ("cache.not_cleared",) if name != "learned_bias" else ()  # it has no row for what is then before the past
+            yield Whole(name, "trace", "long-then-short", why, kept, positions=again, T=7, calls=calls, **sizes)
     yield from of_lengths(few)
 
 
-def of_chunks(name: str) -> Whole:
-    """The trace that every encoding has."""
+def of_positions(name: str) -> tuple[str, ...]:
+    """What catches positions that begin anew with a call: where positions count and none is beyond a table."""
     e = get(name)
-    flags = {
-        "embed": ("cache.position_restarts",),
-        "mix": ("cache.state_dropped",),
-        "": ("mask.top_left",),
-    }.get(e.hook, ("mask.top_left",) if name != "pyramid" else ())
-    if e.hook == "rotate" or (e.hook == "bias" and "any_length" in e.claims) or name in ("transformer_xl", "fire", "dape", "shaw", "retnet"):
-        flags = (*flags, "cache.position_restarts")
+    placed = e.hook == "rotate" or (e.hook == "bias" and "any_length" in e.claims) or name in ("transformer_xl", "fire", "dape", "shaw", "retnet")
+    return ("cache.position_restarts",) if placed or e.hook == "embed" else ()
+
+
+def of_chunks(name: str) -> tuple[str, ...]:
+    """What else a call after others catches."""
+    e = get(name)
+    flags: tuple[str, ...] = {"embed": (), "mix": ("cache.state_dropped",)}.get(e.hook, ("mask.top_left",) if name != "pyramid" else ())
     if name == "t5":
         flags = (*flags, "t5.bias.dropped_on_decode")
     if e.features and name not in ("pyramid", "cope"):
         flags = (*flags, "cache.features_dropped")
-    if name in ("mamba", "rwkv4", "rwkv6", "rwkv7", "path"):
-        flags = (*flags, "cache.tail_dropped")
-    why = "A prefill, a token, a chunk and a token through the cache give the rows of one call with all."
-    sizes: Facts = {"B": 1, "H": 3, "G": 1, "D": 4, "C": 5} | ({"H": 2} if e.hook == "mix" else {})
-    return Whole(name, "trace", "chunks", why, flags, T=9, calls=in_calls(CHUNKS), **sizes)
+    return (*flags, "cache.tail_dropped") if name in ("mamba", "rwkv4", "rwkv6", "rwkv7", "path") else flags
 
 
 def of_lengths(few: Facts) -> Iterator[Whole]:

@@ -6,13 +6,24 @@ GPT_OSS = {"base": 150000.0, "factor": 32.0, "truncate": False}
 DEEPSEEK = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707}
 ALL_DIM_0 = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.0}
 
-BESIDE = {name: {"D": 128, "T": 3, "L": 4096} for name in ("beta_fast", "beta_slow", "truncate")} | {"reading": {"options": ALL_DIM_0}}
+BESIDE = {name: {"D": 128, "T": 3, "L": 4096} for name in ("beta_fast", "beta_slow", "truncate")}
+BESIDE |= {"reading": {"options": ALL_DIM_0}, "form": {"n": 80}}
 
 RECIPES = [
-    *usual("yarn", B=1, T=5, beside=BESIDE),
+    *usual("yarn", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),
     *rotation("yarn"),
     *attention("yarn"),
     case("yarn", "table", "llama-2", "Llama 2: width 128, length 4096, the ramp goes from pair 20 to 46.", "rope.yarn.ramp", D=128, T=3, L=4096),
+    case(
+        "yarn",
+        "table",
+        "dynamic",
+        "Dynamic-YaRN for 80 tokens, trained for 16: factor and magnitude are those of 80/16.",
+        "rope.ntk.static_as_dynamic",
+        T=5,
+        n=80,
+        options={"form": "dynamic", "factor": 1.0},
+    ),
     case("yarn", "table", "factor-1", "A factor of 1 scales nothing, magnitude included.", "basic", options={"factor": 1.0}),
     case(
         "yarn",
@@ -201,6 +212,14 @@ REFUSED = [
     refused("yarn", "op", "ends-reversed", "setting", "beta_fast is the larger number of turns.", options={"beta_fast": 1.0, "beta_slow": 32.0}),
     refused("yarn", "op", "base-1", "setting", "With base 1 all pairs turn alike and the ramp divides by ln 1.", options={"base": 1.0}),
     refused("yarn", "op", "attention-factor-0", "setting", "A magnitude of 0 leaves nothing of q and k.", options={"attention_factor": 0.0}),
+    refused(
+        "yarn",
+        "op",
+        "dynamic-softmax-scale",
+        "setting",
+        "A factor that follows the length has no one softmax scale.",
+        options={"form": "dynamic", "mscale_all_dim": 1.0},
+    ),
     refused(
         "yarn",
         "op",

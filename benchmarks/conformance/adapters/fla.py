@@ -1,12 +1,15 @@
-"""flash-linear-attention: its references in plain torch, which need no GPU: PaTH and forgetting attention, retention, RWKV-6, the rotation.
+"""flash-linear-attention: its references in plain torch, which need no GPU: PaTH and forgetting attention, retention, RWKV-6, RWKV-7, the rotation.
 
 Each computes the inner operation; projections, shifts, convolutions and norms around it are torch's, with the parameters of the case.
 The rotation is rotary_embedding_ref with its RotaryEmbedding's frequencies. They compute in float32 throughout.
 """
 
+import math
+
 import torch
 from fla.modules.rotary.ops import RotaryEmbedding, rotary_embedding_ref
 from fla.ops.forgetting_attn.naive import naive_forgetting_attn
+from fla.ops.generalized_delta_rule.dplr.naive import dplr_recurrence
 from fla.ops.path_attn.naive import naive_path_attn
 from fla.ops.retention.naive import naive_retention
 from fla.ops.rwkv6.recurrent_naive import naive_recurrent_rwkv6
@@ -98,5 +101,22 @@ def rwkv6(case, a, o, facts):
     return {"y": F.linear(F.silu(g) * y, p["o.weight"])}
 
 
-PARTS = {"rope": rotation, "forgetting": forgetting, "path": path, "retnet": retention, "rwkv6": rwkv6}
+def rwkv7(case, a, o, facts):
+    """The recurrence with a diagonal and a rank of one, whose scale K^-0.5 is taken back; the unit keys are torch's normalize, as in its layer."""
+    x, p = a["x"], {name.removeprefix("param."): y for name, y in a.items() if name.startswith("param.")}
+    before = F.pad(x, (0, 0, 1, -1)) - x
+    shifted = lambda role: x + before * p[f"mix.{role}"]
+    lora = lambda name, y, inside: F.linear(inside(F.linear(y, p[f"{name}.down.weight"])), p[f"{name}.up.weight"]) + p.get(f"{name}.bias", 0)
+    r, k, v = (F.linear(shifted(role), p[f"{role}.weight"]) for role in "rkv")
+    rate, g = torch.sigmoid(lora("a", shifted("a"), torch.clone)), lora("gate", shifted("g"), torch.sigmoid)
+    w = -math.exp(-0.5) * torch.sigmoid(lora("decay", shifted("w"), torch.tanh))
+    kappa = F.normalize(heads(k * p["xi"], facts), dim=-1)
+    r, k, v, w, rate = (heads(y, facts) for y in (r, k * (1 + (rate - 1) * p["alpha"]), v, w, rate))
+    y, _ = dplr_recurrence(r * facts["D"] ** 0.5, k, v, -kappa, kappa * rate, w)
+    y = F.group_norm(by_token(y).flatten(2).flatten(0, 1), facts["H"], p["norm.weight"], p["norm.bias"], o["eps"]).view_as(g)
+    own = (r * p["bonus"][:, None] * k).sum(-1, keepdim=True) * v
+    return {"y": F.linear(g * (y + by_token(own).flatten(2)), p["o.weight"])}
+
+
+PARTS = {"rope": rotation, "forgetting": forgetting, "path": path, "retnet": retention, "rwkv6": rwkv6, "rwkv7": rwkv7}
 run = adapter(compute)

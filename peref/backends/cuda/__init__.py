@@ -15,6 +15,7 @@ from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.graph import Steps
 from peref.backends.cuda.products import products
 from peref.errors import Misuse
+from peref.ops.cast import in_dtype
 from peref.ops.place import At
 
 BACKEND = Backend(
@@ -55,7 +56,7 @@ def halved(p: Flat) -> dict[str, Any]:
 def opened(xp: Any, library: Any, name: str = "cuda", *, say: Callable[[str], None] = lambda text: None) -> Backend:
     """The backend on the device that CuPy (`xp`) stands on, with cuBLAS as ctypes loads it: with a handle, and with steps that are recorded."""
     tf32 = name == "cuda:tf32"
-    half: dict[str, Any] = {"working": halved} if name == "cuda:bf16" else {}
+    half: dict[str, Any] = {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))} if name == "cuda:bf16" else {}
     made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
     cut: dict[str, Any] = {"attention": partial(attention.attention, tf32=True), "retention": partial(retention.retention, tf32=True)} if tf32 else {}
     whole = replace(BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)

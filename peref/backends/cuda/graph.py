@@ -6,8 +6,8 @@ graph is launched: no kernel is launched by hand, nothing is allocated, nothing 
 in the same order.
 
 What a step is known by: the function, every setting, shape and dtype, the content of an At, the address of every array on the device. Arrays on the
-host are its input: tokens, learning rate, step. Whatever else a step moves to the device goes through `be.place`, is moved once and kept; a step
-that changes such a thing from one call to the next is an error, and one that moves an array past `be.place` is run as it is, which is said.
+host are its input: tokens; learning rate, step and clip. Whatever else a step moves to the device goes through `be.place`, is moved once and kept;
+a step that changes such a thing from one call to the next is an error, and one that moves an array past `be.place` is run as it is, which is said.
 """
 
 import gc

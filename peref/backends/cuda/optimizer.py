@@ -54,7 +54,7 @@ def gathered(p: Flat, g: dict[str, Any]) -> Any:
     return line
 
 
-def update(p, g, m, v, loss, rate, step, word, *, sizes, decay, clip, beta1, beta2, eps, adamw=None):
+def update(p, g, m, v, loss, rate, step, clip, word, *, sizes, decay, beta1, beta2, eps, adamw=None):
     """As optim.update, over the lines in which Backend.place puts parameters. Two launches beside those that gather g, and nothing is read back.
 
     The fault in `word` is that of the first name, in alphabetical order, whose gradient is not finite.
@@ -67,5 +67,5 @@ def update(p, g, m, v, loss, rate, step, word, *, sizes, decay, clip, beta1, bet
     P = max(1, min(SHARES, chunks))
     total, bad = xp.empty(P, "float64"), xp.empty(P, "int32")
     launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, chunk)
-    numbers = (*map(number, (loss, rate, step)), word, chunks, chunk, clip, beta1, beta2, eps)
+    numbers = (*map(number, (loss, rate, step, clip)), word, chunks, chunk, beta1, beta2, eps)
     launch("optimizer.arena", (min(chunks, MOST_BLOCKS),), THREADS, p.line, line, m.line, v.line, scale, falls, p.owner, total, bad, P, *numbers)

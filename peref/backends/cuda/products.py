@@ -31,7 +31,7 @@ def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
             out = xp.ascontiguousarray(residual if b is None else residual + b).reshape(-1, len(w))
             out = out.copy() if b is None else out
         elif b is not None:
-            out = xp.ascontiguousarray(xp.broadcast_to(b, shape)).reshape(-1, len(w))
+            out = xp.broadcast_to(b, shape).copy().reshape(-1, len(w))
         x = rows(x)
         return multiply(x, w.T, out).reshape(shape), (x, w, shape, b is not None, residual is not None)
 

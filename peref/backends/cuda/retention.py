@@ -11,9 +11,15 @@ from peref.xp import like, namespace
 CHUNK, SLICE, PAD, BLOCK = 64, 64, 8, 128  # as in the kernels
 
 
-def bytes_of(width: int, size: int, wide: int, slices: int) -> int:
-    """Shared memory of a kernel that keeps `wide` tiles as wide as q, `slices` of SLICE columns, and a state of as many."""
-    return (CHUNK * (wide * (width + PAD) + slices * (SLICE + PAD)) + width * (SLICE + PAD)) * size
+def part_of(width: int, size: int) -> int:
+    """Columns of v at a time."""
+    return 32 if width * size > 256 else 64
+
+
+def bytes_of(width: int, size: int, wide: int, parts: int) -> int:
+    """Shared memory of a kernel that keeps `wide` tiles as wide as q, `parts` of as many columns as it takes at a time, and a state of these."""
+    column = part_of(width, size) + PAD
+    return (CHUNK * (wide * (width + PAD) + parts * column) + width * column) * size
 
 
 def states_of(x: Any, y: Any, first: Any, rest: tuple[Any, ...], backward: bool, scale: float, kind: Any) -> Any:
@@ -35,8 +41,8 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     rest = (xp.ascontiguousarray(like(log_decay, q)).astype("float64", copy=False), line)
     states, y = states_of(k, v, first, rest, False, scale, kind), xp.empty((B, T, H, E), dtype)
     given = (q, k, v, states, *rest, H, T, D, E, False, scale)
-    shared = bytes_of(kind["WIDTH"], dtype.itemsize, 2, 1)
-    launch("retention.outputs", (blocks(T, CHUNK) * B * H, blocks(E, SLICE)), BLOCK, y, *given, real=dtype, shared=shared, **kind)
+    shared, part = bytes_of(kind["WIDTH"], dtype.itemsize, 2, 1), part_of(kind["WIDTH"], dtype.itemsize)
+    launch("retention.outputs", (blocks(T, CHUNK) * B * H, blocks(E, part)), BLOCK, y, *given, real=dtype, shared=shared, **kind)
     return y.swapaxes(1, 2), (q, k, v, states, rest, scale, state is not None, kind), states[:, :, -1].astype(dtype)
 
 
@@ -49,7 +55,21 @@ def retention_backward(saved, dy):
     few, many = (bytes_of(kind["WIDTH"], dtype.itemsize, *tiles) for tiles in ((2, 1), (1, 2)))
     launch("retention.gradients", (chunks,), BLOCK, dq, dy, v, k, states, *sizes, False, scale, shared=many, **how)
     launch("retention.gradients", (chunks,), BLOCK, dk, v, dy, q, dstates, *sizes, True, scale, shared=many, **how)
-    launch("retention.outputs", (chunks, blocks(E, SLICE)), BLOCK, dv, k, q, dy, dstates, *sizes, True, scale, shared=few, **how)
+    launch(
+        "retention.outputs",
+        (chunks, blocks(E, part_of(kind["WIDTH"], dtype.itemsize))),
+        BLOCK,
+        dv,
+        k,
+        q,
+        dy,
+        dstates,
+        *sizes,
+        True,
+        scale,
+        shared=few,
+        **how,
+    )
     dstate = dstates[:, :, 0].astype(dtype) if stateful else None
     return *(g.swapaxes(1, 2) for g in (dq, dk, dv)), dstate, None
 

@@ -13,8 +13,8 @@ from peref.backends.numba.threads import spread
 from peref.ops.activation import GELU_CUBIC, GELU_OUTER
 
 
-def pointwise(typingctx, inputs, outputs, n, formula):
-    """Outputs = formula(emit, *inputs) over n elements of contiguous arrays, all from element `at`: arguments are arrays, at, n."""
+def pointwise(inputs, outputs, formula):
+    """An intrinsic of arrays, at, n: outputs = formula(emit, *inputs) over n elements of contiguous arrays, all from element `at`."""
     count = len(inputs)
 
     def body(e):
@@ -47,7 +47,7 @@ def gelu_parts(e, x):
 def swiglu_row(typingctx, gate, up, y, at, n):
     """y = gate logistic(gate) up."""
     formula = lambda e, g, u: [e.b.fmul(e.b.fmul(g, logistic(e, g)), u)]
-    return pointwise(typingctx, [gate, up], [y], n, formula)
+    return pointwise([gate, up], [y], formula)
 
 
 @intrinsic
@@ -59,14 +59,14 @@ def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, at, n):
         slope = e.fma(g, e.b.fsub(number(1), s), number(1))
         return [e.b.fmul(e.b.fmul(d, u), e.b.fmul(s, slope)), e.b.fmul(d, e.b.fmul(g, s))]
 
-    return pointwise(typingctx, [gate, up, dy], [dgate, dup], n, formula)
+    return pointwise([gate, up, dy], [dgate, dup], formula)
 
 
 @intrinsic
 def gelu_row(typingctx, x, y, at, n):
     """y = x (1 + t) / 2, t the tanh."""
     formula = lambda e, x: [e.b.fmul(e.b.fmul(number(0.5), x), e.b.fadd(number(1), gelu_parts(e, x)[1]))]
-    return pointwise(typingctx, [x], [y], n, formula)
+    return pointwise([x], [y], formula)
 
 
 @intrinsic
@@ -79,7 +79,7 @@ def gelu_row_backward(typingctx, x, dy, dx, at, n):
         bell = e.b.fmul(x, e.fma(e.b.fsub(number(0), t), t, number(1)))
         return [e.b.fmul(e.b.fmul(number(0.5), d), e.fma(bell, inner, e.b.fadd(number(1), t)))]
 
-    return pointwise(typingctx, [x, dy], [dx], n, formula)
+    return pointwise([x, dy], [dx], formula)
 
 
 @njit(**INNER)

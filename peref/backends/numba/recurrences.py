@@ -19,7 +19,7 @@ longs = c_reads(2, i8)
 @intrinsic
 def exps(typingctx, x, y, at, n):
     """y = exp(x) over n elements from element `at`; x and y may be one array."""
-    return pointwise(typingctx, [x], [y], n, lambda e, x: [e.exp(x)])
+    return pointwise([x], [y], lambda e, x: [e.exp(x)])
 
 
 @njit(**INNER)

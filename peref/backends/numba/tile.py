@@ -12,7 +12,7 @@ from peref.backends.numba.emit import I64, VEC, made, number
 from peref.backends.numba.host import LANES, ROWS
 
 
-def tile(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, add):
+def tile(c, a, b, add):
     def body(e):
         B, (_, c_at, c_row, _, a_at, a_row, a_column, _, b_at, b_row, K) = e.b, e.args
         row_of = lambda k, at, r, stride: e.at(k, B.add(at, B.mul(ir.Constant(I64, r), stride)))
@@ -48,10 +48,10 @@ def tile(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K,
 @intrinsic
 def tile_set(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
     """C = A B for ROWS x K times K x COLUMNS: A with any strides, rows of B and C contiguous. K may be 0."""
-    return tile(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, False)
+    return tile(c, a, b, add=False)
 
 
 @intrinsic
 def tile_add(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K):
     """C += A B, likewise."""
-    return tile(typingctx, c, c_at, c_row, a, a_at, a_row, a_column, b, b_at, b_row, K, True)
+    return tile(c, a, b, add=True)

@@ -15,7 +15,7 @@ from peref.backends.numba.threads import spread
 LARGE = 1 << 22  # numbers of an array that will be out of the cache before somebody reads it
 
 
-def turned(typingctx, x, x_at, y, y_at, cos, sin, at, n, past_cache):
+def turned(x, y, cos, sin, past_cache):
     def body(e):
         _, x_at, _, y_at, _, _, at, n = e.args
 
@@ -40,13 +40,13 @@ def turned(typingctx, x, x_at, y, y_at, cos, sin, at, n, past_cache):
 @intrinsic
 def turn_halves(typingctx, x, x_at, y, y_at, cos, sin, at, n):
     """y_a = x_a cos - x_b sin, y_b = x_a sin + x_b cos for n pairs: b stands n after a in x and y, cos and sin begin at `at`."""
-    return turned(typingctx, x, x_at, y, y_at, cos, sin, at, n, False)
+    return turned(x, y, cos, sin, past_cache=False)
 
 
 @intrinsic
 def turn_halves_past_cache(typingctx, x, x_at, y, y_at, cos, sin, at, n):
     """The same, written straight to memory, which is not read first. y begins at a multiple of 16 bytes, so does y_at; `written` must follow."""
-    return turned(typingctx, x, x_at, y, y_at, cos, sin, at, n, True)
+    return turned(x, y, cos, sin, past_cache=True)
 
 
 @intrinsic

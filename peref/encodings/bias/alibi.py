@@ -15,6 +15,9 @@ directions
         the slopes of that many heads ("nonsymmetric" with a mask in #5, for even H). d < 0 is the future. In a causal model the rest sees the
         query alone.
 
+across_layers
+        of slopes that are learned: "own", each layer has its own; "shared", one for all (x-transformers, the form of #5).
+
 Both forms of #5 were confirmed from public copies of its code.
 
 The authors' code and BLOOM's add m_h j, MPT's m_h (j - T + 1): a number more for each row of the logits, which softmax does not see. Falcon's bias
@@ -73,4 +76,8 @@ def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", direct
     return table(p["log_slopes"], (d < 0) * (rows - 1), d, hidden)
 
 
-ENCODING = Encoding("arXiv:2108.12409", "b_h(d) = -m_h |d|", init=init, bias=bias, claims=EVERY_LAW_OF_DISTANCE)
+def shared(*, across_layers: Literal["own", "shared"] = "own"):
+    return frozenset({"log_slopes"} if across_layers == "shared" else ())
+
+
+ENCODING = Encoding("arXiv:2108.12409", "b_h(d) = -m_h |d|", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE)

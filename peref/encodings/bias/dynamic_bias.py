@@ -7,12 +7,19 @@ from its code. Its width is C/4, which 32 is at width 128; its indices are our d
 
 distance  "linear": y_0 = d, x-transformers' default. "log": sign(d) log(1 + |d|), the log-spaced coordinates of Swin v2, Liu et
           al. 2021, arXiv:2111.09883.
-norm      "none", or "layer": LayerNorm before each silu.
+activation
+          "silu"; "relu" in its place (CrossFormer, Swin v2).
+norm      "none", or "layer": LayerNorm before each silu (CrossFormer).
+across_layers
+          "own": each layer has its own network (CrossFormer, Swin v2); "shared": one for all (x-transformers).
+
+A network of a linear distance grows on: a million tokens off the bias may be as large as the distance, where float32 numbers are 1/8 apart. So much
+is off what far keys do to one another in float32, whatever the table is made in.
 
 Matrices start as every linear map here, a_k uniform within (inputs)**-0.5, as in PyTorch. x-transformers adds one more number for each head, a_(n+1),
 the same for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
 
-Not here: CrossFormer's ReLU and its two-dimensional d, Swin v2's 16 sigmoid(b), a bias made of content.
+Not here: distances in two dimensions, and with them Swin v2's shares of an image's window and 16 sigmoid(b); a bias made of content.
 """
 
 from itertools import pairwise
@@ -21,7 +28,7 @@ from typing import Literal
 import numpy as np
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
-from peref.ops.activation import silu
+from peref.ops.activation import relu, silu
 from peref.ops.linear import initial
 from peref.ops.shape import swap
 from peref.xp import namespace
@@ -42,14 +49,19 @@ def init(rng, *, H, width: int = 32, depth: int = 2, norm: Norm = "none"):
     return found
 
 
-def bias(be, p, d, *, depth: int = 2, norm: Norm = "none", distance: Distance = "linear"):
-    xp = namespace(d)
+def bias(be, p, d, *, depth: int = 2, norm: Norm = "none", distance: Distance = "linear", activation: Literal["silu", "relu"] = "silu"):
+    xp, bend = namespace(d), {"silu": silu, "relu": relu}[activation]
     d = d.astype(xp.float64)
     y = (xp.sign(d) * xp.log1p(abs(d)) if distance == "log" else d)[:, None].astype(p["1.weight"].dtype)  # [N,1]
     for n in range(1, depth + 1):
         y = be.linear(y, p[f"{n}.weight"], p[f"{n}.bias"])
-        y = silu(be.layer_norm(y, p[f"norm{n}.weight"], p[f"norm{n}.bias"], eps=1e-5) if norm == "layer" else y)  # [N,width]
+        y = bend(be.layer_norm(y, p[f"norm{n}.weight"], p[f"norm{n}.bias"], eps=1e-5) if norm == "layer" else y)  # [N,width]
     return swap(be.linear(y, p[f"{depth + 1}.weight"], None), axes=(0, 1))  # [H,N]
 
 
-ENCODING = Encoding("arXiv:2108.00154", "b(d) = network(d)", init=init, bias=bias, claims=EVERY_LAW_OF_DISTANCE)
+def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):
+    parts = [f"{name}.{part}" for n in range(1, depth + 2) for name in (n, f"norm{n}") for part in ("weight", "bias")]
+    return frozenset(parts if across_layers == "shared" else ())
+
+
+ENCODING = Encoding("arXiv:2108.00154", "b(d) = network(d)", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE)

@@ -3,39 +3,56 @@
     b_h(d) = table[h, d]            causal, table [H,L]
     b_h(d) = table[h, d + L - 1]    two-sided, table [H,2L-1]
 
-The plainest relative encoding: Raffel et al. 2020, arXiv:1910.10683, without buckets. A distance beyond the table is refused, never clamped.
+The plainest relative encoding: Raffel et al. 2020, arXiv:1910.10683, without buckets. A distance beyond the table is refused.
 It learns D times as fast as the rest, for AdamW moves a number by about the rate and a table must reach several nats.
-Not here: clipped distances (shaw has them), a table made by a small network (dynamic_bias), rows weighed by content (x-transformers'
-RelativeProj).
+
+max_distance  None, or farther distances share the last entry of their side, as Shaw's vectors do (arXiv:1803.02155, section 3.2): the table is
+              [H,max_distance+1] or [H,2max_distance+1], and any length has entries. A causal model then puts the future with distance 0.
+
+Not here: a table made by a small network (dynamic_bias), rows weighed by content (x-transformers' RelativeProj), which is no function of distance.
 """
 
-from peref.encodings import Encoding, logit_steps
+from peref.encodings import Encoding, logit_steps, positive
 from peref.errors import Misuse
 from peref.ops.embedding import take
 from peref.ops.shape import swap
-from peref.xp import library
+from peref.xp import library, namespace
 
 
-def init(rng, *, H, L, causal):
-    return {"table": 0.02 * rng.standard_normal((H, L if causal else 2 * L - 1))}
+def ends(L, causal, max_distance):
+    """The first and the last distance of the table."""
+    last = L - 1 if max_distance is None else max_distance
+    return 0 if causal else -last, last
 
 
-def check(at, *, L, causal):
-    within(at.distances, L, causal)
+def init(rng, *, H, L, causal, max_distance: int | None = None):
+    if max_distance is not None:
+        positive("learned_bias", max_distance=max_distance)
+    first, last = ends(L, causal, max_distance)
+    return {"table": 0.02 * rng.standard_normal((H, last - first + 1))}
 
 
-def within(d, L, causal):
+def check(at, *, L, causal, max_distance: int | None = None):
+    within(at.distances, L, causal, max_distance)
+
+
+def within(d, L, causal, max_distance):
     if d.dtype.kind not in "iu":
         raise Misuse("learned_bias: positions must be whole numbers, distances name entries of a table")
-    first = 0 if causal else 1 - L
-    if not (first <= int(d.min()) and int(d.max()) < L):
-        raise Misuse(f"learned_bias: distances {int(d.min())} to {int(d.max())} were asked for; the table has {first} to {L - 1} and ends there")
+    first, last = ends(L, causal, max_distance)
+    if max_distance is None and not (first <= int(d.min()) and int(d.max()) <= last):
+        raise Misuse(f"learned_bias: distances {int(d.min())} to {int(d.max())} were asked for; the table has {first} to {last} and ends there")
 
 
-def bias(be, p, d, *, L, causal):
+def bias(be, p, d, *, L, causal, max_distance: int | None = None):
     if library(d) == "numpy":  # what is on a device was checked on the host
-        within(d, L, causal)
-    return swap(take(swap(p["table"], axes=(0, 1)), d - (0 if causal else 1 - L)), axes=(0, 1))
+        within(d, L, causal, max_distance)
+    first, last = ends(L, causal, max_distance)
+    return swap(take(swap(p["table"], axes=(0, 1)), namespace(d).clip(d, first, last) - first), axes=(0, 1))
+
+
+def otherwise(*, max_distance: int | None = None):
+    return frozenset() if max_distance is None else frozenset({"any_length"})
 
 
 ENCODING = Encoding(
@@ -46,4 +63,5 @@ ENCODING = Encoding(
     check=check,
     steps=logit_steps,
     claims=frozenset({"shift", "two_sided", "window"}),
+    otherwise=otherwise,
 )

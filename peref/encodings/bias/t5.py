@@ -10,16 +10,19 @@ Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what t
 The table learns D times as fast as the rest: AdamW moves a number by about the rate, and a table must reach several nats (T5 was trained
 with steps in proportion to the parameters).
 
-x-transformers divides q k by sqrt(D) and multiplies the bias by it: its table times sqrt(D) and its q divided by that are ours.
+divided  "not"; "qk": q k is divided by sqrt(D), the bias is not (torchscale, MPNet). x-transformers does this and multiplies the bias by sqrt(D): its
+         table times that is ours.
+
 Not here: the float32 logarithm of the published code (it agrees in the usual settings), other families of log buckets. DeBERTa's, the best
 known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors that meet the content.
 """
 
 from bisect import bisect_left
+from typing import Literal
 
 import numpy as np
 
-from peref.encodings import Encoding, logit_steps, positive
+from peref.encodings import Encoding, inverse_root, logit_steps, positive
 from peref.errors import Misuse
 from peref.ops.embedding import take
 from peref.ops.shape import swap
@@ -60,12 +63,16 @@ def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
     return swap(take(p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance, place=be.place)), axes=(0, 1))
 
 
+def scale(D, *, divided: Literal["not", "qk"] = "not"):
+    return 1.0 if divided == "not" else inverse_root(D)
+
+
 ENCODING = Encoding(
     "arXiv:1910.10683",
     "b_h(d) = table[bucket(d), h], scale 1",
     init=init,
     bias=bias,
-    scale=lambda D: 1.0,
+    scale=scale,
     steps=logit_steps,
     shared=lambda: frozenset({"table"}),
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),

@@ -3,14 +3,18 @@
     x_i + table[i]        table [L,C]
 
 Gehring et al. 2017, arXiv:1705.03122, section 3.1; GPT-2, BERT. A position that has no row is refused, never clamped.
-Rows that start at 2 (RoBERTa, OPT) are L rows and positions from 2 on; x-transformers' factor C^-0.5 goes into the table. Not here: rows of
-unit length (its l2norm_embed).
+Rows that start at 2 (RoBERTa, OPT) are L rows and positions from 2 on; x-transformers' factor C^-0.5 goes into the table.
+
+unit  Each row is divided by its length (x-transformers' l2norm_embed, which then has no factor); rows of the table may have any.
 """
 
 from peref.encodings import Encoding
 from peref.errors import Misuse
 from peref.ops.embedding import take
+from peref.ops.norm import unit as over_length
 from peref.xp import library
+
+EPS = 1e-24  # keeps a row of zeros as it is
 
 
 def init(rng, *, L, C):
@@ -28,10 +32,11 @@ def within(i, L):
         raise Misuse(f"learned: positions {int(i.min())} to {int(i.max())} were asked for; the table has rows 0 to {L - 1} and ends there")
 
 
-def embed(p, i, *, L):
+def embed(p, i, *, L, unit: bool = False):
     if library(i) == "numpy":  # what is on a device was checked on the host
         within(i, L)
-    return take(p["table"], i)
+    rows = take(p["table"], i)
+    return over_length(rows, eps=EPS) if unit else rows
 
 
 ENCODING = Encoding("arXiv:1705.03122", "x + table[i]", init=init, embed=embed, check=check, claims=frozenset({"two_sided", "window"}))

@@ -14,7 +14,7 @@ ladder  "restart": w_m = w'_m = base^(-4m/R), each axis has a full ladder (RoPE-
 
 Heo, Park, Han, Yun 2024, arXiv:2403.13298, the axial form; the formulas are those of the public code, for the paper's text was not at hand.
 Their base (theta) is 100, SAM 2's, Qwen2-VL's and RoPE's 10000. RoPE-ViT and SAM 2 have the column first: give positions as (column, row).
-Not here: mixed learned frequencies, a third axis (mrope), a class token, which has no place.
+Not here: the paper's mixed form, whose learned angles are others for each head; a third axis (mrope); a class token, which has no place.
 """
 
 import math

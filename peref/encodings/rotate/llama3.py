@@ -6,7 +6,7 @@ Meta 2024, Llama 3.1 (factor 8) and 3.2 (factor 32), arXiv:2407.21783; the formu
 in Hugging Face). It is the NTK-by-parts of YaRN, arXiv:2309.00071, section 3.2, with alpha = low = 1, beta = high = 4. Their
 low_freq_factor and high_freq_factor are low and high here in the formula; L / lambda is the number of turns within L tokens. L is `original`
 (8192 in the models), the length trained for unless said. The models have base=500000, which belongs to RoPE and is set apart.
-Not here: equal low and high (vLLM has a jump there).
+Not here: equal low and high, with no line between (vLLM jumps there; no model has them).
 """
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive, with_settings_of

@@ -15,8 +15,8 @@ factor     target length over L, for a and for the ratios above; a is 1 where fa
 attention_factor, short_mscale, long_mscale
            a itself, for both lists, or for one, before that (Phi-3.5-MoE has 1.2432 for both).
 start_tokens
-           how many positions, from 0, turn as in RoPE, without c and a (equation 3). Shifting positions then changes the result. 0 in the
-           released models.
+           how many positions, from 0, turn as in RoPE, without c and a (equation 3). Shifting positions then changes the result, and the law
+           of shifts is not claimed. 0 in the released models.
 
 YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1; its DynamicLongRoPE class, whose factors grow with n, is
 1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the search, over c from 1 to 1.25 s in steps of .01, never falling from pair to
@@ -97,4 +97,10 @@ def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given)
     return phi, a, a
 
 
-ENCODING = Encoding("arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)
+def otherwise(*, start_tokens: int = 0):
+    return frozenset({"shift"} if start_tokens else ())
+
+
+ENCODING = Encoding(
+    "arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE, otherwise=otherwise
+)

@@ -6,14 +6,20 @@
 bloc97 2023, LlamaPartNTKScaledRotaryEmbedding in jquesnelle/yarn, with its names beta and gamma; our b and c are 1 - its masks. The ramps
 are straight lines over the index of the pair between whole numbers (ops/frequency.py). L is `original`, the length trained for unless said.
 
+ntk_factor, extrapolation_factor
+      what the mask of NTK and that of RoPE are multiplied with: 1 - b_n becomes ntk_factor (1 - b_n), and 1 - c_n likewise. 1 in the release.
+
+form  "static": the above. "dynamic": max(factor, n / L) in place of the factor, n the length that frequencies are made for, fixed when a cache is
+      made; factor=1 is LlamaDynamicPartNTKScaledRotaryEmbedding, whose n is the largest length seen.
+
 The NTK-by-parts of the paper, arXiv:2309.00071, section 3.2, Definition 2, is another: one ramp, straight in the number of turns, and no
 NTK base. That is yarn with ramp=paper and attention_factor=1.
-It needs two pairs: R = 2 is refused. Not here: ntk_factor and extrapolation_factor, which weaken the masks and are 1 in the release.
+It needs two pairs: R = 2 is refused.
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, not_negative, positive, with_settings_of
 from peref.errors import Misuse
-from peref.ops.frequency import angle, ladder, ntk_base, slow_pairs
+from peref.ops.frequency import Form, angle, ladder, ntk_base, slow_pairs, stretch
 from peref.xp import namespace
 
 Pair = tuple[float, ...]
@@ -25,15 +31,30 @@ def falling(option, given):
 
 
 def frequencies(
-    xp, n, *, R, L, base: float = 10000.0, factor: float = 4.0, original: int | None = None, beta: Pair = (1.25, 0.75), gamma: Pair = (16.0, 2.0)
+    xp,
+    n,
+    *,
+    R,
+    L,
+    base: float = 10000.0,
+    factor: float = 4.0,
+    original: int | None = None,
+    beta: Pair = (1.25, 0.75),
+    gamma: Pair = (16.0, 2.0),
+    ntk_factor: float = 1.0,
+    extrapolation_factor: float = 1.0,
+    form: Form = "static",
 ):
     L = L if original is None else original
     above("ntk_by_parts", 1, base=base)
     positive("ntk_by_parts", factor=factor, original=L)
+    factor = stretch(n, L, factor, form)
     falling("beta", beta)
     falling("gamma", gamma)
+    not_negative("ntk_by_parts", ntk_factor=ntk_factor, extrapolation_factor=extrapolation_factor)
     w, v = ladder(xp, R, base), ladder(xp, R, ntk_base("ntk_by_parts", R, base, factor))
-    b, c = slow_pairs(xp, R, L, base, *beta), slow_pairs(xp, R, L, base, *gamma)
+    b = 1 - ntk_factor * (1 - slow_pairs(xp, R, L, base, *beta))
+    c = 1 - extrapolation_factor * (1 - slow_pairs(xp, R, L, base, *gamma))
     return c * (b * w / factor + (1 - b) * v) + (1 - c) * w
 
 

@@ -4,17 +4,21 @@
 
 Chen, Wong, Chen, Tian 2023, arXiv:2306.15595, section 2.2; kaiokendev at the same time. Their x L/L' is our i / factor. Hugging Face's
 "linear", which divides the frequencies as here. A factor below 1 is no error: it spreads positions.
-Not here: a factor that follows the length at hand (jquesnelle's dynamic scaling without NTK).
+
+form  "static": the above. "dynamic": max(factor, n / L) in place of the factor; n is the length that frequencies are made for, fixed when a cache is
+      made, L `original`, the length trained for unless said. factor=1 is jquesnelle's dynamic scaling without NTK, which keeps a state: its n is
+      the largest length seen.
 """
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
-from peref.ops.frequency import angle, ladder
+from peref.ops.frequency import Form, angle, ladder, stretch
 from peref.xp import namespace
 
 
-def frequencies(xp, n, *, R, base: float = 10000.0, factor: float = 4.0):
-    positive("pi", base=base, factor=factor)
-    return ladder(xp, R, base) / factor
+def frequencies(xp, n, *, R, L, base: float = 10000.0, factor: float = 4.0, original: int | None = None, form: Form = "static"):
+    L = L if original is None else original
+    positive("pi", base=base, factor=factor, original=L)
+    return ladder(xp, R, base) / stretch(n, L, factor, form)
 
 
 @with_settings_of(frequencies)

@@ -15,7 +15,8 @@ z_n^((c_k - c_q)/B): two calls with two centres show it.
 A gain must fit the dtype that the model computes in, with room for a factor 1/eps so that q and k times it stay finite and exact: |i - c| up to
 29,178 in float32 and 274,788 in float64. Other positions are refused; a centre amid them, or a larger B, helps. The positions of one call may be
 no further apart either, since the products of queries with later keys are computed and then masked, and must be finite.
-Not here: blockwise causal attention, the paper's other half; old rotary-embedding-torch's z of another pair for every second channel.
+Not here: blockwise causal attention, the paper's other half; old rotary-embedding-torch's z of another pair for every second channel, with which
+logits do not go by distance.
 """
 
 import math

@@ -9,10 +9,15 @@ turns, a, beta_slow and beta_fast; L is `original`, the length trained for unles
 ramp       "code": g is straight in the index of the pair, between the pairs that turn beta_fast and beta_slow times (the authors' code, Hugging
            Face, vLLM, ggml; ops/frequency.py). "paper": straight in the number of turns, Definition 2. They differ: .846 and .633 for pair 24
            of 64 at base 10000 and L 4096. Where L is a few tokens, less than a turn of the fastest pair, the code's range may be reversed, and
-           nothing is interpolated (ggml, which divides by no less than 0.001, interpolates all pairs after the first).
+           nothing is interpolated.
 truncate   the code's ramp begins and ends at whole numbers; False in gpt-oss. The paper's ramp has no such ends.
 attention_factor
            a itself, in place of the formula; without effect on the softmax scale.
+extrapolation_factor
+           what g is multiplied with (the authors' code, vLLM, ggml's ext_factor, which at 0 leaves a at 1 too). 1 everywhere.
+form       "static": the above. "dynamic": max(factor, n / L) in place of the factor, in a too; n is the length that frequencies are made for,
+           fixed when a cache is made. factor=1 is the paper's Dynamic Scaling, section 3.3, s = max(1, n / L), and the authors' Dynamic-YaRN;
+           factor above 1 is theirs for a model tuned to that factor (finetuned=True). Theirs keeps a state: n is the largest length seen.
 mscale, mscale_all_dim
            DeepSeek's m and M: a = y(m) / y(M) with y(x) = 0.1 x ln(factor) + 1, which is 1 for equal ones, and the softmax scale is multiplied
            by y(M)^2, on all channels, turned or not. y is 1 where factor <= 1. Hugging Face's classes of other models read both and leave the
@@ -23,16 +28,16 @@ reading    what a is where m or M is absent or 0. "huggingface" (and vLLM's plai
 
 Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing (for a time always,
 huggingface/transformers#38224). Channels that do not turn get no a. attn_factor, another multiple of a (jquesnelle, vLLM), goes into
-attention_factor. Not here: Dynamic-YaRN, a factor that follows the length; extrapolation_factor, which multiplies g and is 1 everywhere
-(jquesnelle, vLLM).
+attention_factor. A softmax scale that follows the length is nobody's: mscale_all_dim with form=dynamic is refused.
+Not here: ggml's ramp over no less than 0.001 pairs, another where the range is reversed alone; no model is trained for so few tokens.
 """
 
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, part, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, not_negative, part, positive, with_settings_of
 from peref.errors import Misuse
-from peref.ops.frequency import angle, gain, ladder, rising, slow_pairs, turns
+from peref.ops.frequency import Form, angle, gain, ladder, rising, slow_pairs, stretch, turns
 from peref.xp import namespace
 
 
@@ -49,11 +54,15 @@ def frequencies(
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
     truncate: bool = True,
+    extrapolation_factor: float = 1.0,
+    form: Form = "static",
 ):
     L = L if original is None else original
     above("yarn", 1, base=base)
     positive("yarn", factor=factor, original=L, beta_slow=beta_slow)
     above("yarn", beta_slow, beta_fast=beta_fast)
+    not_negative("yarn", extrapolation_factor=extrapolation_factor)
+    s = stretch(n, L, factor, form)
     w = ladder(xp, R, base)
     if ramp == "code":
         g = 1 - slow_pairs(xp, R, L, base, beta_fast, beta_slow, truncate)
@@ -61,32 +70,38 @@ def frequencies(
         g = rising(turns(w, L), beta_slow, beta_fast)
     else:
         raise Misuse("yarn: truncate is False, but ramp is paper, which has no ends to round; leave it out, or set ramp=code")
-    return (1 - g) * w / factor + g * w
+    g = extrapolation_factor * g
+    return (1 - g) * w / s + g * w
 
 
-def sharpness(factor, m):
+def sharpness(s, m):
     """y(m) of the docstring."""
-    return 1.0 if factor <= 1 else 0.1 * m * math.log(factor) + 1.0
+    return 1.0 if s <= 1 else 0.1 * m * math.log(s) + 1.0
 
 
 def attention(
+    n,
     *,
+    L,
     factor: float = 4.0,
+    original: int | None = None,
+    form: Form = "static",
     attention_factor: float | None = None,
     mscale: float | None = None,
     mscale_all_dim: float | None = None,
     reading: Literal["huggingface", "deepseek"] = "huggingface",
 ):
     """a, the gain of q and of k."""
-    for option, m in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
-        if m is not None and not m >= 0:
-            raise Misuse(f"yarn: {option} is {m}; expected 0 or more")
+    not_negative("yarn", **{option: m for option, m in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)) if m is not None})
+    if form == "dynamic" and mscale_all_dim:
+        raise Misuse(f"yarn: mscale_all_dim is {mscale_all_dim}, but form is dynamic, whose factor is not one number; leave one of them out")
     if attention_factor is not None:
         positive("yarn", attention_factor=attention_factor)
         return attention_factor
+    s = stretch(n, L if original is None else original, factor, form)
     if reading == "huggingface" and not (mscale and mscale_all_dim):
-        return sharpness(factor, 1)
-    return sharpness(factor, 1 if mscale is None else mscale) / sharpness(factor, mscale_all_dim or 0)
+        return sharpness(s, 1)
+    return sharpness(s, 1 if mscale is None else mscale) / sharpness(s, mscale_all_dim or 0)
 
 
 def scale(D, *, factor: float = 4.0, mscale_all_dim: float | None = None):
@@ -96,7 +111,7 @@ def scale(D, *, factor: float = 4.0, mscale_all_dim: float | None = None):
 @with_settings_of(frequencies, attention)
 def rotate(p, i, n, **given):
     phi = angle(i, frequencies(namespace(i), n, **part(given, frequencies)))
-    a = attention(**part(given, attention))
+    a = attention(n, **part(given, attention))
     return phi, gain(phi, a), gain(phi, a)
 
 

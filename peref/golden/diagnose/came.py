@@ -116,12 +116,12 @@ class Came:
             return x is None or a is None or not bool((np.abs(x - want) <= COARSE * a).all())
 
     def near(self, name: str, x: Any) -> bool:
-        """Whether what came agrees with x by the rule, with the budget that numbers of the size of x need."""
+        """Whether what came agrees with x by the rule, with the budget that numbers of its size need; NaN and infinities where x has them."""
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
-        if x.shape != want.shape or self.got[name].wide.shape != want.shape or a is None or b is None or not np.isfinite(x).all():
+        if x.shape != want.shape or self.got[name].wide.shape != want.shape or a is None or b is None or not np.isfinite(x).any():
             return False
-        larger = np.maximum(np.abs(x) - np.abs(want), 0)
+        larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
         with np.errstate(all="ignore"):
             b = b * (1 + np.where(a > 0, larger / a, 0))
         return judged(self.got[name], x, a + larger, b, self.entry.words["depth"]).worst <= CLASSES[-1][1]

@@ -34,12 +34,19 @@ def ratio(x: Any, y: Any, first: int, second: int, rows: bool, mirror: bool = Fa
     return c, float(np.sqrt((abs(left) ** 2).mean() / max((abs(w) ** 2).mean(), 1e-30)))
 
 
+def several(x: Any, rows: bool) -> bool:
+    """Whether more than one number turned by the same angle; of one alone any two channels make up a pair."""
+    return bool(x.shape[1] * (1 if rows else x.shape[0]) > 1)
+
+
 def turned(came: Came, name: str) -> Any:
     """c of each pair, where what came is a rotation of the right pairs; [T,P] or [B,T,P], else None."""
     case, y = came.case, came.wide(name)
     if case is None or y is None:
         return None
     x, rows = came.a[name.partition("_")[0]], case.at.i.ndim > 1
+    if not several(x, rows):
+        return None
     found = [ratio(x, y, *pair, rows) for pair in pairs_of(case.config.R, case.layout)]
     return np.stack([c for c, _ in found], -1) if all(miss < looseness(came, name) for _, miss in found) else None
 
@@ -50,7 +57,8 @@ def cosines(came: Came) -> Any:
     if cos is not None and sin is not None:
         return np.concatenate([cos, sin], -1)
     if angle is not None:
-        return np.concatenate([np.cos(angle), np.sin(angle)], -1)
+        with np.errstate(invalid="ignore"):
+            return np.concatenate([np.cos(angle), np.sin(angle)], -1)
     for name in ("q_rotated", "k_rotated"):
         c = turned(came, name) if name in came.wrong else None
         if c is not None:
@@ -67,6 +75,8 @@ def of_channels(came: Came) -> Iterator[Clue]:
     if case is None or name is None or y is None or case.D > WIDEST or not came.far(name):
         return
     x, R, rows, most = came.a[name.partition("_")[0]], case.config.R, case.at.i.ndim > 1, looseness(came, name)
+    if not several(x, rows):
+        return
     same = [bool(np.abs(y[..., d] - x[..., d]).max() <= most * np.abs(x).max()) for d in range(case.D)]
     rest_wrong, turn_right = not all(same[R:]), turned(came, name) is not None
     if rest_wrong and turn_right and not any(fits_any(x, y, d, rows, most) for d in range(R, case.D)):
@@ -100,7 +110,7 @@ def gained(came: Came) -> bool:
     for name in came.wrong:
         c = turned(came, name) if name.endswith("_rotated") else None
         right = gains_of(came)["qk".index(name[0])] if c is not None else None
-        if name.startswith("gain_") or (c is not None and np.abs(abs(c) - (1 if right is None else right)).max() > 1e-3):
+        if name.startswith("gain_") or (c is not None and np.abs(abs(c) - (1 if right is None else right)).min() > 1e-3):
             return True
     return False
 

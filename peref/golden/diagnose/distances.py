@@ -48,6 +48,18 @@ def with_table(change: Any) -> Any:
     return gives
 
 
+def with_buckets(step: int) -> Any:
+    """Every distance has the row that many on, or the last there is."""
+
+    def gives(came: Came) -> Any:
+        if came.case is None:
+            return None
+        table = came.a["param.table"]
+        return expected(came.case, {**came.a, "param.table": table[np.clip(np.arange(len(table)) + step, 0, len(table) - 1)]})
+
+    return gives
+
+
 def factor_of(x: Any, g: Any) -> float | None:
     """c of x = c g in the least squares, None where that is no number."""
     there = np.isfinite(x) & np.isfinite(g)
@@ -105,6 +117,9 @@ def of_biases(came: Came) -> Iterator[Guess | Clue]:
         yield guess("bias.rows" if learned and "last" in words else "bias.off_by_one", f"your distances are {words}", told_apart(change))
     yield guess("bias.negated", "your bias has the other sign", with_table(lambda b: -b))
     yield guess("bias.negated", "your bias is positive: distance is rewarded", with_table(abs))
+    if learned and "max_distance" in case.config.pe[0][1]:
+        for words, step in (("before", -1), ("after", 1)):
+            yield guess("bias.rows", f"every distance has the bucket {words} its own", with_buckets(step))
     if x is None or name != "bias":
         yield guess("bias.scale", "your bias is inside the softmax scale", with_table(lambda b: b * case.D**-0.5))
         return
@@ -153,15 +168,20 @@ def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:
     if np.isnan(factors).any() or any(apart) or np.ptp(factors) < NEARLY:
         return
     words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
-    if flag.startswith("alibi.") and H & (H - 1):
-        own = np.array([2.0 ** (-case.config.pe[0][1]["max_bias"] * (h + 1) / H) for h in range(H)])
+    if flag.startswith("alibi."):
+        m, h = case.config.pe[0][1]["max_bias"], np.arange(H)
         far = np.abs(np.asarray(case.at.distances, float)).max()
         mine = slopes_of(x) / far
         whole = 1 << (H.bit_length() - 1)
         kept = np.abs(factors[:whole] - 1).max() < 1e-4
         in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4) and (np.diff(mine) <= 0).all()
-        if kept or in_order or np.allclose(mine, own, rtol=1e-4):
+        plain = np.allclose(mine, 2.0 ** (-m * (h + 1) / H), rtol=1e-4)
+        if whole != H and (kept or in_order or plain):
             flag = "alibi.slopes.non_pow2"
+        if plain:
+            words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"
+        elif np.allclose(mine, 2.0 ** (-m * h / H), rtol=1e-4):
+            words = f"your slopes are 2^(-{m:g} h/{H}) from h = 0 on"
     elif not flag.startswith("alibi.") and np.allclose(sorted(slopes_of(x)), sorted(slopes_of(g)), rtol=1e-4):
         flag = "bias.heads"
     yield Clue(Trap(flag, words), 1)

@@ -27,14 +27,15 @@ p_rope                 fraction                                       rope.p.fra
 ntk                    form mixed_b                                   rope.ntk.form
 dynamic_ntk            original form n                                rope.ntk.static_as_dynamic
 ntk_by_parts           beta gamma original                            rope.parts.ramp
+pi|ntk_by_parts|yarn   form                                           rope.ntk.static_as_dynamic
 yarn                   ramp beta_fast beta_slow truncate original     rope.yarn.ramp
 yarn|longrope          attention_factor mscale mscale_all_dim reading short_mscale long_mscale rope.yarn.mscale_override
 longrope               n original start_tokens short_factor long_factor rope.longrope.switch
 llama3                 original low_freq_factor high_freq_factor      rope.llama3.blend
 alibi                  max_bias                                       alibi.slopes.exponent
-t5                     max_distance                                   bias.bucket.clamp
+t5|learned_bias        max_distance                                   bias.bucket.clamp
 t5                     buckets                                        t5.bidirectional
-dynamic_bias           distance norm depth                            dynamic_bias.network
+dynamic_bias           distance norm depth activation                 dynamic_bias.network
 cope                   divided                                        cope.scale
 fire                   threshold                                      fire.normaliser
 fire                   eps                                            fire.formula
@@ -71,7 +72,7 @@ path                   beta.*                                         path.beta
 path                   conv down.* up.*                               path.w
 pyramid                gate.*                                         pyramid.gate
 pyramid                level                                          pyramid.blocks
-kerple_log|kerple_power|dape r1 r2                                    kerple.parameters
+kerple_log|kerple_power|dape r1 r2 r3                                 kerple.parameters
 dape                   1.* 2.*                                        dape.network
 dynamic_bias           *                                              dynamic_bias.network
 """

@@ -81,6 +81,8 @@ def of_turning(came: Came) -> Iterator[Guess | Clue]:
     other = "interleaved" if case.layout == "half" else "half"
     swap = lambda c: expected(replace(c.case, layout="interleaved" if c.case.layout == "half" else "half"), c.a) if c.case.level != "table" else None
     yield guess("rope.layout.half", f"you pair channels as layout {other} does, this case wants {case.layout}", swap)
+    always = lambda c: expected(replace(c.case, layout=other), c.a) if c.case.level != "table" else None
+    yield guess("rope.layout.half", f"you pair channels as layout {other} does, whatever the case asks for (here {case.layout})", always)
     yield guess("rope.layout.mixed", "your frequencies are laid out in halves, your pairs are adjacent", mixed)
     yield guess("basic", "there is no position in it: nothing turns", with_angles(lambda phi, *g: (0 * phi, *g)))
     yield guess("rope.sign", "you turn the other way: the sign of the sine", with_angles(lambda phi, *g: (-phi, *g)))
@@ -107,9 +109,22 @@ def of_turning(came: Came) -> Iterator[Guess | Clue]:
         yield guess("rope.frequencies", f"your frequencies {words}, gains apart", with_angles(lambda phi, *g, change=change: (change(phi), *g)))
     for words, low in (("float16", float16), ("bfloat16", bfloat16)):
         yield guess("rope.phase.low_precision", f"your angles were {words}", with_angles(lambda phi, *g, low=low: (low(phi), *g)))
+        yield guess("rope.phase.low_precision", f"your positions were {words}", with_positions(low))
         slow = lambda c, low=low: with_frequencies(c, low)
         yield guess("rope.phase.low_precision", f"your frequencies were {words}", slow)
     yield from of_angles(came)
+
+
+def with_positions(change: Any) -> Any:
+    """The angles are those of change(positions)."""
+
+    def gives(came: Came) -> Any:
+        if came.case is None or came.case.hook != "rotate":
+            return None
+        pe = came.case.config.encoding(0)
+        return expected(came.case, came.a, replace(pe, rotate=lambda p, i, n: pe.rotate(p, change(np.asarray(i, float)), n)))  # type: ignore[misc]
+
+    return gives
 
 
 def with_frequencies(came: Came, change: Any) -> Any:
@@ -142,7 +157,7 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
             yield Clue(Trap("rope.yarn.mscale_missing", "your angles are right, and the gain (magnitude) is another"), 0.97)
         return
     off = np.abs(np.angle(z / right)) / np.maximum(np.abs(theta), 1e-30)
-    if off.max() < 2.0**-7:
+    if off.max() < 2.0**-7 and any(came.far(name) for name in came.wrong):
         words = f"your angles are off by up to one part in {1 / off.max():.0f}: digits are missing"
         yield Clue(Trap("rope.phase.low_precision", words), 0.6)
         return

@@ -53,7 +53,7 @@ def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap
     """What one tensor looks like, None where no trap gives it; `probes` False: near misses are not asked."""
     if entry.want(name).dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
         return None
-    return next((one.trap for one in weighed([Came(entry, {name: got})], probes)), None)
+    return next((replace(one.trap, evidence=one.evidence) for one in weighed([Came(entry, {name: got})], probes)), None)
 
 
 def likely(cames: list[Came]) -> list[Trap]:
@@ -108,8 +108,9 @@ def tried(stage: Iterable, fitted: list[Came], bad: list[Came], good: list[Came]
         for family in stage:
             for one in made(family, came):
                 if isinstance(one, Clue):
-                    known = found.get(one.trap.flag, Said(one.trap, 0.0, None, f"seen in {came.entry.id}"))
-                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
+                    known = found.get(one.trap.flag, Said(one.trap, 0.0, None, "seen in"))
+                    where = known.evidence if came.entry.id in known.evidence else f"{known.evidence} {came.entry.id}"
+                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted), evidence=where)
                 elif not any(one.trap == known.trap for known in guesses) and (came.fits(one) or 0) > 0:
                     guesses.append(one)
     for one in guesses:
@@ -134,7 +135,7 @@ def share(one: Guess, bad: list[Came], good: list[Came]) -> tuple[float, str]:
     told = [came.fits(one) for came in some if came.case is not None or came.fits(one) is not None]
     fits = [fit or 0.0 for fit in told]
     kept = [wrong for came in good[:: max(1, -(-len(good) // TRIED))] if (wrong := came.fits(one)) is not None]
-    evidence = f"it gives what came in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases"
+    evidence = f"it gives what came in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else "it gives what came"
     if kept:
         evidence += f" and keeps {sum(not wrong for wrong in kept)} of {len(kept)} others right"
     return sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0), evidence
@@ -153,7 +154,8 @@ def of_near_misses(bad: list[Came], best: float) -> dict[str, Said]:
     for came in bad:
         exact = [trap for name in came.wrong for trap in of_probes(came.entry, name, came.got[name])]
         for trap in exact:
-            weight = 0.2 if best > ENOUGH else 0.4 if trap.flag.startswith(COMPUTED) else 0.9
+            guessed = trap.flag.startswith(COMPUTED)
+            weight = (0.0 if guessed else 0.2) if best > ENOUGH else 0.4 if guessed else 0.9
             add(trap, weight / len(exact), f"a near miss stored beside {came.entry.id} came")
     if not found and best < 0.5:
         for came in bad:

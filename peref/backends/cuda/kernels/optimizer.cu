@@ -1,7 +1,7 @@
 // AdamW (Loshchilov and Hutter 2019, algorithm 2), of one tensor and of a whole arena with clipping.
 //
 //     m += (1 - beta1) (g - m)    v += (1 - beta2) (g^2 - v)    p -= rate (m / first / (sqrt(v / second) + eps) + decay p)
-//     first = 1 - beta1^step, second = 1 - beta2^step, in double; rate and step are in device memory
+//     first = 1 - beta1^step, second = 1 - beta2^step, in double; rate, step and clip are in device memory
 //
 // The arena is a line of chunks, each of one tensor and with its own factor of the rate and decay; the numbers between two tensors are 0 and stay 0.
 // `squares` finds the length of the gradient and the first chunk of it that is not finite, `arena` updates, unless the loss or the gradient is not
@@ -67,8 +67,8 @@ KERNEL squares(double *total, int *bad, const float *g, i64 chunks, int chunk) {
 
 // scale, decay and owner [chunks]; word [3]: loss, the length before clipping, and 0, or 1 for the loss, or 2 + the owner of the first bad chunk
 KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, const float *decay, const int *owner, const double *total,
-             const int *bad, int P, const double *loss, const double *rate, const double *step, double *word, i64 chunks, int chunk, double clip,
-             double beta1, double beta2, float eps) {
+             const int *bad, int P, const double *loss, const double *rate, const double *step, const double *clip, double *word, i64 chunks,
+             int chunk, double beta1, double beta2, float eps) {
   __shared__ Rule rule;
   __shared__ float shrink;
   __shared__ int found;
@@ -84,7 +84,7 @@ KERNEL arena(float *p, const float *g, float *m, float *v, const float *scale, c
       found = (int)word[2];
     else if (blockIdx.x == 0)
       word[0] = *loss, word[1] = length, word[2] = found;  // what the other blocks find is the same, before and after
-    shrink = (float)(length > clip ? clip / length : 1);
+    shrink = (float)(length > *clip ? *clip / length : 1);
     rule = rule_of(*rate, *step, beta1, beta2, eps);
   }
   __syncthreads();

@@ -6,13 +6,14 @@
 // For token m of a chunk of CHUNK: within [m,n] = scale a^(m-n), into [m] = scale a^(m+1), out_of [m] = a^(last-m), over = a^(last+1), each 0 where
 // the run (ops/scan.py) is another one; the run that a chunk begins with is that of the token before it.
 // `states` goes through the chunks in order and writes the state before each and after the last, or, from the last to the first, its gradient; the
-// other kernels have a block for each chunk and for each SLICE of v's columns. Powers are made in double. Arrays lie as [B,T,H,D], states as
+// other kernels have a block for each chunk, `outputs` for each PART of v's columns. Powers are made in double. Arrays lie as [B,T,H,D], states as
 // [B,H,chunks + 1,D,E]. Bound by the tensor cores and, for `states`, by how many blocks there are: B H (D / 64) (E / 64).
 
 #include "common.cuh"
 #include "tile.cuh"
 
 constexpr int CHUNK = 64, SLICE = 64, WARP_ROWS = 16, LD = WIDTH + PAD, LDS = SLICE + PAD;
+constexpr int PART = WIDTH * (int)sizeof(real) > 256 ? 32 : 64, LDP = PART + PAD;  // columns of v at a time; wide float32 fills 99 KiB with 32
 
 struct Chunk {
   float *power;     // a^0 to a^CHUNK
@@ -74,9 +75,9 @@ KERNEL states(float *states, const real *x, const real *y, const float *MAYBE fi
 
 // a state [D,E], columns from e0 on, as numbers that tiles are made of
 __device__ inline void load_state(elem *to, const float *state, int D, int E, int e0) {
-  for (int k = threadIdx.x; k < WIDTH * SLICE; k += blockDim.x) {
-    int d = k / SLICE, e = e0 + k % SLICE;
-    put(&to[d * LDS + k % SLICE], d < D && e < E ? state[(i64)d * E + e] : 0);
+  for (int k = threadIdx.x; k < WIDTH * PART; k += blockDim.x) {
+    int d = k / PART, e = e0 + k % PART;
+    put(&to[d * LDP + k % PART], d < D && e < E ? state[(i64)d * E + e] : 0);
   }
 }
 
@@ -90,25 +91,25 @@ KERNEL outputs(real *to, const real *x, const real *z, const real *w, const floa
                int T, int D, int E, int turned, float scale) {
   DYNAMIC_SHARED(memory);
   __shared__ float power[CHUNK + 1];
-  elem *of_x = (elem *)memory, *of_z = of_x + CHUNK * LD, *of_w = of_z + CHUNK * LD, *of_s = of_w + CHUNK * LDS;
+  elem *of_x = (elem *)memory, *of_z = of_x + CHUNK * LD, *of_w = of_z + CHUNK * LD, *of_s = of_w + CHUNK * LDP;
   int chunks = (T + CHUNK - 1) / CHUNK, number = blockIdx.x % chunks, line = blockIdx.x / chunks, b = line / H, h = line % H;
-  int e0 = blockIdx.y * SLICE, mine = warp() * WARP_ROWS;
+  int e0 = blockIdx.y * PART, mine = warp() * WARP_ROWS;
   Chunk at = chunk_of(power, runs, b, T, number);
   i64 row = ((i64)b * T + at.start) * H + h;
   load_powers(power, log_decay[h]);
   load<CHUNK, WIDTH>(of_x, LD, x + row * D, (i64)H * D, at.size, D);
   load<CHUNK, WIDTH>(of_z, LD, z + row * D, (i64)H * D, at.size, D);
-  load<CHUNK, SLICE>(of_w, LDS, w + row * E + e0, (i64)H * E, at.size, E - e0);
+  load<CHUNK, PART>(of_w, LDP, w + row * E + e0, (i64)H * E, at.size, E - e0);
   load_state(of_s, states + ((i64)line * (chunks + 1) + number + turned) * D * E, D, E, e0);
   __syncthreads();
-  float p[CHUNK / 8][4], acc[SLICE / 8][4];
-  clear<SLICE>(acc), clear<CHUNK>(p);
-  multiply<WIDTH, SLICE, false, true>(acc, of_x + mine * LD, LD, of_s, LDS);
-  each<SLICE>(acc, [&](float &x, int, int r, int) { x *= turned ? at.out_of(mine + r) : scale * at.into(mine + r); });
+  float p[CHUNK / 8][4], acc[PART / 8][4];
+  clear<PART>(acc), clear<CHUNK>(p);
+  multiply<WIDTH, PART, false, true>(acc, of_x + mine * LD, LD, of_s, LDP);
+  each<PART>(acc, [&](float &x, int, int r, int) { x *= turned ? at.out_of(mine + r) : scale * at.into(mine + r); });
   multiply<WIDTH, CHUNK, false, false>(p, of_x + mine * LD, LD, of_z, LD);
   decay(p, at, mine, scale, turned);
-  multiply_own<CHUNK, SLICE, true>(acc, p, of_w, LDS);
-  each<SLICE>(acc, [&](float &x, int, int r, int l) {
+  multiply_own<CHUNK, PART, true>(acc, p, of_w, LDP);
+  each<PART>(acc, [&](float &x, int, int r, int l) {
     int m = mine + r, e = e0 + l;
     if (m < at.size && e < E) put(&to[(row + (i64)m * H) * E + e], x);
   });
@@ -119,7 +120,7 @@ KERNEL gradients(real *to, const real *x, const real *w, const real *z, const fl
                  int T, int D, int E, int turned, float scale) {
   DYNAMIC_SHARED(memory);
   __shared__ float power[CHUNK + 1];
-  elem *of_z = (elem *)memory, *of_x = of_z + CHUNK * LD, *of_w = of_x + CHUNK * LDS, *of_s = of_w + CHUNK * LDS;
+  elem *of_z = (elem *)memory, *of_x = of_z + CHUNK * LD, *of_w = of_x + CHUNK * LDP, *of_s = of_w + CHUNK * LDP;
   int chunks = (T + CHUNK - 1) / CHUNK, number = blockIdx.x % chunks, line = blockIdx.x / chunks, b = line / H, h = line % H;
   int mine = warp() * WARP_ROWS;
   Chunk at = chunk_of(power, runs, b, T, number);
@@ -128,13 +129,13 @@ KERNEL gradients(real *to, const real *x, const real *w, const real *z, const fl
   load<CHUNK, WIDTH>(of_z, LD, z + row * D, (i64)H * D, at.size, D);
   float p[CHUNK / 8][4], acc[WIDTH / 8][4];
   clear<WIDTH>(acc), clear<CHUNK>(p);
-  for (int e0 = 0; e0 < E; e0 += SLICE) {
-    load<CHUNK, SLICE>(of_x, LDS, x + row * E + e0, (i64)H * E, at.size, E - e0);
-    load<CHUNK, SLICE>(of_w, LDS, w + row * E + e0, (i64)H * E, at.size, E - e0);
+  for (int e0 = 0; e0 < E; e0 += PART) {
+    load<CHUNK, PART>(of_x, LDP, x + row * E + e0, (i64)H * E, at.size, E - e0);
+    load<CHUNK, PART>(of_w, LDP, w + row * E + e0, (i64)H * E, at.size, E - e0);
     load_state(of_s, states + ((i64)line * (chunks + 1) + number + turned) * D * E, D, E, e0);
     __syncthreads();
-    multiply<SLICE, CHUNK, false, false>(p, of_x + mine * LDS, LDS, of_w, LDS);
-    multiply<SLICE, WIDTH, false, false>(acc, of_x + mine * LDS, LDS, of_s, LDS);
+    multiply<PART, CHUNK, false, false>(p, of_x + mine * LDP, LDP, of_w, LDP);
+    multiply<PART, WIDTH, false, false>(acc, of_x + mine * LDP, LDP, of_s, LDP);
     __syncthreads();
   }
   each<WIDTH>(acc, [&](float &x, int, int r, int) { x *= turned ? at.out_of(mine + r) : scale * at.into(mine + r); });

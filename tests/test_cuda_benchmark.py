@@ -1,0 +1,169 @@
+"""The script for a device runs to its end where there is none, and where a row hangs, dies, fails, is late or wrong."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import fake_cupy
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "benchmarks" / "gpu.py"
+FAULTY = """
+import os, sys, time
+from pathlib import Path
+sys.path[:0] = [{benchmarks!r}, {root!r}]
+from on_gpu.session import Session
+
+s = Session(Path(sys.argv[2]), True, "1 ceilings", time.monotonic() + float(sys.argv[3]))
+s.longest = 1
+s.attempt("right", lambda: {{"good": True}})
+s.attempt("hangs", lambda: time.sleep(100))
+s.attempt("dies", os.abort)
+s.attempt("raises", lambda: 1 / 0)
+s.attempt("last", lambda: {{"good": True}})
+os._exit(3)
+"""
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """benchmarks/gpu.py as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu
+
+    return gpu
+
+
+def ran(out, *more):
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--emulated", "--out", str(out), *more], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+
+
+def test_it_runs_to_its_end_without_a_device(tmp_path):
+    """Every phase, tiny and untimed: every row is there and none is an error, what is right is right, and nothing is attested."""
+    rows = ran(tmp_path, "--peers", "rows")
+    assert [row for row in rows if isinstance(row.get("error"), str) or row.get("verdict") == "NO-GO"] == []
+    assert {row["phase"][0] for row in rows} == set("012345")
+    assert [row["name"] for row in rows if row["phase"][0] == "3" and not row["good"]] == []
+    assert len([row for row in rows if row["phase"][0] == "2"]) == 10
+    assert [row["name"] for row in rows if "skipped" in row and not row["name"].startswith("peers")] == [
+        f"attention 64 x {n} ALiBi, skipping" for n in (21, 33)
+    ]
+    assert not any({"us", "TFLOP_per_s", "TB_per_s"} & {key for key, value in row.items() if value is not None} for row in rows)
+    (golden,) = [row for row in rows if row["name"] == "golden rope"]
+    (laws,) = [row for row in rows if row["name"] == "laws rope"]
+    assert golden["cases"] > 10
+    assert laws["held"] > 5
+    table = (tmp_path / "table.md").read_text()
+    assert "EMULATED: no time means anything" in table
+    assert len(table.splitlines()) <= 60
+    assert all(f"| G{n} |" in table for n in range(1, 17))
+    assert {about["device"] for about in json.loads((tmp_path / "attest.json").read_text()).values()} == {None}
+    kept = json.loads((ROOT / "tests" / "attest.json").read_text())
+    assert set(json.loads((tmp_path / "env.json").read_text())["kernels"]) == set(kept)
+    assert {file for row in rows for file in row.get("files", "").split()} == set(kept)
+
+
+def test_a_deadline_costs_rows_and_not_the_run(tmp_path):
+    """With no time at all each item is a row that says so, and the report still comes; what an earlier run found is put aside."""
+    (tmp_path / "results.jsonl").write_text("{}\n")
+    rows = ran(tmp_path, "--budget", "0")
+    assert all("skipped" in row for row in rows if row["name"] != "environment")
+    assert "left out: copy, " in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "earlier.jsonl").read_text() == "{}\n"
+
+
+def test_a_row_that_goes_wrong_takes_no_other_with_it(tmp_path, monkeypatch, gpu):
+    """It hangs, or ends its process, or leaves the device unusable: each is a row, and another process goes on behind it."""
+    (tmp_path / "phase.py").write_text(FAULTY.format(benchmarks=str(ROOT / "benchmarks"), root=str(ROOT)))
+    monkeypatch.setattr(gpu, "HERE", tmp_path)
+    s = gpu.session.Session(tmp_path, True)
+    gpu.enter(s, "1 ceilings", 60, time.monotonic() + 60)
+    gpu.own(s, 1)
+    assert [(row["name"], row.get("good", row.get("error"))) for row in s.rows] == [
+        ("right", True),
+        ("hangs", "no answer within 1 s"),
+        ("dies", "its process ended with -6: "),
+        ("raises", "ZeroDivisionError: division by zero"),
+        ("last", True),
+        ("1 ceilings", "its process ended with 3: "),
+    ]
+
+
+def test_what_a_process_started_ends_with_it(gpu):
+    """A peer whose own children hold its output is ended with them, in time."""
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(100)'])"
+    before = time.monotonic()
+    assert gpu.ended([sys.executable, "-c", code], 2.0) == (None, "1\n", "")
+    assert time.monotonic() - before < 10
+
+
+def test_without_a_device_one_line_says_so(tmp_path):
+    """No traceback, and no row."""
+    done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "the cuda backend" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "results.jsonl").exists()
+
+
+def test_the_table_says_what_misses(tmp_path, gpu):
+    """A ratio for each target whose two rows are there, with the suspect where it is too small or too slow; memory; what went wrong."""
+    s = gpu.session.Session(tmp_path, emulated=False)
+    every = {name for t in gpu.report.targets(False) for name in (t.ours, t.peer)}
+    s.rows = [{"phase": "4", "name": name, "us": 30.0 if "torch" in name or "jax" in name else 10.0} for name in every]
+    s.rows += [{"phase": "3", "name": "gelu", "good": False}, {"phase": "2 go or no-go", "name": "one", "verdict": "GO"}]
+    s.rows += [{"phase": "4", "name": name, "peak_bytes": n} for name, n in (("attention 64 x 8192 table", 10), ("torch sdpa 64 x 8192 mask", 250))]
+    s.rows += [{"phase": "0", "name": "environment", "gpu": "a GPU"}, {"phase": "4", "name": "adamw", "us": 70.0}]
+    s.rows += [
+        {"phase": "3", "name": name, "files": files, **found}
+        for name, files, found in (
+            ("rms_norm", "norm", {"error": 1e-7, "good": True}),
+            ("rms_norm bf16", "norm", {"error": 1e-3, "good": True}),
+            ("cross-entropy", "loss", {"error": 1.0, "good": False}),
+            ("swiglu", "activation", {"error": 1e-7, "good": True}),
+            ("gelu", "activation", {"error": "it failed"}),
+            ("take", "embedding", {"error": 1e-7, "good": True}),
+            ("take bf16", "embedding", {"skipped": "no time left"}),
+        )
+    ]
+    lines = gpu.report.table(s).splitlines()
+    (step,) = [line for line in lines if line.startswith("| G13") and "eager" in line]
+    assert step.endswith("| 3.00 | 6 | misses; suspect: nodes of the graph |")
+    assert any(line.startswith("| G8") and line.endswith("| 3.00 | 1.2 |  |") for line in lines)
+    assert any(line.startswith("| G11 | adamw | 70.0 | 33 | 60 |") and "misses" in line for line in lines)
+    assert "- one: GO" in lines
+    assert any("25.0 times ours (must: 20)" in line for line in lines)
+    assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu"
+    attested = gpu.report.attested(s)
+    assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == ("a GPU", 1e-7, 1e-3)
+    assert [attested[file]["device"] for file in ("loss", "activation", "embedding", "turn")] == [None] * 4
+
+
+def test_golden_files_find_a_wrong_backend(gpu):
+    """The plain ops on CuPy agree with the files and keep the laws; with a scale that is a hundredth off they do not."""
+    from on_gpu.golden import compared, lawful
+    from test_cuda_graph import quick
+
+    from peref.golden.book import Book
+
+    book = Book(ROOT / "golden")
+    with fake_cupy.installed(memory=True) as cp:
+        be = quick(cp)
+        for name in ("alibi", "forgetting", "mamba"):
+            found = compared(be, book, name)
+            assert found["good"], found
+            assert found["tensors"] > 20
+            assert lawful(be, name)["good"]
+        wrong = replace(be, attention=lambda *a, scale, **rest: be.attention(*a, scale=1.01 * scale, **rest))
+        assert compared(wrong, book, "alibi")["FAIL"] > 5
+        moved = replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle * 1.01, gain, **rest))
+        assert not compared(moved, book, "rope")["good"]
+        assert not lawful(replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle**2 + 1, gain, **rest)), "rope")["good"]
