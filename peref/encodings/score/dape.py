@@ -12,7 +12,7 @@ A network passes on what b is off by: in float32 m_h d 2^-24, with ALiBi's slope
 
 over  the static bias: "kerple_log" (learned r1, r2 as in bias/kerple_log.py); "alibi" (fixed slopes); "fire" (as in score/fire.py with a
       threshold of 512; W_1 there is as wide as here and its relu leaks too, which theirs does in DAPE and not in FIRE; where their threshold
-      is another, m is); "none": the network sees s alone (their nope_c). Over FIRE the law `shift` is not claimed.
+      is another, m is); "none": the network sees s alone (their nope_c). Over FIRE `shift` is not claimed.
 
 Not here: DAPE over RoPE, which turns q and k besides, and an encoding fills one hook; DAPE v2's convolution along the keys, another paper.
 """
@@ -87,30 +87,36 @@ def of_fire(be, p, at, q):
     return swap(swap(be.linear(y, p["fire.2.weight"], None), axes=(1, 3)), axes=(2, 3))
 
 
-STATIC = {"kerple_log": of_kerple, "alibi": of_alibi, "fire": of_fire, "none": None}
+STARTS = {
+    "kerple_log": lambda rng, H, width: log_kernel_start(rng, H),
+    "fire": lambda rng, H, width: {f"fire.{name}": a for name, a in share_start(rng, H, width).items()},
+}
+STATIC = {"kerple_log": of_kerple, "alibi": of_alibi, "fire": of_fire}
 
 
 def init(rng, *, H, width: int = 32, over: Over = "kerple_log"):
     positive("dape", width=width)
-    static = log_kernel_start(rng, H) if STATIC[over] is of_kerple else {}
-    if STATIC[over] is of_fire:
-        static = {f"fire.{name}": a for name, a in share_start(rng, H, width).items()}
-    seen = 2 * H if STATIC[over] else H
+    static = STARTS[over](rng, H, width) if over in STARTS else {}
+    seen = H if over == "none" else 2 * H
     return static | {"1.weight": initial(rng, width, seen), "1.bias": np.zeros(width), "2.weight": initial(rng, H, width)}
 
 
 def score(be, p, q, k, f, at, *, D, over: Over = "kerple_log"):
     s = scores(q, k, None, None, None, None, at=at, scale=D**-0.5, matmul=be.matmul)  # [B,H,T,S]
-    of = STATIC[over]
-    b = of(be, p, at, q) if of else None
+    b = None if over == "none" else STATIC[over](be, p, at, q)
     y = network(s, b, p["1.weight"], p["1.bias"], p["2.weight"], at=at, matmul=be.matmul)
     return y if b is None else add(b, y), None, None
 
 
 def otherwise(*, over: Over = "kerple_log"):
-    return frozenset({"shift"} if STATIC[over] is of_fire else ())
+    return {"fire": frozenset({"shift"})}.get(over, frozenset())
 
 
 ENCODING = Encoding(
-    "arXiv:2405.14722", "s + b + network([s; b]) across the heads", init=init, score=score, claims=EVERY_LAW_OF_DISTANCE, otherwise=otherwise
+    "arXiv:2405.14722",
+    "s + b + network([s; b]) across the heads",
+    init=init,
+    score=score,
+    claims=EVERY_LAW_OF_DISTANCE,
+    otherwise=otherwise,
 )
