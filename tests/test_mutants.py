@@ -131,6 +131,13 @@ def test_a_parameter_of_the_trap_is_found(book, place, words, case):
     assert words in likely(came)[0].words
 
 
+def replace_see(case, see):
+    """The place of a case's tokens, with a mask of one's own."""
+    at = replace(case.at)
+    vars(at)["see"] = see
+    return at
+
+
 WRONG = [  # what somebody computed, for which cases, and what they read
     (
         lambda c, a: expected(replace(c, layout="interleaved"), a),
@@ -149,6 +156,12 @@ WRONG = [  # what somebody computed, for which cases, and what they read
         ("t5.op/default", "t5.table/default", "t5.table/far", "t5.table/two-sided"),
         "every distance has the bucket before its own",
         "4 of 4 failing cases",
+    ),
+    (
+        lambda c, a: {"out": expected(c, a, None, replace_see(c, np.tri(c.T, k=1, dtype=bool)))["out"]},
+        ("none.attn/default", "none.attn/heads-12"),
+        "a token sees the one after it",
+        "2 of 2 failing cases",
     ),
     (
         lambda c, a: {"bias": -(2.0 ** (-8 * np.arange(c.H) / c.H))[:, None] * np.abs(a["distances"])},
