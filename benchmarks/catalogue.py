@@ -48,7 +48,7 @@ from peref.tape import Op, Tape
 TRIES, TIMEOUT = 2, 300
 SECONDS = 12  # what one encoding takes, about
 KERNELS = "kernels"
-UNTRACED = ("name", "skips", "place", "step", "token", "update", "working")  # fields that are no operation of a training step
+UNTRACED = ("name", "skips", "place", "step", "token", "update", "working", "widen")  # fields that are no operation of a training step
 
 
 @dataclass(frozen=True)

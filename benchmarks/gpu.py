@@ -27,10 +27,10 @@ from on_gpu import report, session  # noqa: E402
 from on_gpu.phase import TITLES  # noqa: E402
 
 HERE = Path(__file__).resolve().parent / "on_gpu"
-SECONDS = (20, 25, 60, 130, 80)  # of the phases of our own
+SECONDS = (20, 25, 90, 130, 80)  # of the phases of our own
 CHEAP = ("attention", "rows", "steps")
 DEAR = ("compiled-steps", "flex", "compiled-rows", "triton", "start", "jax")
-RESERVE = 10  # seconds kept for the report
+RESERVE = 30  # seconds kept for what goes on after its deadline until it is ended, and for the report
 
 
 def enter(s: session.Session, phase: str, seconds: float, end: float) -> None:
@@ -40,10 +40,10 @@ def enter(s: session.Session, phase: str, seconds: float, end: float) -> None:
     s.say(f"== {phase}, {s.left():.0f} s")
 
 
-def ended(command: list[str], seconds: float, **more: str) -> tuple[int | None, str, str]:
-    """How a process of ours ended, None where it had to be ended with all that it started, and what it said."""
+def ended(command: list[str], seconds: float, live: bool = False, **more: str) -> tuple[int | None, str, str]:
+    """How a process of ours ended, None where it had to be ended with all that it started, and what it said; live: it says it as it goes."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=os.environ | more, start_new_session=True)
+        process = subprocess.Popen(command, stdout=None if live else out, stderr=err, env=os.environ | more, start_new_session=True)
         try:
             code: int | None = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -61,8 +61,7 @@ def own(s: session.Session, number: int) -> None:
     while True:
         begun.write_text("")
         command = [sys.executable, str(HERE / "phase.py"), str(number), str(s.out), f"{s.left():.1f}", *(["--emulated"] if s.emulated else [])]
-        code, shown, said = ended(command, s.left() + 3 * session.GRACE)
-        print(shown, end="", flush=True)
+        code, _, said = ended(command, s.left() + 3 * session.GRACE, live=True)
         s.read()
         if code == 0:
             return

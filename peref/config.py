@@ -114,19 +114,13 @@ class Config:
             raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
         if rotates:
             R, D = self.D if self.R is None else self.R, self.D
-            if R % 2 or not 0 < R <= D:
-                raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
-            self._fill("R", R)
             for name, _ in self.pe:
-                if R % (each := 2 * get(name).pairs):
-                    raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
+                check_rotary_width(name, R, D)
+            self._fill("R", R)
         for (name, _), encoding in zip(self.pe, self._bound, strict=False):
             if encoding.embed and len(self.pe) > 1:
                 raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
-            if not self.causal and "two_sided" not in encoding.claims:
-                raise Misuse(f"{name} reads only the past; causal=False is not for it")
-            if self.window is not None and "window" not in encoding.claims:
-                raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
+            check_claims(name, encoding, self.causal, self.window)
 
     @cached_property
     def _bound(self) -> tuple[Encoding, ...]:
@@ -184,6 +178,22 @@ class Config:
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
         return cls(**data)
+
+
+def check_rotary_width(name: str, R: int, D: int) -> None:
+    """Raises Misuse unless encoding `name` can turn the first R of D channels."""
+    if R % 2 or not 0 < R <= D:
+        raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
+    if R % (each := 2 * get(name).pairs):
+        raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
+
+
+def check_claims(name: str, encoding: Encoding, causal: bool, window: int | None) -> None:
+    """Raises Misuse unless the bound `encoding` claims to work in a model that is so."""
+    if not causal and "two_sided" not in encoding.claims:
+        raise Misuse(f"{name} reads only the past; causal=False is not for it")
+    if window is not None and "window" not in encoding.claims:
+        raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
 
 
 def pairs(pe: Any) -> Cycle:

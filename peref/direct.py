@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from peref.config import check_claims, check_rotary_width
 from peref.encodings import Encoding, bind, check_reach, get, names, resolve
 from peref.errors import Misuse
 from peref.model import PLAIN, attend_heads
@@ -78,10 +79,7 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
         if facts[fact] < 1:
             raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
     encoding = bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
-    if not facts.get("causal", True) and "two_sided" not in encoding.claims:
-        raise Misuse(f"{name} reads only the past; causal=False is not for it")
-    if facts.get("window") is not None and "window" not in encoding.claims:
-        raise Misuse(f"{name} has no attention that a window could limit; leave window out")
+    check_claims(name, encoding, facts.get("causal", True), facts.get("window"))
     return encoding
 
 
@@ -117,10 +115,7 @@ def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) ->
             raise Misuse(f"rotary_dim is {rotary_dim}, but {name} turns nothing; leave it out")
         return None
     R = D if rotary_dim is None else rotary_dim
-    if R % 2 or not 0 < R <= D:
-        raise Misuse(f"rotary_dim is {R}; expected an even number from 2 to the head width {D}")
-    if R % (each := 2 * get(name).pairs):
-        raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
+    check_rotary_width(name, R, D)
     return R
 
 

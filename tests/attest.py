@@ -69,7 +69,8 @@ def emulated():
             for file in files.split():
                 ran, worst = found.get(file, (set(), 0.0))
                 found[file] = ran | (set(launched[begin:]) & set(declared(file))), max(worst, error)
-    return {file: f"run on the CPU: {', '.join(sorted(ran))}; error {error:.1e}" for file, (ran, error) in found.items()}
+    left = lambda file, ran: "".join(f"; NOT RUN: {name}" for name in sorted(set(declared(file)) - ran))
+    return {file: f"run on the CPU: {', '.join(sorted(ran))}; error {error:.1e}{left(file, ran)}" for file, (ran, error) in found.items()}
 
 
 def main():

@@ -40,6 +40,13 @@ def test_what_a_kernel_does_not_take_is_refused(make, said):
         assert cupy.emulated.launched == ["gelu_forward"]
 
 
+@pytest.mark.parametrize(("grid", "block"), [((1, 65536), 32), ((1, 1, 65536), 32), ((1,), 1056)])
+def test_a_grid_that_no_device_has_is_an_error_here_too(grid, block):
+    """So that no test passes where a device would refuse."""
+    with emulated() as cupy, pytest.raises(Fault, match="no device has a grid of"):
+        launch.launch("activation.gelu_forward", grid, block, cupy.ones(4, np.float32), cupy.ones(4, np.float32), 4, 0.8, 0.04)
+
+
 def test_sizes_beyond_an_int_are_refused():
     """Not cut off."""
     with pytest.raises(Misuse, match="C is 2147483648"):
@@ -70,12 +77,17 @@ def test_too_little_shared_memory_is_a_fault():
 
 
 def test_a_gpu_with_too_little_shared_memory():
-    """Is told so in words: some have 99 KiB for a block, and wide retention takes more."""
+    """Is told so in words; the 99 KiB that some have for a block are enough for every width."""
     q = [random(1, 1, 2, 100).astype(np.float32)] * 3
-    with emulated() as cupy:
-        cupy.cuda.runtime.deviceGetAttribute = lambda which, index: 99 * 1024
-        with pytest.raises(Misuse, match=r"retention\.outputs takes 124928 bytes .* at most 101376 on this GPU"):
-            retention.retention(*sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0)
+    for most in (99 * 1024, 64 * 1024):
+        with emulated() as cupy:
+            cupy.cuda.runtime.deviceGetAttribute = lambda which, index, most=most: most
+            run = lambda cupy=cupy: retention.retention(*sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0)
+            if most > 64 * 1024:
+                run()
+                continue
+            with pytest.raises(Misuse, match=r"retention\.outputs takes 100352 bytes .* at most 65536 on this GPU"):
+                run()
 
 
 AT = At.of(9, seg=np.array([[0, 1, 1, 1, 1, 2, 2, 2, 2]]), positions=np.arange(9))

@@ -1,14 +1,22 @@
 """Whole models on the cuda backend, its kernels run on the CPU, against the plain ops in float64."""
 
+from dataclasses import replace
+
 import fake_cublas
+import ml_dtypes
 import numpy as np
 import pytest
 from emulated.twins import CLOSE, distance, emulated
-from generated import config, tokens, weights
+from generated import config, filling, tokens, weights
+from test_train import SMALL, parts, tiny, zeros
 
 from peref import backends, model
 from peref.backends.cuda import opened
+from peref.ops.cast import in_dtype
+from peref.optim import read
 from peref.tape import Tape
+from peref.train import one_step
+from peref.xp import to_host
 
 PLAIN = backends.get("numpy")
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
@@ -51,3 +59,43 @@ def test_models_are_their_plain_twins(name, shape, seg):
         assert got[n].dtype == np.float32
         error, allowed = distance(got[n], a), max(CLOSE, 4 * distance(rounded[n], a))
         assert error <= allowed, f"{n}: {error:.1e}, allowed {allowed:.1e}"
+
+
+@pytest.mark.parametrize("name", filling("score", "attend", "mix"))
+def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
+    """A step with weights in bfloat16 has the loss and the norm of float32 to bfloat16's digits, or to four times what rounding the weights does to
+    them (RetNet's norm of a first token that is nearly 0), with a gradient for every weight."""
+    cfg, seen, found = tiny(name), set(), []
+    p = model.init(cfg)
+    rounded = {n: a.astype(ml_dtypes.bfloat16).astype(np.float32) for n, a in p.items()}
+
+    def widened(x, widen):
+        seen.add(x.dtype.name)
+        y = widen(x)
+        assert y.dtype == np.float32
+        return y
+
+    with emulated() as cupy:
+        be = opened(cupy, fake_cublas.Library(), "cuda:bf16")
+        be = replace(be, step=backends.call, widen=lambda x, widen=be.widen: widened(x, widen))
+        for one, first in ((be, p), (PLAIN, p), (PLAIN, rounded)):
+            weights, *moments = (one.place({n: np.array(a) for n, a in kind.items()}) for kind in (first, zeros(p), zeros(p)))
+            word = to_host(one_step(one, cfg, SMALL.rule, weights, *moments, parts(1), SMALL.numbers(1)))
+            found.append((np.array(read(word, p)), {n for n, a in weights.items() if (to_host(a) != first[n]).any()}))
+    (got, changed), (want, expected), (near, _) = found
+    assert seen == {"bfloat16"}
+    assert (abs(got - want) <= np.maximum(0.03 * want, 4 * abs(near - want))).all(), (got, want, near)
+    assert changed == expected
+
+
+def test_a_cast_and_its_gradient():
+    """The gradient has the dtype that the array had; an array that has the dtype, or is absent, is itself."""
+    tape, x = Tape(), np.arange(3, dtype=np.float32)
+    leaf = tape.watch(x)
+    y = in_dtype(leaf, np.dtype(np.float64))
+    assert y.dtype == np.float64
+    (dx,) = [tape.gradients(y, np.array([1.0, 2.0, 3.0]))[leaf]]
+    assert dx.dtype == np.float32
+    assert dx.tolist() == [1, 2, 3]
+    assert in_dtype(x, np.dtype(np.float32)) is x
+    assert in_dtype(None, np.dtype(np.float32)) is None

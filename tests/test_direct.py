@@ -380,7 +380,7 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
         (lambda: peref.attention("none", q, k, v[:, :1]), "v [2, 1, 7, 4] do not fit; expected q [B,H,T,D] and k, v [B,G,T,D]"),
         (lambda: peref.rotate("rope", q[:, :0], k), "q [2, 0, 7, 4], k [2, 2, 7, 4] do not fit"),
         (lambda: peref.rotate("rope", q, k, layout="neox"), "layout is 'neox'; expected one of: half, interleaved"),
-        (lambda: peref.rotate("rope", q, k, rotary_dim=3), "rotary_dim is 3; expected an even number from 2 to the head width 4"),
+        (lambda: peref.rotate("rope", q, k, rotary_dim=3), "rotary width is 3; expected an even number from 2 to the head width 4"),
         (lambda: peref.attention("alibi", q, k, v, rotary_dim=2), "rotary_dim is 2, but alibi turns nothing; leave it out"),
         (lambda: peref.rotate("rope", q, k, positions=range(5)), "positions are int64[5]; expected numbers [7] or [2, 7], one for each token"),
         (lambda: peref.rotate("rope", q, k, positions=np.zeros((3, T))), "positions are float64[3, 7]; expected numbers [7] or [2, 7]"),

@@ -131,6 +131,13 @@ def test_a_parameter_of_the_trap_is_found(book, place, words, case):
     assert words in likely(came)[0].words
 
 
+def replace_see(case, see):
+    """The place of a case's tokens, with a mask of one's own."""
+    at = replace(case.at)
+    vars(at)["see"] = see
+    return at
+
+
 WRONG = [  # what somebody computed, for which cases, and what they read
     (
         lambda c, a: expected(replace(c, layout="interleaved"), a),
@@ -151,10 +158,16 @@ WRONG = [  # what somebody computed, for which cases, and what they read
         "4 of 4 failing cases",
     ),
     (
+        lambda c, a: {"out": expected(c, a, None, replace_see(c, np.tri(c.T, k=1, dtype=bool)))["out"]},
+        ("none.attn/default", "none.attn/heads-12"),
+        "a token sees the one after it",
+        "2 of 2 failing cases",
+    ),
+    (
         lambda c, a: {"bias": -(2.0 ** (-8 * np.arange(c.H) / c.H))[:, None] * np.abs(a["distances"])},
-        ("alibi.table/default", "alibi.table/heads-8"),
+        ("alibi.table/default", "alibi.table/heads-7"),
         "your slopes are 2^(-8 h/6) from h = 0 on",
-        "seen in alibi.table/default alibi.table/heads-8",
+        "seen in alibi.table/default alibi.table/heads-7",
     ),
 ]
 

@@ -61,7 +61,7 @@ CLAIMED = {"rope", "yarn", "alibi", "t5"}
 
 def refusals_of(book):
     """The calls that an example must refuse: those of its levels, with options that it claims."""
-    others = {"ramp": "code", "attention_factor": None}
+    others = {"ramp": "code", "attention_factor": None, "form": "static"}
     cases = [words for words in book.json("negative.json")["cases"] if words["encoding"] in CLAIMED and words["call"] in ("table", "op")]
     return {words["id"] for words in cases if all(words["options"].get(key, value) == value for key, value in others.items())}
 

@@ -14,7 +14,7 @@ from peref.config import Config
 from peref.encodings import get, names
 from peref.model import cache, decode, init, logits, loss
 from peref.ops.place import At
-from peref.optim import update
+from peref.optim import adamw, update
 from peref.tape import Tape
 from peref.train import Recipe, one_step
 from peref.xp import to_host
@@ -46,6 +46,7 @@ def rows(tiny: bool) -> Iterator[Case]:
     q, angle = draw(2, 3, 7 if tiny else 77, 64), draw(7 if tiny else 77, 24, seed=6)
     for layout in ("half", "interleaved"):
         yield "turn", f"turn {layout}", lambda be, x, layout=layout: be.turn(x, be.place(angle), None, layout=layout), [q], {}, ELEMENTWISE
+    yield "turn", "turn by learned angles", lambda be, x, angle: be.turn(x, angle, None, layout="half"), [q, angle], {}, PRODUCT
 
 
 def heads(tiny: bool) -> Iterator[Case]:
@@ -62,6 +63,9 @@ def heads(tiny: bool) -> Iterator[Case]:
             yield files, f"attention {D} x {T} window", field("attention"), [q, k, v, None], {"at": near, "scale": D**-0.5}, PRODUCT
             packed = At.of(T, seg=seg)
             yield files, f"attention {D} x {T} packed", field("attention"), [q, k, v, None], {"at": packed, "scale": D**-0.5}, PRODUCT
+    T, H = (520, 1) if tiny else (1500, 8)  # enough queries to look where to stop, and a table that is steep enough to
+    steep = [*(draw(1, H, T, 32, seed=s) for s in range(3)), -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H]
+    yield f"{files} reach", "attention that stops", field("attention"), steep, {"at": At.of(T), "scale": 32**-0.5}, PRODUCT
     T = lengths[-1]
     decay = {"log_decay": np.log(1 - 2.0 ** -np.arange(5, 9)), "chunk": 64, "scale": 0.2}
     first = lambda be, q, k, v, **given: be.retention(q, k, v, None, None, **given)[0]
@@ -118,20 +122,25 @@ def curve(s: Session) -> dict[str, Any]:
 
 
 def updating(s: Session) -> dict[str, Any]:
-    """A step of AdamW over the arena, with a gradient that is cut, against the plain one in float64."""
+    """A step of AdamW over the arena, with a gradient that is cut, and of one tensor, against the plain ones in float64."""
     be, shapes = s.backend(), {"a.weight": (30, 40) if s.emulated else (3000, 400), "b": (700,), "c": (1, 3)}
     kinds = [{n: draw(*shape, seed=k).astype(np.float32) for n, shape in shapes.items()} for k in range(3)]
     p, g, m = kinds
     v, numbers, word = {n: a * a for n, a in m.items()}, [np.array(x) for x in (2.0, 0.01, 3.0, 1.0)], np.zeros(3)
-    rest = {"sizes": {"b": 0.5}, "decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
+    rule = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
+    rest = {"sizes": {"b": 0.5}, "decay": 0.1, **rule}
     there, told, runs = [], [], []
     for _ in range(2):
         there, told = [be.place({n: a.copy() for n, a in kind.items()}) for kind in (p, g, m, v)], be.place(np.zeros(3))
         be.update(there[0], dict(there[1]), *there[2:], *map(be.place, numbers), told, **rest)
-        runs.append([a.get() for kind in (there[0], *there[2:]) for a in kind.values()])
+        alone = [be.place(kind["b"].copy()) for kind in (p, g, m, v)]
+        be.adamw(*alone, *map(be.place, numbers[1:3]), decay=0.1, **rule)
+        runs.append([a.get() for kind in (there[0], *there[2:]) for a in kind.values()] + [alone[k].get() for k in (0, 2, 3)])
     wide = [{n: a.astype(np.float64) for n, a in kind.items()} for kind in (p, g, m, v)]
+    single = [kind["b"].copy() for kind in wide]
     update(*wide, *numbers, word, **rest)
-    want = [a for kind in (wide[0], *wide[2:]) for a in kind.values()]
+    adamw(*single, *numbers[1:3], decay=0.1, **rule)
+    want = [a for kind in (wide[0], *wide[2:]) for a in kind.values()] + [single[k] for k in (0, 2, 3)]
     worst = max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in zip(runs[0], want, strict=True))
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(*runs, strict=True))
     good = worst <= ELEMENTWISE and equal and bool(np.allclose(told.get(), word, rtol=1e-10))

@@ -96,10 +96,10 @@ class Session:
         """What an earlier row said, None where it did not."""
         return next((row.get(key) for row in reversed(self.rows) if row["name"] == name), None)
 
-    def backend(self, name: str = "cuda") -> Any:
+    def backend(self, name: str = "cuda", *, every_tile: bool = False) -> Any:
         from peref.backends.cuda import opened
 
-        return opened(self.xp, self.library, name)
+        return opened(self.xp, self.library, name, every_tile=every_tile)
 
     def timed(self, act: Callable[[], Any], least: int = 30, each: int = 1) -> dict[str, Any]:
         """Median, lowest and highest microseconds of act(), which does `each` pieces of work, by events on the device.

@@ -7,6 +7,7 @@ def run(case, a):
     """The outputs of a case, None for one that is not claimed. Raises ValueError for a call without meaning."""
     name, facts, o, level = case["encoding"], case["facts"], case["options"], case.get("call", case["level"])
     others = dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim")) | dict(learned=False, ramp="code", slopes="fixed", directions="both")
+    others |= dict(form="static", extrapolation_factor=1.0)
     if name not in ("rope", "yarn", "alibi", "t5") or level not in ("table", "op") or any(o.get(key, x) != x for key, x in others.items()):
         return None
     i, R, H, m, parts = a["positions"], facts["R"], facts["H"], o.get("buckets"), 2 if facts["causal"] else 4
@@ -36,8 +37,7 @@ def rotation(name, table, facts, o, a):
     if name == "yarn":
         pair = lambda turns: R * np.log((o["original"] or facts["L"]) / (turns * 2 * np.pi)) / (2 * np.log(o["base"]))
         low, high = (f(pair(o[end])) if o["truncate"] else pair(o[end]) for f, end in ((np.floor, "beta_fast"), (np.ceil, "beta_slow")))
-        low, high = max(low, 0), min(high, R - 1)
-        slow = np.clip((np.arange(R // 2) - low) / (high - low or 0.001), 0, 1)
+        slow = np.clip((np.arange(R // 2) - max(low, 0)) / (min(high, R - 1) - max(low, 0) or 0.001), 0, 1)
         w, gain = slow * w / o["factor"] + (1 - slow) * w, 0.1 * np.log(max(o["factor"], 1)) + 1
     angle = a["positions"][..., None] * w
     if table:

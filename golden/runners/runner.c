@@ -209,7 +209,8 @@ static const char *rotation(Case *c) {
     long R = (long)number(c, "fact R"), dims[AXES] = {0};
     if (is(c, "option learned", "true")) return "learned frequencies";
     if (is(c, "encoding", "yarn") && !(is(c, "option ramp", "code") && is(c, "option attention_factor", "none") && is(c, "option mscale", "none") &&
-                                       is(c, "option mscale_all_dim", "none"))) return "YaRN with other options than ramp=code";
+                                       is(c, "option mscale_all_dim", "none") && is(c, "option form", "static") &&
+                                       number(c, "option extrapolation_factor") == 1)) return "YaRN with other options than ramp=code";
     double *w = malloc((R / 2 + 1) * sizeof *w), gain = frequencies(c, w, R);
     if (is(c, "level", "op")) {
         turn(c, "q", "q_rotated", w, gain, 1), turn(c, "k", "k_rotated", w, gain, 1);

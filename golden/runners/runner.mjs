@@ -107,7 +107,8 @@ function turn ({ shape, x }, positions, { R, layout }, { w, gain }, sign) {
 
 function rotation ({ level, facts, options }, a) {
   if (options.learned) return 'learned frequencies'
-  if (yarn(options) && (options.ramp !== 'code' || [options.attention_factor, options.mscale, options.mscale_all_dim].some(x => x !== null))) {
+  const plain = options.ramp === 'code' && options.form === 'static' && options.extrapolation_factor === 1
+  if (yarn(options) && (!plain || [options.attention_factor, options.mscale, options.mscale_all_dim].some(x => x !== null))) {
     return 'YaRN with other options than ramp=code'
   }
   const f = frequencies(facts, options)

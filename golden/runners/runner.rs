@@ -186,7 +186,8 @@ fn rotation(c: &Case) -> Result<Outputs, &'static str> {
         return Err("learned frequencies");
     }
     let plain = ["attention_factor", "mscale", "mscale_all_dim"].iter().all(|name| c.is(&format!("option {name}"), "none"));
-    if c.is("encoding", "yarn") && !(plain && c.is("option ramp", "code")) {
+    let usual = c.is("option ramp", "code") && c.is("option form", "static") && c.number("option extrapolation_factor") == 1.0;
+    if c.is("encoding", "yarn") && !(plain && usual) {
         return Err("YaRN with other options than ramp=code");
     }
     let (w, gain) = frequencies(c);

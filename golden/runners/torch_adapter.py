@@ -68,7 +68,8 @@ def frequencies(name, R, L, o):
 
 
 def rotation(name, level, facts, o, a):
-    if name == "yarn" and (o["ramp"] != "code" or any(o[key] is not None for key in ("attention_factor", "mscale", "mscale_all_dim"))):
+    plain = name == "rope" or (o["ramp"], o["form"], o["extrapolation_factor"]) == ("code", "static", 1.0)
+    if name == "yarn" and (not plain or any(o[key] is not None for key in ("attention_factor", "mscale", "mscale_all_dim"))):
         return None
     w, gain = frequencies(name, facts["R"], facts["L"], o)
     angle = a["positions"].double()[..., None] * a.get("param.frequency", w)

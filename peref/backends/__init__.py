@@ -109,7 +109,7 @@ def get(
             raise Misuse("the cuda backend computes on the GPU and has no threads to limit; leave --threads out")
         from peref.backends import cuda
 
-        return cuda.here(name, say)
+        return cuda.here(name, every_tile, say)
     if not find_spec("numba"):
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
     from peref.backends.numba import BACKEND, ahead, host, kernel

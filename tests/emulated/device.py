@@ -6,6 +6,7 @@ written there is an error. The order of threads is drawn from the seed.
 
 import ctypes
 import hashlib
+import math
 import os
 import re
 import subprocess
@@ -62,6 +63,8 @@ class Function:
         self.device, self.library, self.name = device, library, name
 
     def __call__(self, grid, block, args, *, shared_mem=0, stream=None):
+        if max(grid[1:], default=1) > 65535 or grid[0] >= 2**31 or math.prod(block) > 1024:
+            raise Fault(f"{self.name}: no device has a grid of {grid} blocks of {block}")
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise Fault(f"{self.name}: {shared_mem} bytes of shared memory, {self.max_dynamic_shared_size_bytes} asked for before")
         call = ctypes.cast(getattr(self.library, f"call_{self.name}"), ctypes.c_void_p)

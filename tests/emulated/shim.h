@@ -155,6 +155,15 @@ extern "C" int run(void (*call)(void **), void **a, const int *grid, const int *
 #define DYNAMIC_SHARED(name) char *name = emulated::dynamic
 
 static inline void __syncthreads() { emulated::wait(0, 0, emulated::threads); }
+static inline int __syncthreads_and(int yes) {
+  static int votes[emulated::MOST];
+  votes[emulated::me] = yes;
+  __syncthreads();
+  int all = 1;
+  for (int k = 0; k < emulated::threads; k++) all = all && votes[k];
+  __syncthreads();
+  return all;
+}
 static inline void __syncwarp() { emulated::warp_barrier(); }
 
 template <class T> static T __shfl_xor_sync(unsigned, T x, int mask) {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from recipes.families import LONG, SMALL, SMALLER, SPREAD, attention, basic, case, distances, law, laws, reading, refusals, refused, usual
+from recipes.families import LONG, SMALL, SMALLER, SPREAD, attention, case, distances, law, laws, reading, refusals, refused, usual
 
 
 def uniform(case, a, outputs):
@@ -28,7 +28,7 @@ def by_key(first):
 
 
 RECIPES = [
-    *usual("alibi", once={"directions": "heads"}, flags=basic("across_layers"), T=5),
+    *usual("alibi", once={"directions": "heads"}, without=("across_layers",), T=5),
     *distances("alibi"),
     *attention("alibi"),
     case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.exponent", T=5, H=1, G=1),

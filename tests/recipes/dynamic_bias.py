@@ -3,11 +3,12 @@
 from recipes.families import SMALL, attention, basic, case, distances, laws, refusals, refused, usual
 
 FEW = {"width": 6}
-FLAGS = basic("width", "across_layers") | {"activation": ("dynamic_bias.network", "option")}
+FLAGS = basic("width") | {"activation": ("dynamic_bias.network", "option")}
 
 RECIPES = [
     *usual(
         "dynamic_bias",
+        without=("across_layers",),
         flags=FLAGS,
         B=1,
         T=5,

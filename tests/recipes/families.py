@@ -35,12 +35,13 @@ def case(name, level, slug, why, *flags, **given):
     return sized(name, level, slug, why, flags, **given)
 
 
-def usual(name, *, small=None, once=None, flags=None, beside=None, **sizes):
+def usual(name, *, small=None, once=None, flags=None, beside=None, without=(), **sizes):
     """The default of every level, and every choice of every option at the level nearest to the formula.
 
     `small` are options that keep the parameters of the latter few, `once` the names that options had when their ids were given; `sizes` are for
     operations and attention with their arrays. `flags` has other flags for some options, or option-value, than that it is ignored: sizes of
-    parameters and how they start are in the parameters. `beside` has what else a case needs for its option to show.
+    parameters and how they start are in the parameters. `beside` has what else a case needs for its option to show; options in `without` change
+    no number at that level and have no case there.
     """
     e = get(name)
     levels = LEVELS[e.hook]
@@ -49,6 +50,8 @@ def usual(name, *, small=None, once=None, flags=None, beside=None, **sizes):
         yield case(name, level, "default", why, "basic", **({} if level == "table" else sizes))
     few = {"H": 3, "G": 1} if e.hook in ("score", "attend") else {}
     for option, (default, kind) in options(e).items():
+        if option in without:
+            continue
         for value in other_choices(default, kind):
             slug = f"{(once or {}).get(option, option)}-{value}".lower().replace("_", "-")
             why = f"The option {option} is {value}, by default it is {default}."

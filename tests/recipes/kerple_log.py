@@ -1,9 +1,9 @@
 """Golden cases of kerple_log."""
 
-from recipes.families import LONG, SMALL, attention, basic, case, distances, law, laws, refusals, refused, usual
+from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("kerple_log", flags=basic("across_layers") | {"exponent": ("kerple.formula", "option")}, B=1, T=5),
+    *usual("kerple_log", without=("across_layers",), flags={"exponent": ("kerple.formula", "option")}, B=1, T=5),
     *distances("kerple_log"),
     *attention("kerple_log"),
     case("kerple_log", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),

@@ -1,9 +1,9 @@
 """Golden cases of kerple_power."""
 
-from recipes.families import LONG, SMALL, attention, basic, case, distances, law, laws, refusals, refused, usual
+from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
 
 RECIPES = [
-    *usual("kerple_power", flags=basic("across_layers"), B=1, T=5),
+    *usual("kerple_power", without=("across_layers",), B=1, T=5),
     *distances("kerple_power"),
     *attention("kerple_power"),
     case("kerple_power", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),

@@ -3,7 +3,8 @@
 from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 
 LLAMA = {"D": 128, "T": 3, "L": 4096}
-BESIDE = {"ntk_factor": LLAMA, "extrapolation_factor": LLAMA, "form": {"n": 80}}
+SMALLER = LLAMA | {"D": 32}
+BESIDE = {"ntk_factor": SMALLER, "extrapolation_factor": SMALLER, "form": {"n": 80, "T": 3}}
 
 RECIPES = [
     *usual("ntk_by_parts", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),

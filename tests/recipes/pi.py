@@ -3,7 +3,7 @@
 from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, rotation, usual
 
 RECIPES = [
-    *usual("pi", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside={"form": {"n": 80}}),
+    *usual("pi", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside={"form": {"n": 80, "T": 3}}),
     *rotation("pi"),
     *attention("pi"),
     case(

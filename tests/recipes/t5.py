@@ -1,11 +1,11 @@
 """Golden cases of t5."""
 
-from recipes.families import SMALL, attention, basic, case, distances, law, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
 
 FEW = {"B": 1, "H": 2, "G": 1}
 
 RECIPES = [
-    *usual("t5", B=1, flags=basic("divided"), beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
+    *usual("t5", B=1, without=("divided",), beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
     *distances("t5"),
     *attention("t5"),
     case(

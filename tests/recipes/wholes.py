@@ -127,7 +127,7 @@ def traces() -> Iterator[Whole]:
         sizes = few | ({"H": 2} if e.hook == "mix" else {}) | ({"options": FEW[name]} if name in FEW else {})
         why = "A prefill, a token, a chunk and a token through the cache give the rows of one call with all."
         yield Whole(name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes)
-        if "window" in e.claims and e.hook not in ("embed", "mix"):
+        if "window" in e.claims and e.hook not in ("embed", "attend", "mix"):  # the loops of attend take no window
             why = "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; positions are not places in a ring."
             calls = in_calls(((0, 4), (4, 5), (5, 6), (6, 10), (10, 11)))
             late = ("cache.window_late",) if name == "dynamic_bias" else ("cache.window_late", "mask.window")  # whose bias outweighs one key more

@@ -7,7 +7,7 @@ DEEPSEEK = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707}
 ALL_DIM_0 = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.0}
 
 BESIDE = {name: {"D": 128, "T": 3, "L": 4096} for name in ("beta_fast", "beta_slow", "truncate")}
-BESIDE |= {"reading": {"options": ALL_DIM_0}, "form": {"n": 80}}
+BESIDE |= {"reading": {"options": ALL_DIM_0}, "form": {"n": 80, "T": 3}}
 
 RECIPES = [
     *usual("yarn", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),
@@ -20,7 +20,7 @@ RECIPES = [
         "dynamic",
         "Dynamic-YaRN for 80 tokens, trained for 16: factor and magnitude are those of 80/16.",
         "rope.ntk.static_as_dynamic",
-        T=5,
+        T=3,
         n=80,
         options={"form": "dynamic", "factor": 1.0},
     ),

@@ -16,7 +16,7 @@ def compute(case, a):
     if case["encoding"] == "sinusoidal":
         return sinusoidal(case, a, o, facts)
     factors = {"rope": {}, "pi": {"linear_factor": o.get("factor")}, "ntk": {"ntk_factor": o.get("factor")}}.get(case["encoding"])
-    if factors is None or i.ndim != 1 or o.get("learned") or o.get("form", "bloc97") != "bloc97":
+    if factors is None or i.ndim != 1 or o.get("learned") or o.get("form", "bloc97") not in ("bloc97", "static"):
         return None
     R, half = facts["R"], facts["layout"] == "half"
     cos, sin = get_1d_rotary_pos_embed(R, i.double(), o["base"], use_real=True, repeat_interleave_real=not half, freqs_dtype=torch.float64, **factors)

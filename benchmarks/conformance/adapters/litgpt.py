@@ -12,17 +12,22 @@ PACKAGES = ("litgpt", "torch")
 DTYPES = ("f32", "bf16")
 
 
+def of_all(o):
+    """YaRN without what the authors' code alone has."""
+    return (o["form"], o["extrapolation_factor"]) == ("static", 1.0)
+
+
 def extra(case, o, facts):
     """Its extra_config; None where there is none for the case."""
     match case["encoding"]:
         case "rope" if not o["learned"]:
             return {}
-        case "pi":
+        case "pi" if o["form"] == "static":
             return {"factor": o["factor"]}
         case "llama3":
             edges = {key: o[key] for key in ("factor", "low_freq_factor", "high_freq_factor")}
             return edges | {"original_max_seq_len": o["original"] or facts["L"]}
-        case "yarn" if (o["ramp"], o["reading"], o["attention_factor"]) == ("code", "huggingface", None):
+        case "yarn" if (o["ramp"], o["reading"], o["attention_factor"]) == ("code", "huggingface", None) and of_all(o):
             given = {key: o[key] for key in ("factor", "beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim")}
             return given | {"original_max_seq_len": o["original"] or facts["L"]}
     return None

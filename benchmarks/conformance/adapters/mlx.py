@@ -19,7 +19,7 @@ def run(case, a):
 
 def rotation(case, a, o, facts):
     i = a["positions"]
-    if case["level"] != "op" or o.get("learned") or i.ndim != 1 or i.dtype.kind != "i":
+    if case["level"] != "op" or o.get("learned") or o.get("form") == "dynamic" or i.ndim != 1 or i.dtype.kind != "i":
         return None
     made = nn.RoPE(facts["R"], traditional=facts["layout"] == "interleaved", base=o["base"], scale=1 / o.get("factor", 1.0))
     counted = (i == np.arange(len(i))).all()

@@ -17,7 +17,7 @@ def settings(case, a):
     match case["encoding"]:
         case "rope":
             return {"dim": R, "theta": o["base"]}
-        case "pi" if counts(case, a):
+        case "pi" if counts(case, a) and o["form"] == "static":
             return {"dim": R, "theta": o["base"], "interpolate_factor": o["factor"]}
         case "ntk" if o["form"] == "bloc97":
             return {"dim": R, "theta": o["base"], "theta_rescale_factor": o["factor"]}

@@ -51,6 +51,7 @@ def alibi(case, a, o, facts):
 
 def learned(case, a, o, facts):
     rows = F.embedding(a["positions"], a["param.table"])
+    rows = F.normalize(rows, dim=-1) if o["unit"] else rows
     return {"rows": rows} if case["level"] == "table" else {"y": a["x"] + rows}
 
 
@@ -87,7 +88,8 @@ def t5(case, a, o, facts):
     if int(n.max()) >= e:
         return None  # only the exact buckets: the others are other libraries' business
     row = n if facts["causal"] else n + buckets // 2 * (d < 0)
-    return attention(case, a, a["q"], a["k"], F.embedding(row[0], a["param.table"]).permute(2, 0, 1)[None], 1.0)
+    scale = 1.0 if o["divided"] == "not" else facts["D"] ** -0.5
+    return attention(case, a, a["q"], a["k"], F.embedding(row[0], a["param.table"]).permute(2, 0, 1)[None], scale)
 
 
 PARTS = {"none": none, "alibi": alibi, "learned": learned, "rope": rope, "t5": t5}

@@ -59,14 +59,14 @@ def parameters(case, o, facts):
     match case["encoding"]:
         case "rope" if not o["learned"]:
             return known | {"rope_type": "default"}
-        case "pi":
+        case "pi" if o["form"] == "static":
             return known | {"rope_type": "linear", "factor": o["factor"]}
         case "dynamic_ntk" if o["form"] == "dynamic":
             return known | {"rope_type": "dynamic", "factor": o["factor"]}
         case "llama3":
             edges = {key: o[key] for key in ("factor", "low_freq_factor", "high_freq_factor")}
             return known | {"rope_type": "llama3", "original_max_position_embeddings": L, **edges}
-        case "yarn" if (o["ramp"], o["reading"]) == ("code", "huggingface"):
+        case "yarn" if (o["ramp"], o["reading"], o["form"], o["extrapolation_factor"]) == ("code", "huggingface", "static", 1):
             given = {key: o[key] for key in ("factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim")}
             return known | {"rope_type": "yarn", "original_max_position_embeddings": L, **{k: v for k, v in given.items() if v is not None}}
         case "p_rope" if facts["R"] == facts["D"]:
@@ -162,7 +162,7 @@ def t5(case, a, o, facts):
     if case["level"] == "table":
         rows = layer._relative_position_bucket(-a["distances"], not facts["causal"], o["buckets"], o["max_distance"])
         return {"bias": layer.relative_attention_bias(rows).T}
-    if not counts(case, a):
+    if not counts(case, a) or o["divided"] != "not":
         return None
     bias = layer.compute_bias(facts["T"], facts["T"])
     return at_queries(case, a, bias[0]) if case["level"] == "op" else attention(case, a, a["q"], a["k"], bias, 1.0)
@@ -199,7 +199,7 @@ def rwkv4(case, a, o, facts):
 
 
 def mamba(case, a, o, facts):
-    if o["discretisation"] != "euler" or "seg" in a:
+    if (o["discretisation"], o["norms"]) != ("euler", "none") or "seg" in a:
         return None
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     sizes = {"hidden_size": facts["C"], "state_size": o["state_size"], "expand": o["expand"], "conv_kernel": o["kernel"]}

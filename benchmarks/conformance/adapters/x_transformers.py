@@ -36,7 +36,7 @@ def rotation(case, a, o, facts):
     given = {"dim": facts["R"], "base": o["base"]}
     i = a["positions"]
     match case["encoding"]:
-        case "pi":
+        case "pi" if o["form"] == "static":
             given |= {"interpolation_factor": o["factor"]}
         case "ntk" if o["form"] == "bloc97":
             given |= {"base_rescale_factor": o["factor"]}
@@ -90,11 +90,12 @@ def t5(case, a, o, facts):
     if case["level"] == "table":
         rows = made._relative_position_bucket(-a["distances"], facts["causal"], o["buckets"], o["max_distance"])
         return {"bias": made.relative_attention_bias(rows).T * made.scale}
-    return biased(case, a, made(facts["T"], facts["T"]), 1.0) if usable(case, a) else None
+    scale = 1.0 if o["divided"] == "not" else facts["D"] ** -0.5
+    return biased(case, a, made(facts["T"], facts["T"]), scale) if usable(case, a) else None
 
 
 def dynamic(case, a, o, facts):
-    if not usable(case, a):
+    if not usable(case, a) or o["activation"] != "silu":
         return None
     made = DynamicPositionBias(o["width"], heads=facts["H"], depth=o["depth"], log_distance=o["distance"] == "log", norm=o["norm"] == "layer")
     linears = [m for m in made.modules() if isinstance(m, nn.Linear)]
@@ -112,7 +113,7 @@ def dynamic(case, a, o, facts):
 
 
 def cope(case, a, o, facts):
-    if o["divided"] != "qk" and case["level"] == "attn":
+    if o["gates"] != "logits" or (o["divided"] != "qk" and case["level"] == "attn"):
         return None
     q, k = a["q"], a["k"].repeat_interleave(facts["H"] // facts["G"], dim=1)
     made = CoPE(facts["D"], facts["H"], len(a["param.table"]))
@@ -148,7 +149,7 @@ def sinusoidal(case, a, o, facts):
 
 
 def learned(case, a, o, facts):
-    made = AbsolutePositionalEmbedding(facts["C"], facts["L"])
+    made = AbsolutePositionalEmbedding(facts["C"], facts["L"], l2norm_embed=o["unit"])
     put(made.emb, "weight", a["param.table"] / made.scale)
     return embedded(case, a, made(a["positions"][None], a["positions"]))
 

@@ -20,6 +20,7 @@ from peref.ops.place import At
 
 BACKEND = Backend(
     name="cuda",
+    skips=True,
     take=embedding.take,
     rms_norm=norm.rms_norm,
     layer_norm=norm.layer_norm,
@@ -53,20 +54,22 @@ def halved(p: Flat) -> dict[str, Any]:
     return {name: p.of(line, name) for name in p}
 
 
-def opened(xp: Any, library: Any, name: str = "cuda", *, say: Callable[[str], None] = lambda text: None) -> Backend:
+def opened(xp: Any, library: Any, name: str = "cuda", *, every_tile: bool = False, say: Callable[[str], None] = lambda text: None) -> Backend:
     """The backend on the device that CuPy (`xp`) stands on, with cuBLAS as ctypes loads it: with a handle, and with steps that are recorded."""
     tf32 = name == "cuda:tf32"
     half: dict[str, Any] = {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))} if name == "cuda:bf16" else {}
     made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
-    cut: dict[str, Any] = {"attention": partial(attention.attention, tf32=True), "retention": partial(retention.retention, tf32=True)} if tf32 else {}
+    cut: dict[str, Any] = {"retention": partial(retention.retention, tf32=True)} if tf32 else {}
+    if tf32 or every_tile:
+        cut |= {"attention": partial(attention.attention, tf32=tf32, skip=not every_tile), "skips": not every_tile}
     whole = replace(BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)
     return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=Steps(xp, say))
 
 
-def here(name: str, say: Callable[[str], None]) -> Backend:
+def here(name: str, every_tile: bool, say: Callable[[str], None]) -> Backend:
     """The backend on this machine. Raises Misuse, in one line, for what it needs and is not here."""
     xp = find.cupy()
     find.check_device(xp)
     if name == "cuda:bf16" and not find_spec("ml_dtypes"):
         raise Misuse("the cuda:bf16 backend needs NumPy's bfloat16: pip install ml_dtypes; or use --backend cuda")
-    return opened(xp, find.cublas(xp), name, say=say)
+    return opened(xp, find.cublas(xp), name, every_tile=every_tile, say=say)

@@ -1,6 +1,7 @@
 """Attention without anything of size T x S (kernels/attention.cu, attention_backward.cu), but where positions are not consecutive: their table is
 read through an index, and its gradient made from that of the logits."""
 
+import math
 from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, summed, token_first
@@ -14,6 +15,7 @@ from peref.xp import namespace
 
 OWN, PAD, BLOCK = 64, 8, 128  # as in the kernels, and BYTES there
 FORWARD, BACKWARD = 16384, 8192
+LONG = 512  # queries from which on it pays to read all keys once, to know where to stop
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
@@ -57,7 +59,17 @@ def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, 
     return table, index, term, row, column, seg, *sizes
 
 
-def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32):
+def reach(xp: Any, k: Any, v: Any, table: Any, keys: int) -> tuple[Any, Any, float]:
+    """What lets a block stop (kernels/reach.cu): the lengths of k [B,S,G,D] by tiles of `keys`, the largest numbers of the table, and the limit."""
+    (B, S, G, D), E, tiles = k.shape, v.shape[3], blocks(k.shape[1], keys)
+    size, ahead, far = xp.empty((B, G, tiles), "float32"), xp.empty((B, G, tiles), "float32"), xp.empty_like(table)
+    launch("reach.lengths", (tiles * B, G), BLOCK, size, k, v, G, S, D, E, keys, real=k.dtype)
+    launch("reach.running", (B * G,), 1024, ahead, size, tiles, False)
+    launch("reach.running", (len(table),), 1024, far, table, table.shape[1], True)
+    return ahead, far, -math.log(2.0**26 * S)
+
+
+def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, skip):
     dtype, (B, H, T, D), (G, S), E = real("attention", q, k, v, term), q.shape, k.shape[1:3], v.shape[3]
     width, xp = width_of("attention", D, E), namespace(q, k, v)
     fit("attention: q and k", (B, at.T, at.S, D), (k.shape[0], T, S, k.shape[3]))
@@ -67,9 +79,12 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32):
     tokens = [token_first(x) for x in (q, k, v)]
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
-    kind = kind_of(width, dtype, tf32)
+    kind, bare = kind_of(width, dtype, tf32), table is not None and rest[1] is None and all(a is None for a in (term, row, column))
+    stop = (None, None, 0.0)
+    if skip and bare and at.causal and T >= LONG:
+        stop = reach(xp, tokens[1], tokens[2], rest[0], min(64, FORWARD // dtype.itemsize // width))
     shared = bytes_of(width, dtype.itemsize, 1, FORWARD)
-    launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *tokens, *rest, real=dtype, shared=shared, **kind)
+    launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *tokens, *rest, *stop, real=dtype, shared=shared, **kind)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (tokens, o, lse, rest, like, kind)
 
@@ -127,6 +142,7 @@ def attention_backward(saved, dy, wants):
 attend = Op(attention_forward, attention_backward, selective=True)
 
 
-def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, tf32=False):
-    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11 bits, for speed."""
-    return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32)
+def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, tf32=False, skip=True):
+    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11 bits, for speed. skip=False: forward goes
+    through every key that somebody sees, also where no weight can matter."""
+    return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32, skip=skip)

@@ -26,7 +26,7 @@ WIDTHS = (32, 64, 128)
 REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
 TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
 VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
-    **dict.fromkeys(("activation", "embedding", "loss", "norm", "optimizer", "turn"), REALS),
+    **dict.fromkeys(("activation", "embedding", "loss", "norm", "optimizer", "reach", "turn"), REALS),
     **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
 }
 

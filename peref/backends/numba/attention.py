@@ -61,7 +61,7 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
         P[rows:] = 0
         start, stop = S, 0
         for r in range(rows):
-            length[r] = scale * np.sqrt(dot(Q, r * D, Q, r * D, D))
+            length[r] = abs(scale) * np.sqrt(dot(Q, r * D, Q, r * D, D))
             if see[r, 0] < see[r, 1]:
                 start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
         low, high = start // KEYS, rounded(stop, KEYS) // KEYS

@@ -1,7 +1,9 @@
 """Softmax attention in tiles, backward: nothing of size T x S.
 
-    a unit is (sequence, key-value head). For every query block and key tile it makes P again from the logits' log-sum,
+    a unit is (sequence, key-value head, part of the queries). For every query block and key tile it makes P again from the logits' log-sum,
     then dP = dO V', dS = P (dP - <dO, O>), and dV += P' dO, dK += dS' Q, dQ += dS K.
+
+Queries are parted only where sequences and heads alone are few; what all queries add to, each part has for itself, to be added up afterwards.
 
 What is seen, what is skipped and what is added to the logits is as in attention.py. A row that sees nothing has gradients of 0.
 Bound: the multiplier, 5 products; three of them are short, QUERIES deep, and spend a tenth on reading and writing their sums.
@@ -20,19 +22,17 @@ from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import spread
 from peref.backends.numba.vector import dot, slopes
 
-sums = writes(3, f8)
-
 
 @njit(**INNER)
 def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
-    """All of one sequence and key-value head."""
+    """One part of the queries of one sequence and key-value head; the last part, which sees most, first."""
     _, H, T, D = q.shape
-    G, S = k.shape[1], k.shape[2]
-    b, g = unit // G, unit % G
-    E = v.shape[3]
+    parts, (_, G, S, E) = len(dk), v.shape
+    part, b, g = parts - 1 - unit // G % parts, unit // (G * parts), unit % G
+    blocks = (T + QUERIES - 1) // QUERIES
     wide_d, wide_e, long = rounded(D, COLUMNS), rounded(E, COLUMNS), rounded(S, KEYS)
     simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
-    others = (dtable.shape[2] > 0 and index.shape[2] > 0) or dterm.shape[3] > 0 or drow.shape[2] > 0 or dcolumn.shape[2] > 0
+    others = (dtable.shape[3] > 0 and index.shape[2] > 0) or dterm.shape[3] > 0 or drow.shape[2] > 0 or dcolumn.shape[3] > 0
     kt, kc = np.empty((long // COLUMNS, D, COLUMNS), np.float32), np.empty((wide_d // COLUMNS, long, COLUMNS), np.float32)
     vt = np.empty((long // COLUMNS, E, COLUMNS), np.float32)
     over_keys(k[b, g], kt)
@@ -45,7 +45,7 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
     delta, length, size = np.empty(QUERIES, np.float32), np.empty(QUERIES, np.float32), np.empty(long // KEYS, np.float32)
     sizes(k[b, g], size)
     for h in range(g * (H // G), (g + 1) * (H // G)):
-        for first in range(0, T, QUERIES):
+        for first in range(part * blocks // parts * QUERIES, min((part + 1) * blocks // parts * QUERIES, T), QUERIES):
             rows, see = min(QUERIES, T - first), span[pick(len(span), b), first:]
             padded(q[b, h], first, Q)
             padded(do[b, :, h], first, A)
@@ -55,7 +55,7 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
             start, stop = S, 0
             for r in range(rows):
                 delta[r] = dot(A, r * wide_e, o, ((b * T + first + r) * H + h) * E, E)
-                length[r] = scale * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
+                length[r] = abs(scale) * np.sqrt(dot(Q, r * wide_d, Q, r * wide_d, D))
                 if see[r, 0] < see[r, 1]:
                     start, stop = min(start, see[r, 0]), max(stop, see[r, 1])
             for key in range(start // KEYS * KEYS, stop, KEYS):
@@ -90,9 +90,9 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
                     blank(Z[r], MARGIN, MARGIN + a)
                     blank(Z[r], MARGIN + z, MARGIN + width + MARGIN)
                     if others:
-                        keep(Z[r, MARGIN:], b, h, t, key, a, z, index, dtable, dterm, drow, dcolumn)
-                if dtable.shape[2] and not index.shape[2]:
-                    by_distance(dtable[b, h], Z, base - first + key, rows, width)
+                        keep(Z[r, MARGIN:], b, h, t, key, a, z, index, dtable[part], dterm, drow, dcolumn[part])
+                if dtable.shape[3] and not index.shape[2]:
+                    by_distance(dtable[part, b, h], Z, base - first + key, rows, width)
                 product(V, key * wide_e, wide_e, P, 0, 1, KEYS, width, A, 0, COLUMNS, wide_e, wide_e // COLUMNS, QUERIES, True)
                 product(K, key * wide_d, wide_d, Z, MARGIN, 1, WIDE, width, Q, 0, COLUMNS, wide_d, wide_d // COLUMNS, QUERIES, True)
                 product(dQ, 0, wide_d, Z, MARGIN, WIDE, 1, QUERIES, kc, key * COLUMNS, long * COLUMNS, COLUMNS, wide_d // COLUMNS, width, True)
@@ -101,18 +101,18 @@ def backward_head(unit, dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v
                     dq[b, first + r, h, d] = dQ[r, d] * scale
     for s in range(S):
         for d in range(D):
-            dk[b, s, g, d] = K[s, d] * scale
+            dk[part, b, s, g, d] = K[s, d] * scale
         for d in range(E):
-            dv[b, s, g, d] = V[s, d]
+            dv[part, b, s, g, d] = V[s, d]
 
 
 @kernel(
-    *(writes(4), writes(4), writes(4), sums, writes(4), sums, sums),
+    *(writes(4), writes(5), writes(5), writes(4, f8), writes(4), writes(3, f8), writes(4, f8)),
     *(reads(4), c_reads(4), reads(4), reads(4), reads(4), reads(3)),
     *(tables, indices, i8, reads(4), wide, wide, spans, f4, f4),
 )
 def backward(dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit):
-    """Gradients: dq [B,T,H,D], dk [B,S,G,D], dv [B,S,G,E], with do and o [B,T,H,E]; dtable [B,H,N], dterm [B,H,T,S], drow [B,H,T] and
-    dcolumn [B,H,S], empty where nobody asks."""
+    """Gradients: dq [B,T,H,D], dterm [B,H,T,S] and drow [B,H,T]; those of each part dk [parts,B,S,G,D], dv [parts,B,S,G,E], dtable [parts,B,H,N]
+    and dcolumn [parts,B,H,S]. Empty where nobody asks. do and o [B,T,H,E]."""
     given = (dq, dk, dv, dtable, dterm, drow, dcolumn, do, o, q, k, v, lse, table, index, base, term, row, column, span, scale, limit)
-    spread(backward_head, len(k) * k.shape[1], given)
+    spread(backward_head, len(k) * k.shape[1] * len(dk), given)

@@ -30,7 +30,7 @@ from peref.errors import Misuse
 from peref.ops.activation import logistic, sigmoid, tanh
 from peref.ops.linear import initial, low_rank
 from peref.ops.norm import head_norm, unit
-from peref.ops.shape import split_heads
+from peref.ops.shape import split_heads, unbroadcast
 from peref.ops.shift import lerp, previous
 from peref.tape import Op
 
@@ -51,30 +51,16 @@ def decay_backward(s, dy):
 decay = Op(decay_forward, decay_backward)
 
 
-def scaled_forward(k, xi):  # [B,T,HD], [HD]
-    return k * xi, (k, xi)
+def scaled_forward(k, m):  # [B,T,HD], [B,T,HD] or [HD]
+    return k * m, (k, m)
 
 
 def scaled_backward(saved, dy):
-    k, xi = saved
-    return dy * xi, (dy * k).sum((0, 1))
+    k, m = saved
+    return dy * m, unbroadcast(dy * k, m.shape)
 
 
 scaled = Op(scaled_forward, scaled_backward)
-
-
-def replaced_forward(k, a, alpha):  # [B,T,HD], [B,T,HD], [HD]
-    m = 1 + (a - 1) * alpha
-    return k * m, (k, a, alpha, m)
-
-
-def replaced_backward(saved, dy):
-    k, a, alpha, m = saved
-    dm = dy * k
-    return dy * m, dm * alpha, (dm * (a - 1)).sum((0, 1))
-
-
-replaced = Op(replaced_forward, replaced_backward)
 
 
 def read_out_forward(y, r, k, v, rho, g):  # [B,T,HD] each, rho [H,D]
@@ -135,7 +121,7 @@ def mix(be, p, x, at, state, across, *, H, earlier, value_gate: Gate = "first", 
         v = lerp(*ends, sigmoid(low_rank(be, p, "v", xv)))
     else:
         across["rwkv7.v"] = v
-    log_w, kappa, k = decay(low_rank(be, p, "decay", xw, tanh)), scaled(k, p["xi"]), replaced(k, a, p["alpha"])
+    log_w, kappa, k = decay(low_rank(be, p, "decay", xw, tanh)), scaled(k, p["xi"]), lerp(k, scaled(k, a), p["alpha"])
     heads = [split_heads(one, heads=H) for one in (r, log_w, k, v, kappa, a)]
     heads[4] = unit(heads[4], eps=unit_eps)
     y, s = be.wkv7(*heads, state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)

@@ -87,14 +87,16 @@ def of_fire(be, p, at, q):
     return swap(swap(be.linear(y, p["fire.2.weight"], None), axes=(1, 3)), axes=(2, 3))
 
 
+STARTS = {
+    "kerple_log": lambda rng, H, width: log_kernel_start(rng, H),
+    "fire": lambda rng, H, width: {f"fire.{name}": a for name, a in share_start(rng, H, width).items()},
+}
 STATIC = {"kerple_log": of_kerple, "alibi": of_alibi, "fire": of_fire}
 
 
 def init(rng, *, H, width: int = 32, over: Over = "kerple_log"):
     positive("dape", width=width)
-    static = log_kernel_start(rng, H) if over == "kerple_log" else {}
-    if over == "fire":
-        static = {f"fire.{name}": a for name, a in share_start(rng, H, width).items()}
+    static = STARTS[over](rng, H, width) if over in STARTS else {}
     seen = H if over == "none" else 2 * H
     return static | {"1.weight": initial(rng, width, seen), "1.bias": np.zeros(width), "2.weight": initial(rng, H, width)}
 
@@ -107,7 +109,7 @@ def score(be, p, q, k, f, at, *, D, over: Over = "kerple_log"):
 
 
 def otherwise(*, over: Over = "kerple_log"):
-    return frozenset({"shift"} if over == "fire" else ())
+    return {"fire": frozenset({"shift"})}.get(over, frozenset())
 
 
 ENCODING = Encoding(

@@ -121,8 +121,8 @@ class Came:
         x = np.asarray(x)
         if x.shape != want.shape or self.got[name].wide.shape != want.shape or a is None or b is None or not np.isfinite(x).any():
             return False
-        larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
         with np.errstate(all="ignore"):
+            larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
             b = b * (1 + np.where(a > 0, larger / a, 0))
         return judged(self.got[name], x, a + larger, b, self.entry.words["depth"]).worst <= CLASSES[-1][1]
 

@@ -41,6 +41,14 @@ def strict(came: Came) -> Any:
     return {n: x for n, x in placed(came, see=see).items() if n != "scores"}
 
 
+def ahead(came: Came) -> Any:
+    """A query sees the token after it too."""
+    case = came.case
+    if case is None or case.level != "attn" or not case.causal or case.seg is not None:
+        return None
+    return {n: x for n, x in placed(came, see=case.at.see | np.eye(case.T, k=1, dtype=bool)).items() if n != "scores"}
+
+
 def in_segments(change: Any) -> Any:
     """Other segments for the mask; positions as they were."""
 
@@ -97,6 +105,7 @@ def of_attention(came: Came) -> Iterator[Guess | Clue]:
         return
     yield guess("mask.causal", f"your mask is {'not causal' if case.causal else 'causal'}", with_case(causal=lambda c: not c.causal))
     yield guess("mask.causal", "a token does not see itself", strict)
+    yield guess("mask.causal", "a token sees the one after it", ahead)
     if case.window:
         for more in (1, -1, 2, -2):
             words = f"your window is {case.window + more}, this case has {case.window}"
@@ -162,7 +171,7 @@ def of_steps(came: Came) -> Iterator[Clue]:
             yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1)
         return
     if more.any() or less.any():
-        seg = np.zeros((case.B, case.T), int) if case.seg is None else case.at.seg
+        seg = np.ones((case.B, case.T), int) if case.seg is None else case.at.seg
         blind = ~see.any(-1, keepdims=True)
         across = (seg[:, None, :, None] != seg[:, None, None, :]) | (seg == 0)[:, None, None, :]
         if (more & blind).any() and not (more & ~blind).any() and not less.any():

@@ -5,6 +5,10 @@
 // A block has 64 queries of a head and goes through the keys they can see; each warp keeps the largest logit and the sum for its 16 rows and scales
 // what it has when a larger one comes. Probabilities stay in the registers that they are made in.
 // Bound by the tensor cores, for D = 32 by exponentials; memory: q, k, v, o once.
+//
+// With `ahead` and `far` (reach.cu; causal, a table and nothing else that is added) the block goes from its own keys back, and stops where all that
+// is left is out of reach: a logit there is at most |scale| |q| ahead + far, and where that is below what each row has by limit = -ln(2^26 S), all of
+// it together adds less than a quarter unit in the last place to the row's sum.
 
 #include "common.cuh"
 #define BYTES 16384
@@ -13,7 +17,8 @@
 
 KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index,
                const real *MAYBE term, const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D,
-               int E, int N, int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale) {
+               int E, int N, int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale,
+               const float *MAYBE ahead, const float *MAYBE far, float limit) {
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND];
   elem *of_q = (elem *)memory, *of_k = of_q + OWN * LD, *of_v = of_k + LOOP * LD;
@@ -23,9 +28,26 @@ KERNEL forward(real *o, float *lse, const real *q, const real *k, const real *v,
   keys_of(at, tile, OWN, first, stop);
   load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
 
-  float acc[WIDTH / 8][4], top[2] = {-infinity(), -infinity()}, sum[2] = {0, 0};
+  float acc[WIDTH / 8][4], top[2] = {-infinity(), -infinity()}, sum[2] = {0, 0}, reach[2] = {0, 0};
   clear<WIDTH>(acc);
-  for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
+  for (int i = 0; ahead && i < 2; i++) {
+    int t = tile + mine + row_of(2 * i);
+    for (int d = lane() % 4; d < D && t < T; d += 4) {
+      float x = wide(q[(((i64)b * T + t) * H + h) * D + d]);
+      reach[i] += x * x;
+    }
+    reach[i] = fabsf(scale) * sqrtf(row_sum(reach[i])) * 1.0001f;  // what rounding takes away comes back
+  }
+  int low = first / LOOP, count = max((stop + LOOP - 1) / LOOP - low, 0);
+  for (int step = 0; step < count; step++) {
+    int n = ahead ? low + count - 1 - step : low + step, s = n * LOOP;
+    if (ahead) {
+      float size = ahead[((i64)b * G + g) * ((S + LOOP - 1) / LOOP) + n];
+      float most = far[(i64)h * N + min(max(S - T + tile - (s + LOOP - 1) - nearest, 0), N - 1)];
+      bool done = true;
+      for (int i = 0; i < 2; i++) done = done && (tile + mine + row_of(2 * i) >= T || reach[i] * size + most < top[i] + limit);
+      if (__syncthreads_and(done)) break;
+    }
     if (apart(at, b, tile, OWN, s, LOOP)) continue;
     load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
     load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);

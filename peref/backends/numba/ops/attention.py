@@ -11,6 +11,7 @@ from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
 NOTHING = np.zeros((1, 1, 1, 0), np.float32)
+UNITS, SHORTEST = 8, 256  # backward has so many units at least, if its parts of the queries are not shorter than this
 
 
 def sizes(q, k, v, at):
@@ -83,16 +84,20 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
 
 def attention_backward(saved, dy, wants):
     q, k, v, o, lse, added, like, consecutive = saved
-    (B, H, T, _), S, shapes = q.shape, k.shape[2], (k.shape, v.shape)
+    (B, H, T, D), (_, G, S, E), shapes = q.shape, v.shape, (k.shape, v.shape)
     k, v = over_sequences(B, k, v)
     asked = [a is not None and want for a, want in zip(like, wants[3:], strict=True)]
-    dq, dk, dv = (np.empty_like(a.swapaxes(1, 2), order="C") for a in (q, k, v))
-    dtable = np.zeros((B, H, like[0][0][1] if asked[0] else 0))
-    dterm = np.zeros((B, H, T, S if asked[1] else 0), np.float32)
-    drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((B, H, S if asked[3] else 0))
-    kernels("attention_backward").backward(dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *added)
-    table = dtable.sum(0)[:, :: -1 if consecutive else 1]
-    found = [table, dterm, drow[..., None], dcolumn[:, :, None]]
+    parts = max(1, min(-(-UNITS // max(1, B * G)), -(-T // SHORTEST)))
+    dq, dk, dv = np.empty((B, T, H, D), np.float32), np.empty((parts, B, S, G, D), np.float32), np.empty((parts, B, S, G, E), np.float32)
+    dtable, dterm = np.zeros((parts, B, H, like[0][0][1] if asked[0] else 0)), np.zeros((B, H, T, S if asked[1] else 0), np.float32)
+    drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((parts, B, H, S if asked[3] else 0))
+    *rest, limit = added
+    if limit > -math.inf and not np.isfinite(dy).all():
+        limit = np.float32(-math.inf)
+    kernels("attention_backward").backward(dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *rest, limit)
+    dk, dv = (x[0] if parts == 1 else x.sum(0) for x in (dk, dv))
+    table = dtable.sum((0, 1))[:, :: -1 if consecutive else 1]
+    found = [table, dterm, drow[..., None], dcolumn.sum(0)[:, :, None]]
     given = [unbroadcast(g, a[0]).astype(a[1]) if want else None for g, a, want in zip(found, like, asked, strict=True)]
     dk, dv = (unbroadcast(d.swapaxes(1, 2), shape) for d, shape in zip((dk, dv), shapes, strict=True))
     return dq.swapaxes(1, 2), dk, dv, *given

@@ -1,0 +1,117 @@
+"""Where attention's forward kernel may stop: what it leaves out changes nothing, and what could matter is never left out."""
+
+import numpy as np
+import pytest
+from emulated.twins import CLOSE, distance, emulated, sent
+from test_ops import random
+
+from peref.backends.cuda import attention as module
+from peref.backends.cuda.attention import attention, reach
+from peref.ops.attention import attention as plain
+from peref.ops.place import At
+
+S, D = 700, 8
+LATE = At(np.arange(S - 70, S), np.arange(S), S)
+STEEP, FLAT = -np.arange(float(S)), np.zeros(S)
+
+
+def given(table, far=None):
+    """70 late queries of two heads over S keys of one, and a table; `far` is done to the keys and the values."""
+    q, k, v = random(1, 2, 70, D), random(1, 1, S, D, seed=1), random(1, 1, S, D, seed=2)
+    q[..., 0] = 2.0
+    if far:
+        far(k, v)
+    return [a.astype(np.float32) for a in (q, k, v, np.stack([table, table / 2]))]
+
+
+def ours(arrays, monkeypatch, *, skip=True, lies=None):
+    """The output, and how many kernels of reach ran; `lies` takes the place of the lengths."""
+    monkeypatch.setattr(module, "LONG", 1)
+    if lies is not None:
+        truth = reach
+        monkeypatch.setattr(module, "reach", lambda xp, *rest: (truth(xp, *rest)[0] * 0 + lies, *truth(xp, *rest)[1:]))
+    with emulated() as cupy:
+        y = attention(*sent(cupy, arrays), at=sent(cupy, LATE), scale=0.35, skip=skip).get()
+        return y, cupy.emulated.launched.count("lengths")
+
+
+def exact(arrays):
+    return plain(*(a.astype(np.float64) for a in arrays), at=LATE, scale=0.35)
+
+
+def one_long_key(k, v):
+    k[0, 0, 5, 0] = 2000.0
+
+
+def one_long_key_the_other_way(k, v):
+    k[0, 0, 5, 0] = -2000.0
+
+
+@pytest.mark.parametrize(("table", "far"), [(STEEP, None), (FLAT, None), (STEEP, one_long_key), (STEEP, one_long_key_the_other_way)])
+def test_what_is_left_out_changes_nothing(table, far, monkeypatch):
+    """Whether the block stops at once, never, or not before a key that is far away and matters."""
+    arrays = given(table, far)
+    y, looked = ours(arrays, monkeypatch)
+    assert looked == 1
+    assert distance(y, exact(arrays)) <= (100 if far else 1) * CLOSE  # logits near a thousand
+    whole, looked = ours(arrays, monkeypatch, skip=False)
+    assert looked == 0
+    assert distance(whole, y) <= CLOSE
+
+
+def test_it_stops(monkeypatch):
+    """Told that all keys are short it does not come to the long one that matters; told nothing false it does. So it would stop where none matters."""
+    arrays = given(STEEP, one_long_key)
+    assert distance(ours(arrays, monkeypatch, lies=1.0)[0], exact(arrays)) > 0.1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("where", ["k", "v"])
+def test_what_is_not_finite_comes_out(where, bad, monkeypatch):
+    """However far away it is."""
+
+    def spoiled(k, v):
+        (k if where == "k" else v)[0, 0, 3, 1] = bad
+
+    assert not np.isfinite(ours(given(STEEP, spoiled), monkeypatch)[0]).all(-1).any()
+
+
+def reached(seed=1, edit=None):
+    """ahead and far of random k, v and table, with a key that is long and a value that is no number."""
+    k, v, table = (random(2, 200, 3, 40, seed=n).astype(np.float32) for n in (0, 1, 2))
+    k[0, 71, 1], v[1, 130, 2, 39] = 9.0, np.nan
+    table = table.reshape(6, -1)
+    table[2, 77], table[3, 5] = np.nan, -np.inf
+    with emulated(seed, edit) as cupy:
+        ahead, far, limit = reach(cupy, *map(cupy.asarray, (k, v, table)), 64)
+        assert edit is None or cupy.emulated.changed
+        assert limit == -np.log(2.0**26 * 200)
+        return k, v, table, ahead.get(), far.get()
+
+
+def test_lengths_and_largest_numbers():
+    """By NumPy: of each tile and all before it, of each distance and all beyond it; infinity where something is not finite, -infinity as it is."""
+    k, v, table, ahead, far = reached()
+    size = np.sqrt((k.astype(np.float64) ** 2).sum(-1)).swapaxes(1, 2)
+    size[~np.isfinite(v).all(-1).swapaxes(1, 2)] = np.inf
+    tiles = np.stack([size[..., s : s + 64].max(-1) for s in range(0, 200, 64)], -1)
+    np.testing.assert_allclose(ahead, np.maximum.accumulate(tiles, -1), rtol=1e-6)
+    known = np.where(np.isnan(table), np.inf, table)
+    np.testing.assert_array_equal(far, np.maximum.accumulate(known[:, ::-1], -1)[:, ::-1])
+
+
+PLANTED = {
+    "a barrier": ("__syncthreads();\n  if (threadIdx.x) return;", ";\n  if (threadIdx.x) return;"),
+    "the other barrier": ("shares[threadIdx.x] = most;\n  __syncthreads();", "shares[threadIdx.x] = most;\n  ;"),
+    "a warp": ("w < warps; w++) most", "w < warps - 1; w++) most"),
+    "the threads before": ("t < (int)threadIdx.x; t++", "t < (int)threadIdx.x - 1; t++"),
+    "a value that is no number": ("square += wide(v[row * E + e]) - wide(v[row * E + e]);", ";"),
+    "a NaN in the table": ("return x < infinity() ? fmaxf(most, x) : infinity();", "return fmaxf(most, x);"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_caught(name):
+    """By a bound that is another one, in one order of threads or the other."""
+    right = reached()[3:]
+    assert any(a.tobytes() != b.tobytes() for seed in (1, 2) for a, b in zip(reached(seed, PLANTED[name])[3:], right, strict=True))
