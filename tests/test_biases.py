@@ -94,6 +94,16 @@ def test_alibi_halves_give_no_nan_anywhere():
     gradient(lambda q, a: peref.attention("alibi", q, k, v, params={"log_slopes": a}, **settings), [q, params["log_slopes"]])
 
 
+def test_alibi_learns_nothing_from_what_a_head_does_not_see():
+    """Whatever the cotangent says there."""
+    op = import_module(files()["alibi"]).table
+    log_m, hidden = np.log([[0.5, 0.25]]), np.stack([D9 < 0, D9 > 0])
+    _, saved = op.forward(log_m, 0 * D9, D9, hidden)
+    dy = np.arange(1.0, 19).reshape(2, 9)
+    want = -np.exp(log_m) * np.where(hidden, 0, dy * abs(D9)).sum(1)
+    np.testing.assert_allclose(op.backward(saved, dy)[0], want, rtol=1e-15)
+
+
 def test_alibi_halves_on_the_kernels():
     """A table with -inf in it goes through the numba backend as through the plain one, tiles without a finite cell too."""
     be, x = backends.get("numba", threads=1), np.random.default_rng(0).integers(0, 11, (2, 300))

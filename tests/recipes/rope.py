@@ -48,7 +48,7 @@ RECIPES = [
         H=1,
         G=1,
         T=260,
-        D=2,
+        D=4,
     ),
     case("rope", "table", "negative", "Positions before 0 turn the other way.", "position.counted", positions=NEGATIVE),
     case(

@@ -59,9 +59,10 @@ def path(case, a, o, facts):
     low = x
     for name in maps:
         low = F.linear(low, a[name])
-    width = low.shape[-1]
-    line = F.conv1d(F.pad(by_token(low), (o["kernel"] - 1, 0)), a["param.conv"][:, None], groups=width)
-    w = F.silu(by_token(line)).unflatten(-1, (G, facts["D"]))
+    if o["kernel"] is not None:
+        line = F.conv1d(F.pad(by_token(low), (o["kernel"] - 1, 0)), a["param.conv"][:, None], groups=low.shape[-1])
+        low = F.silu(by_token(line))
+    w = low.unflatten(-1, (G, facts["D"]))
     w = w * torch.rsqrt((w * w).sum(-1, keepdim=True) + 1e-6)
     beta = 2 * torch.sigmoid(F.linear(x, a["param.beta.weight"], a["param.beta.bias"]))
     gate = torch.zeros(*x.shape[:2], facts["H"]) if o["gate"] == "none" else F.logsigmoid(F.linear(x, a["param.f.weight"], a["param.f.bias"]))
@@ -73,7 +74,7 @@ def heads(x, facts):
 
 
 def retention(case, a, o, facts):
-    if not counts(case, a):
+    if not counts(case, a) or (o["rows"], o["decays"]) != ("none", "powers"):
         return None
     x, D = a["x"], facts["D"]
     n = torch.arange(D // 2)

@@ -9,7 +9,7 @@ DTYPES = ("f32",)
 
 def compute(case, a):
     o, facts = case["options"], case["facts"]
-    if case["encoding"] != "mamba" or o["discretisation"] != "euler" or "seg" in a:
+    if case["encoding"] != "mamba" or (o["discretisation"], o["norms"]) != ("euler", "none") or "seg" in a:
         return None
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     config = MambaConfig(

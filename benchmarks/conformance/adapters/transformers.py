@@ -199,7 +199,7 @@ def rwkv4(case, a, o, facts):
 
 
 def mamba(case, a, o, facts):
-    if o["discretisation"] != "euler" or "seg" in a:
+    if (o["discretisation"], o["norms"]) != ("euler", "none") or "seg" in a:
         return None
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     sizes = {"hidden_size": facts["C"], "state_size": o["state_size"], "expand": o["expand"], "conv_kernel": o["kernel"]}

@@ -113,7 +113,7 @@ def dynamic(case, a, o, facts):
 
 
 def cope(case, a, o, facts):
-    if o["divided"] != "qk" and case["level"] == "attn":
+    if o["gates"] != "logits" or (o["divided"] != "qk" and case["level"] == "attn"):
         return None
     q, k = a["q"], a["k"].repeat_interleave(facts["H"] // facts["G"], dim=1)
     made = CoPE(facts["D"], facts["H"], len(a["param.table"]))

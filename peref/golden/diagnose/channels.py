@@ -70,7 +70,7 @@ def cosines(came: Came) -> Any:
 def of_channels(came: Came) -> Iterator[Clue]:
     """Which two channels make up a pair, and which pass."""
     case = came.case
-    name = next((n for n in came.wrong if n in ("q_rotated", "k_rotated")), None)
+    name = next((n for n in ("q_rotated", "k_rotated") if n in came.wrong), None)
     y = came.wide(name) if name else None
     if case is None or name is None or y is None or case.D > WIDEST or not came.far(name):
         return
