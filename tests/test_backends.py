@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -71,6 +72,22 @@ def test_threads_never_more_than_there_are(monkeypatch):
         host.use_threads(before)
 
 
+def test_more_threads_than_cores_are_idle(monkeypatch):
+    """Taken, for they were asked for, and said; silent where they are idle, or where one is asked for."""
+    before = host.use_threads(None)
+    if before < 2:
+        pytest.skip(reason="numba may use one thread here")
+    try:
+        for idle, threads, told in ((1, 2, "2 threads were asked for, 1 core is idle now"), (2, 2, None), (1, 1, None)):
+            said = []
+            monkeypatch.setattr(host, "idle_cores", lambda idle=idle: idle)
+            backends.get("numba", threads=threads, say=said.append)
+            assert host.numba.get_num_threads() == threads
+            assert [text.partition(";")[0] for text in said if "idle" in text] == ([told] if told else [])
+    finally:
+        host.use_threads(before)
+
+
 def start(cache, code):
     """`code` in a process of its own whose cache folder is `cache`."""
     environ = {**os.environ, "XDG_CACHE_HOME": str(cache)}
@@ -110,11 +127,38 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
     assert "nothing can be kept" in done.stdout
 
 
-def test_the_digest_follows_the_sources(monkeypatch):
-    """Another compiler or another width means other machine code."""
+@pytest.mark.parametrize(
+    ("module", "name", "other"),
+    [(kernel, "LANES", 2 * kernel.LANES), *((module, "__version__", "0") for module in (kernel.numba, kernel.llvmlite, kernel.np))],
+)
+def test_the_digest_follows_the_compiler(monkeypatch, module, name, other):
+    """Another width, numba, llvmlite or NumPy means other machine code."""
     before = kernel.digest()
-    monkeypatch.setattr(kernel, "LANES", 2 * kernel.LANES)
+    monkeypatch.setattr(module, name, other)
     assert kernel.digest() != before
+
+
+def test_the_digest_follows_the_sources(monkeypatch, tmp_path):
+    """Each of them: kernels, and what is written into them of GELU."""
+    sources, before = kernel.sources(), kernel.digest()
+    assert {"attention.py", "activation.py", "emit.py", "host.py"} <= {path.name for path in sources}
+    for n, path in enumerate(sources):
+        other = tmp_path / path.name
+        other.write_bytes(path.read_bytes() + b"#")
+        monkeypatch.setattr(kernel, "sources", lambda n=n, other=other: [*sources[:n], other, *sources[n + 1 :]])
+        assert kernel.digest() != before
+    monkeypatch.undo()
+    assert kernel.digest() == before
+
+
+def test_kernels_take_nothing_from_elsewhere():
+    """What a file of kernels imports of the package is one of the sources, or nothing that ends in machine code."""
+    known = {path.resolve() for path in kernel.sources()}
+    root = Path(kernel.__file__).parents[3]
+    for path in Path(kernel.__file__).parent.glob("[!_]*.py"):
+        for module in re.findall(r"^(?:from|import) (peref[\w.]*)", path.read_text(), re.M):
+            found = root.joinpath(*module.split(".")).with_suffix(".py").resolve()
+            assert found in known or (path.name, module) in {("kernel.py", "peref"), ("kernel.py", "peref.ops")}, (path.name, module)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc: malloc cannot be told to keep memory")

@@ -766,7 +766,7 @@ MISUSE_OF_A_RUN = {
     "stride alone": (["eval", "--len", "32", "--stride", "4"], "--protocol sliding"),
     "stride too long": (["eval", "--len", "32", "--protocol", "sliding", "--stride", "9"], "expected 1 to 8"),
     "protocol": (["eval", "--protocol", "overlapping"], "non-overlapping"),
-    "bytes": (["eval", "--len", "32", "--bytes", "10"], "--bytes is 10"),
+    "bytes": (["eval", "--len", "32", "--bytes", "10"], "--bytes is 10, too little text for --len 32; expected at least 32"),
     "too long": (["eval", "--len", "4096"], "too few for length 4096"),
     "weights do not fit": (["eval", "--len", "32", "--pe", "t5"], "pe.0.table"),
     "past a table": (["eval", "--len", "32", "--pe", "learned"], "table"),

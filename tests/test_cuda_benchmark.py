@@ -94,6 +94,19 @@ def test_a_row_that_goes_wrong_takes_no_other_with_it(tmp_path, monkeypatch, gpu
     ]
 
 
+def test_a_process_that_hangs_is_ended(tmp_path, monkeypatch, gpu):
+    """Soon after its deadline, as a row, before any row of its own."""
+    (tmp_path / "phase.py").write_text("import time; time.sleep(100)")
+    monkeypatch.setattr(gpu, "HERE", tmp_path)
+    monkeypatch.setattr(gpu.session, "GRACE", 0.5)
+    s = gpu.session.Session(tmp_path, True)
+    began = time.monotonic()
+    gpu.enter(s, "1 ceilings", 60, began)
+    gpu.own(s, 1)
+    assert [(row["name"], row["error"]) for row in s.rows] == [("1 ceilings", "its process did not end")]
+    assert time.monotonic() - began < 10
+
+
 def test_what_a_process_started_ends_with_it(gpu):
     """A peer whose own children hold its output is ended with them, in time."""
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(100)'])"

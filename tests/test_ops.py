@@ -105,6 +105,7 @@ CASES = {
         for T, (pairs, reads) in zip((7, 5, 7), TREES, strict=False)
     ],
     "ops.blocks.pool": [([random(3, 2, 7, 4)], {"pairs": pairs}) for pairs, _ in TREES],
+    "ops.cast.cast": [([random(2, 3)], {"dtype": np.float64})],
     "ops.diagonal.diagonal_scan": [
         ([random(2, 5, 3), MODES, random(3), state, runs], {"chunk": chunk})
         for state in (None, random(2, 3, 4))
@@ -218,6 +219,7 @@ FLOAT64 = (
     "encodings.score.forgetting",
     "ops.bias.wide",
     "ops.bias.power",
+    "ops.cast.cast",
     "ops.frequency.angle",
 )  # what these give is float64, whatever they are given
 
@@ -586,6 +588,38 @@ class TestAt:
         see = np.broadcast_to(at.see if at.seg is None else at.see[:, 0], apart.shape)
         same(np.broadcast_to(d[index], apart.shape)[see], apart[see], 0)
         assert (np.diff(d) > 0).all()
+
+    @pytest.mark.parametrize("causal", [True, False])
+    @pytest.mark.parametrize("window", [None, 3])
+    def test_documents_and_padding_are_read_by_diagonal(self, causal, window):
+        """Where positions go up in ones in each document; distances then are no more than those of the cells that are seen, and nothing is a
+        square for each sequence."""
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            seg = np.sort(rng.integers(0, 4, (3, 9)))[:, :: 1 - 2 * (seed % 2)]
+            i = positions_in(seg) + rng.integers(0, 50, (3, 1))
+            i = np.where(seg == 0, rng.integers(0, 50, i.shape), i)
+            at = At(i[:, seed % 5 :], i, 9, causal, window, seg)
+            apart, see = at.i[..., :, None] - at.j[..., None, :], at.see[:, 0]
+            same(at.distances, np.unique(apart[see]) if see.any() else np.zeros(1, int), 0)
+            assert at.consecutive
+            assert at.index.shape == (at.T, 9)
+            same(np.broadcast_to(at.distances[at.index], see.shape)[see], apart[see], 0)
+
+    def test_what_is_read_by_diagonal(self):
+        """A number left out inside a document is not; one between documents, or in padding, does not matter."""
+        seg, j = np.array([[0, 0, 1, 1, 1, 2, 2]]), np.array([[3, 3, 5, 6, 7, 0, 1]])
+        assert At.of(7, positions=j, seg=seg).consecutive
+        assert At.of(7, positions=j.astype(np.uint8), seg=seg).consecutive
+        assert At.of(7, positions=np.stack([np.arange(7), 5 + np.arange(7)])).consecutive
+        assert not At.of(7, positions=j).consecutive
+        assert not At.of(7, positions=j[0]).consecutive
+        assert not At.of(7, positions=j * 1.0, seg=seg).consecutive
+        assert not At(np.array([255, 0], np.uint8), np.array([255, 0], np.uint8), 2).consecutive
+        for k in (2, 3, 4, 5, 6):
+            other = j.copy()
+            other[0, k] += 1
+            assert not At.of(7, positions=other, seg=seg).consecutive
 
     def test_distances_with_nothing_seen_are_still_a_table(self):
         """Padding alone asks for distance 0."""

@@ -115,9 +115,13 @@ def get(
     from peref.backends.numba import BACKEND, ahead, host, kernel
 
     host.keep_memory()
-    used = host.use_threads(host.idle_cores() if threads is None else threads)
+    idle = host.idle_cores() if threads != 1 else 1
+    used = host.use_threads(idle if threads is None else threads)
     if threads is not None and used != threads:
         say(f"{threads} threads were asked for, this machine offers {used}")
+    if threads is not None and used > idle:
+        free = "1 core is" if idle == 1 else f"{idle} cores are"
+        say(f"{used} threads were asked for, {free} idle now; --threads {idle} may be faster, and changes no bit")
     if threads is None and used < (all_cores := host.cores()):
         say(f"others compute on this machine now, so {used} of {all_cores} cores are used; --threads {all_cores} takes all, and changes no bit")
     if waiting := ahead.missing(ahead.OFTEN):

@@ -62,7 +62,7 @@ def command(
     if longest < 1:
         raise Misuse(f"--len is {longest}; expected at least 1")
     if count < longest:
-        raise Misuse(f"--bytes is {count}, too little text for --len {longest}")
+        raise Misuse(f"--bytes is {count}, too little text for --len {longest}; expected at least {longest}")
     rule = rule_of(protocol, stride, trained.L, longest)
     corpus = corpus_of(found.run, data)
     same = corpus.sha256 == record["data"]["sha256"]

@@ -87,7 +87,7 @@ def command(
         elif name is not None:
             subject, about, layers = fresh(name, choose(name, settings), L or Config.L), "", []
         else:
-            raise Misuse("say which encoding to show, or --all, or --run RUN")
+            raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
         drawn = [picture(Path(output or f"{subject.name}.png"), subject, about, layers)]
     if as_json:
         print(text.document({"pictures": drawn, "page": None if page is None else str(page), "config": described}))

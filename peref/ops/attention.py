@@ -44,13 +44,13 @@ def scores_backward(saved, ds, wants):
         unbroadcast(ds, a[0]).astype(a[1]) if a and want else None for a, want in zip(like[1:], wants[3:], strict=True)
     )
     if like[0] and wants[2]:  # 2: the sum along each diagonal
-        (_, N), dtype = like[0]
-        dtable = collected(ds, index, N).astype(dtype)
+        shape, dtype = like[0]
+        dtable = unbroadcast(collected(ds, index, shape[1]), shape).astype(dtype)
     ds = ds.reshape(B, k.shape[1], -1, S)
     if wants[0]:
         dq = matmul(ds, k).reshape(q.shape) * scale  # 1
     if wants[1]:
-        dk = matmul(ds.swapaxes(-1, -2), grouped(q, k.shape[1]) * scale)  # 1
+        dk = unbroadcast(matmul(ds.swapaxes(-1, -2), grouped(q, k.shape[1]) * scale), k.shape)  # 1
     return dq, dk, dtable, dterm, drow, dcolumn
 
 
@@ -82,7 +82,7 @@ def weigh_forward(p, v, *, matmul=matmul):  # [B,H,T,S], [B,G,S,D]
 def weigh_backward(saved, dy):
     p, v, matmul = saved
     dy = grouped(dy, v.shape[1])
-    return matmul(dy, v.swapaxes(-1, -2)).reshape(p.shape), matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy)
+    return matmul(dy, v.swapaxes(-1, -2)).reshape(p.shape), unbroadcast(matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy), v.shape)
 
 
 weigh = Op(weigh_forward, weigh_backward)

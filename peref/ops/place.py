@@ -119,10 +119,15 @@ class At:
 
     @cached_property
     def consecutive(self) -> bool:
-        """Whether distances are those of the slots, so that a table of distances can be read by diagonal."""
-        if self.j.ndim != 1 or self.j.dtype.kind not in "iu":
+        """Whether the distance to every key that is seen is that of the slots, so that a table of distances can be read by diagonal: positions go up
+        in ones, within each document where there are several; those of padding may be anything."""
+        if self.j.ndim > 2 or self.j.dtype.kind not in "iu":
             return False
-        return bool((self.j == self.j[0] + np.arange(self.S)).all() and (self.i == self.j[self.S - self.T :]).all())
+        i, j = exact(self.i), exact(self.j)
+        on = j[..., 1:] == j[..., :-1] + 1
+        if self.seg is not None:
+            on = on | (self.seg[:, 1:] != self.seg[:, :-1]) | (self.seg[:, 1:] == 0)
+        return bool(on.all() and (i == j[..., self.S - self.T :]).all())
 
     @cached_property
     def see(self) -> Any:
@@ -166,6 +171,10 @@ class At:
             return like(self.host.distances, self.i)
         if not self.consecutive:
             return self._distinct[0]
+        if self.seg is not None:
+            (first, stop), slot = np.moveaxis(self.spans, 2, 0), np.arange(self.S - self.T, self.S)
+            seen = first < stop
+            return np.arange(((slot - stop + 1) * seen).min(), ((slot - first) * seen).max() + 1)
         reach = self.S if self.window is None else min(self.S, self.window)
         return np.arange(0 if self.causal else 1 - min(self.T, reach), reach)
 

@@ -1,6 +1,7 @@
 """Matrices in whole tiles: packed into panels (matrix.py), padded with zeros, multiplied.
 
-Keys and values are packed once for all queries: K' and V' as panels over the keys, K and V as panels over the channels.
+Keys and values are packed once for all queries: K' and V' as panels over the keys, K and V as panels over the channels. Bound: packing and padding
+memory, each number read and written once; products the multiplier (tile.py), for as long as a panel stays in the first cache.
 """
 
 from numba import njit

@@ -15,22 +15,30 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 import numba
+import numpy as np
 from numba.core import config
 
 from peref import share
 from peref.backends.numba.host import LANES
+from peref.ops import activation
 
 OPTIMIZED = type(config.OPT)(min(config.OPT, 2))  # numba's 3 compiles a tenth longer, and what comes out is not faster
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "no_cfunc_wrapper": True}
 INNER = OPTIONS | {"no_cpython_wrapper": True}  # of functions that only kernels call
 
 
+def sources() -> list[Path]:
+    """What kernels are made from: their folder, and the constants of GELU."""
+    return [*sorted(Path(__file__).parent.glob("*.py")), Path(activation.__file__)]
+
+
 def digest() -> str:
-    """Of the kernels' sources, the compiler and the width."""
-    found = hashlib.sha256(f"{numba.__version__} {LANES}".encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    """Of the kernels' sources, the compiler, NumPy, which makes the polynomial of exp (emit.py), and the width."""
+    found = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {np.__version__} {LANES}".encode())
+    for path in sources():
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
 

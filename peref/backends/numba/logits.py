@@ -2,7 +2,8 @@
 
 A tile is QUERIES x KEYS. A table of distances is read by diagonal, so a row of the tile is a run of it and needs no copy; an index, a term, a row
 and a column are put together into one row first. The gradient of a table by distance is the sum of each diagonal of dS: a tile of dS has
-MARGIN columns of zeros beside it, so that its diagonals are rows of a slanted array and one pass adds them up.
+MARGIN columns of zeros beside it, so that its diagonals are rows of a slanted array and one pass adds them up. Bound: reading and writing a tile
+that lies in the first two caches, once for each thing that is added; a term, and its gradient, come from memory.
 """
 
 import numpy as np

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import float32
+from peref.backends.numba.ops.edges import beside, divisible, fit, float32, shape_of
+from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
@@ -13,17 +14,46 @@ NOTHING = np.zeros((1, 1, 1, 0), np.float32)
 UNITS, SHORTEST = 8, 256  # backward has so many units at least, if its parts of the queries are not shorter than this
 
 
-def read(table, at):
+def sizes(q, k, v, at):
+    """B, H, T, S and E of what fits together; k and v may be of one sequence."""
+    (B, H, T, D), (many, G, S, _), (others, *_, E) = (shape_of(f"attention: {name}", x, 4) for name, x in (("q", q), ("k", k), ("v", v)))
+    fit("attention: tokens of q and k, and of the place", (T, S), (at.T, at.S))
+    fit("attention: widths of q and k", (D,), k.shape[3:])
+    fit("attention: heads and tokens of k and v", (G, S), v.shape[1:3])
+    divisible("attention", H, G)
+    if not {many, others, len(at.spans)} <= {1, B}:
+        raise Misuse(f"attention: {B} sequences of q, {many} of k, {others} of v, {len(at.spans)} of the place; expected as many as of q, or 1")
+    return B, H, T, S, E
+
+
+def over_sequences(B, *arrays):
+    """Arrays of B sequences from those of B or 1."""
+    return [a if len(a) == B else np.broadcast_to(a, (B, *a.shape[1:])) for a in arrays]
+
+
+def fitting(table, term, row, column, at, B, H):
+    """term, row and column with four axes, after a look at all sizes."""
+    if table is not None:
+        heads, N = shape_of("attention: the table", table, 2)
+        fit("attention: heads and distances, and the table", (H if heads > 1 else 1, len(at.distances)), (heads, N))
+    shapes = (B, H, at.T, at.S), (B, H, at.T, 1), (B, H, 1, at.S)
+    for name, x, shape in zip(("the term", "the row", "the column"), (term, row, column), shapes, strict=True):
+        beside(f"attention: {name}", x, shape)
+    return [x if x is None or x.ndim == 4 else x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (term, row, column)]
+
+
+def read(table, at, B, H):
     """The table for the kernels, [H,N] float32, ascending in slots where positions are consecutive; the index [1 or B,T,S] where they are not;
     and where slot 0 of query 0 is."""
     if table is None:
         return np.zeros((1, 0), np.float32), np.zeros((1, 1, 0), np.int32), 0
-    table = table.astype(np.float32)
+    table = np.broadcast_to(table, (H, table.shape[1])).astype(np.float32, order="C")
     if at.consecutive:
         first = int(at.distances[0]) + len(at.distances) - 1
         return np.ascontiguousarray(table[:, ::-1]), np.zeros((1, 1, 0), np.int32), first - (at.S - at.T)
     index = at.index.astype(np.int32)
-    return np.ascontiguousarray(table), index if index.ndim == 3 else index[None], 0
+    beside("attention: positions of the place", index, (B, at.T, at.S))
+    return table, index if index.ndim == 3 else index[None], 0
 
 
 def wide(row, column):
@@ -42,18 +72,20 @@ def limit_of(S, skip, term, *arrays):
 
 def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
     float32("attention", q, k, v, term)
-    (B, H, T, _), E = q.shape, v.shape[3]
-    o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
-    added = (*read(table, at), NOTHING if term is None else term, *wide(row, column), at.spans, np.float32(scale))
-    added = (*added, limit_of(k.shape[2], skip, term, k, v, table, row, column))
-    kernels("attention").forward(o, lse, q, k, v, *added)
+    B, H, T, S, E = sizes(q, k, v, at)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
+    term, row, column = fitting(table, term, row, column, at, B, H)
+    o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
+    added = (*read(table, at, B, H), NOTHING if term is None else term, *wide(row, column), at.spans, np.float32(scale))
+    added = (*added, limit_of(S, skip, term, k, v, table, row, column))
+    kernels("attention").forward(o, lse, q, *over_sequences(B, k, v), *added)
     return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, at.consecutive)
 
 
 def attention_backward(saved, dy, wants):
     q, k, v, o, lse, added, like, consecutive = saved
-    (B, H, T, D), (_, G, S, E) = q.shape, v.shape
+    (B, H, T, D), (_, G, S, E), shapes = q.shape, v.shape, (k.shape, v.shape)
+    k, v = over_sequences(B, k, v)
     asked = [a is not None and want for a, want in zip(like, wants[3:], strict=True)]
     parts = max(1, min(-(-UNITS // max(1, B * G)), -(-T // SHORTEST)))
     dq, dk, dv = np.empty((B, T, H, D), np.float32), np.empty((parts, B, S, G, D), np.float32), np.empty((parts, B, S, G, E), np.float32)
@@ -67,7 +99,8 @@ def attention_backward(saved, dy, wants):
     table = dtable.sum((0, 1))[:, :: -1 if consecutive else 1]
     found = [table, dterm, drow[..., None], dcolumn.sum(0)[:, :, None]]
     given = [unbroadcast(g, a[0]).astype(a[1]) if want else None for g, a, want in zip(found, like, asked, strict=True)]
-    return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2), *given
+    dk, dv = (unbroadcast(d.swapaxes(1, 2), shape) for d, shape in zip((dk, dv), shapes, strict=True))
+    return dq.swapaxes(1, 2), dk, dv, *given
 
 
 attend = Op(attention_forward, attention_backward, selective=True)

@@ -22,6 +22,30 @@ def fit(what: str, *shapes: Any) -> None:
         raise Misuse(f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal ones")
 
 
+def shape_of(what: str, x: Any, axes: int) -> Any:
+    if x.ndim != axes:
+        raise Misuse(f"{what}: {list(x.shape)} has {x.ndim} axes; expected {axes}")
+    return x.shape
+
+
+def beside(what: str, x: Any, shape: Any) -> None:
+    """x may stand beside an array of this shape: its last axes are as long, or 1."""
+    if x is not None and (x.ndim > len(shape) or not all(n in (1, m) for n, m in zip(x.shape[::-1], shape[::-1], strict=False))):
+        raise Misuse(f"{what}: {list(x.shape)} does not fit; expected {list(shape)}, where axes may be 1")
+
+
+def divisible(what: str, H: int, G: int) -> None:
+    if not G or H % G:
+        raise Misuse(f"{what}: {H} heads of q over {G} of k; expected a multiple")
+
+
+def numbers(what: str, x: Any) -> Any:
+    """Whole numbers as the kernels take them, in one line."""
+    if x.dtype.kind not in "iu":
+        raise Misuse(f"{what}: {x.dtype}{list(x.shape)}; expected whole numbers")
+    return np.ascontiguousarray(x, np.int64).reshape(-1)
+
+
 def as_rows(x):
     """[...,C] as [M,C], also where M or C is 0."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])

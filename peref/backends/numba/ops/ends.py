@@ -3,7 +3,7 @@
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import FEW, flat, float32, line
+from peref.backends.numba.ops.edges import FEW, fit, flat, float32, line, numbers
 from peref.errors import Misuse
 from peref.tape import Op
 
@@ -12,7 +12,7 @@ def take_forward(table, index):
     float32("take", table)
     if table.ndim != 2:
         raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
-    t, n = flat(table), np.ascontiguousarray(index, np.int64).reshape(-1)
+    t, n = flat(table), numbers("take: the rows", index)
     if n.size and not (n.min() >= 0 and n.max() < len(t)):
         raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
     if len(n) < FEW:
@@ -36,7 +36,8 @@ take = Op(take_forward, take_backward)
 
 def cross_entropy_forward(logits, targets):
     float32("cross_entropy", logits)
-    a, t = flat(logits), np.ascontiguousarray(targets, np.int64).reshape(-1)
+    a, t = flat(logits), numbers("cross_entropy: the targets", targets)
+    fit("cross_entropy: rows of logits, and targets", (len(a),), t.shape)
     if t.size and t.max() >= a.shape[1]:
         raise Misuse(f"cross_entropy: a target is {t.max()}; expected less than the vocabulary of {a.shape[1]}")
     p, nll = np.empty_like(a), np.empty(len(a), np.float32)
@@ -58,6 +59,7 @@ cross_entropy = Op(cross_entropy_forward, cross_entropy_backward, extra=True)
 def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
     """As optim.adamw, in place on p, m and v."""
     float32("adamw", p, g, m, v)
+    fit("adamw: the parameter, its gradient and moments", p.shape, g.shape, m.shape, v.shape)
     if not all(a.flags.c_contiguous for a in (p, m, v)):
         raise Misuse("adamw: parameters and moments are changed in place and must be C-contiguous; make them so with numpy.ascontiguousarray")
     if shrink is not None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import FEW, as_rows, fit, float32
+from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
@@ -30,6 +31,9 @@ def times(a: Any, b: Any) -> Any:
 
 def matmul_forward(a, b):
     float32("matmul", a, b)
+    lead = zip(a.shape[-3::-1], b.shape[-3::-1], strict=False)
+    if min(a.ndim, b.ndim) < 2 or not all(n == m or 1 in (n, m) for n, m in lead):
+        raise Misuse(f"matmul: {list(a.shape)} and {list(b.shape)} do not fit; expected matrices, leading axes equal or 1")
     return times(a, b), (a, b)
 
 
@@ -44,6 +48,7 @@ matmul = Op(matmul_forward, matmul_backward)
 def linear_forward(x, w, b):
     float32("linear", x, w, b)
     fit("linear: channels of x and columns of w", x.shape[-1:], w.shape[1:])
+    fit("linear: rows of w, and b", w.shape[:1], w.shape[:1] if b is None else b.shape)
     rows = as_rows(x)
     if len(rows) < FEW:
         y = np.empty((len(rows), len(w)), np.float32)
@@ -73,6 +78,7 @@ def activated_linear_forward(up, gate, w, b, residual):
     float32("activated_linear", up, gate, w, b, residual)
     fit("activated_linear: up and gate", up.shape, up.shape if gate is None else gate.shape)
     fit("activated_linear: channels of up and columns of w", up.shape[-1:], w.shape[1:])
+    fit("activated_linear: rows of w, and b", w.shape[:1], w.shape[:1] if b is None else b.shape)
     shape = (*up.shape[:-1], len(w))
     fit("activated_linear: y and residual", shape, shape if residual is None else residual.shape)
     up, gate = as_rows(up), None if gate is None else as_rows(gate)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import float32, line_of
+from peref.backends.numba.ops.edges import fit, float32, line_of, shape_of
 from peref.tape import Op
 
 
@@ -11,7 +11,11 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     """As ops.scan.retention; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
     float32("retention", q, k, v, state)
     kernel = kernels("retention")
-    (B, H, T, D), E = q.shape, v.shape[3]
+    (B, H, T, D), E = shape_of("retention: q", q, 4), shape_of("retention: v", v, 4)[3]
+    fit("retention: q and k", q.shape, k.shape)
+    fit("retention: sequences, heads and tokens of q and v", q.shape[:3], v.shape[:3])
+    fit("retention: heads of q and decays", (H,), log_decay.shape)
+    fit("retention: the state", (B, H, D, E), (B, H, D, E) if state is None else state.shape)
     wide, high = (-(-n // kernel.COLUMNS) * kernel.COLUMNS for n in (E, D))
     states = np.zeros((B, H, -(-T // kernel.CHUNK) + 1, high, wide), np.float32)
     if state is not None:

@@ -6,13 +6,13 @@
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import fit, float32, handed, line_of, whole
+from peref.backends.numba.ops.edges import fit, float32, handed, line_of, shape_of, whole
 from peref.tape import Op
 
 
 def short_conv_forward(x, w, state, runs):
     float32("short_conv", x, w, state)
-    (B, T, C), K = x.shape, w.shape[1]
+    (B, T, C), K = shape_of("short_conv: x", x, 3), shape_of("short_conv: w", w, 2)[1]
     fit("short_conv: channels of x and rows of w", (C,), w.shape[:1])
     past = np.zeros((B, K - 1, C), np.float32) if state is None else state
     fit("short_conv: the state", (B, K - 1, C), past.shape)
@@ -37,7 +37,7 @@ short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=None):
     float32("selective_scan", x, delta, a_log, b, c, skip, state)
-    (B, T, E), N, kernel = x.shape, a_log.shape[1], kernels("selective")
+    (B, T, E), N, kernel = shape_of("selective_scan: x", x, 3), shape_of("selective_scan: a_log", a_log, 2)[1], kernels("selective")
     fit("selective_scan: x and delta", x.shape, delta.shape)
     fit("selective_scan: b, c and the columns of a_log", (B, T, N), b.shape, c.shape)
     fit("selective_scan: channels of x, rows of a_log and skip", (E,), a_log.shape[:1], skip.shape)
@@ -66,7 +66,7 @@ selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     float32("diagonal_scan", u, skip, state)
-    (B, T, C), M, kernel = u.shape, modes.shape[2], kernels("diagonal")
+    (B, T, C), M, kernel = shape_of("diagonal_scan: u", u, 3), shape_of("diagonal_scan: modes", modes, 3)[2], kernels("diagonal")
     fit("diagonal_scan: the four arrays of modes, and skip", (4, C), modes.shape[:2], (4, *skip.shape))
     fit("diagonal_scan: the state", (B, C, 2 * M), (B, C, 2 * M) if state is None else state.shape)
     system, at = np.ascontiguousarray(modes.swapaxes(1, 2), np.float64), line_of(runs, B, T)

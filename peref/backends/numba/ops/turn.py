@@ -1,9 +1,12 @@
 """Rotation of pairs of channels (turn.py)."""
 
+import math
+
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import float32
+from peref.backends.numba.ops.edges import beside, float32, shape_of
+from peref.errors import Misuse
 from peref.ops.turn import as_given, pairs
 from peref.tape import Op
 
@@ -19,13 +22,19 @@ def turned(x, angle, gain, layout, sign):
     B, H, T, D = x.shape
     cos, sin = cos_sin(angle, gain)
     y = np.empty((B, T, H, D), np.float32)
-    lead = (1,) * (3 - cos.ndim)
-    kernels("turn").turn(y, x, cos.reshape(lead + cos.shape), (sign * sin).reshape(lead + sin.shape), layout == "half")
+    shape = (cos.shape[0] if cos.ndim == 3 else 1, T, cos.shape[-1])
+    cos, sin = (a.reshape(shape) if a.size == math.prod(shape) else np.ascontiguousarray(np.broadcast_to(a, shape)) for a in (cos, sign * sin))
+    kernels("turn").turn(y, x, cos, sin, layout == "half")
     return y.swapaxes(1, 2)
 
 
 def turn_forward(x, angle, gain, *, layout):
     float32("turn", x)
+    (B, _, T, D), half = shape_of("turn: x", x, 4), angle.shape[-1] if angle.ndim else 1
+    if 2 * half > D:
+        raise Misuse(f"turn: {half} angles turn {2 * half} channels, x has {D}")
+    beside("turn: the angles", angle, (B, T, half))
+    beside("turn: the gain", gain, (B, T, half))
     y = turned(x, angle, gain, layout, 1)
     return y, (x, y, angle, gain, layout)
 

@@ -3,13 +3,13 @@
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import fit, float32, handed, line_of, whole
+from peref.backends.numba.ops.edges import fit, float32, handed, line_of, shape_of, whole
 from peref.tape import Op
 
 
 def wkv4_forward(k, v, log_w, u, state, runs):
     float32("wkv4", k, v, log_w, u, state)
-    B, T, C = k.shape
+    B, T, C = shape_of("wkv4: k", k, 3)
     fit("wkv4: k and v", k.shape, v.shape)
     fit("wkv4: channels of k, log w and u", (C,), log_w.shape, u.shape)
     states, at = np.empty((B, T + 1, 3, C), np.float32), line_of(runs, B, T)
@@ -34,6 +34,8 @@ wkv4 = Op(wkv4_forward, wkv4_backward, extra=True)
 
 
 def heads_fit(what, r, v, *others):
+    shape_of(f"{what}: r", r, 4)
+    shape_of(f"{what}: v", v, 4)
     fit(f"{what}: r and what is as wide", r.shape, *(a.shape for a in others))
     fit(f"{what}: sequences, heads and tokens of r and v", r.shape[:3], v.shape[:3])
 
