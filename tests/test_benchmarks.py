@@ -34,6 +34,7 @@ def catalogue(monkeypatch):
 def test_the_settings_of_a_number(scalings):
     assert scalings.settings("rope", 4, 512) == ("rope", ())
     assert scalings.settings("ntk", 4, 512) == ("ntk", ("factor=4.0",))
+    assert scalings.settings("pi", 4, 512) == ("pi", ("factor=4.0", "original=512"))
     assert scalings.settings("yarn", 4, 512) == ("yarn", ("factor=4.0", "original=512"))
     assert scalings.settings(scalings.PAPER, 4, 512) == ("dynamic_ntk", ("factor=1.0", "original=512"))
 

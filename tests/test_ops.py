@@ -105,6 +105,7 @@ CASES = {
         for T, (pairs, reads) in zip((7, 5, 7), TREES, strict=False)
     ],
     "ops.blocks.pool": [([random(3, 2, 7, 4)], {"pairs": pairs}) for pairs, _ in TREES],
+    "ops.cast.cast": [([random(2, 3)], {"dtype": np.float64})],
     "ops.diagonal.diagonal_scan": [
         ([random(2, 5, 3), MODES, random(3), state, runs], {"chunk": chunk})
         for state in (None, random(2, 3, 4))
@@ -218,6 +219,7 @@ FLOAT64 = (
     "encodings.score.forgetting",
     "ops.bias.wide",
     "ops.bias.power",
+    "ops.cast.cast",
     "ops.frequency.angle",
 )  # what these give is float64, whatever they are given
 

@@ -113,11 +113,15 @@ def tried(stage: Iterable, fitted: list[Came], bad: list[Came], good: list[Came]
                     found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted), evidence=where)
                 elif not any(one.trap == known.trap for known in guesses) and (came.fits(one) or 0) > 0:
                     guesses.append(one)
+    best: dict[str, Said] = {}
     for one in guesses:
         weight, evidence = share(one, bad, good)
-        weight, before = one.sure * weight, found.get(one.trap.flag)
-        if before is None or weight > before.weight or (before.guess is None and weight >= LIKE):
-            found[one.trap.flag] = Said(one.trap, max(weight, before.weight if before else 0.0), one, evidence)
+        if one.trap.flag not in best or one.sure * weight > best[one.trap.flag].weight:
+            best[one.trap.flag] = Said(one.trap, one.sure * weight, one, evidence)
+    for flag, said in best.items():
+        clues = found.get(flag)
+        if clues is None or said.weight > clues.weight or said.weight >= LIKE:
+            found[flag] = replace(said, weight=max(said.weight, clues.weight if clues else 0.0))
     return found
 
 

@@ -1,0 +1,100 @@
+"""What must not disappear in a kernel: a NaN goes where it goes in the plain op, and float64 is refused."""
+
+import numpy as np
+import pytest
+from test_numba import FIELDS, NUMBA, PLAIN, arrays, given
+from test_ops import CASES, random
+
+from peref.errors import Misuse
+from peref.ops.place import At
+from peref.tape import Tape
+
+RECURRENCES = ("diagonal_scan", "retention", "selective_scan", "short_conv", "wkv4", "wkv6", "wkv7")
+COMPOSED = {
+    "activated_linear": [random(9, 5), random(9, 5, seed=1), random(3, 5), random(3), random(9, 3)],
+    "attention": [*arrays(1, 2, 1, 5, 5, 4, At.of(5)), random(1, 2, 5, 5), random(1, 2, 5, 1), random(1, 2, 1, 5)],
+}
+WIDE = {"turn": (1, 2), "diagonal_scan": (1,), "attention": (3, 5, 6)}  # angles and gains, factors, sums over positions: in float64
+SETTINGS = {"attention": {"at": At.of(5), "scale": 0.5}}
+
+
+def real(a):
+    return isinstance(a, np.ndarray) and a.dtype.kind == "f"
+
+
+def not_finite(be, field, arrays, settings, dy):
+    """Which cells of the value, and of each gradient, are not finite."""
+    tape = Tape()
+    wide = WIDE.get(field, ())
+    args = [tape.watch(given(a, np.float64 if n in wide else np.float32)) if real(a) else a for n, a in enumerate(arrays)]
+    with np.errstate(all="ignore"):
+        y = getattr(be, field)(*args, **settings)
+        y = y[0] if isinstance(y, tuple) else y
+        found = tape.gradients(y, dy(y.shape))
+    return [~np.isfinite(a) for a in (y.value, *(found[a] for a in args if hasattr(a, "slot")))]
+
+
+def spoilt(a):
+    a = np.array(a)
+    a.flat[a.size * 9 // 16] = np.nan
+    return a
+
+
+def usual(shape):
+    return np.array(random(*shape), np.float32) if shape else np.float32(0.7)
+
+
+def cases():
+    """Those of the plain ops in which all is seen: no token of another run, no target that does not count, chunks of one token."""
+    for field, name in FIELDS.items():
+        for given_, settings in CASES[name]:
+            if settings.get("chunk", 1) == 1 and not (field in RECURRENCES and given_[-1] is not None):
+                yield field, [abs(a) if field == "cross_entropy" and not real(a) else a for a in given_], settings
+    yield "activated_linear", COMPOSED["activated_linear"], {}
+
+
+@pytest.mark.parametrize(("field", "arrays", "settings"), list(cases()), ids=lambda x: x if isinstance(x, str) else "")
+def test_a_nan_goes_where_it_goes_in_the_plain_op(field, arrays, settings):
+    """One in each array that is given, and one in what comes back: the same cells of the value and of every gradient are not finite.
+
+    A recurrence passes it on in every chunk or state that it takes together, and these are its own: there the same results have some.
+    """
+    spoils = [([spoilt(a) if n == m else a for n, a in enumerate(arrays)], usual) for m in range(len(arrays)) if real(arrays[m])]
+    for given_, dy in [*spoils, (arrays, lambda shape: spoilt(usual(shape)))]:
+        fast, plain = (not_finite(be, field, given_, settings, dy) for be in (NUMBA, PLAIN))
+        assert any(cells.any() for cells in plain)
+        for k, (got, want) in enumerate(zip(fast, plain, strict=True)):
+            if field in RECURRENCES:
+                assert got.any() or not want.any(), k
+            else:
+                assert (got == want).all(), k
+        assert any(cells.any() for cells in fast)
+
+
+def test_a_nan_in_adamw_stays():
+    """In the gradient: in the parameter and in both moments, there and nowhere else."""
+    g = spoilt(random(5, 7).astype(np.float32))
+    p, m, v = (np.ones((5, 7), np.float32) for _ in range(3))
+    NUMBA.adamw(p, g, m, v, np.asarray(0.01), np.asarray(1), beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1)
+    for a in (p, m, v):
+        assert (np.isnan(a) == np.isnan(g)).all()
+
+
+@pytest.mark.parametrize("field", [*FIELDS, *COMPOSED])
+def test_float64_is_refused(field):
+    """Whichever array it is, naming the backend that takes it."""
+    arrays, settings = (COMPOSED[field], SETTINGS.get(field, {})) if field in COMPOSED else CASES[FIELDS[field]][-1]
+    narrow = [a.astype(np.float32) if real(a) and n not in WIDE.get(field, ()) else a for n, a in enumerate(arrays)]
+    for n, a in enumerate(arrays):
+        if real(a) and n not in WIDE.get(field, ()):
+            with pytest.raises(Misuse, match=r"float32 and got float64; use --backend numpy"):
+                getattr(NUMBA, field)(*narrow[:n], a.astype(np.float64), *narrow[n + 1 :], **settings)
+
+
+def test_float64_parameters_are_refused_by_adamw():
+    """The gradient and moments too."""
+    rest = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "decay": 0.1}
+    for n in range(4):
+        four = [np.ones(3, np.float64 if k == n else np.float32) for k in range(4)]
+        with pytest.raises(Misuse, match=r"float32 and got float64; use --backend numpy"):
+            NUMBA.adamw(*four, np.asarray(0.01), np.asarray(1), **rest)

@@ -1,0 +1,79 @@
+"""Attention over many tiles: what skipping looks at, and that nothing of size T x S is made."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from test_numba import CLOSE, NUMBA, arrays, both, cotangent
+
+from peref import model
+from peref.config import Config
+from peref.ops.place import At
+from peref.tape import Tape
+
+T = 700  # three tiles of keys
+AT, ASKED = At.of(T), {"at": At.of(T), "scale": 0.35}
+WIDE = CLOSE * (T / 512) ** 0.5  # CLOSE is for sums of 512 terms
+Q, K, V, _ = arrays(1, 2, 1, T, T, 8, AT, table=False)
+STEEP = -0.5 * np.arange(T) * np.ones((2, 1))
+
+
+def gate(steep):
+    """The row and the column of a forget gate that takes off `steep` for every step back."""
+    c = -steep * np.arange(T) * np.ones((1, 2, 1))
+    return c[..., None], -c[:, :, None]
+
+
+def last_row(v, *added, **given):
+    return NUMBA.attention(*(a.astype(np.float32) for a in (Q, K, v)), *added, **ASKED, **given)[0, :, -1]
+
+
+def skips(*added):
+    """Whether value 0, made so large that any weight of it shows, has no say in the last row; without skipping it must have one."""
+    v = V.copy()
+    v[:, :, 0] = 1e38
+    every = last_row(v, *added, skip=False)
+    return abs(last_row(v, *added)).max() < 100 < abs(every).max()
+
+
+def test_skipping_by_a_gate_is_right_and_happens():
+    """Row and column bound a tile as a table does; what is one number for a whole row has gradient 0 (test_attention_with_every_addition)."""
+    row, column = gate(0.1)
+    largest = abs(cotangent(Q.shape) @ V.repeat(2, 1).swapaxes(-1, -2)).max()
+    both("attention", [Q, K, V, None, None, row, column], ASKED, WIDE, zero={3: 2 * largest})
+    assert skips(None, None, row, column)
+    assert skips(0.2 * STEEP)
+    assert not skips(None, None, *gate(0.0))
+
+
+def test_skipping_leaves_a_term_alone():
+    """A term may make the farthest key win, so with one nothing is left out."""
+    term = np.zeros((1, 2, T, T))
+    term[..., 5] = 400
+    both("attention", [Q, K, V, STEEP, term], ASKED, WIDE)
+    assert abs(last_row(V, STEEP, term.astype(np.float32)) - V[0, 0, 5]).max() < 1e-6
+
+
+@pytest.mark.parametrize("place", ["table", "row", "column"])
+def test_a_nan_beside_the_scores_is_not_skipped(place):
+    """Of the farthest key, in rows that are steep: it comes out where nothing is left out."""
+    (row, column), table = gate(0.1), STEEP.copy()
+    {"table": table[:, -1:], "row": row[:, :, -1:], "column": column[..., :1]}[place][...] = np.nan
+    added = (table, None, None, None) if place == "table" else (None, None, row, column)
+    assert np.isnan(last_row(V, *added)).all()
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "forgetting"])
+def test_memory_has_nothing_of_t_by_s(name):
+    """Forward and backward over 4,096 tokens take less than half a byte for each cell of one head."""
+    cfg, x = Config(pe=((name, {}),), L=4096, C=8, H=2, F=8, V=11, layers=1), np.zeros((1, 4096), int)
+    p = model.init(cfg)
+    tracemalloc.start()
+    try:
+        tape = Tape()
+        leaves = tape.watch(p)
+        y, _ = model.loss(cfg, leaves, x, x, be=NUMBA)
+        tape.gradients(y, np.float32(1))
+        assert not tracemalloc.get_traced_memory()[1] > 4096 * 4096 / 2
+    finally:
+        tracemalloc.stop()
