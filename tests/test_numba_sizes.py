@@ -4,7 +4,6 @@ import re
 import tracemalloc
 from itertools import pairwise
 
-import numba
 import numpy as np
 import pytest
 from check import same
@@ -226,7 +225,7 @@ def test_targets_and_rows_are_whole_numbers_as_many_as_there_are():
 def peak(function):
     """The most that arrays took at any time of a call, in bytes. On one thread: others would wait for ever, for tracemalloc wants the interpreter's
     lock at every piece of memory, and who called the kernel has it."""
-    before = numba.get_num_threads()
+    before = host.use_threads(None)
     host.use_threads(1)
     tracemalloc.start()
     try:

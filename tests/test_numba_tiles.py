@@ -7,6 +7,7 @@ import pytest
 from test_numba import CLOSE, NUMBA, arrays, both, cotangent
 
 from peref import model
+from peref.backends.numba import host
 from peref.config import Config
 from peref.ops.place import At
 from peref.tape import Tape
@@ -65,9 +66,11 @@ def test_a_nan_beside_the_scores_is_not_skipped(place):
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5", "forgetting"])
 def test_memory_has_nothing_of_t_by_s(name):
-    """Forward and backward over 4,096 tokens take less than half a byte for each cell of one head."""
+    """Forward and backward over 4,096 tokens take less than half a byte for each cell of one head. On one thread: tracemalloc wants the interpreter's
+    lock at every piece of memory, and who called the kernel has it, so other threads would wait for ever."""
     cfg, x = Config(pe=((name, {}),), L=4096, C=8, H=2, F=8, V=11, layers=1), np.zeros((1, 4096), int)
-    p = model.init(cfg)
+    p, before = model.init(cfg), host.use_threads(None)
+    host.use_threads(1)
     tracemalloc.start()
     try:
         tape = Tape()
@@ -77,3 +80,4 @@ def test_memory_has_nothing_of_t_by_s(name):
         assert not tracemalloc.get_traced_memory()[1] > 4096 * 4096 / 2
     finally:
         tracemalloc.stop()
+        host.use_threads(before)
