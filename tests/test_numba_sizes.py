@@ -12,6 +12,7 @@ from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
 from peref import model
+from peref.backends.numba import host
 from peref.backends.numba.ops.token import NAMES
 from peref.errors import Misuse, PerefError
 from peref.ops.place import At
@@ -222,13 +223,19 @@ def test_targets_and_rows_are_whole_numbers_as_many_as_there_are():
 
 
 def peak(function):
-    """The most that NumPy's arrays took at any time of a call, in bytes."""
+    """The most that arrays took at any time of a call, those of kernels too, in bytes.
+
+    In one thread: tracemalloc has every other wait for the interpreter, which waits for them.
+    """
+    before = host.use_threads(None)
+    host.use_threads(1)
     tracemalloc.start()
     try:
         function()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+        host.use_threads(before)
 
 
 DOCUMENTS = np.repeat([[0, 1, 2]], [100, 900, 1048], 1)
