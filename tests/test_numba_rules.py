@@ -16,6 +16,7 @@ from peref.backends.numba import kernel
 
 FOLDER = Path(peref.backends.numba.__file__).parent
 FILES = sorted(FOLDER.rglob("*.py"))
+COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "stencil", "cfunc"}
 PRODUCTS = {"dot", "matmul", "einsum", "inner", "outer", "tensordot", "vdot", "linalg"}
 
 
@@ -49,7 +50,7 @@ def test_every_function_is_compiled_with_the_same_options(file):
     assert kernel.OPTIONS["fastmath"] == kernel.INNER["fastmath"] == {"contract"}
     assert file.name == "kernel.py" or "fastmath" not in file.read_text()
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Call) and dotted(node.func) & {"njit", "jit", "vectorize", "guvectorize", "stencil", "cfunc"}:
+        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Call) and dotted(node.func) & COMPILERS:
             assert any(k.arg is None and dotted(k.value) & {"INNER", "OPTIONS"} for k in node.keywords), (file.name, node.lineno)
             assert not {k.arg for k in node.keywords} & {"parallel", "fastmath"}, (file.name, node.lineno)
         for used in getattr(node, "decorator_list", ()):
