@@ -329,20 +329,41 @@ def test_text_past_the_end_of_a_table_is_refused_before_the_backend_is_asked_for
     assert (code, "ends at length 16" in err) == (2, True)
 
 
-def test_every_tile_reaches_the_backend(cli, trained, text, monkeypatch):
-    """In every command that computes; a run remembers it."""
+def test_every_tile_and_threads_reach_the_backend(cli, trained, text, monkeypatch):
+    """In every command that computes."""
     asked = []
 
-    def get(real, *args, every_tile, **given):
-        asked.append(every_tile)
-        return real(*args, every_tile=every_tile, **given)
+    def get(real, *args, every_tile, threads, **given):
+        asked.append((every_tile, threads))
+        return real(*args, every_tile=every_tile, threads=threads, **given)
 
     for where in ("train", "found"):
         monkeypatch.setattr(f"peref.cli.{where}.get_backend", partial(get, import_module(f"peref.cli.{where}").get_backend))
     for command in (["train", *TINY, "--steps", 2, "--data", text], ["eval", "--len", 16, "--data", text], ["generate", "--tokens", 2]):
         assert cli(*command, "--every-tile")[0] == 0
-        assert cli(*command)[0] == 0
-    assert asked == [True, False] * 3
+        assert cli(*command, "--threads", 1)[0] == 0
+    assert asked == [(True, None), (False, 1)] * 3
+
+
+def test_warmup_compiles_what_is_missing_and_says_so(cli, tmp_path, monkeypatch):
+    """Into a cache that is empty, and nothing the second time."""
+    from peref.backends.numba import ahead, kernel
+
+    names = ["embedding.take", "adamw.adamw"]
+    monkeypatch.setattr(ahead, "every", lambda: [kernel.kernels(name.partition(".")[0]) and name for name in names])
+    for module in (kernel, ahead):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
+    monkeypatch.setattr(ahead.config, "NUMBA_DEFAULT_NUM_THREADS", 1)  # here, for other processes have a folder of their own
+    for name in names:
+        kernel.kernels(name.partition(".")[0])
+        monkeypatch.setattr(kernel.KERNELS[name], "compiled", None)
+    code, out, err = cli("warmup", "--json")
+    said = json.loads(out)
+    assert (code, said["kernels"], said["compiled"], said["folder"]) == (0, names, names, str(tmp_path)), err
+    assert all((tmp_path / f"{name}.done").exists() for name in names)
+    assert [*tmp_path.rglob("*.nbi")]
+    code, out, _ = cli("warmup")
+    assert (code, "2, 0 of them compiled now" in out) == (0, True), out
 
 
 def test_train_tells_the_backend_the_dtype_before_it_makes_anything(cli, text, tmp_path, monkeypatch):

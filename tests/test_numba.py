@@ -406,14 +406,20 @@ SAME_BITS = """
     from peref.tape import Tape
     be, digest = backends.get("numba", threads=int(sys.argv[1])), hashlib.sha256()
     attended, mixed = ("alibi", "t5", "rope", "forgetting", "retnet"), ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")
-    for pe, T, layers in [*((pe, 150, 1) for pe in attended), *((pe, 40, 1) for pe in mixed)]:
-        cfg = shaped("llama", L=T, layers=layers, **choose(pe))
+    older = [("gpt2", "learned", 300, {"window": 40})]
+    for shape, pe, T, more in [*(("llama", pe, 150, {}) for pe in attended), *(("llama", pe, 40, {}) for pe in mixed), *older]:
+        cfg = shaped(shape, L=T, layers=1, **choose(pe), **more)
         p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, T))
         tape = Tape()
         leaves = tape.watch(p)
         y, _ = model.loss(cfg, leaves, x, x, be=be)
-        for g in tape.gradients(y, np.float32(1)).values():
-            digest.update(np.ascontiguousarray(g).tobytes())
+        found = tape.gradients(y, np.float32(1))
+        for name, leaf in leaves.items():
+            g, moments = found[leaf], np.zeros((2, *p[name].shape), np.float32)
+            w = p[name].copy()
+            be.adamw(w, g, *moments, np.asarray(0.01), np.asarray(1), beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1)
+            for a in (g, w, moments):
+                digest.update(np.ascontiguousarray(a).tobytes())
     print(digest.hexdigest())
 """
 
@@ -482,7 +488,7 @@ def test_skipping_tiles_changes_nothing_that_matters():
     at = At.of(2000)
     q, k, v, _ = arrays(1, 4, 2, 2000, 2000, 8, at)
     steep = -(2.0 ** -np.arange(1, 5))[:, None] * np.arange(2000)
-    both("attention", [q, k, v, steep], {"at": at, "scale": 0.35}, tolerance=2 * CLOSE)
+    both("attention", [q, k, v, steep], {"at": at, "scale": 0.35}, tolerance=CLOSE * (2000 / 512) ** 0.5)
     narrow = [a.astype(np.float32) for a in (q, k, v)]
     every = NUMBA.attention(*narrow, steep, at=at, scale=0.35, skip=False)
     some = NUMBA.attention(*narrow, steep, at=at, scale=0.35)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_numba import NUMBA, U, arrays, both
+from test_numba import NUMBA, U, arrays, both, cotangent
 from test_ops import random
 
 from peref.ops.place import At
@@ -15,9 +15,11 @@ STEEP = -np.linspace(0.5, 2, 3)[:, None] * np.arange(700)
 
 @pytest.mark.parametrize("at", [At.of(700), At.of(700, window=300, causal=False), At.of(700, positions=np.arange(700) // 2)])
 def test_gradients_of_few_heads_are_made_in_parts_of_the_queries(at):
-    """One key-value head: keys, values, the table (by distance and by an index), row and column get something of every part. A row's is 0."""
+    """One key-value head: keys, values, the table (by distance and by an index), row and column get something of every part. A row's is 0 (test_attention_with_every_addition)."""
     row, column = random(1, 3, 700, 1, seed=7), random(1, 3, 1, 700, seed=8)
-    both("attention", [*arrays(**FEW, at=at), None, row, column], {"at": at, "scale": 0.35}, SUMS, zero=(4,))
+    q, k, v, table = arrays(**FEW, at=at)
+    largest = abs(cotangent(q.shape) @ v.swapaxes(-1, -2)).max()
+    both("attention", [q, k, v, table, None, row, column], {"at": at, "scale": 0.35}, SUMS, zero={4: 2 * largest})
 
 
 @pytest.mark.parametrize("scale", [0.3, -0.3])

@@ -64,19 +64,29 @@ def test_a_nan_beside_the_scores_is_not_skipped(place):
     assert np.isnan(last_row(V, *added)).all()
 
 
-@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "forgetting"])
-def test_memory_has_nothing_of_t_by_s(name):
-    """Forward and backward over 4,096 tokens take less than half a byte for each cell of one head. On one thread: tracemalloc wants the interpreter's
-    lock at every piece of memory, and who called the kernel has it, so other threads would wait for ever."""
-    cfg, x = Config(pe=((name, {}),), L=4096, C=8, H=2, F=8, V=11, layers=1), np.zeros((1, 4096), int)
-    p, before = model.init(cfg), host.use_threads(None)
+PACKED = np.repeat([[1, 2]], 2048, 1)
+
+
+@pytest.mark.parametrize(("name", "seg"), [("rope", None), ("alibi", None), ("t5", None), ("forgetting", None), ("alibi", PACKED)])
+def test_memory_has_nothing_of_t_by_s(name, seg):
+    """Forward and backward over 4,096 tokens, two documents where they are packed, take less than half a byte for each cell of one head.
+
+    What kernels take is counted too, so one thread: tracemalloc has every thread wait for the interpreter, which waits for the threads.
+    """
+    cfg = Config(pe=((name, {}),), L=4096, C=8, H=2, F=8, V=11, layers=1)
+    p = model.init(cfg)
+
+    def step(T, seg):
+        tape, x = Tape(), np.zeros((1, T), int)
+        y, _ = model.loss(cfg, tape.watch(p), x, x, be=NUMBA, seg=seg)
+        tape.gradients(y, np.float32(1))
+
+    step(8, None)  # which compiles
+    before = host.use_threads(None)
     host.use_threads(1)
     tracemalloc.start()
     try:
-        tape = Tape()
-        leaves = tape.watch(p)
-        y, _ = model.loss(cfg, leaves, x, x, be=NUMBA)
-        tape.gradients(y, np.float32(1))
+        step(4096, seg)
         assert not tracemalloc.get_traced_memory()[1] > 4096 * 4096 / 2
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from check import each_array, frozen, same
 
-from peref import runs, share, store
+from peref import backends, runs, share, store
 from peref.backends import Backend
 from peref.config import Config
 from peref.data import batch, by_position
@@ -193,6 +193,23 @@ def test_the_loss_falls(name, tmp_path):
     assert losses[0] > 0.9 * np.log(256)
     assert max(losses[-5:]) < 0.4 * np.log(256)
     assert run.read_metrics()[-1]["valid"]["loss"] < 0.4 * np.log(256)
+
+
+ONE_OF_EACH_HOOK = ("none", "sinusoidal", "rope", "alibi", "forgetting", "shaw", "mamba")
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_HOOK)
+def test_the_loss_falls_on_the_kernels(name, tmp_path):
+    """As it does on the plain ops, stopped in between and resumed; the bits are those of a run that was let go."""
+    be = backends.get("numba", threads=1)
+    recipe = Recipe(steps=30, batch=2, warmup=5, rate=2e-2, save_every=30, valid_every=30, valid_bytes=330, accumulate=1 + (name == "rope"))
+    whole, run = (made(tmp_path, tiny(name, L=32), recipe, be) for _ in range(2))
+    losses = [event["loss"] for event in finish(whole, be) if event["event"] == "step"]
+    assert losses[0] > 0.9 * np.log(256)
+    assert max(losses[-5:]) < 0.4 * np.log(256)
+    assert finish(run, be, stopping=after(7))[-1] == {"event": "stopped", "step": 7}
+    finish(run, be)
+    assert result(run) == result(whole)
 
 
 def test_the_records_of_a_run(tmp_path):
