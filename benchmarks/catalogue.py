@@ -304,8 +304,9 @@ Written by `python benchmarks/catalogue.py`, which says how it measures; every n
 ## A training step with the numba backend, default options, width 128, 4 layers, 4 heads over 2, 8 x 512
 
 Fields of Backend that numba does not fill run the plain ops, and so do an encoding's own; shares are of the time of one traced step, forward
-and backward, and what runs in a kernel inside of a plain op is a kernel's. What is outside of kernels for `none` is the tape and the sums. "Of none" is against the run
-of `none` beside it, for machines flip between speeds a quarter apart from minute to minute: tokens/s of two rows do not divide to it.
+and backward, and what runs in a kernel inside of a plain op is a kernel's. What is outside of kernels for `none` is the tape and the sums.
+"Of none" is against the run of `none` beside it, for machines flip between speeds a quarter apart from minute to minute: tokens/s of two rows
+do not divide to it.
 
 {table(heads[0], [speed_cells(row) for row in speed])}
 ## `train --len 256 --steps 50`, `eval --len 512`, `generate`
