@@ -42,8 +42,10 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
         "internlm/internlm2_5-7b-chat",
         "lablup/mlxcel#1320: scaling, length; base, sizes: a public copy of InternLM2-7B",
     ),
+    "kimi-k2": ("moonshotai/Kimi-K2-Instruct", "its config.json in public copies; radixark/miles#335, AI-Hypercomputer/maxtext#2234 quote it"),
     "llama-3.1-8b": ("meta-llama/Llama-3.1-8B", PRESETS),
     "llama-3.2-1b": ("meta-llama/Llama-3.2-1B", PRESETS),
+    "llama-4-scout": ("meta-llama/Llama-4-Scout-17B-16E", "its config.json in public copies; meta-llama/llama-models#322 on the factor"),
     "mistral-7b-v0.3": ("mistralai/Mistral-7B-v0.3", PRESETS),
     "phi-3.5-mini": ("microsoft/Phi-3.5-mini-instruct", f"{PRESETS}; huggingface/trl#7276"),
     "qwen2-vl-7b": ("Qwen/Qwen2-VL-7B-Instruct", "its config.json in a public port"),
@@ -106,6 +108,8 @@ def test_the_source_of_every_file_is_named():
         ("qwen2.5-7b-1m", "rope", 128, 128, "half", 1e7),
         ("deepseek-v2-lite", "yarn", 192, 64, "interleaved", 1e4),
         ("deepseek-v3", "yarn", 192, 64, "interleaved", 1e4),
+        ("kimi-k2", "yarn", 192, 64, "interleaved", 5e4),
+        ("llama-4-scout", "llama3", 128, 128, "interleaved", 5e5),
         ("phi-3.5-mini", "longrope", 96, 96, "half", 1e4),
         ("gpt-oss-20b", "yarn", 64, 64, "half", 150000.0),
         ("mistral-7b-v0.3", "rope", 128, 128, "half", 1e6),
@@ -156,12 +160,20 @@ def test_llama_3():
     same(r[18:], np.full(14, 1 / 32), 1e-15)
 
 
+def test_llama_4_scout_jumps():
+    """Both borders are one: a sixteenth for the pairs that turn less than once within 8192 tokens. Every fourth layer turns nothing."""
+    w = ladder(5e5, 128)
+    same(ratios(one("llama-4-scout")), np.where(8192 * w > 2 * math.pi, 1.0, 1 / 16), 1e-15)
+    assert found("llama-4-scout").still == tuple(range(3, 48, 4))
+
+
 @pytest.mark.parametrize(
     ("name", "low", "high", "factor", "a", "times"),
     [
         ("qwen2.5-coder-32b-yarn", 23, 40, 4, 1.138629, 1),
         ("deepseek-v2-lite", 10, 23, 40, 1, 1.589626),
         ("deepseek-v3", 10, 23, 40, 1, 1.873854),
+        ("kimi-k2", 19, 20, 32, 1, 1.813260),
         ("gpt-oss-20b", 8.092779, 17.398025, 32, 1.346574, 1),
         ("yarn-llama-2-7b-64k", 20, 46, 16, 1.277259, 1),
     ],
