@@ -250,6 +250,18 @@ def test_gemma_3():
     assert "beyond" in kinds(full, "query_pre_attn_scalar")
 
 
+@pytest.mark.parametrize("kind", ["gemma3", "gemma3_text"])
+def test_gemma_3_without_what_its_class_has(kind):
+    """A file that leaves out both bases and the pattern, as Hugging Face saves it, means the same, and says what stands for them."""
+    public = json.loads(FILES["gemma-3-12b"].read_text())["text_config"] | {"model_type": kind}
+    left = {"rope_theta", "rope_local_base_freq", "sliding_window_pattern"}
+    whole = read({key: value for key, value in public.items() if key not in left})
+    for r, want in zip(whole.rotations, found("gemma-3-12b").rotations, strict=True):
+        assert (r.layers, r.name, r.options, r.which) == (want.layers, want.name, want.options, want.which)
+        assert left - {note.key for note in r.notes if note.kind == "assumed"} <= ({"rope_theta"} if r.layers == "sliding_attention" else set())
+    assert {r.which for r in read({key: x for key, x in public.items() if key not in left | {"num_hidden_layers"}}).rotations} == {()}
+
+
 @pytest.mark.parametrize(
     ("given", "still"),
     [

@@ -27,7 +27,9 @@ SHARE = {  # the part of a head that turns
     **dict.fromkeys(("gpt_neox", "stablelm", "qwen3_next"), 0.25),
     **dict.fromkeys(("phi", "persimmon", "glm", "glm4", "glm4_moe", "nemotron"), 0.5),
 }
-BASE = {"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "gemma3_text": 1e6}
+BASE = {"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "gemma3": 1e6, "gemma3_text": 1e6}
+LOCAL = {"gemma3": 1e4, "gemma3_text": 1e4}  # the base of layers with a window, which no scaling concerns
+PATTERN = {"gemma3": 6, "gemma3_text": 6}  # every so many layers one has no window
 STILL = {"cohere2": "full_attention", "exaone4": "full_attention"}  # the type of layer that has no positions
 INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
 SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")  # DeepSeek's code multiplies the softmax scale
