@@ -62,6 +62,9 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096, "rope_theta": 10000.0}
 
 
+SILENT = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
+
+
 def found(name):
     return read(json.loads(FILES[name].read_text()))
 
@@ -380,6 +383,23 @@ def test_a_note_names_the_key(public, key, kind, says):
     assert [note for note in notes if re.search(says, note.says)], one(public).notes
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"model_type": "modernbert", "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}, {"global_rope_theta", "local_rope_theta"}),
+        ({"model_type": "chatglm", "rope_ratio": 500}, {"rope_ratio"}),
+        ({"model_type": "qwen", "rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, {"use_dynamic_ntk", "use_logn_attn"}),
+        ({"model_type": "qwen", "use_dynamic_ntk": False, "use_logn_attn": None, "rope_scaling": None, "alibi": False}, set()),
+        ({"rope_theta": 1e4, "rotary_emb_base": 1e6}, {"rotary_emb_base"}),
+        ({"rope_theta": 1e4, "position_embedding_type": "rope", "kv_property_entropy": 3, "qk_nope": 7}, set()),
+        ({"rope_theta": 1e4, "mrope_section": [1, 2, 3], "position_encoding_2d": True}, {"mrope_section", "position_encoding_2d"}),
+    ],
+)
+def test_keys_that_nobody_reads_are_named(given, named):
+    """Beside the dict of the rotation, where their names are of positions."""
+    assert {note.key for note in one(SILENT | given).notes if note.kind == "unknown"} == named
+
+
 def test_mscales_are_deepseek_s_alone():
     """Both 1 at factor 40: the gain is 1 everywhere; the softmax scale is larger in DeepSeek's classes, and plain in the others."""
     both = {"type": "yarn", **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
@@ -449,10 +469,24 @@ def test_longrope_s_factor_and_mscales():
         (LLAMA | {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
         (LLAMA | {"rope_theta": 1e308}, "rope_theta is 1e[+]308; expected a finite number"),
         ({"model_type": "gemma3"}, "no head_dim, and no hidden_size .* use_diff=False"),
-        ({"hidden_size": 64, "num_attention_heads": 2}, "no max_position_embeddings"),
+        ({"hidden_size": 64, "num_attention_heads": 2, "rope_scaling": None}, "no max_position_embeddings"),
+        (LLAMA | {"model_type": "granitemoehybrid", "position_embedding_type": "nope"}, "'nope' turns nothing: .* the encoding none"),
+        (LLAMA | {"position_embedding_type": "absolute"}, "'absolute' turns nothing: .* the encoding learned"),
+        (LLAMA | {"position_embedding_type": "relative_key"}, "'relative_key' turns nothing: .* the encoding shaw"),
+        (LLAMA | {"position_embedding_type": "relative_3"}, "'relative_3' turns nothing: no encoding here"),
+        (LLAMA | {"model_type": "falcon", "alibi": True}, "falcon turns nothing: .* the encoding alibi"),
+        (LLAMA | {"model_type": "jais", "position_embedding_type": "alibi"}, "'alibi' turns nothing: .* the encoding alibi"),
+        (SILENT | {"model_type": "whisper"}, "whisper turns nothing: .* the encoding learned"),
+        (SILENT | {"model_type": "distilbert"}, "distilbert turns nothing: .* the encoding learned"),
+        (SILENT | {"model_type": "jamba"}, "jamba turns nothing: .* the encoding none"),
+        (SILENT | {"model_type": "nemotron_h"}, "nemotron_h turns nothing: .* the encoding none"),
+        (SILENT | {"model_type": "deberta-v2", "relative_attention": True}, "deberta-v2 is not known here, and nothing in the config says"),
+        (SILENT | {"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
+        ({"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
         ({"model_type": "bloom"}, "bloom turns nothing: its positions are those of the encoding alibi"),
         ({"model_type": "gpt2"}, "the encoding learned"),
-        ({}, "the config has no head_dim"),
+        ({}, "unknown is not known here"),
+        ({"rope_theta": 9.0}, "the config has no head_dim"),
     ],
 )
 def test_what_makes_no_sense_is_refused(public, says):

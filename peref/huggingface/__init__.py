@@ -24,7 +24,7 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
-from peref.huggingface.facts import ELSE, INTERVAL, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT
+from peref.huggingface.facts import ELSE, INTERVAL, LAYOUTS, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT, TURNS, TYPES
 from peref.huggingface.keys import Keys, load, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
@@ -42,9 +42,7 @@ def read(public: Mapping[str, Any]) -> Found:
     while "num_attention_heads" not in top.values and (inner := next((k for k in TEXT if isinstance(top.values.get(k), dict)), None)):
         top = Keys(top.values[inner], top.at(inner))
     kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
-    if kind in ELSE or (kind == "falcon" and top.get("alibi", bool)):
-        name = ELSE.get(kind, "alibi")
-        raise Misuse(f"model_type {kind} turns nothing: its positions are those of the encoding {name}; expected a model with rotations")
+    check_turns(public, top, kind)
     longest = top.first(LENGTH, "size")[1]
     layers = top.first(("num_hidden_layers", "n_layer", "num_layers"), "size")[1]
     if (n := layers or 1) > MOST:
@@ -57,6 +55,26 @@ def read(public: Mapping[str, Any]) -> Found:
         turning = tuple(n for n in turning if n not in still)
         found.append(rotation(Layer(top, kind, longest, label, Keys(*values), base, turning, list(notes))))
     return Found(kind, longest or max(r.cfg.L for r in found), layers, tuple(found), still)
+
+
+def check_turns(public: Mapping[str, Any], top: Keys, kind: str) -> None:
+    """Raises Misuse for a model that does not turn q and k, by what its file or its class says, and where neither says anything of it."""
+    said = top.get("position_embedding_type", str) or ""
+    alibi = top.get("alibi", bool) or top.get("use_alibi", bool)
+    if said and not TURNS.search(said.lower()):
+        what, other = f"position_embedding_type {said!r}", TYPES.get(said.lower())
+    else:
+        what, other = f"model_type {kind}", "alibi" if alibi else ELSE.get(kind)
+        if (
+            other is None
+            and not any(kind in kinds.split() for kinds in LAYOUTS.values())
+            and not any(TURNS.search(k) for k in (*public, *top.values))
+        ):
+            raise Misuse(f"{what} is not known here, and nothing in the config says that it turns q and k; expected rope_theta or the like; {SAVED}")
+        if other is None:
+            return
+    positions = "no encoding here is that" if other is None else f"its positions are those of the encoding {other}"
+    raise Misuse(f"{what} turns nothing: {positions}; expected a model with rotations")
 
 
 def layer_types(top: Keys, kind: str, layers: int | None, notes: list[Note]) -> dict[str, Layers]:
