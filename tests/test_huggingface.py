@@ -47,6 +47,7 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
     "llama-3.2-1b": ("meta-llama/Llama-3.2-1B", PRESETS),
     "llama-4-scout": ("meta-llama/Llama-4-Scout-17B-16E", "its config.json in public copies; meta-llama/llama-models#322 on the factor"),
     "mistral-7b-v0.3": ("mistralai/Mistral-7B-v0.3", PRESETS),
+    "modernbert-base": ("answerdotai/ModernBERT-base", f"its config.json in public copies; {CLASS}/modernbert/configuration_modernbert.py"),
     "phi-3.5-mini": ("microsoft/Phi-3.5-mini-instruct", f"{PRESETS}; huggingface/trl#7276"),
     "qwen2-vl-7b": ("Qwen/Qwen2-VL-7B-Instruct", "its config.json in a public port"),
     "qwen2.5-7b-1m": ("Qwen/Qwen2.5-7B-Instruct-1M", "its config.json in two public tests and notes"),
@@ -253,6 +254,17 @@ def test_gemma_3():
     assert "beyond" in kinds(full, "query_pre_attn_scalar")
 
 
+def test_modernbert():
+    """Every third layer, from the first, sees all and has the base 160000, the others 10000; what BERT's settings write beside it counts nothing."""
+    full, slides = found("modernbert-base").rotations
+    assert (full.which, len(slides.which), full.cfg.D, full.cfg.layout) == ((0, 3, 6, 9, 12, 15, 18, 21), 14, 64, "half")
+    same(frequencies(full.cfg, 9)[0], ladder(160000.0, 64), 1e-14)
+    same(frequencies(slides.cfg, 9)[0], ladder(1e4, 64), 1e-14)
+    assert kinds(full, "position_embedding_type") == kinds(slides, "position_embedding_type") == ["ignored"]
+    public = json.loads(FILES["modernbert-base"].read_text()) | {"local_rope_theta": None}
+    assert [r.options["base"] for r in read(public).rotations] == [160000.0, 160000.0]
+
+
 @pytest.mark.parametrize("kind", ["gemma3", "gemma3_text"])
 def test_gemma_3_without_what_its_class_has(kind):
     """A file that leaves out both bases and the pattern, as Hugging Face saves it, means the same, and says what stands for them."""
@@ -386,7 +398,7 @@ def test_a_note_names_the_key(public, key, kind, says):
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"model_type": "modernbert", "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}, {"global_rope_theta", "local_rope_theta"}),
+        ({"rope_theta": 1e4, "rope_theta_of_images": 9.0, "use_rope": True}, {"rope_theta_of_images", "use_rope"}),
         ({"model_type": "chatglm", "rope_ratio": 500}, {"rope_ratio"}),
         ({"model_type": "qwen", "rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, {"use_dynamic_ntk", "use_logn_attn"}),
         ({"model_type": "qwen", "use_dynamic_ntk": False, "use_logn_attn": None, "rope_scaling": None, "alibi": False}, set()),
@@ -471,7 +483,7 @@ def test_longrope_s_factor_and_mscales():
         ({"model_type": "gemma3"}, "no head_dim, and no hidden_size .* use_diff=False"),
         ({"hidden_size": 64, "num_attention_heads": 2, "rope_scaling": None}, "no max_position_embeddings"),
         (LLAMA | {"model_type": "granitemoehybrid", "position_embedding_type": "nope"}, "'nope' turns nothing: .* the encoding none"),
-        (LLAMA | {"position_embedding_type": "absolute"}, "'absolute' turns nothing: .* the encoding learned"),
+        (SILENT | {"position_embedding_type": "absolute"}, "'absolute' turns nothing: .* the encoding learned"),
         (LLAMA | {"position_embedding_type": "relative_key"}, "'relative_key' turns nothing: .* the encoding shaw"),
         (LLAMA | {"position_embedding_type": "relative_3"}, "'relative_3' turns nothing: no encoding here"),
         (LLAMA | {"model_type": "falcon", "alibi": True}, "falcon turns nothing: .* the encoding alibi"),

@@ -24,11 +24,12 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
-from peref.huggingface.facts import ELSE, INTERVAL, LAYOUTS, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT, TURNS, TYPES
+from peref.huggingface.facts import INTERVAL, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT
 from peref.huggingface.keys import Keys, load, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
 from peref.huggingface.scalings import READERS
+from peref.huggingface.turning import check_turns
 
 __all__ = ["Found", "Note", "Rotation", "cycle", "frequencies", "load", "read", "unscaled", "words"]
 MOST, WIDEST = 100_000, 65_536  # layers, and channels of a head: more is a mistake
@@ -42,7 +43,7 @@ def read(public: Mapping[str, Any]) -> Found:
     while "num_attention_heads" not in top.values and (inner := next((k for k in TEXT if isinstance(top.values.get(k), dict)), None)):
         top = Keys(top.values[inner], top.at(inner))
     kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
-    check_turns(public, top, kind)
+    check_turns(public, top, kind, notes)
     longest = top.first(LENGTH, "size")[1]
     layers = top.first(("num_hidden_layers", "n_layer", "num_layers"), "size")[1]
     if (n := layers or 1) > MOST:
@@ -57,34 +58,16 @@ def read(public: Mapping[str, Any]) -> Found:
     return Found(kind, longest or max(r.cfg.L for r in found), layers, tuple(found), still)
 
 
-def check_turns(public: Mapping[str, Any], top: Keys, kind: str) -> None:
-    """Raises Misuse for a model that does not turn q and k, by what its file or its class says, and where neither says anything of it."""
-    said = top.get("position_embedding_type", str) or ""
-    alibi = top.get("alibi", bool) or top.get("use_alibi", bool)
-    if said and not TURNS.search(said.lower()):
-        what, other = f"position_embedding_type {said!r}", TYPES.get(said.lower())
-    else:
-        what, other = f"model_type {kind}", "alibi" if alibi else ELSE.get(kind)
-        if (
-            other is None
-            and not any(kind in kinds.split() for kinds in LAYOUTS.values())
-            and not any(TURNS.search(k) for k in (*public, *top.values))
-        ):
-            raise Misuse(f"{what} is not known here, and nothing in the config says that it turns q and k; expected rope_theta or the like; {SAVED}")
-        if other is None:
-            return
-    positions = "no encoding here is that" if other is None else f"its positions are those of the encoding {other}"
-    raise Misuse(f"{what} turns nothing: {positions}; expected a model with rotations")
-
-
 def layer_types(top: Keys, kind: str, layers: int | None, notes: list[Note]) -> dict[str, Layers]:
-    """Type of layer -> its layers, from layer_types or sliding_window_pattern, or as the class has it."""
+    """Type of layer -> its layers, from layer_types, sliding_window_pattern or global_attn_every_n_layers, or as the class has it."""
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
     every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
     if types is None and pattern is None and layers is not None and (every := PATTERN.get(kind)):
         notes.append(Note("assumed", "sliding_window_pattern", f"absent; every layer but each {every}th has a window, as the class has it"))
     if types is None and every is not None and layers is not None:
         types = ["sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)]
+    if types is None and layers is not None and (every := top.size("global_attn_every_n_layers")):
+        types = ["sliding_attention" if n % every else "full_attention" for n in range(layers)]
     groups: dict[str, Layers] = {}
     for n, kind in enumerate(types or []):
         groups[str(kind)] = (*groups.get(str(kind), ()), n)
@@ -112,13 +95,14 @@ def dictionaries(top: Keys, kind: str, groups: dict[str, Layers], notes: list[No
         for key in (key for key, value in values.items() if key not in nested and value is not None):
             notes.append(Note("ignored", f"{where}.{key}", "it stands beside types of layers, and each of them says its own"))
         return [(key, (inner, f"{where}.{key}"), None, groups.get(key, ())) for key, inner in nested.items()]
-    local = top.number("rope_local_base_freq")
+    wide, local = top.number("global_rope_theta"), top.first(("rope_local_base_freq", "local_rope_theta"))[1]
+    local = wide if local is None else local
     if local is None and (local := LOCAL.get(kind)) is not None:
         notes.append(Note("assumed", "rope_local_base_freq", f"absent; {plain(local)} in layers with a window, as the class has it"))
     if local is not None:
         slides = groups.get("sliding_attention", ())
         rest = tuple(sorted(n for label, group in groups.items() if label != "sliding_attention" for n in group))
-        return [("full_attention", (values, where), None, rest), ("sliding_attention", ({}, where), local, slides)]
+        return [("full_attention", (values, where), wide, rest), ("sliding_attention", ({}, where), local, slides)]
     return [("", (values, where), None, ())]
 
 

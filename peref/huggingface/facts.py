@@ -30,7 +30,7 @@ LAYOUTS = {  # of the weights as published for Hugging Face's classes
     "half": """llama mistral mixtral ministral3 mistral3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl qwen2_vl_text qwen2_5_vl
         qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm
         persimmon olmo olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
-        hunyuan_v1_moe internlm2""",
+        hunyuan_v1_moe internlm2 modernbert""",
 }
 SHARE = {  # the part of a head that turns
     **dict.fromkeys(("gpt_neox", "stablelm", "qwen3_next"), 0.25),
