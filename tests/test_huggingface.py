@@ -412,6 +412,13 @@ def test_keys_that_nobody_reads_are_named(given, named):
     assert {note.key for note in one(SILENT | given).notes if note.kind == "unknown"} == named
 
 
+def test_a_class_that_may_turn():
+    """A file that says rotary outranks what its class is known for."""
+    r = one(SILENT | {"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000.0})
+    assert (r.name, r.options, kinds(r, "position_embedding_type")) == ("rope", {"base": 20000.0}, [])
+    assert one(SILENT | {"model_type": "esm", "position_embedding_type": "rotary"}).options == {"base": 10000.0}
+
+
 def test_mscales_are_deepseek_s_alone():
     """Both 1 at factor 40: the gain is 1 everywhere; the softmax scale is larger in DeepSeek's classes, and plain in the others."""
     both = {"type": "yarn", **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
