@@ -180,3 +180,48 @@ def test_freed_memory_is_kept():
     out = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], check=True, capture_output=True, text=True).stdout
     before, after = map(int, out.split())
     assert after < before / 10
+
+
+TRACED = """
+import tracemalloc
+import numba, numpy as np
+from peref import backends
+from peref.ops.place import At
+be = backends.get("numba", threads=2)
+q = np.ones((2, 2, 300, 8), np.float32)
+run = lambda: be.attention(q, q, q, at=At.of(300), scale=0.5)
+plain = run()
+tracemalloc.start()
+traced = run()
+peak = tracemalloc.get_traced_memory()[1]
+tracemalloc.stop()
+assert (traced == plain).all()
+print(peak > q.nbytes, numba.get_num_threads())
+"""
+
+
+def test_memory_is_traced_on_one_thread():
+    """tracemalloc wants the interpreter's lock for every piece of memory, and who called the kernel has it: a second thread would wait for ever."""
+    environ = {**os.environ, "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, env=environ, timeout=300, check=False)
+    assert done.stdout.splitlines()[-1:] == ["True 2"], done.stderr
+
+
+def test_who_traces_computes_with_as_many_threads_afterwards(monkeypatch):
+    """Also where a kernel fails."""
+    seen, before = [], host.numba.get_num_threads()
+
+    def compiled(fails):
+        seen.append(host.numba.get_num_threads())
+        if fails:
+            raise MemoryError
+
+    made = kernel.Kernel.__new__(kernel.Kernel)
+    made.compiled = compiled
+    for tracing, threads in ((True, 1), (False, before)):
+        monkeypatch.setattr(kernel, "is_tracing", lambda tracing=tracing: tracing)
+        made(False)
+        with pytest.raises(MemoryError):
+            made(True)
+        assert seen[-2:] == [threads] * 2
+        assert host.numba.get_num_threads() == before

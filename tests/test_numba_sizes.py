@@ -12,7 +12,6 @@ from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
 from peref import model
-from peref.backends.numba import host
 from peref.backends.numba.ops.token import NAMES
 from peref.errors import Misuse, PerefError
 from peref.ops.place import At
@@ -223,17 +222,13 @@ def test_targets_and_rows_are_whole_numbers_as_many_as_there_are():
 
 
 def peak(function):
-    """The most that arrays took at any time of a call, in bytes. On one thread: others would wait for ever, for tracemalloc wants the interpreter's
-    lock at every piece of memory, and who called the kernel has it."""
-    before = host.use_threads(None)
-    host.use_threads(1)
+    """The most that arrays took at any time of a call, in bytes; what kernels take is counted too."""
     tracemalloc.start()
     try:
         function()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-        host.use_threads(before)
 
 
 DOCUMENTS = np.repeat([[0, 1, 2]], [100, 900, 1048], 1)
