@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from check import same
 from generated import config, tokens, weights
-from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both
+from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both, fullest
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
 from peref import model
@@ -20,11 +20,6 @@ from peref.tape import Tape
 
 ADAMW = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.1}
 RATE, STEP = np.asarray(1e-2), np.asarray(3)
-
-
-def fullest(cases):
-    """The first case that leaves out least."""
-    return max(cases, key=lambda case: sum(a is not None for a in case[0]))
 
 
 CALLS = [(field, *case) for field, name in FIELDS.items() for case in (CASES[name] if field == "turn" else [fullest(CASES[name])])]

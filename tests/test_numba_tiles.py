@@ -7,6 +7,7 @@ import pytest
 from test_numba import CLOSE, NUMBA, arrays, both, cotangent
 
 from peref import model
+from peref.backends.numba.logits import KEYS
 from peref.config import Config
 from peref.ops.place import At
 from peref.tape import Tape
@@ -54,11 +55,14 @@ def test_skipping_leaves_a_term_alone():
     assert abs(last_row(V, STEEP, term.astype(np.float32)) - V[0, 0, 5]).max() < 1e-6
 
 
-@pytest.mark.parametrize("place", ["table", "row", "column"])
-def test_a_nan_beside_the_scores_is_not_skipped(place):
-    """Of the farthest key, in rows that are steep: it comes out where nothing is left out."""
+@pytest.mark.parametrize(("place", "key"), [("row", None), *((place, key) for place in ("table", "column") for key in (0, 5, KEYS - 1))])
+def test_a_nan_beside_the_scores_is_not_skipped(place, key):
+    """Of a key in the farthest tile, its first, one within or its last, in rows that are steep: it comes out where nothing is left out."""
     (row, column), table = gate(0.1), STEEP.copy()
-    {"table": table[:, -1:], "row": row[:, :, -1:], "column": column[..., :1]}[place][...] = np.nan
+    if place == "row":
+        row[:, :, -1] = np.nan
+    else:
+        {"table": table[:, ::-1], "column": column}[place][..., key] = np.nan
     added = (table, None, None, None) if place == "table" else (None, None, row, column)
     assert np.isnan(last_row(V, *added)).all()
 
