@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import peref
 from peref import backends
 from peref.backends.numba import ahead, host, kernel
 from peref.errors import Misuse
@@ -125,6 +127,43 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "None"
     assert "nothing can be kept" in done.stdout
+
+
+READ_ONLY = """
+from pathlib import Path
+import numpy as np
+import peref
+from peref import backends
+from peref.backends.numba import ahead, kernel
+ahead.OFTEN = ()
+try:
+    (Path(peref.__file__).parent / "probe").touch()
+    print("writable")
+except OSError:
+    y = backends.get("numba", threads=1).gelu(np.zeros((1, 3), np.float32))
+    print(peref.__file__, *y[0], *kernel.FOLDER.glob("*.done"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
+def test_a_read_only_install_works(tmp_path):
+    """A package that nobody may write to: kernels go to the user's cache folder, and nothing appears beside the sources."""
+    package, libc = tmp_path / "installed" / "peref", ctypes.CDLL(None)
+    shutil.copytree(Path(peref.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    paths = sorted([package, *package.rglob("*")])
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(package.parent)}
+    # root may write anywhere; what it starts may not without CAP_DAC_OVERRIDE (1), which PR_CAPBSET_DROP (24) takes from it
+    command = {"args": [sys.executable, "-c", READ_ONLY], "env": environ, "preexec_fn": lambda: libc.prctl(24, 1, 0, 0, 0)}
+    done = subprocess.run(**command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    if done.stdout == "writable\n":
+        pytest.skip(reason="this user may write to what is read-only")
+    where, *row, kept = done.stdout.split()
+    assert (Path(where).parent, row) == (package, ["0.0"] * 3)
+    assert Path(kept).is_relative_to(tmp_path / "cache")
+    assert sorted([package, *package.rglob("*")]) == paths
 
 
 @pytest.mark.parametrize(
