@@ -250,7 +250,7 @@ def recurrences(T, C, N, seed=0):
 def test_recurrences_at_every_edge(T, C, N):
     """Three tokens, one less and one more than a chunk or a block of channels; from a state, over breaks and padding."""
     for field, given, settings in recurrences(T, C, N):
-        both(field, given, settings, 2 * CLOSE)
+        both(field, given, settings)
 
 
 def test_a_recurrence_of_fixed_factors_forgets_no_digits():
@@ -448,7 +448,10 @@ def test_every_filled_field_is_tested():
 
 
 def test_one_token_goes_by_its_kernel():
-    """Every layer of softmax attention with a rotation or a table, and no other; on a tape the ops do it."""
+    """Every layer of softmax attention with a rotation or a table, and no other; on a tape the ops do it.
+
+    A layer is five sums of at most C terms one after the other, and both ways round in each.
+    """
     calls = []
     be = replace(NUMBA, token=lambda *a, **b: (calls.append(1), NUMBA.token(*a, **b))[1])
     for name in NAMES:
@@ -461,7 +464,7 @@ def test_one_token_goes_by_its_kernel():
         calls.clear()
         taped = model.decode(cfg, Tape().watch(p), tokens(1, 1), memory, be=be)[0]
         assert not calls
-        same(taped.value, y, 100 * U)
+        same(taped.value, y, 2 * cfg.layers * 5 * cfg.C**0.5 * U)
 
 
 def test_what_would_read_or_write_elsewhere_is_refused():
@@ -489,7 +492,10 @@ def test_nothing_and_strides():
 
 
 def test_skipping_tiles_changes_nothing_that_matters():
-    """Steep heads over 2,000 keys, forward and backward: as close to the plain op as without skipping, and really fewer tiles."""
+    """Steep heads over 2,000 keys, forward and backward: as close to the plain op as without skipping, and really fewer tiles.
+
+    What is left out of a row adds up to 2^-26 of its weights, and adding it is off by as much again; dividing rounds once more on both sides.
+    """
     at = At.of(2000)
     q, k, v, _ = arrays(1, 4, 2, 2000, 2000, 8, at)
     steep = -(2.0 ** -np.arange(1, 5))[:, None] * np.arange(2000)
@@ -497,7 +503,7 @@ def test_skipping_tiles_changes_nothing_that_matters():
     narrow = [a.astype(np.float32) for a in (q, k, v)]
     every = NUMBA.attention(*narrow, steep, at=at, scale=0.35, skip=False)
     some = NUMBA.attention(*narrow, steep, at=at, scale=0.35)
-    same(some, every, 2.0**-22)
+    same(some, every, 2 * U + 2.0**-25 * abs(v).max() / abs(every).max())
     holed = narrow[2].copy()
     holed[:, :, 0] = 1e30  # a key that only the bound keeps from mattering
     assert np.isfinite(NUMBA.attention(*narrow[:2], holed, steep, at=at, scale=0.35)[:, :1, 1000:]).all()
