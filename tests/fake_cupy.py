@@ -5,7 +5,8 @@ As CuPy:     refuses NumPy arrays, lists and implicit conversion; Python numbers
              what CuPy has is here: a list of names, not whatever NumPy offers. No floating-point warnings. An array is no index of a
              list and no argument of range: it has no __index__.
 Stricter:    np.exp(x) and np.add(x, y) raise (CuPy answers them), so that a reference asks for its namespace; lists are refused as an
-             index; a[i] = v and a[i] += v with a repeated index raise (CuPy leaves the result undefined), add.at(a, i, v) is the way.
+             index; a[i] = v and a[i] += v with a repeated index raise (CuPy leaves the result undefined). add.at is there for whole numbers:
+             floats it would add by atomics, in an order that changes from run to run.
 Counted:     by `counts()`, since it was installed: calls (kernels that CuPy would launch; views cost none), allocations, copies, syncs
              (the host waits for all), waits (for one event) and graphs (launched); fake_device.py has the memory, the streams and the graphs.
 Not here:    random numbers, linalg, kernels, the cost of anything, rounding that differs from NumPy's.
@@ -203,7 +204,7 @@ class ndarray:
             if np.size(v) != 1 and any(isinstance(k, np.ndarray) and k.dtype != bool for k in where):
                 cells = np.arange(host.size).reshape(host.shape)[where]
                 if len(np.unique(cells)) < cells.size:
-                    raise ValueError("an index is repeated in an assignment: undefined in cupy; use add.at")
+                    raise ValueError("an index is repeated in an assignment: undefined in cupy; use peref.ops.rows")
             host[where] = v
 
         v, keys = operand(v), opened(key)
@@ -288,7 +289,9 @@ HOST = "can_cast issubdtype isscalar may_share_memory ndim promote_types result_
 
 def scatter(ufunc):
     def at(a, key, v):
-        """a[key] = ufunc(a[key], v) for every index, repeated ones too."""
+        """a[key] = ufunc(a[key], v) for every index, repeated ones too. CuPy adds floats in any order, and knows no bfloat16 here."""
+        if ufunc in (np.add, np.subtract) and device(a).dtype.kind not in "biu":
+            raise TypeError(f"{ufunc.__name__}.at of {a.dtype}: its bits depend on who comes first; sum by peref.ops.rows")
         written(lambda host, keys, v: ufunc.at(host, located(keys, host.shape), v), device(a), opened(key), operand(v))
 
     return at
