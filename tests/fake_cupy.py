@@ -305,6 +305,7 @@ def module(memory=False, ready=True, free=TOTAL):
     m.cuda = now.offered(ready, free)
     m.__spec__ = ModuleSpec("cupy", None)
     m.is_available = lambda: ready
+    m.RawModule = lambda *, code, options=(): SimpleNamespace(compile=lambda: None)  # emulated/device.py has one whose kernels run
     m.get_default_memory_pool = lambda: SimpleNamespace(malloc=now.malloc, free_all_blocks=lambda: None)
     m.get_default_pinned_memory_pool = lambda: SimpleNamespace(malloc=now.pin)
 
