@@ -287,6 +287,14 @@ ALL = "broadcast_arrays meshgrid"
 HOST = "can_cast issubdtype isscalar may_share_memory ndim promote_types result_type shape size"
 
 
+def within_reach(hosts):
+    """Arrays to be joined: of more than 8 small ones of one dtype CuPy moves the addresses to the device (_routines_manipulation.pyx)."""
+    if len(hosts) > 8 and len({a.dtype for a in hosts}) == 1 and sum(a.nbytes for a in hosts) < len(hosts) << 21:
+        addresses = np.array([a.ctypes.data for a in hosts])
+        Device.now.upload(addresses, Device.now.empty(addresses.shape, addresses.dtype))
+    return hosts
+
+
 def scatter(ufunc):
     def at(a, key, v):
         """a[key] = ufunc(a[key], v) for every index, repeated ones too. CuPy adds floats in any order, and knows no bfloat16 here."""
@@ -318,7 +326,7 @@ def module(memory=False, ready=True, free=TOTAL):
     offer(ELEMENTWISE, lambda f: lambda *a, **k: call(f, map(operand, a), (), k))
     offer(FIRST, lambda f: lambda x, *a, **k: call(f, (device(x),), a, k))
     offer(PAIRS, lambda f: lambda x, y, *a, **k: call(f, (device(x), device(y)), a, k))
-    offer(SEQUENCES, lambda f: lambda xs, *a, **k: call(f, (list(map(device, xs)),), a, k))
+    offer(SEQUENCES, lambda f: lambda xs, *a, **k: call(f, (within_reach(list(map(device, xs))),), a, k))
     offer(ALL, lambda f: lambda *a, **k: call(f, map(device, a), (), k))
     offer(HOST, lambda f: lambda *a: f(*(x._host if isinstance(x, ndarray) else x for x in a)))
     for name in ("add", "subtract", "maximum", "minimum"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from peref.ops.join import stacked
 from peref.ops.rows import add_rows, sums
 from peref.tape import Op
 from peref.xp import library, namespace
@@ -17,7 +18,7 @@ def spread(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
     at = slots(index, R)
     if len(at) == 1:
         return x.reshape(B, H, T * R).take(at[0], 2)
-    return namespace(x).stack([one.reshape(H, T * R).take(where, 1) for one, where in zip(x, at, strict=True)])
+    return stacked([one.reshape(H, T * R).take(where, 1) for one, where in zip(x, at, strict=True)])
 
 
 def summed(index, cells, rows):  # the sum of the cells of each row, [rows], float64; bincount would wait for a device
