@@ -337,6 +337,8 @@ def module(memory=False, ready=True, free=TOTAL):
         if isinstance(x, ndarray):
             return x if dtype is None or x.dtype == dtype else x.astype(dtype)
         x = np.asarray(x, dtype)
+        if not x.ndim:
+            return made(np.full, ((), x[()], x.dtype))  # the number is part of the kernel: no copy, and a graph keeps it
         to = Device.now.empty(x.shape, x.dtype)
         Device.now.upload(x, to)
         return held(to)

@@ -180,6 +180,25 @@ def test_what_goes_past_place_is_not_recorded():
                     "Backend.place"]  # fmt: skip
 
 
+def test_a_number_that_goes_past_place_is_not_recorded():
+    """CuPy would put it into a kernel, without a copy that could be noticed, and every replay would have the first one."""
+    said, rate = [], iter(range(10))
+
+    def step(be, x):
+        return x + cp.asarray(np.array(float(next(rate))))
+
+    with emulated() as cp:
+        be = opened(cp, fake_cublas.Library(), say=said.append)
+        x = cp.zeros(1)
+        before = cp.asarray
+        assert [be.step(step, be, x).tolist() for _ in range(2)] == [[0], [1]]
+        next_of = [be.step(step, be, x).tolist() for _ in range(3)]
+        assert cp.asarray is before
+    assert next_of == [[3], [4], [5]]  # one was drawn by the capture that was broken off
+    assert said == ["this step runs without a recording, kernel by kernel: it moves a number, an array without axes, to the device that did not go "
+                    "through Backend.place"]  # fmt: skip
+
+
 # the arena
 
 
