@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from peref.errors import Diverged
+from peref.ops.join import stacked
 from peref.xp import namespace
 
 
@@ -42,7 +43,7 @@ def judge(word, loss, gradients):
     """Write into `word` [3], float64, what came of a step with this loss and these gradients, unless it tells of an earlier fault."""
     xp = namespace(word)
     with np.errstate(all="ignore"):
-        sums = xp.cumsum(xp.stack([(gradients[name].astype(xp.float64) ** 2).sum() for name in sorted(gradients)]))
+        sums = xp.cumsum(stacked([(gradients[name].astype(xp.float64) ** 2).sum() for name in sorted(gradients)]))
         finite = xp.isfinite(sums)
         fault = xp.where(xp.isfinite(loss), xp.where(finite[-1], 0, 2 + finite.argmin()), 1)
         word[...] = xp.where(word[2] == 0, xp.stack([loss, xp.sqrt(sums[-1]), fault.astype(xp.float64)]), word)

@@ -42,7 +42,7 @@ class Library:
     def __init__(self):
         self.asked, self.handles = [], {}
         names = ("cublasCreate_v2", "cublasDestroy_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasSetPointerMode_v2")
-        for name in (*names, "cublasGemmStridedBatchedEx"):
+        for name in (*names, "cublasSetMathMode", "cublasGemmStridedBatchedEx"):
             setattr(self, name, self.noted(name, getattr(self, name[6:].removesuffix("_v2").lower())))
 
     def noted(self, name, function):
@@ -54,7 +54,7 @@ class Library:
 
     def create(self, handle):
         handle._obj.value = len(self.handles) + 1
-        self.handles[handle._obj.value] = SimpleNamespace(stream=0, workspace=None, mode=0)
+        self.handles[handle._obj.value] = SimpleNamespace(stream=0, workspace=None, mode=0, math=0)
         return OK
 
     def destroy(self, handle):
@@ -72,6 +72,12 @@ class Library:
         self.handles[handle.value].mode = mode
         return OK
 
+    def setmathmode(self, handle, mode):
+        if mode not in (0, 1, 2, 3, 16, 17, 18, 19):
+            return INVALID
+        self.handles[handle.value].math = mode
+        return OK
+
     def gemmstridedbatchedex(
         self, handle, ta, tb, m, n, k, alpha, A, ka, lda, sa, B, kb, ldb, sb, beta, C, kc, ldc, sc, count, compute, algo
     ):  # fmt: skip
@@ -83,6 +89,8 @@ class Library:
             raise RuntimeError("cuBLAS works on another stream than CuPy: nothing orders the two, and a capture does not see it")
         if stream.is_capturing() and state.workspace is None:
             raise RuntimeError("cuBLAS allocates a workspace inside the capture")
+        if real(kc).itemsize < 4 and state.math != 16:
+            raise RuntimeError("cuBLAS may add parts of a sum in the narrow type of the result: cublasSetMathMode was not asked for 16")
         a_, b_ = number(alpha, state.mode), number(beta, state.mode)
         size_a, size_b = real(ka).itemsize, real(kb).itemsize
 

@@ -5,7 +5,8 @@ As CuPy:     refuses NumPy arrays, lists and implicit conversion; Python numbers
              what CuPy has is here: a list of names, not whatever NumPy offers. No floating-point warnings. An array is no index of a
              list and no argument of range: it has no __index__.
 Stricter:    np.exp(x) and np.add(x, y) raise (CuPy answers them), so that a reference asks for its namespace; lists are refused as an
-             index; a[i] = v and a[i] += v with a repeated index raise (CuPy leaves the result undefined), add.at(a, i, v) is the way.
+             index; a[i] = v and a[i] += v with a repeated index raise (CuPy leaves the result undefined). add.at is there for whole numbers:
+             floats it would add by atomics, in an order that changes from run to run.
 Counted:     by `counts()`, since it was installed: calls (kernels that CuPy would launch; views cost none), allocations, copies, syncs
              (the host waits for all), waits (for one event) and graphs (launched); fake_device.py has the memory, the streams and the graphs.
 Not here:    random numbers, linalg, kernels, the cost of anything, rounding that differs from NumPy's.
@@ -203,7 +204,7 @@ class ndarray:
             if np.size(v) != 1 and any(isinstance(k, np.ndarray) and k.dtype != bool for k in where):
                 cells = np.arange(host.size).reshape(host.shape)[where]
                 if len(np.unique(cells)) < cells.size:
-                    raise ValueError("an index is repeated in an assignment: undefined in cupy; use add.at")
+                    raise ValueError("an index is repeated in an assignment: undefined in cupy; use peref.ops.rows")
             host[where] = v
 
         v, keys = operand(v), opened(key)
@@ -286,9 +287,19 @@ ALL = "broadcast_arrays meshgrid"
 HOST = "can_cast issubdtype isscalar may_share_memory ndim promote_types result_type shape size"
 
 
+def within_reach(hosts):
+    """Arrays to be joined: of more than 8 small ones of one dtype CuPy moves the addresses to the device (_routines_manipulation.pyx)."""
+    if len(hosts) > 8 and len({a.dtype for a in hosts}) == 1 and sum(a.nbytes for a in hosts) < len(hosts) << 21:
+        addresses = np.array([a.ctypes.data for a in hosts])
+        Device.now.upload(addresses, Device.now.empty(addresses.shape, addresses.dtype))
+    return hosts
+
+
 def scatter(ufunc):
     def at(a, key, v):
-        """a[key] = ufunc(a[key], v) for every index, repeated ones too."""
+        """a[key] = ufunc(a[key], v) for every index, repeated ones too. CuPy adds floats in any order, and knows no bfloat16 here."""
+        if ufunc in (np.add, np.subtract) and device(a).dtype.kind not in "biu":
+            raise TypeError(f"{ufunc.__name__}.at of {a.dtype}: its bits depend on who comes first; sum by peref.ops.rows")
         written(lambda host, keys, v: ufunc.at(host, located(keys, host.shape), v), device(a), opened(key), operand(v))
 
     return at
@@ -302,6 +313,7 @@ def module(memory=False, ready=True, free=TOTAL):
     m.cuda = now.offered(ready, free)
     m.__spec__ = ModuleSpec("cupy", None)
     m.is_available = lambda: ready
+    m.RawModule = lambda *, code, options=(): SimpleNamespace(compile=lambda: None)  # emulated/device.py has one whose kernels run
     m.get_default_memory_pool = lambda: SimpleNamespace(malloc=now.malloc, free_all_blocks=lambda: None)
     m.get_default_pinned_memory_pool = lambda: SimpleNamespace(malloc=now.pin)
 
@@ -314,7 +326,7 @@ def module(memory=False, ready=True, free=TOTAL):
     offer(ELEMENTWISE, lambda f: lambda *a, **k: call(f, map(operand, a), (), k))
     offer(FIRST, lambda f: lambda x, *a, **k: call(f, (device(x),), a, k))
     offer(PAIRS, lambda f: lambda x, y, *a, **k: call(f, (device(x), device(y)), a, k))
-    offer(SEQUENCES, lambda f: lambda xs, *a, **k: call(f, (list(map(device, xs)),), a, k))
+    offer(SEQUENCES, lambda f: lambda xs, *a, **k: call(f, (within_reach(list(map(device, xs))),), a, k))
     offer(ALL, lambda f: lambda *a, **k: call(f, map(device, a), (), k))
     offer(HOST, lambda f: lambda *a: f(*(x._host if isinstance(x, ndarray) else x for x in a)))
     for name in ("add", "subtract", "maximum", "minimum"):
@@ -325,6 +337,8 @@ def module(memory=False, ready=True, free=TOTAL):
         if isinstance(x, ndarray):
             return x if dtype is None or x.dtype == dtype else x.astype(dtype)
         x = np.asarray(x, dtype)
+        if not x.ndim:
+            return made(np.full, ((), x[()], x.dtype))  # the number is part of the kernel: no copy, and a graph keeps it
         to = Device.now.empty(x.shape, x.dtype)
         Device.now.upload(x, to)
         return held(to)

@@ -341,6 +341,9 @@ class Device:
                 raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
             return 1
 
+        class CompileException(Exception):
+            pass
+
         about = {"name": b"Emulated", "major": 9, "minor": 0, "multiProcessorCount": 4, "totalGlobalMem": TOTAL}
         runtime = SimpleNamespace(
             getDeviceCount=count,
@@ -365,6 +368,8 @@ class Device:
             get_current_stream=lambda: device.streams[-1],
             is_available=lambda: ready,
             runtime=runtime,
+            nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
+            compiler=SimpleNamespace(CompileException=CompileException),
             Device=lambda index=None: SimpleNamespace(id=0, mem_info=(free, TOTAL), compute_capability="90", synchronize=self.synchronize),
         )
 

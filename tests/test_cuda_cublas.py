@@ -31,6 +31,17 @@ def blas_of(cp, **given):
 # the stand-in itself, by hand
 
 
+def test_no_sum_is_cut_to_bfloat16(cp):
+    """The mode is set once, with the handle; without it the stand-in refuses bfloat16, as cuBLAS may then add in it."""
+    x = cp.ones((2, 2), pytest.importorskip("ml_dtypes").bfloat16)
+    blas = blas_of(cp)
+    assert blas.library.asked == ["cublasCreate_v2", "cublasSetMathMode"]
+    assert blas(x, x).astype(np.float32).tolist() == [[2, 2], [2, 2]]
+    blas.library.cublasSetMathMode(blas.handle, 0)
+    with pytest.raises(RuntimeError, match="in the narrow type of the result"):
+        blas(x, x)
+
+
 def test_the_stand_in_is_column_major(cp):
     """C = alpha op(A) op(B) + beta C for a worked example with padded leading dimensions, a transpose, and both pointer modes."""
     library = fake_cublas.Library()

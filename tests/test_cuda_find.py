@@ -61,6 +61,46 @@ def test_without_a_gpu_and_with_an_old_one():
                 backends.get("cuda")
 
 
+def test_without_a_compiler():
+    """NVRTC, CUDA's headers, a CuPy that knows bfloat16: each is said with the wheel that brings it, and the last two only where they are needed."""
+
+    def raised(error):
+        raise error
+
+    def no_header(cp):
+        error = lambda code: cp.cuda.compiler.CompileException(f"cannot open {code.split()[1]}")
+        cp.RawModule = lambda *, code, options=(): SimpleNamespace(compile=lambda: "#include" in code and raised(error(code)))
+
+    cases = {
+        "cuda": [
+            (lambda cp: setattr(cp.cuda.nvrtc, "getVersion", lambda: raised(RuntimeError("libnvrtc.so.13"))), "CuPy 14.0.0 finds no NVRTC"),
+            (lambda cp: setattr(cp, "RawModule", lambda **k: raised(RuntimeError("no CUDA\nheaders"))), r"does nothing \(no CUDA headers\)"),
+        ],
+        "cuda:bf16": [
+            (no_header, r"cannot compile a kernel that includes cuda_bf16.h \(cannot open <cuda_bf16.h>\)"),
+            (lambda cp: setattr(cp, "__version__", "13.6.0"), "CuPy 13.6.0 does not compute in bfloat16"),
+        ],
+    }
+    for name, changes in cases.items():
+        for change, said in changes:
+            with fake_cupy.installed(memory=True) as cp:
+                change(cp)
+                with pytest.raises(Misuse, match=said) as error:
+                    backends.get(name)
+            assert "\n" not in str(error.value)
+            assert str(error.value).endswith("pip install 'cupy-cuda13x[ctk]>=14', or install the CUDA toolkit; or use --backend numba")
+
+
+def test_float32_needs_neither_header_nor_the_newest(loaded):
+    """Only NVRTC."""
+    with fake_cupy.installed(memory=True) as cp:
+        cp.__version__, texts = "13.6.0", []
+        cp.RawModule = lambda *, code, options=(): texts.append(code) or SimpleNamespace(compile=lambda: None)
+        assert backends.get("cuda").name == "cuda"
+    assert len(texts) == 1
+    assert "#include" not in texts[0]
+
+
 def test_without_cublas(monkeypatch):
     """It says where it looked; the wheel's name is that of the CUDA that CuPy was made for."""
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from check import Differs, same
 from emulated.twins import emulated
-from test_train import SMALL, parts, tiny, zeros
+from test_train import CORPUS, SMALL, parts, tiny, zeros
 
 from peref.backends import Backend, call
 from peref.backends.cuda import graph, opened, place
 from peref.backends.cuda.arena import Arena, Layout, Measure
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.products import products
+from peref.data import batch
 from peref.encodings import names
 from peref.errors import Misuse, PerefError
 from peref.model import init
@@ -179,6 +180,25 @@ def test_what_goes_past_place_is_not_recorded():
                     "Backend.place"]  # fmt: skip
 
 
+def test_a_number_that_goes_past_place_is_not_recorded():
+    """CuPy would put it into a kernel, without a copy that could be noticed, and every replay would have the first one."""
+    said, rate = [], iter(range(10))
+
+    def step(be, x):
+        return x + cp.asarray(np.array(float(next(rate))))
+
+    with emulated() as cp:
+        be = opened(cp, fake_cublas.Library(), say=said.append)
+        x = cp.zeros(1)
+        before = cp.asarray
+        assert [be.step(step, be, x).tolist() for _ in range(2)] == [[0], [1]]
+        next_of = [be.step(step, be, x).tolist() for _ in range(3)]
+        assert cp.asarray is before
+    assert next_of == [[3], [4], [5]]  # one was drawn by the capture that was broken off
+    assert said == ["this step runs without a recording, kernel by kernel: it moves a number, an array without axes, to the device that did not go "
+                    "through Backend.place"]  # fmt: skip
+
+
 # the arena
 
 
@@ -227,3 +247,17 @@ def test_every_encoding_can_be_recorded(name):
     same(found[0][0], found[1][0], 0)
     same(found[0][1], found[1][1], 0)
     read(found[0][1], found[0][0][0])
+
+
+@pytest.mark.parametrize("name", names())
+def test_nothing_is_moved_behind_the_steps_back(name):
+    """With more tokens and heads than CuPy joins arrays by itself: the second call copies its three inputs to the device, and nothing else."""
+    with fake_cupy.installed() as cp:
+        be, cfg = quick(cp), replace(tiny(name), L=33, C=36, H=9)
+        host = init(cfg)
+        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        batches = [batch(CORPUS.train, 5, 1, batch=1, length=33, part=0)]
+        for _ in range(2):
+            before = fake_cupy.counts()["copies"]
+            be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches, np.array([0.01, 1, 1.0]), word)
+        assert fake_cupy.counts()["copies"] - before == 3

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated.device import Fault
+from emulated.device import Fault, Function
 from emulated.twins import emulated, sent
 from fake_device import Device
 from test_ops import random
@@ -88,6 +88,21 @@ def test_a_gpu_with_too_little_shared_memory():
                 continue
             with pytest.raises(Misuse, match=r"retention\.outputs takes 100352 bytes .* at most 65536 on this GPU"):
                 run()
+
+
+@pytest.mark.parametrize("fixed", [0, 260])
+def test_shared_memory_of_a_fixed_size_counts(monkeypatch, fixed):
+    """A kernel that declares some by itself has that much less to ask for."""
+    monkeypatch.setattr(Function, "shared_size_bytes", fixed)
+    q = [random(1, 1, 2, 100).astype(np.float32)] * 3
+    with emulated() as cupy:
+        cupy.cuda.runtime.deviceGetAttribute = lambda which, index: 100352
+        run = lambda: retention.retention(*sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0)
+        if not fixed:
+            run()
+            return
+        with pytest.raises(Misuse, match=r"takes 100352 bytes of shared memory .* at most 100092 on this GPU"):
+            run()
 
 
 AT = At.of(9, seg=np.array([[0, 1, 1, 1, 1, 2, 2, 2, 2]]), positions=np.arange(9))

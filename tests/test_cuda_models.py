@@ -61,10 +61,13 @@ def test_models_are_their_plain_twins(name, shape, seg):
         assert error <= allowed, f"{n}: {error:.1e}, allowed {allowed:.1e}"
 
 
-@pytest.mark.parametrize("name", filling("score", "attend", "mix"))
+OWN = filling("score", "attend", "mix")
+
+
+@pytest.mark.parametrize("name", [*OWN, "t5", "learned_bias", "learned"])
 def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
     """A step with weights in bfloat16 has the loss and the norm of float32 to bfloat16's digits, or to four times what rounding the weights does to
-    them (RetNet's norm of a first token that is nearly 0), with a gradient for every weight."""
+    them (RetNet's norm of a first token that is nearly 0), with a gradient for every weight. Tables are bfloat16 throughout, their sums are not."""
     cfg, seen, found = tiny(name), set(), []
     p = model.init(cfg)
     rounded = {n: a.astype(ml_dtypes.bfloat16).astype(np.float32) for n, a in p.items()}
@@ -83,7 +86,7 @@ def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
             word = to_host(one_step(one, cfg, SMALL.rule, weights, *moments, parts(1), SMALL.numbers(1)))
             found.append((np.array(read(word, p)), {n for n, a in weights.items() if (to_host(a) != first[n]).any()}))
     (got, changed), (want, expected), (near, _) = found
-    assert seen == {"bfloat16"}
+    assert seen == ({"bfloat16"} if name in OWN else set())
     assert (abs(got - want) <= np.maximum(0.03 * want, 4 * abs(near - want))).all(), (got, want, near)
     assert changed == expected
 

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from peref.ops.rows import add_rows
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -97,12 +98,12 @@ def far_backward(saved, dy):
     du, dk, dv, dp = xp.zeros_like(u), xp.zeros_like(k), xp.zeros_like(v), xp.zeros_like(p)
     for level, (t, row) in enumerate(reads):
         dp[level][:, :, t] = (dy[:, :, t] * V[:, :, row]).sum(-1)  # 4
-        xp.add.at(dv[0], (slice(None), row), (p[level][:, :, t, None] * dy[:, :, t]).sum(1))  # 4: 2^level queries share a row
+        add_rows(dv[0].swapaxes(0, 1), row, (p[level][:, :, t, None] * dy[:, :, t]).sum(1).swapaxes(0, 1))  # 4: 2^level queries share a row
     ds = p * (dp - (p * dp).sum(0))  # 3, 2
     for level, (t, row) in enumerate(reads):
         d = ds[level][:, :, t, None]
         du[:, :, t] += d * K[:, :, row]  # 1
-        xp.add.at(dk[0], (slice(None), row), (d * u[:, :, t]).sum(1))  # 1
+        add_rows(dk[0].swapaxes(0, 1), row, (d * u[:, :, t]).sum(1).swapaxes(0, 1))  # 1
     return out_of_line(du, shape) * scale, dk, dv
 
 

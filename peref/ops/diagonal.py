@@ -7,6 +7,7 @@ Up to `chunk` tokens at once are convolved, by a lower triangle of k for each ch
 are made in float64, by doubling, so a may be 0. `runs` as in ops/scan.py; where padding stands, y is 0.
 """
 
+from peref.ops.join import joined, stacked
 from peref.ops.linear import matmul
 from peref.ops.scan import breaks
 from peref.tape import Op
@@ -85,7 +86,7 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
         out.append(together(matmul(triangle(within, n, same), apart(vc, same)), same) + matmul(read[:, :n], s) * reads)  # 6
         steps.append((cut, n, same, reads, writes, lives, s))
         s = times(xp, s, p[n]) * lives + matmul(write[:, :, m - n :], vc * writes)  # 7
-    y = xp.concatenate(out, 1).transpose(2, 1, 0) + skip * u  # 8
+    y = joined(out, 1).transpose(2, 1, 0) + skip * u  # 8
     pad = None if runs is None else (runs < 0)[..., None]
     saved = u, skip, w, p, within, read, write, v, steps, pad, state is not None, matmul
     return (y if pad is None else xp.where(pad, 0, y)), saved, s.transpose(2, 0, 1)  # 9
@@ -110,7 +111,7 @@ def diagonal_scan_backward(saved, dy):
         ds = times(xp, dl, p[n].conj()) + matmul(transposed(read[:, :n]), gc * reads)  # 7, 6
     dp[:m] += one(dwrite, 1).transpose(2, 0, 1)[::-1]  # 5
     dr = one(dread, 2).swapaxes(0, 1).conj()  # 4
-    dk = xp.stack([xp.trace(dwithin, -lag, 1, 2) for lag in range(m)])[..., None]  # 3: [m,C,1]
+    dk = stacked([xp.trace(dwithin, -lag, 1, 2) for lag in range(m)])[..., None]  # 3: [m,C,1]
     dp[:m] += w.conj() * dk  # 2
     dp[1:] += w.conj() * dr  # 4
     dw = (p[:m].conj() * dk).sum(0) + (p[1:].conj() * dr).sum(0)  # 2, 4

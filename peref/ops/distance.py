@@ -1,7 +1,11 @@
 """Between a table of few rows and the cells of attention. Of each pair, one is the other's derivative."""
 
+import numpy as np
+
+from peref.ops.join import stacked
+from peref.ops.rows import add_rows, sums
 from peref.tape import Op
-from peref.xp import namespace
+from peref.xp import library, namespace
 
 
 def slots(index, rows):  # [T,S] or [B,T,S] -> [1 or B,T,S]: where row `index` of each query stands among the rows of all, [T,rows]
@@ -14,20 +18,23 @@ def spread(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
     at = slots(index, R)
     if len(at) == 1:
         return x.reshape(B, H, T * R).take(at[0], 2)
-    return namespace(x).stack([one.reshape(H, T * R).take(where, 1) for one, where in zip(x, at, strict=True)])
+    return stacked([one.reshape(H, T * R).take(where, 1) for one, where in zip(x, at, strict=True)])
 
 
 def summed(index, cells, rows):  # the sum of the cells of each row, [rows], float64; bincount would wait for a device
-    xp = namespace(cells)
-    found = xp.zeros(rows, xp.float64)
-    xp.add.at(found, index.ravel(), cells.astype(xp.float64).ravel())
+    if library(cells) != "numpy":
+        return sums(index.ravel(), cells.ravel(), rows)
+    found = np.zeros(rows)
+    add_rows(found, index.ravel(), cells.astype(np.float64).ravel())
     return found
 
 
 def gathered(cells, index, rows):  # [B,H,T,S], [T,S] or [B,T,S] -> [B,H,T,rows]: the sum over the cells of each row
+    if library(cells) != "numpy":
+        return sums(index if index.ndim == 2 else index[:, None], cells, rows).astype(cells.dtype)
     (B, H, T, _), at = cells.shape, slots(index, rows)
     found = [summed(at[n % len(at)], cells[n, h], T * rows) for n in range(B) for h in range(H)]
-    return namespace(cells).stack(found).reshape(B, H, T, rows).astype(cells.dtype)
+    return np.stack(found).reshape(B, H, T, rows).astype(cells.dtype)
 
 
 def gather_forward(x, index, *, scale):
@@ -60,7 +67,9 @@ def laid(table, index):  # [H,N], [T,S] or [B,T,S] -> [1,H,T,S] or [B,H,T,S]: ev
 
 def collected(cells, index, N):  # [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where they are consecutive
     per_head = cells.sum(0) if index.ndim == 2 else cells.swapaxes(0, 1)
-    return namespace(cells).stack([summed(index, c, N) for c in per_head])
+    if library(cells) != "numpy":
+        return sums(index.ravel(), per_head.reshape(len(per_head), -1), N)
+    return np.stack([summed(index, c, N) for c in per_head])
 
 
 def lay_forward(table, index):

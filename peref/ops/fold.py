@@ -1,5 +1,6 @@
 """A line of tokens as overlapping pieces, and pieces as a line again: attention over a window in pieces costs no square."""
 
+from peref.ops.join import stacked
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -18,7 +19,7 @@ def fold_forward(x, *, tokens, chunk, back):
     line = xp.zeros((B, G, back + n * chunk, D), x.dtype)
     line[:, :, place] = x[:, :, slots]  # 1
     pieces = [line[:, :, c * chunk : (c + 1) * chunk + back] for c in range(n)]  # 2
-    return xp.stack(pieces, 1).reshape(B * n, G, chunk + back, D), (x.shape, tokens, chunk, back)
+    return stacked(pieces, 1).reshape(B * n, G, chunk + back, D), (x.shape, tokens, chunk, back)
 
 
 def fold_backward(saved, dy):

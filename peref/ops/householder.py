@@ -8,6 +8,7 @@ where row t of C holds w_m u at the moment that H_m acts.
 """
 
 from peref.ops.attention import grouped
+from peref.ops.join import joined
 from peref.ops.linear import matmul, unit_lower_inverse
 from peref.tape import Op
 from peref.xp import namespace
@@ -35,7 +36,7 @@ def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):  # [B,H
         out.append(matmul(u, transposed(K)) - matmul(c, across))  # 4
         steps.append((cut, u, K, W, b, ww, wk, seen, inverse, across, c))
         u = u - matmul(c, b * W)  # 5
-    return xp.concatenate(out[::-1], -1).reshape(B, H, T, S), (q.shape, k.shape, beta.shape, steps, scale, matmul)
+    return joined(out[::-1], -1).reshape(B, H, T, S), (q.shape, k.shape, beta.shape, steps, scale, matmul)
 
 
 def scores_backward(saved, dy):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from peref.ops.join import stacked
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
@@ -47,7 +48,7 @@ def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
     found = xp.ones((*low.shape[:-2], whole, 1, 1), low.dtype)
     while size < whole:
         a, c = found[..., 0::2, :, :], found[..., 1::2, :, :]
-        corner = xp.stack([low[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)], -3)
+        corner = stacked([low[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)], -3)
         corner = -matmul(matmul(c, corner), a)
         found = xp.concatenate([xp.concatenate([a, xp.zeros_like(a)], -1), xp.concatenate([corner, c], -1)], -2)
         size *= 2

@@ -4,6 +4,7 @@
 padding. None: one run.
 """
 
+from peref.ops.join import joined, stacked
 from peref.ops.linear import matmul
 from peref.tape import Op
 from peref.xp import namespace
@@ -37,7 +38,7 @@ def short_conv_backward(saved, dy):
         dtap = xp.where(share, dy, 0)
         dline[:, k : k + T] += dtap * w[:, k]
         dw.append((dtap * line[:, k : k + T]).sum((0, 1)))
-    return dline[:, K - 1 :], xp.stack(dw, 1), dline[:, : K - 1] if stateful else None, None
+    return dline[:, K - 1 :], stacked(dw, 1), dline[:, : K - 1] if stateful else None, None
 
 
 short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
@@ -87,7 +88,7 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=m
         out.append(matmul(a, vc) + matmul(qc, s) * (into * scale))  # 2
         steps.append((cut, within, into, out_of, over, a, s))
         s = s * over + matmul((kc * out_of).swapaxes(-1, -2), vc)  # 3
-    return xp.concatenate(out, 2), (q, k, v, steps, state is not None, scale, matmul), s
+    return joined(out, 2), (q, k, v, steps, state is not None, scale, matmul), s
 
 
 def retention_backward(saved, dy):
@@ -103,7 +104,7 @@ def retention_backward(saved, dy):
         dq = matmul(g * (into * scale), s.swapaxes(-1, -2)) + matmul(da, kc)  # 2, 1
         parts.append((dq, dk + matmul(da.swapaxes(-1, -2), qc), dv))  # 1
         ds = ds * over + matmul((qc * (into * scale)).swapaxes(-1, -2), g)  # 3, 2
-    dq, dk, dv = (xp.concatenate(p, 2) for p in zip(*reversed(parts), strict=True))
+    dq, dk, dv = (joined(p, 2) for p in zip(*reversed(parts), strict=True))
     return dq, dk, dv, ds if stateful else None, None
 
 

@@ -9,6 +9,7 @@ positive number. `runs` as in ops/scan.py; where padding stands, y is 0.
 """
 
 from peref.ops.activation import logistic
+from peref.ops.join import joined
 from peref.ops.linear import matmul
 from peref.ops.scan import follows
 from peref.tape import Op
@@ -57,7 +58,7 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
         y.append(matmul(c[cut, :, None], every)[:, :, 0] + skip * x[cut])  # 7
         h = every[-1].copy()
     saved = x, delta, step, A, b, c, skip, keep, pad, zoh, starts, state is not None, matmul
-    return xp.concatenate(y).swapaxes(0, 1), saved, h
+    return joined(y, 0).swapaxes(0, 1), saved, h
 
 
 def selective_scan_backward(saved, dy):

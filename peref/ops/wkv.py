@@ -9,6 +9,7 @@ these factors pair by pair, so that no exponent is positive, however fast the de
 in the range of the dtype, which RWKV-7 guarantees (log w > -0.61).
 """
 
+from peref.ops.join import joined
 from peref.ops.linear import matmul, unit_lower_inverse
 from peref.ops.scan import breaks
 from peref.tape import Op
@@ -80,7 +81,7 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=matmul):
         out.append(matmul(a, vc) + matmul(rc * into, s))  # 3
         steps.append((cut, seen, own, before, c, into, out_of, over, a, s))
         s = s * over + matmul(transposed(kc * out_of), vc)  # 4
-    return xp.concatenate(out, 2), (r, k, v, u, steps, state is not None, matmul), s
+    return joined(out, 2), (r, k, v, u, steps, state is not None, matmul), s
 
 
 def wkv6_backward(saved, dy):
@@ -102,7 +103,7 @@ def wkv6_backward(saved, dy):
         du = du + (bonus * rc * kc).sum((0, 2))
         parts.append((dr + bonus * u[:, None] * kc, dlog_w, dk + bonus * u[:, None] * rc, dv))
         ds = ds * over + matmul(transposed(rc * into), g)  # 4, 3
-    dr, dlog_w, dk, dv = (xp.concatenate(p, 2) for p in zip(*reversed(parts), strict=True))
+    dr, dlog_w, dk, dv = (joined(p, 2) for p in zip(*reversed(parts), strict=True))
     return dr, dlog_w, dk, dv, du, ds if stateful else None, None
 
 
@@ -140,7 +141,7 @@ def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=matmul)
         out.append(matmul(p[:, :, M:], x) + h[:, :, M:])  # 5
         steps.append((cut, seen, begin, read, write, out_of, over, inverse, q, keys, p, x, s))
         s = s * over + matmul(transposed(keys * out_of), x)  # 6
-    return xp.concatenate(out, 2), (kappa, a, steps, state is not None, matmul), s
+    return joined(out, 2), (kappa, a, steps, state is not None, matmul), s
 
 
 def wkv7_backward(saved, dy):
@@ -161,7 +162,7 @@ def wkv7_backward(saved, dy):
         dlog_w = of_sums(up[:, :, :M], up[:, :, M:] - down[:, :, :M] - down[:, :, M:], dtotal)
         ds, dq = ds * over + matmul(transposed(q * begin), dh), dq * read  # 6, 3; 1
         parts.append((dq[:, :, M:], dlog_w, dkeys[:, :, M:], dv, ac * dkeys[:, :, :M] - dq[:, :, :M], kp * dkeys[:, :, :M]))
-    grads = (xp.concatenate(part, 2) for part in zip(*reversed(parts), strict=True))
+    grads = (joined(part, 2) for part in zip(*reversed(parts), strict=True))
     return *grads, ds if stateful else None, None
 
 

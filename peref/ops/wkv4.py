@@ -5,6 +5,7 @@
 The decay comes as log w. The state is a, b, p with A = a e^p, B = b e^p, p the largest exponent so far: no key is too large.
 """
 
+from peref.ops.join import stacked
 from peref.ops.scan import follows
 from peref.tape import Op
 from peref.xp import namespace
@@ -27,7 +28,7 @@ def wkv4_forward(k, v, log_w, u, state, runs):  # [B,T,C], [B,T,C], [C], [C], [B
         e_next, f_next = xp.exp(p + log_w - top), xp.exp(kt - top)  # 4
         steps.append((a, b, e, f, d, e_next, f_next, on))
         a, b, p = e_next * a + f_next * vt, e_next * b + f_next, top  # 5
-    y = xp.stack(y, 1)
+    y = stacked(y, 1)
     if runs is not None:
         alive = (runs >= 0)[..., None]
         y, end = xp.where(alive, y, 0), alive[:, -1]

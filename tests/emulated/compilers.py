@@ -14,6 +14,8 @@ from pathlib import Path
 from emulated.device import folder_of_results
 
 SM = (80, 90)
+TARGETS = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in SM)  # as CuPy compiles: for the device itself, flushing to zero
+HOW = ("-std=c++17", "-ftz=true")
 
 
 class Refused(Exception):
@@ -21,12 +23,11 @@ class Refused(Exception):
 
 
 def nvcc(path, text, defines):
-    """ptxas's words for each of SM, from one PTX."""
+    """ptxas's words for each of SM, each from PTX of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.cu"
         file.write_text(text, encoding="utf-8")
-        targets = [f"-gencode=arch=compute_{SM[0]},code=sm_{n}" for n in SM]
-        command = [path, "-std=c++17", "--fatbin", *targets, "-Xptxas", "-v", *defines, "-o", Path(folder) / "out", file]
+        command = [path, *HOW, "--fatbin", *TARGETS, "-Xptxas", "-v", *defines, "-o", Path(folder) / "out", file]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(done.stderr)
@@ -34,12 +35,12 @@ def nvcc(path, text, defines):
 
 
 def nvrtc(path, text, defines):
-    """The same through NVRTC, as CuPy compiles: no include path, flush to zero."""
+    """The same through NVRTC, as CuPy does: without an include path."""
     library, log = ctypes.CDLL(path), ""
     for n in SM:
         program = ctypes.c_void_p()
         library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
-        options = [f"-arch=sm_{n}", "--std=c++17", "-ftz=true", "--ptxas-options=-v", *defines]
+        options = [f"-arch=sm_{n}", *HOW, "--ptxas-options=-v", *defines]
         failed = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options)))
         size = ctypes.c_size_t()
         library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -74,7 +75,7 @@ def figures(said):
 def report(text, defines):
     """What the compiler says; kept under the hash of all that it depends on."""
     name, version, run = compiler()
-    key = hashlib.sha256("\0".join((name, version, *map(str, SM), *defines, text)).encode()).hexdigest()
+    key = hashlib.sha256("\0".join((name, version, *HOW, *TARGETS, *defines, text)).encode()).hexdigest()
     file = folder_of_results() / f"{key[:32]}.log"
     if not file.exists():
         said = run(text, defines)

@@ -72,4 +72,5 @@ def here(name: str, every_tile: bool, say: Callable[[str], None]) -> Backend:
     find.check_device(xp)
     if name == "cuda:bf16" and not find_spec("ml_dtypes"):
         raise Misuse("the cuda:bf16 backend needs NumPy's bfloat16: pip install ml_dtypes; or use --backend cuda")
+    find.check_compiler(xp, half=name == "cuda:bf16")
     return opened(xp, find.cublas(xp), name, every_tile=every_tile, say=say)

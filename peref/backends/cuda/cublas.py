@@ -2,7 +2,8 @@
 
     C = op(A) op(B) + beta C        row-major, [M,K] [K,N]; transposed views as they are; batches at one stride; float32, TF32 by option, or bfloat16
 
-Sums are taken in float32. cuBLAS knows columns, not rows: a row-major matrix is its transpose there, so C' = op(B)' op(A)' is what is asked for.
+Sums are taken in float32; the mode that is set forbids to add their parts in bfloat16, which cuBLAS else may. cuBLAS knows columns, not rows: a
+row-major matrix is its transpose there, so C' = op(B)' op(A)' is what is asked for.
 The workspace is ours, so that a captured product allocates nothing and repeats its bits (cuBLAS documentation, section 2.1.4).
 Not here: derivatives (products.py), where the library is (find.py).
 """
@@ -18,6 +19,7 @@ REAL = {"float32": 0, "bfloat16": 14}  # cudaDataType_t
 FLOAT32, TF32 = 68, 77  # cublasComputeType_t: CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 DEFAULT = -1  # cublasGemmAlgo_t
+FULL_SUMS = 16  # cublasMath_t: CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, with CUBLAS_DEFAULT_MATH
 STATUS = {
     1: "not initialized",
     3: "no memory left",
@@ -31,6 +33,7 @@ P, I, L = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 SIGNATURES = {
     "cublasCreate_v2": [P],
     "cublasDestroy_v2": [P],
+    "cublasSetMathMode": [P, I],
     "cublasSetStream_v2": [P, P],
     "cublasSetWorkspace_v2": [P, P, ctypes.c_size_t],
     "cublasGemmStridedBatchedEx": [P, I, I, I, I, I, P, P, I, I, L, P, I, I, L, P, P, I, I, L, I, I, I],
@@ -68,6 +71,7 @@ class Cublas:
             function.argtypes, function.restype = kinds, I
         self.handle = P()
         self.ask("cublasCreate_v2", ctypes.byref(self.handle), handle=False)
+        self.ask("cublasSetMathMode", FULL_SUMS)
         self.workspace = xp.cuda.alloc(WORKSPACE)
         self.stream: int | None = None
 

@@ -1,4 +1,7 @@
-"""What must be there before the cuda backend computes: CuPy, a driver with a device, enough memory, cuBLAS. Each that is missing is one line."""
+"""What must be there before the cuda backend computes: CuPy, a driver with a device, enough memory, NVRTC, for bfloat16 its header, cuBLAS.
+
+Each that is missing is one line.
+"""
 
 import ctypes
 import sys
@@ -12,6 +15,8 @@ from peref.errors import Misuse
 
 LEAST = 512 << 20  # bytes: cuBLAS's workspace, CUDA's own memory and a small model
 CAPABILITY = 80  # the kernels multiply with mma.sync of bfloat16 and TF32, and copy with cp.async: Ampere
+HALF = 14  # the first CuPy that computes in bfloat16
+HEADER = "cuda_bf16.h"  # CuPy's own kernels of bfloat16 include it, ours need no header
 ELSE = "or use --backend numba"
 
 
@@ -50,6 +55,23 @@ def check_device(xp: Any) -> None:
     if free < LEAST:
         has = f"{free / 2**20:,.0f} MiB of {total / 2**20:,.0f} MiB free"
         raise Misuse(f"the GPU {name} has {has}, the cuda backend needs {LEAST >> 20} MiB; end what else runs on it (nvidia-smi lists that), {ELSE}")
+
+
+def check_compiler(xp: Any, *, half: bool) -> None:
+    """Compiles a kernel that does nothing. Raises Misuse where NVRTC is missing, or for bfloat16 (`half`) a newer CuPy or the header."""
+    wheel = f"pip install 'cupy-cuda{xp.cuda.runtime.runtimeGetVersion() // 1000}x[ctk]>={HALF}', or install the CUDA toolkit; {ELSE}"
+    if half and int(xp.__version__.partition(".")[0]) < HALF:
+        raise Misuse(f"CuPy {xp.__version__} does not compute in bfloat16; {wheel}")
+    try:
+        xp.cuda.nvrtc.getVersion()
+    except (RuntimeError, ImportError, OSError) as error:
+        raise Misuse(f"CuPy {xp.__version__} finds no NVRTC, which compiles kernels; {wheel}") from error
+    text = f"#include <{HEADER}>\n" * half + 'extern "C" __global__ void nothing() {}'
+    try:
+        xp.RawModule(code=text, options=("--std=c++17",)).compile()
+    except (RuntimeError, OSError, xp.cuda.compiler.CompileException) as error:
+        what = f"a kernel that includes {HEADER}" if half else "a kernel that does nothing"
+        raise Misuse(f"CuPy {xp.__version__} cannot compile {what} ({' '.join(str(error).split())[:200]}); {wheel}") from error
 
 
 def places(major: int) -> Iterator[str]:

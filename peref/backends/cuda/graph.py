@@ -66,6 +66,26 @@ def past_place(size: int) -> Any:
     raise PastPlace(f"it moves an array of {size} bytes to the device that did not go through Backend.place")
 
 
+@contextmanager
+def no_numbers(xp: Any) -> Iterator[None]:
+    """During a capture: CuPy makes an array of a NumPy array without axes by a kernel that has the number in it, and the graph would keep it."""
+    made = xp.asarray, xp.array
+
+    def refusing(function: Callable) -> Callable:
+        def looked_at(x: Any, *rest: Any, **given: Any) -> Any:
+            if isinstance(x, np.ndarray) and not x.ndim:
+                raise PastPlace("it moves a number, an array without axes, to the device that did not go through Backend.place")
+            return function(x, *rest, **given)
+
+        return looked_at
+
+    xp.asarray, xp.array = map(refusing, made)
+    try:
+        yield
+    finally:
+        xp.asarray, xp.array = made
+
+
 class Recording:
     """One step: its inputs' places on the device, what was moved there once, and its graph."""
 
@@ -143,7 +163,8 @@ class Recording:
         self.xp.cuda.set_pinned_memory_allocator(past_place)
         self.stream.begin_capture()
         try:
-            self.result = self.run(arguments, inputs, self.arena)
+            with no_numbers(self.xp):
+                self.result = self.run(arguments, inputs, self.arena)
         except BaseException:
             with suppress(Exception):  # a capture that was broken off cannot be ended either, and the reason is the first error
                 self.stream.end_capture()

@@ -17,7 +17,6 @@ from peref.xp import library, namespace
 
 FOLDER = Path(__file__).with_name("kernels")
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"}  # C's names -> NumPy's
-MOST = 48 * 1024  # bytes of shared memory that a kernel has without asking
 OPTIN = 97  # CUDA's number of the attribute that says how many it can ask for
 ELSE = "use narrower heads or --backend numpy"
 
@@ -65,7 +64,7 @@ def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]
 
 @cache
 def most_shared(xp: Any, device: int) -> int:
-    """Bytes of shared memory that a block can ask for."""
+    """Bytes of shared memory that a block can ask for; what a kernel declares at a fixed size counts too."""
     return xp.cuda.runtime.deviceGetAttribute(OPTIN, device)
 
 
@@ -107,8 +106,8 @@ def launch(kernel: str, grid: tuple[int, ...], block: int, *given: Any, real: An
     if 0 in grid:
         return
     function = compiled(namespace(*arrays), file, name, tuple(sorted({**defines, **({"BF16": 1} if bf16 else {})}.items())))
-    if shared > MOST:
-        if shared > (most := most_shared(namespace(*arrays), places.pop())):
+    if shared:
+        if shared > (most := most_shared(namespace(*arrays), places.pop()) - function.shared_size_bytes):
             raise Misuse(f"{kernel} takes {shared} bytes of shared memory for sizes like these, and a block has at most {most} on this GPU; {ELSE}")
         function.max_dynamic_shared_size_bytes = shared
     function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)

@@ -14,7 +14,6 @@ Not here: a table made by a small network (dynamic_bias), rows weighed by conten
 
 from peref.encodings import Encoding, logit_steps, positive
 from peref.errors import Misuse
-from peref.ops.embedding import take
 from peref.ops.shape import swap
 from peref.xp import library, namespace
 
@@ -48,7 +47,7 @@ def bias(be, p, d, *, L, causal, max_distance: int | None = None):
     if library(d) == "numpy":  # what is on a device was checked on the host
         within(d, L, causal, max_distance)
     first, last = ends(L, causal, max_distance)
-    return swap(take(swap(p["table"], axes=(0, 1)), namespace(d).clip(d, first, last) - first), axes=(0, 1))
+    return swap(be.take(swap(p["table"], axes=(0, 1)), namespace(d).clip(d, first, last) - first), axes=(0, 1))
 
 
 def otherwise(*, max_distance: int | None = None):

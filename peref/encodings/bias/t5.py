@@ -24,7 +24,6 @@ import numpy as np
 
 from peref.encodings import Encoding, inverse_root, logit_steps, positive
 from peref.errors import Misuse
-from peref.ops.embedding import take
 from peref.ops.shape import swap
 from peref.xp import like, namespace
 
@@ -60,7 +59,7 @@ def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
         )
     if d.dtype.kind not in "iu":
         raise Misuse("t5: positions must be whole numbers, buckets are of whole distances")
-    return swap(take(p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance, place=be.place)), axes=(0, 1))
+    return swap(be.take(p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance, place=be.place)), axes=(0, 1))
 
 
 def scale(D, *, divided: Literal["not", "qk"] = "not"):

@@ -1,0 +1,48 @@
+"""Sums over equal indices: the same on NumPy and on a device, where no order of adding is left to chance."""
+
+import fake_cupy
+import numpy as np
+import pytest
+
+from peref.ops import rows
+from peref.ops.embedding import take
+
+
+def both(function, *arrays):
+    """What function gives of the arrays on NumPy, and on the device."""
+    with fake_cupy.installed() as cp:
+        return function(*arrays), function(*map(cp.asarray, arrays)).get()
+
+
+@pytest.mark.parametrize("cells", [1, 40, 1 << 24])
+def test_rows_are_added_alike(rng, monkeypatch, cells):
+    """Whatever fits at once; rows that nobody names stay, and every number named twice counts twice."""
+    monkeypatch.setattr(rows, "CELLS", cells)
+    to, index, x = rng.standard_normal((7, 3)), np.array([[1, 6, 1], [0, 1, 6]]), rng.standard_normal((2, 3, 3))
+
+    def added(to, index, x):
+        to = to.copy()
+        rows.add_rows(to, index, x)
+        return to
+
+    want, got = both(added, to, index, x)
+    np.testing.assert_allclose(got, want, rtol=1e-14)
+    np.testing.assert_array_equal(got[2:6], to[2:6])
+
+
+def test_a_bad_number_spoils_its_row_alone():
+    """NaN goes to the row whose index it has, and to no other."""
+    with fake_cupy.installed() as cp:
+        found = rows.sums(cp.asarray([0, 1, 1]), cp.asarray([1.0, np.nan, 2.0]), 3).get()
+    np.testing.assert_array_equal(found, [1, np.nan, 0])
+
+
+def test_bfloat16_is_summed_in_more():
+    """300 ones are 300, rounded once; added one at a time in bfloat16 they would stop at 256."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with fake_cupy.installed() as cp:
+        ones = cp.ones((300, 2), ml_dtypes.bfloat16)
+        _, saved = take.forward(cp.ones((3, 2), ml_dtypes.bfloat16), cp.asarray([1] * 300))
+        (dtable, _) = take.backward(saved, ones)
+        assert dtable.dtype == ml_dtypes.bfloat16
+        assert dtable.astype(np.float32).tolist() == [[0, 0], [300, 300], [0, 0]]
