@@ -8,7 +8,6 @@ both sides compute the same function is checked where the peers of the CPU are (
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent.parent)]
 
+from on_gpu.session import spans_of  # noqa: E402
 from on_gpu.shapes import of  # noqa: E402
 
 TINY = "--tiny" in sys.argv
@@ -42,34 +42,32 @@ def timed(act: Callable[[], Any], wait: Callable[[], Any], least: int = 30) -> d
     act()
     if TINY:
         return {}
-    for _ in range(3):
-        act()
     wait()
-    spans: list[float] = []
-    while len(spans) < least:
+
+    def span() -> float:
         before = time.perf_counter()
         act()
         wait()
-        spans.append(1e6 * (time.perf_counter() - before))
-    return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
+        return 1e6 * (time.perf_counter() - before)
+
+    return spans_of(span, least)
 
 
 def on_events(torch: Any, act: Callable[[], Any], least: int = 30) -> dict[str, Any]:
     """By events on the device."""
+    act()
     if TINY:
-        act()
         return {}
-    for _ in range(4):
-        act()
-    spans = []
-    for _ in range(least):
+
+    def span() -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         act()
         stop.record()
         stop.synchronize()
-        spans.append(1e3 * start.elapsed_time(stop))
-    return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
+        return 1e3 * start.elapsed_time(stop)
+
+    return spans_of(span, least)
 
 
 def torched() -> tuple[Any, str]:
@@ -169,6 +167,13 @@ def steps(compiled: bool) -> None:
             tell(title, **best)
 
 
+def table_mask(torch: Any, table: Any) -> Any:
+    """A table of distances [H,T] as the mask that SDPA adds, [1,H,T,T]: the entry of i - j, and -inf for keys that come later."""
+    i = torch.arange(table.shape[1], device=table.device)
+    distance = i[:, None] - i
+    return table[:, distance.clamp(min=0)].masked_fill_(distance < 0, -float("inf"))[None]
+
+
 def attention() -> None:
     """SDPA by each of its backends, and with a float mask."""
     torch, where = torched()
@@ -193,8 +198,10 @@ def attention() -> None:
     def masked() -> dict[str, Any]:
         D, T = W.attend[-1][0], W.masked
         q, k, v = heads(D, T)
-        mask = torch.randn(1, q.shape[1], T, T, device=where, dtype=dtype).triu(1).mul(-1e4)
+        mask = table_mask(torch, torch.randn(q.shape[1], T, device=where, dtype=dtype))
         before = 0 if TINY else torch.cuda.memory_allocated() - mask.numel() * mask.element_size()
+        if not TINY:
+            torch.cuda.reset_peak_memory_stats()  # what making the mask took is no part of it
         found = on_events(torch, lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask), least=10)
         return found if TINY else found | {"peak_bytes": torch.cuda.max_memory_allocated() - before}
 
