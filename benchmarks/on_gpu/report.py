@@ -92,8 +92,8 @@ def attested(s: Session) -> dict[str, Any]:
         rows = [row for row in s.rows if file in row.get("files", "").split()]
         measured = [row for row in rows if isinstance(row.get("error"), float)]
         seen = measured and all(row.get("good") for row in rows) and not s.emulated
-        worst = {"error": measured, "error_bf16": [row for row in measured if row["name"].endswith(" bf16")]}
-        worst["error"] = [row for row in measured if row not in worst["error_bf16"]]
+        worst = {f"error_{kind}": [row for row in measured if row["name"].endswith(f" {kind}")] for kind in ("tf32", "bf16")}
+        worst = {"error": [row for row in measured if not any(row in some for some in worst.values())]} | worst
         about = {key: max(row["error"] for row in some) for key, some in worst.items() if some}
         about = {"sha256": sha256, "device": s.found("environment", "gpu"), "date": str(date.today())} | about
         found[file] = about if seen else dict.fromkeys(("sha256", "device", "date", "error"))
