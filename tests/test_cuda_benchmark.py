@@ -108,6 +108,41 @@ def test_a_process_that_hangs_is_ended(tmp_path, monkeypatch, gpu):
     assert time.monotonic() - began < 10
 
 
+PEER = """
+import json, sys
+from pathlib import Path
+name, before = sys.argv[1], Path(__file__).with_name(sys.argv[1])
+print(json.dumps({"name": "peers absent", "skipped": "not installed"} if name == "absent" else {"name": f"{name} row", "error": "too large"}))
+if name == "late" and not before.exists():
+    before.touch()
+    sys.exit("ended")
+"""
+
+
+def test_peers_go_on_where_a_run_ended(tmp_path, monkeypatch, gpu):
+    """What came to its end is not asked again, whatever its rows say; what had no time, failed or was not installed is."""
+    (tmp_path / "peers.py").write_text(PEER)
+    monkeypatch.setattr(gpu, "HERE", tmp_path)
+    s, asked, ended = gpu.session.Session(tmp_path, True), [], gpu.ended
+    monkeypatch.setattr(gpu, "ended", lambda command, *a, **k: (asked.append(command[2]), ended(command, *a, **k))[1])
+    s.row("peers unasked", skipped="no time left")
+    for _ in range(3):
+        gpu.enter(s, "6 dear peers", 60, time.monotonic() + 60)
+        gpu.peers(s, ["done", "late", "absent", *(["unasked"] if asked else [])], 30)
+    assert asked == ["done", "late", "absent", "late", "absent", "unasked", "absent"]
+    assert gpu.report.table(s).splitlines()[-2:] == [
+        "left out: peers absent, peers absent, peers absent",
+        "wrong or failed: done row, late row, late row, unasked row",
+    ]
+
+
+def test_every_peer_is_known(gpu):
+    """Those that the script asks for are those that there are."""
+    from on_gpu import peers
+
+    assert sorted(gpu.CHEAP + gpu.DEAR) == sorted(peers.RUN)
+
+
 def test_what_a_process_started_ends_with_it(gpu):
     """A peer whose own children hold its output is ended with them, in time."""
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(100)'])"

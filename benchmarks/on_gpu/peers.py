@@ -1,6 +1,6 @@
 """One peer on this machine's GPU, in a process of its own: a line of JSON for each result, under the names that report.py looks for.
 
-    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled-steps|compiled-rows|flex|triton|start|jax [--tiny]
+    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled[-graph]-small|compiled[-graph]-large|compiled-rows|flex|triton|start|jax [--tiny]
 
 --tiny runs tiny sizes once on the CPU, without times, so that the text is known to run. Weights are random, for only times are compared; that
 both sides compute the same function is checked where the peers of the CPU are (benchmarks/peers.py).
@@ -120,7 +120,7 @@ def model(torch: Any, where: str) -> Any:
     return Model().to(where)
 
 
-def steps(compiled: bool) -> None:
+def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool, ...]) -> None:
     """A whole training step with clipping and fused AdamW; the better of TF32 and bfloat16 by autocast; by itself and as one graph."""
     torch, where = torched()
 
@@ -154,8 +154,8 @@ def steps(compiled: bool) -> None:
         return on_events(torch, whole.replay)
 
     kind = "compiled" if compiled else "eager"
-    for B, T in W.steps:
-        for graph in (False, True):
+    for B, T in sizes:
+        for graph in graphs:
             title, best = f"torch step {B} x {T} {kind}{' graph' * graph}", {}
             for half in (False, True):
                 try:
@@ -390,10 +390,13 @@ def jax_steps() -> None:
 
 
 RUN: dict[str, Callable[[], None]] = {
-    "steps": lambda: steps(False),
+    "steps": lambda: steps(False, W.steps, (False, True)),
     "rows": lambda: rows(False),
     "attention": attention,
-    "compiled-steps": lambda: steps(True),
+    "compiled-small": lambda: steps(True, W.steps[:1], (False,)),
+    "compiled-large": lambda: steps(True, W.steps[-1:], (False,)),
+    "compiled-graph-small": lambda: steps(True, W.steps[:1], (True,)),
+    "compiled-graph-large": lambda: steps(True, W.steps[-1:], (True,)),
     "compiled-rows": lambda: rows(True),
     "flex": flex,
     "triton": in_triton,
