@@ -29,7 +29,7 @@ from on_gpu.phase import TITLES  # noqa: E402
 
 HERE = Path(__file__).resolve().parent / "on_gpu"
 SECONDS = (20, 25, 90, 130, 80)  # of the phases of our own
-CHEAP = ("attention", "rows", "steps")
+CHEAP = ("steps", "attention", "rows")
 STRONG = ("compiled-graph-small", "compiled-graph-large", "flex")  # without these a comparison is worth little, so they come first
 DEAR = (*STRONG, "compiled-large", "compiled-small", "compiled-rows", "triton", "start", "jax")
 RESERVE = 30  # seconds kept for what goes on after its deadline until it is ended, and for the report

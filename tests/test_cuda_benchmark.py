@@ -173,6 +173,8 @@ def test_the_table_says_what_misses(tmp_path, gpu):
         for name, files, found in (
             ("rms_norm", "norm", {"error": 1e-7, "good": True}),
             ("rms_norm bf16", "norm", {"error": 1e-3, "good": True}),
+            ("retention", "retention", {"error": 1e-7, "good": True}),
+            ("retention tf32", "retention", {"error": 5e-4, "good": True}),
             ("cross-entropy", "loss", {"error": 1.0, "good": False}),
             ("swiglu", "activation", {"error": 1e-7, "good": True}),
             ("gelu", "activation", {"error": "it failed"}),
@@ -190,6 +192,7 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu"
     attested = gpu.report.attested(s)
     assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == ("a GPU", 1e-7, 1e-3)
+    assert (attested["retention"]["error"], attested["retention"]["error_tf32"]) == (1e-7, 5e-4)
     assert [attested[file]["device"] for file in ("loss", "activation", "embedding", "turn")] == [None] * 4
 
 
