@@ -239,6 +239,13 @@ def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
         raise Misuse(f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use another dtype")
 
 
+def at_least(name: str, bound: float, **numbers: float) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options is `bound` or more."""
+    for option, number in numbers.items():
+        if not number >= bound:
+            raise Misuse(f"{name}: {option} is {number}; expected {bound:g} or more")
+
+
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
     """The same record with the facts of one layer and the options filled in: what the model calls. It claims what holds with these options."""
 

@@ -44,7 +44,9 @@ def ntk_base(name, R, base, factor):
 
 
 def rising(x, low, high):
-    """0 up to `low`, 1 from `high` on, a straight line between."""
+    """0 up to `low`, 1 from `high` on, a straight line between; where they are equal a jump, above them."""
+    if low == high:
+        return (x > low).astype(x.dtype)
     return ((x - low) / (high - low)).clip(0, 1)
 
 
