@@ -31,6 +31,9 @@ def angle_backward(saved, dy):
 angle = Op(angle_forward, angle_backward)
 
 
+STRONGEST = 1e6  # gains that can be asked for: models have 1 to 2, and the logits, which have the square, must stay within float32
+
+
 def gain(angle, a):
     """The gain `a` for every pair and token of `angle`; None for 1."""
     return None if a == 1 else namespace(angle).full_like(angle, a)

@@ -37,9 +37,9 @@ Not here: ggml's ramp over no less than 0.001 pairs, another where the range is 
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, at_least, not_negative, part, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, at_least, at_most, not_negative, part, positive, with_settings_of
 from peref.errors import Misuse
-from peref.ops.frequency import Form, angle, gain, ladder, rising, slow_pairs, stretch, turns
+from peref.ops.frequency import STRONGEST, Form, angle, gain, ladder, rising, slow_pairs, stretch, turns
 from peref.xp import namespace
 
 
@@ -95,6 +95,7 @@ def attention(
 ):
     """a, the gain of q and of k."""
     not_negative("yarn", **{option: m for option, m in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)) if m is not None})
+    at_most("yarn", STRONGEST, attention_factor=attention_factor, mscale=mscale, mscale_all_dim=mscale_all_dim)
     if form == "dynamic" and mscale_all_dim:
         raise Misuse(f"yarn: mscale_all_dim is {mscale_all_dim}, but form is dynamic, whose factor is not one number; leave one of them out")
     if attention_factor is not None:
