@@ -185,7 +185,7 @@ def test_numbers_of_numpy(kind):
 
 
 @pytest.mark.parametrize("name", names())
-@pytest.mark.parametrize("far", [2.0**53, 1e16, 1e300, -(2**63)])
+@pytest.mark.parametrize("far", [2**53, 1e16, 1e300, -(2**63)])
 def test_a_position_too_far(name, far):
     """2^53 is computed where the encoding reaches so far; beyond it whole numbers are no longer told apart, and nothing is."""
     cfg = shape(name, {})
@@ -194,5 +194,5 @@ def test_a_position_too_far(name, far):
     if abs(far) <= 2**53 and (get(name).axes is None or get(name).hook in ("rotate", "bias")) and cfg.encoding(0).reach is None:
         assert np.isfinite(model.logits(cfg, p, TOKENS[:, :3], positions=i)).all()
     elif abs(far) > 2**53:
-        with pytest.raises(Misuse, match="at most 2^53 in size".replace("^", r"\^")):
+        with pytest.raises(Misuse, match=r"at most 2\^53 in size"):
             model.logits(cfg, p, TOKENS[:, :3], positions=i)
