@@ -111,9 +111,18 @@ TOGETHER = {  # settings of options that have no value to start from, or none th
 }
 
 
+NEEDED = {  # what an option is refused without
+    "alibi": {"across_layers": {"slopes": "learned"}},
+    "axial": {"max_freq": {"ladder": "pixel"}},
+    "pyramid": {"base": {"position": "centre"}},
+    "yarn": {"reading": {"mscale": 0.707}},
+}
+
+
 def every_choice(name):
     """Each option at its default and at each other value it may have, and those of TOGETHER."""
-    alone = [{option: value} for option, (default, kind) in options(get(name)).items() for value in beside(default, kind)]
+    needed = NEEDED.get(name, {})
+    alone = [{**needed.get(option, {}), option: value} for option, (default, kind) in options(get(name)).items() for value in beside(default, kind)]
     return [{}, *alone, *TOGETHER.get(name, [])]
 
 

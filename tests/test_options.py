@@ -22,7 +22,7 @@ def shape(name, given):
 def logits(name, given):
     cfg = shape(name, given)
     p = {key: a.astype(np.float32) for key, a in model.init(cfg, 1).items()}
-    return model.logits(cfg, p, TOKENS)
+    return model.logits(cfg, p, TOKENS if "any_length" in get(name).claims else TOKENS[:, :L])
 
 
 def real(name):
@@ -89,3 +89,110 @@ def test_a_whole_number_too_large_for_a_real_one():
             shape("rope", {"base": number})
     with pytest.raises(Misuse, match="option original of pi is"):
         shape("pi", {"original": 10**400})
+
+
+LENGTHS = (16, 512)  # of training: shorter and longer than the text
+SAME = {  # option -> why logits do not change with it alone
+    "mamba.chunk": "tokens worked on at once; that results agree to the bit is chance elsewhere",
+    "pi.original": "the length from which form=dynamic stretches: a loop over scalings gives it to all of them",
+    "rwkv7.unit_eps": "1e-24 beside a sum of squares",
+    "yarn.mscale": "read beside mscale_all_dim, or with reading=deepseek",
+}
+
+
+def others(name, option):
+    """Values that an option may have besides its default."""
+    default, kind = options(get(name))[option]
+    kinds = [kind, *get_args(kind)]
+    if get_origin(kind) is Literal:
+        return [word for word in get_args(kind) if word != default]
+    if isinstance(default, bool):
+        return [not default]
+    if any(get_origin(k) is tuple for k in kinds):
+        return (
+            [tuple(f * x for x in default) for f in (3, 0.3)]
+            if default
+            else [(4, 2, 2) if tuple[int, ...] in kinds else tuple(np.linspace(2, 3, 8).tolist())]
+        )
+    x = default or 1.5
+    return [int(2 * x), int(x / 2) or 1] if int in kinds else [2 * x, x / 2]
+
+
+def of_text(name, given):
+    """Logits for both lengths of training in float64, every parameter off its first value; of several axes, with a number on each too."""
+    found = []
+    for L in LENGTHS:
+        cfg = Config(pe=((name, given),), L=L, V=11, C=16, layers=2, H=H, D=16, F=8)
+        p = {k: a + 0.3 * np.random.default_rng([*k.encode()]).standard_normal(a.shape) for k, a in model.init(cfg, 1, "float64").items()}
+        T, axes = 70 if "any_length" in get(name).claims else L, get(name).axes or 1
+        several = [np.array([np.arange(T) * (a + 1) % 17 for a in range(axes)])[:, None]] if axes > 1 else []
+        found += [model.logits(cfg, p, np.random.default_rng(3).integers(0, 11, (1, T)), positions=i) for i in (None, *several)]
+    return found
+
+
+def changes(name, option, x, plain):
+    """Whether the logits are others than `plain`, or the option is refused."""
+    try:
+        return not all(map(np.array_equal, of_text(name, {option: x}), plain))
+    except Misuse as refused:
+        return option in str(refused)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if options(get(name))])
+def test_every_option_alone_changes_the_logits_or_is_refused(name):
+    """Or stands in SAME with its reason."""
+    plain, idle = of_text(name, {}), set()
+    for option in options(get(name)):
+        for x in others(name, option):
+            if changes(name, option, x, plain):
+                break
+        else:
+            idle.add(f"{name}.{option}")
+    assert idle == {one for one in SAME if one.partition(".")[0] == name}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "beside"),
+    [
+        ("alibi", {"across_layers": "shared"}, {"slopes": "sides"}),
+        ("axial", {"max_freq": 3.0}, {"ladder": "pixel"}),
+        ("pyramid", {"base": 100.0}, {"position": "centre"}),
+        ("yarn", {"reading": "deepseek"}, {"mscale": 0.5}),
+        ("yarn", {"reading": "deepseek", "mscale": 0.5, "attention_factor": 1.5}, {"attention_factor": None}),
+    ],
+)
+def test_what_would_be_ignored_is_refused(name, given, beside):
+    """And with what it needs beside it, it is not."""
+    option = next(iter(given))
+    with pytest.raises(Misuse, match=f"^{name}: {option} is {given[option]}, but "):
+        of_text(name, given)
+    of_text(name, given | beside)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int8, np.int64, np.uint32])
+def test_numbers_of_numpy(kind):
+    """Become Python's, alone and in a list; True and a whole array do not."""
+    for name, option in EVERY:
+        given = of(name, option, kind(2))
+        assert shape(name, {option: given}) == shape(name, {option: of(name, option, 2.0)})
+        assert type(np.atleast_1d(shape(name, {option: given}).pe[0][1][option]).tolist()[0]) is float
+        for wrong in (np.True_, np.ones(2)):
+            with pytest.raises(Misuse, match=f"option {option} is .*; expected"):
+                shape(name, {option: of(name, option, wrong)})
+    assert shape("retnet", {"chunk": np.int64(3)}).pe[0][1]["chunk"] == 3
+    with pytest.raises(Misuse, match=r"option chunk is 3\.0; expected int"):
+        shape("retnet", {"chunk": np.float64(3)})
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("far", [2**53, 1e16, 1e300, -(2**63)])
+def test_a_position_too_far(name, far):
+    """2^53 is computed where the encoding reaches so far; beyond it whole numbers are no longer told apart, and nothing is."""
+    cfg = shape(name, {})
+    p = {key: a.astype(np.float32) for key, a in model.init(cfg, 1).items()}
+    i = np.array([0, 1, far], type(far))
+    if abs(far) <= 2**53 and "any_length" in get(name).claims and cfg.encoding(0).reach is None:
+        assert np.isfinite(model.logits(cfg, p, TOKENS[:, :3], positions=i)).all()
+    elif abs(far) > 2**53:
+        with pytest.raises(Misuse, match=r"at most 2\^53 in size"):
+            model.logits(cfg, p, TOKENS[:, :3], positions=i)

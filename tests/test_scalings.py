@@ -366,7 +366,6 @@ ABSENT = {"attention_factor": None, "mscale": None, "mscale_all_dim": None, "rea
         (40.0, {"mscale": 0.707, "reading": "deepseek"}, 1.260804),
         (40.0, {"mscale_all_dim": 0.707}, 1.368888),
         (40.0, {"mscale_all_dim": 0.707, "reading": "deepseek"}, 1.085726),
-        (40.0, {"reading": "deepseek"}, 1.368888),
     ],
 )
 def test_yarn_attention_factor(factor, given, a):

@@ -182,11 +182,12 @@ def wanted(kind: Any) -> str:
 
 
 def fitting(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...], becomes a tuple."""
+    """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...], becomes a tuple, NumPy's numbers Python's."""
     if get_origin(kind) is Literal:
         if value in get_args(kind):
             return value
         raise Misuse(f"option {name} is {value!r}; expected one of: {', '.join(map(str, get_args(kind)))}")
+    value = value.item() if isinstance(value, (np.floating, np.integer)) else value
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(value) in kinds or (value is None and type(None) in kinds):
         return value

@@ -14,6 +14,8 @@ import numpy as np
 from peref.errors import Misuse
 from peref.xp import like, namespace
 
+LARGEST = 2**53  # beyond it float64, in which angles and biases are made, does not tell neighbours apart
+
 
 def exact(i: np.ndarray) -> np.ndarray:
     """Numbers as int64 or float64: differences of narrower ones round, and of unsigned ones wrap."""
@@ -94,8 +96,9 @@ class At:
             raise Misuse(f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit; queries are the last keys")
         if self.i.ndim not in (1, 2, 3):
             raise Misuse(f"positions are {list(self.i.shape)}; expected [T], [B,T] or, of several axes, [A,B,T]")
-        if not (np.isfinite(self.i).all() and np.isfinite(self.j).all()):
-            raise Misuse("positions must be finite numbers")
+        for i in (self.i, self.j):
+            if not ((i >= -LARGEST) & (i <= LARGEST)).all():
+                raise Misuse(f"positions must be finite numbers of at most 2^53 in size, got {i.min()} to {i.max()}")
         if self.seg is not None:
             for row in self.seg:
                 starts = row[np.flatnonzero(np.diff(row, prepend=-1))]

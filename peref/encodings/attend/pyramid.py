@@ -36,6 +36,7 @@ from peref.ops.shape import add, swap
 from peref.tape import Op
 from peref.xp import like, namespace
 
+BASE = 10000.0  # RoPE's
 CHUNK = 32  # queries that share a copy of their windows, where w is smaller
 LEVELS = 32  # rows for "level": no sequence is as long as two such blocks
 
@@ -76,9 +77,11 @@ def features(be, p, x, at, state):
     return {"gate": swap(sigmoid(be.linear(x, p["gate.weight"], p["gate.bias"])), axes=(1, 2))}, {}  # [B,H,T]
 
 
-def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: Literal["none", "level", "centre"] = "none", base: float = 10000.0):
+def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: Literal["none", "level", "centre"] = "none", base: float = BASE):
     w = max(L // 8, 1) if local is None else local
     positive("pyramid", local=w, base=base)
+    if position != "centre" and base != BASE:
+        raise Misuse(f"pyramid: base is {base}, but position is {position}, which turns nothing; leave it out, or set position=centre")
     host, xp, B, scale = at.host or at, namespace(at.i), q.shape[0], D**-0.5
     pairs, reads = tree(host, w=w, B=B)
     some = np.zeros((B, 1, host.T, 1), bool)

@@ -16,7 +16,7 @@ directions
         query alone.
 
 across_layers
-        of slopes that are learned: "own", each layer has its own; "shared", one for all (x-transformers, the form of #5).
+        of slopes that are learned: "own", each layer has its own; "shared", one for all (x-transformers, the form of #5), refused with fixed ones.
 
 Both forms of #5 were confirmed from public copies of its code.
 
@@ -29,12 +29,14 @@ from typing import Literal
 import numpy as np
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, at_most, not_negative
+from peref.errors import Misuse
 from peref.ops.bias import slopes as fixed
 from peref.ops.join import stacked
 from peref.tape import Op
 from peref.xp import like, namespace
 
 Slopes = Literal["fixed", "learned", "sides"]
+Across = Literal["own", "shared"]
 Directions = Literal["both", "halves"]
 ROWS = {"fixed": 0, "learned": 1, "sides": 2}  # of log_slopes
 
@@ -64,7 +66,9 @@ def of_heads(H: int, max_bias: float, directions: str) -> list[float]:
     return fixed(H - ahead, max_bias) + (fixed(ahead, max_bias) if ahead else [])
 
 
-def init(rng, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both"):
+def init(rng, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both", across_layers: Across = "own"):
+    if across_layers == "shared" and slopes == "fixed":
+        raise Misuse("alibi: across_layers is shared, but slopes is fixed, the same in every layer; leave it out, or set slopes=learned or sides")
     return {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)} if (rows := ROWS[slopes]) else {}
 
 
@@ -79,7 +83,7 @@ def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", direct
     return table(p["log_slopes"], (d < 0) * (rows - 1), d, hidden)
 
 
-def shared(*, across_layers: Literal["own", "shared"] = "own"):
+def shared(*, across_layers: Across = "own"):
     return frozenset({"log_slopes"} if across_layers == "shared" else ())
 
 

@@ -10,7 +10,7 @@ ladder  "restart": w_m = w'_m = base^(-4m/R), each axis has a full ladder (RoPE-
         "global": one ladder over all pairs, w_m = base^(-2m/R) and w'_m = base^(-2(m + R/4)/R): columns are seen coarsely;
         "alternate": one ladder dealt out in turn, w_m = base^(-2(2m)/R) and w'_m = base^(-2(2m + 1)/R) (Pixtral);
         "pixel": w_m = w'_m = pi linspace(1, max_freq/2, R/4) on rows and columns taken to -1 .. 1 by a -> 2a/(width - 1) - 1 (lucidrains). He takes
-        each axis by its own length: for an image that is not square give rows stretched to 0 .. width - 1.
+        each axis by its own length: for an image that is not square give rows stretched to 0 .. width - 1. max_freq is for it alone.
 
 Heo, Park, Han, Yun 2024, arXiv:2403.13298, the axial form; the formulas are those of the public code, for the paper's text was not at hand.
 Their base (theta) is 100, SAM 2's, Qwen2-VL's and RoPE's 10000. RoPE-ViT and SAM 2 have the column first: give positions as (column, row).
@@ -21,7 +21,10 @@ import math
 from typing import Literal
 
 from peref.encodings import Encoding, positive
+from peref.errors import Misuse
 from peref.xp import namespace
+
+MAX_FREQ = 10.0  # lucidrains' default
 
 
 def ladders(xp, R, ladder, base, max_freq):
@@ -42,9 +45,11 @@ def rotate(
     width: int = 16,
     ladder: Literal["restart", "global", "alternate", "pixel"] = "restart",
     base: float = 10000.0,
-    max_freq: float = 10.0,
+    max_freq: float = MAX_FREQ,
 ):
     positive("axial", width=width, base=base, max_freq=max_freq)
+    if ladder != "pixel" and max_freq != MAX_FREQ:
+        raise Misuse(f"axial: max_freq is {max_freq}, but ladder is {ladder}, which has none; leave it out, or set ladder=pixel")
     xp = namespace(i)
     place = (i // width, i % width) if i.ndim < 3 else (i[0], i[1])
     place = tuple(a[..., None].astype(xp.float64) for a in place)  # [...,T,1]

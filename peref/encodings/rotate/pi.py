@@ -7,7 +7,7 @@ Chen, Wong, Chen, Tian 2023, arXiv:2306.15595, section 2.2; kaiokendev at the sa
 
 form  "static": the above. "dynamic": max(factor, n / L) in place of the factor; n is the length that frequencies are made for, fixed when a cache is
       made, L `original`, the length trained for unless said. factor=1 is jquesnelle's dynamic scaling without NTK, which keeps a state: its n is
-      the largest length seen.
+      the largest length seen. `original` is without effect on "static".
 """
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of

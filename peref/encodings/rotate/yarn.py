@@ -14,7 +14,7 @@ ramp       "code": g is straight in the index of the pair, between the pairs tha
            unrounded the ramp is 0.001 pairs long. The paper's line between them has no length then: refused.
 truncate   the code's ramp begins and ends at whole numbers; False in gpt-oss. The paper's ramp has no such ends.
 attention_factor
-           a itself, in place of the formula; without effect on the softmax scale.
+           a itself, in place of the formula; without effect on the softmax scale. mscale is without effect beside it.
 extrapolation_factor
            what g is multiplied with (the authors' code, vLLM, ggml's ext_factor, which at 0 leaves a at 1 too). 1 everywhere.
 form       "static": the above. "dynamic": max(factor, n / L) in place of the factor, in a too; n is the length that frequencies are made for,
@@ -26,7 +26,7 @@ mscale, mscale_all_dim
            softmax scale as it is: that is attention_factor = y(m) / y(M) here.
 reading    what a is where m or M is absent or 0. "huggingface" (and vLLM's plain class): y(1), whatever the other says. "deepseek" (their code,
            vLLM's class for their models): y(m) / y(M), with 1 for an absent m and 0 for an absent M. At mscale=0.707, mscale_all_dim=0 and
-           factor 40 they split into 1.3689 and 1.2608.
+           factor 40 they split into 1.3689 and 1.2608. "deepseek" is refused where it can say nothing: without m and M, and beside attention_factor.
 
 Hugging Face takes max_position_embeddings / original_max_position_embeddings where the factor is missing (for a time always,
 huggingface/transformers#38224). Channels that do not turn get no a. attn_factor, another multiple of a (jquesnelle, vLLM), goes into
@@ -98,6 +98,10 @@ def attention(
     at_most("yarn", STRONGEST, attention_factor=attention_factor, mscale=mscale, mscale_all_dim=mscale_all_dim)
     if form == "dynamic" and mscale_all_dim:
         raise Misuse(f"yarn: mscale_all_dim is {mscale_all_dim}, but form is dynamic, whose factor is not one number; leave one of them out")
+    if reading == "deepseek" and (attention_factor is not None or mscale is mscale_all_dim is None):
+        raise Misuse(
+            "yarn: reading is deepseek, but there is no mscale or mscale_all_dim to be read, or attention_factor outranks them; leave it out"
+        )
     if attention_factor is not None:
         positive("yarn", attention_factor=attention_factor)
         return attention_factor
