@@ -474,7 +474,10 @@ def test_what_would_read_or_write_elsewhere_is_refused():
         (lambda: NUMBA.cross_entropy(x, np.full(6, 11)), "a target is 11"),
         (lambda: NUMBA.take(x, np.array([6])), "of a table that has 6"),
         (lambda: NUMBA.take(x[None], np.array([0])), r"expected rows, \[V,C\]"),
-        (lambda: NUMBA.adamw(x.T, x, x, x, np.asarray(1.0), np.asarray(1), beta1=0.9, beta2=0.9, eps=1e-8, decay=0.0), "C-contiguous"),
+        (
+            lambda: NUMBA.adamw(x.T, *[x.T.copy() for _ in range(3)], np.asarray(1.0), np.asarray(1), beta1=0.9, beta2=0.9, eps=1e-8, decay=0.0),
+            "C-contiguous",
+        ),
     ):
         with pytest.raises(Misuse, match=words):
             call()

@@ -48,7 +48,7 @@ def test_skipping_by_a_gate_is_right_and_happens():
 
 
 def test_skipping_leaves_a_term_alone():
-    """A term may make the farthest key win, so with one nothing is left out. All others together weigh less than half a unit: its value comes out as it is."""
+    """A term may make the farthest key win, so with one nothing is left out. All others together weigh less than half a unit beside it."""
     term = np.zeros((1, 2, T, T))
     term[..., 5] = 400
     both("attention", [Q, K, V, STEEP, term], ASKED, WIDE)
