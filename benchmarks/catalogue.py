@@ -305,6 +305,8 @@ Written by `python benchmarks/catalogue.py`, which says how it measures; every n
 
 Fields of Backend that numba does not fill run the plain ops, and so do an encoding's own; shares are of the time of one traced step, forward
 and backward, and what runs in a kernel inside of a plain op is a kernel's. What is outside of kernels for `none` is the tape and the sums.
+"Of none" is against the run of `none` beside it, for machines flip between speeds a quarter apart from minute to minute: tokens/s of two rows
+do not divide to it.
 
 {table(heads[0], [speed_cells(row) for row in speed])}
 ## `train --len 256 --steps 50`, `eval --len 512`, `generate`

@@ -71,11 +71,6 @@ class Config:
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
         self._fill("pe", tuple((name, resolve(name, dict(given))) for name, given in pairs(self.pe)))
-        for name, given in self.pe:
-            for option, value in given.items():
-                for number in value if isinstance(value, tuple) else (value,):
-                    if isinstance(number, float) and not math.isfinite(number):
-                        raise Misuse(f"option {option} of {name} is {number}; expected a finite number")
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
             raise Misuse(f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would take {rest}; leave it out")

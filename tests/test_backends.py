@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import peref
 from peref import backends
 from peref.backends.numba import ahead, host, kernel
 from peref.errors import Misuse
@@ -127,6 +129,43 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
     assert "nothing can be kept" in done.stdout
 
 
+READ_ONLY = """
+from pathlib import Path
+import numpy as np
+import peref
+from peref import backends
+from peref.backends.numba import ahead, kernel
+ahead.OFTEN = ()
+try:
+    (Path(peref.__file__).parent / "probe").touch()
+    print("writable")
+except OSError:
+    y = backends.get("numba", threads=1).gelu(np.zeros((1, 3), np.float32))
+    print(peref.__file__, *y[0], *kernel.FOLDER.glob("*.done"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
+def test_a_read_only_install_works(tmp_path):
+    """A package that nobody may write to: kernels go to the user's cache folder, and nothing appears beside the sources."""
+    package, libc = tmp_path / "installed" / "peref", ctypes.CDLL(None)
+    shutil.copytree(Path(peref.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    paths = sorted([package, *package.rglob("*")])
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(package.parent)}
+    # root may write anywhere; what it starts may not without CAP_DAC_OVERRIDE (1), which PR_CAPBSET_DROP (24) takes from it
+    command = {"args": [sys.executable, "-c", READ_ONLY], "env": environ, "preexec_fn": lambda: libc.prctl(24, 1, 0, 0, 0)}
+    done = subprocess.run(**command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    if done.stdout == "writable\n":
+        pytest.skip(reason="this user may write to what is read-only")
+    where, *row, kept = done.stdout.split()
+    assert (Path(where).parent, row) == (package, ["0.0"] * 3)
+    assert Path(kept).is_relative_to(tmp_path / "cache")
+    assert sorted([package, *package.rglob("*")]) == paths
+
+
 @pytest.mark.parametrize(
     ("module", "name", "other"),
     [(kernel, "LANES", 2 * kernel.LANES), *((module, "__version__", "0") for module in (kernel.numba, kernel.llvmlite, kernel.np))],
@@ -180,3 +219,48 @@ def test_freed_memory_is_kept():
     out = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], check=True, capture_output=True, text=True).stdout
     before, after = map(int, out.split())
     assert after < before / 10
+
+
+TRACED = """
+import tracemalloc
+import numba, numpy as np
+from peref import backends
+from peref.ops.place import At
+be = backends.get("numba", threads=2)
+q = np.ones((2, 2, 300, 8), np.float32)
+run = lambda: be.attention(q, q, q, at=At.of(300), scale=0.5)
+plain = run()
+tracemalloc.start()
+traced = run()
+peak = tracemalloc.get_traced_memory()[1]
+tracemalloc.stop()
+assert (traced == plain).all()
+print(peak > q.nbytes, numba.get_num_threads())
+"""
+
+
+def test_memory_is_traced_on_one_thread():
+    """tracemalloc wants the interpreter's lock for every piece of memory, and who called the kernel has it: a second thread would wait for ever."""
+    environ = {**os.environ, "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, env=environ, timeout=300, check=False)
+    assert done.stdout.splitlines()[-1:] == ["True 2"], done.stderr
+
+
+def test_who_traces_computes_with_as_many_threads_afterwards(monkeypatch):
+    """Also where a kernel fails."""
+    seen, before = [], host.numba.get_num_threads()
+
+    def compiled(fails):
+        seen.append(host.numba.get_num_threads())
+        if fails:
+            raise MemoryError
+
+    made = kernel.Kernel.__new__(kernel.Kernel)
+    made.compiled = compiled
+    for tracing, threads in ((True, 1), (False, before)):
+        monkeypatch.setattr(kernel, "is_tracing", lambda tracing=tracing: tracing)
+        made(False)
+        with pytest.raises(MemoryError):
+            made(True)
+        assert seen[-2:] == [threads] * 2
+        assert host.numba.get_num_threads() == before

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import fake_cupy
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,6 +108,41 @@ def test_a_process_that_hangs_is_ended(tmp_path, monkeypatch, gpu):
     assert time.monotonic() - began < 10
 
 
+PEER = """
+import json, sys
+from pathlib import Path
+name, before = sys.argv[1], Path(__file__).with_name(sys.argv[1])
+print(json.dumps({"name": "peers absent", "skipped": "not installed"} if name == "absent" else {"name": f"{name} row", "error": "too large"}))
+if name == "late" and not before.exists():
+    before.touch()
+    sys.exit("ended")
+"""
+
+
+def test_peers_go_on_where_a_run_ended(tmp_path, monkeypatch, gpu):
+    """What came to its end is not asked again, whatever its rows say; what had no time, failed or was not installed is."""
+    (tmp_path / "peers.py").write_text(PEER)
+    monkeypatch.setattr(gpu, "HERE", tmp_path)
+    s, asked, ended = gpu.session.Session(tmp_path, True), [], gpu.ended
+    monkeypatch.setattr(gpu, "ended", lambda command, *a, **k: (asked.append(command[2]), ended(command, *a, **k))[1])
+    s.row("peers unasked", skipped="no time left")
+    for _ in range(3):
+        gpu.enter(s, "6 dear peers", 60, time.monotonic() + 60)
+        gpu.peers(s, ["done", "late", "absent", *(["unasked"] if asked else [])], 30)
+    assert asked == ["done", "late", "absent", "late", "absent", "unasked", "absent"]
+    assert gpu.report.table(s).splitlines()[-2:] == [
+        "left out: peers absent, peers absent, peers absent",
+        "wrong or failed: done row, late row, late row, unasked row",
+    ]
+
+
+def test_every_peer_is_known(gpu):
+    """Those that the script asks for are those that there are."""
+    from on_gpu import peers
+
+    assert sorted(gpu.CHEAP + gpu.DEAR) == sorted(peers.RUN)
+
+
 def test_what_a_process_started_ends_with_it(gpu):
     """A peer whose own children hold its output is ended with them, in time."""
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(100)'])"
@@ -137,6 +173,8 @@ def test_the_table_says_what_misses(tmp_path, gpu):
         for name, files, found in (
             ("rms_norm", "norm", {"error": 1e-7, "good": True}),
             ("rms_norm bf16", "norm", {"error": 1e-3, "good": True}),
+            ("retention", "retention", {"error": 1e-7, "good": True}),
+            ("retention tf32", "retention", {"error": 5e-4, "good": True}),
             ("cross-entropy", "loss", {"error": 1.0, "good": False}),
             ("swiglu", "activation", {"error": 1e-7, "good": True}),
             ("gelu", "activation", {"error": "it failed"}),
@@ -154,7 +192,64 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu"
     attested = gpu.report.attested(s)
     assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == ("a GPU", 1e-7, 1e-3)
+    assert (attested["retention"]["error"], attested["retention"]["error_tf32"]) == (1e-7, 5e-4)
     assert [attested[file]["device"] for file in ("loss", "activation", "embedding", "turn")] == [None] * 4
+
+
+def test_a_long_row_is_measured_a_few_times(gpu):
+    """A span of a second: one to warm up, then three. A short one: thirty at least, more where there is time, at most 200."""
+    asked = []
+
+    def span(us):
+        asked.append(us)
+        return us
+
+    ran = lambda us, more: (gpu.session.spans_of(lambda: span(us), 30, lambda: more, each=2), asked.clear())[0]
+    assert ran(1.5e6, True) == {"us": 7.5e5, "low": 7.5e5, "high": 7.5e5, "n": 3}
+    assert [ran(us, more)["n"] for us, more in ((1e5, True), (1e4, True), (10.0, False), (10.0, True))] == [30, 30, 30, 200]
+    gpu.session.spans_of(lambda: span(1.5e6), 30)
+    assert len(asked) == 1 + 3
+    asked.clear()
+    gpu.session.spans_of(lambda: span(2e3), 30)
+    assert len(asked) == 4 + 30
+
+
+def test_numbers_beyond_a_tile_repeat(tmp_path, monkeypatch, gpu):
+    """The host draws a tile; the device lays it side by side, the last one in part."""
+    from on_gpu import ceilings
+
+    monkeypatch.setattr(ceilings, "TILE", 5)
+    with fake_cupy.installed() as cp:
+        x = ceilings.random(gpu.session.Session(tmp_path, True, xp=cp), 3, 4, dtype=np.float32, seed=1).get().ravel()
+    np.testing.assert_array_equal(x, np.resize(x[:5], 12))
+    assert len(set(x[:5])) == 5
+
+
+def test_a_table_as_a_mask_is_the_same_function(gpu):
+    """SDPA with the mask gives what our attention gives with the table; later keys get nothing, the entry 0 is every query's own key."""
+    torch = pytest.importorskip("torch")
+    from on_gpu.peers import table_mask
+
+    from peref.backends import Backend
+    from peref.ops.place import At
+
+    q, k, v, table = (np.random.default_rng(n).standard_normal(shape) for n, shape in enumerate([(1, 2, 7, 4)] * 3 + [(2, 7)]))
+    y = torch.nn.functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, v)), attn_mask=table_mask(torch, torch.tensor(table)))
+    np.testing.assert_allclose(y, Backend().attention(q, k, v, table, at=At.of(7), scale=0.5), rtol=0, atol=1e-12)
+
+
+def test_memory_is_that_of_one_set(tmp_path, gpu):
+    """However many sets of arrays are timed in turn, the figure is the peak with one: temporaries are not shared out among results."""
+    import fake_cublas
+    from on_gpu.timings import replaying
+
+    with fake_cupy.installed(memory=True) as cp:
+        s = gpu.session.Session(tmp_path, True, xp=cp, library=fake_cublas.Library())
+        be, found = s.backend(), []
+        for count in (1, 2):
+            arrays = [(cp.ones(1 << 16, np.float32),) for _ in range(count)]
+            found.append(replaying(s, be, lambda be, x: (x + 1) * 2, arrays)["peak_bytes"])
+    assert found[0] == found[1] == 2 * 4 << 16
 
 
 def test_golden_files_find_a_wrong_backend(gpu):

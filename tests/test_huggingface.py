@@ -42,9 +42,12 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
         "internlm/internlm2_5-7b-chat",
         "lablup/mlxcel#1320: scaling, length; base, sizes: a public copy of InternLM2-7B",
     ),
+    "kimi-k2": ("moonshotai/Kimi-K2-Instruct", "its config.json in public copies; radixark/miles#335, AI-Hypercomputer/maxtext#2234 quote it"),
     "llama-3.1-8b": ("meta-llama/Llama-3.1-8B", PRESETS),
     "llama-3.2-1b": ("meta-llama/Llama-3.2-1B", PRESETS),
+    "llama-4-scout": ("meta-llama/Llama-4-Scout-17B-16E", "its config.json in public copies; meta-llama/llama-models#322 on the factor"),
     "mistral-7b-v0.3": ("mistralai/Mistral-7B-v0.3", PRESETS),
+    "modernbert-base": ("answerdotai/ModernBERT-base", f"its config.json in public copies; {CLASS}/modernbert/configuration_modernbert.py"),
     "phi-3.5-mini": ("microsoft/Phi-3.5-mini-instruct", f"{PRESETS}; huggingface/trl#7276"),
     "qwen2-vl-7b": ("Qwen/Qwen2-VL-7B-Instruct", "its config.json in a public port"),
     "qwen2.5-7b-1m": ("Qwen/Qwen2.5-7B-Instruct-1M", "its config.json in two public tests and notes"),
@@ -58,6 +61,9 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
     "yi-34b": ("01-ai/Yi-34B", "huggingface/candle candle-transformers/src/models/yi.rs; 01-ai/Yi#282"),
 }
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096, "rope_theta": 10000.0}
+
+
+SILENT = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
 
 
 def found(name):
@@ -106,6 +112,8 @@ def test_the_source_of_every_file_is_named():
         ("qwen2.5-7b-1m", "rope", 128, 128, "half", 1e7),
         ("deepseek-v2-lite", "yarn", 192, 64, "interleaved", 1e4),
         ("deepseek-v3", "yarn", 192, 64, "interleaved", 1e4),
+        ("kimi-k2", "yarn", 192, 64, "interleaved", 5e4),
+        ("llama-4-scout", "llama3", 128, 128, "interleaved", 5e5),
         ("phi-3.5-mini", "longrope", 96, 96, "half", 1e4),
         ("gpt-oss-20b", "yarn", 64, 64, "half", 150000.0),
         ("mistral-7b-v0.3", "rope", 128, 128, "half", 1e6),
@@ -156,12 +164,20 @@ def test_llama_3():
     same(r[18:], np.full(14, 1 / 32), 1e-15)
 
 
+def test_llama_4_scout_jumps():
+    """Both borders are one: a sixteenth for the pairs that turn less than once within 8192 tokens. Every fourth layer turns nothing."""
+    w = ladder(5e5, 128)
+    same(ratios(one("llama-4-scout")), np.where(8192 * w > 2 * math.pi, 1.0, 1 / 16), 1e-15)
+    assert found("llama-4-scout").still == tuple(range(3, 48, 4))
+
+
 @pytest.mark.parametrize(
     ("name", "low", "high", "factor", "a", "times"),
     [
         ("qwen2.5-coder-32b-yarn", 23, 40, 4, 1.138629, 1),
         ("deepseek-v2-lite", 10, 23, 40, 1, 1.589626),
         ("deepseek-v3", 10, 23, 40, 1, 1.873854),
+        ("kimi-k2", 19, 20, 32, 1, 1.813260),
         ("gpt-oss-20b", 8.092779, 17.398025, 32, 1.346574, 1),
         ("yarn-llama-2-7b-64k", 20, 46, 16, 1.277259, 1),
     ],
@@ -236,6 +252,29 @@ def test_gemma_3():
         r = full if layer in full.which else slides
         same(cfg.encoding(layer).rotate({}, np.array([1]), 7)[0][0], frequencies(r.cfg, 7)[0], 0)
     assert "beyond" in kinds(full, "query_pre_attn_scalar")
+
+
+def test_modernbert():
+    """Every third layer, from the first, sees all and has the base 160000, the others 10000; what BERT's settings write beside it counts nothing."""
+    full, slides = found("modernbert-base").rotations
+    assert (full.which, len(slides.which), full.cfg.D, full.cfg.layout) == ((0, 3, 6, 9, 12, 15, 18, 21), 14, 64, "half")
+    same(frequencies(full.cfg, 9)[0], ladder(160000.0, 64), 1e-14)
+    same(frequencies(slides.cfg, 9)[0], ladder(1e4, 64), 1e-14)
+    assert kinds(full, "position_embedding_type") == kinds(slides, "position_embedding_type") == ["ignored"]
+    public = json.loads(FILES["modernbert-base"].read_text()) | {"local_rope_theta": None}
+    assert [r.options["base"] for r in read(public).rotations] == [160000.0, 160000.0]
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "gemma3_text"])
+def test_gemma_3_without_what_its_class_has(kind):
+    """A file that leaves out both bases and the pattern, as Hugging Face saves it, means the same, and says what stands for them."""
+    public = json.loads(FILES["gemma-3-12b"].read_text())["text_config"] | {"model_type": kind}
+    left = {"rope_theta", "rope_local_base_freq", "sliding_window_pattern"}
+    whole = read({key: value for key, value in public.items() if key not in left})
+    for r, want in zip(whole.rotations, found("gemma-3-12b").rotations, strict=True):
+        assert (r.layers, r.name, r.options, r.which) == (want.layers, want.name, want.options, want.which)
+        assert left - {note.key for note in r.notes if note.kind == "assumed"} <= ({"rope_theta"} if r.layers == "sliding_attention" else set())
+    assert {r.which for r in read({key: x for key, x in public.items() if key not in left | {"num_hidden_layers"}}).rotations} == {()}
 
 
 @pytest.mark.parametrize(
@@ -356,6 +395,30 @@ def test_a_note_names_the_key(public, key, kind, says):
     assert [note for note in notes if re.search(says, note.says)], one(public).notes
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"rope_theta": 1e4, "rope_theta_of_images": 9.0, "use_rope": True}, {"rope_theta_of_images", "use_rope"}),
+        ({"model_type": "chatglm", "rope_ratio": 500}, {"rope_ratio"}),
+        ({"model_type": "qwen", "rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, {"use_dynamic_ntk", "use_logn_attn"}),
+        ({"model_type": "qwen", "use_dynamic_ntk": False, "use_logn_attn": None, "rope_scaling": None, "alibi": False}, set()),
+        ({"rope_theta": 1e4, "rotary_emb_base": 1e6}, {"rotary_emb_base"}),
+        ({"rope_theta": 1e4, "position_embedding_type": "rope", "kv_property_entropy": 3, "qk_nope": 7}, set()),
+        ({"rope_theta": 1e4, "mrope_section": [1, 2, 3], "position_encoding_2d": True}, {"mrope_section", "position_encoding_2d"}),
+    ],
+)
+def test_keys_that_nobody_reads_are_named(given, named):
+    """Beside the dict of the rotation, where their names are of positions."""
+    assert {note.key for note in one(SILENT | given).notes if note.kind == "unknown"} == named
+
+
+def test_a_class_that_may_turn():
+    """A file that says rotary outranks what its class is known for."""
+    r = one(SILENT | {"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000.0})
+    assert (r.name, r.options, kinds(r, "position_embedding_type")) == ("rope", {"base": 20000.0}, [])
+    assert one(SILENT | {"model_type": "esm", "position_embedding_type": "rotary"}).options == {"base": 10000.0}
+
+
 def test_mscales_are_deepseek_s_alone():
     """Both 1 at factor 40: the gain is 1 everywhere; the softmax scale is larger in DeepSeek's classes, and plain in the others."""
     both = {"type": "yarn", **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
@@ -425,10 +488,24 @@ def test_longrope_s_factor_and_mscales():
         (LLAMA | {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
         (LLAMA | {"rope_theta": 1e308}, "rope_theta is 1e[+]308; expected a finite number"),
         ({"model_type": "gemma3"}, "no head_dim, and no hidden_size .* use_diff=False"),
-        ({"hidden_size": 64, "num_attention_heads": 2}, "no max_position_embeddings"),
+        ({"hidden_size": 64, "num_attention_heads": 2, "rope_scaling": None}, "no max_position_embeddings"),
+        (LLAMA | {"model_type": "granitemoehybrid", "position_embedding_type": "nope"}, "'nope' turns nothing: .* the encoding none"),
+        (SILENT | {"position_embedding_type": "absolute"}, "'absolute' turns nothing: .* the encoding learned"),
+        (LLAMA | {"position_embedding_type": "relative_key"}, "'relative_key' turns nothing: .* the encoding shaw"),
+        (LLAMA | {"position_embedding_type": "relative_3"}, "'relative_3' turns nothing: no encoding here"),
+        (LLAMA | {"model_type": "falcon", "alibi": True}, "falcon turns nothing: .* the encoding alibi"),
+        (LLAMA | {"model_type": "jais", "position_embedding_type": "alibi"}, "'alibi' turns nothing: .* the encoding alibi"),
+        (SILENT | {"model_type": "whisper"}, "whisper turns nothing: .* the encoding learned"),
+        (SILENT | {"model_type": "distilbert"}, "distilbert turns nothing: .* the encoding learned"),
+        (SILENT | {"model_type": "jamba"}, "jamba turns nothing: .* the encoding none"),
+        (SILENT | {"model_type": "nemotron_h"}, "nemotron_h turns nothing: .* the encoding none"),
+        (SILENT | {"model_type": "deberta-v2", "relative_attention": True}, "deberta-v2 is not known here, and nothing in the config says"),
+        (SILENT | {"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
+        ({"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
         ({"model_type": "bloom"}, "bloom turns nothing: its positions are those of the encoding alibi"),
         ({"model_type": "gpt2"}, "the encoding learned"),
-        ({}, "the config has no head_dim"),
+        ({}, "unknown is not known here"),
+        ({"rope_theta": 9.0}, "the config has no head_dim"),
     ],
 )
 def test_what_makes_no_sense_is_refused(public, says):

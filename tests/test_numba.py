@@ -37,6 +37,11 @@ OPS = ops()
 FIELDS = {field: name for field in NUMBA.filled() for name, op in OPS.items() if getattr(PLAIN, field) is op}
 
 
+def fullest(cases):
+    """The first case that leaves out least."""
+    return max(cases, key=lambda case: sum(a is not None for a in case[0]))
+
+
 def cotangent(shape):
     return random(*shape, seed=99)
 
@@ -245,7 +250,7 @@ def recurrences(T, C, N, seed=0):
 def test_recurrences_at_every_edge(T, C, N):
     """Three tokens, one less and one more than a chunk or a block of channels; from a state, over breaks and padding."""
     for field, given, settings in recurrences(T, C, N):
-        both(field, given, settings, 2 * CLOSE)
+        both(field, given, settings)
 
 
 def test_a_recurrence_of_fixed_factors_forgets_no_digits():
@@ -443,7 +448,10 @@ def test_every_filled_field_is_tested():
 
 
 def test_one_token_goes_by_its_kernel():
-    """Every layer of softmax attention with a rotation or a table, and no other; on a tape the ops do it."""
+    """Every layer of softmax attention with a rotation or a table, and no other; on a tape the ops do it.
+
+    A layer is five sums of at most C terms one after the other, and both ways round in each.
+    """
     calls = []
     be = replace(NUMBA, token=lambda *a, **b: (calls.append(1), NUMBA.token(*a, **b))[1])
     for name in NAMES:
@@ -456,7 +464,7 @@ def test_one_token_goes_by_its_kernel():
         calls.clear()
         taped = model.decode(cfg, Tape().watch(p), tokens(1, 1), memory, be=be)[0]
         assert not calls
-        same(taped.value, y, 100 * U)
+        same(taped.value, y, 2 * cfg.layers * 5 * cfg.C**0.5 * U)
 
 
 def test_what_would_read_or_write_elsewhere_is_refused():
@@ -484,7 +492,10 @@ def test_nothing_and_strides():
 
 
 def test_skipping_tiles_changes_nothing_that_matters():
-    """Steep heads over 2,000 keys, forward and backward: as close to the plain op as without skipping, and really fewer tiles."""
+    """Steep heads over 2,000 keys, forward and backward: as close to the plain op as without skipping, and really fewer tiles.
+
+    What is left out of a row adds up to 2^-26 of its weights, and adding it is off by as much again; dividing rounds once more on both sides.
+    """
     at = At.of(2000)
     q, k, v, _ = arrays(1, 4, 2, 2000, 2000, 8, at)
     steep = -(2.0 ** -np.arange(1, 5))[:, None] * np.arange(2000)
@@ -492,7 +503,7 @@ def test_skipping_tiles_changes_nothing_that_matters():
     narrow = [a.astype(np.float32) for a in (q, k, v)]
     every = NUMBA.attention(*narrow, steep, at=at, scale=0.35, skip=False)
     some = NUMBA.attention(*narrow, steep, at=at, scale=0.35)
-    same(some, every, 2.0**-22)
+    same(some, every, 2 * U + 2.0**-25 * abs(v).max() / abs(every).max())
     holed = narrow[2].copy()
     holed[:, :, 0] = 1e30  # a key that only the bound keeps from mattering
     assert np.isfinite(NUMBA.attention(*narrow[:2], holed, steep, at=at, scale=0.35)[:, :1, 1000:]).all()
@@ -522,23 +533,31 @@ WIDTHS = """
     class Count:
         def pytest_collection_finish(self, session):
             print("collected", sorted({item.originalname for item in session.items}), flush=True)
-    which = "(edge or shape or are_their_plain_twins or addition or wide or large or nan or skipping or one_column or one_token)"
     files = ["tests/test_numba.py", "tests/test_numba_nan.py", "tests/test_numba_tiles.py"]
-    asked = ["-q", "-x", "-p", "no:cacheprovider", *files, "-k", f"{which} and not refused and not models and not memory"]
+    asked = ["-q", "-x", "-p", "no:cacheprovider", *files, "-k", sys.argv[2]]
     sys.exit(pytest.main(asked, plugins=[Count()]))
 """
 
 
+SELECTED = "(edge or shape or are_their_plain_twins or addition or wide or large or nan or skipping or one_column or one_token)"
+SELECTED += " and not refused and not models and not memory"
+LONG_TO_COMPILE = ("recurrence", "wkv6", "wkv7", "diagonal_scan", "retention", "selective_scan")
+
+
 @pytest.mark.parametrize("lanes", [8, 4])
 def test_every_width_that_this_machine_can_run(lanes):
-    """The same kernels with narrower vectors, in a process that does not know of the wider ones."""
+    """The same kernels with narrower vectors, in a process that does not know of the wider ones; the longest to compile at half the width alone."""
     if lanes >= host.LANES:
         pytest.skip(reason=f"this machine has {host.LANES} lanes and is tested with them")
     root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(WIDTHS), str(lanes)], capture_output=True, text=True, cwd=root, check=False)
+    every = lanes == host.LANES // 2
+    which = SELECTED if every else " and not ".join((SELECTED, *LONG_TO_COMPILE))
+    command = [sys.executable, "-c", textwrap.dedent(WIDTHS), str(lanes), which]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     collected = next(line for line in done.stdout.splitlines() if line.startswith("collected ["))
     assert all(f"'{test.__name__}'" in collected for test in OF_EVERY_WIDTH), collected
+    assert (f"'{test_recurrences_at_every_edge.__name__}'" in collected) == every
 
 
 OF_EVERY_WIDTH = (
@@ -551,7 +570,6 @@ OF_EVERY_WIDTH = (
     test_a_nan_that_goes_in_comes_out,
     test_products_at_every_edge,
     test_activated_linear_at_every_edge,
-    test_recurrences_at_every_edge,
     test_skipping_tiles_changes_nothing_that_matters,
     test_products_of_one_column,
     test_one_token_goes_by_its_kernel,

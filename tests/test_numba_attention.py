@@ -15,7 +15,10 @@ STEEP = -np.linspace(0.5, 2, 3)[:, None] * np.arange(700)
 
 @pytest.mark.parametrize("at", [At.of(700), At.of(700, window=300, causal=False), At.of(700, positions=np.arange(700) // 2)])
 def test_gradients_of_few_heads_are_made_in_parts_of_the_queries(at):
-    """One key-value head: keys, values, the table (by distance and by an index), row and column get something of every part. A row's is 0 (test_attention_with_every_addition)."""
+    """One key-value head: keys, values, the table (by distance and by an index), row and column get something of every part.
+
+    A row's is 0 (test_attention_with_every_addition).
+    """
     row, column = random(1, 3, 700, 1, seed=7), random(1, 3, 1, 700, seed=8)
     q, k, v, table = arrays(**FEW, at=at)
     largest = abs(cotangent(q.shape) @ v.swapaxes(-1, -2)).max()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_numba import FIELDS, NUMBA, PLAIN, arrays, given
+from test_numba import FIELDS, NUMBA, PLAIN, arrays, fullest, given
 from test_ops import CASES, random
 
 from peref.errors import Misuse
@@ -10,12 +10,13 @@ from peref.ops.place import At
 from peref.tape import Tape
 
 RECURRENCES = ("diagonal_scan", "retention", "selective_scan", "short_conv", "wkv4", "wkv6", "wkv7")
+ALL = At.of(5, causal=False)
 COMPOSED = {
     "activated_linear": [random(9, 5), random(9, 5, seed=1), random(3, 5), random(3), random(9, 3)],
-    "attention": [*arrays(1, 2, 1, 5, 5, 4, At.of(5)), random(1, 2, 5, 5), random(1, 2, 5, 1), random(1, 2, 1, 5)],
+    "attention": [*arrays(1, 2, 1, 5, 5, 4, ALL), random(1, 2, 5, 5), random(1, 2, 5, 1), random(1, 2, 1, 5)],
 }
 WIDE = {"turn": (1, 2), "diagonal_scan": (1,), "attention": (3, 5, 6)}  # angles and gains, factors, sums over positions: in float64
-SETTINGS = {"attention": {"at": At.of(5), "scale": 0.5}}
+SETTINGS = {"attention": {"at": ALL, "scale": 0.5}}
 
 
 def real(a):
@@ -50,7 +51,8 @@ def cases():
         for given_, settings in CASES[name]:
             if settings.get("chunk", 1) == 1 and not (field in RECURRENCES and given_[-1] is not None):
                 yield field, [abs(a) if field == "cross_entropy" and not real(a) else a for a in given_], settings
-    yield "activated_linear", COMPOSED["activated_linear"], {}
+    for field, given_ in COMPOSED.items():
+        yield field, given_, SETTINGS.get(field, {})
 
 
 @pytest.mark.parametrize(("field", "arrays", "settings"), list(cases()), ids=lambda x: x if isinstance(x, str) else "")
@@ -83,7 +85,7 @@ def test_a_nan_in_adamw_stays():
 @pytest.mark.parametrize("field", [*FIELDS, *COMPOSED])
 def test_float64_is_refused(field):
     """Whichever array it is, naming the backend that takes it."""
-    arrays, settings = (COMPOSED[field], SETTINGS.get(field, {})) if field in COMPOSED else CASES[FIELDS[field]][-1]
+    arrays, settings = (COMPOSED[field], SETTINGS.get(field, {})) if field in COMPOSED else fullest(CASES[FIELDS[field]])
     narrow = [a.astype(np.float32) if real(a) and n not in WIDE.get(field, ()) else a for n, a in enumerate(arrays)]
     for n, a in enumerate(arrays):
         if real(a) and n not in WIDE.get(field, ()):

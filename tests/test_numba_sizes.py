@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from check import same
 from generated import config, tokens, weights
-from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both
+from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both, fullest
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
 from peref import model
-from peref.backends.numba import host
 from peref.backends.numba.ops.token import NAMES
 from peref.errors import Misuse, PerefError
 from peref.ops.place import At
@@ -21,11 +20,6 @@ from peref.tape import Tape
 
 ADAMW = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.1}
 RATE, STEP = np.asarray(1e-2), np.asarray(3)
-
-
-def fullest(cases):
-    """The first case that leaves out least."""
-    return max(cases, key=lambda case: sum(a is not None for a in case[0]))
 
 
 CALLS = [(field, *case) for field, name in FIELDS.items() for case in (CASES[name] if field == "turn" else [fullest(CASES[name])])]
@@ -223,17 +217,13 @@ def test_targets_and_rows_are_whole_numbers_as_many_as_there_are():
 
 
 def peak(function):
-    """The most that arrays took at any time of a call, in bytes. On one thread: others would wait for ever, for tracemalloc wants the interpreter's
-    lock at every piece of memory, and who called the kernel has it."""
-    before = host.use_threads(None)
-    host.use_threads(1)
+    """The most that arrays took at any time of a call, in bytes; what kernels take is counted too."""
     tracemalloc.start()
     try:
         function()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-        host.use_threads(before)
 
 
 DOCUMENTS = np.repeat([[0, 1, 2]], [100, 900, 1048], 1)

@@ -123,6 +123,27 @@ def test_xpos_in_float32_is_as_good_as_its_logits():
     same(run(cfg, p, x, positions=i), run(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32), 2e-5)
 
 
+def test_equal_borders_are_a_jump():
+    """Llama 4 Scout's low and high, both 1: vLLM divides the wave that is just L, where Hugging Face's line is 0/0. Kimi-K2's betas, both 1:
+    one border, rounded to both sides; unrounded the 0.001 pairs of the code. The paper's ramp has no such line."""
+    for encoding, options in (
+        ("llama3", {"low_freq_factor": 1.0, "high_freq_factor": 1.0, "factor": 16.0}),
+        ("yarn", {"beta_fast": 1.0, "factor": 16.0}),
+    ):
+        jump = get(encoding).rotate({}, np.array([1]), 0, R=8, L=4096, **options)[0][0] * 10.0 ** np.arange(4)
+        same(jump, np.array([1, 1, 1, 1 / 16]), 1e-15)
+        loop = import_module(f"loops.{encoding}").rotate({}, [1], 0, 8, 4096, **options)[0][0] * 10.0 ** np.arange(4)
+        same(jump, loop, 1e-15)
+    at_the_border = get("llama3").rotate(
+        {}, np.array([1]), 0, R=2, L=7, base=1.0, factor=2.0, low_freq_factor=7 / (2 * np.pi), high_freq_factor=7 / (2 * np.pi)
+    )
+    same(at_the_border[0], np.array([[0.5]]), 0)
+    unrounded = get("yarn").rotate({}, np.array([1]), 0, R=8, L=4096, beta_fast=1.0, truncate=False)[0][0]
+    same(unrounded * 10.0 ** np.arange(4), np.array([1, 1, 1, 1 / 4]), 1e-15)
+    with pytest.raises(Misuse, match=r"yarn: beta_fast is 1\.0; expected a number above 1"):
+        get("yarn").rotate({}, np.array([1]), 0, R=8, L=4096, beta_fast=1.0, ramp="paper")
+
+
 def test_longformer_counts_its_window_otherwise():
     """Its attention_window 4 is two keys on each side and the query, 5 keys: window 3, two-sided. Causal, window 3 is 3 keys."""
     for causal, seen in ((False, 5), (True, 3)):

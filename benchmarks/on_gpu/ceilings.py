@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import platform
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from on_gpu.session import ROOT, Session
 from peref.backends.cuda import find
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.launch import FOLDER
+
+TILE = 1 << 22  # numbers that are drawn
 
 
 def words(*command: str) -> str:
@@ -54,12 +57,13 @@ def bf16() -> Any:
 
 
 def random(s: Session, *shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
-    """Normal numbers on the device: never zeros, which a GPU multiplies with less power."""
-    made = np.random.default_rng([seed, *shape]).standard_normal(shape, np.float32) if s.emulated else None
-    if made is None:  # enough that differs; the rest repeats it
-        tile = np.random.default_rng(seed).standard_normal(min(1 << 22, int(np.prod(shape))), np.float32)
-        made = np.resize(tile, shape)
-    return s.xp.asarray(made.astype(dtype))
+    """Normal numbers on the device: never zeros, which a GPU multiplies with less power. Beyond TILE they repeat, and the host makes no more."""
+    size = math.prod(shape)
+    tile = s.xp.asarray(np.random.default_rng([seed, *shape]).standard_normal(min(TILE, size), np.float32).astype(dtype))
+    made = s.xp.empty(size, dtype)
+    for first in range(0, size, TILE):
+        made[first : first + TILE] = tile[: size - first]
+    return made.reshape(shape)
 
 
 def copying(s: Session) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """One peer on this machine's GPU, in a process of its own: a line of JSON for each result, under the names that report.py looks for.
 
-    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled-steps|compiled-rows|flex|triton|start|jax [--tiny]
+    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled[-graph]-small|compiled[-graph]-large|compiled-rows|flex|triton|start|jax [--tiny]
 
 --tiny runs tiny sizes once on the CPU, without times, so that the text is known to run. Weights are random, for only times are compared; that
 both sides compute the same function is checked where the peers of the CPU are (benchmarks/peers.py).
@@ -8,7 +8,6 @@ both sides compute the same function is checked where the peers of the CPU are (
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent.parent)]
 
+from on_gpu.session import spans_of  # noqa: E402
 from on_gpu.shapes import of  # noqa: E402
 
 TINY = "--tiny" in sys.argv
@@ -42,34 +42,32 @@ def timed(act: Callable[[], Any], wait: Callable[[], Any], least: int = 30) -> d
     act()
     if TINY:
         return {}
-    for _ in range(3):
-        act()
     wait()
-    spans: list[float] = []
-    while len(spans) < least:
+
+    def span() -> float:
         before = time.perf_counter()
         act()
         wait()
-        spans.append(1e6 * (time.perf_counter() - before))
-    return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
+        return 1e6 * (time.perf_counter() - before)
+
+    return spans_of(span, least)
 
 
 def on_events(torch: Any, act: Callable[[], Any], least: int = 30) -> dict[str, Any]:
     """By events on the device."""
+    act()
     if TINY:
-        act()
         return {}
-    for _ in range(4):
-        act()
-    spans = []
-    for _ in range(least):
+
+    def span() -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         act()
         stop.record()
         stop.synchronize()
-        spans.append(1e3 * start.elapsed_time(stop))
-    return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
+        return 1e3 * start.elapsed_time(stop)
+
+    return spans_of(span, least)
 
 
 def torched() -> tuple[Any, str]:
@@ -122,7 +120,7 @@ def model(torch: Any, where: str) -> Any:
     return Model().to(where)
 
 
-def steps(compiled: bool) -> None:
+def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool, ...]) -> None:
     """A whole training step with clipping and fused AdamW; the better of TF32 and bfloat16 by autocast; by itself and as one graph."""
     torch, where = torched()
 
@@ -156,8 +154,8 @@ def steps(compiled: bool) -> None:
         return on_events(torch, whole.replay)
 
     kind = "compiled" if compiled else "eager"
-    for B, T in W.steps:
-        for graph in (False, True):
+    for B, T in sizes:
+        for graph in graphs:
             title, best = f"torch step {B} x {T} {kind}{' graph' * graph}", {}
             for half in (False, True):
                 try:
@@ -167,6 +165,13 @@ def steps(compiled: bool) -> None:
                 tell(f"{title} {one.get('dtype', '')}", **one)
                 best = one if one.get("us", 1e30) <= best.get("us", 1e30) else best
             tell(title, **best)
+
+
+def table_mask(torch: Any, table: Any) -> Any:
+    """A table of distances [H,T] as the mask that SDPA adds, [1,H,T,T]: the entry of i - j, and -inf for keys that come later."""
+    i = torch.arange(table.shape[1], device=table.device)
+    distance = i[:, None] - i
+    return table[:, distance.clamp(min=0)].masked_fill_(distance < 0, -float("inf"))[None]
 
 
 def attention() -> None:
@@ -193,8 +198,10 @@ def attention() -> None:
     def masked() -> dict[str, Any]:
         D, T = W.attend[-1][0], W.masked
         q, k, v = heads(D, T)
-        mask = torch.randn(1, q.shape[1], T, T, device=where, dtype=dtype).triu(1).mul(-1e4)
+        mask = table_mask(torch, torch.randn(q.shape[1], T, device=where, dtype=dtype))
         before = 0 if TINY else torch.cuda.memory_allocated() - mask.numel() * mask.element_size()
+        if not TINY:
+            torch.cuda.reset_peak_memory_stats()  # what making the mask took is no part of it
         found = on_events(torch, lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask), least=10)
         return found if TINY else found | {"peak_bytes": torch.cuda.max_memory_allocated() - before}
 
@@ -383,10 +390,13 @@ def jax_steps() -> None:
 
 
 RUN: dict[str, Callable[[], None]] = {
-    "steps": lambda: steps(False),
+    "steps": lambda: steps(False, W.steps, (False, True)),
     "rows": lambda: rows(False),
     "attention": attention,
-    "compiled-steps": lambda: steps(True),
+    "compiled-small": lambda: steps(True, W.steps[:1], (False,)),
+    "compiled-large": lambda: steps(True, W.steps[-1:], (False,)),
+    "compiled-graph-small": lambda: steps(True, W.steps[:1], (True,)),
+    "compiled-graph-large": lambda: steps(True, W.steps[-1:], (True,)),
     "compiled-rows": lambda: rows(True),
     "flex": flex,
     "triton": in_triton,

@@ -76,9 +76,10 @@ def table(s: Session) -> str:
     lines += ["", *(f"- {row['name']}: {row.get('verdict', row.get('error', ''))}" for row in s.rows if row["phase"] == "2 go or no-go")]
     ours, theirs = (s.found(name, "peak_bytes") for name in (f"attention 64 x {w.masked} table", f"torch sdpa {w.attend[-1][0]} x {w.masked} mask"))
     ratio = f"{theirs / ours:.1f} times ours (must: 20)" if ours and theirs else "not measured"
-    lines.append(f"- memory of attention with a table at {w.masked}: {ours} bytes beside q, k and v; SDPA with a float mask: {ratio}")
-    bad = [row["name"] for row in s.rows if row.get("good") is False or isinstance(row.get("error"), str)]
-    late = [row["name"] for row in s.rows if "skipped" in row]
+    lines.append(f"- memory of attention with a table at {w.masked}: {ours} bytes, table and result; SDPA with a float mask: {ratio}")
+    later = {row["name"] for row in s.rows if row.get("complete")}  # by a run that went on with it
+    bad = [row["name"] for row in s.rows if row["name"] not in later and (row.get("good") is False or isinstance(row.get("error"), str))]
+    late = [row["name"] for row in s.rows if row["name"] not in later and "skipped" in row]
     return "\n".join([*lines, "", f"left out: {', '.join(late) or 'nothing'}", f"wrong or failed: {', '.join(bad) or 'nothing'}"][-60:]) + "\n"
 
 
@@ -92,8 +93,8 @@ def attested(s: Session) -> dict[str, Any]:
         rows = [row for row in s.rows if file in row.get("files", "").split()]
         measured = [row for row in rows if isinstance(row.get("error"), float)]
         seen = measured and all(row.get("good") for row in rows) and not s.emulated
-        worst = {"error": measured, "error_bf16": [row for row in measured if row["name"].endswith(" bf16")]}
-        worst["error"] = [row for row in measured if row not in worst["error_bf16"]]
+        worst = {f"error_{kind}": [row for row in measured if row["name"].endswith(f" {kind}")] for kind in ("tf32", "bf16")}
+        worst = {"error": [row for row in measured if not any(row in some for some in worst.values())]} | worst
         about = {key: max(row["error"] for row in some) for key, some in worst.items() if some}
         about = {"sha256": sha256, "device": s.found("environment", "gpu"), "date": str(date.today())} | about
         found[file] = about if seen else dict.fromkeys(("sha256", "device", "date", "error"))

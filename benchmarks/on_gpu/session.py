@@ -16,8 +16,24 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 TIMES = {"us", "low", "high", "n", "TB_per_s", "TFLOP_per_s", "ours_us", "cupy_us", "seconds", "cold_s", "warm_s"}
+FEW, ENOUGH = 3, 3e6  # spans that a row has at least, and microseconds after which it has no more than it must
 AGAIN = 75  # a process ends with: begin anew behind the last row
 LONGEST, GRACE = 60, 5  # seconds that one row may take, and go on for when its phase is over
+
+
+def spans_of(span: Callable[[], float], least: int, more: Callable[[], bool] = lambda: False, each: int = 1) -> dict[str, Any]:
+    """What `span`, which gives microseconds, took for each of `each` pieces of work: warmed up, at least `least` times, and up to 200 of 0.2 seconds
+    in all where there is time for `more`. Where one is so long that these take seconds, it is warmed up once and the figure is of a few."""
+    warm: list[float] = []
+    while len(warm) < min(4, least) and sum(warm) < ENOUGH / FEW:
+        warm.append(span())
+    spans: list[float] = []
+    while len(spans) < FEW or sum(spans) < ENOUGH:
+        if len(spans) >= least and not (len(spans) < 200 and sum(spans) < 2e5 and more()):
+            break
+        spans.append(span())
+    spans = [one / each for one in spans]
+    return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
 
 
 @dataclass
@@ -106,18 +122,17 @@ class Session:
 
         Emulated it runs twice, for nothing: row() leaves the times out.
         """
-        cuda, spans = self.xp.cuda, []
-        for _ in range(1 if self.emulated else 4):
-            act()
-        least, most = (1, 1) if self.emulated else (least, 200)
-        while len(spans) < least or (len(spans) < most and sum(spans) < 2e5 and self.left() > 5):
+        cuda = self.xp.cuda
+
+        def span() -> float:
             start, stop = cuda.Event(), cuda.Event()
             start.record()
             act()
             stop.record()
             stop.synchronize()
-            spans.append(1e3 * cuda.get_elapsed_time(start, stop) / each)
-        return {"us": statistics.median(spans), "low": min(spans), "high": max(spans), "n": len(spans)}
+            return 1e3 * cuda.get_elapsed_time(start, stop)
+
+        return spans_of(span, 1, each=each) if self.emulated else spans_of(span, least, lambda: self.left() > 5, each)
 
 
 def attach(s: Session, stack: ExitStack) -> None:

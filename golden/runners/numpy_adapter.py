@@ -17,7 +17,7 @@ def run(case, a):
         good["an even width, a layout, a base"] = R % 2 == 0 < R <= facts["D"] and facts["layout"] in ("half", "interleaved") and o["base"] > 0
     if name == "yarn":
         L, slow, fast = facts["L"] if o["original"] is None else o["original"], o["beta_slow"], o["beta_fast"]
-        good["base > 1, factor and length > 0, beta_fast > beta_slow > 0"] = o["base"] > 1 and min(o["factor"], L, slow, fast - slow) > 0
+        good["base > 1, factor and length > 0, beta_fast >= beta_slow > 0"] = o["base"] > 1 and min(o["factor"], L, slow) > 0 <= fast - slow
     if name == "t5":
         good["whole positions, buckets"] = i.dtype == int and a["param.table"].shape == (m, H) and m % parts == 0 < m // parts < o["max_distance"]
     if wrong := [what for what, met in good.items() if not met]:

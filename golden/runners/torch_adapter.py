@@ -46,7 +46,7 @@ def needs(name, facts, o, a):
         yield "a base above 1", o["base"] > 1
         yield "a factor above 0", o["factor"] > 0
         yield "a length trained for", o["original"] is None or o["original"] > 0
-        yield "beta_fast above beta_slow above 0", o["beta_fast"] > o["beta_slow"] > 0
+        yield "beta_fast of at least beta_slow, above 0", o["beta_fast"] >= o["beta_slow"] > 0
     if name == "t5":
         parts = 2 if facts["causal"] else 4
         yield "whole positions", not i.is_floating_point()

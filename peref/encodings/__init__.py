@@ -22,6 +22,8 @@ HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
 FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "otherwise", "unused")
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
+SMALLEST, LARGEST = 1e-30, 1e30  # of options that are real numbers: beyond these, powers and products of two of them overflow
+
 LAWS = {
     "shift": "a number added to every position changes nothing",
     "two_sided": "attention may look at the future (causal=False)",
@@ -188,7 +190,7 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(value) in kinds or (value is None and type(None) in kinds):
         return value
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e308:
         return float(value)
     for k in kinds:
         if get_origin(k) is tuple and isinstance(value, (list, tuple)) and value:
@@ -197,13 +199,21 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
 
 
 def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Every option of encoding `name`, those in `given` checked and set, the others at their defaults. Raises Misuse for an unknown one."""
+    """Every option of encoding `name`, those in `given` checked and set, the others at their defaults.
+
+    Raises Misuse for an unknown one and for a real number that is not finite, or neither 0 nor of a size that can be computed with.
+    """
     known = options(get(name))
     for key in given:
         if key not in known:
             has = f"its options are: {', '.join(known)}" if known else "it has no options"
             raise Misuse(f"encoding '{name}' has no option '{key}'{did_you_mean(key, known, has)}")
-    return {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
+    found = {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
+    for key, value in found.items():
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)) and not (number == 0 or SMALLEST <= abs(number) <= LARGEST):
+                raise Misuse(f"option {key} of {name} is {number}; expected a finite number, 0 or from {SMALLEST:g} to {LARGEST:g} in size")
+    return found
 
 
 def positive(name: str, **numbers: float) -> None:
@@ -216,6 +226,13 @@ def above(name: str, bound: float, **numbers: float) -> None:
     for option, number in numbers.items():
         if not number > bound:
             raise Misuse(f"{name}: {option} is {number}; expected a number above {bound:g}")
+
+
+def at_most(name: str, bound: float, **numbers: float | None) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options that is given is no more than `bound`."""
+    for option, number in numbers.items():
+        if number is not None and not number <= bound:
+            raise Misuse(f"{name}: {option} is {number}; expected at most {bound:g}")
 
 
 def not_negative(name: str, **numbers: float) -> None:
@@ -237,6 +254,13 @@ def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
         raise Misuse(f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another dtype may move that")
     if not i.max() - i.min() <= apart:
         raise Misuse(f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use another dtype")
+
+
+def at_least(name: str, bound: float, **numbers: float) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options is `bound` or more."""
+    for option, number in numbers.items():
+        if not number >= bound:
+            raise Misuse(f"{name}: {option} is {number}; expected {bound:g} or more")
 
 
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:

@@ -24,11 +24,12 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
-from peref.huggingface.facts import ELSE, INTERVAL, LENGTH, SAVED, STILL, TEXT
-from peref.huggingface.keys import Keys, load
+from peref.huggingface.facts import INTERVAL, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT
+from peref.huggingface.keys import Keys, load, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
 from peref.huggingface.scalings import READERS
+from peref.huggingface.turning import check_turns
 
 __all__ = ["Found", "Note", "Rotation", "cycle", "frequencies", "load", "read", "unscaled", "words"]
 MOST, WIDEST = 100_000, 65_536  # layers, and channels of a head: more is a mistake
@@ -42,29 +43,31 @@ def read(public: Mapping[str, Any]) -> Found:
     while "num_attention_heads" not in top.values and (inner := next((k for k in TEXT if isinstance(top.values.get(k), dict)), None)):
         top = Keys(top.values[inner], top.at(inner))
     kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
-    if kind in ELSE or (kind == "falcon" and top.get("alibi", bool)):
-        name = ELSE.get(kind, "alibi")
-        raise Misuse(f"model_type {kind} turns nothing: its positions are those of the encoding {name}; expected a model with rotations")
+    check_turns(public, top, kind, notes)
     longest = top.first(LENGTH, "size")[1]
     layers = top.first(("num_hidden_layers", "n_layer", "num_layers"), "size")[1]
     if (n := layers or 1) > MOST:
         raise Misuse(f"num_hidden_layers is {n}; expected the number of layers of a model")
-    groups = layer_types(top, layers)
+    groups = layer_types(top, kind, layers, notes)
     still = without_positions(top, kind, groups, layers)
     found = []
-    for label, values, base, which in dictionaries(top, groups, notes):
+    for label, values, base, which in dictionaries(top, kind, groups, notes):
         turning = which if label else tuple(range(layers or 0)) if still else ()
         turning = tuple(n for n in turning if n not in still)
         found.append(rotation(Layer(top, kind, longest, label, Keys(*values), base, turning, list(notes))))
     return Found(kind, longest or max(r.cfg.L for r in found), layers, tuple(found), still)
 
 
-def layer_types(top: Keys, layers: int | None) -> dict[str, Layers]:
-    """Type of layer -> its layers, from layer_types or sliding_window_pattern."""
+def layer_types(top: Keys, kind: str, layers: int | None, notes: list[Note]) -> dict[str, Layers]:
+    """Type of layer -> its layers, from layer_types, sliding_window_pattern or global_attn_every_n_layers, or as the class has it."""
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
     every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
+    if types is None and pattern is None and layers is not None and (every := PATTERN.get(kind)):
+        notes.append(Note("assumed", "sliding_window_pattern", f"absent; every layer but each {every}th has a window, as the class has it"))
     if types is None and every is not None and layers is not None:
         types = ["sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)]
+    if types is None and layers is not None and (every := top.size("global_attn_every_n_layers")):
+        types = ["sliding_attention" if n % every else "full_attention" for n in range(layers)]
     groups: dict[str, Layers] = {}
     for n, kind in enumerate(types or []):
         groups[str(kind)] = (*groups.get(str(kind), ()), n)
@@ -81,7 +84,7 @@ def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: i
     return groups.get(STILL.get(kind, ""), ())
 
 
-def dictionaries(top: Keys, groups: dict[str, Layers], notes: list[Note]) -> list[tuple[str, tuple[Any, str], float | None, Layers]]:
+def dictionaries(top: Keys, kind: str, groups: dict[str, Layers], notes: list[Note]) -> list[tuple[str, tuple[Any, str], float | None, Layers]]:
     """(type of layer, (its dict, the place of that), a base of its own, its layers) for every rotation of the file."""
     new, old = (top.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling"))
     if new and old and new != old:
@@ -92,10 +95,14 @@ def dictionaries(top: Keys, groups: dict[str, Layers], notes: list[Note]) -> lis
         for key in (key for key, value in values.items() if key not in nested and value is not None):
             notes.append(Note("ignored", f"{where}.{key}", "it stands beside types of layers, and each of them says its own"))
         return [(key, (inner, f"{where}.{key}"), None, groups.get(key, ())) for key, inner in nested.items()]
-    if (local := top.number("rope_local_base_freq")) is not None:
+    wide, local = top.number("global_rope_theta"), top.first(("rope_local_base_freq", "local_rope_theta"))[1]
+    local = wide if local is None else local
+    if local is None and (local := LOCAL.get(kind)) is not None:
+        notes.append(Note("assumed", "rope_local_base_freq", f"absent; {plain(local)} in layers with a window, as the class has it"))
+    if local is not None:
         slides = groups.get("sliding_attention", ())
-        rest = tuple(sorted(n for kind, group in groups.items() if kind != "sliding_attention" for n in group))
-        return [("full_attention", (values, where), None, rest), ("sliding_attention", ({}, where), local, slides)]
+        rest = tuple(sorted(n for label, group in groups.items() if label != "sliding_attention" for n in group))
+        return [("full_attention", (values, where), wide, rest), ("sliding_attention", ({}, where), local, slides)]
     return [("", (values, where), None, ())]
 
 

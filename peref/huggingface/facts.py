@@ -1,5 +1,7 @@
 """What public classes have where a config.json is silent, and names of keys: facts, of versions read up to 2026-10."""
 
+import re
+
 TEXT = ("text_config", "llm_config", "language_config", "thinker_config")  # where models of several kinds of input keep that of text
 LENGTH = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len")
 BASES = ("rope_theta", "rotary_emb_base", "rope_base")
@@ -10,10 +12,17 @@ SAVED = "config.json may leave out what its class has; AutoConfig.from_pretraine
 # ---------------------------------------------------------------- by model_type
 
 ELSE = {  # positions that are no rotations -> the encoding
-    **dict.fromkeys(("gpt2", "opt", "gpt_neo", "gpt_bigcode", "bert", "roberta", "biogpt", "xglm"), "learned"),
+    **dict.fromkeys(("gpt2", "opt", "gpt_neo", "gpt_bigcode", "bert", "roberta", "xlm-roberta", "biogpt", "whisper", "distilbert"), "learned"),
+    **dict.fromkeys(("bart", "mbart", "albert", "electra", "camembert", "imagegpt", "openai-gpt"), "learned"),
+    **dict.fromkeys(("xglm", "ctrl", "marian", "pegasus", "m2m_100"), "sinusoidal"),
     **dict.fromkeys(("bloom", "mpt"), "alibi"),
     **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), "t5"),
-    **{"rwkv": "rwkv4", "mamba": "mamba", "transfo-xl": "transformer_xl"},
+    **{"rwkv": "rwkv4", "mamba": "mamba", "falcon_mamba": "mamba", "transfo-xl": "transformer_xl", "xlnet": "transformer_xl"},
+    **dict.fromkeys(("jamba", "nemotron_h"), "none"),
+}
+TYPES = {  # a position_embedding_type that is no rotation -> the encoding
+    **{"nope": "none", "none": "none", "alibi": "alibi", "absolute": "learned", "learned": "learned", "learned_absolute": "learned"},
+    **{"sinusoidal": "sinusoidal", "relative_key": "shaw", "relative_key_query": "shaw"},
 }
 LAYOUTS = {  # of the weights as published for Hugging Face's classes
     "interleaved": """gptj codegen glm glm4 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 helium ernie4_5 ernie4_5_moe llama4
@@ -21,13 +30,15 @@ LAYOUTS = {  # of the weights as published for Hugging Face's classes
     "half": """llama mistral mixtral ministral3 mistral3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl qwen2_vl_text qwen2_5_vl
         qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm
         persimmon olmo olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
-        hunyuan_v1_moe internlm2""",
+        hunyuan_v1_moe internlm2 modernbert""",
 }
 SHARE = {  # the part of a head that turns
     **dict.fromkeys(("gpt_neox", "stablelm", "qwen3_next"), 0.25),
     **dict.fromkeys(("phi", "persimmon", "glm", "glm4", "glm4_moe", "nemotron"), 0.5),
 }
-BASE = {"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "gemma3_text": 1e6}
+BASE = {"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "gemma3": 1e6, "gemma3_text": 1e6}
+LOCAL = {"gemma3": 1e4, "gemma3_text": 1e4}  # the base of layers with a window, which no scaling concerns
+PATTERN = {"gemma3": 6, "gemma3_text": 6}  # every so many layers one has no window
 STILL = {"cohere2": "full_attention", "exaone4": "full_attention"}  # the type of layer that has no positions
 INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
 SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")  # DeepSeek's code multiplies the softmax scale
@@ -37,6 +48,9 @@ ALTERNATE = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text", "ernie4_5_moe_vl")  # mr
 LISTED = ("phimoe", "phi3small")  # read short_mscale and long_mscale
 
 # ---------------------------------------------------------------- keys that no rope_type asked for
+
+TURNS = re.compile(r"(^|_)(m?rope|rotary)(_|$)")  # in the name of a key: the model turns q and k
+DECIDES = re.compile(TURNS.pattern + r"|(^|_)(ntk|logn|alibi)(_|$)|position_(embedding_type|encoding)")  # or else has to do with positions
 
 IGNORED = {  # key -> what follows "does not read it"
     **dict.fromkeys((ORIGINAL, "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale"), ""),

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from peref.errors import Misuse
-from peref.huggingface.facts import BASE, BASES, BEYOND, IGNORED, LAYOUTS, LENGTH, ORIGINAL, SAVED, SCALES, SHARE, SHARES, UNIT
+from peref.huggingface.facts import BASE, BASES, BEYOND, DECIDES, IGNORED, LAYOUTS, LENGTH, ORIGINAL, SAVED, SCALES, SHARE, SHARES, UNIT
 from peref.huggingface.keys import Keys, brief, plain
 from peref.huggingface.rotation import Note
 
@@ -132,6 +132,10 @@ class Layer:
                 self.note("ignored", at, f"rope_type {self.rope_type} does not read it{IGNORED[key]}")
             else:
                 self.note("unknown", at, f"{brief(value)}: no rope_type {self.rope_type} that is known here has it")
+        for key, value in self.top.values.items():
+            if key in self.top.read or value is None or value is False or not DECIDES.search(key):
+                continue
+            self.note("unknown", self.top.at(key), f"{brief(value)}: it may decide how a {self.kind} turns, and what is said here does not have it")
 
     def notice_scale(self) -> None:
         """What else decides the logits."""

@@ -31,6 +31,9 @@ def angle_backward(saved, dy):
 angle = Op(angle_forward, angle_backward)
 
 
+STRONGEST = 1e6  # gains that can be asked for: models have 1 to 2, and the logits, which have the square, must stay within float32
+
+
 def gain(angle, a):
     """The gain `a` for every pair and token of `angle`; None for 1."""
     return None if a == 1 else namespace(angle).full_like(angle, a)
@@ -44,7 +47,9 @@ def ntk_base(name, R, base, factor):
 
 
 def rising(x, low, high):
-    """0 up to `low`, 1 from `high` on, a straight line between."""
+    """0 up to `low`, 1 from `high` on, a straight line between; where they are equal a jump, above them."""
+    if low == high:
+        return (x > low).astype(x.dtype)
     return ((x - low) / (high - low)).clip(0, 1)
 
 

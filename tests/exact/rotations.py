@@ -122,7 +122,7 @@ def llama3(p, places, facts, o, n):
     found = []
     for w in ladder(facts["R"], base_of(o)):
         wave = 2 * mp.pi / w
-        t = (L / wave - low) / (high - low)
+        t = (L / wave - low) / (high - low) if low < high else mp.mpf(0)
         found.append(w if wave < L / high else w / s if wave > L / low else (1 - t) * w / s + t * w)
     return everywhere(found, places)
 

@@ -5,6 +5,7 @@ stays; between,
 
     smooth = (L / wave length - low) / (high - low);    (1 - smooth) freq / factor + smooth freq
 
+Where low and high are equal nothing is between but that wave itself, which is divided (vLLM: smooth is 0).
 Meta's llama-models, apply_scaling, which has 8, 1, 4 and 8192; Llama 3, arXiv:2407.21783.
 """
 
@@ -15,7 +16,7 @@ def scaled(freq, L, factor, low, high):
     wave = 2 * math.pi / freq
     if wave < L / high:
         return freq
-    if wave > L / low:
+    if wave > L / low or low == high:
         return freq / factor
     smooth = (L / wave - low) / (high - low)
     return (1 - smooth) * freq / factor + smooth * freq

@@ -35,7 +35,9 @@ RECIPES = [
 REFUSED = [
     *refusals("llama3"),
     refused("llama3", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
-    refused("llama3", "op", "borders-equal", "setting", "Between equal borders there is no line.", options={"low_freq_factor": 4.0}),
+    refused(
+        "llama3", "op", "borders-equal", "setting", "The low border is the longer wave (an equal one is a jump).", options={"low_freq_factor": 5.0}
+    ),
 ]
 
 LAWS = [

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from tracemalloc import is_tracing
 from types import ModuleType
 from typing import Any
 
@@ -103,7 +104,17 @@ class Kernel:
         KERNELS[self.name] = self
 
     def __call__(self, *arguments: Any) -> None:
-        (self.compiled or self.ready())(*arguments)
+        """On one thread while tracemalloc traces: others would wait for the interpreter's lock, which the caller has, at their first allocation."""
+        compiled = self.compiled or self.ready()
+        if not is_tracing():
+            compiled(*arguments)
+            return
+        before = numba.get_num_threads()
+        numba.set_num_threads(1)
+        try:
+            compiled(*arguments)
+        finally:
+            numba.set_num_threads(before)
 
     def ready(self) -> Callable:
         with ONE_AT_A_TIME:  # the folder is a setting of numba's, the same for all threads

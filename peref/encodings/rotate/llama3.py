@@ -6,10 +6,11 @@ Meta 2024, Llama 3.1 (factor 8) and 3.2 (factor 32), arXiv:2407.21783; the formu
 in Hugging Face). It is the NTK-by-parts of YaRN, arXiv:2309.00071, section 3.2, with alpha = low = 1, beta = high = 4. Their
 low_freq_factor and high_freq_factor are low and high here in the formula; L / lambda is the number of turns within L tokens. L is `original`
 (8192 in the models), the length trained for unless said. The models have base=500000, which belongs to RoPE and is set apart.
-Not here: equal low and high, with no line between (vLLM jumps there; no model has them).
+Equal low and high, 1 and 1 in Llama 4 Scout (factor 16), are a jump: shorter waves are left alone, longer ones divided. Hugging Face's line between
+divides by 0 then, and is masked out but for a wave of just L / low, which gets NaN; it is divided in vLLM, and here.
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, at_least, positive, with_settings_of
 from peref.ops.frequency import angle, ladder, rising, turns
 from peref.xp import namespace
 
@@ -28,7 +29,7 @@ def frequencies(
 ):
     L = L if original is None else original
     positive("llama3", base=base, factor=factor, original=L, low_freq_factor=low_freq_factor)
-    above("llama3", low_freq_factor, high_freq_factor=high_freq_factor)
+    at_least("llama3", low_freq_factor, high_freq_factor=high_freq_factor)
     w = ladder(xp, R, base)
     t = rising(turns(w, L), low_freq_factor, high_freq_factor)
     return (1 - t) * w / factor + t * w

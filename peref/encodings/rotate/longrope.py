@@ -28,9 +28,9 @@ so (rope/longrope.py) and searched their number in an early version (evolution/d
 
 import math
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, part, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, at_most, part, positive, with_settings_of
 from peref.errors import Misuse
-from peref.ops.frequency import angle, gain, ladder, slow_pairs
+from peref.ops.frequency import STRONGEST, angle, gain, ladder, slow_pairs
 from peref.xp import namespace
 
 Divisors = tuple[float, ...] | None
@@ -76,6 +76,7 @@ def attention(
     L = L if original is None else original
     given = {"attention_factor": attention_factor, "short_mscale": short_mscale, "long_mscale": long_mscale}
     positive("longrope", **{option: a for option, a in given.items() if a is not None})
+    at_most("longrope", STRONGEST, **given)
     for a in (long_mscale if n > L else short_mscale, attention_factor):
         if a is not None:
             return a

@@ -17,7 +17,7 @@ Not here: a factor that follows the length (dynamic_ntk.py).
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, at_most, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, ladder, ntk_base
 from peref.xp import namespace
@@ -34,6 +34,7 @@ def frequencies(
     b = 1.0 if form == "kexue" else 0.625 if mixed_b is None else mixed_b
     if not b >= 0:
         raise Misuse(f"ntk: mixed_b is {b}; expected 0 or more")
+    at_most("ntk", 100, mixed_b=b)
     return ladder(xp, R, base) * xp.exp(-math.log(factor) * xp.arange(1, R // 2 + 1) ** b / (R / 2) ** b)
 
 

@@ -10,6 +10,8 @@ ramp       "code": g is straight in the index of the pair, between the pairs tha
            Face, vLLM, ggml; ops/frequency.py). "paper": straight in the number of turns, Definition 2. They differ: .846 and .633 for pair 24
            of 64 at base 10000 and L 4096. Where L is a few tokens, less than a turn of the fastest pair, the code's range may be reversed, and
            nothing is interpolated.
+           Equal beta_fast and beta_slow, 1 and 1 in Kimi-K2, leave the code one border: rounded it lies between two pairs, which is a jump,
+           unrounded the ramp is 0.001 pairs long. The paper's line between them has no length then: refused.
 truncate   the code's ramp begins and ends at whole numbers; False in gpt-oss. The paper's ramp has no such ends.
 attention_factor
            a itself, in place of the formula; without effect on the softmax scale.
@@ -35,9 +37,9 @@ Not here: ggml's ramp over no less than 0.001 pairs, another where the range is 
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, not_negative, part, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, at_least, at_most, not_negative, part, positive, with_settings_of
 from peref.errors import Misuse
-from peref.ops.frequency import Form, angle, gain, ladder, rising, slow_pairs, stretch, turns
+from peref.ops.frequency import STRONGEST, Form, angle, gain, ladder, rising, slow_pairs, stretch, turns
 from peref.xp import namespace
 
 
@@ -60,7 +62,7 @@ def frequencies(
     L = L if original is None else original
     above("yarn", 1, base=base)
     positive("yarn", factor=factor, original=L, beta_slow=beta_slow)
-    above("yarn", beta_slow, beta_fast=beta_fast)
+    (at_least if ramp == "code" else above)("yarn", beta_slow, beta_fast=beta_fast)
     not_negative("yarn", extrapolation_factor=extrapolation_factor)
     s = stretch(n, L, factor, form)
     w = ladder(xp, R, base)
@@ -93,6 +95,7 @@ def attention(
 ):
     """a, the gain of q and of k."""
     not_negative("yarn", **{option: m for option, m in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)) if m is not None})
+    at_most("yarn", STRONGEST, attention_factor=attention_factor, mscale=mscale, mscale_all_dim=mscale_all_dim)
     if form == "dynamic" and mscale_all_dim:
         raise Misuse(f"yarn: mscale_all_dim is {mscale_all_dim}, but form is dynamic, whose factor is not one number; leave one of them out")
     if attention_factor is not None:

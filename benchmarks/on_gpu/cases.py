@@ -1,0 +1,73 @@
+"""The cases of phase 3: what each op of the backend is given, and how far from float64 it may be in float32."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from peref.ops.place import At
+
+ELEMENTWISE, PRODUCT = 2e-6, 1e-5  # relative Frobenius, in float32: what adds little, sums
+
+Case = tuple[str, str, Callable, list[Any], dict[str, Any], float]  # kernel files, title, (be, arrays) -> y, arrays, settings, tolerance
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape)
+
+
+def field(name: str) -> Callable:
+    return lambda be, *arrays, **settings: getattr(be, name)(*arrays, **settings)
+
+
+def rows(tiny: bool) -> Iterator[Case]:
+    """The kernels that go over rows."""
+    N, C = (5, 40) if tiny else (1000, 1536)
+    x, w, b = draw(N, C), draw(C, seed=1), draw(C, seed=2)
+    yield "norm", "rms_norm", field("rms_norm"), [x, w], {"eps": 1e-5}, PRODUCT
+    yield "norm", "layer_norm", field("layer_norm"), [x, w, b], {"eps": 1e-5}, PRODUCT
+    yield "activation", "swiglu", field("swiglu"), [x, draw(N, C, seed=3)], {}, ELEMENTWISE
+    yield "activation", "gelu", field("gelu"), [x], {}, ELEMENTWISE
+    index = np.random.default_rng(4).integers(0, N, 3 * N)
+    yield "embedding", "take", field("take"), [x, index], {}, PRODUCT
+    yield "loss", "cross_entropy", field("cross_entropy"), [x, np.random.default_rng(5).integers(-1, C, N)], {}, PRODUCT
+    q, angle = draw(2, 3, 7 if tiny else 77, 64), draw(7 if tiny else 77, 24, seed=6)
+    for layout in ("half", "interleaved"):
+        yield "turn", f"turn {layout}", lambda be, x, layout=layout: be.turn(x, be.place(angle), None, layout=layout), [q], {}, ELEMENTWISE
+    yield "turn", "turn by learned angles", lambda be, x, angle: be.turn(x, angle, None, layout="half"), [q, angle], {}, PRODUCT
+
+
+def heads(tiny: bool) -> Iterator[Case]:
+    """Attention and retention: widths, ragged lengths, grouped heads, a table with its gradient, windows, documents."""
+    lengths = (9,) if tiny else (130, 333)
+    files = "attention attention_backward embedding"
+    for D in (32,) if tiny else (32, 64, 128, 40):
+        for T in lengths:
+            q, k, v, table = draw(2, 4, T, D), draw(2, 2, T, D, seed=1), draw(2, 2, T, D, seed=2), draw(4, T, seed=3)
+            seg = np.repeat([[1, 2]], 2, 0).repeat([T // 3, T - T // 3], 1)
+            yield files, f"attention {D} x {T}", field("attention"), [q, k, v, None], {"at": At.of(T), "scale": D**-0.5}, PRODUCT
+            yield files, f"attention {D} x {T} table", field("attention"), [q, k, v, table], {"at": At.of(T), "scale": D**-0.5}, PRODUCT
+            near = At.of(T, window=max(2, T // 5))
+            yield files, f"attention {D} x {T} window", field("attention"), [q, k, v, None], {"at": near, "scale": D**-0.5}, PRODUCT
+            packed = At.of(T, seg=seg)
+            yield files, f"attention {D} x {T} packed", field("attention"), [q, k, v, None], {"at": packed, "scale": D**-0.5}, PRODUCT
+    T, H = (520, 1) if tiny else (1500, 8)  # enough queries to look where to stop, and a table that is steep enough to
+    steep = [*(draw(1, H, T, 32, seed=s) for s in range(3)), -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H]
+    yield f"{files} reach", "attention that stops", field("attention"), steep, {"at": At.of(T), "scale": 32**-0.5}, PRODUCT
+    T = lengths[-1]
+    decay = {"log_decay": np.log(1 - 2.0 ** -np.arange(5, 9)), "chunk": 64, "scale": 0.2}
+    first = lambda be, q, k, v, **given: be.retention(q, k, v, None, None, **given)[0]
+    yield "retention", "retention", first, [draw(2, 4, T, 32, seed=s) for s in range(3)], decay, PRODUCT
+
+
+def products(tiny: bool) -> Iterator[Case]:
+    """Products of matrices; their gradients are products with each side transposed. A bias or a residual is what cuBLAS adds to."""
+    N, C, F = (5, 40, 24) if tiny else (1000, 1536, 640)
+    x, w, b, rest = draw(N, C), draw(F, C, seed=1), draw(F, seed=2), draw(N, F, seed=3)
+    yield "", "linear", lambda be, x, w: be.linear(x, w, None), [x, w], {}, PRODUCT
+    yield "", "linear with a bias", field("linear"), [x, w, b], {}, PRODUCT
+    yield "", "matmul", field("matmul"), [x, draw(C, F)], {}, PRODUCT
+    yield "", "matmul of batches", field("matmul"), [draw(2, 3, N, 64), draw(2, 3, 64, N // 3)], {}, PRODUCT
+    yield "", "matmul of batches with one", field("matmul"), [draw(2, 3, N, 64), draw(64, N // 3)], {}, PRODUCT
+    yield "", "gelu and linear", field("activated_linear"), [x, None, w, b, rest], {}, PRODUCT
+    yield "", "swiglu and linear", field("activated_linear"), [x, draw(N, C, seed=4), w, None, rest], {}, PRODUCT
