@@ -110,7 +110,7 @@ def attach(cupy, seed=1, edit=None):
         if device.edit and device.edit[0] in code:
             device.changed += 1
             code = code.replace(*device.edit)
-        library = built(code, tuple(options))
+        library = built(code.replace("#include <cuda_bf16.h>\n", ""), tuple(options))  # a header of CUDA's, which a device has
         return SimpleNamespace(compile=lambda: None, get_function=lambda name: Function(device, library, name))
 
     cupy.RawModule = raw_module
