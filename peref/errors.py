@@ -32,6 +32,16 @@ class Diverged(PerefError):
     kind = "diverged"
 
 
+@contextlib.contextmanager
+def theirs() -> Iterator[None]:
+    """Around reading what a user hands to a comparison: where that is damaged the request is wrong; 1 is what a comparison found."""
+    try:
+        yield
+    except Damaged as error:
+        error.exit_code = Misuse.exit_code
+        raise
+
+
 def did_you_mean(name: str, known: Iterable[str], rest: str) -> str:
     """What follows a name that nobody knows: the one among `known` that is near, if any, and `rest`, the words that help further."""
     near = difflib.get_close_matches(name, list(known), 1)

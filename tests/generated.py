@@ -113,8 +113,6 @@ TOGETHER = {  # settings of options that have no value to start from, or none th
 
 NEEDED = {  # what an option is refused without
     "alibi": {"across_layers": {"slopes": "learned"}},
-    "axial": {"max_freq": {"ladder": "pixel"}},
-    "pyramid": {"base": {"position": "centre"}},
     "yarn": {"reading": {"mscale": 0.707}},
 }
 

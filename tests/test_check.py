@@ -225,6 +225,9 @@ def test_diff(capsys, small, tmp_path):
     assert (code, "only in" in text) == (1, True)
     assert cli(capsys, "diff", a, a, "--rule", "golden")[0] == 2
     assert cli(capsys, "diff", a, tmp_path / "nowhere")[0] == 2
+    (tmp_path / "garbage.safetensors").write_bytes(b"not tensors")
+    assert cli(capsys, "diff", a, tmp_path / "garbage.safetensors")[0] == 2
+    assert cli(capsys, "check", tmp_path / "garbage.safetensors")[0] == 2
     groups = small.folder / "groups" / "rotate_op"
     mine = {n: ("F32", small.entries["rope.op/default"].want(n).astype(np.float32)) for n in ("q_rotated", "vjp.k")}
     out = dumped(tmp_path / "out.safetensors", {f"rope.op/default:{n}": x for n, x in mine.items()})

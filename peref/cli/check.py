@@ -6,7 +6,7 @@ import click
 
 from peref import share, store
 from peref.cli import options, text
-from peref.errors import Misuse
+from peref.errors import Misuse, theirs
 from peref.golden import page, reports
 from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
@@ -71,7 +71,8 @@ def command(
             raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     known = {} if xfail is None else reports.patterns(Path(xfail))
     book = Book(share.folder("golden") if folder is None else Path(folder))
-    given = {} if output is None else read_tensors(Path(output))
+    with theirs():
+        given = {} if output is None else read_tensors(Path(output))
     if full or set(levels) & {"block", "model", "step"} or {name.rpartition(":")[0] for name in given} - book.entries.keys():
         book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from peref.cli import options, text
+from peref.errors import theirs
 from peref.golden.apart import RULES, apart, failures
 from peref.golden.told import lines, together
 
@@ -23,7 +24,8 @@ def command(ctx: click.Context, first: str, second: str, rule: str | None, toler
 
     Where FIRST is in a folder of golden files, what differs is looked into as `check` does it.
     """
-    found = apart(Path(first), Path(second), rule, tolerance, limit)
+    with theirs():
+        found = apart(Path(first), Path(second), rule, tolerance, limit)
     folder, report = failures(found, Path(first), Path(second), limit)
     report.repeat = text.command("check", second, "--golden", folder or "")
     if as_json:

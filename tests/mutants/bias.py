@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import bfloat16, distances, expected, float16, hooked, patched, results, table, with_options
+from mutants.ways import backend, bfloat16, distances, expected, float16, hooked, patched, results, table, with_options
 from peref.encodings.bias import t5
 from peref.ops import activation
 from peref.ops import bias as ops
@@ -238,14 +238,14 @@ MUTANTS = [
         "bias.rows",
         "the table of learned biases is read from its end",
         ("learned_bias",),
-        patched("encodings.bias.learned_bias", take=lambda t, d: take(t, t.shape[0] - 1 - d)),
+        backend(take=lambda t, d: take(t, t.shape[0] - 1 - d)),
     ),
     Mutant(
         "table-clamped",
         "bias.rows",
         "far distances share a row",
         ("learned_bias",),
-        patched("encodings.bias.learned_bias", take=lambda t, d: take(t, np.minimum(d, 3))),
+        backend(take=lambda t, d: take(t, np.minimum(d, 3))),
     ),
     Mutant("slopes-halved", "alibi.slopes.exponent", "your slopes are halved", ("alibi",), results(lambda b: b / 2, "bias"), held_out=True),
     Mutant(
@@ -281,7 +281,7 @@ MUTANTS = [
         "bias.rows",
         "you read the row beside",
         ("learned_bias",),
-        patched("encodings.bias.learned_bias", take=lambda t, d: take(t, (d + 1) % t.shape[0])),
+        backend(take=lambda t, d: take(t, (d + 1) % t.shape[0])),
         held_out=True,
     ),
     Mutant(

@@ -209,7 +209,7 @@ MUTANTS = [
         "rope.yarn.mscale_override",
         "mscale, mscale_all_dim and attention_factor are ignored",
         ("yarn",),
-        with_options(mscale=None, mscale_all_dim=None, attention_factor=None),
+        with_options(mscale=None, mscale_all_dim=None, attention_factor=None, reading="huggingface"),
         ("vllm-project/vllm#48351", "ml-explore/mlx-lm#1507"),
     ),
     Mutant(

@@ -16,7 +16,7 @@ There is no paper: this is our own definition of what some tutorials sketch unde
 
 local     w; none: an eighth of the length trained for
 position  "none"; "level": a learned vector for each level is added to K_b; "centre": q and k turn as in RoPE, K_b by the mean of its positions.
-base      of the frequencies of "centre", base^(-2n/D), pairs (n, n + D/2)
+base      of the frequencies of "centre", base^(-2n/D), pairs (n, n + D/2); without effect elsewhere
 
 The cut into blocks is that of Guo et al. 2025, arXiv:2506.04761. Not here: a cache without old keys (it keeps all, as everywhere).
 """
@@ -36,7 +36,6 @@ from peref.ops.shape import add, swap
 from peref.tape import Op
 from peref.xp import like, namespace
 
-BASE = 10000.0  # RoPE's
 CHUNK = 32  # queries that share a copy of their windows, where w is smaller
 LEVELS = 32  # rows for "level": no sequence is as long as two such blocks
 
@@ -77,11 +76,9 @@ def features(be, p, x, at, state):
     return {"gate": swap(sigmoid(be.linear(x, p["gate.weight"], p["gate.bias"])), axes=(1, 2))}, {}  # [B,H,T]
 
 
-def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: Literal["none", "level", "centre"] = "none", base: float = BASE):
+def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: Literal["none", "level", "centre"] = "none", base: float = 10000.0):
     w = max(L // 8, 1) if local is None else local
     positive("pyramid", local=w, base=base)
-    if position != "centre" and base != BASE:
-        raise Misuse(f"pyramid: base is {base}, but position is {position}, which turns nothing; leave it out, or set position=centre")
     host, xp, B, scale = at.host or at, namespace(at.i), q.shape[0], D**-0.5
     pairs, reads = tree(host, w=w, B=B)
     some = np.zeros((B, 1, host.T, 1), bool)

@@ -21,10 +21,7 @@ import math
 from typing import Literal
 
 from peref.encodings import Encoding, positive
-from peref.errors import Misuse
 from peref.xp import namespace
-
-MAX_FREQ = 10.0  # lucidrains' default
 
 
 def ladders(xp, R, ladder, base, max_freq):
@@ -45,11 +42,9 @@ def rotate(
     width: int = 16,
     ladder: Literal["restart", "global", "alternate", "pixel"] = "restart",
     base: float = 10000.0,
-    max_freq: float = MAX_FREQ,
+    max_freq: float = 10.0,
 ):
     positive("axial", width=width, base=base, max_freq=max_freq)
-    if ladder != "pixel" and max_freq != MAX_FREQ:
-        raise Misuse(f"axial: max_freq is {max_freq}, but ladder is {ladder}, which has none; leave it out, or set ladder=pixel")
     xp = namespace(i)
     place = (i // width, i % width) if i.ndim < 3 else (i[0], i[1])
     place = tuple(a[..., None].astype(xp.float64) for a in place)  # [...,T,1]
