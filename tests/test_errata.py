@@ -413,13 +413,13 @@ def axes_of_the_relative_scores(B=2, H=3, L=5, D=4):
 
 @row("F13")
 def a_table_of_vectors_is_small():
-    p = get("shaw").init(np.random.default_rng(0), D=64, max_distance=32)
+    p = get("shaw").init(np.random.default_rng(0), H=1, D=64, max_distance=32)
     return [f"{1000 * 1000 * 512 * 4:,} bytes", f"{p['key'].size * 4:,} bytes"]
 
 
 @row("F14")
 def rows_of_the_table():
-    return [f"there are {len(get('shaw').init(np.random.default_rng(0), D=4, max_distance=32)['key'])} rows"]
+    return [f"there are {len(get('shaw').init(np.random.default_rng(0), H=1, D=4, max_distance=32)['key'])} rows"]
 
 
 @row("F15")
@@ -507,7 +507,7 @@ def a_score_is_not_symmetric():
 @row("L4")
 def what_a_distance_is_worth_depends_on_the_query():
     """Of Shaw's key table at one distance, for two queries; a learned bias has one number."""
-    key = get("shaw").init(np.random.default_rng(0), D=4, max_distance=2)["key"]
+    key = get("shaw").init(np.random.default_rng(0), H=1, D=4, max_distance=2)["key"]
     q = np.random.default_rng(1).standard_normal((2, 4))
     worth = q @ key[0] / 2
     assert abs(worth[0] - worth[1]) > 1e-3

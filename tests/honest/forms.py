@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from peref.encodings import get, options
 from peref.golden.witness import witnessed
 
 
@@ -162,7 +163,9 @@ def t5_one_hot(case, a, dtype):
 
 def alibi_slopes(case, a, dtype):
     """Slopes by exp and log, the mask of distances times them."""
-    if case.encoding != "alibi" or case.level != "table" or case.config.pe[0][1] != {"max_bias": 8.0, "slopes": "fixed", "directions": "both"}:
+    if case.encoding != "alibi" or case.level != "table":
+        return None
+    if case.config.pe[0][1] != {name: default for name, (default, _) in options(get("alibi")).items()}:
         return None
     H, whole = case.H, 1 << (case.H.bit_length() - 1)
     powers = np.concatenate([np.arange(1, whole + 1) / whole, (2 * np.arange(H - whole) + 1) / (2 * whole)]).astype(dtype)
