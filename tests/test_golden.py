@@ -16,7 +16,7 @@ from peref import store
 from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden import SPEC_VERSION, budget, confirmed, declared, make, witness
-from peref.golden.book import Book, changed, opened
+from peref.golden.book import Book, changed, opened, with_full
 from peref.golden.cases import LEVELS, Case, catalogue, core, sized
 from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS, KINDS
@@ -66,6 +66,11 @@ def test_every_encoding_has_every_level(book):
     assert have == {(case.encoding, case.level) for case in core()}
     assert {name for name, _ in have} == set(names())
     assert all((case.encoding, level) in have for case in catalogue() for level in LEVELS[case.hook])
+
+
+def test_the_readme_says_how_many_cases_there_are(book):
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert f"({len(with_full(book).entries):,} cases, from tables" in readme
 
 
 def test_flags_are_explained_and_used(book):
