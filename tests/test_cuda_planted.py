@@ -52,7 +52,7 @@ RUNS = {
     "selective": of_recurrence("euler", "zoh"),
     "diagonal": of_recurrence("diagonal_scan"),
 }
-WHOLE = ("loss", "wkv6")  # files whose includes are looked at with them: what several files include is looked at in one of them
+INCLUDED = {"loss": "common.cuh", "wkv6": "state.cuh"}  # what several files include is looked at in one of them
 
 
 def updated(seed=1, edit=None):
@@ -122,10 +122,11 @@ PLANTED = {
 def barriers():
     """(file, edit) for each barrier that is written in a kernel file: its text with what stands before, without it."""
     for file in (*RUNS, "optimizer"):
-        text, own = source(file), (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
+        text, looked = source(file), (f"{file}.cu", *([INCLUDED[file]] if file in INCLUDED else []))
+        own = "".join((FOLDER / name).read_text(encoding="utf-8") for name in looked)
         for found in re.finditer(r"__syncthreads\(\);", text):
             before = text[found.start() - 150 : found.start()]
-            if before[-60:] in own or file in WHOLE:
+            if before[-60:] in own:
                 yield pytest.param(file, (before + found[0], before + ";"), id=f"{file}-{text[: found.start()].count('__syncthreads')}")
 
 
