@@ -15,24 +15,7 @@
 #define BYTES 8192
 #include "tile.cuh"
 #include "attention.cuh"
-
-// How far a logit of a row can go, and where it is too little: |q| |scale|, the longest keys so far, `span` to a number, the table's largest beyond.
-struct Bound {
-  const float *reach, *ahead, *far;  // [B,H,T], [B,G,tiles], [H,N]; null: no tile is left out
-  float limit;
-  int span;
-
-  // of keys before slot `stop` of key-value head g of sequence b, from query t on
-  __device__ float key(const Place &at, int b, int g, int G, int stop) const {
-    return ahead[((i64)b * G + g) * ((at.S + span - 1) / span) + min(stop - 1, at.S - 1) / span];
-  }
-  __device__ float table(const Place &at, int h, int t, int stop) const {
-    return far[(i64)h * at.N + min(max(at.S - at.T + t - (stop - 1) - at.nearest, 0), at.N - 1)];
-  }
-  __device__ bool little(float reach, float key, float table, float lse, float delta) const {
-    return delta - delta == 0 && reach * key + table < lse + limit;
-  }
-};
+#include "bound.cuh"
 
 // delta [B,H,T] and, where wanted, how far scale q k reaches for a key of length 1; a warp for each row of o and dy [B,T,H,E], and of q [B,T,H,D]
 KERNEL inner(float *delta, float *MAYBE reach, const real *dy, const real *o, const real *q, i64 M, int H, int T, int D, int E, float scale) {
@@ -87,7 +70,9 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
       int s = (ahead ? low + count - 1 - step : low + step) * LOOP;
       if (ahead) {  // from the own keys back: what is left of the keys ends here
         float key = bound.key(at, b, g, G, s + LOOP), most = bound.table(at, h, tile, s + LOOP);
-        if (__syncthreads_and(bound.little(far_off[0], key, most, line[0], inside[0]) && bound.little(far_off[1], key, most, line[1], inside[1]))) break;
+        bool little = true;
+        for (int i = 0; i < 2; i++) little = little && bound.little(far_off[i], key, most, line[i], inside[i]);
+        if (__syncthreads_and(little)) break;
       }
       if (apart(at, b, tile, OWN, s, LOOP)) continue;
       load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);

@@ -17,7 +17,8 @@ __device__ inline float slot(const real *x, const real *first, int line, int s, 
 }
 
 // y [B,T,C]; last [B,K-1,C]: what the next call is handed
-KERNEL convolved(real *y, real *MAYBE last, const real *x, const real *w, const real *MAYBE first, const i64 *MAYBE runs, int B, int T, int C, int K) {
+KERNEL convolved(real *y, real *MAYBE last, const real *x, const real *w, const real *MAYBE first, const i64 *MAYBE runs, int B, int T, int C,
+                 int K) {
   for (i64 n = thread_of_grid(); n < (i64)B * (T + K - 1) * C; n += threads_in_grid()) {
     int c = (int)(n % C), t = (int)(n / C % (T + K - 1)), line = (int)(n / C / (T + K - 1));
     const i64 *run = runs ? runs + (i64)line * T : runs;
@@ -51,7 +52,8 @@ KERNEL convolved_back(real *dx, real *MAYBE dfirst, const real *dy, const real *
 }
 
 // parts [P,C,K]: the shares of P pieces of the B T tokens
-KERNEL convolved_weights(float *parts, const real *dy, const real *x, const real *MAYBE first, const i64 *MAYBE runs, int B, int T, int C, int K, int P) {
+KERNEL convolved_weights(float *parts, const real *dy, const real *x, const real *MAYBE first, const i64 *MAYBE runs, int B, int T, int C, int K,
+                         int P) {
   __shared__ float shares[32][32];
   int c = blockIdx.x * 32 + lane(), k = blockIdx.z, warps = blockDim.x / 32;
   i64 begin = (i64)B * T * blockIdx.y / P, stop = (i64)B * T * (blockIdx.y + 1) / P;

@@ -1,4 +1,4 @@
-// The scan of S4D (Gu, Gupta, Goel, Re 2022, arXiv:2206.11893, section 3), forward and backward; state.cuh says who does what.
+// The scan of S4D (Gu, Gupta, Goel, Re 2022, arXiv:2206.11893, sections 3 and 4), forward and backward; state.cuh says who does what.
 //
 //     s_t = a s_(t-1) + u_t        y_t = Re sum of w s_t + skip u_t        M complex numbers for each of C channels, a and w fixed
 //
@@ -7,7 +7,7 @@
 //
 // What a factor that is applied at every token is off by grows with the distance: factors, states and sums are double here. States are rounded where
 // they are handed on and where backward looks back. A block for 16 channels and 32 modes of a sequence; modes beyond have blocks of their own
-// (blockIdx.z), and what is a sum over modes is in shares. Bound by the multiplier of doubles: 6 for each mode, channel and token, 22 with backward.
+// (blockIdx.z), and what is a sum over modes is in shares. Bound by the multiplier of doubles: 6 for each mode, channel and token, and 20 backward.
 
 #define WIDTH 32
 #include "common.cuh"
@@ -34,7 +34,8 @@ __device__ inline void load_modes(Complex *to, const double *modes, int which, i
 // s a + u
 __device__ inline Complex moved(Complex s, Complex a, double u) { return {a.re * s.re - a.im * s.im + u, a.re * s.im + a.im * s.re}; }
 
-// y [blockIdx.z][B,T,C]; u [B,T,C], modes [4,C,M]: Re a, Im a, Re w, Im w; states [B,pieces + 1,C,2M], real parts first: before each piece, and the last
+// y [blockIdx.z][B,T,C]; u [B,T,C], modes [4,C,M]: Re a, Im a, Re w, Im w; states [B,pieces + 1,C,2M], real parts first: before each piece, and
+// the last
 KERNEL diagonal_forward(float *y, float *states, const real *u, const double *modes, const real *skip, const float *MAYBE first,
                         const i64 *MAYBE runs, int T, int C, int M) {
   __shared__ float of_u[TOKENS * COLUMNS];

@@ -8,7 +8,7 @@
 //     dstep = sum over rows of A dz + b x D    dA = sum of step dz, or of `zoh` dG = D b x / A, dz += dG exp(z), dA -= dG G        D <- exp(z) D
 //
 // A block for 16 channels and WIDTH rows of a sequence; rows beyond have blocks of their own (blockIdx.z), and what is a sum over rows is in shares.
-// Bound by the time that one token takes after another, and by exponentials: one for each number of the state, three with backward.
+// Bound by the time that one token takes after another, and by exponentials: one for each number of the state, and two backward.
 
 #define WIDTH 16
 #include "common.cuh"

@@ -23,7 +23,8 @@ __device__ inline float over_columns(float x) {
   return x + __shfl_xor_sync(ALL, x, 2);
 }
 
-// work(start, n) for each piece of n tokens from `start` on, in order or, BACK, from the last to the first, after load(start, n) has filled shared memory
+// work(start, n) for each piece of n tokens from `start` on, in order or, BACK, from the last to the first, after load(start, n) has filled shared
+// memory
 template <bool BACK, class Load, class Work> __device__ inline void pieces(int T, Load load, Work work) {
   int count = (T + TOKENS - 1) / TOKENS;
   for (int k = 0; k < count; k++) {
@@ -52,7 +53,7 @@ __device__ inline void share(float *sums, int quantity, int t, int row, float x)
   if (lane() % 4 == 0) sums[((quantity * 4 + warp()) * TOKENS + t) * WIDTH + row] = x;
 }
 
-// The shares of the four warps, added in order: put(quantity, t, row, sum) for n tokens and `width` rows
+// The shares of the four warps, added in order: f(quantity, t, row, sum) for n tokens and `width` rows
 template <int QUANTITIES, class F> __device__ inline void shared_out(const float *sums, int n, int width, F f) {
   __syncthreads();
   for (int k = threadIdx.x; k < QUANTITIES * TOKENS * WIDTH; k += blockDim.x) {

@@ -1,4 +1,4 @@
-// The running means of RWKV-4 (Peng et al. 2023, arXiv:2305.13048, equation 16), forward and backward.
+// The running means of RWKV-4 (Peng et al. 2023, arXiv:2305.13048, section 3.1), forward and backward.
 //
 //     A_t = w A_(t-1) + e^(k_t) v_t    B_t = w B_(t-1) + e^(k_t)    y_t = (A_(t-1) + e^(u + k_t) v_t) / (B_(t-1) + e^(u + k_t))
 //

@@ -1,4 +1,4 @@
-// The recurrence of RWKV-6 (Peng et al. 2024, arXiv:2404.05892, equation 19), forward and backward; state.cuh says who does what.
+// The recurrence of RWKV-6 (Peng et al. 2024, arXiv:2404.05892, section 4.2), forward and backward; state.cuh says who does what.
 //
 //     S_t = diag(w_t) S_(t-1) + k_t v_t'        y_t = S_(t-1)' r_t + (r_t u k_t) v_t        w = exp(log_w), S [K,V]
 //

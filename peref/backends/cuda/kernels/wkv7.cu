@@ -1,4 +1,4 @@
-// The recurrence of RWKV-7 (Peng et al. 2025, arXiv:2503.14456, equation 16), forward and backward; state.cuh says who does what.
+// The recurrence of RWKV-7 (Peng et al. 2025, arXiv:2503.14456, section 4.1), forward and backward; state.cuh says who does what.
 //
 //     S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t'        y_t = S_t' r_t        w = exp(log_w), S [K,V]
 //     taken = kappa' S_(t-1), for each column a sum over rows: the one sum that the next token waits for
