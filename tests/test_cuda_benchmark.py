@@ -166,6 +166,7 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     every = {name for t in gpu.report.targets(False) for name in (t.ours, t.peer)}
     s.rows = [{"phase": "4", "name": name, "us": 30.0 if "torch" in name or "jax" in name else 10.0} for name in every]
     s.rows += [{"phase": "3", "name": "gelu", "good": False}, {"phase": "2 go or no-go", "name": "one", "verdict": "GO"}]
+    s.rows += [{"phase": "2 go or no-go", "name": "4 us per graph node", "us": 1.25}]
     s.rows += [{"phase": "4", "name": name, "peak_bytes": n} for name, n in (("attention 64 x 8192 table", 10), ("torch sdpa 64 x 8192 mask", 250))]
     s.rows += [{"phase": "0", "name": "environment", "gpu": "a GPU"}, {"phase": "4", "name": "adamw", "us": 70.0}]
     s.rows += [
@@ -190,6 +191,7 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert any(line.startswith("| G8") and line.endswith("| 3.00 | 1.2 |  |") for line in lines)
     assert any(line.startswith("| G11 | adamw | 70.0 | 33 | 60 |") and "misses" in line for line in lines)
     assert "- one: GO" in lines
+    assert "- 4 us per graph node: us 1.25" in lines
     assert any("25.0 times ours (must: 20)" in line for line in lines)
     assert "- attention at 131072 (must: runs): ALiBi 200,000 us, table not measured" in lines
     assert "- run twice for equal bits (must: all): 1 of 2 rows; not: wkv7" in lines

@@ -35,7 +35,7 @@ def of_retention(E):
 
 def of_recurrence(*names):
     made = ((name, *of(name)) for name in names)
-    return [(fast, plain, recurrent(name, 35, 18, 3, True, BREAKS), settings, rest) for name, fast, plain, settings, rest in made]
+    return [(fast, plain, recurrent(name, 35, 18, 6, True, BREAKS), settings, rest) for name, fast, plain, settings, rest in made]
 
 
 RUNS = {
@@ -106,7 +106,7 @@ PLANTED = {
     "another token's weight": ("convolution", "int t = s - k + K - 1;", "int t = s - k + K;"),
     "another document's tokens": ("convolution", "run[t] == (s >= 0 ? run[s] : 0)", "run[t] >= (s >= 0 ? run[s] : 0)"),
     "the larger exponent": ("wkv4", "p >= x ? Shares{1, less} : Shares{less, 1}", "Shares{1, less}"),
-    "a document's first token goes on": ("wkv4", "if (!follows(run, t)) da = db = 0;", ""),
+    "a document's first token goes on": ("wkv4", "if (t < T && !follows(run, t)) a = b = 0, p = -infinity();", ""),
     "the token before": ("wkv6", "kept[(t * ROWS + m) * THREADS + threadIdx.x] = s[m] = on", "s[m] = on"),
     "a warp's columns left out": ("wkv6", "for (int w = 0; w < 4; w++)", "for (int w = 0; w < 3; w++)"),
     "a state kept too late": ("wkv6", "keep(start / TOKENS);", "keep(start / TOKENS + 1);"),
