@@ -6,7 +6,7 @@ from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.activations import pointwise
-from peref.backends.numba.kernel import INNER
+from peref.backends.numba.kernel import OPTIONS
 
 
 @intrinsic
@@ -21,12 +21,12 @@ def low_row(typingctx, x, y, at, n):
     return pointwise([x], [y], lambda e, x: [e.exp_of_less(x)])
 
 
-@njit(**INNER)
+@njit(**OPTIONS)
 def wide(x, y):
     wide_row(x, y, 0, len(x))
 
 
-@njit(**INNER)
+@njit(**OPTIONS)
 def low(x, y):
     low_row(x, y, 0, len(x))
 
@@ -38,14 +38,19 @@ def of(function, x):
     return y
 
 
-@pytest.mark.parametrize(("function", "top", "units"), [(wide, 88.7, 1.5), (low, 80, 2)])
-def test_a_unit_and_a_half_at_most(function, top, units):
-    """From the smallest to the largest, also around every n ln(2), where the whole part changes. In one part n ln(2) costs half a unit more."""
+ROUNDED = abs(float(np.float32(np.log(2))) - np.log(2))
+
+
+@pytest.mark.parametrize(("function", "top", "parts"), [(wide, 88.7, 0), (low, 80, ROUNDED)])
+def test_a_unit_and_a_half_at_most(function, top, parts):
+    """From the smallest to the largest, also around every n ln(2), where the whole part changes. Where n ln(2) is taken in one part it is off by n
+    times what ln(2) is rounded by."""
     edges = np.arange(-126, 128) * np.log(2)
     x = np.concatenate([np.linspace(-87.2, top, 100_003), edges, np.nextafter(edges, 99), edges + np.log(2) / 2]).astype(np.float32)
     x = x[(x > -87.2) & (x <= top)]
     want = np.exp(x.astype(np.float64))
-    assert (abs(of(function, x) - want) / np.spacing(want.astype(np.float32))).max() <= units
+    units = 1.5 * np.spacing(want.astype(np.float32)) + parts * abs(x / np.log(2)) * want
+    assert (abs(of(function, x) - want) <= units).all()
     assert of(function, np.zeros(37)).tolist() == [1.0] * 37
 
 
