@@ -1,6 +1,7 @@
 """How benchmarks/speed.py measures: interleaved, with what others used of the CPU, without rounds that were disturbed; medians with their range."""
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -102,9 +103,9 @@ def test_what_others_use_is_measured(monkeypatch):
     time.sleep(0.2)
     assert measure.own_seconds() - before > 0.05  # of a child that still runs
     child.wait()
-    assert others.cores() == 0
+    assert others.cores() < 0.1  # clocks tick 100 times a second
     monkeypatch.setattr(measure, "busy_seconds", lambda: 100.0 + measure.own_seconds() + 2 * (time.perf_counter() - others.began))
-    assert others.cores() == pytest.approx(2, abs=0.1)
+    assert others.cores() == pytest.approx(2, abs=0.2)
 
 
 # ---------------------------------------------------------------- figures
@@ -165,3 +166,44 @@ def test_results_that_differ_fail_the_command(speed, store, monkeypatch, tmp_pat
             speed.main()
         assert left.value.code == code
     assert "times as slow as peref" in (tmp_path / "speed.md").read_text()
+
+
+# ---------------------------------------------------------------- what is committed
+
+IN_README = {  # a row of README's table -> section and case
+    "training step 8 x 512, ALiBi": ("train", "alibi"),
+    "training step 8 x 512, T5": ("train", "t5"),
+    "training step 8 x 512, RoPE": ("train", "rope"),
+    "training step 8 x 512, sinusoidal": ("train", "sinusoidal"),
+    "training step 4 x 512, width 256 x 6 layers, ALiBi": ("train256", "alibi"),
+    "loss of 8,192 tokens, ALiBi": ("eval", "alibi"),
+    "loss of 8,192 tokens, T5": ("eval", "t5"),
+    "attention alone, forward and backward, 1 x 2048": ("attention", "1 x 2048"),
+    "RoPE into a given output, (1, 32, 4096, 128)": ("rope", "into an output that is there"),
+    "1,000 tokens one at a time through the cache, RoPE": ("decode", "rope"),
+}
+
+
+def committed(speed):
+    return speed.Store(BENCHMARKS / "results" / "zen4" / "speed.json")
+
+
+def test_the_committed_tables_are_those_of_the_committed_runs(speed):
+    store = committed(speed)
+    assert store.path.with_name("speed.md").read_text() == speed.document(store)
+
+
+def test_the_readme_says_what_was_measured(speed):
+    """Each ratio, and the memory beside it; a row is known by what stands before its brackets."""
+    store, lines = committed(speed), (BENCHMARKS.parent / "README.md").read_text().splitlines()
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith(("| training step", "| loss of", "| attention"))]
+    found += [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith(("| RoPE into", "| 1,000 tokens"))]
+    assert {re.sub(r" \([^)]*: .*\)$", "", row[0]) for row in found} == set(IN_README)
+    for what, *cells in found:
+        section, case = IN_README[re.sub(r" \([^)]*: .*\)$", "", what)]
+        for said, peer in zip(cells, ("torch", "torch-compile", "jax"), strict=True):
+            if not said:
+                continue
+            ratio, _, memory = said.partition(", in ")
+            assert ratio == f"{speed.figure(store, section, case, peer, 'speed').median:.2f}", what
+            assert not memory or float(memory.split()[0]) == round(speed.figure(store, section, case, peer, "memory").median, 2), what
