@@ -8,9 +8,14 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import fake_cublas
 import fake_cupy
 import numpy as np
 import pytest
+from emulated.twins import emulated
+from generated import filling
+
+from peref.backends.cuda import opened
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
@@ -278,3 +283,16 @@ def test_golden_files_find_a_wrong_backend(gpu):
         moved = replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle * 1.01, gain, **rest))
         assert not compared(moved, book, "rope")["good"]
         assert not lawful(replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle**2 + 1, gain, **rest)), "rope")["good"]
+
+
+@pytest.mark.parametrize("name", filling("mix"))
+def test_golden_files_of_the_recurrences(name, gpu):
+    """Each agrees with its kernels in class A, gradients too; so they will be looked at on a device."""
+    from on_gpu.golden import compared
+
+    from peref.golden.book import Book
+
+    with emulated() as cp:
+        found = compared(opened(cp, fake_cublas.Library()), Book(ROOT / "golden"), name)
+    assert found["good"], found
+    assert found["A"] == found["tensors"] > 40
