@@ -285,7 +285,7 @@ def test_golden_files_find_a_wrong_backend(gpu):
         assert not lawful(replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle**2 + 1, gain, **rest)), "rope")["good"]
 
 
-@pytest.mark.parametrize("name", filling("mix"))
+@pytest.mark.parametrize("name", [name for name in filling("mix") if name != "retnet"])  # which the run above looks at
 def test_golden_files_of_the_recurrences(name, gpu):
     """Each agrees with its kernels in class A, gradients too; so they will be looked at on a device."""
     from on_gpu.golden import compared

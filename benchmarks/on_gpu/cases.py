@@ -60,9 +60,12 @@ def heads(tiny: bool) -> Iterator[Case]:
     yield "retention", "retention", first, [draw(2, 4, T, 32, seed=s) for s in range(3)], decay, PRODUCT
 
 
-def recurrences(tiny: bool) -> Iterator[Case]:
-    """What has a state over tokens, and the short convolution: documents that begin anywhere, channels and rows beyond one block."""
-    B, T, C, N, H, D = (2, 20, 20, 20, 1, 24) if tiny else (2, 300, 200, 40, 3, 64)
+def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -> Iterator[Case]:
+    """What has a state over tokens, and the short convolution: documents that begin anywhere, channels and rows beyond one block.
+
+    sizes: sequences, tokens, channels, numbers of a channel's state, heads and their width.
+    """
+    B, T, C, N, H, D = (2, 20, 20, 20, 1, 24) if tiny else sizes
     runs = (np.arange(T) // (T // 3 + 1))[None].repeat(B, 0)
     x, y, fixed = draw(B, T, C), draw(B, T, C, seed=1), -abs(draw(C))
     yield "convolution", "short_conv", field("short_conv"), [x, draw(C, 4), draw(B, 3, C), runs], {}, PRODUCT
