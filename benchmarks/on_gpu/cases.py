@@ -40,7 +40,7 @@ def rows(tiny: bool) -> Iterator[Case]:
 def heads(tiny: bool) -> Iterator[Case]:
     """Attention and retention: widths, ragged lengths, grouped heads, a table with its gradient, windows, documents."""
     lengths = (9,) if tiny else (130, 333)
-    files = "attention attention_backward embedding"
+    files = "attention attention_backward"
     for D in (32,) if tiny else (32, 64, 128, 40):
         for T in lengths:
             q, k, v, table = draw(2, 4, T, D), draw(2, 2, T, D, seed=1), draw(2, 2, T, D, seed=2), draw(4, T, seed=3)
@@ -51,6 +51,9 @@ def heads(tiny: bool) -> Iterator[Case]:
             yield files, f"attention {D} x {T} window", field("attention"), [q, k, v, None], {"at": near, "scale": D**-0.5}, PRODUCT
             packed = At.of(T, seg=seg)
             yield files, f"attention {D} x {T} packed", field("attention"), [q, k, v, None], {"at": packed, "scale": D**-0.5}, PRODUCT
+            apart = At.of(T, seg=seg, positions=np.arange(T) // 2 * 2)  # read through an index
+            far = draw(4, len(apart.distances), seed=3)
+            yield f"{files} by_index", f"attention {D} x {T} index", field("attention"), [q, k, v, far], {"at": apart, "scale": D**-0.5}, PRODUCT
     T, H = (520, 1) if tiny else (1500, 8)  # enough queries to look where to stop, and a table that is steep enough to
     steep = [*(draw(1, H, T, 32, seed=s) for s in range(3)), -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H]
     yield f"{files} reach", "attention that stops", field("attention"), steep, {"at": At.of(T), "scale": 32**-0.5}, PRODUCT

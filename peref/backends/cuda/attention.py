@@ -1,10 +1,10 @@
 """Attention without anything of size T x S (kernels/attention.cu, attention_backward.cu), but where positions are not consecutive: their table is
 read through an index, and its gradient made from that of the logits."""
 
+import math
 from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, summed, token_first
-from peref.backends.cuda.embedding import sums_of
 from peref.backends.cuda.launch import launch
 from peref.backends.cuda.reach import kept, reach
 from peref.backends.cuda.tiles import OWN, kind_of, width_of
@@ -16,6 +16,7 @@ from peref.xp import namespace
 PAD, BLOCK = 8, 128  # as in the kernels, and BYTES there
 FORWARD, BACKWARD = 16384, 8192
 LONG = 512  # queries from which on it pays to read all keys once, to know where to stop
+ROOM, PIECES, PLACES = 1024, 256, 4096  # rows of the table in a block of by_index; pieces at most, of so many places
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
@@ -106,9 +107,19 @@ def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool, st
     return dk, dv, dcolumn
 
 
+def summed_by(x: Any, index: Any, N: int) -> Any:
+    """[H,N] float32: x [B,H,T,S] added where index [T,S] or [B,T,S] is the same."""
+    (B, H), M = x.shape[:2], math.prod(x.shape[2:])
+    P = max(1, min(PIECES // B, blocks(M, PLACES)))
+    parts = namespace(x).empty((B * P, H, N), "float32")
+    given = (x, index, H, N, M, M if index.ndim == 3 else 0, P)
+    launch("by_index.shares", (B * P, H, blocks(N, ROOM)), THREADS, parts, *given, real=x.dtype)
+    return summed("by_index", parts, "float32")
+
+
 def attention_backward(saved, dy, wants):
     (q, k, v), o, lse, rest, stop, like, kind = saved
-    (B, T, H, E), S, xp, dtype = o.shape, k.shape[1], namespace(o), o.dtype
+    (B, T, H, E), xp, dtype = o.shape, namespace(o), o.dtype
     table, term, row, column = (a is not None and want for a, want in zip(like, wants[3:], strict=True))
     index, N = rest[1], like[0][0][1] if table else 0
     y, delta = token_first(dy), xp.empty((B, H, T), "float32")
@@ -124,7 +135,7 @@ def attention_backward(saved, dy, wants):
         dcolumn[:, :, None] if column else None,
     ]
     if by_index:
-        found[0] = sums_of(dterm.reshape(-1), index.astype("int64").reshape(-1), N, H, T * S, H * T * S, 1, T * S).T
+        found[0] = summed_by(dterm, index, N)
     elif table:
         found[0] = summed("attention_backward", parts, "float32", **kind)
     added = (None if g is None else unbroadcast(g, a[0]).astype(a[1], copy=False) for g, a in zip(found, like, strict=True))
