@@ -17,6 +17,7 @@ from peref.golden.apart import apart
 from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
 from peref.golden.kinds import expected, rebuilt
+from peref.golden.report import Pick
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 Q = "rope.op/default:q_rotated"
@@ -309,6 +310,11 @@ def test_filters_hold_for_functions_too(capsys):
 # ---------------------------------------------------------------- patterns, folders, lists
 
 
+@pytest.fixture(scope="module")
+def both(book):
+    return with_full(book)
+
+
 def test_an_expected_failure_that_nothing_is_called_is_misuse(book, capsys, tmp_path):
     """With its line, what it was held against, and what is near; names of the full set are known where it is, and let pass where it is not."""
     out = dumped(tmp_path / "out.safetensors", {Q: ("F64", book.entries["rope.op/default"].want("q_rotated"))})
@@ -345,10 +351,10 @@ def test_an_expected_failure_that_nothing_is_called_is_misuse(book, capsys, tmp_
         "rop.*": False,
     }.items(),
 )
-def test_what_could_be_a_name_of_the_full_set(book, pattern, could):
+def test_what_could_be_a_name_of_the_full_set(book, both, pattern, could):
     """As an installation without it has to tell; whatever a name there matches could be one."""
     assert patterns.could_be_of_full(pattern) == could
-    assert could or not patterns.matches(pattern, patterns.tensors_of(with_full(book)) - patterns.tensors_of(book))
+    assert could or not patterns.matches(pattern, patterns.tensors_of(both) - patterns.tensors_of(book))
 
 
 def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatch):
@@ -375,12 +381,19 @@ def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatc
         ("--pe", "roep"): "near it: rope",
     }.items(),
 )
-def test_a_filter_that_nothing_is_called_is_misuse(book, capsys, tmp_path, words, said):
+def test_a_filter_that_nothing_is_called_is_misuse(book, both, monkeypatch, words, said):
     """The option, and what is near it."""
-    out = dumped(tmp_path / "out.safetensors", {Q: ("F64", book.entries["rope.op/default"].want("q_rotated"))})
-    code, text = cli(capsys, "check", out, *words)
-    assert (code, text.count("\n")) == (2, 1)
-    assert re.search(said, text.strip()), text
+    monkeypatch.setattr(patterns, "with_full", lambda _: both)
+    option, pattern = words
+    field = {"--case": "cases", "--group": "groups", "--flag": "flags", "--level": "levels", "--pe": "encodings"}[option]
+    with pytest.raises(Misuse, match=said):
+        patterns.picked(Pick(**{field: (pattern,)}), book)
+
+
+def test_a_filter_on_the_command_line(capsys):
+    """In one line, exit 2."""
+    code, text = cli(capsys, "check", "--impl", "peref.golden.report:reference", "--pe", "roep")
+    assert (code, text.count("\n"), "near it: rope" in text) == (2, 1, True), text
 
 
 def test_budgets_may_come_along(small, capsys, tmp_path):
