@@ -102,7 +102,7 @@ def exact_gradients(arrays, at=LATE):
 SHALLOW = -np.arange(float(S)) / 4
 
 
-@pytest.mark.parametrize(("table", "far"), [(STEEP, None), (SHALLOW, None), (FLAT, None), (STEEP, one_long_key), (STEEP, one_long_key_the_other_way)])
+@pytest.mark.parametrize(("table", "far"), [(SHALLOW, None), (FLAT, None), (STEEP, one_long_key)])
 def test_what_backward_leaves_out_changes_nothing(table, far, monkeypatch):
     """Against the same kernels that go through every tile and, where logits are not near a thousand, against the plain op in float64."""
     arrays = given(table, far)
