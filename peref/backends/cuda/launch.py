@@ -60,6 +60,7 @@ def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
 
 @cache
 def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]) -> Any:
+    assert dict(defines) in VARIANTS[file], f"{file} {defines}: a variant that no test compiles"
     options = ("--std=c++17", *(f"-D{key}={value}" for key, value in defines))
     return xp.RawModule(code=source(file), options=options).get_function(name)
 
