@@ -375,6 +375,7 @@ def test_warmup_compiles_what_is_missing_and_says_so(cli, tmp_path, monkeypatch)
     code, out, err = cli("warmup", "--json")
     said = json.loads(out)
     assert (code, said["kernels"], said["compiled"], said["folder"]) == (0, names, names, str(tmp_path)), err
+    assert re.findall(r"^kernels (\d/2: .*)$", err, re.M) == [f"{n}/2: {name}" for n, name in enumerate(names, 1)]
     assert all((tmp_path / f"{name}.done").exists() for name in names)
     assert [*tmp_path.rglob("*.nbi")]
     code, out, _ = cli("warmup")
