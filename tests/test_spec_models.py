@@ -1,4 +1,4 @@
-"""The formulas of golden/SPEC.md for a layer and a model, section 3, written from that page: every encoding, both shapes.
+"""The formulas of golden/SPEC.md for a layer, a model and a trace, section 3, written from that page: every encoding, both shapes.
 
 As test_spec_formulas.py: plain NumPy, nothing of peref but what reads the files. Documents of a packed sequence are computed each alone.
 """
@@ -13,11 +13,11 @@ from test_spec_places import BIASES, EMBEDS, ROTATIONS, rotation
 from test_spec_scores import OUTPUTS, TERMS, softmax
 
 from peref.encodings import names
-from peref.golden.book import Book
+from peref.golden.book import opened
 from peref.golden.files import Tensor
 from peref.golden.rule import judged
 
-BOOK = Path(__file__).resolve().parent.parent / "golden" / "full"
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 
 def linear(p, name, x):
@@ -48,7 +48,7 @@ def scale_of(name, o, D):
 
 def attended(name, p, h, i, o, f, q, k, v):
     """Heads side by side, [T,H D]."""
-    T, H, D = len(h), f["H"], f["D"]
+    T, H, D = q.shape[1], f["H"], f["D"]
     t, s = np.indices((T, T))
     see = ((s <= t) | (not f["causal"])) & (abs(t - s) < (f["window"] or T))
     if name in ROTATIONS:
@@ -119,9 +119,33 @@ def computed(words, a):
     return {"logits": found, "loss": loss.mean()}
 
 
+def traced(words, a):
+    """The rows of all calls: those since the last fresh one together, each token turned as n was when it came."""
+    name, o, f = words["encoding"], words["options"], words["facts"]
+    p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
+    rows, begins = [], [c["first"] for c in f["calls"] if c["fresh"]]
+    for begin, end in zip(begins, [*begins[1:], f["T"]], strict=True):
+        here = slice(begin, end)
+        x, i = (a["x"][0, here] if "x" in a else None), a["positions"][here]
+        calls = [c for c in f["calls"] if begin <= c["first"] < end]
+        if name in EMBEDS:
+            rows.append(x + EMBEDS[name](p, i, o, f))
+        elif name in LAYERS and name != "path":
+            rows.append(retnet(p, x, o, f, i) if name == "retnet" else LAYERS[name](p, x, o, f))
+        else:
+            q, k, v = (a[key][0][:, here] for key in "qkv")
+            if name in ROTATIONS:
+                place = [rotation(name, p, a["positions"][c["first"] : c["stop"]], o, f | {"n": c["n"]}) for c in calls]
+                angle, gain_q, gain_k = (None if part[0] is None else np.concatenate(part) for part in zip(*place, strict=True))
+                q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
+            out = attended("none" if name in ROTATIONS else name, p, x, i, o, f, q, k, v)
+            rows.append(out.reshape(end - begin, f["H"], f["D"]).transpose(1, 0, 2))
+    return np.concatenate(rows, -2)[None]
+
+
 @pytest.fixture(scope="module")
 def book():
-    return Book(BOOK)
+    return opened(GOLDEN)
 
 
 @pytest.mark.parametrize("name", names())
@@ -133,3 +157,14 @@ def test_a_program_written_from_the_page_agrees(book, name):
         for output, got in computed(entry.words, entry.inputs()).items():
             verdict = judged(Tensor("F64", np.asarray(got)), entry.want(output), *entry.budget(output), entry.words["depth"])
             assert verdict.grade == "A", (entry.id, output, verdict.worst)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_trace_agrees(book, name):
+    """What a cache gives is what the page says of all tokens since it was empty."""
+    entries = [e for e in book.entries.values() if e.words["encoding"] == name and e.words["level"] == "trace"]
+    assert entries
+    for entry in entries:
+        (output,) = entry.outputs
+        verdict = judged(Tensor("F64", traced(entry.words, entry.inputs())), entry.want(output), *entry.budget(output), entry.words["depth"])
+        assert verdict.grade == "A", (entry.id, verdict.worst)
