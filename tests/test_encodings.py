@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -75,6 +76,19 @@ def test_every_file_has_its_loop_and_says_what_it_is(name):
         assert fitting(option, default, kind) == default
     for line in Path(module.__file__).read_text().splitlines():
         assert not line.startswith(("from peref.encodings.", "import peref.encodings.")), "encodings do not import one another"
+
+
+LISTS = {"longrope.short_factor", "longrope.long_factor", "mrope.sections"}  # as long as the width says: test_scalings.py, test_axes.py
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_is_tried_at_another_value(name):
+    """And every word that it may be: every_choice leaves none out, so that loops, gradients and laws below are asked with each."""
+    choices = every_choice(name)
+    for option, (default, kind) in options(get(name)).items():
+        tried = {given[option] for given in choices if option in given} | {default}
+        assert len(tried) > 1 or f"{name}.{option}" in LISTS, option
+        assert isinstance(default, bool) or tried >= set(get_args(kind) if get_origin(kind) is Literal else ()), option
 
 
 def test_nothing_branches_on_an_encoding_s_name():
@@ -299,6 +313,19 @@ def test_padding_and_packing(name, cuts):
     other = x.copy()
     other[0, :3] = 0
     same(run(cfg, p, other, seg=seg)[0, 3:], run(cfg, p, x, seg=seg)[0, 3:], EXACT)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if len(every_choice(name)) > 1])
+def test_every_choice_packed_and_in_pieces(name):
+    """What an option keeps of tokens is handed from call to call, and forgotten where a document ends."""
+    x, seg = tokens(2, 9), np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
+    for given in every_choice(name)[1:]:
+        cfg = config(name, pe=((name, given),))
+        p = weights(cfg)
+        got = chunked(cfg, p, x, (2, 5, 6), seg=seg)
+        same(got[:1, 3:], run(cfg, p, x[:1, 3:]), EXACT)
+        for a, b in ((0, 2), (2, 7), (7, 9)):
+            same(got[1:, a:b], run(cfg, p, x[1:, a:b]), EXACT)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -74,8 +74,7 @@ interpolate = Op(interpolate_forward, interpolate_backward)
 
 
 def rows(npos, L):
-    if npos is not None:
-        positive("cope", npos=npos)
+    positive("cope", npos=npos)
     return L + 1 if npos is None else npos
 
 
