@@ -8,12 +8,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from golden_files import cli, dumped
+from golden_files import cli, dumped, two_cases
 
-from peref.golden import make
 from peref.golden.apart import apart
 from peref.golden.book import Book
-from peref.golden.cases import sized
 from peref.golden.kinds import expected, rebuilt
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -28,9 +26,7 @@ def book():
 @pytest.fixture
 def small(tmp_path):
     """A folder of two small cases, and the book of it."""
-    cases = [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("alibi", "table", "default", "The usual.", ("basic",), T=3)]
-    make.make(tmp_path / "small", cases)
-    return Book(tmp_path / "small")
+    return Book(two_cases(tmp_path / "small"))
 
 
 # ---------------------------------------------------------------- outputs against golden files
