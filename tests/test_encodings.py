@@ -35,6 +35,7 @@ from generated import (
     widths,
     without,
 )
+from loops import witness
 from registry import ops
 
 from peref import model
@@ -178,6 +179,16 @@ def test_mix_is_the_loop(name):
         for i in everywhere_long(name):
             got, _ = cfg.encoding(0).mix(model.PLAIN, p, x, place_of(cfg, i), {}, {})
             same(got[1], np.array(loop(cfg)(lists(p), lists(x[1]), lists(i))), 1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scale_is_the_loop(name):
+    """Every option; 1 / sqrt(D) where the loop says nothing of it."""
+    for given in every_choice(name):
+        cfg = config(name, pe=((name, given),))
+        says = hasattr(import_module(f"loops.{name}"), "scale")
+        want = witness(name, "scale", D=8, **cfg.pe[0][1])() if says else 8**-0.5
+        same(np.float64(cfg.encoding(0).scale(8)), np.float64(want), 1e-15)
 
 
 def test_forgetting_with_a_constant_gate_is_a_linear_bias():
