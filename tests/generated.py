@@ -88,7 +88,7 @@ TOGETHER = {  # settings of options that have no value to start from, or none th
     "ntk": [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)],
     "ntk_by_parts": [
         {"original": 8, "factor": 1.0, "form": "dynamic"},
-        {"ntk_factor": 0.5, "extrapolation_factor": 0.0},
+        {"ntk_factor": 0.5, "extrapolation_factor": 0.0, "factor": 3.0},
         {"original": 64, "base": 100.0},
         {"beta": (3.0, 0.5), "gamma": (8.0, 1.5)},
     ],
