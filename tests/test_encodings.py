@@ -491,13 +491,20 @@ def test_options_that_make_no_sense(name, option, value):
         use()
 
 
+EACH_LAYER = {"cope": {"k.weight"}, "transformer_xl": {"r.weight"}}  # what layers have of their own whatever across_layers says
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if "across_layers" in options(get(name))])
 def test_layers_share_their_parameters_or_have_their_own(name):
-    """As across_layers says: by the names on disk."""
+    """As across_layers says, all of them, with every choice of the other options: by the names on disk."""
     more = {"slopes": "learned"} if "slopes" in options(get(name)) else {}
-    for which in ("shared", "own"):
-        cfg = config(name, pe=((name, {"across_layers": which, **more}),))
-        assert any(full.startswith("pe.0.") for full in model.init(cfg)) == (which == "shared")
+    for given in every_choice(name):
+        for which in ("shared", "own"):
+            cfg = config(name, pe=((name, {**more, **given, "across_layers": which}),))
+            parts = [n for n in model.init(cfg) if "pe." in n]
+            own = {n.partition(".pe.")[2] for n in parts if not n.startswith("pe.")}
+            assert any(n.startswith("pe.") for n in parts) == (which == "shared")
+            assert own <= EACH_LAYER.get(name, set()) if which == "shared" else own
 
 
 def test_unit_rows_do_not_go_by_their_length(rng):
