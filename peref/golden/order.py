@@ -68,18 +68,18 @@ def followed(results: Sequence[Result]) -> list[Result]:
         if not r.passed:
             r = replace(r, follows=words_of(r, sources(r.name, wrong[r.entry.id, r.dtype]), roots))
             if not r.follows:
-                roots.setdefault((r.entry.words["encoding"], r.dtype, r.trap and (r.trap.flag, r.trap.words)), r)
+                roots.setdefault((r.entry.words["encoding"], r.dtype, (r.trap.flag, r.trap.words) if r.trap else None), r)
         found.append(r)
     return found
 
 
 def words_of(r: Result, made_from: Sequence[str], roots: Mapping[Key, Result]) -> str:
-    """What a failure follows from, "" where it is a root itself."""
+    """What a failure follows from, or with a trap what it is the same as; "" where it is a root itself."""
     encoding = r.entry.words["encoding"]
     if r.name.startswith("vjp.") and made_from:
         return f"{made_from[0]} of this case, whose value is wrong already: mend that, then look at the derivative"
     if r.trap and (root := roots.get((encoding, r.dtype, (r.trap.flag, r.trap.words)))):
-        return f"the same as {root.entry.id} {root.name}: {r.trap.words}"
+        return f"{root.entry.id} {root.name}: {r.trap.words}"
     if r.trap is None and made_from:
         return f"{made_from[0]} of this case, which is wrong already"
     first = next((one for (name, dtype, _), one in roots.items() if (name, dtype) == (encoding, r.dtype)), None)

@@ -15,8 +15,9 @@ def block(r: Result, repeat: str = "") -> list[str]:
     """What is wrong with a tensor and where, what it looks like and the evidence, or in short what it follows from, why the case exists, `repeat`."""
     found = list(r.said)
     if r.follows:
-        found.append(f"follows from  {r.follows}")
-    elif r.trap:
+        found.append(f"{'same as' if r.trap else 'follows from':13} {r.follows}")
+        return [*found, f"repeat        {repeat} --case {r.entry.id}"] if repeat else found
+    if r.trap:
         more = f"  (more: {share.program()} explain {r.trap.flag})" if r.trap.flag else ""
         found.append(f"looks like    {r.trap.words}{more}")
         found += [f"evidence      {r.trap.evidence}"] if r.trap.evidence else []

@@ -139,10 +139,12 @@ def overwritten(came: Came, name: str) -> str:
 
     Which row each number of the output comes from is asked of the encoding itself: its table is replaced by the numbers of its rows.
     """
-    table, output = came.a.get(name.removeprefix("vjp.")), {"table": "rows", "op": "y"}.get(came.entry.words["level"])
-    case, output = came.case, "bias" if came.case is not None and came.case.hook == "bias" else output
+    case, table = came.case, came.a.get(name.removeprefix("vjp."))
+    if case is None or table is None or table.ndim != 2:
+        return ""
+    output = "bias" if case.hook == "bias" else "rows" if case.level == "table" else "y"
     cotangent = came.a.get(f"cotangent.{output}")
-    if case is None or table is None or table.ndim != 2 or cotangent is None:
+    if cotangent is None:
         return ""
     marks = np.arange(1.0, table.size + 1).reshape(table.shape)
     a = {**came.a, name.removeprefix("vjp."): marks}

@@ -224,3 +224,19 @@ def of_ntk(came: Came) -> Iterator[Guess]:
     ):
         gives = lambda c, power=power: copied(ntk_base=lambda name, R, base, s: base * s ** power(R, c.case.D))(c)
         yield guess("rope.ntk.exponent", f"your base is multiplied by {words}; expected that of R/(R-2)", gives)
+
+
+def of_buckets(came: Came) -> Iterator[Guess]:
+    """Buckets of distances divided otherwise between past and future."""
+    case = came.case
+    made = None if case is None or case.hook != "bias" else getattr(module_of(case.encoding), "bucket", None)
+    if case is None or made is None:
+        return
+    for words, shows, change in (
+        ("half of your buckets are kept for the future, as in a two-sided model", True, lambda d, o: made(d, causal=False, **o)),
+        ("you have the buckets of a causal model: the future counts as distance 0", False, lambda d, o: made(d, causal=True, **o)),
+        ("you have the buckets of a causal model, alike for past and future", False, lambda d, o: made(abs(d), causal=True, **o)),
+    ):
+        new = copied(bucket=lambda d, *, causal, change=change, **o: change(d, o))
+        only = lambda c, new=new, shows=shows: new(c) if c.case is not None and c.case.causal == shows else None
+        yield guess("t5.bidirectional", words, only)

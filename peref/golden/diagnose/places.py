@@ -93,6 +93,8 @@ def of_places(came: Came) -> Iterator[Guess]:
             words = f"your positions are {abs(step)} too {'large' if step > 0 else 'small'}"
             words = words.replace(" 1 ", " one ")
             yield guess("position.off_by_one", words, moved(lambda i, case, step=step: i + step))
+            later = lambda i, case, step=step: i + step * (i.min(-1, keepdims=True) > 0)
+            yield guess("position.off_by_one", f"{words} where they do not begin at 0", moved(later))
     if case.hook in ("embed", "rotate"):
         yield from of_search(came)
 

@@ -88,6 +88,8 @@ def of_turning(came: Came) -> Iterator[Guess | Clue]:
     yield guess("rope.layout.mixed", "your frequencies are laid out in halves, your pairs are adjacent", mixed)
     yield guess("basic", "there is no position in it: nothing turns", with_angles(lambda phi, *g: (0 * phi, *g)))
     yield guess("rope.sign", "you turn the other way: the sign of the sine", with_angles(lambda phi, *g: (-phi, *g)))
+    turned = lambda c: with_angles(lambda phi, *g: (-phi, *g))(c) if c.entry.words["level"] != "table" else None
+    yield guess("rope.sign", "your angles are right and you turn the other way: the minus is on the wrong half of a pair", turned)
     yield guess("rope.sign", "your sines and cosines are exchanged", with_angles(lambda phi, *g: (np.pi / 2 - phi, *g)))
     yield guess("rope.partial.exponent_head_dim", "your frequencies come from the head width, not the rotary width", at_width(True))
     yield guess("rope.partial.pairing", "you turn every channel of the head", at_width(False))
