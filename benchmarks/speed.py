@@ -17,6 +17,7 @@ ours and a peer's differ.
 import argparse
 import hashlib
 import json
+import math
 import os
 import platform
 import statistics
@@ -335,7 +336,8 @@ def deviation(store: Store, case: Case, peer: str) -> float | None:
     if case.section.startswith("train") and case.name in ("t5", "learned_bias"):
         pairs = [(ours[n]["check"][0], theirs[n]["check"][0]) for n in ours if n in theirs]
     scale = max((abs(b) for _, b in pairs), default=0.0) if case.section == "rope" else 0.0
-    return max((abs(a - b) / max(abs(b), scale) for a, b in pairs), default=None)
+    found = [abs(a - b) / max(abs(b), scale) for a, b in pairs]
+    return max(found, key=lambda off: math.inf if math.isnan(off) else off, default=None)
 
 
 def section_table(store: Store, section: str) -> str:

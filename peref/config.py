@@ -15,6 +15,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {"norm": "layer", "activation": "gelu", "biases": True, "tied": False},
 }
 
+LARGEST = 2**53  # a size beyond it would leave the 64 bits of places and products of sizes
+
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
@@ -64,8 +66,8 @@ class Config:
             if field.name != "pe" and (given is not None or field.default is not None):
                 self._fill(field.name, fitting(field.name, given, kinds[field.name]))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window"):
-            if (given := getattr(self, name)) is not None and given < 1:
-                raise Misuse(f"{name} is {given}; expected at least 1")
+            if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST:
+                raise Misuse(f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST}'}")
         if not 0 < self.eps < math.inf:
             raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
@@ -112,19 +114,26 @@ class Config:
             for name, _ in self.pe:
                 check_rotary_width(name, R, D)
             self._fill("R", R)
-        for (name, _), encoding in zip(self.pe, self._bound, strict=False):
+        for (name, _), encoding in self._members:
             if encoding.embed and len(self.pe) > 1:
                 raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
             check_claims(name, encoding, self.causal, self.window)
 
+    def _bind(self, layer: int) -> Encoding:
+        rounds, at = divmod(layer, len(self.pe))
+        name, given = self.pe[at]
+        before = [other for other, _ in self.pe]
+        facts = {letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")}
+        return bind(get(name), facts | {"layer": layer, "earlier": rounds * before.count(name) + before[:at].count(name)}, dict(given))
+
+    @cached_property
+    def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Encoding], ...]:
+        """Each member of the cycle, as in pe and as bound for the first layer that takes it."""
+        return tuple((pair, self._bind(layer)) for layer, pair in enumerate(self.pe))
+
     @cached_property
     def _bound(self) -> tuple[Encoding, ...]:
-        letters = ("H", "G", "D", "R", "C", "L", "causal", "layers")
-        facts = {letter: getattr(self, letter) for letter in letters}
-        cycle = [self.pe[layer % len(self.pe)] for layer in range(self.layers)]
-        names = [name for name, _ in cycle]
-        own = [facts | {"layer": layer, "earlier": names[:layer].count(name)} for layer, name in enumerate(names)]
-        return tuple(bind(get(name), own[layer], dict(given)) for layer, (name, given) in enumerate(cycle))
+        return tuple(self._bind(layer) for layer in range(self.layers))
 
     def encoding(self, layer: int) -> Encoding:
         """The encoding of one layer, with its facts and options filled in."""
@@ -133,17 +142,17 @@ class Config:
     @property
     def axes(self) -> int | None:
         """How many numbers a position may be, besides one; None: any, no encoding looks at them."""
-        found = {encoding.axes for encoding in self._bound} - {None}
+        found = {encoding.axes for _, encoding in self._members} - {None}
         return (found.pop() if len(found) == 1 else 1) if found else None
 
     @property
     def text(self) -> bool:
         """Whether one number for a token, where positions have several axes, is that number on every axis."""
-        return all("text" in encoding.claims for encoding in self._bound if encoding.axes)
+        return all("text" in encoding.claims for _, encoding in self._members if encoding.axes)
 
     def check_place(self, at: At, dtype: Any) -> None:
         """Raises Misuse for a place, in NumPy, that an encoding cannot compute in `dtype` or has nothing for."""
-        for (name, _), encoding in zip(self.pe, self._bound, strict=False):
+        for (name, _), encoding in self._members:
             check_reach(name, encoding, at.i, dtype)
             if encoding.check:
                 encoding.check(at)
@@ -151,7 +160,7 @@ class Config:
     def ends(self, dtype: Any) -> tuple[float, str]:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the encoding that ends there."""
         found: tuple[float, str] = (math.inf, "")
-        for (name, _), encoding in zip(self.pe, self._bound, strict=False):
+        for (name, _), encoding in self._members:
             if encoding.reach:
                 first, last, apart = encoding.reach(dtype)
                 found = min(found, (math.floor(min(last, apart)) + 1 if first <= 0 else 0, name))

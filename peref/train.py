@@ -18,6 +18,7 @@ from peref.data import Corpus, batch, check_length
 from peref.environment import environment, moved
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
+from peref.memory import check_memory
 from peref.model import check_targets, check_tokens, logits, loss
 from peref.optim import read
 from peref.parameters import Arrays, check, init, step_sizes
@@ -26,19 +27,22 @@ from peref.tape import Tape
 from peref.xp import fetch, library, namespace, to_host
 
 
-def check_request(cfg: Config, recipe: Recipe, corpus: Corpus) -> None:
-    """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding or the text does not reach."""
+def check_request(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> None:
+    """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding or the text does not reach, and what does
+    not fit into memory where `backend`, a name, computes in this machine's."""
     if not cfg.causal:
         raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
     end, name = cfg.ends(recipe.dtype)
     if end < cfg.L:
         raise Misuse(f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}; ask for at most {end}")
     check_length(corpus, cfg.L)
+    if not backend.startswith("cuda"):
+        check_memory(cfg, recipe)
 
 
 def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:
     """A new run folder, once everything that can be refused has been. `data` is the name or path that `corpus` came from."""
-    check_request(cfg, recipe, corpus)
+    check_request(cfg, recipe, corpus, be.name)
     with np.errstate(all="ignore"):
         trial = logits(cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be)
     if not np.isfinite(to_host(trial)).all():
@@ -122,6 +126,30 @@ def begin(run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]
     return step, p, m, v
 
 
+def check_run(run: runs.Run, record: dict[str, Any], corpus: Corpus, be: Backend, say: Callable[[str], None]) -> tuple[Config, Recipe]:
+    """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is told of what differs from when it began,
+    and of a peak rate that is never reached."""
+    cfg, recipe = Config.from_json(record["config"]), Recipe.from_json(record["recipe"])
+    text = record["data"]["sha256"]
+    if corpus.sha256 != text:
+        raise Misuse(f"{run.folder} was trained on another text (SHA-256 {text[:12]}, this is {corpus.sha256[:12]}); give its --data")
+    if differs := moved(record["environment"], environment(be)):
+        say(f"this run began elsewhere: {differs}; it goes on, but perhaps not to the same bits")
+    if recipe.warmup > recipe.steps:
+        say(f"the peak rate is never reached: warm-up is {recipe.warmup} steps of {recipe.steps}")
+    return cfg, recipe
+
+
+def validated(run: runs.Run, cfg: Config, p: Arrays, text: np.ndarray, be: Backend, step: int, saved: int) -> dict[str, float]:
+    """The validation loss of the weights p after `step`. Raises Diverged for one that is not finite; `saved` is the last step on disk."""
+    with np.errstate(all="ignore"):
+        row, _, _ = score(cfg, p, text, cfg.L, be=be)
+    if not math.isfinite(row["loss"]):
+        last = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
+        raise Diverged(f"step {step}: the validation loss is {row['loss']}; {last}; try a lower --rate")
+    return {"loss": row["loss"], "bpb": row["bpb"]}
+
+
 def train(
     run: runs.Run,
     corpus: Corpus,
@@ -135,16 +163,7 @@ def train(
     `stopping` is asked after every step; once it is true the step is saved and "stopped" is the last record. Holds the run's lock.
     Raises Diverged on a loss or gradient that is not finite, with the last good step saved, and on such a validation loss.
     """
-    record = run.record
-    cfg, recipe = Config.from_json(record["config"]), Recipe.from_json(record["recipe"])
-    if corpus.sha256 != record["data"]["sha256"]:
-        raise Misuse(
-            f"{run.folder} was trained on another text (SHA-256 {record['data']['sha256'][:12]}, this is {corpus.sha256[:12]}); give its --data"
-        )
-    if differs := moved(record["environment"], environment(be)):
-        say(f"this run began elsewhere: {differs}; it goes on, but perhaps not to the same bits")
-    if recipe.warmup > recipe.steps:
-        say(f"the peak rate is never reached: warm-up is {recipe.warmup} steps of {recipe.steps}")
+    cfg, recipe = check_run(run, run.record, corpus, be, say)
     with run.lock():
         done, p, m, v = begin(run, cfg, recipe, say)
         p, m, v, word = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
@@ -176,12 +195,7 @@ def train(
             spent += time.perf_counter() - before
             line: dict[str, Any] = {"step": step, "loss": mean, "rate": float(recipe.numbers(step)[0]), "norm": norm}
             if validates:
-                with np.errstate(all="ignore"):
-                    row, _, _ = score(cfg, p, text, cfg.L, be=be)
-                if not math.isfinite(row["loss"]):
-                    last = f"step {saved} is the last one saved in {run.folder}" if saved else "no step is saved yet"
-                    raise Diverged(f"step {step}: the validation loss is {row['loss']}; {last}; try a lower --rate")
-                valid = line["valid"] = {"loss": row["loss"], "bpb": row["bpb"]}
+                valid = line["valid"] = validated(run, cfg, p, text, be, step, saved)
             run.append_metrics(line)
             speed = (step - done) * tokens / spent
             stop = stop or stopping()

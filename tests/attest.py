@@ -63,7 +63,8 @@ def emulated():
     with TemporaryDirectory() as out, ExitStack() as stack:
         s = session.opened(Path(out), True, stack)
         be, launched = s.backend(), s.xp.emulated.launched
-        works = [(case[0], lambda case=case: correct.checked(s, be, case, "float32", None)) for case in (*correct.rows(True), *correct.heads(True))]
+        cases = [case for some in (correct.rows, correct.heads, correct.recurrences) for case in some(True)]
+        works = [(case[0], lambda case=case: correct.checked(s, be, case, "float32", None)) for case in cases]
         for files, work in [*works, ("optimizer", lambda: correct.updating(s))]:
             begin, error = len(launched), work()["error"]
             for file in files.split():

@@ -1,4 +1,4 @@
-"""What tests of the golden files share: the command line in this process, and a tensor file as somebody else would write it."""
+"""What tests of the golden files share: the command line in this process, a tensor file as somebody else would write it, a small folder."""
 
 import json
 import struct
@@ -7,6 +7,8 @@ import numpy as np
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
+from peref.golden import make
+from peref.golden.cases import sized
 
 
 def cli(capsys, *args):
@@ -26,3 +28,10 @@ def dumped(path, found):
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + payload)
     return path
+
+
+def two_cases(folder):
+    """A new folder of golden files, of two small cases."""
+    cases = [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("alibi", "table", "default", "The usual.", ("basic",), T=3)]
+    make.make(folder, cases)
+    return folder

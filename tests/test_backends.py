@@ -9,12 +9,17 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import peref
 from peref import backends
 from peref.backends.numba import ahead, host, kernel
+from peref.config import Config
 from peref.errors import Misuse
+from peref.model import init
+from peref.recipe import Recipe
+from peref.train import one_step
 
 
 def test_auto_takes_numba_for_float32_and_numpy_for_float64():
@@ -98,10 +103,10 @@ def start(cache, code):
 
 USE = """
 from peref import backends
-from peref.backends.numba import kernel
+from peref.backends.numba import ahead, kernel
+ahead.OFTEN = ("embedding.take", "adamw.adamw")  # which take least
 print(kernel.FOLDER)
 backends.get("numba", threads=1, say=print)
-kernel.kernels("matrix")
 print(sum(1 for _ in kernel.FOLDER.glob("**/*.nbi")) if kernel.FOLDER else "")
 """
 
@@ -114,9 +119,20 @@ def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
     folder, said, kept = first.stdout.splitlines()
     assert folder == str(tmp_path / "peref" / "numba" / f"{kernel.digest()}-{kernel.here()}")
     assert said.startswith("compiling the kernels that most models need")
-    assert int(kept) == len(ahead.OFTEN)
-    assert {path.stem for path in Path(folder).glob("*.done")} == set(ahead.OFTEN)
+    assert int(kept) == 2
+    assert {path.stem for path in Path(folder).glob("*.done")} == {"embedding.take", "adamw.adamw"}
     assert start(tmp_path, USE).stdout.splitlines() == [folder, kept]
+
+
+def test_what_is_compiled_first_is_what_training_the_default_model_calls(monkeypatch):
+    """No more and no less."""
+    cfg, recipe, called = Config(C=16, F=8, L=64), Recipe(), set()
+    run = kernel.Kernel.__call__
+    monkeypatch.setattr(kernel.Kernel, "__call__", lambda self, *arguments: (called.add(self.name), run(self, *arguments))[1])
+    p, x = init(cfg), np.zeros((8, 64), int)
+    m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))
+    one_step(backends.get("numba"), cfg, recipe.rule, p, m, v, [(x, x)], recipe.numbers(1))
+    assert called == set(ahead.OFTEN)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")

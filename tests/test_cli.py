@@ -156,11 +156,12 @@ def test_plain_lines_every_fifty_steps_where_stderr_is_no_terminal(cli, text):
     assert "\r" not in err
 
 
-def test_a_bar_where_stderr_is_a_terminal(tmp_path, text):
+def on_a_terminal(folder, columns, *args):
+    """What a Python process writes to a terminal so wide, its stderr."""
     ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    args = [sys.executable, ROOT / "cli.py", "train", *TINY, "--steps", "300", "--data", str(text)]
-    process = subprocess.Popen(args, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=theirs)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, *map(str, args)]
+    process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     seen = b""
     with contextlib.suppress(OSError):  # the end of a terminal
@@ -168,8 +169,22 @@ def test_a_bar_where_stderr_is_a_terminal(tmp_path, text):
             seen += piece
     os.close(ours)
     assert process.wait(PATIENCE) == 0
-    assert b"\r" in seen
-    assert re.search(rb"\d+% \|.*\| \d+/300 step \[.*bits/byte, [\d,]+ tokens/s\]", seen), seen
+    return seen.decode()
+
+
+def test_a_bar_where_stderr_is_a_terminal(tmp_path, text):
+    seen = on_a_terminal(tmp_path, 100, ROOT / "cli.py", "train", *TINY, "--steps", 300, "--data", text)
+    assert "\r" in seen
+    assert re.search(r"\d+% \d+/300 step, loss [\d.]+, [\d.]+ bits/byte, [\d,]+ tokens/s \[[\d:]+<[\d:]+\] \|.*\|", seen), seen
+
+
+def test_a_narrow_terminal_shows_the_loss(tmp_path):
+    """Whole lines, and of each what comes first."""
+    code = "from peref.cli.progress import Progress\nwith Progress(500, 'step') as bar:\n"
+    code += " bar.to(500, 'loss 2.3456, 3.384 bits/byte, 39,521 tokens/s')\n bar.bar.refresh()"
+    lines = re.split(r"[\r\n]+", on_a_terminal(tmp_path, 40, "-c", code))
+    assert "100% 500/500 step, loss 2.3456, 3.384 b" in "\n".join(lines)
+    assert max(map(len, lines)) <= 40
 
 
 def test_train_eval_generate_list_of_one_run(trained, tmp_path):
@@ -743,6 +758,13 @@ MISUSE = {
     "seed": (["train", "--seed", "-1"], "error: seed is -1; expected 0 or more"),
     "steps": (["train", "--steps", "0"], "steps is 0"),
     "backend": (["train", "--backend", "tpu"], "unknown backend 'tpu'"),
+    "layers": (["train", "--data", "TEXT", "--layers", "1000000000"], "GB for 184,576,000,032,896 parameters"),
+    "layers of a mixture": (["train", "--data", "TEXT", "--layers", "99999999999", "--pe", "retnet,alibi"], "choose fewer layers"),
+    "width": (["train", "--data", "TEXT", "--width", "1000000"], "this training needs at least"),
+    "a feed-forward": (["train", "--data", "TEXT", "--ff", "1000000000000"], "this training needs at least"),
+    "batch": (["train", "--data", "TEXT", "--batch", "1000000000"], "for the tokens of a step"),
+    "accumulate": (["train", "--data", "TEXT", "--accumulate", "1000000000000"], "for the tokens of a step"),
+    "window": (["train", "--data", "TEXT", "--window", "1" + 30 * "0"], "expected at most 9007199254740992"),
     "no such text": (["train", "--data", "nowhere.txt"], "nowhere.txt"),
     "binary text": (["train", "--data", "binary.txt"], "not a text file"),
     "empty text": (["train", "--data", "empty.txt"], "empty"),
@@ -760,6 +782,7 @@ MISUSE = {
     "show in no folder": (["show", "alibi", "-o", "nowhere/alibi.png"], "nowhere/alibi.png: cannot write"),
     "show all of one": (["show", "alibi", "--all"], "leave out NAME"),
     "show a layer of no run": (["show", "alibi", "--layer", "0"], "--layer is about a run"),
+    "show too far": (["show", "alibi", "--len", "1000000000"], "--len is 1000000000; expected at most 16384"),
     "show in a format": (["show", "alibi", "--format", "svg"], "such as -o NAME.svg"),
     "show no config": (["show", "--config", "nowhere.json"], "nowhere.json: cannot read"),
     "show a config and a name": (["show", "rope", "--config", "config.json"], "leave out NAME"),

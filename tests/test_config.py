@@ -553,3 +553,20 @@ def test_layout_belongs_to_the_whole_model():
     """It arranges the weights, so one member of a cycle cannot have its own."""
     with pytest.raises(Misuse, match="belongs to the whole model"):
         choose("rope,rope", ["1.layout=interleaved"])
+
+
+def test_each_layer_knows_itself_and_the_layers_of_its_encoding_before_it():
+    """In a cycle that has one encoding twice, and ends in its middle; a model of any depth is described at once."""
+    cycle = ("rwkv7", "none", "rwkv7")
+    cfg = Config(pe=tuple((name, {}) for name in cycle), H=2, C=8, layers=8, G=2)
+    names = [cycle[layer % 3] for layer in range(8)]
+    for layer, name in enumerate(names):
+        if name == "rwkv7":
+            facts = cfg.encoding(layer).init.keywords
+            assert (facts["layer"], facts["earlier"], facts["layers"]) == (layer, names[:layer].count(name), 8)
+    assert Config(layers=2**53).layers == 2**53
+
+
+@pytest.mark.parametrize("name", ["L", "V", "C", "layers", "H", "F", "window"])
+def test_sizes_end_where_whole_numbers_of_64_bits_do(name):
+    refused(f"{name} is {2**53 + 1}; expected at most {2**53}", **{name: 2**53 + 1})

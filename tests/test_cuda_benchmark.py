@@ -182,6 +182,8 @@ def test_the_table_says_what_misses(tmp_path, gpu):
             ("take bf16", "embedding", {"skipped": "no time left"}),
         )
     ]
+    s.rows += [{"phase": "4", "name": "attention 64 x 131072 ALiBi", "us": 2e5}]
+    s.rows += [{"phase": "3", "name": name, "same_bits": equal, "good": equal} for name, equal in (("loss curve", True), ("wkv7", False))]
     lines = gpu.report.table(s).splitlines()
     (step,) = [line for line in lines if line.startswith("| G13") and "eager" in line]
     assert step.endswith("| 3.00 | 6 | misses; suspect: nodes of the graph |")
@@ -189,7 +191,9 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert any(line.startswith("| G11 | adamw | 70.0 | 33 | 60 |") and "misses" in line for line in lines)
     assert "- one: GO" in lines
     assert any("25.0 times ours (must: 20)" in line for line in lines)
-    assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu"
+    assert "- attention at 131072 (must: runs): ALiBi 200,000 us, table not measured" in lines
+    assert "- run twice for equal bits (must: all): 1 of 2 rows; not: wkv7" in lines
+    assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu, wkv7"
     attested = gpu.report.attested(s)
     assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == ("a GPU", 1e-7, 1e-3)
     assert (attested["retention"]["error"], attested["retention"]["error_tf32"]) == (1e-7, 5e-4)

@@ -6,9 +6,10 @@ import pytest
 from emulated.compilers import SM, compiler, figures, report
 
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
+from peref.backends.cuda.recurrences import KEPT, SHARE
 
 ROOM = {2: 255, 3: 168, 4: 128}  # registers of a thread where so many blocks of 128 threads share a processor's 65,536
-BLOCKS = {  # so many must fit, of float32, bfloat16, TF32
+BLOCKS = {  # so many must fit, of float32, bfloat16 and, where there is one, TF32
     ("attention", 32): (3, 3, 3),
     ("attention", 64): (2, 3, 3),
     ("attention", 128): (2, 2, 3),
@@ -18,8 +19,17 @@ BLOCKS = {  # so many must fit, of float32, bfloat16, TF32
     ("retention", 32): (3, 4, 4),
     ("retention", 64): (3, 4, 4),
     ("retention", 128): (2, 3, 3),
+    ("wkv6", 32): (4, 4),
+    ("wkv6", 64): (4, 4),
+    ("wkv6", 128): (3, 3),
+    ("wkv7", 32): (4, 4),
+    ("wkv7", 64): (4, 4),
+    ("wkv7", 128): (4, 4),
+    ("diagonal", None): (3, 3),
 }
 STACK = {"turn": 40}  # cos of a double: CUDA's own function for angles beyond 2^30 wants it
+MOST = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on has for a block
+ASKED = {"wkv6": KEPT + 3 * SHARE, "wkv7": KEPT + 5 * SHARE, "selective": KEPT + 2 * SHARE, "diagonal": 2 * KEPT}  # beside what is declared
 ROWS = 64  # of the others: room for as many threads as memory wants
 ALL = [(file, defines) for file, variants in VARIANTS.items() for defines in variants]
 TITLES = ["-".join([file, *(f"{k}{v}" for k, v in defines.items())]) for file, defines in ALL]
@@ -49,7 +59,7 @@ def budget(file, defines):
     """How many registers a thread of a variant may have."""
     if file not in {name for name, _ in BLOCKS}:
         return ROWS
-    return ROOM[BLOCKS[file, defines["WIDTH"]][1 if "BF16" in defines else 2 if "TF32" in defines else 0]]
+    return ROOM[BLOCKS[file, defines.get("WIDTH")][1 if "BF16" in defines else 2 if "TF32" in defines else 0]]
 
 
 @pytest.mark.skipif(compiler() is None, reason=NONE)
@@ -63,3 +73,4 @@ def test_compiles(file, defines):
     assert max(used) <= budget(file, defines), f"{max(used)} registers, {budget(file, defines)} allowed"
     assert sum(spilled) == 0, said
     assert max(stack) <= STACK.get(file, 0), said
+    assert ASKED.get(file, 0) + max(map(int, re.findall(r"(\d+) bytes smem", said)), default=0) <= MOST

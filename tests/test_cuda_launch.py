@@ -7,6 +7,7 @@ import pytest
 from emulated.device import Fault, Function
 from emulated.twins import emulated, sent
 from fake_device import Device
+from test_cuda_recurrences import OPS, arrays
 from test_ops import random
 
 from peref.backends.cuda import activation, attention, embedding, launch, loss, norm, optimizer, retention, turn
@@ -126,6 +127,10 @@ CALLS = {
         {"log_decay": np.log([0.9, 0.8]), "chunk": 4, "scale": 1.0},
     ),
 }
+PACKED = np.array([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
+for name, (op, _, settings) in OPS.items():
+    given = arrays(name, 9, 5, 3, True, PACKED)
+    CALLS[name] = op, [a if name == "diagonal_scan" and k == 1 else a.astype(F if a.dtype.kind == "f" else I) for k, a in enumerate(given)], settings
 
 
 @pytest.mark.parametrize("name", CALLS)

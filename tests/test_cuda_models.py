@@ -29,6 +29,11 @@ CASES = [
     ("forgetting", {}, SEGMENTS),
     ("fire", {}, SEGMENTS),
     ("retnet", {}, SEGMENTS),
+    ("s4d", {}, None),
+    ("mamba", {}, SEGMENTS),
+    ("rwkv4", {}, SEGMENTS),
+    ("rwkv6", {}, None),
+    ("rwkv7", {}, SEGMENTS),
 ]
 
 
@@ -59,6 +64,12 @@ def test_models_are_their_plain_twins(name, shape, seg):
         assert got[n].dtype == np.float32
         error, allowed = distance(got[n], a), max(CLOSE, 4 * distance(rounded[n], a))
         assert error <= allowed, f"{n}: {error:.1e}, allowed {allowed:.1e}"
+
+
+def test_every_op_is_filled():
+    """Nothing is left to the plain text but a layer for one token in one call, which is composed of the ops."""
+    with emulated() as cupy:
+        assert opened(cupy, fake_cublas.Library(), "cuda:bf16").plain() == ["token"]
 
 
 OWN = filling("score", "attend", "mix")

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from emulated.device import Fault
 from emulated.twins import CLOSE, emulated, errors
+from test_cuda_recurrences import RUNS as BREAKS
+from test_cuda_recurrences import arrays as recurrent
+from test_cuda_recurrences import of
 from test_ops import random
 
 from peref.backends.cuda import attention, embedding, loss, norm, optimizer, place, retention
@@ -30,6 +33,11 @@ def of_retention(E):
     return retention.retention, plain_scan.retention, [q, k, v, random(1, 3, 8, E), None], {"log_decay": LOG, "chunk": 64, "scale": 0.5}
 
 
+def of_recurrence(*names):
+    made = ((name, *of(name)) for name in names)
+    return [(fast, plain, recurrent(name, 35, 18, 3, True, BREAKS), settings, rest) for name, fast, plain, settings, rest in made]
+
+
 RUNS = {
     "attention": [of_attention(1, 70, 2, 2, 33)],
     "attention_backward": [of_attention(1, 70, 2, 1, 33)],
@@ -37,7 +45,14 @@ RUNS = {
     "loss": [(loss.cross_entropy, plain_loss.cross_entropy, [5 * random(300, 33), np.arange(300) % 34 - 1], {})],
     "embedding": [(embedding.take, plain_embedding.take, [random(5, 33), np.arange(300) % 4], {})],
     "retention": [of_retention(6), of_retention(70)],
+    "convolution": of_recurrence("short_conv"),
+    "wkv4": of_recurrence("wkv4"),
+    "wkv6": of_recurrence("wkv6"),
+    "wkv7": of_recurrence("wkv7"),
+    "selective": of_recurrence("euler", "zoh"),
+    "diagonal": of_recurrence("diagonal_scan"),
 }
+INCLUDED = {"loss": "common.cuh", "wkv6": "state.cuh"}  # what several files include is looked at in one of them
 
 
 def updated(seed=1, edit=None):
@@ -55,13 +70,18 @@ def updated(seed=1, edit=None):
         return [a.get() for a in (*(line.line for line in lines), word, *alone)]
 
 
+def compared(run, edit=None):
+    *given, rest = run if len(run) == 5 else (*run, {})
+    return errors(*given, edit=edit, **rest)
+
+
 def caught(file, edit):
     """Whether somebody sees an edit: by a number that is wrong, by numbers that follow the order of threads, or by the guard that it runs into."""
     try:
         if file == "optimizer":
             right = updated()
             return any(a.tobytes() != b.tobytes() for seed in (1, 2) for a, b in zip(updated(seed, edit), right, strict=True))
-        return any(not np.max(errors(*run, edit=edit)) <= 100 * CLOSE for run in RUNS[file])
+        return any(not np.max(compared(run, edit)) <= 100 * CLOSE for run in RUNS[file])
     except Fault:
         return True
 
@@ -83,6 +103,18 @@ PLANTED = {
     "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),
     "all add to one share": ("embedding", "shares[warp()][lane() + 32 * k] = sums[k]", "shares[0][lane() + 32 * k] = sums[k]"),
+    "another token's weight": ("convolution", "int t = s - k + K - 1;", "int t = s - k + K;"),
+    "another document's tokens": ("convolution", "run[t] == (s >= 0 ? run[s] : 0)", "run[t] >= (s >= 0 ? run[s] : 0)"),
+    "the larger exponent": ("wkv4", "p >= x ? Shares{1, less} : Shares{less, 1}", "Shares{1, less}"),
+    "a document's first token goes on": ("wkv4", "if (!follows(run, t)) da = db = 0;", ""),
+    "the token before": ("wkv6", "kept[(t * ROWS + m) * THREADS + threadIdx.x] = s[m] = on", "s[m] = on"),
+    "a warp's columns left out": ("wkv6", "for (int w = 0; w < 4; w++)", "for (int w = 0; w < 3; w++)"),
+    "a state kept too late": ("wkv6", "keep(start / TOKENS);", "keep(start / TOKENS + 1);"),
+    "what was taken out": ("wkv7", "a * away + s[m] * dtaken", "a * away"),
+    "a sum over half the rows": ("wkv7", "for (int m = 4; m < 32; m *= 2)", "for (int m = 4; m < 16; m *= 2)"),
+    "the gain's derivative": ("selective", "dz += dgain * s.decay;", "dz += dgain;"),
+    "softplus is not differentiated": ("selective", "* expf(delta - step)", ""),
+    "a factor that is not conjugate": ("diagonal", "a[m].re * grad.re + a[m].im * grad.im,", "a[m].re * grad.re - a[m].im * grad.im,"),
     "a warp's last places left out": ("embedding", "m < stop; m += 32", "m + 32 <= stop; m += 32"),
 }
 
@@ -90,10 +122,11 @@ PLANTED = {
 def barriers():
     """(file, edit) for each barrier that is written in a kernel file: its text with what stands before, without it."""
     for file in (*RUNS, "optimizer"):
-        text, own = source(file), (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
+        text, looked = source(file), (f"{file}.cu", *([INCLUDED[file]] if file in INCLUDED else []))
+        own = "".join((FOLDER / name).read_text(encoding="utf-8") for name in looked)
         for found in re.finditer(r"__syncthreads\(\);", text):
             before = text[found.start() - 150 : found.start()]
-            if before[-60:] in own or file == "loss":  # what several files include is looked at in one of them
+            if before[-60:] in own:
                 yield pytest.param(file, (before + found[0], before + ";"), id=f"{file}-{text[: found.start()].count('__syncthreads')}")
 
 
@@ -114,4 +147,4 @@ def test_a_planted_mistake_is_caught(name):
 def test_without_a_mistake_nothing_is_caught(name):
     """The same runs, as they are."""
     for run in RUNS[name]:
-        assert np.max(errors(*run)) <= CLOSE
+        assert np.max(compared(run)) <= CLOSE

@@ -1,14 +1,15 @@
-"""Where attention's forward kernel may stop: what it leaves out changes nothing, and what could matter is never left out."""
+"""Where attention's kernels may stop, forward and backward: what they leave out changes nothing, and what could matter is never left out."""
 
 import numpy as np
 import pytest
-from emulated.twins import CLOSE, distance, emulated, sent
+from emulated.twins import CLOSE, cotangent, distance, emulated, sent
 from test_ops import random
 
 from peref.backends.cuda import attention as module
 from peref.backends.cuda.attention import attention, reach
 from peref.ops.attention import attention as plain
 from peref.ops.place import At
+from peref.tape import Tape
 
 S, D = 700, 8
 LATE = At(np.arange(S - 70, S), np.arange(S), S)
@@ -74,6 +75,76 @@ def test_what_is_not_finite_comes_out(where, bad, monkeypatch):
         (k if where == "k" else v)[0, 0, 3, 1] = bad
 
     assert not np.isfinite(ours(given(STEEP, spoiled), monkeypatch)[0]).all(-1).any()
+
+
+def gradients(arrays, monkeypatch, *, skip=True, lies=None, dy=None, at=LATE):
+    """dq, dk, dv and the table's gradient; `lies` takes the place of the lengths, for backward alone."""
+    monkeypatch.setattr(module, "LONG", 1)
+    with emulated() as cupy:
+        given, how = sent(cupy, [*arrays, None, None, None]), {"at": sent(cupy, at), "scale": 0.35, "tf32": False, "skip": skip}
+        y, (tokens, o, lse, rest, stop, *others) = module.attend.forward(*given, **how)
+        assert (stop[0] is not None) == skip
+        if lies is not None:
+            stop = (stop[0] * 0 + lies, *stop[1:])
+        dy = cotangent(y.get()).astype(np.float32) if dy is None else dy
+        found = module.attend.backward((tokens, o, lse, rest, stop, *others), cupy.asarray(dy), (True,) * 4 + (False,) * 3)
+        return [a.get() for a in found[:4]]
+
+
+def exact_gradients(arrays, at=LATE):
+    tape = Tape()
+    leaves = [tape.watch(a.astype(np.float64)) for a in arrays]
+    y = plain(*leaves, at=at, scale=0.35)
+    found = tape.gradients(y, cotangent(y.value).astype(np.float32).astype(np.float64))
+    return [found[leaf] for leaf in leaves]
+
+
+SHALLOW = -np.arange(float(S)) / 8
+
+
+@pytest.mark.parametrize(("table", "far"), [(STEEP, None), (SHALLOW, None), (FLAT, None), (STEEP, one_long_key), (STEEP, one_long_key_the_other_way)])
+def test_what_backward_leaves_out_changes_nothing(table, far, monkeypatch):
+    """Against the same kernels that go through every tile and, where logits are not near a thousand, against the plain op in float64."""
+    arrays = given(table, far)
+    got, whole, want = gradients(arrays, monkeypatch), gradients(arrays, monkeypatch, skip=False), exact_gradients(arrays)
+    for a, b, c in zip(got, whole, want, strict=True):
+        assert distance(a, b) <= CLOSE
+        assert far or distance(a, c) <= CLOSE
+
+
+def test_gradients_of_many_queries(monkeypatch):
+    """Several tiles of queries, of which a tile of keys leaves out some: every one that is near is there."""
+    at, rows = At.of(200), [random(1, heads, 200, D, seed=n).astype(np.float32) for n, heads in enumerate((2, 1, 1))]
+    arrays = [*rows, np.stack([-np.arange(200.0), -np.arange(200.0) / 9]).astype(np.float32)]
+    for a, b in zip(gradients(arrays, monkeypatch, at=at), exact_gradients(arrays, at), strict=True):
+        assert distance(a, b) <= CLOSE
+
+
+def test_backward_leaves_tiles_out(monkeypatch):
+    """Far keys have a gradient that is too small to matter, and with skipping none: both kernels went past them. So does the table."""
+    arrays = given(SHALLOW)
+    some, every = gradients(arrays, monkeypatch), gradients(arrays, monkeypatch, skip=False)
+    for a, b in zip(some[1:], every[1:], strict=True):
+        assert (a == 0).sum() > (b == 0).sum()
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_backward_looks_at_the_lengths(place, monkeypatch):
+    """Told that all keys are short it leaves out the long one that matters."""
+    arrays = given(STEEP, one_long_key)
+    right, lied = gradients(arrays, monkeypatch)[place], gradients(arrays, monkeypatch, lies=1.0)[place]
+    assert distance(lied, right) > 0.1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_cotangent_that_is_not_finite_comes_out(bad, monkeypatch):
+    """In every gradient that it is part of, at however far a key."""
+    dy = random(1, 2, 70, D).astype(np.float32)
+    dy[0, 1, 69, 3] = bad
+    dq, dk, dv, _ = gradients(given(STEEP), monkeypatch, dy=dy)
+    assert not np.isfinite(dq[0, 1, 69]).any()
+    assert not np.isfinite(dk[0, 0, 0]).any()
+    assert not np.isfinite(dv[0, 0, 0, 3])
 
 
 def reached(seed=1, edit=None):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_files import cli
+from golden_files import cli, two_cases
 from mutants import mutants
 
 from peref import store
@@ -39,9 +39,7 @@ def book():
 @pytest.fixture
 def small(tmp_path):
     """A folder of two small cases, and the book of it."""
-    cases = [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("alibi", "table", "default", "The usual.", ("basic",), T=3)]
-    make.make(tmp_path / "small", cases)
-    return Book(tmp_path / "small")
+    return Book(two_cases(tmp_path / "small"))
 
 
 # ---------------------------------------------------------------- the committed files

@@ -8,12 +8,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from golden_files import cli
+from golden_files import cli, two_cases
 
 from peref.errors import Damaged
-from peref.golden import make
 from peref.golden.book import Book
-from peref.golden.cases import sized
 from peref.golden.files import DEEPEST, read_tensors, strict_json, tensors
 from peref.golden.runner import outputs
 from peref.golden.sums import SUMS, Untrue, in_folder, sums
@@ -24,10 +22,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A folder of two small cases."""
-    cases = [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("alibi", "table", "default", "The usual.", ("basic",), T=3)]
-    folder = tmp_path_factory.mktemp("made") / "small"
-    make.make(folder, cases)
-    return folder
+    return two_cases(tmp_path_factory.mktemp("made") / "small")
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ ROWS = [
     "porting",
     "peref",
     "environment recipe",
+    "memory",
     "train",
     "golden.*",
     "lab.*",

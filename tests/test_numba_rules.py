@@ -1,6 +1,7 @@
 """Rules of the numba backend that are read off its sources, and laws that hold in its float32."""
 
 import ast
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,9 +11,13 @@ from check import same
 from generated import NAMES, config, of, run, tokens, weights
 from test_numba import NUMBA, PLAIN, U, neighbours
 
+import peref
 import peref.backends.numba
 from peref import model
 from peref.backends.numba import kernel
+from peref.ops import linear as ops
+from peref.recipe import Recipe
+from peref.train import one_step
 
 FOLDER = Path(peref.backends.numba.__file__).parent
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -30,7 +35,7 @@ def blas(text):
     found = []
     for node in ast.walk(ast.parse(text)):
         at = isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.MatMult)
-        named = isinstance(node, ast.Attribute) and node.attr in PRODUCTS and isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
+        named = isinstance(node, ast.Attribute) and node.attr in PRODUCTS and getattr(node.value, "id", "") in ("np", "numpy", "xp")
         method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "dot"
         if at or named or method:
             found.append(node.lineno)
@@ -42,6 +47,42 @@ def test_no_product_of_matrices_is_numpys(file):
     """No threaded BLAS beside the kernels' own threads."""
     assert not blas(file.read_text())
     assert blas("y = a @ b\ny = np.einsum('ij', a)\ny = a.dot(b)\na @= b") == [1, 2, 3, 4]
+
+
+PLAIN_PRODUCTS = {f.__code__ for f in (ops.linear_forward, ops.linear_backward, ops.matmul_forward, ops.matmul_backward)}
+
+
+def products_of(step):
+    """How often a call runs the products of the plain ops, which are NumPy's."""
+    found = []
+    sys.setprofile(lambda frame, event, argument: found.append(1) if event == "call" and frame.f_code in PLAIN_PRODUCTS else None)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return len(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_multiplies_by_the_kernels_alone(name):
+    """Whatever the encoding computes of its own: loss, gradients, AdamW, and a token through the cache."""
+    cfg, x = config(name), tokens(2, 9)
+    p, recipe = narrow(cfg), Recipe()
+
+    def step(be):
+        m, v = ({n: np.zeros_like(a) for n, a in p.items()} for _ in range(2))
+        one_step(be, cfg, recipe.rule, {n: a.copy() for n, a in p.items()}, m, v, [(x, x)], recipe.numbers(1))
+        memory = model.decode(cfg, p, x[:1, :8], model.cache(cfg, 16), be=be)[1]
+        model.decode(cfg, p, x[:1, 8:], memory, be=be)
+
+    assert products_of(lambda: step(NUMBA)) == 0
+    assert products_of(lambda: step(PLAIN)) > 0
+
+
+def test_no_other_op_or_encoding_multiplies_matrices():
+    """Of the plain text linear.py alone does; S4D's start, which no step computes, is made by NumPy."""
+    folders = [Path(peref.__file__).parent / name for name in ("ops", "encodings")]
+    assert {file.name for folder in folders for file in folder.rglob("*.py") if blas(file.read_text())} == {"linear.py", "s4d.py"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -67,6 +67,39 @@ def test_a_nan_beside_the_scores_is_not_skipped(place, key):
     assert np.isnan(last_row(V, *added)).all()
 
 
+FIRST, LAST = 0, KEYS - 1  # of the farthest tile
+INDEXED = At.of(T, positions=np.arange(T) // 2)
+
+
+def ways(q, k, v, table, column, at, skip):
+    """The value and every gradient, for a cotangent that is the same for both."""
+    tape = Tape()
+    arrays = [None if a is None else tape.watch(a.astype(np.float32)) for a in (q, k, v, table)]
+    row = None if column is None else np.zeros((1, 2, T, 1))
+    y = NUMBA.attention(*arrays, None, row, None if column is None else tape.watch(column), at=at, scale=0.35, skip=skip)
+    return [y.value, *tape.gradients(y, cotangent(y.shape).astype(np.float32)).values()]
+
+
+@pytest.mark.parametrize("where", ["table", "index", "column", "key"])
+def test_one_number_keeps_a_tile_from_being_skipped(where):
+    """Wherever it stands in a tile; a bound that missed it would leave out what outweighs all the rest. The value and every gradient."""
+    for far in (FIRST, FIRST + 31, FIRST + 32, LAST, LAST + 1, LAST + 32):
+        table, k, column, at = STEEP.copy(), K.copy(), None, AT
+        if where == "table":
+            table[:, AT.distances == T - 1 - far] = 60
+        elif where == "index":
+            at, table = INDEXED, -0.5 * INDEXED.distances * np.ones((2, 1))
+            table[:, INDEXED.distances == (T - 1) // 2 - far // 2] = 60
+        elif where == "column":
+            table, column = None, gate(0.5)[1].copy()
+            column[..., far] += 400
+        else:
+            k[:, :, far] *= 400
+        every, some = (ways(Q, k, V, table, column, at, skip) for skip in (False, True))
+        for want, got in zip(every, some, strict=True):
+            assert abs(got - want).max() <= 2 * WIDE * abs(want).max(), far
+
+
 PACKED = np.repeat([[1, 2]], 2048, 1)
 
 

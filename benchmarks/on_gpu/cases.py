@@ -60,6 +60,31 @@ def heads(tiny: bool) -> Iterator[Case]:
     yield "retention", "retention", first, [draw(2, 4, T, 32, seed=s) for s in range(3)], decay, PRODUCT
 
 
+def recurrences(tiny: bool) -> Iterator[Case]:
+    """What has a state over tokens, and the short convolution: documents that begin anywhere, channels and rows beyond one block."""
+    B, T, C, N, H, D = (2, 20, 20, 20, 1, 24) if tiny else (2, 300, 200, 40, 3, 64)
+    runs = (np.arange(T) // (T // 3 + 1))[None].repeat(B, 0)
+    x, y, fixed = draw(B, T, C), draw(B, T, C, seed=1), -abs(draw(C))
+    yield "convolution", "short_conv", field("short_conv"), [x, draw(C, 4), draw(B, 3, C), runs], {}, PRODUCT
+    yield "wkv4", "wkv4", field("wkv4"), [x, y, fixed, draw(C, seed=1), None, runs], {}, PRODUCT
+    r, k, v, q, w, g = (draw(B, H, T, D, seed=n) for n in range(6))
+    state, log_w, kappa, a = draw(B, H, D, D), -abs(w) / 4, q / np.sqrt((q * q).sum(-1, keepdims=True)), 1 / (1 + np.exp(g))
+    for kind, width in (("", D),) if tiny else (("", D), (" narrow", 20), (" wide", 128)):
+        cut = lambda a, width=width: a[..., :width] if width <= D else np.concatenate([a, a], -1) * 0.7
+        wide = [cut(one) for one in (r, log_w, k, kappa, a)]
+        six, seven = [*wide[:3], v, cut(draw(H, D))], [*wide[:2], wide[2] * width**-0.5, v, *wide[3:]]
+        handed = state if width == D else None
+        yield "wkv6", f"wkv6{kind}", field("wkv6"), [*six, handed, runs], {"chunk": 16}, PRODUCT
+        yield "wkv7", f"wkv7{kind}", field("wkv7"), [*seven, handed, runs], {"chunk": 16}, PRODUCT
+    modes = np.concatenate([0.6 * draw(2, C, N), draw(2, C, N, seed=1)]) * N**-0.5
+    fixed_modes = lambda be, u, skip, state, runs, **given: be.diagonal_scan(u, be.place(modes), skip, state, runs, **given)[0]
+    yield "diagonal", "diagonal_scan", fixed_modes, [x, fixed, draw(B, C, 2 * N), runs], {"chunk": 16}, PRODUCT
+    b, c = (draw(B, T, N, seed=n) * N**-0.5 for n in range(2))
+    for rule in ("euler", "zoh"):
+        given = [x, y - 1, draw(C, N), b, c, fixed, draw(B, N, C), runs]
+        yield "selective", f"selective_scan {rule}", field("selective_scan"), given, {"discretisation": rule, "chunk": 16}, PRODUCT
+
+
 def products(tiny: bool) -> Iterator[Case]:
     """Products of matrices; their gradients are products with each side transposed. A bias or a residual is what cuBLAS adds to."""
     N, C, F = (5, 40, 24) if tiny else (1000, 1536, 640)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from on_gpu.cases import ELEMENTWISE, PRODUCT, Case, draw, heads, products, rows
+from on_gpu.cases import ELEMENTWISE, PRODUCT, Case, draw, heads, products, recurrences, rows
 from on_gpu.ceilings import bf16
 from on_gpu.golden import golden
 from on_gpu.session import Session
@@ -146,13 +146,13 @@ def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
 def correctness(s: Session) -> None:
     """Every row that vouches for a kernel file comes before the encodings, which take longest."""
     be, tf32, half = s.backend(), s.backend("cuda:tf32"), bf16()
-    single, wide, narrow = ([*one(s.emulated)] for one in (rows, heads, products))
-    for case in [*single, *wide, *narrow]:
+    single, wide, narrow, scans = ([*one(s.emulated)] for one in (rows, heads, products, recurrences))
+    for case in [*single, *wide, *narrow, *scans]:
         s.attempt(case[1], partial(checked, s, be, case, np.float32, None), files=case[0])
     s.attempt("adamw over an arena", lambda: updating(s), files="optimizer")
     for case in [*wide[1:2], *narrow] if s.emulated else [*wide, *narrow]:
         s.attempt(f"{case[1]} tf32", partial(checked, s, tf32, case, np.float32, CUT), files=case[0])
-    for case in [*single[2:4], *narrow] if s.emulated else [*single, *wide, *narrow]:
+    for case in [*single[2:4], *narrow, *scans[:1]] if s.emulated else [*single, *wide, *narrow, *scans]:
         s.attempt(f"{case[1]} bf16", partial(checked, s, be, case, half, HALF), files=case[0])
     for name, work in curves(s).items():
         s.attempt(f"loss curve{name.removeprefix('cuda').replace(':', ' ')}", work, files="optimizer")

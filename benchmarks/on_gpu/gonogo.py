@@ -178,14 +178,15 @@ def emulation(s: Session) -> dict[str, Any]:
 
 
 def decide(s: Session) -> None:
+    """What takes longest, all variants one after another, comes last."""
     s.attempt("1 sm_90a loads", lambda: hopper(s))
     s.attempt("2 captured bf16 product", lambda: captured_product(s))
     s.attempt("3 replay is the step", lambda: replayed(s))
     s.attempt("4 us per graph node", lambda: {"us": s.found("graph node", "us")})
-    for file in ("optimizer",) if s.emulated else VARIANTS:
-        s.attempt(f"5 {file} needs no header", lambda file=file: compiled(s, file))
     s.attempt("6 TF32 and float32", lambda: {key: s.found(f"gemm {key}", "TFLOP_per_s") for key in ("tf32", "float32")})
     s.attempt("7 host cost of a product", lambda: host_cost(s))
     s.attempt("8 rate and clip in device memory", lambda: rate_on_the_device(s))
     s.attempt("9 cold and warm start", lambda: started(s))
     s.attempt("10 emulation is the device", lambda: emulation(s))
+    for file in ("optimizer",) if s.emulated else VARIANTS:
+        s.attempt(f"5 {file} needs no header", lambda file=file: compiled(s, file))

@@ -36,6 +36,7 @@ def targets(tiny: bool) -> list[Target]:
         Target("G3", f"{head} no table", f"torch sdpa {narrow[0]} x {narrow[1]} flash", 0.9, "exponentials that wait for products", 1400),
         Target("G3", f"{head} no table", f"triton {head}"),
         Target("G4", alibi, f"{head} no table", 0.91, "the table's reads from shared memory"),
+        Target("G4", f"{head} table", f"{head} no table", 0.91, "as above"),
         Target("G5", alibi, f"torch flex {narrow[0]} x {narrow[1]} ALiBi", 1.0, "as G3"),
         Target("G6", table, f"torch sdpa {narrow[0]} x {w.masked} mask", 3.0, "as G3"),
         Target("G7", f"attention 8 heads x {w.far} ALiBi, skipping", f"attention 8 heads x {w.far} ALiBi", 2.5, "the bound is too wide"),
@@ -77,6 +78,12 @@ def table(s: Session) -> str:
     ours, theirs = (s.found(name, "peak_bytes") for name in (f"attention 64 x {w.masked} table", f"torch sdpa {w.attend[-1][0]} x {w.masked} mask"))
     ratio = f"{theirs / ours:.1f} times ours (must: 20)" if ours and theirs else "not measured"
     lines.append(f"- memory of attention with a table at {w.masked}: {ours} bytes, table and result; SDPA with a float mask: {ratio}")
+    far = {kind: s.found(f"attention 64 x {w.long} {kind}", "us") for kind in ("ALiBi", "table")}
+    said = (f"{kind} {'not measured' if us is None else f'{us:,.0f} us'}" for kind, us in far.items())
+    lines.append(f"- attention at {w.long} (must: runs): {', '.join(said)}")
+    twice = [row for row in s.rows if "same_bits" in row]
+    apart = [row["name"] for row in twice if not row["same_bits"]]
+    lines.append(f"- run twice for equal bits (must: all): {len(twice) - len(apart)} of {len(twice)} rows; not: {', '.join(apart) or 'none'}")
     later = {row["name"] for row in s.rows if row.get("complete")}  # by a run that went on with it
     bad = [row["name"] for row in s.rows if row["name"] not in later and (row.get("good") is False or isinstance(row.get("error"), str))]
     late = [row["name"] for row in s.rows if row["name"] not in later and "skipped" in row]

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 SECONDS = 10.0  # between two plain lines
-FORMAT = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
+FORMAT = "{percentage:3.0f}% {n_fmt}/{total_fmt} {unit}{postfix} [{elapsed}<{remaining}] |{bar}|"  # a narrow terminal cuts off what comes last
 
 
 def draws() -> bool:

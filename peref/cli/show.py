@@ -25,6 +25,7 @@ from peref.settings import choose
 KINDS = (".png", ".svg")
 PROMPT = "for i in range(n):\n    x = f(i) + f(i - 1)\n"
 LONGEST = 64  # bytes that an attention map can be read at
+FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of positions
 
 
 @click.command("show")
@@ -63,6 +64,8 @@ def command(
             raise Misuse(f"{option} is about a run; name it with --run")
     if kind is not None and not every:
         raise Misuse("--format is for --all; otherwise the name after -o says it, such as -o NAME.svg")
+    if L is not None and L > FARTHEST:
+        raise Misuse(f"--len is {L}; expected at most {FARTHEST}")
     described: dict[str, Any] | None = None
     page: Path | None = None
     if public is not None:

@@ -120,7 +120,7 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
     recipe = Recipe(**picked("recipe", given))
     spec = "stdlib" if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
-    loop.check_request(cfg, recipe, corpus)
+    loop.check_request(cfg, recipe, corpus, given["backend"])
     be = backend_for(recipe.dtype)
     marks = data.yardsticks(corpus.train, corpus.valid)
     if spec != "stdlib" and spec not in data.catalogue():

@@ -113,13 +113,13 @@ class Report:
 
 
 def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool], *, dtypes: Iterable[str] = (), limit: str = "C") -> Report:
-    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run.
+    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run; inputs, budgets and readings may come along.
 
     Raises Misuse for a name that no case has and NothingRan where nothing was compared.
     """
     report, kinds = Report(), {DTYPES[d] for d in dtypes}
-    known = {f"{entry.id}:{name}": (entry, name) for entry in book.entries.values() for name in entry.outputs}
-    echoed = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.words["inputs"]}
+    known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
+    echoed = {name for group in book.groups for name in (*group.inputs, *group.expected)}
     for name in given:
         if name not in known and name not in echoed:
             raise Misuse(f"no golden tensor is called {name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}")

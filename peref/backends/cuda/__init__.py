@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
-from peref.backends.cuda import activation, attention, embedding, find, loss, norm, optimizer, retention, turn
+from peref.backends.cuda import activation, attention, embedding, find, loss, norm, optimizer, retention, scans, turn, wkv
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.graph import Steps
@@ -28,7 +28,13 @@ BACKEND = Backend(
     gelu=activation.gelu,
     turn=turn.turn,
     attention=attention.attention,
+    short_conv=scans.short_conv,
     retention=retention.retention,
+    wkv4=wkv.wkv4,
+    wkv6=wkv.wkv6,
+    wkv7=wkv.wkv7,
+    diagonal_scan=scans.diagonal_scan,
+    selective_scan=scans.selective_scan,
     cross_entropy=loss.cross_entropy,
     adamw=optimizer.adamw,
     update=optimizer.update,

@@ -80,13 +80,13 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
     kind, bare = kind_of(width, dtype, tf32), table is not None and rest[1] is None and all(a is None for a in (term, row, column))
-    stop = (None, None, 0.0)
+    stop, span = (None, None, 0.0), min(64, FORWARD // dtype.itemsize // width)
     if skip and bare and at.causal and T >= LONG:
-        stop = reach(xp, tokens[1], tokens[2], rest[0], min(64, FORWARD // dtype.itemsize // width))
+        stop = reach(xp, tokens[1], tokens[2], rest[0], span)
     shared = bytes_of(width, dtype.itemsize, 1, FORWARD)
     launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *tokens, *rest, *stop, real=dtype, shared=shared, **kind)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
-    return o.swapaxes(1, 2), (tokens, o, lse, rest, like, kind)
+    return o.swapaxes(1, 2), (tokens, o, lse, rest, (*stop, span), like, kind)
 
 
 def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int) -> Any:
@@ -116,13 +116,14 @@ def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool) ->
 
 
 def attention_backward(saved, dy, wants):
-    (q, k, v), o, lse, rest, like, kind = saved
+    (q, k, v), o, lse, rest, stop, like, kind = saved
     (B, T, H, E), S, xp, dtype = o.shape, k.shape[1], namespace(o), o.dtype
     table, term, row, column = (a is not None and want for a, want in zip(like, wants[3:], strict=True))
     index, N = rest[1], like[0][0][1] if table else 0
-    y, delta = token_first(dy), xp.empty((B, H, T), "float32")
-    launch("attention_backward.inner", (blocks(B * H * T, THREADS // 32),), THREADS, delta, y, o, B * H * T, H, T, E, real=dtype, **kind)
-    given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
+    y, delta, length = token_first(dy), xp.empty((B, H, T), "float32"), None if stop[0] is None else xp.empty((B, H, T), "float32")
+    rows, sizes = (blocks(B * H * T, THREADS // 32),), (B * H * T, H, T, q.shape[3], E, rest[-1])
+    launch("attention_backward.inner", rows, THREADS, delta, length, y, o, q, *sizes, real=dtype, **kind)
+    given, by_index = (y, delta, lse, q, k, v, *rest, length, *stop), table and index is not None
     dq, dterm, drow, parts = of_queries(xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N)
     dk, dv, dcolumn = of_keys(xp, given, B, dtype, kind, column) if wants[1] or wants[2] or column else (None,) * 3  # type: Any, Any, Any
     found: list[Any] = [
@@ -143,6 +144,6 @@ attend = Op(attention_forward, attention_backward, selective=True)
 
 
 def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, tf32=False, skip=True):
-    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11 bits, for speed. skip=False: forward goes
+    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11 bits, for speed. skip=False: it goes
     through every key that somebody sees, also where no weight can matter."""
     return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32, skip=skip)

@@ -26,6 +26,8 @@ REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
 TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
 VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
     **dict.fromkeys(("activation", "embedding", "loss", "norm", "optimizer", "reach", "turn"), REALS),
+    **dict.fromkeys(("convolution", "diagonal", "selective", "wkv4"), REALS),
+    **dict.fromkeys(("wkv6", "wkv7"), tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in REALS)),
     **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
 }
 

@@ -1,0 +1,74 @@
+"""Whether a training can fit into this machine's memory. A machine that fills up does so slowly and takes others along, so it is refused at once.
+
+What is needed is counted too low on purpose, so nothing that fits is refused:
+
+    parameters   the maps and norms that every model of this shape has, each number four times: itself, its gradient, AdamW's two moments
+    a step       what backward needs of each token: per layer the inputs of two norms and of the activation, the logits twice; and the tokens
+
+Not here: an encoding's own parameters, attention, what a backend makes besides; memory of a GPU.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from peref.config import Config
+from peref.encodings import get
+from peref.errors import Misuse
+from peref.recipe import Recipe
+
+TOKEN = 16  # bytes of one token and its target
+
+
+def numbers(cfg: Config) -> int:
+    """Parameters that a model of this shape has at least."""
+    attending = cfg.layers // len(cfg.pe) * sum(not get(name).mix for name, _ in cfg.pe)
+    maps = attending * 2 * (cfg.H + (cfg.G or 0)) * cfg.D + cfg.layers * (1 + widths(cfg)) * cfg.F
+    return ((1 if cfg.tied else 2) * cfg.V + maps + 2 * cfg.layers + 1) * cfg.C
+
+
+def widths(cfg: Config) -> int:
+    """Linear maps before the activation."""
+    return 2 if cfg.activation == "swiglu" else 1
+
+
+def activations(cfg: Config) -> int:
+    """Numbers that forward keeps for each token at least."""
+    return cfg.layers * (2 * cfg.C + widths(cfg) * cfg.F) + 2 * cfg.V
+
+
+def free(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
+    """Bytes that a process may still take here, swap included: what Linux says, else all that the machine has; None where nobody says."""
+    return min(offers(proc, group), default=None)
+
+
+def offers(proc: Path, group: Path) -> Iterator[int]:
+    """Every limit that can be found out."""
+    try:
+        lines = dict(line.split(":") for line in proc.read_text().splitlines())
+        yield sum(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
+    except (OSError, ValueError, KeyError):
+        if {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
+            yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
+        yield int(group.read_text())
+
+
+def check_memory(cfg: Config, recipe: Recipe) -> None:
+    """Raises Misuse for a training that cannot fit, saying how much of what it needs."""
+    width, here = np.dtype(recipe.dtype).itemsize, free()
+    weights, tokens = 4 * numbers(cfg) * width, recipe.batch * cfg.L
+    step = tokens * activations(cfg) * width + recipe.accumulate * tokens * TOKEN
+    if here is not None and weights + step > here:
+        raise Misuse(
+            f"this training needs at least {gigabytes(weights + step)} of memory, {gigabytes(weights)} for {numbers(cfg):,} parameters with their "
+            f"gradients and moments and {gigabytes(step)} for the tokens of a step; {gigabytes(here)} are free here: choose fewer layers, a smaller "
+            "width, batch or length"
+        )
+
+
+def gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

@@ -1,0 +1,76 @@
+"""What cannot fit into memory is refused before anything is made, and nothing else is."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from generated import NAMES, config, tokens
+
+from peref import memory
+from peref.backends import Backend
+from peref.config import Config, shaped
+from peref.encodings import get
+from peref.errors import Misuse
+from peref.model import init
+from peref.recipe import Recipe
+from peref.train import one_step
+
+
+def sizes(cfg):
+    return sum(a.size for a in init(cfg).values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_are_never_counted_too_high(name):
+    """Two layers, and a cycle that ends in its middle."""
+    for cfg in (config(name), *([] if get(name).embed else [config(name, pe=((name, {}), ("none", {})), layers=5)])):
+        assert 0 < memory.numbers(cfg) <= sizes(cfg)
+
+
+@pytest.mark.parametrize("given", [{}, {"tied": False, "H": 4, "G": 1, "D": 3}, {"layers": 3, "F": 7}])
+def test_parameters_without_biases_or_an_encoding_are_all_counted(given):
+    cfg = Config(pe=(("none", {}),), C=20, **given)
+    assert memory.numbers(cfg) == sizes(cfg)
+
+
+@pytest.mark.parametrize("shape", ["llama", "gpt2"])
+def test_a_step_takes_no_less_than_is_counted(shape):
+    """As the plain ops make it in float64, which say to tracemalloc what they take."""
+    cfg = shaped(shape, pe=(("none", {}),), V=11, C=32, layers=3, L=64, H=2)
+    recipe, x = Recipe(batch=8, dtype="float64"), tokens(8, 64)
+    p = init(cfg, 0, np.float64)
+    m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))
+    tracemalloc.start()
+    try:
+        one_step(Backend(), cfg, recipe.rule, p, m, v, [(x, x)], recipe.numbers(1))
+        assert tracemalloc.get_traced_memory()[1] > x.size * memory.activations(cfg) * 8
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_free(tmp_path):
+    """What Linux says, but not more than a group of processes may have; without Linux what the machine has."""
+    proc, group, absent = tmp_path / "meminfo", tmp_path / "memory.max", tmp_path / "absent"
+    proc.write_text("MemTotal: 9 kB\nMemAvailable:       7 kB\nSwapFree:  2 kB\n")
+    assert memory.free(proc, absent) == 9 * 1024
+    for limit, free in (("max\n", 9 * 1024), ("5000\n", 5000), ("50000\n", 9 * 1024)):
+        group.write_text(limit)
+        assert memory.free(proc, group) == free
+    proc.write_text("MemTotal: 9 kB\n")
+    assert memory.free(proc, absent) == memory.free(absent, absent)
+    assert memory.free(absent, group) == 50000
+
+
+def test_a_training_is_refused_by_what_it_needs(monkeypatch):
+    """Just so much is enough, a byte less is not; where nobody says how much there is nothing is refused."""
+    cfg, recipe, said = Config(), Recipe(), []
+    needed = 16 * memory.numbers(cfg) + 8 * 512 * (4 * memory.activations(cfg) + memory.TOKEN)
+    for free in (needed, needed - 1, None):
+        monkeypatch.setattr(memory, "free", lambda free=free: free)
+        try:
+            memory.check_memory(cfg, recipe)
+            said.append("")
+        except Misuse as error:
+            said.append(str(error))
+    assert said == ["", said[1], ""]
+    assert "needs at least 0.1 GB of memory, 0.0 GB for 771,200 parameters" in said[1]

@@ -1,0 +1,209 @@
+"""How benchmarks/speed.py measures: interleaved, with what others used of the CPU, without rounds that were disturbed; medians with their range."""
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+HERE = {"sources": "-", "versions": {"numpy": "2"}, "cpu": "-", "cores": 2, "threads": 2}
+
+
+@pytest.fixture
+def speed(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return import_module("speed")
+
+
+@pytest.fixture
+def store(speed, tmp_path):
+    return speed.Store(tmp_path / "speed.json")
+
+
+def row(seconds, foreign=0.0, number=1, who="ours", **more):
+    same = {"section": "train", "case": "alibi", "try": 1, "disturbed": foreign > 0.1, "peak_mib": 100 * seconds, "check": [1.0]}
+    return same | {"who": who, "round": number, "seconds": seconds, "foreign": foreign, "setup": HERE, "date": "today"} | more
+
+
+def asked(speed, monkeypatch, *found):
+    """speed.run answers with these one after the other; gives who was run."""
+    order, answers = [], iter(found)
+
+    def run(who, arguments):
+        order.append(who)
+        return next(answers, {"seconds": 1.0, "foreign": 0.0, "check": [1.0], "peak_mib": 1.0})
+
+    monkeypatch.setattr(speed, "run", run)
+    return order
+
+
+# ---------------------------------------------------------------- measuring
+
+
+@pytest.mark.parametrize(
+    ("foreign", "kept"),
+    [([0.0], [False]), ([0.5, 0.0], [True, False]), ([0.5, 0.11, 0.3, 0.0], [True, True, True]), ([None], [False]), ([0.1], [False])],
+)
+def test_a_disturbed_run_is_repeated_three_times_at_most(speed, store, monkeypatch, foreign, kept):
+    """All are stored with what others used; on a system that does not say none is disturbed."""
+    asked(speed, monkeypatch, *({"seconds": 1.0, "foreign": cores} for cores in foreign))
+    assert speed.measure(speed.CASES[0], "ours", 1, "-", HERE, 0.1, speed.TRIES, store)
+    assert [(r["foreign"], r["disturbed"]) for r in store.rows] == list(zip(foreign, kept, strict=False))
+    assert speed.Store(store.path).rows == store.rows
+
+
+def test_a_run_that_fails_is_stored_and_fails_the_command(speed, store, monkeypatch):
+    asked(speed, monkeypatch, {"error": "no room"})
+    assert not speed.measure(speed.CASES[0], "ours", 1, "-", HERE, 0.1, 3, store)
+    assert [r["error"] for r in store.rows] == ["no room"]
+
+
+def options(**given):
+    return argparse.Namespace(**{"rounds": 3, "quick": False, "threads": 2, "limit": 0.1, **given})
+
+
+def test_everybody_takes_turns_in_an_order_that_rotates(speed, store, monkeypatch):
+    """A round is one run of each case by each; who is first is another in the next. What was measured of the same sources stays."""
+    case = speed.Case("train", "alibi", "train", ("ours", "torch", "jax"))
+    monkeypatch.setattr(speed, "CASES", [case])
+    order = asked(speed, monkeypatch)
+    assert speed.measure_section("train", options(), HERE, store)
+    assert order == ["ours", "torch", "jax", "torch", "jax", "ours", "jax", "ours", "torch"]
+    assert [r["round"] for r in store.rows] == [1] * 3 + [2] * 3 + [3] * 3
+    order.clear()
+    assert speed.measure_section("train", options(rounds=4), HERE, store)
+    assert order == ["ours", "torch", "jax"]
+    order.clear()
+    assert speed.measure_section("train", options(rounds=1), HERE | {"sources": "other"}, store)
+    assert order == ["ours", "torch", "jax"]
+
+
+def test_a_section_whose_time_is_over_ends_with_its_round(speed, store, monkeypatch):
+    monkeypatch.setattr(speed, "CASES", [speed.Case("train", "alibi", "train", ("ours", "torch"))])
+    monkeypatch.setitem(speed.BUDGET, "train", 0)
+    order = asked(speed, monkeypatch, *[{"seconds": 1.0, "foreign": 1.0}] * 9)
+    assert speed.measure_section("train", options(), HERE, store)
+    assert order == ["ours", "torch"]
+
+
+def test_what_others_use_is_measured(monkeypatch):
+    """A second process that computes is seen, and one of our own is not."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    measure = import_module("measure")
+    if not Path("/proc/stat").exists():
+        pytest.skip(reason="this system does not say what others use")
+    monkeypatch.setattr(measure, "busy_seconds", lambda: 100.0 + measure.own_seconds())
+    others, before = measure.Others(), measure.own_seconds()
+    child = subprocess.Popen([sys.executable, "-c", "import time; e = time.time() + 0.3\nwhile time.time() < e: pass"])
+    time.sleep(0.2)
+    assert measure.own_seconds() - before > 0.05  # of a child that still runs
+    child.wait()
+    assert others.cores() < 0.1  # clocks tick 100 times a second
+    monkeypatch.setattr(measure, "busy_seconds", lambda: 100.0 + measure.own_seconds() + 2 * (time.perf_counter() - others.began))
+    assert others.cores() == pytest.approx(2, abs=0.2)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_of_a_round_the_least_disturbed_run_counts(speed, store):
+    store.rows = [row(3, 0.5), row(2, 0.2), row(9, 0.3), row(5, 0.0, number=2), {**row(1, number=3), "error": "no room"}]
+    assert {n: r["seconds"] for n, r in speed.best(store, "train", "alibi", "ours").items()} == {1: 2, 2: 5}
+
+
+def test_a_figure_is_the_median_of_undisturbed_rounds_with_their_range(speed):
+    found = speed.over_rounds([(2.0, False), (9.0, True), (3.0, False), (4.0, False)])
+    assert (found.median, found.least, found.most, found.rounds, found.clean) == (3.0, 2.0, 4.0, 3, True)
+    found = speed.over_rounds([(9.0, True), (7.0, True)])
+    assert (found.median, found.clean, str(found)) == (8.0, False, "8.00 (disturbed)")
+    assert speed.over_rounds([]) is None
+
+
+def test_a_ratio_is_of_runs_of_one_round(speed, store):
+    """Rounds that only one of both has do not count, and a round is disturbed where either run was."""
+    store.rows = [row(1), row(3, who="torch"), row(2, number=2), row(8, who="torch", number=2), row(100, number=3), row(1, who="torch", number=4)]
+    found = speed.figure(store, "train", "alibi", "torch", "speed")
+    assert (found.median, found.least, found.most, found.rounds) == (3.5, 3, 4, 2)
+    assert speed.figure(store, "train", "alibi", "torch", "memory").median == pytest.approx((1 / 3 + 1 / 4) / 2)
+    store.rows[1] |= {"disturbed": True, "foreign": 0.4}
+    assert speed.figure(store, "train", "alibi", "torch", "speed").median == 4
+    assert speed.figure(store, "train", "t5", "torch", "speed") is None
+
+
+def test_goals_are_met_or_missed_and_disturbed_ones_are_neither(speed, store):
+    goal = speed.Goal("a step", "train", "alibi", "torch", "speed", 1.5, 2)
+    assert [speed.mark(ratio, goal) for ratio in (1.4, 1.5, 2)] == ["missed", "met", "met, aim too"]
+    less = speed.Goal("memory", "train", "alibi", "torch", "memory", 0.65, 0.5)
+    assert [speed.mark(ratio, less) for ratio in (0.66, 0.65, 0.5)] == ["missed", "met", "met, aim too"]
+    store.rows = [row(1), row(1.7, who="torch")]
+    assert "| training step, ALiBi | torch eager | 1.7x | 1.7x to 1.7x, 1 | 1.5x | 2x | met |" in speed.goals_table(store)
+    store.rows[0] |= {"disturbed": True, "foreign": 0.4}
+    assert "| 1.5x | 2x | disturbed |" in speed.goals_table(store)
+
+
+def test_every_goal_is_of_something_that_is_measured(speed):
+    cases = {(case.section, case.name): case.whos for case in speed.CASES}
+    assert all(goal.peer in cases[goal.section, goal.case] for goal in speed.GOALS)
+    assert {case.section for case in speed.CASES} == set(speed.BUDGET) == set(speed.TITLES)
+    assert {goal.case for goal in speed.GOALS if goal.section == "train"} == set(speed.ENCODINGS)
+
+
+def test_results_that_differ_fail_the_command(speed, store, monkeypatch, tmp_path):
+    """As far as two may round differently they agree."""
+    store.rows = [row(1), row(2, who="torch", check=[1.0005])]
+    store.save()
+    store.rows[0]["check"] = [1.0, 1.0]
+    for check, code in ((1.0005, 0), (1.002, 1), (float("nan"), 1)):
+        store.rows[1]["check"] = [1.0, check]
+        store.save()
+        monkeypatch.setattr(sys, "argv", ["speed.py", "--tables", "--results", str(tmp_path)])
+        with pytest.raises(SystemExit) as left:
+            speed.main()
+        assert left.value.code == code
+    assert "times as slow as peref" in (tmp_path / "speed.md").read_text()
+
+
+# ---------------------------------------------------------------- what is committed
+
+IN_README = {  # a row of README's table -> section and case
+    "training step 8 x 512, ALiBi": ("train", "alibi"),
+    "training step 8 x 512, T5": ("train", "t5"),
+    "training step 8 x 512, RoPE": ("train", "rope"),
+    "training step 8 x 512, sinusoidal": ("train", "sinusoidal"),
+    "training step 4 x 512, width 256 x 6 layers, ALiBi": ("train256", "alibi"),
+    "loss of 8,192 tokens, ALiBi": ("eval", "alibi"),
+    "loss of 8,192 tokens, T5": ("eval", "t5"),
+    "attention alone, forward and backward, 1 x 2048": ("attention", "1 x 2048"),
+    "RoPE into a given output, (1, 32, 4096, 128)": ("rope", "into an output that is there"),
+    "1,000 tokens one at a time through the cache, RoPE": ("decode", "rope"),
+}
+
+
+def committed(speed):
+    return speed.Store(BENCHMARKS / "results" / "zen4" / "speed.json")
+
+
+def test_the_committed_tables_are_those_of_the_committed_runs(speed):
+    store = committed(speed)
+    assert store.path.with_name("speed.md").read_text() == speed.document(store)
+
+
+def test_the_readme_says_what_was_measured(speed):
+    """Each ratio, and the memory beside it; a row is known by what stands before its brackets."""
+    store, lines = committed(speed), (BENCHMARKS.parent / "README.md").read_text().splitlines()
+    begins = ("| training step", "| loss of", "| attention", "| RoPE into", "| 1,000 tokens")
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith(begins)]
+    assert {re.sub(r" \([^)]*: .*\)$", "", row[0]) for row in found} == set(IN_README)
+    for what, *cells in found:
+        section, case = IN_README[re.sub(r" \([^)]*: .*\)$", "", what)]
+        for said, peer in zip(cells, ("torch", "torch-compile", "jax"), strict=True):
+            if not said:
+                continue
+            ratio, _, memory = said.partition(", in ")
+            assert ratio == f"{speed.figure(store, section, case, peer, 'speed').median:.2f}", what
+            assert not memory or float(memory.split()[0]) == round(speed.figure(store, section, case, peer, "memory").median, 2), what
