@@ -38,7 +38,7 @@ def small(tmp_path):
 
 WRONG = {  # case -> what somebody computed in place of it, and what they read
     "the other layout": ("rope.op/default", lambda c, a: expected(replace(c, layout="interleaved"), a), "layout interleaved"),
-    "another base": ("rope.op/base-500000", lambda c, a: expected(replace(c, options={}), a), "base looks like 10000"),
+    "another base": ("rope.op/base-500000", lambda c, a: expected(replace(c, options={}), a), "base seems to be 10000"),
     "every channel turned": ("rope.op/partial", lambda c, a: expected(replace(c, R=8), a), "turn every channel"),
     "one position late": ("rope.op/default", lambda c, a: expected(replace(c, positions=tuple(range(1, 8))), a), "one too large"),
     "a table that ends": (
@@ -49,7 +49,11 @@ WRONG = {  # case -> what somebody computed in place of it, and what they read
     "no gradient": ("rope.op/default", lambda c, a: {"vjp.q": np.zeros((2, 6, 7, 8))}, "zero throughout"),
     "a gradient of the other sign": ("t5.op/default", lambda c, a: {"vjp.param.table": -expected(c, a)["vjp.param.table"]}, "sign is the other"),
     "half the slopes": ("alibi.table/default", lambda c, a: {"bias": expected(c, a)["bias"] / 2}, "times 0.5"),
-    "heads behind tokens": ("rope.op/default", lambda c, a: {"q_rotated": expected(c, a)["q_rotated"].swapaxes(1, 2)}, "came BTHD"),
+    "heads behind tokens": (
+        "rope.op/default",
+        lambda c, a: {"q_rotated": expected(c, a)["q_rotated"].swapaxes(1, 2)},
+        "(B,T,H,D) came, expected (B,H,T,D): the numbers are right",
+    ),
     "no mask": ("alibi.attn/default", lambda c, a: {"out": expected(replace(c, causal=False), a)["out"]}, "mask is not causal"),
 }
 
@@ -88,12 +92,15 @@ def test_failures_are_summed_up(book, capsys, tmp_path):
     for words in (
         "PROBABLE rope.layout.half in rope: you pair channels as layout ",
         "PROBABLE bias.scale in alibi: ",
-        "it gives what came in 3 of 3 failing cases",
+        "the reference with this bug gives what came in 3 of 3 failing cases",
     ):
         assert words in text, text
     said = json.loads(cli(capsys, "check", place, "--json")[1])
     assert {one["flag"]: one["encodings"] for one in said["probable"]} == {"rope.layout.half": ["rope"], "bias.scale": ["alibi"]}
-    assert {r["trap"]["flag"] for r in said["results"] if not r["passed"]} == {"rope.layout.half", "bias.scale"}
+    assert {r["trap"]["flag"] for r in said["results"] if not r["passed"] and not r["tensor"].startswith("vjp.")} == {
+        "rope.layout.half",
+        "bias.scale",
+    }
     right = {name: x for name, x in out.items() if name.startswith("rope.table")}
     code, text = cli(capsys, "check", dumped(tmp_path / "right.safetensors", right))
     assert (code, "PROBABLE" in text) == (0, False)
@@ -110,7 +117,13 @@ def test_every_report_says_what_the_terminal_says(book, capsys, tmp_path):
     suite = ElementTree.parse(forms["junit"]).getroot()
     said["junit"] = suite.find("testcase/failure").text
     for form, told in said.items():
-        for some in (words, "it gives what came", "right up to   token 2, position 2047", book.entries[case].words["why"], f"--case {case}"):
+        for some in (
+            words,
+            "the reference with this bug gives what came",
+            "right up to   token 2, position 2047",
+            book.entries[case].words["why"],
+            f"--case {case}",
+        ):
             assert some in told, (form, some)
     assert suite.find("testcase/failure").get("message").startswith(f"rope.table.clip: {words}")
     assert suite.find("system-out").text.startswith("PROBABLE rope.table.clip in rope: ")

@@ -5,6 +5,7 @@ import re
 import sys
 import xml.etree.ElementTree as tree
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from peref import model
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.config import Config
-from peref.encodings import get, names
+from peref.encodings import get, names, options
 from peref.lab import effects, responses
 from peref.lab.effects import Subject, fresh
 from peref.lab.panels import Curve, Image, Panel
@@ -248,6 +249,22 @@ def test_words_stand_beside_what_is_drawn():
         points = np.concatenate([ax.transData.transform(line.get_xydata()) for line in ax.lines[: len(panel.curves)]])
         assert not [x for x, y in points if words.contains(x, y)], panel.title
         assert (words.x0 >= ax.get_window_extent().x1) == (panel is heads)
+
+
+@pytest.mark.parametrize("inches", [3.0, 9.2])
+def test_lines_are_as_wide_as_the_picture(inches):
+    """Of all options of every encoding none goes beyond it, and none has room for the next word; every word is there."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    figure = pictures.Figure(figsize=(inches, 1))
+    wide = lambda line: figure.text(0, 0, line, fontsize=pictures.ABOUT).get_window_extent().width / figure.dpi
+    for name in names():
+        text = "options:        " + ", ".join(f"{option}={default}" for option, (default, _) in options(get(name)).items())
+        lines = pictures.within(text, inches)
+        assert " ".join(lines) == text
+        assert all(wide(line) <= 1.02 * inches for line in lines), name
+        assert all(wide(f"{line} {after.split()[0]}") > 0.98 * inches for line, after in pairwise(lines)), name
 
 
 def test_a_png_and_an_svg(show):

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from peref.golden.book import Book
-from peref.golden.report import Report, Result
+from peref.golden.report import Report
+from peref.golden.result import Result
 from peref.golden.told import block, together
 
 
@@ -66,7 +67,7 @@ def junit(report: Report, book: Book) -> str:
         if id(r) in expected:
             xml.SubElement(test, "skipped", {"message": "expected to fail"})
         elif not r.passed:
-            looks = f"{r.trap.flag}: {r.trap.words}".removeprefix(": ") if r.trap else "no known trap"
+            looks = f"{r.trap.flag}: {r.trap.words}".removeprefix(": ") if r.trap else f"follows from {r.follows}" if r.follows else "no known trap"
             xml.SubElement(test, "failure", {"message": looks}).text = "\n".join(map(printable, block(r, report.repeat)))
     for case, words in errors.items():
         xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})

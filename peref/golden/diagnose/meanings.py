@@ -35,7 +35,7 @@ llama3                 original low_freq_factor high_freq_factor      rope.llama
 alibi                  max_bias                                       alibi.slopes.exponent
 t5|learned_bias        max_distance                                   bias.bucket.clamp
 t5                     buckets                                        t5.bidirectional
-dynamic_bias           distance norm depth activation                 dynamic_bias.network
+dynamic_bias           distance norm depth activation output          dynamic_bias.network
 cope                   divided                                        cope.scale
 fire                   threshold                                      fire.normaliser
 fire                   eps                                            fire.formula
@@ -77,6 +77,11 @@ dape                   1.* 2.*                                        dape.netwo
 dynamic_bias           *                                              dynamic_bias.network
 """
 FUNCTIONS = """
+yarn                   ramp                                           rope.yarn.ramp
+ntk_by_parts           ramp                                           rope.parts.ramp
+llama3                 ramp                                           rope.llama3.blend
+xpos                   magnitude                                      rope.xpos.gain
+longrope               ramp                                           rope.longrope.switch
 path                   silu unit                                      path.w
 path                   sigmoid twice                                  path.beta
 pyramid                sigmoid blend                                  pyramid.gate
