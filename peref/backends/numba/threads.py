@@ -60,12 +60,13 @@ def spread(typingctx, body, count, given):
         for k, v in enumerate((I64(0), units, I64(0), *values)):
             b.store(v, field(k))
         threads = b.sext(b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "get_num_threads"), []), I64)
-        threads = b.select(b.icmp_signed("<", units, threads), units, threads)
+        busy = b.select(b.icmp_signed("<", units, threads), units, threads)
         void = b.bitcast(data, PTR)
-        with b.if_else(b.icmp_signed(">", threads, I64(1))) as (many, one):
+        with b.if_else(b.icmp_signed(">", busy, I64(1))) as (many, one):
             with many:
                 run = cgutils.get_or_insert_function(b.module, ir.FunctionType(VOID, [PTR] * 5 + [I64] * 3), "numba_parallel_for")
-                sizes, nothing = cgutils.alloca_once_value(b, threads), ir.Constant(PTR, None)
+                sizes, nothing = cgutils.alloca_once_value(b, busy), ir.Constant(PTR, None)
+                # numba remembers the last number for the calls that follow, so it is that of all threads
                 b.call(run, [b.bitcast(work, PTR), nothing, b.bitcast(sizes, PTR), nothing, void, I64(0), I64(0), threads])
             with one:
                 b.call(work, [ir.Constant(t, None) for t in WORK.args[:3]] + [void])
