@@ -267,7 +267,7 @@ def wrong(entry, name, tensor=""):
 
 MUTANTS = {  # of tests/mutants: a case that they fail, the tensor that comes, and words of the block
     "layout-other": ("rope.op/default", "", "layout interleaved"),
-    "base-10000": ("rope.op/base-500000", "", "base looks like 10000"),
+    "base-10000": ("rope.op/base-500000", "", "base seems to be 10000"),
     "turns-all": ("rope.op/partial", "", "every channel"),
     "one-late": ("rope.op/default", "", "one too large"),
     "clips-2048": ("rope.op/long", "", "ends at position 2048"),

@@ -274,6 +274,19 @@ def test_the_runner_writes_reports_and_the_table(runner, tmp_path, capsys):
     assert (tmp_path / "matrix.html").read_text().startswith("<!doctype html>")
 
 
+def test_the_runner_diagnoses(runner, tmp_path, capsys):
+    """As `check --report` does: what is probable, and what each failure looks like; once for all dtypes."""
+    source = (tmp_path / "adapters" / "plain.py").read_text()
+    (tmp_path / "adapters" / "plain.py").write_text(
+        source + "\nright = run\n\n\ndef run(case, inputs):\n    return {n: -x for n, x in (right(case, inputs) or {}).items()}\n"
+    )
+    assert runner.main(["plain", "--reports", str(tmp_path / "reports"), "--golden", str(tmp_path / "golden")]) == 0
+    said = json.loads((tmp_path / "reports" / "plain.json").read_text())
+    assert [(one["flag"], one["encodings"]) for one in said["probable"]] == [("basic", ["rope"])]
+    assert {r["dtype"]: r["trap"]["flag"] for r in said["results"] if r["tensor"] == "q_rotated"} == {"F64": "basic", "F32": "basic"}
+    assert all(r["follows"] for r in said["results"] if r["tensor"].startswith("vjp."))
+
+
 def test_a_report_of_other_golden_files_is_named_and_left_out(runner, tmp_path, capsys, written):
     """Two environments write into one folder: what one of them has not done again yet does not stop the other."""
     (tmp_path / "reports").mkdir()

@@ -143,7 +143,7 @@ WRONG = [  # what somebody computed, for which cases, and what they read
         lambda c, a: expected(replace(c, layout="interleaved"), a),
         ("rope.op/default", "rope.op/partial", "rope.op/interleaved"),
         "you pair channels as layout interleaved does, whatever the case asks for",
-        "keeps 1 of 1 others right",
+        "and in 1 of 1 right ones that it could change",
     ),
     (
         lambda c, a: expected(c, a, None, replace(c.at, i=c.at.i.astype(np.float16), j=c.at.i.astype(np.float16))),
@@ -167,7 +167,7 @@ WRONG = [  # what somebody computed, for which cases, and what they read
         lambda c, a: {"bias": -(2.0 ** (-8 * np.arange(c.H) / c.H))[:, None] * np.abs(a["distances"])},
         ("alibi.table/default", "alibi.table/heads-7"),
         "your slopes are 2^(-8 h/6) from h = 0 on",
-        "seen in alibi.table/default alibi.table/heads-7",
+        "seen in what came for alibi.table/default; alibi.table/heads-7 point to the same flag",
     ),
 ]
 

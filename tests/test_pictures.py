@@ -297,21 +297,6 @@ def test_a_png_and_an_svg(show):
     assert Path("1.svg").read_bytes() != Path("2.svg").read_bytes()
 
 
-def test_a_gallery_has_every_encoding(show):
-    """A file each, and a page that shows and names them all."""
-    code, out, _ = show("--all", "-o", "all/of/them", "--len", 16, "--json")
-    said, folder = json.loads(out), Path("all/of/them")
-    assert code == 0
-    assert [one["name"] for one in said["pictures"]] == NAMES
-    page = Path(said["page"]).read_text()
-    for one in said["pictures"]:
-        assert Path(one["path"]).stat().st_size > 1000
-        assert len(one["panels"]) >= 2
-        assert f'<img src="{one["name"]}.png"' in page
-        assert f'href="#{one["name"]}"' in page
-    assert sorted(p.name for p in folder.iterdir()) == sorted([*(f"{n}.png" for n in NAMES), "index.html"])
-
-
 def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
     """Of the first layer, of the first with the name, of the one that is named; over the prompt."""
     text = tmp_path / "words.txt"

@@ -179,6 +179,7 @@ def test_a_program_that_breaks_is_told(book, name, tmp_path):
     assert report.exit_code == 4
     assert (len(report.crashes), report.errors) == (2, {})
     assert re.search(words, next(iter(report.crashes.values())).replace(" 2 where", " 1 where")), report.crashes
+    assert all("program.py" in said.partition(": ")[0] and said.startswith("--cmd ") for said in report.crashes.values())
 
 
 def test_it_is_started_once_more_and_not_again(book, tmp_path):
@@ -210,14 +211,17 @@ def test_a_program_that_recovers(book, tmp_path):
     ],
 )
 def test_a_first_answer_that_is_none(book, tmp_path, hello, words):
-    with pytest.raises(Broken, match=words):
-        asked(program(tmp_path, hello=hello), book, FEW, "f64")
+    command = program(tmp_path, hello=hello)
+    with pytest.raises(Broken, match=words) as error:
+        asked(command, book, FEW, "f64")
+    assert str(error.value).startswith(f"--cmd {shlex.quote(command)}: asked hello: ")
 
 
 def test_a_crash_at_the_end_is_told(book, tmp_path):
     case = "say({'seq': seq, 'status': 'skip', 'reason': 'no time', 'issue': 'https://example.org/1'})"
-    report = asked(program(tmp_path, case, bye="os._exit(9)"), book, FEW, "f64")
-    assert report.crashes == {"bye": "exit code 9 at its end; its stderr is empty"}
+    command = program(tmp_path, case, bye="os._exit(9)")
+    report = asked(command, book, FEW, "f64")
+    assert report.crashes == {"bye": f"--cmd {shlex.quote(command)}: asked bye: exit code 9 at its end; its stderr is empty"}
 
 
 def test_what_it_does_not_claim_is_not_sent(book, tmp_path):

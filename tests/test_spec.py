@@ -44,7 +44,8 @@ def text():
 
 def table():
     """One line for each flag."""
-    rows = [f"| `{name}` | {flag['kind']} | {flag['title']} | {flag['fix']} |\n" for name, flag in sorted(FLAGS.items())]
+    bars = lambda words: words.replace("|", "\\|")
+    rows = [f"| `{name}` | {flag['kind']} | {bars(flag['title'])} | {bars(flag['fix'])} |\n" for name, flag in sorted(FLAGS.items())]
     return "| flag | kind | the trap | the remedy |\n|---|---|---|---|\n" + "".join(rows)
 
 
@@ -82,6 +83,15 @@ def test_every_level_law_kind_and_class():
 def test_every_flag_is_listed():
     """python tests/test_spec.py writes the list."""
     assert text().split(BEGIN)[1].split(END)[0] == table()
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_says_what_happens_and_what_to_do(flag):
+    """In words that can be followed: no single word, and nobody is sent back to the formula."""
+    effect, fix = FLAGS[flag]["effect"], FLAGS[flag]["fix"]
+    assert len(effect.split()) >= 3, effect
+    assert len(fix.split()) >= 5, fix
+    assert not re.search(r"^(as|mind|refuse it)\b.*|the formula has it|\bsays$|^use the|^write it$", fix), fix
 
 
 @pytest.mark.parametrize("part", ["cases", "negative", "laws"])

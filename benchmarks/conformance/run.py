@@ -35,6 +35,7 @@ from peref.errors import Misuse, did_you_mean  # noqa: E402
 from peref.golden import matrix, reports, tables  # noqa: E402
 from peref.golden.book import Book  # noqa: E402
 from peref.golden.report import Pick, Report, check, run_function  # noqa: E402
+from peref.golden.theirs import unsaid  # noqa: E402
 
 DTYPE_NAMES = ("f64", "f32", "f16", "bf16")
 
@@ -45,12 +46,13 @@ def names():
 
 
 def report_of(module, book, dtypes):
-    """One report over these dtypes, each tensor with its own."""
+    """One report over these dtypes, each tensor with its own; what is probable is said once, of the first dtype that shows it."""
     found = Report()
     for dtype in dtypes:
         given, errors = given_in_bfloat16(module, book) if dtype == "bf16" else run_function(module.run, book, Pick(), dtype)
         one = check(book, given, Pick()) if given else Report()
         found.results += one.results
+        found.probable += unsaid(one.probable, found.probable)
         for case, words in errors.items():
             found.errors.setdefault(case, f"{dtype}: {words}")
     there = {result.entry.id for result in found.results} | set(found.errors)

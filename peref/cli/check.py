@@ -7,14 +7,16 @@ import click
 from peref import share, store
 from peref.cli import options, text
 from peref.errors import Misuse, theirs
-from peref.golden import page, reports
+from peref.golden import page, patterns, reports
 from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
 from peref.golden.report import DTYPES, Pick, Report, check
 from peref.golden.runner import SECONDS
+from peref.golden.sums import SUMS
 from peref.golden.theirs import asked, joined, run
 from peref.golden.told import lines, together
+from peref.store import is_file
 
 
 @click.command("check")
@@ -60,7 +62,8 @@ def command(
 ) -> None:
     """Hold tensors against the golden files: exit 0 all right, 1 something wrong, 3 no golden files, 4 the program broke, 5 nothing compared.
 
-    OUT.safetensors has tensors under the names of the golden files, CASE:TENSOR, as many of them as you have. What is missing is not run.
+    OUT.safetensors, or a folder of such files, has tensors under the names of the golden files, CASE:TENSOR, as many of them as you have. What is
+    missing is not run; inputs and budgets may come along.
     """
     if sum(x is not None for x in (output, impl, program)) != 1:
         raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")
@@ -69,13 +72,17 @@ def command(
         kind, _, path = item.partition(":")
         if kind not in forms or not path:
             raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
-    known = {} if xfail is None else reports.patterns(Path(xfail))
     book = Book(share.folder("golden") if folder is None else Path(folder))
+    if output is not None and is_file(Path(output) / SUMS) and (folder is None or Path(output).resolve() == book.folder.resolve()):
+        use = text.command("check", "OUT.safetensors", "--golden", output)
+        raise Misuse(f"{output} holds golden files, which agree with themselves; give the tensors that you computed: {use}")
     with theirs():
         given = {} if output is None else read_tensors(Path(output))
-    if full or set(levels) & {"block", "model", "step"} or {name.rpartition(":")[0] for name in given} - book.entries.keys():
+    if full or set(levels) & {"block", "model", "step"} or {name.partition(":")[0] for name in given} - book.entries.keys():
         book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)
+    patterns.picked(pick, book)
+    known = {} if xfail is None else patterns.expected(Path(xfail), book)
     if output is not None:
         report = check(book, given, pick, dtypes=dtypes, limit=limit)
         words = ["check", output]
@@ -110,7 +117,7 @@ def tell(report: Report, book: Book, most: int) -> None:
     for name, words in list(report.errors.items())[:most]:
         print(f"ERROR {name}\n  raised        {words}\n  repeat        {repeat} --case {name}\n")
     for name, words in list(report.crashes.items())[:most]:
-        print(f"BROKEN {name}\n  the program   {words}\n  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n")
+        print(f"BROKEN {name}\n  program       {words}\n  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n")
     for result in report.failed[:most]:
         print("\n".join(lines(result, repeat)) + "\n")
     if len(report.failed) > most:
@@ -126,7 +133,7 @@ def tell(report: Report, book: Book, most: int) -> None:
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
     raised = f", {len(report.errors)} cases raised" if report.errors else ""
-    raised += f", the program broke {len(report.crashes)} times" if report.crashes else ""
+    raised += f", the program broke {len(report.crashes)} time{'s' * (len(report.crashes) > 1)}" if report.crashes else ""
     raised += f", {len(report.skipped)} cases skipped" if report.skipped else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{len(report.not_run)} cases not run; spec {book.version}"

@@ -6,8 +6,8 @@ import click
 
 from peref.cli import options, text
 from peref.errors import theirs
+from peref.golden import told
 from peref.golden.apart import RULES, apart, failures
-from peref.golden.told import lines, together
 
 
 @click.command("diff")
@@ -16,7 +16,7 @@ from peref.golden.told import lines, together
 @click.option("--rule", type=click.Choice(RULES), help="How they are compared.  [default: golden where FIRST has budgets, else allclose]")
 @click.option("--tolerance", type=float, default=1e-6, show_default=True, help="Of allclose: error relative to the largest element.")
 @click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="Of golden: the class that passes.")
-@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="Of golden: differences that are told in full.")
+@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="Differences that are told.")
 @options.as_json
 @click.pass_context
 def command(ctx: click.Context, first: str, second: str, rule: str | None, tolerance: float, limit: str, most: int, as_json: bool) -> None:
@@ -33,13 +33,14 @@ def command(ctx: click.Context, first: str, second: str, rule: str | None, toler
         print(text.document(document | {"diagnosed": [r.data() for r in report.failed], "probable": [one.data() for one in report.probable]}))
     else:
         for r in report.failed[:most]:
-            print("\n".join(lines(r, report.repeat)) + "\n")
+            print("\n".join(told.lines(r, report.repeat)) + "\n")
         for one in report.probable if len(report.failed) > 1 else ():
-            print("PROBABLE " + "\n  ".join(together(one)) + "\n")
+            print("PROBABLE " + "\n  ".join(told.together(one)) + "\n")
         blocks = {f"{r.entry.id}:{r.name}" for r in report.failed[:most]}
-        for name, words in found.differ.items():
-            if name not in blocks:
-                print(f"{name}: {words}")
+        lines = [f"{name}: {words}" for name, words in found.differ.items() if name not in blocks]
+        print("".join(f"{line}\n" for line in lines[: most - len(blocks)]), end="")
+        if len(found.differ) > most:
+            print(f"and {len(found.differ) - most} more; --show {len(found.differ)} tells them all")
         missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
         print(f"{len(found.differ)} differ, {found.agree} agree (rule {found.rule}){missing}")
     ctx.exit(1 if found.differ else 0)

@@ -10,7 +10,8 @@ from itertools import groupby
 import numpy as np
 
 from peref.golden.book import Book
-from peref.golden.report import Report, Result
+from peref.golden.report import Report
+from peref.golden.result import Result
 from peref.golden.rule import beyond
 from peref.golden.told import block, together
 

@@ -14,6 +14,7 @@ from typing import Any
 from peref.golden.book import Entry
 from peref.golden.diagnose import Trap, diagnosed
 from peref.golden.diagnose.came import Came
+from peref.golden.diagnose.forms import of_form
 from peref.golden.diagnose.whole import Said, weighed
 from peref.golden.files import Tensor
 
@@ -60,6 +61,8 @@ class Summary:
 
     def of(self, entry: Entry, name: str, got: Tensor) -> Trap | None:
         """What a failing tensor looks like: the probable trap of its encoding where that gives it, else by itself, for the first of them."""
+        if form := of_form(entry, name, got):
+            return form
         for one in self.said.get(entry.words["encoding"], ()):
             came = Came(entry, {name: got}, {name: False})
             if one.guess and (came.fits(one.guess) or 0) > 0:

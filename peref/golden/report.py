@@ -14,11 +14,13 @@ import numpy as np
 from peref.errors import Misuse, PerefError, did_you_mean
 from peref.golden import refusals
 from peref.golden.book import Book, Entry
-from peref.golden.diagnose import Trap, diagnosed
+from peref.golden.diagnose import diagnosed
 from peref.golden.files import Tensor
 from peref.golden.kinds import expected, rebuilt
+from peref.golden.order import followed, in_order, sources, wrong_of
 from peref.golden.probable import Probable, Summary
-from peref.golden.rule import CLASSES, Verdict, judged
+from peref.golden.result import Result
+from peref.golden.rule import CLASSES, judged
 
 DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
 
@@ -50,38 +52,6 @@ class Pick:
             and any_of(self.levels, [words["level"]])
             and any_of(self.encodings, [words["encoding"]])
         )
-
-
-@dataclass(frozen=True)
-class Result:
-    """One tensor that was compared."""
-
-    entry: Entry
-    name: str
-    dtype: str
-    verdict: Verdict
-    passed: bool
-    first: tuple[int, ...] | None = None
-    said: tuple[str, ...] = ()
-    trap: Trap | None = None
-    variant: str = ""  # which of the acceptable readings it agrees with, "" for the norm
-
-    def data(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "case": self.entry.id,
-            "tensor": self.name,
-            "dtype": self.dtype,
-            "class": self.verdict.grade,
-            "used": self.verdict.worst,
-            "passed": self.passed,
-            "variant": self.variant or None,
-            "first_wrong": None if self.first is None else list(self.first),
-            "trap": None if self.trap is None else {"flag": self.trap.flag or None, "words": self.trap.words, "evidence": self.trap.evidence},
-            "why": self.entry.words["why"],
-            "flags": self.entry.words["flags"],
-            "said": list(self.said),
-        }
 
 
 @dataclass(frozen=True)
@@ -143,13 +113,13 @@ class Report:
 
 
 def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool], *, dtypes: Iterable[str] = (), limit: str = "C") -> Report:
-    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run.
+    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run; inputs, budgets and readings may come along.
 
     Raises Misuse for a name that no case has and NothingRan where nothing was compared.
     """
     report, kinds = Report(), {DTYPES[d] for d in dtypes}
-    known = {f"{entry.id}:{name}": (entry, name) for entry in book.entries.values() for name in entry.outputs}
-    echoed = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.words["inputs"]}
+    known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
+    echoed = {name for group in book.groups for name in (*group.inputs, *group.expected)}
     for name in given:
         if name not in known and name not in echoed:
             raise Misuse(f"no golden tensor is called {name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}")
@@ -163,12 +133,16 @@ def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool]
         report.results += [of_one(entry, name, x, limit, False, variant) for name, x in some.items()]
     if not report.results:
         raise NothingRan(f"nothing was compared: {len(given)} tensors came, {len(report.not_run)} cases were asked for; names are CASE:TENSOR")
+    report.results = in_order(report.results)
     look(report, given)
     return report
 
 
 def look(report: Report, given: Mapping[str, Tensor]) -> None:
-    """What failures look like, each by itself and all of an encoding together."""
+    """What failures look like, each by itself and all of an encoding together, and what they follow from.
+
+    A derivative behind a wrong value looks like nothing of its own.
+    """
     if not report.failed:
         return
     cases: dict[str, list[Result]] = {}
@@ -179,7 +153,9 @@ def look(report: Report, given: Mapping[str, Tensor]) -> None:
     most = CLASSES[-1][1]
     summary = Summary((some[0].entry, {r.name: tensor(r) for r in some}, {r.name: r.verdict.worst <= most for r in some}) for some in norm)
     report.probable = summary.probable
-    report.results = [r if r.passed else replace(r, trap=summary.of(r.entry, r.name, tensor(r))) for r in report.results]
+    wrong = wrong_of(report.results)
+    behind = lambda r: r.name.startswith("vjp.") and sources(r.name, wrong[r.entry.id, r.dtype])
+    report.results = followed([r if r.passed or behind(r) else replace(r, trap=summary.of(r.entry, r.name, tensor(r))) for r in report.results])
 
 
 def agreeing(entry: Entry, given: Mapping[str, Tensor], limit: str) -> str:
@@ -198,7 +174,7 @@ def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = Tr
     passed = verdict.worst <= dict(CLASSES)[limit]
     if passed:
         return Result(entry, name, got.dtype, verdict, True, variant=variant)
-    first, said = None, [verdict.words] if verdict.words else []
+    first, said = None, [f"wrong         {verdict.words}"] if verdict.words else []
     if verdict.used is not None:
         first, more = where(entry, name, got.wide, want, verdict.wrong(limit))
         said += more

@@ -1,36 +1,22 @@
-"""A report in a form for other programs, and the file of failures that are expected.
+"""A report in a form for other programs, and expected failures that no longer fail.
 
-Not here: what is compared and said (report).
+Not here: what is compared and said (report), what may be expected (patterns).
 """
 
 import xml.etree.ElementTree as xml
+from collections.abc import Iterable
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from peref.errors import Misuse
 from peref.golden.book import Book
-from peref.golden.report import Report, Result
+from peref.golden.report import Report
+from peref.golden.result import Result
 from peref.golden.told import block, together
-from peref.store import read
 
 
-def patterns(path: Path) -> dict[str, str]:
-    """Pattern -> reason of an xfail file: a line for each, CASE:TENSOR with * and ?, then # and why. Raises Misuse for a line without a reason."""
-    found = {}
-    for number, line in enumerate(read(path).decode("utf-8", errors="replace").splitlines(), 1):
-        pattern, _, reason = (part.strip() for part in line.partition("#"))
-        if not line.strip():
-            continue
-        if not pattern or not reason or " " in pattern:
-            raise Misuse(f"{path}: line {number} is {line[:80]!r}; expected CASE:TENSOR # why it is expected to fail")
-        found[pattern] = reason
-    return found
-
-
-def stale(report: Report, known: dict[str, str]) -> list[str]:
+def stale(report: Report, known: Iterable[str]) -> list[str]:
     """Patterns under which something was compared and nothing failed: strict, for golden files do not change."""
     failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed} | {o.id for o in report.outcomes if o.held is False}
     compared = {f"{r.entry.id}:{r.name}" for r in report.results} | {o.id for o in report.outcomes if o.held is not None}
@@ -81,7 +67,7 @@ def junit(report: Report, book: Book) -> str:
         if id(r) in expected:
             xml.SubElement(test, "skipped", {"message": "expected to fail"})
         elif not r.passed:
-            looks = f"{r.trap.flag}: {r.trap.words}".removeprefix(": ") if r.trap else "no known trap"
+            looks = f"{r.trap.flag}: {r.trap.words}".removeprefix(": ") if r.trap else f"follows from {r.follows}" if r.follows else "no known trap"
             xml.SubElement(test, "failure", {"message": looks}).text = "\n".join(map(printable, block(r, report.repeat)))
     for case, words in errors.items():
         xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})

@@ -72,7 +72,7 @@ class Runner:
             raise Misuse(f"--cmd {command}: {error}") from error
         if not self.argv:
             raise Misuse("--cmd is empty; expected a program and its arguments")
-        self.folder, self.dtype, self.seconds, self.seq, self.ended = folder.resolve(), dtype, seconds, 0, 0
+        self.command, self.folder, self.dtype, self.seconds, self.seq, self.ended = command, folder.resolve(), dtype, seconds, 0, 0
         self.crashes: dict[str, str] = {}  # case -> how the program failed there
         self.skipped: dict[str, str] = {}
         self.process = self.start()
@@ -82,16 +82,23 @@ class Runner:
         try:
             hello = process.ask({"cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION, "dir": str(self.folder)})
             self.supports = supported(hello)
+        except Broken as error:
+            process.end()
+            raise Broken(self.named(f"asked hello: {error}")) from error
         except BaseException:
             process.end()
             raise
         return process
 
+    def named(self, words: object) -> str:
+        """What the program did, behind the command that it is."""
+        return f"--cmd {shlex.quote(self.command)}: {words}"
+
     def again(self) -> None:
         try:
             self.process = self.start()
         except Broken as error:
-            self.crashes["hello"] = f"started once more: {error}"
+            self.crashes["hello"] = f"{error} (started once more)"
             self.ended += 1
 
     def __enter__(self) -> "Runner":
@@ -104,10 +111,10 @@ class Runner:
             try:
                 process.child.wait(5)
             except subprocess.TimeoutExpired:
-                self.crashes["bye"] = "it did not end within 5 s"
+                self.crashes["bye"] = self.named("asked bye: it did not end within 5 s")
             else:
                 if process.child.returncode:
-                    self.crashes["bye"] = f"{process.code()} at its end{process.said()}"
+                    self.crashes["bye"] = self.named(f"asked bye: {process.code()} at its end{process.said()}")
         process.end()
 
     def claims(self, case: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
@@ -135,7 +142,7 @@ class Runner:
         try:
             return self.answered(self.process.ask(request), case["id"], want)
         except Broken as error:
-            self.crashes[case["id"]] = str(error)
+            self.crashes[case["id"]] = self.named(error)
             self.process.end()
             self.ended += 1
             if self.ended == 1:

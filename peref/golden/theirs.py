@@ -11,6 +11,7 @@ from typing import Any
 from peref.golden import declared
 from peref.golden.book import Book
 from peref.golden.files import Tensor
+from peref.golden.probable import Probable
 from peref.golden.report import NothingRan, Pick, Report, check, run_function
 from peref.golden.runner import SECONDS, Runner
 
@@ -49,7 +50,7 @@ def joined(reports: Sequence[Report]) -> Report:
     for one in reports:
         found.results += one.results
         found.outcomes += one.outcomes
-        found.probable += [p for p in one.probable if p not in found.probable]
+        found.probable += unsaid(one.probable, found.probable)
         found.errors |= one.errors
         found.skipped |= one.skipped
         found.crashes |= one.crashes
@@ -59,3 +60,9 @@ def joined(reports: Sequence[Report]) -> Report:
         skipped = f", {len(found.skipped)} skipped" if found.skipped else ""
         raise NothingRan(f"nothing was compared: {len(found.not_run)} cases were asked for and none was claimed{skipped}")
     return found
+
+
+def unsaid(more: Sequence[Probable], known: Sequence[Probable]) -> list[Probable]:
+    """Those of `more` whose flag is not said yet of all their encodings, as by another dtype."""
+    said = {(one.trap.flag, name) for one in known for name in one.encodings}
+    return [one for one in more if not {(one.trap.flag, name) for name in one.encodings} <= said]

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 from peref import share
 from peref.golden.probable import Probable
-from peref.golden.report import Result
+from peref.golden.result import Result
 from peref.golden.rule import beyond
 
 
 def block(r: Result, repeat: str = "") -> list[str]:
-    """What is wrong with a tensor and where, what it looks like and why, why the case exists; and how to see it again where `repeat` is a command."""
+    """What is wrong with a tensor and where, what it looks like and the evidence, or in short what it follows from, why the case exists, `repeat`."""
     found = list(r.said)
+    if r.follows:
+        found.append(f"{'same as' if r.trap else 'follows from':13} {r.follows}")
+        return [*found, f"repeat        {repeat} --case {r.entry.id}"] if repeat else found
     if r.trap:
         more = f"  (more: {share.program()} explain {r.trap.flag})" if r.trap.flag else ""
         found.append(f"looks like    {r.trap.words}{more}")

@@ -10,8 +10,10 @@ One step, counted from t = 1, with the recipe in the case's facts:
     m <- beta1 m + (1 - beta1) g;   v <- beta2 v + (1 - beta2) g^2
     p <- p - rate_t (times m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay p)
 
-decay acts on names that end in .weight and have two axes, on nothing else; times is 1 but for the parameters named in facts["times"]. eps is 1e-5
-and not 1e-8: a gradient that is zero in exact arithmetic (a bias of k that softmax cannot see) is noise, and a small eps would make steps of it.
+decay acts on names that end in .weight and have two axes, on nothing else; times is 1 but for the parameters named in facts["times"]. eps is 0.1
+and not 1e-8: a small one makes whole steps of gradients that are nearly 0, or zero in exact arithmetic (a bias of k that softmax cannot see), and
+ten of them turn a rounding into a thousand; beside a large one the length of gradients counts, and with it whether they are clipped. The last rate
+is half of the largest, so that steps which are all late have moved less in the end.
 """
 
 from typing import Any

@@ -15,6 +15,7 @@ import numpy as np
 from peref import share
 from peref.errors import Misuse, did_you_mean
 from peref.golden.book import Book, Entry
+from peref.golden.order import followed, in_order
 from peref.golden.report import Pick, of_one, tensor_of
 from peref.golden.rule import CLASSES
 from peref.golden.told import lines
@@ -66,15 +67,14 @@ class Trial:
         given = {**(outputs or {}), **more}
         if not given:
             raise Misuse(f"{self.entry.id}: nothing to check; it has {', '.join(self.entry.outputs)}")
-        blocks = []
+        results = []
         for name, y in given.items():
             if name not in known:
                 raise Misuse(f"{self.entry.id} has no output {name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}")
-            result = of_one(self.entry, known[name], tensor_of(known[name], y), self.limit)
-            if not result.passed:
-                blocks.append("\n".join([*lines(result), f"  repeat        pytest {shlex.quote(self.place)}"]))
-        if blocks:
-            raise AssertionError("\n\n".join(["", *blocks]))
+            results.append(of_one(self.entry, known[name], tensor_of(known[name], y), self.limit))
+        wrong = [one for one in followed(in_order(results)) if not one.passed]
+        if wrong:
+            raise AssertionError("\n\n".join(["", *("\n".join([*lines(one), f"  repeat        pytest {shlex.quote(self.place)}"]) for one in wrong)]))
 
 
 def book(folder: str | None) -> Book:

@@ -21,7 +21,7 @@ from peref.golden.cases import FACTS, Case
 from peref.model import step_sizes
 
 LEVELS = ("block", "model", "step", "trace")
-RECIPE = {"rate": 0.03, "warmup": 3, "steps": 10, "floor": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-5, "decay": 0.3, "clip": 3.0}
+RECIPE = {"rate": 0.06, "warmup": 3, "steps": 10, "floor": 0.5, "beta1": 0.9, "beta2": 0.95, "eps": 0.1, "decay": 0.3, "clip": 3.0}
 MORE = ("shape", "layers", "V", "F", "qk_norm", "shrink")  # facts of a model beside those of a layer
 
 

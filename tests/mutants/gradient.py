@@ -3,9 +3,10 @@
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import ANY, backward, expected, hooked, patched
+from mutants.ways import ANY, backend, backward, expected, hooked, patched
 from peref.encodings import get
 from peref.golden import levels
+from peref.ops.embedding import take
 
 SOFTMAX = ("none", *hooked("rotate", "bias", "score", "attend"))
 LEARNED = tuple(n for n in ANY if get(n).hook in ("bias", "score", "attend", "mix", "embed") and n not in ("sinusoidal", "sandwich", "alibi"))
@@ -79,6 +80,21 @@ MUTANTS = [
         held_out=True,
     ),
     Mutant(
+        "grad-assigned",
+        "grad.sum",
+        "a row of your table has the derivative of its last use alone: = where += is meant",
+        ("t5", "learned_bias", "learned"),
+        lambda case, a: assigned(case, a),
+    ),
+    Mutant(
+        "grad-assigned-first",
+        "grad.sum",
+        "a row of your table has the derivative of its first use alone",
+        ("t5", "learned_bias", "learned"),
+        lambda case, a: assigned(case, a, -1),
+        held_out=True,
+    ),
+    Mutant(
         "grad-heads",
         "grad.heads_permuted",
         "the derivative's heads are permuted",
@@ -125,3 +141,19 @@ def without_mean(case, a):
     if case.level != "attn" or case.hook == "attend":
         return None
     return patched("golden.levels", probabilities=backward(levels.probabilities, lambda g, p, dp: [p * dp]))(case, a)
+
+
+def assigned(case, a, step=1):
+    """Rows taken from a table, with a derivative that is assigned where it should be added."""
+
+    def change(gradients, saved, dy):
+        shape, index = saved
+        wrong = np.zeros(shape)
+        flat, rows = np.broadcast_to(index, dy.shape[:-1]).ravel()[::step], dy.reshape(-1, shape[-1])[::step]
+        wrong[flat] = rows
+        return [wrong, None]
+
+    other = backward(take, change)
+    if case.hook == "embed":
+        return patched("encodings.embed.learned", take=other)(case, a)
+    return backend(take=other)(case, a)

@@ -1,8 +1,9 @@
 """What is probably wrong: of one tensor, and of everything that came from one implementation.
 
 came       what came for a case; a guess, and whether it gives what came
-numbers    axes, factors, shifts: what shows in one tensor
-places turning channels distances logits knobs parts derivative    guesses by what they are about
+forms      another shape or dtype
+numbers    factors, shifts: what shows in one tensor
+places turning gains channels distances logits knobs parts derivative    guesses by what they are about
 probes     the near misses stored beside the cases
 whole      which guess is named
 """

@@ -61,6 +61,9 @@ def of_one(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
     case = came.case
     if case is None or not came.far(name):
         return
+    if words := overwritten(came, name):
+        yield Clue(Trap("grad.sum", f"{name}: {words}"), 1)
+        return
     if case.hook == "rotate":
         yield from of_rotation(came, name, x, g)
     if parts := list(of_parts(came, name, x)):
@@ -129,3 +132,35 @@ def of_parts(came: Came, name: str, x: Any) -> Iterator[Clue]:
             has = ", ".join(f"{share:.3g}" for share in shares)
             yield Clue(Trap("grad.sum", f"{name} has the parts of each {what} in shares {has}, expected 1 of each"), 1)
             return
+
+
+def overwritten(came: Came, name: str) -> str:
+    """Whether each row of a table has the derivative of one of its uses alone, in words; "" where it has not.
+
+    Which row each number of the output comes from is asked of the encoding itself: its table is replaced by the numbers of its rows.
+    """
+    case, table = came.case, came.a.get(name.removeprefix("vjp."))
+    if case is None or table is None or table.ndim != 2:
+        return ""
+    output = "bias" if case.hook == "bias" else "rows" if case.level == "table" else "y"
+    cotangent = came.a.get(f"cotangent.{output}")
+    if cotangent is None:
+        return ""
+    marks = np.arange(1.0, table.size + 1).reshape(table.shape)
+    a = {**came.a, name.removeprefix("vjp."): marks}
+    made = expected(case, a)[output] - (came.a["x"] if output == "y" else 0)
+    made, cotangent = np.broadcast_arrays(made, cotangent)
+    at, flat = np.rint(made).astype(int).ravel() - 1, cotangent.ravel()
+    used = at >= 0
+    if np.abs(made - np.rint(made)).max() > 1e-6 or at.max() >= table.size:
+        return ""
+    whole = np.zeros(table.size)
+    np.add.at(whole, at[used], flat[used])
+    if not np.allclose(whole.reshape(table.shape), came.want(name)):
+        return ""
+    for words, order in (("last", slice(None)), ("first", slice(None, None, -1))):
+        one = np.zeros(table.size)
+        one[at[used][order]] = flat[used][order]
+        if came.near(name, one.reshape(table.shape)):
+            return f"a row that is used several times has the derivative of its {words} use alone; add up all of them (+=, not =)"
+    return ""

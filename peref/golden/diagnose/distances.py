@@ -60,6 +60,16 @@ def with_buckets(step: int) -> Any:
     return gives
 
 
+def with_rows_reversed(came: Came) -> Any:
+    """The learned table is read from its end: the entry of one distance for another, in every head."""
+    if came.case is None or came.case.hook != "bias":
+        return None
+    table = came.a["param.table"]
+    axis = table.shape.index(came.case.H) ^ 1  # heads go across in T5, down in learned_bias
+    found = expected(came.case, {**came.a, "param.table": np.flip(table, axis)})
+    return {n: np.flip(x, axis) if n == "vjp.param.table" else x for n, x in found.items()}
+
+
 def factor_of(x: Any, g: Any) -> float | None:
     """c of x = c g in the least squares, None where that is no number."""
     there = np.isfinite(x) & np.isfinite(g)
@@ -117,6 +127,8 @@ def of_biases(came: Came) -> Iterator[Guess | Clue]:
         yield guess("bias.rows" if learned and "last" in words else "bias.off_by_one", f"your distances are {words}", told_apart(change))
     yield guess("bias.negated", "your bias has the other sign", with_table(lambda b: -b))
     yield guess("bias.negated", "your bias is positive: distance is rewarded", with_table(abs))
+    if learned:
+        yield guess("bias.rows", "the rows of your table are read in reverse order, from its end", with_rows_reversed)
     if learned and "max_distance" in case.config.pe[0][1]:
         for words, step in (("before", -1), ("after", 1)):
             yield guess("bias.rows", f"every distance has the bucket {words} its own", with_buckets(step))
@@ -194,30 +206,37 @@ def slopes_of(x: Any) -> Any:
 
 def of_table_rows(came: Came, x: Any) -> Iterator[Clue]:
     """Which row of the learned table each distance has, in place of its own."""
-    case, table = came.case, came.a["param.table"]
+    case, table, g = came.case, came.a["param.table"], came.want("bias")
     assert case is not None
     if case.level != "table":
         return
-    d, g = np.asarray(case.at.distances), came.want("bias")
-    row = lambda y: np.argmin(np.abs(y.T[:, None] - table[None]).max(-1), 1)
+    rows, d = table if table.shape[1] == len(g) else table.T, np.asarray(case.at.distances)
+    row = lambda y: np.argmin(np.abs(y.T[:, None] - rows[None]).max(-1), 1)
     mine, right = row(x), row(g)
-    if np.abs(x.T - table[mine]).max() > 1e-4 * np.abs(table).max():
-        return
     off = mine != right
-    edges, first = "max_distance" in case.config.pe[0][1], d[off][np.argmin(abs(d[off]))] if off.any() else 0
-    words = f"distance {first:g} has row {mine[d == first][0]}, expected {right[d == first][0]}" if off.any() else ""
-    if not off.any():
+    if np.abs(x.T - rows[mine]).max() > 1e-4 * np.abs(rows).max() or not off.any():
         return
-    if not edges:
-        yield Clue(Trap("bias.rows", words), 0.7)
+    first = d[off][np.argmin(abs(d[off]))]
+    words = f"distance {first:g} has row {mine[d == first][0]}, expected {right[d == first][0]}"
+    if "buckets" not in case.config.pe[0][1]:
+        yield Clue(Trap("bias.rows", words), 0.5)
         return
-    m = len(table) // (1 if case.causal else 2)
+    m = len(rows) // (1 if case.causal else 2)
     sides = not case.causal and ((mine - right)[off] % m == 0).all()
     far = abs(d) >= abs(d)[right % m == m - 1].min(initial=10**9)
-    halved = case.causal and mine.max() < len(table) // 2 <= right.max()
+    halved = case.causal and mine.max() < len(rows) // 2 <= right.max()
     if sides or halved:
         yield Clue(Trap("t5.bidirectional", f"{words}: buckets are divided otherwise between past and future"), 1.1)
     elif not (off & ~far).any():
         yield Clue(Trap("bias.bucket.clamp", f"{words}, beyond the last edge"), 0.9)
+    elif changed_places(mine, right):
+        yield Clue(Trap("bias.rows", f"{words}: your edges are right, and each bucket has the row of another"), 0.9)
     else:
         yield Clue(Trap("bias.bucket.border", f"{words}: edges of the buckets are elsewhere"), 0.7)
+
+
+def changed_places(mine: Any, right: Any) -> bool:
+    """Whether each row stands for one other: most of them moved, and no two distances of a bucket came apart or together."""
+    pairs = set(zip(right.tolist(), mine.tolist(), strict=True))
+    apart = len(pairs) == len({r for r, _ in pairs}) == len({m for _, m in pairs})
+    return apart and len(pairs) > 4 and sum(r != m for r, m in pairs) > len(pairs) / 2

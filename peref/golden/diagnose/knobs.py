@@ -53,7 +53,7 @@ def of_options(came: Came) -> Iterator[Guess]:
             yield from of_factor(case.encoding, is_now)
         for value in dict.fromkeys([default, *other_choices(default, kind)]):
             if value != is_now and type(value) is not list:
-                words = f"the option {option} looks like {value}, whatever the case asks for (here {is_now})"
+                words = f"the option {option} seems to be {value}, whatever the case asks for (here {is_now})"
                 yield guess(flag, words, with_option(option, always(value)))
     if flag_of(OPTIONS, case.encoding, "n", ""):
         yield from of_length(case)
@@ -115,7 +115,7 @@ def of_value(case: Any, option: str, now: Any, value: float, kind: Any) -> Itera
     flag = flag_of(OPTIONS, case.encoding, option)
     if option == "factor":
         flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
-    words = f"the option {option} looks like {value:.6g}"
+    words = f"the option {option} seems to be {value:.6g}"
     yield guess(flag, f"{words}, whatever the case asks for (here {now})", with_option(option, lambda _: kind(value)), 0.95)
     words += f", this case has {now}"
     if now > 0 and value > 0:

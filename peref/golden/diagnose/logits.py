@@ -156,6 +156,8 @@ def of_steps(came: Came) -> Iterator[Clue]:
     """Who sees whom in the probabilities, and where all is right before them, whether their rows are a softmax."""
     case, p = came.case, came.wide("probabilities")
     assert case is not None
+    if p is None:
+        yield from of_blind(came)
     if p is None or came.right("probabilities"):
         if came.right("probabilities") and "out" in came.wrong and came.wide("out") is not None:
             yield from of_values(came)
@@ -188,6 +190,18 @@ def of_steps(came: Came) -> Iterator[Clue]:
         rows = p.sum(-1)[see.any(-1)]
         words = f"your scores are right and your weights are not; a row of them adds up to {rows.ravel()[np.argmax(abs(rows.ravel() - 1))]:.4g}"
         yield Clue(Trap("attn.softmax", words), 1)
+
+
+def of_blind(came: Came) -> Iterator[Clue]:
+    """Where there are no probabilities: rows of the output that see nothing are not 0, and all others are right."""
+    case, out = came.case, came.wide("out")
+    if case is None or out is None or case.seg is None:
+        return
+    blind = np.broadcast_to(~case.at.see.any(-1)[..., None], out.shape)
+    with np.errstate(invalid="ignore"):
+        off = ~(np.abs(out - came.want("out")) <= 1e-3 * np.abs(came.want("out")).max())
+    if off.any() and not (off & ~blind).any():
+        yield Clue(Trap("mask.padding", f"a row that sees nothing is {'not finite' if not np.isfinite(out[off]).any() else 'not 0'}"), 1)
 
 
 def of_values(came: Came) -> Iterator[Clue]:

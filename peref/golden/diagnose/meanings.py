@@ -77,6 +77,11 @@ dape                   1.* 2.*                                        dape.netwo
 dynamic_bias           *                                              dynamic_bias.network
 """
 FUNCTIONS = """
+yarn                   ramp                                           rope.yarn.ramp
+ntk_by_parts           ramp                                           rope.parts.ramp
+llama3                 ramp                                           rope.llama3.blend
+xpos                   magnitude                                      rope.xpos.gain
+longrope               ramp                                           rope.longrope.switch
 path                   silu unit                                      path.w
 path                   sigmoid twice                                  path.beta
 pyramid                sigmoid blend                                  pyramid.gate

@@ -193,3 +193,50 @@ def of_ladders(came: Came) -> Iterator[Guess]:
     ):
         new = lambda xp, R, base, e=e: base ** (-e(np.arange(R // 2, dtype=float), R) / R)
         yield guess("rope.exponent", f"your exponents are {words}", copied(ladder=new))
+
+
+def of_ramps(came: Came) -> Iterator[Guess]:
+    """A ramp over the pairs that falls where it should rise, or is a jump; whatever function of the encoding's file makes it."""
+    case = came.case
+    if case is None or case.hook != "rotate":
+        return
+    ramps = {name: f for name, f in vars(module_of(case.encoding)).items() if name in ("rising", "slow_pairs")}
+    flag = flag_of(FUNCTIONS, case.encoding, "ramp", "")
+    for words, change in (
+        ("your ramp is the other way round: it stands where 1 minus it belongs", lambda x: 1 - x),
+        ("your ramp is a jump: pairs are rescaled or they are not", np.rint),
+    ):
+        new = {name: lambda *g, f=f, change=change: change(f(*g)) for name, f in ramps.items()}
+        if ramps and flag:
+            yield guess(flag, words, copied(**new))
+
+
+def of_ntk(came: Came) -> Iterator[Guess]:
+    """The base of NTK-aware scaling has another power of the factor."""
+    case = came.case
+    if case is None or case.hook != "rotate" or "ntk_base" not in vars(module_of(case.encoding)):
+        return
+    for words, power in (
+        ("the factor itself, without its power", lambda R, D: 1.0),
+        ("the factor to the power of D/(D-2), D the head width", lambda R, D: D / (D - 2)),
+        ("the factor to the power of (R-2)/R", lambda R, D: (R - 2) / R),
+        ("the factor to the power of 2, whatever the width", lambda R, D: 2.0),
+    ):
+        gives = lambda c, power=power: copied(ntk_base=lambda name, R, base, s: base * s ** power(R, c.case.D))(c)
+        yield guess("rope.ntk.exponent", f"your base is multiplied by {words}; expected that of R/(R-2)", gives)
+
+
+def of_buckets(came: Came) -> Iterator[Guess]:
+    """Buckets of distances divided otherwise between past and future."""
+    case = came.case
+    made = None if case is None or case.hook != "bias" else getattr(module_of(case.encoding), "bucket", None)
+    if case is None or made is None:
+        return
+    for words, shows, change in (
+        ("half of your buckets are kept for the future, as in a two-sided model", True, lambda d, o: made(d, causal=False, **o)),
+        ("you have the buckets of a causal model: the future counts as distance 0", False, lambda d, o: made(d, causal=True, **o)),
+        ("you have the buckets of a causal model, alike for past and future", False, lambda d, o: made(abs(d), causal=True, **o)),
+    ):
+        new = copied(bucket=lambda d, *, causal, change=change, **o: change(d, o))
+        only = lambda c, new=new, shows=shows: new(c) if c.case is not None and c.case.causal == shows else None
+        yield guess("t5.bidirectional", words, only)

@@ -93,6 +93,8 @@ def of_places(came: Came) -> Iterator[Guess]:
             words = f"your positions are {abs(step)} too {'large' if step > 0 else 'small'}"
             words = words.replace(" 1 ", " one ")
             yield guess("position.off_by_one", words, moved(lambda i, case, step=step: i + step))
+            later = lambda i, case, step=step: i + step * (i.min(-1, keepdims=True) > 0)
+            yield guess("position.off_by_one", f"{words} where they do not begin at 0", moved(later))
     if case.hook in ("embed", "rotate"):
         yield from of_search(came)
 
@@ -109,7 +111,8 @@ def of_search(came: Came) -> Iterator[Guess]:
     off = i != j
     lost, end = i[off] - j[off], j[off]
     if len(set(end.tolist())) == 1 and (i[off] > end).all() and (i[~off] <= end[0]).all() and end[0] > i.min():
-        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it"
+        either = ", or taken modulo its length: those of this case do not tell" if (i % (end[0] + 1) == j).all() else ""
+        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it{either}"
         yield guess(clip, words, moved(lambda i, case: np.minimum(i, end[0])))
     if (lost == np.rint(lost)).all() and (lost > 0).all():
         size = math.gcd(*map(int, lost))

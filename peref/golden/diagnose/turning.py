@@ -1,6 +1,7 @@
-"""Guesses at rotations: pairs, signs, gains, angles of few digits, frequencies in another order.
+"""Guesses at rotations: pairs, signs, angles of few digits, frequencies in another order.
 
-Not here: how pairs and angles are read from what came (channels), frequencies of options or other ladders (knobs, parts), positions (places).
+Not here: gains (gains), how pairs and angles are read from what came (channels), frequencies of options or other ladders (knobs, parts), positions
+(places).
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnose.came import Came, Clue, Guess, Trap, guess
-from peref.golden.diagnose.channels import cosines, gained, gains_of, given
+from peref.golden.diagnose.channels import cosines, gained, given
+from peref.golden.diagnose.gains import another, flag_of_gain
 from peref.golden.levels import expected
 from peref.golden.rule import UNIT
 from peref.model import PLAIN
@@ -86,19 +88,13 @@ def of_turning(came: Came) -> Iterator[Guess | Clue]:
     yield guess("rope.layout.mixed", "your frequencies are laid out in halves, your pairs are adjacent", mixed)
     yield guess("basic", "there is no position in it: nothing turns", with_angles(lambda phi, *g: (0 * phi, *g)))
     yield guess("rope.sign", "you turn the other way: the sign of the sine", with_angles(lambda phi, *g: (-phi, *g)))
+    turned = lambda c: with_angles(lambda phi, *g: (-phi, *g))(c) if c.entry.words["level"] != "table" else None
+    yield guess("rope.sign", "your angles are right and you turn the other way: the minus is on the wrong half of a pair", turned)
     yield guess("rope.sign", "your sines and cosines are exchanged", with_angles(lambda phi, *g: (np.pi / 2 - phi, *g)))
     yield guess("rope.partial.exponent_head_dim", "your frequencies come from the head width, not the rotary width", at_width(True))
     yield guess("rope.partial.pairing", "you turn every channel of the head", at_width(False))
     for words, q, k in (("you turn q and not k", 1, 0), ("you turn k and not q", 0, 1), ("you turn k twice", 1, 2), ("you turn q twice", 2, 1)):
         yield guess("rope.one_of_two", words, one_of_two(q, k))
-    if any(x is not None for x in gains_of(came)):
-        yield guess("rope.yarn.mscale_missing", "the gain (magnitude) is missing", with_angles(lambda phi, g, h: (phi, None, None)))
-        yield guess("rope.yarn.mscale_missing", "the gain is on q alone", with_angles(lambda phi, g, h: (phi, g, None)))
-        yield guess("rope.yarn.mscale_missing", "the gain is on k alone", with_angles(lambda phi, g, h: (phi, None, h)))
-        square = lambda g: None if g is None else g * g
-        yield guess("rope.yarn.mscale_twice", "the gain (magnitude) counts twice", with_angles(lambda phi, g, h: (phi, square(g), square(h))))
-        yield guess("rope.xpos.gain", "the gains of q and k are exchanged", with_angles(lambda phi, g, h: (phi, h, g)))
-        yield guess("rope.xpos.gain", "k has the gain of q", with_angles(lambda phi, g, h: (phi, g, g)))
     for words, change in (
         ("run from slow to fast", lambda x: x[..., ::-1]),
         ("are those of the next pair", lambda x: np.roll(x, 1, -1)),
@@ -154,7 +150,7 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
     alike = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
     if all(alike(n, n) for n in range(half)):
         if gained(came):
-            yield Clue(Trap("rope.yarn.mscale_missing", "your angles are right, and the gain (magnitude) is another"), 0.97)
+            yield Clue(Trap(flag_of_gain(came), f"your angles are right, and {another(came)}"), 0.97)
         return
     off = np.abs(np.angle(z / right)) / np.maximum(np.abs(theta), 1e-30)
     if off.max() < 2.0**-7 and any(came.far(name) for name in came.wrong):

@@ -6,20 +6,22 @@ near misses say. Guesses that take longer are made only where none of those befo
 A trap is named only where something gives or shows what came. Honest code that is merely inaccurate is near the golden numbers and near no guess.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from peref.golden.book import Entry
-from peref.golden.diagnose import channels, derivative, distances, knobs, logits, numbers, parts, places, turning
+from peref.golden.diagnose import channels, derivative, distances, gains, knobs, logits, numbers, parts, places, turning
 from peref.golden.diagnose.came import BROKEN, LEVELS, Came, Clue, Guess, Trap
+from peref.golden.diagnose.forms import of_form
 from peref.golden.diagnose.probes import likeness, of_probes
 from peref.golden.files import Tensor
 
 FIRST = (
-    *(numbers.of_numbers, derivative.of_derivative, turning.of_turning, channels.of_channels, places.of_places),
+    *(numbers.of_numbers, derivative.of_derivative, turning.of_turning, gains.of_gains, channels.of_channels, places.of_places),
     *(distances.of_rows, distances.of_biases, logits.of_attention),
 )
-SECOND = (knobs.of_options, parts.of_ladders)
+SECOND = (knobs.of_options, parts.of_ladders, parts.of_ramps, parts.of_ntk, parts.of_buckets)
 LAST = (knobs.of_numbers, parts.of_parameters, parts.of_functions)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
@@ -41,7 +43,7 @@ LIKE = 0.6  # a cosine from which on an error is called alike
 
 @dataclass(frozen=True)
 class Said:
-    """What speaks for a flag: the guess that gives most, how much it weighs, and that in words."""
+    """What speaks for a flag: a bug, how much it weighs, the guess where it is one, and in words what was looked at."""
 
     trap: Trap
     weight: float
@@ -51,6 +53,8 @@ class Said:
 
 def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap | None:
     """What one tensor looks like, None where no trap gives it; `probes` False: near misses are not asked."""
+    if form := of_form(entry, name, got):
+        return form
     if entry.want(name).dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
         return None
     return next((replace(one.trap, evidence=one.evidence) for one in weighed([Came(entry, {name: got})], probes)), None)
@@ -68,23 +72,23 @@ def weighed(cames: list[Came], probes: bool = True) -> list[Said]:
         bad = [came for came in bad if not came.derivative]
     bad.sort(key=lambda came: (order_of(came), came.entry.id.rpartition("/")[2] != "default"))
     good = [came for came in cames if not came.wrong and any(came.verdicts.values())]
-    found: dict[str, Said] = {}
-
-    def add(flag: str, more: Said) -> None:
-        if known := found.get(flag):
-            more = replace(known, weight=known.weight + more.weight, evidence=f"{known.evidence}; {more.evidence}")
-        found[flag] = more
-
+    found: dict[str, list[Said]] = defaultdict(list)
     fitted, best = spread(bad, FITTED), 0.0
     for stage in (FIRST, SECOND, LAST):
         for flag, one in tried(stage, fitted, bad, good).items():
-            add(flag, one)
+            found[flag].append(one)
             best = max(best, one.weight)
         if best > ENOUGH:
             break
-    for flag, one in of_near_misses(bad, best).items() if probes else ():
-        add(flag, one)
-    return sorted((one for one in found.values() if one.weight > 0), key=lambda one: -one.weight)
+    for flag, one in of_near_misses(bad, good, best).items() if probes else ():
+        if not any(known.trap == one.trap for known in found[flag]):
+            found[flag].append(one)
+    return sorted((one for some in found.values() if some and (one := together(some)).weight > 0), key=lambda one: -one.weight)
+
+
+def together(some: list[Said]) -> Said:
+    """All that speaks for one flag: the weights add up; the words, the guess and the evidence are those of the one that weighs most."""
+    return replace(max(some, key=lambda one: one.weight), weight=sum(one.weight for one in some))
 
 
 def order_of(came: Came) -> int:
@@ -103,26 +107,36 @@ def spread(bad: list[Came], most: int) -> list[Came]:
 def tried(stage: Iterable, fitted: list[Came], bad: list[Came], good: list[Came]) -> dict[str, Said]:
     """Flag -> the guess that gives the largest share of cases, or what clues weigh together."""
     guesses: list[Guess] = []
+    clues: dict[str, dict[str, list[str]]] = defaultdict(dict)  # flag -> words -> where they were seen
     found: dict[str, Said] = {}
     for came in fitted:
         for family in stage:
             for one in made(family, came):
                 if isinstance(one, Clue):
-                    known = found.get(one.trap.flag, Said(one.trap, 0.0, None, "seen in"))
-                    where = known.evidence if came.entry.id in known.evidence else f"{known.evidence} {came.entry.id}"
-                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted), evidence=where)
+                    clues[one.trap.flag].setdefault(one.trap.words, []).append(came.entry.id)
+                    known = found.get(one.trap.flag, Said(one.trap, 0.0))
+                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
                 elif not any(one.trap == known.trap for known in guesses) and (came.fits(one) or 0) > 0:
                     guesses.append(one)
+    for flag, words in clues.items():
+        found[flag] = replace(found[flag], evidence=seen_in(words))
     best: dict[str, Said] = {}
     for one in guesses:
         weight, evidence = share(one, bad, good)
         if one.trap.flag not in best or one.sure * weight > best[one.trap.flag].weight:
             best[one.trap.flag] = Said(one.trap, one.sure * weight, one, evidence)
     for flag, said in best.items():
-        clues = found.get(flag)
-        if clues is None or said.weight > clues.weight or said.weight >= LIKE:
-            found[flag] = replace(said, weight=max(said.weight, clues.weight if clues else 0.0))
+        clue = found.get(flag)
+        if clue is None or said.weight > clue.weight or said.weight >= LIKE:
+            found[flag] = replace(said, weight=max(said.weight, clue.weight if clue else 0.0))
     return found
+
+
+def seen_in(words: dict[str, list[str]]) -> str:
+    """Where clues were seen: those of the words that are said, then where others pointed to the same flag."""
+    mine, *others = (list(dict.fromkeys(cases)) for cases in words.values())
+    more = list(dict.fromkeys(case for cases in others for case in cases if case not in mine))
+    return f"seen in what came for {', '.join(mine)}" + (f"; {', '.join(more)} point to the same flag" if more else "")
 
 
 def made(family: object, came: Came) -> Iterator[Guess | Clue]:
@@ -139,15 +153,19 @@ def share(one: Guess, bad: list[Came], good: list[Came]) -> tuple[float, str]:
     told = [came.fits(one) for came in some if came.case is not None or came.fits(one) is not None]
     fits = [fit or 0.0 for fit in told]
     kept = [wrong for came in good[:: max(1, -(-len(good) // TRIED))] if (wrong := came.fits(one)) is not None]
-    evidence = f"it gives what came in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else "it gives what came"
-    if kept:
-        evidence += f" and keeps {sum(not wrong for wrong in kept)} of {len(kept)} others right"
+    evidence = "the reference with this bug gives what came"
+    evidence += f" in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else ""
+    if spoilt := sum(wrong < 0 for wrong in kept):
+        evidence += f", but gives something else in {spoilt} of {len(kept)} cases that are right"
+    elif kept:
+        evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
     return sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0), evidence
 
 
-def of_near_misses(bad: list[Came], best: float) -> dict[str, Said]:
+def of_near_misses(bad: list[Came], good: list[Came], best: float) -> dict[str, Said]:
     """What the near misses say: those that came exactly, else those the error points to; little where a guess gives everything.
 
+    Where a guess of the same flag gives what came in that case, the near miss says nothing of its own: the guess counts, by its share of all cases.
     Traps of COMPUTED are guessed with any parameter: they would have been found, and no error points to them.
     """
     found: dict[str, Said] = {}
@@ -157,13 +175,32 @@ def of_near_misses(bad: list[Came], best: float) -> dict[str, Said]:
 
     for came in bad:
         exact = [trap for name in came.wrong for trap in of_probes(came.entry, name, came.got[name])]
+        known = {flag: one for flag in {trap.flag for trap in exact} if best <= ENOUGH and (one := fitting(flag, came, bad, good))}
         for trap in exact:
+            if trap.flag in known:
+                found.setdefault(trap.flag, known[trap.flag])
+                continue
             guessed = trap.flag.startswith(COMPUTED)
             weight = (0.0 if guessed else 0.2) if best > ENOUGH else 0.4 if guessed else 0.9
-            add(trap, weight / len(exact), f"a near miss stored beside {came.entry.id} came")
+            add(trap, weight / len(exact), f"the numbers stored of this bug came in {came.entry.id}, to all their digits")
     if not found and best < 0.5:
         for came in bad:
             for cosine, trap in likeness(came)[:3]:
                 if cosine > LIKE and not trap.flag.startswith(COMPUTED):
-                    add(trap, 0.4 * cosine**2 / len(bad), f"the error points to a near miss in {came.entry.id}")
+                    add(
+                        trap,
+                        0.4 * cosine**2 / len(bad),
+                        f"no bug that was tried gives what came; in {came.entry.id} the error has the direction of this one",
+                    )
     return found
+
+
+def fitting(flag: str, came: Came, bad: list[Came], good: list[Came]) -> Said | None:
+    """The guess of a flag that gives what came for a case, weighed over all cases; None where there is none."""
+    some = [one for family in (*FIRST, *SECOND) for one in made(family, came) if isinstance(one, Guess) and one.trap.flag == flag]
+    best = None
+    for one in (one for one in some if (came.fits(one) or 0) > 0):
+        weight, evidence = share(one, bad, good)
+        if best is None or one.sure * weight > best.weight:
+            best = Said(one.trap, one.sure * weight, one, evidence)
+    return best

@@ -1,0 +1,85 @@
+"""A tensor of another shape or dtype, in words: which axes it seems to have, which of them is too long, what came in place of real numbers.
+
+Not here: tensors of the right shape (numbers), the rule that refuses them (rule).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import permutations
+
+import numpy as np
+
+from peref.golden.book import Entry
+from peref.golden.diagnose.came import Trap
+from peref.golden.files import Tensor
+from peref.golden.rule import CLASSES, UNIT, judged
+
+
+def of_form(entry: Entry, name: str, got: Tensor) -> Trap | None:
+    """What is wrong about the dtype or the shape, None where both are right. Only axes in another order have a flag."""
+    want = entry.want(name)
+    if want.dtype.kind == "f" and got.dtype not in UNIT:
+        kind = (
+            "truth values" if got.dtype == "BOOL" else "whole numbers" if got.dtype[0] in "IU" else "numbers of a dtype that the rule does not know"
+        )
+        return Trap("", f"dtype {got.dtype} came, {kind}; expected real numbers, one of {', '.join(UNIT)}")
+    if want.dtype.kind != "f" and got.dtype in UNIT:
+        return Trap("", f"dtype {got.dtype} came, real numbers; expected whole numbers, such as I64")
+    if got.wide.shape == want.shape:
+        return None
+    letters = entry.words["axes"].get(name, "") or "".join(map(str, range(want.ndim)))
+    if want.dtype.kind == "f" and (words := next(reordered(entry, name, got, letters), "")):
+        return Trap("basic", words)
+    return Trap("", sized(entry, got.wide.shape, want.shape, letters))
+
+
+def spelt(letters: Iterable[str]) -> str:
+    return f"({','.join(letters)})"
+
+
+def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[str]:
+    """The right numbers, their axes in another order, some of them as one, or with axes of length 1 besides."""
+    want, (a, b) = entry.want(name), entry.budget(name)
+    shape = got.wide.shape
+    if got.bits.size != want.size or want.ndim > 5 or not want.any() or a is None or b is None or not same_numbers(got.wide, want):
+        return
+    for order in permutations(range(want.ndim)):
+        put = lambda x, order=order: x.transpose(order).reshape(shape)
+        if judged(got, put(want), put(a), put(b), entry.words["depth"]).worst <= CLASSES[-1][1]:
+            axes = "".join(letters[n] for n in order)
+            came = grouped(axes, [want.shape[n] for n in order], shape)
+            yield f"{came} came, expected {spelt(letters)}: the numbers are right{', the axes are exchanged' if axes != letters else ''}"
+
+
+def same_numbers(x: np.ndarray, want: np.ndarray) -> bool:
+    """Whether they are nearly the same in any order."""
+    with np.errstate(all="ignore"):
+        return bool((np.abs(np.sort(x, None) - np.sort(want, None)) <= 0.02 * np.abs(want).max()).all())
+
+
+def grouped(axes: str, sizes: list[int], shape: tuple[int, ...]) -> str:
+    """The axes that make up each axis of what came: (B,T,HD)."""
+    found, left = [], list(zip(axes, sizes, strict=True))
+    for length in shape:
+        mine, much = "", 1
+        while left and much * left[0][1] <= length and (much < length or not mine):
+            letter, size = left.pop(0)
+            mine, much = mine + letter, much * size
+        found.append(mine or "1")
+    return spelt(found)
+
+
+def sized(entry: Entry, shape: tuple[int, ...], want: tuple[int, ...], letters: str) -> str:
+    """Which axes it seems to have, where the numbers are wrong too."""
+    if sorted(shape) == sorted(want):
+        order = next(o for o in permutations(range(len(want))) if tuple(want[n] for n in o) == shape)
+        return f"its axes seem to be {spelt(letters[n] for n in order)}, expected {spelt(letters)}; put in that order, the numbers are wrong too"
+    if len(shape) != len(want):
+        return f"{len(shape)} axes came, expected {len(want)}: {spelt(letters)}"
+    off = [(letter, mine, right) for letter, mine, right in zip(letters, shape, want, strict=True) if mine != right]
+    facts = entry.words["facts"]
+    words = ", ".join(f"{letter} is {mine}, expected {right}" for letter, mine, right in off)
+    if len(off) == 1 and off[0][0] == "G" and off[0][1] == facts.get("H"):
+        return f"{words}: a head for every query head; expected the key-value heads, not repeated"
+    if len(off) == 1 and off[0][1] == 1:
+        return f"{words}: it is to be the same along {off[0][0]}; write it out"
+    return f"{words}; expected {spelt(letters)}"

@@ -1,0 +1,272 @@
+"""What a diagnosis says, where it once misled: the right flag, words of one trap alone, what was checked, the root first and what follows from it."""
+
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from peref.encodings.bias import t5
+from peref.encodings.rotate import llama3, ntk_by_parts, yarn
+from peref.golden.book import Book
+from peref.golden.diagnose import diagnosed, likely
+from peref.golden.diagnose.came import Came, Trap
+from peref.golden.diagnose.whole import Said, together
+from peref.golden.files import Tensor
+from peref.golden.kinds import expected, rebuilt
+from peref.golden.report import Pick, check
+from peref.golden.told import block
+from peref.model import PLAIN
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book(Path(__file__).resolve().parent.parent / "golden")
+
+
+def wrong(book, change, *cases):
+    """What came from somebody for whom change(case, inputs) is the case: (entry, tensors) for each."""
+    found = []
+    for name in cases:
+        entry = book.entries[name]
+        a = entry.inputs()
+        given = change(rebuilt(entry.words, a), a)
+        found.append((entry, {n: Tensor("F32", np.asarray(x).astype(np.float32)) for n, x in given.items() if n in entry.outputs}))
+    return found
+
+
+def named(came):
+    return likely([Came(entry, got) for entry, got in came])
+
+
+def reported(book, came):
+    return check(book, {f"{entry.id}:{n}": x for entry, got in came for n, x in got.items()}, Pick())
+
+
+def flipped(module, *names):
+    """1 minus the ramp."""
+
+    def change(case, a):
+        right = {name: getattr(module, name) for name in names}
+        changes = {name: (lambda *g, f=right[name]: 1 - f(*g)) for name in names}
+        with mock.patch.multiple(module, **changes):
+            return expected(case, a)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("module", "names", "flag"),
+    [
+        (yarn, ("slow_pairs", "rising"), "rope.yarn.ramp"),
+        (ntk_by_parts, ("slow_pairs",), "rope.parts.ramp"),
+        (llama3, ("rising",), "rope.llama3.blend"),
+    ],
+)
+def test_a_ramp_the_other_way_round(book, module, names, flag):
+    """It leaves some cases unscaled, and is not named so: what "not scaled" gives elsewhere did not come."""
+    encoding = module.__name__.rpartition(".")[2]
+    cases = [name for name in book.entries if name.startswith((f"{encoding}.table/", f"{encoding}.op/"))][:12]
+    report = reported(book, wrong(book, flipped(module, *names), *cases))
+    assert [one.trap.flag for one in report.probable] == [flag]
+    assert "the other way round" in report.probable[0].trap.words
+    assert {r.trap.flag for r in report.failed if r.trap} == {flag}
+
+
+def last_use(case, a):
+    """A gradient of rows that is assigned where it should be added."""
+    found = expected(case, a)
+    if case.hook == "bias":
+        options = case.config.pe[0][1]
+        index, dy = (
+            t5.bucket(a["distances"], causal=case.causal, buckets=options["buckets"], max_distance=options["max_distance"]),
+            a["cotangent.bias"].T,
+        )
+    else:
+        index, dy = np.broadcast_to(case.at.i, a["x"].shape[:-1]), a["cotangent.y"]
+    g = np.zeros_like(a["param.table"])
+    g[index] = dy
+    return {**found, "vjp.param.table": g}
+
+
+@pytest.mark.parametrize("cases", [("t5.table/default", "t5.table/two-sided"), ("learned.op/default",)])
+def test_a_gradient_that_overwrites_rows(book, cases):
+    found = named(wrong(book, last_use, *cases))[0]
+    assert (found.flag, "the derivative of its last use alone" in found.words) == ("grad.sum", True)
+
+
+def test_rows_of_a_table_in_reverse(book):
+    """Also where only attention came, in which no row can be read."""
+    turned = lambda c, a: expected(c, {**a, "param.table": a["param.table"][::-1]})
+    for cases in (("t5.table/default", "t5.op/default"), ("t5.attn/default",)):
+        found = named(wrong(book, turned, *cases))[0]
+        assert (found.flag, "in reverse order" in found.words) == ("bias.rows", True)
+
+
+def test_rows_that_changed_places(book):
+    """Each bucket has the row of another, its edges are right: nothing is said of edges."""
+    order = np.random.default_rng(0).permutation(32)
+    mixed = lambda c, a: expected(c, {**a, "param.table": a["param.table"][order]})
+    found = named(wrong(book, mixed, "t5.table/default", "t5.table/far"))
+    assert found[0].flag == "bias.rows"
+    assert "your edges are right" in found[0].words
+    assert "bias.bucket.border" not in [one.flag for one in found]
+
+
+def two_sided(case, a):
+    """Half of the buckets for the future, also in a causal model."""
+    right = t5.bucket
+    with mock.patch.object(t5, "bucket", lambda d, *, causal, **o: right(d, causal=False, **o)):
+        return expected(case, a)
+
+
+def other_way(case, a):
+    """The minus on the wrong half, the tables right."""
+    at = case.config.encoding(0).rotate({}, case.at.i, case.at.n)[0]
+    turn = lambda x: PLAIN.turn(x, -np.asarray(at), None, layout=case.layout)
+    return {"q_rotated": turn(a["q"]), "k_rotated": turn(a["k"])} if case.level == "op" else expected(case, a)
+
+
+def late(case, a):
+    """Positions that begin later than 0 are counted from 1."""
+    i = case.at.i + (case.at.i.min() > 0)
+    return expected(case, a, None, replace(case.at, i=i, j=i))
+
+
+@pytest.mark.parametrize(
+    ("change", "cases", "flag", "words"),
+    [
+        (two_sided, ("t5.table/default", "t5.table/far", "t5.table/two-sided"), "t5.bidirectional", "half of your buckets are kept for the future"),
+        (other_way, ("rope.op/default", "rope.op/partial", "rope.table/default", "rope.table/long"), "rope.sign", "your angles are right"),
+        (late, ("rope.table/default", "rope.table/code-llama", "rope.table/wider-than-256"), "position.off_by_one", "where they do not begin at 0"),
+    ],
+)
+def test_what_is_right_is_left_right(book, change, cases, flag, words):
+    """A bug that shows in some cases alone is told as such a one, and not as one that would spoil the others."""
+    found = named(wrong(book, change, *cases))[0]
+    assert (found.flag, words in found.words, "something else" in found.evidence) == (flag, True, False), found
+
+
+def test_words_of_one_trap_alone():
+    """Two bugs of one flag: their weights add up, and the words, the evidence and the guess are those of the likelier one."""
+    small, large = Said(Trap("rope.yarn.ramp", "one"), 0.3, None, "of one"), Said(Trap("rope.yarn.ramp", "two"), 0.5, None, "of two")
+    assert together([small, large]) == replace(large, weight=0.8)
+
+
+def test_evidence_says_what_was_checked(book):
+    """Of the failing cases and of the right ones, each in words of its own."""
+    low = lambda c, a: expected(replace(c, options={**c.options, "base": 1000.0}), a)
+    some = wrong(book, low, "rope.op/default", "rope.op/long") + wrong(book, expected, "rope.op/unordered")
+    found = named(some)[0]
+    assert (
+        found.evidence
+        == "the reference with this bug gives what came in 2 of 2 failing cases, but gives something else in 1 of 1 cases that are right"
+    )
+    assert "the option base seems to be 1000" in found.words
+
+
+def test_the_root_comes_first(book):
+    """table, op, attn, and within a case scores before what is made of them; what follows says so in a line."""
+    low = lambda c, a: expected(replace(c, options={**c.options, "base": 1000.0}), a)
+    report = reported(book, wrong(book, low, "rope.attn/default", "rope.op/default", "rope.table/default"))
+    assert [(r.entry.id, r.name) for r in report.failed if not r.name.startswith("vjp.")] == [
+        *(("rope.table/default", "angle"), ("rope.table/default", "cos"), ("rope.table/default", "sin")),
+        *(("rope.op/default", "q_rotated"), ("rope.op/default", "k_rotated")),
+        *(("rope.attn/default", "scores"), ("rope.attn/default", "probabilities"), ("rope.attn/default", "out")),
+    ]
+    first, *others = report.failed
+    assert "base seems to be 1000" in " ".join(block(first))
+    for r in others:
+        said = block(r)
+        assert sum(line.startswith(("follows from  ", "same as       ")) for line in said) == 1
+        assert not any(line.startswith(("looks like", "evidence", "why")) for line in said)
+    assert others[2].data()["follows"].startswith("rope.table/default angle: the option base seems to be 1000")
+
+
+def test_a_derivative_behind_a_wrong_value(book):
+    """The value is named, and no trap of the derivative's own; a derivative of what is right is asked by itself."""
+    ((entry, got),) = wrong(book, expected, "rope.op/default")
+    q = lambda sign: Tensor("F32", np.float32(sign) * got["vjp.q"].bits)
+    report = reported(book, [(entry, got | {"q_rotated": Tensor("F32", got["q_rotated"].bits + np.float32(1)), "vjp.q": q(-1)})])
+    value, behind = report.failed
+    assert (value.name, value.follows) == ("q_rotated", "")
+    assert (behind.name, behind.trap) == ("vjp.q", None)
+    assert "q_rotated of this case, whose value is wrong already" in behind.follows
+    report = reported(book, [(entry, got | {"k_rotated": Tensor("F32", got["k_rotated"].bits + np.float32(1)), "vjp.q": q(-1)})])
+    assert [(r.name, r.trap.flag if r.trap else None) for r in report.failed][1] == ("vjp.q", "grad.sign")
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "flag", "words"),
+    [
+        ("yarn.table/default", lambda g, h: (g * 0 + 1, h * 0 + 1), "rope.yarn.mscale_missing", "the gain (magnitude) is missing"),
+        ("yarn.table/default", lambda g, h: (g * g, h * h), "rope.yarn.mscale_twice", "counts twice"),
+        ("yarn.table/default", lambda g, h: (g**0.5, h**0.5), "rope.yarn.mscale_missing", "to the power of 0.5"),
+        ("yarn.table/default", lambda g, h: (g, h * 0 + 1), "rope.yarn.mscale_missing", "on q alone"),
+        ("xpos.table/default", lambda g, h: (h, g), "rope.xpos.gain", "exchanged"),
+        ("xpos.table/default", lambda g, h: (g**1.5, h**1.5), "rope.xpos.gain", "to the power of 1.5"),
+        (
+            "xpos.table/default",
+            lambda g, h: (g + 0.1 * np.arange(g.size).reshape(g.shape), h),
+            "rope.xpos.gain",
+            "your angles are right, and the gain (magnitude) of q is another: ",
+        ),
+    ],
+)
+def test_gains_of_a_table(book, case, change, flag, words):
+    def wrongly(c, a):
+        found = expected(c, a)
+        return found | dict(zip(("gain_q", "gain_k"), change(found["gain_q"], found["gain_k"]), strict=True))
+
+    found = named(wrong(book, wrongly, case))[0]
+    assert (found.flag, words in found.words) == (flag, True), found
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: ("F32", x.swapaxes(1, 2)), "(B,T,H,D) came, expected (B,H,T,D): the numbers are right, the axes are exchanged"),
+        (lambda x: ("F32", x.swapaxes(1, 2).reshape(2, 7, 48)), "(B,T,HD) came, expected (B,H,T,D): the numbers are right, the axes are exchanged"),
+        (lambda x: ("F32", x[..., None]), "(B,H,T,D,1) came, expected (B,H,T,D): the numbers are right"),
+        (lambda x: ("F32", 1 - x.swapaxes(1, 2)), "its axes seem to be (B,T,H,D), expected (B,H,T,D)"),
+        (lambda x: ("F32", x[:, :3]), "H is 3, expected 6; expected (B,H,T,D)"),
+        (lambda x: ("F32", x[0]), "3 axes came, expected 4: (B,H,T,D)"),
+        (lambda x: ("I64", x.astype(np.int64)), "dtype I64 came, whole numbers; expected real numbers, one of F64, F32, F16, BF16"),
+        (lambda x: ("BOOL", x > 0), "dtype BOOL came, truth values"),
+    ],
+)
+def test_another_shape_or_dtype(book, change, words):
+    entry = book.entries["rope.op/default"]
+    dtype, x = change(entry.want("q_rotated").astype(np.float32))
+    got = Tensor(dtype, np.ascontiguousarray(x))
+    assert words in diagnosed(entry, "q_rotated", got).words
+    (r,) = reported(book, [(entry, {"q_rotated": got})]).failed
+    assert words in "\n".join(block(r))
+
+
+def test_heads_that_were_repeated(book):
+    entry = book.entries["rope.op/default"]
+    got = Tensor("F32", np.repeat(entry.want("k_rotated"), 3, 1).astype(np.float32))
+    assert "a head for every query head" in diagnosed(entry, "k_rotated", got).words
+
+
+def test_weights_that_add_up_to_something_else(book):
+    """By one part in a hundred: less than arithmetic of few digits costs, and the very numbers of a bug."""
+
+    def more(c, a):
+        found = expected(c, a)
+        return found | {n: 1.01 * found[n] for n in ("probabilities", "out", "vjp.v")}
+
+    found = named(wrong(book, more, "none.attn/default", "none.attn/heads-12"))[0]
+    assert (found.flag, "adds up to 1.01" in found.words) == ("attn.softmax", True)
+
+
+def test_a_blind_row_where_there_are_no_probabilities(book):
+    case = next(name for name, e in book.entries.items() if name.startswith("shaw.attn/") and "mask.padding" in e.words["flags"])
+
+    def blind(c, a):
+        out = expected(c, a)["out"]
+        return {"out": np.where(np.broadcast_to(c.at.see.any(-1)[..., None], out.shape), out, np.nan)}
+
+    assert named(wrong(book, blind, case))[0].flag == "mask.padding"
