@@ -251,6 +251,21 @@ def test_words_stand_beside_what_is_drawn():
         assert (words.x0 >= ax.get_window_extent().x1) == (panel is heads)
 
 
+def test_words_beside_maps_are_within_the_picture(tmp_path):
+    """Along all of its edges it is white."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from matplotlib.image import imread
+
+    from peref.lab import pictures
+
+    words = [*"for_i_in_range(n):_gpq_j_x_=_f(i)_+_f(i_-_1)_y"]
+    maps = [[Image("layer 0, head 0", "", "", np.tri(len(words)), ticks=words, top=1.0)]] * 4
+    two = [Panel(name, "x", "y", [Curve(np.arange(5), np.arange(5))]) for name in "ab"]
+    pictures.draw(tmp_path / "map.png", "name", ["about"], two, maps)
+    pixels = imread(tmp_path / "map.png")[..., :3]
+    assert all((edge == 1).all() for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]))
+
+
 @pytest.mark.parametrize("inches", [3.0, 9.2])
 def test_lines_are_as_wide_as_the_picture(inches):
     """Of all options of every encoding none goes beyond it, and none has room for the next word; every word is there."""

@@ -30,6 +30,7 @@ STYLE: Any = {
 NOTE: dict[str, Any] = {"fontsize": 7.8, "color": "0.4", "va": "bottom", "linespacing": 1.25}
 ABOUT = 9.5  # points of the lines over the panels
 DEEPEST = 1e-12  # of a logarithmic scale, to its top
+BEHIND: dict[str, Any] = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}  # words that a curve may cross
 SAID: dict[str, Any] = {"x": 0.012, "ha": "left", "fontsize": 9.5, "color": "0.25"}
 COLUMNS, ABREAST, WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95  # panels, and maps of one layer each, in a row; inches
 PLAIN, MARK = "0.45", "0.85"
@@ -69,6 +70,7 @@ def draw(path: Path, name: str, about: Sequence[str], panels: Sequence[Panel | I
                     tokens(ax, one, size)
                 for ax in row[len(images) :]:
                     ax.set_axis_off()
+            figure.draw_without_rendering()  # maps keep their shape, and the layout has room for words beside them the second time
         with explained(path, "write"):
             figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
 
@@ -120,7 +122,8 @@ def curves(ax: Any, panel: Panel) -> None:
         (ax.axvline if axis == "x" else ax.axhline)(where, color=MARK, lw=0.8, zorder=0)
         if words:
             place = {"x": where, "y": 0.99, "ha": "left", "va": "top"} if axis == "x" else {"x": 0.99, "y": where, "ha": "right", "va": "bottom"}
-            ax.text(s=words, transform=ax.get_xaxis_transform() if axis == "x" else ax.get_yaxis_transform(), color="0.4", fontsize=8, **place)
+            across = ax.get_xaxis_transform() if axis == "x" else ax.get_yaxis_transform()
+            ax.text(s=words, transform=across, color="0.4", fontsize=8, zorder=4, bbox=BEHIND, **place)
     ax.set(xlabel=panel.x, ylabel=panel.y, **{f"{axis}scale": "log" for axis in log})
     if "y" in log:
         most = max(np.nanmax(c.y) for c in panel.curves)
