@@ -17,6 +17,7 @@ from peref.backends import Backend
 from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
+from peref.memory import check_attention
 from peref.model import PLAIN, loss
 from peref.parameters import Arrays, check
 from peref.runs import Run
@@ -162,9 +163,11 @@ def evaluate(
 ) -> Iterator[dict[str, Any]]:
     """One row per length, from half the training length to `longest`; the last also has "by_position".
 
-    text [N+1] bytes is the same for all. Raises Misuse as check_request does.
+    text [N+1] bytes is the same for all. Raises Misuse as check_request does, and for what does not fit into memory.
     """
     check_request(cfg, params, text, longest)
+    if be.attention is PLAIN.attention:
+        check_attention(cfg, params["embed.weight"].dtype, longest)
     params = be.place(params)
     for length in lengths(cfg.L, longest):
         row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)

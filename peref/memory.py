@@ -1,43 +1,48 @@
-"""Whether a training can fit into this machine's memory. A machine that fills up does so slowly and takes others along, so it is refused at once.
+"""Whether something fits into this machine's memory. A machine that fills up does so slowly and takes others along, so it is refused at once.
 
 What is needed is counted too low on purpose, so nothing that fits is refused:
 
     parameters   the maps and norms that every model of this shape has, each number four times: itself, its gradient, AdamW's two moments
     a step       what backward needs of each token: per layer the inputs of two norms and of the activation, the logits twice; and the tokens
+    attention    of the plain ops, a number for each query and key of each head: in training for every layer, else two at a time
 
-Not here: an encoding's own parameters, attention, what a backend makes besides; memory of a GPU.
+Not here: an encoding's own parameters, what a backend makes besides; memory of a GPU.
 """
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
-from peref.recipe import Recipe
 
 TOKEN = 16  # bytes of one token and its target
 
 
+def layers_with(cfg: Config, *without: str) -> int:
+    """How many layers at least have an encoding that fills none of the hooks `without`."""
+    return cfg.layers // len(cfg.pe) * sum(not any(getattr(get(name), hook) for hook in without) for name, _ in cfg.pe)
+
+
+def inner_maps(cfg: Config) -> int:
+    """Linear maps of a feed-forward before the activation."""
+    return 2 if cfg.activation == "swiglu" else 1
+
+
 def numbers(cfg: Config) -> int:
     """Parameters that a model of this shape has at least."""
-    attending = cfg.layers // len(cfg.pe) * sum(not get(name).mix for name, _ in cfg.pe)
-    maps = attending * 2 * (cfg.H + (cfg.G or 0)) * cfg.D + cfg.layers * (1 + widths(cfg)) * cfg.F
-    return ((1 if cfg.tied else 2) * cfg.V + maps + 2 * cfg.layers + 1) * cfg.C
-
-
-def widths(cfg: Config) -> int:
-    """Linear maps before the activation."""
-    return 2 if cfg.activation == "swiglu" else 1
+    rows = layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D + cfg.layers * (1 + inner_maps(cfg)) * cfg.F
+    return ((1 if cfg.tied else 2) * cfg.V + rows + 2 * cfg.layers + 1) * cfg.C
 
 
 def activations(cfg: Config) -> int:
     """Numbers that forward keeps for each token at least."""
-    return cfg.layers * (2 * cfg.C + widths(cfg) * cfg.F) + 2 * cfg.V
+    return cfg.layers * (2 * cfg.C + inner_maps(cfg) * cfg.F) + 2 * cfg.V
 
 
 def free(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
@@ -57,16 +62,27 @@ def offers(proc: Path, group: Path) -> Iterator[int]:
         yield int(group.read_text())
 
 
-def check_memory(cfg: Config, recipe: Recipe) -> None:
-    """Raises Misuse for a training that cannot fit, saying how much of what it needs."""
-    width, here = np.dtype(recipe.dtype).itemsize, free()
-    weights, tokens = 4 * numbers(cfg) * width, recipe.batch * cfg.L
-    step = tokens * activations(cfg) * width + recipe.accumulate * tokens * TOKEN
+def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, *, plain: bool) -> None:
+    """Raises Misuse for a training that cannot fit, saying how much of what it needs. `plain`: attention is the plain op's."""
+    width, here, tokens = np.dtype(dtype).itemsize, free(), batch * cfg.L
+    weights = 4 * numbers(cfg) * width
+    kept = tokens * activations(cfg) + (layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L if plain else 0)
+    step = kept * width + accumulate * tokens * TOKEN
     if here is not None and weights + step > here:
         raise Misuse(
             f"this training needs at least {gigabytes(weights + step)} of memory, {gigabytes(weights)} for {numbers(cfg):,} parameters with their "
             f"gradients and moments and {gigabytes(step)} for the tokens of a step; {gigabytes(here)} are free here: choose fewer layers, a smaller "
             "width, batch or length"
+        )
+
+
+def check_attention(cfg: Config, dtype: Any, length: int) -> None:
+    """Raises Misuse for a length whose attention by the plain ops, without a gradient, cannot fit."""
+    here, needed = free(), 2 * cfg.H * length * length * np.dtype(dtype).itemsize
+    if layers_with(cfg, "mix", "attend") and here is not None and needed > here:
+        raise Misuse(
+            f"attention over {length} tokens by the numpy backend needs at least {gigabytes(needed)} of memory, {gigabytes(here)} are free here; "
+            "choose a shorter length or another backend"
         )
 
 

@@ -3,10 +3,10 @@
 import contextlib
 import json
 from collections.abc import Iterable
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from peref.config import Config
-from peref.encodings import fitting, get, resolve
+from peref.encodings import fitting, get, options, resolve
 from peref.errors import Misuse, did_you_mean
 
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}  # options of every encoding that fills rotate -> the field that keeps them
@@ -52,8 +52,9 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
         having = [m for m in members if option in resolve(m[0], {})]
         if not having:
             raise Misuse(nobody_has(option, [name for name, _ in members]))
-        for _, options in having:
-            options[option] = value_of(text)
+        for name, chosen in having:
+            word = text in get_args(options(get(name))[option][1])  # such as "none", where that is a choice
+            chosen[option] = text if word else value_of(text)
     return found | {"pe": tuple(cycle)}
 
 

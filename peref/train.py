@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from peref import runs
-from peref.backends import Backend
+from peref.backends import Backend, resolved
 from peref.config import Config
 from peref.data import Corpus, batch, check_length
 from peref.environment import environment, moved
 from peref.errors import Damaged, Diverged, Misuse
 from peref.evaluate import score
-from peref.memory import check_memory
+from peref.memory import check_training
 from peref.model import check_targets, check_tokens, logits, loss
 from peref.optim import read
 from peref.parameters import Arrays, check, init, step_sizes
@@ -36,8 +36,9 @@ def check_request(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> 
     if end < cfg.L:
         raise Misuse(f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}; ask for at most {end}")
     check_length(corpus, cfg.L)
-    if not backend.startswith("cuda"):
-        check_memory(cfg, recipe)
+    meant = resolved(backend, recipe.dtype)
+    if not meant.startswith("cuda"):
+        check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, plain=meant == "numpy")
 
 
 def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:

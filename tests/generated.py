@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from check import frozen
@@ -69,7 +70,8 @@ def filling(*hooks):
 
 
 TOGETHER = {  # settings of options that have no value to start from, or none that means anything alone
-    "dynamic_ntk": [{"factor": 2.0, "form": "static"}, {"original": 5, "factor": 3.0}],
+    "dynamic_ntk": [{"factor": 2.0, "form": "static"}, {"original": 5, "factor": 3.0}, {"original": 5, "form": "steps"}],
+    "cope": [{"npos": 3}],
     "learned_bias": [{"max_distance": 3}],
     "llama3": [{"original": 64, "base": 100.0}],
     "longrope": [
@@ -82,17 +84,21 @@ TOGETHER = {  # settings of options that have no value to start from, or none th
         ),
         *({"attention_factor": 1.5}, {"short_mscale": 1.5, "attention_factor": 0.5}, {"long_mscale": 1.5, "attention_factor": 0.5, "original": 8}),
     ],
+    "mamba": [{"rank": 3}],
     "ntk": [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)],
     "ntk_by_parts": [
         {"original": 8, "factor": 1.0, "form": "dynamic"},
-        {"ntk_factor": 0.5, "extrapolation_factor": 0.0},
+        {"ntk_factor": 0.5, "extrapolation_factor": 0.0, "factor": 3.0},
         {"original": 64, "base": 100.0},
         {"beta": (3.0, 0.5), "gamma": (8.0, 1.5)},
     ],
     "pi": [{"original": 8, "factor": 1.0, "form": "dynamic"}],
     "path": [{"rank": None}, {"rank": None, "gate": "forget"}, {"kernel": None}],
+    "pyramid": [{"local": 3}],
     "retnet": [{"rows": rows, "norm": "rms", "eps": 0.5, "chunk": 3} for rows in ("recurrent", "parallel")],
-    "shaw": [{"tables": "key_query", "across_heads": "own"}],
+    "rwkv7": [{"decay_rank": 3, "a_rank": 4, "v_rank": 5, "gate_rank": 6}],
+    "transformer_xl": [{"clamp_len": 3}],
+    "xpos": [{"centre": -3.0}],
     "yarn": [
         *({"original": 64, "base": 10.0}, {"original": 64, "base": 10.0, "ramp": "paper"}, {"original": 64, "base": 10.0, "truncate": False}),
         *(
@@ -105,6 +111,7 @@ TOGETHER = {  # settings of options that have no value to start from, or none th
         ),
         *({"mscale": 0.707, "mscale_all_dim": m, "reading": r} for m in (1.0, 0.0, None) for r in ("huggingface", "deepseek")),
         {"mscale_all_dim": 0.5, "reading": "deepseek"},
+        {"mscale": 0.0, "reading": "deepseek"},
         *({"original": 8, "base": 10.0, "factor": 1.0, "form": "dynamic"}, {"original": 8, "form": "dynamic", "mscale": 2.0, "reading": "deepseek"}),
         {"extrapolation_factor": 0.0},
     ],
@@ -117,19 +124,24 @@ NEEDED = {  # what an option is refused without
 }
 
 
+WITHOUT = {"yarn": ("truncate", "reading"), "dynamic_ntk": ("factor",)}  # what the last words of the others leave no meaning
+
+
 def every_choice(name):
-    """Each option at its default and at each other value it may have, and those of TOGETHER."""
-    needed = NEEDED.get(name, {})
-    alone = [{**needed.get(option, {}), option: value} for option, (default, kind) in options(get(name)).items() for value in beside(default, kind)]
-    return [{}, *alone, *TOGETHER.get(name, [])]
+    """Each option at its default and at each other value it may have, those of TOGETHER, and all options that are words at their last at once."""
+    needed, known = NEEDED.get(name, {}), options(get(name))
+    alone = [{**needed.get(option, {}), option: value} for option, (default, kind) in known.items() for value in beside(default, kind)]
+    words = {option: beside(default, kind)[-1] for option, (default, kind) in known.items() if isinstance(default, (str, bool))}
+    at_once = {option: word for option, word in words.items() if option not in WITHOUT.get(name, ())}
+    return [{}, *alone, *TOGETHER.get(name, []), *([at_once] if len(at_once) > 1 else [])]
 
 
 def beside(default, kind):
-    """Values that an option may have: all of a choice, twice a number, half of a share, which ends at 1."""
+    """Values that an option may have besides its default: all of a choice, twice a number, half of a share, which ends at 1."""
     if isinstance(default, bool):
         return (not default,)
     if isinstance(default, str):
-        return getattr(kind, "__args__", ())
+        return tuple(word for word in get_args(kind) if word != default)
     if type(default) in (int, float):
         return (default / 2 if 0.5 < default < 1 else 2 * default,)
     return ()

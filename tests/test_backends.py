@@ -1,6 +1,7 @@
 """Which backend there is, what it is told, and where compiled kernels go."""
 
 import ctypes
+import errno
 import os
 import re
 import shutil
@@ -143,6 +144,25 @@ def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "None"
     assert "nothing can be kept" in done.stdout
+
+
+def refuse(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("fails", ["gone", "full"])
+def test_a_cache_folder_that_fails_later_is_no_obstacle(monkeypatch, tmp_path, fails):
+    """It has gone since the process began, or the disk is full: the kernel is compiled for this process."""
+    kernel.kernels("embedding")
+    made, folder = kernel.KERNELS["embedding.take"], tmp_path / "kernels"
+    monkeypatch.setattr(kernel, "FOLDER", folder)
+    monkeypatch.setattr(made, "compiled", None)
+    if fails == "full":
+        folder.mkdir()
+        monkeypatch.setattr(Path, "touch", refuse)
+    table = np.arange(20, dtype=np.float32).reshape(10, 2)
+    assert (backends.get("numba").take(table, np.arange(9)) == table[:9]).all()
+    assert made.compiled
 
 
 READ_ONLY = """

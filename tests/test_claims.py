@@ -63,6 +63,17 @@ def test_two_sided_is_claimed_and_holds(name):
     same(run(cfg, p, x[:1], seg=seg)[:, 1:4], run(cfg, p, x[:1, 1:4]), EXACT)
 
 
+@pytest.mark.parametrize("name", [name for name in of("two_sided") if get(name).hook in ("bias", "score", "attend")])
+def test_gradient_of_every_choice_both_ways(name):
+    """What it learns of the future too: its own parameters, with every choice of its options."""
+    for given, _ in choices(name)[1:]:
+        cfg, x = config(name, pe=((name, given),), causal=False, layers=1), tokens(2, 7)
+        p = weights(cfg)
+        own = [n for n, key in enumerate(p) if "pe." in key]
+        if own:
+            gradient(lambda *a, p=p, cfg=cfg, x=x: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()), wrt=own)
+
+
 @pytest.mark.parametrize("name", without("two_sided"))
 def test_two_sided_is_not_claimed_and_refused(name):
     """Config says so."""
@@ -109,24 +120,25 @@ def test_window_is_claimed_and_holds(name):
 @pytest.mark.parametrize("name", filling("score", "attend"))
 def test_a_row_that_sees_nothing_is_zero(name):
     """Padding, whatever stands in it: exactly 0 out of attention, nothing back to q, k and v, and the rows beside are as they are alone."""
-    cfg = config(name)
-    p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, 7)
+    for given, _ in choices(name):
+        cfg = config(name, pe=((name, given),))
+        p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, 7)
 
-    def attended(at, x, q, k, v):
-        f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
-        if pe.attend:
-            return pe.attend(model.PLAIN, p, q, k, v, f, at)
-        return model.PLAIN.attention(q, k, v, None, *pe.score(model.PLAIN, p, q, k, f, at), at=at, scale=pe.scale(cfg.D))
+        def attended(at, x, q, k, v, cfg=cfg, p=p, pe=pe):
+            f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
+            if pe.attend:
+                return pe.attend(model.PLAIN, p, q, k, v, f, at)
+            return model.PLAIN.attention(q, k, v, None, *pe.score(model.PLAIN, p, q, k, f, at), at=at, scale=pe.scale(cfg.D))
 
-    tape, seg = Tape(), np.array([[0, 0, 1, 1, 1, 1, 1], [0] * 7])
-    leaves = [tape.watch(a) for a in (q, k, v)]
-    y = attended(model.At.of(7, seg=seg), x, *leaves)
-    same(y.value[0, :, 2:], attended(model.At.of(5), x[:1, 2:], *(a[:1, :, 2:] for a in (q, k, v)))[0], EXACT)
-    found = tape.gradients(y, np.random.default_rng(0).standard_normal(y.shape))
-    for a in (y.value, *(found[leaf] for leaf in leaves)):
-        assert not a[1].any()
-        assert not a[0, :, :2].any()
-        assert np.isfinite(a).all()
+        tape, seg = Tape(), np.array([[0, 0, 1, 1, 1, 1, 1], [0] * 7])
+        leaves = [tape.watch(a) for a in (q, k, v)]
+        y = attended(model.At.of(7, seg=seg), x, *leaves)
+        same(y.value[0, :, 2:], attended(model.At.of(5), x[:1, 2:], *(a[:1, :, 2:] for a in (q, k, v)))[0], EXACT)
+        found = tape.gradients(y, np.random.default_rng(0).standard_normal(y.shape))
+        for a in (y.value, *(found[leaf] for leaf in leaves)):
+            assert not a[1].any()
+            assert not a[0, :, :2].any()
+            assert np.isfinite(a).all()
 
 
 @pytest.mark.parametrize("name", without("window"))

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -375,6 +376,7 @@ def test_warmup_compiles_what_is_missing_and_says_so(cli, tmp_path, monkeypatch)
     code, out, err = cli("warmup", "--json")
     said = json.loads(out)
     assert (code, said["kernels"], said["compiled"], said["folder"]) == (0, names, names, str(tmp_path)), err
+    assert re.findall(r"^kernels (\d/2: .*)$", err, re.M) == [f"{n}/2: {name}" for n, name in enumerate(names, 1)]
     assert all((tmp_path / f"{name}.done").exists() for name in names)
     assert [*tmp_path.rglob("*.nbi")]
     code, out, _ = cli("warmup")
@@ -654,6 +656,19 @@ def test_kill_9_and_resume_gives_the_undisturbed_bits(tmp_path, text, undisturbe
     assert not [*the_run(tmp_path).rglob(".tmp-*")]
 
 
+def test_a_full_disk_ends_a_run_in_one_line_and_resuming_gives_the_undisturbed_bits(tmp_path, text, undisturbed):
+    """For files of 80 kB: every checkpoint is larger, all lines of the metrics are smaller, and so is what is tried where kernels are kept."""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (80_000, 80_000))
+    command = [sys.executable, ROOT / "cli.py", "train", *LONG, "--data", text]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: \S+00000020\.safetensors: cannot write: File too large; check space, .*", done.stderr.splitlines()[-1]), done.stderr
+    assert [path.name for path in the_run(tmp_path).rglob("*") if path.is_file() and path.parent.name == "ckpt"] == []
+    code, _, err = finish(start(tmp_path, "train", "--resume"))
+    assert code == 0, err
+    assert bits(tmp_path) == undisturbed
+
+
 def test_two_processes_cannot_write_one_run(tmp_path, text, cli):
     process = start(tmp_path, "train", *TINY, "--steps", 100000, "--data", text)
     wait_for(lambda: lines_of(tmp_path) >= 1, process)
@@ -766,6 +781,8 @@ MISUSE = {
     "accumulate": (["train", "--data", "TEXT", "--accumulate", "1000000000000"], "for the tokens of a step"),
     "window": (["train", "--data", "TEXT", "--window", "1" + 30 * "0"], "expected at most 9007199254740992"),
     "no such text": (["train", "--data", "nowhere.txt"], "nowhere.txt"),
+    "a pipe for a text": (["train", "--data", "pipe"], "neither a file, nor a folder"),
+    "a device for a text": (["train", "--data", "/dev/zero"], "neither a file, nor a folder"),
     "binary text": (["train", "--data", "binary.txt"], "not a text file"),
     "empty text": (["train", "--data", "empty.txt"], "empty"),
     "short text": (["train", "--data", "short.txt"], "too small for length 512"),
@@ -795,6 +812,7 @@ MISUSE = {
 def test_misuse_is_one_clear_line_and_no_traceback(cli, text, args, word):
     Path("binary.txt").write_bytes(b"\x7fELF\0\0" * 1000)
     Path("empty.txt").touch()
+    os.mkfifo("pipe")
     Path("short.txt").write_text("too short\n" * 9)
     code, out, err = cli(*(text if a == "TEXT" else a for a in args))
     assert code in (1, 2)

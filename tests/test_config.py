@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import FrozenInstanceError, replace
+from typing import Literal, get_args, get_origin
 
 import pytest
 
@@ -448,6 +449,15 @@ def test_choose_a_cycle():
     """Names between commas, spaces around them do not matter; nothing else is set."""
     assert choose("alibi") == {"pe": (("alibi", {}),)}
     assert choose("rope, t5 ,rope") == {"pe": (("rope", {}), ("t5", {}), ("rope", {}))}
+
+
+def test_every_word_of_every_option_can_be_chosen():
+    """As it stands in the list, "none" too; none is no word where an option may also be nothing."""
+    for name in names():
+        for option, (_, kind) in options(get(name)).items():
+            for word in get_args(kind) if get_origin(kind) is Literal else ():
+                assert choose(name, [f"{option}={word}"])["pe"] == ((name, {option: word}),)
+    assert choose("path", ["rank=none", "gate=none"])["pe"] == (("path", {"rank": None, "gate": "none"}),)
 
 
 def test_choose_sets_every_member_that_has_the_option():

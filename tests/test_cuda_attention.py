@@ -6,6 +6,7 @@ import pytest
 from emulated.twins import BF16, CLOSE, TF32, emulated, sent, twins
 from test_ops import random
 
+from peref.backends.cuda import attention as module
 from peref.backends.cuda.attention import attention
 from peref.errors import Misuse
 from peref.ops.attention import attention as plain
@@ -123,3 +124,21 @@ def test_what_is_refused():
                 attention(*make(*shapes), at=sent(cupy, at), scale=1.0)
         with pytest.raises(Misuse, match="float64"):
             attention(*(cupy.ones((1, 1, 3, 4)) for _ in range(3)), at=sent(cupy, at), scale=1.0)
+
+
+@pytest.mark.parametrize("by_sequence", [False, True])
+def test_sums_by_index(by_sequence):
+    """Rows of the table beyond one block's and several pieces; places of one index side by side, in every order of threads with the same bits."""
+    B, H, T, S, N = 2, 3, 50, 90, 1500
+    x, index = random(B, H, T, S).astype(np.float32), np.random.default_rng(1).integers(0, N, (B, T, S) if by_sequence else (T, S)).astype(np.int32)
+    index[..., :20, :] //= 700
+    want = np.zeros((H, N))
+    for b, h in np.ndindex(B, H):
+        np.add.at(want[h], index[b] if by_sequence else index, x[b, h].astype(np.float64))
+    found = []
+    for seed in (1, 2):
+        with emulated(seed) as cupy:
+            found.append(module.summed_by(cupy.asarray(x), cupy.asarray(index), N).get())
+    assert found[0].tobytes() == found[1].tobytes()
+    np.testing.assert_allclose(found[0], want, atol=1e-5)
+    assert (found[0][want == 0] == 0).all()

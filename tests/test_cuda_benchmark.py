@@ -8,9 +8,14 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import fake_cublas
 import fake_cupy
 import numpy as np
 import pytest
+from emulated.twins import emulated
+from generated import filling
+
+from peref.backends.cuda import opened
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
@@ -166,6 +171,7 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     every = {name for t in gpu.report.targets(False) for name in (t.ours, t.peer)}
     s.rows = [{"phase": "4", "name": name, "us": 30.0 if "torch" in name or "jax" in name else 10.0} for name in every]
     s.rows += [{"phase": "3", "name": "gelu", "good": False}, {"phase": "2 go or no-go", "name": "one", "verdict": "GO"}]
+    s.rows += [{"phase": "2 go or no-go", "name": "4 us per graph node", "us": 1.25}]
     s.rows += [{"phase": "4", "name": name, "peak_bytes": n} for name, n in (("attention 64 x 8192 table", 10), ("torch sdpa 64 x 8192 mask", 250))]
     s.rows += [{"phase": "0", "name": "environment", "gpu": "a GPU"}, {"phase": "4", "name": "adamw", "us": 70.0}]
     s.rows += [
@@ -190,6 +196,7 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert any(line.startswith("| G8") and line.endswith("| 3.00 | 1.2 |  |") for line in lines)
     assert any(line.startswith("| G11 | adamw | 70.0 | 33 | 60 |") and "misses" in line for line in lines)
     assert "- one: GO" in lines
+    assert "- 4 us per graph node: us 1.25" in lines
     assert any("25.0 times ours (must: 20)" in line for line in lines)
     assert "- attention at 131072 (must: runs): ALiBi 200,000 us, table not measured" in lines
     assert "- run twice for equal bits (must: all): 1 of 2 rows; not: wkv7" in lines
@@ -276,3 +283,16 @@ def test_golden_files_find_a_wrong_backend(gpu):
         moved = replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle * 1.01, gain, **rest))
         assert not compared(moved, book, "rope")["good"]
         assert not lawful(replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle**2 + 1, gain, **rest)), "rope")["good"]
+
+
+@pytest.mark.parametrize("name", [name for name in filling("mix") if name != "retnet"])  # which the run above looks at
+def test_golden_files_of_the_recurrences(name, gpu):
+    """Each agrees with its kernels in class A, gradients too; so they will be looked at on a device."""
+    from on_gpu.golden import compared
+
+    from peref.golden.book import Book
+
+    with emulated() as cp:
+        found = compared(opened(cp, fake_cublas.Library()), Book(ROOT / "golden"), name)
+    assert found["good"], found
+    assert found["A"] == found["tensors"] > 40

@@ -28,6 +28,12 @@ def of_attention(B, T, H, G, D):
     return attention.attention, plain_attention.attention, [*qkv, random(H, T), None, None, random(B, H, 1, T)], {"at": at, "scale": 0.2}
 
 
+def of_index():
+    at = At.of(70, positions=np.arange(70) // 3)
+    qkv = [random(1, 2, 70, 8, seed=n) for n in range(3)]
+    return attention.attention, plain_attention.attention, [*qkv, random(2, len(at.distances))], {"at": at, "scale": 0.2}
+
+
 def of_retention(E):
     q, k, v = random(1, 3, 70, 8), random(1, 3, 70, 8, seed=1), random(1, 3, 70, E, seed=2)
     return retention.retention, plain_scan.retention, [q, k, v, random(1, 3, 8, E), None], {"log_decay": LOG, "chunk": 64, "scale": 0.5}
@@ -35,7 +41,7 @@ def of_retention(E):
 
 def of_recurrence(*names):
     made = ((name, *of(name)) for name in names)
-    return [(fast, plain, recurrent(name, 35, 18, 3, True, BREAKS), settings, rest) for name, fast, plain, settings, rest in made]
+    return [(fast, plain, recurrent(name, 35, 18, 6, True, BREAKS), settings, rest) for name, fast, plain, settings, rest in made]
 
 
 RUNS = {
@@ -45,6 +51,7 @@ RUNS = {
     "loss": [(loss.cross_entropy, plain_loss.cross_entropy, [5 * random(300, 33), np.arange(300) % 34 - 1], {})],
     "embedding": [(embedding.take, plain_embedding.take, [random(5, 33), np.arange(300) % 4], {})],
     "retention": [of_retention(6), of_retention(70)],
+    "by_index": [of_index()],
     "convolution": of_recurrence("short_conv"),
     "wkv4": of_recurrence("wkv4"),
     "wkv6": of_recurrence("wkv6"),
@@ -103,10 +110,13 @@ PLANTED = {
     "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),
     "all add to one share": ("embedding", "shares[warp()][lane() + 32 * k] = sums[k]", "shares[0][lane() + 32 * k] = sums[k]"),
+    "the first of equal ones alone": ("by_index", "while (__ballot_sync(ALL, rest != 0))", "while (0)"),
+    "every second of equal ones": ("by_index", "rest &= rest - 1;", "rest &= rest - 1, rest &= rest - 1;"),
+    "a warp's line left out": ("by_index", "w < WARPS; w++", "w < WARPS - 1; w++"),
     "another token's weight": ("convolution", "int t = s - k + K - 1;", "int t = s - k + K;"),
     "another document's tokens": ("convolution", "run[t] == (s >= 0 ? run[s] : 0)", "run[t] >= (s >= 0 ? run[s] : 0)"),
     "the larger exponent": ("wkv4", "p >= x ? Shares{1, less} : Shares{less, 1}", "Shares{1, less}"),
-    "a document's first token goes on": ("wkv4", "if (!follows(run, t)) da = db = 0;", ""),
+    "a document's first token goes on": ("wkv4", "if (t < T && !follows(run, t)) a = b = 0, p = -infinity();", ""),
     "the token before": ("wkv6", "kept[(t * ROWS + m) * THREADS + threadIdx.x] = s[m] = on", "s[m] = on"),
     "a warp's columns left out": ("wkv6", "for (int w = 0; w < 4; w++)", "for (int w = 0; w < 3; w++)"),
     "a state kept too late": ("wkv6", "keep(start / TOKENS);", "keep(start / TOKENS + 1);"),

@@ -84,7 +84,7 @@ def test_the_command_stops_at_a_bad_step(kind, tmp_path, monkeypatch, capsys):
     assert all(np.isfinite(a).all() for a in run.checkpoint(1)[0].values())
 
 
-@pytest.mark.parametrize("name", ["rope", "t5", "retnet"])
+@pytest.mark.parametrize("name", ["rope", "t5", "retnet", "mamba", "s4d", "rwkv4", "rwkv6", "rwkv7"])
 def test_evaluation_and_decoding(name):
     """Rows of the table, and decoding in pieces, on weights that were placed as a run's are."""
     cfg, p = tiny(name), init(tiny(name))

@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from generated import (
     widths,
     without,
 )
+from loops import witness
 from registry import ops
 
 from peref import model
@@ -75,6 +77,19 @@ def test_every_file_has_its_loop_and_says_what_it_is(name):
         assert fitting(option, default, kind) == default
     for line in Path(module.__file__).read_text().splitlines():
         assert not line.startswith(("from peref.encodings.", "import peref.encodings.")), "encodings do not import one another"
+
+
+LISTS = {"longrope.short_factor", "longrope.long_factor", "mrope.sections"}  # as long as the width says: test_scalings.py, test_axes.py
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_is_tried_at_another_value(name):
+    """And every word that it may be: every_choice leaves none out, so that loops, gradients and laws below are asked with each."""
+    choices = every_choice(name)
+    for option, (default, kind) in options(get(name)).items():
+        tried = {given[option] for given in choices if option in given} | {default}
+        assert len(tried) > 1 or f"{name}.{option}" in LISTS, option
+        assert isinstance(default, bool) or tried >= set(get_args(kind) if get_origin(kind) is Literal else ()), option
 
 
 def test_nothing_branches_on_an_encoding_s_name():
@@ -164,6 +179,16 @@ def test_mix_is_the_loop(name):
         for i in everywhere_long(name):
             got, _ = cfg.encoding(0).mix(model.PLAIN, p, x, place_of(cfg, i), {}, {})
             same(got[1], np.array(loop(cfg)(lists(p), lists(x[1]), lists(i))), 1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scale_is_the_loop(name):
+    """Every option; 1 / sqrt(D) where the loop says nothing of it."""
+    for given in every_choice(name):
+        cfg = config(name, pe=((name, given),))
+        says = hasattr(import_module(f"loops.{name}"), "scale")
+        want = witness(name, "scale", D=8, **cfg.pe[0][1])() if says else 8**-0.5
+        same(np.float64(cfg.encoding(0).scale(8)), np.float64(want), 1e-15)
 
 
 def test_forgetting_with_a_constant_gate_is_a_linear_bias():
@@ -299,6 +324,19 @@ def test_padding_and_packing(name, cuts):
     other = x.copy()
     other[0, :3] = 0
     same(run(cfg, p, other, seg=seg)[0, 3:], run(cfg, p, x, seg=seg)[0, 3:], EXACT)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if len(every_choice(name)) > 1])
+def test_every_choice_packed_and_in_pieces(name):
+    """What an option keeps of tokens is handed from call to call, and forgotten where a document ends."""
+    x, seg = tokens(2, 9), np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
+    for given in every_choice(name)[1:]:
+        cfg = config(name, pe=((name, given),))
+        p = weights(cfg)
+        got = chunked(cfg, p, x, (2, 5, 6), seg=seg)
+        same(got[:1, 3:], run(cfg, p, x[:1, 3:]), EXACT)
+        for a, b in ((0, 2), (2, 7), (7, 9)):
+            same(got[1:, a:b], run(cfg, p, x[1:, a:b]), EXACT)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -453,13 +491,20 @@ def test_options_that_make_no_sense(name, option, value):
         use()
 
 
+EACH_LAYER = {"cope": {"k.weight"}, "transformer_xl": {"r.weight"}}  # what layers have of their own whatever across_layers says
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if "across_layers" in options(get(name))])
 def test_layers_share_their_parameters_or_have_their_own(name):
-    """As across_layers says: by the names on disk."""
+    """As across_layers says, all of them, with every choice of the other options: by the names on disk."""
     more = {"slopes": "learned"} if "slopes" in options(get(name)) else {}
-    for which in ("shared", "own"):
-        cfg = config(name, pe=((name, {"across_layers": which, **more}),))
-        assert any(full.startswith("pe.0.") for full in model.init(cfg)) == (which == "shared")
+    for given in every_choice(name):
+        for which in ("shared", "own"):
+            cfg = config(name, pe=((name, {**more, **given, "across_layers": which}),))
+            parts = [n for n in model.init(cfg) if "pe." in n]
+            own = {n.partition(".pe.")[2] for n in parts if not n.startswith("pe.")}
+            assert any(n.startswith("pe.") for n in parts) == (which == "shared")
+            assert own <= EACH_LAYER.get(name, set()) if which == "shared" else own
 
 
 def test_unit_rows_do_not_go_by_their_length(rng):

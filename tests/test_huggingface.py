@@ -26,6 +26,7 @@ FILES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").
 PRESETS = "mlc-ai/mlc-llm python/mlc_llm/model/model_preset.py"
 CLASS = "huggingface/transformers src/transformers/models"
 SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: the model's own file, or public code that repeats it
+    "chatglm-4-9b": ("THUDM/glm-4-9b-chat, its own code", "its config.json printed in a public port; rope_ratio in lmdeploy's and vLLM's code"),
     "codellama-7b": ("codellama/CodeLlama-7b-hf", PRESETS),
     "deepseek-v2-lite": ("deepseek-ai/DeepSeek-V2-Lite", PRESETS),
     "deepseek-v3": (
@@ -33,6 +34,7 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
         "its printed config in a public note; NVIDIA/Megatron-LM#1418 quotes rope_scaling",
     ),
     "gemma-3-12b": ("google/gemma-3-12b-it", f"a public test with its config.json; {CLASS}/gemma3/configuration_gemma3.py for what is left out"),
+    "gemma-3n-e4b": ("google/gemma-3n-E4B", f"{CLASS}/gemma3n/configuration_gemma3n.py, whose defaults are that model's"),
     "gemma-4-e2b": ("google/gemma-4-e2b-it", f"{CLASS}/gemma4/configuration_gemma4.py; sizes and the seven full layers in two public notes"),
     "glm-4-9b": ("THUDM/glm-4-9b-chat", f"{CLASS}/glm/configuration_glm.py, whose defaults are that model's"),
     "gpt-j-6b": ("EleutherAI/gpt-j-6B", f"{CLASS}/gptj/configuration_gptj.py, whose defaults are that model's"),
@@ -48,7 +50,9 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
     "llama-4-scout": ("meta-llama/Llama-4-Scout-17B-16E", "its config.json in public copies; meta-llama/llama-models#322 on the factor"),
     "mistral-7b-v0.3": ("mistralai/Mistral-7B-v0.3", PRESETS),
     "modernbert-base": ("answerdotai/ModernBERT-base", f"its config.json in public copies; {CLASS}/modernbert/configuration_modernbert.py"),
+    "olmo-3-7b-instruct": ("allenai/Olmo-3-7B-Instruct", f"three public notes that list it; {CLASS}/olmo3/modular_olmo3.py for its layers"),
     "phi-3.5-mini": ("microsoft/Phi-3.5-mini-instruct", f"{PRESETS}; huggingface/trl#7276"),
+    "qwen-7b-chat": ("Qwen/Qwen-7B-Chat", "its config.json in a public test; modeling_qwen.py in public copies; vllm-project/vllm#36880"),
     "qwen2-vl-7b": ("Qwen/Qwen2-VL-7B-Instruct", "its config.json in a public port"),
     "qwen2.5-7b-1m": ("Qwen/Qwen2.5-7B-Instruct-1M", "its config.json in two public tests and notes"),
     "qwen2.5-coder-32b-yarn": (
@@ -125,6 +129,8 @@ def test_the_source_of_every_file_is_named():
         ("gpt-neox-20b", "rope", 96, 24, "half", 1e4),
         ("gpt-j-6b", "rope", 256, 64, "interleaved", 1e4),
         ("glm-4-9b", "rope", 128, 64, "interleaved", 1e4),
+        ("chatglm-4-9b", "rope", 128, 64, "interleaved", 5e6),
+        ("qwen-7b-chat", "dynamic_ntk", 128, 128, "half", 1e4),
         ("vicuna-7b-16k", "pi", 128, 128, "half", 1e4),
         ("internlm2.5-7b", "dynamic_ntk", 128, 128, "half", 1e6),
     ],
@@ -277,6 +283,54 @@ def test_gemma_3_without_what_its_class_has(kind):
     assert {r.which for r in read({key: x for key, x in public.items() if key not in left | {"num_hidden_layers"}}).rotations} == {()}
 
 
+def test_gemma_3n():
+    """Every fifth layer has the base 1e6, the others 10000; a softmax scale of 1; the class does not read query_pre_attn_scalar."""
+    public = json.loads(FILES["gemma-3n-e4b"].read_text())
+    inner = public["text_config"] | {"query_pre_attn_scalar": 256}
+    left = {key: value for key, value in inner.items() if key not in ("rope_theta", "rope_local_base_freq")}
+    for found_here in (read({**public, "text_config": inner}), read({**public, "text_config": left})):
+        full, slides = found_here.rotations
+        assert (full.which, len(slides.which), full.options, slides.options) == (tuple(range(4, 35, 5)), 28, {"base": 1e6}, {"base": 1e4})
+        assert kinds(full, "softmax scale") == ["beyond"]
+        assert kinds(full, "query_pre_attn_scalar") == ["ignored"]
+
+
+def test_olmo_3():
+    """YaRN from 8192 tokens on in every fourth layer, its gain as published; RoPE of the same base in the others, whichever key holds the scaling."""
+    public = json.loads(FILES["olmo-3-7b-instruct"].read_text())
+    inside = {key: value for key, value in public.items() if not key.startswith("rope")}
+    flat = inside | {"rope_parameters": public["rope_scaling"] | {"rope_theta": 500000}}
+    for whole in (read(public), read(flat), read({key: value for key, value in public.items() if key != "rope_theta"})):
+        full, slides = whole.rotations
+        assert (full.name, full.which, full.options["original"]) == ("yarn", tuple(range(3, 32, 4)), 8192)
+        same(np.float64(frequencies(full.cfg, 9)[1]), np.float64(0.1 * math.log(8) + 1), 1e-12)
+        same(ratios(full)[[0, 16, 18, 35, 63]], np.array([1, 1, 1, 1 / 8, 1 / 8]), 1e-14)
+        assert (slides.name, slides.options, len(slides.which)) == ("rope", {"base": 500000.0}, 24)
+        assert len([note for note in full.notes if note.kind == "differs" and note.key.startswith("rope_")]) == 1
+    (plain,) = read({key: value for key, value in public.items() if key != "rope_scaling"}).rotations
+    assert (plain.name, plain.layers) == ("rope", "")
+
+
+def test_chatglm():
+    """rope_ratio multiplies the base 10000, half of each head turns, in adjacent channels; ChatGLM2 divided positions by it. 1 changes nothing."""
+    r, public = one("chatglm-4-9b"), json.loads(FILES["chatglm-4-9b"].read_text())
+    same(frequencies(r.cfg, 9)[0], (1e4 * 500) ** (-np.arange(32) / 32), 1e-14)
+    assert (kinds(r, "rope_ratio"), kinds(r, "original_rope"), r.cfg.L) == (["differs"], ["ignored"], 131072)
+    for given in ({"rope_ratio": 1}, {"rope_ratio": None}):
+        r = one(public | given)
+        assert (r.options, kinds(r, "rope_ratio")) == ({"base": 1e4}, [])
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(8192, 1), (8193, 3), (16384, 3), (16385, 7), (32768, 7), (32769, 15)])
+def test_the_first_qwen(n, alpha):
+    """get_ntk_alpha of its code: 2^ceil(log2(n / seq_length) + 1) - 1 times in the base, at least 1; queries beyond it are another thing."""
+    r = one("qwen-7b-chat")
+    same(frequencies(r.cfg, n)[0], ladder(1e4 * alpha ** (128 / 126), 128), 1e-13)
+    assert (r.lengths, r.options["form"], kinds(r, "use_dynamic_ntk"), kinds(r, "use_logn_attn")) == ((8192, 32768), "steps", ["differs"], ["beyond"])
+    off = one(json.loads(FILES["qwen-7b-chat"].read_text()) | {"use_dynamic_ntk": False, "use_logn_attn": False})
+    assert (off.name, off.lengths, off.notes) == ("rope", (32768,), ())
+
+
 @pytest.mark.parametrize(
     ("given", "still"),
     [
@@ -386,6 +440,7 @@ DEEPSEEK = {"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_
         (LLAMA | {"rope_theta": None}, "rope_theta", "assumed", "10000"),
         (LLAMA | {"attention_multiplier": 0.01}, "attention_multiplier", "beyond", "Granite"),
         (LLAMA | {"model_type": "gemma4_text"}, "softmax scale", "beyond", "normed"),
+        (LLAMA | {"attn_temperature_tuning": 4, "floor_scale": 8192, "attn_scale": 0.1}, "temperature_tuning", "beyond", "layers without positions"),
         (json.loads(FILES["qwen2.5-7b-1m"].read_text()), "dual_chunk_attention_config", "differs", "Hugging Face does not read it"),
     ],
 )
@@ -399,8 +454,10 @@ def test_a_note_names_the_key(public, key, kind, says):
     ("given", "named"),
     [
         ({"rope_theta": 1e4, "rope_theta_of_images": 9.0, "use_rope": True}, {"rope_theta_of_images", "use_rope"}),
-        ({"model_type": "chatglm", "rope_ratio": 500}, {"rope_ratio"}),
-        ({"model_type": "qwen", "rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, {"use_dynamic_ntk", "use_logn_attn"}),
+        ({"rope_ratio": 500}, {"rope_ratio"}),
+        ({"model_type": "chatglm", "rope_ratio": 500, "original_rope": True}, set()),
+        ({"rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, {"use_dynamic_ntk", "use_logn_attn"}),
+        ({"model_type": "qwen", "rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, set()),
         ({"model_type": "qwen", "use_dynamic_ntk": False, "use_logn_attn": None, "rope_scaling": None, "alibi": False}, set()),
         ({"rope_theta": 1e4, "rotary_emb_base": 1e6}, {"rotary_emb_base"}),
         ({"rope_theta": 1e4, "position_embedding_type": "rope", "kv_property_entropy": 3, "qk_nope": 7}, set()),
@@ -502,6 +559,8 @@ def test_longrope_s_factor_and_mscales():
         (SILENT | {"model_type": "deberta-v2", "relative_attention": True}, "deberta-v2 is not known here, and nothing in the config says"),
         (SILENT | {"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
         ({"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
+        (LLAMA | {"model_type": "chatglm", "position_encoding_2d": True}, "half of the channels turn by the place in the answer"),
+        ({"model_type": "qwen", "head_dim": 8, "use_dynamic_ntk": True}, "the config has no seq_length, from which the base grows"),
         ({"model_type": "bloom"}, "bloom turns nothing: its positions are those of the encoding alibi"),
         ({"model_type": "gpt2"}, "the encoding learned"),
         ({}, "unknown is not known here"),

@@ -1,6 +1,7 @@
 """What cannot fit into memory is refused before anything is made, and nothing else is."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from peref.backends import Backend
 from peref.config import Config, shaped
 from peref.encodings import get
 from peref.errors import Misuse
+from peref.evaluate import evaluate
 from peref.model import init
+from peref.ops.attention import attention
 from peref.recipe import Recipe
 from peref.train import one_step
 
@@ -34,18 +37,43 @@ def test_parameters_without_biases_or_an_encoding_are_all_counted(given):
 
 
 @pytest.mark.parametrize("shape", ["llama", "gpt2"])
-def test_a_step_takes_no_less_than_is_counted(shape):
-    """As the plain ops make it in float64, which say to tracemalloc what they take."""
-    cfg = shaped(shape, pe=(("none", {}),), V=11, C=32, layers=3, L=64, H=2)
+def test_a_step_takes_no_less_than_is_counted(shape, monkeypatch):
+    """As the plain ops make it in float64, which say to tracemalloc what they take; attention in each layer, where it is most of it."""
+    cfg = shaped(shape, pe=(("none", {}),), V=11, C=32, layers=3, L=64, H=8)
     recipe, x = Recipe(batch=8, dtype="float64"), tokens(8, 64)
     p = init(cfg, 0, np.float64)
     m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))
     tracemalloc.start()
     try:
         one_step(Backend(), cfg, recipe.rule, p, m, v, [(x, x)], recipe.numbers(1))
-        assert tracemalloc.get_traced_memory()[1] > x.size * memory.activations(cfg) * 8
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    weights, tokens_ = 4 * memory.numbers(cfg) * 8, x.size * (memory.TOKEN + 8 * (memory.activations(cfg) + 3 * 8 * 64))
+    monkeypatch.setattr(memory, "free", lambda: weights + peak)
+    memory.check_training(cfg, "float64", 8, 1, plain=True)
+    monkeypatch.setattr(memory, "free", lambda: weights + tokens_ - 1)
+    with pytest.raises(Misuse, match="this training needs at least"):
+        memory.check_training(cfg, "float64", 8, 1, plain=True)
+    memory.check_training(cfg, "float64", 8, 1, plain=False)
+
+
+def test_attention_takes_no_less_than_is_counted(monkeypatch):
+    """Of one window that is evaluated, as the plain ops make it."""
+    cfg, text = Config(pe=(("alibi", {}),), L=16, V=11, C=8, H=4, F=8, layers=1), tokens(1, 301)[0]
+    params, needed = init(cfg), 2 * 4 * 300 * 300 * 4
+    tracemalloc.start()
+    try:
+        list(evaluate(cfg, params, text, 300))
+        assert tracemalloc.get_traced_memory()[1] > needed
+    finally:
+        tracemalloc.stop()
+    monkeypatch.setattr(memory, "free", lambda: needed - 1)
+    with pytest.raises(Misuse, match="attention over 300 tokens by the numpy backend needs at least"):
+        next(evaluate(cfg, params, text, 300))
+    assert next(evaluate(cfg, params, text, 300, be=replace(Backend(), attention=lambda *a, **b: attention(*a, **b))))
+    retnet = replace(cfg, pe=(("retnet", {}),), G=None)
+    assert next(evaluate(retnet, init(retnet), text, 300))
 
 
 def test_what_is_free(tmp_path):
@@ -68,7 +96,7 @@ def test_a_training_is_refused_by_what_it_needs(monkeypatch):
     for free in (needed, needed - 1, None):
         monkeypatch.setattr(memory, "free", lambda free=free: free)
         try:
-            memory.check_memory(cfg, recipe)
+            memory.check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, plain=False)
             said.append("")
         except Misuse as error:
             said.append(str(error))

@@ -157,6 +157,7 @@ def test_every_option_alone_changes_the_logits_or_is_refused(name):
     ("name", "given", "beside"),
     [
         ("alibi", {"across_layers": "shared"}, {"slopes": "sides"}),
+        ("dynamic_ntk", {"factor": 2.0, "form": "steps"}, {"form": "static"}),
         ("yarn", {"reading": "deepseek"}, {"mscale": 0.5}),
         ("yarn", {"reading": "deepseek", "mscale": 0.5, "attention_factor": 1.5}, {"attention_factor": None}),
     ],

@@ -5,6 +5,7 @@ import re
 import sys
 import xml.etree.ElementTree as tree
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from peref import model
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.config import Config
-from peref.encodings import get, names
+from peref.encodings import get, names, options
 from peref.lab import effects, responses
 from peref.lab.effects import Subject, fresh
 from peref.lab.panels import Curve, Image, Panel
@@ -250,6 +251,22 @@ def test_words_stand_beside_what_is_drawn():
         assert (words.x0 >= ax.get_window_extent().x1) == (panel is heads)
 
 
+@pytest.mark.parametrize("inches", [3.0, 9.2])
+def test_lines_are_as_wide_as_the_picture(inches):
+    """Of all options of every encoding none goes beyond it, and none has room for the next word; every word is there."""
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    figure = pictures.Figure(figsize=(inches, 1))
+    wide = lambda line: figure.text(0, 0, line, fontsize=pictures.ABOUT).get_window_extent().width / figure.dpi
+    for name in names():
+        text = "options:        " + ", ".join(f"{option}={default}" for option, (default, _) in options(get(name)).items())
+        lines = pictures.within(text, inches)
+        assert " ".join(lines) == text
+        assert all(wide(line) <= 1.02 * inches for line in lines), name
+        assert all(wide(f"{line} {after.split()[0]}") > 0.98 * inches for line, after in pairwise(lines)), name
+
+
 def test_a_png_and_an_svg(show):
     """What is asked for, under the name that is printed, the same bytes again."""
     assert show("alibi", "--len", 32) == (0, "alibi.png\n", "")
@@ -263,21 +280,6 @@ def test_a_png_and_an_svg(show):
     assert Path("1.svg").read_bytes() == Path("2.svg").read_bytes()
     assert show("t5", "--len", 32, "--set", "buckets=10", "-o", "2.svg")[0] == 0
     assert Path("1.svg").read_bytes() != Path("2.svg").read_bytes()
-
-
-def test_a_gallery_has_every_encoding(show):
-    """A file each, and a page that shows and names them all."""
-    code, out, _ = show("--all", "-o", "all/of/them", "--len", 16, "--json")
-    said, folder = json.loads(out), Path("all/of/them")
-    assert code == 0
-    assert [one["name"] for one in said["pictures"]] == NAMES
-    page = Path(said["page"]).read_text()
-    for one in said["pictures"]:
-        assert Path(one["path"]).stat().st_size > 1000
-        assert len(one["panels"]) >= 2
-        assert f'<img src="{one["name"]}.png"' in page
-        assert f'href="#{one["name"]}"' in page
-    assert sorted(p.name for p in folder.iterdir()) == sorted([*(f"{n}.png" for n in NAMES), "index.html"])
 
 
 def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):

@@ -124,9 +124,14 @@ SMALL = ["--steps", "2", "--batch", "1", "--width", "16", "--heads", "2", "--lay
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def here(tmp_path_factory):
+    """The folder that commands run in."""
+    return tmp_path_factory.mktemp("checkout")
+
+
+@pytest.fixture(scope="module")
+def told(here):
     """Every command but `data get` run in the README's order, training made small: command line -> what `--json` says."""
-    here = tmp_path_factory.mktemp("checkout")
     words = "".join(f"def f{n}(x):\n    return x * {n} + {n * n}\n\n" for n in range(9000))
     (here / "text.py").write_text(words)
     (here / "peref").mkdir()
@@ -175,6 +180,19 @@ def test_json_has_the_keys_that_are_said(told):
     row = re.search(r"A row has (.*?)\. ", README.replace("\n", " "))[1]
     assert set(re.findall(r"`(\w+)`", row)) == set(told["eval --len 2048"]["rows"][0])
     assert set(told["train --resume"]["val"]) == {"loss", "bpb"}
+
+
+def test_the_gallery_has_every_encoding(told, here):
+    """A picture each, and a page that shows and names them all."""
+    said = told["show --all -o gallery"]
+    page = (here / said["page"]).read_text()
+    assert [one["name"] for one in said["pictures"]] == names()
+    for one in said["pictures"]:
+        assert (here / one["path"]).stat().st_size > 1000
+        assert len(one["panels"]) >= 2
+        assert f'<img src="{one["name"]}.png"' in page
+        assert f'href="#{one["name"]}"' in page
+    assert sorted(p.name for p in (here / "gallery").iterdir()) == sorted([*(f"{n}.png" for n in names()), "index.html"])
 
 
 def test_the_base_that_is_set_is_the_base_that_is_evaluated(told):

@@ -86,10 +86,15 @@ def rwkv6(p, x, o, f):
     return (silu(g) * head_norm(out.reshape(T, -1), p, H, o["eps"])) @ p["o.weight"].T
 
 
-def rwkv7(p, x, o, f):
+def rwkv7(p, x, o, f, first=None):  # first: what the layers of a model hand on, a list that is empty before the first of them
     H, D, T = f["H"], f["D"], len(x)
     z = {n: lerp(x, before(x), p[f"mix.{n}"]) for n in "rwkvag"}
     r, k, v = (z[n] @ p[f"{n}.weight"].T for n in "rkv")
+    if first:
+        nu = sigmoid(lora(p, "v", z["v"], lambda y: y))
+        v = lerp(v, first[0], nu) if o["value_gate"] == "first" else lerp(first[0], v, nu)
+    elif first is not None:
+        first.append(v)
     a = sigmoid(lora(p, "a", z["a"], lambda y: y))
     w = np.exp(-exp(-0.5) * sigmoid(lora(p, "decay", z["w"], np.tanh)))
     g = lora(p, "gate", z["g"], sigmoid)

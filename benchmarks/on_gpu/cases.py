@@ -40,7 +40,7 @@ def rows(tiny: bool) -> Iterator[Case]:
 def heads(tiny: bool) -> Iterator[Case]:
     """Attention and retention: widths, ragged lengths, grouped heads, a table with its gradient, windows, documents."""
     lengths = (9,) if tiny else (130, 333)
-    files = "attention attention_backward embedding"
+    files = "attention attention_backward"
     for D in (32,) if tiny else (32, 64, 128, 40):
         for T in lengths:
             q, k, v, table = draw(2, 4, T, D), draw(2, 2, T, D, seed=1), draw(2, 2, T, D, seed=2), draw(4, T, seed=3)
@@ -51,6 +51,9 @@ def heads(tiny: bool) -> Iterator[Case]:
             yield files, f"attention {D} x {T} window", field("attention"), [q, k, v, None], {"at": near, "scale": D**-0.5}, PRODUCT
             packed = At.of(T, seg=seg)
             yield files, f"attention {D} x {T} packed", field("attention"), [q, k, v, None], {"at": packed, "scale": D**-0.5}, PRODUCT
+            apart = At.of(T, seg=seg, positions=np.arange(T) // 2 * 2)  # read through an index
+            far = draw(4, len(apart.distances), seed=3)
+            yield f"{files} by_index", f"attention {D} x {T} index", field("attention"), [q, k, v, far], {"at": apart, "scale": D**-0.5}, PRODUCT
     T, H = (520, 1) if tiny else (1500, 8)  # enough queries to look where to stop, and a table that is steep enough to
     steep = [*(draw(1, H, T, 32, seed=s) for s in range(3)), -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H]
     yield f"{files} reach", "attention that stops", field("attention"), steep, {"at": At.of(T), "scale": 32**-0.5}, PRODUCT
@@ -60,9 +63,12 @@ def heads(tiny: bool) -> Iterator[Case]:
     yield "retention", "retention", first, [draw(2, 4, T, 32, seed=s) for s in range(3)], decay, PRODUCT
 
 
-def recurrences(tiny: bool) -> Iterator[Case]:
-    """What has a state over tokens, and the short convolution: documents that begin anywhere, channels and rows beyond one block."""
-    B, T, C, N, H, D = (2, 20, 20, 20, 1, 24) if tiny else (2, 300, 200, 40, 3, 64)
+def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -> Iterator[Case]:
+    """What has a state over tokens, and the short convolution: documents that begin anywhere, channels and rows beyond one block.
+
+    sizes: sequences, tokens, channels, numbers of a channel's state, heads and their width.
+    """
+    B, T, C, N, H, D = (2, 20, 20, 20, 1, 24) if tiny else sizes
     runs = (np.arange(T) // (T // 3 + 1))[None].repeat(B, 0)
     x, y, fixed = draw(B, T, C), draw(B, T, C, seed=1), -abs(draw(C))
     yield "convolution", "short_conv", field("short_conv"), [x, draw(C, 4), draw(B, 3, C), runs], {}, PRODUCT

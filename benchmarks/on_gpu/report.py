@@ -74,7 +74,11 @@ def table(s: Session) -> str:
     lines = [f"# {s.found('environment', 'gpu')}{', EMULATED: no time means anything' if s.emulated else ''}, {date.today()}", ""]
     lines += ["| target | ours | us | floor | at most | peer | us | times as fast | must | |", "|---" * 10 + "|"]
     lines += [line_of(s, t) for t in targets(s.emulated)]
-    lines += ["", *(f"- {row['name']}: {row.get('verdict', row.get('error', ''))}" for row in s.rows if row["phase"] == "2 go or no-go")]
+    figures = lambda row: ", ".join(f"{key} {x:,.4g}" for key, x in row.items() if isinstance(x, float))
+    lines += [
+        "",
+        *(f"- {row['name']}: {row.get('verdict') or row.get('error') or figures(row)}" for row in s.rows if row["phase"] == "2 go or no-go"),
+    ]
     ours, theirs = (s.found(name, "peak_bytes") for name in (f"attention 64 x {w.masked} table", f"torch sdpa {w.attend[-1][0]} x {w.masked} mask"))
     ratio = f"{theirs / ours:.1f} times ours (must: 20)" if ours and theirs else "not measured"
     lines.append(f"- memory of attention with a table at {w.masked}: {ours} bytes, table and result; SDPA with a float mask: {ratio}")

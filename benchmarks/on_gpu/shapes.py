@@ -15,6 +15,7 @@ class Shapes:
     steps: tuple[tuple[int, int], ...] = ((8, 128), (32, 512))  # batch, length; width 256, 6 layers, 8 heads
     far: int = 32768
     long: int = 131072
+    scan: tuple[int, ...] = (8, 512, 1024, 16, 16, 64)  # of the recurrences: sequences, tokens, channels, their state, heads and their width
     width: int = 256
     layers: int = 6
     heads: int = 8

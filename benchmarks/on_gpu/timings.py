@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from on_gpu.cases import Case, recurrences
 from on_gpu.ceilings import bf16, random
 from on_gpu.session import Session
 from on_gpu.shapes import of
@@ -64,6 +65,21 @@ def attention(s: Session, be: Any, D: int, T: int, kind: str, backward: bool = F
     flop = 2 * T * T * D * H * (3.5 if backward else 1)
     held = 0 if table is None else table.size * table.dtype.itemsize  # as SDPA's figure has its mask
     return found | {"TFLOP_per_s": flop / found["us"] / 1e6, "peak_bytes": found["peak_bytes"] + held}
+
+
+def recurrence(s: Session, be: Any, case: Case) -> dict[str, Any]:
+    """Forward and backward of one of cases.recurrences, in float32; its output is the cotangent."""
+    _, _, function, arrays, settings, _ = case
+    real = lambda a: a is not None and a.dtype.kind == "f"
+
+    def work(be: Any, *arrays: Any) -> Any:
+        tape = Tape()
+        y = function(be, *(tape.watch(a) if real(a) else a for a in arrays), **settings)
+        y = y[0] if isinstance(y, tuple) else y
+        return list(tape.gradients(y, y.value).values())
+
+    there = tuple(be.place(a.astype(np.float32)) if real(a) else a if a is None else be.place(a) for a in arrays)
+    return replaying(s, be, work, [there])
 
 
 def norm(s: Session, be: Any) -> dict[str, Any]:
@@ -137,6 +153,8 @@ def timings(s: Session) -> None:
     D = w.attend[-1][0]
     s.attempt(f"attention 64 x {w.masked} table", lambda: attention(s, be, D, w.masked, "table"))
     s.attempt(f"attention 64 x {w.learned} table, with gradients", lambda: attention(s, be, D, w.learned, "table", backward=True))
+    for case in recurrences(s.emulated, w.scan):
+        s.attempt(f"{case[1]}, with gradients", lambda case=case: recurrence(s, be, case))
     for batch, length in w.steps:
         title = f"step {batch} x {length}"
         s.attempt(f"{title} tf32, as it is", lambda b=batch, n=length: step(s, replace(be, step=call), b, n))

@@ -81,6 +81,13 @@ NAMES = ("numpy", "numba", "cuda")
 KNOWN = (*NAMES, "cuda:tf32", "cuda:bf16")  # and what products are cut to: a part of the name, for the bits depend on it
 
 
+def resolved(name: str, dtype: Any) -> str:
+    """The name of the backend that is meant: for "auto" numba or numpy."""
+    if name != "auto":
+        return name
+    return "numba" if find_spec("numba") and str(dtype) == "float32" else "numpy"
+
+
 def get(
     name: str = "auto", *, dtype: Any = "float32", threads: int | None = None, every_tile: bool = False, say: Callable[[str], None] = as_it_is
 ) -> Backend:
@@ -96,8 +103,7 @@ def get(
     """
     if name not in ("auto", *KNOWN):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(KNOWN)}")
-    if name == "auto":
-        name = "numba" if find_spec("numba") and str(dtype) == "float32" else "numpy"
+    name = resolved(name, dtype)
     if name == "numpy":
         if threads is not None:
             raise Misuse("the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before starting, or use --backend numba")

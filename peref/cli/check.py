@@ -62,7 +62,8 @@ def command(
 ) -> None:
     """Hold tensors against the golden files: exit 0 all right, 1 something wrong, 3 no golden files, 4 the program broke, 5 nothing compared.
 
-    OUT.safetensors has tensors under the names of the golden files, CASE:TENSOR, as many of them as you have. What is missing is not run.
+    OUT.safetensors, or a folder of such files, has tensors under the names of the golden files, CASE:TENSOR, as many of them as you have. What is
+    missing is not run; inputs and budgets may come along.
     """
     if sum(x is not None for x in (output, impl, program)) != 1:
         raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")

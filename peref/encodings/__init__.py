@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable
@@ -191,7 +192,7 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(value) in kinds or (value is None and type(None) in kinds):
         return value
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e308:
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool) and abs(value) < sys.float_info.max:
         return float(value)
     for k in kinds:
         if get_origin(k) is tuple and isinstance(value, (list, tuple)) and value:
@@ -217,30 +218,24 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def positive(name: str, **numbers: float) -> None:
-    """Raises Misuse, for encoding `name`, unless every one of these options is above 0."""
-    above(name, 0, **numbers)
+BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    ">": (operator.gt, "above"),
+    ">=": (operator.ge, "of at least"),
+    "<=": (operator.le, "of at most"),
+}
 
 
-def above(name: str, bound: float, **numbers: float) -> None:
-    """Raises Misuse, for encoding `name`, unless every one of these options is above `bound`."""
+def bounded(name: str, sign: str, bound: float, **numbers: float | None) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options that is given is > bound, >= bound or <= bound, as `sign` says."""
+    holds, words = BOUNDS[sign]
     for option, number in numbers.items():
-        if not number > bound:
-            raise Misuse(f"{name}: {option} is {number}; expected a number above {bound:g}")
+        if number is not None and not holds(number, bound):
+            raise Misuse(f"{name}: {option} is {number}; expected a number {words} {bound:g}")
 
 
-def at_most(name: str, bound: float, **numbers: float | None) -> None:
-    """Raises Misuse, for encoding `name`, unless every one of these options that is given is no more than `bound`."""
-    for option, number in numbers.items():
-        if number is not None and not number <= bound:
-            raise Misuse(f"{name}: {option} is {number}; expected at most {bound:g}")
-
-
-def not_negative(name: str, **numbers: float) -> None:
-    """Raises Misuse, for encoding `name`, unless every one of these options is 0 or more."""
-    for option, number in numbers.items():
-        if not number >= 0:
-            raise Misuse(f"{name}: {option} is {number}; expected 0 or more")
+def positive(name: str, **numbers: float | None) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options that is given is above 0."""
+    bounded(name, ">", 0, **numbers)
 
 
 def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
@@ -255,13 +250,6 @@ def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
         raise Misuse(f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another dtype may move that")
     if not i.max() - i.min() <= apart:
         raise Misuse(f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use another dtype")
-
-
-def at_least(name: str, bound: float, **numbers: float) -> None:
-    """Raises Misuse, for encoding `name`, unless every one of these options is `bound` or more."""
-    for option, number in numbers.items():
-        if not number >= bound:
-            raise Misuse(f"{name}: {option} is {number}; expected {bound:g} or more")
 
 
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:

@@ -24,7 +24,7 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
-from peref.huggingface.facts import INTERVAL, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT
+from peref.huggingface.facts import BASE, BASES, INTERVAL, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT, UNSCALED
 from peref.huggingface.keys import Keys, load, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
@@ -99,6 +99,10 @@ def dictionaries(top: Keys, kind: str, groups: dict[str, Layers], notes: list[No
     local = wide if local is None else local
     if local is None and (local := LOCAL.get(kind)) is not None:
         notes.append(Note("assumed", "rope_local_base_freq", f"absent; {plain(local)} in layers with a window, as the class has it"))
+    if local is None and kind in UNSCALED and values.get("rope_type", values.get("type", "default")) != "default":
+        local = Keys(values, where).number("rope_theta") or top.first(BASES)[1] or BASE[kind]
+        says = "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's class give it to every layer"
+        notes.append(Note("differs", where, says))
     if local is not None:
         slides = groups.get("sliding_attention", ())
         rest = tuple(sorted(n for label, group in groups.items() if label != "sliding_attention" for n in group))
@@ -118,8 +122,8 @@ def rotation(layer: Layer) -> Rotation:
     R, layout = layer.width(kind, D), layer.layout()
     name, given = READERS[kind](layer, R)
     given = {key: value for key, value in ({"base": base} | given).items() if value is not None}
-    layer.notice_rest()
     layer.notice_scale()
+    layer.notice_rest()
     L = layer.longest or int(given.get("original") or 0)
     if not L:
         raise Misuse(f"the config has no {LENGTH[0]}; {SAVED}")

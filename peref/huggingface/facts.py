@@ -26,24 +26,32 @@ TYPES = {  # a position_embedding_type that is no rotation -> the encoding
 }
 LAYOUTS = {  # of the weights as published for Hugging Face's classes
     "interleaved": """gptj codegen glm glm4 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 helium ernie4_5 ernie4_5_moe llama4
-        llama4_text longcat_flash ernie4_5_vl_moe ernie4_5_vl_moe_text ernie4_5_moe_vl""",
-    "half": """llama mistral mixtral ministral3 mistral3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl qwen2_vl_text qwen2_5_vl
-        qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm
-        persimmon olmo olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
-        hunyuan_v1_moe internlm2 modernbert""",
+        llama4_text longcat_flash ernie4_5_vl_moe ernie4_5_vl_moe_text ernie4_5_moe_vl chatglm""",
+    "half": """llama mistral mixtral ministral3 mistral3 qwen qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl qwen2_vl_text qwen2_5_vl
+        qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text gemma4 gemma4_text phi phi3 phimoe
+        gpt_neox gpt_oss stablelm persimmon olmo olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4
+        hunyuan_v1_dense hunyuan_v1_moe internlm2 modernbert""",
 }
 SHARE = {  # the part of a head that turns
     **dict.fromkeys(("gpt_neox", "stablelm", "qwen3_next"), 0.25),
-    **dict.fromkeys(("phi", "persimmon", "glm", "glm4", "glm4_moe", "nemotron"), 0.5),
+    **dict.fromkeys(("phi", "persimmon", "glm", "glm4", "glm4_moe", "nemotron", "chatglm"), 0.5),
 }
-BASE = {"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "gemma3": 1e6, "gemma3_text": 1e6}
-LOCAL = {"gemma3": 1e4, "gemma3_text": 1e4}  # the base of layers with a window, which no scaling concerns
-PATTERN = {"gemma3": 6, "gemma3_text": 6}  # every so many layers one has no window
+GEMMA_3, GEMMA_3N = ("gemma3", "gemma3_text"), ("gemma3n", "gemma3n_text")
+BASE = {
+    **{"mixtral": 1e6, "gpt_oss": 150000.0, "llama4_text": 500000.0, "olmo3": 500000.0, "chatglm": 1e4},
+    **dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e6),
+}
+LOCAL = dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e4)  # the base of layers with a window, which no scaling concerns
+UNSCALED = ("olmo3",)  # nor does it here, and their base is that of the others
+PATTERN = {**dict.fromkeys(GEMMA_3, 6), **dict.fromkeys(GEMMA_3N, 5), "olmo3": 4}  # every so many layers one has no window
+TIMES = {"chatglm": "rope_ratio"}  # the key that the base is multiplied with
+STEPS = ("qwen",)  # the base goes by the length of the prompt where use_dynamic_ntk is set, queries by their position where use_logn_attn is
+PLANES = ("chatglm",)  # half of the channels turn by a second position where position_encoding_2d is set
 STILL = {"cohere2": "full_attention", "exaone4": "full_attention"}  # the type of layer that has no positions
 INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
 SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")  # DeepSeek's code multiplies the softmax scale
 PLAIN = ("deepseek_v2",)  # but Hugging Face's class does not
-UNIT = ("gemma4", "gemma4_text")  # softmax scale 1
+UNIT = ("gemma4", "gemma4_text", *GEMMA_3N)  # softmax scale 1
 ALTERNATE = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text", "ernie4_5_moe_vl")  # mrope_section is of height, width and time, and the first two alternate
 LISTED = ("phimoe", "phi3small")  # read short_mscale and long_mscale
 
@@ -61,6 +69,7 @@ IGNORED = {  # key -> what follows "does not read it"
     "mrope_interleaved": "",
     "max_position_embeddings": "; the outer one counts",
 }
+STORED = {"original_rope": "its class keeps it and does nothing with it"}  # beside the dict of the rotation
 BEYOND = {
     "llama_4_scaling_beta": "queries are multiplied by a number that grows with the position (Llama 4, Ministral 3)",
     "mrope_section": "axes of their own for images; no encoding here has them with a scaling, and these are the frequencies, for any axis",

@@ -5,7 +5,24 @@ from functools import cached_property
 from typing import Any
 
 from peref.errors import Misuse
-from peref.huggingface.facts import BASE, BASES, BEYOND, DECIDES, IGNORED, LAYOUTS, LENGTH, ORIGINAL, SAVED, SCALES, SHARE, SHARES, UNIT
+from peref.huggingface.facts import (
+    BASE,
+    BASES,
+    BEYOND,
+    DECIDES,
+    IGNORED,
+    LAYOUTS,
+    LENGTH,
+    ORIGINAL,
+    SAVED,
+    SCALES,
+    SHARE,
+    SHARES,
+    STEPS,
+    STORED,
+    TIMES,
+    UNIT,
+)
 from peref.huggingface.keys import Keys, brief, plain
 from peref.huggingface.rotation import Note
 
@@ -48,7 +65,11 @@ class Layer:
         if found is None:
             found = BASE.get(self.kind, 10000.0)
             self.note("assumed", "rope_theta", f"absent; {plain(found)}, {'as the class has it' if self.kind in BASE else 'as most classes have it'}")
-        return found
+        times = self.top.number(TIMES[self.kind]) if self.kind in TIMES else None
+        if times is not None and times != 1:
+            says = "the base is multiplied by it in the code of ChatGLM3 and GLM-4 and in engines; that of ChatGLM2 divides positions by it"
+            self.note("differs", self.top.at(TIMES[self.kind]), f"{plain(times)}: {says} (pi with factor={plain(times)})")
+        return found if times is None else found * times
 
     def head(self) -> int:
         """The width of a head."""
@@ -135,6 +156,9 @@ class Layer:
         for key, value in self.top.values.items():
             if key in self.top.read or value is None or value is False or not DECIDES.search(key):
                 continue
+            if key in STORED:
+                self.note("ignored", self.top.at(key), f"{brief(value)}: {STORED[key]}")
+                continue
             self.note("unknown", self.top.at(key), f"{brief(value)}: it may decide how a {self.kind} turns, and what is said here does not have it")
 
     def notice_scale(self) -> None:
@@ -142,8 +166,18 @@ class Layer:
         if self.top.get("dual_chunk_attention_config", dict):
             says = "vLLM folds positions that are further apart than a chunk; Hugging Face does not read it, and turns by the plain positions"
             self.note("differs", "dual_chunk_attention_config", says)
+        if self.kind in STEPS and self.top.get("use_logn_attn", bool):
+            says = "a query at position t, from seq_length on, is multiplied by ln(t + 1) / ln(seq_length); vLLM leaves it out (its issue 36880)"
+            self.note("beyond", self.top.at("use_logn_attn"), says)
+        if self.top.values.get("attn_temperature_tuning"):
+            says = "queries of layers without positions are multiplied by 1 + attn_scale ln(1 + floor((t + 1) / floor_scale)), t their position"
+            self.note("beyond", self.top.at("attn_temperature_tuning"), says)
         if self.kind in UNIT:
             self.note("beyond", "the softmax scale", f"1 in a {self.kind}, whose q and k are normed, in place of the one below")
         for key, says in SCALES.items():
-            if (value := self.top.number(key)) is not None:
+            if (value := self.top.number(key)) is None:
+                continue
+            if self.kind in UNIT:
+                self.note("ignored", self.top.at(key), f"{plain(value)}: the class of a {self.kind} does not read it")
+            else:
                 self.note("beyond", key, f"{plain(value)}: {says}, which outranks the softmax scale below")

@@ -5,7 +5,7 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse
-from peref.huggingface.facts import ALTERNATE, LENGTH, LISTED, ORIGINAL, PLAIN, SAVED, SHARES, SHARPENED
+from peref.huggingface.facts import ALTERNATE, LENGTH, LISTED, ORIGINAL, PLAIN, SAVED, SHARES, SHARPENED, STEPS
 from peref.huggingface.keys import Keys, brief, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import frequencies
@@ -14,6 +14,8 @@ Meaning = tuple[str, dict[str, Any]]
 
 
 def default(layer: Layer, R: int) -> Meaning:
+    if layer.kind in STEPS and layer.top.get("use_dynamic_ntk", bool):
+        return by_prompt(layer)
     return mrope(layer, R) if layer.keys.get("mrope_section", list) else ("rope", {})
 
 
@@ -31,6 +33,17 @@ def mrope(layer: Layer, R: int) -> Meaning:
         return "mrope", {"order": "alternate", "sections": (sections[2], *sections[:2])}
     woven = layer.keys.get("mrope_interleaved", bool)
     return "mrope", {"order": "interleaved" if woven else "chunked", "sections": sections}
+
+
+def by_prompt(layer: Layer) -> Meaning:
+    """Qwen's first generation, with use_dynamic_ntk."""
+    original = layer.top.size("seq_length") or layer.longest
+    if original is None:
+        raise Misuse(f"the config has no seq_length, from which the base grows; {SAVED}")
+    says = f"the base grows with the prompt beyond seq_length, {original}, and stays while generating, in its own code; vLLM's does not read it"
+    layer.note("differs", layer.top.at("use_dynamic_ntk"), says)
+    layer.lengths = (original, max(layer.longest or 0, 2 * original))
+    return "dynamic_ntk", {"original": original, "form": "steps"}
 
 
 def linear(layer: Layer, R: int) -> Meaning:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from peref.errors import Misuse
-from peref.huggingface.facts import ELSE, LAYOUTS, SAVED, TURNS, TYPES
+from peref.huggingface.facts import ELSE, LAYOUTS, PLANES, SAVED, TURNS, TYPES
 from peref.huggingface.keys import Keys
 from peref.huggingface.rotation import Note
 
@@ -19,6 +19,8 @@ def check_turns(public: Mapping[str, Any], top: Keys, kind: str, notes: list[Not
         notes.append(Note("ignored", top.at("position_embedding_type"), says))
     elif said and not rotary:
         no_rotation(f"position_embedding_type {said!r}", TYPES.get(said.lower()))
+    if kind in PLANES and top.get("position_encoding_2d", bool):
+        raise Misuse(f"position_encoding_2d of a {kind}: half of the channels turn by the place in the answer; no encoding here does that")
     if alibi or (kind in ELSE and not rotary):
         no_rotation(f"model_type {kind}", "alibi" if alibi else ELSE[kind])
     if not turns and not any(kind in kinds.split() for kinds in LAYOUTS.values()):

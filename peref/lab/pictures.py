@@ -6,13 +6,15 @@ The same panels give the same bytes: no date, no random names, no settings of th
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 
 from peref.errors import explained
 from peref.lab.panels import Curve, Image, Panel
@@ -26,6 +28,7 @@ STYLE: Any = {
     "axes.spines.right": False,
 }
 NOTE: dict[str, Any] = {"fontsize": 7.8, "color": "0.4", "va": "bottom", "linespacing": 1.25}
+ABOUT = 9.5  # points of the lines over the panels
 DEEPEST = 1e-12  # of a logarithmic scale, to its top
 SAID: dict[str, Any] = {"x": 0.012, "ha": "left", "fontsize": 9.5, "color": "0.25"}
 COLUMNS, ABREAST, WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95  # panels, and maps of one layer each, in a row; inches
@@ -43,15 +46,14 @@ def draw(path: Path, name: str, about: Sequence[str], panels: Sequence[Panel | I
     across = max(map(len, maps), default=0)
     size = min(max(3.3, 11.0 / across), 5.5) if maps else 0.0
     width = max(columns * WIDTH, across * size)
-    words = [fill(line, int(width * 15)) for line in about]
-    lines = sum(1 + line.count("\n") for line in words)
-    head = HEAD / 2 + 0.18 * lines
+    words = [line for text in about for line in within(text, 0.97 * width)]
+    head = HEAD / 2 + 0.18 * len(words)
     heights = [head, ROW * rows, *([size * len(maps) + 0.3] if maps else [])]
     with matplotlib.rc_context(STYLE):  # no settings of the user
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         strips: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
         strips[0].text(0.012, 0.94, name, fontsize=16, fontweight="bold", va="top")
-        strips[0].text(0.012, 1 - 0.4 / head, "\n".join(words), fontsize=9.5, va="top", color="0.25", linespacing=1.4)
+        strips[0].text(0.012, 1 - 0.4 / head, "\n".join(words), fontsize=ABOUT, va="top", color="0.25", linespacing=1.4)
         axes = strips[1].subplots(rows, columns, squeeze=False).ravel()
         for n, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             curves(ax, panel) if isinstance(panel, Panel) else image(ax, panel)
@@ -69,6 +71,18 @@ def draw(path: Path, name: str, about: Sequence[str], panels: Sequence[Panel | I
                     ax.set_axis_off()
         with explained(path, "write"):
             figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
+
+
+def within(text: str, inches: float) -> list[str]:
+    """The words of `text` in lines that are no wider."""
+    font, lines = FontProperties(size=ABOUT), [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and text_to_path.get_text_width_height_descent(longer, font, False)[0] > 72 * inches:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 def shade(curve: Curve) -> Any:

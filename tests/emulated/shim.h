@@ -181,6 +181,20 @@ static inline unsigned __ballot_sync(unsigned, bool yes) {
   return found;
 }
 
+template <class T> static T __shfl_sync(unsigned, T x, int from) {
+  unsigned word;
+  std::memcpy(&word, &x, 4);
+  std::memcpy(&x, emulated::exchange(&word, 1)[from & 31], 4);
+  return x;
+}
+
+static inline unsigned __match_any_sync(unsigned, int x) {
+  unsigned word = (unsigned)x, found = 0;
+  unsigned(*all)[emulated::WORDS] = emulated::exchange(&word, 1);
+  for (int k = 0; k < emulated::warp_end() - emulated::warp_begin(); k++) found |= (unsigned)(all[k][0] == word) << k;
+  return found;
+}
+
 static inline int max(int a, int b) { return a > b ? a : b; }
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }

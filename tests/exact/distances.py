@@ -89,4 +89,6 @@ def dynamic_bias(p, d, facts, o):
                 y = [(z - mean) / root * g + c for z, g, c in zip(y, *norm, strict=True)]
             y = [bend(z) for z in y]
         columns.append([(mp.fdot(row, y), mp.fsum(abs(u * z) for u, z in zip(row, y, strict=True)) + 1) for row in last])
+    if o["output"] == "sigmoid":  # its slope is at most 4
+        columns = [[(16 / (1 + mp.exp(-b)), 4 * size) for b, size in column] for column in columns]
     return [[(column[h][0], 10 * column[h][1], 0) for column in columns] for h in range(facts["H"])]

@@ -50,8 +50,12 @@ def ntk(p, places, facts, o, n):
 
 def dynamic_ntk(p, places, facts, o, n):
     L, s = length(facts, o), mp.mpf(o["factor"])
-    m = max(mp.mpf(n), L) if o["form"] == "dynamic" else s * L
-    return everywhere(stretched(facts["R"], base_of(o), s * m / L - (s - 1)), places)
+    m = s * L if o["form"] == "static" else max(mp.mpf(n), L)
+    if o["form"] == "steps":
+        by = next(mp.mpf(2) ** (k + 1) - 1 for k in range(64) if m <= 2**k * L)
+    else:
+        by = s * m / L - (s - 1)
+    return everywhere(stretched(facts["R"], base_of(o), by), places)
 
 
 def between(x, low, high):

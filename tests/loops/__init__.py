@@ -15,6 +15,7 @@ the layer's input and i [T] the positions:
     score(p, q, k, x, i)     what is added to the scaled logits     [H][T][T], None where the key is in the future
     attend(p, q, k, v, x, i) the output of attention                [H][T][D]
     mix(p, x, i)             the output of the layer                [T][C]
+    scale(D)                 what q k is multiplied with, where it is not 1 / sqrt(D)
 
 after which come, by name, those facts of the model (H, G, D, R, C, L, causal) and options of the encoding that it needs. An option that it
 does not know must change no number.

@@ -33,3 +33,7 @@ def bucket(d, causal, buckets, max_distance):
 def bias(p, d, causal, buckets=32, max_distance=128):
     rows = [p["table"][bucket(x, causal, buckets, max_distance)] for x in d]
     return [[row[h] for row in rows] for h in range(len(p["table"][0]))]
+
+
+def scale(D, divided="not"):
+    return 1 / D**0.5 if divided == "qk" else 1

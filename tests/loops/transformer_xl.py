@@ -44,3 +44,7 @@ def score(p, q, k, x, i, C, causal, base=10000.0, clamp_len=None, divided="sqrt"
             rows.append(row)
         out.append(rows)
     return out
+
+
+def scale(D, divided="sqrt"):
+    return 1 / D**0.5 if divided == "sqrt" else 1

@@ -9,7 +9,7 @@ Peng, Quesnelle, Fan, Shippole 2023, arXiv:2309.00071. s is `factor`, alpha beta
 ramp="code" is what the authors' repository does: gamma falls on a straight line over the index d, between the d at which r(d) is beta and the
 one at which it is alpha, rounded outwards (truncate) and cut to 0 .. R-1.
 extrapolation_factor multiplies gamma there. form="dynamic", section 3.3: s = max(1, l'/L), l' the length n; 1 is `factor`.
-DeepSeek-V2, arXiv:2405.04434: sqrt(1/t) = y(m) / y(M), y(m) = 0.1 m ln(s) + 1.
+DeepSeek-V2, arXiv:2405.04434: sqrt(1/t) = y(m) / y(M), y(m) = 0.1 m ln(s) + 1; and softmax_scale = y(M)^2 / sqrt(D), D the width of a head.
 """
 
 import math
@@ -70,3 +70,8 @@ def rotate(
     a = root_of_temperature(s, attention_factor, mscale, mscale_all_dim, reading)
     gain = None if a == 1 else [[a] * (R // 2) for _ in i]
     return angles, gain, gain
+
+
+def scale(D, factor=4.0, mscale_all_dim=None):
+    m = 0.1 * (mscale_all_dim or 0) * math.log(factor) + 1 if factor > 1 else 1
+    return m * m / math.sqrt(D)

@@ -3,7 +3,7 @@
 from recipes.families import SMALL, attention, basic, case, distances, laws, refusals, refused, usual
 
 FEW = {"width": 6}
-FLAGS = basic("width") | {"activation": ("dynamic_bias.network", "option")}
+FLAGS = basic("width") | {name: ("dynamic_bias.network", "option") for name in ("activation", "output")}
 
 RECIPES = [
     *usual(

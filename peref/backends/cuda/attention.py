@@ -5,17 +5,18 @@ import math
 from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, blocks, fit, real, summed, token_first
-from peref.backends.cuda.embedding import sums_of
 from peref.backends.cuda.launch import launch
-from peref.backends.cuda.tiles import kind_of, width_of
+from peref.backends.cuda.reach import kept, reach
+from peref.backends.cuda.tiles import OWN, kind_of, width_of
 from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
 
-OWN, PAD, BLOCK = 64, 8, 128  # as in the kernels, and BYTES there
+PAD, BLOCK = 8, 128  # as in the kernels, and BYTES there
 FORWARD, BACKWARD = 16384, 8192
 LONG = 512  # queries from which on it pays to read all keys once, to know where to stop
+ROOM, PIECES, PLACES = 1024, 256, 4096  # rows of the table in a block of by_index; pieces at most, of so many places
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
@@ -59,16 +60,6 @@ def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, 
     return table, index, term, row, column, seg, *sizes
 
 
-def reach(xp: Any, k: Any, v: Any, table: Any, keys: int) -> tuple[Any, Any, float]:
-    """What lets a block stop (kernels/reach.cu): the lengths of k [B,S,G,D] by tiles of `keys`, the largest numbers of the table, and the limit."""
-    (B, S, G, D), E, tiles = k.shape, v.shape[3], blocks(k.shape[1], keys)
-    size, ahead, far = xp.empty((B, G, tiles), "float32"), xp.empty((B, G, tiles), "float32"), xp.empty_like(table)
-    launch("reach.lengths", (tiles * B, G), BLOCK, size, k, v, G, S, D, E, keys, real=k.dtype)
-    launch("reach.running", (B * G,), 1024, ahead, size, tiles, False)
-    launch("reach.running", (len(table),), 1024, far, table, table.shape[1], True)
-    return ahead, far, -math.log(2.0**26 * S)
-
-
 def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, skip):
     dtype, (B, H, T, D), (G, S), E = real("attention", q, k, v, term), q.shape, k.shape[1:3], v.shape[3]
     width, xp = width_of("attention", D, E), namespace(q, k, v)
@@ -80,16 +71,16 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
     kind, bare = kind_of(width, dtype, tf32), table is not None and rest[1] is None and all(a is None for a in (term, row, column))
-    stop, span = (None, None, 0.0), min(64, FORWARD // dtype.itemsize // width)
+    stop, span = None, min(64, FORWARD // dtype.itemsize // width)
     if skip and bare and at.causal and T >= LONG:
-        stop = reach(xp, tokens[1], tokens[2], rest[0], span)
-    shared = bytes_of(width, dtype.itemsize, 1, FORWARD)
-    launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *tokens, *rest, *stop, real=dtype, shared=shared, **kind)
+        stop = (*reach(xp, tokens[1], tokens[2], rest[0], span), span)
+    given, shared = (*tokens, *rest, *(stop or (None, None, 0.0))[:3]), bytes_of(width, dtype.itemsize, 1, FORWARD)
+    launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *given, real=dtype, shared=shared, **kind)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
-    return o.swapaxes(1, 2), (tokens, o, lse, rest, (*stop, span), like, kind)
+    return o.swapaxes(1, 2), (tokens, o, lse, rest, stop, like, kind)
 
 
-def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int) -> Any:
+def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int, starts: Any) -> Any:
     """dq, dterm [B,H,T,S], drow [B,H,T] and the shares of the table's gradient [lines,H,N], each None where it is not wanted."""
     q, k = given[3:5]
     (_, T, H, _), S, work = q.shape, k.shape[1], blocks(q.shape[1], OWN) * B
@@ -100,32 +91,43 @@ def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N
     parts = xp.empty((lines, H, N), "float32") if wants[3] else None
     if any(wants):
         shared = bytes_of(kind["WIDTH"], dtype.itemsize, 2, BACKWARD, summed=wants[3])
-        made = (dq, dterm, drow, parts, *given[:12], B, *given[12:])
+        made = (dq, dterm, drow, parts, *given[:12], B, *given[12:], starts)
         launch("attention_backward.queries", (lines, H), BLOCK, *made, real=dtype, shared=shared, **kind)
     return dq, dterm, drow, parts
 
 
-def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool) -> Any:
+def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool, stops: Any) -> Any:
     """dk, dv and, where wanted, dcolumn [B,H,S]."""
     q, k, v = given[3:6]
     H, (_, S, G, _), width, size = q.shape[2], k.shape, kind["WIDTH"], dtype.itemsize
     dk, dv, dcolumn = xp.empty_like(k), xp.empty_like(v), xp.empty((B, H, S), "float64") if column else None
     grid = (blocks(S, OWN) * B, G, 2 if width * size > 256 else 1)
-    launch("attention_backward.keys", grid, BLOCK, dk, dv, dcolumn, *given, real=dtype, shared=bytes_of(width, size, 2, BACKWARD), **kind)
+    made, shared = (dk, dv, dcolumn, *given, stops), bytes_of(width, size, 2, BACKWARD)
+    launch("attention_backward.keys", grid, BLOCK, *made, real=dtype, shared=shared, **kind)
     return dk, dv, dcolumn
+
+
+def summed_by(x: Any, index: Any, N: int) -> Any:
+    """[H,N] float32: x [B,H,T,S] added where index [T,S] or [B,T,S] is the same."""
+    (B, H), M = x.shape[:2], math.prod(x.shape[2:])
+    P = max(1, min(PIECES // B, blocks(M, PLACES)))
+    parts = namespace(x).empty((B * P, H, N), "float32")
+    given = (x, index, H, N, M, M if index.ndim == 3 else 0, P)
+    launch("by_index.shares", (B * P, H, blocks(N, ROOM)), THREADS, parts, *given, real=x.dtype)
+    return summed("by_index", parts, "float32")
 
 
 def attention_backward(saved, dy, wants):
     (q, k, v), o, lse, rest, stop, like, kind = saved
-    (B, T, H, E), S, xp, dtype = o.shape, k.shape[1], namespace(o), o.dtype
+    (B, T, H, E), xp, dtype = o.shape, namespace(o), o.dtype
     table, term, row, column = (a is not None and want for a, want in zip(like, wants[3:], strict=True))
     index, N = rest[1], like[0][0][1] if table else 0
-    y, delta, length = token_first(dy), xp.empty((B, H, T), "float32"), None if stop[0] is None else xp.empty((B, H, T), "float32")
-    rows, sizes = (blocks(B * H * T, THREADS // 32),), (B * H * T, H, T, q.shape[3], E, rest[-1])
-    launch("attention_backward.inner", rows, THREADS, delta, length, y, o, q, *sizes, real=dtype, **kind)
-    given, by_index = (y, delta, lse, q, k, v, *rest, length, *stop), table and index is not None
-    dq, dterm, drow, parts = of_queries(xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N)
-    dk, dv, dcolumn = of_keys(xp, given, B, dtype, kind, column) if wants[1] or wants[2] or column else (None,) * 3  # type: Any, Any, Any
+    y, delta = token_first(dy), xp.empty((B, H, T), "float32")
+    launch("attention_backward.inner", (blocks(B * H * T, THREADS // 32),), THREADS, delta, y, o, B * H * T, H, T, E, real=dtype, **kind)
+    given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
+    starts, stops = (None, None) if stop is None else kept(q, k, lse, delta, rest, stop)
+    dq, dterm, drow, parts = of_queries(xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N, starts)
+    dk, dv, dcolumn = of_keys(xp, given, B, dtype, kind, column, stops) if wants[1] or wants[2] or column else (None,) * 3  # type: Any, Any, Any
     found: list[Any] = [
         None,
         dterm.astype("float32", copy=False) if term else None,
@@ -133,7 +135,7 @@ def attention_backward(saved, dy, wants):
         dcolumn[:, :, None] if column else None,
     ]
     if by_index:
-        found[0] = sums_of(dterm.reshape(-1), index.astype("int64").reshape(-1), N, H, T * S, H * T * S, 1, T * S).T
+        found[0] = summed_by(dterm, index, N)
     elif table:
         found[0] = summed("attention_backward", parts, "float32", **kind)
     added = (None if g is None else unbroadcast(g, a[0]).astype(a[1], copy=False) for g, a in zip(found, like, strict=True))

@@ -1,6 +1,4 @@
-"""Rows of a table (kernels/embedding.cu), and sums over equal indices, added in order."""
-
-from typing import Any
+"""Rows of a table (kernels/embedding.cu)."""
 
 from peref.backends.cuda.arrays import THREADS, blocks, flat, line, real, strided
 from peref.backends.cuda.launch import launch
@@ -9,14 +7,6 @@ from peref.tape import Op
 from peref.xp import namespace
 
 WIDE = 128  # channels of a block of scatter, 32 CHANNELS there
-
-
-def sums_of(x: Any, index: Any, V: int, C: int, inner: int, outer: int, step: int, apart: int) -> Any:
-    """[V,C] float32: for each v the sum of the places of x whose index is v, as `scatter` reads them; index repeats where there are more."""
-    M = x.size // C
-    out = namespace(x).empty((V, C), "float32")
-    launch("embedding.scatter", (V, blocks(C, WIDE)), THREADS, out, x, index, M, C, inner, outer, step, apart, max(index.size, 1), real=x.dtype)
-    return out
 
 
 def take_forward(table, index):
@@ -31,7 +21,9 @@ def take_forward(table, index):
 
 def take_backward(saved, dy):
     (V, C), n = saved
-    return sums_of(line(dy), n, V, C, 1, C, 0, 1).astype(dy.dtype, copy=False), None
+    out = namespace(dy).empty((V, C), "float32")
+    launch("embedding.scatter", (V, blocks(C, WIDE)), THREADS, out, line(dy), n, n.size, C, real=dy.dtype)
+    return out.astype(dy.dtype, copy=False), None
 
 
 take = Op(take_forward, take_backward)

@@ -25,7 +25,7 @@ WIDTHS = (32, 64, 128)
 REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
 TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
 VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
-    **dict.fromkeys(("activation", "embedding", "loss", "norm", "optimizer", "reach", "turn"), REALS),
+    **dict.fromkeys(("activation", "by_index", "embedding", "loss", "norm", "optimizer", "reach", "turn"), REALS),
     **dict.fromkeys(("convolution", "diagonal", "selective", "wkv4"), REALS),
     **dict.fromkeys(("wkv6", "wkv7"), tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in REALS)),
     **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
@@ -60,6 +60,7 @@ def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
 
 @cache
 def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]) -> Any:
+    assert dict(defines) in VARIANTS[file], f"{file} {defines}: a variant that no test compiles"
     options = ("--std=c++17", *(f"-D{key}={value}" for key, value in defines))
     return xp.RawModule(code=source(file), options=options).get_function(name)
 

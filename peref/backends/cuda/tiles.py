@@ -5,6 +5,8 @@ from typing import Any
 from peref.backends.cuda.launch import WIDTHS
 from peref.errors import Misuse
 
+OWN = 64  # rows of a block of attention's kernels
+
 
 def width_of(what: str, *D: int) -> int:
     """What heads are padded to."""

@@ -42,40 +42,41 @@ def heads(what: str, r: Any, v: Any, *others: Any) -> int:
     return width_of(what, r.shape[3])
 
 
-def forward(what: str, arrays: list[Any], bonus: list[Any], state: Any, runs: Any) -> Any:
+def forward(kernel: str, arrays: list[Any], bonus: list[Any], state: Any, runs: Any) -> Any:
     """y, what backward needs and the last state; arrays [B,H,T,.], of which the fourth are the values."""
+    what = kernel.partition(".")[0]
     dtype, xp, (B, H, T, K), V = real(what, *arrays, *bonus, state), namespace(arrays[0]), arrays[0].shape, arrays[3].shape[3]
     width = heads(what, arrays[0], arrays[3], *arrays[1:3], *arrays[4:])
     given = (*(token_first(a) for a in arrays), *(xp.ascontiguousarray(a) for a in bonus))
     line, y, states = line_of(runs, B, T), xp.empty((B, T, H, V), dtype), xp.empty((B, H, pieces(T, width) + 1, K, V), "float32")
     rest = (*given, wide(state, (B, H, K, V)), line, H, T, K, V)
-    launch(f"{what}.{what}_forward", (B * H, blocks(V, COLUMNS)), THREADS, y, states, *rest, real=dtype, WIDTH=width)
+    launch(kernel, (B * H, blocks(V, COLUMNS)), THREADS, y, states, *rest, real=dtype, WIDTH=width)
     return y.swapaxes(1, 2), (states, given, line, width, state is not None), states[:, :, -1].astype(dtype)
 
 
-def backward(what: str, saved: Any, dy: Any, quantities: int, *others: Any) -> Any:
+def backward(kernel: str, saved: Any, dy: Any, quantities: int, *others: Any) -> Any:
     """dv, the gradient of the state handed in, and of `quantities` others [quantities,B,T,H,K]; `others` are given to the kernel behind dv."""
     states, given, line, width, stateful = saved
     (B, H, _, K, V), xp, dtype, dy = states.shape, namespace(dy), given[0].dtype, token_first(dy)
     T, slices = dy.shape[1], blocks(V, COLUMNS)
     parts, dv, ds = xp.empty((slices, quantities, B, T, H, K), "float32"), xp.empty((B, T, H, V), dtype), xp.empty((B, H, K, V), "float32")
     how = {"real": dtype, "shared": KEPT + quantities * SHARE, "WIDTH": width}
-    launch(f"{what}.{what}_backward", (B * H, slices), THREADS, parts, dv, *others, ds, dy, states, *given, line, H, T, K, V, **how)
-    found = total(what, parts, dtype, WIDTH=width)
+    launch(kernel, (B * H, slices), THREADS, parts, dv, *others, ds, dy, states, *given, line, H, T, K, V, **how)
+    found = total(kernel.partition(".")[0], parts, dtype, WIDTH=width)
     return dv.swapaxes(1, 2), ds.astype(dtype, copy=False) if stateful else None, [a.swapaxes(1, 2) for a in found]
 
 
 def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
     """As ops.wkv.wkv6; heads of up to 128 keys and any number of values."""
     fit("wkv6: heads of r and u", (r.shape[1], r.shape[3]), u.shape)
-    return forward("wkv6", [r, log_w, k, v], [u], state, runs)
+    return forward("wkv6.wkv6_forward", [r, log_w, k, v], [u], state, runs)
 
 
 def wkv6_backward(saved, dy):
     states, given, _, width, _ = saved
     B, H, _, K, V = states.shape
     of_u = namespace(dy).empty((blocks(V, COLUMNS), B, H, K), "float32")
-    dv, ds, (dr, dlog_w, dk) = backward("wkv6", saved, dy, 3, of_u)
+    dv, ds, (dr, dlog_w, dk) = backward("wkv6.wkv6_backward", saved, dy, 3, of_u)
     return dr, dlog_w, dk, dv, total("wkv6", of_u.reshape(-1, H, K), given[0].dtype, WIDTH=width), ds, None
 
 
@@ -84,11 +85,11 @@ wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
 
 def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
     """As ops.wkv.wkv7; heads of up to 128 keys and any number of values."""
-    return forward("wkv7", [r, log_w, k, v, kappa, a], [], state, runs)
+    return forward("wkv7.wkv7_forward", [r, log_w, k, v, kappa, a], [], state, runs)
 
 
 def wkv7_backward(saved, dy):
-    dv, ds, (dr, dlog_w, dk, dkappa, da) = backward("wkv7", saved, dy, 5)
+    dv, ds, (dr, dlog_w, dk, dkappa, da) = backward("wkv7.wkv7_backward", saved, dy, 5)
     return dr, dlog_w, dk, dv, dkappa, da, ds, None
 
 

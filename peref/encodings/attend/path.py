@@ -59,7 +59,7 @@ forgotten = Op(forgotten_forward, forgotten_backward)
 
 
 def init(rng, *, C, H, G, D, rank: int | None = 32, kernel: int | None = 3, gate: Gate = "none"):
-    positive("path", **{name: given for name, given in (("rank", rank), ("kernel", kernel)) if given is not None})
+    positive("path", rank=rank, kernel=kernel)
     return {
         **({"w.weight": initial(rng, G * D, C)} if rank is None else {"down.weight": initial(rng, rank, C), "up.weight": initial(rng, G * D, rank)}),
         **({} if kernel is None else {"conv": kernel**-0.5 * rng.uniform(-1.0, 1.0, (G * D, kernel))}),

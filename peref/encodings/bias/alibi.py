@@ -28,7 +28,7 @@ from typing import Literal
 
 import numpy as np
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, at_most, not_negative
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded
 from peref.errors import Misuse
 from peref.ops.bias import slopes as fixed
 from peref.ops.join import stacked
@@ -60,8 +60,8 @@ table = Op(table_forward, table_backward)
 
 
 def of_heads(H: int, max_bias: float, directions: str) -> list[float]:
-    not_negative("alibi", max_bias=max_bias)
-    at_most("alibi", 1000, max_bias=max_bias)
+    bounded("alibi", ">=", 0, max_bias=max_bias)
+    bounded("alibi", "<=", 1000, max_bias=max_bias)
     ahead = H // 2 if directions == "halves" else 0
     return fixed(H - ahead, max_bias) + (fixed(ahead, max_bias) if ahead else [])
 

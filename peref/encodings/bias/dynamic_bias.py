@@ -9,6 +9,7 @@ distance  "linear": y_0 = d, x-transformers' default. "log": sign(d) log(1 + |d|
           al. 2021, arXiv:2111.09883.
 activation
           "silu"; "relu" in its place (CrossFormer, Swin v2).
+output    "plain": b as above; "sigmoid": 16 / (1 + e^-b), within 0 and 16 (Swin v2).
 norm      "none", or "layer": LayerNorm before each silu (CrossFormer).
 across_layers
           "own": each layer has its own network (CrossFormer, Swin v2); "shared": one for all (x-transformers).
@@ -19,7 +20,7 @@ is off what far keys do to one another in float32, whatever the table is made in
 Matrices start as every linear map here, a_k uniform within (inputs)**-0.5, as in PyTorch. x-transformers adds one more number for each head, a_(n+1),
 the same for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
 
-Not here: distances in two dimensions, and with them Swin v2's shares of an image's window and 16 sigmoid(b); a bias made of content.
+Not here: distances in two dimensions, and with them Swin v2's logarithm of shares of an image's window; a bias made of content.
 """
 
 from itertools import pairwise
@@ -28,13 +29,27 @@ from typing import Literal
 import numpy as np
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
-from peref.ops.activation import relu, silu
+from peref.ops.activation import logistic, relu, silu
 from peref.ops.linear import initial
 from peref.ops.shape import swap
+from peref.tape import Op
 from peref.xp import namespace
 
 Distance = Literal["linear", "log"]
 Norm = Literal["none", "layer"]
+Output = Literal["plain", "sigmoid"]
+
+
+def squashed_forward(b):
+    s = logistic(b)
+    return 16 * s, s
+
+
+def squashed_backward(s, dy):
+    return (16 * dy * s * (1 - s),)
+
+
+squashed = Op(squashed_forward, squashed_backward)
 
 
 def init(rng, *, H, width: int = 32, depth: int = 2, norm: Norm = "none"):
@@ -49,14 +64,25 @@ def init(rng, *, H, width: int = 32, depth: int = 2, norm: Norm = "none"):
     return found
 
 
-def bias(be, p, d, *, depth: int = 2, norm: Norm = "none", distance: Distance = "linear", activation: Literal["silu", "relu"] = "silu"):
+def bias(
+    be,
+    p,
+    d,
+    *,
+    depth: int = 2,
+    norm: Norm = "none",
+    distance: Distance = "linear",
+    activation: Literal["silu", "relu"] = "silu",
+    output: Output = "plain",
+):
     xp, bend = namespace(d), {"silu": silu, "relu": relu}[activation]
     d = d.astype(xp.float64)
     y = (xp.sign(d) * xp.log1p(abs(d)) if distance == "log" else d)[:, None].astype(p["1.weight"].dtype)  # [N,1]
     for n in range(1, depth + 1):
         y = be.linear(y, p[f"{n}.weight"], p[f"{n}.bias"])
         y = bend(be.layer_norm(y, p[f"norm{n}.weight"], p[f"norm{n}.bias"], eps=1e-5) if norm == "layer" else y)  # [N,width]
-    return swap(be.linear(y, p[f"{depth + 1}.weight"], None), axes=(0, 1))  # [H,N]
+    b = swap(be.linear(y, p[f"{depth + 1}.weight"], None), axes=(0, 1))  # [H,N]
+    return b if output == "plain" else squashed(b)
 
 
 def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):

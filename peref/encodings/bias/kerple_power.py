@@ -12,8 +12,8 @@ r1 of equation 1 is sqrt(D) times ours.
 
 across_layers  "shared": one r1 and r2 for all layers (figure 1 and the code); "own": each layer its own.
 
-Not here: the logarithmic kernel (kerple_log.py); bias+wht of section 5.3, whose exp(-r3 |d|^r4) multiplies q k and is no function of distance
-alone, nothing that can be added.
+Not here: the logarithmic kernel (kerple_log.py); bias+wht of section 5.3, whose exp(-r3 |d|^r4) multiplies q k: what is added then goes by
+content, and is no function of distance alone.
 """
 
 from typing import Literal

@@ -25,8 +25,7 @@ def ends(L, causal, max_distance):
 
 
 def init(rng, *, H, L, causal, max_distance: int | None = None):
-    if max_distance is not None:
-        positive("learned_bias", max_distance=max_distance)
+    positive("learned_bias", max_distance=max_distance)
     first, last = ends(L, causal, max_distance)
     return {"table": 0.02 * rng.standard_normal((H, last - first + 1))}
 

@@ -13,7 +13,8 @@ with steps in proportion to the parameters).
 divided  "not"; "qk": q k is divided by sqrt(D), the bias is not (torchscale, MPNet). x-transformers does this and multiplies the bias by sqrt(D): its
          table times that is ours.
 
-Not here: the float32 logarithm of the published code (it agrees in the usual settings), other families of log buckets. DeBERTa's, the best
+Not here: the logarithm of the published code in float32, which rounds as its library does (in the usual settings no edge moves); other families
+of log buckets. DeBERTa's, the best
 known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors that meet the content.
 """
 

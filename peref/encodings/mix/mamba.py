@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from peref.encodings import Encoding, at_most, positive
+from peref.encodings import Encoding, bounded, positive
 from peref.errors import Misuse
 from peref.ops.activation import silu
 from peref.ops.linear import initial
@@ -46,7 +46,7 @@ def init(
 ):
     rank = -(-C // 16) if rank is None else rank
     positive("mamba", state_size=state_size, expand=expand, kernel=kernel, rank=rank, dt_min=dt_min, dt_max=dt_max)
-    at_most("mamba", 1e6, dt_max=dt_max)
+    bounded("mamba", "<=", 1e6, dt_max=dt_max)
     if dt_min > dt_max:
         raise Misuse(f"mamba: dt_min is {dt_min}, above dt_max, {dt_max}; expected at most that")
     N, E = state_size, expand * C

@@ -84,7 +84,7 @@ read_out = Op(read_out_forward, read_out_backward)
 
 def init(rng, *, C, H, D, layer, layers, earlier, decay_rank: Rank = None, a_rank: Rank = None, v_rank: Rank = None, gate_rank: Rank = None):
     ranks = {"decay": (decay_rank, 2.5), "a": (a_rank, 2.5), "v": (v_rank, 1.7), "gate": (gate_rank, 5.0)}
-    positive("rwkv7", **{f"{name}_rank": given for name, (given, _) in ranks.items() if given is not None})
+    positive("rwkv7", **{f"{name}_rank": given for name, (given, _) in ranks.items()})
     if not earlier:
         del ranks["v"]
     n, depth, left, wide = np.arange(C) / C, layer / max(layers - 1, 1), 1 - layer / layers, H * D

@@ -11,25 +11,39 @@ before stay as they were; a text shorter than L (not one of exactly L) sets it b
 transformers 5.23.0, run beside it, behaves so.
 
 form  "dynamic": the above. "static": m = factor L whatever the text, so s = factor^2 - factor + 1: vLLM, under the name dynamic too. In
-      its versions we read last m is the longest text that the server takes, which is n here.
+      its versions we read last m is the longest text that the server takes, which is n here. "steps": s = 2^(k+1) - 1 with the least whole k >= 0
+      for which n <= 2^k L: 1, 3, 7, ...: Qwen's first generation (use_dynamic_ntk), at whose prompt s is fixed. It has no factor, which must be 1.
 
 It needs two pairs: R = 2 is refused.
 """
 
+import math
 from typing import Literal
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
+from peref.errors import Misuse
 from peref.ops.frequency import angle, ladder, ntk_base
 from peref.xp import namespace
 
 
 def frequencies(
-    xp, n, *, R, L, base: float = 10000.0, factor: float = 1.0, original: int | None = None, form: Literal["dynamic", "static"] = "dynamic"
+    xp,
+    n,
+    *,
+    R,
+    L,
+    base: float = 10000.0,
+    factor: float = 1.0,
+    original: int | None = None,
+    form: Literal["dynamic", "static", "steps"] = "dynamic",
 ):
     L = L if original is None else original
     positive("dynamic_ntk", base=base, factor=factor, original=L)
-    m = max(n, L) if form == "dynamic" else factor * L
-    return ladder(xp, R, ntk_base("dynamic_ntk", R, base, factor * m / L - (factor - 1)))
+    if form == "steps" and factor != 1:
+        raise Misuse(f"dynamic_ntk: factor is {factor}, but form is steps, which has none; leave it out")
+    m = factor * L if form == "static" else max(n, L)
+    s = 2.0 ** (math.ceil(math.log2(m / L)) + 1) - 1 if form == "steps" else factor * m / L - (factor - 1)
+    return ladder(xp, R, ntk_base("dynamic_ntk", R, base, s))
 
 
 @with_settings_of(frequencies)

@@ -10,7 +10,7 @@ Equal low and high, 1 and 1 in Llama 4 Scout (factor 16), are a jump: shorter wa
 divides by 0 then, and is masked out but for a wave of just L / low, which gets NaN; it is divided in vLLM, and here.
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, at_least, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded, positive, with_settings_of
 from peref.ops.frequency import angle, ladder, rising, turns
 from peref.xp import namespace
 
@@ -29,7 +29,7 @@ def frequencies(
 ):
     L = L if original is None else original
     positive("llama3", base=base, factor=factor, original=L, low_freq_factor=low_freq_factor)
-    at_least("llama3", low_freq_factor, high_freq_factor=high_freq_factor)
+    bounded("llama3", ">=", low_freq_factor, high_freq_factor=high_freq_factor)
     w = ladder(xp, R, base)
     t = rising(turns(w, L), low_freq_factor, high_freq_factor)
     return (1 - t) * w / factor + t * w

@@ -22,13 +22,14 @@ YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(fact
 1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the search, over c from 1 to 1.25 s in steps of .01, never falling from pair to
 pair, and start_tokens of 0, 1, 2, 4, 8, 12, ... 32, 64, 128, 256 (table 4).
 
-The paper's text was not at hand. Start tokens and table 4 are as a public digest of it has them; the authors' repository turns start tokens
-so (rope/longrope.py) and searched their number in an early version (evolution/dim_mono_n), but not in the release, where c ends at 1 + s.
+Equation 3 and table 4 were read in public notes that go through sections 2 and 3 line by line, the paper itself was not at hand; a, which is not
+in these sections, is from public code. The authors' repository turns start tokens so (rope/longrope.py) and searched their number in an early
+version (evolution/dim_mono_n), but not in the release, where c ends at 1 + s.
 """
 
 import math
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, at_most, part, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded, part, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import STRONGEST, angle, gain, ladder, slow_pairs
 from peref.xp import namespace
@@ -49,7 +50,7 @@ def frequencies(
     long_factor: Divisors = None,
 ):
     L = L if original is None else original
-    above("longrope", 1, base=base, original=L)
+    bounded("longrope", ">", 1, base=base, original=L)
     positive("longrope", factor=factor)
     for option, given in (("short_factor", short_factor), ("long_factor", long_factor)):
         if given is not None and (len(given) != R // 2 or not min(given) > 0):
@@ -75,8 +76,8 @@ def attention(
     """a, the gain of q and of k."""
     L = L if original is None else original
     given = {"attention_factor": attention_factor, "short_mscale": short_mscale, "long_mscale": long_mscale}
-    positive("longrope", **{option: a for option, a in given.items() if a is not None})
-    at_most("longrope", STRONGEST, **given)
+    positive("longrope", **given)
+    bounded("longrope", "<=", STRONGEST, **given)
     for a in (long_mscale if n > L else short_mscale, attention_factor):
         if a is not None:
             return a
@@ -85,8 +86,7 @@ def attention(
 
 @with_settings_of(frequencies, attention)
 def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given):
-    if start_tokens < 0:
-        raise Misuse(f"longrope: start_tokens is {start_tokens}; expected 0 or more")
+    bounded("longrope", ">=", 0, start_tokens=start_tokens)
     given |= {"R": R, "base": base}
     xp = namespace(i)
     phi = angle(i, frequencies(xp, n, **part(given, frequencies)))

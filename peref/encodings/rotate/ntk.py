@@ -10,14 +10,14 @@ form     "bloc97": the above. "kexue": w_n factor^(-2(n+1)/R), Su, kexue.fm/arch
          b = 0 is pi.
 mixed_b  the b of "mixed", 0.625 unless said (the post's); without meaning in the other forms and refused there.
 
-A factor that somebody computed from a length, such as dynamic_ntk_alpha or Qwen's 2^ceil(log2(n/L) + 1) - 1, goes in as it is.
+A factor that somebody computed from a length, such as HunYuan's alpha, goes in as it is.
 Not here: a factor that follows the length (dynamic_ntk.py).
 """
 
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, at_most, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import angle, ladder, ntk_base
 from peref.xp import namespace
@@ -32,9 +32,8 @@ def frequencies(
     if form == "bloc97":
         return ladder(xp, R, ntk_base("ntk", R, base, factor))
     b = 1.0 if form == "kexue" else 0.625 if mixed_b is None else mixed_b
-    if not b >= 0:
-        raise Misuse(f"ntk: mixed_b is {b}; expected 0 or more")
-    at_most("ntk", 100, mixed_b=b)
+    bounded("ntk", ">=", 0, mixed_b=b)
+    bounded("ntk", "<=", 100, mixed_b=b)
     return ladder(xp, R, base) * xp.exp(-math.log(factor) * xp.arange(1, R // 2 + 1) ** b / (R / 2) ** b)
 
 

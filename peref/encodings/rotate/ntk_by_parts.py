@@ -17,7 +17,7 @@ NTK base. That is yarn with ramp=paper and attention_factor=1.
 It needs two pairs: R = 2 is refused.
 """
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, not_negative, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import Form, angle, ladder, ntk_base, slow_pairs, stretch
 from peref.xp import namespace
@@ -46,12 +46,12 @@ def frequencies(
     form: Form = "static",
 ):
     L = L if original is None else original
-    above("ntk_by_parts", 1, base=base)
+    bounded("ntk_by_parts", ">", 1, base=base)
     positive("ntk_by_parts", factor=factor, original=L)
     factor = stretch(n, L, factor, form)
     falling("beta", beta)
     falling("gamma", gamma)
-    not_negative("ntk_by_parts", ntk_factor=ntk_factor, extrapolation_factor=extrapolation_factor)
+    bounded("ntk_by_parts", ">=", 0, ntk_factor=ntk_factor, extrapolation_factor=extrapolation_factor)
     w, v = ladder(xp, R, base), ladder(xp, R, ntk_base("ntk_by_parts", R, base, factor))
     b = 1 - ntk_factor * (1 - slow_pairs(xp, R, L, base, *beta))
     c = 1 - extrapolation_factor * (1 - slow_pairs(xp, R, L, base, *gamma))

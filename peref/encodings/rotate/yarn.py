@@ -37,7 +37,7 @@ Not here: ggml's ramp over no less than 0.001 pairs, another where the range is 
 import math
 from typing import Literal
 
-from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, above, at_least, at_most, not_negative, part, positive, with_settings_of
+from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded, part, positive, with_settings_of
 from peref.errors import Misuse
 from peref.ops.frequency import STRONGEST, Form, angle, gain, ladder, rising, slow_pairs, stretch, turns
 from peref.xp import namespace
@@ -60,10 +60,10 @@ def frequencies(
     form: Form = "static",
 ):
     L = L if original is None else original
-    above("yarn", 1, base=base)
+    bounded("yarn", ">", 1, base=base)
     positive("yarn", factor=factor, original=L, beta_slow=beta_slow)
-    (at_least if ramp == "code" else above)("yarn", beta_slow, beta_fast=beta_fast)
-    not_negative("yarn", extrapolation_factor=extrapolation_factor)
+    bounded("yarn", ">=" if ramp == "code" else ">", beta_slow, beta_fast=beta_fast)
+    bounded("yarn", ">=", 0, extrapolation_factor=extrapolation_factor)
     s = stretch(n, L, factor, form)
     w = ladder(xp, R, base)
     if ramp == "code":
@@ -94,8 +94,9 @@ def attention(
     reading: Literal["huggingface", "deepseek"] = "huggingface",
 ):
     """a, the gain of q and of k."""
-    not_negative("yarn", **{option: m for option, m in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)) if m is not None})
-    at_most("yarn", STRONGEST, attention_factor=attention_factor, mscale=mscale, mscale_all_dim=mscale_all_dim)
+    bounded("yarn", ">=", 0, mscale=mscale, mscale_all_dim=mscale_all_dim)
+    positive("yarn", attention_factor=attention_factor)
+    bounded("yarn", "<=", STRONGEST, attention_factor=attention_factor, mscale=mscale, mscale_all_dim=mscale_all_dim)
     if form == "dynamic" and mscale_all_dim:
         raise Misuse(f"yarn: mscale_all_dim is {mscale_all_dim}, but form is dynamic, whose factor is not one number; leave one of them out")
     if reading == "deepseek" and (attention_factor is not None or mscale is mscale_all_dim is None):
@@ -103,7 +104,6 @@ def attention(
             "yarn: reading is deepseek, but there is no mscale or mscale_all_dim to be read, or attention_factor outranks them; leave it out"
         )
     if attention_factor is not None:
-        positive("yarn", attention_factor=attention_factor)
         return attention_factor
     s = stretch(n, L if original is None else original, factor, form)
     if reading == "huggingface" and not (mscale and mscale_all_dim):

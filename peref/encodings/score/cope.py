@@ -33,23 +33,23 @@ Gates = Literal["logits", "key"]
 CELLS = 1 << 12  # of a piece
 
 
-def counted(z, s, at, cut):  # of a piece [H,T,S]: gates, where they move p, the two rows of z next to p, by slot, and how far it is from the first
+def counted(z, s, at, cut):  # of a piece [H,T,S]: gates, the two rows of z next to p, by slot (one where p is whole), how far p is from the first
     xp = namespace(z)
     seen, last = at.see if at.see.ndim == 4 else at.see[None, None], z.shape[-1] - 1
     g = xp.where(seen[cut_of(seen, cut)], logistic(s[cut]), 0)  # 1
     p = g[..., ::-1].cumsum(-1, dtype=xp.float64)[..., ::-1]  # 2
-    free, p = p < last, xp.minimum(p, last)  # 3
+    p = xp.minimum(p, last)  # 3
     low = xp.floor(p)
     t = p - low
     first = xp.arange(g.shape[0] * g.shape[1]).reshape(*g.shape[:2], 1) * (last + 1)
     low = low.astype(int) + first
-    return g, free, low, low + (t > 0), t.astype(z.dtype)
+    return g, low, low + (t > 0), t.astype(z.dtype)
 
 
 def interpolate_forward(z, s, *, at, scale):  # [B,H,T,P], [B,H,T,S] -> [B,H,T,S]
     y = namespace(z).zeros_like(s)
     for cut in pieces(at, len(s), CELLS):
-        _, _, low, high, t = counted(z, s, at, cut)  # 1, 2, 3
+        _, low, high, t = counted(z, s, at, cut)  # 1, 2, 3
         of = z[cut[:3]].reshape(-1)
         y[cut] = ((1 - t) * of[low] + t * of[high]) * scale  # 4
     return y, (z, s, at, scale)
@@ -60,12 +60,12 @@ def interpolate_backward(saved, dy):
     xp = namespace(dy)
     dz, ds = xp.zeros_like(z), xp.zeros_like(s)
     for cut in pieces(at, len(s), CELLS):
-        g, free, low, high, t = counted(z, s, at, cut)
+        g, low, high, t = counted(z, s, at, cut)
         d, of = dy[cut] * scale, z[cut[:3]]
         found = summed(low, (1 - t) * d, of.size) + summed(high, t * d, of.size)  # 4
         dz[cut[:3]] = found.reshape(of.shape).astype(dz.dtype)
         of = of.reshape(-1)
-        dg = (free * (of[high] - of[low]) * d).cumsum(-1)  # 4, 3, 2
+        dg = ((of[high] - of[low]) * d).cumsum(-1)  # 4, 3, 2
         ds[cut] = dg * g * (1 - g)  # 1
     return dz, ds
 
@@ -74,8 +74,7 @@ interpolate = Op(interpolate_forward, interpolate_backward)
 
 
 def rows(npos, L):
-    if npos is not None:
-        positive("cope", npos=npos)
+    positive("cope", npos=npos)
     return L + 1 if npos is None else npos
 
 

@@ -72,7 +72,7 @@ def scale(D, *, divided: Literal["sqrt", "not"] = "sqrt"):
 
 
 def score(be, p, q, k, f, at, *, H, C, D, base: float = 10000.0, clamp_len: int | None = None, divided: Literal["sqrt", "not"] = "sqrt"):
-    positive("transformer_xl", base=base, **({} if clamp_len is None else {"clamp_len": clamp_len}))
+    positive("transformer_xl", base=base, clamp_len=clamp_len)
     d = at.distances  # [N]
     if clamp_len is not None:
         d = namespace(d).clip(d, -clamp_len, clamp_len)

@@ -35,7 +35,7 @@ llama3                 original low_freq_factor high_freq_factor      rope.llama
 alibi                  max_bias                                       alibi.slopes.exponent
 t5|learned_bias        max_distance                                   bias.bucket.clamp
 t5                     buckets                                        t5.bidirectional
-dynamic_bias           distance norm depth activation                 dynamic_bias.network
+dynamic_bias           distance norm depth activation output          dynamic_bias.network
 cope                   divided                                        cope.scale
 fire                   threshold                                      fire.normaliser
 fire                   eps                                            fire.formula

@@ -6,8 +6,7 @@
 //     dk = scale ds' q        dv = p' dy        dcolumn = sum of ds over queries; over the heads that share a key one after another
 //
 // Of the table's gradient every block has a line of its own in `parts`, to which it adds tile by tile; sum_parts adds the lines.
-// With `ahead` and `far` (as in attention.cu) a tile is left out where every p in it is below 2^-26 / S: all that a row leaves out weighs less than
-// what its delta is rounded by. It is not where something is not finite: of k and v `ahead` says so, of q `reach`, of dy delta.
+// With `starts` and `stops` (reach.cu) both passes leave out the same tiles, those in which every p is below 2^-26 / S.
 // Bound by the tensor cores: 7 products of tiles for 2 forward.
 
 #include "common.cuh"
@@ -15,10 +14,9 @@
 #define BYTES 8192
 #include "tile.cuh"
 #include "attention.cuh"
-#include "bound.cuh"
 
-// delta [B,H,T] and, where wanted, how far scale q k reaches for a key of length 1; a warp for each row of o and dy [B,T,H,E], and of q [B,T,H,D]
-KERNEL inner(float *delta, float *MAYBE reach, const real *dy, const real *o, const real *q, i64 M, int H, int T, int D, int E, float scale) {
+// delta [B,H,T], a warp for each row of o and dy [B,T,H,E]
+KERNEL inner(float *delta, const real *dy, const real *o, i64 M, int H, int T, int E) {
   i64 m = (i64)blockIdx.x * (blockDim.x / 32) + warp();
   if (m >= M) return;
   float sum = 0;
@@ -26,11 +24,6 @@ KERNEL inner(float *delta, float *MAYBE reach, const real *dy, const real *o, co
   sum = warp_sum(sum);
   i64 b = m / H / T, t = m / H % T, h = m % H;
   if (lane() == 0) delta[(b * H + h) * T + t] = sum;
-  if (!reach) return;
-  sum = 0;
-  for (int d = lane(); d < D; d += 32) sum += wide(q[m * D + d]) * wide(q[m * D + d]);
-  sum = warp_sum(sum);
-  if (lane() == 0) reach[(b * H + h) * T + t] = fabsf(scale) * sqrtf(sum) * 1.0001f;  // what rounding takes away comes back
 }
 
 // A block has head blockIdx.y and, of all pieces of 64 queries of all sequences, every gridDim.x-th. dterm [B,H,T,S] holds 0 before.
@@ -38,14 +31,13 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
                const real *q, const real *k, const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term,
                const double *MAYBE row, const double *MAYBE column, const i64 *MAYBE seg, int B, int H, int G, int T, int S, int D, int E, int N,
                int nearest, int causal, int window, i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale,
-               const float *MAYBE reach, const float *MAYBE ahead, const float *MAYBE far, float limit, int span) {
+               const int *MAYBE starts) {
   constexpr int LDS = LOOP + 1;
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND];
   elem *of_q = (elem *)memory, *of_y = of_q + OWN * LD, *of_k = of_y + OWN * LD, *of_v = of_k + LOOP * LD;
   float *of_s = (float *)(of_v + LOOP * LD);
   Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, scale};
-  Bound bound = {reach, ahead, far, limit, span};
   int h = blockIdx.y, g = h / (H / G), mine = warp() * WARP_ROWS, tiles = (T + OWN - 1) / OWN;
   if (parts) {
     parts += ((i64)blockIdx.x * H + h) * N;
@@ -55,25 +47,17 @@ KERNEL queries(real *MAYBE dq, real *MAYBE dterm, double *MAYBE drow, float *MAY
     int b = (int)(work / tiles), tile = (int)(work % tiles) * OWN, first, stop;
     i64 head = ((i64)b * H + h) * T;
     keys_of(at, tile, OWN, first, stop);
+    if (starts) first = max(first, starts[((i64)b * H + h) * tiles + tile / OWN]);
     load<OWN, WIDTH>(of_q, LD, q + (((i64)b * T + tile) * H + h) * D, (i64)H * D, T - tile, D);
     load<OWN, WIDTH>(of_y, LD, dy + (((i64)b * T + tile) * H + h) * E, (i64)H * E, T - tile, E);
-    float acc[WIDTH / 8][4], line[2], inside[2], far_off[2];
+    float acc[WIDTH / 8][4], line[2], inside[2];
     double total[2] = {0, 0};
     clear<WIDTH>(acc);
     for (int i = 0; i < 2; i++) {
       int t = tile + mine + row_of(2 * i);
       line[i] = t < T ? lse[head + t] : infinity(), inside[i] = t < T ? delta[head + t] : 0;
-      far_off[i] = ahead && t < T ? reach[head + t] : 0;
     }
-    int low = first / LOOP, count = max((stop + LOOP - 1) / LOOP - low, 0);
-    for (int step = 0; step < count; step++) {
-      int s = (ahead ? low + count - 1 - step : low + step) * LOOP;
-      if (ahead) {  // from the own keys back: what is left of the keys ends here
-        float key = bound.key(at, b, g, G, s + LOOP), most = bound.table(at, h, tile, s + LOOP);
-        bool little = true;
-        for (int i = 0; i < 2; i++) little = little && bound.little(far_off[i], key, most, line[i], inside[i]);
-        if (__syncthreads_and(little)) break;
-      }
+    for (int s = first / LOOP * LOOP; s < stop; s += LOOP) {
       if (apart(at, b, tile, OWN, s, LOOP)) continue;
       load<LOOP, WIDTH>(of_k, LD, k + (((i64)b * S + s) * G + g) * D, (i64)G * D, S - s, D);
       load<LOOP, WIDTH>(of_v, LD, v + (((i64)b * S + s) * G + g) * E, (i64)G * E, S - s, E);
@@ -126,14 +110,12 @@ constexpr int SPAN = WIDTH * (int)sizeof(real) > 256 ? WIDTH / 2 : WIDTH;
 KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const float *delta, const float *lse, const real *q, const real *k,
             const real *v, const float *MAYBE table, const int *MAYBE index, const real *MAYBE term, const double *MAYBE row,
             const double *MAYBE column, const i64 *MAYBE seg, int H, int G, int T, int S, int D, int E, int N, int nearest, int causal, int window,
-            i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale, const float *MAYBE reach, const float *MAYBE ahead,
-            const float *MAYBE far, float limit, int span) {
+            i64 index_b, i64 term_b, i64 term_h, i64 term_t, i64 term_s, float scale, const int *MAYBE stops) {
   DYNAMIC_SHARED(memory);
   __shared__ float band[BAND], line[LOOP], inside[LOOP];
   __shared__ double total[OWN];
   elem *of_k = (elem *)memory, *of_v = of_k + OWN * LD, *of_q = of_v + OWN * LD, *of_y = of_q + LOOP * LD;
   Place at = {table, index, term, row, column, seg, H, T, S, N, nearest, causal, window, index_b, term_b, term_h, term_t, term_s, scale};
-  Bound bound = {reach, ahead, far, limit, span};
   int tiles = (S + OWN - 1) / OWN, b = blockIdx.x / tiles, tile = blockIdx.x % tiles * OWN;
   int g = blockIdx.y, from = SPAN * blockIdx.z, mine = warp() * WARP_ROWS, first, stop;
   queries_of(at, tile, OWN, first, stop);
@@ -144,14 +126,9 @@ KERNEL keys(real *dk, real *dv, double *MAYBE dcolumn, const real *dy, const flo
   for (int h = g * (H / G); h < (g + 1) * (H / G); h++) {
     i64 head = ((i64)b * H + h) * T;
     if (dcolumn && threadIdx.x < OWN) total[threadIdx.x] = 0;
-    for (int t = first / LOOP * LOOP; t < stop; t += LOOP) {
+    int last = stops ? min(stop, stops[((i64)b * H + h) * tiles + tile / OWN]) : stop;
+    for (int t = first / LOOP * LOOP; t < last; t += LOOP) {
       if (apart(at, b, t, LOOP, tile, OWN)) continue;
-      if (ahead) {
-        int row = t + (int)threadIdx.x;
-        float key = bound.key(at, b, g, G, tile + OWN), most = bound.table(at, h, t, tile + OWN);
-        bool there = threadIdx.x < LOOP && row < T;
-        if (__syncthreads_and(!there || bound.little(reach[head + row], key, most, lse[head + row], delta[head + row]))) continue;
-      }
       load<LOOP, WIDTH>(of_q, LD, q + (((i64)b * T + t) * H + h) * D, (i64)H * D, T - t, D);
       load<LOOP, WIDTH>(of_y, LD, dy + (((i64)b * T + t) * H + h) * E, (i64)H * E, T - t, E);
       load_band(band, at, h, t, tile, OWN - 1);

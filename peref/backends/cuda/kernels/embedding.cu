@@ -22,20 +22,19 @@ KERNEL gather(real *y, const real *table, const i64 *index, i64 M, int C, int V)
   }
 }
 
-// x[m,c] lies at (m / inner) outer + m % inner * step + c * apart; place m has index[m % cycle]
-KERNEL scatter(float *out, const real *x, const i64 *index, i64 M, int C, i64 inner, i64 outer, i64 step, i64 apart, i64 cycle) {
+// x [M,C]
+KERNEL scatter(float *out, const real *x, const i64 *index, i64 M, int C) {
   __shared__ float shares[WARPS][32 * CHANNELS];
   i64 v = blockIdx.x;
   int start = blockIdx.y * 32 * CHANNELS + lane();
   float sums[CHANNELS] = {};
   i64 stop = M * (warp() + 1) / WARPS;
   for (i64 m = M * warp() / WARPS; m < stop; m += 32) {
-    unsigned mine = __ballot_sync(ALL, m + lane() < stop && index[(m + lane()) % cycle] == v);
+    unsigned mine = __ballot_sync(ALL, m + lane() < stop && index[m + lane()] == v);
     for (; mine; mine &= mine - 1) {
-      i64 place = m + __ffs(mine) - 1;
-      const real *row = x + place / inner * outer + place % inner * step;
+      const real *row = x + (m + __ffs(mine) - 1) * C;
       for (int k = 0; k < CHANNELS; k++)
-        if (start + 32 * k < C) sums[k] += wide(row[(start + 32 * k) * apart]);
+        if (start + 32 * k < C) sums[k] += wide(row[start + 32 * k]);
     }
   }
   for (int k = 0; k < CHANNELS; k++) shares[warp()][lane() + 32 * k] = sums[k];

@@ -69,8 +69,7 @@ KERNEL wkv4_backward(real *dk, real *dv, float *dfirst, float *parts, const real
     dw += write.old * (a * da + b * db), du += now;
     put(&dk[here], write.young * (z * da + db) + now);
     put(&dv[here], write.young * da + read.young * each);
-    da = write.old * da + read.old * each, db = write.old * db - read.old * each * mean;
-    if (!follows(run, t)) da = db = 0;
+    da = write.old * da + read.old * each, db = write.old * db - read.old * each * mean;  // 0 where nothing was before
   }
   i64 at = (i64)line * 3 * C + c;
   dfirst[at] = da, dfirst[at + C] = db, dfirst[at + 2 * C] = a * da + b * db;

@@ -107,5 +107,8 @@ attend = Op(attention_forward, attention_backward, selective=True)
 
 
 def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, skip=True):
-    """As ops.attention.attention, without anything of size T x S. skip=False visits every tile that somebody sees (attention.py)."""
+    """As ops.attention.attention, without anything of size T x S but the index of a table, where positions are not consecutive.
+
+    skip=False visits every tile that somebody sees (attention.py).
+    """
     return attend(q, k, v, table, term, row, column, at=at, scale=scale, skip=skip)
