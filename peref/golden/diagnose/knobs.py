@@ -46,6 +46,7 @@ def of_options(came: Came) -> Iterator[Guess]:
     if known:
         none = lambda c: None if c.case is None or not c.case.options else expected(replace(c.case, options={}), c.a)
         yield guess("option", "your options have their defaults, whatever the case asks for", none, 0.97)
+    yield from of_groups(case, known)
     for option, (default, kind) in known.items():
         is_now = mine[option]
         flag = flag_of(OPTIONS, case.encoding, option)
@@ -59,6 +60,37 @@ def of_options(came: Came) -> Iterator[Guess]:
         yield from of_length(case)
 
 
+def of_groups(case: Any, known: Any) -> Iterator[Guess]:
+    """Options that one flag explains and that may be absent, as mscale: all of them ignored."""
+    groups: dict[str, list[str]] = {}
+    for option in known:
+        groups.setdefault(flag_of(OPTIONS, case.encoding, option, ""), []).append(option)
+    for flag, some in groups.items():
+        set_here = [option for option in some if option in case.options]
+        if flag and sum(known[option][0] is None for option in some) > 1 and set_here:
+            yield guess(flag, f"of your options {', '.join(some)} none is read", without(some), 0.98)
+
+
+def without(some: list[str]) -> Any:
+    """The case with these options at their defaults; None where they are."""
+
+    def gives(came: Came) -> Any:
+        case = came.case
+        left = {} if case is None else {option: x for option, x in case.options.items() if option not in some}
+        return None if case is None or left == case.options else expected(replace(case, options=left), came.a)
+
+    return gives
+
+
+def unscaled(came: Came) -> Any:
+    """The frequencies of the factor 1, gains as they are."""
+    case = came.case
+    if case is None or case.hook != "rotate" or "factor" not in case.config.pe[0][1]:
+        return None
+    pe, plain = case.config.encoding(0), replace(case, options={**case.options, "factor": 1.0}).config.encoding(0)
+    return expected(case, came.a, replace(pe, rotate=lambda p, i, n: (plain.rotate(p, i, n)[0], *pe.rotate(p, i, n)[1:])))  # type: ignore[misc]
+
+
 def always(value: Any) -> Value:
     return lambda _: value
 
@@ -66,6 +98,7 @@ def always(value: Any) -> Value:
 def of_factor(encoding: str, value: Any) -> Iterator[Guess]:
     """A factor that is ignored, applied twice, halved or turned round."""
     yield guess("rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0))
+    yield guess("rope.factor.ignored", "your frequencies are not scaled, your gains (magnitudes) are right", unscaled)
     yield guess("rope.factor.twice", "the factor is applied twice", with_option("factor", lambda f: f * f))
     upside = flag_of(OPTIONS, encoding, "1/factor", "rope.factor.twice")
     yield guess(upside, "your positions are multiplied by the factor, not divided", with_option("factor", lambda f: 1 / f))

@@ -207,8 +207,8 @@ def of_ramps(came: Came) -> Iterator[Guess]:
         ("your ramp is a jump: pairs are rescaled or they are not", np.rint),
     ):
         new = {name: lambda *g, f=f, change=change: change(f(*g)) for name, f in ramps.items()}
-        if ramps and flag:
-            yield guess(flag, words, copied(**new))
+        for some in (new, *({name: f} for name, f in new.items() if len(new) > 1)) if flag and new else ():
+            yield guess(flag, words if some is new else f"{words} (that of {', '.join(some)} alone)", copied(**some))
 
 
 def of_ntk(came: Came) -> Iterator[Guess]:

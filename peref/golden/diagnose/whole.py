@@ -19,9 +19,9 @@ from peref.golden.files import Tensor
 
 FIRST = (
     *(numbers.of_numbers, derivative.of_derivative, turning.of_turning, gains.of_gains, channels.of_channels, places.of_places),
-    *(distances.of_rows, distances.of_biases, logits.of_attention),
+    *(distances.of_rows, distances.of_biases, parts.of_buckets, logits.of_attention),
 )
-SECOND = (knobs.of_options, parts.of_ladders, parts.of_ramps, parts.of_ntk, parts.of_buckets)
+SECOND = (knobs.of_options, parts.of_ladders, parts.of_ramps, parts.of_ntk)
 LAST = (knobs.of_numbers, parts.of_parameters, parts.of_functions)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
