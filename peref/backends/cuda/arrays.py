@@ -25,6 +25,18 @@ def fit(what: str, *shapes: Any) -> None:
         raise Misuse(f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal ones")
 
 
+def stands(what: str, x: Any, shape: tuple[int, ...]) -> None:
+    """x has this shape, or size 1 where it is repeated; else Misuse."""
+    if x.ndim != len(shape) or any(a not in (1, n) for a, n in zip(x.shape, shape, strict=True)):
+        fit(what, shape, x.shape)
+
+
+def spread(what: str, x: Any, shape: tuple[int, ...]) -> Any:
+    """x, C-contiguous, repeated to this shape, or Misuse."""
+    stands(what, x, shape)
+    return namespace(x).ascontiguousarray(x if x.shape == shape else namespace(x).broadcast_to(x, shape))
+
+
 def blocks(n: int, each: int = THREADS) -> int:
     """How many blocks n pieces of work make, `each` at a time."""
     return -(-n // each)

@@ -4,7 +4,7 @@ read through an index, and its gradient made from that of the logits."""
 import math
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, blocks, fit, real, summed, token_first
+from peref.backends.cuda.arrays import THREADS, blocks, fit, real, spread, stands, summed, token_first
 from peref.backends.cuda.launch import launch
 from peref.backends.cuda.reach import kept, reach
 from peref.backends.cuda.tiles import OWN, kind_of, width_of
@@ -46,14 +46,20 @@ def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, 
     xp, (B, H, T, D), (G, S), E = namespace(q), q.shape, k.shape[1:3], v.shape[3]
     host, index, nearest, N = at.host or at, None, 0, 0
     if table is not None:
-        table, N = xp.ascontiguousarray(table).astype("float32", copy=False), table.shape[1]
+        table, N = spread("attention: heads of q and rows of the table", table, (H, table.shape[1])).astype("float32", copy=False), table.shape[1]
+        if len(host.distances) > N:
+            raise Misuse(f"attention: the table has {N} numbers for each head; expected one for each of {len(host.distances)} distances")
         if host.consecutive:
             nearest = int(host.distances[0])
         else:
-            index = xp.ascontiguousarray(at.index).astype("int32", copy=False)
+            index = at.index[0] if at.index.ndim == 3 and len(at.index) == 1 else at.index
+            fit("attention: sequences, queries and slots of positions", (B, T, S)[-index.ndim :], index.shape)
+            index = xp.ascontiguousarray(index).astype("int32", copy=False)
     row, column = None if row is None else whole(row, (B, H, T)), None if column is None else whole(column, (B, H, S))
-    term = None if term is None else xp.ascontiguousarray(term)
-    seg = None if at.seg is None else xp.ascontiguousarray(at.seg).astype("int64", copy=False)
+    if term is not None:
+        stands("attention: logits and term", term, (B, H, T, S))
+        term = xp.ascontiguousarray(term)
+    seg = None if at.seg is None else spread("attention: sequences and slots of k, and seg", at.seg, (B, S)).astype("int64", copy=False)
     apart = [0] * 4 if term is None else strides(term, (B, H, T, S))
     by_sequence = T * S if index is not None and index.ndim == 3 else 0
     sizes = (H, G, T, S, D, E, N, nearest, at.causal, at.window or 0, by_sequence, *apart, scale)

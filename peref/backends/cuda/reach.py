@@ -27,5 +27,5 @@ def kept(q: Any, k: Any, lse: Any, delta: Any, rest: Any, stop: Any) -> tuple[An
     starts, stops = (xp.empty((B, H, blocks(n, OWN)), "int32") for n in (T, S))
     given = (q, lse, delta, ahead, far, H, G, T, S, D, N, nearest, keys, scale, limit)
     launch("reach.starting", (blocks(T, OWN) * B, H), BLOCK, starts, *given, real=q.dtype)
-    launch("reach.stopping", (blocks(S, OWN), B * H), 32, stops, starts, T, S, real=q.dtype)
+    launch("reach.stopping", (blocks(S, OWN) * B * H,), 32, stops, starts, T, S, real=q.dtype)
     return starts, stops

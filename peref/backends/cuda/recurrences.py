@@ -3,7 +3,7 @@ effect here: the kernels walk token by token."""
 
 from typing import Any
 
-from peref.backends.cuda.arrays import blocks, fit, summed
+from peref.backends.cuda.arrays import blocks, fit, spread, summed
 from peref.xp import namespace
 
 COLUMNS, THREADS, AREA = 16, 128, 512  # as in the kernels: AREA numbers of the rows in a piece
@@ -18,8 +18,7 @@ def line_of(runs: Any, B: int, T: int) -> Any:
     """`runs` as the kernels read it, or None."""
     if runs is None:
         return None
-    fit("runs, and sequences and tokens", (B, T), runs.shape)
-    return namespace(runs).ascontiguousarray(runs).astype("int64", copy=False)
+    return spread("runs, and sequences and tokens", runs, (B, T)).astype("int64", copy=False)
 
 
 def wide(state: Any, shape: tuple[int, ...]) -> Any:

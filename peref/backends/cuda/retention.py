@@ -4,6 +4,7 @@ from typing import Any
 
 from peref.backends.cuda.arrays import blocks, fit, real, token_first
 from peref.backends.cuda.launch import launch
+from peref.backends.cuda.recurrences import line_of, wide
 from peref.backends.cuda.tiles import kind_of, width_of
 from peref.tape import Op
 from peref.xp import like, namespace
@@ -36,8 +37,8 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     fit("retention: q and k", q.shape, k.shape)
     fit("retention: q and v", q.shape[:3], v.shape[:3])
     (q, k, v), kind = (token_first(x) for x in (q, k, v)), kind_of(width_of("retention", D), dtype, tf32)
-    first = None if state is None else xp.ascontiguousarray(state).astype("float32", copy=False)
-    line = None if runs is None else xp.ascontiguousarray(runs).astype("int64", copy=False)
+    fit("retention: heads of q, and log decay", (H,), log_decay.shape)
+    first, line = wide(state, (B, H, D, E)), line_of(runs, B, T)
     rest = (xp.ascontiguousarray(like(log_decay, q)).astype("float64", copy=False), line)
     states, y = states_of(k, v, first, rest, False, scale, kind), xp.empty((B, T, H, E), dtype)
     given = (q, k, v, states, *rest, H, T, D, E, False, scale)

@@ -3,20 +3,24 @@
 import math
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, laid, real, strided
+from peref.backends.cuda.arrays import THREADS, laid, real, stands, strided
 from peref.backends.cuda.launch import launch
+from peref.errors import Misuse
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
 
 
-def over(angle: Any, gain: Any) -> tuple[int, ...]:
-    """The shape that angles and gains have together."""
-    if gain is None:
-        return angle.shape
-    wide = max(angle.ndim, gain.ndim)
-    shapes = [(1,) * (wide - a.ndim) + a.shape for a in (angle, gain)]
-    return tuple(max(pair) for pair in zip(*shapes, strict=True))
+def over(x: Any, angle: Any, gain: Any) -> tuple[int, ...]:
+    """The shape that angles and gains have together beside x [B,H,T,D]: [T,half], [1,T,half] or [B,T,half]. Misuse for what does not fit."""
+    (B, _, T, D), half, given = x.shape, angle.shape[-1], [a for a in (angle, gain) if a is not None]
+    if 2 * half > D:
+        raise Misuse(f"turn: {half} angles for heads that are {D} wide; expected at most one for each two channels")
+    first = [len(a) for a in given if a.ndim == 3]
+    shape = (*([B if max(first) > 1 else 1] if first else []), T, half)
+    for a in given:
+        stands("turn: sequences, tokens and pairs of x, and angles or gains", a, shape[-a.ndim :])
+    return shape
 
 
 def whole(values: Any, shape: tuple[int, ...]) -> Any:
@@ -25,9 +29,9 @@ def whole(values: Any, shape: tuple[int, ...]) -> Any:
     return xp.ascontiguousarray(xp.broadcast_to(values, shape)).astype("float64", copy=False)
 
 
-def tables(angle: Any, gain: Any) -> tuple[Any, Any]:
+def tables(angle: Any, gain: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """cos and sin of the angles, times the gains, in float32."""
-    shape, xp = over(angle, gain), namespace(angle)
+    xp = namespace(angle)
     cos, sin = (xp.empty(shape, "float32") for _ in range(2))
     given = (whole(angle, shape), None if gain is None else whole(gain, shape), cos.size)
     launch("turn.tables", strided(cos.size), THREADS, cos, sin, *given)
@@ -51,7 +55,7 @@ def turned(x: Any, cos: Any, sin: Any, layout: str, sign: int) -> Any:
 
 def turn_forward(x, angle, gain, *, layout):
     real("turn", x)
-    cos, sin = tables(angle, gain)
+    cos, sin = tables(angle, gain, over(x, angle, gain))
     return turned(x, cos, sin, layout, 1), (x, cos, sin, angle, gain, layout)
 
 
@@ -64,7 +68,7 @@ def turn_backward(saved, dy, wants):
     (down, dstrides), (source, strides) = laid(dy), laid(x)
     found = [xp.empty((B, T, half), "float64") for _ in range(2)]
     if gain is not None:
-        cos, sin = tables(whole(angle, cos.shape), None)
+        cos, sin = tables(angle, None, cos.shape)
     sizes = (B, T, H, half, *dstrides, *strides, step(cos), layout != "half")
     scale = None if gain is None else whole(gain, cos.shape)
     launch("turn.turn_angles", strided(B * T * half), THREADS, *found, down, source, cos, sin, scale, *sizes, real=x.dtype)

@@ -81,9 +81,10 @@ KERNEL starting(int *starts, const real *q, const float *lse, const float *delta
 // A warp for each 64 slots
 KERNEL stopping(int *stops, const int *starts, int T, int S) {
   int tiles = (S + 63) / 64, queries = (T + 63) / 64, last = 0;
-  starts += (i64)blockIdx.y * queries;
+  int tile = blockIdx.x % tiles, line = blockIdx.x / tiles;
+  starts += (i64)line * queries;
   for (int n = lane(); n < queries; n += 32)
-    if (starts[n] < ((int)blockIdx.x + 1) * 64) last = (n + 1) * 64;
+    if (starts[n] < (tile + 1) * 64) last = (n + 1) * 64;
   for (int m = 16; m; m >>= 1) last = max(last, __shfl_xor_sync(ALL, last, m));
-  if (lane() == 0) stops[(i64)blockIdx.y * tiles + blockIdx.x] = last;
+  if (lane() == 0) stops[blockIdx.x] = last;
 }
