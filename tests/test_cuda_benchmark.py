@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_cublas
 import fake_cupy
@@ -15,7 +16,7 @@ import pytest
 from emulated.twins import emulated
 from generated import filling
 
-from peref.backends.cuda import opened
+from peref.backends.cuda import launch, opened
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
@@ -205,6 +206,20 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == ("a GPU", 1e-7, 1e-3)
     assert (attested["retention"]["error"], attested["retention"]["error_tf32"]) == (1e-7, 5e-4)
     assert [attested[file]["device"] for file in ("loss", "activation", "embedding", "turn")] == [None] * 4
+
+
+def test_what_is_compiled_ahead_is_what_is_launched(tmp_path, gpu):
+    """With the same options in the same order: CuPy would else compile it a second time, in minutes that other rows need."""
+    from on_gpu import gonogo
+
+    made = []
+    one = SimpleNamespace(compile=lambda: None, get_function=lambda name: one)
+    xp = type("xp", (), {"RawModule": staticmethod(lambda *, code, options: made.append((code, options)) or one)})
+    gonogo.compiled(SimpleNamespace(xp=xp, out=tmp_path), "attention")
+    ahead = made.copy()
+    for defines in launch.VARIANTS["attention"]:
+        launch.compiled(xp, "attention", "forward", frozenset(defines.items()))
+    assert made[len(ahead) :] == ahead
 
 
 def test_a_long_row_is_measured_a_few_times(gpu):

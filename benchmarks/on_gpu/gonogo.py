@@ -14,7 +14,7 @@ from on_gpu.ceilings import bf16, random
 from on_gpu.session import ROOT, Session
 from peref.backends import call
 from peref.backends.cuda.cublas import Cublas
-from peref.backends.cuda.launch import VARIANTS, declared, source
+from peref.backends.cuda.launch import VARIANTS, declared, module
 from peref.config import Config
 from peref.model import init
 from peref.train import Recipe, one_step
@@ -107,13 +107,13 @@ def rate_on_the_device(s: Session) -> dict[str, Any]:
 
 
 def compiled(s: Session, file: str) -> dict[str, Any]:
-    """Every variant of a kernel file, with nothing to include."""
+    """Every variant of a kernel file, with nothing to include; from then on CuPy has it on disk."""
     said, began = [], time.perf_counter()
     for defines in VARIANTS[file]:
-        module = s.xp.RawModule(code=source(file), options=("--std=c++17", *(f"-D{k}={v}" for k, v in defines.items())))
-        module.compile()
+        made = module(s.xp, file, defines)
+        made.compile()
         for name in declared(file):
-            about = getattr(module.get_function(name), "attributes", {})  # the emulation has none
+            about = getattr(made.get_function(name), "attributes", {})  # the emulation has none
             said.append(f"{file}.{name} {defines}: {about.get('num_regs')} registers, {about.get('local_size_bytes')} bytes of local memory\n")
     with (s.out / "ptxas.txt").open("a") as kept:
         kept.writelines(said)

@@ -58,11 +58,15 @@ def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
     return found
 
 
+def module(xp: Any, file: str, defines: dict[str, int]) -> Any:
+    """A variant. Its defines always come in one order: CuPy's folder of compiled kernels tells options in another order apart."""
+    assert defines in VARIANTS[file], f"{file} {defines}: a variant that no test compiles"
+    return xp.RawModule(code=source(file), options=("--std=c++17", *(f"-D{key}={value}" for key, value in sorted(defines.items()))))
+
+
 @cache
-def compiled(xp: Any, file: str, name: str, defines: tuple[tuple[str, int], ...]) -> Any:
-    assert dict(defines) in VARIANTS[file], f"{file} {defines}: a variant that no test compiles"
-    options = ("--std=c++17", *(f"-D{key}={value}" for key, value in defines))
-    return xp.RawModule(code=source(file), options=options).get_function(name)
+def compiled(xp: Any, file: str, name: str, defines: frozenset[tuple[str, int]]) -> Any:
+    return module(xp, file, dict(defines)).get_function(name)
 
 
 @cache
@@ -108,7 +112,7 @@ def launch(kernel: str, grid: tuple[int, ...], block: int, *given: Any, real: An
         raise Misuse(f"{kernel}: its arrays are on devices {sorted(places)}; expected one")
     if 0 in grid:
         return
-    function = compiled(namespace(*arrays), file, name, tuple(sorted({**defines, **({"BF16": 1} if bf16 else {})}.items())))
+    function = compiled(namespace(*arrays), file, name, frozenset({**defines, **({"BF16": 1} if bf16 else {})}.items()))
     if shared:
         if shared > (most := most_shared(namespace(*arrays), places.pop()) - function.shared_size_bytes):
             raise Misuse(f"{kernel} takes {shared} bytes of shared memory for sizes like these, and a block has at most {most} on this GPU; {ELSE}")
