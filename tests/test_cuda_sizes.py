@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from emulated.twins import emulated, sent, twins
+from emulated.twins import emulated, pulled, sent, twins
+from test_cuda_recurrences import OPS, WIDE, arrays, of
 from test_ops import random
 
 from peref.backends.cuda import reach
@@ -94,3 +95,15 @@ def test_many_sequences_and_heads_are_no_grid_that_no_device_has(monkeypatch):
     reach.kept(q, q, None, None, (None,) * 12 + (1, 0, 1.0), (None, None, 0.0, 64))
     assert set(grids) == {"reach.lengths", "reach.running", "reach.starting", "reach.stopping"}
     assert all(n <= 65535 for grid in grids.values() for n in grid[1:])
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_of_no_token_every_gradient_is_zero(name):
+    """Kernels run all the same: what they leave alone would be whatever was in memory."""
+    given = [a.astype(np.float32) if a is not None and k not in WIDE.get(name, ()) else a for k, a in enumerate(arrays(name, 0, 5, 3, True, None))]
+    fast, _, settings, _ = of(name)
+    with emulated() as cupy:
+        y, *found = pulled(fast, given, settings, send=lambda x: sent(cupy, x))[0]
+        assert y.size == 0
+        assert sum(a.size for a in found)
+        assert all((a.get() == 0).all() for a in found)
