@@ -253,9 +253,7 @@ def test_words_stand_beside_what_is_drawn():
 
 def test_words_beside_maps_are_within_the_picture(tmp_path):
     """Along all of its edges it is white."""
-    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
-    from matplotlib.image import imread
-
+    imread = pytest.importorskip("matplotlib.image", reason="pictures need the extra plot").imread
     from peref.lab import pictures
 
     words = [*"for_i_in_range(n):_gpq_j_x_=_f(i)_+_f(i_-_1)_y"]

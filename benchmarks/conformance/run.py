@@ -37,8 +37,6 @@ from peref.golden.book import Book  # noqa: E402
 from peref.golden.report import Pick, Report, check, run_function  # noqa: E402
 from peref.golden.theirs import unsaid  # noqa: E402
 
-DTYPE_NAMES = ("f64", "f32", "f16", "bf16")
-
 
 def names():
     """Every adapter there is."""

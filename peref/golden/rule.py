@@ -99,5 +99,5 @@ def judged(got: Tensor, want: np.ndarray, a: np.ndarray | None, b: np.ndarray | 
     alike = (c == want) | (np.isnan(c) & np.isnan(want)) | ((np.abs(want) > LARGEST[got.dtype]) & (c == np.copysign(np.inf, want)))
     used = np.where(there | alike, np.where(alike, 0.0, used), np.inf)
     worst = float(used.max()) if used.size else 0.0
-    words = f"{np.count_nonzero(~np.isfinite(c))} elements are NaN or infinite" if not (there | alike).all() else ""
+    words = f"{np.count_nonzero(~np.isfinite(c))} elements that are NaN or infinite" if not (there | alike).all() else ""
     return Verdict(grade(worst), worst, words, used)

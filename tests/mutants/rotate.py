@@ -105,10 +105,6 @@ def exponents(change):
     return run
 
 
-def of_base(base):
-    return lambda case, a: patched(f"encodings.rotate.{case.encoding}", ladder=lambda xp, R, b: base ** (-2 * np.arange(R // 2) / R))(case, a)
-
-
 def frequencies(change):
     """What happens to the frequencies of the ladder."""
 

@@ -95,7 +95,7 @@ def t5(case, a, o, facts):
 
 
 def dynamic(case, a, o, facts):
-    if not usable(case, a) or o["activation"] != "silu":
+    if not usable(case, a) or (o["activation"], o["output"]) != ("silu", "plain"):
         return None
     made = DynamicPositionBias(o["width"], heads=facts["H"], depth=o["depth"], log_distance=o["distance"] == "log", norm=o["norm"] == "layer")
     linears = [m for m in made.modules() if isinstance(m, nn.Linear)]

@@ -150,7 +150,7 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
     alike = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
     if all(alike(n, n) for n in range(half)):
         if gained(came):
-            yield Clue(Trap(flag_of_gain(came), f"your angles are right, and {another(came)}"), 0.97)
+            yield Clue(Trap(flag_of_gain(came), f"your angles are right, and {another(came)}"), 0.96)
         return
     off = np.abs(np.angle(z / right)) / np.maximum(np.abs(theta), 1e-30)
     if off.max() < 2.0**-7 and any(came.far(name) for name in came.wrong):
