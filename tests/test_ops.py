@@ -53,6 +53,7 @@ WHOLE, LATE = At.of(7), At(np.arange(2, 7), np.arange(7), 7)
 BOTH = At(np.arange(2, 7), np.arange(7), 7, causal=False)
 PACKED = At.of(7, seg=SEG)
 REAL = At.of(7, positions=np.array([0.0, 0.5, 0.5, 2.0, 3.5, 3.0, 9.0]))
+ONE_ROW = At.of(7, positions=np.array([[0, 5, 1, 2, 9, 3, 4]]))  # of all sequences
 WINDOW = At.of(7, window=3)
 SHARE = {"threshold": 4.0, "eps": 1e-6}  # some queries are before it and some behind, whatever its multiplier
 DECAY = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
@@ -96,6 +97,7 @@ CASES = {
         ([q, k, table(6, BOTH), random(1, 6, 5, 7), random(2, 1, 1, 1), None], {"at": BOTH, "scale": 1.0}),
         ([random(3, 6, 7, 4), random(3, 3, 7, 4), table(6, PACKED), None, None, random(1, 1, 1, 7)], {"at": PACKED, "scale": 0.5}),
         ([random(2, 7, 7, 4), random(2, 7, 7, 4), table(7, REAL), None, None, None], {"at": REAL, "scale": 0.5}),
+        ([random(2, 7, 7, 4), random(2, 7, 7, 4), table(7, ONE_ROW), None, None, None], {"at": ONE_ROW, "scale": 0.5}),
         ([random(2, 4, 7, 4), random(2, 4, 7, 4), table(4, WINDOW), None, None, None], {"at": WINDOW, "scale": 0.5}),
     ],
     "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)] + [([random(2, 3, 5, 7)], {"at": BOTH})],

@@ -60,13 +60,13 @@ def scatter_backward(index, dy):
 scatter = Op(scatter_forward, scatter_backward)
 
 
-def laid(table, index):  # [H,N], [T,S] or [B,T,S] -> [1,H,T,S] or [B,H,T,S]: every cell has the entry of its distance
+def laid(table, index):  # [H,N], [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: every cell has the entry of its distance
     over = table[:, index]
     return over[None] if index.ndim == 2 else over.swapaxes(0, 1)
 
 
 def collected(cells, index, N):  # [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where they are consecutive
-    per_head = cells.sum(0) if index.ndim == 2 else cells.swapaxes(0, 1)
+    per_head = cells.sum(0) if index.ndim == 2 or len(index) == 1 else cells.swapaxes(0, 1)
     if library(cells) != "numpy":
         return sums(index.ravel(), per_head.reshape(len(per_head), -1), N)
     return np.stack([summed(index, c, N) for c in per_head])

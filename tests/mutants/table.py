@@ -47,14 +47,19 @@ def cases_of(mutant, cases):
 
 
 def runs(mutant, cases, book):
-    """Encoding -> [(entry, case, name, wrong tensor)] for what differs from the truth; more cases only where those with the flag show nothing."""
+    """Encoding -> [(entry, case, name, tensor that came)] where something is wrong; more cases only where those with the flag show nothing."""
     found = defaultdict(list)
     first, rest = cases_of(mutant, cases)
     for case in [*first, *rest]:
-        if case in rest and found[case.encoding]:
+        if case in rest and shows(found[case.encoding]):
             continue
         found[case.encoding] += of_case(mutant, case, book)
-    return found
+    return {encoding: tensors for encoding, tensors in found.items() if shows(tensors)}
+
+
+def shows(tensors):
+    """Whether any of (entry, case, name, tensor that came) differs from the truth."""
+    return any(x.shape != e.want(n).shape or not np.array_equal(x, e.want(n)) for e, _, n, x in tensors)
 
 
 def of_case(mutant, case, book):
@@ -75,8 +80,6 @@ def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
     cases, every, found = catalogue(), named.by_encoding(), {}
     for mutant in filter(only, mutants()):
         for encoding, tensors in runs(mutant, cases, book).items():
-            if not any(x.shape != e.want(n).shape or not np.array_equal(x, e.want(n)) for e, _, n, x in tensors):
-                continue  # it cannot show in this encoding
             most = {d: max(worst(e, c, n, in_dtype(x, d)) for e, c, n, x in tensors) for d in dtypes}
             seen = {e.id for e, *_ in tensors}
             for case in (c for c in cases if c.encoding == encoding and c.id not in seen):
