@@ -218,8 +218,14 @@ def test_check_of_a_function(capsys, tmp_path, monkeypatch):
     code, text = cli(capsys, "check", "--impl", "theirs_for_a_test:broken", "--pe", "none")
     assert (code, "ZeroDivisionError" in text) == (1, True)
     assert cli(capsys, "check", "--impl", "theirs_for_a_test:silent", "--pe", "none")[0] == 5
-    for spec in ("theirs_for_a_test:absent", "no_such_module:f", "nothing"):
-        assert cli(capsys, "check", "--impl", spec)[0] == 2
+    for spec, words in (
+        ("theirs_for_a_test:absent", "theirs_for_a_test has no function absent"),
+        ("no_such_module:f", "importing no_such_module failed"),
+        ("nothing", "expected MODULE:FUNCTION"),
+        ("lib/mine.py:f", "expected the name of a module, not its file: mine:f, asked for in the folder lib"),
+    ):
+        code, text = cli(capsys, "check", "--impl", spec)
+        assert (code, words in text) == (2, True), text
 
 
 def test_diff(capsys, small, tmp_path):

@@ -34,6 +34,8 @@ def function_of(spec: str) -> Callable:
     module, colon, name = spec.partition(":")
     if not (colon and module and name):
         raise Misuse(f"--impl {spec}: expected MODULE:FUNCTION, such as mypackage.rope:adapter")
+    if (path := Path(module)).suffix == ".py" or path.name != module:
+        raise Misuse(f"--impl {spec}: expected the name of a module, not its file: {path.stem}:{name}, asked for in the folder {path.parent}")
     try:
         function = getattr(found(module, Path.cwd()), name, None)
     except Exception as error:
