@@ -19,10 +19,15 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 LOOKS = 7
 
 
+def features() -> str:
+    """What numba compiles for: what this processor has, unless numba's own NUMBA_CPU_FEATURES says otherwise."""
+    return llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
+
+
 def lanes() -> int:
-    """float32 lanes of a vector on this host."""
-    has = llvm.get_host_cpu_features()
-    return 16 if has.get("avx512f") else 8 if has.get("avx2") else 4
+    """float32 lanes of a vector of these features."""
+    has = features().split(",")
+    return 16 if "+avx512f" in has else 8 if "+avx2" in has else 4
 
 
 LANES = lanes()

@@ -23,7 +23,7 @@ import numpy as np
 from numba.core import config
 
 from peref import share
-from peref.backends.numba.host import LANES
+from peref.backends.numba.host import LANES, features
 from peref.ops import activation
 
 OPTIMIZED = type(config.OPT)(min(config.OPT, 2))  # numba's 3 compiles a tenth longer, and what comes out is not faster
@@ -47,7 +47,7 @@ def digest() -> str:
 def here() -> str:
     """Digest of what numba's own cache goes by besides: where the sources lie and how old they are, this Python, this processor."""
     files = sorted(Path(__file__).resolve().parent.glob("*.py"))
-    about = [sys.implementation.cache_tag, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    about = [sys.implementation.cache_tag, llvm.get_host_cpu_name(), features()]
     about += [f"{file} {file.stat().st_mtime_ns}" for file in files]
     return hashlib.sha256("\n".join(map(str, about)).encode()).hexdigest()[:16]
 

@@ -1,0 +1,95 @@
+""".ci/run: the README's line is run to the letter in an environment of its own, and nothing that fails gets through. Commands are played, not run."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+(LINE,) = re.findall(r"^Set-up and all tests.*?\n```\n(.*?)\n```$", README, re.S | re.M)
+PLAYED = """#!/usr/bin/env bash
+said="${0##*/}${*:+ $*}"
+echo "$said" >>log
+case "$said" in
+    "python -m venv .venv") mkdir -p .venv/bin; echo 'echo activated >>log' >.venv/bin/activate ;;
+    pytest*) echo "$SUMMARY" ;;
+esac
+[ "$said" != "$FAILS" ]
+"""
+COMMANDS = [
+    "python -m venv .venv",
+    "activated",
+    "pip install -e .[test]",
+    "ruff check .",
+    "ruff format --check .",
+    "mypy",
+    "pytest -n auto",
+    "python tests/without_avx512.py -n auto",
+    "python tests/attest.py",
+]
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """.ci/run in a folder where another environment was; every command only writes down that it was called."""
+    for place in (".ci/run", "README.md"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / place, tmp_path / place)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "old").touch()
+    (tmp_path / "bin").mkdir()
+    for name in ("python", "pip", "pytest", "ruff", "mypy"):
+        (tmp_path / "bin" / name).write_text(PLAYED)
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    def run(fails="", summary="7 passed"):
+        env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "FAILS": fails, "SUMMARY": summary}
+        done = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert not (tmp_path / ".venv" / "old").exists()
+        return done, (tmp_path / "log").read_text().splitlines()
+
+    return run
+
+
+def test_it_runs_the_line_of_the_readme(ran):
+    """All of its commands, in its order, in a new .venv; CONTRIBUTING.md has the same line."""
+    done, called = ran()
+    assert (done.returncode, called) == (0, COMMANDS), done.stderr
+    said = [" ".join(shlex.split(part)) for part in LINE.split(" && ")]
+    assert [c if c != "activated" else ". .venv/bin/activate" for c in called if not c.startswith(("ruff", "mypy", "python tests/"))] == said
+    assert f"\n{LINE} " in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "activated"])
+def test_what_fails_is_the_end(ran, command):
+    done, called = ran(fails=command)
+    assert done.returncode != 0
+    assert called[-1] == command
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("SKIPPED [1] tests/test_x.py:3: unconditional skip", 1),
+        ("SKIPPED [2] tests/test_x.py:3: ", 1),
+        ("SKIPPED [1] tests/test_x.py:3: no compiler here", 0),
+    ],
+)
+def test_a_skip_needs_its_reason(ran, line, code):
+    done, called = ran(summary=f"{line}\n6 passed, 1 skipped")
+    assert done.returncode == code
+    assert ("a test is skipped without a reason" in done.stderr) == (code == 1)
+    assert ("python tests/attest.py" in called) == (code == 0)
+
+
+def test_the_quick_part_is_there():
+    """The line that the README names for a first look; CONTRIBUTING.md has it too."""
+    (quick,) = re.findall(r"^pytest -n auto (tests/.*)$", README, re.M)
+    assert f"pytest -n auto {quick} " in (ROOT / "CONTRIBUTING.md").read_text()
+    files = subprocess.run(["bash", "-c", f"printf '%s\\n' {quick}"], capture_output=True, text=True, check=True).stdout.split()
+    assert len(files) > 3
+    assert all((ROOT / file).is_file() for file in files)

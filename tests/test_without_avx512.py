@@ -1,0 +1,93 @@
+"""Without AVX-512: what is switched off for the repetition of the tests really is, and a switch that does nothing ends it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import without_avx512
+from without_avx512 import AVX, AVX512, HERE, NOT_COMPUTING, computing, main, without
+
+SWITCHES = ("NPY_DISABLE_CPU_FEATURES", "OPENBLAS_CORETYPE", "NUMBA_CPU_FEATURES")
+FACTS = """
+import json
+from numpy.lib.introspect import opt_func_info
+from without_avx512 import core, host, in_use
+used = {one["current"] for function in opt_func_info().values() for one in function.values()}
+wide = any("AVX512" in name or "X86_V4" in name for name in used)
+print(json.dumps({"numpy": wide, "blas": core(), "lanes": host.LANES, "off": in_use()}))
+"""
+
+
+def facts(env):
+    """What a process with these variables computes with; a warning of NumPy's would be an error."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", FACTS], cwd=HERE, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_is_switched_off_is_off():
+    """Functions of NumPy, OpenBLAS and the kernels; where there is no AVX-512 nothing is said to anybody."""
+    plain = {name: value for name, value in os.environ.items() if name not in SWITCHES}
+    before = facts(plain)
+    after = facts(plain | before["off"])
+    assert (after["numpy"], after["lanes"], after["off"]) == (False, min(before["lanes"], 8), {})
+    assert after["blas"] == ("Haswell" if "OPENBLAS_CORETYPE" in before["off"] else before["blas"])
+    cpu = Path("/proc/cpuinfo")
+    if cpu.exists() and "avx512f" in cpu.read_text().split():
+        assert (before["numpy"], before["lanes"]) == (True, 16)
+        assert {"NPY_DISABLE_CPU_FEATURES", "NUMBA_CPU_FEATURES"} <= set(before["off"])
+
+
+def test_features_are_switched_off_by_the_beginnings_of_their_names():
+    every = "+64bit,-amx-avx512,+avx,-avx10.1,+avx10.2,+avx2,+avx512f,+fma,+sse2"
+    assert without(every, AVX512) == "+64bit,-amx-avx512,+avx,-avx10.1,-avx10.2,+avx2,-avx512f,+fma,+sse2"
+    assert without(every, AVX) == "+64bit,-amx-avx512,-avx,-avx10.1,-avx10.2,-avx2,-avx512f,-fma,+sse2"
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """Commands that are run, with what they were told; the first one, which looks whether the switches work, answers what it is given here."""
+    calls = []
+
+    def play(off, code=0, out=b"\n"):
+        def run(command, env, **more):
+            calls.append((command, {name: env[name] for name in off}))
+            return subprocess.CompletedProcess(command, code if len(calls) == 1 else 5, out, b"")
+
+        monkeypatch.setattr(without_avx512, "in_use", lambda: off)
+        monkeypatch.setattr(subprocess, "run", run)
+        return calls
+
+    return play
+
+
+def test_it_hands_the_tests_that_compute_to_pytest(called):
+    calls = called({"NPY_DISABLE_CPU_FEATURES": "A B"})
+    assert main(["-n", "3"]) == 5
+    assert [env for _, env in calls] == [{"NPY_DISABLE_CPU_FEATURES": "A B"}] * 2
+    assert calls[1][0] == [sys.executable, "-m", "pytest", "-n", "3", *computing()]
+
+
+@pytest.mark.parametrize("answer", [{"out": b"NPY_DISABLE_CPU_FEATURES\n"}, {"code": 1}])
+def test_a_switch_that_does_nothing_fails(called, capsys, answer):
+    calls = called({"NPY_DISABLE_CPU_FEATURES": "A"}, **answer)
+    assert main([]) == 1
+    assert len(calls) == 1
+    assert "AVX-512 is still in use, although these were set: NPY_DISABLE_CPU_FEATURES" in capsys.readouterr().err
+
+
+def test_nothing_is_repeated_where_there_is_none(called, capsys):
+    calls = called({})
+    assert (main([]), calls) == (0, [])
+    assert "no AVX-512 is in use here" in capsys.readouterr().out
+
+
+def test_what_is_left_out_is_there():
+    """A new file of tests is repeated unless it is named."""
+    every = {path.stem.removeprefix("test_") for path in HERE.glob("test_*.py")}
+    assert set(NOT_COMPUTING) < every
+    assert {Path(file).stem.removeprefix("test_") for file in computing()} == every - set(NOT_COMPUTING)
+    assert {"laws", "numba", "golden", "without_avx512"} <= every - set(NOT_COMPUTING)

@@ -1,0 +1,80 @@
+"""The tests that compute, once more without AVX-512, which most processors do not have: NumPy, its BLAS and the kernels are told not to use it.
+
+python tests/without_avx512.py -n auto          what follows the file's name goes to pytest
+
+Where there is no AVX-512 nothing is repeated: the tests have run without it.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from peref.backends.numba import host
+
+HERE = Path(__file__).resolve().parent
+AVX512, AVX = "avx512|avx10", "avx|fma"  # how LLVM's names of features begin
+
+NOT_COMPUTING = (  # files, test_NAME.py, of text, files, processes and what is drawn; the CUDA kernels are compiled by g++ and use no wide vectors
+    *("benchmarks", "check", "ci", "cli", "config", "contributing", "download", "fake_cupy", "fake_device", "hostile", "huggingface"),
+    *("layers", "matrix", "pictures", "plugin", "readme", "refusals", "runners", "runs", "schema", "spec", "speed", "store", "xp"),
+    *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
+)
+
+
+def computing() -> list[str]:
+    """The files of tests to be repeated: all others, so that a new one is among them."""
+    every = {path.stem.removeprefix("test_"): path for path in HERE.glob("test_*.py")}
+    return [str(path.relative_to(HERE.parent)) for name, path in sorted(every.items()) if name not in NOT_COMPUTING]
+
+
+def core() -> str:
+    """The processor whose code OpenBLAS runs; "" where NumPy's BLAS is another one, or the system does not say."""
+    with contextlib.suppress(OSError):
+        for path in set(re.findall(r"/\S*openblas\S*", Path("/proc/self/maps").read_text())):
+            library = ctypes.CDLL(path)
+            for name in ("scipy_openblas_get_corename64_", "openblas_get_corename64_", "openblas_get_corename"):
+                if function := getattr(library, name, None):
+                    function.restype = ctypes.c_char_p
+                    return function().decode()
+    return ""
+
+
+def without(features: str, which: str) -> str:
+    """LLVM's list of features with those off whose names begin so."""
+    return re.sub(rf"\+(?={which})", "-", features)
+
+
+def in_use() -> dict[str, str]:
+    """What this process computes with AVX-512: the variable that switches it off for a process, and its value."""
+    found = {}
+    every = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+    if names := [name for name in every if name.startswith(("AVX512", "AVX10", "X86_V4"))]:  # the last one since NumPy 2.4
+        found["NPY_DISABLE_CPU_FEATURES"] = " ".join(names)
+    if core() in ("SkylakeX", "Cooperlake", "SapphireRapids"):
+        found["OPENBLAS_CORETYPE"] = "Haswell"
+    if host.LANES == 16:
+        found["NUMBA_CPU_FEATURES"] = without(host.features(), AVX512)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    off = in_use()
+    if not off:
+        print("no AVX-512 is in use here: the tests have run without it")
+        return 0
+    env = os.environ | off
+    left = subprocess.run([sys.executable, "-c", "import without_avx512; print(*without_avx512.in_use())"], cwd=HERE, env=env, capture_output=True)
+    if left.returncode or left.stdout.strip():
+        print(f"AVX-512 is still in use, although these were set: {' '.join(off)}\n{(left.stdout + left.stderr).decode()}", file=sys.stderr)
+        return 1
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments, *computing()], cwd=HERE.parent, env=env).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
