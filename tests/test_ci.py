@@ -4,9 +4,11 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from test_layers import IN_TESTS, OTHERS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -62,6 +64,14 @@ def test_it_runs_the_line_of_the_readme(ran):
     said = [" ".join(shlex.split(part)) for part in LINE.split(" && ")]
     assert [c if c != "activated" else ". .venv/bin/activate" for c in called if not c.startswith(("ruff", "mypy", "python tests/"))] == said
     assert f"\n{LINE} " in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_the_extra_test_is_enough():
+    """Whatever package and tests import comes with it: numba brings llvmlite, and CuPy needs a GPU."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = project["dependencies"] + extras["test"] + [one for name in extras if f"peref[{name}]" in extras["test"] for one in extras[name]]
+    assert {*OTHERS, *IN_TESTS} - {"llvmlite", "cupy", "cupyx"} <= {re.match(r"[\w-]+", one)[0] for one in asked}
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "activated"])
