@@ -1,4 +1,7 @@
-""".ci/run: the README's line is run to the letter in an environment of its own, and nothing that fails gets through. Commands are played, not run."""
+""".ci/run: the README's line is run to the letter in a new environment, and nothing that fails gets through.
+
+The commands are played here, not run.
+"""
 
 import re
 import shlex
@@ -37,7 +40,7 @@ COMMANDS = [
 
 @pytest.fixture
 def ran(tmp_path):
-    """.ci/run in a folder where another environment was; every command only writes down that it was called."""
+    """.ci/run in a folder where another environment was; commands only write down that they were called."""
     for place in (".ci/run", "README.md"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / place, tmp_path / place)
@@ -62,7 +65,8 @@ def test_it_runs_the_line_of_the_readme(ran):
     done, called = ran()
     assert (done.returncode, called) == (0, COMMANDS), done.stderr
     said = [" ".join(shlex.split(part)) for part in LINE.split(" && ")]
-    assert [c if c != "activated" else ". .venv/bin/activate" for c in called if not c.startswith(("ruff", "mypy", "python tests/"))] == said
+    set_up = [c for c in called if not c.startswith(("ruff", "mypy", "python tests/"))]
+    assert [c if c != "activated" else ". .venv/bin/activate" for c in set_up] == said
     assert f"\n{LINE} " in (ROOT / "CONTRIBUTING.md").read_text()
 
 
@@ -70,8 +74,10 @@ def test_the_extra_test_is_enough():
     """Whatever package and tests import comes with it: numba brings llvmlite, and CuPy needs a GPU."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    asked = project["dependencies"] + extras["test"] + [one for name in extras if f"peref[{name}]" in extras["test"] for one in extras[name]]
-    assert {*OTHERS, *IN_TESTS} - {"llvmlite", "cupy", "cupyx"} <= {re.match(r"[\w-]+", one)[0] for one in asked}
+    asked = project["dependencies"] + extras["test"]
+    asked += [one for name in extras if f"peref[{name}]" in extras["test"] for one in extras[name]]
+    brought = {re.match(r"[\w-]+", one)[0] for one in asked}
+    assert {*OTHERS, *IN_TESTS} - {"llvmlite", "cupy", "cupyx"} <= brought
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "activated"])
@@ -100,6 +106,7 @@ def test_the_quick_part_is_there():
     """The line that the README names for a first look; CONTRIBUTING.md has it too."""
     (quick,) = re.findall(r"^pytest -n auto (tests/.*)$", README, re.M)
     assert f"pytest -n auto {quick} " in (ROOT / "CONTRIBUTING.md").read_text()
-    files = subprocess.run(["bash", "-c", f"printf '%s\\n' {quick}"], capture_output=True, text=True, check=True).stdout.split()
+    echo = subprocess.run(["bash", "-c", f"echo {quick}"], capture_output=True, text=True, check=True)
+    files = echo.stdout.split()
     assert len(files) > 3
     assert all((ROOT / file).is_file() for file in files)

@@ -554,7 +554,10 @@ LONG_TO_COMPILE = ("recurrence", "wkv6", "wkv7", "diagonal_scan", "retention", "
 
 @pytest.mark.parametrize("lanes", [8, 4])
 def test_every_width_that_this_machine_can_run(lanes):
-    """The same kernels with narrower vectors, in a process that is told of no wider ones; the longest to compile at half the width alone."""
+    """The same kernels with narrower vectors, in a process that is told of no wider ones.
+
+    The longest to compile at half the width alone.
+    """
     if lanes >= host.LANES:
         pytest.skip(reason=f"this machine has {host.LANES} lanes and is tested with them")
     root = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""Without AVX-512: what is switched off for the repetition of the tests really is, and a switch that does nothing ends it."""
+"""What is switched off for the repetition of tests really is off, and a switch that does nothing ends it."""
 
 import json
 import os
@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import without_avx512
-from without_avx512 import AVX, AVX512, HERE, NOT_COMPUTING, computing, main, without
+from without_avx512 import AVX, AVX512, HERE, NARROWER, NOT_COMPUTING, computing, in_use, main, without
 
 SWITCHES = ("NPY_DISABLE_CPU_FEATURES", "OPENBLAS_CORETYPE", "NUMBA_CPU_FEATURES")
 FACTS = """
@@ -23,7 +24,8 @@ print(json.dumps({"numpy": wide, "blas": core(), "lanes": host.LANES, "off": in_
 
 def facts(env):
     """What a process with these variables computes with; a warning of NumPy's would be an error."""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", FACTS], cwd=HERE, env=env, capture_output=True, text=True)
+    command = [sys.executable, "-W", "error", "-c", FACTS]
+    done = subprocess.run(command, cwd=HERE, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -41,6 +43,12 @@ def test_what_is_switched_off_is_off():
         assert {"NPY_DISABLE_CPU_FEATURES", "NUMBA_CPU_FEATURES"} <= set(before["off"])
 
 
+def test_a_numpy_without_any_has_nothing_to_switch_off(monkeypatch):
+    """It leaves the list away then."""
+    monkeypatch.setattr(np, "show_config", lambda mode: {"SIMD Extensions": {"baseline": ["NEON"]}})
+    assert "NPY_DISABLE_CPU_FEATURES" not in in_use()
+
+
 def test_features_are_switched_off_by_the_beginnings_of_their_names():
     every = "+64bit,-amx-avx512,+avx,-avx10.1,+avx10.2,+avx2,+avx512f,+fma,+sse2"
     assert without(every, AVX512) == "+64bit,-amx-avx512,+avx,-avx10.1,-avx10.2,+avx2,-avx512f,+fma,+sse2"
@@ -49,7 +57,7 @@ def test_features_are_switched_off_by_the_beginnings_of_their_names():
 
 @pytest.fixture
 def called(monkeypatch):
-    """Commands that are run, with what they were told; the first one, which looks whether the switches work, answers what it is given here."""
+    """Commands that are run, with what they were told; the first, which looks at the switches, answers so."""
     calls = []
 
     def play(off, code=0, out=b"\n"):
@@ -68,7 +76,7 @@ def test_it_hands_the_tests_that_compute_to_pytest(called):
     calls = called({"NPY_DISABLE_CPU_FEATURES": "A B"})
     assert main(["-n", "3"]) == 5
     assert [env for _, env in calls] == [{"NPY_DISABLE_CPU_FEATURES": "A B"}] * 2
-    assert calls[1][0] == [sys.executable, "-m", "pytest", "-n", "3", *computing()]
+    assert calls[1][0] == [sys.executable, "-m", "pytest", f"--deselect={NARROWER}", "-n", "3", *computing()]
 
 
 @pytest.mark.parametrize("answer", [{"out": b"NPY_DISABLE_CPU_FEATURES\n"}, {"code": 1}])
@@ -76,7 +84,8 @@ def test_a_switch_that_does_nothing_fails(called, capsys, answer):
     calls = called({"NPY_DISABLE_CPU_FEATURES": "A"}, **answer)
     assert main([]) == 1
     assert len(calls) == 1
-    assert "AVX-512 is still in use, although these were set: NPY_DISABLE_CPU_FEATURES" in capsys.readouterr().err
+    said = "AVX-512 is still in use, although these were set: NPY_DISABLE_CPU_FEATURES\n"
+    assert said in capsys.readouterr().err
 
 
 def test_nothing_is_repeated_where_there_is_none(called, capsys):
@@ -91,3 +100,5 @@ def test_what_is_left_out_is_there():
     assert set(NOT_COMPUTING) < every
     assert {Path(file).stem.removeprefix("test_") for file in computing()} == every - set(NOT_COMPUTING)
     assert {"laws", "numba", "golden", "without_avx512"} <= every - set(NOT_COMPUTING)
+    file, _, name = NARROWER.partition("::")
+    assert f"\ndef {name}(" in (HERE.parent / file).read_text()

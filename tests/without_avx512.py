@@ -1,4 +1,6 @@
-"""The tests that compute, once more without AVX-512, which most processors do not have: NumPy, its BLAS and the kernels are told not to use it.
+"""The tests that compute, once more without AVX-512, which most processors do not have.
+
+NumPy, its BLAS and the kernels are told not to use it.
 
 python tests/without_avx512.py -n auto          what follows the file's name goes to pytest
 
@@ -19,27 +21,31 @@ from peref.backends.numba import host
 
 HERE = Path(__file__).resolve().parent
 AVX512, AVX = "avx512|avx10", "avx|fma"  # how LLVM's names of features begin
+NUMPYS = ("AVX512", "AVX10", "X86_V4")  # and NumPy's; the last since 2.4
 
-NOT_COMPUTING = (  # files, test_NAME.py, of text, files, processes and what is drawn; the CUDA kernels are compiled by g++ and use no wide vectors
-    *("benchmarks", "check", "ci", "cli", "config", "contributing", "download", "fake_cupy", "fake_device", "hostile", "huggingface"),
-    *("layers", "matrix", "pictures", "plugin", "readme", "refusals", "runners", "runs", "schema", "spec", "speed", "store", "xp"),
+# test_NAME.py of text, processes and pictures. The CUDA kernels are compiled by g++, for every processor.
+NOT_COMPUTING = (
+    *("benchmarks", "check", "ci", "cli", "config", "contributing", "download", "fake_cupy", "fake_device"),
+    *("hostile", "huggingface", "layers", "matrix", "pictures", "plugin", "readme", "refusals", "runners"),
+    *("runs", "schema", "spec", "speed", "store", "xp"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )
+NARROWER = "tests/test_numba.py::test_every_width_that_this_machine_can_run"  # narrower itself
 
 
 def computing() -> list[str]:
     """The files of tests to be repeated: all others, so that a new one is among them."""
-    every = {path.stem.removeprefix("test_"): path for path in HERE.glob("test_*.py")}
-    return [str(path.relative_to(HERE.parent)) for name, path in sorted(every.items()) if name not in NOT_COMPUTING]
+    every = sorted(path.stem.removeprefix("test_") for path in HERE.glob("test_*.py"))
+    return [f"tests/test_{name}.py" for name in every if name not in NOT_COMPUTING]
 
 
 def core() -> str:
-    """The processor whose code OpenBLAS runs; "" where NumPy's BLAS is another one, or the system does not say."""
+    """The processor whose code OpenBLAS runs; "" where the BLAS is another, or the system does not say."""
     with contextlib.suppress(OSError):
         for path in set(re.findall(r"/\S*openblas\S*", Path("/proc/self/maps").read_text())):
             library = ctypes.CDLL(path)
-            for name in ("scipy_openblas_get_corename64_", "openblas_get_corename64_", "openblas_get_corename"):
-                if function := getattr(library, name, None):
+            for name in ("scipy_openblas%s64_", "openblas%s64_", "openblas%s"):
+                if function := getattr(library, name % "_get_corename", None):
                     function.restype = ctypes.c_char_p
                     return function().decode()
     return ""
@@ -51,10 +57,10 @@ def without(features: str, which: str) -> str:
 
 
 def in_use() -> dict[str, str]:
-    """What this process computes with AVX-512: the variable that switches it off for a process, and its value."""
+    """What this process computes with AVX-512: the variable that switches it off, and its value."""
     found = {}
-    every = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
-    if names := [name for name in every if name.startswith(("AVX512", "AVX10", "X86_V4"))]:  # the last one since NumPy 2.4
+    every = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    if names := [name for name in every if name.startswith(NUMPYS)]:
         found["NPY_DISABLE_CPU_FEATURES"] = " ".join(names)
     if core() in ("SkylakeX", "Cooperlake", "SapphireRapids"):
         found["OPENBLAS_CORETYPE"] = "Haswell"
@@ -69,11 +75,14 @@ def main(arguments: list[str]) -> int:
         print("no AVX-512 is in use here: the tests have run without it")
         return 0
     env = os.environ | off
-    left = subprocess.run([sys.executable, "-c", "import without_avx512; print(*without_avx512.in_use())"], cwd=HERE, env=env, capture_output=True)
+    look = [sys.executable, "-c", "import without_avx512; print(*without_avx512.in_use())"]
+    left = subprocess.run(look, cwd=HERE, env=env, capture_output=True)
     if left.returncode or left.stdout.strip():
-        print(f"AVX-512 is still in use, although these were set: {' '.join(off)}\n{(left.stdout + left.stderr).decode()}", file=sys.stderr)
+        print(f"AVX-512 is still in use, although these were set: {' '.join(off)}", file=sys.stderr)
+        print((left.stdout + left.stderr).decode(), file=sys.stderr)
         return 1
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments, *computing()], cwd=HERE.parent, env=env).returncode
+    command = [sys.executable, "-m", "pytest", f"--deselect={NARROWER}", *arguments, *computing()]
+    return subprocess.run(command, cwd=HERE.parent, env=env).returncode
 
 
 if __name__ == "__main__":

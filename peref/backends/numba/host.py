@@ -20,7 +20,7 @@ LOOKS = 7
 
 
 def features() -> str:
-    """What numba compiles for: what this processor has, unless numba's own NUMBA_CPU_FEATURES says otherwise."""
+    """What numba compiles for: this processor's features, or those in numba's own NUMBA_CPU_FEATURES."""
     return llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
 
 
