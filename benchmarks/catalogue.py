@@ -234,7 +234,8 @@ def works(pe: str, root: Path, size: Size, threads: int) -> Row:
         return {"error": f"train: {done['error']['message']}"}
     run = folder / done["run"]
     losses = [line["loss"] for line in runs.open_run(run).read_metrics()]
-    found: Row = {"first": losses[0], "last": losses[-1], "steps": len(losses)}
+    corpus = f"{done['data']['name']} ({done['data']['sha256'][:12]})"
+    found: Row = {"corpus": corpus, "first": losses[0], "last": losses[-1], "steps": len(losses)}
     evaluated = asked(folder, threads, "eval", str(run), "--len", str(size.twice), "--bytes", str(size.count))
     if "error" in evaluated:
         found["refused"] = evaluated["error"]
@@ -292,6 +293,7 @@ def document(store: Store) -> str:
         ["encoding", "hook", "tokens/s", "of none", "fields without a kernel", "outside of kernels", "of that, ops of 5% and more"],
         ["encoding", "loss, first step", "last step", f"bits/byte at {lengths}", "generate"],
     )
+    corpora = " and ".join(dict.fromkeys(row["corpus"] for row in tried))
     wrong = [f"- {row['pe']}: {what}" for row in rows for what in failures(row)]
     verdict = "\n".join(["What failed:", "", *wrong]) if wrong else "Nothing failed."
     return f"""# The catalogue
@@ -303,16 +305,17 @@ Written by `python benchmarks/catalogue.py`, which says how it measures; every n
 
 ## A training step with the numba backend, default options, width 128, 4 layers, 4 heads over 2, 8 x 512
 
-Fields of Backend that numba does not fill run the plain ops, and so do an encoding's own; shares are of the time of one traced step, forward
-and backward, and what runs in a kernel inside of a plain op is a kernel's. What is outside of kernels for `none` is the tape and the sums.
-"Of none" is against the run of `none` beside it, for machines flip between speeds a quarter apart from minute to minute: tokens/s of two rows
-do not divide to it.
+Tokens are drawn at random, of no text. Fields of Backend that numba does not fill run the plain ops, and so
+do an encoding's own; shares are of the time of one traced step, forward and backward, and what runs in a
+kernel inside of a plain op is a kernel's. What is outside of kernels for `none` is the tape and the sums. "Of
+none" is against the run of `none` beside it, for machines flip between speeds a quarter apart from minute to
+minute: tokens/s of two rows do not divide to it.
 
 {table(heads[0], [speed_cells(row) for row in speed])}
 ## `train --len 256 --steps 50`, `eval --len 512`, `generate`
 
-Fifty steps, all of them warm-up, of 8 x 256 bytes; the numbers say that it works, not which is better (extrapolation.md). A refusal is in the
-words of the command.
+Fifty steps, all of them warm-up, of 8 x 256 bytes of {corpora}; the numbers say that it works, not which is
+better (extrapolation.md). A refusal is in the words of the command.
 
 {table(heads[1], [works_cells(row) for row in tried])}"""
 

@@ -397,13 +397,16 @@ def document(store: Store) -> str:
 Written by `python benchmarks/speed.py`, which says how it measures; every run is in speed.json.
 
 {described(store.rows, sections_of)}
-Everybody has the same weights and inputs and does the same work in float32. The model, unless said: pre-RMSNorm, GELU (tanh) of 4 widths, no
-biases, untied head, as many key-value heads as heads, 256 tokens of vocabulary. The Llama shape is the default of peref: SwiGLU, half the
-key-value heads, tied head. A training step is forward, mean cross-entropy, every gradient, clipping at global norm 1 and AdamW, for all
-of them. A rotation "as users call it" makes its output; ours also makes the sines from the angles, which the peers are given. "deviation" is the
-largest relative difference of results from ours: losses of the first steps (of t5 and learned_bias the first only, for peref gives tables and
-T5's queries learning rates of their own), mean sizes of outputs and gradients, turned channels, last logits. Peak memory is that of the
-process, libraries included. "others' CPU" is what other processes used during the timing, in cores.
+Everybody has the same weights and inputs, which are drawn at random and of no text, and does the same work in
+float32. The model, unless said: pre-RMSNorm, GELU (tanh) of 4 widths, no biases, untied head, as many
+key-value heads as heads, 256 tokens of vocabulary. The Llama shape is the default of peref: SwiGLU, half the
+key-value heads, tied head. A training step is forward, mean cross-entropy, every gradient, clipping at global
+norm 1 and AdamW, for all of them. A rotation "as users call it" makes its output; ours also makes the sines
+from the angles, which the peers are given. "deviation" is the largest relative difference of results from
+ours: losses of the first steps (of t5 and learned_bias the first only, for peref gives tables and T5's
+queries learning rates of their own), mean sizes of outputs and gradients, turned channels, last logits. Peak
+memory is that of the process, libraries included. "others' CPU" is what other processes used during the
+timing, in cores.
 
 {goals_table(store)}{tables}"""
 

@@ -1,17 +1,18 @@
 """Corpora -> bytes -> batches. A token is a byte (V = 256), so every loss divided by ln 2 is in bits per byte.
 
 A corpus is one of
-    stdlib      the source text of the running interpreter's standard library: there on every machine, nothing to fetch (the default)
-    NAME        an entry of data/corpora.toml that was fetched before; size and SHA-256 are verified whenever it is loaded
+    NAME        a text that comes with peref, by its name in data/corpora.toml; size and SHA-256 are verified at
+                every reading
+    stdlib      the source text of the running interpreter's standard library: another in each version of Python
     PATH        a text file, or a folder of text files. Where a path has the name of a known corpus, write ./PATH
 
 What is held out for validation:
-    by position     the last 10 % of the bytes: one file, a catalogue entry, a folder of fewer than 20 files
+    by position     the last 10 % of the bytes: one file, also of those that come with peref; a folder of fewer than 20
     by path         the 5 % of the files (rounded up) whose relative paths have the smallest SHA-256: stdlib, a folder of 20 files or more
 Files stand in the order of their relative paths (with "/") and are joined by a newline; empty files are left out, and so are
 folders that hold a run.json: a run does not change the text that it was trained on.
 
-Not here: fetching (download.py), evaluation (evaluate.py).
+Not here: evaluation (evaluate.py).
 """
 
 import hashlib
@@ -20,7 +21,7 @@ import os
 import platform
 import sysconfig
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from peref import share
 from peref.errors import Damaged, Misuse, did_you_mean, explained
 from peref.rng import generator
 
+DEFAULT, STDLIB = "sqlite", "stdlib"
 MANY = 20  # a folder of so many files is split by path; one file in so many is held out
 
 # Not in the stdlib corpus, by file or folder name at any depth: tests; installed packages; local hooks; pydoc_data, prose that is generated
@@ -56,46 +58,46 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Entry:
-    """One corpus of the catalogue: what the file is, to the byte, and where it comes from."""
+    """A text that comes with peref."""
 
     name: str
-    file: str  # its file name once fetched
-    bytes: int
+    title: str  # what it is, for people
+    file: str  # its file name in data/, compressed with xz
+    bytes: int  # of the text itself, and so is the digest
     sha256: str
-    address: str
+    source: str
     licence: str
-    citation: str
 
 
 def catalogue() -> dict[str, Entry]:
-    """The corpora that can be fetched, by name, from data/corpora.toml."""
+    """The texts that come with peref, by name, from data/corpora.toml."""
     text = (share.folder("data") / "corpora.toml").read_text(encoding="utf-8")
     return {name: Entry(name=name, **fields) for name, fields in tomllib.loads(text).items()}
 
 
-def corpus(spec: str = "stdlib", *, entries: Mapping[str, Entry] | None = None, store: Path | None = None) -> Corpus:
-    """The corpus that `--data spec` means: "stdlib", a name of the catalogue, or a path (see the top of this file).
+def known() -> list[str]:
+    """The names that `--data` takes."""
+    return [*catalogue(), STDLIB]
 
-    `entries` stands for the catalogue and `store` for the folder of fetched files. Raises Misuse where there is no such corpus, it was not
-    fetched yet, is empty or is not text; Damaged where a fetched file is not what the catalogue says; PerefError where it cannot be read.
+
+def corpus(spec: str = DEFAULT) -> Corpus:
+    """The corpus that `--data spec` means: a name of the catalogue, "stdlib", or a path (see the top of this file).
+
+    Raises Misuse where there is no such corpus, it is empty or is not text; Damaged where a text that comes with
+    peref is not what the catalogue says; PerefError where it cannot be read.
     """
-    if spec == "stdlib":
+    if spec == STDLIB:
         return stdlib()
-    entries = catalogue() if entries is None else entries
-    if spec in entries:
-        entry = entries[spec]
-        path = (store or share.downloads()) / entry.file
-        if not path.is_file():
-            raise Misuse(f"corpus {spec!r} is not on this machine yet (no {path}); fetch it: {share.program()} data get {spec}")
-        return by_position(spec, f"{path}, {entry.citation}", verified(entry, path))
-    path, known = Path(spec), ["stdlib", *entries]
+    if entry := catalogue().get(spec):
+        return by_position(spec, entry.title, unpacked(entry, share.folder("data") / entry.file))
+    path = Path(spec)
     with explained(path, "look at"):
         file, folder = bool(spec) and path.is_file(), bool(spec) and path.is_dir()
     if file:
         return by_position(path.name, str(path), text_of(path))
     if folder:
         return texts(path)
-    near = did_you_mean(spec, known, f"known: {', '.join(known)}")
+    near = did_you_mean(spec, known(), f"known: {', '.join(known())}")
     raise Misuse(f"--data {spec!r} is neither a file, nor a folder, nor a known corpus{near}")
 
 
@@ -111,10 +113,10 @@ def stdlib(root: Path | None = None) -> Corpus:
     if len(files) < MANY:
         raise Misuse(
             f"this interpreter came without the sources of its standard library ({len(files)} usable files in {root}); "
-            f"choose another text: --data PATH, or --data tinyshakespeare (after: {share.program()} data get tinyshakespeare)"
+            f"choose another text: --data {DEFAULT}, or --data PATH"
         )
     source = f"standard library of {platform.python_implementation()} {platform.python_version()}, {len(files)} files"
-    return by_path("stdlib", source, files)
+    return by_path(STDLIB, source, files)
 
 
 def texts(root: Path) -> Corpus:
@@ -158,14 +160,17 @@ def why_not_text(body: bytes) -> str:
     return ""
 
 
-def verified(entry: Entry, path: Path) -> bytes:
-    """The content of a fetched file. Raises Damaged where size or SHA-256 are not the catalogue's."""
-    body = read(path)
-    got = hashlib.sha256(body).hexdigest()
-    if (len(body), got) != (entry.bytes, entry.sha256):
+def unpacked(entry: Entry, path: Path) -> bytes:
+    """The text in the file `path`. Raises Damaged where there is none or size or SHA-256 are not the catalogue's."""
+    try:
+        body = lzma.decompress(read(path)) if path.exists() else b""
+        found = f"{len(body)} bytes with SHA-256 {hashlib.sha256(body).hexdigest()}"
+    except lzma.LZMAError as error:
+        found = f"no whole xz file ({error})"
+    if found != (expected := f"{entry.bytes} bytes with SHA-256 {entry.sha256}"):
         raise Damaged(
-            f"{path} is not corpus {entry.name!r}: expected {entry.bytes} bytes with SHA-256 {entry.sha256}, "
-            f"got {len(body)} bytes with SHA-256 {got}; fetch it again: {share.program()} data get {entry.name}"
+            f"{path} is damaged: expected {expected} once decompressed, got {found}; reinstall peref or "
+            f"restore the checkout, or choose another text with --data"
         )
     return body
 

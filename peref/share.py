@@ -66,8 +66,3 @@ def cache(platform: str = sys.platform, environ: Mapping[str, str] = os.environ)
     variable, custom = ("LOCALAPPDATA", "AppData/Local") if platform == "win32" else ("XDG_CACHE_HOME", ".cache")
     asked = Path(environ.get(variable, ""))
     return (asked if asked.is_absolute() else Path.home() / custom) / "peref"
-
-
-def downloads() -> Path:
-    """Where fetched corpora are kept: `data/` in a checkout, else the cache folder. It need not exist yet."""
-    return folder("data") if is_checkout() else cache()

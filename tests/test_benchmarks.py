@@ -107,14 +107,15 @@ def test_time_within_an_op_counts_once(catalogue):
 def answers(monkeypatch, catalogue, **said):
     run = type("Run", (), {"read_metrics": lambda self: [{"loss": 5.0}, {"loss": 4.0}]})()
     monkeypatch.setattr(catalogue.runs, "open_run", lambda folder: run)
-    fine = {"train": {"run": "runs/x"}, "eval": {"rows": [{"length": 8, "bpb": 2.0}]}, "generate": {"text": "a", "bytes": [97]}}
+    made = {"run": "runs/x", "data": {"name": "sea", "sha256": 64 * "a"}}
+    fine = {"train": made, "eval": {"rows": [{"length": 8, "bpb": 2.0}]}, "generate": {"text": "a", "bytes": [97]}}
     monkeypatch.setattr(catalogue, "asked", lambda root, threads, what, *rest: (fine | said)[what])
 
 
 def test_what_works(catalogue, monkeypatch, tmp_path):
     answers(monkeypatch, catalogue)
     row = {"section": "works", "pe": "alibi"} | catalogue.works("alibi", tmp_path, catalogue.QUICK, 1)
-    assert catalogue.failures(row) == []
+    assert (catalogue.failures(row), row["corpus"]) == ([], "sea (aaaaaaaaaaaa)")
     assert catalogue.works_cells(row) == ["alibi", "5.000", "4.000", "2.00", "1 bytes"]
     assert catalogue.failures(row | {"last": 5.0}) == ["the loss does not fall: 5.000 to 5.000"]
     assert catalogue.failures(row | {"last": float("nan")}) == ["the loss does not fall: 5.000 to nan"]

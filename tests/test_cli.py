@@ -2,9 +2,7 @@
 
 import contextlib
 import fcntl
-import functools
 import hashlib
-import http.server
 import json
 import os
 import random
@@ -15,7 +13,6 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from functools import partial
 from importlib import import_module
@@ -23,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from peref import backends, data, download, share
+from peref import backends, data, runs, share
 from peref.cli import main
 from peref.cli import run as run_cli
 from peref.cli.signals import Interrupted, Signals
@@ -504,9 +501,6 @@ def test_json_of_every_command(cli, text, tmp_path):
     assert (cuda["available"], cuda["fields"], cuda["plain"]) == (False, [], [])
     assert cuda["why"].startswith("the cuda backend needs ") or " no NVIDIA " in cuda["why"]
 
-    known = the_document(cli, "data")
-    assert {"stdlib", *data.catalogue()} == {item["name"] for item in known["corpora"]}
-
 
 def test_json_keeps_stdout_to_itself_also_on_resume(cli, text, tmp_path):
     process = start(tmp_path, "train", *LONG, "--data", text)
@@ -516,7 +510,7 @@ def test_json_keeps_stdout_to_itself_also_on_resume(cli, text, tmp_path):
     assert the_document(cli, "train", "--resume")["step"] == 400
 
 
-@pytest.mark.parametrize("args", [["train", "--pe", "alibbi"], ["trian"], ["train", "--lenn", "3"], ["eval"], ["generate"], ["data", "get", "x"]])
+@pytest.mark.parametrize("args", [["train", "--pe", "alibbi"], ["trian"], ["train", "--lenn", "3"], ["eval"], ["generate"], ["data", "x"]])
 def test_json_of_errors(cli, args):
     found = the_document(cli, *args, code=2)
     assert set(found) == {"error"}
@@ -527,35 +521,59 @@ def test_json_of_errors(cli, args):
 # ---------------------------------------------------------------- data
 
 
-@pytest.fixture
-def served(tmp_path, monkeypatch):
-    """A catalogue of one text, on a server on this machine; gives the folder it is fetched into."""
-    (tmp_path / "served").mkdir()
-    body = b"to be or not to be\n" * 20000
-    (tmp_path / "served" / "play.txt").write_bytes(body)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "served")
-    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *a: None)
-    monkeypatch.setenv("no_proxy", "*")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/play.txt"
-        entry = data.Entry("play", "play.txt", len(body), hashlib.sha256(body).hexdigest(), address, "none", "nobody")
-        for module in (data, download):
-            monkeypatch.setattr(module, "catalogue", lambda: {"play": entry})
-        monkeypatch.setattr(share, "downloads", lambda: tmp_path / "fetched")
-        yield tmp_path / "fetched"
-        server.shutdown()
+def test_data_lists_every_text(cli):
+    """With its size, digest, source and licence, the default first."""
+    code, out, _ = cli("data")
+    assert code == 0
+    listed = the_document(cli, "data")["corpora"]
+    assert [item["name"] for item in listed] == data.known()
+    assert listed[0]["name"] == data.DEFAULT
+    for item, said in zip(listed, re.split(r"\n\n", out), strict=False):
+        said = " ".join(said.split())
+        assert said.startswith(f"{item['name']} text {item['title']} size {item['bytes']:,} bytes SHA-256 {item['sha256']} source ")
+        assert f"source {item['source']} licence {item['licence']}" in said
+    assert listed[-1]["sha256"] == data.corpus("stdlib").sha256
+    assert max(map(len, out.splitlines())) <= 100
 
 
-def test_data_get_fetches_verifies_and_prints_the_place(cli, served):
-    assert "python cli.py data get play" in cli("data")[1]
-    code, out, _ = cli("data", "get", "play")
-    assert (code, out) == (0, f"{served / 'play.txt'}\n")
-    assert re.search(rf"^ +here +{re.escape(str(served / 'play.txt'))}$", cli("data")[1], re.M)
-    assert the_document(cli, "data", "get", "play") == {"name": "play", "path": str(served / "play.txt")}
-    assert json.loads(cli("data", "--json", "get", "play")[1])["name"] == "play"
-    assert cli("train", *TINY, "--steps", 2, "--data", "play")[0] == 0
-    assert cli("eval", "--len", 16)[0] == 0
+def test_data_of_a_python_without_sources(cli, monkeypatch, tmp_path):
+    """It says so, and what to choose."""
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path / "none")})
+    assert "came without the sources" in " ".join(cli("data")[1].split())
+    assert the_document(cli, "data")["corpora"][-1]["bytes"] is None
+
+
+def test_train_takes_the_default_and_the_run_finds_it_again(cli):
+    """The default text is train's when nothing is said, and goes into the run by its name."""
+    made = the_document(cli, "train", *TINY, "--steps", 2)
+    assert (made["data"]["spec"], made["data"]["sha256"]) == (data.DEFAULT, data.corpus().sha256)
+    assert the_document(cli, "eval", "--len", 16, "--bytes", 64)["corpus"] == data.corpus().sha256
+
+
+def respec(run, **said):
+    """The run as one that was made with another text."""
+    record = {**run.record, "data": {**run.record["data"], **said}}
+    (run.folder / "run.json").write_text(runs._sealed(record))
+
+
+@pytest.mark.parametrize("spec", ["stdlib", "tinyshakespeare"])
+def test_a_run_of_another_known_text_still_evaluates(trained, tmp_path, spec):
+    """As it was named when it began, though it was the default then or was fetched."""
+    run = runs.open_run(the_run(tmp_path))
+    for path in (run.folder / "ckpt").iterdir():
+        path.unlink()
+    respec(run, spec=spec, sha256=data.corpus(spec).sha256)
+    assert trained("train", "--resume", run.folder)[0] == 0
+    assert the_document(trained, "eval", "--len", 16, "--bytes", 64)["trained_on"] == data.corpus(spec).sha256
+
+
+def test_a_run_of_a_text_that_was_fetched_once_asks_for_it(trained, text, tmp_path):
+    """In one line; with --data it evaluates."""
+    respec(runs.open_run(the_run(tmp_path)), spec="enwik8")
+    code, _, err = trained("eval", "--len", 16)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "was trained on enwik8, which cannot be had" in err
+    assert "say with --data where it is now" in err
 
 
 # ---------------------------------------------------------------- resuming
@@ -804,7 +822,7 @@ MISUSE = {
     "show no config": (["show", "--config", "nowhere.json"], "nowhere.json: cannot read"),
     "show a config and a name": (["show", "rope", "--config", "config.json"], "leave out NAME"),
     "show no run": (["show", "alibi", "--run", "nowhere"], "not a run folder"),
-    "no such corpus": (["data", "get", "shakespear"], "tinyshakespeare"),
+    "no such corpus": (["train", "--data", "shakespear"], "did you mean 'tinyshakespeare'?"),
 }
 
 

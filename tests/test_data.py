@@ -5,7 +5,11 @@ import lzma
 import math
 import os
 import re
+import shutil
+import subprocess
+import sys
 import sysconfig
+import tomllib
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,10 +22,6 @@ from peref.errors import Damaged, Misuse, PerefError
 from peref.rng import generator
 
 TEXT = "".join(f"line {i}: the sea is {i * i} miles wide, é\n" for i in range(200)).encode()
-
-
-def entry(body=TEXT, name="seas", address="http://127.0.0.1:9/seas.txt"):
-    return data.Entry(name, f"{name}.txt", len(body), hashlib.sha256(body).hexdigest(), address, "public domain", "nobody 1900")
 
 
 def write(root, files):
@@ -64,7 +64,7 @@ def test_a_seed_or_counter_out_of_range_is_refused(place):
 
 
 def test_stdlib_of_this_interpreter():
-    corpus, again = data.corpus(), data.corpus("stdlib")
+    corpus, again = data.corpus("stdlib"), data.corpus("stdlib")
     total = corpus.train.size + corpus.valid.size
     assert 5e6 < total < 20e6
     assert 0.01 < corpus.valid.size / total < 0.1
@@ -77,7 +77,7 @@ def test_stdlib_of_this_interpreter():
 
 
 def test_what_the_stdlib_corpus_leaves_out_is_not_in_it():
-    text, root = the_text(data.corpus()), Path(sysconfig.get_paths()["stdlib"])
+    text, root = the_text(data.corpus("stdlib")), Path(sysconfig.get_paths()["stdlib"])
     assert (root / "inspect.py").read_bytes() in text
     for out in ("_sysconfigdata*.py", "config-*/*.py", "test/*dict.py", "*/test*/test_*.py", "pydoc_data/topics.py"):
         for path in root.glob(out):
@@ -107,7 +107,7 @@ def test_stdlib_has_the_same_text_whatever_its_line_ends(tmp_path):
 
 def test_an_interpreter_without_sources_is_told_the_alternatives(tmp_path):
     for root in (tmp_path, tmp_path / "python311.zip"):
-        with pytest.raises(Misuse, match=r"without the sources.*--data PATH.*--data tinyshakespeare"):
+        with pytest.raises(Misuse, match=r"without the sources.*--data sqlite, or --data PATH"):
             data.stdlib(root)
 
 
@@ -193,10 +193,10 @@ def test_a_folder_without_text_is_refused(tmp_path):
 
 
 def test_an_unknown_name_is_refused_with_what_was_meant():
-    with pytest.raises(Misuse, match=r"'tinyshakespear' is neither.*did you mean 'tinyshakespeare'\? known: stdlib, tinyshakespeare"):
+    with pytest.raises(Misuse, match=r"'tinyshakespear' is neither.*did you mean 'tinyshakespeare'\? known: sqlite, tinyshakespeare, stdlib"):
         data.corpus("tinyshakespear")
     for spec in ("", "no/such/file.txt"):
-        with pytest.raises(Misuse, match="neither a file, nor a folder, nor a known corpus; known: stdlib"):
+        with pytest.raises(Misuse, match="neither a file, nor a folder, nor a known corpus; known: sqlite"):
             data.corpus(spec)
 
 
@@ -217,34 +217,77 @@ def test_a_corpus_too_small_for_the_length_is_refused(tmp_path):
         data.check_length(replace(corpus, train=corpus.train[:3]), 64)
 
 
-# --- the catalogue
+# --- the texts that come with peref
 
 
-def test_the_catalogue():
+def test_the_default_is_the_same_text_split_alike_on_every_machine():
+    """Numbers of it can be compared: content, split and digest are pinned, and so are the yardsticks to a digit less than is printed."""
+    corpus = data.corpus()
+    assert (corpus.name, corpus.source) == ("sqlite", "SQLite amalgamation, version 3.52.0, 9.4 MB of C")
+    assert (corpus.train.size, corpus.valid.size) == (8_497_909, 944_212)
+    assert corpus.sha256 == "33538488bdaf8ab8c78f6664f0e8687887b8ae861577c7b76f08ee181cf6618c"
+    assert b"May you do good and not evil." in corpus.train.tobytes()
+    assert corpus.train.max() < 128
+    marks = data.yardsticks(corpus.train, corpus.valid)
+    assert marks == pytest.approx({"unigram_bpb": 5.1605, "bigram_bpb": 3.9232, "xz_bpb": 1.480}, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", list(data.catalogue()))
+def test_a_text_that_comes_with_peref(name, tmp_path):
+    """Its file is the text that the catalogue and data/README.md describe; the same file under --data is the same corpus."""
+    entry, folder = data.catalogue()[name], share.folder("data")
+    body = lzma.decompress((folder / entry.file).read_bytes())
+    assert (len(body), hashlib.sha256(body).hexdigest()) == (entry.bytes, entry.sha256)
+    (tmp_path / "text").write_bytes(body)
+    assert data.corpus(name).sha256 == data.corpus(str(tmp_path / "text")).sha256
+    assert "public domain" in entry.licence
+    assert "https://" in entry.source
+    size = (folder / entry.file).stat().st_size
+    assert f"| `{entry.file}` | {size:,} bytes | {entry.bytes:,} bytes | `{entry.sha256}` |" in (folder / "README.md").read_text()
+
+
+def test_the_texts_are_small_and_the_default_is_one_of_them():
     entries = data.catalogue()
-    assert list(entries) == ["tinyshakespeare"]
-    for name, e in entries.items():
-        assert name == e.name
-        assert e.bytes > 0
-        assert len(bytes.fromhex(e.sha256)) == 32
-        assert e.address.startswith("https://")
-        assert e.licence
-        assert e.citation
+    assert data.known() == [*entries, "stdlib"]
+    assert data.known()[0] == data.DEFAULT
+    assert 5e6 <= entries[data.DEFAULT].bytes <= 10e6
+    assert sum((share.folder("data") / e.file).stat().st_size for e in entries.values()) <= 2.5e6
 
 
-def test_a_fetched_corpus_is_verified_at_every_load(tmp_path):
-    entries = {"seas": entry()}
-    with pytest.raises(Misuse, match=r"not on this machine yet.*python cli\.py data get seas"):
-        data.corpus("seas", entries=entries, store=tmp_path)
-    path = tmp_path / "seas.txt"
-    path.write_bytes(TEXT)
-    corpus = data.corpus("seas", entries=entries, store=tmp_path)
-    assert corpus.name == "seas"
-    assert corpus.sha256 == data.corpus(str(path)).sha256
-    for wrong in (TEXT[:-1], TEXT[:-1] + b"!", TEXT + b"!"):
+def test_a_damaged_text_is_told_in_one_line(tmp_path):
+    """Cut short, another byte anywhere, another text: all are noticed, with what to do."""
+    entry, path = data.Entry("seas", "Seas", "seas.xz", len(TEXT), hashlib.sha256(TEXT).hexdigest(), "", ""), tmp_path / "seas.xz"
+    whole = lzma.compress(TEXT)
+    path.write_bytes(whole)
+    assert data.unpacked(entry, path) == TEXT
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (0, 7, len(whole) // 2, len(whole) - 1)]
+    others = [lzma.compress(body) for body in (TEXT[:-1], TEXT[:-1] + b"!", TEXT + b"!", b"")]
+    for wrong in (b"", whole[:-1], whole[:100], TEXT, *flipped, *others):
         path.write_bytes(wrong)
-        with pytest.raises(Damaged, match=rf"expected {len(TEXT)} bytes.*got {len(wrong)} bytes.*data get seas"):
-            data.corpus("seas", entries=entries, store=tmp_path)
+        with pytest.raises(Damaged, match=rf"seas\.xz is damaged: expected {len(TEXT)} bytes with SHA-256 .* once decompressed, got ") as error:
+            data.unpacked(entry, path)
+        assert "reinstall peref or restore the checkout" in str(error.value)
+        assert "\n" not in str(error.value)
+    path.unlink()
+    with pytest.raises(Damaged, match=r"once decompressed, got 0 bytes .*reinstall peref"):
+        data.unpacked(entry, path)
+
+
+def test_the_texts_are_read_from_an_installed_wheel(tmp_path):
+    """Laid out as pyproject says: all that is in data/ is carried, and the default text is the checkout's."""
+    root = Path(data.__file__).parent.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    carried = {path: to for path, to in project["wheel"]["force-include"].items() if path.startswith("data/")}
+    assert set(carried) == {"data/corpora.toml", "data/README.md", *(f"data/{e.file}" for e in data.catalogue().values())}
+    assert "data" in project["sdist"]["include"]
+    shutil.copytree(root / "peref", tmp_path / "peref", ignore=shutil.ignore_patterns("__pycache__"))
+    for path, to in carried.items():
+        (tmp_path / to).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / path, tmp_path / to)
+    code = "from peref import data, share; assert not share.is_checkout(); print(data.__file__, data.corpus().sha256)"
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(tmp_path / "peref" / "data.py"), data.corpus().sha256]
 
 
 def test_where_files_are(tmp_path):
@@ -271,15 +314,6 @@ def test_what_the_program_is_called(tmp_path):
     assert share.program(checkout, ["/venv/bin/peref"]) == "peref"
     assert share.program(checkout, ["/venv/bin/pytest"]) == share.program(checkout, []) == "python cli.py"
     assert share.program(wheel, ["/venv/bin/peref"]) == share.program(wheel, []) == "peref"
-
-
-def test_a_wheel_speaks_of_peref(monkeypatch, tmp_path):
-    """In every message that names a command."""
-    monkeypatch.setattr(share, "is_checkout", lambda package=None: False)
-    with pytest.raises(Misuse, match=r"not on this machine yet.*fetch it: peref data get seas"):
-        data.corpus("seas", entries={"seas": entry()}, store=tmp_path)
-    with pytest.raises(Misuse, match=r"after: peref data get"):
-        data.stdlib(tmp_path)
 
 
 def test_the_digest_of_the_code_sees_every_source(tmp_path):
@@ -310,14 +344,6 @@ def test_the_cache_folder(tmp_path):
     assert share.cache("linux", {"XDG_CACHE_HOME": elsewhere}) == tmp_path / "peref"
     assert share.cache("darwin", {"XDG_CACHE_HOME": elsewhere}) == home / "Library" / "Caches" / "peref"
     assert share.cache("win32", {"LOCALAPPDATA": elsewhere}) == tmp_path / "peref"
-
-
-def test_downloads_go_into_the_checkout_or_else_into_the_cache(monkeypatch):
-    monkeypatch.setattr(share, "is_checkout", lambda package=None: False)
-    assert share.downloads() == share.cache()
-    monkeypatch.undo()
-    if share.is_checkout():
-        assert share.downloads() == share.folder("data")
 
 
 # --- batches

@@ -18,7 +18,7 @@ ROWS = [
     "compare rng share tape",
     "ops.*",
     "encodings data optim store",
-    "encodings.* backends download runs",
+    "encodings.* backends runs",
     "backends.*",
     "config",
     "parameters settings",

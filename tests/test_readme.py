@@ -20,7 +20,7 @@ import pytest
 import safetensors.numpy
 
 import peref
-from peref import cli, compare, errors, model, porting
+from peref import cli, compare, data, errors, model, porting
 from peref.cli import text
 from peref.cli.app import group
 from peref.cli.signals import Interrupted, Signals
@@ -131,7 +131,7 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def told(here):
-    """Every command but `data get` run in the README's order, training made small: command line -> what `--json` says."""
+    """Every command run in the README's order, training made small: command line -> what `--json` says."""
     words = "".join(f"def f{n}(x):\n    return x * {n} + {n * n}\n\n" for n in range(9000))
     (here / "text.py").write_text(words)
     (here / "peref").mkdir()
@@ -139,9 +139,7 @@ def told(here):
     shutil.copy(ROOT / "tests" / "configs" / "llama-3.1-8b.json", here / "config.json")
     found = {}
     for args in commands():
-        if args[:2] == ["data", "get"]:
-            continue
-        line = [word if word != "tinyshakespeare" else "text.py" for word in args]
+        line = list(args)
         if args[:2] == ["train", "--resume"]:
             newest = max((here / "runs").iterdir(), key=lambda run: (run / "run.json").stat().st_mtime_ns)
             max((newest / "ckpt").iterdir()).unlink()
@@ -166,9 +164,17 @@ def test_the_sample_shows_the_defaults():
     assert f"\ntraining      {recipe.steps} steps, {recipe.batch * cfg.L:,} tokens a step ({recipe.batch} x {cfg.L}), rate {recipe.rate}" in README
 
 
+def test_the_sample_is_of_the_default_text():
+    """Which text it is, and its yardsticks, as printed."""
+    corpus = data.corpus()
+    assert f"\ndata          {corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, " in README
+    marks = data.yardsticks(corpus.train, corpus.valid)
+    assert f"\nyardsticks    unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 " in README
+
+
 def test_every_command_runs(told):
-    """As written, but for the size of the training and the text; only a download is left out."""
-    assert len(told) + 1 == len({" ".join(args) for args in commands()}) > 10
+    """As written, but for the size of the training and the text of those that name none."""
+    assert len(told) == len({" ".join(args) for args in commands()}) > 10
 
 
 def test_json_has_the_keys_that_are_said(told):

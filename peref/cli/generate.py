@@ -14,7 +14,7 @@ from peref.generate import check_request, generate
 
 @click.command("generate")
 @click.argument("run", required=False, metavar="[RUN]")
-@click.option("--prompt", default="def ", show_default=True, help="What to go on from.")
+@click.option("--prompt", default="static int ", show_default=True, help="What to go on from.")
 @click.option("--tokens", default=200, show_default=True, help="How many bytes to write.")
 @click.option("--temperature", default=0.8, show_default=True, help="0 always takes the likeliest byte.")
 @click.option("--top-k", type=int, help="Draw from so many likeliest bytes only.  [default: all]")

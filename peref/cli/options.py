@@ -8,6 +8,7 @@ import click
 
 from peref.backends import KNOWN
 from peref.config import Config
+from peref.data import DEFAULT
 from peref.recipe import Recipe
 
 RUNS = "runs"
@@ -38,7 +39,11 @@ class Folder(click.ParamType):
 SIZE = Size()
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else there.")
 runs_folder = click.option("--runs", type=Folder(), help=f"Where the run folders are.  [default: {RUNS}]")
-data_option = click.option("--data", metavar="NAME|PATH", help="A name from `data`, a text file or a folder of them.  [default: stdlib]")
+data_option = click.option(
+    "--data",
+    metavar="NAME|PATH",
+    help=f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]",
+)
 set_option = click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="An option of the encoding; see `list`.")
 
 

@@ -23,7 +23,7 @@ from peref.parameters import check, of_encoding
 from peref.settings import choose
 
 KINDS = (".png", ".svg")
-PROMPT = "for i in range(n):\n    x = f(i) + f(i - 1)\n"
+PROMPT = "for(i=0; i<n; i++){\n  x = f(i) + f(i-1);\n}\n"
 LONGEST = 64  # bytes that an attention map can be read at
 FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of positions
 
@@ -39,7 +39,7 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 @click.option(
     "--config", "public", metavar="FILE", help="A public model's config.json: the rotation that it means, in words and numbers; -o draws it."
 )
-@click.option("--prompt", help="What the run attends over.  [default: two lines of Python]")
+@click.option("--prompt", help="What the run attends over.  [default: three lines of C]")
 @options.set_option
 @options.as_json
 def command(

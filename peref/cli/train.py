@@ -118,12 +118,12 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
     chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
     cfg = shaped(FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen)
     recipe = Recipe(**picked("recipe", given))
-    spec = "stdlib" if given["data"] is None else given["data"]
+    spec = data.DEFAULT if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
     loop.check_request(cfg, recipe, corpus, given["backend"])
     be = backend_for(recipe.dtype)
     marks = data.yardsticks(corpus.train, corpus.valid)
-    if spec != "stdlib" and spec not in data.catalogue():
+    if spec not in data.known():
         spec = str(Path(spec).resolve())
     runs = RUNS if given["runs"] is None else given["runs"]
     return loop.create(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be
