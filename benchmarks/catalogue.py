@@ -48,7 +48,7 @@ from peref.tape import Op, Tape
 TRIES, TIMEOUT = 2, 300
 SECONDS = 12  # what one encoding takes, about
 KERNELS = "kernels"
-UNTRACED = ("name", "skips", "place", "step", "token", "update", "working", "widen")  # fields that are no operation of a training step
+UNTRACED = ("name", "skips", "recurrences", "place", "step", "token", "update", "working", "widen")  # fields that are no operation of a training step
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,7 @@ class Trace:
             return KERNELS
         return f"{op.forward.__module__.rpartition('.')[2]}.{op.forward.__name__.removesuffix('_forward')}"
 
-    def field(self, name: str) -> Callable:
-        function = getattr(self.be, name)
-
+    def operation(self, name: str, function: Callable) -> Callable:
         def traced(*arguments: Any, **settings: Any) -> Any:
             self.used.add(name)
             self.fields.append(name)
@@ -122,7 +120,8 @@ class Trace:
 
     def backend(self) -> backends.Backend:
         """The backend, every operation traced."""
-        return replace(self.be, **{f.name: self.field(f.name) for f in fields(self.be) if f.name not in UNTRACED})
+        named = {f.name: self.operation(f.name, getattr(self.be, f.name)) for f in fields(self.be) if f.name not in UNTRACED}
+        return replace(self.be, **named, recurrences=Recurrences(self))
 
     @contextmanager
     def ops(self) -> Iterator[None]:
@@ -153,6 +152,16 @@ class Trace:
         whole = time.perf_counter() - before
         shares = {what: seconds / whole for what, seconds in self.seconds.most_common() if what != KERNELS}
         return {"plain": sorted(self.used - set(self.filled)), "outside": 1 - self.seconds[KERNELS] / whole, "shares": shares}
+
+
+class Recurrences(dict[str, Callable]):
+    """Those that encodings ask the backend of a trace for, traced."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def get(self, name: str, plain: Any = None) -> Any:
+        return self.trace.operation(name, self.trace.be.recurrence(name, plain))
 
 
 def stepping(pe: str, size: Size) -> Callable[[backends.Backend], float]:

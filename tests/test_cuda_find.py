@@ -7,6 +7,7 @@ import fake_cublas
 import fake_cupy
 import numpy as np
 import pytest
+from registry import RECURRENCES
 
 from peref import backends
 from peref.backends.cuda import find
@@ -134,7 +135,7 @@ def test_with_everything(loaded):
     with fake_cupy.installed(memory=True):
         be = backends.get("cuda")
         assert {"attention", "linear", "matmul", "activated_linear", "update", "place", "step"} <= set(be.filled())
-        assert set(be.filled()) | set(be.plain()) == set(backends.Backend.__dataclass_fields__) - {"name", "skips"}
+        assert set(be.filled()) | set(be.plain()) == set(backends.Backend.__dataclass_fields__) - set(backends.ABOUT) | set(RECURRENCES)
         assert not set(be.filled()) & set(be.plain())
         found = environment(be)
         assert (found["backend"], found["gpu"], found["cupy"], found["cuda"]) == ("cuda", "Emulated, compute capability 9.0", "14.0.0", 13000)

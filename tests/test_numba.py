@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check import same
-from generated import NAMES, config, tokens, weights, widths
-from registry import ops
+from generated import NAMES, config, run, tokens, weights, widths
+from registry import RECURRENCES, operation, ops
 from test_ops import CASES, random
 from without_avx512 import AVX, AVX512, without
 
 from peref import backends, model
+from peref.backends import cuda
 from peref.backends.numba import host
 from peref.backends.numba.logits import KEYS, QUERIES
 from peref.encodings import get
@@ -35,7 +36,7 @@ PLAIN = backends.get("numpy")
 U = 2.0**-24
 CLOSE = 4 * 512**0.5 * U  # four sums of 512 terms: 5.4e-6
 OPS = ops()
-FIELDS = {field: name for field in NUMBA.filled() for name, op in OPS.items() if getattr(PLAIN, field) is op}
+FIELDS = {field: name for field in NUMBA.filled() for name, op in OPS.items() if operation(PLAIN, field) is op}
 
 
 def fullest(cases):
@@ -56,7 +57,7 @@ def both(field, arrays, settings, tolerance=CLOSE, zero=None):
     for be, dtype in ((PLAIN, np.float64), (NUMBA, np.float32)):
         tape = Tape()
         args = [tape.watch(given(a, dtype)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays]
-        y = getattr(be, field)(*args, **settings)
+        y = operation(be, field)(*args, **settings)
         y = y[0] if isinstance(y, tuple) else y
         dy = cotangent(y.shape).astype(y.dtype) if y.shape else y.dtype.type(0.7)
         found = tape.gradients(y, dy)
@@ -223,7 +224,7 @@ def test_sizes_that_do_not_fit_are_refused(field, shapes, said):
     settings = {"eps": 1e-5} if "norm" in field else {"chunk": 4} if field in ("wkv6", "wkv7", "diagonal_scan") else {}
     settings |= {"chunk": 4, "discretisation": "euler"} if field == "selective_scan" else {}
     with pytest.raises(Misuse, match=re.escape(said)):
-        getattr(NUMBA, field)(*given, **settings)
+        operation(NUMBA, field)(*given, **settings)
 
 
 def recurrences(T, C, N, seed=0):
@@ -264,7 +265,10 @@ def test_a_recurrence_of_fixed_factors_forgets_no_digits():
     """The slowest mode that S4D starts with, over ten thousand tokens: what its factor is off by would be off ten thousand times."""
     z = np.exp(0.001 * (-0.5 + 31j * np.pi))
     modes, u = np.array([z.real, z.imag, 0.002, 0.001]).reshape(4, 1, 1), random(1, 10_000, 1).astype(np.float32)
-    got, want = (be.diagonal_scan(u.astype(d), modes, np.ones(1, d), None, None, chunk=32)[0] for be, d in ((NUMBA, np.float32), (PLAIN, np.float64)))
+    got, want = (
+        operation(be, "diagonal_scan")(u.astype(d), modes, np.ones(1, d), None, None, chunk=32)[0]
+        for be, d in ((NUMBA, np.float32), (PLAIN, np.float64))
+    )
     same(got.astype(np.float64), want, CLOSE)
 
 
@@ -272,13 +276,13 @@ def test_a_nan_in_a_recurrence_comes_out_and_goes_no_further_back():
     """In any array of tokens, at token 20 of 40: rows before it are as they were. Not of retention: it fills a chunk there, as in the plain op."""
     for field, given, settings in (call for call in recurrences(40, 30, 3) if call[0] != "retention"):
         given = [a.astype(np.float32) if a is not None and a.dtype == np.float64 else a for a in given]
-        before = getattr(NUMBA, field)(*given, **settings)[0]
+        before = operation(NUMBA, field)(*given, **settings)[0]
         t = before.shape.index(40)
         for n, a in enumerate(given):
             if a is not None and a.dtype == np.float32 and 40 in a.shape:
                 spoilt = a.copy()
                 spoilt[(slice(None),) * t + (20,)] = np.nan
-                y = getattr(NUMBA, field)(*given[:n], spoilt, *given[n + 1 :], **settings)[0]
+                y = operation(NUMBA, field)(*given[:n], spoilt, *given[n + 1 :], **settings)[0]
                 same(y.take(range(20), t), before.take(range(20), t), 0)
                 assert np.isnan(y[:1].take(range(20, 40), t)).any(), (field, n)
 
@@ -456,7 +460,23 @@ def test_every_filled_field_is_tested():
     """A field cannot be filled without a plain twin's cases."""
     composed = {"activated_linear", "attention", "adamw", "token"}  # not one Op: tested by name here and in test_optim
     assert set(FIELDS) | composed == set(NUMBA.filled())
-    assert all(isinstance(getattr(NUMBA, f), Op) for f in FIELDS)
+    assert all(isinstance(operation(NUMBA, f), Op) for f in FIELDS)
+
+
+def test_every_recurrence_with_a_kernel_is_asked_for():
+    """By the name of its plain op, with which it is compared; NumPy's record has none."""
+    assert {name: f"{name}_forward" for name in RECURRENCES} == {name: op.forward.__name__ for name, op in RECURRENCES.items()}
+    assert set(NUMBA.recurrences) == set(RECURRENCES) == set(cuda.BACKEND.recurrences)
+    assert not PLAIN.recurrences
+
+
+def test_an_encoding_asks_for_its_recurrence():
+    """The twin that is filled in under its name computes, and what it refuses is not handed on to the plain op."""
+    cfg = config("rwkv4", layers=1)
+    plain, calls = RECURRENCES["wkv4"], []
+    be = replace(PLAIN, recurrences={"wkv4": lambda *given: (calls.append(1), plain(*given))[1]})
+    same(run(cfg, weights(cfg), tokens(1, 3), be=be), run(cfg, weights(cfg), tokens(1, 3)), 0)
+    assert calls == [1]
 
 
 def test_one_token_goes_by_its_kernel():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from registry import operation
 from test_numba import FIELDS, NUMBA, PLAIN, arrays, fullest, given
 from test_ops import CASES, random
 
@@ -29,7 +30,7 @@ def not_finite(be, field, arrays, settings, dy):
     wide = WIDE.get(field, ())
     args = [tape.watch(given(a, np.float64 if n in wide else np.float32)) if real(a) else a for n, a in enumerate(arrays)]
     with np.errstate(all="ignore"):
-        y = getattr(be, field)(*args, **settings)
+        y = operation(be, field)(*args, **settings)
         y = y[0] if isinstance(y, tuple) else y
         found = tape.gradients(y, dy(y.shape))
     return [~np.isfinite(a) for a in (y.value, *(found[a] for a in args if hasattr(a, "slot")))]
@@ -90,7 +91,7 @@ def test_float64_is_refused(field):
     for n, a in enumerate(arrays):
         if real(a) and n not in WIDE.get(field, ()):
             with pytest.raises(Misuse, match=r"float32 and got float64; use --backend numpy"):
-                getattr(NUMBA, field)(*narrow[:n], a.astype(np.float64), *narrow[n + 1 :], **settings)
+                operation(NUMBA, field)(*narrow[:n], a.astype(np.float64), *narrow[n + 1 :], **settings)
 
 
 def test_float64_parameters_are_refused_by_adamw():

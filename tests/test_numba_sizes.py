@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from check import same
 from generated import config, tokens, weights
+from registry import operation
 from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both, fullest
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
@@ -67,7 +68,7 @@ def found(be, dtype, field, arrays, settings):
     try:
         tape = Tape()
         args = [tape.watch(a.astype(dtype)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays]
-        y = getattr(be, field)(*args, **settings)
+        y = operation(be, field)(*args, **settings)
         y = y[0] if isinstance(y, tuple) else y
         dy = random(*y.shape, seed=99).astype(y.dtype) if y.shape else y.dtype.type(0.7)
         got = tape.gradients(y, dy)
@@ -204,7 +205,7 @@ SCAN = {"log_decay": np.full(4, -0.1), "chunk": 4, "scale": 0.5}
 def test_what_does_not_fit_is_said(field, shapes, settings, said):
     given = [None if s is None else np.ones(s, np.float32) for s in shapes]
     with pytest.raises(Misuse, match=re.escape(said)):
-        getattr(NUMBA, field)(*given, **settings)
+        operation(NUMBA, field)(*given, **settings)
 
 
 def test_targets_and_rows_are_whole_numbers_as_many_as_there_are():

@@ -5,7 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from peref.ops.diagonal import diagonal_scan
 from peref.ops.place import At
+from peref.ops.scan import retention
+from peref.ops.selective import selective_scan
+from peref.ops.wkv import wkv6, wkv7
+from peref.ops.wkv4 import wkv4
+from peref.tape import Op
 
 ELEMENTWISE, PRODUCT = 2e-6, 1e-5  # relative Frobenius, in float32: what adds little, sums
 
@@ -18,6 +24,12 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
 
 def field(name: str) -> Callable:
     return lambda be, *arrays, **settings: getattr(be, name)(*arrays, **settings)
+
+
+def recurrence(plain: Op) -> Callable:
+    """An encoding's own, by the name under which it asks for it."""
+    name = plain.forward.__name__.removesuffix("_forward")
+    return lambda be, *arrays, **settings: be.recurrence(name, plain)(*arrays, **settings)
 
 
 def rows(tiny: bool) -> Iterator[Case]:
@@ -59,7 +71,7 @@ def heads(tiny: bool) -> Iterator[Case]:
     yield f"{files} reach", "attention that stops", field("attention"), steep, {"at": At.of(T), "scale": 32**-0.5}, PRODUCT
     T = lengths[-1]
     decay = {"log_decay": np.log(1 - 2.0 ** -np.arange(5, 9)), "chunk": 64, "scale": 0.2}
-    first = lambda be, q, k, v, **given: be.retention(q, k, v, None, None, **given)[0]
+    first = lambda be, q, k, v, **given: recurrence(retention)(be, q, k, v, None, None, **given)[0]
     yield "retention", "retention", first, [draw(2, 4, T, 32, seed=s) for s in range(3)], decay, PRODUCT
 
 
@@ -72,7 +84,7 @@ def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -
     runs = (np.arange(T) // (T // 3 + 1))[None].repeat(B, 0)
     x, y, fixed = draw(B, T, C), draw(B, T, C, seed=1), -abs(draw(C))
     yield "convolution", "short_conv", field("short_conv"), [x, draw(C, 4), draw(B, 3, C), runs], {}, PRODUCT
-    yield "wkv4", "wkv4", field("wkv4"), [x, y, fixed, draw(C, seed=1), None, runs], {}, PRODUCT
+    yield "wkv4", "wkv4", recurrence(wkv4), [x, y, fixed, draw(C, seed=1), None, runs], {}, PRODUCT
     r, k, v, q, w, g = (draw(B, H, T, D, seed=n) for n in range(6))
     state, log_w, kappa, a = draw(B, H, D, D), -abs(w) / 4, q / np.sqrt((q * q).sum(-1, keepdims=True)), 1 / (1 + np.exp(g))
     for kind, width in (("", D),) if tiny else (("", D), (" narrow", 20), (" wide", 128)):
@@ -80,15 +92,15 @@ def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -
         wide = [cut(one) for one in (r, log_w, k, kappa, a)]
         six, seven = [*wide[:3], v, cut(draw(H, D))], [*wide[:2], wide[2] * width**-0.5, v, *wide[3:]]
         handed = state if width == D else None
-        yield "wkv6", f"wkv6{kind}", field("wkv6"), [*six, handed, runs], {"chunk": 16}, PRODUCT
-        yield "wkv7", f"wkv7{kind}", field("wkv7"), [*seven, handed, runs], {"chunk": 16}, PRODUCT
+        yield "wkv6", f"wkv6{kind}", recurrence(wkv6), [*six, handed, runs], {"chunk": 16}, PRODUCT
+        yield "wkv7", f"wkv7{kind}", recurrence(wkv7), [*seven, handed, runs], {"chunk": 16}, PRODUCT
     modes = np.concatenate([0.6 * draw(2, C, N), draw(2, C, N, seed=1)]) * N**-0.5
-    fixed_modes = lambda be, u, skip, state, runs, **given: be.diagonal_scan(u, be.place(modes), skip, state, runs, **given)[0]
+    fixed_modes = lambda be, u, skip, state, runs, **given: recurrence(diagonal_scan)(be, u, be.place(modes), skip, state, runs, **given)[0]
     yield "diagonal", "diagonal_scan", fixed_modes, [x, fixed, draw(B, C, 2 * N), runs], {"chunk": 16}, PRODUCT
     b, c = (draw(B, T, N, seed=n) * N**-0.5 for n in range(2))
     for rule in ("euler", "zoh"):
         given = [x, y - 1, draw(C, N), b, c, fixed, draw(B, N, C), runs]
-        yield "selective", f"selective_scan {rule}", field("selective_scan"), given, {"discretisation": rule, "chunk": 16}, PRODUCT
+        yield "selective", f"selective_scan {rule}", recurrence(selective_scan), given, {"discretisation": rule, "chunk": 16}, PRODUCT
 
 
 def products(tiny: bool) -> Iterator[Case]:

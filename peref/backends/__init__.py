@@ -4,8 +4,8 @@
 every call or refuses in words.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -13,19 +13,16 @@ from typing import Any
 from peref.errors import Misuse
 from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import attention
-from peref.ops.diagonal import diagonal_scan
 from peref.ops.embedding import take
 from peref.ops.feed import activated_linear
 from peref.ops.linear import linear, matmul
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
-from peref.ops.scan import retention, short_conv
-from peref.ops.selective import selective_scan
+from peref.ops.scan import short_conv
 from peref.ops.turn import turn
-from peref.ops.wkv import wkv6, wkv7
-from peref.ops.wkv4 import wkv4
 from peref.optim import adamw, update
 from peref.share import program
+from peref.tape import Op
 
 
 def as_it_is(thing: Any) -> Any:
@@ -34,6 +31,9 @@ def as_it_is(thing: Any) -> Any:
 
 def call(function: Callable, *arguments: Any) -> Any:
     return function(*arguments)
+
+
+ABOUT = ("name", "skips", "recurrences")  # fields that are no operation
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,6 @@ class Backend:
     turn: Callable = turn
     attention: Callable = attention
     short_conv: Callable = short_conv
-    retention: Callable = retention
-    wkv4: Callable = wkv4
-    wkv6: Callable = wkv6
-    wkv7: Callable = wkv7
-    diagonal_scan: Callable = diagonal_scan
-    selective_scan: Callable = selective_scan
     cross_entropy: Callable = cross_entropy
     adamw: Callable = adamw
     update: Callable = update
@@ -67,14 +61,19 @@ class Backend:
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter
     step: Callable = call  # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
+    recurrences: Mapping[str, Callable] = field(default_factory=dict)  # twins of those that one encoding alone has, by the name it asks for
+
+    def recurrence(self, name: str, plain: Op) -> Callable:
+        """The twin of an encoding's own recurrence, or the plain one where this backend has none."""
+        return self.recurrences.get(name, plain)
 
     def filled(self) -> list[str]:
-        """Fields that are not the plain ones."""
-        return [f.name for f in fields(self) if f.name not in ("name", "skips") and getattr(self, f.name) is not f.default]
+        """Fields that are not the plain ones, and recurrences."""
+        return [f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is not f.default] + sorted(self.recurrences)
 
     def plain(self) -> list[str]:
         """Fields left at their default: the plain ops, on whatever library the arrays are of."""
-        return [f.name for f in fields(self) if f.name not in ("name", "skips") and getattr(self, f.name) is f.default]
+        return [f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is f.default]
 
 
 NAMES = ("numpy", "numba", "cuda")

@@ -12,6 +12,7 @@
 
 Both are the largest of DRAWS random draws in float64 (noise), stored as float32, rounded up. A structural zero has a = b = 0 and must be 0.
 Nothing is computed in the precision that is judged: this bounds what honest arithmetic may do, and knows nothing of what is checked.
+A case at a tie is exact there in every dtype, and its budgets are those of positions beside the tie, which the case says.
 """
 
 import math
@@ -53,6 +54,10 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
     phase = {name: np.zeros_like(want[name]) for name in real}
     floats = [name for name, x in a.items() if x.dtype.kind == "f" and name not in ("positions", "distances")]
     fine = rounding(rng, STEP)
+    if case.untied is not None:
+        case = replace(case, positions=case.untied)
+        a = {**a, "positions": np.array(case.at.i)}
+        want = expected(case, a)
     at = case.at
     for _ in range(DRAWS):
         for step in COARSE:

@@ -152,6 +152,8 @@ grad.sum GRADIENT a derivative of a part of those who used the number | what the
     | add up with += over batch, tokens and heads that read the parameter, and over the query heads of a group; scatter with add, not with =
 grad.heads_permuted GRADIENT derivatives of other heads | each head learns another's lesson
     | undo in backward the very transposition of forward, heads before tokens
+grad.tie GRADIENT a maximum of two equal numbers whose derivative goes to one of them | what begins at a tie learns too fast or not at all
+    | give half to each of the two, as a central difference does
 grad.time GRADIENT derivatives of other tokens | each token learns another's lesson
     | undo shifts and reversals in backward: the cotangent of token t goes to those that t has read
 grad.softmax GRADIENT a derivative of the softmax without its mean or its scale | logits drift, sharp attention learns wrongly

@@ -18,7 +18,8 @@ def share_forward(c, m, d, i, *, threshold, eps):  # [1], [1], [T,S] or [B,T,S],
     under = xp.log1p(abs(c_wide) * far) + eps  # 3
     u = over / under  # 4
     y = (u if u.ndim == 3 else u[None])[..., None]  # [1 or B,T,S,1]
-    return y.astype(c.dtype), (c_wide, m_wide, abs(d), least > i, far, under, u, threshold, c.dtype)
+    bound = (xp.sign(least - i) + 1) / 2  # where the two are equal, as they begin, half of the derivative is of each
+    return y.astype(c.dtype), (c_wide, m_wide, abs(d), bound, far, under, u, threshold, c.dtype)
 
 
 def share_backward(saved, dy):

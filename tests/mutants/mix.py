@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import asked, backend, expected, forward, hooked, inputs, patched, with_options
-from peref.encodings.mix import rwkv7, s4d
+from mutants.ways import asked, backend, expected, forward, hooked, inputs, patched, told, with_options
+from peref.encodings.mix import mamba, retnet, rwkv4, rwkv6, rwkv7, s4d
 from peref.model import PLAIN
 from peref.ops import activation
 from peref.ops.norm import group_norm
@@ -18,22 +18,22 @@ RET, S4D, MAMBA, R4, R6, R7 = (("retnet",), ("s4d",), ("mamba",), ("rwkv4",), ("
 SHIFTED = ("rwkv4", "rwkv6", "rwkv7")
 
 
-def decay(change):
-    return backend(retention=lambda *given, log_decay, **rest: PLAIN.retention(*given, log_decay=change(log_decay), **rest))
-
-
 def of(name, **changes):
     """Something in the encoding's own file is another."""
     return lambda case, a: patched(f"encodings.mix.{case.encoding if name is None else name}", **changes)(case, a)
+
+
+def decay(change):
+    return of("retnet", retention=told(retnet.retention, log_decay=change))
 
 
 def exchanged(one, two):
     return lambda case, a: expected(case, {**a, f"param.{one}": a[f"param.{two}"], f"param.{two}": a[f"param.{one}"]})
 
 
-def wkv(field, change):
+def recurrence(module, name, change):
     """The recurrence gets other arrays."""
-    return backend(**{field: asked(getattr(PLAIN, field), change)})
+    return patched(f"encodings.mix.{module.__name__.rpartition('.')[2]}", **{name: asked(getattr(module, name), change)})
 
 
 def kept(x):
@@ -86,14 +86,14 @@ MUTANTS = [
         "retnet.scale",
         "q k is divided by D, not sqrt(D)",
         RET,
-        backend(retention=lambda *given, scale, **rest: PLAIN.retention(*given, scale=scale * scale * 0.1, **rest)),
+        of("retnet", retention=told(retnet.retention, scale=lambda scale: scale * scale * 0.1)),
     ),
     Mutant(
         "ret-scaled-more",
         "retnet.scale",
         "q k is much too small",
         RET,
-        backend(retention=lambda *given, scale, **rest: PLAIN.retention(*given, scale=scale * 0.03, **rest)),
+        of("retnet", retention=told(retnet.retention, scale=lambda scale: scale * 0.03)),
         held_out=True,
     ),
     Mutant("ret-turn", "rope.layout.half", "your pairs are in halves", RET, backend(turn=lambda *given, layout: PLAIN.turn(*given, layout="half"))),
@@ -178,7 +178,7 @@ MUTANTS = [
         "mamba.step",
         "the step has no softplus",
         MAMBA,
-        wkv("selective_scan", lambda u, dt, *rest: (u, np.log(np.expm1(np.exp(np.clip(dt, -4, 2)))), *rest)),
+        recurrence(mamba, "selective_scan", lambda u, dt, *rest: (u, np.log(np.expm1(np.exp(np.clip(dt, -4, 2)))), *rest)),
     ),
     Mutant("mamba-step-bias", "mamba.step", "the step has no bias", MAMBA, inputs(**{"param.dt.bias": lambda b: 0 * b}), ("state-spaces/mamba#121",)),
     Mutant("mamba-step-twice", "mamba.step", "the bias of the step counts twice", MAMBA, inputs(**{"param.dt.bias": lambda b: 2 * b}), held_out=True),
@@ -189,7 +189,7 @@ MUTANTS = [
         "mamba.decay",
         "A is A_log with its sign changed, without exp",
         MAMBA,
-        wkv("selective_scan", lambda u, dt, a, *rest: (u, dt, np.log(np.maximum(a, 0.01)), *rest)),
+        recurrence(mamba, "selective_scan", lambda u, dt, a, *rest: (u, dt, np.log(np.maximum(a, 0.01)), *rest)),
     ),
     Mutant(
         "mamba-a-reversed", "mamba.decay", "the states are in reverse order", MAMBA, inputs(**{"param.A_log": lambda a: a[:, ::-1]}), held_out=True
@@ -222,8 +222,16 @@ MUTANTS = [
         of(None, previous=forward(previous, lambda y, x, *_: np.concatenate([0 * y[:, :1], y[:, :-1]], 1))),
         held_out=True,
     ),
-    Mutant("r4-bonus", "rwkv.bonus", "the present token has no bonus", R4, wkv("wkv4", lambda k, v, w, u, *rest: (k, v, w, 0 * u, *rest))),
-    Mutant("r4-bonus-decay", "rwkv.bonus", "bonus and decay are exchanged", R4, wkv("wkv4", lambda k, v, w, u, *rest: (k, v, -abs(u), w, *rest))),
+    Mutant(
+        "r4-bonus", "rwkv.bonus", "the present token has no bonus", R4, recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, w, 0 * u, *rest))
+    ),
+    Mutant(
+        "r4-bonus-decay",
+        "rwkv.bonus",
+        "bonus and decay are exchanged",
+        R4,
+        recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, -abs(u), w, *rest)),
+    ),
     Mutant(
         "r4-decay-once",
         "rwkv.decay",
@@ -231,30 +239,42 @@ MUTANTS = [
         R4,
         of("rwkv4", minus_exp=forward(activation.minus_exp, lambda y, x: -abs(x))),
     ),
-    Mutant("r4-early", "rwkv.decay", "the token before has already decayed", R4, wkv("wkv4", lambda k, v, w, u, *rest: (k, v, w, u - w, *rest))),
+    Mutant(
+        "r4-early",
+        "rwkv.decay",
+        "the token before has already decayed",
+        R4,
+        recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, w, u - w, *rest)),
+    ),
     Mutant(
         "r4-square",
         "rwkv.decay",
         "everything decays twice as fast",
         R4,
-        wkv("wkv4", lambda k, v, w, u, *rest: (k, v, 2 * w, u, *rest)),
+        recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, 2 * w, u, *rest)),
         held_out=True,
     ),
     Mutant("r4-gate", "mix.gate", "the gate is a silu", R4, of("rwkv4", gated=forward(activation.gated, lambda y, r, x: y * r))),
-    Mutant("r6-bonus", "rwkv.bonus", "the present token has no bonus", R6, wkv("wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, 0 * u, *rest))),
+    Mutant(
+        "r6-bonus",
+        "rwkv.bonus",
+        "the present token has no bonus",
+        R6,
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, 0 * u, *rest)),
+    ),
     Mutant(
         "r6-reads-after",
         "rwkv.bonus",
         "the state is read after the token is written",
         R6,
-        wkv("wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, 0 * u + 1, *rest)),
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, 0 * u + 1, *rest)),
     ),
     Mutant(
         "r6-bonus-exp",
         "rwkv.bonus",
         "the bonus is an exponential",
         R6,
-        wkv("wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, np.exp(u), *rest)),
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, np.exp(u), *rest)),
         held_out=True,
     ),
     Mutant("r6-decay", "rwkv.decay", "your decay lacks an exp", R6, of("rwkv6", minus_exp=forward(activation.minus_exp, lambda y, x: -abs(x) / 4))),
@@ -263,7 +283,7 @@ MUTANTS = [
         "rwkv.decay",
         "the decay of the token before is used",
         R6,
-        wkv("wkv6", lambda r, w, k, v, *rest: (r, np.concatenate([w[:, :, :1], w[:, :, :-1]], 2), k, v, *rest)),
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, *rest: (r, np.concatenate([w[:, :, :1], w[:, :, :-1]], 2), k, v, *rest)),
         held_out=True,
     ),
     Mutant("r6-scaled", "rwkv.scale", "r is divided by sqrt(D) and the norm's eps is another", R6, with_options(eps=0.1)),
@@ -306,21 +326,21 @@ MUTANTS = [
         "rwkv7.removal",
         "nothing is taken out of the state",
         R7,
-        wkv("wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, 0 * a, *rest)),
+        recurrence(rwkv7, "wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, 0 * a, *rest)),
     ),
     Mutant(
         "r7-removed-whole",
         "rwkv7.removal",
         "everything under the key is taken out",
         R7,
-        wkv("wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, 0 * a + 1, *rest)),
+        recurrence(rwkv7, "wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, 0 * a + 1, *rest)),
     ),
     Mutant(
         "r7-added",
         "rwkv7.removal",
         "what should be taken out is added",
         R7,
-        wkv("wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, -a, *rest)),
+        recurrence(rwkv7, "wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, -a, *rest)),
         held_out=True,
     ),
     Mutant("r7-alpha", "rwkv7.key", "the key is not changed by a", R7, inputs(**{"param.alpha": lambda x: 0 * x})),

@@ -52,6 +52,11 @@ def shared(change):
     return patched("encodings.score.fire", share=Op(op, SHARE.backward))
 
 
+def at_ties(side):
+    """Where the two of FIRE's maximum are equal, side(1/2) of the derivative is m's."""
+    return patched("encodings.score.fire", share=Op(SHARE.forward, lambda saved, dy: SHARE.backward((*saved[:3], side(saved[3]), *saved[4:]), dy)))
+
+
 psi = lambda c, x: np.log1p(abs(c) * x)
 SINUSOIDS = transformer_xl.sinusoids
 
@@ -191,6 +196,8 @@ MUTANTS = [
         lambda case, a: place(i=np.arange(case.T))(case, a) if case.positions is not None or case.seg is not None else None,
     ),
     Mutant("fire-no-bias", "fire.network", "the first layer has no bias", ("fire",), inputs(**{"param.1.bias": lambda b: 0 * b}), held_out=True),
+    Mutant("fire-left", "grad.tie", "your maximum hands m nothing where its two are equal", ("fire",), at_ties(np.floor)),
+    Mutant("fire-right", "grad.tie", "your maximum hands m everything where its two are equal", ("fire",), at_ties(np.ceil), held_out=True),
     Mutant("xl-u-and-w", "xl.terms", "u and w are exchanged", XL, exchanged("u", "w")),
     Mutant("xl-no-u", "xl.terms", "the key has no liking of its own", XL, inputs(**{"param.u": lambda u: 0 * u})),
     Mutant("xl-no-w", "xl.terms", "the distance has no liking of its own", XL, inputs(**{"param.w": lambda w: 0 * w}), held_out=True),

@@ -49,6 +49,17 @@ RECIPES = [
         options=FEW | {"threshold": 4.0},
         positions=(SPREAD, tuple(range(7))),
     ),
+    case(
+        "fire",
+        "op",
+        "tie",
+        "|m threshold| is the position of two queries: m has half of the derivative of their normaliser.",
+        "grad.tie",
+        **SMALL | {"T": 5},
+        options=FEW | {"threshold": 128.0},
+        positions=(0, 3, 147, 147, 400),
+        untied=(0, 3, 146, 146, 400),
+    ),
     case("fire", "op", "long", "Positions far out.", "position.counted", **SMALL, options=FEW, positions=LONG),
 ]
 

@@ -29,15 +29,17 @@ BACKEND = Backend(
     turn=turn.turn,
     attention=attention.attention,
     short_conv=scans.short_conv,
-    retention=retention.retention,
-    wkv4=wkv.wkv4,
-    wkv6=wkv.wkv6,
-    wkv7=wkv.wkv7,
-    diagonal_scan=scans.diagonal_scan,
-    selective_scan=scans.selective_scan,
     cross_entropy=loss.cross_entropy,
     adamw=optimizer.adamw,
     update=optimizer.update,
+    recurrences={
+        "retention": retention.retention,
+        "wkv4": wkv.wkv4,
+        "wkv6": wkv.wkv6,
+        "wkv7": wkv.wkv7,
+        "diagonal_scan": scans.diagonal_scan,
+        "selective_scan": scans.selective_scan,
+    },
 )
 
 
@@ -65,7 +67,7 @@ def opened(xp: Any, library: Any, name: str = "cuda", *, every_tile: bool = Fals
     tf32 = name == "cuda:tf32"
     half: dict[str, Any] = {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))} if name == "cuda:bf16" else {}
     made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
-    cut: dict[str, Any] = {"retention": partial(retention.retention, tf32=True)} if tf32 else {}
+    cut: dict[str, Any] = {"recurrences": {**BACKEND.recurrences, "retention": partial(retention.retention, tf32=True)}} if tf32 else {}
     if tf32 or every_tile:
         cut |= {"attention": partial(attention.attention, tf32=tf32, skip=not every_tile), "skips": not every_tile}
     whole = replace(BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)

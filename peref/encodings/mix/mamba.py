@@ -27,6 +27,7 @@ from peref.encodings import Encoding, bounded, positive
 from peref.errors import Misuse
 from peref.ops.activation import silu
 from peref.ops.linear import initial
+from peref.ops.selective import selective_scan
 from peref.ops.shape import add
 
 Norms = Literal["none", "rms"]
@@ -81,7 +82,7 @@ def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] 
         low, b, c = (be.rms_norm(a, p[f"{role}.norm"], eps=1e-6) for role, a in (("down", low), ("b", b), ("c", c)))
     dt = of(low, "dt")
     how = {"discretisation": discretisation, "chunk": chunk, "matmul": be.matmul}
-    y, last = be.selective_scan(u, dt, p["A_log"], b, c, p["D"], state.get("h"), at.runs, **how)
+    y, last = be.recurrence("selective_scan", selective_scan)(u, dt, p["A_log"], b, c, p["D"], state.get("h"), at.runs, **how)
     return of(be.swiglu(of(x, "z"), y), "o"), {"tail": tail, "h": last}
 
 

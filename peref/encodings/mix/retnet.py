@@ -24,6 +24,7 @@ from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.linear import initial
 from peref.ops.norm import layer_norm, rms_norm
+from peref.ops.scan import retention
 from peref.ops.shape import merge_heads, split_heads
 from peref.tape import Op
 from peref.xp import namespace
@@ -34,7 +35,7 @@ Rows = Literal["none", "recurrent", "parallel"]
 def evened_forward(o, weights, sums):  # [B,H,T,E], [B,H,T,1] the sum of the decays of each row, the same of its scores or None
     xp = namespace(o)
     by = xp.sqrt(xp.maximum(weights, 1))  # 1: in padding there are none
-    large = None if sums is None else abs(sums) > by
+    large = None if sums is None else (xp.sign(abs(sums) - by) + 1) / 2  # half where they are equal
     by = by if sums is None else xp.maximum(by, abs(sums))  # 2
     return o / by, (o / by, by, sums, large)  # 3
 
@@ -94,15 +95,16 @@ def mix(
         return split_heads(be.linear(x, p[role], None), heads=H)
 
     q, k = (be.turn(part(role), angle, None, layout=layout) for role in ("q.weight", "k.weight"))
+    recur = be.recurrence("retention", retention)
     keep = {"log_decay": log_decay, "chunk": chunk, "matmul": be.matmul}
-    o, last = be.retention(q, k, part("v.weight"), state.get("s"), at.runs, scale=D**-0.5, **keep)
+    o, last = recur(q, k, part("v.weight"), state.get("s"), at.runs, scale=D**-0.5, **keep)
     after = {"s": last}
     if rows != "none":
         one = xp.ones((*q.shape[:3], 1), q.dtype)
-        weights, after["weights"] = be.retention(one, one, one, state.get("weights"), at.runs, scale=1.0, **keep)
+        weights, after["weights"] = recur(one, one, one, state.get("weights"), at.runs, scale=1.0, **keep)
         sums = None
         if rows == "parallel":
-            sums, after["sums"] = be.retention(q, k, one, state.get("sums"), at.runs, scale=D**-0.5, **keep)
+            sums, after["sums"] = recur(q, k, one, state.get("sums"), at.runs, scale=D**-0.5, **keep)
         o = evened(o, weights, sums)
     o = layer_norm(o, None, None, eps=eps) if norm == "group" else rms_norm(o, None, eps=eps)
     gated = be.swiglu(be.linear(x, p["g.weight"], None), merge_heads(o))

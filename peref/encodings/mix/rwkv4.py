@@ -18,6 +18,7 @@ from peref.encodings import Encoding
 from peref.ops.activation import gated, minus_exp
 from peref.ops.linear import initial
 from peref.ops.shift import lerp, previous
+from peref.ops.wkv4 import wkv4
 
 
 def init(rng, *, C, layer, layers):
@@ -38,7 +39,7 @@ def init(rng, *, C, layer, layers):
 def mix(be, p, x, at, state, across):
     before, last = previous(x, state.get("x"), at.runs)
     r, k, v = (be.linear(lerp(before, x, p[f"mix.{role}"]), p[f"{role}.weight"], None) for role in "rkv")
-    y, sums = be.wkv4(k, v, minus_exp(p["decay"]), p["bonus"], state.get("s"), at.runs)
+    y, sums = be.recurrence("wkv4", wkv4)(k, v, minus_exp(p["decay"]), p["bonus"], state.get("s"), at.runs)
     return be.linear(gated(r, y), p["o.weight"], None), {"x": last, "s": sums}
 
 

@@ -25,6 +25,7 @@ from peref.ops.linear import initial, low_rank
 from peref.ops.norm import head_norm
 from peref.ops.shape import split_heads
 from peref.ops.shift import lerp, previous
+from peref.ops.wkv import wkv6
 
 
 def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 64):
@@ -57,7 +58,7 @@ def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
     r, k, v, g = (be.linear(shifted(role), p[f"{role}.weight"], None) for role in "rkvg")
     log_w = minus_exp(low_rank(be, p, "decay", shifted("w"), tanh))
     r, log_w, k, v = (split_heads(a, heads=H) for a in (r, log_w, k, v))
-    y, s = be.wkv6(r, log_w, k, v, p["bonus"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
+    y, s = be.recurrence("wkv6", wkv6)(r, log_w, k, v, p["bonus"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
     return be.linear(be.swiglu(g, head_norm(y, p, eps=eps)), p["o.weight"], None), {"x": last, "s": s}
 
 

@@ -32,6 +32,7 @@ from peref.ops.linear import initial, low_rank
 from peref.ops.norm import head_norm, unit
 from peref.ops.shape import split_heads, unbroadcast
 from peref.ops.shift import lerp, previous
+from peref.ops.wkv import wkv7
 from peref.tape import Op
 
 Rank = int | None
@@ -124,7 +125,7 @@ def mix(be, p, x, at, state, across, *, H, earlier, value_gate: Gate = "first", 
     log_w, kappa, k = decay(low_rank(be, p, "decay", xw, tanh)), scaled(k, p["xi"]), lerp(k, scaled(k, a), p["alpha"])
     heads = [split_heads(one, heads=H) for one in (r, log_w, k, v, kappa, a)]
     heads[4] = unit(heads[4], eps=unit_eps)
-    y, s = be.wkv7(*heads, state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
+    y, s = be.recurrence("wkv7", wkv7)(*heads, state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
     return be.linear(read_out(head_norm(y, p, eps=eps), r, k, v, p["bonus"], g), p["o.weight"], None), {"x": last, "s": s}
 
 

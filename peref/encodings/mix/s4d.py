@@ -27,6 +27,7 @@ import numpy as np
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.activation import gated
+from peref.ops.diagonal import diagonal_scan
 from peref.ops.erf import gelu_erf
 from peref.ops.linear import initial
 from peref.tape import Op
@@ -121,7 +122,7 @@ def init(
 def mix(be, p, x, at, state, across, *, discretisation: Literal["zoh", "bilinear"] = "zoh", gelu: Literal["tanh", "erf"] = "tanh", chunk: int = 32):
     positive("s4d", chunk=chunk)
     system = modes(p["log_dt"], p["log_A_real"], p["A_imag"], p["C"], discretisation=discretisation)
-    y, last = be.diagonal_scan(x, system, p["D"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
+    y, last = be.recurrence("diagonal_scan", diagonal_scan)(x, system, p["D"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
     y = be.gelu(y) if gelu == "tanh" else gelu_erf(y)
     return gated(be.linear(y, p["g.weight"], p["g.bias"]), be.linear(y, p["o.weight"], p["o.bias"])), {"s": last}
 

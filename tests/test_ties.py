@@ -1,0 +1,108 @@
+"""Derivatives where two numbers are equal: the mean of both sides, as golden/SPEC.md says (section 1), and relu's by custom.
+
+A gradient passes through these bends of peref/ops and peref/encodings, and no others:
+
+    max(|m threshold|, i)   fire, and dape over it     a tie from the start: m begins at 1
+    max(root, |sum|)        retnet, rows="parallel"
+    |c|, |m|                fire                       at 0
+    relu, leaky relu        fire, dape, dynamic_bias   by custom, as in PyTorch
+    min(p, P-1), floor(p)   cope                       by custom, as in its authors' code: test_cope.py
+
+Elsewhere what bends is made of positions, counts or settings, which have no gradient (buckets, clipped distances, ramps), or cancels (the
+largest logit of a softmax, the stable forms of sigmoid, softplus and wkv4), or lies where both sides are 0 (wkv's smallest log w).
+"""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+from check import frozen, gradient
+from generated import NAMES, config, every_choice, layer_input, run, tokens
+from mutants import mutants
+from recipes.fire import RECIPES
+
+from peref import model
+from peref.encodings import files
+from peref.golden.confirmed import computed
+from peref.golden.files import Tensor
+from peref.golden.levels import expected, inputs
+from peref.golden.near import computed as near
+from peref.golden.rule import judged
+from peref.ops.activation import relu
+
+FIRE, RETNET = (import_module(files()[name]) for name in ("fire", "retnet"))
+ROWS = np.array([[0, 1, 2, 3, 4, 5, 6, 7], [4, 4, 9, 2, 0, 4, 1, 3]])
+SHARED = {"threshold": 4.0, "eps": 1e-6}
+NEAR = 1e-5  # a central difference at a bend has an error of first order, which extrapolation by even orders leaves
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_where_parameters_begin(name):
+    """What training starts from is where ties are likely."""
+    for given in every_choice(name):
+        cfg = config(name, pe=((name, given),), layers=1)
+        p = frozen(model.init(cfg, 0, np.float64))
+        for own in (n for n in p if "pe." in n):
+            gradient(lambda a, c=cfg, p=p, n=own: run(c, p | {n: a}, tokens(2, 7)), [p[own]])
+
+
+@pytest.mark.parametrize("m", [1.0, -1.0, 0.5, 0.0])
+@pytest.mark.parametrize("positions", [np.arange(8), np.arange(9) / 2, ROWS])
+def test_fire_shares_the_derivative_of_its_normaliser(m, positions):
+    """|m threshold| is the position of some queries. At m = 0 both sides of |m| cancel."""
+    at = model.At.of(positions.shape[-1], positions=positions)
+    assert (abs(m * 4) == at.i).any()
+    gradient(FIRE.share, [np.full(1, 0.1), np.full(1, m), at.distances[at.index], at.i], SHARED, wrt=[0, 1], tolerance=NEAR)
+
+
+def test_fire_begins_at_a_tie():
+    """The term of FIRE with m where it starts and a whole threshold within the text."""
+    cfg = config("fire", pe=(("fire", {"threshold": 4.0}),))
+    p, (_, q, k, _), at = model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0), layer_input(cfg, 8), model.At.of(8)
+    assert p["m"] == 1
+    gradient(lambda *a: cfg.encoding(0).score(model.PLAIN, dict(zip(p, a, strict=True)), q, k, {}, at)[0], list(p.values()), tolerance=NEAR)
+
+
+def test_dape_over_fire_too():
+    """Its threshold is 512: m = 1/128 puts the tie at 4."""
+    cfg = config("dape", pe=(("dape", {"over": "fire"}),), layers=1)
+    p = model.init(cfg, 0, np.float64) | {"0.pe.fire.m": np.full(1, 1 / 128)}
+    gradient(lambda m: run(cfg, p | {"0.pe.fire.m": m}, tokens(2, 9)), [p["0.pe.fire.m"]], tolerance=NEAR)
+
+
+def test_the_golden_case_has_its_tie():
+    """The number m is drawn from the id of the case. Budgets are of where no query has it."""
+    case = next(case for case in RECIPES if case.slug == "tie")
+    bound = abs(inputs(case)["param.m"] * case.options["threshold"])
+    assert (np.sign(case.at.i - bound) == [-1, -1, 0, 0, 1]).all()
+    assert (np.array(case.untied) != bound).all()
+
+
+@pytest.mark.parametrize("dtype", ["F64", "F32"])
+def test_the_golden_case_shows_a_derivative_of_one_side(dtype):
+    """In float32 too: one product by a power of two and a comparison, which no dtype rounds. Right numbers in that dtype are class A."""
+    case = next(case for case in RECIPES if case.slug == "tie")
+    a, want = computed(case)
+    real = {"F64": np.float64, "F32": np.float32}[dtype]
+    own = expected(case, {name: x.astype(real) if x.dtype.kind == "f" else x for name, x in a.items()})["vjp.param.m"]
+    assert own.dtype == real
+    judge = lambda g: judged(Tensor(dtype, g.astype(real)), want["vjp.param.m"], want["vjp.param.m:a"], want["vjp.param.m:b"], case.depth).grade
+    assert judge(own) == "A"
+    sides = [near(mutant, case, a)["vjp.param.m"] for mutant in mutants() if mutant.flag == "grad.tie"]
+    assert [judge(g) for g in sides] == ["FAIL", "FAIL"]
+
+
+def test_retnet_shares_the_derivative_of_its_rows(rng):
+    """The sum of a row is as large as what it is divided by, with either sign, larger, and smaller."""
+    o, weights = rng.standard_normal((1, 1, 5, 3)), np.array([1.0, 4.0, 9.0, 4.0, 0.0]).reshape(1, 1, 5, 1)
+    sums = np.array([1.0, -2.0, 7.0, 0.5, -1.0]).reshape(1, 1, 5, 1)
+    gradient(RETNET.evened, [o, weights, sums], wrt=[0, 2], tolerance=NEAR, elementwise=True)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.01])
+def test_relu_has_its_left_derivative_at_zero(slope):
+    """As PyTorch; a central difference would be the mean, (1 + slope) / 2."""
+    x = np.array([-1.0, -0.0, 0.0, 1.0])
+    y, saved = relu.forward(x, slope=slope)
+    assert (y == [-slope, 0, 0, 1]).all()
+    assert (relu.backward(saved, np.ones(4))[0] == [slope, slope, slope, 1]).all()
