@@ -1,21 +1,22 @@
 """golden/SPEC.md describes every encoding, option, level, law, kind, flag and field that is in the files.
 
-python tests/test_spec.py writes its list of flags.
+python tests/test_spec.py writes what follows from the recipes: the line of each encoding and the list of flags.
 """
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
+from recipes import module
 
-from peref.encodings import get, names, options
+from peref.encodings import HOOKS, get, names, options
 from peref.golden.flags import FLAGS, KINDS
 from peref.golden.laws import LAWS
 from peref.golden.refusals import KINDS as WRONGS
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
-BEGIN, END = "<!-- flags: written by python tests/test_spec.py -->\n", "<!-- end of flags -->\n"
 LEFT_OUT = {
     "eps",
     "unit_eps",
@@ -42,11 +43,32 @@ def text():
     return (GOLDEN / "SPEC.md").read_text()
 
 
-def table():
+def flags():
     """One line for each flag."""
     bars = lambda words: words.replace("|", "\\|")
     rows = [f"| `{name}` | {flag['kind']} | {bars(flag['title'])} | {bars(flag['fix'])} |\n" for name, flag in sorted(FLAGS.items())]
     return "| flag | kind | the trap | the remedy |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def line(name):
+    """That of an encoding, from its recipe."""
+    words = f"**{name}** {' '.join(module(name).SPEC.split())}"
+    how = {"initial_indent": "- ", "subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(words, 118, **how) + "\n"
+
+
+def generated():
+    """Name of each part of the page that is written from the recipes -> what stands there."""
+    lines = {hook: "".join(line(name) for name in names() if get(name).hook == hook) for hook in HOOKS}
+    return lines | {"none": line("none"), "flags": flags()}
+
+
+def begin(part):
+    return f"<!-- {part}: written by python tests/test_spec.py -->\n"
+
+
+def end(part):
+    return f"<!-- end of {part} -->\n"
 
 
 def said(word, where):
@@ -80,9 +102,9 @@ def test_every_level_law_kind_and_class():
         assert said(kind, section(10)), kind
 
 
-def test_every_flag_is_listed():
-    """python tests/test_spec.py writes the list."""
-    assert text().split(BEGIN)[1].split(END)[0] == table()
+@pytest.mark.parametrize("part", generated())
+def test_what_follows_from_the_recipes_is_up_to_date(part):
+    assert text().split(begin(part))[1].split(end(part))[0] == generated()[part], "run: python tests/test_spec.py"
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -119,5 +141,8 @@ def test_it_speaks_of_the_files_that_are_there():
 
 
 if __name__ == "__main__":
-    head, _, rest = text().partition(BEGIN)
-    (GOLDEN / "SPEC.md").write_text(head + BEGIN + table() + END + rest.partition(END)[2])
+    page = text()
+    for part, words in generated().items():
+        head, _, rest = page.partition(begin(part))
+        page = head + begin(part) + words + end(part) + rest.partition(end(part))[2]
+    (GOLDEN / "SPEC.md").write_text(page)

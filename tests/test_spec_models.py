@@ -1,18 +1,20 @@
-"""The formulas of golden/SPEC.md for a layer, a model and a trace, section 3, written from that page: every encoding, both shapes.
+"""The formulas of golden/SPEC.md for a layer, a model and a trace, section 3, written from that page: every
+encoding, both shapes.
 
-As test_spec_formulas.py: plain NumPy, nothing of peref but what reads the files. Documents of a packed sequence are computed each alone.
+With the programs of the encodings (page.py): plain NumPy, nothing of peref but what reads the files. Documents of a
+packed sequence are computed each alone.
 """
 
-from math import log, pi, sqrt
+from inspect import signature
+from math import pi, sqrt
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_spec_formulas import LAYERS, path, retnet, rwkv7, silu
-from test_spec_places import BIASES, EMBEDS, ROTATIONS, rotation
-from test_spec_scores import OUTPUTS, TERMS, softmax
+from page import silu, softmax
+from recipes import module
 
-from peref.encodings import names
+from peref.encodings import get, names
 from peref.golden.book import opened
 from peref.golden.files import Tensor
 from peref.golden.rule import judged
@@ -38,12 +40,9 @@ def turned(y, angle, gain, layout):  # [heads,T,D], [T,P], [T,P] or None
 
 
 def scale_of(name, o, D):
-    if name == "t5":
-        return 1.0 if o["divided"] == "not" else D**-0.5
-    if name == "transformer_xl" and o["divided"] == "not":
-        return 1.0
-    M = o.get("mscale_all_dim") or 0
-    return D**-0.5 * ((0.1 * M * log(o["factor"]) + 1) ** 2 if M and o["factor"] > 1 else 1)
+    """D**-0.5, unless the line of the encoding says otherwise."""
+    own = getattr(module(name), "softmax_scale", None)
+    return own(o, D) if own else D**-0.5
 
 
 def attended(name, p, h, i, o, f, q, k, v):
@@ -51,20 +50,19 @@ def attended(name, p, h, i, o, f, q, k, v):
     T, H, D = q.shape[1], f["H"], f["D"]
     t, s = np.indices((T, T))
     see = ((s <= t) | (not f["causal"])) & (abs(t - s) < (f["window"] or T))
-    if name in ROTATIONS:
-        angle, gain_q, gain_k = rotation(name, p, i, o, f)
+    hook, program = get(name).hook, getattr(module(name), "program", None)
+    if hook == "rotate":
+        angle, gain_q, gain_k = program(p, i, o, f)
         q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
-    if name == "path":
-        return path(p, h, o, f, q, k, v).transpose(1, 0, 2).reshape(T, -1)
     k, v = (np.repeat(y, H // f["G"], 0) for y in (k, v))
-    if name in OUTPUTS:
-        return OUTPUTS[name](p, q, k, h, i, see, o, f, v).transpose(1, 0, 2).reshape(T, -1)
+    if hook == "attend":
+        return program(p, q, k, h, i, see, o, f, v).transpose(1, 0, 2).reshape(T, -1)
     scores = scale_of(name, o, D) * np.einsum("htd,hsd->hts", q, k)
-    if name in BIASES:
+    if hook == "bias":
         d = np.where(see, np.subtract.outer(i, i), 0)
-        scores = scores + BIASES[name](p, d.ravel(), o, f).reshape(H, T, T)
-    if name in TERMS:
-        scores = scores + TERMS[name](p, q, k, h, i, see, o, f)
+        scores = scores + program(p, d.ravel(), o, f).reshape(H, T, T)
+    if hook == "score":
+        scores = scores + program(p, q, k, h, i, see, o, f)
     return np.einsum("hts,hsd->htd", softmax(scores, see), v).transpose(1, 0, 2).reshape(T, -1)
 
 
@@ -73,10 +71,9 @@ def layer(name, p, l, x, i, o, f, first):
     own = {key.removeprefix("pe.0."): y for key, y in p.items() if key.startswith("pe.0.")}
     own |= {key.removeprefix("pe."): y for key, y in of.items() if key.startswith("pe.")}
     h = norm(of, "norm1", x, f["norm"], f["eps"])
-    if name == "rwkv7":
-        x = x + rwkv7(own, h, o, f, first)
-    elif name in LAYERS and name != "path":
-        x = x + (retnet(own, h, o, f, i) if name == "retnet" else LAYERS[name](own, h, o, f))
+    if get(name).hook == "mix":
+        handed = {"first": first} if "first" in signature(module(name).program).parameters else {}
+        x = x + module(name).program(own, h, i, o, f, **handed)
     else:
         q, k, v = (linear(of, part, h).reshape(T, -1, f["D"]).transpose(1, 0, 2) for part in "qkv")
         if f["qk_norm"]:
@@ -102,8 +99,8 @@ def computed(words, a):
         for number in sorted(set(seg) - {0}):
             here, first = np.flatnonzero(seg == number), []
             x, i = rows[b, here], positions[b, here]
-            if name in EMBEDS:
-                x = x + EMBEDS[name]({key.removeprefix("pe.0."): y for key, y in p.items()}, i, o, f)
+            if get(name).embed:
+                x = x + module(name).program({key.removeprefix("pe.0."): y for key, y in p.items()}, i, o, f)
             for l in range(f["layers"]):
                 x = layer(name, p, l, x, i, o, f, first)
             if model:
@@ -120,7 +117,9 @@ def computed(words, a):
 
 
 def traced(words, a):
-    """The rows of all calls: those since the last fresh one together, each token turned as n was when it came."""
+    """The rows of all calls: those since the last fresh one together, each token turned as n was when it
+    came.
+    """
     name, o, f = words["encoding"], words["options"], words["facts"]
     p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
     rows, begins = [], [c["first"] for c in f["calls"] if c["fresh"]]
@@ -128,17 +127,18 @@ def traced(words, a):
         here = slice(begin, end)
         x, i = (a["x"][0, here] if "x" in a else None), a["positions"][here]
         calls = [c for c in f["calls"] if begin <= c["first"] < end]
-        if name in EMBEDS:
-            rows.append(x + EMBEDS[name](p, i, o, f))
-        elif name in LAYERS and name != "path":
-            rows.append(retnet(p, x, o, f, i) if name == "retnet" else LAYERS[name](p, x, o, f))
+        hook, program = get(name).hook, getattr(module(name), "program", None)
+        if hook == "embed":
+            rows.append(x + program(p, i, o, f))
+        elif hook == "mix":
+            rows.append(program(p, x, i, o, f))
         else:
             q, k, v = (a[key][0][:, here] for key in "qkv")
-            if name in ROTATIONS:
-                place = [rotation(name, p, a["positions"][c["first"] : c["stop"]], o, f | {"n": c["n"]}) for c in calls]
+            if hook == "rotate":
+                place = [program(p, a["positions"][c["first"] : c["stop"]], o, f | {"n": c["n"]}) for c in calls]
                 angle, gain_q, gain_k = (None if part[0] is None else np.concatenate(part) for part in zip(*place, strict=True))
                 q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
-            out = attended("none" if name in ROTATIONS else name, p, x, i, o, f, q, k, v)
+            out = attended("none" if hook == "rotate" else name, p, x, i, o, f, q, k, v)
             rows.append(out.reshape(end - begin, f["H"], f["D"]).transpose(1, 0, 2))
     return np.concatenate(rows, -2)[None]
 

@@ -1,11 +1,12 @@
 """The recipes: what the golden files are made from. One file for each encoding, found by its name.
 
-A file holds RECIPES, a list of cases, each with the reason why it is there and the flags of the traps that it catches; REFUSED, calls that have no
-meaning; and LAWS, what must hold whatever the numbers are. What many encodings have alike (a case for every option, layouts and far positions of what
-turns, masks) comes from families.py, by one call with the encoding's name.
+A file holds RECIPES, a list of cases, each with the reason why it is there and the flags of the traps that it
+catches; REFUSED, calls that have no meaning; and LAWS, what must hold whatever the numbers are. What many
+encodings have alike (a case for every option, layouts and far positions of what turns, masks) comes from
+families.py, by one call with the encoding's name.
 
-An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a new name. tests/test_recipes.py
-holds the ids that the files have against those that are made here.
+An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a
+new name. tests/test_recipes.py holds the ids that the files have against those that are made here.
 """
 
 from importlib import import_module
@@ -14,7 +15,7 @@ from pathlib import Path
 
 def files():
     """Names of the encodings that have recipes."""
-    return sorted(f.stem for f in Path(__file__).parent.glob("*.py") if f.stem not in ("__init__", "families", "wholes"))
+    return sorted(f.stem for f in Path(__file__).parent.glob("*.py") if f.stem not in ("__init__", "families", "traps", "wholes"))
 
 
 def module(name):

@@ -1,8 +1,53 @@
 """Golden cases of alibi."""
 
 import numpy as np
+from exact import plain
+from mpmath import mp
+from page import slopes
 
 from recipes.families import LONG, SMALL, SMALLER, SPREAD, attention, case, distances, law, laws, reading, refusals, refused, usual
+from recipes.traps import trap
+from recipes.wholes import aligned, packed, small
+
+SPEC = """
+(arXiv:2108.12409). `-m_h |d|`, `m_h = 2^(-max_bias h/H)`, h = 1 .. H, for H a power of two; else the slopes
+of the power of two below, then every other one (first, third, ...) of twice that many. `slopes` "learned":
+m = exp(param.log_slopes[0]); "sides": row 0 for d >= 0, row 1 for d < 0. `directions` "halves": the first H
+- H//2 heads see d >= 0 alone, the rest d <= 0 (what they do not see is minus infinity), each part with the
+slopes of its own number.
+"""
+
+
+def exact(p, d, facts, o):
+    H, most = facts["H"], mp.mpf(o["max_bias"])
+
+    def slopes(heads):
+        below = 1
+        while 2 * below <= heads:
+            below *= 2
+        of = lambda count, h: mp.power(2, -most * h / count)
+        return [of(below, h) for h in range(1, below + 1)] + [of(2 * below, 2 * e + 1) for e in range(heads - below)]
+
+    ahead = H // 2 if o["directions"] == "halves" else 0
+    m = slopes(H - ahead) + (slopes(ahead) if ahead else [])
+    rows = []
+    for h in range(H):
+        sides = [mp.exp(mp.mpf(row[h])) for row in p["log_slopes"]] if "log_slopes" in p else [m[h]]
+        hides = lambda x, h=h: bool(ahead) and (x < 0 if h < H - ahead else x > 0)
+        rows.append([-mp.inf if hides(x) else -sides[-1 if x < 0 else 0] * abs(x) for x in d])
+    return plain(rows)
+
+
+def program(p, d, o, f):
+    H = f["H"]
+    first = H - H // 2 if o["directions"] == "halves" else H
+    m = np.array(slopes(first, o["max_bias"]) + (slopes(H - first, o["max_bias"]) if first < H else []))[:, None]
+    if o["slopes"] != "fixed":
+        m = np.exp(p["log_slopes"])
+        m = np.where(d < 0, m[-1][:, None], m[0][:, None])
+    b = -m * abs(d)
+    h = np.arange(H)[:, None]
+    return np.where((h < first) & (d < 0) | (h >= first) & (d > 0), -np.inf, b) if o["directions"] == "halves" else b
 
 
 def uniform(case, a, outputs):
@@ -26,6 +71,10 @@ def by_key(first):
 
     return rewrite
 
+
+SHARP = {"cached": {"max_bias": 2.0}}  # slopes that are steep within nine tokens
+TRAINED = "gpt2"
+CACHED = ("gpt2", "cache.position_restarts")
 
 RECIPES = [
     *usual("alibi", once={"directions": "heads"}, without=("across_layers",), T=5),
@@ -115,6 +164,25 @@ RECIPES = [
         ),
     ),
 ]
+
+WHOLES = [*small("alibi"), packed("alibi"), *aligned("alibi", "128")]
+
+TRAPS = {
+    "alibi.slopes.non_pow2": trap(
+        "RANGE",
+        "slopes for a number of heads that is no power of two",
+        "some heads see too far, others not far enough",
+        "the authors' code takes every other slope of the next power of two",
+        "ml-explore/mlx#343",
+        "NVIDIA/TensorRT-LLM#1611",
+    ),
+    "alibi.slopes.exponent": trap(
+        "SCALING",
+        "slopes other than 2^(-max_bias h/H) from h = 1",
+        "heads see too near or too far",
+        "the first slope is 2^(-max_bias/H), the last 2^(-max_bias)",
+    ),
+}
 
 REFUSED = [
     *refusals("alibi"),

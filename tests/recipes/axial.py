@@ -1,6 +1,55 @@
 """Golden cases of axial."""
 
+from math import pi
+
+import numpy as np
+from exact import base_of
+from mpmath import mp
+
 from recipes.families import attention, case, laws, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2403.13298). The first R/4 pairs take the row, the others the column; one number is (i // `width`, i
+mod width). `ladder` "restart": `base^(-4m/R)` for both; "global": one ladder over all pairs; "alternate":
+`base^(-4m/R)` and `base^(-(4m+2)/R)`; "pixel": pi times R/4 even steps from 1 to `max_freq`/2, rows and
+columns a taken to 2a/(width - 1) - 1.
+"""
+
+
+def exact(p, places, facts, o, n):
+    R, base, width = facts["R"], base_of(o), mp.mpf(o["width"])
+    M = R // 4
+    rows = {
+        "restart": lambda m: (mp.power(base, mp.mpf(-4 * m) / R),) * 2,
+        "global": lambda m: (mp.power(base, mp.mpf(-2 * m) / R), mp.power(base, mp.mpf(-2 * (m + M)) / R)),
+        "alternate": lambda m: (mp.power(base, mp.mpf(-4 * m) / R), mp.power(base, mp.mpf(-4 * m - 2) / R)),
+        "pixel": lambda m: (mp.pi * (1 + (mp.mpf(o["max_freq"]) / 2 - 1) * (mp.mpf(m) / (M - 1) if M > 1 else 0)),) * 2,
+    }[o["ladder"]]
+    found = []
+    for place in places:
+        row, column = place if len(place) == 2 else (mp.floor(place[0] / width), place[0] - width * mp.floor(place[0] / width))
+        if o["ladder"] == "pixel":
+            row, column = (2 * x / max(width - 1, 1) - 1 for x in (row, column))
+        found.append(([row * rows(m)[0] for m in range(M)] + [column * rows(m)[1] for m in range(M)], None))
+    return found
+
+
+def program(p, i, o, f):
+    R, width, m = f["R"], o["width"], np.arange(f["R"] // 4)
+    w = o["base"] ** (-2 * np.arange(R // 2) / R)
+    places = (i[0], i[1]) if i.ndim == 3 else (i // width, i % width)
+    even = pi * np.linspace(1, o["max_freq"] / 2, R // 4)
+    row, column = {
+        "restart": (o["base"] ** (-4 * m / R),) * 2,
+        "global": (w[: R // 4], w[R // 4 :]),
+        "alternate": (o["base"] ** (-4 * m / R), o["base"] ** (-(4 * m + 2) / R)),
+        "pixel": (even, even),
+    }[o["ladder"]]
+    if o["ladder"] == "pixel":
+        places = tuple(2 * a / (width - 1) - 1 for a in places)
+    return np.concatenate([np.multiply.outer(places[0], row), np.multiply.outer(places[1], column)], -1), None, None
+
 
 GRID = (((0, 0, 0, 1, 1, 1),), ((0, 1, 2, 0, 1, 2),))
 
@@ -22,6 +71,21 @@ RECIPES = [
         options={"ladder": "pixel", "width": 3},
     ),
 ]
+
+TRAPS = {
+    "rope.axial.axes": trap(
+        "SHAPE",
+        "rows and columns exchanged, or another width of the image",
+        "pixels at places of another image",
+        "the first half of the pairs takes i // width, the row, the second i mod width, the column",
+    ),
+    "rope.axial.ladder": trap(
+        "OPTION",
+        "another ladder for the two axes",
+        "one axis is seen too coarsely",
+        "restart: the same ladder for both axes; global: one over both; alternate: dealt out in turn; pixel: even steps",
+    ),
+}
 
 REFUSED = [
     *refusals("axial"),

@@ -1,9 +1,42 @@
 """Golden cases of dape."""
 
+from math import sqrt
+
+import numpy as np
+from page import share, slopes, softplus
+
 from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2405.14722). `b + W_2 leaky(W_1 [s; b] + a)` over the heads of a cell, s = q k/sqrt(D) of all H
+heads, then b of all: a static bias (`over`: kerple_log with param.r1, param.r2; alibi; fire with threshold
+512, eps 1e-6, leaky for relu and parameters param.fire.*; none: no b, W_1 sees s alone); leaky(z) is z,
+below 0 z/100; W_1 param.1.weight [`width`,2H], a param.1.bias [width], W_2 param.2.weight [H,width]. What
+stands in cells that are not seen has no say.
+"""
+
+
+def program(p, q, k, x, i, see, o, f):
+    s, d = np.einsum("htd,hsd->hts", q, k) / sqrt(f["D"]), np.subtract.outer(i, i)
+    leaky = lambda z: np.where(z > 0, z, z / 100)
+    b = np.zeros((0, *d.shape))
+    if o["over"] == "kerple_log":
+        r1, r2 = (softplus(p[name])[:, None, None] for name in ("r1", "r2"))
+        b = -r1 * np.log(1 + r2 * abs(d))
+    elif o["over"] == "alibi":
+        b = -np.array(slopes(f["H"], 8.0))[:, None, None] * abs(d)
+    elif o["over"] == "fire":
+        u = share(p["fire.c"], p["fire.m"], i, 512, 1e-6)[..., None]
+        b = (leaky(u @ p["fire.1.weight"].T + p["fire.1.bias"]) @ p["fire.2.weight"].T).transpose(2, 0, 1)
+    inside = np.einsum("wh,hts->wts", p["1.weight"], np.concatenate([s, b])) + p["1.bias"][:, None, None]
+    return (b if len(b) else 0) + np.einsum("hw,wts->hts", p["2.weight"], leaky(inside))
+
 
 FEW = {"width": 5}
 OVER = {"over-alibi": ("alibi.slopes.exponent",), "over-fire": ("dape.network",), "over-none": ("dape.network",)}
+
+MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 
 RECIPES = [
     *usual("dape", B=1, T=5, small=FEW, flags=OVER | basic("width"), beside={"over": {"B": 1, "T": 5, "D": 4}}),
@@ -21,6 +54,21 @@ RECIPES = [
         options=FEW | {"over": "alibi"},
     ),
 ]
+
+TRAPS = {
+    "dape.network": trap(
+        "MISSING_STEP",
+        "another network across the heads",
+        "another correction of every cell",
+        "W_2 leaky(W_1 [s; b] + a), slope 0.01, the scores of all heads first and their biases after them, before the mask",
+    ),
+    "dape.bias": trap(
+        "MISSING_STEP",
+        "the static bias missing beside the network, or twice",
+        "distance is seen by the network alone",
+        "s + b + network: b goes in and is added as well",
+    ),
+}
 
 REFUSED = [
     *refusals("dape"),

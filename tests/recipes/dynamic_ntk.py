@@ -1,8 +1,63 @@
 """Golden cases of dynamic_ntk."""
 
+from itertools import count
+
+from exact import base_of, everywhere, length, stretched
+from mpmath import mp
+from page import frequencies, scaled
+
+from peref.golden.whole import Whole
 from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
+from recipes.traps import trap
+from recipes.wholes import FEW_HEADS, length_fixed
+
+SPEC = """
+(arXiv:2309.00071, 3.3). As ntk with factor `s = factor m/L - (factor - 1)`, m = max(n, L), L = `original`
+where given. `form` "static": m = factor L. "steps": `s = 2^(k+1) - 1`, k the least whole number from 0 on
+with `m <= 2^k L`; factor is 1 there.
+"""
+
+
+def exact(p, places, facts, o, n):
+    L, s = length(facts, o), mp.mpf(o["factor"])
+    m = s * L if o["form"] == "static" else max(mp.mpf(n), L)
+    if o["form"] == "steps":
+        by = next(mp.mpf(2) ** (k + 1) - 1 for k in range(64) if m <= 2**k * L)
+    else:
+        by = s * m / L - (s - 1)
+    return everywhere(stretched(facts["R"], base_of(o), by), places)
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    m = o["factor"] * L if o["form"] == "static" else max(n, L)
+    if o["form"] == "steps":
+        return scaled(w, R, 2 ** (1 + next(k for k in count() if m <= 2**k * L)) - 1)
+    return scaled(w, R, o["factor"] * m / L - (o["factor"] - 1))
+
 
 LLAMA = {"D": 128, "T": 3, "L": 2048, "options": {"factor": 2.0}}
+
+OF_LENGTH = {"base": 100.0, "factor": 4.0}  # a low base, so that frequencies matter within a few tokens
+LENGTHS = ((0, 4, True, 5), (4, 6, False, 6), (6, 9, False, 9), (9, 14, True, 9), (14, 18, True, 5), (18, 19, False, 5))
+WHOLES = [
+    length_fixed("dynamic_ntk", "rope.ntk.cache_mixed_bases", OF_LENGTH),
+    Whole(
+        "dynamic_ntk",
+        "trace",
+        "length-as-hugging-face",
+        "What Hugging Face keeps as a state: the length grows with the text, keys stay as they turned when "
+        "they came; a new text shorter than "
+        "the length trained for sets it back, one of exactly that length does not.",
+        ("rope.ntk.long_then_short", "rope.ntk.static_as_dynamic"),
+        OF_LENGTH,
+        positions=(*range(9), *range(5), *range(5)),
+        L=5,
+        T=19,
+        calls=LENGTHS,
+        **FEW_HEADS | {"D": 8},
+    ),
+]
 
 RECIPES = [
     *usual("dynamic_ntk", B=1, T=5, beside={name: {"n": 50} for name in ("factor", "form")}),
@@ -38,6 +93,25 @@ RECIPES = [
         ),
     ),
 ]
+
+TRAPS = {
+    "rope.ntk.cache_mixed_bases": trap(
+        "CACHE",
+        "keys in the cache turned with another base than the query",
+        "every distance to a cached key is off",
+        "fix the length when the cache is made, or turn cached keys anew",
+        "huggingface/transformers#25104",
+        "vllm-project/vllm#52665",
+    ),
+    "rope.ntk.long_then_short": trap(
+        "CACHE",
+        "the length of an earlier text decides the frequencies of the next",
+        "a result that depends on what was asked before",
+        "set it back where a new text begins",
+        "huggingface/transformers#25306",
+        "huggingface/transformers#27226",
+    ),
+}
 
 REFUSED = [
     *refusals("dynamic_ntk"),

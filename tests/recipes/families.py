@@ -1,4 +1,5 @@
-"""Cases that many encodings have alike, by one call with the encoding's name; what it claims decides which of them it has.
+"""Cases that many encodings have alike, by one call with the encoding's name; what it claims decides which of
+them it has.
 
     usual(name)      every level with every option at its default, and each other choice of each option
     rotation(name)   layouts, widths and places of what turns
@@ -38,10 +39,11 @@ def case(name, level, slug, why, *flags, **given):
 def usual(name, *, small=None, once=None, flags=None, beside=None, without=(), **sizes):
     """The default of every level, and every choice of every option at the level nearest to the formula.
 
-    `small` are options that keep the parameters of the latter few, `once` the names that options had when their ids were given; `sizes` are for
-    operations and attention with their arrays. `flags` has other flags for some options, or option-value, than that it is ignored: sizes of
-    parameters and how they start are in the parameters. `beside` has what else a case needs for its option to show; options in `without` change
-    no number at that level and have no case there.
+    `small` are options that keep the parameters of the latter few, `once` the names that options had when
+    their ids were given; `sizes` are for operations and attention with their arrays. `flags` has other flags
+    for some options, or option-value, than that it is ignored: sizes of parameters and how they start are in
+    the parameters. `beside` has what else a case needs for its option to show; options in `without` change no
+    number at that level and have no case there.
     """
     e = get(name)
     levels = LEVELS[e.hook]
@@ -90,7 +92,9 @@ def rotation(name):
 
 
 def distances(name, given=None, reach=300):
-    """Numbers of heads, and distances up to where every table ends; `given` are options that keep the parameters few."""
+    """Numbers of heads, and distances up to where every table ends; `given` are options that keep the
+    parameters few.
+    """
     claims = get(name).claims
     options = {"options": given or {}}
     for H in (12, 7):
@@ -121,7 +125,9 @@ def rows(name):
 
 
 def attention(name, given=None, spread="position.counted"):
-    """Masks and groups of heads, at the level that is nearest to a layer; `spread` is what fails with others."""
+    """Masks and groups of heads, at the level that is nearest to a layer; `spread` is what fails with
+    others.
+    """
     e = get(name)
     level = LEVELS[e.hook][-1]
     options = {"options": given or {}}

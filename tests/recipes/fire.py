@@ -1,8 +1,28 @@
 """Golden cases of fire."""
 
+import numpy as np
+from page import share
+
 from recipes.families import LONG, SMALL, SPREAD, attention, basic, case, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2310.04418). `f(psi(|d|) / (psi(max(|m threshold|, i)) + eps))`, psi(x) = ln(|c| x + 1), i the
+position of the query, c, m = param.c, param.m [1]; f(u) = param.2.weight relu(param.1.weight u +
+param.1.bias), [H,width], [width,1], [width]. Where |m threshold| = i half of the derivative of the maximum is m's. m begins at 1:
+with a whole threshold, every longer text has such a query.
+"""
+
+
+def program(p, q, k, x, i, see, o, f):
+    u = share(p["c"], p["m"], i, o["threshold"], o["eps"])[..., None]
+    return (np.maximum(u @ p["1.weight"].T + p["1.bias"], 0) @ p["2.weight"].T).transpose(2, 0, 1)
+
 
 FEW = {"width": 9}
+
+SHARP = {"trace": {"threshold": 4.0}}  # distances that are shares of 512 are all alike
+MORE_FLAGS = {"block-gpt2": ("block.gelu_exact",), "positions": ("cache.position_restarts",)}
 
 RECIPES = [
     *usual("fire", B=1, T=5, small=FEW, flags=basic("width", "across_layers"), beside={"eps": {"T": 9}}),
@@ -62,6 +82,27 @@ RECIPES = [
     ),
     case("fire", "op", "long", "Positions far out.", "position.counted", **SMALL, options=FEW, positions=LONG),
 ]
+
+TRAPS = {
+    "fire.normaliser": trap(
+        "SCALING",
+        "another normaliser",
+        "distances are shares of something else",
+        "psi of the larger of |m threshold| and the query's position, eps added after the logarithm",
+    ),
+    "fire.formula": trap(
+        "SCALING",
+        "logarithms otherwise",
+        "a bias of another shape",
+        "psi(|d|) / (psi(...) + eps), psi(x) = ln(|c| x + 1)",
+    ),
+    "fire.network": trap(
+        "MISSING_STEP",
+        "another network",
+        "another bias for every share",
+        "W_2 relu(W_1 u + a): one hidden layer, a bias in the first alone",
+    ),
+}
 
 REFUSED = [
     *refusals("fire"),

@@ -1,6 +1,25 @@
 """Golden cases of forgetting."""
 
+import numpy as np
+from page import softplus
+
 from recipes.families import SMALLER, attention, case, laws, refusals, refused, usual
+from recipes.traps import trap
+from recipes.wholes import aligned, packed
+
+SPEC = """
+(arXiv:2503.02130). `c_i - c_j`, the sum over tokens j+1 to i of ln sigmoid(param.f.weight x +
+param.f.bias), [H,C] and [H], one for each query head.
+"""
+
+
+def program(p, q, k, x, i, see, o, f):
+    c = np.cumsum(-softplus(-(x @ p["f.weight"].T + p["f.bias"])), 0).T
+    return c[:, :, None] - c[:, None]
+
+
+TRAINED = "llama"
+CACHED = ("llama", "mask.top_left")
 
 RECIPES = [
     *usual("forgetting", B=1, T=5),
@@ -14,6 +33,23 @@ RECIPES = [
         **SMALLER | {"H": 12, "G": 4},
     ),
 ]
+
+WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128", "48-tokens")]
+
+TRAPS = {
+    "forgetting.range": trap(
+        "OFF_BY_ONE",
+        "gates summed over one token more or less",
+        "each key too old or too young",
+        "over the tokens j+1 to i: the key's own gate is not in it, the query's is",
+    ),
+    "forgetting.gate": trap(
+        "MISSING_STEP",
+        "gates that are no logarithm of a sigmoid",
+        "forgetting turns into something else, or overflows",
+        "ln sigmoid(W x + b), as -softplus(-z)",
+    ),
+}
 
 REFUSED = [
     *refusals("forgetting"),

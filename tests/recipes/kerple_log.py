@@ -1,6 +1,34 @@
 """Golden cases of kerple_log."""
 
+import numpy as np
+from exact import exact_softplus, plain
+from mpmath import mp
+from page import sigmoid, softplus
+
 from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2205.09921). `-r1 ln(1 + r2 |d|)`, each r the softplus of param.r1, param.r2 [H]. `exponent`
+"learned": |d|^r3, r3 = 2 sigmoid(param.r3).
+"""
+
+
+def exact(p, d, facts, o):
+    power = [2 / (1 + mp.exp(-mp.mpf(x))) for x in p["r3"]] if o["exponent"] == "learned" else [1] * len(p["r1"])
+    far = lambda x, r: mp.power(abs(x), r) if x else 0
+    return plain(
+        [[-exact_softplus(r1) * mp.log(1 + exact_softplus(r2) * far(x, r)) for x in d] for r1, r2, r in zip(p["r1"], p["r2"], power, strict=True)]
+    )
+
+
+def program(p, d, o, f):
+    r1, r2 = softplus(p["r1"])[:, None], softplus(p["r2"])[:, None]
+    power = abs(d) ** (2 * sigmoid(p["r3"])[:, None]) if o["exponent"] == "learned" else abs(d)
+    return -r1 * np.log(1 + r2 * power)
+
+
+TRAINED = "llama"
 
 RECIPES = [
     *usual("kerple_log", without=("across_layers",), flags={"exponent": ("kerple.formula", "option")}, B=1, T=5),
@@ -8,6 +36,21 @@ RECIPES = [
     *attention("kerple_log"),
     case("kerple_log", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),
 ]
+
+TRAPS = {
+    "kerple.parameters": trap(
+        "MISSING_STEP",
+        "r1 and r2 exchanged, or read without softplus",
+        "biases of the wrong sign or strength",
+        "take the softplus of both before use (of kerple_power's r2 and of r3 twice the sigmoid)",
+    ),
+    "kerple.formula": trap(
+        "SCALING",
+        "another logarithm or power",
+        "biases that fall too fast or too slowly",
+        "-r1 ln(1 + r2 |d|), and -r1 |d|^r2",
+    ),
+}
 
 REFUSED = [
     *refusals("kerple_log"),

@@ -1,6 +1,24 @@
 """Golden cases of kerple_power."""
 
+from exact import exact_softplus, plain
+from mpmath import mp
+from page import sigmoid, softplus
+
 from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
+
+SPEC = """
+(arXiv:2205.09921). `-r1 |d|^r2`, r1 = softplus(param.r1), r2 = 2 sigmoid(param.r2).
+"""
+
+
+def exact(p, d, facts, o):
+    power = lambda free: 2 / (1 + mp.exp(-mp.mpf(free)))
+    return plain([[-exact_softplus(r1) * (mp.power(abs(x), power(r2)) if x else 0) for x in d] for r1, r2 in zip(p["r1"], p["r2"], strict=True)])
+
+
+def program(p, d, o, f):
+    return -softplus(p["r1"])[:, None] * abs(d) ** (2 * sigmoid(p["r2"])[:, None])
+
 
 RECIPES = [
     *usual("kerple_power", without=("across_layers",), B=1, T=5),

@@ -1,6 +1,32 @@
 """Golden cases of learned."""
 
+import numpy as np
+from mpmath import mp
+
 from recipes.families import UNORDERED, case, laws, positions, refusals, refused, rows, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:1705.03122). Row i of param.table [L,C], with `unit` over sqrt(|row|^2 + 1e-24). No row, no answer:
+refused, never clamped.
+"""
+
+
+def exact(p, i, facts, o):
+    rows = [[mp.mpf(x) for x in p["table"][int(place)]] for place in i]
+    if o["unit"]:
+        rows = [[x / mp.sqrt(mp.fsum(y * y for y in row)) for x in row] for row in rows]
+    return [[(x, abs(x), 0) for x in row] for row in rows]
+
+
+def program(p, i, o, f):
+    rows = p["table"][i]
+    return rows / np.sqrt((rows**2).sum(-1, keepdims=True) + 1e-24) if o["unit"] else rows
+
+
+LOGITS = "gpt2"
+TRAINED = "gpt2"
+CACHED = ("gpt2", "cache.position_restarts")
 
 RECIPES = [
     *usual("learned"),
@@ -15,6 +41,15 @@ RECIPES = [
     ),
     case("learned", "table", "last-row", "The last row is 15 of 16.", "rope.table.clip", T=3, positions=(15, 0, 15)),
 ]
+
+TRAPS = {
+    "embed.rows": trap(
+        "RANGE",
+        "another row of the table, or one for all",
+        "tokens in wrong places, or all in one",
+        "take row i for position i, and refuse a position without a row",
+    ),
+}
 
 REFUSED = [
     *refusals("learned"),

@@ -1,6 +1,30 @@
 """Golden cases of learned_bias."""
 
+import numpy as np
+from exact import plain
+from mpmath import mp
+
 from recipes.families import SMALL, attention, case, distances, laws, positions, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:1910.10683). param.table[h, d], [H,L], two-sided param.table[h, d + L - 1], [H,2L-1]. `max_distance`
+m: d cut to 0 .. m, two-sided to -m .. m, and m in place of L - 1.
+"""
+
+
+def exact(p, d, facts, o):
+    last = facts["L"] - 1 if o["max_distance"] is None else o["max_distance"]
+    first = 0 if facts["causal"] else -last
+    return plain([[mp.mpf(p["table"][h][min(max(int(x), first), last) - first]) for x in d] for h in range(facts["H"])])
+
+
+def program(p, d, o, f):
+    last = f["L"] - 1 if o["max_distance"] is None else o["max_distance"]
+    return p["table"][:, np.clip(d, 0, last) if f["causal"] else np.clip(d, -last, last) + last]
+
+
+NOT_FLAGS = ("cache.not_cleared",)  # it has no row for what is then before the past
 
 RECIPES = [
     *usual("learned_bias", B=1, T=5),
@@ -19,6 +43,15 @@ RECIPES = [
         options={"max_distance": 3},
     ),
 ]
+
+TRAPS = {
+    "bias.rows": trap(
+        "RANGE",
+        "another row of a learned table",
+        "one distance has the number of another",
+        "row d; two-sided tables begin with the farthest future: d + L - 1",
+    ),
+}
 
 REFUSED = [
     *refusals("learned_bias"),

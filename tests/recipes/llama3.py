@@ -1,6 +1,37 @@
 """Golden cases of llama3."""
 
+from math import pi
+
+from exact import base_of, everywhere, ladder, length
+from mpmath import mp
+from page import frequencies
+
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2407.21783). `(1 - t) w_n/factor + t w_n`, `t = (L w_n/(2 pi) - low_freq_factor) / (high_freq_factor
+- low_freq_factor)` within 0 and 1. Where the two factors are equal, t = 1 for more turns `L w_n/(2 pi)`
+than that and 0 for others.
+"""
+
+
+def exact(p, places, facts, o, n):
+    L, s, low, high = length(facts, o), mp.mpf(o["factor"]), mp.mpf(o["low_freq_factor"]), mp.mpf(o["high_freq_factor"])
+    found = []
+    for w in ladder(facts["R"], base_of(o)):
+        wave = 2 * mp.pi / w
+        t = (L / wave - low) / (high - low) if low < high else mp.mpf(0)
+        found.append(w if wave < L / high else w / s if wave > L / low else (1 - t) * w / s + t * w)
+    return everywhere(found, places)
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    low, high, turns = o["low_freq_factor"], o["high_freq_factor"], L * w / (2 * pi)
+    t = (turns > low) * 1.0 if low == high else ((turns - low) / (high - low)).clip(0, 1)
+    return (1 - t) * w / o["factor"] + t * w
+
 
 RECIPES = [
     *usual("llama3", B=1, T=5),
@@ -31,6 +62,15 @@ RECIPES = [
     ),
     case("llama3", "op", "blend", "All three kinds of pairs within 8 channels.", "rope.llama3.blend", **SMALL, L=64),
 ]
+
+TRAPS = {
+    "rope.llama3.blend": trap(
+        "SCALING",
+        "the blend of Llama 3 with its borders elsewhere",
+        "middle frequencies off",
+        "left alone below the wavelength L / high_freq_factor, divided above L / low_freq_factor, a straight line in L / wavelength between",
+    ),
+}
 
 REFUSED = [
     *refusals("llama3"),

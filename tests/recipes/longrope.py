@@ -1,8 +1,55 @@
 """Golden cases of longrope."""
 
+from math import log, sqrt
+
+import numpy as np
+from exact import base_of, ladder, length, slow
+from mpmath import mp
+from page import frequencies, ramp
+
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.traps import trap
+from recipes.wholes import length_fixed
+
+SPEC = """
+(arXiv:2402.13753). `w_n / c_n`, c = `long_factor` where n > L, else `short_factor` (absent: 1, but for long
+texts `1/c_n = g_n/factor + 1 - g_n`, g yarn's ramp between 32 and 1 turns). Gain `sqrt(1 +
+ln(factor)/ln(L))`, 1 for factor <= 1; `attention_factor`, or `short_mscale` and `long_mscale` before it,
+are the gain itself. The first `start_tokens` positions turn as in rope without gain.
+"""
+
+
+def exact(p, places, facts, o, n):
+    R, base, L, s = facts["R"], base_of(o), length(facts, o), mp.mpf(o["factor"])
+    w, far = ladder(R, base), n > L
+    given = o["long_factor" if far else "short_factor"]
+    turned = w if given is None else [x / mp.mpf(c) for x, c in zip(w, given, strict=True)]
+    if given is None and far:
+        turned = [x * (1 - g) + x / s * g for x, g in zip(w, slow(R, base, L, 32, 1), strict=True)]
+    own = o["long_mscale" if far else "short_mscale"]
+    known = [mp.mpf(a) for a in (own, o["attention_factor"]) if a is not None]
+    a = known[0] if known else mp.sqrt(1 + mp.log(s) / mp.log(L)) if s > 1 else mp.mpf(1)
+    found = []
+    for place in places:
+        first = 0 <= place[0] < o["start_tokens"]
+        gains = None if a == 1 else ([mp.mpf(1) if first else a] * len(w),) * 2
+        found.append(([place[0] * x for x in (w if first else turned)], gains))
+    return found
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    c = o["long_factor"] if n > L else o["short_factor"]
+    g = ramp(R, L, o["base"], 32, 1)
+    inverse = 1 / np.array(c) if c else g / o["factor"] + 1 - g if n > L else np.ones(R // 2)
+    given = [o["long_mscale" if n > L else "short_mscale"], o["attention_factor"], sqrt(1 + log(o["factor"]) / log(L)) if o["factor"] > 1 else 1.0]
+    return w * inverse, next(a for a in given if a is not None)
+
 
 LISTS = {"factor": 16.0, "short_factor": (1.0, 1.05, 1.1, 1.25), "long_factor": (1.0, 2.5, 8.0, 15.5)}
+
+OF_LENGTH = {"base": 100.0, "long_factor": (4.0, 3.0, 2.0, 6.0)}  # a low base, so that frequencies matter within a few tokens
+WHOLES = [length_fixed("longrope", "rope.longrope.cache_mixed", OF_LENGTH)]
 
 RECIPES = [
     *usual("longrope", B=1, T=5),
@@ -41,6 +88,23 @@ RECIPES = [
         "longrope", "op", "start-tokens", "The first three positions turn as in RoPE, ungained.", "option", **SMALL, n=17, options={"start_tokens": 3}
     ),
 ]
+
+TRAPS = {
+    "rope.longrope.switch": trap(
+        "CACHE",
+        "short and long factors switched at the wrong length",
+        "a jump where a text passes L",
+        "the long factors from L + 1 tokens on, the short ones up to L",
+        "openvino#37682",
+    ),
+    "rope.longrope.cache_mixed": trap(
+        "CACHE",
+        "keys turned by the factors for short text, queries by those for long",
+        "a jump where the text passes the length trained for",
+        "decide once, by the length that the cache is made for",
+        "openvino#37682",
+    ),
+}
 
 REFUSED = [
     *refusals("longrope"),

@@ -1,9 +1,44 @@
 """Golden cases of mamba."""
 
+import numpy as np
+from page import conv, silu, softplus
+
 from recipes.families import attention, basic, case, laws, reading, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2312.00752). E = `expand` C channels inside, N = `state_size`. u = silu(conv(W_x x) +
+param.conv.bias), param.x.weight [E,C], param.conv [E,`kernel`], param.conv.bias [E]. low = W_down u, B_t =
+W_b u, C_t = W_c u, [rank,E], [N,E], [N,E]. dt = softplus(W_dt low + param.dt.bias), [E,rank], [E]. A =
+-exp(param.A_log), [E,N]. For each channel e and n: `h_t = exp(dt_t A) h_(t-1) + G_t B_t[n] u_t[e]`,
+`discretisation` "euler": G = dt; "zoh": G = (exp(dt A) - 1)/A; `o_t[e] = sum over n of C_t[n] h_t +
+param.D[e] u_t[e]`. y = W_o (silu(W_z x) o), param.z.weight [E,C], param.o.weight [C,E]. `norms` "rms": low,
+B and C are each divided by sqrt(mean of squares + 1e-6) and multiplied by param.down.norm [rank],
+param.b.norm [N], param.c.norm [N], before they are used. `rank` null: C/16, rounded up.
+"""
+
+
+def program(p, x, i, o, f):
+    u = silu(conv(x @ p["x.weight"].T, p["conv"]) + p["conv.bias"])
+    low, B, C = (u @ p[f"{n}.weight"].T for n in ("down", "b", "c"))
+    if o["norms"] == "rms":
+        low, B, C = (a / np.sqrt((a**2).mean(-1, keepdims=True) + 1e-6) * p[f"{n}.norm"] for n, a in (("down", low), ("b", B), ("c", C)))
+    dt, A = softplus(low @ p["dt.weight"].T + p["dt.bias"]), -np.exp(p["A_log"])
+    h, out = np.zeros(A.shape), np.zeros_like(u)
+    for t in range(len(x)):
+        step = dt[t][:, None]
+        G = step if o["discretisation"] == "euler" else (np.exp(step * A) - 1) / A
+        h = np.exp(step * A) * h + G * B[t] * u[t][:, None]
+        out[t] = h @ C[t] + p["D"] * u[t]
+    return (silu(x @ p["z.weight"].T) * out) @ p["o.weight"].T
+
 
 FEW = {"state_size": 3}
 FLAGS = basic("state_size", "expand", "kernel", "dt_min", "dt_max") | {"chunk": ("mix.chunk",), "norms": ("mix.norm",)}
+
+TRAINED = "gpt2"
+CACHED = ("gpt2", "cache.state_dropped")
+MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
     *usual("mamba", small=FEW, flags=FLAGS, beside={"chunk": {"T": 37, "B": 1}, "norms": {"B": 1, "T": 5, "options": {"rank": 3}}}),
@@ -39,6 +74,27 @@ RECIPES = [
         ),
     ),
 ]
+
+TRAPS = {
+    "mamba.step": trap(
+        "MISSING_STEP",
+        "another step",
+        "time runs at another speed in every channel",
+        "dt = softplus(W_dt W_down u + b), the bias inside the softplus",
+    ),
+    "mamba.projections": trap(
+        "LAYOUT",
+        "projections exchanged",
+        "outputs of another model",
+        "in_proj is x then z; x_proj is the step (rank), B, C in this order",
+    ),
+    "mamba.decay": trap(
+        "SIGN",
+        "another A",
+        "states that grow, or never forget",
+        "A = -exp(A_log), and the decay exp(dt A)",
+    ),
+}
 
 REFUSED = [
     *refusals("mamba"),

@@ -1,6 +1,65 @@
 """Golden cases of mrope."""
 
+from itertools import chain
+from math import floor
+
+import numpy as np
+from exact import base_of, ladder
+from mpmath import mp
+
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2409.12191). `angle[n] = i_a(n) w_n`, the ladder running over all pairs. `order` "chunked": the first
+`sections`[0] pairs take time, the next height, the last width; "interleaved": pair n takes height where n
+mod 3 = 1 and n < 3 sections[1], width where n mod 3 = 2 and n < 3 sections[2], else time; "alternate": of
+the first sections[1] + sections[2] pairs even ones take height and odd ones width, the rest time. One
+number for a token is that number on each axis. Sections unless said: 2:3:3, interleaved 6:5:5, alternate
+10:11:11, by largest remainder.
+"""
+
+
+def exact(p, places, facts, o, n):
+    pairs = facts["R"] // 2
+    ratio = {"chunked": (2, 3, 3), "interleaved": (6, 5, 5), "alternate": (10, 11, 11)}[o["order"]]
+    s = o["sections"]
+    if s is None:
+        shares = [mp.mpf(pairs * r) / sum(ratio) for r in ratio]
+        s = [int(mp.floor(x)) for x in shares]
+        for axis in sorted(range(3), key=lambda k: s[k] - shares[k])[: pairs - sum(s)]:
+            s[axis] += 1
+    if o["order"] == "chunked":
+        axis = [0] * s[0] + [1] * s[1] + [2] * s[2]
+    elif o["order"] == "alternate":
+        axis = [1, 2] * s[2] + [1] * (s[1] - s[2]) + [0] * s[0]
+    else:
+        axis = [1 if k % 3 == 1 and k < 3 * s[1] else 2 if k % 3 == 2 and k < 3 * s[2] else 0 for k in range(pairs)]
+    w = ladder(facts["R"], base_of(o))
+    return [([place[axis[k] if len(place) > 1 else 0] * w[k] for k in range(pairs)], None) for place in places]
+
+
+def axis_of_pairs(o, pairs):
+    ratio = {"chunked": (2, 3, 3), "interleaved": (6, 5, 5), "alternate": (10, 11, 11)}[o["order"]]
+    s = o["sections"]
+    if s is None:
+        exact = [pairs * r / sum(ratio) for r in ratio]
+        s = [floor(x) for x in exact]
+        for a in sorted(range(3), key=lambda a: s[a] - exact[a])[: pairs - sum(s)]:
+            s[a] += 1
+    if o["order"] == "chunked":
+        return list(chain(*([a] * s[a] for a in range(3))))
+    if o["order"] == "interleaved":
+        return [1 if n % 3 == 1 and n < 3 * s[1] else 2 if n % 3 == 2 and n < 3 * s[2] else 0 for n in range(pairs)]
+    return [1 + n % 2 if n < s[1] + s[2] else 0 for n in range(pairs)]
+
+
+def program(p, i, o, f):
+    n = np.arange(f["R"] // 2)
+    w = o["base"] ** (-2 * n / f["R"])
+    i = i if i.ndim == 3 else np.stack([i] * 3)
+    return np.stack([i[a] * w[k] for k, a in enumerate(axis_of_pairs(o, f["R"] // 2))], -1), None, None
+
 
 IMAGE = (((0, 0, 1, 1),), ((0, 0, 5, 7),), ((0, 1, 2, 9),))
 AROUND = (((0, 1, 2, 2, 2, 2, 2, 2, 5),), ((0, 1, 2, 2, 2, 3, 3, 3, 5),), ((0, 1, 2, 3, 4, 2, 3, 4, 5),))
@@ -76,6 +135,15 @@ RECIPES = [
         positions=AROUND,
     ),
 ]
+
+TRAPS = {
+    "rope.mrope.sections": trap(
+        "LAYOUT",
+        "sections of M-RoPE in another order, or ladders that begin anew",
+        "each axis is seen at frequencies of another",
+        "one ladder over all R/2 pairs; `order` and `sections` say which axis a pair takes its position from",
+    ),
+}
 
 REFUSED = [
     *refusals("mrope"),

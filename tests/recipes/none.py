@@ -1,6 +1,12 @@
 """Golden cases of none."""
 
 from recipes.families import HEADS_2, SMALL, SMALLER, attention, case, law, laws, reading, refusals, refused, usual
+from recipes.wholes import aligned
+
+SPEC = """
+(arXiv:2305.19466). Nothing says where a token is: only the mask.
+"""
+
 
 RECIPES = [
     *usual("none", T=5),
@@ -24,6 +30,8 @@ RECIPES = [
         ),
     ),
 ]
+
+WHOLES = [*aligned("none", "128")]
 
 REFUSED = [
     *refusals("none"),

@@ -1,6 +1,40 @@
 """Golden cases of ntk."""
 
+from math import log
+
+import numpy as np
+from exact import base_of, everywhere, ladder, stretched
+from mpmath import mp
+from page import frequencies, scaled
+
 from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(bloc97; arXiv:2309.00071, 3.1). `w_n factor^(-2n/(R-2))`. `form` "kexue": `w_n factor^(-2(n+1)/R)`;
+"mixed": `w_n exp(-a (n+1)^b)`, `a = ln(factor) / (R/2)^b`, b = `mixed_b`, 0.625 unless said.
+"""
+
+
+def exact(p, places, facts, o, n):
+    R, s = facts["R"], mp.mpf(o["factor"])
+    if o["form"] == "bloc97":
+        return everywhere(stretched(R, base_of(o), s), places)
+    b = mp.mpf(1 if o["form"] == "kexue" else 0.625 if o["mixed_b"] is None else o["mixed_b"])
+    a = mp.log(s) / mp.power(mp.mpf(R) / 2, b)
+    return everywhere([w * mp.exp(-a * mp.power(k + 1, b)) for k, w in enumerate(ladder(R, base_of(o)))], places)
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    one = np.arange(R // 2) + 1
+    if o["form"] == "bloc97":
+        return scaled(w, R, o["factor"])
+    if o["form"] == "kexue":
+        return w * o["factor"] ** (-2 * one / R)
+    b = 0.625 if o["mixed_b"] is None else o["mixed_b"]
+    return w * np.exp(-log(o["factor"]) / (R / 2) ** b * one**b)
+
 
 RECIPES = [
     *usual("ntk", B=1, T=5),
@@ -32,6 +66,21 @@ RECIPES = [
         ),
     ),
 ]
+
+TRAPS = {
+    "rope.ntk.exponent": trap(
+        "SCALING",
+        "the base scaled by s^(d/(d-2)) with another d",
+        "ends of the ladder off",
+        "base s^(R/(R-2)), R the rotary width and not that of the head: the last frequency is divided by s, the first stays",
+    ),
+    "rope.ntk.form": trap(
+        "OPTION",
+        "another form of NTK-aware scaling",
+        "all frequencies but the ends of the ladder are off",
+        "bloc97 raises the base, kexue and mixed divide each frequency by a power of its own: see which one the weights had",
+    ),
+}
 
 REFUSED = [
     *refusals("ntk"),

@@ -1,6 +1,37 @@
 """Golden cases of ntk_by_parts."""
 
+from exact import base_of, everywhere, ladder, length, slow, stretch, stretched
+from mpmath import mp
+from page import factor_of, frequencies, ramp, scaled
+
 from recipes.families import attention, case, laws, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(jquesnelle/yarn; for the idea arXiv:2309.00071). `c_n (b_n w_n/factor + (1 - b_n) v_n) + (1 - c_n) w_n`, v
+the ntk frequencies; b is the ramp between the pairs that turn `beta` times within L, c that of `gamma`. A
+ramp goes straight from 0 at pair `low` to 1 at `high`: the pair that turns t times is `R ln(L/(2 pi t)) /
+(2 ln base)`; low is rounded down and at least 0, high is rounded up and at most R - 1; high is 0.001 more
+where they are equal. The ramp is `(n - low)/(high - low)`, within 0 and 1, also where high is below low. 1
+- b is multiplied by `ntk_factor`, 1 - c by `extrapolation_factor`; `form`.
+"""
+
+
+def exact(p, places, facts, o, n):
+    R, base, L, s = facts["R"], base_of(o), length(facts, o), stretch(facts, o, n)
+    w, v = ladder(R, base), stretched(R, base, s)
+    b = [1 - mp.mpf(o["ntk_factor"]) * (1 - x) for x in slow(R, base, L, *o["beta"])]
+    c = [1 - mp.mpf(o["extrapolation_factor"]) * (1 - x) for x in slow(R, base, L, *o["gamma"])]
+    return everywhere([c[k] * (b[k] * w[k] / s + (1 - b[k]) * v[k]) + (1 - c[k]) * w[k] for k in range(R // 2)], places)
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    s = factor_of(o, L, n)
+    b = 1 - o["ntk_factor"] * (1 - ramp(R, L, o["base"], *o["beta"]))
+    c = 1 - o["extrapolation_factor"] * (1 - ramp(R, L, o["base"], *o["gamma"]))
+    return c * (b * w / s + (1 - b) * scaled(w, R, s)) + (1 - c) * w
+
 
 LLAMA = {"D": 128, "T": 3, "L": 4096}
 SMALLER = LLAMA | {"D": 32}
@@ -31,6 +62,15 @@ RECIPES = [
         options={"factor": 40.0},
     ),
 ]
+
+TRAPS = {
+    "rope.parts.ramp": trap(
+        "SCALING",
+        "ramps of NTK-by-parts elsewhere, or one in place of two",
+        "middle frequencies off",
+        "one ramp between the pairs that turn beta times within L (NTK against PI), one for gamma (RoPE against both)",
+    ),
+}
 
 REFUSED = [
     *refusals("ntk_by_parts"),

@@ -1,6 +1,29 @@
 """Golden cases of p_rope."""
 
+import numpy as np
+from exact import base_of, everywhere, ladder
+from mpmath import mp
+from page import frequencies
+
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2410.06205). `w_n/factor` for n < int(`fraction` R // 2), 0 after; pairs and exponents are of the
+whole width.
+"""
+
+
+def exact(p, places, facts, o, n):
+    R, s = facts["R"], mp.mpf(o["factor"])
+    turning = int(o["fraction"] * R // 2)
+    return everywhere([w / s if k < turning else mp.mpf(0) for k, w in enumerate(ladder(R, base_of(o)))], places)
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    return np.where(np.arange(R // 2) < int(o["fraction"] * R // 2), w / o["factor"], 0)
+
 
 RECIPES = [
     *usual("p_rope", B=1, T=5),
@@ -29,6 +52,15 @@ RECIPES = [
     ),
     case("p_rope", "table", "none", "A fraction of 0: nothing turns.", "option", options={"fraction": 0.0}),
 ]
+
+TRAPS = {
+    "rope.p.fraction": trap(
+        "OPTION",
+        "another share of the pairs turns",
+        "channels meant for content are turned, or the other way round",
+        "the first int(fraction R // 2) pairs turn by their own frequencies, the slow rest has angle 0",
+    ),
+}
 
 REFUSED = [
     *refusals("p_rope"),

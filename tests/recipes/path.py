@@ -1,6 +1,47 @@
 """Golden cases of path."""
 
+from math import sqrt
+
+import numpy as np
+from page import conv, sigmoid, silu
+
 from recipes.families import SMALLER, attention, basic, case, laws, reading, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2505.16381). `s_ij = q_i' H_i H_(i-1) ... H_(j+1) k_j / sqrt(D)` for j < i, `q_i' k_i / sqrt(D)` for
+j = i; `H_t = I - beta_t w_t w_t'` of the key-value head; out = softmax(s) v. From the layer's input x: z =
+W_up W_down x, param.down.weight [`rank`,C], param.up.weight [G D,rank] (`rank` null: z = param.w.weight x,
+[G D,C]); u = silu(conv(z)), conv as below with param.conv [G D,`kernel`] (`kernel` null: u = z); w_t = u_t
+/ sqrt(|u_t|^2 + 1e-6) over the D channels of each head; beta_t = 2 sigmoid(param.beta.weight x_t +
+param.beta.bias), [G,C] and [G]. `gate` "forget": the sum over l from j+1 to i of ln sigmoid(param.f.weight
+x_l + param.f.bias), [H,C] and [H], one for each query head, is added to s_ij; "scaled": that over sqrt(D).
+"""
+
+
+def program(p, q, k, x, i, see, o, f, v):
+    H, G, T, D = f["H"], f["G"], len(x), f["D"]
+    z = x @ p["w.weight"].T if o["rank"] is None else x @ p["down.weight"].T @ p["up.weight"].T
+    u = (z if o["kernel"] is None else silu(conv(z, p["conv"]))).reshape(T, G, D)
+    w = u / np.sqrt((u**2).sum(-1, keepdims=True) + 1e-6)
+    beta = 2 * sigmoid(x @ p["beta.weight"].T + p["beta.bias"])
+    out = np.zeros_like(q)
+    for h in range(H):
+        g = h // (H // G)
+        for t in range(T):
+            row, s, kept = q[h, t], np.zeros(t + 1), 0.0
+            for j in range(t, -1, -1):
+                s[j] = row @ k[h, j] / sqrt(D) + kept
+                row = row - (row @ w[j, g]) * beta[j, g] * w[j, g]
+                if o["gate"] != "none":
+                    kept += np.log(sigmoid(x[j] @ p["f.weight"][h] + p["f.bias"][h])) / (sqrt(D) if o["gate"] == "scaled" else 1)
+            e = np.exp(s - s.max())
+            out[h, t] = e @ v[h, : t + 1] / e.sum()
+    return out
+
+
+FEW = {"rank": 4}
+MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
     *usual("path", B=1, T=5, flags=basic("rank", "kernel"), beside={"gate": {"options": {"rank": 4}}, "rank": {"C": 4}}),
@@ -48,6 +89,27 @@ RECIPES = [
     ),
     case("path", "attn", "full-rank", "One full matrix makes w, as fla has it where heads are grouped.", "path.w", **SMALLER, options={"rank": None}),
 ]
+
+TRAPS = {
+    "path.beta": trap(
+        "SCALING",
+        "beta otherwise",
+        "maps too weak or too strong: at 1 a projection, at 2 a reflection",
+        "2 sigmoid(W x + b), which is between 0 and 2",
+    ),
+    "path.w": trap(
+        "MISSING_STEP",
+        "w not of length one, or made otherwise",
+        "maps that stretch in place of turning",
+        "the low-rank map, the convolution, silu, then over the root of |w|^2 + 1e-6 in each head",
+    ),
+    "path.order": trap(
+        "OFF_BY_ONE",
+        "maps of other tokens between key and query",
+        "products of the wrong tokens, or in the wrong order",
+        "q_i' H_i H_(i-1) ... H_(j+1) k_j: the query's own map is in it, the key's is not",
+    ),
+}
 
 REFUSED = [
     *refusals("path"),

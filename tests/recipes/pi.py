@@ -1,6 +1,24 @@
 """Golden cases of pi."""
 
+from exact import base_of, everywhere, ladder, stretch
+from page import factor_of, frequencies
+
 from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2306.15595). `w_n / factor`; `form`.
+"""
+
+
+def exact(p, places, facts, o, n):
+    return everywhere([w / stretch(facts, o, n) for w in ladder(facts["R"], base_of(o))], places)
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    return w / factor_of(o, L, n)
+
 
 RECIPES = [
     *usual("pi", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside={"form": {"n": 80, "T": 3}}),
@@ -20,6 +38,15 @@ RECIPES = [
         "pi", "table", "factor-3", "A factor that is no power of two, positions far out.", "rope.pi.factor", options={"factor": 3.0}, positions=LONG
     ),
 ]
+
+TRAPS = {
+    "rope.pi.factor": trap(
+        "SCALING",
+        "positions multiplied by the factor, or divided as integers",
+        "positions farther out than in training, or many at one place",
+        "divide positions by the factor as real numbers, then multiply by the frequencies",
+    ),
+}
 
 REFUSED = [
     *refusals("pi"),

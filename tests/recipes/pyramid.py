@@ -1,6 +1,53 @@
 """Golden cases of pyramid."""
 
+from math import sqrt
+
+import numpy as np
+from page import sigmoid, softmax
+
 from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(defined here). `g softmax(q k_j/sqrt(D)) v` over the last w tokens plus `(1 - g)` softmax(q K_b/sqrt(D) +
+ln n_b) V_b over blocks of all before: that many tokens cut as their number is written in base 2, largest
+first, means of keys and values. w = `local`, L // 8 unless said, at least 1; g = sigmoid(param.gate.weight
+x + param.gate.bias), [H,C] and [H], of the query, 1 where nothing lies before. `position` "level":
+param.level[l] [32,D] is added to K_b of 2^l tokens; "centre": q, k turn as in rope with `base`, pairs (n, n
++ D/2) of all D channels, K_b, the mean of keys unturned, by the mean of its positions.
+"""
+
+
+def program(p, q, k, x, i, see, o, f, v):
+    H, T, D = q.shape
+    w = max(f["L"] // 8, 1) if o["local"] is None else o["local"]
+    gate = sigmoid(x @ p["gate.weight"].T + p["gate.bias"])
+    n = np.arange(D // 2)
+
+    def turned(y, at):  # y [...,D] by one position
+        a, b, angle = y[..., n], y[..., n + D // 2], at * o["base"] ** (-2 * n / D)
+        return np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], -1)
+
+    place = turned if o["position"] == "centre" else lambda y, at: y
+    out = np.zeros_like(q)
+    for h, t in np.ndindex(H, T):
+        ask, first = place(q[h, t], i[t]), max(t - w + 1, 0)
+        near = softmax(np.array([ask @ place(k[h, j], i[j]) / sqrt(D) for j in range(first, t + 1)]), True) @ v[h, first : t + 1]
+        begin, logits, values = 0, [], []
+        for level in reversed(range(first.bit_length())):
+            size = 2**level
+            if first & size:
+                block = slice(begin, begin + size)
+                begin += size
+                key = k[h, block].mean(0) + (p["level"][level] if o["position"] == "level" else 0)
+                logits.append(ask @ place(key, i[block].mean()) / sqrt(D) + np.log(size))
+                values.append(v[h, block].mean(0))
+        g = gate[t, h] if first else 1
+        out[h, t] = g * near + ((1 - g) * softmax(np.array(logits), True) @ np.array(values) if first else 0)
+    return out
+
+
+NOT_FLAGS = ("mask.top_left", "cache.features_dropped")
 
 RECIPES = [
     *usual("pyramid", B=1, T=5, beside={"base": {"T": 11, "options": {"local": 2, "position": "centre"}}}),
@@ -28,6 +75,27 @@ RECIPES = [
         options={"local": 2, "position": "level"},
     ),
 ]
+
+TRAPS = {
+    "pyramid.window": trap(
+        "OFF_BY_ONE",
+        "a window of another size",
+        "tokens twice or not at all",
+        "w keys, the query's own included; blocks end just before them",
+    ),
+    "pyramid.blocks": trap(
+        "MISSING_STEP",
+        "blocks that weigh otherwise, sums for means",
+        "far text counts too little or too much",
+        "means of keys and values, and ln n added to the logit of a block of n",
+    ),
+    "pyramid.gate": trap(
+        "SIGN",
+        "another gate",
+        "near and far out of proportion",
+        "g near + (1 - g) far, g = sigmoid(W x + b) of the query, 1 without blocks",
+    ),
+}
 
 REFUSED = [
     *refusals("pyramid"),

@@ -1,6 +1,51 @@
 """Golden cases of retnet."""
 
+from math import sqrt
+
+import numpy as np
+from page import silu
+
 from recipes.families import UNORDERED, attention, basic, case, laws, reading, refusals, refused, usual
+from recipes.traps import trap
+from recipes.wholes import packed
+
+SPEC = """
+(arXiv:2307.08621). q = W_q x, k = W_k x, [H D,C], turned in adjacent pairs (`layout` "half": n with n +
+D/2) by the position times w_n, `ladder` "endpoint": base^(-n/(D/2-1)) (divisor at least 1), "paper":
+base^(-2n/D); v = W_v x, gate = W_g x, [H E,C], heads E = D `value_factor` wide. `o_t = sum over m <= t of
+g_h^(t-m) (q_t k_m) v_m / sqrt(D)`, g_h = 1 - 2^(-5-h), h from 0 (`decays` "spread": 1 - 2^(-5-4h/(H-1)),
+divisor at least 1); t - m counts tokens. `rows` "none"; "recurrent": o_t is divided by root = (sum over m
+<= t of g_h^(t-m))^(1/2); "parallel": by the larger of root and |sum over m of g_h^(t-m) q_t k_m|/sqrt(D),
+which is differentiated too. `norm` of each head's o_t: "group": (o - mean)/sqrt(mean of (o - mean)^2 +
+eps); "rms": o/sqrt(mean of o^2 + eps); no weight. y = W_o (silu(gate) o), [C,H E].
+"""
+
+
+def program(p, x, i, o, f):
+    H, D, T = f["H"], f["D"], len(x)
+    n, h = np.arange(D // 2), np.arange(H)
+    angle = np.outer(i, o["base"] ** (-n / max(D / 2 - 1, 1) if o["ladder"] == "endpoint" else -2 * n / D))[:, None]
+    first, second = (2 * n, 2 * n + 1) if o["layout"] == "interleaved" else (n, n + D // 2)
+
+    def turned(y):
+        y, a, b = np.array(y), y[..., first], y[..., second]
+        y[..., first], y[..., second] = a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
+        return y
+
+    q, k, v = ((x @ p[f"{name}.weight"].T).reshape(T, H, -1) for name in "qkv")
+    q, k, decay = turned(q), turned(k), 1 - 2.0 ** (-5 - (h if o["decays"] == "powers" else 4 * h / max(H - 1, 1)))
+    out = np.zeros((T, H, D * o["value_factor"]))
+    for t in range(T):
+        m = np.arange(t + 1)
+        weights = decay[:, None] ** (t - m)
+        s = weights * np.einsum("hd,mhd->hm", q[t], k[: t + 1]) / sqrt(D)
+        root = np.sqrt(weights.sum(1))
+        by = {"none": np.ones(H), "recurrent": root, "parallel": np.maximum(root, abs(s.sum(1)))}[o["rows"]]
+        out[t] = np.einsum("hm,mhe->he", s, v[: t + 1]) / by[:, None]
+    off = out - out.mean(-1, keepdims=True) if o["norm"] == "group" else out
+    out = off / np.sqrt((off**2).mean(-1, keepdims=True) + o["eps"])
+    return (silu(x @ p["g.weight"].T) * out.reshape(T, -1)) @ p["o.weight"].T
+
 
 FLAGS = basic("value_factor") | {"chunk": ("mix.chunk",), "decays": ("retnet.decay",)}
 BESIDE = {
@@ -8,6 +53,12 @@ BESIDE = {
     "chunk": {"T": 131, "B": 1, "H": 2},
     "rows": {"B": 1, "T": 5, "options": {"eps": 0.5, "value_factor": 1}},
 }
+
+SHARP = {"model": {"eps": 1.0}, "step": {"eps": 1.0}}  # a norm of heads that are nearly 0 divides by what is nearly 0
+LOGITS = "llama"
+TRAINED = "llama"
+CACHED = ("llama", "cache.state_dropped")
+MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 
 RECIPES = [
     *usual("retnet", flags=FLAGS, beside=BESIDE),
@@ -29,6 +80,29 @@ RECIPES = [
         ),
     ),
 ]
+
+WHOLES = [packed("retnet")]
+
+TRAPS = {
+    "retnet.decay": trap(
+        "SCALING",
+        "another decay",
+        "memories of another length",
+        "head h, from 0, decays by 1 - 2^(-5-h) for each token",
+    ),
+    "retnet.scale": trap(
+        "SCALING",
+        "q k divided otherwise",
+        "the norm behind it hides it but for eps",
+        "divide q k by sqrt(D), once",
+    ),
+    "retnet.ladder": trap(
+        "OPTION",
+        "another ladder",
+        "every pair but the first turns at another speed",
+        "endpoint: base^(-n/(D/2-1)), the authors' code; paper: base^(-2n/D)",
+    ),
+}
 
 REFUSED = [
     *refusals("retnet"),

@@ -1,5 +1,10 @@
 """Golden cases of rope."""
 
+from exact import base_of, everywhere, ladder
+from mpmath import mp
+from page import frequencies
+
+from peref.golden.whole import Whole
 from recipes.families import (
     FAR_FLAGS,
     HEADS_2,
@@ -19,9 +24,29 @@ from recipes.families import (
     rotation,
     usual,
 )
+from recipes.wholes import aligned, aligned_op, packed
+
+SPEC = """
+(arXiv:2104.09864). w as in section 1, `base`. `learned`: w is param.frequency [P].
+"""
+
+
+def exact(p, places, facts, o, n):
+    return everywhere([mp.mpf(x) for x in p["frequency"]] if o["learned"] else ladder(facts["R"], base_of(o)), places)
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    return p["frequency"] if o["learned"] else w
+
 
 BORDERS = (255, 256, 257, 15962, 15963, 100000, 1000000)
 NEGATIVE = (-3, -2, -1, 0, 1, 2, -300)
+
+LOGITS = "llama"
+TRAINED = "llama"
+CACHED = ("llama", "cache.position_restarts")
+MORE_FLAGS = {"block-gpt2": ("block.gelu_exact",)}
 
 RECIPES = [
     *usual("rope"),
@@ -93,6 +118,29 @@ RECIPES = [
     ),
     case("rope", "attn", "long", "Positions far out, and far apart.", *FAR_FLAGS, **SMALL, positions=LONG),
     case("rope", "attn", "rows", "Each sequence has positions of its own.", "position.batch", H=2, G=1, positions=(UNORDERED, UNORDERED[::-1])),
+]
+
+WHOLES = [
+    Whole(
+        *("rope", "block", "qk-norm", "q and k are normed over each head, with weights, before they turn."),
+        *(("block.qk_norm_order",),),
+        qk_norm=True,
+    ),
+    packed("rope"),
+    Whole(
+        *("rope", "block", "window-partial", "A window, adjacent pairs and a partial rotation in one layer."),
+        *(("mask.window", "rope.layout.half"),),
+        T=9,
+        R=4,
+        layout="interleaved",
+        window=3,
+    ),
+    packed("rope", "model"),
+    *aligned("rope", "128", "48-tokens"),
+    aligned_op("rope", "64", H=8),
+    aligned_op("rope", "interleaved", layout="interleaved"),
+    aligned_op("rope", "partial", R=32),
+    aligned_op("rope", "128", D=128),
 ]
 
 REFUSED = [

@@ -1,6 +1,29 @@
 """Golden cases of rwkv4."""
 
+import numpy as np
+from page import before, sigmoid
+
 from recipes.families import attention, case, laws, refusals, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2305.13048). For name = r, k, v: `W_name (m x_t + (1 - m) x_(t-1))`, m = param.mix.name [C], [C,C]
+each. w = exp(param.decay), u = param.bonus, [C]. By channel `wkv_t = (sum over i < t of e^(-(t-1-i) w +
+k_i) v_i + e^(u + k_t) v_t) / (sum over i < t of e^(-(t-1-i) w + k_i) + e^(u + k_t))`; the token before has
+not decayed. y = W_o (sigmoid(r) wkv).
+"""
+
+
+def program(p, x, i, o, f):
+    r, k, v = ((p[f"mix.{n}"] * x + (1 - p[f"mix.{n}"]) * before(x)) @ p[f"{n}.weight"].T for n in "rkv")
+    w, u, out = np.exp(p["decay"]), p["bonus"], np.zeros_like(x)
+    for t in range(len(x)):
+        weights = [np.exp(-(t - 1 - i) * w + k[i]) for i in range(t)] + [np.exp(u + k[t])]
+        out[t] = sum(a * b for a, b in zip(weights, v[: t + 1], strict=True)) / sum(weights)
+    return (sigmoid(r) * out) @ p["o.weight"].T
+
+
+MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
     *usual("rwkv4"),
@@ -8,6 +31,22 @@ RECIPES = [
     case("rwkv4", "op", "one-token", "One token: the mean is its value.", "basic", T=1),
     case("rwkv4", "op", "longer", "13 tokens: the token before has not decayed.", "basic", B=1, T=13),
 ]
+
+TRAPS = {
+    "rwkv.bonus": trap(
+        "MISSING_STEP",
+        "another bonus for the present token",
+        "the present token counts too little or too much",
+        "u in place of the decay for the present token alone; the state takes it without u",
+    ),
+    "rwkv.decay": trap(
+        "SCALING",
+        "another decay",
+        "memories of another length",
+        "rwkv4: e^(-w), w = exp(decay); rwkv6: exp(-exp(d)); rwkv7: exp(-e^(-1/2) sigmoid(d)); the token "
+        "before has not decayed when it is read (4, 6)",
+    ),
+}
 
 REFUSED = [
     *refusals("rwkv4"),

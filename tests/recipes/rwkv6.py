@@ -1,8 +1,41 @@
 """Golden cases of rwkv6."""
 
+import numpy as np
+from page import before, head_norm, lerp, lora, silu
+
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2404.05892). half = lerp(x_t, x_(t-1), param.mix.x) [C]. For name = r, k, v, g, w: z_name = lerp(x_t,
+x_(t-1), lora(mix.name, half, tanh)), outputs C, rank `mix_rank`. r, k, v, g = W_name z_name, [H D,C]. d =
+lora(decay, z_w, tanh), outputs H D, rank `decay_rank`; w_t = exp(-exp(d)). In each head, k, w, r over the
+rows and v over the columns of a state S [D,D]: `o_t = S_(t-1)' r_t + (r_t u k_t) v_t`, u = param.bonus
+[H,D], r u k the sum over channels; then `S_t = diag(w_t) S_(t-1) + k_t v_t'`. y = W_o (silu(g) norm), [C,H
+D], norm the head norm of o with `eps`.
+"""
+
+
+def program(p, x, i, o, f):
+    H, D, T = f["H"], f["D"], len(x)
+    half = lerp(x, before(x), p["mix.x"])
+    z = {n: lerp(x, before(x), lora(p, f"mix.{n}", half, np.tanh)) for n in "rkvgw"}
+    r, k, v, g = (z[n] @ p[f"{n}.weight"].T for n in "rkvg")
+    w = np.exp(-np.exp(lora(p, "decay", z["w"], np.tanh)))
+    r, k, v, w = (a.reshape(T, H, D) for a in (r, k, v, w))
+    out = np.zeros((T, H, D))
+    for h in range(H):
+        S = np.zeros((D, D))
+        for t in range(T):
+            out[t, h] = S.T @ r[t, h] + (r[t, h] * p["bonus"][h] * k[t, h]).sum() * v[t, h]
+            S = np.diag(w[t, h]) @ S + np.outer(k[t, h], v[t, h])
+    return (silu(g) * head_norm(out.reshape(T, -1), p, H, o["eps"])) @ p["o.weight"].T
+
 
 FEW = {"mix_rank": 3, "decay_rank": 2}
+
+SHARP = {"block": {"eps": 1.0}, "tiny": {"eps": 0.1}}
+MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
     *usual(
@@ -15,6 +48,21 @@ RECIPES = [
     case("rwkv6", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),
     case("rwkv6", "op", "eps-1", "The eps of the norm is 1: it is in the root, and of this size.", "option", options=FEW | {"eps": 1.0}),
 ]
+
+TRAPS = {
+    "rwkv.scale": trap(
+        "SCALING",
+        "another eps or scale",
+        "small outputs are off, all others nearly right",
+        "the eps of the head norm is 64e-5 in released code (D 1e-5 in fla), and r k is not divided by sqrt(D)",
+    ),
+    "rwkv.projections": trap(
+        "LAYOUT",
+        "projections exchanged",
+        "outputs of another model",
+        "r meets the state, k and v are written, g gates; each has its own token shift",
+    ),
+}
 
 REFUSED = [
     *refusals("rwkv6"),

@@ -1,9 +1,59 @@
 """Golden cases of rwkv7."""
 
+from math import exp
+
+import numpy as np
+from page import before, head_norm, lerp, lora, sigmoid
+
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2503.14456). For name = r, w, k, v, a, g: z_name = lerp(x_t, x_(t-1), param.mix.name) [C]. r, k, v =
+W_name z_name, [H D,C]. a = sigmoid(lora(a, z_a, none)), d = lora(decay, z_w, tanh), w_t = exp(-e^(-1/2)
+sigmoid(d)), g = lora(gate, z_g, sigmoid) without bias; outputs H D each, ranks `a_rank`, `decay_rank`,
+`gate_rank` (null: `max(32, 32 round(c sqrt(C)/32))`, c = 2.5, 2.5, 5, of `v_rank` 1.7). kappa = param.xi k
+[H D], in each head over sqrt(|kappa|^2 + `unit_eps`). Then k is replaced by `k (1 + (a - 1) param.alpha)`,
+[H D]. In each head `S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t'`, which is `S_t[m,c] =
+w_t[m] S_(t-1)[m,c] - a_t[m] kappa_t[m] (sum over l of kappa_t[l] S_(t-1)[l,c]) + k_t[m] v_t[c]`, and `o_t =
+S_t' r_t`. p = head norm of o with `eps`, plus in each head `(sum over channels of r_t param.bonus k_t)
+v_t`, [H,D]. y = W_o (g p), [C,H D]. In a model the first layer of it hands its v on, call it f; in later
+layers nu = sigmoid(lora(v, z_v, none)), and v is replaced by lerp(v, f, nu), `value_gate` "own": lerp(f, v,
+nu), wherever it is used. A layer alone (level op) is a first one.
+"""
+
+
+def program(p, x, i, o, f, first=None):
+    H, D, T = f["H"], f["D"], len(x)
+    z = {n: lerp(x, before(x), p[f"mix.{n}"]) for n in "rwkvag"}
+    r, k, v = (z[n] @ p[f"{n}.weight"].T for n in "rkv")
+    if first:
+        nu = sigmoid(lora(p, "v", z["v"], lambda y: y))
+        v = lerp(v, first[0], nu) if o["value_gate"] == "first" else lerp(first[0], v, nu)
+    elif first is not None:
+        first.append(v)
+    a = sigmoid(lora(p, "a", z["a"], lambda y: y))
+    w = np.exp(-exp(-0.5) * sigmoid(lora(p, "decay", z["w"], np.tanh)))
+    g = lora(p, "gate", z["g"], sigmoid)
+    kappa = (p["xi"] * k).reshape(T, H, D)
+    kappa = kappa / np.sqrt((kappa**2).sum(-1, keepdims=True) + o["unit_eps"])
+    k = k * (1 + (a - 1) * p["alpha"])
+    r, k, v, a, w = (y.reshape(T, H, D) for y in (r, k, v, a, w))
+    out = np.zeros((T, H, D))
+    for h in range(H):
+        S = np.zeros((D, D))
+        for t in range(T):
+            S = (np.diag(w[t, h]) - np.outer(a[t, h] * kappa[t, h], kappa[t, h])) @ S + np.outer(k[t, h], v[t, h])
+            out[t, h] = S.T @ r[t, h]
+    bonus = (r * p["bonus"] * k).sum(-1, keepdims=True) * v
+    return (g * (head_norm(out.reshape(T, -1), p, H, o["eps"]) + bonus.reshape(T, -1))) @ p["o.weight"].T
+
 
 FEW = {"decay_rank": 3, "a_rank": 2, "gate_rank": 4}
 SIZES = basic("decay_rank", "a_rank", "v_rank", "gate_rank", "value_gate", "unit_eps")
+
+SHARP = {"model": {"eps": 0.1}, "tiny": {"eps": 0.1}}
+MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
     *usual(
@@ -16,6 +66,27 @@ RECIPES = [
     case("rwkv7", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),
     case("rwkv7", "op", "eps-1", "The eps of the norm is 1: it is in the root, and of this size.", "option", options=FEW | {"eps": 1.0}),
 ]
+
+TRAPS = {
+    "rwkv7.kappa": trap(
+        "MISSING_STEP",
+        "kappa not of length one in each head",
+        "the state may grow without end",
+        "xi k over its length in each head, k before it is changed by a",
+    ),
+    "rwkv7.removal": trap(
+        "SIGN",
+        "what is taken out of the state otherwise",
+        "the state forgets too little or too much",
+        "subtract (a kappa) (kappa' S): a on the side of the rows",
+    ),
+    "rwkv7.key": trap(
+        "MISSING_STEP",
+        "a key not changed by a",
+        "too much is written",
+        "write k (1 + (a - 1) alpha), also in the bonus",
+    ),
+}
 
 REFUSED = [
     *refusals("rwkv7"),

@@ -1,8 +1,40 @@
 """Golden cases of s4d."""
 
+from math import erf, pi, sqrt
+
+import numpy as np
+from page import sigmoid
+
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2206.11893). For each channel c and n = 0 .. N/2-1, N = `state_size`: A = -exp(param.log_A_real) + i
+param.A_imag, [C,N/2]; dt = exp(param.log_dt), [C]; z = dt A; C_n = param.C[c,n,0] + i param.C[c,n,1]. `s_t
+= a s_(t-1) + b x_t[c]`, `u_t[c] = 2 Re(sum over n of C_n s_t) + param.D[c] x_t[c]`, [C]; `discretisation`
+"zoh": a = e^z, b = dt (e^z - 1)/z; "bilinear": a = (1 + z/2)/(1 - z/2), b = dt/(1 - z/2). Then `y = (W_o g
++ bias_o) sigmoid(W_g g + bias_g)`, g = gelu(u): `gelu` "tanh": u/2 (1 + tanh(sqrt(2/pi) (u + 0.044715
+u^3))); "erf": u/2 (1 + erf(u/sqrt(2))); param.o.weight, param.g.weight [C,C], param.o.bias, param.g.bias
+[C]. `start`, dt_min and dt_max say only how parameters began.
+"""
+
+
+def program(p, x, i, o, f):
+    z = np.exp(p["log_dt"])[:, None] * (A := -np.exp(p["log_A_real"]) + 1j * p["A_imag"])
+    C, dt = p["C"][..., 0] + 1j * p["C"][..., 1], z / A
+    a, b = {"zoh": (np.exp(z), dt * (np.exp(z) - 1) / z), "bilinear": ((1 + z / 2) / (1 - z / 2), dt / (1 - z / 2))}[o["discretisation"]]
+    s, u = np.zeros_like(z), np.zeros_like(x)
+    for t in range(len(x)):
+        s = a * s + b * x[t][:, None]
+        u[t] = 2 * (C * s).sum(-1).real + p["D"] * x[t]
+    bend = np.tanh(sqrt(2 / pi) * (u + 0.044715 * u**3)) if o["gelu"] == "tanh" else np.vectorize(erf)(u / sqrt(2))
+    g = u / 2 * (1 + bend)
+    return (g @ p["o.weight"].T + p["o.bias"]) * sigmoid(g @ p["g.weight"].T + p["g.bias"])
+
 
 FEW = {"state_size": 6}
+
+SHARP = {"trace": {"dt_min": 0.1, "dt_max": 1.0}}  # the state is more than a trace beside the direct path
 
 RECIPES = [
     *usual(
@@ -23,6 +55,15 @@ RECIPES = [
         options=FEW | {"dt_min": 0.5, "dt_max": 1.0, "discretisation": "bilinear"},
     ),
 ]
+
+TRAPS = {
+    "s4d.conjugates": trap(
+        "MISSING_STEP",
+        "one of each pair of conjugates forgotten",
+        "the output is half of what it should be",
+        "2 Re of the sum over the modes that are kept",
+    ),
+}
 
 REFUSED = [
     *refusals("s4d"),

@@ -1,6 +1,31 @@
 """Golden cases of sandwich."""
 
+import numpy as np
+from mpmath import mp
+
 from recipes.families import LONG, SMALL, attention, case, distances, laws, reading, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2212.10356). `H/(8h) sum_k cos(d base^(-2k/width))`, k = 0 .. `width`/2 - 1, h = 1 .. H. `form`
+"nemo": k = 1 .. width/2, less width/2.
+"""
+
+
+def exact(p, d, facts, o):
+    width, first = o["width"], 0 if o["form"] == "paper" else 1
+    w = [mp.power(mp.mpf(o["base"]), mp.mpf(-2 * k) / width) for k in range(first, first + width // 2)]
+    waves = [(sum(mp.cos(x * f) for f in w) - (width // 2 if first else 0), sum(abs(x) * f for f in w)) for x in d]
+    share = [mp.mpf(facts["H"]) / (8 * h) for h in range(1, facts["H"] + 1)]
+    return [[(value * c, width * c, phase * c) for value, phase in waves] for c in share]
+
+
+def program(p, d, o, f):
+    width, nemo = o["width"], o["form"] == "nemo"
+    k = np.arange(width // 2) + nemo
+    waves = np.cos(np.multiply.outer(d, o["base"] ** (-2 * k / width))).sum(-1) - nemo * width / 2
+    return np.array([f["H"] / (8 * h) * waves for h in range(1, f["H"] + 1)])
+
 
 RECIPES = [
     *usual("sandwich", B=1, T=5),
@@ -31,6 +56,15 @@ RECIPES = [
         ),
     ),
 ]
+
+TRAPS = {
+    "sandwich.formula": trap(
+        "SCALING",
+        "waves, width or heads otherwise",
+        "biases of another shape or size",
+        "H/(8h) times the sum over k = 0 .. width/2 - 1 of cos(d base^(-2k/width)), h from 1",
+    ),
+}
 
 REFUSED = [
     *refusals("sandwich"),

@@ -1,6 +1,50 @@
 """Golden cases of sinusoidal."""
 
+import numpy as np
+from mpmath import mp
+
 from recipes.families import REAL, UNORDERED, case, laws, reading, refusals, refused, rows, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:1706.03762). `w_k = base^(-2k/C)`; k from 0, channel 2k is sin(i w_k), channel 2k+1 is cos(i w_k).
+`layout` "concatenated": all sines, then all cosines. `ladder` "endpoint": `w_k = base^(-k/(h-1))`, h = C //
+2 (the divisor at least 1). An odd C: interleaved ends with a sine, concatenated with 0. `learned`: all of
+it times param.scale [1].
+"""
+
+
+def exact(p, i, facts, o):
+    C, base = facts["C"], mp.mpf(o["base"])
+    h = C // 2
+    if o["ladder"] == "paper":
+        w = [mp.power(base, mp.mpf(-2 * k) / C) for k in range(h + C % 2)]
+    else:
+        w = [mp.power(base, mp.mpf(-k) / max(h - 1, 1)) for k in range(h + C % 2)]
+    rows = []
+    for place in i:
+        waves = [[(f(place * x), 1, abs(place * x)) for x in w] for f in (mp.sin, mp.cos)]
+        if o["layout"] == "interleaved":
+            rows.append([wave[k] for k in range(len(w)) for wave in waves][:C])
+        else:
+            rows.append(waves[0][:h] + waves[1][:h] + [(mp.mpf(0), 1, 0)] * (C % 2))
+    if o["learned"]:
+        a = mp.mpf(p["scale"][0])
+        return [[(a * value, abs(a) * size, abs(a) * phase) for value, size, phase in row] for row in rows]
+    return rows
+
+
+def program(p, i, o, f):
+    C, h = f["C"], f["C"] // 2
+    k = np.arange(h + C % 2)
+    angle = np.multiply.outer(i, o["base"] ** (-2 * k / C) if o["ladder"] == "paper" else o["base"] ** (-k / max(h - 1, 1)))
+    rows = np.zeros((*i.shape, C))
+    if o["layout"] == "interleaved":
+        rows[..., 0::2], rows[..., 1::2] = np.sin(angle), np.cos(angle)[..., :h]
+    else:
+        rows[..., :h], rows[..., h : 2 * h] = np.sin(angle)[..., :h], np.cos(angle)[..., :h]
+    return rows * p["scale"] if o["learned"] else rows
+
 
 T2T = {"layout": "concatenated", "ladder": "endpoint"}
 
@@ -29,6 +73,23 @@ RECIPES = [
         ),
     ),
 ]
+
+TRAPS = {
+    "sin.order": trap(
+        "LAYOUT",
+        "sines and cosines in halves in place of alternating, or the other way round",
+        "a permutation of channels",
+        "the paper alternates; many codes have halves",
+        "tensorflow/tensor2tensor#1925",
+        "facebookresearch/fairseq#4648",
+    ),
+    "sin.denominator": trap(
+        "SCALING",
+        "exponents of the sinusoids other than 2k/C",
+        "every wave but the first has another length",
+        "base^(-2k/C); base^(-k/(C//2 - 1)) only where `ladder` is endpoint",
+    ),
+}
 
 REFUSED = [
     *refusals("sinusoidal"),

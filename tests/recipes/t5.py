@@ -1,11 +1,56 @@
 """Golden cases of t5."""
 
-from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
+from exact import EDGE, plain
+from mpmath import mp
 
-FEW = {"B": 1, "H": 2, "G": 1}
+from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:1910.10683). param.table[bucket(d), h], [`buckets`,H], softmax scale 1, `divided` "qk" D**-0.5. Of m
+= `buckets` (two-sided: half of them) e = m/2 are one distance each; distance n >= e is in bucket e + k, k
+the largest, below m - e, with `max_distance^k e^(m-e) <= n^(m-e) e^k`, in whole numbers. Causal: the future
+counts as 0. Two-sided: d < 0 is m buckets on.
+"""
+
+
+def exact(p, d, facts, o):
+    m = o["buckets"] if facts["causal"] else o["buckets"] // 2
+    e, last = m // 2, mp.mpf(o["max_distance"])
+
+    def bucket(x):
+        n = max(x, 0) if facts["causal"] else abs(x)
+        k = int(n) if n < e else min(m - 1, e + int(mp.floor((m - e) * mp.log(n / e) / mp.log(last / e) + EDGE)))
+        return k if facts["causal"] or x >= 0 else k + m
+
+    return plain([[mp.mpf(p["table"][bucket(x)][h]) for x in d] for h in range(facts["H"])])
+
+
+def program(p, d, o, f):
+    m, far = o["buckets"] if f["causal"] else o["buckets"] // 2, o["max_distance"]
+    e = m // 2
+
+    def bucket(d):
+        n = max(d, 0) if f["causal"] else abs(d)
+        k = max((k for k in range(m - e) if far**k * e ** (m - e) <= n ** (m - e) * e**k), default=0)
+        return (n if n < e else e + k) + (m if d < 0 and not f["causal"] else 0)
+
+    return p["table"][[bucket(int(one)) for one in d]].T
+
+
+def softmax_scale(o, D):
+    return 1.0 if o["divided"] == "not" else D**-0.5
+
+
+FEW_HEADS = {"B": 1, "H": 2, "G": 1}
+
+LOGITS = "gpt2"
+TRAINED = "llama"
+CACHED = ("llama", "cache.position_restarts")
+MORE_FLAGS = {"model": ("model.shared_gradient",), "chunks": ("t5.bias.dropped_on_decode",)}
 
 RECIPES = [
-    *usual("t5", B=1, without=("divided",), beside={name: FEW | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
+    *usual("t5", B=1, without=("divided",), beside={name: FEW_HEADS | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
     *distances("t5"),
     *attention("t5"),
     case(
@@ -14,7 +59,7 @@ RECIPES = [
         "far-two-sided",
         "Two-sided, up to 1000 on either side: the last buckets serve them.",
         "bias.bucket.clamp",
-        **FEW,
+        **FEW_HEADS,
         T=3,
         positions=(0, 127, 1000),
         causal=False,
@@ -25,7 +70,7 @@ RECIPES = [
         "beyond",
         "Distances 127, 128, 1000 and 1048575: the last bucket serves them all.",
         "bias.bucket.clamp",
-        **FEW,
+        **FEW_HEADS,
         T=7,
         positions=(0, 112, 113, 127, 128, 1000, 1048575),
     ),
@@ -35,7 +80,7 @@ RECIPES = [
         "32-100",
         "Distance 40 is in bucket 24: a logarithm to base 2 in float32 says 23.",
         "bias.bucket.border",
-        **FEW,
+        **FEW_HEADS,
         T=101,
         L=101,
         options={"max_distance": 100},
@@ -46,7 +91,7 @@ RECIPES = [
         "128-200",
         "Distance 80, two-sided, is in bucket 48: a logarithm to base 2 in float32 is wrong.",
         "bias.bucket.border",
-        **FEW,
+        **FEW_HEADS,
         T=82,
         L=82,
         causal=False,
@@ -58,7 +103,7 @@ RECIPES = [
         "64-256",
         "Distance 110 is in bucket 51: in float16 it is 50.",
         "bias.bucket.border",
-        **FEW,
+        **FEW_HEADS,
         T=112,
         L=112,
         options={"buckets": 64, "max_distance": 256},
@@ -69,7 +114,7 @@ RECIPES = [
         "32-512",
         "Distance 267 is in bucket 28: in float16 it is 29.",
         "bias.bucket.border",
-        **FEW,
+        **FEW_HEADS,
         T=8,
         L=8,
         positions=(0, 1, 3, 145, 266, 267, 268, 412),
@@ -78,6 +123,52 @@ RECIPES = [
     case("t5", "attn", "wide", "Nothing divides q k: 16 channels and the scale is 1.", "attn.scale", **SMALL, D=16),
     case("t5", "attn", "divided", "q k is divided by the root of D, the bias is not.", "option", **SMALL, options={"divided": "qk"}),
 ]
+
+TRAPS = {
+    "bias.bucket.border": trap(
+        "OFF_BY_ONE",
+        "a distance in the bucket beside its own",
+        "small at first sight: one row of a table for another",
+        "count in whole numbers, or in float64",
+        "huggingface/candle#727",
+        "lucidrains/x-transformers#10",
+    ),
+    "bias.bucket.clamp": trap(
+        "RANGE",
+        "far distances beyond the table",
+        "reads beside the table",
+        "the last bucket serves all distances from max_distance on",
+        "huggingface/candle#1312",
+    ),
+    "t5.bias.dropped_on_decode": trap(
+        "CACHE",
+        "no bias once there is a cache",
+        "right in the prefill, wrong from the first token on",
+        "with a cache of S keys add the last rows of the bias over all S, not that of the new tokens alone",
+        "NVIDIA/TensorRT-LLM#13870",
+    ),
+    "model.shared_gradient": trap(
+        "MISSING_STEP",
+        "a table that layers share has the gradient of one of them",
+        "it learns too slowly",
+        "add up the gradients of all layers that read the table",
+    ),
+    "law.buckets": trap(
+        "LAW",
+        "buckets that a rounded logarithm made",
+        "a distance at an edge has its neighbour's bias",
+        "compare whole powers in place of logarithms",
+        "huggingface/candle#727",
+        "mindspore-lab/mindone#670",
+    ),
+    "t5.bidirectional": trap(
+        "OPTION",
+        "buckets divided otherwise between past and future",
+        "past and future share rows, or half of the table is never read",
+        "two-sided: half of the buckets for each side, those of d = i - j < 0 (the future) behind the "
+        "others; causal: all for the past, the future as 0",
+    ),
+}
 
 REFUSED = [
     *refusals("t5"),

@@ -1,6 +1,37 @@
 """Golden cases of transformer_xl."""
 
+from math import sqrt
+
+import numpy as np
+
 from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:1901.02860). `[u_h k_j + (q_i + w_h) r_d] / sqrt(D)` beside q k/sqrt(D), d = i - j, r_d =
+param.r.weight e_d, [H D,C], its rows h D to (h+1) D - 1 for head h; e_d has all sin(d f_n), then all cos(d
+f_n), `f_n = base^(-2n/C)`, n = 0 .. C//2 - 1, and for an odd C a 0 at last; u, w are param.u, param.w
+[H,D]. `clamp_len`: d within -clamp_len and clamp_len. `divided` "not": nothing is divided by sqrt(D), q k
+neither.
+"""
+
+
+def program(p, q, k, x, i, see, o, f):
+    H, C, D = f["H"], f["C"], f["D"]
+    d = np.subtract.outer(i, i)
+    d = d if o["clamp_len"] is None else np.clip(d, -o["clamp_len"], o["clamp_len"])
+    angle = np.multiply.outer(d, o["base"] ** (-2 * np.arange(C // 2) / C))
+    e = np.concatenate([np.sin(angle), np.cos(angle), np.zeros((*d.shape, C % 2))], -1)
+    r = (e @ p["r.weight"].T).reshape(*d.shape, H, D)
+    term = np.einsum("hd,hsd->hs", p["u"], k)[:, None] + np.einsum("htd,tshd->hts", q + p["w"][:, None], r)
+    return term / (sqrt(D) if o["divided"] == "sqrt" else 1)
+
+
+def softmax_scale(o, D):
+    return 1.0 if o["divided"] == "not" else D**-0.5
+
+
+MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 
 RECIPES = [
     *usual("transformer_xl", B=1, T=5, flags=basic("across_layers")),
@@ -10,6 +41,27 @@ RECIPES = [
     case("transformer_xl", "attn", "undivided", "Nothing is divided by sqrt(D), q k neither.", "basic", **SMALL, options={"divided": "not"}),
     case("transformer_xl", "op", "odd", "An odd width: its last channel is 0.", "sin.order", **SMALL, C=9),
 ]
+
+TRAPS = {
+    "xl.terms": trap(
+        "MISSING_STEP",
+        "u and w exchanged or missing",
+        "two of the four terms wrong",
+        "u is added to the query that meets keys, w to the one that meets distances",
+    ),
+    "xl.scale": trap(
+        "SCALING",
+        "a term that is divided otherwise",
+        "terms out of proportion",
+        "sqrt(D) divides the sum of all four terms",
+    ),
+    "xl.distance": trap(
+        "SIGN",
+        "distances reversed, negated or shifted",
+        "past for future",
+        "r belongs to d = i - j; a relative shift that is one row off shows here",
+    ),
+}
 
 REFUSED = [
     *refusals("transformer_xl"),

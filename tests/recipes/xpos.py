@@ -1,6 +1,35 @@
 """Golden cases of xpos."""
 
+import numpy as np
+from exact import base_of, ladder
+from mpmath import mp
+
 from recipes.families import FAR_FLAGS, SMALL, attention, case, laws, positions, reading, refusals, refused, rotation, usual
+from recipes.traps import trap
+
+SPEC = """
+(arXiv:2212.10554). Gains `z_n^((i - centre)/scale_base)` of q and the inverse of k, `z_n = (2n/R +
+gamma)/(1 + gamma)`. Causal only.
+"""
+
+
+def exact(p, places, facts, o, n):
+    R, gamma = facts["R"], mp.mpf(o["gamma"])
+    z = [(mp.mpf(2 * k) / R + gamma) / (1 + gamma) for k in range(R // 2)]
+    found = []
+    for place in places:
+        power = (place[0] - mp.mpf(o["centre"])) / mp.mpf(o["scale_base"])
+        up = [mp.power(x, power) for x in z]
+        found.append(([place[0] * w for w in ladder(R, base_of(o))], (up, [1 / x for x in up])))
+    return found
+
+
+def program(p, i, o, f):
+    n = np.arange(f["R"] // 2)
+    z = (2 * n / f["R"] + o["gamma"]) / (1 + o["gamma"])
+    power = (i[..., None] - o["centre"]) / o["scale_base"]
+    return np.multiply.outer(i, o["base"] ** (-2 * n / f["R"])), z**power, z**-power
+
 
 RECIPES = [
     *usual("xpos", B=1, T=5),
@@ -26,6 +55,15 @@ RECIPES = [
         ),
     ),
 ]
+
+TRAPS = {
+    "rope.xpos.gain": trap(
+        "SIGN",
+        "gains of xPos that are not inverse to one another, or centred elsewhere",
+        "logits depend on the place and not on the distance",
+        "z^((i - centre)/scale_base) on q and z^(-(j - centre)/scale_base) on k, one centre for both",
+    ),
+}
 
 REFUSED = [
     *refusals("xpos"),

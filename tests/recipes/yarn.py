@@ -1,6 +1,67 @@
 """Golden cases of yarn."""
 
+from math import log, pi
+
+from exact import base_of, between, everywhere, ladder, length, slow, stretch
+from mpmath import mp
+from page import factor_of, frequencies, ramp
+
 from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
+from recipes.traps import trap
+from recipes.wholes import aligned_op
+
+SPEC = """
+(arXiv:2309.00071). `g w_n/factor + (1 - g) w_n`, g the ramp above between `beta_fast` and `beta_slow`
+turns, the latter no larger (`truncate` false: ends unrounded). `ramp` "paper": g falls straight in the
+turns L w_n/(2 pi), 1 at beta_slow, 0 at beta_fast, which must be larger. 1 - g is multiplied by
+`extrapolation_factor`; `form`. Gain of q and of k: `0.1 ln(factor) + 1` (1 for factor <= 1), or
+`attention_factor`; with `mscale` m and `mscale_all_dim` M: `y(m)/y(M)`, `y(x) = 0.1 x ln(factor) + 1`, and
+the softmax scale times y(M)^2. `reading` says what an absent or zero m or M means: "huggingface", gain
+y(1); "deepseek", y(m or 1)/y(M or 0).
+"""
+
+
+def magnitude(s, o):
+    y = lambda m: mp.mpf(1) if s <= 1 else 1 + m * mp.log(s) / 10
+    m, M = (None if o[key] is None else mp.mpf(o[key]) for key in ("mscale", "mscale_all_dim"))
+    if o["attention_factor"] is not None:
+        return mp.mpf(o["attention_factor"])
+    if o["reading"] == "huggingface" and not (m and M):
+        return y(1)
+    return y(1 if m is None else m) / y(M or 0)
+
+
+def exact(p, places, facts, o, n):
+    R, base, L, s = facts["R"], base_of(o), length(facts, o), stretch(facts, o, n)
+    w = ladder(R, base)
+    if o["ramp"] == "code":
+        far = slow(R, base, L, o["beta_fast"], o["beta_slow"], o["truncate"])
+    else:
+        far = [1 - between(L * x / (2 * mp.pi), mp.mpf(o["beta_slow"]), mp.mpf(o["beta_fast"])) for x in w]
+    far = [1 - mp.mpf(o["extrapolation_factor"]) * (1 - g) for g in far]
+    return everywhere([x * (1 - g) + x / s * g for x, g in zip(w, far, strict=True)], places, magnitude(s, o))
+
+
+@frequencies
+def program(p, o, R, L, n, w):
+    s, fast, slow = factor_of(o, L, n), o["beta_fast"], o["beta_slow"]
+    if o["ramp"] == "code":
+        g = ramp(R, L, o["base"], fast, slow, o["truncate"])
+    else:
+        g = 1 - ((L * w / (2 * pi) - slow) / (fast - slow)).clip(0, 1)
+    g = 1 - o["extrapolation_factor"] * (1 - g)
+    y = lambda x: 0.1 * x * log(s) + 1 if s > 1 else 1.0
+    m, M = o["mscale"], o["mscale_all_dim"]
+    gain = y(1) if not (m and M) else y(m) / y(M)
+    if o["reading"] == "deepseek":
+        gain = y(1 if m is None else m) / y(M or 0)
+    return g * w / s + (1 - g) * w, gain if o["attention_factor"] is None else o["attention_factor"]
+
+
+def softmax_scale(o, D):
+    M = o["mscale_all_dim"] or 0
+    return D**-0.5 * ((0.1 * M * log(o["factor"]) + 1) ** 2 if M and o["factor"] > 1 else 1)
+
 
 GPT_OSS = {"base": 150000.0, "factor": 32.0, "truncate": False}
 DEEPSEEK = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707}
@@ -8,6 +69,7 @@ ALL_DIM_0 = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.0}
 
 BESIDE = {name: {"D": 128, "T": 3, "L": 4096} for name in ("beta_fast", "beta_slow", "truncate")}
 BESIDE |= {"reading": {"options": ALL_DIM_0}, "form": {"n": 80, "T": 3}}
+
 
 RECIPES = [
     *usual("yarn", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),
@@ -204,6 +266,41 @@ RECIPES = [
         ),
     ),
 ]
+
+WHOLES = [aligned_op("yarn", "64")]
+
+TRAPS = {
+    "rope.yarn.ramp": trap(
+        "SCALING",
+        "the ramp of YaRN begins or ends elsewhere",
+        "pairs of middle speed are scaled too much or too little: right within the length trained for, and worse the longer the text",
+        "the ramp rises over the index of the pair from the one that turns beta_fast times within L (rounded "
+        "down, at least 0) to the one that turns beta_slow times (rounded up, at most R-1); divided by the "
+        "factor are the slow pairs behind it",
+    ),
+    "rope.yarn.mscale_missing": trap(
+        "MISSING_STEP",
+        "YaRN without its magnitude",
+        "attention too flat, quality falls with length",
+        "multiply cosines and sines of q and of k by it",
+        "vllm-project/vllm#46280",
+        "ml-explore/mlx-lm#1507",
+    ),
+    "rope.yarn.mscale_twice": trap(
+        "SCALING",
+        "the magnitude squared",
+        "attention too sharp",
+        "on q and on k once each",
+        "sgl-project/sglang#33558",
+    ),
+    "rope.yarn.mscale_override": trap(
+        "OPTION",
+        "mscale and mscale_all_dim ignored or combined otherwise",
+        "attention at another temperature",
+        "their quotient is the magnitude",
+        "vllm-project/vllm#48351",
+    ),
+}
 
 REFUSED = [
     *refusals("yarn"),
