@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from peref import __version__, share
-from peref.backends import Backend
+from peref.backends import GPU, Backend, find
 
 
 def environment(be: Backend) -> dict[str, Any]:
@@ -21,8 +21,12 @@ def environment(be: Backend) -> dict[str, Any]:
         "machine": platform.machine(),
         "backend": be.name,
         "skips": be.skips,
-        **(of_kernels() if be.name == "numba" else of_device() if be.name.startswith("cuda") else of_blas()),
+        **of_what_computes(be.name),
     }
+
+
+def of_what_computes(backend: str) -> dict[str, Any]:
+    return of_device(backend) if backend.startswith(GPU) else of_kernels() if backend == "numba" else of_blas()
 
 
 def of_blas() -> dict[str, Any]:
@@ -39,11 +43,11 @@ def of_kernels() -> dict[str, Any]:
     return {"numba": version("numba"), "kernels": kernel.digest(), "lanes": host.LANES}
 
 
-def of_device() -> dict[str, Any]:
+def of_device(backend: str) -> dict[str, Any]:
     """The device, and what computes on it."""
-    from peref.backends.cuda import find, launch
+    from peref.backends.cuda import launch
 
-    return {**find.about(), "kernels": launch.digest()}
+    return find.about(backend) | ({} if backend == "cupy" else {"kernels": launch.digest()})
 
 
 def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:

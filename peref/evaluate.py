@@ -167,7 +167,7 @@ def evaluate(
     """
     check_request(cfg, params, text, longest)
     if be.attention is PLAIN.attention:
-        check_attention(cfg, params["embed.weight"].dtype, longest)
+        check_attention(cfg, params["embed.weight"].dtype, longest, be.name)
     params = be.place(params)
     for length in lengths(cfg.L, longest):
         row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)

@@ -6,7 +6,8 @@ What is needed is counted too low on purpose, so nothing that fits is refused:
     a step       what backward needs of each token: per layer the inputs of two norms and of the activation, the logits twice; and the tokens
     attention    of the plain ops, a number for each query and key of each head: in training for every layer, else two at a time
 
-Not here: an encoding's own parameters, what a backend makes besides; memory of a GPU.
+The cupy backend computes as numpy does, in the memory of the GPU.
+Not here: an encoding's own parameters, what a backend makes besides; memory that the cuda backend takes.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from peref.backends import find
 from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
@@ -62,27 +64,33 @@ def offers(proc: Path, group: Path) -> Iterator[int]:
         yield int(group.read_text())
 
 
-def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, *, plain: bool) -> None:
-    """Raises Misuse for a training that cannot fit, saying how much of what it needs. `plain`: attention is the plain op's."""
-    width, here, tokens = np.dtype(dtype).itemsize, free(), batch * cfg.L
+def offered(backend: str) -> tuple[int | None, str]:
+    """Bytes that the backend of this name may still take, and where."""
+    return (find.free(find.cupy(backend)), "on the GPU") if backend == "cupy" else (free(), "here")
+
+
+def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend: str) -> None:
+    """Raises Misuse, saying how much is needed, for a training that does not fit where `backend` computes."""
+    width, (here, where), tokens = np.dtype(dtype).itemsize, offered(backend), batch * cfg.L
+    plain = backend in ("numpy", "cupy")  # attention is the plain op's
     weights = 4 * numbers(cfg) * width
     kept = tokens * activations(cfg) + (layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L if plain else 0)
-    step = kept * width + accumulate * tokens * TOKEN
+    step = kept * width + (1 if backend == "cupy" else accumulate) * tokens * TOKEN
     if here is not None and weights + step > here:
         raise Misuse(
             f"this training needs at least {gigabytes(weights + step)} of memory, {gigabytes(weights)} for {numbers(cfg):,} parameters with their "
-            f"gradients and moments and {gigabytes(step)} for the tokens of a step; {gigabytes(here)} are free here: choose fewer layers, a smaller "
-            "width, batch or length"
+            f"gradients and moments and {gigabytes(step)} for the tokens of a step; "
+            f"{gigabytes(here)} are free {where}: choose fewer layers, a smaller width, batch or length"
         )
 
 
-def check_attention(cfg: Config, dtype: Any, length: int) -> None:
-    """Raises Misuse for a length whose attention by the plain ops, without a gradient, cannot fit."""
-    here, needed = free(), 2 * cfg.H * length * length * np.dtype(dtype).itemsize
+def check_attention(cfg: Config, dtype: Any, length: int, backend: str) -> None:
+    """Raises Misuse for a length whose attention by the plain ops, without a gradient, cannot fit there."""
+    (here, where), needed = offered(backend), 2 * cfg.H * length * length * np.dtype(dtype).itemsize
     if layers_with(cfg, "mix", "attend") and here is not None and needed > here:
         raise Misuse(
-            f"attention over {length} tokens by the numpy backend needs at least {gigabytes(needed)} of memory, {gigabytes(here)} are free here; "
-            "choose a shorter length or another backend"
+            f"attention over {length} tokens by the {backend} backend needs at least {gigabytes(needed)} of "
+            f"memory, {gigabytes(here)} are free {where}; choose a shorter length or another backend"
         )
 
 

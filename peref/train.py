@@ -29,7 +29,7 @@ from peref.xp import fetch, library, namespace, to_host
 
 def check_request(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> None:
     """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding or the text does not reach, and what does
-    not fit into memory where `backend`, a name, computes in this machine's."""
+    not fit into the memory that `backend`, a name, computes in."""
     if not cfg.causal:
         raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
     end, name = cfg.ends(recipe.dtype)
@@ -38,7 +38,7 @@ def check_request(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> 
     check_length(corpus, cfg.L)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
-        check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, plain=meant == "numpy")
+        check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, meant)
 
 
 def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:

@@ -314,7 +314,8 @@ def module(memory=False, ready=True, free=TOTAL):
     m.__spec__ = ModuleSpec("cupy", None)
     m.is_available = lambda: ready
     m.RawModule = lambda *, code, options=(): SimpleNamespace(compile=lambda: None)  # emulated/device.py has one whose kernels run
-    m.get_default_memory_pool = lambda: SimpleNamespace(malloc=now.malloc, free_all_blocks=lambda: None)
+    pool = {"malloc": now.malloc, "free_all_blocks": lambda: None, "free_bytes": lambda: 0}
+    m.get_default_memory_pool = lambda: SimpleNamespace(**pool)
     m.get_default_pinned_memory_pool = lambda: SimpleNamespace(malloc=now.pin)
 
     def offer(names, function):

@@ -33,7 +33,8 @@ def test_auto_takes_numba_for_float32_and_numpy_for_float64():
 
 def test_refusals(monkeypatch):
     """An unknown name, threads that a backend has no say over, a package that is not there: never a silent fallback."""
-    with pytest.raises(Misuse, match="unknown backend 'cuba'; expected auto or one of: numpy, numba, cuda, cuda:tf32, cuda:bf16"):
+    known = "numpy, numba, cupy, cuda, cuda:tf32, cuda:bf16"
+    with pytest.raises(Misuse, match=f"unknown backend 'cuba'; expected auto or one of: {known}"):
         backends.get("cuba")
     with pytest.raises(Misuse, match="computes in float32, not in float64; use --backend numpy"):
         backends.get("numba", dtype="float64")

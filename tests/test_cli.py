@@ -185,6 +185,13 @@ def test_a_narrow_terminal_shows_the_loss(tmp_path):
     assert max(map(len, lines)) <= 40
 
 
+def test_a_note_stands_above_the_bar(tmp_path):
+    """And not behind it, where the bar's next turn would write over it."""
+    code = "import sys\nfrom peref.cli.progress import Progress, aside\nwith Progress(500, 'step') as bar:\n"
+    code += " bar.to(1)\n bar.bar.refresh()\n aside('note  one line', sys.stderr)\n bar.bar.refresh()"
+    assert "note  one line" in re.split(r"[\r\n]+", on_a_terminal(tmp_path, 60, "-c", code))
+
+
 def test_train_eval_generate_list_of_one_run(trained, tmp_path):
     code, out, err = trained("eval", "--len", 64)
     assert code == 0

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import attest
 
+from peref import backends
+from peref.cli import evaluate, generate, text, train
+
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = json.loads((ROOT / "tests" / "attest.json").read_text())
 
@@ -20,6 +23,21 @@ def test_every_kernel_has_its_line():
     lines = attest.states(KEPT, texts)
     assert len(lines) == len(texts)
     print("\n".join(lines))
+
+
+def test_cuda_is_called_experimental_until_a_device_has_attested_it():
+    """By the help of every command that computes, and behind its name; no longer when all are verified."""
+    awaited = [line for line in attest.states(KEPT, attest.kernels()) if "awaits a device" in line]
+    assert awaited, "all kernels are verified on a GPU: take EXPERIMENTAL away, and README.md's word for it"
+    assert backends.EXPERIMENTAL.startswith("experimental: not all of its kernels are verified")
+    for command in (train, evaluate, generate):
+        (option,) = (one for one in command.command.params if one.name == "backend")
+        assert f"cuda has kernels of its own ({backends.EXPERIMENTAL})" in option.help
+    for name in backends.KNOWN:
+        more = f" ({backends.EXPERIMENTAL})" if name.startswith("cuda") else ""
+        assert text.chosen(name, name) == name + more
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert "`--backend cuda`, which is **experimental**" in readme
 
 
 def test_what_a_line_says():

@@ -10,7 +10,7 @@ import pytest
 from registry import RECURRENCES
 
 from peref import backends
-from peref.backends.cuda import find
+from peref.backends import find
 from peref.cli import explain
 from peref.errors import Misuse
 from peref.train import environment
@@ -30,14 +30,14 @@ def refused(word, **given):
         with pytest.raises(Misuse, match=word) as error:
             backends.get("cuda")
     assert "\n" not in str(error.value)
-    assert str(error.value).endswith("or use --backend numba")
+    assert str(error.value).endswith("or use --backend auto")
 
 
 def test_without_cupy(monkeypatch):
     """Both extras are named; a CuPy that is only set to None counts as missing."""
     monkeypatch.setattr(find, "find_spec", lambda name: None)
     with pytest.raises(
-        Misuse, match=r"needs CuPy: pip install 'peref\[cuda13x\]', for a driver of CUDA 12 'peref\[cuda12x\]'; or use --backend numba"
+        Misuse, match=r"needs CuPy: pip install 'peref\[cuda13x\]', for a driver of CUDA 12 'peref\[cuda12x\]'; or use --backend auto"
     ):
         backends.get("cuda")
 
@@ -89,7 +89,7 @@ def test_without_a_compiler():
                 with pytest.raises(Misuse, match=said) as error:
                     backends.get(name)
             assert "\n" not in str(error.value)
-            assert str(error.value).endswith("pip install 'cupy-cuda13x[ctk]>=14', or install the CUDA toolkit; or use --backend numba")
+            assert str(error.value).endswith("pip install 'cupy-cuda13x[ctk]>=14', or install the CUDA toolkit; or use --backend auto")
 
 
 def test_float32_needs_neither_header_nor_the_newest(loaded):

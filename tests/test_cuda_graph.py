@@ -1,11 +1,13 @@
 """A training step recorded as one graph: the bits of the step run as it is, and no request but copies of its input and one launch."""
 
+import sys
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import fake_cublas
 import fake_cupy
+import fake_device
 import numpy as np
 import pytest
 from check import Differs, same
@@ -51,11 +53,12 @@ def steps(
     return [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)], word.get(), asked, be
 
 
-def quick(cp):
+def quick(cp, say=pytest.fail):
     """The backend with the plain text in place of the kernels, whose emulation takes time: the rest is recorded as it is."""
     made = products(Cublas(cp, fake_cublas.Library()), gelu, swiglu)
     works = {"linear": made.linear, "matmul": made.matmul, "activated_linear": made.activated_linear}
-    return Backend("cuda", **works, attention=partial(attention, matmul=made.matmul), place=lambda x: place(x, cp), step=graph.Steps(cp))
+    works["attention"] = partial(attention, matmul=made.matmul)
+    return Backend("cuda", **works, place=lambda x: place(x, cp), step=graph.Steps(cp, say))
 
 
 def varied(step):
@@ -139,20 +142,224 @@ def test_tokens_of_a_replayed_step_are_looked_at(place, said):
         np.testing.assert_array_equal(p.line.get(), before)
 
 
-def test_a_step_that_moves_something_else_is_an_error():
-    """What goes through `place` is kept: a step that hands it other numbers each time cannot be replayed, and says so."""
-    count = iter(range(10))
+WITHOUT = "this step runs without a recording, kernel by kernel: "
+
+
+@pytest.mark.parametrize("moved", ["0 1 2 3", "0 0 1 1", "0 1 0 0", "0 00 00 00"])
+def test_a_step_that_moves_something_else_is_not_recorded(moved):
+    """What goes through `place` is kept: a step that hands it other digits, or more, is run as it is."""
+    said, found, now = [], [], []
 
     def step(be, x):
-        return be.place(np.array([float(next(count))])) + x
+        for digit in now[0]:
+            x = x + be.place(np.array([float(digit)]))
+        return x
 
     with emulated() as cp:
-        be = opened(cp, fake_cublas.Library())
-        x = cp.ones(1)
-        be.step(step, be, x)
-        with pytest.raises(PerefError, match="moves something else to the device"):
-            be.step(step, be, x)
+        be, x = opened(cp, fake_cublas.Library(), say=said.append), cp.ones(1)
+        for digits in moved.split():
+            now[:] = [digits]
+            found.append(be.step(step, be, x).tolist())
+    assert found == [[1.0 + sum(map(int, digits))] for digits in moved.split()]
+    assert said == [WITHOUT + "it moves something else to the device from one call to the next"]
+
+
+def fails(error):
+    def failing(*given, **named):
+        raise error
+
+    return failing
+
+
+def during(count):
+    """The launch of a kernel that fails, the count-th of a capture."""
+
+    def plant(planted, cp, perform=fake_device.Device.perform):
+        left = iter(range(count, -1, -1))
+
+        def failing(self, act, written):
+            if self.streams[-1].is_capturing() and next(left) == 0:
+                raise RuntimeError("planted\nduring")
+            perform(self, act, written)
+
+        planted.setattr(fake_device.Device, "perform", failing)
+
+    return plant
+
+
+def at_the_end(ended):
+    """A capture that cannot be ended; `ended`: it is over, but its graph cannot be instantiated."""
+
+    def plant(planted, cp, end=fake_device.Stream.end_capture):
+        def failing(self):
+            if ended:
+                end(self)
+            raise RuntimeError("planted\nat the end")
+
+        planted.setattr(fake_device.Stream, "end_capture", failing)
+
+    return plant
+
+
+def during_and_at_the_end(planted, cp):
+    """As CUDA does it: a capture that was broken off cannot be ended either."""
+    during(3)(planted, cp)
+    at_the_end(ended=False)(planted, cp)
+
+
+def at_replay(count):
+    """The count-th launch of the graph fails."""
+
+    def plant(planted, cp, launch=fake_device.Graph.launch):
+        left = iter(range(count, -1, -1))
+
+        def failing(self, stream=None):
+            if next(left) == 0:
+                raise RuntimeError("planted\nat replay")
+            launch(self, stream)
+
+        planted.setattr(fake_device.Graph, "launch", failing)
+
+    return plant
+
+
+def instead(what, name, error):
+    """`name` of `what(cp)` fails."""
+    return lambda planted, cp: planted.setattr(what(cp), name, fails(error("planted")))
+
+
+PHASES = {
+    "pinned memory": instead(lambda cp: cp.cuda, "alloc_pinned_memory", MemoryError),
+    "the copy of the input": instead(lambda cp: cp.ndarray, "set", RuntimeError),
+    "memory": instead(lambda cp: graph, "Arena", MemoryError),
+    "begin": instead(lambda cp: cp.cuda.Stream, "begin_capture", RuntimeError),
+    "the first kernel": during(0),
+    "a kernel": during(300),
+    "a kernel of AdamW": during(640),
+    "the capture, twice": during_and_at_the_end,
+    "the end": at_the_end(ended=False),
+    "instantiation": at_the_end(ended=True),
+    "the first replay": at_replay(0),
+    "a later replay": at_replay(2),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_failure_while_a_step_is_recorded_changes_no_bit(phase, monkeypatch):
+    """One line, and from there on every step runs kernel by kernel, to the weights, moments and word of a run
+    that records nothing. CuPy's pinned memory and asarray are its own again, and another step can be recorded.
+    """
+    given = {"numbers": lambda step: (0.01 * step, step, 0.3 * step), "batches": lambda step: [tuple(varied(step))]}
+    said, again = [], lambda be, x: x + 1
+    with fake_cupy.installed(memory=True) as cp:
+        want = steps(cp, "rope", 6, False, quick, **given)[:2]
+    with fake_cupy.installed(memory=True) as cp:
+        before = cp.asarray, cp.array
+        with monkeypatch.context() as planted:
+            PHASES[phase](planted, cp)
+            *got, asked, be = steps(cp, "rope", 6, True, lambda cp: quick(cp, said.append), **given)
+        assert (cp.asarray, cp.array) == before
+        assert fake_device.Device.now.pinner is None
         assert not be.step.stream.is_capturing()
+        assert asked[-1].get("graphs", 0) == 0
+        (recording,) = be.step.kept.values()
+        assert recording.arena is recording.graph is None
+        x, graphs = cp.ones(1), fake_cupy.counts().get("graphs", 0)
+        assert [be.step(again, be, x).tolist() for _ in range(4)] == [[2]] * 4
+        assert fake_cupy.counts()["graphs"] - graphs == 2
+    same(got, list(want), 0)
+    (line,) = said
+    assert line.startswith(WITHOUT)
+    assert "planted" in line
+    assert "\n" not in line
+
+
+def test_an_interruption_of_a_recording_is_no_reason_to_go_on(monkeypatch):
+    """Ctrl-C during a capture ends it and is passed on."""
+    with emulated() as cp:
+        be, x = opened(cp, fake_cublas.Library(), say=pytest.fail), cp.ones(1)
+
+        def step(be, x):
+            if be.step.stream.is_capturing():
+                raise KeyboardInterrupt
+            return x + 1
+
+        whole = replace(be, place=lambda thing: be.place(thing))
+        assert [whole.step(step, whole, x).tolist() for _ in range(2)] == [[2]] * 2
+        with pytest.raises(KeyboardInterrupt):
+            whole.step(step, whole, x)
+        assert not be.step.stream.is_capturing()
+        assert fake_device.Device.now.pinner is None
+
+
+@pytest.mark.parametrize("fine", [0, 1, 2])
+def test_errors_of_the_step_itself_are_its_own(fine):
+    """A step that fails as it is, in its first calls or when it is recorded, fails with its own error."""
+    calls = []
+
+    def step(be, x):
+        calls.append(1)
+        if len(calls) > fine:
+            raise Misuse("its own error")
+        return x
+
+    with fake_cupy.installed(memory=True) as cp:
+        be, x = quick(cp, lambda said: None), cp.ones(1)
+        for _ in range(fine):
+            be.step(step, be, x)
+        with pytest.raises(Misuse, match=r"^its own error"):
+            be.step(step, be, x)
+
+
+def test_nothing_is_recorded_where_that_is_asked_for():
+    """The bits are the same."""
+    with emulated() as cp:
+        be = opened(cp, fake_cublas.Library(), record=False)
+        assert be.step is call
+        got = steps(cp, "rope", 4, True, lambda cp: be)
+        assert fake_cupy.counts().get("graphs", 0) == 0
+    with emulated() as cp:
+        want = steps(cp, "rope", 4, True)
+        assert fake_cupy.counts()["graphs"] == 2
+    same(list(got[:2]), list(want[:2]), 0)
+
+
+def strings(key):
+    """Every string in a key."""
+    inside = map(strings, key) if isinstance(key, tuple) else ()
+    return {key} if isinstance(key, str) else set().union(*inside)
+
+
+def test_no_dtype_becomes_a_string_in_a_replayed_step():
+    """NumPy writes a dtype out in Python, which took most of a step's time. The key has dtypes themselves."""
+    with fake_cupy.installed(memory=True) as cp:
+        be, cfg = quick(cp), tiny("rope")
+        host, written = init(cfg), []
+        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+
+        def watch(frame, event, argument):
+            if event == "call" and frame.f_code.co_filename == np._core._dtype.__file__:
+                written.append(frame.f_code.co_name)
+
+        def step(number):
+            stepped(be, cfg, SMALL.rule, p, m, v, parts(1), SMALL.numbers(number), word)
+
+        for number in (1, 2, 3):
+            step(number)
+        before = sys.getprofile()
+        sys.setprofile(watch)
+        try:
+            step(4)
+            assert written == []
+            str(word.dtype)
+            assert written
+        finally:
+            sys.setprofile(before)
+        assert fake_cupy.counts()["graphs"] == 2
+        (key,) = be.step.kept
+        names = {*p, *SMALL.rule, *vars(cfg)}
+        assert not {np.dtype(kind).str for kind in "fdil"} & (strings(key) - names)
+        assert not {np.dtype(kind).name for kind in "fdil"} & (strings(key) - names)
 
 
 def test_memory_of_the_pool_would_be_caught(monkeypatch):
@@ -177,8 +384,7 @@ def test_what_goes_past_place_is_not_recorded():
         be = opened(cp, fake_cublas.Library(), say=said.append)
         x = cp.ones(1)
         assert [be.step(step, be, x).tolist() for _ in range(5)] == [[2]] * 5
-    assert said == ["this step runs without a recording, kernel by kernel: it moves an array of 8 bytes to the device that did not go through "
-                    "Backend.place"]  # fmt: skip
+    assert said == [WITHOUT + "it moves an array of 8 bytes to the device that did not go through Backend.place"]
 
 
 def test_a_number_that_goes_past_place_is_not_recorded():
@@ -196,8 +402,7 @@ def test_a_number_that_goes_past_place_is_not_recorded():
         next_of = [be.step(step, be, x).tolist() for _ in range(3)]
         assert cp.asarray is before
     assert next_of == [[3], [4], [5]]  # one was drawn by the capture that was broken off
-    assert said == ["this step runs without a recording, kernel by kernel: it moves a number, an array without axes, to the device that did not go "
-                    "through Backend.place"]  # fmt: skip
+    assert said == [WITHOUT + "it moves a number, an array without axes, to the device that did not go through Backend.place"]
 
 
 # the arena

@@ -1,16 +1,20 @@
 """Runs on the cuda backend, its kernels run on the CPU: trained, stopped, resumed, evaluated and continued as anywhere else."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import fake_cublas
 import fake_cupy
+import fake_device
 import numpy as np
 import pytest
 from check import same
 from emulated.twins import emulated
-from test_train import CORPUS, SMALL, finish, made, tiny, weights
+from test_train import CORPUS, SMALL, finish, kept, made, tiny, weights
 
-from peref.backends.cuda import find, opened
+from peref import backends
+from peref.backends import find
+from peref.backends.cuda import opened
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.errors import Diverged, Misuse
@@ -82,6 +86,34 @@ def test_the_command_stops_at_a_bad_step(kind, tmp_path, monkeypatch, capsys):
     run = Run(folder)
     assert run.checkpoints == [1]
     assert all(np.isfinite(a).all() for a in run.checkpoint(1)[0].values())
+
+
+@pytest.mark.parametrize("how", ["recorded", "broken off", "not recorded"])
+def test_the_command_ends_however_its_steps_are_run(how, tmp_path, monkeypatch, capsys):
+    """`train --backend cuda` is called experimental. A recording that fails is one line, with --no-record there
+    is none; the weights are the same."""
+    monkeypatch.setattr(find.cublas, "__defaults__", (lambda path: fake_cublas.Library(),))
+    (tmp_path / "text").write_bytes(CORPUS.train.tobytes())
+    sizes = "--width 16 --heads 2 --layers 1 --len 8 --batch 2 --valid-bytes 70 --steps 5 --warmup 2"
+    given = ["--data", str(tmp_path / "text"), "--backend", "cuda", *sizes.split()]
+    found = []
+    for more in ([], ["--no-record"] if how == "not recorded" else []):
+        with emulated(), monkeypatch.context() as planted:
+            if found and how == "broken off":
+                planted.setattr(fake_device.Stream, "begin_capture", lambda stream: 1 / 0)
+            runs = str(tmp_path / str(len(found)))
+            assert run_cli(["train", *given, "--runs", runs, *more], Signals()) == 0
+            graphs = fake_cupy.counts().get("graphs", 0)
+        said = capsys.readouterr().out
+        (line,) = [one for one in said.splitlines() if one.startswith("backend")]
+        assert line.split(maxsplit=1)[1] == f"cuda ({backends.EXPERIMENTAL})"
+        notes = [one for one in said.splitlines() if one.startswith("note")]
+        found.append((graphs, notes, kept(Run(next(Path(runs).iterdir())))))
+    assert found[0][:2] == (3, [])
+    assert found[1][0] == (3 if how == "recorded" else 0)
+    assert len(found[1][1]) == (how == "broken off")
+    assert all("kernel by kernel: ZeroDivisionError" in note for note in found[1][1])
+    assert found[0][2] == found[1][2]
 
 
 @pytest.mark.parametrize("name", ["rope", "t5", "retnet", "mamba", "s4d", "rwkv4", "rwkv6", "rwkv7"])

@@ -1,7 +1,6 @@
 """What every encoding promises, generated from the registry: the file has a loop, the loop agrees, gradients are right, laws of all hold."""
 
 import re
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -38,7 +37,7 @@ from generated import (
 from loops import witness
 from registry import ops
 
-from peref import model
+from peref import backends, model
 from peref.encodings import FACTS, FUNCTIONS, LAWS, files, fitting, get, options, settings
 from peref.errors import Misuse
 from peref.tape import Tape, Var
@@ -409,7 +408,7 @@ def test_on_the_fake_cupy(name, cupy):
     """The same text runs where arrays are another library's, whole, padded and in pieces, forward and backward, to the same values."""
     cfg, x = config(name), tokens(2, 7)
     p = weights(cfg)
-    be = replace(model.PLAIN, place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing))
+    be = backends.get("cupy")
     there = {n: cupy.asarray(a) for n, a in p.items()}
     for seg in (None, np.array([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 2, 2]])):
         tape, tape_there = Tape(), Tape()

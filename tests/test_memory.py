@@ -51,11 +51,11 @@ def test_a_step_takes_no_less_than_is_counted(shape, monkeypatch):
         tracemalloc.stop()
     weights, tokens_ = 4 * memory.numbers(cfg) * 8, x.size * (memory.TOKEN + 8 * (memory.activations(cfg) + 3 * 8 * 64))
     monkeypatch.setattr(memory, "free", lambda: weights + peak)
-    memory.check_training(cfg, "float64", 8, 1, plain=True)
+    memory.check_training(cfg, "float64", 8, 1, "numpy")
     monkeypatch.setattr(memory, "free", lambda: weights + tokens_ - 1)
     with pytest.raises(Misuse, match="this training needs at least"):
-        memory.check_training(cfg, "float64", 8, 1, plain=True)
-    memory.check_training(cfg, "float64", 8, 1, plain=False)
+        memory.check_training(cfg, "float64", 8, 1, "numpy")
+    memory.check_training(cfg, "float64", 8, 1, "numba")
 
 
 def test_attention_takes_no_less_than_is_counted(monkeypatch):
@@ -96,7 +96,7 @@ def test_a_training_is_refused_by_what_it_needs(monkeypatch):
     for free in (needed, needed - 1, None):
         monkeypatch.setattr(memory, "free", lambda free=free: free)
         try:
-            memory.check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, plain=False)
+            memory.check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, "numba")
             said.append("")
         except Misuse as error:
             said.append(str(error))

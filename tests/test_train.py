@@ -5,7 +5,6 @@ import json
 import re
 from dataclasses import replace
 
-import fake_cupy
 import numpy as np
 import pytest
 from check import each_array, frozen, same
@@ -23,7 +22,6 @@ from peref.ops.activation import swiglu
 from peref.ops.embedding import take
 from peref.ops.linear import linear
 from peref.ops.loss import cross_entropy
-from peref.ops.place import At
 from peref.ops.shape import add
 from peref.optim import adamw, decays, read, schedule
 from peref.recipe import Recipe
@@ -145,40 +143,6 @@ def test_a_long_gradient_is_cut_to_the_clip_and_a_short_one_left_alone():
     same(short, {name: a / 4 for name, a in m.items()}, 1e-12)
     same(square, {name: a / 16 for name, a in v.items()}, 1e-12)
     same(step_of(parts(1), replace(SMALL, clip=norm * 1.001))[2:], step_of(parts(1), replace(SMALL, clip=1e9))[2:], 0)
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_step_on_the_fake_cupy(cupy, name):
-    """With everything on the device a run of two steps leaves what it leaves on the host: no array is moved but by the backend."""
-
-    def send(x):
-        one = lambda a: cupy.asarray(a) if isinstance(a, np.ndarray) else a
-        return x.moved(cupy.asarray) if isinstance(x, At) else each_array(one, x)
-
-    cfg = tiny(name)
-    batches = parts(2)
-    p = init(cfg, 0, "float64")
-    m, v = zeros(p), zeros(p)
-    fake, be = [send(each_array(np.copy, x)) for x in (p, m, v)], Backend(place=send)
-    word = one_step(be, cfg, SMALL.rule, *fake, batches, send(NUMBERS))
-    expected = one_step(BE, cfg, SMALL.rule, p, m, v, batches, NUMBERS)
-    assert fake_cupy.counts().get("syncs", 0) == 0
-    assert read(word.get(), p) == pytest.approx(read(expected, p), rel=1e-12)
-    for actual, expected in zip(fake, (p, m, v), strict=True):
-        same(each_array(lambda a: a.get(), actual), expected, 1e-10)
-
-
-def test_a_run_on_the_fake_cupy(cupy, tmp_path):
-    """Weights, moments, rate, step, batches and validation all go through the backend's place."""
-
-    def send(x):
-        one = lambda a: cupy.asarray(a) if isinstance(a, np.ndarray) else a
-        return x.moved(cupy.asarray) if isinstance(x, At) else each_array(one, x)
-
-    host, fake = (made(tmp_path, recipe=replace(SMALL, steps=3, dtype="float64"), be=be) for be in (BE, Backend(place=send)))
-    finish(host)
-    finish(fake, Backend(place=send))
-    same(weights(fake), weights(host), 1e-10)
 
 
 # a run

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from on_gpu.session import ROOT, Session
-from peref.backends.cuda import find
+from peref.backends import find
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.launch import FOLDER
 
@@ -35,7 +35,7 @@ def sources() -> dict[str, str]:
 
 def environment(s: Session) -> None:
     about = {
-        **find.about(),
+        **find.about("cuda"),
         "emulated": s.emulated,
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -145,10 +145,11 @@ def attach(s: Session, stack: ExitStack) -> None:
         s.xp, s.library = stack.enter_context(fake_cupy.installed(memory=True)), fake_cublas.Library()
         s.xp.emulated = kernels_of(s.xp)
     else:
-        from peref.backends.cuda import find
+        from peref.backends import find
 
-        s.xp = find.cupy()
-        find.check_device(s.xp)
+        s.xp = find.cupy("cuda")
+        find.check_capability(s.xp, "cuda")
+        find.check_memory(s.xp, "cuda")
         s.library = find.cublas(s.xp)
 
 

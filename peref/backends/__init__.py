@@ -76,8 +76,11 @@ class Backend:
         return [f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is f.default]
 
 
-NAMES = ("numpy", "numba", "cuda")
+NAMES = ("numpy", "numba", "cupy", "cuda")
 KNOWN = (*NAMES, "cuda:tf32", "cuda:bf16")  # and what products are cut to: a part of the name, for the bits depend on it
+GPU = ("cupy", "cuda")  # how the names of those begin that compute on one
+# of cuda, until tests/attest.json says otherwise
+EXPERIMENTAL = "experimental: not all of its kernels are verified on a GPU"
 
 
 def resolved(name: str, dtype: Any) -> str:
@@ -88,17 +91,28 @@ def resolved(name: str, dtype: Any) -> str:
 
 
 def get(
-    name: str = "auto", *, dtype: Any = "float32", threads: int | None = None, every_tile: bool = False, say: Callable[[str], None] = as_it_is
+    name: str = "auto",
+    *,
+    dtype: Any = "float32",
+    threads: int | None = None,
+    every_tile: bool = False,
+    record: bool = True,
+    say: Callable[[str], None] = as_it_is,
 ) -> Backend:
-    """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy. cuda is taken where it is asked for.
+    """The backend of that name; "auto" takes numba for float32 where it is installed, else numpy.
 
+    cupy and cuda are taken where they are asked for. cupy is the plain ops on CuPy's arrays, in float32 or
+    float64; cuda has kernels of its own for float32 (experimental).
     cuda:tf32 cuts the factors of products to the 11 bits of TF32. cuda:bf16 trains with a copy of the weights in bfloat16, while weights, moments
     and sums stay float32.
 
     threads: how many numba computes with, all cores that are idle now unless said. every_tile: attention leaves out no tile, whatever its
-    weights, so that bits can be compared over lengths; NumPy never does. `say` is told what takes long or is not as asked. Raises Misuse for an
-    unknown name, for numba where it is not installed, for cuda where CuPy, a driver, a GPU, memory or cuBLAS is missing, and for threads of a
-    backend that has none of its own.
+    weights, so that bits can be compared over lengths; the plain ops never do. record: whether cuda records a
+    training step as one CUDA graph; without it every kernel is launched by hand, to the same bits. `say` is
+    told what takes long or is not as asked.
+
+    Raises Misuse for an unknown name, for numba where it is not installed, for cupy and cuda where CuPy, a
+    driver, a GPU, memory or a library of CUDA's is missing, and for threads of a backend that has none.
     """
     if name not in ("auto", *KNOWN):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(KNOWN)}")
@@ -107,14 +121,18 @@ def get(
         if threads is not None:
             raise Misuse("the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before starting, or use --backend numba")
         return Backend()
+    if name.startswith(GPU) and threads is not None:
+        raise Misuse(f"the {name} backend computes on the GPU and has no threads; leave --threads out")
+    if name == "cupy":
+        from peref.backends import cupy
+
+        return cupy.here()
     if str(dtype) != "float32":
         raise Misuse(f"the {name} backend computes in float32, not in {dtype}; use --backend numpy (peref.backends.get('numpy'))")
     if name.startswith("cuda"):
-        if threads is not None:
-            raise Misuse("the cuda backend computes on the GPU and has no threads to limit; leave --threads out")
         from peref.backends import cuda
 
-        return cuda.here(name, every_tile, say)
+        return cuda.here(name, every_tile, record, say)
     if not find_spec("numba"):
         raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
     from peref.backends.numba import BACKEND, ahead, host, kernel

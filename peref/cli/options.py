@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from peref.backends import KNOWN
+from peref.backends import EXPERIMENTAL, KNOWN
 from peref.config import Config
 from peref.data import DEFAULT
 from peref.recipe import Recipe
 
+ON_A_GPU = f"cupy is NumPy's text on a GPU; cuda has kernels of its own ({EXPERIMENTAL})."
 RUNS = "runs"
 NEWEST = "\0newest"  # --resume without a value: what no argument can be
 
@@ -52,7 +53,13 @@ def computing(command: Callable) -> Callable:
     for option in (
         click.option("--every-tile", is_flag=True, help="Leave out no tile of attention, also where every weight is below a rounding."),
         click.option("--threads", type=SIZE, help="How many threads the numba backend computes with.  [default: all idle cores]"),
-        click.option("--backend", metavar="NAME", default="auto", show_default=True, help=f"What computes: auto, {', '.join(KNOWN)}."),
+        click.option(
+            "--backend",
+            metavar="NAME",
+            default="auto",
+            show_default=True,
+            help=f"What computes: auto, {', '.join(KNOWN)}. {ON_A_GPU}",
+        ),
     ):
         command = option(command)
     return command

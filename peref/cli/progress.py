@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 SECONDS = 10.0  # between two plain lines
 FORMAT = "{percentage:3.0f}% {n_fmt}/{total_fmt} {unit}{postfix} [{elapsed}<{remaining}] |{bar}|"  # a narrow terminal cuts off what comes last
@@ -12,6 +12,15 @@ FORMAT = "{percentage:3.0f}% {n_fmt}/{total_fmt} {unit}{postfix} [{elapsed}<{rem
 def draws() -> bool:
     """Whether stderr is a terminal that says how large it is; on one of no size tqdm shows nothing."""
     return sys.stderr is not None and sys.stderr.isatty() and 0 not in os.get_terminal_size(sys.stderr.fileno())
+
+
+def aside(text: str, file: TextIO) -> None:
+    """Print `text` where a bar may be drawn: above it."""
+    if "tqdm" in sys.modules:
+        sys.modules["tqdm"].tqdm.write(text, file=file)
+    else:
+        print(text, file=file)
+    file.flush()
 
 
 class Progress:

@@ -73,8 +73,11 @@ def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def chosen(backend: str, asked: str) -> str:
-    """The backend, and who chose it."""
-    return f"{backend} (chosen by auto)" if asked == "auto" else backend
+    """The backend, who chose it, and whether it is experimental."""
+    from peref.backends import EXPERIMENTAL
+
+    said = "chosen by auto" if asked == "auto" else EXPERIMENTAL if backend.startswith("cuda") else ""
+    return f"{backend} ({said})" if said else backend
 
 
 def command(*words: str | Path) -> str:

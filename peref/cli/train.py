@@ -18,7 +18,7 @@ from peref.backends import get as get_backend
 from peref.cli import options, text
 from peref.cli.found import reach, text_of
 from peref.cli.options import NEWEST, RUNS, picked, setting
-from peref.cli.progress import Progress
+from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
 from peref.config import SHAPES, Config, shaped
 from peref.errors import Damaged, Misuse
@@ -30,7 +30,8 @@ from peref.settings import choose
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
 FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
-FREE = ("data", "backend", "threads", "every_tile", "runs", "resume", "as_json")  # what may be said again when a run goes on
+COMPUTING = ("backend", "threads", "every_tile", "no_record")
+FREE = ("data", *COMPUTING, "runs", "resume", "as_json")  # what may be said again when a run goes on
 
 
 @click.command("train")
@@ -70,6 +71,7 @@ FREE = ("data", "backend", "threads", "every_tile", "runs", "resume", "as_json")
 @setting("--tied/--untied", "model", "tied", "The head is the embedding.")
 @setting("--window", "model", "window", "Keys that a query sees, itself included.", type=options.SIZE, metavar="INTEGER", said="all")
 @options.computing
+@click.option("--no-record", is_flag=True, help="cuda: replay no CUDA graph; changes no bit.")
 @options.runs_folder
 @click.option("--resume", metavar="[RUN]", is_flag=False, flag_value=NEWEST, help="Go on with RUN, or the newest unfinished one.")
 @options.as_json
@@ -81,10 +83,12 @@ def command(ctx: click.Context, **given: Any) -> None:
     out = sys.stderr if given["as_json"] else sys.stdout
 
     def say(name: str, what: str) -> None:
-        print(text.labelled(name, what), file=out, flush=True)
+        aside(text.labelled(name, what), out)
 
     def backend_for(dtype: str) -> Backend:
-        return get_backend(given["backend"], dtype=dtype, threads=given["threads"], every_tile=given["every_tile"], say=partial(say, "note"))
+        name, threads, every_tile, no_record = (given[key] for key in COMPUTING)
+        settings = {"threads": threads, "every_tile": every_tile, "record": not no_record}
+        return get_backend(name, dtype=dtype, **settings, say=partial(say, "note"))
 
     with np.errstate(all="ignore"):  # the loop looks at every loss and gradient itself, and names the one that is not finite
         if given["resume"] is None:

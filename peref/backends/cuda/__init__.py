@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from peref.backends import Backend
-from peref.backends.cuda import activation, attention, embedding, find, loss, norm, optimizer, retention, scans, turn, wkv
+from peref.backends import Backend, call, cupy, find
+from peref.backends.cuda import activation, attention, embedding, loss, norm, optimizer, retention, scans, turn, wkv
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.graph import Steps
 from peref.backends.cuda.products import products
 from peref.errors import Misuse
 from peref.ops.cast import in_dtype
-from peref.ops.place import At
 
 BACKEND = Backend(
     name="cuda",
@@ -44,14 +43,10 @@ BACKEND = Backend(
 
 
 def place(thing: Any, xp: Any) -> Any:
-    """An array, an At or a dict of arrays on the device; parameters, all float32, in one line of memory (flat.py). What is there stays."""
-    if isinstance(thing, At):
-        return thing if thing.host else thing.moved(xp.asarray)
-    if isinstance(thing, dict):
-        if thing and all(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in thing.values()):
-            return Flat(thing, xp)
-        return {name: place(a, xp) for name, a in thing.items()}
-    return thing if thing is None else xp.asarray(thing)
+    """As cupy.place; parameters, all float32, in one line of memory (flat.py)."""
+    narrow = lambda a: isinstance(a, np.ndarray) and a.dtype == np.float32
+    flat = isinstance(thing, dict) and thing and all(map(narrow, thing.values()))
+    return Flat(thing, xp) if flat else cupy.place(thing, xp)
 
 
 def halved(p: Flat) -> dict[str, Any]:
@@ -62,8 +57,19 @@ def halved(p: Flat) -> dict[str, Any]:
     return {name: p.of(line, name) for name in p}
 
 
-def opened(xp: Any, library: Any, name: str = "cuda", *, every_tile: bool = False, say: Callable[[str], None] = lambda text: None) -> Backend:
-    """The backend on the device that CuPy (`xp`) stands on, with cuBLAS as ctypes loads it: with a handle, and with steps that are recorded."""
+def opened(
+    xp: Any,
+    library: Any,
+    name: str = "cuda",
+    *,
+    every_tile: bool = False,
+    record: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> Backend:
+    """The backend on the device that CuPy (`xp`) stands on, with a handle of cuBLAS as ctypes loads it.
+
+    Training steps are recorded where `record` says so.
+    """
     tf32 = name == "cuda:tf32"
     half: dict[str, Any] = {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))} if name == "cuda:bf16" else {}
     made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
@@ -71,14 +77,16 @@ def opened(xp: Any, library: Any, name: str = "cuda", *, every_tile: bool = Fals
     if tf32 or every_tile:
         cut |= {"attention": partial(attention.attention, tf32=tf32, skip=not every_tile), "skips": not every_tile}
     whole = replace(BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)
-    return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=Steps(xp, say))
+    step = Steps(xp, say) if record else call
+    return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=step)
 
 
-def here(name: str, every_tile: bool, say: Callable[[str], None]) -> Backend:
+def here(name: str, every_tile: bool, record: bool, say: Callable[[str], None]) -> Backend:
     """The backend on this machine. Raises Misuse, in one line, for what it needs and is not here."""
-    xp = find.cupy()
-    find.check_device(xp)
+    xp = find.cupy("cuda")
+    find.check_capability(xp, "cuda")
+    find.check_memory(xp, "cuda")
     if name == "cuda:bf16" and not find_spec("ml_dtypes"):
         raise Misuse("the cuda:bf16 backend needs NumPy's bfloat16: pip install ml_dtypes; or use --backend cuda")
     find.check_compiler(xp, half=name == "cuda:bf16")
-    return opened(xp, find.cublas(xp), name, every_tile=every_tile, say=say)
+    return opened(xp, find.cublas(xp), name, every_tile=every_tile, record=record, say=say)

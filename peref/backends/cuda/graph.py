@@ -6,8 +6,12 @@ graph is launched: no kernel is launched by hand, nothing is allocated, nothing 
 in the same order.
 
 What a step is known by: the function, every setting, shape and dtype, the content of an At, the address of every array on the device. Arrays on the
-host are its input: tokens; learning rate, step and clip. Whatever else a step moves to the device goes through `be.place`, is moved once and kept;
-a step that changes such a thing from one call to the next is an error, and one that moves an array past `be.place` is run as it is, which is said.
+host are its input: tokens; learning rate, step and clip. What else a step moves to the device goes through
+`be.place`, is moved once and kept.
+
+A step that cannot be recorded is run as it is, every time, which is said once: where it changes what it moves
+from one call to the next or moves an array past `be.place`, and where CUDA or CuPy fails at any point of the
+recording or of a replay. Until a graph is launched nothing of the step has run: the bits are the same.
 """
 
 import gc
@@ -36,9 +40,9 @@ def known_by(x: Any, inputs: list[np.ndarray]) -> Any:
         return content(x)
     if isinstance(x, np.ndarray):
         inputs.append(x)
-        return "input", x.shape, x.dtype.str
+        return "input", x.shape, x.dtype
     if library(x) == "cupy":
-        return "array", x.data.ptr, tuple(x.shape), tuple(x.strides), str(x.dtype)
+        return "array", x.data.ptr, x.shape, x.strides, x.dtype
     if isinstance(x, dict):
         return "dict", *((key, known_by(one, inputs)) for key, one in x.items())
     if isinstance(x, (tuple, list)):
@@ -54,16 +58,31 @@ def content(x: Any) -> Any:
     """An array or an At by all that it says."""
     if isinstance(x, At):
         return "at", *(content(getattr(x, f.name)) for f in fields(x) if f.name != "host")
-    return (x.shape, x.dtype.str, x.tobytes()) if isinstance(x, np.ndarray) else x
+    return (x.shape, x.dtype, x.tobytes()) if isinstance(x, np.ndarray) else x
 
 
-class PastPlace(PerefError):
-    """A step that is being recorded moves an array to the device that did not go through Backend.place."""
+class NotRecorded(PerefError):
+    """Why a step cannot be recorded or replayed. Nothing of this call of it has run."""
+
+
+CHANGES = "it moves something else to the device from one call to the next"
+PAST = "did not go through Backend.place"
 
 
 def past_place(size: int) -> Any:
     """Stands in for CuPy's pinned memory during a capture, so that no copy from it becomes part of a graph."""
-    raise PastPlace(f"it moves an array of {size} bytes to the device that did not go through Backend.place")
+    raise NotRecorded(f"it moves an array of {size} bytes to the device that {PAST}")
+
+
+@contextmanager
+def as_reason() -> Iterator[None]:
+    """What fails inside is why the step is not recorded."""
+    try:
+        yield
+    except PerefError as error:
+        raise NotRecorded(str(error)) from error
+    except Exception as error:
+        raise NotRecorded(f"{type(error).__name__}: {error}") from error
 
 
 @contextmanager
@@ -74,7 +93,7 @@ def no_numbers(xp: Any) -> Iterator[None]:
     def refusing(function: Callable) -> Callable:
         def looked_at(x: Any, *rest: Any, **given: Any) -> Any:
             if isinstance(x, np.ndarray) and not x.ndim:
-                raise PastPlace("it moves a number, an array without axes, to the device that did not go through Backend.place")
+                raise NotRecorded(f"it moves a number, an array without axes, to the device that {PAST}")
             return function(x, *rest, **given)
 
         return looked_at
@@ -89,27 +108,43 @@ def no_numbers(xp: Any) -> Iterator[None]:
 class Recording:
     """One step: its inputs' places on the device, what was moved there once, and its graph."""
 
-    def __init__(self, xp: Any, stream: Any, function: Callable, arguments: tuple[Any, ...], inputs: list[np.ndarray], say: Callable):
-        self.xp, self.stream, self.function, self.arguments = xp, stream, function, arguments
-        self.there = [xp.empty(a.shape, a.dtype) for a in inputs]
-        pinned = lambda a: np.frombuffer(xp.cuda.alloc_pinned_memory(max(a.nbytes, 1)), a.dtype, a.size).reshape(a.shape)
-        self.slots = [([pinned(a) for a in inputs], xp.cuda.Event(disable_timing=True)) for _ in range(2)]
-        self.moved: list[tuple[Any, Any]] = []
+    def __init__(self, xp: Any, function: Callable, arguments: tuple[Any, ...]):
+        self.xp, self.function, self.arguments = xp, function, arguments  # kept: the key has their addresses
         self.turn, self.peak, self.count, self.calls = 0, 0, 0, 0
-        self.say, self.refused = say, False
+        self.changes, self.refused = False, False
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is on the device any more."""
+        self.there: list[Any] = []
+        self.slots: list[tuple[list[np.ndarray], Any]] = []
+        self.moved: list[tuple[Any, Any]] = []
         self.graph: Any = None
         self.arena: Any = None
         self.result: Any = None
 
-    def feed(self, inputs: list[np.ndarray]) -> None:
+    def refuse(self) -> None:
+        """Give its memory back, once the copies to and from it are done."""
+        for _, copied in self.slots:
+            copied.synchronize()
+        self.forget()
+        self.refused = True
+
+    def feed(self, stream: Any, inputs: list[np.ndarray]) -> None:
         """The inputs, on their way to the device; waits only where the copy of two calls ago is not done yet."""
+        cuda = self.xp.cuda
+        if not self.slots:
+            memory = lambda a: cuda.alloc_pinned_memory(max(a.nbytes, 1))
+            empty = lambda a: np.frombuffer(memory(a), a.dtype, a.size).reshape(a.shape)
+            self.there = [self.xp.empty(a.shape, a.dtype) for a in inputs]
+            self.slots = [([empty(a) for a in inputs], cuda.Event(disable_timing=True)) for _ in range(2)]
         pinned, copied = self.slots[self.turn]
         self.turn ^= 1
         copied.synchronize()
         for host, between, there in zip(inputs, pinned, self.there, strict=True):
             between[...] = host
-            there.set(between, stream=self.stream)
-        copied.record(self.stream)
+            there.set(between, stream=stream)
+        copied.record(stream)
 
     def place(self, thing: Any, inputs: list[np.ndarray]) -> Any:
         """`thing` on the device: an input where inputs are, another array or an At where the first call put it."""
@@ -120,15 +155,17 @@ class Recording:
         for host, there in zip(inputs, self.there, strict=True):
             if thing is host:
                 return there
-        said = content(thing)
-        if self.count == len(self.moved):
-            if self.calls > 1:
-                raise PerefError("a recorded step moves more to the device than before; it cannot be replayed")
-            self.moved.append((said, thing.moved(self.xp.asarray) if isinstance(thing, At) else self.xp.asarray(thing)))
-        before, there = self.moved[self.count]
-        if before != said:
-            raise PerefError("a recorded step moves something else to the device than before; it cannot be replayed")
+        said, count = content(thing), self.count
         self.count += 1
+        if self.moved[count : count + 1] and self.moved[count][0] == said:
+            return self.moved[count][1]
+        if self.calls > 2:
+            raise NotRecorded(CHANGES)
+        there = thing.moved(self.xp.asarray) if isinstance(thing, At) else self.xp.asarray(thing)
+        if self.calls == 1:
+            self.moved.append((said, there))
+        else:
+            self.changes = True
         return there
 
     def run(self, arguments: tuple[Any, ...], inputs: list[np.ndarray], allocator: Any) -> Any:
@@ -138,40 +175,40 @@ class Recording:
         with uncollected(), self.xp.cuda.using_allocator(allocator.malloc):
             return self.function(*arguments)
 
-    def __call__(self, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
-        self.feed(inputs)
+    def __call__(self, stream: Any, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
+        """What the step gives on `stream`, the current one. Raises NotRecorded before any of it has run."""
         self.calls += 1
-        if self.calls < 3 or self.refused:
-            measure = Measure(self.xp)
-            found = self.run(arguments, inputs, measure)
-            self.peak = measure.layout.peak
-            return found
-        if self.graph is None:
-            try:
-                self.graph = self.captured(arguments, inputs)
-            except PastPlace as error:
-                self.refused = True
-                self.say(f"this step runs without a recording, kernel by kernel: {error}")
-                return self.run(arguments, inputs, Measure(self.xp))
-        self.graph.launch(self.stream)
-        return self.result
+        with as_reason():
+            self.feed(stream, inputs)
+            if self.calls > 2:
+                if self.graph is None:
+                    self.graph = self.captured(stream, arguments, inputs)
+                self.graph.launch(stream)
+                return self.result
+        measure = Measure(self.xp)
+        found = self.run(arguments, inputs, measure)
+        self.peak = measure.layout.peak
+        return found
 
-    def captured(self, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
+    def captured(self, stream: Any, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
         """The graph of the step; its result is kept. What would read pinned memory of CuPy's when it is replayed is refused."""
+        if self.changes:
+            raise NotRecorded(CHANGES)
         self.xp.get_default_memory_pool().free_all_blocks()  # what the step took before is what the arena will be
         self.arena = Arena(self.xp, self.peak)
         self.xp.cuda.set_pinned_memory_allocator(past_place)
-        self.stream.begin_capture()
         try:
-            with no_numbers(self.xp):
-                self.result = self.run(arguments, inputs, self.arena)
-        except BaseException:
-            with suppress(Exception):  # a capture that was broken off cannot be ended either, and the reason is the first error
-                self.stream.end_capture()
-            raise
+            stream.begin_capture()
+            try:
+                with no_numbers(self.xp):
+                    self.result = self.run(arguments, inputs, self.arena)
+            except BaseException:
+                with suppress(Exception):  # a capture that was broken off cannot be ended either
+                    stream.end_capture()
+                raise
+            return stream.end_capture()
         finally:
             self.xp.cuda.set_pinned_memory_allocator(self.xp.get_default_pinned_memory_pool().malloc)
-        return self.stream.end_capture()
 
 
 @contextmanager
@@ -198,14 +235,27 @@ class Steps:
         inputs: list[np.ndarray] = []
         key = id(function), *(known_by(a, inputs) for a in arguments)
         if key not in self.kept:
-            self.kept[key] = Recording(self.xp, self.stream, function, arguments, inputs, self.say)
+            self.kept[key] = Recording(self.xp, function, arguments)
             while len(self.kept) > KEPT:
                 self.stream.synchronize()
                 self.kept.popitem(last=False)
         self.kept.move_to_end(key)
+        recording = self.kept[key]
+        if not recording.refused:
+            try:
+                return self.recorded(recording, arguments, inputs)
+            except NotRecorded as error:
+                why = " ".join(str(error).split())
+            recording.refuse()
+            self.stream = self.xp.cuda.Stream(non_blocking=True)  # the old one may still capture
+            self.say(f"this step runs without a recording, kernel by kernel: {why}")
+        return function(*arguments)
+
+    def recorded(self, recording: Recording, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
+        """The step on the stream of recordings, after what was asked of the current one so far."""
         outer = self.xp.cuda.get_current_stream()
         self.stream.wait_event(outer.record())
         with self.stream:
-            found = self.kept[key](arguments, inputs)
+            found = recording(self.stream, arguments, inputs)
         outer.wait_event(self.stream.record())
         return found

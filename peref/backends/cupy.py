@@ -1,0 +1,28 @@
+"""The plain ops on CuPy's arrays, float32 and float64: the reference on a GPU, the oracle for its kernels.
+
+Nothing is filled but `place`: the same text computes, for it asks each array which library made it (xp.py).
+"""
+
+from functools import partial
+from typing import Any
+
+from peref.backends import Backend, find
+from peref.ops.place import At
+
+
+def place(thing: Any, xp: Any) -> Any:
+    """An array, an At or a dict of arrays on the device that CuPy (`xp`) stands on. What is there stays."""
+    if isinstance(thing, At):
+        return thing if thing.host else thing.moved(xp.asarray)
+    if isinstance(thing, dict):
+        return {name: place(a, xp) for name, a in thing.items()}
+    return thing if thing is None else xp.asarray(thing)
+
+
+def here() -> Backend:
+    """The backend on this machine. Raises Misuse, in one line, for what it needs and is not here."""
+    xp = find.cupy("cupy")
+    find.check_memory(xp, "cupy")
+    find.check_compiler(xp, half=False)
+    find.check_products(xp)
+    return Backend("cupy", place=partial(place, xp=xp))
