@@ -111,13 +111,14 @@ class Config:
             raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
         if rotates:
             R, D = self.D if self.R is None else self.R, self.D
-            for name, _ in self.pe:
-                check_rotary_width(name, R, D)
+            check_rotary_width(R, D)
             self._fill("R", R)
         for (name, _), encoding in self._members:
             if encoding.embed and len(self.pe) > 1:
                 raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
             check_claims(name, encoding, self.causal, self.window)
+            if encoding.check:
+                encoding.check(At.of(1))
 
     def _bind(self, layer: int) -> Encoding:
         rounds, at = divmod(layer, len(self.pe))
@@ -184,12 +185,10 @@ class Config:
         return cls(**data)
 
 
-def check_rotary_width(name: str, R: int, D: int) -> None:
-    """Raises Misuse unless encoding `name` can turn the first R of D channels."""
+def check_rotary_width(R: int, D: int) -> None:
+    """Raises Misuse unless the first R of D channels can turn in pairs."""
     if R % 2 or not 0 < R <= D:
         raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
-    if R % (each := 2 * get(name).pairs):
-        raise Misuse(f"{name}: rotary width is {R}; expected a multiple of {each}")
 
 
 def check_claims(name: str, encoding: Encoding, causal: bool, window: int | None) -> None:

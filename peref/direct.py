@@ -103,6 +103,8 @@ def place(name: str, encoding: Encoding, dtype: Any, T: int, positions: Any, B: 
         raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
     at = At.of(T, positions=i, **rest)
     check_reach(name, encoding, at.i, dtype)
+    if encoding.check:
+        encoding.check(at)
     return at
 
 
@@ -115,7 +117,7 @@ def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) ->
             raise Misuse(f"rotary_dim is {rotary_dim}, but {name} turns nothing; leave it out")
         return None
     R = D if rotary_dim is None else rotary_dim
-    check_rotary_width(name, R, D)
+    check_rotary_width(R, D)
     return R
 
 

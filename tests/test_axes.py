@@ -229,3 +229,9 @@ def test_axial_moves_with_rows_and_columns():
         cfg, x = config("axial", pe=(("axial", given),), D=8), tokens(2, 9)
         p, i = weights(cfg), image(2)
         same(run(cfg, p, x, positions=i + np.array([100, 37])[:, None, None]), run(cfg, p, x, positions=i), EXACT)
+
+
+def test_an_image_turns_widths_that_both_axes_share():
+    """A model is refused when it is made, and a call of one's own before it computes."""
+    with pytest.raises(Misuse, match="axial: rotary width is 6; expected a multiple of 4"):
+        config("axial", D=8, R=6)

@@ -78,7 +78,7 @@ def test_what_was_seen_stays_while_the_table_says_the_same(scalings, tmp_path):
 
 @pytest.mark.parametrize(
     ("pe", "plain", "own"),
-    [("none", set(), set()), ("rwkv4", {"wkv4"}, {"activation.gated", "shift.lerp"}), ("path", {"short_conv"}, {"householder.scores"})],
+    [("none", set(), set()), ("rwkv4", {"wkv4"}, {"activation.gated", "shift.lerp"}), ("path", {"short_conv"}, {"path.scores"})],
 )
 def test_a_trace_names_all_that_has_no_kernel(catalogue, pe, plain, own):
     """Here a backend that fills `linear` alone, with the plain op under another name, and the fields that every model uses."""

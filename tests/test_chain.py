@@ -21,6 +21,7 @@ from peref import model
 from peref.config import Config
 from peref.encodings import HOOKS, get
 from peref.encodings.attend import path
+from peref.encodings.mix.retnet import retention
 from peref.encodings.score import forgetting
 from peref.ops.activation import log_sigmoid, sigmoid, silu, swiglu
 from peref.ops.attention import probabilities, scores, weigh
@@ -30,7 +31,7 @@ from peref.ops.linear import linear, matmul
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm, unit
 from peref.ops.place import At
-from peref.ops.scan import retention, short_conv
+from peref.ops.scan import short_conv
 from peref.ops.shape import merge_heads, split_heads, swap
 from peref.ops.turn import turn
 from peref.tape import Tape

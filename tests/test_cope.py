@@ -87,3 +87,10 @@ def test_the_table_starts_at_zero_and_may_be_shared():
     same(run(cfg, p, tokens(2, 9)), run(config("none"), {n: a for n, a in p.items() if "pe." not in n}, tokens(2, 9)), 1e-15)
     one = config("cope", pe=(("cope", {"across_layers": "shared", "npos": 5}),))
     assert {n: a.shape for n, a in model.init(one).items() if "pe." in n} == {"pe.0.table": (5, 4)}
+
+
+def test_keys_of_the_gates_are_made_where_gates_ask_for_them():
+    """The default needs nothing of a token beyond its key: nothing is kept of it, and a golden case has no x."""
+    kept = {gates: config("cope", pe=(("cope", {"gates": gates}),)).encoding(0).features for gates in ("logits", "key")}
+    assert kept["logits"] is None
+    assert kept["key"] is not None

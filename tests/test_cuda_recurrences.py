@@ -8,12 +8,13 @@ import pytest
 from emulated.twins import BF16, CLOSE, distance, emulated, sent, twins
 
 from peref.backends.cuda import scans, wkv
+from peref.encodings.mix.mamba import selective_scan
+from peref.encodings.mix.rwkv4 import wkv4
+from peref.encodings.mix.rwkv6 import wkv6
+from peref.encodings.mix.rwkv7 import wkv7
+from peref.encodings.mix.s4d import diagonal_scan
 from peref.errors import Misuse
-from peref.ops.diagonal import diagonal_scan
 from peref.ops.scan import short_conv
-from peref.ops.selective import selective_scan
-from peref.ops.wkv import wkv6, wkv7
-from peref.ops.wkv4 import wkv4
 
 OPS = {
     "short_conv": (scans.short_conv, short_conv, {}),

@@ -7,7 +7,7 @@ from emulated.twins import BF16, CLOSE, TF32, distance, emulated, sent, twins
 from test_ops import random
 
 from peref.backends.cuda.retention import retention
-from peref.ops.scan import retention as plain
+from peref.encodings.mix.retnet import retention as plain
 
 LOG = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
 RUNS = np.array([[0] * 20 + [1] * 46 + [2] * 74, [-1] * 70 + [1] * 60 + [-1] * 10, [0] * 140])

@@ -15,12 +15,12 @@ from peref.backends.cuda.attention import attention
 from peref.backends.cuda.retention import retention
 from peref.backends.cuda.turn import turn
 from peref.backends.cuda.wkv import wkv4
+from peref.encodings.mix.retnet import retention as plain_retention
+from peref.encodings.mix.rwkv4 import wkv4 as plain_wkv4
 from peref.errors import Misuse
 from peref.ops.attention import attention as plain_attention
 from peref.ops.place import At
-from peref.ops.scan import retention as plain_retention
 from peref.ops.turn import turn as plain_turn
-from peref.ops.wkv4 import wkv4 as plain_wkv4
 
 T = 9
 QKV = [random(2, 2, T, 4, seed=n) for n in range(3)]

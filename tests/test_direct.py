@@ -7,7 +7,7 @@ from inspect import signature
 import numpy as np
 import pytest
 from check import frozen, gradient, same
-from generated import config
+from generated import config, widths
 from loops import attention as attention_loop
 from loops import rope as rope_loop
 from loops import witness
@@ -64,7 +64,7 @@ def defined(name, R):
 
 def turns(name):
     """Rotary widths of a head of D channels that the encoding takes, None for all."""
-    return [None, 2] if get(name).pairs == 1 and defined(name, 2) else [None]
+    return [None, 2] if 2 in widths(name, {}) and defined(name, 2) else [None]
 
 
 def each_row(name):

@@ -154,6 +154,7 @@ def forbidden(name: str, text: str) -> list[str]:
     return found
 
 
+@cache
 def packages() -> set[str]:
     return {name_of(path) for path in PEREF.rglob("__init__.py")}
 
@@ -165,6 +166,29 @@ def test_imports_go_one_way():
     """Every module imports earlier rows only, encodings never one another, and nothing goes in a circle."""
     assert len(sources()) > 40
     assert wrong_imports(sources(), packages()) == []
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    return {name: imported(name, text, set(sources()), name in packages()) for name, text in sources().items()}
+
+
+def readers(name: str) -> set[str]:
+    """The modules outside `ops` that import this one of them, also by way of others in there."""
+    found, todo = set(), [name]
+    while todo:
+        one = todo.pop()
+        using = {other for other, imports in graph().items() if one in imports} - found
+        found |= using
+        todo += [other for other in using if other.startswith("ops.")]
+    return {other for other in found if not other.startswith("ops.")}
+
+
+@pytest.mark.parametrize("name", [name for name in sources() if name.startswith("ops.")])
+def test_an_op_serves_more_than_one_encoding(name):
+    """What one encoding alone needs is in its file, forward and backward under the formula; an op is the model's or a backend's, or two need it."""
+    users = readers(name)
+    assert len(users) > 1 or not all(user.startswith("encodings.") for user in users), users
 
 
 def test_only_some_packages_and_only_where_they_belong():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from check import agree, direction, frozen, same
+from generated import widths
 
 from peref import model
 from peref.backends import Backend
@@ -28,7 +29,7 @@ def config(shape="llama", pe=CYCLE, layers=3, **given):
 
 def of(name, **given):
     """Two layers of one encoding; heads are wider where it does not turn the three pairs of one."""
-    wide = {"D": 8} if 3 % get(name).pairs else {}
+    wide = {"D": 8} if get(name).rotate and 6 not in widths(name, {}) else {}
     return config(pe=((name, {}),), layers=2, **wide | given)
 
 

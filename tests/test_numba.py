@@ -367,7 +367,7 @@ def test_decoding_is_its_plain_twin(name, shape):
     """In pieces and token by token, which has a kernel of its own: for one sequence and two, from an offset, after padding, in documents."""
     pe, one = get(name), tuple(range(1, 9))
     unfit = ({"window"} - pe.claims) | (set() if 2 in turning(name) else {"layout", "R"}) | ({"G", "qk_norm"} if pe.mix else set())
-    fit = {key: given * pe.pairs if key == "R" else given for key, given in shape.items() if key not in unfit}
+    fit = {key: given for key, given in shape.items() if key not in unfit}
     cfg = config(name, C=36, F=50, **fit)
     places = ({}, {"positions": 5 + np.arange(9)}, {"seg": SEGMENTS[1][:1]})
     as_close_as_float32(lambda be, p, draw: in_pieces(be, cfg, p, tokens(2, 9, draw), (4,)), cfg, draws=2)

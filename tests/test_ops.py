@@ -11,22 +11,23 @@ from loops import norm as norm_loop
 from loops import rope as rope_loop
 from registry import ops
 
+from peref.encodings.attend.pyramid import fold, pool, tree, unfold
+from peref.encodings.mix.mamba import selective_scan
+from peref.encodings.mix.retnet import retention
+from peref.encodings.mix.rwkv4 import wkv4
+from peref.encodings.mix.rwkv6 import wkv6
+from peref.encodings.mix.rwkv7 import wkv7
+from peref.encodings.mix.s4d import diagonal_scan
 from peref.errors import Misuse
+from peref.ops.activation import erf
 from peref.ops.attention import attention, probabilities, scores, weigh
-from peref.ops.blocks import pool, tree
 from peref.ops.cells import cut_of, pieces
-from peref.ops.diagonal import diagonal_scan
-from peref.ops.erf import erf
-from peref.ops.fold import fold, unfold
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.place import At, positions_in, positions_of
-from peref.ops.scan import retention, short_conv
-from peref.ops.selective import selective_scan
+from peref.ops.scan import short_conv
 from peref.ops.shift import previous
 from peref.ops.turn import turn
-from peref.ops.wkv import wkv6, wkv7
-from peref.ops.wkv4 import wkv4
 
 OPS = ops()
 SEG = np.array([[0, 0, 1, 1, 1, 2, 2], [3, 3, 3, 3, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0]])
@@ -102,13 +103,13 @@ CASES = {
     ],
     "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)] + [([random(2, 3, 5, 7)], {"at": BOTH})],
     "ops.attention.weigh": [([positive(2, 6, 5, 7), v], {})],
-    "ops.blocks.far": [
+    "encodings.attend.pyramid.far": [
         ([random(3, 6, T, 4), *(random(1, 2, 21 + sum(map(len, pairs)), 4, seed=n) for n in (0, 1))], {"reads": reads, "scale": 0.5})
         for T, (pairs, reads) in zip((7, 5, 7), TREES, strict=False)
     ],
-    "ops.blocks.pool": [([random(3, 2, 7, 4)], {"pairs": pairs}) for pairs, _ in TREES],
+    "encodings.attend.pyramid.pool": [([random(3, 2, 7, 4)], {"pairs": pairs}) for pairs, _ in TREES],
     "ops.cast.cast": [([random(2, 3)], {"dtype": np.float64})],
-    "ops.diagonal.diagonal_scan": [
+    "encodings.mix.s4d.diagonal_scan": [
         ([random(2, 5, 3), MODES, random(3), state, runs], {"chunk": chunk})
         for state in (None, random(2, 3, 4))
         for runs in (None, RUNS)
@@ -130,12 +131,12 @@ CASES = {
         ([random(2, 3, 5, 7), np.arange(70).reshape(2, 5, 7) % 4], {"rows": 5}),
     ],
     "ops.embedding.take": [([random(7, 3), np.array([[1, 6, 1], [0, 1, 3]])], {})],
-    "ops.erf.gelu_erf": [([3 * random(3, 5)], {})],
-    "ops.fold.fold": [
+    "ops.activation.gelu_erf": [([3 * random(3, 5)], {})],
+    "encodings.attend.pyramid.fold": [
         ([random(2, 3, 7, 4)], {"tokens": tokens, "chunk": chunk, "back": back})
         for tokens, chunk, back in ((7, 3, 2), (7, 3, 4), (5, 2, 0), (5, 5, 1), (1, 1, 3), (2, 2, 9), (7, 1, 6))
     ],
-    "ops.fold.unfold": [([random(6, 3, 2, 4)], {"tokens": tokens, "rows": 2}) for tokens in (6, 5)],
+    "encodings.attend.pyramid.unfold": [([random(6, 3, 2, 4)], {"tokens": tokens, "rows": 2}) for tokens in (6, 5)],
     "ops.frequency.angle": [([np.arange(5), random(3)], {}), ([np.arange(14).reshape(2, 7) % 5, random(3)], {})],
     "ops.linear.linear": [([random(2, 5, 3), random(4, 3), random(4)], {}), ([random(5, 3), random(4, 3), None], {})],
     "ops.linear.matmul": [([random(2, 1, 5, 3), random(4, 3, 6)], {}), ([random(5, 3), random(3, 6)], {})],
@@ -144,14 +145,14 @@ CASES = {
     "ops.norm.layer_norm": [([random(2, 5, 7), random(7), random(7, seed=1)], {"eps": 1e-5}), ([random(5, 7), None, None], {"eps": 1e-5})],
     "ops.norm.rms_norm": [([random(2, 5, 7), random(7)], {"eps": 1e-5}), ([random(5, 7), None], {"eps": 1e-5})],
     "ops.norm.unit": [([random(2, 5, 7)], {"eps": 1e-6})],
-    "ops.scan.retention": [
+    "encodings.mix.retnet.retention": [
         ([random(2, 3, 5, 4), random(2, 3, 5, 4, seed=1), random(2, 3, 5, 6), state, runs], {"log_decay": DECAY, "chunk": chunk, "scale": 0.5})
         for state in (None, random(2, 3, 4, 6))
         for runs in (None, RUNS)
         for chunk in (1, 2, 9)
     ],
     "ops.scan.short_conv": [([random(2, 5, 3), random(3, 4), state, runs], {}) for state in (None, random(2, 3, 3)) for runs in (None, RUNS)],
-    "ops.selective.selective_scan": [
+    "encodings.mix.mamba.selective_scan": [
         ([*selective(), state, runs], {"discretisation": discretisation, "chunk": chunk})
         for state in (None, random(2, 4, 3))
         for runs in (None, RUNS)
@@ -173,26 +174,26 @@ CASES = {
         ([random(2, 3, 5, 6), random(2, 5, 3), positive(2, 5, 3)], {"layout": "half"}),
         ([random(2, 3, 5, 6), random(2, 5, 3), positive(1, 1)], {"layout": "interleaved"}),
     ],
-    "ops.wkv4.wkv4": [
+    "encodings.mix.rwkv4.wkv4": [
         ([3 * random(2, 5, 3), random(2, 5, 3, seed=1), -positive(3), random(3), state, runs], {})
         for state in (None, positive(2, 3, 3))
         for runs in (None, RUNS)
     ],
-    "ops.wkv.wkv6": [
+    "encodings.mix.rwkv6.wkv6": [
         (of_wkv6(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
     ],
-    "ops.wkv.wkv7": [
+    "encodings.mix.rwkv7.wkv7": [
         (of_wkv7(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
     ],
     "encodings.embed.sinusoidal.scaled": [([random(1), random(2, 5, 3)], {}), ([random(1), random(5, 3)], {})],
     "encodings.bias.kerple_power.table": [
         ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),
     ],
-    "ops.share.share": [
+    "ops.interpolation.share": [
         ([np.array([0.1]), np.array([1.1]), abs(np.arange(5)[:, None] - np.arange(-2, 5)), np.array([3, 0, 5, 7, 4])], SHARE),
         ([np.array([-2.0]), np.array([-1.1]), np.arange(70).reshape(2, 5, 7) % 6, np.arange(10).reshape(2, 5)], SHARE),
     ],
-    "ops.householder.scores": [
+    "encodings.attend.path.scores": [
         ([random(2, 4, 5, 3), random(2, 2, 7, 3), 0.5 * random(2, 2, 7, 3, seed=1), positive(2, 2, 7)], {"scale": 0.5, "block": block})
         for block in (1, 3, 64)
     ],
@@ -201,7 +202,7 @@ CASES = {
     "encodings.score.forgetting.row": [([random(2, 3, 7)], {"T": 4})],
     "encodings.score.forgetting.column": [([random(2, 3, 7)], {})],
 }
-WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "ops.diagonal.diagonal_scan": (1,)}  # arrays that stay float64
+WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "encodings.mix.s4d.diagonal_scan": (1,)}  # arrays that stay float64
 SPANS = [(name, k) for name in CASES for k in range(len(CASES[name]))]
 
 

@@ -10,9 +10,9 @@ from generated import EXACT, LONG, chunked, config, layer_input, lists, loop, pl
 from loops import pyramid
 
 from peref import model
+from peref.encodings.attend.pyramid import tree
 from peref.errors import Misuse
 from peref.ops.attention import attention, probabilities, scores, weigh
-from peref.ops.blocks import tree
 from peref.tape import Tape
 
 

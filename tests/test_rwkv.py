@@ -7,7 +7,8 @@ from generated import config, layer_input, lists, loop, weights
 from loops import witness
 
 from peref import model
-from peref.ops.wkv import wkv6, wkv7
+from peref.encodings.mix.rwkv6 import wkv6
+from peref.encodings.mix.rwkv7 import wkv7
 
 
 @pytest.mark.parametrize("form", ["parallel", "recurrent"])

@@ -9,8 +9,8 @@ from generated import config, layer_input, lists, loop, weights
 
 from peref import model
 from peref.encodings import files
-from peref.ops.diagonal import diagonal_scan
-from peref.ops.selective import selective_scan
+from peref.encodings.mix.mamba import selective_scan
+from peref.encodings.mix.s4d import diagonal_scan
 
 S4D, MAMBA = (import_module(files()[name]) for name in ("s4d", "mamba"))
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from peref.ops.diagonal import diagonal_scan
+from peref.encodings.mix.mamba import selective_scan
+from peref.encodings.mix.retnet import retention
+from peref.encodings.mix.rwkv4 import wkv4
+from peref.encodings.mix.rwkv6 import wkv6
+from peref.encodings.mix.rwkv7 import wkv7
+from peref.encodings.mix.s4d import diagonal_scan
 from peref.ops.place import At
-from peref.ops.scan import retention
-from peref.ops.selective import selective_scan
-from peref.ops.wkv import wkv6, wkv7
-from peref.ops.wkv4 import wkv4
 from peref.tape import Op
 
 ELEMENTWISE, PRODUCT = 2e-6, 1e-5  # relative Frobenius, in float32: what adds little, sums

@@ -6,7 +6,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,7 @@ from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
 # what bind fills in: their settings are facts and options
-FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "otherwise", "unused")
+FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "laws")
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
 
 SMALLEST, LARGEST = 1e-30, 1e30  # of options that are real numbers: beyond these, powers and products of two of them overflow
@@ -80,13 +80,16 @@ class Encoding:
     scale: Callable = inverse_root  # (D) -> the softmax scale
     steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
     reach: Callable | None = None  # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
-    check: Callable | None = None  # (at) -> raises Misuse for a place, in NumPy, that it has nothing for
+    check: Callable | None = None  # (at) -> raises Misuse for a place, in NumPy, that it has nothing for; of one token it is asked at once
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
-    pairs: int = 1  # the pairs of channels that it turns are a multiple of this
     shared: Callable = nothing  # () -> names of parameters that all its layers share
-    unused: Callable = nothing  # () -> names of its functions that nothing needs with these options
-    claims: frozenset[str] = frozenset()  # laws it promises where every option is at its default
-    otherwise: Callable = nothing  # () -> laws of which its options turn that round: those of claims that it breaks, others that it keeps
+    claims: Any = frozenset()  # laws it promises, or () -> those where options decide; then what is read here is of the defaults
+    laws: Callable | None = field(default=None, init=False)  # that function
+
+    def __post_init__(self) -> None:
+        if callable(self.claims):
+            object.__setattr__(self, "laws", self.claims)
+            object.__setattr__(self, "claims", self.claims())
 
     @property
     def hook(self) -> str:
@@ -151,6 +154,16 @@ def with_settings_of(*others: Callable) -> Callable:
         vars(checked).update(__signature__=inspect.Signature([*first, *merged.values()]))
         checked.__annotations__ = hints
         return checked
+
+    return decorate
+
+
+def only_where(needed: Callable) -> Callable:
+    """Decorates a hook: bound with options of which `needed` is false, it is None."""
+
+    def decorate(function: Any) -> Callable:
+        function.needed = needed
+        return function
 
     return decorate
 
@@ -255,9 +268,12 @@ def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
     """The same record with the facts of one layer and the options filled in: what the model calls. It claims what holds with these options."""
 
-    def bound(function: Callable) -> Callable:
+    def bound(function: Any) -> Any:
+        if (needed := vars(function).get("needed")) and not bound(needed)():
+            return None
         wanted = {n: given.get(n, a.default) if a.default is not a.empty else facts[n] for n, a in settings(function).items()}
         return partial(function, **wanted) if wanted else function
 
     filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}
-    return replace(encoding, **filled | dict.fromkeys(filled["unused"]()), claims=encoding.claims ^ filled["otherwise"]())
+    laws = filled.pop("laws", None)
+    return replace(encoding, **filled, claims=laws() if laws else encoding.claims)

@@ -1,6 +1,6 @@
 """Biases that fall with distance and that several encodings use.
 
-    linear        -m_h |d|                       m_h = 2^(-max_bias h/H): ALiBi
+    slopes        m_h = 2^(-max_bias h/H)        of -m_h |d|, ALiBi
     log_kernel    -r1_h log(1 + r2_h |d|)        KERPLE's logarithmic kernel
     power         |d|^r_h                        what its distances may be raised to
 
@@ -22,11 +22,6 @@ def slopes(H: int, max_bias: float = 8.0) -> list[float]:
     whole = 1 << (H.bit_length() - 1)  # the power of two at or below H
     of = lambda heads: [2.0 ** (-max_bias * (h + 1) / heads) for h in range(heads)]
     return of(whole) + of(2 * whole)[::2][: H - whole]
-
-
-def linear(d: Any, *, H: int, max_bias: float = 8.0) -> Any:
-    """-m_h |d| in float64, [H,N]; nothing in it is learned."""
-    return -namespace(d).asarray(slopes(H, max_bias))[:, None] * abs(d)
 
 
 def wide_forward(x):  # a parameter of any dtype, as float64, so that a table over distances loses nothing before its last line

@@ -38,6 +38,11 @@ def matmul_backward(saved, dy):
 matmul = Op(matmul_forward, matmul_backward)
 
 
+def transposed(x: Any) -> Any:
+    """Rows and columns exchanged, on a bare array."""
+    return x.swapaxes(-1, -2)
+
+
 def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
     """The inverse of I + low, low [...,M,M] strictly lower: of blocks along the diagonal, each time twice as large, and the corners between them."""
     xp = namespace(low)

@@ -148,14 +148,14 @@ MUTANTS = [
         "pyramid.blocks",
         "a block weighs as one key",
         PYRAMID,
-        patched("ops.blocks", math=type("m", (), {"log": staticmethod(lambda x: 0.0)})),
+        patched("encodings.attend.pyramid", math=type("m", (), {"log": staticmethod(lambda x: 0.0)})),
     ),
     Mutant(
         "pyramid-count-log2",
         "pyramid.blocks",
         "a block's weight is its level",
         PYRAMID,
-        patched("ops.blocks", math=type("m", (), {"log": staticmethod(lambda x: 1.0)})),
+        patched("encodings.attend.pyramid", math=type("m", (), {"log": staticmethod(lambda x: 1.0)})),
         held_out=True,
     ),
     Mutant(

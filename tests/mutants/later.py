@@ -11,7 +11,7 @@ from mutants.anywhere import EVERYWHERE, SOFTMAX, attn, scaled, seeing, softmax,
 from mutants.bias import bucketed, slopes
 from mutants.gradient import LEARNED, gradients, grouped, many
 from mutants.gradient import attn as at_attn
-from mutants.mix import decay, wkv
+from mutants.mix import decay, recurrence
 from mutants.rotate import LADDER, exponents, frequencies, rest, turning, with_option
 from mutants.scalings import divided, fractioned
 from mutants.ways import (
@@ -35,7 +35,7 @@ from mutants.ways import (
     with_options,
 )  # fmt: skip
 from peref.encodings.attend import path, shaw
-from peref.encodings.mix import s4d
+from peref.encodings.mix import rwkv6, s4d
 from peref.encodings.score import forgetting
 from peref.ops import activation, bias
 from peref.ops.turn import turn
@@ -313,7 +313,13 @@ MUTANTS = [
     ),
     Mutant("l-conv-early", "mix.conv", "your convolution is rolled", ("mamba",), inputs(**{"param.conv": lambda w: np.roll(w, 1, 1)})),
     Mutant("l-bonus", "rwkv.bonus", "the bonus has the other sign", ("rwkv4", "rwkv6", "rwkv7"), inputs(**{"param.bonus": lambda u: -u})),
-    Mutant("l-r6-decay", "rwkv.decay", "everything decays half as fast", ("rwkv6",), wkv("wkv6", lambda r, w, k, v, *more: (r, w / 2, k, v, *more))),
+    Mutant(
+        "l-r6-decay",
+        "rwkv.decay",
+        "everything decays half as fast",
+        ("rwkv6",),
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, *more: (r, w / 2, k, v, *more)),
+    ),
     Mutant("l-r7-alpha", "rwkv7.key", "alpha counts twice", ("rwkv7",), inputs(**{"param.alpha": lambda x: 2 * x})),
     Mutant("l-r7-xi", "rwkv7.kappa", "xi is in reverse order", ("rwkv7",), inputs(**{"param.xi": lambda x: x[::-1]})),
 ]

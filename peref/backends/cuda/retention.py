@@ -32,7 +32,7 @@ def states_of(x: Any, y: Any, first: Any, rest: tuple[Any, ...], backward: bool,
 
 
 def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=None, tf32=False):
-    """As ops.scan.retention; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
+    """As retention of retnet.py; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
     dtype, xp, (B, H, T, D), E = real("retention", q, k, v, state), namespace(q, k, v), q.shape, v.shape[3]
     fit("retention: q and k", q.shape, k.shape)
     fit("retention: q and v", q.shape[:3], v.shape[:3])

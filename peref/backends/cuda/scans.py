@@ -38,7 +38,7 @@ short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
 
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=None):
-    """As ops.selective.selective_scan."""
+    """As selective_scan of mamba.py."""
     dtype, xp, (B, T, E), N = real("selective_scan", x, delta, a_log, b, c, skip, state), namespace(x), x.shape, a_log.shape[1]
     fit("selective_scan: x and delta", x.shape, delta.shape)
     fit("selective_scan: b, c and the columns of a_log", (B, T, N), b.shape, c.shape)
@@ -68,7 +68,7 @@ selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
 
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
-    """As ops.diagonal.diagonal_scan; modes are float64, and so is what they are multiplied with, states and sums (diagonal.cu says why)."""
+    """As diagonal_scan of s4d.py; modes are float64, and so is what they are multiplied with, states and sums (diagonal.cu says why)."""
     dtype, xp, (B, T, C), M = real("diagonal_scan", u, skip, state), namespace(u), u.shape, modes.shape[2]
     fit("diagonal_scan: the four arrays of modes, and skip", (4, C), modes.shape[:2], (4, *skip.shape))
     u, skip, line = xp.ascontiguousarray(u), xp.ascontiguousarray(skip), line_of(runs, B, T)

@@ -13,7 +13,7 @@ LANES = 64  # threads of a block of wkv4: few, so that a few channels spread ove
 
 
 def wkv4_forward(k, v, log_w, u, state, runs):
-    """As ops.wkv4.wkv4."""
+    """As wkv4 of rwkv4.py."""
     dtype, xp, (B, T, C) = real("wkv4", k, v, log_w, u, state), namespace(k), k.shape
     fit("wkv4: k and v", k.shape, v.shape)
     fit("wkv4: channels of k, log w and u", (C,), log_w.shape, u.shape)
@@ -67,7 +67,7 @@ def backward(kernel: str, saved: Any, dy: Any, quantities: int, *others: Any) ->
 
 
 def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
-    """As ops.wkv.wkv6; heads of up to 128 keys and any number of values."""
+    """As wkv6 of rwkv6.py; heads of up to 128 keys and any number of values."""
     fit("wkv6: heads of r and u", (r.shape[1], r.shape[3]), u.shape)
     return forward("wkv6.wkv6_forward", [r, log_w, k, v], [u], state, runs)
 
@@ -84,7 +84,7 @@ wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
 
 
 def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
-    """As ops.wkv.wkv7; heads of up to 128 keys and any number of values."""
+    """As wkv7 of rwkv7.py; heads of up to 128 keys and any number of values."""
     return forward("wkv7.wkv7_forward", [r, log_w, k, v, kappa, a], [], state, runs)
 
 

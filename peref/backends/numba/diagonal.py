@@ -1,4 +1,4 @@
-"""The scan of S4D: formula and names as in ops/diagonal.py, `runs` as in ops/scan.py.
+"""The scan of S4D: formula and names as in encodings/mix/s4d.py, `runs` as in ops/scan.py.
 
 A unit is one sequence and WIDTH channels and walks over its tokens one by one. A state is multiplied by the same factor at every token, so what
 that factor is off by would grow with the distance: factors and states are float64 here. Forward keeps every CHUNK-th state and backward makes

@@ -2,7 +2,7 @@
 
     A = (Q K') * within        O = A V + (into Q) S        S <- over S + (out_of K)' V
 
-with the decays of ops/scan.py: within between tokens of a chunk, into from the state to each, out_of from each to the end, over for all. They
+with the decays of retnet.py: within between tokens of a chunk, into from the state to each, out_of from each to the end, over for all. They
 follow from runs and from g^n, tabled once in float64. Backward walks the chunks in reverse over the states that forward kept.
 Sequences and heads are independent, so the bits do not depend on the number of threads. Bound: the multiplier, on tiles that fit the first cache.
 """

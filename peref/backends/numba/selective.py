@@ -1,4 +1,4 @@
-"""The scan of Mamba: formula and names as in ops/selective.py, units as recurrences.py says.
+"""The scan of Mamba: formula and names as in encodings/mix/mamba.py, units as recurrences.py says.
 
 Forward keeps every CHUNK-th state, backward makes those between again. Bound: the exponentials, one for each number of the state, twice in
 backward and forward together.

@@ -1,4 +1,4 @@
-"""The running means of RWKV-4: formula and names as in ops/wkv4.py, units as recurrences.py says.
+"""The running means of RWKV-4: formula and names as in encodings/mix/rwkv4.py, units as recurrences.py says.
 
 Forward keeps the state before every token. Bound: two exponentials for every channel and token.
 """

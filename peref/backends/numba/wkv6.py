@@ -1,4 +1,4 @@
-"""The recurrence of RWKV-6: formula and names as in ops/wkv.py, units, states and bound as wkv.py here says."""
+"""The recurrence of RWKV-6: formula and names as in encodings/mix/rwkv6.py, units, states and bound as wkv.py here says."""
 
 import numpy as np
 from numba import njit

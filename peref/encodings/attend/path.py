@@ -12,7 +12,11 @@ kernel  tokens that the convolution reads; none: neither convolution nor SiLU (t
 
 Yang et al. 2025, arXiv:2505.16381, section 3. Their w, beta, H are ours.
 
-ops/householder.py walks the queries back over the keys, a block of keys at a time. Time grows with T S D, memory with T S.
+Walking a query back over the keys, u <- H_t u, takes one step for each key. Blocks of M keys do it with matrices: with W, K the block's rows,
+
+    C = tril(U W') inverse(I + tril(beta W W', -1))        S = U K' - C tril(beta W K', -1)        U <- U - C beta W
+
+where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D, memory with T S.
 Not here: norms of q and k (Config has one), a bias of the convolution (off there), summaries that some tutorials call PaTH (pyramid.py).
 """
 
@@ -20,16 +24,61 @@ from typing import Literal
 
 from peref.encodings import Encoding, positive
 from peref.ops.activation import log_sigmoid, sigmoid, silu
-from peref.ops.attention import probabilities, weigh
-from peref.ops.householder import scores
-from peref.ops.linear import initial
+from peref.ops.attention import grouped, probabilities, weigh
+from peref.ops.join import joined
+from peref.ops.linear import initial, matmul, transposed, unit_lower_inverse
 from peref.ops.norm import unit
 from peref.ops.shape import add, split_heads, swap
 from peref.tape import Op
 from peref.xp import namespace
 
+BLOCK = 64  # keys that the queries walk over at once
 Gate = Literal["none", "forget", "scaled"]
 EPS = 1e-6
+
+
+def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):  # [B,H,T,D], [B,G,S,D], [B,G,S,D], [B,G,S]
+    xp = namespace(q)
+    (B, H, T, _), (G, S) = q.shape, k.shape[1:3]
+    u = grouped(q, G) * scale  # [B,G,(H/G)T,D]
+    slot = xp.broadcast_to(xp.arange(S - T, S), (H // G, T)).reshape(-1, 1)
+    out, steps = [], []
+    for start in reversed(range(0, S, block)):
+        cut = slice(start, min(start + block, S))
+        K, W, b = k[:, :, cut], w[:, :, cut], beta[:, :, cut, None]
+        ww, wk, seen = matmul(W, transposed(W)), matmul(W, transposed(K)), slot >= xp.arange(cut.start, cut.stop)
+        inverse = unit_lower_inverse(xp.tril(b * ww, -1), matmul)  # 1
+        across = xp.tril(b * wk, -1)  # 2
+        c = matmul(xp.where(seen, matmul(u, transposed(W)), 0), inverse)  # 3
+        out.append(matmul(u, transposed(K)) - matmul(c, across))  # 4
+        steps.append((cut, u, K, W, b, ww, wk, seen, inverse, across, c))
+        u = u - matmul(c, b * W)  # 5
+    return joined(out[::-1], -1).reshape(B, H, T, S), (q.shape, k.shape, beta.shape, steps, scale, matmul)
+
+
+def scores_backward(saved, dy):
+    q_shape, k_shape, beta_shape, steps, scale, matmul = saved
+    xp = namespace(dy)
+    dy = grouped(dy, k_shape[1])
+    dk, dw, dbeta = (xp.zeros(shape, dy.dtype) for shape in (k_shape, k_shape, beta_shape))
+    du = xp.zeros_like(steps[0][1])
+    for cut, u, K, W, b, ww, wk, seen, inverse, across, c in reversed(steps):
+        ds = dy[..., cut]
+        dbw = -matmul(transposed(c), du)  # 5
+        dc = -matmul(ds, transposed(across)) - matmul(du, transposed(b * W))  # 4, 5
+        da = matmul(dc, transposed(inverse))  # 3
+        dlow = xp.tril(-matmul(transposed(c), da), -1)  # 3, 1
+        da = xp.where(seen, da, 0)  # 3
+        dacross = xp.tril(-matmul(transposed(c), ds), -1)  # 4, 2
+        dk[:, :, cut] = matmul(transposed(ds), u) + matmul(transposed(b * dacross), W)  # 4, 2
+        both = b * dlow + transposed(b * dlow)
+        dw[:, :, cut] = matmul(transposed(da), u) + matmul(both, W) + matmul(b * dacross, K) + b * dbw  # 3, 1, 2, 5
+        dbeta[:, :, cut] = (dlow * ww).sum(-1) + (dacross * wk).sum(-1) + (dbw * W).sum(-1)  # 1, 2, 5
+        du = du + matmul(ds, K) + matmul(da, W)  # 4, 3
+    return du.reshape(q_shape) * scale, dk, dw, dbeta
+
+
+scores = Op(scores_forward, scores_backward)
 
 
 def twice_forward(x):

@@ -18,9 +18,11 @@ local     w; none: an eighth of the length trained for
 position  "none"; "level": a learned vector for each level is added to K_b; "centre": q and k turn as in RoPE, K_b by the mean of its positions.
 base      of the frequencies of "centre", base^(-2n/D), pairs (n, n + D/2); without effect elsewhere
 
-The cut into blocks is that of Guo et al. 2025, arXiv:2506.04761. Not here: a cache without old keys (it keeps all, as everywhere).
+Windows are pieces of the line of tokens that overlap, so attention over them costs no square. The cut into blocks is that of Guo et al. 2025,
+arXiv:2506.04761. Not here: a cache without old keys (it keeps all, as everywhere).
 """
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -28,16 +30,159 @@ import numpy as np
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.activation import sigmoid
-from peref.ops.blocks import far, pool, tree
-from peref.ops.fold import fold, unfold
+from peref.ops.join import stacked
 from peref.ops.linear import initial
 from peref.ops.place import At
+from peref.ops.rows import add_rows
 from peref.ops.shape import add, swap
 from peref.tape import Op
 from peref.xp import like, namespace
 
 CHUNK = 32  # queries that share a copy of their windows, where w is smaller
 LEVELS = 32  # rows for "level": no sequence is as long as two such blocks
+
+
+def tree(at, *, w, B):
+    """Which blocks there are and who reads them, for queries that read what lies w slots and more before them; in NumPy.
+
+    They are rows of one table: B*S tokens, then the blocks of level 1, of level 2, ... pairs[l] are the left halves of the blocks of level
+    l+1, the right ones follow them. reads[l] = (queries among B*T, the rows of level l that they read). Nothing is made that nobody reads.
+    """
+    S, T = at.S, at.T
+    seg = np.ones((B, S), int) if at.seg is None else at.seg
+    starts = np.diff(seg, axis=1, prepend=-1) != 0
+    first, slot = np.flatnonzero(starts), np.arange(B * S).reshape(B, S)[:, S - T :].ravel()
+    document = (np.cumsum(starts) - 1)[slot]
+    prefix = np.where(seg.ravel()[slot] == 0, 0, np.maximum(slot - first[document] - w + 1, 0))
+    longest = np.zeros_like(first)
+    np.maximum.at(longest, document, prefix)
+    row, rows, pairs, reads = first, B * S, [], []
+    for level in range(int(prefix.max()).bit_length()):
+        if level:
+            count = longest >> level
+            before = np.cumsum(count) - count
+            pairs.append(np.repeat(row - 2 * before, count) + 2 * np.arange(count.sum()))
+            row, rows = rows + before, rows + len(pairs[-1])
+        t = np.flatnonzero(prefix >> level & 1)
+        reads.append((t, row[document[t]] + (prefix[t] >> level) - 1))
+    return pairs, reads
+
+
+def parts(tokens, pairs):
+    """The rows of each level above the tokens."""
+    ends = np.cumsum([tokens, *map(len, pairs)]).tolist()
+    return [slice(*ends[n : n + 2]) for n in range(len(pairs))]
+
+
+def pool_forward(x, *, pairs):  # [B,G,S,D] -> [1,G,M,D]
+    xp = namespace(x)
+    B, G, S, D = x.shape
+    y = xp.empty((1, G, B * S + sum(map(len, pairs)), D), x.dtype)
+    y[0, :, : B * S] = x.swapaxes(0, 1).reshape(G, B * S, D)  # 1
+    for left, part in zip(pairs, parts(B * S, pairs), strict=True):
+        y[:, :, part] = (y[:, :, left] + y[:, :, left + 1]) / 2  # 2
+    return y, (x.shape, pairs)
+
+
+def pool_backward(saved, dy):
+    (B, G, S, D), pairs = saved
+    dy = dy.copy()
+    for left, part in zip(pairs[::-1], parts(B * S, pairs)[::-1], strict=True):
+        half = dy[:, :, part] / 2
+        dy[:, :, left] += half  # 2
+        dy[:, :, left + 1] += half  # 2
+    return (dy[0, :, : B * S].reshape(G, B, S, D).swapaxes(0, 1),)  # 1
+
+
+def in_line(x, G):  # [B,H,T,D] -> [G,H/G,BT,D]
+    B, H, T, D = x.shape
+    return x.reshape(B, G, H // G, T, D).transpose(1, 2, 0, 3, 4).reshape(G, H // G, B * T, D)
+
+
+def out_of_line(x, shape):
+    B, _, T, D = shape
+    return x.reshape(x.shape[0], -1, B, T, D).transpose(2, 0, 1, 3, 4).reshape(shape)
+
+
+def far_forward(q, k, v, *, reads, scale):  # [B,H,T,D], [1,G,M,D], [1,G,M,D]
+    xp = namespace(q)
+    u, K, V = in_line(q, k.shape[1]) * scale, k[0, :, None], v[0, :, None]
+    s = xp.full_like(q, -xp.inf, shape=(len(reads), *u.shape[:3]))  # [levels,G,H/G,BT]
+    for level, (t, row) in enumerate(reads):
+        s[level][:, :, t] = (u[:, :, t] * K[:, :, row]).sum(-1) + level * math.log(2)  # 1
+    top = s.max(0)
+    e = xp.exp(s - xp.where(top == -xp.inf, 0, top))  # 2
+    total = e.sum(0)
+    p = e / xp.where(total == 0, 1, total)  # 3
+    o = xp.zeros_like(u)
+    for level, (t, row) in enumerate(reads):
+        o[:, :, t] += p[level][:, :, t, None] * V[:, :, row]  # 4
+    return out_of_line(o, q.shape), (q.shape, u, k, v, p, reads, scale)
+
+
+def far_backward(saved, dy):
+    shape, u, k, v, p, reads, scale = saved
+    xp = namespace(dy)
+    dy, K, V = in_line(dy, k.shape[1]), k[0, :, None], v[0, :, None]
+    du, dk, dv, dp = xp.zeros_like(u), xp.zeros_like(k), xp.zeros_like(v), xp.zeros_like(p)
+    for level, (t, row) in enumerate(reads):
+        dp[level][:, :, t] = (dy[:, :, t] * V[:, :, row]).sum(-1)  # 4
+        add_rows(dv[0].swapaxes(0, 1), row, (p[level][:, :, t, None] * dy[:, :, t]).sum(1).swapaxes(0, 1))  # 4: 2^level queries share a row
+    ds = p * (dp - (p * dp).sum(0))  # 3, 2
+    for level, (t, row) in enumerate(reads):
+        d = ds[level][:, :, t, None]
+        du[:, :, t] += d * K[:, :, row]  # 1
+        add_rows(dk[0].swapaxes(0, 1), row, (d * u[:, :, t]).sum(1).swapaxes(0, 1))  # 1
+    return out_of_line(du, shape) * scale, dk, dv
+
+
+pool, far = Op(pool_forward, pool_backward), Op(far_forward, far_backward)
+
+
+def laid_out(S, tokens, chunk, back):
+    """How many pieces there are, which slots of S they are made of, and where on the padded line these lie."""
+    behind = min(back, S - tokens)
+    return -(-tokens // chunk), slice(S - tokens - behind, S), slice(back - behind, back + tokens)
+
+
+def fold_forward(x, *, tokens, chunk, back):
+    # [B,G,S,D]; the last `tokens` of S, `chunk` by `chunk`, each piece with the `back` slots before it; zeros where there are none
+    xp = namespace(x)
+    B, G, S, D = x.shape
+    n, slots, place = laid_out(S, tokens, chunk, back)
+    line = xp.zeros((B, G, back + n * chunk, D), x.dtype)
+    line[:, :, place] = x[:, :, slots]  # 1
+    pieces = [line[:, :, c * chunk : (c + 1) * chunk + back] for c in range(n)]  # 2
+    return stacked(pieces, 1).reshape(B * n, G, chunk + back, D), (x.shape, tokens, chunk, back)
+
+
+def fold_backward(saved, dy):
+    (B, G, S, D), tokens, chunk, back = saved
+    xp = namespace(dy)
+    n, slots, place = laid_out(S, tokens, chunk, back)
+    pieces = dy.reshape(B, n, G, chunk + back, D)
+    line = xp.zeros((B, G, back + n * chunk, D), dy.dtype)
+    for c in range(n):
+        line[:, :, c * chunk : (c + 1) * chunk + back] += pieces[:, c]  # 2
+    dx = xp.zeros((B, G, S, D), dy.dtype)
+    dx[:, :, slots] = line[:, :, place]  # 1
+    return (dx,)
+
+
+fold = Op(fold_forward, fold_backward)
+
+
+def unfold_forward(y, *, tokens, rows):  # [B n,H,chunk,D] -> [B,H,tokens,D]: pieces that do not overlap, B = rows
+    _, H, chunk, D = y.shape
+    line = y.reshape(rows, -1, H, chunk, D).swapaxes(1, 2).reshape(rows, H, -1, D)
+    return line[:, :, :tokens], chunk
+
+
+def unfold_backward(chunk, dy):
+    return (fold_forward(dy, tokens=dy.shape[2], chunk=chunk, back=0)[0],)
+
+
+unfold = Op(unfold_forward, unfold_backward)
 
 
 def blend_forward(near, far, gate, reads):  # [B,H,T,D], [B,H,T,D], [B,H,S], [B,1,T,1]: whether a query reads a block

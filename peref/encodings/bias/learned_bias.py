@@ -49,8 +49,8 @@ def bias(be, p, d, *, L, causal, max_distance: int | None = None):
     return swap(be.take(swap(p["table"], axes=(0, 1)), namespace(d).clip(d, first, last) - first), axes=(0, 1))
 
 
-def otherwise(*, max_distance: int | None = None):
-    return frozenset() if max_distance is None else frozenset({"any_length"})
+def claims(*, max_distance: int | None = None):
+    return frozenset({"shift", "two_sided", "window"} | ({"any_length"} if max_distance is not None else set()))
 
 
 ENCODING = Encoding(
@@ -60,6 +60,5 @@ ENCODING = Encoding(
     bias=bias,
     check=check,
     steps=logit_steps,
-    claims=frozenset({"shift", "two_sided", "window"}),
-    otherwise=otherwise,
+    claims=claims,
 )

@@ -15,21 +15,74 @@ norm    "group": per head, mean and variance, the paper; "rms": no mean, the aut
 rows    what o_n is divided by before the norm, which takes it out again but for eps: "none": nothing, the paper and fla; "recurrent": root_n =
         (sum_{m<=n} g_h^(n-m))^(1/2), the authors' step by step code; "parallel": the larger of root_n and |sum_m g_h^(n-m) q_n k_m| / sqrt(D),
         their code for whole texts, which sends no gradient by way of that sum; here it goes, and reaches what the norm's eps leaves of it.
-Not here: what their chunked code divides by, which depends on where chunks end; xPos gains (g_h plays that part).
+`runs` as in ops/scan.py. Not here: what their chunked code divides by, which depends on where chunks end; xPos gains (g_h plays that part).
 """
 
 from typing import Literal
 
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
-from peref.ops.linear import initial
+from peref.ops.join import joined
+from peref.ops.linear import initial, matmul
 from peref.ops.norm import layer_norm, rms_norm
-from peref.ops.scan import retention
+from peref.ops.scan import breaks
 from peref.ops.shape import merge_heads, split_heads
 from peref.tape import Op
 from peref.xp import namespace
 
 Rows = Literal["none", "recurrent", "parallel"]
+
+
+def chunks(xp, T, chunk, runs, log_decay, dtype):
+    """What each chunk of up to `chunk` tokens needs: its slice, decay between its tokens, from the state to each, from each to its end,
+    and over the whole."""
+    for start in range(0, T, chunk):
+        cut = slice(start, min(start + chunk, T))
+        n = xp.arange(cut.stop - cut.start)
+        powers = lambda m: xp.exp(log_decay[:, None, None] * m).astype(dtype)  # [H,1,1] to the power m, made in float64
+        within = xp.where(n[:, None] >= n, powers(xp.maximum(n[:, None] - n, 0)), 0)  # [H,M,M]
+        into, out_of = powers(n[None] + 1).swapaxes(1, 2), powers(n[::-1][None]).swapaxes(1, 2)  # [H,M,1]
+        over = powers(xp.full((1, 1), len(n)))  # [H,1,1]
+        if runs is not None:
+            pairs, begin, end, whole = breaks(xp, runs, cut)
+            within, into = within * pairs[:, None], into * begin[:, None, :, None]
+            out_of, over = out_of * end[:, None, :, None], over * whole[:, None, :, None]
+        yield cut, within.astype(dtype), into.astype(dtype), out_of.astype(dtype), over.astype(dtype)
+
+
+def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=matmul):
+    # [B,H,T,D], [B,H,T,D], [B,H,T,E], [B,H,D,E] or None, [B,T] or None; log_decay [H], float64, fixed
+    xp = namespace(q)
+    B, H, T, D = q.shape
+    s = xp.zeros((B, H, D, v.shape[-1]), q.dtype) if state is None else state
+    out, steps = [], []
+    for cut, within, into, out_of, over in chunks(xp, T, chunk, runs, log_decay, q.dtype):
+        qc, kc, vc = q[:, :, cut], k[:, :, cut], v[:, :, cut]
+        a = matmul(qc, kc.swapaxes(-1, -2)) * (within * scale)  # 1
+        out.append(matmul(a, vc) + matmul(qc, s) * (into * scale))  # 2
+        steps.append((cut, within, into, out_of, over, a, s))
+        s = s * over + matmul((kc * out_of).swapaxes(-1, -2), vc)  # 3
+    return joined(out, 2), (q, k, v, steps, state is not None, scale, matmul), s
+
+
+def retention_backward(saved, dy):
+    q, k, v, steps, stateful, scale, matmul = saved
+    xp = namespace(dy)
+    ds = xp.zeros_like(steps[0][-1])
+    parts = []
+    for cut, within, into, out_of, over, a, s in reversed(steps):
+        qc, kc, vc, g = q[:, :, cut], k[:, :, cut], v[:, :, cut], dy[:, :, cut]
+        dk = matmul(vc, ds.swapaxes(-1, -2)) * out_of  # 3
+        dv = matmul(kc * out_of, ds) + matmul(a.swapaxes(-1, -2), g)  # 3, 2
+        da = matmul(g, vc.swapaxes(-1, -2)) * (within * scale)  # 2, 1
+        dq = matmul(g * (into * scale), s.swapaxes(-1, -2)) + matmul(da, kc)  # 2, 1
+        parts.append((dq, dk + matmul(da.swapaxes(-1, -2), qc), dv))  # 1
+        ds = ds * over + matmul((qc * (into * scale)).swapaxes(-1, -2), g)  # 3, 2
+    dq, dk, dv = (joined(p, 2) for p in zip(*reversed(parts), strict=True))
+    return dq, dk, dv, ds if stateful else None, None
+
+
+retention = Op(retention_forward, retention_backward, extra=True)
 
 
 def evened_forward(o, weights, sums):  # [B,H,T,E], [B,H,T,1] the sum of the decays of each row, the same of its scores or None

@@ -11,6 +11,8 @@ t counts tokens, the positions say nothing. Before a document's first token stan
 chunk       tokens that are taken at once, between them the recurrence: 1 is recurrent, T parallel, results agree.
 eps         of the norm: 64e-5 in the code released with the paper (RWKV-LM, v6), whose heads are 64 wide; fla takes 1e-5.
 mix_rank, decay_rank   widths of the loras of the shifts and of the decay: 32 and 64, in released models of width 4096 twice that.
+With c_t the sum of log w up to token t of its chunk, what token i < t wrote has decayed by exp(c_t - c_i) after t. These factors are made pair
+by pair, so that no exponent is positive, however fast the decay. `runs` as in ops/scan.py.
 Equations 14 to 22 were read in a text taken out of the paper; public code (RWKV-LM, fla) agrees with them.
 Mixes, decays, bonuses and loras start, and decays learn at twice the rate, as in the released code.
 Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps, a scale on r (fla's
@@ -21,11 +23,81 @@ import numpy as np
 
 from peref.encodings import Encoding, positive
 from peref.ops.activation import minus_exp, tanh
-from peref.ops.linear import initial, low_rank
+from peref.ops.join import joined
+from peref.ops.linear import initial, low_rank, matmul, transposed
 from peref.ops.norm import head_norm
 from peref.ops.shape import split_heads
 from peref.ops.shift import lerp, previous
-from peref.ops.wkv import wkv6
+from peref.ops.wkv import chunks
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def decays(before, c, seen, dtype):
+    """What is left of each token i when token t reads, [B,H,M,M,K]: 0 where it is not seen."""
+    xp = namespace(c)
+    return xp.exp(xp.where(seen[..., None], before[..., :, None, :] - c[..., None, :, :], -xp.inf).astype(dtype))
+
+
+def earlier(x):
+    """The sum over the tokens before each, x [B,H,M,K]."""
+    xp = namespace(x)
+    return xp.concatenate([xp.zeros_like(x[:, :, :1]), x[:, :, :-1].cumsum(2)], 2)
+
+
+def after(x):
+    """The sum over the tokens after each."""
+    return earlier(x[:, :, ::-1])[:, :, ::-1]
+
+
+def between(pair, matmul):
+    """For each token the sum over the pairs [B,H,M,M,K] that read after it what was written before it. No differences of long sums: where decay is
+    fast, these would be all rounding."""
+    n = namespace(pair).arange(pair.shape[2])
+    inside = (n[:, None] > n[:, None, None]) & (n < n[:, None, None])  # [M,M,M]
+    return matmul(inside.reshape(len(n), -1).astype(pair.dtype), pair.reshape(*pair.shape[:2], -1, pair.shape[4]))
+
+
+def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=matmul):
+    # [B,H,T,K], [B,H,T,K], [B,H,T,K], [B,H,T,V], [H,K], [B,H,K,V] or None, [B,T] or None
+    xp = namespace(r)
+    s = xp.zeros((*k.shape[:2], k.shape[3], v.shape[3]), r.dtype) if state is None else state
+    out, steps = [], []
+    for cut, pairs, begin, before, c, out_of, over in chunks(log_w, runs, chunk):
+        rc, kc, vc, n = r[:, :, cut], k[:, :, cut], v[:, :, cut], xp.arange(c.shape[2])
+        seen, own, into = pairs & (n[:, None] > n), pairs & (n[:, None] == n), (xp.exp(before) * begin).astype(r.dtype)
+        a = (rc[..., :, None, :] * decays(before, c, seen, r.dtype) * kc[..., None, :, :]).sum(-1)  # 1
+        a = a + xp.where(own, (rc * u[:, None] * kc).sum(-1)[..., None], 0)  # 2
+        out.append(matmul(a, vc) + matmul(rc * into, s))  # 3
+        steps.append((cut, seen, own, before, c, into, out_of, over, a, s))
+        s = s * over + matmul(transposed(kc * out_of), vc)  # 4
+    return joined(out, 2), (r, k, v, u, steps, state is not None, matmul), s
+
+
+def wkv6_backward(saved, dy):
+    r, k, v, u, steps, stateful, matmul = saved
+    xp = namespace(dy)
+    ds, du, parts = xp.zeros_like(steps[0][-1]), xp.zeros_like(u), []
+    for cut, seen, own, before, c, into, out_of, over, a, s in reversed(steps):
+        rc, kc, vc, g = r[:, :, cut], k[:, :, cut], v[:, :, cut], dy[:, :, cut]
+        dk_out = matmul(vc, transposed(ds)) * out_of  # 4
+        dv = matmul(kc * out_of, ds) + matmul(transposed(a), g)  # 4, 3
+        da = matmul(g, transposed(vc))  # 3
+        each = da[..., None] * decays(before, c, seen, da.dtype)  # 1
+        pair = each * kc[..., None, :, :]
+        dr_in = matmul(g, transposed(s)) * into  # 3
+        dr, dk = dr_in + pair.sum(-2), dk_out + (each * rc[..., :, None, :]).sum(-3)  # 3, 1
+        dlog_w = between(pair * rc[..., :, None, :], matmul) + after(rc * dr_in) + earlier(kc * dk_out)
+        dlog_w = dlog_w + transposed((ds * s).sum(-1, keepdims=True) * over)
+        bonus = xp.where(own, da, 0).sum(-1, keepdims=True)  # 2
+        du = du + (bonus * rc * kc).sum((0, 2))
+        parts.append((dr + bonus * u[:, None] * kc, dlog_w, dk + bonus * u[:, None] * rc, dv))
+        ds = ds * over + matmul(transposed(rc * into), g)  # 4, 3
+    dr, dlog_w, dk, dv = (joined(p, 2) for p in zip(*reversed(parts), strict=True))
+    return dr, dlog_w, dk, dv, du, ds if stateful else None, None
+
+
+wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
 
 
 def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 64):

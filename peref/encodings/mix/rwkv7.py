@@ -15,6 +15,8 @@ chunk       tokens that are taken at once, between them the recurrence: 1 is rec
 eps         of the norm: 64e-5 in the released code, whose heads are 64 wide; fla takes D 1e-5.
 unit_eps    added to the squared length of kappa: 1e-24 acts as the released code's floor of 1e-12 under the length; fla's fused form has 1e-6.
 decay_rank, a_rank, v_rank, gate_rank   widths of the loras; the released rule unless said: 2.5, 2.5, 1.7, 5 times C^0.5, in steps of 32.
+With c_t the sum of log w up to token t of its chunk, what token i < t wrote has decayed by exp(c_t - c_i) after t, made as exp(c_t) exp(-c_i): -c
+must stay in the range of the dtype, and log w is above -0.61. `runs` as in ops/scan.py.
 Mixes, decays, gates, bonuses and loras start, and decays learn at twice the rate, as in the released code.
 Equations 1 to 22 were read in a text taken out of the paper's second version; public code (RWKV-LM, fla) agrees but for value_gate.
 Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps.
@@ -28,16 +30,74 @@ import numpy as np
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.activation import logistic, sigmoid, tanh
-from peref.ops.linear import initial, low_rank
+from peref.ops.join import joined
+from peref.ops.linear import initial, low_rank, matmul, transposed, unit_lower_inverse
 from peref.ops.norm import head_norm, unit
 from peref.ops.shape import split_heads, unbroadcast
 from peref.ops.shift import lerp, previous
-from peref.ops.wkv import wkv7
+from peref.ops.wkv import chunks
 from peref.tape import Op
+from peref.xp import namespace
 
 Rank = int | None
 Gate = Literal["first", "own"]
-LONGEST = 64  # tokens in a chunk: ops/wkv.py needs exp(0.61 chunk) in the range of float32, with room for the keys
+LONGEST = 64  # tokens in a chunk: exp(0.61 chunk) is in the range of float32, with room for the keys
+
+
+def of_sums(dbefore, dc, dtotal):
+    """The gradient of log w from those of its sums before each token, up to it, and over the whole."""
+    return (dbefore + dc)[:, :, ::-1].cumsum(2)[:, :, ::-1] - dbefore + dtotal
+
+
+def both(a, b):
+    return namespace(a).concatenate([a, b], 2)
+
+
+def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=matmul):
+    # [B,H,T,K], [B,H,T,K], [B,H,T,K], [B,H,T,V], [B,H,T,K], [B,H,T,K], [B,H,K,V] or None, [B,T] or None
+    xp = namespace(r)
+    s = xp.zeros((*k.shape[:2], k.shape[3], v.shape[3]), r.dtype) if state is None else state
+    out, steps = [], []
+    for cut, pairs, begin, before, c, out_of, over in chunks(log_w, runs, chunk):
+        rc, kc, vc, kp, ac, n = r[:, :, cut], k[:, :, cut], v[:, :, cut], kappa[:, :, cut], a[:, :, cut], xp.arange(c.shape[2])
+        M, seen = len(n), both(pairs & (n[:, None] > n), pairs & (n[:, None] >= n))
+        seen = xp.concatenate([seen, seen], 3)  # [B,1,2M,2M]
+        read, write = both(xp.exp(before), xp.exp(c)).astype(r.dtype), both(xp.exp(-c), xp.exp(-c)).astype(r.dtype)
+        begin, out_of = both(begin, begin), both(out_of, out_of)
+        q, keys = both(-kp, rc) * read, both(ac * kp, kc)  # 1: what asks the state, and what writes to it
+        p = xp.where(seen, matmul(q, transposed(keys * write)), 0)  # 2
+        h = matmul(q * begin, s)  # 3
+        inverse = unit_lower_inverse(-p[:, :, :M, :M], matmul)
+        x = both(matmul(inverse, matmul(p[:, :, :M, M:], vc) + h[:, :, :M]), vc)  # 4: what each token takes out, and its value
+        out.append(matmul(p[:, :, M:], x) + h[:, :, M:])  # 5
+        steps.append((cut, seen, begin, read, write, out_of, over, inverse, q, keys, p, x, s))
+        s = s * over + matmul(transposed(keys * out_of), x)  # 6
+    return joined(out, 2), (kappa, a, steps, state is not None, matmul), s
+
+
+def wkv7_backward(saved, dy):
+    kappa, a, steps, stateful, matmul = saved
+    xp = namespace(dy)
+    ds, parts = xp.zeros_like(steps[0][-1]), []
+    for cut, seen, begin, read, write, out_of, over, inverse, q, keys, p, x, s in reversed(steps):
+        M, kp, ac, g = inverse.shape[-1], kappa[:, :, cut], a[:, :, cut], dy[:, :, cut]
+        dx = matmul(keys * out_of, ds) + matmul(transposed(p[:, :, M:]), g)  # 6, 5
+        dz = matmul(transposed(inverse), dx[:, :, :M])  # 4
+        dv, dh = dx[:, :, M:] + matmul(transposed(p[:, :, :M, M:]), dz), both(dz, g)  # 4, 5
+        dp = xp.where(seen, matmul(dh, transposed(x)), 0)  # 5, 4
+        dq = matmul(dp, keys * write) + matmul(dh, transposed(s)) * begin  # 3, 2
+        dkeys_out = matmul(x, transposed(ds)) * out_of  # 6
+        dkeys = matmul(transposed(dp), q) * write + dkeys_out  # 2
+        up, down = q * dq, keys * dkeys
+        dtotal = (keys * dkeys_out).sum(2, keepdims=True) + transposed((ds * s).sum(-1, keepdims=True) * over)
+        dlog_w = of_sums(up[:, :, :M], up[:, :, M:] - down[:, :, :M] - down[:, :, M:], dtotal)
+        ds, dq = ds * over + matmul(transposed(q * begin), dh), dq * read  # 6, 3; 1
+        parts.append((dq[:, :, M:], dlog_w, dkeys[:, :, M:], dv, ac * dkeys[:, :, :M] - dq[:, :, :M], kp * dkeys[:, :, :M]))
+    grads = (joined(part, 2) for part in zip(*reversed(parts), strict=True))
+    return *grads, ds if stateful else None, None
+
+
+wkv7 = Op(wkv7_forward, wkv7_backward, extra=True)
 
 
 def decay_forward(d):

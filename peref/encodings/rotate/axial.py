@@ -21,6 +21,7 @@ import math
 from typing import Literal
 
 from peref.encodings import Encoding, positive
+from peref.errors import Misuse
 from peref.xp import namespace
 
 
@@ -53,11 +54,16 @@ def rotate(
     return xp.concatenate([a * w for a, w in zip(place, ladders(xp, R, ladder, base, max_freq), strict=True)], -1), None, None
 
 
+def check(at, *, R):
+    if R % 4:
+        raise Misuse(f"axial: rotary width is {R}; expected a multiple of 4")
+
+
 ENCODING = Encoding(
     "arXiv:2403.13298",
     "angle = (i // width or i % width) base^(-4m/R)",
     rotate=rotate,
     axes=2,
-    pairs=2,
+    check=check,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
 )

@@ -98,10 +98,8 @@ def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given)
     return phi, a, a
 
 
-def otherwise(*, start_tokens: int = 0):
-    return frozenset({"shift"} if start_tokens else ())
+def claims(*, start_tokens: int = 0):
+    return EVERY_LAW_OF_DISTANCE - ({"shift"} if start_tokens else set())
 
 
-ENCODING = Encoding(
-    "arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE, otherwise=otherwise
-)
+ENCODING = Encoding("arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=claims)

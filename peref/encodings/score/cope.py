@@ -19,7 +19,7 @@ gates over heads (both off there); the authors' two-sided encoder, where p count
 
 from typing import Literal
 
-from peref.encodings import Encoding, positive
+from peref.encodings import Encoding, only_where, positive
 from peref.ops.activation import logistic
 from peref.ops.attention import scores
 from peref.ops.cells import cut_of, pieces
@@ -87,10 +87,11 @@ def shared(*, across_layers: Literal["own", "shared"] = "own"):
     return frozenset({"table"} if across_layers == "shared" else ())
 
 
-def unused(*, gates: Gates = "logits"):
-    return {"logits": {"features"}, "key": set()}[gates]
+def keyed(*, gates: Gates = "logits"):
+    return gates == "key"
 
 
+@only_where(keyed)
 def features(be, p, x, at, state, *, H):
     return {"k": split_heads(be.linear(x, p["k.weight"], None), heads=H)}, {}  # [B,H,T,D]
 
@@ -108,7 +109,6 @@ ENCODING = Encoding(
     score=score,
     features=features,
     shared=shared,
-    unused=unused,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
 )

@@ -24,12 +24,12 @@ import numpy as np
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive
 from peref.ops.activation import relu
 from peref.ops.attention import scores
-from peref.ops.bias import linear, log_kernel_of, log_kernel_start
+from peref.ops.bias import log_kernel_of, log_kernel_start, slopes
 from peref.ops.cells import cut_of, pieces
 from peref.ops.distance import lay
+from peref.ops.interpolation import share, share_start
 from peref.ops.linear import initial, matmul
 from peref.ops.shape import add, join, swap
-from peref.ops.share import share, share_start
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -78,7 +78,8 @@ def of_kerple(be, p, at, q):  # [1 or B,H,T,S], as the next two
 
 
 def of_alibi(be, p, at, q):
-    return lay(linear(at.distances, H=q.shape[1]).astype(q.dtype), at.index)
+    m = namespace(at.distances).asarray(slopes(q.shape[1]))
+    return lay((-m[:, None] * abs(at.distances)).astype(q.dtype), at.index)
 
 
 def of_fire(be, p, at, q):
@@ -108,8 +109,8 @@ def score(be, p, q, k, f, at, *, D, over: Over = "kerple_log"):
     return y if b is None else add(b, y), None, None
 
 
-def otherwise(*, over: Over = "kerple_log"):
-    return {"fire": frozenset({"shift"})}.get(over, frozenset())
+def claims(*, over: Over = "kerple_log"):
+    return EVERY_LAW_OF_DISTANCE - ({"shift"} if over == "fire" else set())
 
 
 ENCODING = Encoding(
@@ -117,6 +118,5 @@ ENCODING = Encoding(
     "s + b + network([s; b]) across the heads",
     init=init,
     score=score,
-    claims=EVERY_LAW_OF_DISTANCE,
-    otherwise=otherwise,
+    claims=claims,
 )

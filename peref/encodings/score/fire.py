@@ -18,8 +18,8 @@ from typing import Literal
 
 from peref.encodings import Encoding, positive
 from peref.ops.activation import relu
+from peref.ops.interpolation import share, share_start
 from peref.ops.shape import swap
-from peref.ops.share import share, share_start
 
 
 def init(rng, *, H, width: int = 32):

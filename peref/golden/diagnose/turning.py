@@ -160,7 +160,7 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
     order = [next((m for m in [n, *range(half)] if alike(n, m)), None) for n in range(half)]
     if None not in order and order != list(range(half)) and len(set(order)) > 1:
         halves = [m for m in order if m is not None] == list(np.roll(range(half), half // 2))
-        axes = case.config.encoding(0).axes not in (1, None) or case.config.encoding(0).pairs > 1
+        axes = case.config.encoding(0).axes not in (1, None)
         flag = "rope.axial.axes" if halves and axes and half > 2 else "rope.frequencies"
         words = f"your frequencies are in another order: {', '.join(map(str, order))}"
         yield guess(flag, words, with_angles(lambda phi, *g: (phi[..., order] if phi.shape[-1] == half else phi, *g)), 0.9)

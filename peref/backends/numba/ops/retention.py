@@ -8,7 +8,7 @@ from peref.tape import Op
 
 
 def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=None):
-    """As ops.scan.retention; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
+    """As retention of retnet.py; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
     float32("retention", q, k, v, state)
     kernel = kernels("retention")
     (B, H, T, D), E = shape_of("retention: q", q, 4), shape_of("retention: v", v, 4)[3]
