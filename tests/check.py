@@ -163,7 +163,8 @@ def direction(rng, g):
 def agree(name, g, t, at, x, y, dy, tolerance, size):
     """<g, t> is the derivative of <f(x + h t), dy> at h = 0; errors on the scale `size` of g."""
     analytic = float(np.vdot(g, t))
-    numeric, doubt, step = derivative(lambda h: float(np.vdot(at(locked(x + h * t)) - at(locked(x - h * t)), dy)) / (2 * h))
+    slope = lambda h: float(np.vdot(at(locked(x + h * t)) - at(locked(x - h * t)), dy)) / (2 * h)
+    numeric, doubt, step = derivative(slope, size)
     error, scale, unit = abs(analytic - numeric), max(size, abs(analytic), abs(numeric)), float(np.abs(dy).sum())
     rounding = 16 * EPSILON * float(np.abs(np.asarray(y) * dy).sum()) / step
     zero = size <= 64 * EPSILON * unit
@@ -174,15 +175,17 @@ def agree(name, g, t, at, x, y, dy, tolerance, size):
         raise Differs(name, "value", f"{text}: error {error / scale:.3g}, tolerance {tolerance:.3g}")
 
 
-def derivative(slope):
+def derivative(slope, size):
     """Ridders' method: slope(h), even in h, taken to h = 0; from finer steps again where coarse ones do not agree.
+
+    They agree on the scale `size` of the gradient: a tiny element must not need steps that drown in rounding.
 
     The value, its distance from its neighbours in the table, the h of its row.
     """
     best, doubt, step, above = np.nan, np.inf, STEPS[-1], []
     for h in STEPS:
         if h in AGAIN:
-            if doubt <= 1e-9 * abs(best):
+            if doubt <= 1e-9 * max(size, abs(best)):
                 break
             above = []
         row = [slope(h)]
