@@ -1,4 +1,4 @@
-"""Derivatives where two numbers are equal: the mean of both sides, as golden/SPEC.md says (section 1), and relu's by custom.
+"""Derivatives where two numbers are equal: the mean of both sides, as golden/SPEC.md says; relu's by custom.
 
 A gradient passes through these bends of peref/ops and peref/encodings, and no others:
 
@@ -8,8 +8,9 @@ A gradient passes through these bends of peref/ops and peref/encodings, and no o
     relu, leaky relu        fire, dape, dynamic_bias   by custom, as in PyTorch
     min(p, P-1), floor(p)   cope                       by custom, as in its authors' code: test_cope.py
 
-Elsewhere what bends is made of positions, counts or settings, which have no gradient (buckets, clipped distances, ramps), or cancels (the
-largest logit of a softmax, the stable forms of sigmoid, softplus and wkv4), or lies where both sides are 0 (wkv's smallest log w).
+Elsewhere what bends is made of positions, counts or settings, which have no gradient (buckets, clipped
+distances, ramps), or cancels (the largest logit of a softmax, the stable forms of sigmoid, softplus and of
+RWKV-4's means), or lies where both sides are 0 (the least log w of RWKV-6 and 7).
 """
 
 from importlib import import_module
@@ -33,7 +34,7 @@ from peref.ops.activation import relu
 FIRE, RETNET = (import_module(files()[name]) for name in ("fire", "retnet"))
 ROWS = np.array([[0, 1, 2, 3, 4, 5, 6, 7], [4, 4, 9, 2, 0, 4, 1, 3]])
 SHARED = {"threshold": 4.0, "eps": 1e-6}
-NEAR = 1e-5  # a central difference at a bend has an error of first order, which extrapolation by even orders leaves
+NEAR = 1e-5  # at a bend a central difference has an error of first order, which extrapolation leaves
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,15 +53,21 @@ def test_fire_shares_the_derivative_of_its_normaliser(m, positions):
     """|m threshold| is the position of some queries. At m = 0 both sides of |m| cancel."""
     at = model.At.of(positions.shape[-1], positions=positions)
     assert (abs(m * 4) == at.i).any()
-    gradient(FIRE.share, [np.full(1, 0.1), np.full(1, m), at.distances[at.index], at.i], SHARED, wrt=[0, 1], tolerance=NEAR)
+    arrays = [np.full(1, 0.1), np.full(1, m), at.distances[at.index], at.i]
+    gradient(FIRE.share, arrays, SHARED, wrt=[0, 1], tolerance=NEAR)
 
 
 def test_fire_begins_at_a_tie():
     """The term of FIRE with m where it starts and a whole threshold within the text."""
     cfg = config("fire", pe=(("fire", {"threshold": 4.0}),))
-    p, (_, q, k, _), at = model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0), layer_input(cfg, 8), model.At.of(8)
+    p, (_, q, k, _) = model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0), layer_input(cfg, 8)
     assert p["m"] == 1
-    gradient(lambda *a: cfg.encoding(0).score(model.PLAIN, dict(zip(p, a, strict=True)), q, k, {}, at)[0], list(p.values()), tolerance=NEAR)
+
+    def term(*arrays):
+        own = dict(zip(p, arrays, strict=True))
+        return cfg.encoding(0).score(model.PLAIN, own, q, k, {}, model.At.of(8))[0]
+
+    gradient(term, list(p.values()), tolerance=NEAR)
 
 
 def test_dape_over_fire_too():
@@ -80,13 +87,15 @@ def test_the_golden_case_has_its_tie():
 
 @pytest.mark.parametrize("dtype", ["F64", "F32"])
 def test_the_golden_case_shows_a_derivative_of_one_side(dtype):
-    """In float32 too: one product by a power of two and a comparison, which no dtype rounds. Right numbers in that dtype are class A."""
+    """In float32 too: a product by a power of two and a comparison are exact. Right numbers are class A."""
     case = next(case for case in RECIPES if case.slug == "tie")
     a, want = computed(case)
     real = {"F64": np.float64, "F32": np.float32}[dtype]
-    own = expected(case, {name: x.astype(real) if x.dtype.kind == "f" else x for name, x in a.items()})["vjp.param.m"]
+    narrow = {name: x.astype(real) if x.dtype.kind == "f" else x for name, x in a.items()}
+    own = expected(case, narrow)["vjp.param.m"]
     assert own.dtype == real
-    judge = lambda g: judged(Tensor(dtype, g.astype(real)), want["vjp.param.m"], want["vjp.param.m:a"], want["vjp.param.m:b"], case.depth).grade
+    truth = [want[f"vjp.param.m{part}"] for part in ("", ":a", ":b")]
+    judge = lambda g: judged(Tensor(dtype, g.astype(real)), *truth, case.depth).grade
     assert judge(own) == "A"
     sides = [near(mutant, case, a)["vjp.param.m"] for mutant in mutants() if mutant.flag == "grad.tie"]
     assert [judge(g) for g in sides] == ["FAIL", "FAIL"]

@@ -61,7 +61,7 @@ class Backend:
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter
     step: Callable = call  # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
-    recurrences: Mapping[str, Callable] = field(default_factory=dict)  # twins of those that one encoding alone has, by the name it asks for
+    recurrences: Mapping[str, Callable] = field(default_factory=dict)  # twins of encodings' own: name -> twin
 
     def recurrence(self, name: str, plain: Op) -> Callable:
         """The twin of an encoding's own recurrence, or the plain one where this backend has none."""
@@ -69,7 +69,8 @@ class Backend:
 
     def filled(self) -> list[str]:
         """Fields that are not the plain ones, and recurrences."""
-        return [f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is not f.default] + sorted(self.recurrences)
+        found = [f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is not f.default]
+        return found + sorted(self.recurrences)
 
     def plain(self) -> list[str]:
         """Fields left at their default: the plain ops, on whatever library the arrays are of."""

@@ -80,10 +80,10 @@ class Encoding:
     scale: Callable = inverse_root  # (D) -> the softmax scale
     steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
     reach: Callable | None = None  # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
-    check: Callable | None = None  # (at) -> raises Misuse for a place, in NumPy, that it has nothing for; of one token it is asked at once
+    check: Callable | None = None  # (at) -> raises Misuse for a place, in NumPy, or a width that it has nothing for
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     shared: Callable = nothing  # () -> names of parameters that all its layers share
-    claims: Any = frozenset()  # laws it promises, or () -> those where options decide; then what is read here is of the defaults
+    claims: Any = frozenset()  # laws it promises; where options decide () -> those, and then read here at the defaults
     laws: Callable | None = field(default=None, init=False)  # that function
 
     def __post_init__(self) -> None:

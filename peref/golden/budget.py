@@ -12,7 +12,7 @@
 
 Both are the largest of DRAWS random draws in float64 (noise), stored as float32, rounded up. A structural zero has a = b = 0 and must be 0.
 Nothing is computed in the precision that is judged: this bounds what honest arithmetic may do, and knows nothing of what is checked.
-A case at a tie is exact there in every dtype, and its budgets are those of positions beside the tie, which the case says.
+A case at a tie is exact there in every dtype: its budgets are those of the positions beside it that it names.
 """
 
 import math

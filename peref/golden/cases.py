@@ -59,7 +59,7 @@ class Case:
     flags: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     positions: Any = None  # nested tuples, 0, 1, ... where None
-    untied: Any = None  # positions that the budgets are measured at, where at those of the case every rounding would break a tie
+    untied: Any = None  # positions for the budgets, where at those of the case every rounding would break a tie
     seg: Any = None
     B: int = 2
     H: int = 6

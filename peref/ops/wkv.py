@@ -1,4 +1,4 @@
-"""What the recurrences of RWKV-6 and RWKV-7 share: the decays of a chunk of tokens. They come as log w; `runs` as in scan.py."""
+"""What the recurrences of RWKV-6 and RWKV-7 share: the decays of a chunk. They come as log w; `runs` as in scan.py."""
 
 from peref.ops.linear import transposed
 from peref.ops.scan import breaks

@@ -12,9 +12,10 @@ kernel  tokens that the convolution reads; none: neither convolution nor SiLU (t
 
 Yang et al. 2025, arXiv:2505.16381, section 3. Their w, beta, H are ours.
 
-Walking a query back over the keys, u <- H_t u, takes one step for each key. Blocks of M keys do it with matrices: with W, K the block's rows,
+Walking a query back over the keys, u <- H_t u, takes one step for each key. Blocks of keys do it with
+matrices: with W, K the block's rows,
 
-    C = tril(U W') inverse(I + tril(beta W W', -1))        S = U K' - C tril(beta W K', -1)        U <- U - C beta W
+    C = tril(U W') inverse(I + tril(beta W W', -1))    S = U K' - C tril(beta W K', -1)    U <- U - C beta W
 
 where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D, memory with T S.
 Not here: norms of q and k (Config has one), a bias of the convolution (off there), summaries that some tutorials call PaTH (pyramid.py).

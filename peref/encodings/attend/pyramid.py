@@ -18,8 +18,8 @@ local     w; none: an eighth of the length trained for
 position  "none"; "level": a learned vector for each level is added to K_b; "centre": q and k turn as in RoPE, K_b by the mean of its positions.
 base      of the frequencies of "centre", base^(-2n/D), pairs (n, n + D/2); without effect elsewhere
 
-Windows are pieces of the line of tokens that overlap, so attention over them costs no square. The cut into blocks is that of Guo et al. 2025,
-arXiv:2506.04761. Not here: a cache without old keys (it keeps all, as everywhere).
+Windows are overlapping pieces of the line of tokens, so attention over them costs no square. The cut into
+blocks is that of Guo et al. 2025, arXiv:2506.04761. Not here: a cache without old keys (it keeps all, as everywhere).
 """
 
 import math

@@ -12,9 +12,9 @@ discretisation   of B: "euler": G = dt, the released code, on purpose (state-spa
 norms            "none"; "rms": W_down u, B and C are divided by their root mean square and multiplied by weights (Jamba; Falcon Mamba has
                  none, which is weights of one). Both have an eps of 1e-6.
 rank             width between W_down and W_dt; C/16 rounded up unless said.
-chunk            tokens that are worked on together; any number gives the same. Of the states only one in `chunk` is kept, backward makes
-                 the others again.
-Nothing in the scan is the exponential of a positive number. `runs` as in ops/scan.py; where padding stands, y is 0.
+chunk            tokens that are worked on together; any number gives the same. Of the states only one in
+                 `chunk` is kept, backward makes the others again.
+Nothing in the scan is the exponential of a positive number. `runs` as in ops/scan.py; y is 0 at padding.
 A begins at -1 ... -N for every channel (S4D-Real), D at 1, W_dt uniform within rank**-0.5, b_dt so that dt is log-uniform between dt_min and
 dt_max. Not here: complex A and biases of the projections (the code can, no released model does), the floor of 1e-4 under the first dt (dt_min
 is above it).
@@ -60,7 +60,6 @@ def states(h, x, step, b, A, keep, zoh):
     return decay, gain, every
 
 
-# h_t = exp(D_t A) h_(t-1) + G_t b_t x_t,  y_t = c_t h_t + skip x_t,  D = softplus(delta), one step after the other
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=matmul):
     # [B,T,E], [B,T,E], [E,N], [B,T,N], [B,T,N], [E], [B,N,E] or None, [B,T] or None
     xp = namespace(x)

@@ -15,7 +15,8 @@ norm    "group": per head, mean and variance, the paper; "rms": no mean, the aut
 rows    what o_n is divided by before the norm, which takes it out again but for eps: "none": nothing, the paper and fla; "recurrent": root_n =
         (sum_{m<=n} g_h^(n-m))^(1/2), the authors' step by step code; "parallel": the larger of root_n and |sum_m g_h^(n-m) q_n k_m| / sqrt(D),
         their code for whole texts, which sends no gradient by way of that sum; here it goes, and reaches what the norm's eps leaves of it.
-`runs` as in ops/scan.py. Not here: what their chunked code divides by, which depends on where chunks end; xPos gains (g_h plays that part).
+`runs` as in ops/scan.py.
+Not here: what their chunked code divides by, which depends on where chunks end; xPos gains (g_h plays that part).
 """
 
 from typing import Literal

@@ -5,8 +5,9 @@
 
 Peng et al. 2023, arXiv:2305.13048, section 3.1. Their w = exp(decay), u = bonus, mu_r, mu_k, mu_v = mix.r, mix.k, mix.v. The token before the
 present one has not decayed. t counts tokens, the positions say nothing. Before a document's first token stands a zero.
-The state is the two sums, A_t = w A_(t-1) + e^(k_t) v_t and B_t the same without v, here w = e^(-their w) as log w, and the last x. The sums
-are kept as a e^p and b e^p with p the largest exponent so far, so that no key is too large. `runs` as in ops/scan.py.
+The state is the two sums, A_t = e^(-w) A_(t-1) + e^(k_t) v_t and B_t, the same without v, and the last x.
+The sums are kept as a e^p and b e^p, p the largest exponent so far, so that no key is too large. The
+recurrence takes -w as log_w; `runs` as in ops/scan.py.
 Mixes, decays and bonuses start, and learn at 1, 2 and 3 times the rate, as in the code released with the paper (RWKV-LM, v4neo).
 Not here: its channel mix (the feed-forward layer stays the model's), a zero start for linear maps.
 """

@@ -11,8 +11,9 @@ t counts tokens, the positions say nothing. Before a document's first token stan
 chunk       tokens that are taken at once, between them the recurrence: 1 is recurrent, T parallel, results agree.
 eps         of the norm: 64e-5 in the code released with the paper (RWKV-LM, v6), whose heads are 64 wide; fla takes 1e-5.
 mix_rank, decay_rank   widths of the loras of the shifts and of the decay: 32 and 64, in released models of width 4096 twice that.
-With c_t the sum of log w up to token t of its chunk, what token i < t wrote has decayed by exp(c_t - c_i) after t. These factors are made pair
-by pair, so that no exponent is positive, however fast the decay. `runs` as in ops/scan.py.
+With c_t the sum of log w up to token t of its chunk, what token i < t wrote has decayed by exp(c_t - c_i)
+after t. These factors are made pair by pair, so that no exponent is positive, however fast the decay. `runs`
+as in ops/scan.py.
 Equations 14 to 22 were read in a text taken out of the paper; public code (RWKV-LM, fla) agrees with them.
 Mixes, decays, bonuses and loras start, and decays learn at twice the rate, as in the released code.
 Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps, a scale on r (fla's

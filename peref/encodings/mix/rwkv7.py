@@ -15,8 +15,9 @@ chunk       tokens that are taken at once, between them the recurrence: 1 is rec
 eps         of the norm: 64e-5 in the released code, whose heads are 64 wide; fla takes D 1e-5.
 unit_eps    added to the squared length of kappa: 1e-24 acts as the released code's floor of 1e-12 under the length; fla's fused form has 1e-6.
 decay_rank, a_rank, v_rank, gate_rank   widths of the loras; the released rule unless said: 2.5, 2.5, 1.7, 5 times C^0.5, in steps of 32.
-With c_t the sum of log w up to token t of its chunk, what token i < t wrote has decayed by exp(c_t - c_i) after t, made as exp(c_t) exp(-c_i): -c
-must stay in the range of the dtype, and log w is above -0.61. `runs` as in ops/scan.py.
+With c_t the sum of log w up to token t of its chunk, what token i < t wrote has decayed by exp(c_t - c_i)
+after t, made as exp(c_t) exp(-c_i): -c must stay in the range of the dtype, and log w is above -0.61. `runs`
+as in ops/scan.py.
 Mixes, decays, gates, bonuses and loras start, and decays learn at twice the rate, as in the released code.
 Equations 1 to 22 were read in a text taken out of the paper's second version; public code (RWKV-LM, fla) agrees but for value_gate.
 Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps.

@@ -13,9 +13,9 @@ Names on disk are those of models/s4/s4d.py in the released code, o and g the ha
 
 start   A begins at "lin": -1/2 + i pi n; "inv": -1/2 + i (N/pi) (N/(2n+1) - 1); "legs": the eigenvalues of the normal part of HiPPO-LegS;
         "real": -(n+1). n = 0 .. N/2-1, N = state_size; dt is log-uniform between dt_min and dt_max, one for each channel.
-chunk   tokens that are convolved at once, by a lower triangle of K for each channel; between them goes the state: 1 is recurrent, T the
-        convolution, results agree. The powers of a are made in float64, by doubling, so a may be 0. `runs` as in ops/scan.py; where padding
-        stands, y is 0.
+chunk   tokens that are convolved at once, by a lower triangle of K for each channel; between them goes
+        the state: 1 is recurrent, T the convolution, results agree. Powers of a are made in float64, by
+        doubling, so a may be 0. `runs` as in ops/scan.py; y is 0 at padding.
 gelu    "tanh": the form that is fast here; "erf": x Phi(x), the released code's. They are at most 0.0005 apart.
 Not here: B (it sits in C: a factor of C for each n), a learning rate of their own for dt and A (0.001 whatever the model's, which is the
 trainer's), dropout, two directions (that is no causal layer), the FFT (of length 2T in the released code; the sums are the same).
@@ -85,7 +85,7 @@ def broken(xp, runs, cut):
     return same, reads.T, writes.T, lives[:, 0]
 
 
-def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):  # y_t = sum_l k_l u_(t-l) + skip u_t, k_l = Re sum_m w_m a_m^l
+def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
     # [B,T,C], [4,C,M] float64: Re a, Im a, Re w, Im w; [C], [B,C,2M] (real parts first) or None, [B,T] or None
     xp = namespace(u)
     (B, T, C), M, m = u.shape, modes.shape[2], min(chunk, u.shape[1])
