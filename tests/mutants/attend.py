@@ -6,7 +6,7 @@ from mutants import Mutant
 from mutants.ways import asked, backend, forward, inputs, patched, told, with_options
 from peref.encodings.attend import path, pyramid, shaw
 from peref.model import PLAIN
-from peref.ops import activation, blocks
+from peref.ops import activation
 from peref.ops.shape import swap
 
 SHAW, PATH, PYRAMID = ("shaw",), ("path",), ("pyramid",)
@@ -163,7 +163,7 @@ MUTANTS = [
         "pyramid.blocks",
         "blocks are sums, not means",
         PYRAMID,
-        patched("encodings.attend.pyramid", pool=forward(blocks.pool, lambda y, x: doubled(y, x))),
+        patched("encodings.attend.pyramid", pool=forward(pyramid.pool, lambda y, x: doubled(y, x))),
     ),
     Mutant(
         "pyramid-gate",
