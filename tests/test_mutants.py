@@ -18,7 +18,7 @@ from peref.golden.levels import expected, inputs
 from peref.golden.near import computed, failing, read
 
 EVERY = 12  # one mutant in so many
-NAMED = 11
+NAMED = 5
 LEAST = {"F64": 1.0, "F32": 1.0, "BF16": 0.97, "F16": 0.97}  # the share that must be noticed
 
 
@@ -89,8 +89,9 @@ def test_near_misses_are_of_mutants_that_are_not_held_out(book):
 
 
 def test_the_right_trap_is_named(book):
-    """Of every eleventh mutant, in one of its encodings: 21 of 22 and 8 of 11 held out when this was written. The table, with every encoding of every
-    mutant, has higher shares, for there a bug that many encodings can have counts many times.
+    """Of every fifth mutant, in one of its encodings: 47 of 49 and 19 of 25 held out when this was written, and of all
+    of them 240 of 250 and 89 of 116. The table, with every encoding of every mutant, has higher shares, for there a
+    bug that many encodings can have counts many times.
     """
     cases, right = named.by_encoding(), {False: [], True: []}
     for n, mutant in enumerate(mutants()[::NAMED]):

@@ -1,8 +1,9 @@
 """Wrong implementations, on purpose: each is the reference with one bug in it, most of them bugs that somebody had.
 
-A mutant is a record: what it is called, the trap that it falls into (a flag of golden/manifest.json), which encodings have it, and a function that
-computes a case wrongly. Files are by hook; a file's MUTANTS is a list. Held-out ones are never used to make near-miss probes: the diagnosis is
-scored on them as on a stranger's bug. They are the same traps written another way, with other numbers.
+A mutant is a record: what it is called, the trap that it falls into (a flag), which encodings have it, and a function
+that computes a case wrongly. Those of one encoding stand in its recipe, as MUTANTS; here are those that several have,
+by hook, and what both are made with. Held-out ones are never used to make near-miss probes: the diagnosis is scored on
+them as on a stranger's bug. They are the same traps written another way, with other numbers.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-FILES = ("anywhere", "embed", "rotate", "scalings", "bias", "score", "attend", "mix", "gradient")
+import recipes
+
+FILES = ("anywhere", "embed", "rotate", "scalings", "bias", "mix", "gradient")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Mutant:
 
 def mutants() -> list[Mutant]:
     found = [m for file in FILES for m in import_module(f"mutants.{file}").MUTANTS]
+    found += [m for name in recipes.files() for m in getattr(recipes.module(name), "MUTANTS", ())]
     names = [m.name for m in found]
     if len(set(names)) < len(names):
         raise ValueError(f"two mutants are called {next(n for n in names if names.count(n) > 1)}")

@@ -9,15 +9,15 @@ from mutants.ways import (
     ANY,
     angles,
     by,
-    distances,
     expected,
     forward,
     hook,
     hooked,
     inputs,
+    moved_distances,
+    moved_positions,
     patched,
     place,
-    positions,
     results,
     table,
     told,
@@ -41,7 +41,7 @@ def counted(i):
 
 
 def clipped(end):
-    return positions(lambda i: np.minimum(i, end), lambda i: i.max() > end)
+    return moved_positions(lambda i: np.minimum(i, end), lambda i: i.max() > end)
 
 
 def made_whole(change):
@@ -51,8 +51,8 @@ def made_whole(change):
         if case.at.i.dtype.kind != "f":
             return None
         if case.hook == "bias" and case.level == "table":
-            return distances(change)(case, a)
-        return positions(change)(case, a)
+            return moved_distances(change)(case, a)
+        return moved_positions(change)(case, a)
 
     return run
 
@@ -84,8 +84,7 @@ def scaled(change):
 
 MUTANTS = [
     Mutant("option-ignored", "option", "an option is ignored", ANY, lambda case, a: defaults(case, a)),
-    Mutant("shaw-causal", "mask.causal", "your mask looks at the past alone", ("shaw",), with_case(lambda c: not c.causal, causal=True)),
-    Mutant("counts", "position.counted", "you count positions from 0 and do not use those given", LINE, positions(counted)),
+    Mutant("counts", "position.counted", "you count positions from 0 and do not use those given", LINE, moved_positions(counted)),
     Mutant(
         "counts-within-batch",
         "position.counted",
@@ -94,20 +93,20 @@ MUTANTS = [
         lambda case, a: expected(replace(case, positions=tuple(range(case.T)), seg=None), a) if case.level != "attn" else None,
         held_out=True,
     ),
-    Mutant("one-late", "position.off_by_one", "your positions are one too large", ABSOLUTE, positions(lambda i: i + 1)),
+    Mutant("one-late", "position.off_by_one", "your positions are one too large", ABSOLUTE, moved_positions(lambda i: i + 1)),
     Mutant(
         "one-early",
         "position.off_by_one",
         "your positions are one too small",
         tuple(n for n in ABSOLUTE if n != "learned"),
-        positions(lambda i: i - 1),
+        moved_positions(lambda i: i - 1),
     ),
     Mutant(
         "two-late",
         "position.off_by_one",
         "your positions begin at 2",
         ABSOLUTE,
-        positions(lambda i: i + 2),
+        moved_positions(lambda i: i + 2),
         refs=("facebookresearch/fairseq#4648",),
         held_out=True,
     ),
@@ -116,14 +115,14 @@ MUTANTS = [
         "position.batch",
         "you use the first sequence's positions for all",
         LINE,
-        positions(lambda i: np.broadcast_to(i[:1], i.shape), lambda i: i.ndim == 2),
+        moved_positions(lambda i: np.broadcast_to(i[:1], i.shape), lambda i: i.ndim == 2),
     ),
     Mutant(
         "last-row",
         "position.batch",
         "you use the last sequence's positions for all",
         LINE,
-        positions(lambda i: np.broadcast_to(i[-1:], i.shape), lambda i: i.ndim == 2),
+        moved_positions(lambda i: np.broadcast_to(i[-1:], i.shape), lambda i: i.ndim == 2),
         held_out=True,
     ),
     Mutant("floors", "position.rounded", "you round positions down to whole numbers", LINE, made_whole(np.floor)),
@@ -133,17 +132,21 @@ MUTANTS = [
         "position.axes",
         "you use the first axis of the positions for all",
         AXES,
-        positions(lambda i: np.broadcast_to(i[:1], i.shape), lambda i: i.ndim == 3),
+        moved_positions(lambda i: np.broadcast_to(i[:1], i.shape), lambda i: i.ndim == 3),
     ),
     Mutant(
-        "axes-reversed", "position.axes", "the axes of your positions are in reverse order", AXES, positions(lambda i: i[::-1], lambda i: i.ndim == 3)
+        "axes-reversed",
+        "position.axes",
+        "the axes of your positions are in reverse order",
+        AXES,
+        moved_positions(lambda i: i[::-1], lambda i: i.ndim == 3),
     ),
     Mutant(
         "axes-rolled",
         "position.axes",
         "the axes of your positions are rolled",
         AXES,
-        positions(lambda i: np.roll(i, 1, 0), lambda i: i.ndim == 3),
+        moved_positions(lambda i: np.roll(i, 1, 0), lambda i: i.ndim == 3),
         held_out=True,
     ),
     Mutant(
@@ -157,30 +160,27 @@ MUTANTS = [
     Mutant(
         "clips-4096", "rope.table.clip", "your table ends at position 4096 and positions are clipped to it", hooked("embed", "rotate"), clipped(4095)
     ),
-    Mutant(
-        "clips-14",
-        "rope.table.clip",
-        "your table has one row too few",
-        ("learned",),
-        positions(lambda i: np.minimum(i, 14), lambda i: i.max() > 14),
-    ),
     Mutant("clips-100000", "rope.table.clip", "your table ends at position 100000", hooked("embed", "rotate"), clipped(99999), held_out=True),
     Mutant(
-        "wraps-2048", "rope.table.wrap", "your positions are modulo 2048", hooked("rotate"), positions(lambda i: i % 2048, lambda i: i.max() > 2048)
+        "wraps-2048",
+        "rope.table.wrap",
+        "your positions are modulo 2048",
+        hooked("rotate"),
+        moved_positions(lambda i: i % 2048, lambda i: i.max() > 2048),
     ),
     Mutant(
         "wraps-65536",
         "rope.table.wrap",
         "your positions are kept in 16 bits",
         hooked("rotate"),
-        positions(lambda i: i % 65536, lambda i: i.max() > 65536),
+        moved_positions(lambda i: i % 65536, lambda i: i.max() > 65536),
     ),
     Mutant(
         "wraps-1000",
         "rope.table.wrap",
         "your positions are modulo 1000",
         hooked("rotate"),
-        positions(lambda i: i % 1000, lambda i: i.max() > 1000),
+        moved_positions(lambda i: i % 1000, lambda i: i.max() > 1000),
         held_out=True,
     ),
     Mutant(
@@ -275,7 +275,6 @@ MUTANTS = [
         lambda case, a: inputs(lambda c: c.level == "attn" and c.G > 1, k=lambda k: np.roll(k, 1, 1), v=lambda v: np.roll(v, 1, 1))(case, a),
     ),
     Mutant("unscaled", "attn.scale", "your logits are not scaled", tuple(n for n in SOFTMAX if n != "t5"), scaled(lambda s, D, C: 1.0)),
-    Mutant("scaled", "attn.scale", "your logits are scaled by D**-0.5", ("t5",), scaled(lambda s, D, C: D**-0.5)),
     Mutant("scaled-by-width", "attn.scale", "your logits are scaled by the model's width", SOFTMAX, scaled(lambda s, D, C: C**-0.5), held_out=True),
     Mutant(
         "softmax-queries",

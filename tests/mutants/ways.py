@@ -67,7 +67,7 @@ def with_options(only=None, **given):
     return run
 
 
-def positions(change, only=None):
+def moved_positions(change, only=None):
     """Positions are changed."""
 
     def run(case, a):
@@ -120,7 +120,7 @@ def table(change):
     return hook("bias", lambda bias: lambda be, p, d: by(change, bias(be, p, d), d))
 
 
-def distances(change):
+def moved_distances(change):
     """The distances that a bias is asked for."""
     return hook("bias", lambda bias: lambda be, p, d: bias(be, p, change(d)))
 

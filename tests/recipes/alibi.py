@@ -3,6 +3,8 @@
 import numpy as np
 from exact import plain
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import results
 from page import slopes
 
 from recipes.families import LONG, SMALL, SMALLER, SPREAD, attention, case, distances, law, laws, reading, refusals, refused, usual
@@ -194,4 +196,11 @@ LAWS = [
     law("alibi", "attn", "softmax", "-m (i - j) and + m j differ by a number for each row: scores differ, probabilities must not."),
     law("alibi", "table", "fading", "The farther, the less: nothing is added at distance 0.", H=6, T=40),
     law("alibi", "table", "fading", "Both sides alike.", slug="fading-two-sided", H=6, causal=False),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant("slopes-halved", "alibi.slopes.exponent", "your slopes are halved", ("alibi",), results(lambda b: b / 2, "bias"), held_out=True),
 ]

@@ -5,6 +5,8 @@ from math import pi
 import numpy as np
 from exact import base_of
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import angles, with_options
 
 from recipes.families import attention, case, laws, refusals, refused, rotation, usual
 from recipes.traps import trap
@@ -95,4 +97,40 @@ REFUSED = [
 
 LAWS = [
     *laws("axial"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "axial-exchanged",
+        "rope.axial.axes",
+        "rows and columns are exchanged",
+        ("axial",),
+        angles(lambda phi, i: np.roll(phi, phi.shape[-1] // 2, -1)),
+    ),
+    Mutant("axial-width", "rope.axial.axes", "the width of your image is another", ("axial",), with_options(width=3)),
+    Mutant("axial-wide", "rope.axial.axes", "the width of your image is 5", ("axial",), with_options(width=5), held_out=True),
+    Mutant(
+        "axial-ladder",
+        "rope.axial.ladder",
+        "your ladder is another one",
+        ("axial",),
+        with_options(
+            ladder=lambda case: {"restart": "global", "global": "alternate", "alternate": "pixel", "pixel": "restart"}[case.config.pe[0][1]["ladder"]]
+        ),
+    ),
+    Mutant(
+        "axial-ladder-other",
+        "rope.axial.ladder",
+        "your ladder is a third one",
+        ("axial",),
+        with_options(
+            ladder=lambda case: {"restart": "alternate", "global": "restart", "alternate": "global", "pixel": "global"}[
+                case.config.pe[0][1]["ladder"]
+            ]
+        ),
+        held_out=True,
+    ),
 ]

@@ -3,8 +3,13 @@
 from math import floor, sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import patched, with_options
 from page import sigmoid
 
+from peref.encodings.score import cope
+from peref.ops import activation
+from peref.tape import Op
 from recipes.families import SMALL, attention, basic, case, laws, reading, refusals, refused, usual
 from recipes.traps import trap
 
@@ -81,4 +86,94 @@ REFUSED = [
 
 LAWS = [
     *laws("cope"),
+]
+
+
+# wrong implementations
+
+INTERPOLATE = cope.interpolate
+
+
+def interpolated(change):
+    """CoPE's interpolation is another: change(y, z, s, at, scale)."""
+
+    def op(z, s, *, at, scale):
+        y, saved = INTERPOLATE.forward(z, s, at=at, scale=scale)
+        return change(y, z, s, at, scale), saved
+
+    return patched("encodings.score.cope", interpolate=Op(op, INTERPOLATE.backward))
+
+
+def count(s, at):
+    g = np.where(at.see, activation.logistic(s), 0)
+    return g, g[..., ::-1].cumsum(-1)[..., ::-1]
+
+
+def read(z, p, scale):
+    p = np.clip(p, 0, z.shape[-1] - 1)
+    low, high = np.floor(p).astype(int), np.ceil(p).astype(int)
+    t, row = p - low, lambda n: np.take_along_axis(z, n, -1)
+    return ((1 - t) * row(low) + t * row(high)) * scale
+
+
+MUTANTS = [
+    Mutant(
+        "cope-floor",
+        "cope.interpolation",
+        "you round the count down in place of interpolating",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, np.floor(count(s, at)[1]), scale)),
+    ),
+    Mutant(
+        "cope-exchanged",
+        "cope.interpolation",
+        "the two neighbours are exchanged",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, 2 * np.floor(count(s, at)[1]) + 1 - count(s, at)[1], scale)),
+    ),
+    Mutant(
+        "cope-rounded",
+        "cope.interpolation",
+        "you round the count to the nearest row",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, np.rint(count(s, at)[1]), scale)),
+        held_out=True,
+    ),
+    Mutant(
+        "cope-not-itself",
+        "cope.count",
+        "the count leaves out the key itself",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, count(s, at)[1] - count(s, at)[0], scale)),
+    ),
+    Mutant(
+        "cope-forward",
+        "cope.count",
+        "you count from the first key on",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, count(s, at)[0].cumsum(-1), scale)),
+    ),
+    Mutant(
+        "cope-future",
+        "cope.count",
+        "keys of the future are counted",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, activation.logistic(s)[..., ::-1].cumsum(-1)[..., ::-1], scale)),
+        held_out=True,
+    ),
+    Mutant(
+        "cope-divided",
+        "cope.scale",
+        "q e is divided by sqrt(D), or is not where it should",
+        ("cope",),
+        with_options(divided=lambda case: "both" if case.config.pe[0][1]["divided"] == "qk" else "qk"),
+    ),
+    Mutant(
+        "cope-wraps",
+        "bias.bucket.clamp",
+        "counts beyond the table begin again",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: read(z, count(s, at)[1] % z.shape[-1], scale)),
+    ),
+    Mutant("cope-twice", "cope.scale", "q e is divided by D", ("cope",), interpolated(lambda y, z, s, at, scale: y * 8**-0.5), held_out=True),
 ]

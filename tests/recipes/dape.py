@@ -3,8 +3,12 @@
 from math import sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import patched
 from page import share, slopes, softplus
 
+from peref.ops import activation
+from peref.ops.shape import add, join
 from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -77,4 +81,33 @@ REFUSED = [
 
 LAWS = [
     *laws("dape"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant("dape-no-leak", "dape.network", "your network has relu", ("dape",), patched("encodings.score.dape", LEAK=0.0)),
+    Mutant("dape-leak", "dape.network", "your network leaks 0.2", ("dape",), patched("encodings.score.dape", LEAK=0.2), held_out=True),
+    Mutant(
+        "dape-silu", "dape.network", "your network has silu", ("dape",), patched("encodings.score.dape", relu=lambda x, slope: activation.silu(x))
+    ),
+    Mutant(
+        "dape-no-bias", "dape.bias", "the static bias is not added beside the network", ("dape",), patched("encodings.score.dape", add=lambda b, y: y)
+    ),
+    Mutant(
+        "dape-twice-bias",
+        "dape.bias",
+        "the static bias counts twice",
+        ("dape",),
+        patched("encodings.score.dape", add=lambda b, y: add(add(b, b), y)),
+        held_out=True,
+    ),
+    Mutant(
+        "dape-order",
+        "dape.network",
+        "bias and logits are joined in the other order",
+        ("dape",),
+        patched("encodings.score.dape", join=lambda a, b, axis: join(b, a, axis=axis)),
+    ),
 ]

@@ -2,8 +2,11 @@
 
 import numpy as np
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import patched, with_options
 from page import silu
 
+from peref.ops import activation
 from recipes.families import SMALL, attention, basic, case, distances, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -97,4 +100,41 @@ REFUSED = [
 
 LAWS = [
     *laws("dynamic_bias"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "network-relu",
+        "dynamic_bias.network",
+        "your network has relu",
+        ("dynamic_bias",),
+        patched("encodings.bias.dynamic_bias", silu=activation.relu),
+    ),
+    Mutant(
+        "network-gelu",
+        "dynamic_bias.network",
+        "your network has gelu",
+        ("dynamic_bias",),
+        patched("encodings.bias.dynamic_bias", silu=activation.gelu),
+        held_out=True,
+    ),
+    Mutant(
+        "network-log",
+        "dynamic_bias.network",
+        "your distances are logarithms, or are not",
+        ("dynamic_bias",),
+        with_options(distance=lambda case: "log" if case.config.pe[0][1]["distance"] == "linear" else "linear"),
+    ),
+    Mutant(
+        "network-normed",
+        "dynamic_bias.network",
+        "there is no norm in it",
+        ("dynamic_bias",),
+        lambda case, a: (
+            with_options(norm="none")(case, {n: x for n, x in a.items() if "norm" not in n}) if case.config.pe[0][1]["norm"] == "layer" else None
+        ),
+    ),
 ]

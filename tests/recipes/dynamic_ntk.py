@@ -4,9 +4,12 @@ from itertools import count
 
 from exact import base_of, everywhere, length, stretched
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import patched, with_case
 from page import frequencies, scaled
 
 from peref.golden.whole import Whole
+from peref.ops import frequency
 from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
 from recipes.traps import trap
 from recipes.wholes import FEW_HEADS, length_fixed
@@ -121,4 +124,54 @@ REFUSED = [
 
 LAWS = [
     *laws("dynamic_ntk"),
+]
+
+
+# wrong implementations
+
+
+def below(case, a):
+    """The length at hand, also where it is below the length trained for."""
+    o = case.config.pe[0][1]
+    L, n = o["original"] or case.L, case.n
+    if o["form"] != "dynamic" or n > L:
+        return None
+    s = o["factor"] * (n / 2) / L - (o["factor"] - 1)
+    if s <= 0:
+        return None
+    return patched("encodings.rotate.dynamic_ntk", ntk_base=lambda name, R, base, _: frequency.ntk_base(name, R, base, s))(case, a)
+
+
+MUTANTS = [
+    Mutant(
+        "dynamic-static",
+        "rope.ntk.static_as_dynamic",
+        "your dynamic NTK scales by a fixed factor",
+        ("dynamic_ntk",),
+        with_case(n=64),
+        ("vllm-project/vllm#5093",),
+    ),
+    Mutant(
+        "dynamic-below",
+        "rope.ntk.static_as_dynamic",
+        "your dynamic NTK also scales below the length trained for",
+        ("dynamic_ntk",),
+        lambda case, a: below(case, a),
+        ("huggingface/transformers#25104",),
+    ),
+    Mutant(
+        "dynamic-never",
+        "rope.ntk.static_as_dynamic",
+        "your dynamic NTK never scales",
+        ("dynamic_ntk",),
+        with_case(lambda c: c.n and c.n > c.L, n=lambda case: case.L),
+        held_out=True,
+    ),
+    Mutant(
+        "dynamic-one-late",
+        "rope.ntk.static_as_dynamic",
+        "your dynamic NTK counts one token too many",
+        ("dynamic_ntk",),
+        with_case(n=lambda case: case.n + 1),
+    ),
 ]

@@ -1,8 +1,13 @@
 """Golden cases of fire."""
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import inputs, patched, place, with_options
 from page import share
 
+from peref.encodings.score import fire
+from peref.ops import activation
+from peref.tape import Op
 from recipes.families import LONG, SMALL, SPREAD, attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -113,4 +118,86 @@ REFUSED = [
 
 LAWS = [
     *laws("fire"),
+]
+
+
+# wrong implementations
+
+SHARE = fire.share
+
+
+def shared(change):
+    """FIRE's share is another: change(c, m, d, i, threshold, eps)."""
+
+    def op(c, m, d, i, *, threshold, eps):
+        y, saved = SHARE.forward(c, m, d, i, threshold=threshold, eps=eps)
+        return np.reshape(change(c, m, d, i, threshold, eps), y.shape), saved
+
+    return patched("encodings.score.fire", share=Op(op, SHARE.backward))
+
+
+def at_ties(side):
+    """Where the two of FIRE's maximum are equal, side(1/2) of the derivative is m's."""
+    return patched("encodings.score.fire", share=Op(SHARE.forward, lambda saved, dy: SHARE.backward((*saved[:3], side(saved[3]), *saved[4:]), dy)))
+
+
+psi = lambda c, x: np.log1p(abs(c) * x)
+
+
+MUTANTS = [
+    Mutant(
+        "fire-min",
+        "fire.normaliser",
+        "your normaliser is the smaller of the two",
+        ("fire",),
+        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) / (psi(c, np.minimum(abs(m * L), i)[..., None]) + eps)),
+    ),
+    Mutant(
+        "fire-position",
+        "fire.normaliser",
+        "your normaliser has no threshold",
+        ("fire",),
+        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) / (psi(c, i[..., None] * 1.0) + eps)),
+    ),
+    Mutant(
+        "fire-threshold",
+        "fire.normaliser",
+        "your threshold is another",
+        ("fire",),
+        with_options(threshold=lambda case: case.config.pe[0][1]["threshold"] / 4),
+        held_out=True,
+    ),
+    Mutant(
+        "fire-inside",
+        "fire.formula",
+        "eps stands inside the logarithm",
+        ("fire",),
+        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) / np.log1p(abs(c) * np.maximum(abs(m * L), i)[..., None] + eps)),
+    ),
+    Mutant(
+        "fire-difference",
+        "fire.formula",
+        "a difference of logarithms stands where their quotient belongs",
+        ("fire",),
+        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) - psi(c, np.maximum(abs(m * L), i)[..., None])),
+    ),
+    Mutant(
+        "fire-linear",
+        "fire.formula",
+        "there is no logarithm",
+        ("fire",),
+        shared(lambda c, m, d, i, L, eps: abs(d) / (np.maximum(abs(m * L), i)[..., None] + eps)),
+        held_out=True,
+    ),
+    Mutant("fire-silu", "fire.network", "your network has silu", ("fire",), patched("encodings.score.fire", relu=activation.silu)),
+    Mutant(
+        "fire-slots",
+        "position.counted",
+        "i is counted in slots",
+        ("fire",),
+        lambda case, a: place(i=np.arange(case.T))(case, a) if case.positions is not None or case.seg is not None else None,
+    ),
+    Mutant("fire-no-bias", "fire.network", "the first layer has no bias", ("fire",), inputs(**{"param.1.bias": lambda b: 0 * b}), held_out=True),
+    Mutant("fire-left", "grad.tie", "your maximum hands m nothing where its two are equal", ("fire",), at_ties(np.floor)),
+    Mutant("fire-right", "grad.tie", "your maximum hands m everything where its two are equal", ("fire",), at_ties(np.ceil), held_out=True),
 ]

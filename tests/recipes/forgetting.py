@@ -1,8 +1,12 @@
 """Golden cases of forgetting."""
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import asked, forward, inputs, patched
 from page import softplus
 
+from peref.encodings.score import forgetting
+from peref.ops import activation
 from recipes.families import SMALLER, attention, case, laws, refusals, refused, usual
 from recipes.traps import trap
 from recipes.wholes import aligned, packed
@@ -58,4 +62,62 @@ REFUSED = [
 
 LAWS = [
     *laws("forgetting"),
+]
+
+
+# wrong implementations
+
+FOX = ("forgetting",)
+
+
+MUTANTS = [
+    Mutant(
+        "fox-shifted",
+        "forgetting.range",
+        "a key's own gate is counted",
+        FOX,
+        lambda case, a: patched("encodings.score.forgetting", column=forward(forgetting.column, lambda y, f: y + f[:, :, None]))(case, a),
+    ),
+    Mutant(
+        "fox-not-mine",
+        "forgetting.range",
+        "the query's own gate is not counted",
+        FOX,
+        patched("encodings.score.forgetting", row=forward(forgetting.row, lambda y, f: y - f[..., None])),
+    ),
+    Mutant(
+        "fox-both",
+        "forgetting.range",
+        "gates are counted from the key to before the query",
+        FOX,
+        patched(
+            "encodings.score.forgetting",
+            column=forward(forgetting.column, lambda y, f: y + f[:, :, None]),
+            row=forward(forgetting.row, lambda y, f: y - f[..., None]),
+        ),
+        held_out=True,
+    ),
+    Mutant(
+        "fox-sigmoid",
+        "forgetting.gate",
+        "you add the gates, not their logarithms",
+        FOX,
+        patched("encodings.score.forgetting", log_sigmoid=activation.sigmoid),
+    ),
+    Mutant(
+        "fox-sign",
+        "forgetting.gate",
+        "your gates remember where they should forget",
+        FOX,
+        patched("encodings.score.forgetting", log_sigmoid=asked(activation.log_sigmoid, lambda x: (-x,))),
+    ),
+    Mutant(
+        "fox-softplus",
+        "forgetting.gate",
+        "you take softplus of the gates",
+        FOX,
+        patched("encodings.score.forgetting", log_sigmoid=activation.softplus),
+        held_out=True,
+    ),
+    Mutant("fox-no-bias", "forgetting.gate", "the gate has no bias", FOX, inputs(**{"param.f.bias": lambda b: 0 * b})),
 ]

@@ -1,8 +1,12 @@
 """Golden cases of kerple_log."""
 
+import math
+
 import numpy as np
 from exact import exact_softplus, plain
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import moved_distances, table, with_options
 from page import sigmoid, softplus
 
 from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
@@ -60,4 +64,26 @@ REFUSED = [
 LAWS = [
     *laws("kerple_log"),
     law("kerple_log", "table", "fading", "The farther, the less: nothing is added at distance 0.", H=6, T=40),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "kerple-no-exponent",
+        "kerple.formula",
+        "your distances are not raised to their power",
+        ("kerple_log",),
+        with_options(lambda c: c.config.pe[0][1]["exponent"] == "learned", exponent="one"),
+    ),
+    Mutant("kerple-log2", "kerple.formula", "your logarithm is to base 2", ("kerple_log",), table(lambda b, d: b / math.log(2))),
+    Mutant(
+        "kerple-no-1",
+        "kerple.formula",
+        "the 1 in the logarithm is missing",
+        ("kerple_log",),
+        moved_distances(lambda d: np.maximum(abs(d) - 0.5, 0)),
+        held_out=True,
+    ),
 ]

@@ -2,7 +2,10 @@
 
 import numpy as np
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import moved_positions, patched
 
+from peref.ops.embedding import take
 from recipes.families import UNORDERED, case, laws, positions, refusals, refused, rows, usual
 from recipes.traps import trap
 
@@ -66,4 +69,35 @@ REFUSED = [
 
 LAWS = [
     *laws("learned"),
+]
+
+
+# wrong implementations
+
+
+def row(change):
+    """Another row of the table: change(i, rows)."""
+    return patched("encodings.embed.learned", take=lambda table, i: take(table, change(i, table.shape[0])))
+
+
+MUTANTS = [
+    Mutant(
+        "clips-14",
+        "rope.table.clip",
+        "your table has one row too few",
+        ("learned",),
+        moved_positions(lambda i: np.minimum(i, 14), lambda i: i.max() > 14),
+    ),
+    Mutant("learned-next", "position.off_by_one", "you read the row after", ("learned",), row(lambda i, L: (i + 1) % L)),
+    Mutant("learned-before", "position.off_by_one", "you read the row before", ("learned",), row(lambda i, L: (i - 1) % L), held_out=True),
+    Mutant("learned-repeats", "embed.rows", "your rows repeat", ("learned",), row(lambda i, L: i % 4)),
+    Mutant("learned-reversed", "embed.rows", "you read the table from its end", ("learned",), row(lambda i, L: L - 1 - i)),
+    Mutant(
+        "learned-clamped",
+        "embed.rows",
+        "you clamp positions to a row before the last",
+        ("learned",),
+        row(lambda i, L: np.minimum(i, 4)),
+        held_out=True,
+    ),
 ]

@@ -3,7 +3,10 @@
 import numpy as np
 from exact import plain
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import backend, moved_distances
 
+from peref.ops.embedding import take
 from recipes.families import SMALL, attention, case, distances, laws, positions, refusals, refused, usual
 from recipes.traps import trap
 
@@ -61,4 +64,46 @@ REFUSED = [
 
 LAWS = [
     *laws("learned_bias"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "table-first",
+        "bias.rows",
+        "the table of learned biases is read from its end",
+        ("learned_bias",),
+        backend(take=lambda t, d: take(t, t.shape[0] - 1 - d)),
+    ),
+    Mutant(
+        "table-clamped",
+        "bias.rows",
+        "far distances share a row",
+        ("learned_bias",),
+        backend(take=lambda t, d: take(t, np.minimum(d, 3))),
+    ),
+    Mutant(
+        "table-short",
+        "bias.bucket.clamp",
+        "the farthest distance has the entry of the one before",
+        ("learned_bias",),
+        moved_distances(lambda d: np.minimum(d, 14)),
+    ),
+    Mutant(
+        "table-cut-early",
+        "bias.bucket.clamp",
+        "the last entry for far distances is never used",
+        ("learned_bias",),
+        lambda case, a: moved_distances(lambda d: np.clip(d, 1 - m, m - 1))(case, a) if (m := case.config.pe[0][1]["max_distance"]) else None,
+    ),
+    Mutant(
+        "table-rolled",
+        "bias.rows",
+        "you read the row beside",
+        ("learned_bias",),
+        backend(take=lambda t, d: take(t, (d + 1) % t.shape[0])),
+        held_out=True,
+    ),
 ]

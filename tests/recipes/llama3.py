@@ -2,10 +2,14 @@
 
 from math import pi
 
+import numpy as np
 from exact import base_of, everywhere, ladder, length
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import patched, with_options
 from page import frequencies
 
+from peref.ops import frequency
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
 from recipes.traps import trap
 
@@ -82,4 +86,33 @@ REFUSED = [
 
 LAWS = [
     *laws("llama3"),
+]
+
+
+# wrong implementations
+
+
+def rise(change):
+    """The ramp between its ends is change(t)."""
+    return lambda case, a: patched(f"encodings.rotate.{case.encoding}", rising=lambda x, low, high: change(frequency.rising(x, low, high)))(case, a)
+
+
+MUTANTS = [
+    Mutant("llama3-hard", "rope.llama3.blend", "there is nothing between your two borders", ("llama3",), rise(np.rint)),
+    Mutant("llama3-flipped", "rope.llama3.blend", "your blend is the other way round", ("llama3",), rise(lambda t: 1 - t)),
+    Mutant(
+        "llama3-borders",
+        "rope.llama3.blend",
+        "your borders are elsewhere",
+        ("llama3",),
+        with_options(low_freq_factor=lambda c: c.config.pe[0][1]["low_freq_factor"] / 2, high_freq_factor=8.0),
+        held_out=True,
+    ),
+    Mutant(
+        "llama3-length",
+        "rope.llama3.blend",
+        "your original length is another",
+        ("llama3",),
+        with_options(original=lambda case: 2 * (case.config.pe[0][1]["original"] or case.L)),
+    ),
 ]

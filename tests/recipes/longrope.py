@@ -5,6 +5,8 @@ from math import log, sqrt
 import numpy as np
 from exact import base_of, ladder, length, slow
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import with_case
 from page import frequencies, ramp
 
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
@@ -119,4 +121,33 @@ REFUSED = [
 
 LAWS = [
     *laws("longrope"),
+]
+
+
+# wrong implementations
+
+
+def long_one(change):
+    """LongRoPE decides by change(n, L)."""
+    return lambda case, a: with_case(n=lambda c: change(c.n, c.config.pe[0][1]["original"] or c.L))(case, a)
+
+
+MUTANTS = [
+    Mutant(
+        "long-at-length",
+        "rope.longrope.switch",
+        "you take the long factors from L on, not beyond",
+        ("longrope",),
+        long_one(lambda n, L: n + 1),
+        ("unslothai/unsloth#10681",),
+    ),
+    Mutant(
+        "long-never",
+        "rope.longrope.switch",
+        "you always take the short factors",
+        ("longrope",),
+        long_one(lambda n, L: min(n, L)),
+        ("ggml-org/llama.cpp#8995",),
+    ),
+    Mutant("long-always", "rope.longrope.switch", "you always take the long factors", ("longrope",), long_one(lambda n, L: L + 100), held_out=True),
 ]

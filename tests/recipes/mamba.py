@@ -1,8 +1,13 @@
 """Golden cases of mamba."""
 
 import numpy as np
+from mutants import Mutant
+from mutants.mix import exchanged, of, recurrence
+from mutants.ways import backend, inputs, with_options
 from page import conv, silu, softplus
 
+from peref.encodings.mix import mamba, rwkv7
+from peref.ops import activation
 from recipes.families import attention, basic, case, laws, reading, refusals, refused, usual
 from recipes.traps import trap
 
@@ -103,4 +108,70 @@ REFUSED = [
 
 LAWS = [
     *laws("mamba"),
+]
+
+
+# wrong implementations
+
+MAMBA = ("mamba",)
+
+
+def kept(x):
+    return x
+
+
+def unnormed_inside(case, a):
+    """Mamba's step, B and C keep their size."""
+    return backend(rms_norm=lambda x, w, eps: rwkv7.scaled(x, w))(case, a) if "param.b.norm" in a else None
+
+
+MUTANTS = [
+    Mutant(
+        "mamba-rule",
+        "mix.discretisation",
+        "your discretisation of B is another",
+        MAMBA,
+        with_options(discretisation=lambda case: "zoh" if case.config.pe[0][1]["discretisation"] == "euler" else "euler"),
+        ("state-spaces/mamba#19", "state-spaces/mamba#114"),
+    ),
+    Mutant("mamba-no-skip", "mix.skip", "D is missing", MAMBA, inputs(**{"param.D": lambda d: 0 * d})),
+    Mutant(
+        "mamba-no-softplus",
+        "mamba.step",
+        "the step has no softplus",
+        MAMBA,
+        recurrence(mamba, "selective_scan", lambda u, dt, *rest: (u, np.log(np.expm1(np.exp(np.clip(dt, -4, 2)))), *rest)),
+    ),
+    Mutant("mamba-step-bias", "mamba.step", "the step has no bias", MAMBA, inputs(**{"param.dt.bias": lambda b: 0 * b}), ("state-spaces/mamba#121",)),
+    Mutant("mamba-step-twice", "mamba.step", "the bias of the step counts twice", MAMBA, inputs(**{"param.dt.bias": lambda b: 2 * b}), held_out=True),
+    Mutant("mamba-b-and-c", "mamba.projections", "B and C are exchanged", MAMBA, exchanged("b.weight", "c.weight"), ("annotated-mamba#4",)),
+    Mutant("mamba-x-and-z", "mamba.projections", "x and z are exchanged", MAMBA, exchanged("x.weight", "z.weight"), ("mamba-minimal#2",)),
+    Mutant(
+        "mamba-a",
+        "mamba.decay",
+        "A is A_log with its sign changed, without exp",
+        MAMBA,
+        recurrence(mamba, "selective_scan", lambda u, dt, a, *rest: (u, dt, np.log(np.maximum(a, 0.01)), *rest)),
+    ),
+    Mutant(
+        "mamba-a-reversed", "mamba.decay", "the states are in reverse order", MAMBA, inputs(**{"param.A_log": lambda a: a[:, ::-1]}), held_out=True
+    ),
+    Mutant("mamba-conv", "mix.conv", "your convolution is reversed in time", MAMBA, inputs(**{"param.conv": lambda w: w[:, ::-1]})),
+    Mutant(
+        "mamba-conv-late",
+        "mix.conv",
+        "your convolution comes one token late",
+        MAMBA,
+        inputs(**{"param.conv": lambda w: np.concatenate([w[:, 1:], 0 * w[:, :1]], 1)}),
+        held_out=True,
+    ),
+    Mutant(
+        "mamba-no-norms",
+        "mix.norm",
+        "the step, B and C are not normed",
+        MAMBA,
+        unnormed_inside,
+    ),
+    Mutant("mamba-no-silu", "mix.activation", "there is no silu after the convolution", MAMBA, of("mamba", silu=kept)),
+    Mutant("mamba-tanh", "mix.activation", "you have tanh where silu belongs", MAMBA, of("mamba", silu=activation.tanh), held_out=True),
 ]

@@ -6,7 +6,10 @@ from math import floor
 import numpy as np
 from exact import base_of, ladder
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import angles, patched, with_options
 
+from peref.encodings.rotate import mrope
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
 from recipes.traps import trap
 
@@ -168,4 +171,40 @@ REFUSED = [
 
 LAWS = [
     *laws("mrope"),
+]
+
+
+# wrong implementations
+
+AXIS_OF = mrope.axis_of
+
+
+def restarted(case, a):
+    o, R = case.config.pe[0][1], case.config.R
+    axes = AXIS_OF(R // 2, o["order"], o["sections"])
+    own = np.array([axes[:n].count(axis) for n, axis in enumerate(axes)])
+    change = lambda phi, i: phi * o["base"] ** (-2 * (own - np.arange(R // 2)) / R)
+    return angles(change)(case, a)
+
+
+MUTANTS = [
+    Mutant(
+        "mrope-order",
+        "rope.mrope.sections",
+        "your sections are chunked, or interleaved where they should not",
+        ("mrope",),
+        with_options(
+            lambda c: c.config.pe[0][1]["sections"] is None,
+            order=lambda case: "chunked" if case.config.pe[0][1]["order"] == "interleaved" else "interleaved",
+        ),
+    ),
+    Mutant("mrope-restarts", "rope.mrope.sections", "your frequencies begin anew in each section", ("mrope",), lambda case, a: restarted(case, a)),
+    Mutant(
+        "mrope-sections",
+        "rope.mrope.sections",
+        "your sections are in reverse order",
+        ("mrope",),
+        lambda case, a: patched("encodings.rotate.mrope", axis_of=lambda *given: AXIS_OF(*given)[::-1])(case, a),
+        held_out=True,
+    ),
 ]

@@ -5,8 +5,11 @@ from math import log
 import numpy as np
 from exact import base_of, everywhere, ladder, stretched
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import patched, with_options
 from page import frequencies, scaled
 
+from peref.ops import frequency
 from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
 from recipes.traps import trap
 
@@ -91,4 +94,27 @@ REFUSED = [
 
 LAWS = [
     *laws("ntk"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "ntk-form",
+        "rope.ntk.form",
+        "your form of NTK is another",
+        ("ntk",),
+        with_options(form=lambda case: {"bloc97": "kexue", "kexue": "bloc97", "mixed": "kexue"}[case.config.pe[0][1]["form"]]),
+    ),
+    Mutant(
+        "ntk-interpolates",
+        "rope.ntk.form",
+        "you interpolate every pair",
+        ("ntk",),
+        lambda case, a: patched("encodings.rotate.ntk", frequencies=lambda xp, n, *, R, base, factor, **rest: frequency.ladder(np, R, base) / factor)(
+            case, a
+        ),
+        held_out=True,
+    ),
 ]

@@ -2,6 +2,8 @@
 
 from exact import base_of, everywhere, ladder, length, slow, stretch, stretched
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import with_options
 from page import factor_of, frequencies, ramp, scaled
 
 from recipes.families import attention, case, laws, refusals, refused, rotation, usual
@@ -80,4 +82,25 @@ REFUSED = [
 
 LAWS = [
     *laws("ntk_by_parts"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "parts-swapped",
+        "rope.parts.ramp",
+        "beta and gamma have changed places",
+        ("ntk_by_parts",),
+        with_options(beta=lambda case: case.config.pe[0][1]["gamma"], gamma=lambda case: case.config.pe[0][1]["beta"]),
+    ),
+    Mutant(
+        "parts-one-ramp",
+        "rope.parts.ramp",
+        "you have one ramp where there are two",
+        ("ntk_by_parts",),
+        with_options(beta=lambda case: case.config.pe[0][1]["gamma"]),
+    ),
+    Mutant("parts-wide", "rope.parts.ramp", "your ramp ends elsewhere", ("ntk_by_parts",), with_options(gamma=(32.0, 1.0)), held_out=True),
 ]

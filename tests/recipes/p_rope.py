@@ -3,6 +3,9 @@
 import numpy as np
 from exact import base_of, everywhere, ladder
 from mpmath import mp
+from mutants import Mutant
+from mutants.scalings import fractioned
+from mutants.ways import angles, with_options
 from page import frequencies
 
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
@@ -70,4 +73,14 @@ REFUSED = [
 
 LAWS = [
     *laws("p_rope"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant("p-more", "rope.p.fraction", "one pair more turns", ("p_rope",), lambda case, a: fractioned(case, a, 1)),
+    Mutant("p-last", "rope.p.fraction", "your slow pairs turn and the fast ones do not", ("p_rope",), angles(lambda phi, i: phi[..., ::-1])),
+    Mutant("p-none-still", "rope.p.fraction", "every pair turns", ("p_rope",), with_options(fraction=1.0)),
+    Mutant("p-less", "rope.p.fraction", "one pair less turns", ("p_rope",), lambda case, a: fractioned(case, a, -1), held_out=True),
 ]

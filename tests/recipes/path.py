@@ -3,8 +3,12 @@
 from math import sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import asked, forward, inputs, patched, told
 from page import conv, sigmoid, silu
 
+from peref.encodings.attend import path
+from peref.ops import activation
 from recipes.families import SMALLER, attention, basic, case, laws, reading, refusals, refused, usual
 from recipes.traps import trap
 
@@ -118,4 +122,57 @@ REFUSED = [
 
 LAWS = [
     *laws("path"),
+]
+
+
+# wrong implementations
+
+PATH = ("path",)
+
+
+MUTANTS = [
+    Mutant("path-beta-1", "path.beta", "your beta is not doubled", PATH, patched("encodings.attend.path", twice=lambda x: x)),
+    Mutant(
+        "path-beta-half",
+        "path.beta",
+        "your beta is tripled",
+        PATH,
+        patched("encodings.attend.path", twice=forward(path.twice, lambda y, x: 3 * x)),
+        held_out=True,
+    ),
+    Mutant("path-beta-tanh", "path.beta", "your beta is a tanh", PATH, patched("encodings.attend.path", sigmoid=activation.tanh)),
+    Mutant("path-unnormed", "path.w", "your w has not length one", PATH, patched("encodings.attend.path", unit=lambda x, eps: x)),
+    Mutant("path-no-silu", "path.w", "there is no silu before the norm", PATH, patched("encodings.attend.path", silu=lambda x: x)),
+    Mutant(
+        "path-sigmoid",
+        "path.w",
+        "you have sigmoid where silu belongs",
+        PATH,
+        patched("encodings.attend.path", silu=activation.sigmoid),
+        held_out=True,
+    ),
+    Mutant("path-no-conv", "path.w", "the short convolution is reversed in time", PATH, inputs(**{"param.conv": lambda w: w[:, ::-1]})),
+    Mutant(
+        "path-late",
+        "path.order",
+        "the map of the next token is used",
+        PATH,
+        patched("encodings.attend.path", scores=asked(path.scores, lambda q, k, w, b: (q, k, np.roll(w, -1, 2), np.roll(b, -1, 2)))),
+    ),
+    Mutant(
+        "path-early",
+        "path.order",
+        "the map of the token before is used",
+        PATH,
+        patched("encodings.attend.path", scores=asked(path.scores, lambda q, k, w, b: (q, k, np.roll(w, 1, 2), np.roll(b, 1, 2)))),
+        held_out=True,
+    ),
+    Mutant(
+        "path-none",
+        "path.order",
+        "maps of the tokens between are left out",
+        PATH,
+        patched("encodings.attend.path", scores=asked(path.scores, lambda q, k, w, b: (q, k, w, b * (np.arange(b.shape[-1]) % 2)))),
+    ),
+    Mutant("path-unscaled", "attn.scale", "your logits are not scaled", PATH, patched("encodings.attend.path", scores=told(path.scores, scale=1.0))),
 ]

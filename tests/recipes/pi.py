@@ -1,6 +1,10 @@
 """Golden cases of pi."""
 
+import numpy as np
 from exact import base_of, everywhere, ladder, stretch
+from mutants import Mutant
+from mutants.scalings import divided, factor
+from mutants.ways import with_options
 from page import factor_of, frequencies
 
 from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, rotation, usual
@@ -56,4 +60,15 @@ REFUSED = [
 
 LAWS = [
     *laws("pi"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "pi-multiplied", "rope.pi.factor", "your positions are multiplied by the factor", ("pi",), with_options(factor=lambda case: 1 / factor(case))
+    ),
+    Mutant("pi-whole", "rope.pi.factor", "your positions are divided as whole numbers", ("pi",), lambda case, a: divided(case, a, np.floor)),
+    Mutant("pi-rounded", "rope.pi.factor", "your divided positions are rounded", ("pi",), lambda case, a: divided(case, a, np.rint), held_out=True),
 ]

@@ -3,8 +3,13 @@
 from math import sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import asked, backend, forward, patched, with_options
 from page import sigmoid, softmax
 
+from peref.encodings.attend import pyramid
+from peref.model import PLAIN
+from peref.ops import activation
 from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -104,4 +109,95 @@ REFUSED = [
 
 LAWS = [
     *laws("pyramid"),
+]
+
+
+# wrong implementations
+
+PYRAMID = ("pyramid",)
+
+
+def doubled(y, x):
+    """What lies beyond the tokens is a block of two and more."""
+    y = y.copy()
+    y[:, :, x.shape[0] * x.shape[2] :] *= 2
+    return y
+
+
+MUTANTS = [
+    Mutant(
+        "pyramid-local",
+        "mask.window",
+        "your window is one key too wide",
+        PYRAMID,
+        with_options(lambda case: "local" in case.options, local=lambda case: case.options["local"] + 1),
+    ),
+    Mutant(
+        "pyramid-wide",
+        "pyramid.window",
+        "your window is one key too wide",
+        PYRAMID,
+        with_options(local=lambda case: 1 + (case.config.pe[0][1]["local"] or max(case.L // 8, 1))),
+    ),
+    Mutant(
+        "pyramid-wider",
+        "pyramid.window",
+        "your window is two keys too wide",
+        PYRAMID,
+        with_options(local=lambda case: 2 + (case.config.pe[0][1]["local"] or max(case.L // 8, 1))),
+        held_out=True,
+    ),
+    Mutant(
+        "pyramid-no-count",
+        "pyramid.blocks",
+        "a block weighs as one key",
+        PYRAMID,
+        patched("encodings.attend.pyramid", math=type("m", (), {"log": staticmethod(lambda x: 0.0)})),
+    ),
+    Mutant(
+        "pyramid-count-log2",
+        "pyramid.blocks",
+        "a block's weight is its level",
+        PYRAMID,
+        patched("encodings.attend.pyramid", math=type("m", (), {"log": staticmethod(lambda x: 1.0)})),
+        held_out=True,
+    ),
+    Mutant(
+        "pyramid-sums",
+        "pyramid.blocks",
+        "blocks are sums, not means",
+        PYRAMID,
+        patched("encodings.attend.pyramid", pool=forward(pyramid.pool, lambda y, x: doubled(y, x))),
+    ),
+    Mutant(
+        "pyramid-gate",
+        "pyramid.gate",
+        "the gate is the other way round",
+        PYRAMID,
+        patched("encodings.attend.pyramid", sigmoid=asked(activation.sigmoid, lambda x: (-x,))),
+    ),
+    Mutant(
+        "pyramid-half",
+        "pyramid.gate",
+        "the gate is a half",
+        PYRAMID,
+        patched("encodings.attend.pyramid", sigmoid=asked(activation.sigmoid, lambda x: (0 * x,))),
+    ),
+    Mutant(
+        "pyramid-tanh", "pyramid.gate", "the gate is a tanh", PYRAMID, patched("encodings.attend.pyramid", sigmoid=activation.tanh), held_out=True
+    ),
+    Mutant(
+        "pyramid-near",
+        "pyramid.gate",
+        "only the window is read",
+        PYRAMID,
+        patched("encodings.attend.pyramid", blend=forward(pyramid.blend, lambda y, near, *rest: near * 1.0)),
+    ),
+    Mutant(
+        "pyramid-unscaled",
+        "attn.scale",
+        "the logits of the window are not scaled",
+        PYRAMID,
+        backend(attention=lambda *given, scale, **rest: PLAIN.attention(*given, scale=1.0, **rest)),
+    ),
 ]

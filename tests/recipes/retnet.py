@@ -3,8 +3,13 @@
 from math import sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.mix import decay, of
+from mutants.ways import backend, told, with_options
 from page import silu
 
+from peref.encodings.mix import retnet
+from peref.model import PLAIN
 from recipes.families import UNORDERED, attention, basic, case, laws, reading, refusals, refused, usual
 from recipes.traps import trap
 from recipes.wholes import packed
@@ -111,4 +116,72 @@ REFUSED = [
 
 LAWS = [
     *laws("retnet"),
+]
+
+
+# wrong implementations
+
+RET = ("retnet",)
+
+
+MUTANTS = [
+    Mutant("ret-decay-sign", "retnet.decay", "your decay is 1 - 2^(-h)", RET, decay(lambda d: np.log1p(-(2.0 ** (-1.0 - np.arange(len(d))))))),
+    Mutant("ret-decay-heads", "retnet.decay", "your heads are in reverse order", RET, decay(lambda d: d[::-1])),
+    Mutant(
+        "ret-decay-next",
+        "retnet.decay",
+        "your decay is 1 - 2^(-6-h)",
+        RET,
+        decay(lambda d: np.log1p(-(2.0 ** (-6.0 - np.arange(len(d)))))),
+        held_out=True,
+    ),
+    Mutant(
+        "ret-decay-reading",
+        "retnet.decay",
+        "your decays are those of the other reading",
+        RET,
+        with_options(decays=lambda case: "spread" if case.config.pe[0][1]["decays"] == "powers" else "powers"),
+    ),
+    Mutant("ret-no-decay", "retnet.decay", "nothing decays", RET, decay(lambda d: 0 * d)),
+    Mutant(
+        "ret-unscaled",
+        "retnet.scale",
+        "q k is divided by D, not sqrt(D)",
+        RET,
+        of("retnet", retention=told(retnet.retention, scale=lambda scale: scale * scale * 0.1)),
+    ),
+    Mutant(
+        "ret-scaled-more",
+        "retnet.scale",
+        "q k is much too small",
+        RET,
+        of("retnet", retention=told(retnet.retention, scale=lambda scale: scale * 0.03)),
+        held_out=True,
+    ),
+    Mutant("ret-turn", "rope.layout.half", "your pairs are in halves", RET, backend(turn=lambda *given, layout: PLAIN.turn(*given, layout="half"))),
+    Mutant(
+        "ret-ladder",
+        "retnet.ladder",
+        "your frequencies are those of RoPE, or are not where they should",
+        RET,
+        with_options(ladder=lambda case: "paper" if case.config.pe[0][1]["ladder"] == "endpoint" else "endpoint"),
+        ("microsoft/torchscale#47",),
+    ),
+    Mutant("ret-ladder-base", "retnet.ladder", "your frequencies have another base", RET, with_options(base=100.0), held_out=True),
+    Mutant(
+        "ret-norm",
+        "mix.norm",
+        "your norm is another (mean or no mean)",
+        RET,
+        with_options(norm=lambda case: "rms" if case.config.pe[0][1]["norm"] == "group" else "group"),
+    ),
+    Mutant(
+        "ret-no-norm",
+        "mix.norm",
+        "there is no norm",
+        RET,
+        of("retnet", layer_norm=lambda x, w, b, eps: x, rms_norm=lambda x, w, eps: x),
+        held_out=True,
+    ),
+    Mutant("ret-gate", "mix.gate", "the gate is on the other side", RET, backend(swiglu=lambda g, y: PLAIN.swiglu(y, g))),
 ]

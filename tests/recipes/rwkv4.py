@@ -1,8 +1,13 @@
 """Golden cases of rwkv4."""
 
 import numpy as np
+from mutants import Mutant
+from mutants.mix import of, recurrence
+from mutants.ways import forward
 from page import before, sigmoid
 
+from peref.encodings.mix import rwkv4
+from peref.ops import activation
 from recipes.families import attention, case, laws, refusals, usual
 from recipes.traps import trap
 
@@ -54,4 +59,46 @@ REFUSED = [
 
 LAWS = [
     *laws("rwkv4"),
+]
+
+
+# wrong implementations
+
+R4 = ("rwkv4",)
+
+
+MUTANTS = [
+    Mutant(
+        "r4-bonus", "rwkv.bonus", "the present token has no bonus", R4, recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, w, 0 * u, *rest))
+    ),
+    Mutant(
+        "r4-bonus-decay",
+        "rwkv.bonus",
+        "bonus and decay are exchanged",
+        R4,
+        recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, -abs(u), w, *rest)),
+    ),
+    Mutant(
+        "r4-decay-once",
+        "rwkv.decay",
+        "your decay lacks the outer exp",
+        R4,
+        of("rwkv4", minus_exp=forward(activation.minus_exp, lambda y, x: -abs(x))),
+    ),
+    Mutant(
+        "r4-early",
+        "rwkv.decay",
+        "the token before has already decayed",
+        R4,
+        recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, w, u - w, *rest)),
+    ),
+    Mutant(
+        "r4-square",
+        "rwkv.decay",
+        "everything decays twice as fast",
+        R4,
+        recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, 2 * w, u, *rest)),
+        held_out=True,
+    ),
+    Mutant("r4-gate", "mix.gate", "the gate is a silu", R4, of("rwkv4", gated=forward(activation.gated, lambda y, r, x: y * r))),
 ]

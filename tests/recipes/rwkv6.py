@@ -1,8 +1,14 @@
 """Golden cases of rwkv6."""
 
 import numpy as np
+from mutants import Mutant
+from mutants.mix import of, recurrence
+from mutants.ways import backend, forward, with_options
 from page import before, head_norm, lerp, lora, silu
 
+from peref.encodings.mix import rwkv6
+from peref.model import PLAIN
+from peref.ops import activation
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -71,4 +77,46 @@ REFUSED = [
 
 LAWS = [
     *laws("rwkv6"),
+]
+
+
+# wrong implementations
+
+R6 = ("rwkv6",)
+
+
+MUTANTS = [
+    Mutant(
+        "r6-bonus",
+        "rwkv.bonus",
+        "the present token has no bonus",
+        R6,
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, 0 * u, *rest)),
+    ),
+    Mutant(
+        "r6-reads-after",
+        "rwkv.bonus",
+        "the state is read after the token is written",
+        R6,
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, 0 * u + 1, *rest)),
+    ),
+    Mutant(
+        "r6-bonus-exp",
+        "rwkv.bonus",
+        "the bonus is an exponential",
+        R6,
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, np.exp(u), *rest)),
+        held_out=True,
+    ),
+    Mutant("r6-decay", "rwkv.decay", "your decay lacks an exp", R6, of("rwkv6", minus_exp=forward(activation.minus_exp, lambda y, x: -abs(x) / 4))),
+    Mutant(
+        "r6-decay-late",
+        "rwkv.decay",
+        "the decay of the token before is used",
+        R6,
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, *rest: (r, np.concatenate([w[:, :, :1], w[:, :, :-1]], 2), k, v, *rest)),
+        held_out=True,
+    ),
+    Mutant("r6-scaled", "rwkv.scale", "r is divided by sqrt(D) and the norm's eps is another", R6, with_options(eps=0.1)),
+    Mutant("r6-gate", "mix.gate", "the gate is on the other side", R6, backend(swiglu=lambda g, y: PLAIN.swiglu(y, g))),
 ]

@@ -3,8 +3,13 @@
 from math import exp
 
 import numpy as np
+from mutants import Mutant
+from mutants.mix import exchanged, of, recurrence
+from mutants.ways import forward, inputs
 from page import before, head_norm, lerp, lora, sigmoid
 
+from peref.encodings.mix import rwkv7
+from peref.ops import activation
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -95,4 +100,61 @@ REFUSED = [
 
 LAWS = [
     *laws("rwkv7"),
+]
+
+
+# wrong implementations
+
+R7 = ("rwkv7",)
+
+
+MUTANTS = [
+    Mutant("r7-values", "rwkv.projections", "r and k are exchanged", R7, exchanged("r.weight", "k.weight")),
+    Mutant("r7-unnormed", "rwkv7.kappa", "kappa has not length one", R7, of("rwkv7", unit=lambda x, eps: x)),
+    Mutant("r7-kappa", "rwkv7.kappa", "kappa lacks xi", R7, inputs(**{"param.xi": lambda x: 0 * x + 1})),
+    Mutant(
+        "r7-kappa-negated",
+        "rwkv7.kappa",
+        "kappa is normed over the whole width",
+        R7,
+        of("rwkv7", unit=forward(rwkv7.unit, lambda y, x: x / np.sqrt((x * x).sum((1, 3), keepdims=True)))),
+        held_out=True,
+    ),
+    Mutant(
+        "r7-decay", "rwkv.decay", "the e^(-1/2) of the decay is missing", R7, of("rwkv7", decay=forward(rwkv7.decay, lambda y, x: y * np.exp(0.5)))
+    ),
+    Mutant(
+        "r7-decay-exp",
+        "rwkv.decay",
+        "your decay is that of RWKV-6",
+        R7,
+        of("rwkv7", decay=forward(rwkv7.decay, lambda y, x: -np.exp(np.minimum(x, -0.5)))),
+        held_out=True,
+    ),
+    Mutant(
+        "r7-not-removed",
+        "rwkv7.removal",
+        "nothing is taken out of the state",
+        R7,
+        recurrence(rwkv7, "wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, 0 * a, *rest)),
+    ),
+    Mutant(
+        "r7-removed-whole",
+        "rwkv7.removal",
+        "everything under the key is taken out",
+        R7,
+        recurrence(rwkv7, "wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, 0 * a + 1, *rest)),
+    ),
+    Mutant(
+        "r7-added",
+        "rwkv7.removal",
+        "what should be taken out is added",
+        R7,
+        recurrence(rwkv7, "wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, -a, *rest)),
+        held_out=True,
+    ),
+    Mutant("r7-alpha", "rwkv7.key", "the key is not changed by a", R7, inputs(**{"param.alpha": lambda x: 0 * x})),
+    Mutant("r7-bonus", "rwkv.bonus", "the bonus is missing", R7, inputs(**{"param.bonus": lambda x: 0 * x})),
+    Mutant("r7-key", "rwkv7.key", "the key is multiplied by a", R7, inputs(**{"param.alpha": lambda x: 0 * x + 1}), held_out=True),
+    Mutant("r7-gate", "mix.gate", "the gate has no sigmoid inside", R7, of("rwkv7", sigmoid=activation.tanh)),
 ]

@@ -3,8 +3,13 @@
 from math import erf, pi, sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.mix import of
+from mutants.ways import backend, forward, inputs, with_options
 from page import sigmoid
 
+from peref.encodings.mix import s4d
+from peref.ops import activation
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -72,4 +77,54 @@ REFUSED = [
 
 LAWS = [
     *laws("s4d"),
+]
+
+
+# wrong implementations
+
+S4D = ("s4d",)
+
+
+MUTANTS = [
+    Mutant(
+        "s4d-real",
+        "s4d.conjugates",
+        "the factor 2 of the conjugates is missing",
+        S4D,
+        of("s4d", modes=forward(s4d.modes, lambda y, *_: y * np.array([1, 1, 0.5, 0.5])[:, None, None])),
+    ),
+    Mutant(
+        "s4d-imaginary",
+        "s4d.conjugates",
+        "you take the imaginary part of C with the other sign",
+        S4D,
+        inputs(**{"param.C": lambda c: c * np.array([1, -1])}),
+    ),
+    Mutant(
+        "s4d-real-only",
+        "s4d.conjugates",
+        "you leave out the imaginary part of C",
+        S4D,
+        inputs(**{"param.C": lambda c: c * np.array([1, 0])}),
+        held_out=True,
+    ),
+    Mutant(
+        "s4d-rule",
+        "mix.discretisation",
+        "your discretisation is another",
+        S4D,
+        with_options(discretisation=lambda case: "zoh" if case.config.pe[0][1]["discretisation"] == "bilinear" else "bilinear"),
+    ),
+    Mutant(
+        "s4d-no-step",
+        "mix.discretisation",
+        "B is not multiplied by the step",
+        S4D,
+        of("s4d", modes=forward(s4d.modes, lambda y, log_dt, *_: np.concatenate([y[:2], y[2:] / np.exp(log_dt)[:, None]]))),
+        held_out=True,
+    ),
+    Mutant("s4d-no-skip", "mix.skip", "D is missing", S4D, inputs(**{"param.D": lambda d: 0 * d})),
+    Mutant("s4d-gelu", "mix.activation", "you have relu where gelu belongs", S4D, backend(gelu=activation.relu)),
+    Mutant("s4d-gate", "mix.gate", "the halves of the gate are exchanged", S4D, of("s4d", gated=lambda g, x: activation.gated(x, g))),
+    Mutant("s4d-no-gate", "mix.gate", "the gate is missing", S4D, of("s4d", gated=forward(activation.gated, lambda y, g, x: x * 1.0)), held_out=True),
 ]

@@ -2,6 +2,8 @@
 
 import numpy as np
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import bfloat16, moved_distances, table, with_options
 
 from recipes.families import LONG, SMALL, attention, case, distances, laws, reading, refusals, refused, usual
 from recipes.traps import trap
@@ -75,4 +77,34 @@ REFUSED = [
 
 LAWS = [
     *laws("sandwich"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant(
+        "sandwich-bfloat16",
+        "rope.phase.low_precision",
+        "your distances were bfloat16",
+        ("sandwich",),
+        moved_distances(bfloat16),
+    ),
+    Mutant(
+        "sandwich-heads",
+        "sandwich.formula",
+        "your head 1 has the weakest bias",
+        ("sandwich",),
+        table(lambda b, d: b * (np.arange(1, len(b) + 1) ** 2 / len(b))[:, None]),
+    ),
+    Mutant("sandwich-sines", "sandwich.formula", "you sum sines", ("sandwich",), moved_distances(lambda d: d - 0.5)),
+    Mutant("sandwich-mean", "sandwich.formula", "you take the mean of the waves", ("sandwich",), table(lambda b, d: b / 64)),
+    Mutant(
+        "sandwich-width",
+        "sandwich.formula",
+        "your width is another",
+        ("sandwich",),
+        with_options(width=lambda case: case.config.pe[0][1]["width"] + 32),
+        held_out=True,
+    ),
 ]

@@ -3,8 +3,12 @@
 from math import sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import asked, inputs, patched, told, with_case
 from page import softmax
 
+from peref.encodings.attend import shaw
+from peref.ops.shape import swap
 from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -85,4 +89,78 @@ REFUSED = [
 
 LAWS = [
     *laws("shaw"),
+]
+
+
+# wrong implementations
+
+SHAW = ("shaw",)
+
+
+def rows(change):
+    """The row of a distance is change(r, rows)."""
+
+    def run(case, a):
+        count = a["param.key"].shape[-2]
+        gather = asked(shaw.gather, lambda x, r: (x, np.clip(change(r, count), 0, count - 1)))
+        scatter = asked(shaw.scatter, lambda x, r: (x, np.clip(change(r, count), 0, count - 1)))
+        return patched("encodings.attend.shaw", gather=gather, scatter=scatter)(case, a)
+
+    return run
+
+
+MUTANTS = [
+    Mutant("shaw-causal", "mask.causal", "your mask looks at the past alone", ("shaw",), with_case(lambda c: not c.causal, causal=True)),
+    Mutant("shaw-future", "shaw.rows", "your distances are i - j", SHAW, rows(lambda r, n: n - 1 - r)),
+    Mutant("shaw-next", "shaw.rows", "you read the row beside", SHAW, rows(lambda r, n: r + 1)),
+    Mutant("shaw-mirrored", "bias.sign", "the future has the rows of the past", SHAW, rows(lambda r, n: np.minimum(r, n - 1 - r))),
+    Mutant(
+        "shaw-other-key",
+        "shaw.key",
+        "the key of the query meets the vector, not the key that it looks at",
+        SHAW,
+        patched(
+            "encodings.attend.shaw",
+            lambda case: case.config.pe[0][1]["tables"] == "key_query",
+            swap=lambda x, axes: x if axes == (2, 3) else swap(x, axes=axes),
+        ),
+    ),
+    Mutant("shaw-clips-earlier", "bias.bucket.clamp", "you clip one distance earlier", SHAW, rows(lambda r, n: np.clip(r, 1, n - 2))),
+    Mutant("shaw-before", "shaw.rows", "you read the row before", SHAW, rows(lambda r, n: r - 1), held_out=True),
+    Mutant("shaw-no-value", "shaw.value", "the vectors of the values are missing", SHAW, inputs(**{"param.value": lambda x: 0 * x})),
+    Mutant(
+        "shaw-values-of-keys",
+        "shaw.value",
+        "keys and values share their vectors",
+        SHAW,
+        lambda case, a: inputs(**{"param.value": lambda x: a["param.key"]})(case, a),
+    ),
+    Mutant(
+        "shaw-value-twice", "shaw.value", "the vectors of the values count twice", SHAW, inputs(**{"param.value": lambda x: 2 * x}), held_out=True
+    ),
+    Mutant("shaw-no-key", "shaw.key", "the vectors of the keys are missing", SHAW, inputs(**{"param.key": lambda x: 0 * x})),
+    Mutant(
+        "shaw-unscaled",
+        "shaw.key",
+        "the term of the vectors is not divided by sqrt(D)",
+        SHAW,
+        patched("encodings.attend.shaw", gather=told(shaw.gather, scale=1.0)),
+    ),
+    Mutant(
+        "shaw-doubled",
+        "shaw.key",
+        "the term of the vectors counts twice",
+        SHAW,
+        patched("encodings.attend.shaw", gather=told(shaw.gather, scale=lambda s: 2 * s)),
+        held_out=True,
+    ),
+    Mutant("shaw-clips-early", "shaw.clip", "you clip distances one too early", SHAW, rows(lambda r, n: np.clip(r, n // 2 - 1, n // 2 + 1))),
+    Mutant("shaw-clips", "shaw.clip", "you clip distances too early", SHAW, rows(lambda r, n: np.clip(r, n // 2 - 2, n // 2 + 2)), held_out=True),
+    Mutant(
+        "shaw-logits-unscaled",
+        "attn.scale",
+        "your logits are not scaled",
+        SHAW,
+        patched("encodings.attend.shaw", scores=told(shaw.scores, scale=1.0), gather=told(shaw.gather, scale=1.0)),
+    ),
 ]

@@ -2,6 +2,9 @@
 
 import numpy as np
 from mpmath import mp
+from mutants import Mutant
+from mutants.embed import other_rows
+from mutants.ways import bfloat16, float16, with_options
 
 from recipes.families import REAL, UNORDERED, case, laws, reading, refusals, refused, rows, usual
 from recipes.traps import trap
@@ -106,4 +109,72 @@ REFUSED = [
 
 LAWS = [
     *laws("sinusoidal"),
+]
+
+
+# wrong implementations
+
+SIN = ("sinusoidal",)
+
+
+def other(option, *names):
+    return with_options(**{option: lambda case: names[names.index(case.config.pe[0][1][option]) - 1]})
+
+
+def swapped(e, i):
+    """Cosines where sines were."""
+    order = np.arange(e.shape[-1])
+    even = len(order) // 2 * 2
+    order[:even] = order[:even].reshape(-1, 2)[:, ::-1].ravel()
+    return e[..., order]
+
+
+def ladder(times):
+    """Exponents `times` as large as 2k/C."""
+
+    def made(e, i):
+        C = e.shape[-1]
+        w = 10000.0 ** (-times * np.arange((C + 1) // 2) / C)
+        phase = np.asarray(i)[..., None] * w
+        return np.stack([np.sin(phase), np.cos(phase)], -1).reshape(*np.shape(i), -1)[..., :C]
+
+    return other_rows(made)
+
+
+def lower(low):
+    """Frequencies and phases of few digits."""
+
+    def made(e, i):
+        C = e.shape[-1]
+        phase = low(np.asarray(i)[..., None] * low(10000.0 ** (-2 * np.arange((C + 1) // 2) / C)))
+        return np.stack([np.sin(phase), np.cos(phase)], -1).reshape(*np.shape(i), -1)[..., :C]
+
+    return other_rows(made)
+
+
+MUTANTS = [
+    Mutant(
+        "sin-halves",
+        "sin.order",
+        "your sines and cosines stand in halves, or alternate where they should not",
+        SIN,
+        other("layout", "interleaved", "concatenated"),
+        ("tensorflow/tensor2tensor#1925",),
+    ),
+    Mutant("sin-cos-first", "sin.order", "your cosines come before your sines", SIN, other_rows(swapped), ("kimiyoung/transformer-xl#119",)),
+    Mutant("sin-reversed", "sin.order", "your channels run from slow to fast", SIN, other_rows(lambda e, i: e[..., ::-1]), held_out=True),
+    Mutant(
+        "sin-denominator",
+        "sin.denominator",
+        "your frequencies end at 1/base (half minus 1), or do not where they should",
+        SIN,
+        other("ladder", "paper", "endpoint"),
+        ("huggingface/blog#2183",),
+    ),
+    Mutant("sin-exponent-k", "sin.denominator", "your exponent has k in place of 2k", SIN, ladder(1)),
+    Mutant("sin-exponent-channel", "sin.denominator", "your exponent has four times the number of the pair", SIN, ladder(4), held_out=True),
+    Mutant("sin-base-1000", "rope.base.ignored", "your base is another", SIN, with_options(base=1000.0)),
+    Mutant("sin-base-500", "rope.base.ignored", "your base is 500", SIN, with_options(base=500.0), held_out=True),
+    Mutant("sin-float16", "rope.phase.low_precision", "your table is made in float16", SIN, lower(float16)),
+    Mutant("sin-bfloat16", "rope.phase.low_precision", "your table is made in bfloat16", SIN, lower(bfloat16), held_out=True),
 ]

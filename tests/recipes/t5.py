@@ -1,7 +1,14 @@
 """Golden cases of t5."""
 
+import math
+
+import numpy as np
 from exact import EDGE, plain
 from mpmath import mp
+from mutants import Mutant
+from mutants.anywhere import scaled
+from mutants.bias import BUCKET, bucketed
+from mutants.ways import float16, patched, with_options
 
 from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
 from recipes.traps import trap
@@ -221,4 +228,79 @@ LAWS = [
         options={"buckets": 64, "max_distance": 256},
     ),
     law("t5", "table", "buckets", "Distance 267 is in 28: in float16 it is 29.", slug="buckets-32-512", T=600, options={"max_distance": 512}),
+]
+
+
+# wrong implementations
+
+
+def by_log(round_, most=None):
+    def change(right, d, m, causal, max_distance):
+        e, n = m // 2, np.maximum(d, 0) if causal else abs(d)
+        far = e + round_(np.log(np.maximum(n, 1) / e) / math.log((most or max_distance) / e) * (m - e))
+        row = np.where(n < e, n, np.minimum(far, m - 1)).astype(int)
+        return row if causal else row + np.where(d < 0, m, 0)
+
+    return bucketed(change)
+
+
+MUTANTS = [
+    Mutant("scaled", "attn.scale", "your logits are scaled by D**-0.5", ("t5",), scaled(lambda s, D, C: D**-0.5)),
+    Mutant("bucket-rounded", "bias.bucket.border", "your logarithm is rounded, not cut off", ("t5",), by_log(np.rint), ("huggingface/candle#727",)),
+    Mutant("bucket-up", "bias.bucket.border", "your logarithm is rounded up", ("t5",), by_log(np.ceil)),
+    Mutant("bucket-half-float", "bias.bucket.border", "your logarithm is float16", ("t5",), by_log(lambda x: np.floor(float16(x))), ("mindone#670",)),
+    Mutant(
+        "bucket-next",
+        "bias.bucket.border",
+        "your exact buckets end one too early",
+        ("t5",),
+        bucketed(lambda b, d, m, causal, most: b + ((b % m) == m // 2 - 1)),
+        held_out=True,
+    ),
+    Mutant(
+        "bucket-wraps",
+        "bias.bucket.clamp",
+        "far distances wrap round",
+        ("t5",),
+        bucketed(lambda b, d, m, causal, most: np.where(abs(d) >= most, b - m // 2, b)),
+        ("huggingface/candle#1312",),
+    ),
+    Mutant(
+        "bucket-short",
+        "bias.bucket.clamp",
+        "your last distance is 64",
+        ("t5",),
+        lambda case, a: with_options(max_distance=64)(case, a) if case.config.pe[0][1]["max_distance"] > 64 else None,
+    ),
+    Mutant(
+        "bucket-not-last",
+        "bias.bucket.clamp",
+        "the last bucket is never used",
+        ("t5",),
+        bucketed(lambda b, d, m, causal, most: np.where(b % m == m - 1, b - 1, b)),
+        held_out=True,
+    ),
+    Mutant(
+        "bucket-one-sided",
+        "t5.bidirectional",
+        "two-sided, all buckets are for one side",
+        ("t5",),
+        lambda case, a: None if case.causal else bucketed(lambda b, d, m, causal, most: b % m)(case, a),
+        ("gluon-nlp#1470",),
+    ),
+    Mutant(
+        "bucket-halved",
+        "t5.bidirectional",
+        "causal, half of the buckets are kept for the future",
+        ("t5",),
+        lambda case, a: patched("encodings.bias.t5", bucket=lambda d, *, causal, **o: BUCKET(d, causal=False, **o))(case, a) if case.causal else None,
+    ),
+    Mutant(
+        "bucket-other-side",
+        "t5.bidirectional",
+        "the past has the buckets of the future",
+        ("t5",),
+        lambda case, a: None if case.causal else bucketed(lambda b, d, m, causal, most: (b + m) % (2 * m))(case, a),
+        held_out=True,
+    ),
 ]

@@ -3,7 +3,10 @@
 from math import sqrt
 
 import numpy as np
+from mutants import Mutant
+from mutants.ways import expected, inputs, patched, told, with_options
 
+from peref.encodings.score import transformer_xl
 from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -70,4 +73,88 @@ REFUSED = [
 
 LAWS = [
     *laws("transformer_xl"),
+]
+
+
+# wrong implementations
+
+XL = ("transformer_xl",)
+
+
+def exchanged(one, two):
+    """Two parameters have changed places."""
+    return lambda case, a: (
+        expected(case, {**a, f"param.{one}": a[f"param.{two}"], f"param.{two}": a[f"param.{one}"]}) if f"param.{one}" in a else None
+    )
+
+
+SINUSOIDS = transformer_xl.sinusoids
+
+
+MUTANTS = [
+    Mutant("xl-u-and-w", "xl.terms", "u and w are exchanged", XL, exchanged("u", "w")),
+    Mutant("xl-no-u", "xl.terms", "the key has no liking of its own", XL, inputs(**{"param.u": lambda u: 0 * u})),
+    Mutant("xl-no-w", "xl.terms", "the distance has no liking of its own", XL, inputs(**{"param.w": lambda w: 0 * w}), held_out=True),
+    Mutant(
+        "xl-unscaled",
+        "xl.scale",
+        "the term of the distance is not divided by sqrt(D)",
+        XL,
+        patched("encodings.score.transformer_xl", gather=told(transformer_xl.gather, scale=1.0)),
+    ),
+    Mutant(
+        "xl-unscaled-u",
+        "xl.scale",
+        "the term of the key is not divided by sqrt(D)",
+        XL,
+        patched("encodings.score.transformer_xl", column=told(transformer_xl.column, scale=1.0)),
+    ),
+    Mutant(
+        "xl-scaled-twice",
+        "xl.scale",
+        "the term of the distance is divided by D",
+        XL,
+        patched("encodings.score.transformer_xl", gather=told(transformer_xl.gather, scale=lambda s: s * s)),
+        held_out=True,
+    ),
+    Mutant(
+        "xl-future",
+        "xl.distance",
+        "your distances are j - i",
+        XL,
+        patched("encodings.score.transformer_xl", sinusoids=lambda d, C, base: SINUSOIDS(-d, C, base)),
+    ),
+    Mutant(
+        "xl-shift",
+        "xl.distance",
+        "your relative shift is off by one",
+        XL,
+        patched("encodings.score.transformer_xl", sinusoids=lambda d, C, base: SINUSOIDS(d + 1, C, base)),
+    ),
+    Mutant("xl-unclamped", "bias.bucket.clamp", "distances are not clamped", XL, with_options(lambda c: "clamp_len" in c.options, clamp_len=None)),
+    Mutant(
+        "xl-unsigned",
+        "bias.sign",
+        "the future is the past mirrored",
+        XL,
+        patched("encodings.score.transformer_xl", sinusoids=lambda d, C, base: SINUSOIDS(abs(d), C, base)),
+    ),
+    Mutant(
+        "xl-from-end",
+        "xl.distance",
+        "you did not reverse the distances",
+        XL,
+        patched("encodings.score.transformer_xl", sinusoids=lambda d, C, base: SINUSOIDS(d, C, base)[::-1]),
+        held_out=True,
+    ),
+    Mutant(
+        "xl-alternating",
+        "sin.order",
+        "your sinusoids alternate",
+        XL,
+        patched(
+            "encodings.score.transformer_xl",
+            sinusoids=lambda d, C, base: SINUSOIDS(d, C, base)[:, np.argsort(np.arange(C) % max(C // 2, 1), kind="stable")],
+        ),
+    ),
 ]

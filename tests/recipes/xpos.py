@@ -3,6 +3,8 @@
 import numpy as np
 from exact import base_of, ladder
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import gains, with_options
 
 from recipes.families import FAR_FLAGS, SMALL, attention, case, laws, positions, reading, refusals, refused, rotation, usual
 from recipes.traps import trap
@@ -73,4 +75,20 @@ REFUSED = [
 
 LAWS = [
     *laws("xpos"),
+]
+
+
+# wrong implementations
+
+MUTANTS = [
+    Mutant("xpos-both-rise", "rope.xpos.gain", "the gain of k is not the inverse of that of q", ("xpos",), gains(lambda q, k: (q, q))),
+    Mutant("xpos-exchanged", "rope.xpos.gain", "the gains of q and k are exchanged", ("xpos",), gains(lambda q, k: (k, q))),
+    Mutant(
+        "xpos-centre",
+        "rope.xpos.gain",
+        "your gains are centred elsewhere",
+        ("xpos",),
+        with_options(centre=lambda case: case.config.pe[0][1]["centre"] + case.T // 2),
+    ),
+    Mutant("xpos-base", "rope.xpos.gain", "your scale base is 256", ("xpos",), with_options(scale_base=256.0), held_out=True),
 ]

@@ -1,11 +1,15 @@
 """Golden cases of yarn."""
 
+import math
 from math import log, pi
 
 from exact import base_of, between, everywhere, ladder, length, slow, stretch
 from mpmath import mp
+from mutants import Mutant
+from mutants.ways import hook, patched, with_options
 from page import factor_of, frequencies, ramp
 
+from peref.ops import frequency
 from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
 from recipes.traps import trap
 from recipes.wholes import aligned_op
@@ -329,4 +333,95 @@ REFUSED = [
 
 LAWS = [
     *laws("yarn"),
+]
+
+
+# wrong implementations
+
+SLOW = frequency.slow_pairs
+
+
+def range_is(change):
+    """The ramp's ends are change(low, high) of real numbers."""
+
+    def ends(R, L, base, fast, slow, truncate=True):
+        low, high = (frequency.pair_that_turns(times, R, L, base) for times in (fast, slow))
+        low, high = change(low, high)
+        low, high = max(low, 0), min(high, R - 1)
+        return low, high + 0.001 if low == high else high
+
+    return lambda case, a: patched("ops.frequency", correction_range=ends)(case, a)
+
+
+def scale_of(change):
+    return hook("scale", lambda scale: lambda D: change(scale(D)))
+
+
+MUTANTS = [
+    Mutant(
+        "ramp-unfloored",
+        "rope.yarn.ramp",
+        "your ramp begins and ends at real numbers",
+        ("yarn",),
+        range_is(lambda low, high: (low, high)),
+        ("vllm-project/vllm#27722",),
+    ),
+    Mutant(
+        "ramp-inward",
+        "rope.yarn.ramp",
+        "your ramp's ends are rounded inward",
+        ("yarn",),
+        range_is(lambda low, high: (math.ceil(low), math.floor(high))),
+    ),
+    Mutant(
+        "ramp-flipped",
+        "rope.yarn.ramp",
+        "your ramp interpolates the fast pairs",
+        ("yarn",),
+        lambda case, a: (
+            patched("encodings.rotate.yarn", slow_pairs=lambda *g: 1 - SLOW(*g))(case, a) if case.config.pe[0][1]["ramp"] == "code" else None
+        ),
+    ),
+    Mutant(
+        "ramp-of-paper",
+        "rope.yarn.ramp",
+        "your ramp is that of the paper, or of the code where the paper's is asked for",
+        ("yarn",),
+        with_options(lambda c: c.config.pe[0][1]["truncate"], ramp=lambda case: "paper" if case.config.pe[0][1]["ramp"] == "code" else "code"),
+    ),
+    Mutant("ramp-betas", "rope.yarn.ramp", "your ramp has other ends", ("yarn",), with_options(beta_fast=16.0, beta_slow=2.0), held_out=True),
+    Mutant(
+        "ramp-length",
+        "rope.yarn.ramp",
+        "your ramp has another original length",
+        ("yarn",),
+        with_options(original=lambda case: 4 * (case.config.pe[0][1]["original"] or case.L)),
+        ("huggingface/transformers#38224",),
+        held_out=True,
+    ),
+    Mutant(
+        "mscale-ignored",
+        "rope.yarn.mscale_override",
+        "mscale, mscale_all_dim and attention_factor are ignored",
+        ("yarn",),
+        with_options(mscale=None, mscale_all_dim=None, attention_factor=None, reading="huggingface"),
+        ("vllm-project/vllm#48351", "ml-explore/mlx-lm#1507"),
+    ),
+    Mutant(
+        "mscale-one",
+        "rope.yarn.mscale_override",
+        "mscale_all_dim is ignored",
+        ("yarn",),
+        with_options(mscale_all_dim=None),
+        ("sgl-project/sglang#22711",),
+        held_out=True,
+    ),
+    Mutant(
+        "mscale-not-in-scale",
+        "rope.yarn.mscale_override",
+        "the softmax scale lacks the magnitude",
+        ("yarn",),
+        lambda case, a: scale_of(lambda s: case.D**-0.5)(case, a) if case.level == "attn" else None,
+        ("onnxruntime/mobius#548",),
+    ),
 ]
