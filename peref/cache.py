@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from peref.config import Config
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.ops.place import At, positions_in, positions_of
 from peref.parameters import Arrays
 
@@ -33,7 +33,7 @@ class Cache:
         B, T = tokens.shape
         seg = None if seg is None else np.asarray(seg)
         if self.B not in (None, B):
-            raise Misuse(f"tokens are of {B} sequences, the cache is of {self.B}; a cache goes on with the sequences it began with")
+            raise Misuse(f"tokens are of {counted(B, 'sequence')}, the cache is of {self.B}; a cache goes on with the sequences it began with")
         if positions is not None:
             positions = positions_of(positions, B, T, cfg.axes, cfg.named)
         if seg is not None and seg.shape != (B, T):

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_type_hints
 
-from peref.encodings import Encoding, bind, check_reach, fitting, get, resolve
-from peref.errors import Misuse, did_you_mean
+from peref.encodings import Encoding, bind, check_reach, fitting, get, resolve, spelled
+from peref.errors import Misuse, counted, did_you_mean
 from peref.ops.place import At
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -72,7 +72,7 @@ class Config:
             raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
-        self._fill("pe", tuple((name, resolve(name, dict(given))) for name, given in pairs(self.pe)))
+        self._fill("pe", tuple((spelled(name), resolve(name, dict(given))) for name, given in pairs(self.pe)))
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
             raise Misuse(f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would take {rest}; leave it out")
@@ -85,7 +85,7 @@ class Config:
             if self.G is None:
                 self._fill("G", self.H // 2 if self.H % 2 == 0 else self.H)
             if self.H % self.G:
-                raise Misuse(f"{self.H} query heads cannot share {self.G} key-value heads; expected a divisor of {self.H}")
+                raise Misuse(f"{counted(self.H, 'query head')} cannot share {counted(self.G, 'key-value head')}; expected a divisor of {self.H}")
             if self.qkv_bias is None:
                 self._fill("qkv_bias", self.biases)
         else:

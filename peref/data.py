@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from peref import share
-from peref.errors import Damaged, Misuse, did_you_mean, explained
+from peref.errors import Damaged, Misuse, counted, did_you_mean, explained
 from peref.rng import generator
 
 DEFAULT, STDLIB = "sqlite", "stdlib"
@@ -112,7 +112,7 @@ def stdlib(root: Path | None = None) -> Corpus:
     files = [(name, body) for name, body in files if body]
     if len(files) < MANY:
         raise Misuse(
-            f"this interpreter came without the sources of its standard library ({len(files)} usable files in {root}); "
+            f"this interpreter came without the sources of its standard library ({counted(len(files), 'usable file')} in {root}); "
             f"choose another text: --data {DEFAULT}, or --data PATH"
         )
     source = f"standard library of {platform.python_implementation()} {platform.python_version()}, {len(files)} files"
@@ -132,7 +132,7 @@ def texts(root: Path) -> Corpus:
             binary += 1
         elif body:
             files.append((name, body))
-    source = f"{root}, {len(files)} text files, {binary} binary files left out"
+    source = f"{root}, {counted(len(files), 'text file')}, {counted(binary, 'binary file')} left out"
     if not files:
         raise Misuse(f"--data {str(root)!r}: no text in this folder ({source}; empty and hidden files do not count)")
     name = root.resolve().name
@@ -232,7 +232,7 @@ def check_length(corpus: Corpus, length: int) -> None:
     """Raises Misuse unless a window of `length` inputs and one target more fits into both parts."""
     if min(corpus.train.size, corpus.valid.size) <= length:
         raise Misuse(
-            f"corpus {corpus.name!r} is too small for length {length}: training has {corpus.train.size} bytes and validation "
+            f"corpus {corpus.name!r} is too small for length {length}: training has {counted(corpus.train.size, 'byte')} and validation "
             f"{corpus.valid.size}, each needs at least {length + 1}; choose a shorter length or a larger text"
         )
 
@@ -244,9 +244,9 @@ def batch(tokens: np.ndarray, seed: int, step: int, *, batch: int, length: int, 
     `part` numbers the micro-batches of one step. Raises Misuse where nothing fits.
     """
     if batch < 1 or length < 1:
-        raise Misuse(f"a batch of {batch} windows of length {length}: expected at least 1 of each")
+        raise Misuse(f"a batch of {counted(batch, 'window')} of length {length}: expected at least 1 of each")
     if tokens.size <= length:
-        raise Misuse(f"a text of {tokens.size} bytes is too small for length {length}: it needs at least {length + 1}")
+        raise Misuse(f"a text of {counted(tokens.size, 'byte')} is too small for length {length}: it needs at least {length + 1}")
     start = generator(seed, "batch", step, part).integers(tokens.size - length, size=(batch, 1))  # [B,1]
     at = start + np.arange(length)  # [B,T]
     return tokens[at].astype(np.int64), tokens[at + 1].astype(np.int64)

@@ -42,6 +42,11 @@ def theirs() -> Iterator[None]:
         raise
 
 
+def counted(n: int, one: str, many: str = "") -> str:
+    """A number and the words that agree with it: 1 step, 2,048 steps; `many` where that is not `one` with an s."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
 def did_you_mean(name: str, known: Iterable[str], rest: str) -> str:
     """What follows a name that nobody knows: the one among `known` that is near, if any, and `rest`, the words that help further."""
     near = difflib.get_close_matches(name, list(known), 1)

@@ -16,7 +16,7 @@ from peref import share
 from peref.backends import Backend
 from peref.config import Config
 from peref.encodings import get
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
 from peref.parameters import Arrays, check
@@ -148,7 +148,7 @@ def check_request(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -
     if longest > end:
         raise Misuse(f"{name} ends at length {end}, and length is {longest}; ask for at most {end}")
     if len(text) <= longest:
-        raise Misuse(f"the validation text has {len(text)} bytes, too few for length {longest}; expected at least {longest + 1}")
+        raise Misuse(f"the validation text has {counted(len(text), 'byte')}, too few for length {longest}; expected at least {longest + 1}")
 
 
 def evaluate(

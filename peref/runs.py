@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from peref import share, store
-from peref.errors import Damaged, Misuse, PerefError, explained
+from peref.errors import Damaged, Misuse, PerefError, counted, explained
 
 FOLDERS = ("ckpt", "eval")
 
@@ -101,7 +101,7 @@ class Run:
         Its meta gains "run" (the identity), "step" and "metrics_bytes", the length of metrics.jsonl now. Raises Misuse for keep < 1 or step < 0.
         """
         if step < 0 or keep < 1:
-            raise Misuse(f"cannot save step {step} keeping {keep} checkpoints: use a step >= 0 and keep >= 1")
+            raise Misuse(f"cannot save step {step} keeping {counted(keep, 'checkpoint')}: use a step >= 0 and keep >= 1")
         path, metrics = self._checkpoint(step), self.folder / "metrics.jsonl"
         with explained(metrics, "sync"), _opened(metrics, os.O_RDONLY) as fd:
             os.fsync(fd)

@@ -11,6 +11,7 @@ from peref.errors import PerefError
 
 PACKAGE = Path(__file__).resolve().parent
 CARRIED = "_share"  # in a wheel: peref/_share/data, peref/_share/golden (see force-include in pyproject.toml)
+COMPLETE = "_PEREF_COMPLETE"  # the variable by which a shell asks for completions, in click's way
 
 
 def is_checkout(package: Path = PACKAGE) -> bool:
@@ -19,11 +20,28 @@ def is_checkout(package: Path = PACKAGE) -> bool:
 
 
 def program(package: Path = PACKAGE, argv: Sequence[str] | None = None) -> str:
-    """What the commands in messages begin with: the root's cli.py as it was called, else `python cli.py` in a checkout and `peref` elsewhere."""
+    """What the commands in messages begin with: what was called, cli.py or `-m peref`, else `python cli.py` in a checkout and `peref` elsewhere."""
     called = Path(*(sys.argv if argv is None else argv)[:1])
     if called.name == "cli.py":
         return f"python {shlex.quote(str(called))}"
+    if called.parts[-2:] == ("peref", "__main__.py"):
+        return "python -m peref"
     return "python cli.py" if is_checkout(package) and called.name != "peref" else "peref"
+
+
+def install(what: str, package: Path = PACKAGE) -> str:
+    """The command that installs `what`, quoted for every shell: a requirement, or with [NAME] an extra of peref, in a checkout from there."""
+    if not what.startswith("["):
+        return f"pip install {shlex.quote(what)}"
+    if not is_checkout(package):
+        return f"pip install {shlex.quote(f'peref{what}')}"
+    top = "." if package.parent.samefile(".") else package.parent
+    return f"pip install -e {shlex.quote(f'{top}{what}')}"
+
+
+def asked_by_shell(environ: Mapping[str, str] = os.environ) -> str:
+    """What a shell asks for, as bash_complete; "" where a person calls."""
+    return environ.get(COMPLETE, "")
 
 
 def code(package: Path = PACKAGE) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from peref.errors import counted
 from peref.xp import namespace
 
 
@@ -118,7 +119,7 @@ class Tape:
             del saved
             name = op.forward.__name__
             if len(got) != len(inputs):
-                raise TypeError(f"backward of {name} returned {len(got)} gradients for {len(inputs)} arrays")
+                raise TypeError(f"backward of {name} returned {counted(len(got), 'gradient')} for {counted(len(inputs), 'array')}")
             for k, (slot, g) in enumerate(zip(inputs, got, strict=True)):
                 if slot is None or g is None:
                     continue

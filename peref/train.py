@@ -16,7 +16,7 @@ from peref.backends import Backend, resolved
 from peref.config import Config
 from peref.data import Corpus, batch, check_length
 from peref.environment import environment, moved
-from peref.errors import Damaged, Diverged, Misuse
+from peref.errors import Damaged, Diverged, Misuse, counted
 from peref.evaluate import score
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens, logits, loss
@@ -120,8 +120,8 @@ def begin(run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]
     try:
         run.truncate_metrics(meta["metrics_bytes"])
     except Damaged as error:
-        kept = run.mend_metrics(step)
-        say(f"{error}. The run goes on from step {step} with the {kept} lines that remain; the earlier ones ARE LOST")
+        kept = counted(run.mend_metrics(step), "line that remains", "lines that remain")
+        say(f"{error}. The run goes on from step {step} with the {kept}; the earlier ones ARE LOST")
     order = list(init(cfg, recipe.seed, recipe.dtype))
     p, m, v = ({name: part[name] for name in order} for part in parts)
     return step, p, m, v

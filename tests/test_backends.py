@@ -73,7 +73,7 @@ def test_threads_never_more_than_there_are(monkeypatch):
     before = host.use_threads(None)
     try:
         backends.get("numba", threads=10_000, say=said.append)
-        assert any("10000 threads were asked for" in text for text in said)
+        assert any("10,000 threads were asked for" in text for text in said)
         assert host.use_threads(1) == 1
         backends.get("numba")
         assert host.numba.get_num_threads() == before  # what another call asked for is not remembered

@@ -174,7 +174,7 @@ def test_check_on_the_command_line(book, capsys, tmp_path):
     right = dumped(tmp_path / "right.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32))})
     wrong = dumped(tmp_path / "wrong.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32) + 1)})
     code, text = cli(capsys, "check", right)
-    assert (code, text.startswith("pass: 1 tensors of 1 cases compared (A 1)")) == (0, True)
+    assert (code, text.startswith("pass: 1 tensor of 1 case compared (A 1)")) == (0, True)
     code, text = cli(capsys, "check", wrong)
     assert (code, text.startswith("FAIL rope.op/default  q_rotated  f32")) == (1, True)
     assert f"check {wrong} --case rope.op/default" in text
@@ -440,7 +440,7 @@ def test_a_diff_is_as_long_as_is_asked_for(small, capsys, tmp_path, rule):
     out, count = dumped(tmp_path / "out.safetensors", mine), len(mine)
     for shown in (1, 2, count):
         text = cli(capsys, "diff", small.folder, out, "--rule", rule, "--show", shown)[1]
-        differ = int(re.search(r"^(\d+) differ", text, re.M)[1])
+        differ = int(re.search(r"^(\d+) differs?, ", text, re.M)[1])
         lines = [line for line in text.splitlines() if re.match(r"FAIL |[a-z0-9_]+\.[a-z]+/\S+: ", line)]
         assert len(lines) == min(shown, differ) == shown, text
         assert (f"and {differ - shown} more; --show {differ} tells them all" in text) == (shown < differ)

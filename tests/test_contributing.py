@@ -31,7 +31,7 @@ def checkout(tmp_path):
 
 def python(checkout, *args):
     env = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    env["NUMBA_DISABLE_JIT"] = "1"  # `list` imports every backend: no kernel is compiled for a copy that is thrown away
+    env["NUMBA_DISABLE_JIT"] = "1"  # no kernel is compiled for a copy that is thrown away
     return subprocess.run([sys.executable, *args], cwd=checkout, env=env, capture_output=True, text=True)
 
 

@@ -312,8 +312,23 @@ def test_what_the_program_is_called(tmp_path):
     assert share.program(checkout, ["cli.py", "train"]) == "python cli.py"
     assert share.program(checkout, ["../a b/cli.py"]) == "python '../a b/cli.py'"
     assert share.program(checkout, ["/venv/bin/peref"]) == "peref"
+    assert share.program(wheel, [str(wheel / "__main__.py")]) == "python -m peref"
     assert share.program(checkout, ["/venv/bin/pytest"]) == share.program(checkout, []) == "python cli.py"
     assert share.program(wheel, ["/venv/bin/peref"]) == share.program(wheel, []) == "peref"
+
+
+def test_what_to_install_can_be_pasted_into_any_shell(tmp_path, monkeypatch):
+    """Quoted, for zsh takes brackets for a pattern; from the checkout, wherever one stands; and nobody else writes it."""
+    write(tmp_path, {"my checkout/pyproject.toml": b"", "my checkout/peref/x": b"", "wheel/peref/_share/x": b""})
+    checkout, wheel = tmp_path / "my checkout" / "peref", tmp_path / "wheel" / "peref"
+    assert share.install("[plot]", wheel) == "pip install 'peref[plot]'"
+    assert share.install("[plot]", checkout) == f"pip install -e '{tmp_path}/my checkout[plot]'"
+    monkeypatch.chdir(checkout.parent)
+    assert share.install("[plot]", checkout) == "pip install -e '.[plot]'"
+    assert share.install("numba", wheel) == share.install("numba", checkout) == "pip install numba"
+    assert share.install("cupy-cuda13x[ctk]>=14") == "pip install 'cupy-cuda13x[ctk]>=14'"
+    for path in share.PACKAGE.rglob("*.py"):
+        assert path.name == "share.py" or "pip install" not in path.read_text(), path
 
 
 def test_the_digest_of_the_code_sees_every_source(tmp_path):

@@ -352,7 +352,7 @@ def test_core_and_full_are_two_sets(folder, capsys):
     assert set(opened(folder).entries) == {"rope.trace/small", "rope.block/small", "rope.model/small"}
     assert (folder / FULL_SET / "LICENSE-DATA").read_text() == "CC0\n"
     implementation = ["check", "--impl", "peref.golden.report:reference", "--golden", folder]
-    assert "of 1 cases compared" in cli(capsys, *implementation)[1]
+    assert "of 1 case compared" in cli(capsys, *implementation)[1]
     code, text = cli(capsys, *implementation, "--full")
     assert (code, "of 3 cases compared" in text) == (0, True), text
     for name in ("rope.block/small", "rope.trace/small"):
@@ -360,7 +360,7 @@ def test_core_and_full_are_two_sets(folder, capsys):
     y = opened(folder).entries["rope.block/small"].want("y")
     store.save(folder.parent / "mine.safetensors", {"rope.block/small:y": y}, {})
     code, text = cli(capsys, "check", folder.parent / "mine.safetensors", "--golden", folder)
-    assert (code, "1 tensors of 1 cases compared" in text) == (0, True), text
+    assert (code, "1 tensor of 1 case compared" in text) == (0, True), text
     code, text = cli(capsys, "golden", "verify", folder)
     assert (code, "3 cases in 3 groups" in text) == (0, True), text
     (folder / FULL_SET / "SPEC_VERSION").write_text("0.8.0\n")

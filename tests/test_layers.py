@@ -34,6 +34,7 @@ ROWS = [
     "golden.*",
     "lab.*",
     "cli.*",
+    "__main__",
 ]
 OTHERS = {  # packages that are not the standard library -> the modules that may import them; "" is all
     "numpy": [""],

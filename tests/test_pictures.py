@@ -22,6 +22,7 @@ from peref.lab.effects import Subject, fresh
 from peref.lab.panels import Curve, Image, Panel
 from peref.ops.attention import probabilities, scores
 from peref.settings import choose
+from peref.share import install
 
 NAMES = names()
 
@@ -328,5 +329,5 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     for args in (["show", "alibi"], ["show", "--all"]):
         assert run_cli(args, Signals()) == 2
-        assert capsys.readouterr().err == "error: pictures need matplotlib: pip install peref[plot]; every other command works without it\n"
+        assert capsys.readouterr().err == f"error: pictures need matplotlib: {install('[plot]')}; every other command works without it\n"
     assert [*tmp_path.iterdir()] == []

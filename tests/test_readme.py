@@ -220,7 +220,8 @@ def test_exit_codes_are_those_of_the_errors():
     for found in walk_packages(peref.__path__, "peref."):  # every error of the package, whatever ran before this test
         import_module(found.name)
     of_signals = {n: cli.explain(Interrupted(n))[::2] for n in (signal.SIGINT, signal.SIGTERM)}
-    codes = {0, *kinds().values(), *(code for _, code in of_signals.values()), cli.explain(RuntimeError("bug"))[2]}
+    others = {cli.explain(error)[2] for error in (RuntimeError("bug"), BrokenPipeError())}
+    codes = {0, *kinds().values(), *(code for _, code in of_signals.values()), *others}
     said = {int(code): meaning for code, meaning in rows("| code | meaning |")}
     assert set(said) == codes
     assert "misuse" in said[errors.Misuse.exit_code]

@@ -161,8 +161,8 @@ def test_dy_that_does_not_fit(tape, dy):
 @pytest.mark.parametrize(
     ("backward", "message"),
     [
-        (lambda saved, dy: (dy, dy), "returned 2 gradients for 1 arrays"),
-        (lambda saved, dy: (), "returned 0 gradients for 1 arrays"),
+        (lambda saved, dy: (dy, dy), "returned 2 gradients for 1 array"),
+        (lambda saved, dy: (), "returned 0 gradients for 1 array"),
         (lambda saved, dy: (dy[:1],), r"gradient 0 is float64\[1\], its array is float64\[3\]"),
         (lambda saved, dy: (dy.astype(np.float32),), r"gradient 0 is float32\[3\]"),
     ],

@@ -581,7 +581,8 @@ def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
     else:
         path.write_bytes(b"".join(lines[:keep]) + lines[keep][:5])
     finish(run, say=said.append)
-    assert re.search(rf"metrics\.jsonl: .*goes on from step 4 with the {keep or 0} lines that remain; the earlier ones ARE LOST", said[0])
+    remain = "1 line that remains" if keep == 1 else f"{keep or 0} lines that remain"
+    assert re.search(rf"metrics\.jsonl: .*goes on from step 4 with the {remain}; the earlier ones ARE LOST", said[0])
     assert path.read_bytes().splitlines() == [lines[k].rstrip() for k in range(keep or 0)] + undisturbed[1].splitlines()[4:]
     assert weights(run).keys() == init(tiny()).keys()
     step, arrays, _ = run.newest_checkpoint(said.append)

@@ -25,7 +25,7 @@ NUMPYS = ("AVX512", "AVX10", "X86_V4")  # and NumPy's; the last since 2.4
 
 # test_NAME.py of text, processes and pictures. The CUDA kernels are compiled by g++, for every processor.
 NOT_COMPUTING = (
-    *("benchmarks", "check", "ci", "cli", "config", "contributing", "download", "fake_cupy", "fake_device"),
+    *("benchmarks", "check", "ci", "cli", "config", "contributing", "fake_cupy", "fake_device"),
     *("hostile", "huggingface", "layers", "matrix", "pictures", "plugin", "readme", "refusals", "runners"),
     *("runs", "schema", "spec", "speed", "store", "xp"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import attention
 from peref.ops.embedding import take
@@ -21,7 +21,7 @@ from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.scan import short_conv
 from peref.ops.turn import turn
 from peref.optim import adamw, update
-from peref.share import program
+from peref.share import install, program
 from peref.tape import Op
 
 
@@ -135,19 +135,20 @@ def get(
 
         return cuda.here(name, every_tile, record, say)
     if not find_spec("numba"):
-        raise Misuse("the numba backend needs numba: pip install numba; or use --backend numpy")
+        raise Misuse(f"the numba backend needs numba: {install('numba')}; or use --backend numpy")
     from peref.backends.numba import BACKEND, ahead, host, kernel
 
     host.keep_memory()
     idle = host.idle_cores() if threads != 1 else 1
     used = host.use_threads(idle if threads is None else threads)
     if threads is not None and used != threads:
-        say(f"{threads} threads were asked for, this machine offers {used}")
+        say(f"{counted(threads, 'thread was', 'threads were')} asked for, this machine offers {used}")
     if threads is not None and used > idle:
-        free = "1 core is" if idle == 1 else f"{idle} cores are"
-        say(f"{used} threads were asked for, {free} idle now; --threads {idle} may be faster, and changes no bit")
+        asked, free = counted(used, "thread was", "threads were"), counted(idle, "core is", "cores are")
+        say(f"{asked} asked for, {free} idle now; --threads {idle} may be faster, and changes no bit")
     if threads is None and used < (all_cores := host.cores()):
-        say(f"others compute on this machine now, so {used} of {all_cores} cores are used; --threads {all_cores} takes all, and changes no bit")
+        taken = f"{counted(used, 'core is', 'cores are')} used of {all_cores}"
+        say(f"others compute on this machine now, so {taken}; --threads {all_cores} takes all, and changes no bit")
     if waiting := ahead.missing(ahead.OFTEN):
         kept = "this is kept for the next time" if kernel.FOLDER else "nothing can be kept: the cache folder cannot be written"
         say(f"compiling the kernels that most models need, others as they are called; {kept} ({program()} warmup compiles all ahead)")

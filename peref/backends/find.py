@@ -23,8 +23,8 @@ ELSE = "or use --backend auto"
 def cupy(backend: str) -> Any:
     """CuPy, with a device that can be used. Raises Misuse saying which of the two is missing and what to install."""
     if not find_spec("cupy"):
-        extras = "pip install 'peref[cuda13x]', for a driver of CUDA 12 'peref[cuda12x]'"
-        raise Misuse(f"the {backend} backend needs CuPy: {extras}; {ELSE}")
+        newest, older = share.install("[cuda13x]"), share.install("[cuda12x]")
+        raise Misuse(f"the {backend} backend needs CuPy: {newest}, for a driver of CUDA 12 {older}; {ELSE}")
     import cupy as xp
 
     try:
@@ -76,7 +76,7 @@ def said(error: Exception) -> str:
 def wheel(xp: Any) -> str:
     """What brings CUDA's libraries of the version that CuPy was made for."""
     major = xp.cuda.runtime.runtimeGetVersion() // 1000
-    return f"pip install 'cupy-cuda{major}x[ctk]>={HALF}', or install the CUDA toolkit; {ELSE}"
+    return f"{share.install(f'cupy-cuda{major}x[ctk]>={HALF}')}, or install the CUDA toolkit; {ELSE}"
 
 
 def check_compiler(xp: Any, *, half: bool) -> None:
@@ -128,6 +128,5 @@ def cublas(xp: Any, load: Callable[[str], Any] = ctypes.CDLL) -> Any:
             return load(path)
         except OSError:
             looked.append(path)
-    package = "nvidia-cublas" if major > 12 else f"nvidia-cublas-cu{major}"
-    get = f"pip install {package}, or install the CUDA toolkit; looked for {', '.join(looked)}"
-    raise Misuse(f"the cuda backend needs cuBLAS of CUDA {major}: {get}; {ELSE}")
+    wheel = share.install("nvidia-cublas" if major > 12 else f"nvidia-cublas-cu{major}")
+    raise Misuse(f"the cuda backend needs cuBLAS of CUDA {major}: {wheel}, or install the CUDA toolkit; looked for {', '.join(looked)}; {ELSE}")

@@ -2,15 +2,18 @@
 
 main() is the console script; run() is the same for one list of arguments and returns the exit code:
 
-    0 done      1 failed, or differs      2 misuse      130 interrupted (SIGINT)      143 terminated (SIGTERM)
+    0 done      1 failed, or differs      2 misuse
+    130 interrupted (SIGINT)      141 whoever read the output left (SIGPIPE)      143 terminated (SIGTERM)
 
 What goes wrong is one line on stderr, or with --json one document {"error": {"kind", "message"}} on stdout, and never a traceback.
+Who reads the output and leaves, as `head` does, is told nothing.
 """
 
 import contextlib
 import io
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -53,6 +56,10 @@ def report(error: BaseException, args: Sequence[str]) -> int:
     """Say what went wrong, and return the exit code that belongs to it."""
     kind, message, code = explain(error)
     message = " ".join(message.split())
+    if isinstance(error, BrokenPipeError):
+        discard()
+        return code
+    said = message if kind == "interrupted" else f"error: {message}"
     try:
         if "--traceback" in args:
             traceback.print_exception(error)
@@ -60,15 +67,22 @@ def report(error: BaseException, args: Sequence[str]) -> int:
             details: dict[str, Any] = getattr(error, "details", {})
             print(json.dumps({"error": {"kind": kind, "message": message}} | details, indent=2))
         else:
-            print(f"error: {message}", file=sys.stderr)
+            print(said, file=sys.stderr)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except OSError:  # what is left in the buffer must not be tried again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
         if "--json" in args:
             with contextlib.suppress(OSError):
-                print(f"error: {message}", file=sys.stderr)
+                print(said, file=sys.stderr)
+        discard()
     return code
+
+
+def discard() -> None:
+    """What is left in the buffers goes nowhere: Python must not try it again at exit, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def explain(error: BaseException) -> tuple[str, str, int]:
@@ -82,7 +96,7 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, MemoryError):
         return "failed", f"not enough memory ({str(error) or 'no details'}); try a smaller --len, --batch, --width or --layers", 1
     if isinstance(error, BrokenPipeError):
-        return "failed", "whoever read the output has gone; it is not complete", 1
+        return "failed", "whoever read the output has left", 128 + signal.SIGPIPE
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return "failed", f"{where}{error.strerror or error}; check space, permissions and the folder", 1

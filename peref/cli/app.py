@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from peref import __version__, share
 from peref.cli.signals import Signals
@@ -11,17 +12,17 @@ from peref.errors import did_you_mean
 
 COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "train": ("train", "Train a small language model with an encoding, or go on with a run."),
-    "eval": ("evaluate", "Loss by length and by position, under a stated protocol."),
-    "generate": ("generate", "Let a trained model write on from a prompt."),
-    "warmup": ("warmup", "Compile the kernels of the numba backend ahead."),
-    "show": ("show", "A picture of what an encoding does, or a gallery; what a config.json says of positions."),
-    "check": ("check", "Hold tensors, or a function, against the golden files."),
-    "matrix": ("matrix", "Reports of many implementations in one table."),
-    "diff": ("diff", "Two files or folders of tensors: do they agree?"),
-    "explain": ("flags", "What a flag of the golden files means."),
-    "golden": ("golden", "The golden files: make, verify, show; vectors for a shape of your own."),
-    "list": ("listing", "Every encoding: hook, formula, options, parameters, paper."),
-    "data": ("data", "The texts to train on: which are here, and how to get the others."),
+    "eval": ("evaluate", "Evaluate a run: loss by length and by position."),
+    "generate": ("generate", "Continue a prompt with a trained model."),
+    "warmup": ("warmup", "Compile all kernels of the numba backend in advance."),
+    "show": ("show", "Draw what an encoding does, or say what the config.json of a public model means."),
+    "check": ("check", "Check tensors, a function or a program against the golden files."),
+    "matrix": ("matrix", "Make one table of the reports of several implementations."),
+    "diff": ("diff", "Compare two files or folders of tensors."),
+    "explain": ("flags", "Explain a flag of the golden files."),
+    "golden": ("golden", "Verify, show and pack the golden files; make vectors for a shape of your own."),
+    "list": ("listing", "List every encoding: hook, formula, options, parameters, paper."),
+    "data": ("data", "List the texts to train on, and fetch others."),
 }
 
 
@@ -38,8 +39,12 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        named = [CompletionItem(name, help=short) for name, (_, short) in COMMANDS.items() if name.startswith(incomplete)]
+        return named + click.Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = did_you_mean(args[0], COMMANDS, f"expected one of: {', '.join(COMMANDS)}")
             raise click.UsageError(f"there is no command '{args[0]}'{near}", ctx)
         return super().resolve_command(ctx, args)
@@ -60,6 +65,10 @@ def group() -> None:
 
 def execute(args: Sequence[str], signals: Signals) -> int:
     """Run one command line; returns its exit code, raises what goes wrong."""
+    if asked := share.asked_by_shell():
+        from peref.cli.completion import answer
+
+        return answer(group, asked)
     try:  # not group.main, which ends the process by itself when a pipe breaks
         with group.make_context(share.program(), list(args) or ["--help"], obj=signals) as ctx:
             group.invoke(ctx)

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from peref import share, store
-from peref.cli import options, text
-from peref.errors import Misuse, theirs
+from peref.cli import completion, options, text
+from peref.errors import Misuse, counted, theirs
 from peref.golden import page, patterns, reports
 from peref.golden.book import Book, with_full
 from peref.golden.files import read_tensors
@@ -18,25 +18,51 @@ from peref.golden.theirs import asked, joined, run
 from peref.golden.told import lines, together
 from peref.store import is_file
 
+LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law")
+
 
 @click.command("check")
-@click.argument("output", required=False, metavar="[OUT.safetensors]")
-@click.option("--impl", metavar="MODULE:FUNCTION", help="Call function(case, inputs) for each case in place of reading a file.")
-@click.option("--cmd", "program", metavar="COMMAND", help="Ask this program for each case, in JSON lines over stdin and stdout.")
-@click.option("--timeout", type=click.FloatRange(0.1), default=SECONDS, show_default=True, help="Of --cmd: seconds for an answer.")
-@click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
-@click.option("--full", is_flag=True, help="Also the full set (block, model, step, aligned). A file with names of it asks for it by itself.")
-@click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only these cases, such as 'rope.op/*'.")
-@click.option("--group", "groups", multiple=True, metavar="PATTERN", help="Only these groups, such as rotate_op.")
-@click.option("--flag", "flags", multiple=True, metavar="PATTERN", help="Only cases with such a flag, as 'rope.layout.*'.")
-@click.option("--level", "levels", multiple=True, metavar="LEVEL", help="table, op, attn, trace, block, model, step, refuse or law.")
-@click.option("--pe", "encodings", multiple=True, metavar="NAME", help="Only this encoding.")
+@click.argument("output", required=False, metavar="[OUT.safetensors]", shell_complete=completion.files)
+@click.option("--impl", metavar="MODULE:FUNCTION", help="Call function(case, inputs) for each case instead of reading a file.")
 @click.option(
-    "--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only tensors of this dtype; of --impl and --cmd what is given."
+    "--cmd",
+    "program",
+    metavar="COMMAND",
+    shell_complete=completion.files,
+    help="Ask this program for each case, in JSON lines over stdin and stdout.",
 )
-@click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The class that passes.")
-@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="Failures that are told in full.")
-@click.option("--xfail", metavar="FILE", help="Lines CASE:TENSOR # why: these are expected to fail, and a failure if they do not.")
+@click.option("--timeout", type=click.FloatRange(0.1), default=SECONDS, show_default=True, help="Seconds that --cmd has for an answer.")
+@click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
+@click.option("--full", is_flag=True, help="Also use the full set (block, model, step, aligned); names from it in a file do so by themselves.")
+@click.option("--case", "cases", multiple=True, metavar="PATTERN", shell_complete=completion.cases, help="Only these cases, such as 'rope.op/*'.")
+@click.option("--group", "groups", multiple=True, metavar="PATTERN", shell_complete=completion.groups, help="Only these groups, such as rotate_op.")
+@click.option(
+    "--flag", "flags", multiple=True, metavar="PATTERN", shell_complete=completion.flags, help="Only cases with such a flag, as 'rope.layout.*'."
+)
+@click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    metavar="LEVEL",
+    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, LEVELS),
+    help=f"Only this level: {', '.join(LEVELS[:-1])} or {LEVELS[-1]}.",
+)
+@click.option("--pe", "encodings", multiple=True, metavar="NAME", type=options.ENCODINGS, help="Only this encoding.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(list(DTYPES)),
+    help="Only tensors of this dtype; with --impl and --cmd, the dtype of the inputs that they are given.",
+)
+@click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The least accurate class that passes.")
+@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="How many failures to show in full.")
+@click.option(
+    "--xfail",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Lines CASE:TENSOR # why: these are expected to fail; one that passes counts as a failure.",
+)
 @click.option("--report", "written", multiple=True, metavar="KIND:FILE", help="Also write junit:FILE, json:FILE or html:FILE.")
 @options.as_json
 @click.pass_context
@@ -60,10 +86,12 @@ def command(
     written: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Hold tensors against the golden files: exit 0 all right, 1 something wrong, 3 no golden files, 4 the program broke, 5 nothing compared.
+    """Check tensors against the golden files.
 
-    OUT.safetensors, or a folder of such files, has tensors under the names of the golden files, CASE:TENSOR, as many of them as you have. What is
-    missing is not run; inputs and budgets may come along.
+    Exit codes: 0 all is right, 1 something is wrong, 3 no golden files, 4 the program broke, 5 nothing was compared.
+
+    OUT.safetensors, or a folder of such files, holds tensors under the names of the golden files, CASE:TENSOR,
+    as many of them as you have. Missing ones are not compared; inputs and budgets may be among them.
     """
     if sum(x is not None for x in (output, impl, program)) != 1:
         raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")
@@ -132,13 +160,13 @@ def tell(report: Report, book: Book, most: int) -> None:
         print(f"NOTE {entry.id} agrees with {variant}: {entry.variants[variant]}\n     the norm here is {entry.variants['']}\n")
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
-    raised = f", {len(report.errors)} cases raised" if report.errors else ""
-    raised += f", the program broke {len(report.crashes)} time{'s' * (len(report.crashes) > 1)}" if report.crashes else ""
-    raised += f", {len(report.skipped)} cases skipped" if report.skipped else ""
+    raised = f", {counted(len(report.errors), 'case')} raised" if report.errors else ""
+    raised += f", the program broke {counted(len(report.crashes), 'time')}" if report.crashes else ""
+    raised += f", {counted(len(report.skipped), 'case')} skipped" if report.skipped else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
-    rest = f"{len(report.not_run)} cases not run; spec {book.version}"
-    for level, what in (("refuse", "refused as they must be"), ("law", "laws hold")):
+    rest = f"{counted(len(report.not_run), 'case')} not run; spec {book.version}"
+    for level, *what in (("refuse", "refused as it must be", "refused as they must be"), ("law", "law holds", "laws hold")):
         held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
-        rest = f"{sum(held)} of {len(held)} {what}, {rest}" if held else rest
-    verdict = "FAIL" if report.exit_code else "pass"
-    print(f"{verdict}: {len(report.results)} tensors of {cases} cases compared{f' ({grades})' if grades else ''}{raised}, {rest}")
+        rest = f"{sum(held)} of {counted(len(held), *what)}, {rest}" if held else rest
+    compared = f"{counted(len(report.results), 'tensor')} of {counted(cases, 'case')} compared"
+    print(f"{'FAIL' if report.exit_code else 'pass'}: {compared}{f' ({grades})' if grades else ''}{raised}, {rest}")

@@ -4,25 +4,35 @@ from pathlib import Path
 
 import click
 
-from peref.cli import options, text
-from peref.errors import theirs
+from peref.cli import completion, options, text
+from peref.errors import counted, theirs
 from peref.golden import told
 from peref.golden.apart import RULES, apart, failures
 
 
 @click.command("diff")
-@click.argument("first")
-@click.argument("second")
-@click.option("--rule", type=click.Choice(RULES), help="How they are compared.  [default: golden where FIRST has budgets, else allclose]")
-@click.option("--tolerance", type=float, default=1e-6, show_default=True, help="Of allclose: error relative to the largest element.")
-@click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="Of golden: the class that passes.")
-@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="Differences that are told.")
+@click.argument("first", shell_complete=completion.files)
+@click.argument("second", shell_complete=completion.files)
+@click.option("--rule", type=click.Choice(RULES), help="How to compare.  [default: golden where FIRST has budgets, else allclose]")
+@click.option(
+    "--tolerance", type=float, default=1e-6, show_default=True, help="For --rule allclose: the error allowed, relative to the largest element."
+)
+@click.option(
+    "--class",
+    "limit",
+    type=click.Choice(["A", "B", "C"]),
+    default="C",
+    show_default=True,
+    help="For --rule golden: the least accurate class that passes.",
+)
+@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="How many differences to show.")
 @options.as_json
 @click.pass_context
 def command(ctx: click.Context, first: str, second: str, rule: str | None, tolerance: float, limit: str, most: int, as_json: bool) -> None:
-    """Compare the tensors of two safetensors files or folders, FIRST the reference: exit 0 they agree, 1 they differ, 2 misuse.
+    """Compare the tensors of two safetensors files or folders; FIRST is the reference.
 
-    Where FIRST is in a folder of golden files, what differs is looked into as `check` does it.
+    Exit codes: 0 they agree, 1 they differ, 2 misuse. Where FIRST is in a folder of golden files, differences are
+    diagnosed as `check` does.
     """
     with theirs():
         found = apart(Path(first), Path(second), rule, tolerance, limit)
@@ -42,5 +52,6 @@ def command(ctx: click.Context, first: str, second: str, rule: str | None, toler
         if len(found.differ) > most:
             print(f"and {len(found.differ) - most} more; --show {len(found.differ)} tells them all")
         missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
-        print(f"{len(found.differ)} differ, {found.agree} agree (rule {found.rule}){missing}")
+        differ, agree = counted(len(found.differ), "differs", "differ"), counted(found.agree, "agrees", "agree")
+        print(f"{differ}, {agree} (rule {found.rule}){missing}")
     ctx.exit(1 if found.differ else 0)

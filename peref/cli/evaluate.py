@@ -13,12 +13,12 @@ import click
 import numpy as np
 
 from peref import store
-from peref.cli import options, text
+from peref.cli import completion, options, text
 from peref.cli.found import find_trained, reach, text_of
 from peref.cli.progress import Progress
 from peref.config import Config
 from peref.data import Corpus
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.evaluate import Protocol, check_request, evaluate, lengths, stored, under
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
@@ -26,14 +26,25 @@ from peref.settings import OF_ROTATIONS
 BYTES = 131072
 
 
-@click.command("eval")
-@click.argument("run", required=False, metavar="[RUN]")
+@click.command("eval", cls=options.Command)
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
 @click.option("--len", "longest", type=int, help="The longest length.  [default: four times that of training, where the encoding allows]")
-@click.option("--protocol", type=click.Choice(["non-overlapping", "sliding"]), default="non-overlapping", show_default=True)
-@click.option("--stride", type=int, help="Tokens that a sliding window moves.  [default: half the training length]")
-@click.option("--bytes", "count", type=int, default=BYTES, show_default=True, help="How much of the validation text is read.")
-@click.option("--data", metavar="NAME|PATH", help="Another text, or where the run's is now.  [default: the text of the run]")
-@click.option("--pe", metavar="NAME[,NAME...]", help="The same weights under another encoding.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["non-overlapping", "sliding"]),
+    default="non-overlapping",
+    show_default=True,
+    help="How the text is cut into windows.",
+)
+@click.option("--stride", type=int, help="Tokens by which a sliding window moves.  [default: half the training length]")
+@click.option("--bytes", "count", type=int, default=BYTES, show_default=True, help="Bytes of held-out text to read.")
+@click.option(
+    "--data",
+    metavar="NAME|PATH",
+    shell_complete=completion.texts,
+    help="Another text, or where that of the run is now.  [default: the text of the run]",
+)
+@click.option("--pe", type=options.ENCODINGS, metavar="NAME[,NAME...]", help="Evaluate the same weights under another encoding.")
 @options.set_option
 @options.runs_folder
 @options.computing
@@ -53,7 +64,7 @@ def command(
     every_tile: bool,
     as_json: bool,
 ) -> None:
-    """Loss by length and by position, under a stated protocol, of RUN or of the newest run that has a checkpoint."""
+    """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a stated protocol."""
     out = sys.stderr if as_json else sys.stdout
     found = find_trained(run, runs)
     trained, record = found.cfg, found.run.record
@@ -78,7 +89,7 @@ def command(
     be = found.backend(backend, threads, every_tile, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
     say("encoding", text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"))
-    say("data", f"{corpus.name}, {part.size - 1:,} bytes of the part held out" + ("" if same else "; NOT the text of the run"))
+    say("data", f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out" + ("" if same else "; NOT the text of the run"))
     say("protocol", str(rule))
     say("backend", text.chosen(be.name, backend))
     rows = []

@@ -3,16 +3,19 @@
 import click
 
 from peref import share
-from peref.cli import options, text
+from peref.cli import completion, options, text
 from peref.errors import Misuse, did_you_mean
 from peref.golden.flags import FLAGS
 
 
 @click.command("explain")
-@click.argument("flag", required=False, metavar="[FLAG]")
+@click.argument("flag", required=False, metavar="[FLAG]", shell_complete=completion.flags)
 @options.as_json
 def command(flag: str | None, as_json: bool) -> None:
-    """The trap that FLAG stands for: what it is, what it does, what to do, where it was seen. Without one, all flags."""
+    """Explain the trap that FLAG stands for: what it is, its effect, the remedy, where it was seen.
+
+    Without FLAG, list all flags.
+    """
     if flag is None:
         print(
             text.document({"flags": dict(FLAGS)}) if as_json else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in FLAGS.items())

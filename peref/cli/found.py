@@ -7,7 +7,7 @@ from typing import Any
 from peref import data
 from peref.backends import Backend
 from peref.backends import get as get_backend
-from peref.cli.options import RUNS
+from peref.cli.completion import RUNS
 from peref.config import Config
 from peref.errors import Misuse
 from peref.evaluate import weights_of

@@ -7,18 +7,18 @@ import sys
 import click
 import numpy as np
 
-from peref.cli import options, text
+from peref.cli import completion, options, text
 from peref.cli.found import find_trained
 from peref.generate import check_request, generate
 
 
 @click.command("generate")
-@click.argument("run", required=False, metavar="[RUN]")
-@click.option("--prompt", default="static int ", show_default=True, help="What to go on from.")
-@click.option("--tokens", default=200, show_default=True, help="How many bytes to write.")
-@click.option("--temperature", default=0.8, show_default=True, help="0 always takes the likeliest byte.")
-@click.option("--top-k", type=int, help="Draw from so many likeliest bytes only.  [default: all]")
-@click.option("--seed", default=0, show_default=True)
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
+@click.option("--prompt", default="static int ", show_default=True, help="The text to continue.")
+@click.option("--tokens", default=200, show_default=True, help="Number of tokens (bytes) to generate.")
+@click.option("--temperature", default=0.8, show_default=True, help="Sampling temperature; 0 always takes the likeliest byte.")
+@click.option("--top-k", type=int, help="Sample from this many likeliest bytes only.  [default: all]")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @options.runs_folder
 @options.computing
 @options.as_json
@@ -35,7 +35,7 @@ def command(
     every_tile: bool,
     as_json: bool,
 ) -> None:
-    """Let RUN, or the newest run that has a checkpoint, write on from a prompt."""
+    """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint."""
     found, given = find_trained(run, runs), os.fsencode(prompt)
     check_request(found.cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k, seed, found.params["embed.weight"].dtype)
     be = found.backend(backend, threads, every_tile, lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True))

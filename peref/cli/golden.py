@@ -6,9 +6,9 @@ import click
 import numpy as np
 
 from peref import share
-from peref.cli import options, text
+from peref.cli import completion, options, text
 from peref.cli.progress import Progress
-from peref.errors import Misuse, did_you_mean
+from peref.errors import Misuse, counted, did_you_mean
 from peref.golden import declared
 from peref.golden.archive import pack
 from peref.golden.book import Book, changed, opened, with_full
@@ -30,9 +30,9 @@ def folder_of(given: str | None) -> Path:
     return share.folder("golden") if given is None else Path(given)
 
 
-@command.command("make")
-@click.option("-o", "--output", type=options.Folder(), help="Where to.  [default: golden/ of the checkout]")
-@click.option("--core", "only_core", is_flag=True, help="Leave the full set, which lies in full/, as it is.")
+@command.command("make", short_help="Compute, check and write the golden files.")
+@click.option("-o", "--output", type=options.Folder(), help="The folder to write.  [default: golden/ of the checkout]")
+@click.option("--core", "only_core", is_flag=True, help="Make the core alone, and leave the full set in full/ as it is.")
 @options.as_json
 def make_command(output: str | None, only_core: bool, as_json: bool) -> None:
     """Compute and check every case, and write the files; in a checkout, where the witnesses are."""
@@ -46,25 +46,26 @@ def make_command(output: str | None, only_core: bool, as_json: bool) -> None:
     made = [write(place, groups, folder if place != folder else None) for place, groups in found]
     files, size = (sum(one[key] for one in made) for key in ("files", "bytes"))
     done = {"folder": str(folder), "cases": count, "files": files, "bytes": size}
-    print(text.document(done) if as_json else f"{count} cases in {files} files, {text.size(size)}: {folder}")
+    print(text.document(done) if as_json else f"{counted(count, 'case')} in {counted(files, 'file')}, {text.size(size)}: {folder}")
 
 
-@command.command("archive")
-@click.argument("file")
+@command.command("archive", short_help="Pack golden files into one file.")
+@click.argument("file", shell_complete=completion.files)
 @click.option("--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]")
 @options.as_json
 def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which verify and check take like a folder."""
     book = Book(folder_of(None) / FULL_SET if folder is None else Path(folder))
     size = pack({**book.data, SUMS: book.listing.encode()}, Path(file))
-    done = {"file": file, "cases": len(book.entries), "files": len(book.data) + 1, "bytes": size}
-    print(text.document(done) if as_json else f"{done['cases']} cases in {done['files']} files, {text.size(size)}: {file}")
+    cases, files = len(book.entries), len(book.data) + 1
+    done = {"file": file, "cases": cases, "files": files, "bytes": size}
+    print(text.document(done) if as_json else f"{counted(cases, 'case')} in {counted(files, 'file')}, {text.size(size)}: {file}")
 
 
-@command.command("verify")
-@click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]")
-@click.option("--against", metavar="OLD", type=options.Folder(), help="Also say which cases differ from those of this folder.")
-@click.option("--rebuild", is_flag=True, help="Also compute every case again.")
+@command.command("verify", short_help="Check that golden files are as they were made.")
+@click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]", shell_complete=completion.files)
+@click.option("--against", metavar="OLD", type=options.Folder(), help="Also list the cases that differ from those in this folder.")
+@click.option("--rebuild", is_flag=True, help="Also compute every case anew, and compare.")
 @options.as_json
 @click.pass_context
 def verify_command(ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, as_json: bool) -> None:
@@ -83,12 +84,12 @@ def verify_command(ctx: click.Context, folder: str | None, against: str | None, 
         for key in ("added", "removed", "changed", "differ"):
             for name in found.get(key, ()):  # type: ignore[attr-defined]
                 print(f"{key}: {name}")
-        print(f"{book.folder}: {found['cases']} cases in {found['groups']} groups, every digest right; spec {book.version}")
+        print(f"{book.folder}: {counted(len(book.entries), 'case')} in {counted(len(book.groups), 'group')}, every digest right; spec {book.version}")
     ctx.exit(1 if found.get("removed") or found.get("changed") or found.get("differ") else 0)
 
 
-@command.command("show")
-@click.argument("case", required=False)
+@command.command("show", short_help="Print one case, or the list of all cases.")
+@click.argument("case", required=False, shell_complete=completion.cases)
 @click.option("--golden", "folder", type=options.Folder(), help="The folder.  [default: those that come with peref]")
 @options.as_json
 def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
@@ -139,19 +140,23 @@ def ranges(given: str, T: int) -> tuple[int, ...] | None:
             raise Misuse(f"--positions {given}: {part} alone is longer than T, {T}")
         found += range(int(first), int(stop))
     if len(found) != T:
-        raise Misuse(f"--positions {given}: {len(found)} positions in all; expected T, {T}")
+        raise Misuse(f"--positions {given}: {counted(len(found), 'position')} in all; expected T, {T}")
     return tuple(found)
 
 
-@command.command("vectors")
-@click.option("--pe", "name", required=True, metavar="NAME", help="The encoding.")
+@command.command(
+    "vectors",
+    cls=options.Command,
+    short_help="Make vectors for a shape and settings of your own.",
+)
+@click.option("--pe", "name", required=True, type=options.ENCODINGS, metavar="NAME", help="The encoding.")
 @click.option("--shape", required=True, metavar="B,H,G,T,D", help="Sequences, query heads, key-value heads, tokens, head width.")
-@click.option("--positions", metavar="RANGES", help="Half-open ranges, joined, T in all: 0:64,4096:4160.  [default: 0:T]")
+@click.option("--positions", metavar="RANGES", help="Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]")
 @click.option("--len", "L", type=options.SIZE, help="The length trained for.  [default: T]")
 @click.option("--width", "C", type=options.SIZE, help="The model's width, for encodings that look at the layer's input.  [default: H D]")
-@click.option("--two-sided", is_flag=True, help="Attention sees the future.")
+@click.option("--two-sided", is_flag=True, help="Let attention see the future.")
 @click.option("--window", type=options.SIZE, help="Keys that a query sees, itself included.")
-@click.option("-o", "--output", type=options.Folder(), required=True, help="The folder that is made.")
+@click.option("-o", "--output", type=options.Folder(), required=True, help="The folder to make.")
 @options.set_option
 @options.as_json
 def vectors_command(

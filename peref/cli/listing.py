@@ -1,15 +1,13 @@
-"""list: every encoding there is, and which work each backend does itself."""
+"""list: every encoding there is."""
 
 from typing import Any
 
 import click
 
-from peref import backends
 from peref.cli import options, text
 from peref.config import Config
 from peref.encodings import Encoding, get, names, wanted
 from peref.encodings import options as options_of
-from peref.errors import PerefError
 from peref.rng import generator
 from peref.settings import OF_ROTATIONS
 
@@ -17,10 +15,10 @@ from peref.settings import OF_ROTATIONS
 @click.command("list")
 @options.as_json
 def command(as_json: bool) -> None:
-    """Every encoding: hook, formula, options with defaults, parameters, paper; and what each backend does itself."""
-    encodings, works = [describe(name) for name in names()], [fields_of(name) for name in backends.NAMES]
+    """List every encoding: hook, formula, options with their defaults, parameters, paper."""
+    encodings = [describe(name) for name in names()]
     if as_json:
-        print(text.document({"encodings": encodings, "backends": works}))
+        print(text.document({"encodings": encodings}))
         return
     cfg = Config()
     for item in encodings:
@@ -31,10 +29,7 @@ def command(as_json: bool) -> None:
         if item["parameters"]:
             print(text.labelled("  parameters", ", ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items())))
         print(text.labelled("  paper", item["paper"]) + "\n")
-    print(f"Shapes are those of a layer at length {cfg.L}, width {cfg.C}, {cfg.H} heads. Set an option with --set NAME=VALUE.\n")
-    for item in works:
-        what = ", ".join(item["fields"]) or "every operation is the plain one"
-        print(text.labelled(f"{item['name']}", what if item["available"] else f"not here: {item['why']}"))
+    print(f"Shapes are those of a layer at length {cfg.L}, width {cfg.C}, {cfg.H} heads. Set an option with --set NAME=VALUE.")
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -62,12 +57,3 @@ def options_of_rotations(encoding: Encoding) -> dict[str, Any]:
 
 def option(name: str, about: dict[str, Any]) -> str:
     return f"{name}={text.shown(about['default'])} ({about['expects']})"
-
-
-def fields_of(name: str) -> dict[str, Any]:
-    """Which fields a backend fills, or why it is not here."""
-    try:
-        be = backends.get(name)
-        return {"name": name, "available": True, "fields": be.filled(), "plain": be.plain()}
-    except PerefError as error:
-        return {"name": name, "available": False, "fields": [], "plain": [], "why": str(error)}

@@ -5,21 +5,21 @@ from pathlib import Path
 import click
 
 from peref import store
-from peref.cli import options, text
-from peref.errors import Misuse
+from peref.cli import completion, options, text
+from peref.errors import Misuse, counted
 from peref.golden import matrix, tables
 
 FORMS = {".md": tables.markdown, ".html": tables.page}
 
 
 @click.command("matrix")
-@click.argument("reports", nargs=-1, metavar="REPORT...")
-@click.option("-o", "--out", metavar="FILE", help="Write FILE.md or FILE.html in place of Markdown on stdout.")
+@click.argument("reports", nargs=-1, metavar="REPORT...", shell_complete=completion.files)
+@click.option("-o", "--out", metavar="FILE", shell_complete=completion.files, help="Write FILE, .md or .html, instead of Markdown to stdout.")
 @options.as_json
 def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
-    """One table of implementations by encoding, from reports that `check --report json:FILE` wrote.
+    """Make one table, implementations by encoding, of reports that `check --report json:FILE` wrote.
 
-    A report is named by its file, or by the name under "implementation" in it.
+    A report is named after its file, or by the name under "implementation" in it.
     """
     if out is not None and Path(out).suffix not in FORMS:
         raise Misuse(f"-o {out}: expected a file that ends in {' or '.join(FORMS)}")
@@ -31,4 +31,4 @@ def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
     elif out is None:
         print(tables.markdown(found), end="")
     else:
-        print(f"{out}: {len(found)} implementations, {len(matrix.rows(found))} encodings and levels")
+        print(f"{out}: {counted(len(found), 'implementation')}, {counted(len(matrix.rows(found)), 'row')} of encodings and levels")

@@ -9,6 +9,7 @@ import numpy as np
 
 from peref import huggingface
 from peref.cli import text
+from peref.errors import counted
 from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
 
@@ -78,7 +79,7 @@ def told(r: dict[str, Any]) -> None:
     print(text.labelled("encoding", f"{r['encoding']}: {r['formula']}"))
     print(f"{'command':14}{r['train']}")
     pairs = f"n with n + {half}" if r["layout"] == "half" else "2n with 2n + 1"
-    print(text.labelled("turns", f"{R} of {r['head_width']} channels, {half} pairs, layout {r['layout']} ({pairs})"))
+    print(text.labelled("turns", f"{R} of {r['head_width']} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})"))
     gains = {f"{one['attention_factor']:.9g}": one["length"] for one in r["made_for"]}
     for a, n in gains.items():
         print(text.labelled("factor", f"q and k times {a}" + (f" in texts of {n:,} tokens" if len(gains) > 1 else "")))
@@ -109,7 +110,7 @@ def frequencies(r: dict[str, Any]) -> str:
             cell += [f"{w[pair]:.6e}", f"{w[pair] / plain[pair]:.6f}", text.number(2 * np.pi / w[pair] if w[pair] else None, 2)]
         cells.append(cell)
     left = half - len(rows)
-    return text.table(head, cells) + (f"\n{left} more pairs with --json" if left else "")
+    return text.table(head, cells) + (f"\n{counted(left, 'more pair')} with --json" if left else "")
 
 
 def subjects(found: Found, output: str) -> Iterator[tuple[Path, Subject, str]]:

@@ -2,17 +2,21 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
+from click.shell_completion import CompletionItem
 
+from peref import share
 from peref.backends import EXPERIMENTAL, KNOWN
+from peref.cli import completion
+from peref.cli.completion import RUNS, beginning
 from peref.config import Config
 from peref.data import DEFAULT
+from peref.encodings import names, spelled
 from peref.recipe import Recipe
 
 ON_A_GPU = f"cupy is NumPy's text on a GPU; cuda has kernels of its own ({EXPERIMENTAL})."
-RUNS = "runs"
 NEWEST = "\0newest"  # --resume without a value: what no argument can be
 
 
@@ -36,28 +40,96 @@ class Folder(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return value or self.fail("it is empty; expected a folder", param, ctx)
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
+
+
+class Encodings(click.ParamType):
+    """A name, or several with commas between them, in upper or lower case."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return ",".join(spelled(name.strip()) for name in value.split(","))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before = incomplete[: incomplete.rfind(",") + 1]
+        return beginning(before + incomplete[len(before) :].lower(), [before + name for name in names()])
+
+
+class Command(click.Command):
+    """Its options may stand in sections; an argument that nobody expects is perhaps an encoding without --pe."""
+
+    allow_extra_args = True  # invoke() refuses them
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                sections.setdefault(getattr(param, "section", "Other options" if sections else "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        waiting = (p for p in self.params if isinstance(p, click.Option) and not p.is_flag and {*p.opts} & {*args[-1:]})
+        if ctx.resilient_parsing and any(waiting):
+            args = [*args, ""]  # to be completed: without a value click would forget the arguments too
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for word in ctx.args:
+            meant = spelled(word) in names() and any("--pe" in param.opts for param in self.params)
+            hint = f"; for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if meant else ""
+            raise click.UsageError(f"unexpected argument '{word}'{hint}", ctx)
+        return super().invoke(ctx)
+
+
+def section(title: str, *options: Callable) -> Callable:
+    """Decorates a Command with options that stand under a title in its help."""
+
+    def decorate(function: Any) -> Callable:
+        before = len(getattr(function, "__click_params__", ()))
+        for option in reversed(options):
+            function = option(function)
+        for param in function.__click_params__[before:]:
+            param.section = title
+        return function
+
+    return decorate
+
 
 SIZE = Size()
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else there.")
-runs_folder = click.option("--runs", type=Folder(), help=f"Where the run folders are.  [default: {RUNS}]")
+ENCODINGS = Encodings()
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else there.")
+runs_folder = click.option("--runs", type=Folder(), help=f"The folder that holds the runs.  [default: {RUNS}]")
 data_option = click.option(
     "--data",
     metavar="NAME|PATH",
+    shell_complete=completion.texts,
     help=f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]",
 )
-set_option = click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="An option of the encoding; see `list`.")
+set_option = click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    shell_complete=completion.settings,
+    help=f"An option of the encoding; `{share.program()} list` shows them.",
+)
 
 
 def computing(command: Callable) -> Callable:
     """What computes, and how: `backend`, `threads`, `every_tile`."""
     for option in (
-        click.option("--every-tile", is_flag=True, help="Leave out no tile of attention, also where every weight is below a rounding."),
-        click.option("--threads", type=SIZE, help="How many threads the numba backend computes with.  [default: all idle cores]"),
+        click.option("--every-tile", is_flag=True, help="Compute every tile of attention, even one whose weights all round to zero."),
+        click.option("--threads", type=SIZE, help="Threads of the numba backend.  [default: all idle cores]"),
         click.option(
             "--backend",
             metavar="NAME",
             default="auto",
             show_default=True,
+            shell_complete=lambda ctx, param, incomplete: beginning(incomplete, ("auto", *KNOWN)),
             help=f"What computes: auto, {', '.join(KNOWN)}. {ON_A_GPU}",
         ),
     ):
@@ -80,6 +152,9 @@ class Setting(click.Option):
         words = {"None": "", "True": "yes", "False": "no"}
         text = self.said or words.get(str(default), str(default))
         return {"default": text} if text else {}
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return beginning(incomplete, completion.choices(get_type_hints(RECORDS[self.of])[self.field]))
 
 
 def setting(declarations: str, of: str, field: str, help: str, **rest: Any) -> Callable:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 import numpy as np
 
-from peref import store
-from peref.cli import meant, options, text
+from peref import share, store
+from peref.cli import completion, meant, options, text
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
@@ -28,18 +28,28 @@ LONGEST = 64  # bytes that an attention map can be read at
 FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of positions
 
 
-@click.command("show")
-@click.argument("name", required=False, metavar="[NAME]")
-@click.option("-o", "--output", metavar="PATH", help="The file, NAME.png or .svg; with --all a folder.  [default: NAME.png; gallery]")
-@click.option("--all", "every", is_flag=True, help="A picture of every encoding, and index.html with all of them.")
-@click.option("--format", "kind", type=click.Choice([k[1:] for k in KINDS]), help="Of the pictures of --all.  [default: png]")
-@click.option("--len", "L", type=options.SIZE, help=f"The length trained for.  [default: {Config.L}]")
-@click.option("--run", metavar="RUN", help="With the weights of this run, and its attention over a prompt.")
-@click.option("--layer", type=int, help="The layer of the run that is shown.  [default: the first with NAME]")
+@click.command("show", cls=options.Command)
+@click.argument("name", required=False, metavar="[NAME]", type=options.ENCODINGS)
 @click.option(
-    "--config", "public", metavar="FILE", help="A public model's config.json: the rotation that it means, in words and numbers; -o draws it."
+    "-o",
+    "--output",
+    metavar="PATH",
+    shell_complete=completion.files,
+    help="The file to write, .png or .svg; with --all a folder.  [default: NAME.png; gallery]",
 )
-@click.option("--prompt", help="What the run attends over.  [default: three lines of C]")
+@click.option("--all", "every", is_flag=True, help="Draw every encoding, and write index.html with all the pictures.")
+@click.option("--format", "kind", type=click.Choice([k[1:] for k in KINDS]), help="The format of the pictures of --all.  [default: png]")
+@click.option("--len", "L", type=options.SIZE, help=f"The length trained for.  [default: {Config.L}]")
+@click.option("--run", metavar="RUN", shell_complete=completion.runs, help="Use the weights of this run, and draw its attention over a prompt.")
+@click.option("--layer", type=int, help="The layer of the run to show.  [default: the first with NAME]")
+@click.option(
+    "--config",
+    "public",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it.",
+)
+@click.option("--prompt", help="The text that the run attends over.  [default: three lines of C]")
 @options.set_option
 @options.as_json
 def command(
@@ -57,7 +67,8 @@ def command(
 ) -> None:
     """Draw what the encoding NAME does: its frequencies, its bias over distance, where its attention or its response goes.
 
-    With --config: say which encoding and options a public model's config.json means, and what in it is not read alike by everybody.
+    With --config, say which encoding and options the config.json of a public model means, and what in it
+    implementations read differently.
     """
     for option, given in (("--layer", layer), ("--prompt", prompt)):
         if given is not None and run is None:
@@ -103,7 +114,7 @@ def command(
 def drawing() -> Any:
     """The module that draws, or Misuse where it cannot be had."""
     if find_spec("matplotlib") is None:
-        raise Misuse("pictures need matplotlib: pip install peref[plot]; every other command works without it")
+        raise Misuse(f"pictures need matplotlib: {share.install('[plot]')}; every other command works without it")
     from peref.lab import pictures
 
     return pictures

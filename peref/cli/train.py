@@ -11,17 +11,18 @@ from typing import Any
 import click
 import numpy as np
 
-from peref import data
+from peref import data, share
 from peref import train as loop
 from peref.backends import Backend
 from peref.backends import get as get_backend
-from peref.cli import options, text
+from peref.cli import completion, options, text
+from peref.cli.completion import RUNS, beginning
 from peref.cli.found import reach, text_of
-from peref.cli.options import NEWEST, RUNS, picked, setting
+from peref.cli.options import NEWEST, picked, section, setting
 from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
 from peref.config import SHAPES, Config, shaped
-from peref.errors import Damaged, Misuse
+from peref.errors import Damaged, Misuse, counted
 from peref.evaluate import weights_of
 from peref.recipe import Recipe
 from peref.runs import Run, newest, open_run
@@ -34,50 +35,88 @@ COMPUTING = ("backend", "threads", "every_tile", "no_record")
 FREE = ("data", *COMPUTING, "runs", "resume", "as_json")  # what may be said again when a run goes on
 
 
-@click.command("train")
-@click.option("--pe", metavar="NAME[,NAME...]", help=f"The encoding, or a cycle of them over the layers.  [default: {FIRST_CYCLE}]")
-@options.set_option
-@setting("--len", "model", "L", "Tokens (bytes) in a training sequence.", type=options.SIZE, metavar="INTEGER")
-@options.data_option
-@setting("--steps", "recipe", "steps", "Steps of the optimizer.", type=int)
-@setting("--batch", "recipe", "batch", "Sequences in a micro-batch.", type=int)
-@setting("--accumulate", "recipe", "accumulate", "Micro-batches in a step.", type=int)
-@setting("--rate", "recipe", "rate", "Peak learning rate.", type=float)
-@setting("--warmup", "recipe", "warmup", "Steps up to the peak.", type=int)
-@setting("--floor", "recipe", "floor", "Share of the rate that is left at the end.", type=float)
-@setting("--beta1", "recipe", "beta1", "AdamW: memory of the mean.", type=float)
-@setting("--beta2", "recipe", "beta2", "AdamW: memory of the square.", type=float)
-@setting("--eps", "recipe", "eps", "AdamW: added to the root.", type=float)
-@setting("--decay", "recipe", "decay", "Weight decay of the linear maps.", type=float)
-@setting("--clip", "recipe", "clip", "The longest gradient that is taken as it is.", type=float)
-@setting("--seed", "recipe", "seed", "Of weights and batches.", type=int)
-@setting("--dtype", "recipe", "dtype", "float32 or float64.", metavar="NAME")
-@setting("--save-every", "recipe", "save_every", "Steps between checkpoints.", type=int)
-@setting("--valid-every", "recipe", "valid_every", "Steps between validations.", type=int)
-@setting("--valid-bytes", "recipe", "valid_bytes", "Length of the text for these.", type=int)
-@click.option("--shape", metavar="NAME", help=f"A set of the settings below: {' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]")
-@setting("--width", "model", "C", "Width of the model.", type=options.SIZE, metavar="INTEGER")
-@setting("--layers", "model", "layers", "Layers.", type=options.SIZE, metavar="INTEGER")
-@setting("--heads", "model", "H", "Query heads.", type=options.SIZE, metavar="INTEGER")
-@setting("--kv-heads", "model", "G", "Key-value heads.", type=options.SIZE, metavar="INTEGER", said="half the heads")
-@setting("--head-width", "model", "D", "Width of a head.", type=options.SIZE, metavar="INTEGER", said="width / heads")
-@setting("--ff", "model", "F", "Feed-forward width.", type=options.SIZE, metavar="INTEGER", said="8/3 of the width, 4 for gelu")
-@setting("--norm", "model", "norm", "rms or layer.", metavar="NAME")
-@setting("--activation", "model", "activation", "swiglu or gelu.", metavar="NAME")
-@setting("--biases/--no-biases", "model", "biases", "On every linear map but the head.")
-@setting("--qkv-bias/--no-qkv-bias", "model", "qkv_bias", "On q, k and v alone.", said="as --biases")
-@setting("--qk-norm/--no-qk-norm", "model", "qk_norm", "RMSNorm over each head of q and k.")
-@setting("--norm-eps", "model", "eps", "Epsilon of the norms.", type=float)
-@setting("--tied/--untied", "model", "tied", "The head is the embedding.")
-@setting("--window", "model", "window", "Keys that a query sees, itself included.", type=options.SIZE, metavar="INTEGER", said="all")
-@options.computing
-@click.option("--no-record", is_flag=True, help="cuda: replay no CUDA graph; changes no bit.")
-@options.runs_folder
-@click.option("--resume", metavar="[RUN]", is_flag=False, flag_value=NEWEST, help="Go on with RUN, or the newest unfinished one.")
-@options.as_json
+SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
+
+
+@click.command("train", cls=options.Command)
+@section(
+    "Encoding",
+    click.option(
+        "--pe",
+        type=options.ENCODINGS,
+        metavar="NAME[,NAME...]",
+        help=f"The encoding, or a cycle of encodings over the layers; `{share.program()} list` shows all.  [default: {FIRST_CYCLE}]",
+    ),
+    options.set_option,
+)
+@section(
+    "Model",
+    click.option(
+        "--shape",
+        metavar="NAME",
+        shell_complete=lambda ctx, param, incomplete: beginning(incomplete, SHAPES),
+        help=f"Defaults for the settings below: {' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]",
+    ),
+    setting("--layers", "model", "layers", "Number of layers.", **SIZED),
+    setting("--width", "model", "C", "Width of the model (hidden size).", **SIZED),
+    setting("--heads", "model", "H", "Number of query heads.", **SIZED),
+    setting("--kv-heads", "model", "G", "Number of key-value heads.", **SIZED, said="half the heads"),
+    setting("--head-width", "model", "D", "Width of each head.", **SIZED, said="width / heads"),
+    setting("--ff", "model", "F", "Width of the feed-forward layers.", **SIZED, said="8/3 of the width, 4 for gelu"),
+    setting("--activation", "model", "activation", "Activation of the feed-forward layers: swiglu or gelu.", metavar="NAME"),
+    setting("--norm", "model", "norm", "Normalization: rms or layer.", metavar="NAME"),
+    setting("--norm-eps", "model", "eps", "Epsilon of the normalization.", type=float),
+    setting("--biases/--no-biases", "model", "biases", "Biases in every linear layer except the head."),
+    setting("--qkv-bias/--no-qkv-bias", "model", "qkv_bias", "Biases in the projections to q, k and v.", said="as --biases"),
+    setting("--qk-norm/--no-qk-norm", "model", "qk_norm", "RMSNorm over each head of q and k."),
+    setting("--tied/--untied", "model", "tied", "Whether the head shares the weights of the token embedding."),
+    setting("--window", "model", "window", "Sliding window: the keys that a query sees, itself included.", **SIZED, said="all"),
+)
+@section(
+    "Training",
+    setting("--len", "model", "L", "Sequence length in tokens (bytes).", **SIZED),
+    options.data_option,
+    setting("--steps", "recipe", "steps", "Optimizer steps.", type=int),
+    setting("--batch", "recipe", "batch", "Batch size: sequences in a micro-batch.", type=int),
+    setting("--accumulate", "recipe", "accumulate", "Gradient accumulation: micro-batches in a step.", type=int),
+    setting("--rate", "recipe", "rate", "Peak learning rate.", type=float),
+    setting("--warmup", "recipe", "warmup", "Warm-up steps, up to the peak learning rate.", type=int),
+    setting("--floor", "recipe", "floor", "Final learning rate, as a fraction of the peak.", type=float),
+    setting("--beta1", "recipe", "beta1", "AdamW: decay rate of the first moment.", type=float),
+    setting("--beta2", "recipe", "beta2", "AdamW: decay rate of the second moment.", type=float),
+    setting("--eps", "recipe", "eps", "AdamW: epsilon.", type=float),
+    setting("--decay", "recipe", "decay", "Weight decay, of the linear layers alone.", type=float),
+    setting("--clip", "recipe", "clip", "Gradient-norm clip.", type=float),
+    setting("--seed", "recipe", "seed", "Random seed, of weights and batches.", type=int),
+    setting("--dtype", "recipe", "dtype", "float32 or float64.", metavar="NAME"),
+)
+@section(
+    "Validation",
+    setting("--valid-every", "recipe", "valid_every", "Steps between validations.", type=int),
+    setting("--valid-bytes", "recipe", "valid_bytes", "Bytes of held-out text in each validation.", type=int),
+)
+@section(
+    "Computing",
+    options.computing,
+    click.option("--no-record", is_flag=True, help="cuda: replay no CUDA graph; changes no bit."),
+)
+@section(
+    "Output",
+    options.runs_folder,
+    setting("--save-every", "recipe", "save_every", "Steps between checkpoints.", type=int),
+    click.option(
+        "--resume",
+        metavar="[RUN]",
+        is_flag=False,
+        flag_value=NEWEST,
+        shell_complete=completion.runs,
+        help="Go on with RUN, or with the newest unfinished run.",
+    ),
+    options.as_json,
+)
 @click.pass_context
 def command(ctx: click.Context, **given: Any) -> None:
-    """Train a small language model with an encoding, or go on with a run."""
+    """Train a small language model with an encoding, or go on with a run that was interrupted."""
     began = time.perf_counter()
     signals: Signals = ctx.obj
     out = sys.stderr if given["as_json"] else sys.stdout
@@ -187,7 +226,8 @@ def follow(
             elif record["event"] == "done":
                 valid = record["valid"]
     shared = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid, "yardsticks": marks, "tokens_per_s": speed}
-    return shared | {"parameters": start["parameters"], "backend": be.name, "data": run.record["data"], "config": run.record["config"]}
+    shared |= {"parameters": start["parameters"], "backend": be.name, "plain": be.plain()}
+    return shared | {"data": run.record["data"], "config": run.record["config"]}
 
 
 def bits(nats: float) -> float:
@@ -199,13 +239,13 @@ def introduce(
 ) -> None:
     """What runs, on what, where, and what there is to beat."""
     cfg, recipe = Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"])
-    heads = f"{cfg.H} heads of {cfg.D}" + (f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else "")
-    shape = f"{cfg.layers} layer{'s' * (cfg.layers > 1)}, width {cfg.C}, {heads}, feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}"
+    heads = f"{counted(cfg.H, 'head')} of {cfg.D}" + (f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else "")
+    shape = f"{counted(cfg.layers, 'layer')}, width {cfg.C}, {heads}, feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}"
     say("model", f"{start['parameters']:,} parameters: {shape}, {'tied' if cfg.tied else 'untied'} head")
     say("encoding", text.cycle(cfg.pe))
     a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")
-    tokens = f"{recipe.batch * recipe.accumulate * cfg.L:,} tokens a step ({a_step})"
-    say("training", f"{recipe.steps:,} steps, {tokens}, rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}")
+    tokens = f"{counted(recipe.batch * recipe.accumulate * cfg.L, 'token')} a step ({a_step})"
+    say("training", f"{counted(recipe.steps, 'step')}, {tokens}, rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}")
     say("backend", text.chosen(be.name, asked))
     say("data", f"{corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out")
     say("yardsticks", f"unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 {marks['xz_bpb']:.3f} bits/byte")

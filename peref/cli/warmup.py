@@ -14,7 +14,7 @@ from peref.cli.progress import Progress
 @click.command("warmup")
 @options.as_json
 def command(as_json: bool) -> None:
-    """Compile the kernels of the numba backend and keep them for later runs."""
+    """Compile all kernels of the numba backend in advance, and keep them for later runs."""
     began, out = time.perf_counter(), sys.stderr if as_json else sys.stdout
     if not find_spec("numba"):
         backends.get("numba")  # which says what to install

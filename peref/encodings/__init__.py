@@ -113,11 +113,16 @@ def names() -> list[str]:
     return list(files())
 
 
+def spelled(name: str) -> str:
+    """The name as the encoding's file has it, whatever the case of its letters: rope for RoPE. Others stay as they are."""
+    return name.lower() if not name.islower() and name.lower() in files() else name
+
+
 def module(name: str) -> Any:
     loaded = next((m for hook in HOOKS if (m := sys.modules.get(f"peref.encodings.{hook}.{name}"))), None)
     if loaded:
         return loaded
-    known = files()
+    known, name = files(), spelled(name)
     if name not in known:
         raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, known, f'see: {share.program()} list')}")
     return import_module(known[name])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from peref.errors import Damaged, Misuse
+from peref.errors import Damaged, Misuse, counted
 from peref.store import is_file, read
 
 SIZES = {
@@ -146,7 +146,7 @@ def checked_header(data: bytes, where: str) -> Header:
             raise Damaged(f"{where}: {name} {'overlaps the tensor before it' if first < end else 'has a hole before it'}")
         end = stop
     if end != len(data):
-        raise Damaged(f"{where}: {len(data) - end} bytes that belong to no tensor")
+        raise Damaged(f"{where}: {counted(len(data) - end, 'byte that belongs', 'bytes that belong')} to no tensor")
     return found
 
 

@@ -9,6 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
+from peref.errors import counted
 from peref.golden.book import Book
 from peref.golden.report import Report
 from peref.golden.result import Result
@@ -37,13 +38,14 @@ def html(report: Report, book: Book) -> str:
     """The whole page: what the outcome is, each failure in full, then every tensor by group."""
     passed = report.exit_code == 0
     counts = [(f"{count} of class {name}" if name != "FAIL" else f"{count} failed", name) for name, count in report.by_class().items() if count]
-    counts += [(f"{len(found)} {words}", "") for found, words in others(report) if found]
+    counts += [(counted(len(found), *words), "") for found, *words in others(report) if found]
     chips = "".join(f"<span>{grade(name, name) if name else ''} {words}</span>" for words, name in counts)
+    verdict = grade("A", "pass") if passed else grade("FAIL", "FAIL")
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{'pass' if passed else 'FAIL'}: golden vectors {escape(book.version)}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{grade('A' if passed else 'FAIL', 'pass' if passed else 'FAIL')} {len(report.results)} tensors compared with golden vectors</h1>",
+        f"<h1>{verdict} {counted(len(report.results), 'tensor')} compared with golden vectors</h1>",
         f'<div class="small">specification {escape(book.version)}, golden files {book.digest[:16]}</div>',
         f'<div class="chips">{chips}</div>',
     ]
@@ -61,19 +63,20 @@ def html(report: Report, book: Book) -> str:
         parts.append(group(name, list(found)))
     left_out = report.skipped | {name: "not run" for name in report.not_run}
     if left_out:
-        parts.append(f"<details><summary>{len(left_out)} cases left out</summary>{table(('case', 'why'), map(cells, left_out.items()))}</details>")
+        rows = table(("case", "why"), map(cells, left_out.items()))
+        parts.append(f"<details><summary>{counted(len(left_out), 'case')} left out</summary>{rows}</details>")
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
 
-def others(report: Report) -> Iterator[tuple[Sized, str]]:
-    yield report.errors, "cases raised"
-    yield report.crashes, "times the program broke"
-    yield report.broken, "refusals or laws do not hold"
-    yield [o for o in report.outcomes if o.held], "refusals and laws hold"
-    yield report.expected, "failed as expected"
-    yield report.stale, "no longer fail"
-    yield report.skipped, "cases skipped"
-    yield report.not_run, "cases not run"
+def others(report: Report) -> Iterator[tuple[Sized, str, str]]:
+    yield report.errors, "case raised", "cases raised"
+    yield report.crashes, "time the program broke", "times the program broke"
+    yield report.broken, "refusal or law does not hold", "refusals or laws do not hold"
+    yield [o for o in report.outcomes if o.held], "refusal or law holds", "refusals and laws hold"
+    yield report.expected, "failed as expected", "failed as expected"
+    yield report.stale, "no longer fails", "no longer fail"
+    yield report.skipped, "case skipped", "cases skipped"
+    yield report.not_run, "case not run", "cases not run"
 
 
 def grade(name: str, words: str) -> str:
@@ -109,5 +112,5 @@ def group(name: str, found: list[Result]) -> str:
     rows = (
         f"{cells((f'{r.entry.id}:{r.name}', r.dtype.lower()))}<td>{grade(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>" for r in found
     )
-    summary = f"{escape(name)}: {len(found)} tensors" + (f", {wrong} failed" if wrong else "")
+    summary = f"{escape(name)}: {counted(len(found), 'tensor')}" + (f", {wrong} failed" if wrong else "")
     return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{table(('tensor', 'dtype', 'class', 'used'), rows)}</details>"

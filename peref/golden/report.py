@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.errors import Misuse, PerefError, did_you_mean
+from peref.errors import Misuse, PerefError, counted, did_you_mean
 from peref.golden import refusals
 from peref.golden.book import Book, Entry
 from peref.golden.diagnose import diagnosed
@@ -132,7 +132,8 @@ def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool]
         variant = agreeing(entry, some, limit)
         report.results += [of_one(entry, name, x, limit, False, variant) for name, x in some.items()]
     if not report.results:
-        raise NothingRan(f"nothing was compared: {len(given)} tensors came, {len(report.not_run)} cases were asked for; names are CASE:TENSOR")
+        asked = counted(len(report.not_run), "case was", "cases were")
+        raise NothingRan(f"nothing was compared: {counted(len(given), 'tensor')} came, {asked} asked for; names are CASE:TENSOR")
     report.results = in_order(report.results)
     look(report, given)
     return report
@@ -237,7 +238,7 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
         raise Misuse(f"--dtype {dtype}: a NumPy function takes f64, f32 or f16")
     takes = len(inspect.signature(function).parameters)
     if takes != 2:
-        raise Misuse(f"--impl: the function takes {takes} arguments; expected two, case and inputs")
+        raise Misuse(f"--impl: the function takes {counted(takes, 'argument')}; expected two, case and inputs")
     found, errors = {}, {}
     for entry in filter(pick, book.entries.values()):
         real = lambda name, x: x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from peref.compare import Differs, same
+from peref.errors import counted
 from peref.golden.files import Tensor
 
 UNIT = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
@@ -99,5 +100,6 @@ def judged(got: Tensor, want: np.ndarray, a: np.ndarray | None, b: np.ndarray | 
     alike = (c == want) | (np.isnan(c) & np.isnan(want)) | ((np.abs(want) > LARGEST[got.dtype]) & (c == np.copysign(np.inf, want)))
     used = np.where(there | alike, np.where(alike, 0.0, used), np.inf)
     worst = float(used.max()) if used.size else 0.0
-    words = f"{np.count_nonzero(~np.isfinite(c))} elements that are NaN or infinite" if not (there | alike).all() else ""
+    unreal = counted(int(np.count_nonzero(~np.isfinite(c))), "element that is", "elements that are")
+    words = "" if (there | alike).all() else f"{unreal} NaN or infinite"
     return Verdict(grade(worst), worst, words, used)

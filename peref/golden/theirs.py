@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from peref.errors import counted
 from peref.golden import declared
 from peref.golden.book import Book
 from peref.golden.files import Tensor
@@ -58,7 +59,8 @@ def joined(reports: Sequence[Report]) -> Report:
     found.not_run = [name for name in dict.fromkeys(name for one in reports for name in one.not_run) if name not in seen]
     if not (found.results or found.errors or found.crashes or any(o.held is not None for o in found.outcomes)):
         skipped = f", {len(found.skipped)} skipped" if found.skipped else ""
-        raise NothingRan(f"nothing was compared: {len(found.not_run)} cases were asked for and none was claimed{skipped}")
+        asked = counted(len(found.not_run), "case was", "cases were")
+        raise NothingRan(f"nothing was compared: {asked} asked for and none was claimed{skipped}")
     return found
 
 

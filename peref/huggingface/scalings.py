@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from peref.config import Config
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.huggingface.facts import ALTERNATE, LENGTH, LISTED, ORIGINAL, PLAIN, SAVED, SHARES, SHARPENED, STEPS
 from peref.huggingface.keys import Keys, brief, plain
 from peref.huggingface.layer import Layer
@@ -126,7 +126,8 @@ def longrope(layer: Layer, R: int) -> Meaning:
     lists = {key: layer.keys.numbers(key) for key in ("short_factor", "long_factor")}
     for key, divisors in lists.items():
         if len(divisors) != R // 2:
-            raise Misuse(f"{layer.keys.at(key)} has {len(divisors)} numbers; expected {R // 2}, one for each pair of {R} channels that turn")
+            has = f"{layer.keys.at(key)} has {counted(len(divisors), 'number')}"
+            raise Misuse(f"{has}; expected {R // 2}, one for each pair of {R} channels that turn")
     ratio = layer.ratio(original)
     if factor is None:
         if ratio is None:

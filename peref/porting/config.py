@@ -5,7 +5,7 @@ from typing import Any
 
 from peref import huggingface
 from peref.config import Config, shaped
-from peref.errors import Misuse, did_you_mean
+from peref.errors import Misuse, counted, did_you_mean
 from peref.huggingface import Rotation
 from peref.porting.tensors import some
 
@@ -122,10 +122,10 @@ def window_of(given: Mapping[str, Any]) -> int | None:
         says = f"layer_types is {types}"
         said = [kind == "sliding_attention" for kind in types]
         if set(types) - {"sliding_attention", "full_attention"} or len(types) != layers or (any(said) and width is None):
-            raise Misuse(f"{says}, which does not go with {layers} layers and sliding_window {width}")
+            raise Misuse(f"{says}, which does not go with {counted(layers, 'layer')} and sliding_window {width}")
         if said != slides and "max_window_layers" not in given:
             raise Misuse(f"{says}, but all layers of a {given['model_type']} have sliding_window {width}")
         slides = said
     if len(set(slides)) > 1:
-        raise Misuse(f"{says}, so that sliding_window {width} is on some of the {layers} layers; on all or none can be expressed")
+        raise Misuse(f"{says}, so that sliding_window {width} is on some of the {counted(layers, 'layer')}; on all or none can be expressed")
     return width if all(slides) else None

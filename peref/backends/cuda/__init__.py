@@ -16,6 +16,7 @@ from peref.backends.cuda.graph import Steps
 from peref.backends.cuda.products import products
 from peref.errors import Misuse
 from peref.ops.cast import in_dtype
+from peref.share import install
 
 BACKEND = Backend(
     name="cuda",
@@ -87,6 +88,6 @@ def here(name: str, every_tile: bool, record: bool, say: Callable[[str], None]) 
     find.check_capability(xp, "cuda")
     find.check_memory(xp, "cuda")
     if name == "cuda:bf16" and not find_spec("ml_dtypes"):
-        raise Misuse("the cuda:bf16 backend needs NumPy's bfloat16: pip install ml_dtypes; or use --backend cuda")
+        raise Misuse(f"the cuda:bf16 backend needs NumPy's bfloat16: {install('ml_dtypes')}; or use --backend cuda")
     find.check_compiler(xp, half=name == "cuda:bf16")
     return opened(xp, find.cublas(xp), name, every_tile=every_tile, record=record, say=say)

@@ -8,7 +8,7 @@ from peref.backends.cuda.arrays import THREADS, blocks, fit, real, spread, stand
 from peref.backends.cuda.launch import launch
 from peref.backends.cuda.reach import kept, reach
 from peref.backends.cuda.tiles import OWN, kind_of, width_of
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
@@ -72,7 +72,7 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
     fit("attention: q and k", (B, at.T, at.S, D), (k.shape[0], T, S, k.shape[3]))
     fit("attention: k and v", k.shape[:3], v.shape[:3])
     if H % G:
-        raise Misuse(f"attention: {H} heads of q over {G} of k; expected a multiple")
+        raise Misuse(f"attention: {counted(H, 'head')} of q over {G} of k; expected a multiple")
     tokens = [token_first(x) for x in (q, k, v)]
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")

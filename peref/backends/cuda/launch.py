@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.xp import library, namespace
 
 FOLDER = Path(__file__).with_name("kernels")
@@ -104,7 +104,7 @@ def launch(kernel: str, grid: tuple[int, ...], block: int, *given: Any, real: An
     bf16 = real is not None and np.dtype(real).name == "bfloat16"
     parameters = declared(file)[name]
     if len(given) != len(parameters):
-        raise Misuse(f"{kernel} takes {len(parameters)} arguments, {len(given)} given")
+        raise Misuse(f"{kernel} takes {counted(len(parameters), 'argument')}, {len(given)} given")
     names = {**TYPES, "real": "bfloat16" if bf16 else "float32"}
     made = [argument(f"{kernel}: {n}", a, names[k] if p else k, p, m) for a, (k, p, m, n) in zip(given, parameters, strict=True)]
     arrays = [a for a, (_, pointer, _, _) in zip(given, parameters, strict=True) if pointer and a is not None]

@@ -5,7 +5,7 @@ from typing import Any
 
 from peref.backends.cuda.arrays import THREADS, laid, real, stands, strided
 from peref.backends.cuda.launch import launch
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
@@ -15,7 +15,7 @@ def over(x: Any, angle: Any, gain: Any) -> tuple[int, ...]:
     """The shape that angles and gains have together beside x [B,H,T,D]: [T,half], [1,T,half] or [B,T,half]. Misuse for what does not fit."""
     (B, _, T, D), half, given = x.shape, angle.shape[-1], [a for a in (angle, gain) if a is not None]
     if 2 * half > D:
-        raise Misuse(f"turn: {half} angles for heads that are {D} wide; expected at most one for each two channels")
+        raise Misuse(f"turn: {counted(half, 'angle')} for heads that are {D} wide; expected at most one for each two channels")
     first = [len(a) for a in given if a.ndim == 3]
     shape = (*([B if max(first) > 1 else 1] if first else []), T, half)
     for a in given:

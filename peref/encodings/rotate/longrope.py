@@ -30,7 +30,7 @@ version (evolution/dim_mono_n), but not in the release, where c ends at 1 + s.
 import math
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, bounded, part, positive, with_settings_of
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.ops.frequency import STRONGEST, angle, gain, ladder, slow_pairs
 from peref.xp import namespace
 
@@ -54,7 +54,8 @@ def frequencies(
     positive("longrope", factor=factor)
     for option, given in (("short_factor", short_factor), ("long_factor", long_factor)):
         if given is not None and (len(given) != R // 2 or not min(given) > 0):
-            raise Misuse(f"longrope: {option} is {','.join(map(str, given))}; expected {R // 2} numbers above 0, one for each pair of channels")
+            expected = f"expected {counted(R // 2, 'number')} above 0, one for each pair of channels"
+            raise Misuse(f"longrope: {option} is {','.join(map(str, given))}; {expected}")
     given = long_factor if n > L else short_factor
     w = ladder(xp, R, base)
     if given is not None:

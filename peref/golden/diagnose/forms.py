@@ -8,6 +8,7 @@ from itertools import permutations
 
 import numpy as np
 
+from peref.errors import counted
 from peref.golden.book import Entry
 from peref.golden.diagnose.came import Trap
 from peref.golden.files import Tensor
@@ -74,7 +75,7 @@ def sized(entry: Entry, shape: tuple[int, ...], want: tuple[int, ...], letters: 
         order = next(o for o in permutations(range(len(want))) if tuple(want[n] for n in o) == shape)
         return f"its axes seem to be {spelt(letters[n] for n in order)}, expected {spelt(letters)}; put in that order, the numbers are wrong too"
     if len(shape) != len(want):
-        return f"{len(shape)} axes came, expected {len(want)}: {spelt(letters)}"
+        return f"{counted(len(shape), 'axis', 'axes')} came, expected {len(want)}: {spelt(letters)}"
     off = [(letter, mine, right) for letter, mine, right in zip(letters, shape, want, strict=True) if mine != right]
     facts = entry.words["facts"]
     words = ", ".join(f"{letter} is {mine}, expected {right}" for letter, mine, right in off)

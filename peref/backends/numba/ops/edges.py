@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 
 FEW = 8  # rows below which a tile of the matrix kernel would be mostly empty
 
@@ -24,7 +24,7 @@ def fit(what: str, *shapes: Any) -> None:
 
 def shape_of(what: str, x: Any, axes: int) -> Any:
     if x.ndim != axes:
-        raise Misuse(f"{what}: {list(x.shape)} has {x.ndim} axes; expected {axes}")
+        raise Misuse(f"{what}: {list(x.shape)} has {counted(x.ndim, 'axis', 'axes')}; expected {axes}")
     return x.shape
 
 
@@ -36,7 +36,7 @@ def beside(what: str, x: Any, shape: Any) -> None:
 
 def divisible(what: str, H: int, G: int) -> None:
     if not G or H % G:
-        raise Misuse(f"{what}: {H} heads of q over {G} of k; expected a multiple")
+        raise Misuse(f"{what}: {counted(H, 'head')} of q over {G} of k; expected a multiple")
 
 
 def numbers(what: str, x: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 
 from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import beside, float32, shape_of
-from peref.errors import Misuse
+from peref.errors import Misuse, counted
 from peref.ops.turn import as_given, pairs
 from peref.tape import Op
 
@@ -32,7 +32,7 @@ def turn_forward(x, angle, gain, *, layout):
     float32("turn", x)
     (B, _, T, D), half = shape_of("turn: x", x, 4), angle.shape[-1] if angle.ndim else 1
     if 2 * half > D:
-        raise Misuse(f"turn: {half} angles turn {2 * half} channels, x has {D}")
+        raise Misuse(f"turn: {counted(half, 'angle')} turn {2 * half} channels, x has {D}")
     beside("turn: the angles", angle, (B, T, half))
     beside("turn: the gain", gain, (B, T, half))
     y = turned(x, angle, gain, layout, 1)
