@@ -49,7 +49,7 @@ LINES = {
     "peref eval ": [NEWER, OLDER],
     "peref train --resume runs/2026-01": [OLDER],
     "peref show --run runs/2026-02": [NEWER],
-    "peref train --data ": [*FILES, "stdlib", *data.catalogue()],
+    "peref train --data ": [*FILES, *data.known()],
     "peref check --flag adamw.b": ["adamw.bias_correction"],
     "peref explain ": list(FLAGS),
     "peref golden show rope.op/def": ["rope.op/default"],
@@ -179,7 +179,7 @@ def seen(terminal, end):
 
 
 @pytest.mark.parametrize(
-    "line", ["peref tr", "peref train --pe r", "peref eval --set b", "peref check --case t5.t", "peref show --run r", "peref data get t"]
+    "line", ["peref tr", "peref train --pe r", "peref eval --set b", "peref check --case t5.t", "peref show --run r", "peref train --data t"]
 )
 def test_it_loads_little(here, line):
     """No compiler, nothing that draws; and to complete a command, no command."""

@@ -76,7 +76,7 @@ def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
 
 def texts(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Those with a name, and files."""
-    return files(ctx, param, incomplete) + beginning(incomplete, [*data.catalogue(), data.STDLIB])
+    return files(ctx, param, incomplete) + beginning(incomplete, data.known())
 
 
 def cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
