@@ -284,6 +284,7 @@ def evaluation(a: argparse.Namespace, be: Any) -> Callable[[], float]:
 
 
 def attention(a: argparse.Namespace, be: Any) -> Callable[[], list[Any]]:
+    from peref.hooks import distance_table
     from peref.ops.place import At
     from peref.tape import Tape
 
@@ -292,7 +293,7 @@ def attention(a: argparse.Namespace, be: Any) -> Callable[[], list[Any]]:
 
     def step() -> list[Any]:
         tape, at = Tape(), At.of(a.len)
-        table = encoding.bias(be, {}, at.distances)
+        table = distance_table(be, encoding, {}, at.distances)
         leaves = tape.watch({"q": q, "k": k, "v": v})
         o = be.attention(*leaves.values(), table, at=at, scale=a.head**-0.5)
         found = tape.gradients(o, do)

@@ -10,7 +10,7 @@ import numpy as np
 
 from peref.config import Config
 from peref.errors import Misuse, counted
-from peref.ops.place import At, positions_in, positions_of
+from peref.ops.place import At, positions_in
 from peref.parameters import Arrays
 
 
@@ -31,15 +31,11 @@ class Cache:
     def at(self, cfg: Config, tokens: Any, positions: Any = None, seg: Any = None) -> At:
         """The place of the next tokens [B,T]: after the last ones, or where said."""
         B, T = tokens.shape
-        seg = None if seg is None else np.asarray(seg)
         if self.B not in (None, B):
             raise Misuse(f"tokens are of {counted(B, 'sequence')}, the cache is of {self.B}; a cache goes on with the sequences it began with")
-        if positions is not None:
-            positions = positions_of(positions, B, T, cfg.axes, cfg.named)
-        if seg is not None and seg.shape != (B, T):
-            raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
         if self.S == 0:
-            return At.of(T, positions=positions, seg=seg, n=self.n, causal=cfg.causal, window=cfg.window)
+            return cfg.place(B, T, positions, seg, self.n)
+        positions, seg = cfg.given_place(B, T, positions, seg)
         before = self.seg
         if seg is None and before is not None:
             if (before[:, -1] == 0).any():

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
-from peref.encodings import Encoding, bind, check_reach, fitting, get, resolve, spelled
+import numpy as np
+
+from peref.encodings import HOOKS, Encoding, bind, check_reach, fitting, get, resolve, spelled
 from peref.errors import Misuse, counted, did_you_mean
-from peref.ops.place import At
+from peref.ops.place import At, positions_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"norm": "rms", "activation": "swiglu", "biases": False, "tied": True},
@@ -140,6 +142,14 @@ class Config:
         """The encoding of one layer, with its facts and options filled in."""
         return self._bound[layer]
 
+    @cached_property
+    def alike(self) -> tuple[int, ...]:
+        """For each layer the first whose hooks have the same settings; their parameters may still differ."""
+        said = lambda f: (f.func, f.args, *f.keywords.items()) if isinstance(f, partial) else f
+        names = (*HOOKS, "features", "scale")
+        settings = [tuple(said(getattr(encoding, name)) for name in names) for encoding in self._bound]
+        return tuple(map(settings.index, settings))
+
     @property
     def axes(self) -> int | None:
         """How many numbers a position may be, besides one; None: any, no encoding looks at them."""
@@ -150,6 +160,20 @@ class Config:
     def text(self) -> bool:
         """Whether one number for a token, where positions have several axes, is that number on every axis."""
         return all("text" in encoding.claims for _, encoding in self._members if encoding.axes)
+
+    def given_place(self, B: int, T: int, positions: Any, seg: Any) -> tuple[Any, Any]:
+        """positions and seg, where given, of B sequences of T tokens as At takes them, or Misuse."""
+        if positions is not None:
+            positions = positions_of(positions, B, T, self.axes, self.named)
+        seg = None if seg is None else np.asarray(seg)
+        if seg is not None and seg.shape != (B, T):
+            raise Misuse(f"seg is {list(seg.shape)}; expected [{B}, {T}], one number for each token")
+        return positions, seg
+
+    def place(self, B: int, T: int, positions: Any = None, seg: Any = None, n: int | None = None) -> At:
+        """The place of B whole sequences of T tokens; n: what frequencies are made for, T unless said."""
+        positions, seg = self.given_place(B, T, positions, seg)
+        return At.of(T, positions=positions, seg=seg, n=n, causal=self.causal, window=self.window)
 
     def check_place(self, at: At, dtype: Any) -> None:
         """Raises Misuse for a place, in NumPy, that an encoding cannot compute in `dtype` or has nothing for."""

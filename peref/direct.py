@@ -19,7 +19,8 @@ import numpy as np
 from peref.config import check_claims, check_rotary_width
 from peref.encodings import Encoding, bind, check_reach, get, names, resolve
 from peref.errors import Misuse
-from peref.model import PLAIN, attend_heads
+from peref.hooks import attend_heads, distance_table, rotation, turn_heads
+from peref.model import PLAIN
 from peref.ops.attention import scores
 from peref.ops.place import At, positions_of
 from peref.ops.turn import LAYOUTS
@@ -149,9 +150,7 @@ def rotate(
     facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
     encoding = chosen(name, ("rotate",), facts, options)
     p, at = parameters(name, encoding, params, seed, dtype), place(name, encoding, dtype, T, positions, q.shape[0], n=n)
-    assert encoding.rotate is not None
-    angle, gain_q, gain_k = encoding.rotate(p, at.i, at.n)
-    return PLAIN.turn(q, angle, gain_q, layout=layout), PLAIN.turn(k, angle, gain_k, layout=layout)
+    return turn_heads(PLAIN, q, k, rotation(encoding, p, at.i, at.n), layout=layout)
 
 
 def bias(
@@ -179,8 +178,7 @@ def bias(
     encoding = chosen(name, ("bias",), {"H": heads, "causal": causal, "L": T if L is None else L}, options)
     dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
     p, at = parameters(name, encoding, params, seed, dtype), place(name, encoding, dtype, T, positions, causal=causal)
-    assert encoding.bias is not None
-    table = encoding.bias(PLAIN, p, at.distances)
+    table = distance_table(PLAIN, encoding, p, at.distances)
     nothing = np.zeros((1, heads, T, 1), dtype)
     return seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)
 
@@ -221,7 +219,7 @@ def attention(
         raise Misuse(f"x is {list(x.shape)}; expected [{B}, {T}, C], the layer's input")
     p = parameters(name, encoding, params, seed, dtype)
     at = place(name, encoding, dtype, T, positions, B, causal=causal, window=window, seg=seg, n=n)
-    return attend_heads(PLAIN, encoding, p, q, k, v, x, at, {}, layout=layout)[0]
+    return attend_heads(PLAIN, encoding, p, q, k, v, x, at, layout=layout)[0]
 
 
 def vjp(function: Callable, *arguments: Any, params: dict[str, Any] | None = None, x: Any = None, **settings: Any) -> tuple[Any, Callable]:

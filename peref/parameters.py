@@ -7,7 +7,8 @@ Names on disk, with <l> the number of the layer, from 0:
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of an embed's
 
-and a .bias beside each where Config has biases. Not here: what they are used for (model.py), files (store.py), names of public models (porting).
+and a .bias beside each where Config has biases. Not here: what they are used for (layers.py), files
+(store.py), names of public models (porting).
 """
 
 import functools
@@ -98,11 +99,26 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
     return p
 
 
+def by_layer(cfg: Config, params: Arrays) -> tuple[list[Arrays], list[Arrays]]:
+    """Parameters of each layer by their names without its number, and of its encoding by their bare names."""
+    weights: list[Arrays] = [{} for _ in range(cfg.layers)]
+    inside: list[Arrays] = [{} for _ in range(cfg.layers)]
+    for name, a in params.items():
+        first, _, rest = name.partition(".")
+        if first == "pe":
+            index, _, bare = rest.partition(".")
+            for p in inside[int(index) :: len(cfg.pe)]:
+                p[bare] = a
+        elif rest.startswith("pe."):
+            inside[int(first)][rest.removeprefix("pe.")] = a
+        elif first.isdecimal():
+            weights[int(first)][rest] = a
+    return weights, inside
+
+
 def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
     """The parameters of one layer's encoding under their bare names."""
-    shared, own = f"pe.{layer % len(cfg.pe)}.", f"{layer}.pe."
-    of_encodings = [name for name in params if "pe." in name]
-    return {name.removeprefix(start): params[name] for start in (shared, own) for name in of_encodings if name.startswith(start)}
+    return by_layer(cfg, params)[1][layer]
 
 
 class Blank:

@@ -19,7 +19,7 @@ from peref.environment import environment, moved
 from peref.errors import Damaged, Diverged, Misuse, counted
 from peref.evaluate import score
 from peref.memory import check_training
-from peref.model import check_targets, check_tokens, logits, loss
+from peref.model import check_targets, check_tokens, forward, logits
 from peref.optim import read
 from peref.parameters import Arrays, check, init, step_sizes
 from peref.recipe import Recipe
@@ -61,7 +61,7 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
 
 
 def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any) -> Any:
-    """one_step by Backend.step. Raises Misuse for tokens that cfg has not: a recorded step, when it is replayed, asks no more."""
+    """one_step by Backend.step. Raises Misuse for tokens that cfg has not: the step itself does not ask."""
     for inputs, targets in batches:
         check_tokens(cfg, inputs)
         check_targets(cfg, inputs, targets)
@@ -82,7 +82,7 @@ def one_step(
     for inputs, targets in batches:
         tape = Tape()
         leaves = tape.watch(computed)
-        y, each = loss(cfg, leaves, inputs, targets, be=be)
+        y, each = be.cross_entropy(forward(cfg, leaves, inputs, be=be), be.place(targets))
         xp = namespace(y.value)
         found = tape.gradients(y, xp.ones_like(y.value))
         new = {name: found[leaf] for name, leaf in leaves.items()}

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from peref import model
+from peref import layers, model
 from peref.backends import Backend
 from peref.golden import kinds, stack, trace, training
 from peref.ops.feed import activated_linear
@@ -26,11 +26,8 @@ from peref.tape import Op, value
 
 def sublayer(case, p, h, at):
     """Attention, or what stands in its place, of the normed input."""
-    pe = case.config.encoding(0)
-    inside = model.of_encoding(case.config, p, 0)
-    if pe.mix:
-        return pe.mix(model.PLAIN, inside, h, at, {}, {})[0]
-    return model.attend(model.PLAIN, case.config, p, 0, inside, h, at, {}, {})[0]
+    this = layers.start_pass(model.PLAIN, case.config, p, at)
+    return (layers.mixer if case.hook == "mix" else layers.self_attention)(this, 0, h, None)[0]
 
 
 def wired(order):
@@ -38,8 +35,9 @@ def wired(order):
 
     def block(case, a):
         p, cfg, at = stack.named(a), case.config, case.at
-        norm = lambda name: lambda x: model.norm(model.PLAIN, cfg, p, f"0.{name}", x)
-        feed = lambda x: model.feed_forward(model.PLAIN, cfg, p, 0, x, None)
+        this = layers.start_pass(model.PLAIN, cfg, p, at)
+        norm = lambda name: lambda x: layers.norm(this, this.weights[0], name, x)
+        feed = lambda x: layers.feed_forward(this, this.weights[0], x, None)
         return {"y": order(a["x"], norm("norm1"), norm("norm2"), lambda h: sublayer(case, p, h, at), feed)}
 
     return block

@@ -10,6 +10,7 @@ from peref.backends import Backend
 from peref.config import SHAPES, Config, shaped
 from peref.encodings import Encoding, get, names
 from peref.errors import Misuse
+from peref.hooks import attend_heads
 from peref.ops.attention import attention
 from peref.ops.turn import turn
 from peref.optim import decays
@@ -484,7 +485,7 @@ def test_a_rotation_has_the_n_of_the_place_and_a_gain_for_q_and_for_k():
 
     at = model.At.of(T, n=40)
     made = Encoding("", "", rotate=rotate)
-    o, kept = model.attend_heads(Backend(), made, {"speed": 0.3}, q, k, v, None, at, {}, layout="half")
+    o, kept = attend_heads(Backend(), made, {"speed": 0.3}, q, k, v, None, at, {}, layout="half")
     angle = np.arange(T)[:, None] * np.array([12.0, 0.4])
     turned_q, turned_k = turn(q, angle, gain_q, layout="half"), turn(k, angle, gain_k, layout="half")
     same(kept["k"].rows, turned_k, 1e-14)

@@ -13,8 +13,9 @@ from test_numba import CLOSE, FIELDS, NUMBA, PLAIN, both, fullest
 from test_ops import CASES, LATE, PACKED, REAL, random, table
 
 from peref import model
-from peref.backends.numba.ops.token import NAMES
+from peref.backends.numba.ops import token
 from peref.errors import Misuse, PerefError
+from peref.layers import start_pass
 from peref.ops.place import At
 from peref.ops.shape import merge_heads, split_heads
 from peref.tape import Tape
@@ -108,13 +109,17 @@ def test_adamw_takes_arrays_of_one_size(n):
         same(given, before, 0)
 
 
-def layer(x, weights, keys, values, rotation, table, *, at, made, scale, norm, eps, layout):
+C, F, D, H, G = 6, 5, 4, 4, 2
+SIZES = {"C": C, "H": H, "G": G, "D": D, "F": F, "norm": "layer"}
+HOW = {"scale": 0.5, "eps": 1e-5, "layout": "half"}
+SHAPES = token.shapes_of(C, H, G, D, F)
+
+
+def layer(x, w, keys, values, angle, gains, table, *, at, scale, eps, layout):
     """The plain twin of `token`, of layers with LayerNorm, QK-norm and a gate."""
-    w = dict(zip(NAMES, weights, strict=True))
     linear = lambda name, a: PLAIN.linear(a, w[f"{name}.weight"], w[f"{name}.bias"])
-    D, G, (angle, *gains) = keys.shape[3], keys.shape[1], rotation
     h = PLAIN.layer_norm(x, w["norm1.weight"], w["norm1.bias"], eps=eps)
-    q, k, v = (split_heads(linear(name, h), heads=heads) for name, heads in (("q", len(w["q.weight"]) // D), ("k", G), ("v", G)))
+    q, k, v = (split_heads(linear(name, h), heads=heads) for name, heads in (("q", H), ("k", G), ("v", G)))
     q, k = PLAIN.rms_norm(q, w["qnorm.weight"], eps=eps), PLAIN.rms_norm(k, w["knorm.weight"], eps=eps)
     q, k = (PLAIN.turn(a, angle, gain, layout=layout) for a, gain in zip((q, k), gains, strict=True))
     keys, values = (np.concatenate([old[:, :, : at.S - 1], new], 2) for old, new in ((keys, k), (values, v)))
@@ -123,17 +128,17 @@ def layer(x, weights, keys, values, rotation, table, *, at, made, scale, norm, e
     return x + linear("down", PLAIN.swiglu(linear("gate", h), linear("up", h)))
 
 
-C, F, D, H, G = 6, 5, 4, 4, 2
-WEIGHTS = [(C,), (C,), (H * D, C), (H * D,), (G * D, C), (G * D,), (G * D, C), (G * D,), (D,), None, (D,), None]
-WEIGHTS += [(C, H * D), (C,), (C,), (C,), (F, C), (F,), (F, C), (F,), (C, F), (C,)]
+def by_kernel(x, w, keys, values, angle, gains, table, *, at, scale, eps, layout):
+    step = NUMBA.token((angle, *gains), table, at=at, scale=scale, eps=eps, layout=layout, **SIZES)
+    return step(x, w, keys, values)
 
 
-def one_token(token, dtype, given, at):
-    """`token` of copies of the arrays given in one list, or the exception."""
+def one_token(function, dtype, given, at):
+    """`function` of copies of the arrays given in one list, or the exception."""
     x, *weights, keys, values, angle, gain_q, gain_k, table = (None if a is None else a.astype(dtype) for a in given)
-    settings = {"at": at, "made": {}, "scale": 0.5, "norm": "layer", "eps": 1e-5, "layout": "half"}
+    w = {name: a for name, a in zip(SHAPES, weights, strict=True) if a is not None}
     try:
-        return token(x, weights, keys, values, (angle, gain_q, gain_k), table, **settings)
+        return function(x, w, keys, values, angle, (gain_q, gain_k), table, at=at, **HOW)
     except Exception as error:
         return error
 
@@ -141,20 +146,36 @@ def one_token(token, dtype, given, at):
 @pytest.mark.parametrize("at", [At(np.arange(3, 4), np.arange(4), 8), At(np.array([9]), np.array([0, 2, 2, 9]), 8)])
 def test_every_size_for_one_token_is_the_plain_layer_or_refused(at):
     """Likewise for the kernel of a whole layer."""
-    shapes = [(1, 1, C), *WEIGHTS, (1, G, 7, D), (1, G, 7, D), (1, 2), (1, 2), (1, 2), (H, len(at.distances))]
-    arrays = [None if s is None else random(*s, seed=n) for n, s in enumerate(shapes)]
+    shapes = [(1, 1, C), *SHAPES.values(), *[(1, G, 7, D)] * 2, *[(1, 2)] * 3, (H, len(at.distances))]
+    arrays = [random(*s, seed=n) for n, s in enumerate(shapes)]
     for given in [arrays, *(given for given, _ in calls(arrays, {}))]:
-        want, got = one_token(layer, np.float64, given, at), one_token(NUMBA.token, np.float32, given, at)
+        want, got = one_token(layer, np.float64, given, at), one_token(by_kernel, np.float32, given, at)
         if isinstance(got, Exception):
             assert given is not arrays
             assert isinstance(got, PerefError), got
             continue
         assert not isinstance(want, Exception), want
         same(got.astype(np.float64), want, 4 * CLOSE)  # five sums one after the other
-    for missing in (n + 1 for n, name in enumerate(NAMES) if name in ("norm1.weight", "q.weight", "o.weight", "down.weight")):
-        assert "every layer has one" in str(one_token(NUMBA.token, np.float32, [*arrays[:missing], None, *arrays[missing + 1 :]], at))
+    for name in ("norm1.weight", "q.weight", "o.weight", "down.weight"):
+        missing = 1 + list(SHAPES).index(name)
+        given = [*arrays[:missing], None, *arrays[missing + 1 :]]
+        assert f"{name} is absent; every layer has one" in str(one_token(by_kernel, np.float32, given, at))
     for other in (At.of(2), At(np.arange(7, 8), np.arange(8), 8), At.of(1, seg=np.ones((2, 1), int))):
-        assert isinstance(one_token(NUMBA.token, np.float32, arrays, other), PerefError)
+        assert isinstance(one_token(by_kernel, np.float32, arrays, other), PerefError)
+
+
+def test_one_token_is_computed_with_every_weight_of_a_layer():
+    """The kernel knows all that a layer may have, and refuses what it does not know."""
+    cfg = config("rope", norm="layer", biases=True, qk_norm=True)
+    this = start_pass(PLAIN, cfg, model.init(cfg), At.of(1))
+    shapes = token.shapes_of(cfg.C, cfg.H, cfg.G, cfg.D, cfg.F)
+    assert {name: a.shape for name, a in this.weights[1].items()} == shapes
+    step = NUMBA.token(None, None, at=At.of(1), **SIZES, **HOW)
+    w = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
+    room = np.zeros((1, G, 1, D), np.float32)
+    assert step(np.ones((1, 1, C), np.float32), w, room, room.copy()).shape == (1, 1, C)
+    with pytest.raises(Misuse, match=r"token: norm3\.weight is none of a layer's weights, which are norm1"):
+        step(np.ones((1, 1, C), np.float32), w | {"norm3.weight": w["norm1.weight"]}, room, room.copy())
 
 
 def q_k_v(B, sequences, T=70, E=6):

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from peref import hooks
 from peref.encodings import get
 from peref.golden.book import Book
 from peref.golden.kinds import rebuilt
 from peref.golden.laws import verdict
 from peref.golden.report import Pick, agreeing, of_one, run_function
-from peref.model import attend_heads
-from peref.ops.shape import add_position
 from peref.tape import Tape
 from peref.xp import to_host
 
@@ -51,18 +50,20 @@ def outputs(be: Any, case: Any, level: str, pe: Any, a: dict[str, Any]) -> dict[
     """What the backend computes of a case, on a tape where `a` is."""
     p, there = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}, be.place(case.at)
     if level == "table" and pe.bias:
-        return {"bias": pe.bias(be, p, there.distances)}
+        return {"bias": hooks.distance_table(be, pe, p, there.distances)}
     if level == "op" and pe.rotate:
-        angle, *gains = pe.rotate(p, there.i, there.n)
-        return {f"{name}_rotated": be.turn(a[name], angle, gain, layout=case.layout) for name, gain in zip("qk", gains, strict=True)}
+        rotation = hooks.rotation(pe, p, there.i, there.n)
+        turned = hooks.turn_heads(be, a["q"], a["k"], rotation, layout=case.layout)
+        return dict(zip(("q_rotated", "k_rotated"), turned, strict=True))
     if level == "op" and pe.embed:
-        return {"y": add_position(a["x"], pe.embed(p, there.i))}
+        return {"y": hooks.with_position(pe, p, a["x"], there.i)}
     if level == "op" and pe.mix:
-        return {"y": pe.mix(be, p, a["x"], there, {}, {})[0]}
+        return {"y": hooks.mixed(be, pe, p, a["x"], there)[0]}
     if level == "trace":
         return traced(be, case, pe, p, a)
     if level == "attn":
-        return {"out": attend_heads(be, pe, p, a["q"], a["k"], a["v"], a.get("x"), case.at, {}, layout=case.layout)[0]}
+        q, k, v, x = (a.get(name) for name in "qkvx")
+        return {"out": hooks.attend_heads(be, pe, p, q, k, v, x, there, layout=case.layout)[0]}
     return None
 
 
@@ -71,15 +72,15 @@ def traced(be: Any, case: Any, pe: Any, p: dict[str, Any], a: dict[str, Any]) ->
     rows, old, begin = [], {}, 0  # type: list[Any], Any, int
     for first, stop, fresh, n in case.calls:
         old, begin = ({}, first) if fresh else (old, begin)
-        at = replace(case.at, i=case.at.i[..., first:stop], j=case.at.j[..., begin:stop], n=n)
+        there = be.place(replace(case.at, i=case.at.i[..., first:stop], j=case.at.j[..., begin:stop], n=n))
         q, k, v = (a[name][:, :, first:stop] if name in a else None for name in "qkv")
         x = a["x"][:, first:stop] if "x" in a else None
         if pe.embed:
-            y = add_position(x, pe.embed(p, be.place(at).i))
+            y = hooks.with_position(pe, p, x, there.i)
         elif pe.mix:
-            y, old = pe.mix(be, p, x, be.place(at), old, {})
+            y, old = hooks.mixed(be, pe, p, x, there, old)
         else:
-            y, old = attend_heads(be, pe, p, q, k, v, x, at, old, layout=case.layout)
+            y, old = hooks.attend_heads(be, pe, p, q, k, v, x, there, old, layout=case.layout)
         rows.append(to_host(y))
     return {"y" if pe.embed or pe.mix else "out": np.concatenate(rows, 1 if pe.embed or pe.mix else 2)}
 

@@ -55,7 +55,7 @@ class Backend:
     cross_entropy: Callable = cross_entropy
     adamw: Callable = adamw
     update: Callable = update
-    token: Callable | None = None  # a layer for one token of one sequence in one call (model.one_token); None: composed of the fields above
+    token: Callable | None = None  # (rotation, table, ...) -> what computes a layer for one token
     working: Callable = as_it_is  # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes one
     widen: Callable = as_it_is  # an array, perhaps on a tape -> what score, attend, features and mix are given of it: float32 of what is narrower
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
@@ -114,6 +114,12 @@ def get(
 
     Raises Misuse for an unknown name, for numba where it is not installed, for cupy and cuda where CuPy, a
     driver, a GPU, memory or a library of CUDA's is missing, and for threads of a backend that has none.
+
+    What this does to the whole process. numba: glibc's malloc keeps up to a gigabyte of what is freed, and
+    numba's number of threads is set for the calling thread; numba's cache folder and optimisation level are
+    others while a kernel is compiled, and the number of threads while tracemalloc traces. cuda: the garbage
+    collector rests while a training step runs; cupy.asarray, cupy.array and CuPy's allocator of pinned memory
+    are others while one is recorded. All but the first two are put back.
     """
     if name not in ("auto", *KNOWN):
         raise Misuse(f"unknown backend '{name}'; expected auto or one of: {', '.join(KNOWN)}")

@@ -27,6 +27,7 @@ from peref.golden.cases import Case
 from peref.golden.kinds import expected
 from peref.golden.levels import Arrays
 from peref.golden.noise import NoisyTape, bare, rounding, wrapped
+from peref.hooks import around
 from peref.ops.place import At
 from peref.rng import generator
 from peref.tape import Op
@@ -87,32 +88,26 @@ def of_powers(case: Case, rng: Any) -> Encoding:
 def of_data(pe: Encoding, tape: NoisyTape) -> Encoding:
     """The encoding with biases and gains off by a rounding of each number, and angles as they are."""
     off = lambda x: None if x is None else moved(x, tape.moved(np.ones(x.shape)))
-    if pe.rotate:
-        rotate = pe.rotate
 
-        def turned(*given: Any) -> Any:
-            tape.exact = True
-            angle, *gains = rotate(*given)
-            tape.exact = False
-            return (angle, *map(off, gains))
+    def turned(rotate: Any, *given: Any) -> Any:
+        tape.exact = True
+        angle, *gains = rotate(*given)
+        tape.exact = False
+        return (angle, *map(off, gains))
 
-        return replace(pe, rotate=turned)
-    if pe.bias:
-        bias = pe.bias
-        return replace(pe, bias=lambda *given: off(bias(*given)))
-    return pe
+    return around(pe, "rotate", turned) if pe.rotate else with_bias(pe, off)
 
 
 def in_between(pe: Encoding, by: Callable[[Any], Any]) -> Encoding:
     """The encoding with its tables off by a rounding of each number."""
     off = lambda x: None if x is None else moved(x, by(np.ones(x.shape)))
-    if pe.rotate:
-        rotate = pe.rotate
-        return replace(pe, rotate=lambda *given: tuple(off(x) for x in rotate(*given)))
-    if pe.bias:
-        bias = pe.bias
-        return replace(pe, bias=lambda *given: off(bias(*given)))
-    return pe
+    turned = lambda rotate, *given: tuple(map(off, rotate(*given)))
+    return around(pe, "rotate", turned) if pe.rotate else with_bias(pe, off)
+
+
+def with_bias(pe: Encoding, change: Callable) -> Encoding:
+    """The encoding with change(table) of its biases, where it has some."""
+    return around(pe, "bias", lambda bias, *given: change(bias(*given))) if pe.bias else pe
 
 
 def somewhere(pe: Encoding, at: At, by: Callable[[Any], Any]) -> At:

@@ -8,17 +8,18 @@ vjp.NAME is the gradient of sum(cotangent.OUTPUT * OUTPUT) with respect to the i
 Inputs are k/128 with |k| <= 255, parameters have 8 significant bits: bfloat16, float16, float32 and float64 hold both exactly.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from peref import hooks
 from peref.direct import seen
 from peref.encodings import Encoding
 from peref.golden.cases import Case
-from peref.model import PLAIN, of_place
+from peref.model import PLAIN
 from peref.ops.attention import probabilities, scores, weigh
 from peref.ops.place import At
-from peref.ops.shape import add_position
 from peref.rng import generator
 from peref.tape import Op, Tape, Var, value
 
@@ -125,28 +126,26 @@ def compute(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = N
     x, q, k, v = (a.get(name) for name in ("x", "q", "k", "v"))
     match case.hook, case.level:
         case "embed", "table":
-            return {"rows": pe.embed(p, at.i)}  # type: ignore[misc]
+            return {"rows": hooks.position_rows(pe, p, at.i)}
         case "embed", _:
-            return {"y": add_position(x, pe.embed(p, at.i))}  # type: ignore[misc]
+            return {"y": hooks.with_position(pe, p, x, at.i)}
         case "rotate", "table":
-            return turned_by(*pe.rotate(p, at.i, at.n))  # type: ignore[misc]
+            return turned_by(*hooks.rotation(pe, p, at.i, at.n))
         case "rotate", "op":
-            angle, gain_q, gain_k = pe.rotate(p, at.i, at.n)  # type: ignore[misc]
-            turn = lambda one, gain: PLAIN.turn(one, angle, gain, layout=case.layout)
-            return {"q_rotated": turn(q, gain_q), "k_rotated": turn(k, gain_k)}
+            turned = hooks.turn_heads(PLAIN, q, k, hooks.rotation(pe, p, at.i, at.n), layout=case.layout)
+            return dict(zip(("q_rotated", "k_rotated"), turned, strict=True))
         case "bias", "table":
-            return {"bias": pe.bias(PLAIN, p, at.distances)}  # type: ignore[misc]
+            return {"bias": hooks.distance_table(PLAIN, pe, p, at.distances)}
         case "bias", "op":
-            table = pe.bias(PLAIN, p, at.distances)  # type: ignore[misc]
+            table = hooks.distance_table(PLAIN, pe, p, at.distances)
             nothing = np.zeros((1, case.H, case.T, 1), value(table).dtype)
             return {"bias": seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)}
         case "score", "op":
-            f = pe.features(PLAIN, p, x, at, {})[0] if pe.features else {}
+            terms = hooks.score_terms(PLAIN, pe, p, q, k, hooks.features(PLAIN, pe, p, x, at)[0], at)
             nothing = np.zeros((case.B, case.H, case.T, 1), value(q).dtype)
-            terms = pe.score(PLAIN, p, q, k, f, at)  # type: ignore[misc]
             return {"term": masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)}
         case "mix", _:
-            y = pe.mix(PLAIN, p, x, at, {}, {})[0]  # type: ignore[misc]
+            y = hooks.mixed(PLAIN, pe, p, x, at)[0]
             return {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}  # what a layer says of padding means nothing
     return attended(case, pe, p, x, q, k, v, at)
 
@@ -158,18 +157,18 @@ def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
 
 
 def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At) -> Arrays:
-    """Attention in its three steps, as model.attend_heads has it in one."""
-    rotation, table = of_place(PLAIN, pe, p, at, {})
-    if rotation:
-        angle, gain_q, gain_k = rotation
-        q, k = PLAIN.turn(q, angle, gain_q, layout=case.layout), PLAIN.turn(k, angle, gain_k, layout=case.layout)
-    f = pe.features(PLAIN, p, x, at, {})[0] if pe.features else {}
-    if pe.attend:
-        return {"out": pe.attend(PLAIN, p, q, k, v, f, at)}
-    terms = pe.score(PLAIN, p, q, k, f, at) if pe.score else (None, None, None)
-    logits = scores(q, k, table, *terms, at=at, scale=pe.scale(case.D))
-    share = probabilities(logits, at=at)
-    return {"scores": np.where(at.see, value(logits), 0), "probabilities": value(share), "out": weigh(share, v)}
+    """Attention, and what is seen of it on the way where it is a softmax."""
+    found: Arrays = {}
+
+    def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, scale: float) -> Any:
+        logits = scores(q, k, *terms, at=at, scale=scale)
+        share = probabilities(logits, at=at)
+        found.update(scores=np.where(at.see, value(logits), 0), probabilities=value(share))
+        return weigh(share, v)
+
+    be = PLAIN if pe.attend else replace(PLAIN, attention=in_steps)
+    out, _ = hooks.attend_heads(be, pe, p, q, k, v, x, at, layout=case.layout)
+    return found | {"out": out}
 
 
 def expected(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None) -> dict[str, np.ndarray]:

@@ -5,7 +5,8 @@
             asked; vjp of every parameter for cotangent.loss, one number that is not 1: the gradient of cotangent.loss * loss; or for
             cotangent.logits [B,T,V] in its place. With `calls` in the facts the logits alone, of tokens that come in these calls through a cache
 
-Parameters have their names on disk (peref/model.py) after "param.". Linear maps stand where init puts them, all other parameters beside it.
+Parameters have their names on disk (peref/parameters.py) after "param.". Linear maps stand where init puts
+them, all other parameters beside it.
 
 Not here: training (training), decoding (trace).
 """
@@ -19,6 +20,7 @@ from peref import model
 from peref.backends import Backend
 from peref.golden.levels import Arrays, masked, pulled, rounded, watched
 from peref.golden.whole import Whole
+from peref.layers import block, start_pass
 from peref.model import PLAIN
 from peref.rng import generator
 from peref.tape import Tape
@@ -78,7 +80,7 @@ def compute(case: Whole, a: Arrays, be: Backend = PLAIN) -> Arrays:
     cfg, p, at = case.config, named(a), case.at
     without_padding = lambda y: y if at.seg is None else masked(y, at.seg[..., None] != 0)
     if case.level == "block":
-        return {"y": without_padding(model.block(be, cfg, p, 0, a["x"], at, {}, {}, {})[0])}
+        return {"y": without_padding(block(start_pass(be, cfg, p, at), 0, a["x"], None)[0])}
     positions = None if case.positions is None else at.i
     logits = model.logits(cfg, p, a["tokens"], be=be, positions=positions, seg=at.seg, n=at.n)
     loss, _ = be.cross_entropy(logits, a["targets"])

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from peref import hooks
 from peref.encodings import Encoding
 from peref.golden.levels import Arrays, rounded, watched
 from peref.golden.whole import Whole
-from peref.model import PLAIN, attend_heads
+from peref.model import PLAIN
 from peref.ops.place import At
-from peref.ops.shape import add_position
 from peref.rng import generator
 from peref.tape import Op, Tape, value
 
@@ -52,16 +52,15 @@ def expected(case: Whole, a: Arrays, pe: Encoding | None = None, at: At | None =
         there = replace(at, i=at.i[..., first:stop], j=at.j[..., begin:stop], n=n)
         x = rows_of(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
         if pe.embed:
-            rows.append(add_position(x, pe.embed(p, there.i)))
+            y = hooks.with_position(pe, p, x, there.i)
         elif pe.mix:
-            y, old = pe.mix(PLAIN, p, x, there, old, {})
-            rows.append(y)
+            y, old = hooks.mixed(PLAIN, pe, p, x, there, old)
         else:
             q, k, v = (rows_of(a[name], first=first, stop=stop, axis=2) for name in "qkv")
-            o, old = attend_heads(PLAIN, pe, p, q, k, v, x, there, old, layout=case.layout)
-            rows.append(o)
+            y, old = hooks.attend_heads(PLAIN, pe, p, q, k, v, x, there, old, layout=case.layout)
+        rows.append(value(y))
     name, axis = ("y", 1) if pe.embed or pe.mix else ("out", 2)
-    return {name: np.concatenate([value(y) for y in rows], axis)}
+    return {name: np.concatenate(rows, axis)}
 
 
 def rows_of_forward(x, *, first, stop, axis):

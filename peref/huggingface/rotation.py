@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peref.config import Config
+from peref.hooks import rotation
 
 
 class Note(NamedTuple):
@@ -46,9 +47,7 @@ class Found:
 
 def frequencies(cfg: Config, n: int) -> tuple[Any, float]:
     """Radians per token of every pair, [R/2], and what q and k are each multiplied with, in a text of n tokens: what the encoding says."""
-    encoding = cfg.encoding(0)
-    assert encoding.rotate is not None
-    angle, gain, _ = encoding.rotate({}, np.array([1]), n)
+    angle, gain, _ = rotation(cfg.encoding(0), {}, np.array([1]), n)
     return angle[0], 1.0 if gain is None else float(gain[0, 0])
 
 

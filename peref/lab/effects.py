@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from peref import hooks
 from peref.config import Config
 from peref.encodings import Encoding, get
 from peref.lab import responses
@@ -55,8 +56,7 @@ def effects(s: Subject) -> list[Panel | Image]:
 
 def embed(s: Subject) -> list[Panel | Image]:
     L = s.cfg.L
-    assert s.encoding.embed is not None
-    e = np.asarray(s.encoding.embed(s.p, np.arange(L)))
+    e = np.asarray(hooks.position_rows(s.encoding, s.p, np.arange(L)))
     unit = e / np.maximum(np.linalg.norm(e, axis=1, keepdims=True), np.finfo(float).tiny)
     alike = unit @ unit.T
     d = np.arange(L // 2 + 1)
@@ -76,11 +76,10 @@ def embed(s: Subject) -> list[Panel | Image]:
 
 def rotate(s: Subject) -> list[Panel | Image]:
     L, half = s.cfg.L, s.cfg.R // 2
-    assert s.encoding.rotate is not None
     base = s.options.get("base", 10000.0)
     ladder = base ** (-2 * np.arange(half) / s.cfg.R)
     lengths = (L, LONGER * L) if "any_length" in s.encoding.claims else (L,)
-    turned = {n: s.encoding.rotate(s.p, np.arange(min(L, SPAN)), n) for n in lengths}
+    turned = {n: hooks.rotation(s.encoding, s.p, np.arange(min(L, SPAN)), n) for n in lengths}
     angles = {n: np.asarray(angle) for n, (angle, *_) in turned.items()}
     if len(angles) > 1 and np.array_equal(angles[L], angles[LONGER * L]):
         del angles[LONGER * L]
@@ -130,12 +129,11 @@ def crooked(angle: Any) -> Image:
 
 def by_axis(s: Subject) -> Panel:
     """Radians per step along each axis alone."""
-    A, rotate, curves = s.encoding.axes or 1, s.encoding.rotate, []
-    assert rotate is not None
+    A, curves = s.encoding.axes or 1, []
     for axis in range(A):
         i = np.zeros((A, 1, 2))
         i[axis, 0, 1] = 1
-        w = np.abs(np.diff(np.asarray(rotate(s.p, i, s.cfg.L)[0])[0], axis=0)[0])
+        w = np.abs(np.diff(np.asarray(hooks.rotation(s.encoding, s.p, i, s.cfg.L)[0])[0], axis=0)[0])
         curves.append(Curve(np.arange(len(w)), np.where(w > 0, w, np.nan), f"axis {axis}", of=(axis, A), points=True))
     return Panel("which axis turns a pair", "pair n", "radians per step", curves, log="y", note=f"positions of {A} axes")
 
@@ -172,11 +170,10 @@ def equal_content(angles: dict[int, Any], ladder: Any, gains: dict[int, Any]) ->
 
 
 def bias(s: Subject) -> list[Panel | Image]:
-    assert s.encoding.bias is not None
     d = np.arange(2 * s.cfg.L if "any_length" in s.encoding.claims else s.cfg.L)
-    table = np.asarray(s.encoding.bias(PLAIN, s.p, d), np.float64)
+    table = np.asarray(hooks.distance_table(PLAIN, s.encoding, s.p, d), np.float64)
     if idle := not table.any():
-        table = np.asarray(s.encoding.bias(PLAIN, responses.stirred(s.p), d), np.float64)
+        table = np.asarray(hooks.distance_table(PLAIN, s.encoding, responses.stirred(s.p), d), np.float64)
     seen = np.where(np.isfinite(table), table, 0)  # -inf where a head does not look
     first = edges(seen)
     reach = d[: first[-1] * 5 // 4 + 2] if first else d

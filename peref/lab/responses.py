@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from peref import hooks
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.lab.panels import Curve, Image, Panel
-from peref.model import PLAIN, attend_heads, block, embedded, norm, projected
+from peref.layers import block, embed, norm, projected, start_pass
+from peref.model import PLAIN
 from peref.ops.place import At
-from peref.parameters import of_encoding
 from peref.rng import generator
 from peref.tape import Tape, Var
 
@@ -53,7 +54,7 @@ def weights(encoding: Encoding, p: Any, at: At, rows: Sequence[int], layout: str
     """The weights of row rows[b] of sequence b, [B,H,S]."""
     (B, H, _, D), (G, S), tape = q.shape, k.shape[1:3], Tape()
     watched, found, u = tape.watch(v), np.zeros((B, H, S)), np.full(D, D**-0.5, v.dtype)
-    o, _ = attend_heads(PLAIN, encoding, p, q, k, watched, x, at, {}, layout=layout)
+    o, _ = hooks.attend_heads(PLAIN, encoding, p, q, k, watched, x, at, layout=layout)
     assert isinstance(o, Var)
     recorded = list(tape.entries)
     for r in range(H // G):  # the r-th query head of every key-value head
@@ -89,9 +90,8 @@ def attend(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
 
 def what_is_added(cfg: Config, encoding: Encoding, p: Any, at: At, content: dict[str, Any]) -> Any:
     """Term, row and column of a score together, [B,H,T,T]."""
-    f = encoding.features(PLAIN, p, content["x"], at, {})[0] if encoding.features else {}
-    assert encoding.score is not None
-    parts = encoding.score(PLAIN, p, content["q"], content["k"], f, at)
+    f, _ = hooks.features(PLAIN, encoding, p, content["x"], at)
+    parts = hooks.score_terms(PLAIN, encoding, p, content["q"], content["k"], f, at)
     return np.broadcast_to(sum(np.asarray(a) for a in parts if a is not None), (len(content["q"]), cfg.H, at.T, at.S))
 
 
@@ -122,8 +122,7 @@ def moved(encoding: Encoding, p: Any, x: Any, at: At, rows: Sequence[int], acros
     """How much the output at rows[b] of sequence b moves with the input at each token, [B,T]: root mean square over random directions."""
     tape = Tape()
     watched, found = tape.watch(x), np.zeros(x.shape[:2])
-    assert encoding.mix is not None
-    y, _ = encoding.mix(PLAIN, p, watched, at, {}, across)
+    y, _ = hooks.mixed(PLAIN, encoding, p, watched, at, across=across)
     recorded, direction = list(tape.entries), generator(0, "picture direction")
     for _ in range(UNITS):
         dy = np.zeros(y.shape, y.dtype)
@@ -162,20 +161,20 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
     """For each layer its heads' weights over the tokens [T]; of a layer that mixes, its response."""
     T, words = len(tokens), [chr(n) if 32 < n < 127 else {10: "\\n", 32: "_"}.get(n, "?") for n in tokens]
     at = At.of(T, n=max(T, cfg.L), causal=cfg.causal, window=cfg.window)
-    x = embedded(PLAIN, cfg, params, np.asarray(tokens)[None], at)
-    found, across = [], dict[str, Any]()
+    this = start_pass(PLAIN, cfg, params, at)
+    x, found = embed(this, np.asarray(tokens)[None]), []
     for layer in range(cfg.layers):
-        pe, p = cfg.encoding(layer), of_encoding(cfg, params, layer)
-        h = norm(PLAIN, cfg, params, f"{layer}.norm1", x)
+        pe, p = cfg.encoding(layer), this.inside[layer]
+        h = norm(this, this.weights[layer], "norm1", x)
         if pe.mix:
-            before = {name: np.repeat(a, T, 0) for name, a in across.items()}
+            before = {name: np.repeat(a, T, 0) for name, a in this.across.items()}
             rows = [moved(pe, p, np.repeat(h, T, 0), at, range(T), before)]
             rows = [a / np.maximum(a.sum(-1, keepdims=True), np.finfo(float).tiny) for a in rows]
         else:
-            q, k, v = projected(PLAIN, cfg, params, layer, h)
+            q, k, v = projected(this, layer, h)
             rows = [*whole(pe, p, at, cfg.layout, {"q": q, "k": k, "v": v, "x": h})]
         title = f"layer {layer}, response" if pe.mix else f"layer {layer}, head "
         seen = np.broadcast_to(at.see, (T, T))
         found.append([Image(title + ("" if pe.mix else str(n)), "", "", np.where(seen, a, np.nan), ticks=words, top=1.0) for n, a in enumerate(rows)])
-        x, _ = block(PLAIN, cfg, params, layer, x, at, {}, across, {})
+        x, _ = block(this, layer, x, None)
     return found

@@ -6,10 +6,13 @@ Every number of a weight and of the cache is read once (few.py), by the thread t
 Bound: how fast one core reads weights and cache.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from llvmlite import ir
 from numba import njit
 from numba.extending import intrinsic
+from numba.types import Tuple
 
 from peref.backends.numba.activations import gelu_row, swiglu_row
 from peref.backends.numba.arrays import c_reads, f4, flag, i8, void, writes
@@ -100,29 +103,38 @@ def turned(x, cos, sin, half):
             x[h, two] = a * sin[n] + b * cos[n]
 
 
-vectors, matrices = c_reads(1), c_reads(2)
-pair = [matrices, vectors]  # of a linear map, weight and bias
+AXES = {  # of a layer's weights: C model, Q all query heads, K all key heads, D one head, F feed-forward
+    **{"norm1.weight": "C", "norm1.bias": "C"},
+    **{"q.weight": "QC", "q.bias": "Q", "k.weight": "KC", "k.bias": "K", "v.weight": "KC", "v.bias": "K"},
+    **{"qnorm.weight": "D", "knorm.weight": "D"},
+    **{"o.weight": "CQ", "o.bias": "C"},
+    **{"norm2.weight": "C", "norm2.bias": "C"},
+    **{"gate.weight": "FC", "gate.bias": "F", "up.weight": "FC", "up.bias": "F"},
+    **{"down.weight": "CF", "down.bias": "C"},
+}
+Weights = namedtuple("Weights", [name.replace(".", "_") for name in AXES])
+vectors = c_reads(1)
 
 
 @kernel(
     *(writes(1), writes(3), writes(3), i8, i8, i8),
-    *(vectors, vectors, vectors, vectors, matrices, f4, flag, f4, flag),
-    *(vectors, vectors, *pair, *pair, *pair, *([vectors] * 4), *pair, vectors, vectors, *pair, *pair, *pair),
+    *(vectors, vectors, vectors, vectors, c_reads(2), f4, flag, f4, flag),
+    Tuple([c_reads(len(axes)) for axes in AXES.values()]),
 )
 def layer(
-    x, keys, values, slot, first, stop,
-    cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred,
-    norm1, norm1_bias, q_w, q_b, k_w, k_b, v_w, v_b, qnorm, qnorm_bias, knorm, knorm_bias, o_w, o_b,
-    norm2, norm2_bias, gate_w, gate_b, up_w, up_b, down_w, down_b,
+    x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred, weights
 ):  # fmt: skip
     """x [C] in place. keys [G,room,D] and values get the token at `slot`; it sees slots first..stop, to whose logits bias [H,stop-first] is added
-    where there is one."""
+    where there is one. weights are those of AXES; one that is absent has no elements."""
+    w = Weights(*weights)
     G, room, D = keys.shape
-    H = len(q_w) // D
-    h = normed(x, norm1, norm1_bias, eps, centred)
-    q, k, v = (mapped(q_w, q_b, h).reshape(H, D), mapped(k_w, k_b, h).reshape(G, D), mapped(v_w, v_b, h).reshape(G, D))
-    scaled_heads(q, qnorm, eps)
-    scaled_heads(k, knorm, eps)
+    H = len(w.q_weight) // D
+    h = normed(x, w.norm1_weight, w.norm1_bias, eps, centred)
+    q = mapped(w.q_weight, w.q_bias, h).reshape(H, D)
+    k = mapped(w.k_weight, w.k_bias, h).reshape(G, D)
+    v = mapped(w.v_weight, w.v_bias, h).reshape(G, D)
+    scaled_heads(q, w.qnorm_weight, eps)
+    scaled_heads(k, w.knorm_weight, eps)
     turned(q, cos_q, sin_q, half)
     turned(k, cos_k, sin_k, half)
     keys[:, slot] = k
@@ -138,12 +150,12 @@ def layer(
             top = scale_bias_max(p, 0, count, scale, none, 0, np.float32(-np.inf))
         p *= np.float32(1) / exp_sum(p, 0, count, top)
         add_rows(o, n * D, p, 0, count, values, at, D, D)
-    x += mapped(o_w, o_b, o)
-    h = normed(x, norm2, norm2_bias, eps, centred)
-    up = mapped(up_w, up_b, h)
+    x += mapped(w.o_weight, w.o_bias, o)
+    h = normed(x, w.norm2_weight, w.norm2_bias, eps, centred)
+    up = mapped(w.up_weight, w.up_bias, h)
     hidden = np.empty_like(up)
-    if len(gate_w):
-        swiglu_row(mapped(gate_w, gate_b, h), up, hidden, 0, len(up))
+    if len(w.gate_weight):
+        swiglu_row(mapped(w.gate_weight, w.gate_bias, h), up, hidden, 0, len(up))
     else:
         gelu_row(up, hidden, 0, len(up))
-    x += mapped(down_w, down_b, hidden)
+    x += mapped(w.down_weight, w.down_bias, hidden)

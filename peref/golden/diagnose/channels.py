@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from peref.golden.cases import Case
 from peref.golden.diagnose.came import Came, Clue, Trap
 from peref.golden.rule import UNIT
+from peref.hooks import rotation
 
 WIDEST = 32  # heads in which every two channels are tried
 
@@ -122,4 +124,9 @@ def given(came: Came) -> dict[str, Any]:
 
 def gains_of(came: Came) -> tuple[Any, Any]:
     assert came.case is not None
-    return came.case.config.encoding(0).rotate(given(came), came.case.at.i, came.case.at.n)[1:]  # type: ignore[misc]
+    return rotation_of(came.case, came)[1:]
+
+
+def rotation_of(case: Case, came: Came) -> Any:
+    """Angles and gains of a case."""
+    return rotation(case.config.encoding(0), given(came), case.at.i, case.at.n)

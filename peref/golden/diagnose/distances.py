@@ -4,7 +4,6 @@ Not here: positions (places), formulas and options (knobs).
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from peref.golden.diagnose.came import NEARLY, Came, Clue, Guess, Trap, guess
 from peref.golden.diagnose.meanings import HEADS, flag_of
 from peref.golden.diagnose.places import told_apart
 from peref.golden.levels import expected
+from peref.hooks import around
 from peref.tape import Op
 
 
@@ -30,8 +30,10 @@ def with_rows(change: Any) -> Any:
     """The case with change(rows) of what is added to the embedding."""
 
     def gives(came: Came) -> Any:
-        pe = came.case.config.encoding(0)  # type: ignore[union-attr]
-        return expected(came.case, came.a, replace(pe, embed=lambda p, i: changed(change)(pe.embed(p, i))))  # type: ignore[arg-type, misc]
+        assert came.case is not None
+        pe = came.case.config.encoding(0)
+        other = around(pe, "embed", lambda embed, *given: changed(change)(embed(*given)))
+        return expected(came.case, came.a, other)
 
     return gives
 
@@ -43,7 +45,8 @@ def with_table(change: Any) -> Any:
         if came.case is None or came.case.hook != "bias":
             return None
         pe = came.case.config.encoding(0)
-        return expected(came.case, came.a, replace(pe, bias=lambda be, p, d: changed(change)(pe.bias(be, p, d))))  # type: ignore[misc]
+        other = around(pe, "bias", lambda bias, *given: changed(change)(bias(*given)))
+        return expected(came.case, came.a, other)
 
     return gives
 

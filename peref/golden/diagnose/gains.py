@@ -5,7 +5,6 @@ LongRoPE one number.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from peref.golden.diagnose.came import NEARLY, Came, Clue, Guess, Trap, guess
 from peref.golden.diagnose.channels import gains_of, turned
 from peref.golden.diagnose.meanings import FUNCTIONS, flag_of
 from peref.golden.levels import expected
+from peref.hooks import around
 
 MISSING, TWICE, EXCHANGED = "rope.yarn.mscale_missing", "rope.yarn.mscale_twice", "rope.xpos.gain"
 
@@ -31,16 +31,15 @@ def with_gains(change: Any) -> Any:
         case = came.case
         if case is None or case.hook != "rotate":
             return None
-        pe = case.config.encoding(0)
 
-        def rotate(p: Any, i: Any, n: Any) -> Any:
-            phi, *gains = pe.rotate(p, i, n)  # type: ignore[misc]
+        def changed(rotate: Any, *place: Any) -> Any:
+            phi, *gains = rotate(*place)
             if all(g is None for g in gains):
                 return phi, *gains
             full = lambda g: np.ones(np.shape(phi)) if g is None else g + np.zeros(np.shape(phi))
             return phi, *map(full, change(*map(full, gains)))
 
-        return expected(case, came.a, replace(pe, rotate=rotate))
+        return expected(case, came.a, around(case.config.encoding(0), "rotate", changed))
 
     return gives
 

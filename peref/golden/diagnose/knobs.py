@@ -18,6 +18,7 @@ from peref.golden.cases import other_choices
 from peref.golden.diagnose.came import BROKEN, NEARLY, Came, Guess, guess
 from peref.golden.diagnose.meanings import OPTIONS, flag_of
 from peref.golden.levels import expected
+from peref.hooks import around, rotation
 
 Value = Callable[[Any], Any]
 TOO_MANY = 1 << 16
@@ -91,7 +92,8 @@ def unscaled(came: Came) -> Any:
     if case is None or case.hook != "rotate" or "factor" not in case.config.pe[0][1]:
         return None
     pe, plain = case.config.encoding(0), replace(case, options={**case.options, "factor": 1.0}).config.encoding(0)
-    return expected(case, came.a, replace(pe, rotate=lambda p, i, n: (plain.rotate(p, i, n)[0], *pe.rotate(p, i, n)[1:])))  # type: ignore[misc]
+    turned = lambda rotate, *place: (rotation(plain, *place)[0], *rotate(*place)[1:])
+    return expected(case, came.a, around(pe, "rotate", turned))
 
 
 def always(value: Any) -> Value:

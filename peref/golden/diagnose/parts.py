@@ -20,6 +20,7 @@ from peref.golden.diagnose.came import Came, Guess, guess
 from peref.golden.diagnose.distances import changed
 from peref.golden.diagnose.meanings import FUNCTIONS, PARAMETERS, flag_of
 from peref.golden.levels import expected
+from peref.hooks import around
 from peref.ops import activation
 from peref.tape import Op
 
@@ -149,7 +150,8 @@ def backed(change: Any) -> Any:
         if came.case is None or came.case.hook != "mix":
             return None
         pe = came.case.config.encoding(0)
-        return expected(came.case, came.a, replace(pe, mix=lambda be, *given: pe.mix(replace(be, **change(be)), *given)))  # type: ignore[misc]
+        other = around(pe, "mix", lambda mix, be, *given: mix(replace(be, **change(be)), *given))
+        return expected(came.case, came.a, other)
 
     return gives
 

@@ -18,6 +18,7 @@ from peref.golden.diagnose.came import Came, Guess, guess
 from peref.golden.diagnose.channels import cosines
 from peref.golden.levels import expected
 from peref.golden.rule import UNIT
+from peref.hooks import around, position_rows, rotation
 
 FARTHEST = 1 << 21  # positions that are looked through
 BLOCK = 1 << 16
@@ -44,7 +45,7 @@ def told_apart(distance: Any) -> Any:
         if case is None or case.hook != "bias":
             return None
         pe = case.config.encoding(0)
-        return expected(case, came.a, replace(pe, bias=lambda be, p, d: pe.bias(be, p, distance(d))))  # type: ignore[misc]
+        return expected(case, came.a, around(pe, "bias", lambda bias, be, p, d: bias(be, p, distance(d))))
 
     return gives
 
@@ -170,8 +171,8 @@ def row_of(case: Any, a: Any, j: Any) -> Any:
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     pe = case.config.encoding(0)
     if case.hook == "embed":
-        return np.asarray(pe.embed(p, j))
-    angle = np.asarray(pe.rotate(p, j, case.at.n)[0])
+        return np.asarray(position_rows(pe, p, j))
+    angle = np.asarray(rotation(pe, p, j, case.at.n)[0])
     return np.concatenate([np.cos(angle), np.sin(angle)], -1)
 
 

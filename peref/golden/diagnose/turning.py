@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnose.came import Came, Clue, Guess, Trap, guess
-from peref.golden.diagnose.channels import cosines, gained, given
+from peref.golden.diagnose.channels import cosines, gained, rotation_of
 from peref.golden.diagnose.gains import another, flag_of_gain
 from peref.golden.levels import expected
 from peref.golden.rule import UNIT
+from peref.hooks import around, rotation
 from peref.model import PLAIN
 
 
@@ -25,7 +26,8 @@ def with_angles(change: Any) -> Any:
         if came.case is None or came.case.hook != "rotate":
             return None
         pe = came.case.config.encoding(0)
-        return expected(came.case, came.a, replace(pe, rotate=lambda p, i, n: change(*pe.rotate(p, i, n))))  # type: ignore[misc]
+        other = around(pe, "rotate", lambda rotate, *place: change(*rotate(*place)))
+        return expected(came.case, came.a, other)
 
     return gives
 
@@ -37,10 +39,9 @@ def at_width(cut: bool) -> Any:
         case = came.case
         if case is None or case.hook != "rotate" or case.config.R == case.D:
             return None
-        whole = replace(case, R=case.D).config.encoding(0).rotate
-        assert whole is not None
-        rotate = lambda p, i, n: tuple(x if x is None else x[..., : case.config.R // 2 if cut else None] for x in whole(p, i, n))
-        return expected(case, came.a, replace(case.config.encoding(0), rotate=rotate))
+        whole, half = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
+        wide = lambda _, *place: tuple(x if x is None else x[..., :half] for x in rotation(whole, *place))
+        return expected(case, came.a, around(case.config.encoding(0), "rotate", wide))
 
     return gives
 
@@ -50,7 +51,7 @@ def mixed(came: Came) -> Any:
     case = came.case
     if case is None or case.level != "op":
         return None
-    angle = case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0]  # type: ignore[misc]
+    angle = rotation_of(case, came)[0]
     both = np.concatenate([angle, angle], -1)
     both = both[:, None] if both.ndim == 3 else both
     found = {}
@@ -68,7 +69,7 @@ def one_of_two(times_q: float, times_k: float) -> Any:
         case = came.case
         if case is None or case.level == "table":
             return None
-        angle = case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0]  # type: ignore[misc]
+        angle = rotation_of(case, came)[0]
         before = lambda x, times: PLAIN.turn(x, (times - 1) * np.asarray(angle), None, layout=case.layout)
         return expected(case, {**came.a, "q": before(came.a["q"], times_q), "k": before(came.a["k"], times_k)})
 
@@ -118,7 +119,8 @@ def with_positions(change: Any) -> Any:
         if came.case is None or came.case.hook != "rotate":
             return None
         pe = came.case.config.encoding(0)
-        return expected(came.case, came.a, replace(pe, rotate=lambda p, i, n: pe.rotate(p, change(np.asarray(i, float)), n)))  # type: ignore[misc]
+        other = around(pe, "rotate", lambda rotate, p, i, n: rotate(p, change(np.asarray(i, float)), n))
+        return expected(came.case, came.a, other)
 
     return gives
 
@@ -127,13 +129,12 @@ def with_frequencies(came: Came, change: Any) -> Any:
     """The frequencies, which are the angles at position 1, are changed; for one number a token."""
     if came.case is None or came.case.hook != "rotate" or came.case.at.i.ndim == 3:
         return None
-    pe = came.case.config.encoding(0)
 
-    def rotate(p: Any, i: Any, n: Any) -> Any:
-        w = np.asarray(pe.rotate(p, np.array([1]), n)[0])[0]  # type: ignore[misc]
-        return np.asarray(i)[..., None] * change(w), *pe.rotate(p, i, n)[1:]  # type: ignore[misc]
+    def changed(rotate: Any, p: Any, i: Any, n: Any) -> Any:
+        w = np.asarray(rotate(p, np.array([1]), n)[0])[0]
+        return np.asarray(i)[..., None] * change(w), *rotate(p, i, n)[1:]
 
-    return expected(came.case, came.a, replace(pe, rotate=rotate))
+    return expected(came.case, came.a, around(came.case.config.encoding(0), "rotate", changed))
 
 
 def of_angles(came: Came) -> Iterator[Guess | Clue]:
@@ -141,7 +142,7 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
     seen, case = cosines(came), came.case
     if seen is None or case is None:
         return
-    theta = np.asarray(case.config.encoding(0).rotate(given(came), case.at.i, case.at.n)[0])  # type: ignore[misc]
+    theta = np.asarray(rotation_of(case, came)[0])
     half = seen.shape[-1] // 2
     z, right = seen[..., :half] + 1j * seen[..., half:], np.exp(1j * theta)
     if z.shape != right.shape:

@@ -1,5 +1,7 @@
 """A layer for one token (token.py)."""
 
+import functools
+
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
@@ -9,30 +11,31 @@ from peref.errors import Misuse
 
 NO_VECTOR, NO_MATRIX = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
 NO_TURN = [NO_VECTOR] * 4
-NONE = [NO_MATRIX if n == 16 else NO_VECTOR for n in range(22)]  # of all weights that may be absent one is a matrix, the gate
-ROLES = ("norm1", "q", "k", "v", "qnorm", "knorm", "o", "norm2", "gate", "up", "down")
-NAMES = [f"{role}.{kind}" for role in ROLES for kind in ("weight", "bias")]
-OPTIONAL = ("qnorm.weight", "knorm.weight", "gate.weight")
-NEEDED = [n for n, name in enumerate(NAMES) if name not in OPTIONAL and name.endswith("weight")]
+OPTIONAL = ("qnorm.weight", "knorm.weight", "gate.weight")  # and every bias
 
 
-def sizes(x, weights, keys, values, at):
-    """Heads and their width, after a look at every size."""
-    C, (_, G, room, D) = x.shape[-1], shape_of("token: the keys", keys, 4)
-    fit("token: x", (1, 1, C), x.shape)
-    fit("token: keys and values of one sequence", (1, G, room, D), keys.shape, values.shape)
-    if not (at.T == len(at.spans) == 1 and room >= at.S):
-        raise Misuse(f"token: {at.T} tokens of {len(at.spans)} sequences, {at.S} with those before, in room for {room}; expected one token of one")
-    if missing := [n for n in NEEDED if weights[n] is None]:
-        raise Misuse(f"token: {NAMES[missing[0]]} is absent; every layer has one")
-    H, F = len(weights[2]) // D, len(weights[18])
-    divisible("token", H, G)
-    q, k, heads, wide, up = (H * D, C), (G * D, C), (D,), (C,), (F, C)
-    fitting = (wide, wide, q, q[:1], k, k[:1], k, k[:1], *(heads,) * 4, (C, H * D), wide, wide, wide, up, up[:1], up, up[:1], (C, F), wide)
-    for n, (a, shape) in enumerate(zip(weights, fitting, strict=True)):
-        if a is not None and a.shape != shape:
-            raise Misuse(f"token: {NAMES[n]} is {list(a.shape)}; expected {list(shape)}")
-    return H, D
+@functools.cache
+def shapes_of(C, H, G, D, F):
+    """Name -> shape of a layer's weights."""
+    sizes = {"C": C, "Q": H * D, "K": G * D, "D": D, "F": F}
+    return {name: tuple(sizes[axis] for axis in axes) for name, axes in kernels("token").AXES.items()}
+
+
+def fitting(weights, shapes):
+    """The weights in the order of `shapes`, without elements where the model has none."""
+    found = []
+    for name, shape in shapes.items():
+        a = weights.get(name)
+        if a is None:
+            if name.endswith("weight") and name not in OPTIONAL:
+                raise Misuse(f"token: {name} is absent; every layer has one")
+            a = NO_MATRIX if len(shape) == 2 else NO_VECTOR
+        elif a.shape != shape:
+            raise Misuse(f"token: {name} is {list(a.shape)}; expected {list(shape)}")
+        found.append(a)
+    if unknown := weights.keys() - shapes.keys():
+        raise Misuse(f"token: {min(unknown)} is none of a layer's weights, which are {', '.join(shapes)}")
+    return found
 
 
 def laid(rotation, table, at, H, D):
@@ -60,22 +63,32 @@ def laid(rotation, table, at, H, D):
     return first, stop, *turns, np.ascontiguousarray(np.broadcast_to(seen, (H, stop - first)), np.float32)
 
 
-def token(x, weights, keys, values, rotation, table, *, at, made, scale, norm, eps, layout):
-    """One layer of the model for one token x [1,1,C], whose key and value go into slot at.S - 1 of keys and values [1,G,room,D].
+def token(rotation, table, *, at, C, H, G, D, F, scale, norm, eps, layout):
+    """What computes one layer of the model for one token: (x [1,1,C], weights, keys, values) -> x.
 
-    weights are in the order of model.names_of, None where the model has none; rotation: (angle, gain_q, gain_k) or None; table [H,N] of
-    distances or None. `made` keeps what layers share for the call.
+    Key and value of the token go into slot at.S - 1 of keys and values [1,G,room,D]. weights have their
+    names on disk, without the layer. rotation: (angle, gain_q, gain_k) or None; table [H,N] or None.
     """
-    H, D = sizes(x, weights, keys, values, at)
-    key = (laid, id(rotation), id(table), H, D)
-    if key not in made:
-        made[key] = rotation, table, laid(rotation, table, at, H, D)
-    first, stop, *place = made[key][2]
-    y, layer = x.reshape(-1).copy(), kernels("token").layer
-    place = (y, keys[0], values[0], at.S - 1, first, stop, *place, np.float32(scale), layout == "half", np.float32(eps), norm == "layer")
-    try:
-        layer(*place, *(none if a is None else a for a, none in zip(weights, NONE, strict=True)))
-    except TypeError:  # not as the kernel takes them: refused in words, or made so
-        float32("token", x, keys, values, *weights)
-        layer(*place, *(none if a is None else np.ascontiguousarray(a) for a, none in zip(weights, NONE, strict=True)))
-    return y.reshape(x.shape)
+    divisible("token", H, G)
+    if not at.T == len(at.spans) == 1:
+        raise Misuse(f"token: {at.T} tokens of {len(at.spans)} sequences; expected one token of one")
+    layer, shapes = kernels("token").layer, shapes_of(C, H, G, D, F)
+    how = (np.float32(scale), layout == "half", np.float32(eps), norm == "layer")
+    settings = (*laid(rotation, table, at, H, D), *how)
+
+    def step(x, weights, keys, values):
+        fit("token: x", (1, 1, C), x.shape)
+        room = shape_of("token: the keys", keys, 4)[2]
+        fit("token: keys and values", (1, G, room, D), keys.shape, values.shape)
+        if room < at.S:
+            raise Misuse(f"token: the last of {at.S} tokens, in room for {room}")
+        given = fitting(weights, shapes)
+        y = x.reshape(-1).copy()
+        try:
+            layer(y, keys[0], values[0], at.S - 1, *settings, tuple(given))
+        except TypeError:  # not as the kernel takes them: refused in words, or made so
+            float32("token", x, keys, values, *given)
+            layer(y, keys[0], values[0], at.S - 1, *settings, tuple(map(np.ascontiguousarray, given)))
+        return y.reshape(x.shape)
+
+    return step

@@ -1,0 +1,155 @@
+"""What an encoding does, applied. Nothing else calls its hooks: model, direct, golden and lab come here.
+
+    with_position   embed, added to the embedding
+    attend_heads    rotate, bias, features, then score or attend
+    mixed           mix, in place of attention
+    around          the same encoding with something done before or after a hook
+
+and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms.
+
+pe is a bound encoding (Config.encoding), p its parameters under their bare names, at the place where the
+backend has it: be.place(at).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from peref.backends import Backend
+from peref.encodings import Encoding
+from peref.ops.cast import in_dtype
+from peref.ops.kept import Kept
+from peref.ops.place import At
+from peref.ops.shape import add_position, join
+from peref.tape import Var, value
+
+Arrays = dict[str, Any]
+State = Arrays | None
+
+
+# ---------------------------------------------------------------- what the place alone decides
+
+
+def position_rows(pe: Encoding, p: Arrays, i: Any) -> Any:
+    """What is added to the embedding at positions i, [...,T,C]; None where pe adds nothing."""
+    return pe.embed(p, i) if pe.embed else None
+
+
+def rotation(pe: Encoding, p: Arrays, i: Any, n: int) -> Any:
+    """Angles [...,T,R/2] at positions i, gain of q and of k (None: 1); None where pe turns nothing.
+
+    n is the length that frequencies are made for.
+    """
+    return pe.rotate(p, i, n) if pe.rotate else None
+
+
+def distance_table(be: Backend, pe: Encoding, p: Arrays, d: Any) -> Any:
+    """What is added to the logits at distances d [N], [H,N]; None where that is no function of distance."""
+    return pe.bias(be, p, d) if pe.bias else None
+
+
+def place_tables(be: Backend, pe: Encoding, p: Arrays, at: At) -> tuple[Any, Any]:
+    """The rotation and the table of distances of a place."""
+    return rotation(pe, p, at.i, at.n), distance_table(be, pe, p, at.distances) if pe.bias else None
+
+
+# ---------------------------------------------------------------- and what it does with it
+
+
+def with_position(pe: Encoding, p: Arrays, x: Any, i: Any) -> Any:
+    """The embedding x [B,T,C] of tokens at positions i, with what pe adds to it."""
+    return add_position(x, position_rows(pe, p, i)) if pe.embed else x
+
+
+def turn_heads(be: Backend, q: Any, k: Any, rotary: Any, *, layout: str) -> tuple[Any, Any]:
+    """q and k, turned by what `rotation` gives."""
+    if rotary is None:
+        return q, k
+    angle, gain_q, gain_k = rotary
+    return be.turn(q, angle, gain_q, layout=layout), be.turn(k, angle, gain_k, layout=layout)
+
+
+def features(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, state: State = None) -> Any:
+    """What tokens have besides k and v, {name: [B,heads,T,...]}, and the state after them."""
+    return pe.features(be, p, be.widen(x), at, state or {}) if pe.features else ({}, {})
+
+
+def score_terms(be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, f: Arrays, at: At) -> Any:
+    """What is added to the scaled logits, by their content: term, row and column, None where absent."""
+    return pe.score(be, p, be.widen(q), be.widen(k), f, at) if pe.score else (None, None, None)
+
+
+def attend_heads(
+    be: Backend,
+    pe: Encoding,
+    p: Arrays,
+    q: Any,
+    k: Any,
+    v: Any,
+    x: Any,
+    at: At,
+    old: State = None,
+    *,
+    layout: str,
+    made: Any = None,
+) -> tuple[Any, State]:
+    """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`; and that cache then.
+
+    Without a cache (None) nothing is kept. x [B,T,C], the layer's input, feeds features. `made` are the
+    tables of the place, where layers share them.
+    """
+    rotary, table = made or place_tables(be, pe, p, at)
+    q, k = turn_heads(be, q, k, rotary, layout=layout)  # [B,H,T,D], [B,G,T,D]
+    if pe.features or pe.attend or pe.score:
+        p = widened(be, p)
+    f, state = features(be, pe, p, x, at, old and old.get("state"))
+    new = None
+    if old is not None:
+        given = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
+        new, (k, v, *rest) = join_kept(old, given)  # [B,G,S,D]
+        new, f = new | {"state": state}, dict(zip(f, rest, strict=True))
+    if pe.attend:
+        return in_dtype(pe.attend(be, p, *map(be.widen, (q, k, v)), f, at), q.dtype), new  # [B,H,T,D]
+    term, row, column = score_terms(be, pe, p, q, k, f, at)
+    term, scale = in_dtype(term, q.dtype), pe.scale(q.shape[-1])
+    return be.attention(q, k, v, table, term, row, column, at=at, scale=scale), new  # [B,H,T,D]
+
+
+def mixed(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, old: State = None, across: Any = None) -> Any:
+    """What stands in place of attention, of x [B,T,C], and the layer's cache afterwards, None without one.
+
+    `across` is what layers hand on.
+    """
+    assert pe.mix
+    state, across = (old or {}).get("state", {}), {} if across is None else across
+    y, state = pe.mix(be, widened(be, p), be.widen(x), at, state, across)  # [B,T,C]
+    return in_dtype(y, x.dtype), None if old is None else {"state": state}
+
+
+def widened(be: Backend, p: Arrays) -> Arrays:
+    """Parameters of an encoding as it computes with them."""
+    return {name: be.widen(a) for name, a in p.items()}
+
+
+def join_kept(old: Arrays, new: Arrays) -> tuple[Arrays, list[Any]]:
+    """A layer's cache with the rows `new` [B,heads,T,...] after those in `old`, and the same as arrays.
+
+    The arrays are on the tape where `new` is, the cache never is.
+    """
+    both, whole = {}, []
+    for name, a in new.items():
+        before = old.get(name)
+        if isinstance(a, Var) or before is None:
+            whole.append(a if before is None else join(before.rows, a, axis=2))
+            both[name] = Kept(value(whole[-1]))
+        else:
+            both[name] = before.joined(a)
+            whole.append(both[name].rows)
+    return both, whole
+
+
+def around(pe: Encoding, hook: str, function: Callable) -> Encoding:
+    """The encoding with function(its hook, *what the hook is given) in place of the hook."""
+    changed: dict[str, Any] = {hook: partial(function, getattr(pe, hook))}
+    return replace(pe, **changed)
