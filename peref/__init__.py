@@ -12,11 +12,11 @@ The letters, everywhere:
 from importlib.metadata import PackageNotFoundError, version
 
 from peref.direct import attention, bias, rotate, vjp
-from peref.encodings import get, names
+from peref.encodings import get, load, names
 
 try:
     __version__ = version("peref")
 except PackageNotFoundError:  # run from a checkout that was never installed
     __version__ = "0+checkout"
 
-__all__ = ["attention", "bias", "get", "names", "rotate", "vjp"]
+__all__ = ["attention", "bias", "get", "load", "names", "rotate", "vjp"]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from peref import share
+from peref import modules, share
 from peref.backends import Backend
 from peref.config import Config
-from peref.encodings import get
+from peref.encodings import get, origin
 from peref.errors import Misuse, counted
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
@@ -120,17 +120,46 @@ def weights_of(run: Run) -> tuple[Config, Arrays, int]:
     steps = run.checkpoints
     if not steps:
         raise Misuse(f"{run.folder} has no checkpoint yet; let `{share.program()} train --resume {run.folder}` go on for a while")
+    cfg = config_of(run)
     arrays, _ = run.checkpoint(steps[-1])
-    cfg = Config.from_json(run.record["config"])
     return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, steps[-1]
 
 
+def config_of(run: Run) -> Config:
+    """What the run's record says of the model.
+
+    Raises Misuse where it has an encoding of a file that nobody has named: a run imports none by itself.
+    """
+    for name, about in run.own.items():
+        if not about["package"] and not modules.loaded(name):
+            gone = "" if about["path"] in run.cycle else " (gone; the run keeps a copy)"
+            said = f"{run.folder} was trained with '{name}' of {about['path']}{gone}"
+            raise Misuse(f"{said}; say that the file may be imported: --pe {run.cycle}")
+    return Config.from_json(run.record["config"])
+
+
+def differing(run: Run) -> list[str]:
+    """Words about each encoding of the run that is not what it was when the run began."""
+    found = []
+    for name, about in run.own.items():
+        here = origin(name)
+        if here and here.sha256 != about["sha256"]:
+            digests = f"SHA-256 {about['sha256'][:12]}, now {here.sha256[:12]}"
+            what = f"{here.package or here.path} is not the {name} that {run.folder} began with ({digests})"
+            found.append(f"{what}; that is kept in {run.kept(name)}")
+    return found
+
+
 def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
-    """`cfg` with another encoding, or other options of its own, for the same weights. Raises Misuse for what is unknown."""
+    """`cfg` with another encoding, or other options of its own, for the same weights. Raises Misuse for what is unknown.
+
+    Files that are those of its own cycle are no other encoding: its options stay.
+    """
     if pe is None and not given:
         return cfg
     chosen = choose(pe or ",".join(name for name, _ in cfg.pe), given)
-    if pe is None:
+    own = [name for name, _ in chosen["pe"]] == [name for name, _ in cfg.pe]
+    if pe is None or (own and any(map(modules.is_path, pe.split(",")))):
         old = [dict(options) for _, options in cfg.pe]
         chosen["pe"] = tuple((name, before | dict(new)) for before, (name, new) in zip(old, chosen["pe"], strict=True))
     rotates = any(get(name).rotate for name, _ in chosen["pe"])

@@ -7,6 +7,7 @@
       timing.jsonl                what it does not repeat: wall clock, tokens/s, memory; never compared or cut
       ckpt/00001000.safetensors   one file, one checkpoint; damaged ones are moved to ckpt/bad/
       eval/2048.json
+      encodings/mine.py           the source of an encoding that is not built in; never imported unless somebody names it
 
 Not here: what goes into a record, a checkpoint or a line (train, evaluate). POSIX only, because of flock.
 """
@@ -63,9 +64,31 @@ class Run:
     def identity(self) -> str:
         """SHA-256 of what run.json fixes: all but argv, the environment and where the text lay. A run that is repeated has the same."""
         record = self.record
-        text = record.get("data", {}).get("sha256")
-        fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")} | {"data": text}
+        fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")}
+        fixed |= {"data": record.get("data", {}).get("sha256")}
+        fixed |= {"encodings": {name: about["sha256"] for name, about in own.items()}} if (own := self.own) else {}
         return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
+
+    @property
+    def own(self) -> dict[str, dict[str, str]]:
+        """Its encodings that are not built in: name -> {"path", "package", "sha256"} of what it began with."""
+        said = self.record.get("encodings", {})
+        try:
+            return {name: {key: str(about[key]) for key in ("package", "path", "sha256")} for name, about in said.items()}
+        except (AttributeError, KeyError, TypeError) as error:
+            what = "what it says of encodings is not what peref writes; restore it from a copy"
+            raise Damaged(f"{self.folder / 'run.json'}: {what}") from error
+
+    @property
+    def cycle(self) -> str:
+        """What --pe would say of it: names, and the paths of files, or of the copies where they are gone."""
+        paths = {name: about["path"] for name, about in self.own.items() if not about["package"]}
+        paths = {name: path if store.is_file(Path(path)) else str(self.kept(name)) for name, path in paths.items()}
+        return ",".join(paths.get(name, name) for name, _ in self.record["config"]["pe"])
+
+    def kept(self, name: str) -> Path:
+        """Where the source of an encoding of `own` is kept."""
+        return self.folder / "encodings" / f"{name}.py"
 
     @property
     def checkpoints(self) -> list[int]:
@@ -179,8 +202,10 @@ class Run:
         return self.folder / "ckpt" / f"{step:08d}.safetensors"
 
 
-def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any]) -> Run:
+def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any], sources: Mapping[str, bytes] | None = None) -> Run:
     """A new folder in `root`, named after the time, `name_parts` and record["config"]; `record` is what run.json will say.
+
+    sources     of encodings that are not built in, by name; `record` says where they were
 
     record["steps"] is the last step, an int. Raises Misuse when either is missing or a part is not of [A-Za-z0-9_.+-], and PerefError
     when the disk refuses. A folder without run.json is not a run: that file is written last.
@@ -203,6 +228,9 @@ def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any
             (folder / part).mkdir()
         for part in ("lock", "metrics.jsonl", "timing.jsonl"):
             (folder / part).touch()
+        for name, source in (sources or {}).items():
+            Run(folder).kept(name).parent.mkdir(exist_ok=True)
+            store.write_bytes(Run(folder).kept(name), source)
         store.write_text(folder / "run.json", text)
         store.sync_folder(root)
     return Run(folder)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, get_args, get_type_hints
 
 from peref.config import Config
-from peref.encodings import fitting, get, options, resolve
+from peref.encodings import fitting, get, named, options, resolve
 from peref.errors import Misuse, did_you_mean
 
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}  # options of every encoding that fills rotate -> the field that keeps them
@@ -24,11 +24,11 @@ def value_of(text: str) -> Any:
 
 
 def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
-    """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE.
+    """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE. A name may be a path.
 
     Without an index an option goes to every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
     """
-    cycle: list[tuple[str, dict[str, Any]]] = [(name.strip(), {}) for name in pe.split(",")]
+    cycle: list[tuple[str, dict[str, Any]]] = [(named(name.strip()), {}) for name in pe.split(",")]
     for name, _ in cycle:
         get(name)
     found: dict[str, Any] = {}

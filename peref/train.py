@@ -15,9 +15,10 @@ from peref import runs
 from peref.backends import Backend, resolved
 from peref.config import Config
 from peref.data import Corpus, batch, check_length
+from peref.encodings import origin
 from peref.environment import environment, moved
 from peref.errors import Damaged, Diverged, Misuse, counted
-from peref.evaluate import score
+from peref.evaluate import config_of, differing, score
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens, forward, logits
 from peref.optim import read
@@ -56,8 +57,11 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
         "environment": environment(be),
         "argv": argv,
     }
+    own = {name: found for name, _ in cfg.pe if (found := origin(name))}
+    if own:
+        record["encodings"] = {name: found.about for name, found in own.items()}
     named = ["-".join(name for name, _ in cfg.pe), f"L{cfg.L}", f"s{recipe.seed}"]
-    return runs.create(root, named, record)
+    return runs.create(root, named, record, {name: found.source for name, found in own.items()})
 
 
 def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any) -> Any:
@@ -130,7 +134,9 @@ def begin(run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]
 def check_run(run: runs.Run, record: dict[str, Any], corpus: Corpus, be: Backend, say: Callable[[str], None]) -> tuple[Config, Recipe]:
     """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is told of what differs from when it began,
     and of a peak rate that is never reached."""
-    cfg, recipe = Config.from_json(record["config"]), Recipe.from_json(record["recipe"])
+    cfg, recipe = config_of(run), Recipe.from_json(record["recipe"])
+    for words in differing(run):
+        raise Misuse(f"{words}; a run goes on with what it began with")
     text = record["data"]["sha256"]
     if corpus.sha256 != text:
         raise Misuse(f"{run.folder} was trained on another text (SHA-256 {text[:12]}, this is {corpus.sha256[:12]}); give its --data")

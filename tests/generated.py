@@ -1,21 +1,51 @@
 """What the tests generated from the registry share: a small model of any encoding, each choice of its options, its loop, the places it takes."""
 
-import re
-from pathlib import Path
-from typing import get_args
+from importlib import import_module
 
-import numpy as np
-from check import frozen
-from loops import witness
-
-from peref import model
 from peref.config import Config
-from peref.encodings import get, names, options
-from peref.errors import Misuse
+from peref.encodings import get, names
+from peref.laws.loops import filled
+from peref.laws.small import (
+    EXACT,
+    LONG,
+    REAL,
+    SIZES,
+    Subject,
+    chunked,
+    each_alone,
+    image,
+    last_words,
+    layer_input,
+    lists,
+    place_of,
+    run,
+    tokens,
+    weights,
+)
+
+__all__ = [
+    "EXACT",
+    "LONG",
+    "NAMES",
+    "REAL",
+    "chunked",
+    "config",
+    "every_choice",
+    "filling",
+    "image",
+    "layer_input",
+    "lists",
+    "loop",
+    "of",
+    "place_of",
+    "run",
+    "subject",
+    "tokens",
+    "weights",
+    "without",
+]
 
 NAMES = names()
-TESTS = Path(__file__).parent
-EXACT = 1e-10
 
 
 def of(law):
@@ -24,44 +54,6 @@ def of(law):
 
 def without(law):
     return [name for name in NAMES if law not in get(name).claims]
-
-
-def config(name, **given):
-    """A small model whose sizes are all different; an attention layer groups two heads over each key."""
-    sizes = {"H": 6, "C": 30, "D": 4, "F": 14, "V": 11, "L": 16, "layers": 2}
-    return Config(**{"pe": ((name, {}),), **sizes, **given})
-
-
-def weights(cfg, seed=0):
-    """Parameters with every table, bias and scale away from where it starts, so that none hides: read-only."""
-    rng = np.random.default_rng(seed)
-    p = model.init(cfg, seed, np.float64)
-    return frozen({name: a + 0.3 * rng.standard_normal(a.shape) for name, a in p.items()})
-
-
-def tokens(B, T, seed=0):
-    return np.random.default_rng([seed, B, T]).integers(0, 11, (B, T))
-
-
-def run(cfg, p, x, **place):
-    return model.logits(cfg, p, x, n=16, **place)
-
-
-def chunked(cfg, p, x, cuts, positions=None, seg=None):
-    """The logits of x, decoded in pieces that end at `cuts`."""
-    memory, rows, start = model.cache(cfg, 16), [], 0
-    for stop in (*cuts, x.shape[1]):
-        cut = slice(start, stop)
-        here = None if positions is None else positions[..., cut]
-        y, memory = model.decode(cfg, p, x[:, cut], memory, positions=here, seg=None if seg is None else seg[:, cut])
-        rows.append(y)
-        start = stop
-    return np.concatenate(rows, 1)
-
-
-LONG = 37  # longer than the distance at which shaw clips
-POSITIONS = [np.arange(7), np.array([5, 0, 3, 3, 11, 2, 15])]
-REAL = np.array([0.0, 0.5, -1.25, 3.0, 3.0, 14.5, 7.0])
 
 
 def filling(*hooks):
@@ -129,73 +121,27 @@ WITHOUT = {"yarn": ("truncate", "reading"), "dynamic_ntk": ("factor",)}  # what 
 
 def every_choice(name):
     """Each option at its default and at each other value it may have, those of TOGETHER, and all options that are words at their last at once."""
-    needed, known = NEEDED.get(name, {}), options(get(name))
-    alone = [{**needed.get(option, {}), option: value} for option, (default, kind) in known.items() for value in beside(default, kind)]
-    words = {option: beside(default, kind)[-1] for option, (default, kind) in known.items() if isinstance(default, (str, bool))}
-    at_once = {option: word for option, word in words.items() if option not in WITHOUT.get(name, ())}
+    needed = NEEDED.get(name, {})
+    alone = [{**needed.get(option, {}), option: value} for option, value in each_alone(name)]
+    at_once = {option: word for option, word in last_words(name).items() if option not in WITHOUT.get(name, ())}
     return [{}, *alone, *TOGETHER.get(name, []), *([at_once] if len(at_once) > 1 else [])]
 
 
-def beside(default, kind):
-    """Values that an option may have besides its default: all of a choice, twice a number, half of a share, which ends at 1."""
-    if isinstance(default, bool):
-        return (not default,)
-    if isinstance(default, str):
-        return tuple(word for word in get_args(kind) if word != default)
-    if type(default) in (int, float):
-        return (default / 2 if 0.5 < default < 1 else 2 * default,)
-    return ()
+def subject(name, **sizes):
+    """The encoding with every choice of its options and its scalar loop, for the checkers of peref.laws."""
+
+    def loop(hook, **known):
+        return filled(import_module(f"loops.{name}"), hook, **known)
+
+    return Subject(name, tuple(every_choice(name)), loop, sizes)
 
 
-def every_way(name):
-    """Each choice of the options, causal and, where that is claimed, two-sided."""
-    return [(given, causal) for given in every_choice(name) for causal in ((True, False) if name in of("two_sided") else (True,))]
-
-
-def everywhere(name, *more):
-    """Positions in order, out of order, and real ones where they are claimed."""
-    return [*POSITIONS, *more, *([REAL] if name in of("real_positions") else [])]
-
-
-def everywhere_long(name):
-    """As everywhere(), for LONG tokens."""
-    out_of_order = np.random.default_rng(0).integers(0, 60, LONG)
-    return [np.arange(LONG), out_of_order, *([out_of_order / 4 - 5] if name in of("real_positions") else [])]
+def config(name, **given):
+    """A small model whose sizes are all different; an attention layer groups two heads over each key."""
+    return Config(**{"pe": ((name, {}),), **SIZES, **given})
 
 
 def loop(cfg, **more):
     """The scalar loop of the encoding of `cfg`, with the facts of the model and the options that it asks for."""
-    name, given = cfg.pe[0]
-    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")}
-    return witness(name, get(name).hook, **facts, **given, **more)
-
-
-def lists(x):
-    """Arrays, also in a dict, as lists of plain numbers."""
-    return {n: a.tolist() for n, a in x.items()} if isinstance(x, dict) else x.tolist()
-
-
-def place_of(cfg, i):
-    return model.At.of(len(i), positions=i, causal=cfg.causal)
-
-
-def layer_input(cfg, T, B=2):
-    """x, q, k and v of a layer."""
-    rng = np.random.default_rng([B, T])
-    heads = [rng.standard_normal((B, h, T, cfg.D)) for h in (cfg.H, cfg.G or cfg.H, cfg.G or cfg.H)]
-    return rng.standard_normal((B, T, cfg.C)), *heads
-
-
-def widths(name, given):
-    """The rotary widths up to 8 that it takes; any other it refuses in words that name the width."""
-    found = []
-    for R in (2, 4, 6, 8):
-        try:
-            cfg = config(name, pe=((name, given),), D=8, R=R)
-            cfg.encoding(0).rotate(model.of_encoding(cfg, weights(cfg), 0), np.arange(3), 16)
-            found.append(R)
-        except Misuse as refusal:
-            if not re.match(rf"{name}: (the )?rotary width is {R}; expected", str(refusal)):
-                raise
-    assert 4 in found
-    return found
+    name = cfg.pe[0][0]
+    return subject(name).of_loop(cfg, get(name).hook, **more)

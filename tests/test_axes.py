@@ -1,32 +1,24 @@
 """Positions of several axes: those who tell them apart do as the loop, M-RoPE and axial have the numbers of public code, the others refuse."""
 
+import re
 from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 import pytest
-from check import gradient, same
-from generated import EXACT, NAMES, chunked, config, every_choice, loop, of, run, tokens, weights
+from check import same
+from generated import EXACT, NAMES, config, every_choice, image, loop, of, run, subject, tokens, weights
 from loops import witness
 
 from peref import model
 from peref.encodings import files, get
 from peref.errors import Misuse
+from peref.laws import claimed as laws
 
 
 def of_axes(several):
     """Each encoding that tells several axes apart, or that does not."""
     return [name for name in NAMES if (get(name).axes not in (None, 1)) == several]
-
-
-def image(A, B=2, T=9):
-    """Positions [A,B,T] as a prompt with an image has them: text, patches that share numbers and go on, text again; each row elsewhere."""
-    i = np.broadcast_to(np.arange(T), (A, B, T)).copy()
-    for a in range(A):
-        i[a, :, 2:7] = 2 + (np.arange(5) // (a + 1)) % (a + 2)
-    i[:, :, 7:] += 3
-    i[:, 1] += 4
-    return i
 
 
 @pytest.mark.parametrize("name", of_axes(True))
@@ -44,14 +36,16 @@ def test_axes_turn_as_in_the_loop(name):
 
 
 @pytest.mark.parametrize("name", of_axes(True))
-@pytest.mark.parametrize("cuts", [(2,), (4,), (2, 7), tuple(range(1, 9))])
-def test_axes_in_pieces(name, cuts):
-    """Decoding in any pieces, also inside the image, gives the rows of the whole; [A,T] and [A,1,T] are the same for every sequence."""
+def test_axes_in_pieces_padded_and_packed(name):
+    """Decoding in any pieces, also inside the image, gives the rows of the whole, padding and documents those alone; the gradient is right."""
+    laws.axes(subject(name))
+
+
+@pytest.mark.parametrize("name", of_axes(True))
+def test_axes_the_same_for_every_sequence(name):
+    """[A,T] and [A,1,T]; what could mean two things is refused."""
     cfg, x = config(name), tokens(3, 9)
-    p, i = weights(cfg), image(get(name).axes, 3)
-    whole = run(cfg, p, x, positions=i)
-    same(chunked(cfg, p, x, cuts, i), whole, EXACT)
-    assert abs(whole - run(cfg, p, x)).max() > 1e-3
+    p = weights(cfg)
     one, A = image(4, 4)[: get(name).axes, :1], get(name).axes
     for form in (one[:, 0], np.arange(9) + np.arange(A)[:, None]):
         with pytest.raises(Misuse, match=rf"of {A} sequences or of {A} axes; give \[1, {A}, 9\] or \[{A}, 1, 9\]"):
@@ -63,45 +57,15 @@ def test_axes_in_pieces(name, cuts):
 @pytest.mark.parametrize("name", [n for n in of_axes(True) if n in of("text")])
 def test_text_is_claimed_and_holds(name):
     """One number is that number on every axis: whole, before an image and after it, where it goes on from a place whose axes agree."""
-    cfg, x, A = config(name), tokens(2, 9), get(name).axes
-    p, i = weights(cfg), image(A)
-    i[..., :2], i[..., 7:] = np.arange(2), [20, 21]
-    same(run(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1))), run(cfg, p, x), EXACT)
-    whole, memory = run(cfg, p, x, positions=i), model.decode(cfg, p, x[:, :2], model.cache(cfg, 16))[1]
-    memory = model.decode(cfg, p, x[:, 2:7], memory, positions=i[..., 2:7])[1]
-    with pytest.raises(Misuse, match=r"axes differ, as in an image; give the positions .* one beyond the largest"):
-        model.decode(cfg, p, x[:, 7:], memory)
-    y, memory = model.decode(cfg, p, x[:, 7:8], memory, positions=np.array([20]))
-    same(y, whole[:, 7:8], EXACT)
-    same(model.decode(cfg, p, x[:, 8:], memory)[0], whole[:, 8:], EXACT)
-    fresh = model.decode(cfg, p, x[:, 7:], memory, seg=np.full((2, 2), 5))[0]
-    same(fresh, run(cfg, p, x[:, 7:]), EXACT)
+    (words,) = laws.text(subject(name))
+    assert re.search(r"axes differ, as in an image; give the positions .* one beyond the largest", words)
 
 
 @pytest.mark.parametrize("name", [n for n in of_axes(True) if n not in of("text")])
 def test_text_is_not_claimed_and_fails(name):
     """One number is another place than that number on every axis; a cache refuses a mixture."""
-    cfg, x, A = config(name), tokens(2, 9), get(name).axes
-    p, i = weights(cfg), image(A)
-    assert abs(run(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1))) - run(cfg, p, x)).max() > 1e-3
-    memory = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16), positions=i[..., :4])[1]
-    text = model.decode(cfg, p, x[:, :4], model.cache(cfg, 16))[1]
-    for cache, positions in ((memory, None), (memory, np.arange(5)), (text, i[..., 4:])):
-        with pytest.raises(Misuse, match=f"with {name} give positions of as many axes throughout"):
-            model.decode(cfg, p, x[:, 4:], cache, positions=positions)
-
-
-@pytest.mark.parametrize("name", of_axes(True))
-def test_axes_padded_and_packed(name):
-    """Padding and documents with places of several axes equal the documents alone; the gradient is right."""
-    cfg, x, seg = config(name), tokens(2, 9), np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
-    p, i = weights(cfg), image(get(name).axes)
-    for cuts in ((), (2, 5)):
-        got = chunked(cfg, p, x, cuts, i, seg)
-        same(got[:1, 3:], run(cfg, p, x[:1, 3:], positions=i[:, :1, 3:]), EXACT)
-        for a, b in ((0, 2), (2, 7), (7, 9)):
-            same(got[1:, a:b], run(cfg, p, x[1:, a:b], positions=i[:, 1:, a:b]), EXACT)
-    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x, positions=i, seg=seg), list(p.values()))
+    for words in laws.not_text(subject(name)):
+        assert f"with {name} give positions of as many axes throughout" in words
 
 
 @pytest.mark.parametrize("name", of_axes(True))
@@ -115,24 +79,11 @@ def test_axes_on_the_fake_cupy(name, cupy):
     same(model.decode(cfg, there, x[:, 4:], memory, be=be, positions=i[..., 4:])[0], cupy.asarray(run(cfg, p, x, positions=i)[:, 4:]), EXACT)
 
 
-@pytest.mark.parametrize("name", of_axes(False))
+@pytest.mark.parametrize("name", [n for n in of_axes(False) if get(n).axes])
 def test_axes_that_cannot_be_told_apart(name):
-    """An encoding that wants one number for each token refuses three in words; one that looks at none gives the same wherever tokens are."""
-    cfg, x = config(name), tokens(2, 9)
-    p = weights(cfg)
-    if get(name).axes is None:
-        for i in (image(3), image(5), np.arange(9)[::-1] / 3):
-            same(run(cfg, p, x, positions=i), run(cfg, p, x), 0)
-        return
-    with pytest.raises(Misuse, match=rf"positions are int64\[3, 2, 9\]; expected numbers \[9\] or \[2, 9\], .*; {name} cannot tell 3 axes apart"):
-        run(cfg, p, x, positions=image(3))
-    changes = []
-    for given in every_choice(name):
-        cfg = config(name, pe=((name, given),))
-        p = weights(cfg)
-        elsewhere = run(cfg, p, x, positions=np.array([0, 1, 3, 4, 6, 8, 9, 12, 15]))
-        changes.append(abs(elsewhere - run(cfg, p, x)).max())
-    assert max(changes) > 1e-6, f"{name} looks at no position, whatever its options; its file should say axes=None"
+    """An encoding that wants one number for each token refuses three in words."""
+    (words,) = laws.axes(subject(name))
+    assert re.match(rf"positions are int64\[3, 2, 9\]; expected numbers \[9\] or \[2, 9\], .*; {name} cannot tell 3 axes apart", words)
 
 
 AXES = {

@@ -15,7 +15,7 @@ PEREF, TESTS = ROOT / "peref", ROOT / "tests"
 # A module imports modules of earlier rows only; within one folder also each other, without a cycle. "peref" is peref/__init__.py.
 ROWS = [
     "errors xp",
-    "compare rng share tape",
+    "compare modules rng share tape",
     "ops.*",
     "encodings data optim store",
     "encodings.* backends runs",
@@ -32,6 +32,8 @@ ROWS = [
     "environment recipe",
     "train",
     "golden.*",
+    "laws.*",
+    "laws",
     "lab.*",
     "cli.*",
     "__main__",

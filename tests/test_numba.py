@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check import same
-from generated import NAMES, config, run, tokens, weights, widths
+from generated import NAMES, config, run, subject, tokens, weights
 from registry import RECURRENCES, operation, ops
 from test_ops import CASES, random
 from without_avx512 import AVX, AVX512, without
@@ -27,6 +27,7 @@ from peref.backends.numba import host
 from peref.backends.numba.logits import KEYS, QUERIES
 from peref.encodings import get
 from peref.errors import Misuse
+from peref.laws import loops
 from peref.ops.attention import attention
 from peref.ops.place import At
 from peref.tape import Op, Tape
@@ -350,7 +351,7 @@ def test_models_are_their_plain_twins(name):
 
 def turning(name):
     """The rotary widths that the encoding takes."""
-    return widths(name, {}) if get(name).rotate else []
+    return loops.widths(subject(name), {}) if get(name).rotate else []
 
 
 SHAPES = [

@@ -113,5 +113,11 @@ def explain_click(error: BaseException) -> tuple[str, str, int]:
             return "misuse", error.format_message().rstrip(".") + see, 2
         if isinstance(error, click.ClickException):
             return "failed", error.format_message(), 1
+    from peref import modules, share
+
+    if own := modules.everyone():  # then somebody else's text has had a part in it
+        what = f"{type(error).__name__}: {error}, with {', '.join(own)} not of peref (`--traceback` shows where)"
+        look = f"to see what is wrong with it: {share.program()} laws {next(iter(own.values()))}"
+        return "misuse", f"{modules.blamed(error) or what}; {look}", 2
     why = f"internal error: {type(error).__name__}: {error}"
     return "internal", f"{why}; this is a bug in peref: please report it, with what the same command says after `--traceback`", 1

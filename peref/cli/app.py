@@ -22,7 +22,8 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
     "explain": ("flags", "Explain a flag of the golden files."),
     "golden": ("golden", "Verify, show and pack the golden files; make vectors for a shape of your own."),
     "list": ("listing", "List every encoding: hook, formula, options, parameters, paper."),
-    "data": ("data", "List the texts to train on, and fetch others."),
+    "laws": ("laws", "Check an encoding, built in or ./FILE.py of your own, against the laws."),
+    "data": ("data", "List the texts to train on."),
 }
 
 

@@ -18,8 +18,9 @@ from peref.cli.found import find_trained, reach, text_of
 from peref.cli.progress import Progress
 from peref.config import Config
 from peref.data import Corpus
+from peref.encodings import origin
 from peref.errors import Misuse, counted
-from peref.evaluate import Protocol, check_request, evaluate, lengths, stored, under
+from peref.evaluate import Protocol, check_request, differing, evaluate, lengths, stored, under
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
 
@@ -44,7 +45,7 @@ BYTES = 131072
     shell_complete=completion.texts,
     help="Another text, or where that of the run is now.  [default: the text of the run]",
 )
-@click.option("--pe", type=options.ENCODINGS, metavar="NAME[,NAME...]", help="Evaluate the same weights under another encoding.")
+@options.pe_option
 @options.set_option
 @options.runs_folder
 @options.computing
@@ -66,7 +67,7 @@ def command(
 ) -> None:
     """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a stated protocol."""
     out = sys.stderr if as_json else sys.stdout
-    found = find_trained(run, runs)
+    found = find_trained(run, runs, pe)
     trained, record = found.cfg, found.run.record
     cfg = under(trained, pe, settings)
     longest = reach(cfg, found.params["embed.weight"].dtype) if longest is None else longest
@@ -79,7 +80,11 @@ def command(
     same = corpus.sha256 == record["data"]["sha256"]
     part = corpus.valid[: count + 1]
     check_request(cfg, found.params, part, longest)
-    path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks_of(rule, cfg, trained, corpus, same, part.size - 1)])}.json"
+    path = (
+        found.run.folder
+        / "eval"
+        / f"{'-'.join([str(longest), *marks_of(rule, cfg, trained, corpus, same, part.size - 1), *marks_of_files(found.run, cfg)])}.json"
+    )
     store.check_writable(path.parent)
     grid = lengths(trained.L, longest)
 
@@ -89,6 +94,8 @@ def command(
     be = found.backend(backend, threads, every_tile, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
     say("encoding", text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"))
+    for words in differing(found.run):
+        say("NOTE", words)
     say("data", f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out" + ("" if same else "; NOT the text of the run"))
     say("protocol", str(rule))
     say("backend", text.chosen(be.name, backend))
@@ -147,6 +154,12 @@ def marks_of(rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same:
     marks += [f"{option}={getattr(cfg, field)}" for option, field in OF_ROTATIONS.items() if getattr(cfg, field) != getattr(before, field)]
     marks += [] if same else [f"{legible(Path(corpus.name).stem)}.{corpus.sha256[:8]}"]
     return marks + ([] if count == min(BYTES, corpus.valid.size - 1) else [f"{count}bytes"])
+
+
+def marks_of_files(run: Run, cfg: Config) -> list[str]:
+    """The digest of each encoding that is not built in, where it is not what the run began with."""
+    here = {name: found.sha256 for name, _ in cfg.pe if (found := origin(name))}
+    return [f"{name}.{sha256[:8]}" for name, sha256 in here.items() if run.own.get(name, {}).get("sha256") != sha256]
 
 
 def legible(word: str) -> str:

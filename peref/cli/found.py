@@ -13,6 +13,7 @@ from peref.errors import Misuse
 from peref.evaluate import weights_of
 from peref.parameters import Arrays
 from peref.runs import Run, newest, open_run
+from peref.settings import choose
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Trained:
         return get_backend(name, dtype=self.params["embed.weight"].dtype, threads=threads, every_tile=every_tile, say=say)
 
 
-def find_trained(named: str | None, runs: str | None) -> Trained:
-    """The run that is named, or the newest with a checkpoint."""
+def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> Trained:
+    """The run that is named, or the newest with a checkpoint. `pe` names the files of its encodings, if any."""
     if named is not None and runs is not None:
         raise Misuse(f"--runs {runs} says where to look for the newest run, but {named} names one; leave one of them out")
     where = RUNS if runs is None else runs
     run, how = (newest(where), f" (the newest in {where})") if named is None else (open_run(named), "")
+    if pe is not None:
+        choose(pe)
     return Trained(run, how, *weights_of(run))
 
 

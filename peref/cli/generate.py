@@ -9,7 +9,9 @@ import numpy as np
 
 from peref.cli import completion, options, text
 from peref.cli.found import find_trained
+from peref.evaluate import differing, under
 from peref.generate import check_request, generate
+from peref.parameters import check
 
 
 @click.command("generate")
@@ -19,6 +21,8 @@ from peref.generate import check_request, generate
 @click.option("--temperature", default=0.8, show_default=True, help="Sampling temperature; 0 always takes the likeliest byte.")
 @click.option("--top-k", type=int, help="Sample from this many likeliest bytes only.  [default: all]")
 @click.option("--seed", default=0, show_default=True, help="Random seed.")
+@options.pe_option
+@options.set_option
 @options.runs_folder
 @options.computing
 @options.as_json
@@ -29,6 +33,8 @@ def command(
     temperature: float,
     top_k: int | None,
     seed: int,
+    pe: str | None,
+    settings: tuple[str, ...],
     runs: str | None,
     backend: str,
     threads: int | None,
@@ -36,9 +42,14 @@ def command(
     as_json: bool,
 ) -> None:
     """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint."""
-    found, given = find_trained(run, runs), os.fsencode(prompt)
-    check_request(found.cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k, seed, found.params["embed.weight"].dtype)
-    be = found.backend(backend, threads, every_tile, lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True))
+    found, given = find_trained(run, runs, pe), os.fsencode(prompt)
+    cfg = under(found.cfg, pe, settings)
+    check(cfg, found.params)
+    check_request(cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k, seed, found.params["embed.weight"].dtype)
+    note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
+    for words in differing(found.run):
+        note(words)
+    be = found.backend(backend, threads, every_tile, note)
     written = bytearray()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
@@ -47,7 +58,7 @@ def command(
             print(piece, end="", flush=True)
 
     with np.errstate(all="ignore"):
-        for token in generate(found.cfg, found.params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be):
+        for token in generate(cfg, found.params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be):
             if not written:
                 show(decoder.decode(given))
             written.append(token)
@@ -55,5 +66,5 @@ def command(
     show(decoder.decode(b"", final=True) + "\n")
     if as_json:
         whole = {"prompt": given.decode(errors="replace"), "text": written.decode(errors="replace"), "bytes": list(written)}
-        settings = {"temperature": temperature, "top_k": top_k, "seed": seed, "backend": be.name}
-        print(text.document({"run": str(found.run.folder), "step": found.step, **whole, **settings}))
+        how = {"temperature": temperature, "top_k": top_k, "seed": seed, "backend": be.name}
+        print(text.document({"run": str(found.run.folder), "step": found.step, **whole, **how}))

@@ -4,21 +4,28 @@ from typing import Any
 
 import click
 
+from peref import modules
 from peref.cli import options, text
 from peref.config import Config
-from peref.encodings import Encoding, get, names, wanted
+from peref.encodings import Encoding, get, names, origin, wanted
 from peref.encodings import options as options_of
+from peref.errors import Misuse
 from peref.rng import generator
-from peref.settings import OF_ROTATIONS
+from peref.settings import OF_ROTATIONS, choose
 
 
 @click.command("list")
+@click.option("--pe", metavar="NAME[,NAME...]", help="These alone; ./FILE.py is one of your own.")
 @options.as_json
-def command(as_json: bool) -> None:
-    """List every encoding: hook, formula, options with their defaults, parameters, paper."""
-    encodings = [describe(name) for name in names()]
+def command(pe: str | None, as_json: bool) -> None:
+    """List every encoding: hook, formula, options with their defaults, parameters, paper.
+
+    Those of installed packages stand behind the built-in ones, and say so.
+    """
+    which, refused = from_packages() if pe is None else ([name for name, _ in choose(pe)["pe"]], {})
+    encodings = [describe(name) for name in which]
     if as_json:
-        print(text.document({"encodings": encodings}))
+        print(text.document({"encodings": encodings, "refused": refused}))
         return
     cfg = Config()
     for item in encodings:
@@ -28,8 +35,27 @@ def command(as_json: bool) -> None:
             print(text.labelled("  options", "; ".join(option(name, o) for name, o in item["options"].items())))
         if item["parameters"]:
             print(text.labelled("  parameters", ", ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items())))
-        print(text.labelled("  paper", item["paper"]) + "\n")
+        print(text.labelled("  paper", item["paper"]) + ("" if item["from"] else "\n"))
+        if item["from"]:
+            print(text.labelled("  from", item["from"]) + "\n")
+    for name, why in refused.items():
+        print(text.labelled(f"{name}", f"not here: {why}") + "\n")
     print(f"Shapes are those of a layer at length {cfg.L}, width {cfg.C}, {cfg.H} heads. Set an option with --set NAME=VALUE.")
+
+
+def from_packages() -> tuple[list[str], dict[str, str]]:
+    """Every name, those of installed packages last; of the latter that cannot be used: name -> why."""
+    found, refused = names(), {}
+    for name in sorted({entry.name for entry in modules.offered()}):
+        try:
+            if name in names():
+                what = f"'{name}', which is the name of a built-in encoding"
+                raise Misuse(f"{modules.package_of(name)} offers {what}")
+            get(name)
+            found.append(name)
+        except Misuse as error:
+            refused[name] = str(error)
+    return found, refused
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -44,6 +70,7 @@ def describe(name: str) -> dict[str, Any]:
         "parameters": {key: list(a.shape) for key, a in cfg.encoding(cfg.layers - 1).init(generator(0, "pe", 0)).items()},
         "paper": encoding.paper,
         "claims": sorted(encoding.claims),
+        "from": (found.package or found.path) if (found := origin(name)) else None,
     }
 
 

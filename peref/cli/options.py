@@ -109,6 +109,12 @@ data_option = click.option(
     shell_complete=completion.texts,
     help=f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]",
 )
+pe_option = click.option(
+    "--pe",
+    type=ENCODINGS,
+    metavar="NAME[,NAME...]",
+    help="Use the same weights under another encoding; of a run with an encoding of your own, its file.",
+)
 set_option = click.option(
     "--set",
     "settings",

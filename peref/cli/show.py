@@ -13,7 +13,7 @@ from peref.cli import completion, meant, options, text
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
-from peref.encodings import get, names
+from peref.encodings import get, named, names
 from peref.errors import Misuse, explained
 from peref.evaluate import under
 from peref.lab.effects import Subject, effects, fresh
@@ -30,6 +30,7 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 
 @click.command("show", cls=options.Command)
 @click.argument("name", required=False, metavar="[NAME]", type=options.ENCODINGS)
+@click.option("--pe", type=options.ENCODINGS, metavar="NAME", help="As the argument NAME: an encoding, or ./FILE.py of your own.")
 @click.option(
     "-o",
     "--output",
@@ -54,6 +55,7 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 @options.as_json
 def command(
     name: str | None,
+    pe: str | None,
     output: str | None,
     every: bool,
     kind: str | None,
@@ -70,6 +72,9 @@ def command(
     With --config, say which encoding and options the config.json of a public model means, and what in it
     implementations read differently.
     """
+    if name is not None and pe is not None:
+        raise Misuse(f"NAME is {name} and --pe is {pe}; say one of them")
+    name = pe if name is None else name
     for option, given in (("--layer", layer), ("--prompt", prompt)):
         if given is not None and run is None:
             raise Misuse(f"{option} is about a run; name it with --run")
@@ -99,6 +104,7 @@ def command(
         if run is not None:
             subject, about, layers = trained(run, name, layer, settings, prompt)
         elif name is not None:
+            name = named(name)
             subject, about, layers = fresh(name, choose(name, settings), L or Config.L), "", []
         else:
             raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
@@ -140,7 +146,11 @@ def short(value: Any) -> str:
 
 def trained(run: str, name: str | None, layer: int | None, settings: tuple[str, ...], prompt: str | None) -> tuple[Subject, str, list[list[Image]]]:
     """The encoding of a layer of a run, words about the run, and its attention over a prompt."""
-    found = find_trained(run, None)
+    found = find_trained(run, None, name)
+    chosen = [] if name is None else [one for one, _ in choose(name)["pe"]]
+    if len(chosen) > 1 and chosen != [one for one, _ in found.cfg.pe]:
+        raise Misuse(f"{name} is not the cycle of the run, {found.cfg.named}; say which one of them to show")
+    name = chosen[0] if len(chosen) == 1 else None
     given = np.frombuffer(os.fsencode(PROMPT if prompt is None else prompt), np.uint8)
     cfg = found.cfg
     other = None if name is None or any(name == n for n, _ in cfg.pe) else name

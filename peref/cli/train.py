@@ -23,7 +23,7 @@ from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
 from peref.config import SHAPES, Config, shaped
 from peref.errors import Damaged, Misuse, counted
-from peref.evaluate import weights_of
+from peref.evaluate import config_of, weights_of
 from peref.recipe import Recipe
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
@@ -45,7 +45,8 @@ SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
         "--pe",
         type=options.ENCODINGS,
         metavar="NAME[,NAME...]",
-        help=f"The encoding, or a cycle of encodings over the layers; `{share.program()} list` shows all.  [default: {FIRST_CYCLE}]",
+        help=f"The encoding, or a cycle of encodings over the layers; `{share.program()} list` shows all, "
+        f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]",
     ),
     options.set_option,
 )
@@ -138,7 +139,7 @@ def command(ctx: click.Context, **given: Any) -> None:
             with signals.gently():
                 done = follow(run, corpus, be, marks, given, signals, say)
         except Interrupted as signal:
-            again = text.command("train", "--resume", run.folder)
+            again = text.command("train", "--resume", run.folder, *files_of(run))
             raise Interrupted(signal.number, f"{signal}; go on with: {again}", **{"run": str(run.folder), **signal.details}) from None
     figures = {
         **done,
@@ -174,20 +175,32 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
 
 def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
     """The run that --resume means, its text and the yardsticks of that. Raises Misuse for settings that a run fixes."""
-    fixed = [p.opts[0] for p in ctx.command.params if given.get(str(p.name)) not in (None, ()) and p.name not in FREE]
-    if fixed:
-        raise Misuse(f"a run goes on with the settings it began with; leave out {', '.join(fixed)}, or begin a new run without --resume")
     if given["resume"] == NEWEST:
         run = newest(RUNS if given["runs"] is None else given["runs"], having_checkpoint=False, unfinished=True)
     elif given["runs"] is not None:
         raise Misuse(f"--runs says where to look for the newest run, but --resume names {given['resume']}; leave one of them out")
     else:
         run = open_run(given["resume"])
+    free = (*FREE, "pe") if given["pe"] is not None and names_files(run, given["pe"]) else FREE
+    fixed = [p.opts[0] for p in ctx.command.params if given.get(str(p.name)) not in (None, ()) and p.name not in free]
+    if fixed:
+        raise Misuse(f"a run goes on with the settings it began with; leave out {', '.join(fixed)}, or begin a new run without --resume")
+    config_of(run)
     if run.finished and whole(run):
-        raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {text.command('eval', run.folder)}")
+        raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {text.command('eval', run.folder, *files_of(run))}")
     corpus = text_of(run, given["data"])
     be = backend_for(run.record["recipe"]["dtype"])
     return run, corpus, data.yardsticks(corpus.train, corpus.valid), be
+
+
+def names_files(run: Run, pe: str) -> bool:
+    """Whether `pe` is the cycle of the run, said again because files of encodings are in it."""
+    return bool(run.own) and [name for name, _ in choose(pe)["pe"]] == [name for name, _ in run.record["config"]["pe"]]
+
+
+def files_of(run: Run) -> list[str]:
+    """What a command on the run says of the files of its encodings."""
+    return [] if all(about["package"] for about in run.own.values()) else ["--pe", run.cycle]
 
 
 def whole(run: Run) -> bool:
@@ -257,4 +270,4 @@ def next_command(run: Run, corpus: data.Corpus, given: dict[str, Any]) -> str:
     length = reach(Config.from_json(run.record["config"]), run.record["recipe"]["dtype"])
     newest_here = given["resume"] is None and given["runs"] is None
     length = length if length < corpus.valid.size else run.record["config"]["L"]
-    return text.command("eval", *([] if newest_here else [run.folder]), "--len", str(length))
+    return text.command("eval", *([] if newest_here else [run.folder]), "--len", str(length), *files_of(run))

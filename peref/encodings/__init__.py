@@ -1,5 +1,7 @@
 """Encoding, bind, names() and get(name). The folders are the hooks, the files are the encodings; nothing is listed by hand."""
 
+import ast
+import hashlib
 import inspect
 import math
 import operator
@@ -15,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from peref import share
+from peref import modules, share
 from peref.errors import Misuse, did_you_mean
 
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
@@ -119,18 +121,141 @@ def spelled(name: str) -> str:
 
 
 def module(name: str) -> Any:
-    loaded = next((m for hook in HOOKS if (m := sys.modules.get(f"peref.encodings.{hook}.{name}"))), None)
-    if loaded:
-        return loaded
+    """The module of that name: built in, of a file that was imported (`load`), or of an installed package."""
+    found = next((m for hook in HOOKS if (m := sys.modules.get(f"peref.encodings.{hook}.{name}"))), None)
+    if found := found or modules.loaded(name):
+        return found
     known, name = files(), spelled(name)
-    if name not in known:
-        raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, known, f'see: {share.program()} list')}")
-    return import_module(known[name])
+    if name in known:
+        return import_module(known[name])
+    if found := modules.installed(name):
+        return checked(found, name)
+    near = [*known, *(entry.name for entry in modules.offered())]
+    raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, near, f'see: {share.program()} list')}")
 
 
 def get(name: str) -> Encoding:
     """The encoding of that name. Raises Misuse for an unknown one and says what is near."""
     return module(name).ENCODING
+
+
+# ---------------------------------------------------------------- encodings that are not built in
+
+# how many arrays and records a function is called with, before its settings
+ARGUMENTS = {"init": 1, "embed": 2, "rotate": 3, "bias": 3, "score": 6, "attend": 7, "mix": 6, "features": 5}
+
+
+def load(path: str | os.PathLike[str]) -> str:
+    """Import the encoding in a file of your own; its name, which is that of the file, is known from then on.
+
+    Raises Misuse, naming file and line, for a file that is not there, that cannot be imported, or that holds no
+    encoding, and where the name is that of a built-in encoding.
+    """
+    given = os.fspath(path)
+    name = Path(given).stem
+    if name in files():
+        raise Misuse(f"{given}: '{name}' is the name of a built-in encoding; give the file another name")
+    checked(modules.from_file(given), name)
+    return name
+
+
+def named(word: str) -> str:
+    """The name that a word of the command line means: for the path of a file that of the encoding in it."""
+    return load(word) if modules.is_path(word) else word
+
+
+def checked(module: Any, name: str) -> Any:
+    """The module where it holds an encoding; else it is forgotten, and Misuse says what is wrong, and in which line."""
+    try:
+        check_module(module)
+    except Misuse:
+        modules.forget(name)
+        raise
+    except Exception as error:  # such as an annotation that means nothing
+        modules.forget(name)
+        words = modules.blamed(error) or f"{module.__file__}: {type(error).__name__}: {error}"
+        raise Misuse(f"{words}; ENCODING cannot be used") from error
+    return module
+
+
+def check_module(module: Any) -> None:
+    """Raises Misuse unless the module's ENCODING is an Encoding that can be bound."""
+    encoding = getattr(module, "ENCODING", None)
+    text = ast.parse(module.__loader__.get_data(module.__file__))
+    here = f"{module.__file__}, line {next((node.lineno for node in text.body if 'ENCODING' in written(node)), 1)}"
+    if not isinstance(encoding, Encoding):
+        said = "there is no ENCODING" if encoding is None else f"ENCODING is a {type(encoding).__name__}"
+        raise Misuse(f"{here}: {said}; expected ENCODING = Encoding(...), the record of peref.encodings")
+    hooks = [hook for hook in HOOKS if getattr(encoding, hook)]
+    if len(hooks) != 1:
+        filled = " and ".join(hooks) or "no hook"
+        raise Misuse(f"{here}: ENCODING fills {filled}; expected one of: {', '.join(HOOKS)}")
+    if unknown := sorted(set(encoding.claims) - set(LAWS)):
+        near = did_you_mean(unknown[0], LAWS, f"the laws are: {', '.join(LAWS)}")
+        raise Misuse(f"{here}: ENCODING claims '{unknown[0]}'{near}")
+    check_functions(encoding, here)
+
+
+def check_functions(encoding: Encoding, here: str) -> None:
+    """Raises Misuse unless each function takes what it is called with, and facts and options are such."""
+    defaults: dict[str, Any] = {}
+    for name in FUNCTIONS:
+        if (function := getattr(encoding, name)) is None:
+            continue
+        if not callable(function):
+            raise Misuse(f"{here}: {name} of ENCODING is a {type(function).__name__}; expected a function")
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        line = f"{code.co_filename}, line {code.co_firstlineno}" if code else here
+        parameters = inspect.signature(function).parameters.values()
+        takes = sum(a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD) for a in parameters)
+        if takes != ARGUMENTS.get(name, takes):
+            called = f"it is called with {ARGUMENTS[name]}"
+            raise Misuse(f"{line}: {name} takes {takes} arguments before its settings (after a *); {called}")
+        for setting, a in settings(function).items():
+            if a.default is a.empty and setting not in FACTS:
+                raise Misuse(f"{line}: {setting} is no fact of a model ({', '.join(FACTS)}); an option has a default")
+            if a.default is not a.empty and (setting in FACTS or defaults.setdefault(setting, a.default) != a.default):
+                raise Misuse(
+                    f"{line}: {setting} {'is a fact of the model' if setting in FACTS else 'has two defaults'}; give the option another name"
+                )
+        try:
+            for option, (default, kind) in options_of(function).items():
+                fitting(option, default, kind)
+        except (Misuse, NameError, TypeError) as error:  # an annotation may mean nothing
+            raise Misuse(f"{line}: {error}; the annotation of an option says what it may be") from error
+
+
+def written(node: ast.stmt) -> list[str]:
+    """The names that a statement gives a value."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an encoding that is not built in came from; `source` is the bytes that were imported."""
+
+    path: str
+    source: bytes
+    package: str  # "" for a file that somebody named
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.source).hexdigest()
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What a run notes down of it."""
+        return {"path": self.path, "package": self.package, "sha256": self.sha256}
+
+
+def origin(name: str) -> Origin | None:
+    """Where the encoding came from, None where it is built in."""
+    if name in files():
+        return None
+    found = module(name)
+    package = "" if modules.path_of(name) else modules.package_of(name)
+    return Origin(found.__file__, found.__loader__.get_data(found.__file__), package)
 
 
 def settings(function: Callable) -> dict[str, inspect.Parameter]:
@@ -180,13 +305,14 @@ def part(given: dict[str, Any], function: Callable) -> dict[str, Any]:
 
 def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
     """Option -> (default, annotation): the union over the encoding's functions."""
-    found = {}
-    for function in filter(None, (getattr(encoding, name) for name in FUNCTIONS)):
-        hints = get_type_hints(function)
-        for name, a in settings(function).items():
-            if a.default is not a.empty:
-                found[name] = (a.default, hints.get(name, type(a.default)))
-    return found
+    functions = filter(None, (getattr(encoding, name) for name in FUNCTIONS))
+    return {name: option for function in functions for name, option in options_of(function).items()}
+
+
+def options_of(function: Callable) -> dict[str, tuple[Any, Any]]:
+    """Option -> (default, annotation) of one function."""
+    hints = get_type_hints(function)
+    return {n: (a.default, hints.get(n, type(a.default))) for n, a in settings(function).items() if a.default is not a.empty}
 
 
 def wanted(kind: Any) -> str:

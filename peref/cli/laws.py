@@ -1,0 +1,76 @@
+"""laws: what an encoding must keep, and what it claims."""
+
+from dataclasses import asdict
+from textwrap import fill
+from typing import Any
+
+import click
+
+from peref.cli import options, text
+from peref.encodings import resolve
+from peref.errors import Misuse
+from peref.laws.verdicts import Verdict, about, subject, verdicts
+from peref.settings import choose
+
+LAW, STATUS = 20, 20  # columns
+
+
+@click.command("laws")
+@click.argument("name", metavar="NAME|./FILE.py")
+@click.option("--loop", metavar="FILE.py", help="Also compare with this scalar loop.")
+@click.option("--width", type=options.SIZE, help="The small models' width.  [default: 30]")
+@click.option("--head-width", type=options.SIZE, help="The width of their heads.  [default: 4]")
+@options.set_option
+@options.as_json
+@click.pass_context
+def command(
+    ctx: click.Context,
+    name: str,
+    loop: str | None,
+    width: int | None,
+    head_width: int | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Hold an encoding against the laws: gradients, causality, decoding, padding, ..., claimed ones and others.
+
+    Exit 0 where all is right, 1 where something is broken, or holds and is not claimed.
+    """
+    chosen = choose(name, settings)
+    if len(chosen["pe"]) != 1:
+        raise Misuse(f"{name}: laws are asked of one encoding")
+    ((encoding, given),) = chosen.pop("pe")
+    sizes = {"C": width, "D": head_width} | chosen
+    s, refused = subject(encoding, given, loop, {letter: size for letter, size in sizes.items() if size is not None})
+    if not as_json:
+        print(f"{encoding} ({s.encoding.hook or 'no hook'}): {s.encoding.formula}\n")
+    found = []
+    for verdict in verdicts(s):
+        found.append(verdict)
+        if not as_json:
+            print(line(verdict), flush=True)
+    wrong = [verdict for verdict in found if not verdict.right]
+    if as_json:
+        print(text.document(data(encoding, resolve(encoding, given), found, refused)))
+    else:
+        for choice, why in refused.items():
+            print(fill(f"not tried: {choice}: {why}", text.WIDTH, subsequent_indent=" " * 4))
+        which = f"; wrong: {', '.join(v.law for v in wrong)}" if wrong else ""
+        print(f"\n{len(found) - len(wrong)} of {len(found)} as they must be{which}")
+    ctx.exit(1 if wrong else 0)
+
+
+def line(verdict: Verdict) -> str:
+    """One law: what it says, or how it was refused; what broke stands under it."""
+    first = f"{verdict.law.ljust(LAW)}{verdict.status.ljust(STATUS)}"
+    says = verdict.words if verdict.right and verdict.claimed is False and verdict.words else about(verdict.law)
+    said = [fill(says, text.WIDTH, initial_indent=first, subsequent_indent=" " * len(first))]
+    if not verdict.right:
+        said.append(fill(verdict.words, text.WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 4, break_long_words=False))
+    return "\n".join(said)
+
+
+def data(encoding: str, given: dict[str, Any], found: list[Verdict], refused: dict[str, str]) -> dict[str, Any]:
+    """The same for programs."""
+    laws = [asdict(v) | {"status": v.status, "about": about(v.law)} for v in found]
+    return {"encoding": encoding, "options": given, "right": all(v.right for v in found), "laws": laws, "not_tried": refused}

@@ -1,0 +1,332 @@
+"""Laws of every encoding, whatever it claims. A checker takes a Subject and raises Differs with what broke.
+
+Not here: laws that an encoding claims or not (claimed), the scalar loop (loops).
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref import encodings, model
+from peref.compare import Differs, same
+from peref.laws.gradient import frozen, gradient, is_real
+from peref.laws.small import (
+    EXACT,
+    LENGTH,
+    Given,
+    Subject,
+    broken,
+    chunked,
+    image,
+    layer_input,
+    others,
+    run,
+    tokens,
+    told,
+    weights,
+)
+from peref.ops.place import At
+from peref.tape import Op, Tape, Var
+
+PIECES = [(1,), (8,), (3, 4), tuple(range(1, 9))]  # where 9 tokens are cut
+SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
+
+# ---------------------------------------------------------------- gradients
+
+
+def gradients(s: Subject, first: int = 0) -> None:
+    """The gradient of every parameter agrees with central differences to 1e-7."""
+    of_parameters(s, s.choices[0], first, s.config())
+
+
+def gradients_later(s: Subject) -> None:
+    """They also agree where the first tokens are already in a cache."""
+    gradients(s, 3)
+
+
+def gradients_of_choices(s: Subject) -> None:
+    """They also agree with every option at each value that it may have."""
+    for given in s.choices[1:]:
+        with told(given):
+            of_parameters(s, given, 3, s.config(given, layers=1))
+
+
+def of_parameters(s: Subject, given: Given, first: int, cfg: Any) -> None:
+    p, x = weights(cfg), tokens(2, 7)
+    memory = model.cache(cfg, LENGTH)
+    if first:
+        memory = model.decode(cfg, p, x[:, :first], memory)[1]
+
+    def function(*arrays: Any) -> Any:
+        return model.decode(cfg, dict(zip(p, arrays, strict=True)), x[:, first:], memory)[0]
+
+    try:
+        gradient(function, list(p.values()), names=list(p))
+    except Differs as error:
+        if found := at_fault(s, cfg):
+            raise broken(f"{error}; {found}") from error
+        raise
+
+
+def at_fault(s: Subject, cfg: Any) -> str:
+    """The backwards of the encoding's own file that are wrong by themselves, in words.
+
+    Each of its ops is asked with what it was called with in a model.
+    """
+    own, calls = encodings.module(s.name), []
+    mine = {name: op for name, op in vars(own).items() if isinstance(op, Op) and op.forward.__module__ == own.__name__}
+
+    def listening(op: Op) -> Op:
+        def forward(*arrays: Any, **settings: Any) -> Any:
+            calls.append((op, frozen(list(arrays)), settings))
+            return op.forward(*arrays, **settings)
+
+        return Op(forward, op.backward, op.selective, op.extra)
+
+    try:
+        for name, op in mine.items():
+            setattr(own, name, listening(op))
+        model.logits(cfg, weights(cfg), tokens(2, 7), n=LENGTH)
+    finally:
+        for name, op in mine.items():
+            setattr(own, name, op)
+    found = {}
+    for op, arrays, settings in calls:
+        try:
+            check_alone(op, arrays, settings)
+        except Differs as error:
+            found[f"{getattr(op.backward, '__name__', 'backward')} in {Path(own.__file__).name}"] = str(error)
+    return "; ".join(f"{where}: {words}" for where, words in found.items())
+
+
+def check_alone(op: Op, arrays: Any, settings: Any) -> None:
+    """The gradients of one call of an op, of those arrays that get any."""
+    y, saved, *_ = op.forward(*arrays, **settings)
+    one = np.ones_like(y)
+    got = op.backward(saved, one, tuple(map(is_real, arrays))) if op.selective else op.backward(saved, one)
+    names = list(inspect.signature(op.forward).parameters)
+    if wrt := [k for k, g in enumerate(got) if g is not None]:
+        gradient(op, arrays, settings, wrt=wrt, names=names)
+
+
+def gradients_inside(s: Subject) -> None:
+    """So does that of each table and each part of a score alone.
+
+    The softmax cannot see a number added to a whole row, and hides its gradient.
+    """
+    cfg = s.config()
+    if not any((s.encoding.embed, s.encoding.rotate, s.encoding.bias, s.encoding.score)):
+        return
+    p, pe, at = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), At.of(7)
+    x, q, k, _ = layer_input(cfg, 7)
+
+    def parts(x: Any, q: Any, k: Any, *arrays: Any) -> Any:
+        own = dict(zip(p, arrays, strict=True))
+        if pe.embed:
+            return (pe.embed(own, at.i),)
+        if pe.rotate:
+            return pe.rotate(own, at.i, LENGTH)
+        if pe.bias:
+            return (pe.bias(model.PLAIN, own, at.distances),)
+        f = pe.features(model.PLAIN, own, x, at, {})[0] if pe.features else {}
+        assert pe.score
+        return pe.score(model.PLAIN, own, q, k, f, at)
+
+    arrays, tape = [x, q, k, *p.values()], Tape()
+    names = [f"{name} in {s.encoding.hook}" for name in ("x", "q", "k", *p)]
+    for n, part in enumerate(parts(*map(tape.watch, arrays))):
+        if isinstance(part, Var):
+            alone = [parts(*(Tape().watch(a) if m == o else a for o, a in enumerate(arrays))) for m in range(len(arrays))]
+            wrt = [m for m, found in enumerate(alone) if isinstance(found[n], Var)]
+            gradient(lambda *a, n=n: parts(*a)[n], arrays, wrt=wrt, names=names)
+
+
+# ---------------------------------------------------------------- what a token sees
+
+
+def causal(s: Subject) -> None:
+    """Tokens from t on change no bit of the rows before t, and some of those after."""
+    cfg, x = s.config(), tokens(2, 9)
+    p = weights(cfg)
+    full = run(cfg, p, x)
+    for t in (1, 4, 8):
+        other = x.copy()
+        other[:, t:] = others(other[:, t:])
+        changed = run(cfg, p, other)
+        same(changed[:, :t], full[:, :t], 0, f"logits before token {t}, where tokens from {t} on are others")
+        if not abs(changed[:, t:] - full[:, t:]).max() > 0:
+            raise broken(f"logits from token {t} on are the same where these tokens are others")
+
+
+def decoding(s: Subject, pieces: Any = PIECES) -> None:
+    """Any split of the tokens over calls gives the rows of the whole, also where rows are elsewhere."""
+    cfg, x = s.config(), tokens(2, 9)
+    p = weights(cfg)
+    rows = np.arange(9) + np.array([[0], [4]])
+    places = [None, 5 + np.arange(9), rows[None] if s.encoding.axes == 2 else rows]
+    for cuts in pieces:
+        for i in places:
+            where = "" if i is None else f", positions {i.ravel()[0]} to {i.max()}"
+            same(chunked(cfg, p, x, cuts, i), run(cfg, p, x, positions=i), EXACT, f"logits of 9 tokens cut at {cuts}{where}")
+    later = model.decode(cfg, p, x[:, :4], model.cache(cfg, LENGTH), positions=3 + np.arange(4))[1]
+    want = run(cfg, p, x, positions=3 + np.arange(9))[:, 4:]
+    same(model.decode(cfg, p, x[:, 4:], later)[0], want, EXACT, "logits of tokens that go on from position 7")
+
+
+# ---------------------------------------------------------------- padding and documents
+
+
+def packing(s: Subject) -> None:
+    """Left padding and packed documents equal the documents alone; what stands in padding has no say."""
+    for cuts in ((), (2, 5), (6,)):
+        packed(s, s.choices[0], cuts)
+    cfg = s.config()
+    p, x = weights(cfg), tokens(2, 9)
+    other = x.copy()
+    other[0, :3] = 0
+    want = run(cfg, p, x, seg=SEGMENTS)[0, 3:]
+    same(run(cfg, p, other, seg=SEGMENTS)[0, 3:], want, EXACT, "logits where other tokens stand in the padding")
+
+
+def packing_of_choices(s: Subject) -> None:
+    """So with every choice of the options: what is kept of tokens is forgotten where a document ends."""
+    for given in s.choices[1:]:
+        with told(given):
+            packed(s, given, (2, 5, 6))
+
+
+def packed(s: Subject, given: Given, cuts: tuple[int, ...]) -> None:
+    cfg = s.config(given)
+    p, x = weights(cfg), tokens(2, 9)
+    got, how = chunked(cfg, p, x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else ""
+    same(got[:1, 3:], run(cfg, p, x[:1, 3:]), EXACT, f"logits behind 3 tokens of padding{how}")
+    for a, b in ((0, 2), (2, 7), (7, 9)):
+        same(got[1:, a:b], run(cfg, p, x[1:, a:b]), EXACT, f"logits of tokens {a} to {b - 1}, a document in a row of three{how}")
+
+
+def padding_backward(s: Subject) -> None:
+    """The gradient of a padded row is that of the tokens alone; padding alone gives zeros, never NaN."""
+    cfg, x = s.config(), tokens(2, 7)
+    p, targets = weights(cfg), tokens(2, 7, seed=1)
+
+    def gradients(x: Any, targets: Any, **place: Any) -> dict[str, Any]:
+        tape = Tape()
+        leaves = tape.watch(p)
+        y, _ = model.loss(cfg, leaves, x, targets, n=LENGTH, **place)
+        found = tape.gradients(y, np.float64(0.7))
+        # beside the largest, what a softmax cannot see is rounding: a number added to a whole row
+        most = max(abs(g).max() for g in found.values())
+        return {n: np.where(abs(found[a]) < 1e-14 * most, 0, found[a]) for n, a in leaves.items()}
+
+    seg = np.array([[0, 0, 3, 3, 3, 3, 3], [0] * 7])
+    padded = gradients(x, np.where(seg == 0, -1, targets), seg=seg)
+    same(padded, gradients(x[:1, 2:], targets[:1, 2:]), EXACT, "gradients behind 2 tokens of padding")
+    nothing = gradients(x, np.full((2, 7), -1), seg=np.zeros((2, 7), int))
+    same(nothing, {n: np.zeros_like(a) for n, a in p.items()}, 0, "gradients of padding alone")
+
+
+def blind_rows(s: Subject) -> None:
+    """Attention of a row that sees nothing is 0 in both passes, and the rows beside are as they are alone."""
+    for given in s.choices:
+        with told(given):
+            blind(s, given)
+
+
+def blind(s: Subject, given: Given) -> None:
+    cfg = s.config(given)
+    p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, 7)
+    if not (pe.score or pe.attend):
+        return
+
+    def attended(at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
+        f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
+        if pe.attend:
+            return pe.attend(model.PLAIN, p, q, k, v, f, at)
+        assert pe.score
+        return model.PLAIN.attention(q, k, v, None, *pe.score(model.PLAIN, p, q, k, f, at), at=at, scale=pe.scale(cfg.D))
+
+    tape, seg = Tape(), np.array([[0, 0, 1, 1, 1, 1, 1], [0] * 7])
+    leaves = [tape.watch(a) for a in (q, k, v)]
+    y = attended(At.of(7, seg=seg), x, *leaves)
+    alone = attended(At.of(5), x[:1, 2:], *(a[:1, :, 2:] for a in (q, k, v)))[0]
+    same(y.value[0, :, 2:], alone, EXACT, "attention behind 2 tokens of padding")
+    found = tape.gradients(y, np.random.default_rng(0).standard_normal(y.shape))
+    gradients = {f"the gradient of {n}": found[leaf] for n, leaf in zip("qkv", leaves, strict=True)}
+    for name, a in {"attention": y.value, **gradients}.items():
+        padded = np.append(a[1], a[0, :, :2])
+        if padded.any() or not np.isfinite(a).all():
+            raise broken(f"{name} of rows of padding is {abs(padded).max():.3g}; expected 0")
+
+
+# ---------------------------------------------------------------- heads, history, dtype, positions
+
+
+def grouped_heads(s: Subject) -> None:
+    """G heads of keys and values serve H queries as H repeated ones would."""
+    if s.encoding.mix:
+        return
+    H = s.config().H
+    groups = next(G for G in (2, 3, 1) if H % G == 0)
+    few, many = s.config(G=groups, layers=1), s.config(G=H, layers=1)
+    p, x = dict(weights(few)), tokens(2, 7)
+    for n, a in weights(many).items():
+        if p[n].shape != a.shape:
+            last = p[n].shape[1:]
+            heads = p[n].reshape(groups, -1, *last) if p[n].shape[0] != groups else p[n].reshape(groups, 1, *last)
+            p[n] = np.repeat(heads, H // groups, 0).reshape(a.shape)
+    want = run(few, dict(weights(few)), x)
+    same(run(many, p, x), want, EXACT, f"logits of {H} key-value heads that repeat {groups}")
+
+
+def history(s: Subject) -> None:
+    """Another length, option or batch in between changes no bit."""
+    cfg, x = s.config(), tokens(2, 9)
+    p = weights(cfg)
+    before = run(cfg, p, x)
+    for given in s.choices:
+        other = s.config(given, **{"H": 2, "D": 8, "L": 11} | dict(s.sizes))
+        model.logits(other, weights(other, 1), tokens(3, 11))
+    same(run(cfg, p, x), before, 0, "logits, computed again after other models")
+
+
+def dtype(s: Subject) -> None:
+    """Float32 in, float32 out, in logits, cache and every gradient, and close to float64."""
+    cfg, x = s.config(), tokens(2, 7)
+    wide = weights(cfg)
+    p = frozen(wide, np.float32)
+    y, memory = model.decode(cfg, p, x, model.cache(cfg, LENGTH))
+    same(y, run(cfg, wide, x).astype(np.float32), 2e-5, "logits in float32")
+    for n, layer in enumerate(memory.layers):
+        kept = {name: kept.rows for name, kept in layer.items() if name != "state"} | layer["state"]
+        for name, a in kept.items():
+            if a.dtype != np.float32:
+                raise broken(f"what layer {n} keeps of tokens, {name}, is {a.dtype} for weights of float32")
+    tape = Tape()
+    leaves = tape.watch(p)
+    loss, _ = model.loss(cfg, leaves, x, x)
+    found = tape.gradients(loss, np.float32(1))
+    for name, leaf in leaves.items():
+        g = found[leaf]
+        if (g.dtype, g.shape) != (np.float32, leaf.shape):
+            raise broken(f"the gradient of {name} is {g.dtype}{list(g.shape)}; expected float32{list(leaf.shape)}")
+
+
+def positions(s: Subject) -> None:
+    """Positions change something with some choice of the options; where the file says axes=None, nothing."""
+    axes, x = s.encoding.axes, tokens(2, 9)
+    if axes is None:
+        cfg = s.config()
+        p = weights(cfg)
+        for i in (image(3), image(5), np.arange(9)[::-1] / 3):
+            same(run(cfg, p, x, positions=i), run(cfg, p, x), 0, "logits at other positions; axes is None")
+    elif axes == 1:
+        changes = []
+        for given in s.choices:
+            cfg = s.config(given)
+            p = weights(cfg)
+            elsewhere = run(cfg, p, x, positions=np.array([0, 1, 3, 4, 6, 8, 9, 12, 15]))
+            changes.append(abs(elsewhere - run(cfg, p, x)).max())
+        if not max(changes) > 1e-6:
+            raise broken("positions change nothing, whatever the options; the file should say axes=None")

@@ -1,0 +1,170 @@
+"""An encoding against its scalar loop: the same a second time, over plain numbers, written from the paper.
+
+What the loop of each hook takes and gives stands in docs/your-own.md.
+
+Not here: gradients, which the loop has none of (everywhere).
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from peref import model
+from peref.compare import same
+from peref.errors import Misuse
+from peref.laws.small import LENGTH, LONG, POSITIONS, REAL, Given, Subject, broken, layer_input, lists, place_of, told, weights
+
+FAR = np.array([131071, 1048575])
+WIDTHS = (2, 4, 6, 8)  # rotary, of heads of 8
+
+
+def filled(module: ModuleType, hook: str, **known: Any) -> Callable | None:
+    """The function of that name, None where there is none, with the `known` facts and options that it asks for."""
+    function = getattr(module, hook, None)
+    if function is None:
+        return None
+    wanted = {name: known[name] for name in inspect.signature(function).parameters if name in known}
+    return partial(function, **wanted)
+
+
+def needed(s: Subject, cfg: Any, hook: str) -> Callable:
+    """The loop of a hook. Raises Differs where there is none."""
+    if found := s.of_loop(cfg, hook):
+        return found
+    raise broken(f"the loop has no function {hook}")
+
+
+def loop(s: Subject) -> None:
+    """With every choice of the options, at any positions, the encoding gives what its scalar loop gives."""
+    against = {"embed": embed, "rotate": rotate, "bias": bias, "score": score, "attend": attend, "mix": mix}
+    if s.encoding.hook:
+        against[s.encoding.hook](s)
+
+
+def embed(s: Subject) -> None:
+    """Odd and even widths, positions in any order."""
+    for C, given in product((1, 2, 7, 8), s.choices):
+        with told(given):
+            cfg = s.config(given, **{"C": C, "D": 4} | dict(s.sizes))
+            p, made = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0).embed
+            here = needed(s, cfg, "embed")
+            assert made
+            for i in s.real(*POSITIONS):
+                want = np.array(here(lists(p), lists(i)))
+                same(made(p, i), want, 1e-13, f"rows at positions {lists(i)}, width {C}")
+                same(made(p, np.stack([i, i[::-1]]))[1], want[::-1], 1e-13, f"rows of two sequences, width {C}")
+            if "any_length" in s.claims():  # a frequency's last digit, a million times
+                same(made(p, FAR), np.array(here(lists(p), lists(FAR))), 1e-9, f"rows at positions {lists(FAR)}, width {C}")
+
+
+def widths(s: Subject, given: Given) -> list[int]:
+    """The rotary widths up to 8 that it takes; any other it refuses in words that name the width."""
+    found = []
+    for R in WIDTHS:
+        try:
+            cfg = s.config(given, **{"D": 8, "R": R} | dict(s.sizes))
+            turned = cfg.encoding(0).rotate
+            assert turned
+            turned(model.of_encoding(cfg, weights(cfg), 0), np.arange(3), LENGTH)
+            found.append(R)
+        except Misuse as refusal:
+            if not re.match(rf"{s.name}: (the )?rotary width is {R}; expected", str(refusal)):
+                raise
+    if not found:
+        raise broken(f"no rotary width of {', '.join(map(str, WIDTHS))} is taken")
+    return found
+
+
+def rotate(s: Subject) -> None:
+    """Angles and gains in float64, for any positions, made for any length, widths below the head's too."""
+    for given in s.choices:
+        with told(given):
+            for R, n in product(widths(s, given), (LENGTH, 17, 50)):
+                cfg = s.config(given, **{"D": 8, "R": R} | dict(s.sizes))
+                p, turned = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0).rotate
+                assert turned
+                for i in s.real(*POSITIONS, *([FAR] if "any_length" in s.claims() else [])):
+                    want = needed(s, cfg, "rotate")(lists(p), lists(i), n)
+                    got = dict(zip(("angle", "gain_q", "gain_k"), turned(p, i, n), strict=True))
+                    wanted = dict(zip(got, (None if a is None else np.array(a) for a in want), strict=True))
+                    same(got, wanted, 1e-14, f"rotary width {R}, made for {n}, positions {lists(i)}")
+
+
+def bias(s: Subject) -> None:
+    """Past and, where it is two-sided, future; heads that are no power of two."""
+    for (given, causal), H in product(s.ways, (1, 6, 7)):
+        with told(given):
+            cfg = s.config(given, **{"H": H, "causal": causal, "L": 300} | dict(s.sizes))
+            p, table = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0).bias
+            here = needed(s, cfg, "bias")
+            assert table
+            distances = [np.arange(0 if causal else -299, 300)]
+            for d in [*distances, *([abs(REAL)] if "real_positions" in s.claims() else [])]:
+                want = np.array(here(lists(p), lists(d)))
+                same(table(model.PLAIN, p, d), want, 1e-13, f"[head, distance from {d[0]} on] of {H} heads, causal={causal}")
+            if "any_length" in s.claims():
+                far = np.array(here(lists(p), lists(FAR)))
+                scale = np.where(np.isfinite(far), 1 + abs(far), 1)  # of a power they may be of 1e11
+                got = table(model.PLAIN, p, FAR) / scale
+                same(got, far / scale, 1e-9, f"[head, distance] of distances {lists(FAR)}, each by its size")
+
+
+def score(s: Subject) -> None:
+    """Term, row and column add up to what the loop has wherever a query looks."""
+    for given, causal in s.ways:
+        with told(given):
+            cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
+            p, pe, (x, q, k, _) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+            assert pe.score
+            for i in s.far(LONG):
+                at = place_of(cfg, i)
+                f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
+                got = sum(a for a in pe.score(model.PLAIN, p, q, k, f, at) if a is not None)
+                wanted = needed(s, cfg, "score")(lists(p), *(lists(a[1]) for a in (q, k, x)), lists(i))
+                want = np.array(wanted, dtype=float)
+                got = np.broadcast_to(got, (2, cfg.H, LONG, LONG))[1][:, at.see]
+                same(got, want[:, at.see], 1e-13, f"[head, cell that is seen], causal={causal}")
+
+
+def attend(s: Subject) -> None:
+    """Features and attention together, from the layer's input on."""
+    for given, causal in s.ways:
+        with told(given):
+            cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
+            p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+            assert pe.attend
+            for i in s.far(LONG):
+                at = place_of(cfg, i)
+                f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
+                want = needed(s, cfg, "attend")(lists(p), *(lists(a[1]) for a in (q, k, v, x)), lists(i))
+                got = pe.attend(model.PLAIN, p, q, k, v, f, at)[1]
+                same(got, np.array(want), 1e-12, f"[head, token, channel], causal={causal}")
+
+
+def mix(s: Subject) -> None:
+    """The whole layer."""
+    for given, causal in s.ways:
+        with told(given):
+            cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
+            p, pe, (x, *_) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+            assert pe.mix
+            for i in s.far(LONG):
+                got, _ = pe.mix(model.PLAIN, p, x, place_of(cfg, i), {}, {})
+                want = needed(s, cfg, "mix")(lists(p), lists(x[1]), lists(i))
+                same(got[1], np.array(want), 1e-12, f"[token, channel], causal={causal}")
+
+
+def scale(s: Subject) -> None:
+    """The softmax scale is the loop's, and 1 / sqrt(D) where the loop says nothing of it."""
+    for given in s.choices:
+        with told(given):
+            cfg = s.config(given)
+            says = s.of_loop(cfg, "scale", D=8)
+            want = says() if says else 8**-0.5
+            same(np.float64(cfg.encoding(0).scale(8)), np.float64(want), 1e-15, "the softmax scale for heads of 8")

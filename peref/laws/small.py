@@ -1,0 +1,172 @@
+"""What is held against the laws: an encoding with choices of its options, in small models of odd sizes.
+
+Parameters are moved away from where they start, so that none hides, and nobody may write to them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+
+from peref import model
+from peref.compare import Differs
+from peref.config import Config
+from peref.encodings import Encoding, get, options
+from peref.laws.gradient import frozen
+
+EXACT = 1e-10
+LENGTH = 16  # that frequencies are made for
+LONG = 37  # tokens: longer than the distance at which shaw clips
+VOCABULARY = 11
+SIZES: dict[str, Any] = {"H": 6, "C": 30, "D": 4, "F": 14, "V": VOCABULARY, "L": LENGTH, "layers": 2}
+REAL = np.array([0.0, 0.5, -1.25, 3.0, 3.0, 14.5, 7.0])
+POSITIONS = [np.arange(7), np.array([5, 0, 3, 3, 11, 2, 15])]
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An encoding that is held against the laws."""
+
+    name: str
+    choices: tuple[Given, ...] = ({},)  # of its options; the first counts where a law is asked of one
+    loop: Callable[..., Callable | None] | None = None  # (hook, **known) -> its scalar loop, if it has one
+    sizes: Given = field(default_factory=dict)  # where SIZES do not fit
+
+    @property
+    def encoding(self) -> Encoding:
+        return get(self.name)
+
+    def config(self, given: Given | None = None, **sizes: Any) -> Config:
+        """A small model; `given` are options, those of the first choice unless said."""
+        pe = ((self.name, dict(self.choices[0] if given is None else given)),)
+        return Config(**{"pe": pe, **SIZES, **self.sizes, **sizes})
+
+    def claims(self, given: Given | None = None) -> frozenset[str]:
+        """The laws that it claims with these options."""
+        return self.config(given).encoding(0).claims
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has parameters."""
+        cfg = self.config()
+        return bool(model.of_encoding(cfg, model.init(cfg), 0))
+
+    @property
+    def ways(self) -> list[tuple[Given, bool]]:
+        """Each choice of the options, causal and, where that is claimed, two-sided."""
+        both = (True, False)
+        return [(given, causal) for given in self.choices for causal in both[: 1 + ("two_sided" in self.claims(given))]]
+
+    def of_loop(self, cfg: Config, hook: str, **more: Any) -> Callable | None:
+        """The loop of a hook, with the facts of the model and the options that it asks for."""
+        facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")}
+        return self.loop(hook, **{**facts, **cfg.pe[0][1], **more}) if self.loop else None
+
+    def real(self, *whole: Any) -> list[Any]:
+        """These positions, and real ones where they are claimed."""
+        return [*whole, *([REAL] if "real_positions" in self.claims() else [])]
+
+    def far(self, count: int) -> list[Any]:
+        """Positions of `count` tokens in order, out of order, and real ones where they are claimed."""
+        mixed = np.random.default_rng(0).integers(0, 60, count)
+        return [np.arange(count), mixed, *([mixed / 4 - 5] if "real_positions" in self.claims() else [])]
+
+
+def beside(default: Any, kind: Any) -> tuple[Any, ...]:
+    """Values that an option may have besides its default: a choice, twice a number, half of a share."""
+    if isinstance(default, bool):
+        return (not default,)
+    if isinstance(default, str):
+        return tuple(word for word in get_args(kind) if word != default)
+    if type(default) in (int, float):
+        return (default / 2 if 0.5 < default < 1 else 2 * default,)
+    return ()
+
+
+def each_alone(name: str) -> list[tuple[str, Any]]:
+    """(option, value) for each value beside the default of each option."""
+    return [(option, value) for option, (default, kind) in options(get(name)).items() for value in beside(default, kind)]
+
+
+def last_words(name: str) -> dict[str, Any]:
+    """All options that are words, each at its last."""
+    return {n: beside(default, kind)[-1] for n, (default, kind) in options(get(name)).items() if isinstance(default, (str, bool))}
+
+
+def broken(words: str) -> Differs:
+    """What a checker raises that has no two arrays to compare."""
+    return Differs("", "value", words)
+
+
+@contextmanager
+def told(given: Given) -> Iterator[None]:
+    """A difference found inside says with which options."""
+    try:
+        yield
+    except Differs as error:
+        if not given:
+            raise
+        words = " ".join(f"{option}={value}" for option, value in given.items())
+        raise Differs(f"with {words}", error.reason, str(error)) from error
+
+
+def weights(cfg: Config, seed: int = 0) -> dict[str, Any]:
+    """Parameters with every table, bias and scale away from where it starts: read-only."""
+    rng = np.random.default_rng(seed)
+    p = model.init(cfg, seed, np.float64)
+    return frozen({name: a + 0.3 * rng.standard_normal(a.shape) for name, a in p.items()})
+
+
+def tokens(B: int, T: int, seed: int = 0) -> Any:
+    return np.random.default_rng([seed, B, T]).integers(0, VOCABULARY, (B, T))
+
+
+def others(x: Any) -> Any:
+    """Tokens of which none is the same."""
+    return (x + 3) % VOCABULARY
+
+
+def run(cfg: Config, p: Any, x: Any, **place: Any) -> Any:
+    return model.logits(cfg, p, x, n=LENGTH, **place)
+
+
+def chunked(cfg: Config, p: Any, x: Any, cuts: tuple[int, ...], positions: Any = None, seg: Any = None) -> Any:
+    """The logits of x, decoded in pieces that end at `cuts`."""
+    memory, rows, start = model.cache(cfg, LENGTH), [], 0
+    for stop in (*cuts, x.shape[1]):
+        cut = slice(start, stop)
+        here = None if positions is None else positions[..., cut]
+        y, memory = model.decode(cfg, p, x[:, cut], memory, positions=here, seg=None if seg is None else seg[:, cut])
+        rows.append(y)
+        start = stop
+    return np.concatenate(rows, 1)
+
+
+def layer_input(cfg: Config, T: int, B: int = 2) -> tuple[Any, ...]:
+    """x, q, k and v of a layer."""
+    rng = np.random.default_rng([B, T])
+    heads = [rng.standard_normal((B, h, T, cfg.D)) for h in (cfg.H, cfg.G or cfg.H, cfg.G or cfg.H)]
+    return rng.standard_normal((B, T, cfg.C)), *heads
+
+
+def place_of(cfg: Config, i: Any) -> model.At:
+    return model.At.of(len(i), positions=i, causal=cfg.causal)
+
+
+def image(A: int, B: int = 2, T: int = 9) -> Any:
+    """Positions [A,B,T] as a prompt with an image has them: text, patches that share numbers, text again."""
+    i = np.broadcast_to(np.arange(T), (A, B, T)).copy()
+    for a in range(A):
+        i[a, :, 2:7] = 2 + (np.arange(5) // (a + 1)) % (a + 2)
+    i[:, :, 7:] += 3
+    i[:, 1] += 4
+    return i
+
+
+def lists(x: Any) -> Any:
+    """Arrays, also in a dict, as lists of plain numbers."""
+    return {n: a.tolist() for n, a in x.items()} if isinstance(x, dict) else x.tolist()

@@ -1,0 +1,149 @@
+"""Everything asked of one encoding, each answer in words.
+
+Not here: the checks themselves (everywhere, claimed, loops), printing (cli).
+"""
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from peref import modules
+from peref.compare import Differs
+from peref.encodings import LAWS
+from peref.errors import Misuse
+from peref.laws import claimed, everywhere, loops
+from peref.laws.claimed import HOLDS
+from peref.laws.small import Given, Subject, broken, each_alone, last_words, run, tokens, weights
+
+EVERYWHERE: dict[str, Callable[[Subject], Any]] = {
+    "gradients": everywhere.gradients,
+    "gradients later": everywhere.gradients_later,
+    "gradients inside": everywhere.gradients_inside,
+    "gradients, options": everywhere.gradients_of_choices,
+    "causality": everywhere.causal,
+    "decoding in pieces": everywhere.decoding,
+    "padding, documents": everywhere.packing,
+    "documents, options": everywhere.packing_of_choices,
+    "padding, gradients": everywhere.padding_backward,
+    "rows of padding": everywhere.blind_rows,
+    "grouped heads": everywhere.grouped_heads,
+    "history": everywhere.history,
+    "dtype": everywhere.dtype,
+    "positions": everywhere.positions,
+    "axes": claimed.axes,
+}
+ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some encodings only -> of which
+    "gradients inside": lambda s: s.encoding.score or (s.learns and s.encoding.hook in ("embed", "rotate", "bias")),
+    "gradients, options": lambda s: len(s.choices) > 1,
+    "documents, options": lambda s: len(s.choices) > 1,
+    "rows of padding": lambda s: s.encoding.hook in ("score", "attend"),
+    "grouped heads": lambda s: s.encoding.hook != "mix",
+    "loop": lambda s: s.loop is not None and s.encoding.hook,
+    "scale of the loop": lambda s: s.loop is not None,
+}
+OF_LOOP = {"loop": loops.loop, "scale of the loop": loops.scale}
+CLAIMED = {
+    "shift": (claimed.shift, claimed.not_shift),
+    "two_sided": (claimed.two_sided, claimed.two_sided_choices, claimed.not_two_sided),
+    "real_positions": (claimed.real_positions, claimed.not_real_positions),
+    "any_length": (claimed.any_length, claimed.not_any_length),
+    "window": (claimed.window, claimed.not_window),
+    "text": (claimed.text, claimed.not_text),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found of one law. `claimed` is None for laws of every encoding."""
+
+    law: str
+    claimed: bool | None
+    right: bool
+    words: str
+
+    @property
+    def status(self) -> str:
+        if self.claimed is None:
+            return "holds" if self.right else "broken"
+        if self.claimed:
+            return "claimed, holds" if self.right else "claimed, broken"
+        if self.right:
+            return "not claimed"
+        return "not claimed, holds" if HOLDS in self.words else "not claimed, broken"
+
+
+def subject(name: str, given: Given, loop: str | None = None, sizes: Given | None = None) -> tuple[Subject, dict[str, str]]:
+    """The encoding with `given` options and the others at other values; what it refuses: option=value -> why.
+
+    loop    the path of a file with its scalar loop
+    """
+    here = partial(loops.filled, modules.imported(modules.LOOP, loop)) if loop else None
+    base, choices, refused = Subject(name, (given,), here, sizes or {}), [given], {}
+    others = [{option: value} for option, value in each_alone(name) if option not in given]
+    words = {option: word for option, word in last_words(name).items() if option not in given}
+    for more in [*others, *([words] if len(words) > 1 else [])]:
+        try:
+            computed(base, {**given, **more})
+            choices.append({**given, **more})
+        except Misuse as error:
+            refused[" ".join(f"{option}={value}" for option, value in more.items())] = str(error)
+        except Exception:  # the laws will say what and where
+            choices.append({**given, **more})
+    return Subject(name, tuple(choices), here, sizes or {}), refused
+
+
+def computed(s: Subject, given: Given) -> Any:
+    """Logits of a small model. Raises Misuse where the options, or the sizes, are none that it takes."""
+    cfg = s.config(given)
+    return run(cfg, weights(cfg), tokens(1, 3))
+
+
+def runs(s: Subject) -> None:
+    """A small model gives finite numbers."""
+    y = computed(s, s.choices[0])
+    if not np.isfinite(y).all():
+        raise broken(f"{np.count_nonzero(~np.isfinite(y))} of {y.size} logits are not finite")
+
+
+def judged(s: Subject, *checks: Callable[[Subject], Any]) -> tuple[bool, str]:
+    """Whether all of them pass, and in words why not, or what was refused as it must be."""
+    said: list[str] = []
+    try:
+        for check in checks:
+            said += check(s) or []
+    except Differs as error:
+        return False, str(error)
+    except Misuse as error:
+        return False, f"refused: {error}"
+    except Exception as error:
+        *_, frame = traceback.extract_tb(error.__traceback__)
+        written = "; it writes into an array that is not its own" if "read-only" in str(error) else ""
+        words = modules.blamed(error) or f"{type(error).__name__}: {error} (in {frame.name})"
+        return False, words + written
+    return True, f"refused: {said[0]}" if said else ""
+
+
+def verdicts(s: Subject) -> Iterator[Verdict]:
+    """One after the other; where the first, that it computes anything, fails, the others are not asked."""
+    with np.errstate(all="ignore"):
+        right, words = judged(s, runs)
+        if not right:
+            yield Verdict("a model", None, right, words)
+            return
+        for law, check in (EVERYWHERE | OF_LOOP).items():
+            if ASKED_OF.get(law, bool)(s):
+                yield Verdict(law, None, *judged(s, check))
+        for law, checks in CLAIMED.items():
+            claims = law in s.claims()
+            if law != "text" or claims or claimed.several(s):
+                yield Verdict(law, claims, *judged(s, *checks))
+
+
+def about(law: str, found: Mapping[str, str] = LAWS) -> str:
+    """What a law says."""
+    checks = EVERYWHERE | OF_LOOP | {"a model": runs}
+    return found[law] if law in found else str(checks[law].__doc__).split("\n")[0]
