@@ -31,6 +31,7 @@ LINES = {
     "golden verify": ["golden", "verify", "made"],
     "golden vectors": ["golden", "vectors", "--pe", "rope", "--shape", "1,2,1,3,4", "-o", "other"],
     "data": ["data"],
+    "laws": ["laws", "none"],
 }
 WATCHED = """
 import json, sys

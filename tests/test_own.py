@@ -190,7 +190,7 @@ def test_it_is_listed_shown_and_made_into_vectors(cli, tmp_path):
     (tmp_path / "mine.py").unlink()
     code, out, err = cli("check", "vectors/groups/bias_op/expected.safetensors", "--golden", "vectors")
     assert code == 0, err
-    assert "2 tensors of 1 cases compared" in out
+    assert "2 tensors of 1 case compared" in out
 
 
 def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, monkeypatch):

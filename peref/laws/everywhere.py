@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from peref import encodings, model
+from peref import encodings, hooks, model
 from peref.compare import Differs, same
 from peref.laws.gradient import frozen, gradient, is_real
 from peref.laws.small import (
@@ -117,7 +117,7 @@ def gradients_inside(s: Subject) -> None:
     The softmax cannot see a number added to a whole row, and hides its gradient.
     """
     cfg = s.config()
-    if not any((s.encoding.embed, s.encoding.rotate, s.encoding.bias, s.encoding.score)):
+    if s.encoding.hook not in ("embed", "rotate", "bias", "score"):
         return
     p, pe, at = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), At.of(7)
     x, q, k, _ = layer_input(cfg, 7)
@@ -125,14 +125,13 @@ def gradients_inside(s: Subject) -> None:
     def parts(x: Any, q: Any, k: Any, *arrays: Any) -> Any:
         own = dict(zip(p, arrays, strict=True))
         if pe.embed:
-            return (pe.embed(own, at.i),)
+            return (hooks.position_rows(pe, own, at.i),)
         if pe.rotate:
-            return pe.rotate(own, at.i, LENGTH)
+            return hooks.rotation(pe, own, at.i, LENGTH)
         if pe.bias:
-            return (pe.bias(model.PLAIN, own, at.distances),)
-        f = pe.features(model.PLAIN, own, x, at, {})[0] if pe.features else {}
-        assert pe.score
-        return pe.score(model.PLAIN, own, q, k, f, at)
+            return (hooks.distance_table(model.PLAIN, pe, own, at.distances),)
+        f, _ = hooks.features(model.PLAIN, pe, own, x, at)
+        return hooks.score_terms(model.PLAIN, pe, own, q, k, f, at)
 
     arrays, tape = [x, q, k, *p.values()], Tape()
     names = [f"{name} in {s.encoding.hook}" for name in ("x", "q", "k", *p)]

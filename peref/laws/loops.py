@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from peref import model
+from peref import hooks, model
 from peref.compare import same
 from peref.errors import Misuse
 from peref.laws.small import LENGTH, LONG, POSITIONS, REAL, Given, Subject, broken, layer_input, lists, place_of, told, weights
@@ -52,9 +52,9 @@ def embed(s: Subject) -> None:
     for C, given in product((1, 2, 7, 8), s.choices):
         with told(given):
             cfg = s.config(given, **{"C": C, "D": 4} | dict(s.sizes))
-            p, made = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0).embed
+            p = model.of_encoding(cfg, weights(cfg), 0)
+            made = partial(hooks.position_rows, cfg.encoding(0))
             here = needed(s, cfg, "embed")
-            assert made
             for i in s.real(*POSITIONS):
                 want = np.array(here(lists(p), lists(i)))
                 same(made(p, i), want, 1e-13, f"rows at positions {lists(i)}, width {C}")
@@ -69,9 +69,7 @@ def widths(s: Subject, given: Given) -> list[int]:
     for R in WIDTHS:
         try:
             cfg = s.config(given, **{"D": 8, "R": R} | dict(s.sizes))
-            turned = cfg.encoding(0).rotate
-            assert turned
-            turned(model.of_encoding(cfg, weights(cfg), 0), np.arange(3), LENGTH)
+            hooks.rotation(cfg.encoding(0), model.of_encoding(cfg, weights(cfg), 0), np.arange(3), LENGTH)
             found.append(R)
         except Misuse as refusal:
             if not re.match(rf"{s.name}: (the )?rotary width is {R}; expected", str(refusal)):
@@ -87,11 +85,10 @@ def rotate(s: Subject) -> None:
         with told(given):
             for R, n in product(widths(s, given), (LENGTH, 17, 50)):
                 cfg = s.config(given, **{"D": 8, "R": R} | dict(s.sizes))
-                p, turned = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0).rotate
-                assert turned
+                p, pe = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0)
                 for i in s.real(*POSITIONS, *([FAR] if "any_length" in s.claims() else [])):
                     want = needed(s, cfg, "rotate")(lists(p), lists(i), n)
-                    got = dict(zip(("angle", "gain_q", "gain_k"), turned(p, i, n), strict=True))
+                    got = dict(zip(("angle", "gain_q", "gain_k"), hooks.rotation(pe, p, i, n), strict=True))
                     wanted = dict(zip(got, (None if a is None else np.array(a) for a in want), strict=True))
                     same(got, wanted, 1e-14, f"rotary width {R}, made for {n}, positions {lists(i)}")
 
@@ -101,17 +98,17 @@ def bias(s: Subject) -> None:
     for (given, causal), H in product(s.ways, (1, 6, 7)):
         with told(given):
             cfg = s.config(given, **{"H": H, "causal": causal, "L": 300} | dict(s.sizes))
-            p, table = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0).bias
+            p = model.of_encoding(cfg, weights(cfg), 0)
+            table = partial(hooks.distance_table, model.PLAIN, cfg.encoding(0))
             here = needed(s, cfg, "bias")
-            assert table
             distances = [np.arange(0 if causal else -299, 300)]
             for d in [*distances, *([abs(REAL)] if "real_positions" in s.claims() else [])]:
                 want = np.array(here(lists(p), lists(d)))
-                same(table(model.PLAIN, p, d), want, 1e-13, f"[head, distance from {d[0]} on] of {H} heads, causal={causal}")
+                same(table(p, d), want, 1e-13, f"[head, distance from {d[0]} on] of {H} heads, causal={causal}")
             if "any_length" in s.claims():
                 far = np.array(here(lists(p), lists(FAR)))
                 scale = np.where(np.isfinite(far), 1 + abs(far), 1)  # of a power they may be of 1e11
-                got = table(model.PLAIN, p, FAR) / scale
+                got = table(p, FAR) / scale
                 same(got, far / scale, 1e-9, f"[head, distance] of distances {lists(FAR)}, each by its size")
 
 
@@ -121,11 +118,10 @@ def score(s: Subject) -> None:
         with told(given):
             cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
             p, pe, (x, q, k, _) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
-            assert pe.score
             for i in s.far(LONG):
                 at = place_of(cfg, i)
-                f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
-                got = sum(a for a in pe.score(model.PLAIN, p, q, k, f, at) if a is not None)
+                f, _ = hooks.features(model.PLAIN, pe, p, x, at)
+                got = sum(a for a in hooks.score_terms(model.PLAIN, pe, p, q, k, f, at) if a is not None)
                 wanted = needed(s, cfg, "score")(lists(p), *(lists(a[1]) for a in (q, k, x)), lists(i))
                 want = np.array(wanted, dtype=float)
                 got = np.broadcast_to(got, (2, cfg.H, LONG, LONG))[1][:, at.see]
@@ -138,12 +134,10 @@ def attend(s: Subject) -> None:
         with told(given):
             cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
             p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
-            assert pe.attend
             for i in s.far(LONG):
                 at = place_of(cfg, i)
-                f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
                 want = needed(s, cfg, "attend")(lists(p), *(lists(a[1]) for a in (q, k, v, x)), lists(i))
-                got = pe.attend(model.PLAIN, p, q, k, v, f, at)[1]
+                got = hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0][1]
                 same(got, np.array(want), 1e-12, f"[head, token, channel], causal={causal}")
 
 
@@ -153,9 +147,8 @@ def mix(s: Subject) -> None:
         with told(given):
             cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
             p, pe, (x, *_) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
-            assert pe.mix
             for i in s.far(LONG):
-                got, _ = pe.mix(model.PLAIN, p, x, place_of(cfg, i), {}, {})
+                got, _ = hooks.mixed(model.PLAIN, pe, p, x, place_of(cfg, i))
                 want = needed(s, cfg, "mix")(lists(p), lists(x[1]), lists(i))
                 same(got[1], np.array(want), 1e-12, f"[token, channel], causal={causal}")
 
