@@ -81,6 +81,8 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
             raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
     encoding = bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
     check_claims(name, encoding, facts.get("causal", True), facts.get("window"))
+    if encoding.check:
+        encoding.check(At.of(1))
     return encoding
 
 
@@ -104,8 +106,6 @@ def place(name: str, encoding: Encoding, dtype: Any, T: int, positions: Any, B: 
         raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
     at = At.of(T, positions=i, **rest)
     check_reach(name, encoding, at.i, dtype)
-    if encoding.check:
-        encoding.check(at)
     return at
 
 

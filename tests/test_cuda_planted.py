@@ -13,11 +13,11 @@ from test_ops import random
 
 from peref.backends.cuda import attention, embedding, loss, norm, optimizer, place, retention
 from peref.backends.cuda.launch import FOLDER, source
+from peref.encodings.mix.retnet import retention as plain_retention
 from peref.ops import attention as plain_attention
 from peref.ops import embedding as plain_embedding
 from peref.ops import loss as plain_loss
 from peref.ops import norm as plain_norm
-from peref.ops import scan as plain_scan
 from peref.ops.place import At
 
 LOG = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
@@ -36,7 +36,7 @@ def of_index():
 
 def of_retention(E):
     q, k, v = random(1, 3, 70, 8), random(1, 3, 70, 8, seed=1), random(1, 3, 70, E, seed=2)
-    return retention.retention, plain_scan.retention, [q, k, v, random(1, 3, 8, E), None], {"log_decay": LOG, "chunk": 64, "scale": 0.5}
+    return retention.retention, plain_retention, [q, k, v, random(1, 3, 8, E), None], {"log_decay": LOG, "chunk": 64, "scale": 0.5}
 
 
 def of_recurrence(*names):

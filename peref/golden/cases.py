@@ -59,7 +59,6 @@ class Case:
     flags: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     positions: Any = None  # nested tuples, 0, 1, ... where None
-    untied: Any = None  # positions for the budgets, where at those of the case every rounding would break a tie
     seg: Any = None
     B: int = 2
     H: int = 6
@@ -74,6 +73,7 @@ class Case:
     causal: bool = True
     window: int | None = None
     variants: tuple[Variant, ...] = ()  # where sources differ: the first is the norm, and is the case itself
+    untied: Any = None  # positions for the budgets, where at those of the case every rounding would break a tie
 
     @property
     def hook(self) -> str:
