@@ -172,6 +172,17 @@ def test_the_sample_is_of_the_default_text():
     assert f"\nyardsticks    unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 " in README
 
 
+@pytest.mark.parametrize("name", ["extrapolation", "scalings"])
+def test_the_measured_tables_are_those_of_the_benchmarks(name):
+    """Every row that the README has of them, and the text that they were measured on is the default."""
+    corpus = data.corpus()
+    found = (ROOT / "benchmarks" / "results" / f"{name}.md").read_text()
+    assert f"{corpus.source} ({corpus.sha256[:12]})" in found
+    measured = [line for line in found.splitlines() if re.fullmatch(r"\| \w+ (\| \d\.\d\d )+\|", line)]
+    assert len(measured) > 6
+    assert [line for line in measured if line not in README.splitlines()] == []
+
+
 def test_every_command_runs(told):
     """As written, but for the size of the training and the text of those that name none."""
     assert len(told) == len({" ".join(args) for args in commands()}) > 10
