@@ -240,11 +240,7 @@ def blind(s: Subject, given: Given) -> None:
         return
 
     def attended(at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
-        f = pe.features(model.PLAIN, p, x, at, {})[0] if pe.features else {}
-        if pe.attend:
-            return pe.attend(model.PLAIN, p, q, k, v, f, at)
-        assert pe.score
-        return model.PLAIN.attention(q, k, v, None, *pe.score(model.PLAIN, p, q, k, f, at), at=at, scale=pe.scale(cfg.D))
+        return hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0]
 
     tape, seg = Tape(), np.array([[0, 0, 1, 1, 1, 1, 1], [0] * 7])
     leaves = [tape.watch(a) for a in (q, k, v)]

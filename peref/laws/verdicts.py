@@ -37,7 +37,7 @@ EVERYWHERE: dict[str, Callable[[Subject], Any]] = {
     "axes": claimed.axes,
 }
 ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some encodings only -> of which
-    "gradients inside": lambda s: s.encoding.score or (s.learns and s.encoding.hook in ("embed", "rotate", "bias")),
+    "gradients inside": lambda s: s.encoding.hook == "score" or (s.learns and s.encoding.hook in ("embed", "rotate", "bias")),
     "gradients, options": lambda s: len(s.choices) > 1,
     "documents, options": lambda s: len(s.choices) > 1,
     "rows of padding": lambda s: s.encoding.hook in ("score", "attend"),
