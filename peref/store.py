@@ -47,7 +47,7 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
     When it returns, the file survives a power cut; when it raises, the earlier file is still there, unless the message says otherwise.
     Raises Misuse for what cannot be stored and PerefError when the disk refuses.
     """
-    _replace(Path(path), _encode(arrays, meta))
+    _replace(Path(path), encoded(arrays, meta))
 
 
 def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -65,7 +65,7 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             raise TooNew(f"{path}: format {note['format']}; this peref reads up to {FORMAT}: use the one that wrote it, or a later one")
         arrays = dict(sorted(safetensors.numpy.load(data).items()))  # checks sizes and offsets against the file before it allocates
         meta, digest = dict(note["meta"]), note["sha256"]
-        again = _encode(arrays, meta)  # may say Misuse, a ValueError, of what was never written here
+        again = encoded(arrays, meta)  # may say Misuse, a ValueError, of what was never written here
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Damaged(f"{path}: cut short, altered or not of peref ({type(error).__name__}: {error}); use another checkpoint") from error
     if again != data:
@@ -168,7 +168,7 @@ def _replace(path: Path, data: bytes) -> None:
             os.unlink(temp)
 
 
-def _encode(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
+def encoded(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
     """The bytes of the file, the same in every process: the writer orders tensors by dtype and name, and there is one metadata key."""
     plain = {name: _plain(name, array) for name, array in arrays.items()}
     note = canonical({"format": FORMAT, "meta": dict(meta), "sha256": _digest(plain, meta)})

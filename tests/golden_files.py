@@ -1,14 +1,16 @@
-"""What tests of the golden files share: the command line in this process, a tensor file as somebody else would write it, a small folder."""
+"""What tests of the golden files share: the command line in this process, a tensor file as somebody else would write it, small folders."""
 
 import json
 import struct
 
 import numpy as np
+from making import confirmed
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
-from peref.golden import make
+from peref.golden import SPEC_VERSION
 from peref.golden.cases import sized
+from peref.golden.folder import files, made, write
 
 
 def cli(capsys, *args):
@@ -33,5 +35,12 @@ def dumped(path, found):
 def two_cases(folder):
     """A new folder of golden files, of two small cases."""
     cases = [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("alibi", "table", "default", "The usual.", ("basic",), T=3)]
-    make.make(folder, cases)
+    return folder_of(folder, cases, checked=True)
+
+
+def folder_of(folder, cases, checked=False, **declared):
+    """Golden files of these cases in `folder`; `declared` are refusals and laws of their one encoding."""
+    for name in dict.fromkeys(case.encoding for case in cases):
+        write(folder / name, files(name, [made(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name], **declared))
+    (folder.parent / "SPEC_VERSION" if folder.name in ("core", "full") else folder / "SPEC_VERSION").write_text(SPEC_VERSION + "\n")
     return folder

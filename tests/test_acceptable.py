@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from golden_files import folder_of
+from making import confirmed
+from making.catalogue import catalogue
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
-from peref.golden import confirmed, make
 from peref.golden.book import Book, Untrue
-from peref.golden.cases import Variant, catalogue
+from peref.golden.cases import Variant
 from peref.golden.files import Tensor
 from peref.golden.report import Pick, check
 
@@ -21,7 +23,7 @@ SOME = ("alibi.table/slopes-12", "ntk.table/form", "yarn.table/magnitude", "cope
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
     place = tmp_path_factory.mktemp("golden") / "some"
-    make.make(place, [CASES[name] for name in SOME], checked=False)
+    folder_of(place, [CASES[name] for name in SOME])
     return Book(place)
 
 
@@ -92,9 +94,9 @@ def test_a_reading_that_is_none():
 def test_words_that_are_none(book, words):
     """A file says something else of its readings."""
     other = Book(book.folder)
-    place = "groups/rotate_table/cases.json"
+    place = "ntk/cases.json"
     text = json.loads(other.data[place])
     text["cases"][0]["acceptable"] = words
     other.data[place] = json.dumps(text).encode()
     with pytest.raises(Untrue, match="acceptable in variants"):
-        _ = other.groups
+        _ = other.vectors

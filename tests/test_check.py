@@ -68,9 +68,9 @@ def test_wrong_outputs_differ_from_the_golden_files_and_are_named(book, capsys, 
     """By `diff` and by `check`, in float32: exit 1, the trap, why the case exists, the command that repeats it."""
     case, change, words = WRONG[name]
     out = dumped(tmp_path / "out.safetensors", tensors_of(book.entries[case], change))
-    group = GOLDEN / "groups" / book.entries[case].group.name
-    every = [["diff", GOLDEN, out], ["diff", group, out]] if name == "the other layout" else []
-    for args in (*every, ["diff", group / "expected.safetensors", out], ["check", out]):
+    folder = GOLDEN / "core" / book.entries[case].words["encoding"]
+    every = [["diff", GOLDEN, out], ["diff", folder, out]] if name == "the other layout" else []
+    for args in (*every, ["diff", folder / "expected.safetensors", out], ["check", out]):
         code, text = cli(capsys, *args)
         assert (code, words in text) == (1, True), text
         assert f"FAIL {case}  " in text
@@ -248,10 +248,10 @@ def test_diff(capsys, small, tmp_path):
     (tmp_path / "garbage.safetensors").write_bytes(b"not tensors")
     assert cli(capsys, "diff", a, tmp_path / "garbage.safetensors")[0] == 2
     assert cli(capsys, "check", tmp_path / "garbage.safetensors")[0] == 2
-    groups = small.folder / "groups" / "rotate_op"
+    place = small.folder / "rope"
     mine = {n: ("F32", small.entries["rope.op/default"].want(n).astype(np.float32)) for n in ("q_rotated", "vjp.k")}
     out = dumped(tmp_path / "out.safetensors", {f"rope.op/default:{n}": x for n, x in mine.items()})
-    code, text = cli(capsys, "diff", groups / "expected.safetensors", out)
+    code, text = cli(capsys, "diff", place / "expected.safetensors", out)
     assert (code, "0 differ, 2 agree (rule golden), 2 only in" in text) == (0, True), text
     bad = dumped(tmp_path / "bad.safetensors", {"rope.op/default:q_rotated": ("F32", mine["q_rotated"][1] + np.float32(0.01))})
     code, text = cli(capsys, "diff", small.folder, bad, "--json")
@@ -419,7 +419,7 @@ def test_budgets_may_come_along(small, capsys, tmp_path):
     """A folder of all that golden files have, some of it replaced; golden files themselves are nothing to check."""
     whole = {}
     for part in ("inputs", "expected"):
-        for file in sorted((small.folder / "groups").rglob(f"{part}.safetensors")):
+        for file in sorted(small.folder.rglob(f"{part}.safetensors")):
             whole |= {name: (t.dtype, t.bits) for name, t in read_tensors(file).items()}
     (tmp_path / "mine").mkdir()
     dumped(tmp_path / "mine" / "all.safetensors", whole)

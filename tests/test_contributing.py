@@ -59,15 +59,18 @@ def test_the_example_is_all_it_takes(checkout):
     assert done.stdout.split(maxsplit=1) == [str(checkout / "peref" / "__init__.py"), "(2, 3, 3)\n"]
 
 
-def test_its_recipe_makes_golden_cases(checkout):
-    """They are in the catalogue, and pass their checks."""
-    code = "from peref.golden import cases, confirmed\n"
-    code += f"found = [c for c in cases.catalogue() if c.encoding == '{NAME}' and c.T < 100]\n"
-    code += "print(len(found), [confirmed.computed(c)[1] is None for c in found if c.slug in ('default', 'near')])"
-    done = python(checkout, "-c", code)
-    assert done.stdout == "13 [False, False, False, False]\n", done.stdout + done.stderr
+def test_its_golden_files_are_made(checkout):
+    """By the command that the page says: one folder in the core and one in the full set, which are right, and no other file."""
+    (command,) = re.findall(r"```\npython (-m tests\.making .*)\n```", (ROOT / "CONTRIBUTING.md").read_text())
+    done = python(checkout, *command.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = {path.parent.relative_to(checkout).as_posix() for path in (checkout / "golden").glob("*/*/*")}
+    assert made == {f"golden/core/{NAME}", f"golden/full/{NAME}"}
+    assert {path.name for path in (checkout / "golden").iterdir()} == {"core", "full", "SPEC_VERSION"}
+    done = python(checkout, "cli.py", "golden", "verify", "golden", "--rebuild", "--json")
+    assert (done.returncode, json.loads(done.stdout)["cases"]) == (0, 25), done.stdout + done.stderr
     (checkout / RECIPE).unlink()
-    done = python(checkout, "-c", "from peref.golden import cases\ncases.catalogue()")
+    done = python(checkout, *command.split())
     assert f"no golden case is made for {NAME}; say which in tests/recipes/{NAME}.py" in done.stderr
 
 

@@ -1,22 +1,26 @@
-"""negative.json and laws.json: written only when peref holds them itself, read like the rest, and what `check` does with them."""
+"""Refusals and laws: written only when peref holds them itself, read like the rest, and what `check` does with them."""
 
 import json
 
 import pytest
-from golden_files import cli
+from golden_files import cli, folder_of
+from making import catalogue, make
 
-from peref.golden import declared, make
-from peref.golden.book import Book, Untrue
+from peref.encodings import names
+from peref.golden import declared
+from peref.golden.book import Book
 from peref.golden.cases import sized
+from peref.golden.rebuild import differing
+from peref.golden.sums import Untrue
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """One small case, and all refusals and laws."""
+    """One small case of each encoding, and all refusals and laws."""
     place = tmp_path_factory.mktemp("golden") / "small"
-    groups = make.ready(place, [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)], checked=False)
-    declared.write(place)
-    make.write(place, groups)
+    for name in names():
+        case = next(c for c in catalogue.core() if c.encoding == name and c.slug == "default")
+        folder_of(place, [case], **{part: catalogue.declared(name, part) for part in declared.PARTS})
     return place
 
 
@@ -33,39 +37,39 @@ def theirs(tmp_path, monkeypatch):
 
 
 def test_they_are_part_of_the_folder(folder):
-    """Their digests are in SHA256SUMS, and the recipes say the same."""
+    """Beside the cases of their encoding, and the recipes say the same."""
     book = Book(folder)
     found = declared.read(book)
-    assert {part: len(entries) for part, entries in found.items()} == {part: len(declared.of_recipes(part)) for part in declared.PARTS}
+    said = {part: [words for name in names() for words in catalogue.declared(name, part)] for part in declared.PARTS}
+    assert {part: sorted(e.id for e in entries) for part, entries in found.items()} == {p: sorted(w["id"] for w in some) for p, some in said.items()}
     assert min(map(len, found.values())) > 100
-    assert declared.differ(book) == []
-    assert {"negative.json", "laws.json"} <= set(book.data)
 
 
 def test_what_peref_does_not_hold_is_not_written(tmp_path, monkeypatch):
     """A refusal that peref computes, a law that it breaks."""
-    right = dict(declared.PARTS)
-    for part, said in (("negative", "in place of refusing"), ("laws", "lengths of q")):
-        name, verdict, _ = right[part]
+    case = sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)
+    monkeypatch.setattr(catalogue, "core", lambda: [case])
+    monkeypatch.setattr(catalogue, "full", lambda: [case])
+    right, words = dict(declared.PARTS), catalogue.declared
+    for part, said in (("refusals", "in place of refusing"), ("laws", "lengths of q")):
         spoilt = lambda case, a: {"q_rotated": 2 * a["q"], "k_rotated": a["k"]} if "q" in a else None
-        monkeypatch.setattr(declared, "PARTS", right | {part: (name, verdict, spoilt)})
-        monkeypatch.setattr(
-            declared,
-            "of_recipes",
-            lambda part, of=declared.of_recipes: [w for w in of(part) if "rope.law/norm" in w["id"] or "rope.refuse/odd" in w["id"]],
-        )
-        with pytest.raises(declared.Untenable, match=said):
-            declared.write(tmp_path / "new")
+        monkeypatch.setattr(declared, "PARTS", right | {part: (right[part][0], spoilt)})
+        some = lambda name, part: [w for w in words(name, part) if "rope.law/norm" in w["id"] or "rope.refuse/odd" in w["id"]]
+        monkeypatch.setattr(catalogue, "declared", some)
+        with pytest.raises(make.Disagrees, match=said):
+            make.make(tmp_path / "new", ["rope"])
         assert not (tmp_path / "new").exists()
 
 
-def test_a_file_that_says_something_else_is_noticed(folder, tmp_path):
-    """Its digest, then its words; the recipes afterwards."""
+def test_one_that_no_longer_holds_is_noticed(folder, monkeypatch):
+    """When everything is computed again; and words that are none when they are read."""
     book = Book(folder)
-    book.data["laws.json"] = book.data["laws.json"].replace(b'"law":"norm"', b'"law":"form"', 1)
-    assert len(declared.differ(book)) == 1
-    book.data["laws.json"] = b'{"cases":[{"id":1}]}'
-    with pytest.raises(Untrue, match=r"laws\.json: not the words of golden cases"):
+    path = "rope/cases.json"
+    book.data[path] = book.data[path].replace(b'"law": "adjoint"', b'"law": "groups"', 1)
+    assert [line.partition(":")[0] for line in differing(book)] == ["rope.law/adjoint"]
+    book = Book(folder)
+    book.data[path] = book.data[path].replace(b'"law": "adjoint"', b'"law": 1', 1)
+    with pytest.raises(Untrue, match=r"cases\.json: not the words of one of the laws"):
         declared.read(book)
 
 

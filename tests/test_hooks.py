@@ -22,7 +22,7 @@ def uses(text):
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     modules = {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
-    of_module = lambda x: getattr(x, "id", "") in modules or ast.unparse(x).startswith("of_tests(")
+    of_module = lambda x: getattr(x, "id", "") in modules
 
     def asked(node):
         """Whether only the truth of a value counts."""

@@ -11,10 +11,11 @@ import pytest
 from golden_files import cli, two_cases
 
 from peref.errors import Damaged
+from peref.golden.archive import pack
 from peref.golden.book import Book
 from peref.golden.files import DEEPEST, read_tensors, strict_json, tensors
 from peref.golden.runner import outputs
-from peref.golden.sums import SUMS, Untrue, in_folder, sums
+from peref.golden.sums import SUMS, Untrue, in_folder, listing, sums
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -155,7 +156,7 @@ def test_a_hostile_file_is_refused(name, tmp_path, capsys):
 def test_a_hostile_file_in_a_golden_folder_is_refused(name, small):
     """Also where all digests are right."""
     for part in ("inputs", "expected"):
-        (small.folder / "groups" / "rotate_op" / f"{part}.safetensors").write_bytes(HOSTILE[name])
+        (small.folder / "rope" / f"{part}.safetensors").write_bytes(HOSTILE[name])
     signed_again(small.folder)
     before = everything(small.folder.parent)
     with pytest.raises(Untrue):
@@ -224,18 +225,18 @@ def test_hostile_sums_are_refused(text):
 
 
 def test_a_flipped_bit_anywhere_is_noticed(small):
-    """Every bit of one group and of the files beside it, sums included; of the manifest, which is long, every seventh."""
-    files = sorted(p for p in small.folder.rglob("*") if p.is_file() and "rotate_op" not in p.parts)
-    digests = sums((small.folder / SUMS).read_bytes(), "x")
+    """Every bit of the files of one encoding, sums included; of the words, which are long, every seventh."""
+    files = sorted(p for p in (small.folder / "alibi").iterdir())
+    digests = sums((small.folder / "alibi" / SUMS).read_bytes(), "x")
     for path in files:
         data = bytearray(path.read_bytes())
-        for bit in range(0, 8 * len(data), 7 if path.name == "manifest.json" else 1):
+        for bit in range(0, 8 * len(data), 7 if path.name == "cases.json" else 1):
             data[bit // 8] ^= 1 << bit % 8
             if path.name == SUMS:
                 with contextlib.suppress(Untrue):
                     assert sums(bytes(data), "x") != digests
             else:
-                assert hashlib.sha256(data).hexdigest() != digests[path.relative_to(small.folder).as_posix()]
+                assert hashlib.sha256(data).hexdigest() != digests[path.name]
             if bit % 4999 == 0:
                 path.write_bytes(data)
                 with pytest.raises(Untrue):
@@ -246,32 +247,34 @@ def test_a_flipped_bit_anywhere_is_noticed(small):
 
 
 def signed_again(folder):
-    """SHA256SUMS for what now stands in the folder, as somebody hostile would make it."""
-    paths = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and p.name != SUMS)
-    (folder / SUMS).write_text("".join(f"{hashlib.sha256((folder / p).read_bytes()).hexdigest()}  {p}\n" for p in paths))
+    """SHA256SUMS for what now stands in the folders, as somebody hostile would make it."""
+    for place in (p for p in folder.iterdir() if p.is_dir()):
+        (place / SUMS).write_bytes(listing({p.name: p.read_bytes() for p in place.iterdir() if p.name != SUMS}))
 
 
 # ---------------------------------------------------------------- golden folders
 
 
 def no_words(folder):
-    (folder / "groups" / "rotate_op" / "cases.json").write_text("{}")
+    (folder / "rope" / "cases.json").write_text("{}")
 
 
-def group_outside(folder):
-    text = json.loads((folder / "manifest.json").read_text())
-    text["groups"][0]["name"] = "../../x"
-    (folder / "manifest.json").write_text(json.dumps(text))
+def words_changed(**changes):
+    def change(folder):
+        path = folder / "rope" / "cases.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
 
 
 def other_index(folder):
-    path = folder / "groups" / "rotate_op" / "index.txt"
+    path = folder / "rope" / "index.txt"
     path.write_text(path.read_text().replace(" 2 ", " 3 ", 1))
 
 
 def case_changed(**changes):
     def change(folder):
-        path = folder / "groups" / "rotate_op" / "cases.json"
+        path = folder / "rope" / "cases.json"
         words = json.loads(path.read_text())
         words["cases"][0] |= changes
         path.write_text(json.dumps(words))
@@ -280,7 +283,7 @@ def case_changed(**changes):
 
 
 def twice(folder):
-    path = folder / "groups" / "rotate_op" / "cases.json"
+    path = folder / "rope" / "cases.json"
     words = json.loads(path.read_text())
     words["cases"] *= 2
     path.write_text(json.dumps(words))
@@ -298,13 +301,25 @@ def later_version(folder):
     (folder / "SPEC_VERSION").write_text("7.0.0\n")
 
 
-def no_manifest(folder):
-    (folder / "manifest.json").unlink()
+def no_version(folder):
+    (folder / "SPEC_VERSION").unlink()
+
+
+def nothing_left(folder):
+    for name in ("rope", "alibi"):
+        shutil.rmtree(folder / name)
+
+
+def exchanged(folder):
+    (folder / "rope").rename(folder / "t5")
 
 
 CRAFTED = {
     "no words": no_words,
-    "group outside": group_outside,
+    "of another encoding": words_changed(encoding="alibi"),
+    "a folder with another name": exchanged,
+    "an empty folder": lambda folder: (folder / "t5").mkdir(),
+    "a folder with blanks": lambda folder: (folder / "rope").rename(folder / "r ope"),
     "other index": other_index,
     "id outside": case_changed(id="../../x"),
     "no reason": case_changed(why=""),
@@ -328,28 +343,33 @@ CRAFTED = {
     "id with an escape": case_changed(id="rope.op/\x1b[2J"),
     "id of 100,000": case_changed(id="rope.op/" + "x" * 100_000),
     "two cases alike": twice,
-    "index cut": lambda folder: (folder / "groups/rotate_op/index.txt").write_text(""),
-    "index other offset": lambda folder: changed_text(folder / "groups/rotate_op/index.txt", " F64 ", " F32 "),
-    "index in other order": lambda folder: reversed_lines(folder / "groups/rotate_op/index.txt"),
-    "words no JSON": lambda folder: (folder / "groups/rotate_op/cases.json").write_text("{'a': 1}"),
-    "words with NaN": lambda folder: (folder / "groups/rotate_op/cases.json").write_text('{"cases": [NaN]}'),
-    "words twice": lambda folder: (folder / "groups/rotate_op/cases.json").write_text('{"cases": [], "cases": []}'),
-    "words of UTF-16": lambda folder: (folder / "groups/rotate_op/cases.json").write_bytes("{}".encode("utf-16")),
-    "words a number of 5,000 digits": lambda folder: (folder / "groups/rotate_op/cases.json").write_text("9" * 5000),
-    "cases null": lambda folder: (folder / "groups/rotate_op/cases.json").write_text('{"cases": null}'),
-    "a case null": lambda folder: (folder / "groups/rotate_op/cases.json").write_text('{"cases": [null]}'),
-    "groups null": lambda folder: (folder / "manifest.json").write_text('{"groups": null, "flags": {}}'),
-    "a group null": lambda folder: (folder / "manifest.json").write_text('{"groups": [null], "flags": {}}'),
-    "a group of a number": lambda folder: (folder / "manifest.json").write_text('{"groups": [{"name": 7}], "flags": {}}'),
-    "a group that is not there": lambda folder: (folder / "manifest.json").write_text('{"groups": [{"name": "absent"}], "flags": {}}'),
+    "index cut": lambda folder: (folder / "rope/index.txt").write_text(""),
+    "index other offset": lambda folder: changed_text(folder / "rope/index.txt", " F64 ", " F32 "),
+    "index in other order": lambda folder: reversed_lines(folder / "rope/index.txt"),
+    "words no JSON": lambda folder: (folder / "rope/cases.json").write_text("{'a': 1}"),
+    "words with NaN": lambda folder: (folder / "rope/cases.json").write_text('{"cases": [NaN]}'),
+    "words twice": lambda folder: (folder / "rope/cases.json").write_text('{"cases": [], "cases": []}'),
+    "words of UTF-16": lambda folder: (folder / "rope/cases.json").write_bytes("{}".encode("utf-16")),
+    "words a number of 5,000 digits": lambda folder: (folder / "rope/cases.json").write_text("9" * 5000),
+    "cases null": lambda folder: (folder / "rope/cases.json").write_text('{"cases": null}'),
+    "a case null": lambda folder: (folder / "rope/cases.json").write_text('{"cases": [null]}'),
+    "flags null": words_changed(flags=None),
+    "another schema": words_changed(schema="peref/cases/1"),
+    "a word more": words_changed(more=1),
+    "a refusal null": words_changed(refusals=[None]),
+    "a refusal of a number": words_changed(refusals=[{"id": 1}]),
+    "a law of nothing": words_changed(laws=[{}]),
+    "laws an object": words_changed(laws={}),
+    "no digests": lambda folder: (folder / "rope" / SUMS).unlink(),
     "version of letters": lambda folder: (folder / "SPEC_VERSION").write_text("0.x.0\n"),
     "version of 5,000 digits": lambda folder: (folder / "SPEC_VERSION").write_text("9" * 5000),
     "version with bytes": lambda folder: (folder / "SPEC_VERSION").write_bytes(b"\xff\xfe"),
     "later version": later_version,
-    "no manifest": no_manifest,
-    "manifest a list": lambda folder: (folder / "manifest.json").write_text("[]"),
-    "manifest deep": lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
-    "tensors cut": lambda folder: (folder / "groups/rotate_op/inputs.safetensors").write_bytes(b"\0" * 8),
+    "no version": no_version,
+    "nothing left": nothing_left,
+    "words a list": lambda folder: (folder / "rope/cases.json").write_text("[]"),
+    "words deep": lambda folder: (folder / "rope/cases.json").write_text("[" * 100_000),
+    "tensors cut": lambda folder: (folder / "rope/inputs.safetensors").write_bytes(b"\0" * 8),
 }
 
 
@@ -357,7 +377,8 @@ CRAFTED = {
 def test_a_crafted_folder_is_refused(name, small, capsys):
     """Also where all digests are right, and in one line."""
     CRAFTED[name](small.folder)
-    signed_again(small.folder)
+    if name not in ("no digests", "an empty folder"):
+        signed_again(small.folder)
     with pytest.raises(Untrue):
         _ = Book(small.folder).entries
     before = everything(small.folder.parent)
@@ -365,8 +386,17 @@ def test_a_crafted_folder_is_refused(name, small, capsys):
     assert everything(small.folder.parent) == before
 
 
+def test_files_of_the_layout_before_are_told_as_such(small, tmp_path, capsys):
+    """A folder and an archive of specification 0.9."""
+    (small.folder / "manifest.json").write_text("{}")
+    with pytest.raises(Untrue, match=r"specification 0\.9 or before"):
+        Book(small.folder)
+    pack({"manifest.json": b"{}", "SPEC_VERSION": b"0.9.0\n", SUMS: b""}, tmp_path / "old.tar")
+    refused(capsys, "golden", "verify", tmp_path / "old.tar")
+
+
 def test_a_link_out_of_the_folder_is_refused(small, tmp_path):
-    path = small.folder / "groups" / "rotate_op" / "index.txt"
+    path = small.folder / "rope" / "index.txt"
     shutil.move(path, tmp_path / "elsewhere.txt")
     path.symlink_to(tmp_path / "elsewhere.txt")
     with pytest.raises(Untrue, match="leads out"):
@@ -374,27 +404,27 @@ def test_a_link_out_of_the_folder_is_refused(small, tmp_path):
 
 
 def test_a_file_more_or_less_is_noticed(small):
-    (small.folder / "groups" / "rotate_op" / "more.txt").write_text("x")
+    (small.folder / "rope" / "more.txt").write_text("x")
     with pytest.raises(Untrue, match=r"more\.txt: not in SHA256SUMS"):
         Book(small.folder)
-    (small.folder / "groups" / "rotate_op" / "more.txt").unlink()
-    (small.folder / "groups" / "rotate_op" / "index.txt").unlink()
+    (small.folder / "rope" / "more.txt").unlink()
+    (small.folder / "rope" / "index.txt").unlink()
     with pytest.raises(Untrue, match=r"index\.txt: missing"):
         Book(small.folder)
 
 
 @pytest.mark.parametrize("part", ["core", "full"])
 def test_a_flipped_bit_in_the_committed_files_is_noticed(part, tmp_path):
-    """Five of every file; of one file of each name, sums and runners too, three are written to disk and read by what every command reads with."""
+    """Five of every file; of one file of each name, sums too, three are written to disk and read by what every command reads with."""
     folder = tmp_path / part
-    shutil.copytree(GOLDEN / "full" if part == "full" else GOLDEN, folder, ignore=shutil.ignore_patterns("__pycache__", "full"))
-    digests = sums((folder / SUMS).read_bytes(), "x")
-    assert in_folder(folder).keys() == digests.keys()
+    shutil.copytree(GOLDEN / part, folder)
+    shutil.copy(GOLDEN / "SPEC_VERSION", tmp_path)
     paths = sorted(p for p in folder.rglob("*") if p.is_file())
+    assert in_folder(folder).keys() == {"SPEC_VERSION", *(p.relative_to(folder).as_posix() for p in paths)}
     kinds = set({p.name: p for p in paths}.values())
-    assert {"SPEC_VERSION", "LICENSE-DATA", "README.md", "SPEC.md", "manifest.json", "cases.json", SUMS} <= {p.name for p in kinds}
+    assert {p.name for p in kinds} == {"cases.json", "expected.safetensors", "index.txt", "inputs.safetensors", SUMS}
     for path in paths:
-        data = bytearray(path.read_bytes())
+        data, digests = bytearray(path.read_bytes()), sums((path.parent / SUMS).read_bytes(), "x")
         for n, bit in enumerate((0, 8 * len(data) - 1, len(data) * 3, len(data) * 5, 1)):
             data[bit // 8] ^= 1 << bit % 8
             if path in kinds and n < 3:
@@ -402,7 +432,7 @@ def test_a_flipped_bit_in_the_committed_files_is_noticed(part, tmp_path):
                 with pytest.raises(Untrue, match=r"SHA-256|SHA256SUMS"):
                     in_folder(folder)
             if path.name != SUMS:
-                assert hashlib.sha256(data).hexdigest() != digests[path.relative_to(folder).as_posix()]
+                assert hashlib.sha256(data).hexdigest() != digests[path.name]
             data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-    assert in_folder(folder).keys() == digests.keys()
+    assert in_folder(folder)

@@ -1,6 +1,7 @@
 """Who imports whom, and what nothing may use: read from the source text of the package, and seen in a fresh process."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -51,6 +52,7 @@ OTHERS = {  # packages that are not the standard library -> the modules that may
     "ml_dtypes": ["backends"],
 }
 IN_TESTS = {"numpy", "pytest", "peref", "click", "tqdm", "safetensors", "numba", "cupy", "ml_dtypes", "mpmath", "jsonschema"}
+OF_TESTS = {"loops", "recipes", "mutants", "making"}  # what tests are made of, which the package does without
 DYNAMIC = ("encodings", "cli.app", "backends", "golden.outside")  # and below: import by a computed name
 
 
@@ -129,6 +131,12 @@ def foreign(name: str, text: str, known: set[str], package: bool) -> list[str]:
     return found
 
 
+def edits_where_python_looks(node: ast.Attribute | ast.Subscript) -> bool:
+    """A method of sys.path, or something put there; to read it is no harm."""
+    whole = ast.unparse(node)
+    return whole.startswith("sys.path.") or (re.match(r"sys\.path(\[|$)", whole) is not None and not isinstance(node.ctx, ast.Load))
+
+
 def forbidden(name: str, text: str) -> list[str]:
     """Each use of what nothing here may use."""
     found = []
@@ -137,7 +145,12 @@ def forbidden(name: str, text: str) -> list[str]:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 modules = {alias.name for alias in names} | {getattr(node, "module", None)}
                 found += [f"{name}: {m}" for m in modules & {"pickle", "cPickle", "dill", "marshal", "shelve", "joblib"}]
+                found += [f"{name}: sys.path" for _ in modules & {"path"} if "sys" in modules]
                 found += [f"{name}: os.{m}" for m in modules & {"environ", "getenv"} if name != "share"]
+            case ast.Attribute() | ast.Subscript() if edits_where_python_looks(node):
+                found.append(f"{name}: sys.path")
+            case ast.Constant(value=str(word)) if word.partition(".")[0] in OF_TESTS:
+                found.append(f"{name}: {word!r}, which is of the tests")
             case ast.keyword(arg="allow_pickle"):
                 found.append(f"{name}: allow_pickle")
             case ast.keyword(arg="fastmath", value=value):
@@ -214,7 +227,8 @@ def test_tests_need_no_other_framework_either():
 
 
 def test_what_nothing_uses():
-    """No pickle, no eval, no fast mathematics, nothing that is announced and not there, no environment but in share, no global state."""
+    """No pickle, no eval, no fast mathematics, nothing that is announced and not there, no environment but in share, no global state, no change of
+    where Python looks for modules, nothing of the tests."""
     assert [line for name, text in sources().items() for line in forbidden(name, text)] == []
 
 
@@ -278,6 +292,12 @@ def test_a_foreign_package_is_found(name, text):
         "from os import environ",
         "os.getenv('X')",
         "def f():\n    global state",
+        "sys.path.insert(0, folder)",
+        "from sys import path",
+        "sys.path[:0] = [folder]",
+        "sys.path += [folder]",
+        "import_module('recipes.rope')",
+        "of_tests('loops')",
     ],
 )
 def test_a_forbidden_use_is_found(text):

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden_files import folder_of
 
 from peref import golden
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.errors import PerefError
-from peref.golden import make, matrix, tables
+from peref.golden import matrix, tables
 from peref.golden.cases import sized
 
 CONFORMANCE = Path(__file__).resolve().parent.parent / "benchmarks" / "conformance"
@@ -252,7 +253,7 @@ def runner(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "adapters"]:
         monkeypatch.delitem(sys.modules, name)
-    make.make(
+    folder_of(
         tmp_path / "golden",
         [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("xpos", "op", "default", "The usual.", ("basic",), T=3, D=4)],
     )

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from making.catalogue import operations
+from making.near import computed, failing
 from mutants import mutants, named, table
 
 from peref.encodings import names
 from peref.golden.book import Book
-from peref.golden.cases import catalogue
 from peref.golden.diagnose import diagnosed, likely
 from peref.golden.diagnose.came import Came
+from peref.golden.diagnose.probes import read
 from peref.golden.files import Tensor
 from peref.golden.flags import FLAGS
 from peref.golden.levels import expected, inputs
-from peref.golden.near import computed, failing, read
 
 EVERY = 12  # one mutant in so many
 NAMED = 5
@@ -28,7 +29,7 @@ def book():
 
 
 def test_there_are_enough_of_them():
-    """At least 150, of every encoding, a third held out, each with a flag that the manifest explains and words to its author."""
+    """At least 150, of every encoding, a third held out, each with a flag that is explained and words to its author."""
     every = mutants()
     assert len(every) >= 150
     assert {name for m in every for name in m.of} == set(names())
@@ -39,7 +40,7 @@ def test_there_are_enough_of_them():
 
 def test_each_of_them_shows():
     """In a case of its flag or another, and it does not break: an operation whose arguments change would end its mutants unseen."""
-    cases, silent = catalogue(), []
+    cases, silent = operations(), []
     for m in mutants():
         for case in sorted((c for c in cases if c.encoding in m.of), key=lambda c: m.flag not in c.flags):
             a = inputs(case)
@@ -63,7 +64,7 @@ def test_they_are_noticed(book):
 def test_a_flag_stands_where_its_mutant_fails(book):
     """A flag says what a case catches, so something must be caught; of several readings each must fail the others' numbers."""
     every, wrong = mutants(), []
-    for case in catalogue():
+    for case in operations():
         entry, a = book.entries[case.id], inputs(case)
         want = {name: entry.want(name) for name in entry.outputs}
         for name in entry.outputs:

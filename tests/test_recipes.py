@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import recipes
+from making.catalogue import catalogue, core, declared, full
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden import declared
-from peref.golden.cases import LEVELS, catalogue, core, full, yours
+from peref.golden.cases import LEVELS, yours
+from peref.golden.declared import PARTS
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -23,17 +24,16 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 def committed():
     """Id of each case in the files -> its words."""
     found = {}
-    for file in sorted([*GOLDEN.glob("groups/*/cases.json"), *GOLDEN.glob("full/groups/*/cases.json")]):
-        found |= {case["id"]: case for case in json.loads(file.read_text())["cases"]}
-    for part in ("negative", "laws"):
-        found |= {case["id"]: case for case in json.loads((GOLDEN / f"{part}.json").read_text())["cases"]}
+    for file in GOLDEN.glob("*/*/cases.json"):
+        words = json.loads(file.read_text())
+        found |= {case["id"]: case for part in ("cases", *PARTS) for case in words[part]}
     return found
 
 
 def made():
     """The same from the recipes."""
     found = {case.id: {"encoding": case.encoding, "level": case.level} for case in (*core(), *full())}
-    return found | {words["id"]: words for part in declared.PARTS for words in declared.of_recipes(part)}
+    return found | {words["id"]: words for part in PARTS for name in names() for words in declared(name, part)}
 
 
 def test_every_encoding_has_its_recipes():
@@ -79,21 +79,21 @@ def test_a_recipe_that_is_gone_is_noticed(monkeypatch):
 def test_a_second_process_builds_the_same_bytes(tmp_path):
     """Whatever the hashes of texts are there."""
     ids = ("rope.op/long", "alibi.table/slopes-12", "t5.op/default", "mamba.op/short", "learned.table/last-row")
-    code = "import sys\nfrom pathlib import Path\nfrom peref.golden import make\nfrom peref.golden.cases import catalogue\n"
-    code += f"make.make(Path(sys.argv[1]), [c for c in catalogue() if c.id in {ids!r}], checked=False)"
+    code = "import sys\nfrom pathlib import Path\nfrom golden_files import folder_of\nfrom making.catalogue import catalogue\n"
+    code += f"folder_of(Path(sys.argv[1]), [c for c in catalogue() if c.id in {ids!r}])"
     for seed in "12":
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(GOLDEN.parent)}
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{GOLDEN.parent}{os.pathsep}{GOLDEN.parent / 'tests'}"}
         subprocess.run([sys.executable, "-c", code, str(tmp_path / seed)], env=env, check=True, cwd=tmp_path)
     one, other = ({p.relative_to(tmp_path / n).as_posix(): p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "12")
-    assert "SHA256SUMS" in one
+    assert "alibi/SHA256SUMS" in one
     assert one == other
 
 
 def test_without_a_checkout(monkeypatch, capsys, tmp_path):
-    """An installed package has no recipes and says so; vectors for a shape of one's own are made all the same."""
-    monkeypatch.setattr("peref.share.is_checkout", lambda package=None: False)
-    with pytest.raises(Misuse, match="made in a checkout"):
-        catalogue()
+    """Vectors for a shape of one's own need no recipes, and the files of the package are computed again without them."""
+    for name in ("recipes", "making", "loops", "mutants"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert [case.level for case in yours("rope", {})] == ["table", "op", "attn"]
     code = run_cli(["golden", "vectors", "--pe", "alibi", "--shape", "1,2,1,5,4", "-o", str(tmp_path / "mine")], Signals())
     assert code == 0, capsys.readouterr()
+    assert run_cli(["golden", "verify", str(tmp_path / "mine"), "--rebuild"], Signals()) == 0, capsys.readouterr()

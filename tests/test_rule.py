@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from honest import after, arithmetic, forms, sixteen
+from making.catalogue import operations
 from mutants import table
 
 from peref.golden import budget
 from peref.golden.book import Book
-from peref.golden.cases import catalogue, sized
+from peref.golden.cases import sized
 from peref.golden.files import Tensor
 from peref.golden.levels import expected, inputs
 from peref.golden.noise import Noisy, bare, rounding, wrapped
@@ -26,7 +27,7 @@ def book():
     return Book(GOLDEN)
 
 
-CASES = [case for case in catalogue() if case.id.endswith(("/default", "/long", "/far", "/packed", "/real", "/wide"))]
+CASES = [case for case in operations() if case.id.endswith(("/default", "/long", "/far", "/packed", "/real", "/wide"))]
 
 
 def uses(entry, case, got, dtype):
@@ -59,7 +60,7 @@ def test_another_arithmetic_is_no_error(book, name, dtype):
 def test_another_form_is_no_error(book, form):
     """Complex numbers, matrices, online softmax, one-hot products, loops over plain numbers."""
     count = 0
-    for case in catalogue():
+    for case in operations():
         entry = book.entries[case.id]
         for dtype in DTYPES:
             got = form(case, inputs(case), DTYPES[dtype])
@@ -118,7 +119,7 @@ def test_beyond_the_largest_is_an_infinity():
 
 def test_a_number_that_cancels_has_room_for_what_is_kept():
     """A channel of q that is 0 turns, and its derivative is turned back: with the turned one in bfloat16 not quite to 0, which is no error."""
-    case = next(c for c in catalogue() if c.id == "mrope.attn/heads-alone")
+    case = next(c for c in operations() if c.id == "mrope.attn/heads-alone")
     a = inputs(case)
     want = expected(case, a)
     zero = np.argwhere((a["q"] == 0) & (np.abs(want["vjp.k"]) < 1e-15))

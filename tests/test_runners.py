@@ -16,6 +16,7 @@ from golden_files import cli
 
 from peref.errors import Misuse
 from peref.golden.book import Book
+from peref.golden.declared import read
 from peref.golden.files import tensors
 from peref.golden.process import Broken
 from peref.golden.report import NothingRan, Pick
@@ -62,7 +63,7 @@ CLAIMED = {"rope", "yarn", "alibi", "t5"}
 def refusals_of(book):
     """The calls that an example must refuse: those of its levels, with options that it claims."""
     others = {"ramp": "code", "attention_factor": None, "form": "static"}
-    cases = [words for words in book.json("negative.json")["cases"] if words["encoding"] in CLAIMED and words["call"] in ("table", "op")]
+    cases = [one.words for one in read(book)["refusals"] if one.words["encoding"] in CLAIMED and one.words["call"] in ("table", "op")]
     return {words["id"] for words in cases if all(words["options"].get(key, value) == value for key, value in others.items())}
 
 
@@ -187,9 +188,8 @@ def test_it_is_started_once_more_and_not_again(book, tmp_path):
     log = f"open({str(tmp_path / 'log')!r}, 'a').write('x')"
     pick = Pick(levels=("law",), encodings=("t5",))
     report = asked(program(tmp_path, "os._exit(1)", hello=f"supports = {{}}; {log}"), book, pick, "f64")
-    if "laws.json" in book.data:
-        assert report.exit_code == 4
-        assert (tmp_path / "log").read_text() == "xx"
+    assert report.exit_code == 4
+    assert (tmp_path / "log").read_text() == "xx"
 
 
 def test_a_program_that_recovers(book, tmp_path):

@@ -15,6 +15,8 @@ from peref.encodings import HOOKS, get, names, options
 from peref.golden.flags import FLAGS, KINDS
 from peref.golden.laws import LAWS
 from peref.golden.refusals import KINDS as WRONGS
+from peref.golden.rule import CLASSES, K_ACC, K_OUT
+from peref.golden.sums import FILES, SUMS
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 LEFT_OUT = {
@@ -116,27 +118,30 @@ def test_a_flag_says_what_happens_and_what_to_do(flag):
     assert not re.search(r"^(as|mind|refuse it)\b.*|the formula has it|\bsays$|^use the|^write it$", fix), fix
 
 
-@pytest.mark.parametrize("part", ["cases", "negative", "laws"])
+@pytest.mark.parametrize("part", ["case", "refusal", "law"])
 def test_every_field_of_the_files(part):
     """From the schema, which has them all."""
-    schema = json.loads((GOLDEN / "manifest.schema.json").read_text())
-    top = schema["$defs"][part]["properties"]["cases"]["items"]["properties"]
+    schema = json.loads((GOLDEN / "cases.schema.json").read_text())
+    top = schema["$defs"][part]["properties"]
     everywhere = "\n".join(section(n) for n in (2, 3, 6, 7, 8))
-    for field in [*top, *schema["properties"], *(key for key in schema["$defs"]["facts"]["properties"] if part == "cases")]:
+    for field in [*top, *schema["properties"], *(key for key in schema["$defs"]["facts"]["properties"] if part == "case")]:
         assert f"`{field}`" in everywhere + section(1) or f'"{field}"' in everywhere, field
 
 
 def test_the_rule_has_its_figures_in_one_place():
-    """K and the limits of the classes are in the manifest, not in prose."""
+    """K and the limits of the classes are in a file, not in prose, and are those that `check` goes by."""
     rule = section(5)
-    assert "`manifest.json`" in rule
+    assert "`rule.json`" in rule
+    assert json.loads((GOLDEN / "rule.json").read_text()) == {"K_o": K_OUT, "K_c": K_ACC, "classes": dict(CLASSES)}
     assert not re.search(r"K_[oc] = \d|<= 16|: 16|<= 64|: 64", rule)
 
 
 def test_it_speaks_of_the_files_that_are_there():
-    for path in ("manifest.json", "manifest.schema.json", "SPEC_VERSION", "SHA256SUMS", "LICENSE-DATA"):
+    for path in ("cases.schema.json", "rule.json", "SPEC_VERSION", "LICENSE-DATA"):
         assert f"`{path}`" in section(2), path
         assert (GOLDEN / path).is_file(), path
+    for name in (*FILES, SUMS):
+        assert f"`core/NAME/{name}`" in section(2), name
     assert (GOLDEN / "SPEC_VERSION").read_text().strip() in section(11)
 
 

@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 from check import frozen, gradient
 from generated import NAMES, config, every_choice, layer_input, run, tokens
+from making.confirmed import computed
+from making.near import computed as near
 from mutants import mutants
 from recipes.fire import RECIPES
 
 from peref import model
 from peref.encodings import files
-from peref.golden.confirmed import computed
 from peref.golden.files import Tensor
 from peref.golden.levels import expected, inputs
-from peref.golden.near import computed as near
 from peref.golden.rule import judged
 from peref.ops.activation import relu
 

@@ -1,6 +1,5 @@
 """Golden files on the device: what encodings give through the backend, for the cases of the core set and for the laws that hold without numbers."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -12,6 +11,7 @@ import numpy as np
 from peref import hooks
 from peref.encodings import get
 from peref.golden.book import Book
+from peref.golden.declared import read
 from peref.golden.kinds import rebuilt
 from peref.golden.laws import verdict
 from peref.golden.report import Pick, agreeing, of_one, run_function
@@ -103,10 +103,9 @@ def compared(be: Any, book: Book, name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lawful(be: Any, name: str) -> dict[str, Any]:
+def lawful(be: Any, book: Book, name: str) -> dict[str, Any]:
     """The laws of an encoding, in float32."""
-    every = json.loads((ROOT / "golden" / "laws.json").read_text())["cases"]
-    said = {words["id"]: verdict(words, through(be), np.float32) for words in every if words["encoding"] == name}
+    said = {law.id: verdict(law.words, through(be), np.float32) for law in read(book)["laws"] if law.words["encoding"] == name}
     held, wrong = sum(one is True for one, _ in said.values()), [f"{law}: {why}" for law, (one, why) in said.items() if one is False]
     return {"held": held, "not_claimed": sum(one is None for one, _ in said.values()), "wrong": wrong[:3], "good": not wrong}
 
@@ -117,4 +116,4 @@ def golden(be: Any, names: list[str]) -> Iterator[tuple[str, str, Callable[[], d
     for name in names:
         files = RECURRENCES if get(name).mix else "attention attention_backward"
         yield f"golden {name}", files, lambda name=name: compared(be, book(), name)
-        yield f"laws {name}", files, lambda name=name: lawful(be, name)
+        yield f"laws {name}", files, lambda name=name: lawful(be, book(), name)

@@ -13,10 +13,9 @@ from peref.golden.files import read_tensors
 from peref.golden.outside import function_of
 from peref.golden.report import DTYPES, Pick, Report, check
 from peref.golden.runner import SECONDS
-from peref.golden.sums import SUMS
+from peref.golden.sums import versioned
 from peref.golden.theirs import asked, joined, run
 from peref.golden.told import lines, together
-from peref.store import is_file
 
 LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law")
 
@@ -101,7 +100,7 @@ def command(
         if kind not in forms or not path:
             raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     book = Book(share.folder("golden") if folder is None else Path(folder))
-    if output is not None and is_file(Path(output) / SUMS) and (folder is None or Path(output).resolve() == book.folder.resolve()):
+    if output is not None and versioned(Path(output)) and (folder is None or Path(output).resolve() == book.folder.resolve()):
         use = text.command("check", "OUT.safetensors", "--golden", output)
         raise Misuse(f"{output} holds golden files, which agree with themselves; give the tensors that you computed: {use}")
     with theirs():

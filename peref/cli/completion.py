@@ -84,7 +84,7 @@ def cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
 
 
 def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    return beginning(incomplete, [group.name for group in book(ctx).groups])
+    return beginning(incomplete, sorted({entry.group for entry in book(ctx).entries.values()}))
 
 
 def book(ctx: click.Context) -> Any:

@@ -1,6 +1,7 @@
-"""golden: make, verify and show the golden files, and make vectors for one's own shape."""
+"""golden: verify and show the golden files, pack them, and make vectors for one's own shape."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -9,15 +10,13 @@ from peref import share
 from peref.cli import completion, options, text
 from peref.cli.progress import Progress
 from peref.errors import Misuse, counted, did_you_mean
-from peref.golden import declared
 from peref.golden.archive import pack
 from peref.golden.book import Book, changed, opened, with_full
-from peref.golden.cases import core, full, yours
+from peref.golden.cases import yours
 from peref.golden.entry import Entry
-from peref.golden.make import CORE, FULL, make, ready, write
-from peref.golden.outside import of_tests
-from peref.golden.rebuild import rebuilt
-from peref.golden.sums import FULL_SET, SUMS
+from peref.golden.folder import vectors
+from peref.golden.rebuild import differing
+from peref.golden.sums import FULL, to_archive
 from peref.settings import choose
 
 
@@ -30,36 +29,18 @@ def folder_of(given: str | None) -> Path:
     return share.folder("golden") if given is None else Path(given)
 
 
-@command.command("make", short_help="Compute, check and write the golden files.")
-@click.option("-o", "--output", type=options.Folder(), help="The folder to write.  [default: golden/ of the checkout]")
-@click.option("--core", "only_core", is_flag=True, help="Make the core alone, and leave the full set in full/ as it is.")
-@options.as_json
-def make_command(output: str | None, only_core: bool, as_json: bool) -> None:
-    """Compute and check every case, and write the files; in a checkout, where the witnesses are."""
-    of_tests("loops")
-    folder = folder_of(output)
-    parts = [(folder, core(), CORE)] + ([] if only_core else [(folder / FULL_SET, full(), FULL)])
-    count = sum(len(cases) for _, cases, _ in parts)
-    with Progress(count, "cases", plain=as_json) as bar:
-        found = [(place, ready(place, cases, limits=limits, say=lambda _: bar.add(1))) for place, cases, limits in parts]
-    declared.write(folder)
-    made = [write(place, groups, folder if place != folder else None) for place, groups in found]
-    files, size = (sum(one[key] for one in made) for key in ("files", "bytes"))
-    done = {"folder": str(folder), "cases": count, "files": files, "bytes": size}
-    print(text.document(done) if as_json else f"{counted(count, 'case')} in {counted(files, 'file')}, {text.size(size)}: {folder}")
-
-
 @command.command("archive", short_help="Pack golden files into one file.")
 @click.argument("file", shell_complete=completion.files)
 @click.option("--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]")
 @options.as_json
 def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which verify and check take like a folder."""
-    book = Book(folder_of(None) / FULL_SET if folder is None else Path(folder))
-    size = pack({**book.data, SUMS: book.listing.encode()}, Path(file))
-    cases, files = len(book.entries), len(book.data) + 1
-    done = {"file": file, "cases": cases, "files": files, "bytes": size}
-    print(text.document(done) if as_json else f"{counted(cases, 'case')} in {counted(files, 'file')}, {text.size(size)}: {file}")
+    book = Book(folder_of(None) / FULL if folder is None else Path(folder))
+    files = to_archive(book.folder)
+    size = pack(files, Path(file))
+    done: dict[str, Any] = {"file": file, "cases": len(book.entries), "files": len(files), "bytes": size}
+    said = f"{counted(done['cases'], 'case')} in {counted(done['files'], 'file')}, {text.size(size)}: {file}"
+    print(text.document(done) if as_json else said)
 
 
 @command.command("verify", short_help="Check that golden files are as they were made.")
@@ -71,20 +52,21 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
 def verify_command(ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, as_json: bool) -> None:
     """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where --against or --rebuild finds a change."""
     book = opened(folder_of(folder))
-    found: dict[str, object] = {"folder": str(book.folder), "spec": book.version, "cases": len(book.entries), "groups": len(book.groups)}
+    found: dict[str, Any] = {"folder": str(book.folder), "spec": book.version, "cases": len(book.entries)}
+    found["encodings"] = len({vectors.words["encoding"] for vectors in book.vectors})
     if against is not None:
         found |= changed(opened(Path(against)), book)
     if rebuild:
-        cases = [case for part in (core(), full()) if any(case.id in book.entries for case in part) for case in part]
-        with Progress(len(cases), "cases", plain=as_json) as bar:
-            found["differ"] = rebuilt(book, cases, lambda _: bar.add(1)) + declared.differ(book)
+        with Progress(len(book.entries), "cases", plain=as_json) as bar:
+            found["differ"] = differing(book, lambda _: bar.add(1))
     if as_json:
         print(text.document(found))
     else:
         for key in ("added", "removed", "changed", "differ"):
-            for name in found.get(key, ()):  # type: ignore[attr-defined]
+            for name in found.get(key, ()):
                 print(f"{key}: {name}")
-        print(f"{book.folder}: {counted(len(book.entries), 'case')} in {counted(len(book.groups), 'group')}, every digest right; spec {book.version}")
+        of = f"{counted(found['cases'], 'case')} of {counted(found['encodings'], 'encoding')}"
+        print(f"{book.folder}: {of}, every digest right; spec {book.version}")
     ctx.exit(1 if found.get("removed") or found.get("changed") or found.get("differ") else 0)
 
 
@@ -182,12 +164,13 @@ def vectors_command(
     facts = {"B": B, "H": H, "G": G, "T": T, "D": D, "L": L or T, "n": T, "C": C or H * D, "causal": not two_sided, "window": window}
     facts |= {key: chosen[key] for key in ("R", "layout") if key in chosen}
     place = ranges(positions, T) if positions is not None else None
-    made = make(Path(output), yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts), checked=False, limits=None)
-    book = Book(Path(output))
-    done = {"folder": output, "cases": sorted(book.entries), **made}
+    cases = yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts)
+    files = vectors(Path(output), cases)
+    size = sum(map(len, files.values()))
+    done = {"folder": output, "cases": sorted(case.id for case in cases), "files": len(files), "bytes": size}
     if as_json:
         print(text.document(done))
         return
-    print(f"{', '.join(book.entries)}: {text.size(made['bytes'])} in {output}")
-    print(f"names and places of the tensors are in {output}/groups/*/index.txt; then run")
+    print(f"{', '.join(case.id for case in cases)}: {text.size(size)} in {output}")
+    print(f"names and places of the tensors are in {output}/{cases[0].encoding}/index.txt; then run")
     print(text.command("check", "OUT.safetensors", "--golden", output))

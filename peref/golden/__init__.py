@@ -6,16 +6,14 @@ levels   what a case computes: outputs, and products of random cotangents with t
 whole    cases above one operation: blocks, models, training, traces through a cache
 stack    what a block and a model compute; training: ten steps of AdamW; trace: calls through a cache
 kinds    a case of any level, and which module computes it
-budget   a and b of the tolerance rule, beside each expected number; reorder: one of each for a tensor, from level block up,
-         with the float32 programs in programs
-outside  code that is not the package's: the witnesses of a checkout, the function that is to be checked
-witness  a case once more, from the loops over plain numbers; composed: those above one operation
+budget   a and b of the tolerance rule, beside each expected number
+outside  the function that is to be checked
 files    tensor files and JSON that others wrote: nothing is believed before it is checked
-make     writes a folder when array version, witness and finite differences agree
-book     reads such a folder, and notices any change in it; archive: the same as one file
+folder   the files of one encoding, from its cases; golden/ itself is made by tests/making, where the witnesses are
+book     reads such folders, and notices any change in them (sums); archive: the same as one file; rebuild: computed once more
 rule     one dimensionless number for each element
 report   which case is right, from where on it is wrong, which trap that looks like
 apart    two files or folders of tensors, compared
 """
 
-SPEC_VERSION = "0.9.0"
+SPEC_VERSION = "0.10.0"

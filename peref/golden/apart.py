@@ -17,7 +17,7 @@ from peref.golden.book import Book
 from peref.golden.files import Tensor, read_tensors, strict_json
 from peref.golden.report import Pick, Report, check
 from peref.golden.rule import CLASSES, beyond, judged
-from peref.golden.sums import SUMS
+from peref.golden.sums import versioned
 from peref.store import is_file, read
 
 RULES = ("golden", "allclose", "bits")
@@ -90,7 +90,7 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
 
 def failures(found: Apart, first: Path, second: Path, limit: str = "C") -> tuple[Path | None, Report]:
     """Where FIRST lies in a folder of golden files: that folder, and what `check` says of the tensors that both have."""
-    folder = next((place for place in (first, *first.resolve().parents[:3]) if is_file(place / SUMS)), None)
+    folder = next((place for place in (first, *first.resolve().parents[:3]) if versioned(place)), None)
     if found.rule != "golden" or not found.differ or folder is None:
         return None, Report()
     book, mine, theirs = Book(folder), read_tensors(first), read_tensors(second)

@@ -1,9 +1,4 @@
-"""A folder of golden files, read: every byte against SHA256SUMS first, then words and tensors against one another.
-
-manifest.json  SPEC_VERSION  SHA256SUMS  LICENSE-DATA  README.md  manifest.schema.json
-groups/<hook>_<level>/  cases.json  inputs.safetensors  expected.safetensors  index.txt
-full/  the same once more, with digests of its own: the full set, which a wheel does not carry
-"""
+"""Golden files, read: every byte against its digest first (sums), then words and tensors of each encoding against one another (entry)."""
 
 import hashlib
 import re
@@ -14,104 +9,69 @@ from typing import Any
 
 from peref.errors import PerefError
 from peref.golden import SPEC_VERSION
-from peref.golden.entry import Entry, Group, ends, well_formed
+from peref.golden.entry import Entry, Vectors, well_formed
 from peref.golden.files import checked_header, index_of, strict_json, tensors
-from peref.golden.sums import FULL_SET, Untrue, archived, in_folder
+from peref.golden.sums import FULL, SUMS, VERSION, Untrue, archived, in_folder
 from peref.store import is_file
-
-GROUP_FILES = ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
 
 
 class Book:
     """Golden files in a folder or an archive; the digests of all of them are checked when it is made. Raises Untrue.
 
-    `more` is the full set beside them, None where it is left out (`opened`).
+    `more` is the full set beside the core, None where it is left out (`opened`).
     """
 
     def __init__(self, folder: Path):
         self.folder, self.more = folder, None  # type: Path, Book | None
         self.data = archived(folder) if is_file(folder) else in_folder(folder)
-        self.manifest = self.json("manifest.json")
-        self.version = self.bytes("SPEC_VERSION").decode(errors="replace").strip()
+        self.version = self.data[VERSION].decode(errors="replace").strip()
         if not re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", self.version) or self.version.split(".")[0] != SPEC_VERSION.split(".")[0]:
             raise Untrue(f"{folder}: specification {self.version[:40]!r}; this peref reads version {SPEC_VERSION.split('.')[0]}")
-        if (
-            not isinstance(self.manifest, dict)
-            or not isinstance(self.manifest.get("groups"), list)
-            or not isinstance(self.manifest.get("flags"), dict)
-        ):
-            raise Untrue(f"{folder / 'manifest.json'}: expected an object with groups and flags")
-
-    def bytes(self, path: str) -> bytes:
-        if path not in self.data:
-            raise Untrue(f"{self.folder / path}: missing; restore the folder")
-        return self.data[path]
-
-    def json(self, path: str) -> Any:
-        try:
-            return strict_json(self.bytes(path), str(self.folder / path))
-        except Untrue:
-            raise
-        except PerefError as error:
-            raise Untrue(str(error)) from error
-
-    @property
-    def listing(self) -> str:
-        """SHA256SUMS, as it is written."""
-        return "".join(f"{hashlib.sha256(self.data[path]).hexdigest()}  {path}\n" for path in sorted(self.data))
 
     @property
     def digest(self) -> str:
-        """That of everything."""
-        whole = hashlib.sha256(b"".join(self.data[path] for path in sorted(self.data)))
-        return hashlib.sha256((whole.hexdigest() + self.more.digest).encode()).hexdigest() if self.more else whole.hexdigest()
+        """That of everything: what `cat */SHA256SUMS | sha256sum` gives in a folder, its encodings in the order of bytes."""
+        whole = hashlib.sha256(b"".join(self.data[path] for path in sorted(self.data) if path.endswith(f"/{SUMS}"))).hexdigest()
+        return hashlib.sha256((whole + self.more.digest).encode()).hexdigest() if self.more else whole
 
     @cached_property
-    def groups(self) -> list[Group]:
-        """All of them, words and tensors held against one another."""
-        return [self.group(item) for item in self.manifest["groups"]] + (self.more.groups if self.more else [])
-
-    def group(self, item: Any) -> Group:
-        name = item.get("name") if isinstance(item, dict) else None
-        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
-            raise Untrue(f"{self.folder / 'manifest.json'}: a group is called {str(name)[:60]!r}")
-        where = f"groups/{name}"
-        words = self.json(f"{where}/cases.json")
-        try:
-            found, index = [], []
-            for part in ("inputs", "expected"):
-                data, path = self.bytes(f"{where}/{part}.safetensors"), f"{self.folder}/{where}/{part}"
-                header = checked_header(data, path)
-                found.append(tensors(data, path, header))
-                index += index_of(header, f"{part}.safetensors")
-            inputs, expected = found
-        except Untrue:
-            raise
-        except PerefError as error:
-            raise Untrue(str(error)) from error
-        if self.bytes(f"{where}/index.txt").decode(errors="replace").splitlines() != index:
-            raise Untrue(f"{self.folder / where / 'index.txt'}: not the index of the two files beside it")
-        group = Group(name, tuple(words["cases"]) if isinstance(words, dict) and isinstance(words.get("cases"), list) else (), inputs, expected)
-        for one in group.entries:
-            well_formed(one, group, self.folder / where / "cases.json", self.manifest["flags"])
-        named = (
-            {f"{e.id}:{n}" for e in group for n in e.words["inputs"]},
-            {f"{e.key(n, v)}{end}" for e in group for n in e.outputs for v in e.variants for end in ends(e, n)},
-        )
-        if named != (set(inputs), set(expected)):
-            raise Untrue(f"{self.folder / where}: tensors that no case names, or cases without their tensors")
-        return group
+    def vectors(self) -> list[Vectors]:
+        """Those of each encoding; of one that has a full set too, first those of the core."""
+        names = sorted({path.partition("/")[0] for path in self.data} - {VERSION})
+        return [vectors_of(name, self.data, self.folder) for name in names] + (self.more.vectors if self.more else [])
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
         """Every case by its id."""
         found: dict[str, Entry] = {}
-        for group in self.groups:
-            for entry in group:
+        for vectors in self.vectors:
+            for entry in vectors:
                 if entry.id in found:
                     raise Untrue(f"{self.folder}: two cases are {entry.id}")
                 found[entry.id] = entry
         return found
+
+
+def vectors_of(name: str, data: dict[str, bytes], folder: Path) -> Vectors:
+    """What stands in the folder of encoding `name`, words and tensors held against one another. Raises Untrue."""
+    where = folder / name
+    try:
+        words: Any = strict_json(data[f"{name}/cases.json"], str(where / "cases.json"))
+        found, index = [], []
+        for part in ("inputs", "expected"):
+            file = f"{part}.safetensors"
+            header = checked_header(data[f"{name}/{file}"], str(where / file))
+            found.append(tensors(data[f"{name}/{file}"], str(where / file), header))
+            index += index_of(header, file)
+    except Untrue:
+        raise
+    except PerefError as error:
+        raise Untrue(str(error)) from error
+    if data[f"{name}/index.txt"].decode(errors="replace").splitlines() != index:
+        raise Untrue(f"{where / 'index.txt'}: not the index of the two files beside it")
+    vectors = Vectors(words, *found)
+    well_formed(vectors, name, where / "cases.json")
+    return vectors
 
 
 def opened(place: Path) -> Book:
@@ -121,15 +81,12 @@ def opened(place: Path) -> Book:
 
 def with_full(core: Book) -> Book:
     """`core` and the full set where it lies in its folder. Raises Untrue."""
-    place = core.folder / FULL_SET
-    if core.more or not place.is_dir():
+    if core.more or not (core.folder / FULL).is_dir():
         return core
     both = copy(core)
-    both.more = Book(place)
-    both.__dict__.pop("groups", None)
+    both.more = Book(core.folder / FULL)
+    both.__dict__.pop("vectors", None)
     both.__dict__.pop("entries", None)
-    if both.more.version != core.version:
-        raise Untrue(f"{place}: specification {both.more.version}, but {core.folder} is of {core.version}; make both again")
     return both
 
 

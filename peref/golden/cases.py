@@ -1,8 +1,6 @@
 """What a case is: one computation, with the reason why it exists.
 
-Which cases there are is said by the recipes, tests/recipes/NAME.py, so the core is made in a checkout; what users ask for is made anywhere.
-
-Not here: what a case computes (levels).
+Not here: what a case computes (levels); which cases golden/ has, which the recipes say (tests/recipes/NAME.py).
 """
 
 from collections.abc import Callable
@@ -13,9 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 
 from peref.config import Config
-from peref.encodings import get, names
-from peref.errors import Misuse
-from peref.golden.outside import of_tests
+from peref.encodings import get
 from peref.ops.place import At
 
 LEVELS = {  # hook -> the levels that its encodings have, the first is the one nearest to the formula
@@ -78,10 +74,6 @@ class Case:
     @property
     def hook(self) -> str:
         return get(self.encoding).hook
-
-    @property
-    def group(self) -> str:
-        return f"{self.hook or 'none'}_{self.level}"
 
     @property
     def id(self) -> str:
@@ -147,33 +139,6 @@ def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
     if type(default) in (int, float) and default:
         return (default / 2 if 0.5 < default < 1 else 2 * default,)
     return ()
-
-
-def catalogue() -> list[Case]:
-    """Every case of a single encoding, from the recipes of the tests. Raises Misuse where there is no checkout, or no recipe."""
-    recipes = of_tests("recipes")
-    if missing := sorted(set(names()) - set(recipes.files())):
-        raise Misuse(f"no golden case is made for {missing[0]}; say which in tests/recipes/{missing[0]}.py")
-    return once([case for name in names() for case in recipes.of(name)])
-
-
-def core() -> list[Case]:
-    """Every case of the core: these, and the traces."""
-    return once([*catalogue(), *of_tests("recipes.wholes").traces()])
-
-
-def full() -> list[Case]:
-    """Every case of the full set."""
-    return once(of_tests("recipes.wholes").of_full_set())
-
-
-def once(cases: list[Case]) -> list[Case]:
-    """These, each with an id of its own."""
-    found: dict[str, Case] = {}
-    for case in cases:
-        if found.setdefault(case.id, case) is not case:
-            raise ValueError(f"two cases are {case.id}")
-    return cases
 
 
 def yours(name: str, given: dict[str, Any], **facts: Any) -> list[Case]:

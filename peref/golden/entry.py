@@ -1,4 +1,4 @@
-"""A case of the golden files as it stands there, its tensors and budgets beside it, and what its words must be.
+"""The golden vectors of an encoding, and a case as it stands there with its tensors and budgets; what their words must be.
 
 Not here: the files themselves (book).
 """
@@ -15,6 +15,9 @@ from peref.golden.files import Tensor
 from peref.golden.sums import Untrue
 
 LONGEST_ID = 200
+SCHEMA = "peref/cases/2"
+WORDS: dict[str, type] = {"id": str, "encoding": str, "level": str, "why": str, "flags": list, "options": dict, "facts": dict}
+DECLARED: dict[str, dict[str, type]] = {"refusals": {"kind": str, "inputs": dict, "result": str}, "laws": {"law": str}}  # and `call`
 PROBES = re.compile(r"\d{1,9}:-?\d[\d.e+\-]{0,20}(?: \d{1,9}:-?\d[\d.e+\-]{0,20}){0,31}")
 ID = re.compile(r"[a-z0-9_]+\.[a-z]+/[a-z0-9.\-+]+")
 
@@ -24,18 +27,25 @@ class Entry:
     """One case as it stands in the files."""
 
     words: dict[str, Any]
-    group: "Group"
+    vectors: "Vectors"
 
     @property
     def id(self) -> str:
         return self.words["id"]
 
     @property
+    def group(self) -> str:
+        """HOOK_LEVEL, of cases of several encodings; those at the sizes of kernels, refusals and laws are groups of their own."""
+        if (level := self.words["level"]) in ("refuse", "law"):
+            return {"refuse": "refusals", "law": "laws"}[level]
+        return f"{self.vectors.words['hook'] or 'none'}_{level}{'_aligned' * ('/aligned-' in self.id)}"
+
+    @property
     def outputs(self) -> list[str]:
         return self.words["expected"]
 
     def input(self, name: str) -> np.ndarray:
-        return self.group.inputs[f"{self.id}:{name}"].wide
+        return self.vectors.inputs[f"{self.id}:{name}"].wide
 
     def inputs(self) -> dict[str, np.ndarray]:
         return {name: self.input(name) for name in self.words["inputs"]}
@@ -51,45 +61,80 @@ class Entry:
         return f"{self.id}:{name}@{variant}" if variant else f"{self.id}:{name}"
 
     def want(self, name: str, variant: str = "") -> np.ndarray:
-        return self.group.expected[self.key(name, variant)].wide
+        return self.vectors.expected[self.key(name, variant)].wide
 
     def budget(self, name: str, variant: str = "") -> tuple[np.ndarray | None, np.ndarray | None]:
-        a, b = (self.group.expected.get(f"{self.key(name, variant)}:{letter}") for letter in "ab")
-        shape = self.group.expected[self.key(name, variant)].bits.shape
+        a, b = (self.vectors.expected.get(f"{self.key(name, variant)}:{letter}") for letter in "ab")
+        shape = self.vectors.expected[self.key(name, variant)].bits.shape
         spread = lambda x: None if x is None else np.broadcast_to(x.wide, shape)
         return spread(a), spread(b)
 
 
 @dataclass(frozen=True)
-class Group:
-    """The cases of one hook and level, and their tensors."""
+class Vectors:
+    """What stands in the folder of one encoding: words (cases.json) and tensors."""
 
-    name: str
-    entries: tuple[dict[str, Any], ...]
+    words: dict[str, Any]
     inputs: dict[str, Tensor]
     expected: dict[str, Tensor]
 
     def __iter__(self) -> Iterator[Entry]:
-        return (Entry(words, self) for words in self.entries)
+        return self.listed("cases")
+
+    def listed(self, part: str) -> Iterator[Entry]:
+        """Its cases, refusals or laws; the latter two have no tensors."""
+        return (Entry(words, self) for words in self.words[part])
 
 
 def ends(entry: Entry, name: str) -> tuple[str, ...]:
     """What is stored for an output besides itself."""
-    return ("", ":a", ":b") if f"{entry.id}:{name}:a" in entry.group.expected else ("",)
+    return ("", ":a", ":b") if f"{entry.id}:{name}:a" in entry.vectors.expected else ("",)
 
 
-def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> None:
+def well_formed(vectors: Vectors, name: str, where: Path) -> None:
+    """Raises Untrue unless these are the words and tensors of encoding `name`."""
+    words = vectors.words
+    kinds: dict[str, type] = {"schema": str, "encoding": str, "hook": str, "flags": dict, "cases": list, "refusals": list, "laws": list}
+    if not of_kinds(words, kinds) or (words["schema"], words["encoding"]) != (SCHEMA, name):
+        raise Untrue(f"{where}: not the golden cases of {name}; expected {SCHEMA} with {', '.join(kinds)}")
+    for one in words["cases"]:
+        case(one, vectors, where)
+    for part in DECLARED:
+        for one in words[part]:
+            if not of_kinds(one, WORDS | {"call": str} | DECLARED[part], ("or",)) or not flagged(one, words["flags"]) or one["encoding"] != name:
+                raise Untrue(f"{where}: not the words of one of the {part}: {str(one)[:80]}")
+    named = (
+        {f"{e.id}:{n}" for e in vectors for n in e.words["inputs"]},
+        {f"{e.key(n, v)}{end}" for e in vectors for n in e.outputs for v in e.variants for end in ends(e, n)},
+    )
+    if named != (set(vectors.inputs), set(vectors.expected)):
+        raise Untrue(f"{where}: names tensors that are not in the files beside it, or not all of theirs")
+
+
+def of_kinds(one: Any, kinds: dict[str, type], also: tuple[str, ...] = ()) -> bool:
+    """Whether it is an object with these fields, each of its kind, and at most those of `also` beside them."""
+    return isinstance(one, dict) and set(one) - set(also) == set(kinds) and all(type(one[key]) is kind for key, kind in kinds.items())
+
+
+def flagged(one: Any, flags: dict[str, Any]) -> bool:
+    """Whether its flags are explained."""
+    return all(isinstance(flag, str) for flag in one["flags"]) and set(one["flags"]) <= set(flags)
+
+
+def case(one: Any, vectors: Vectors, where: Path) -> None:
     """Raises Untrue unless these are the words of a case."""
-    kinds = {"id": str, "encoding": str, "level": str, "why": str, "flags": list, "options": dict, "facts": dict, "depth": int}
-    kinds |= {"inputs": list, "expected": list, "axes": dict, "digest": str, "near_miss": list}
-    if not isinstance(one, dict) or set(one) - {"acceptable"} != set(kinds) or any(type(one[key]) is not kind for key, kind in kinds.items()):
+    flags = vectors.words["flags"]
+    kinds = WORDS | {"depth": int, "inputs": list, "expected": list, "axes": dict, "digest": str, "near_miss": list}
+    if not of_kinds(one, kinds, ("acceptable",)):
         raise Untrue(f"{where}: a case without its {', '.join(kinds)}, or with more")
     if not ID.fullmatch(one["id"][: LONGEST_ID + 1]) or len(one["id"]) > LONGEST_ID or not one["why"] or not 0 <= one["depth"] < 10**9:
         raise Untrue(f"{where}: the case {one['id'][:80]!r} has no proper id, no reason or no depth")
-    if not all(isinstance(n, str) for key in ("inputs", "expected", "flags") for n in one[key]) or not set(one["flags"]) <= set(flags):
-        raise Untrue(f"{where}: {one['id']} has names that are no text, or flags that the manifest does not explain")
+    if one["encoding"] != vectors.words["encoding"] or not all(isinstance(n, str) for key in ("inputs", "expected") for n in one[key]):
+        raise Untrue(f"{where}: {one['id']} is of another encoding, or has names that are no text")
+    if not flagged(one, flags):
+        raise Untrue(f"{where}: {one['id']} has flags that the file does not explain")
     for name, letters in one["axes"].items():
-        t = group.inputs.get(f"{one['id']}:{name}") or group.expected.get(f"{one['id']}:{name}")
+        t = vectors.inputs.get(f"{one['id']}:{name}") or vectors.expected.get(f"{one['id']}:{name}")
         if not isinstance(letters, str) or t is None or len(letters) != t.bits.ndim:
             raise Untrue(f"{where}: {one['id']} names axes of {name[:80]} that it has not")
     for miss in one["near_miss"]:
@@ -101,6 +146,6 @@ def well_formed(one: Any, group: Group, where: Path, flags: dict[str, Any]) -> N
     if not isinstance(readings, dict) or known["norm"] not in readings or not all(isinstance(words, str) for words in readings.values()):
         raise Untrue(f"{where}: {one['id']} is acceptable in variants, of which one is the norm; these are no such words")
     for name in one["expected"]:
-        sizes = [t.bits.shape for end in ("", ":a", ":b") if (t := group.expected.get(f"{one['id']}:{name}{end}"))]
-        if f"{one['id']}:{name}" not in group.expected or set(sizes[1:]) - {(), sizes[0]}:
+        sizes = [t.bits.shape for end in ("", ":a", ":b") if (t := vectors.expected.get(f"{one['id']}:{name}{end}"))]
+        if f"{one['id']}:{name}" not in vectors.expected or set(sizes[1:]) - {(), sizes[0]}:
             raise Untrue(f"{where}: {one['id']}:{name} is missing, or has budgets of another shape")

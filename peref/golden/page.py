@@ -59,7 +59,7 @@ def html(report: Report, book: Book) -> str:
     parts += [section(name, "expected to fail, and passes", ["take it out of the file"]) for name in report.stale]
     parts += [failure(r, report.repeat) for r in report.failed]
     parts.append("<h2>All that was compared</h2>")
-    for name, found in groupby(sorted(report.results, key=lambda r: r.entry.group.name), key=lambda r: r.entry.group.name):
+    for name, found in groupby(sorted(report.results, key=lambda r: r.entry.group), key=lambda r: r.entry.group):
         parts.append(group(name, list(found)))
     left_out = report.skipped | {name: "not run" for name in report.not_run}
     if left_out:

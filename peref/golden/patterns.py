@@ -41,7 +41,7 @@ def picked(pick: Pick, book: Book) -> None:
     """Raises Misuse for a word of `pick` that no case of the book has, nor any refusal or law."""
     kinds: list[tuple[str, tuple[str, ...], Callable[[Entry], Iterable[str]], str]] = [
         ("--case", pick.cases, lambda entry: [entry.id], f"see: {share.program()} golden show"),
-        ("--group", pick.groups, lambda entry: [entry.group.name], "groups are called HOOK_LEVEL, such as rotate_op"),
+        ("--group", pick.groups, lambda entry: [entry.group], "groups are called HOOK_LEVEL, such as rotate_op"),
         ("--flag", pick.flags, lambda entry: entry.words["flags"], f"see: {share.program()} explain"),
         ("--level", pick.levels, lambda entry: [entry.words["level"]], "levels are table, op, attn, trace, block, model, step, refuse and law"),
         ("--pe", pick.encodings, lambda entry: [entry.words["encoding"]], f"see: {share.program()} list"),

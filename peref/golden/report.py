@@ -47,7 +47,7 @@ class Pick:
         words = entry.words
         return (
             any_of(self.cases, [entry.id])
-            and any_of(self.groups, [entry.group.name])
+            and any_of(self.groups, [entry.group])
             and any_of(self.flags, words["flags"])
             and any_of(self.levels, [words["level"]])
             and any_of(self.encodings, [words["encoding"]])
@@ -119,7 +119,7 @@ def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool]
     """
     report, kinds = Report(), {DTYPES[d] for d in dtypes}
     known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
-    echoed = {name for group in book.groups for name in (*group.inputs, *group.expected)}
+    echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
     for name in given:
         if name not in known and name not in echoed:
             raise Misuse(f"no golden tensor is called {name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}")

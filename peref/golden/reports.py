@@ -59,7 +59,7 @@ def junit(report: Report, book: Book) -> str:
     suite = xml.Element("testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()})
     expected = {id(r) for r in report.expected}
     for r in report.results:
-        test = xml.SubElement(suite, "testcase", {"classname": r.entry.group.name, "name": f"{r.entry.id}:{r.name}[{r.dtype.lower()}]"})
+        test = xml.SubElement(suite, "testcase", {"classname": r.entry.group, "name": f"{r.entry.id}:{r.name}[{r.dtype.lower()}]"})
         notes = xml.SubElement(test, "properties")
         used = f"{r.verdict.worst:.4g}" if np.isfinite(r.verdict.worst) else "inf"
         for name, text in (("flags", " ".join(r.entry.words["flags"])), ("class", r.verdict.grade), ("used", used)):

@@ -1,4 +1,10 @@
-"""The bytes of golden files, each held against its digest in SHA256SUMS before anybody reads it.
+"""The bytes of golden files, each held against its digest before anybody reads it.
+
+    SPEC_VERSION
+    core/NAME/  cases.json  inputs.safetensors  expected.safetensors  index.txt  SHA256SUMS        the folder of one encoding
+    full/NAME/  the same of the full set, which a wheel does not carry
+
+What `golden vectors` makes has its folders beside SPEC_VERSION, without core/ or full/. Nothing lists the folders: what is there is read.
 
 Not here: what the files say (entry, book).
 """
@@ -11,7 +17,10 @@ from peref.errors import PerefError
 from peref.golden.archive import unpacked
 from peref.store import is_file, read
 
-SUMS, FULL_SET = "SHA256SUMS", "full"
+VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
+FILES = ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")  # of one encoding, beside SUMS
+WORDS = ("LICENSE-DATA", "README.md", "SPEC.md", "cases.schema.json", "rule.json")  # for people; they go along in an archive
+BEFORE, LAID_OUT = "manifest.json", "golden files of specification 0.9 or before, with other folders; get later ones, or make your vectors again"
 LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
 
 
@@ -22,42 +31,87 @@ class Untrue(PerefError):
     exit_code = 3
 
 
+def versioned(folder: Path) -> Path | None:
+    """The SPEC_VERSION of a folder of golden files, None where it is no such folder."""
+    places = (folder, folder.parent) if folder.name in (CORE, FULL) else (folder,)
+    return next((place / VERSION for place in places if is_file(place / VERSION)), None)
+
+
 def in_folder(folder: Path) -> dict[str, bytes]:
-    """Path -> bytes of the golden files in a folder, every digest checked. Raises Untrue."""
-    if not is_file(folder / SUMS):
-        raise Untrue(f"{folder}: no golden files here ({SUMS} is missing); restore the folder, or make it: golden make")
-    found: dict[str, bytes] = {}
-    for path, digest in sums(read(folder / SUMS), str(folder / SUMS)).items():
-        file = folder / path
-        if not is_file(file):
-            raise Untrue(f"{file}: missing, though {SUMS} lists it; restore the folder")
-        if not file.resolve().is_relative_to(folder.resolve()):
-            raise Untrue(f"{file}: leads out of the folder")
-        found[path] = read(file)
-        if hashlib.sha256(found[path]).hexdigest() != digest:
-            raise Untrue(f"{file}: its SHA-256 is not the one in {SUMS}; restore the folder")
-    if more := sorted(files_in(folder) - set(found) - {SUMS}):
-        raise Untrue(f"{folder / more[0]}: not in {SUMS}; a golden folder holds what was made and nothing else")
+    """Path -> bytes of the golden files in a folder, of the core where it also has a full set; every digest checked. Raises Untrue."""
+    place = folder / CORE if (folder / CORE).is_dir() else folder
+    version = versioned(place)
+    if version is None:
+        raise Untrue(f"{folder}: no golden files here ({VERSION} is missing); restore the folder")
+    if is_file(place / BEFORE):
+        raise Untrue(f"{folder}: {LAID_OUT}")
+    found = {VERSION: read(version)}
+    inside = sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL))
+    for one in inside:
+        if not is_file(one / SUMS):
+            raise Untrue(f"{one}: no golden files of an encoding ({SUMS} is missing); restore the folder")
+        there = {p.relative_to(place).as_posix(): p for p in one.rglob("*") if not p.is_dir()}
+        if leading := [p for p in there.values() if not p.resolve().is_relative_to(place.resolve())]:
+            raise Untrue(f"{leading[0]}: leads out of the folder")
+        found |= of_encoding(one.name, {path: read(p) for path, p in there.items()}, place)
+    if not inside:
+        raise Untrue(f"{folder}: no golden files here; restore the folder")
     return found
 
 
 def archived(path: Path) -> dict[str, bytes]:
     """The same of an archive (golden archive). Raises Untrue."""
     try:
-        found = unpacked(path)
+        members = unpacked(path)
     except PerefError as error:
         raise Untrue(str(error)) from error
-    listed = sums(found.pop(SUMS, b""), f"{path}: {SUMS}")
-    for name in sorted(listed.keys() | found.keys()):
-        if name not in found or name not in listed or hashlib.sha256(found[name]).hexdigest() != listed[name]:
-            raise Untrue(f"{path}: {name} is missing, not in {SUMS}, or has another SHA-256; get the archive again")
+    if BEFORE in members:
+        raise Untrue(f"{path}: {LAID_OUT}")
+    held(members, members.get(SUMS, b""), SUMS, path)
+    inside = {re.sub(rf"^({CORE}|{FULL})/", "", name): data for name, data in members.items() if "/" in name}
+    found = {VERSION: members.get(VERSION, b"")}
+    if len(inside) < sum("/" in name for name in members) or not inside:
+        raise Untrue(f"{path}: expected the core, the full set or vectors of your own, and one of them")
+    for one in sorted({name.partition("/")[0] for name in inside}):
+        found |= of_encoding(one, {name: data for name, data in inside.items() if name.partition("/")[0] == one}, path)
     return found
 
 
-def files_in(folder: Path) -> set[str]:
-    """Paths of all that is no folder; the full set is a folder of its own, and what Python leaves beside a runner does not count."""
-    paths = (p.relative_to(folder) for p in folder.rglob("*") if not p.is_dir())
-    return {p.as_posix() for p in paths if p.parts[0] != FULL_SET and "__pycache__" not in p.parts}
+def to_archive(folder: Path) -> dict[str, bytes]:
+    """What an archive of a folder holds: its files under their paths in golden/, the words for people, and digests of all. Raises Untrue."""
+    place, data = folder / CORE if (folder / CORE).is_dir() else folder, in_folder(folder)
+    top, under = (place.parent, f"{place.name}/") if place.name in (CORE, FULL) else (place, "")
+    found = {path if path == VERSION else under + path: part for path, part in data.items()}
+    found |= {name: read(top / name) for name in WORDS if is_file(top / name)}
+    return found | {SUMS: listing(found)}
+
+
+def of_encoding(name: str, there: dict[str, bytes], where: Path) -> dict[str, bytes]:
+    """What stands in the folder of an encoding, every file with its digest and none more or less. Raises Untrue."""
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise Untrue(f"{where}: an encoding is called {name[:60]!r}")
+    inside = {path.removeprefix(f"{name}/"): data for path, data in there.items()}
+    if lacking := sorted(set(FILES) - inside.keys()):
+        raise Untrue(f"{where / name / lacking[0]}: missing; restore the folder")
+    held(inside, inside.get(SUMS, b""), SUMS, where / name)
+    return there
+
+
+def held(files: dict[str, bytes], listing: bytes, itself: str, where: Path) -> None:
+    """Raises Untrue unless these are the files of the listing, `itself` apart, with their digests."""
+    listed = sums(listing, f"{where}/{itself}")
+    for name in sorted((listed.keys() | files.keys()) - {itself}):
+        if name not in files:
+            raise Untrue(f"{where}/{name}: missing, though {itself} lists it; restore the folder")
+        if name not in listed:
+            raise Untrue(f"{where}/{name}: not in {itself}; a golden folder holds what was made and nothing else")
+        if hashlib.sha256(files[name]).hexdigest() != listed[name]:
+            raise Untrue(f"{where}/{name}: its SHA-256 is not the one in {itself}; restore it")
+
+
+def listing(files: dict[str, bytes]) -> bytes:
+    """SHA256SUMS of these, as sha256sum writes and reads it."""
+    return "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
 
 
 def sums(data: bytes, where: str) -> dict[str, str]:

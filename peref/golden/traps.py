@@ -162,7 +162,7 @@ grad.softmax GRADIENT a derivative of the softmax without its mean or its scale 
 
 
 def entries() -> dict[str, dict[str, object]]:
-    """Flag -> what stands in the manifest."""
+    """Flag -> what stands in the golden files."""
     found: dict[str, dict[str, object]] = {}
     for line in re.sub(r"\n +", " ", LINES).strip().splitlines():
         name, kind, words = line.split(None, 2)

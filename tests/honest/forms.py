@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
+from making.witness import witnessed
 
 from peref.encodings import get, options
-from peref.golden.witness import witnessed
 
 
 def inputs(a, dtype):

@@ -8,9 +8,9 @@ from collections import defaultdict
 
 import numpy as np
 from honest import coarse
+from making.catalogue import operations
 
 from mutants import later
-from peref.golden.cases import catalogue
 from peref.golden.diagnose import diagnosed
 from peref.golden.diagnose.came import BROKEN, Came
 from peref.golden.diagnose.whole import weighed
@@ -22,7 +22,7 @@ LEVELS = ("table", "op", "attn")
 def by_encoding():
     """Encoding -> its cases at the levels that a mutant is run on."""
     found = defaultdict(list)
-    for case in catalogue():
+    for case in operations():
         if case.level in LEVELS:
             found[case.encoding].append(case)
     return found

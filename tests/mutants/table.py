@@ -14,15 +14,15 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 import level_mutants  # noqa: E402
 from honest import after, arithmetic, sixteen  # noqa: E402
+from making.catalogue import operations  # noqa: E402
+from making.near import computed  # noqa: E402
 
 from mutants import mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
 from peref.golden import whole  # noqa: E402
 from peref.golden.book import Book, opened  # noqa: E402
-from peref.golden.cases import catalogue  # noqa: E402
 from peref.golden.files import Tensor  # noqa: E402
 from peref.golden.kinds import rebuilt  # noqa: E402
-from peref.golden.near import computed  # noqa: E402
 from peref.golden.rule import CLASSES, judged  # noqa: E402
 
 DTYPES = ("F64", "F32", "BF16", "F16")
@@ -77,7 +77,7 @@ def worst(entry, case, name, got):
 
 def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
     """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32 (`name` False: none)."""
-    cases, every, found = catalogue(), named.by_encoding(), {}
+    cases, every, found = operations(), named.by_encoding(), {}
     for mutant in filter(only, mutants()):
         for encoding, tensors in runs(mutant, cases, book).items():
             most = {d: max(worst(e, c, n, in_dtype(x, d)) for e, c, n, x in tensors) for d in dtypes}
@@ -121,7 +121,7 @@ SIXTEEN = {name: sixteen.VARIANTS for name in sixteen.VARIANTS} | {name: after.V
 def honest(book, cases=None):
     """(program, dtype) -> hook -> the largest use, over every case and tensor."""
     found = defaultdict(lambda: defaultdict(float))
-    for case in cases or [c for c in catalogue() if c.level in ("table", "op", "attn")]:
+    for case in cases or [c for c in operations() if c.level in ("table", "op", "attn")]:
         entry = book.entries[case.id]
         for name, dtype, got in programs(case, entry.inputs()):
             for tensor in (t for t in got if entry.want(t).dtype.kind == "f"):

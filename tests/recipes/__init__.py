@@ -1,9 +1,10 @@
 """The recipes: what the golden files are made from. One file for each encoding, found by its name.
 
 A file holds RECIPES, a list of cases, each with the reason why it is there and the flags of the traps that it
-catches; REFUSED, calls that have no meaning; and LAWS, what must hold whatever the numbers are. What many
-encodings have alike (a case for every option, layouts and far positions of what turns, masks) comes from
-families.py, by one call with the encoding's name.
+catches; REFUSED, calls that have no meaning; and LAWS, what must hold whatever the numbers are. FULL names cases, as
+LEVEL/SLUG, that stand in the full set because the core would be too large with them. What many encodings have alike (a
+case for every option, layouts and far positions of what turns, masks) comes from families.py, by one call with the
+encoding's name.
 
 An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a
 new name. tests/test_recipes.py holds the ids that the files have against those that are made here.

@@ -142,6 +142,7 @@ WHOLES = [
     aligned_op("rope", "partial", R=32),
     aligned_op("rope", "128", D=128),
 ]
+FULL = ("attn/rows",)
 
 REFUSED = [
     *refusals("rope"),

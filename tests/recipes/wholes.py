@@ -51,10 +51,10 @@ def of_full_set() -> list[Case]:
     return [*every_aligned(), *blocks(), *models(), *steps()]
 
 
-def own(kind: type[Case], *levels: str) -> Iterator[Any]:
+def own(*levels: str) -> Iterator[Any]:
     """The cases that recipes have of their own."""
     for name in names():
-        yield from (case for case in said(name, "WHOLES", ()) if isinstance(case, kind) and case.level in levels)
+        yield from (case for case in said(name, "WHOLES", ()) if case.level in levels)
 
 
 def widths(name: str, level: str) -> Facts:
@@ -89,7 +89,7 @@ def blocks() -> Iterator[Whole]:
             why = f"One pre-norm layer of a model of the shape {shape}, the encoding inside, every gradient."
             more = more_flags(name, f"block-{shape}")
             yield Whole(name, "block", shape, why, (*SHAPE_FLAGS[shape], *more), shape=shape, **widths(name, "block"))
-    yield from own(Whole, "block")
+    yield from own("block")
 
 
 def models() -> Iterator[Whole]:
@@ -112,7 +112,7 @@ def models() -> Iterator[Whole]:
         why = f"The gradient of every parameter for a random cotangent of the logits, every row of them, of the shape {shape}."
         flags = ("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)
         yield Whole(name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, sizes))
-    yield from own(Whole, "model")
+    yield from own("model")
 
 
 def shape_of(name: str) -> str:
@@ -160,7 +160,7 @@ def traces() -> Iterator[Whole]:
             again = (*range(4), *range(3))
             kept = without(name, ("cache.not_cleared",))
             yield Whole(name, "trace", "long-then-short", why, kept, positions=again, T=7, calls=calls, **sizes)
-    yield from own(Whole, "trace")
+    yield from own("trace")
 
 
 def of_positions(name: str) -> tuple[str, ...]:
@@ -212,29 +212,20 @@ def length_fixed(name: str, flag: str, options: Facts) -> Whole:
 # ---------------------------------------------------------------- aligned
 
 
-class Aligned(Case):
-    """A case at sizes of a kernel, in a group of its own."""
-
-    @property
-    def group(self) -> str:
-        return f"{super().group}_aligned"
-
-
-def of_aligned(name: str, level: str, slug: str, why: str, **given: Any) -> Aligned:
+def of_aligned(name: str, level: str, slug: str, why: str, **given: Any) -> Case:
     sizes: Facts = {"B": 1, "H": 8, "G": 2, "T": 16, "D": 64, "C": 64}
-    case = sized(name, level, f"aligned-{slug}", why, **(sizes | given))
-    return Aligned(**{key: getattr(case, key) for key in case.__dataclass_fields__})
+    return sized(name, level, f"aligned-{slug}", why, **(sizes | given))
 
 
-def every_aligned() -> Iterator[Aligned]:
+def every_aligned() -> Iterator[Case]:
     """Heads of 64 and 128 channels, 8 over 2 of them, tokens by sixteens."""
     for name in names():
         if get(name).hook in ("", "rotate", "bias"):
             yield from aligned(name, "64")
-    yield from own(Aligned, "attn", "op")
+    yield from own("attn", "op")
 
 
-def aligned(name: str, *slugs: str) -> Iterator[Aligned]:
+def aligned(name: str, *slugs: str) -> Iterator[Case]:
     """Attention at sizes of a kernel."""
     for slug in slugs:
         why, sizes = {
@@ -245,5 +236,5 @@ def aligned(name: str, *slugs: str) -> Iterator[Aligned]:
         yield of_aligned(name, "attn", slug, why, **sizes)
 
 
-def aligned_op(name: str, slug: str, **sizes: Any) -> Aligned:
+def aligned_op(name: str, slug: str, **sizes: Any) -> Case:
     return of_aligned(name, "op", slug, "A rotation alone at the sizes of a kernel.", **sizes)

@@ -1,6 +1,6 @@
 """The near misses stored beside the cases: which of them came, and towards which of them an error points.
 
-Not here: how they are made (near).
+Not here: how they are made (tests/making).
 """
 
 import numpy as np
@@ -8,7 +8,6 @@ import numpy as np
 from peref.golden.book import Entry
 from peref.golden.diagnose.came import Came, Trap
 from peref.golden.files import Tensor
-from peref.golden.near import read
 from peref.golden.rule import CLASSES, judged
 
 
@@ -48,3 +47,9 @@ def likeness(came: Came) -> list[tuple[float, Trap]]:
                     cosine = float(mine @ theirs / size)
                     found.append((cosine if cosine > 0 else -0.9 * cosine, Trap(miss["trap"], miss["words"])))
     return sorted(found, key=lambda one: -one[0])
+
+
+def read(probes: str) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and values."""
+    pairs = [pair.split(":") for pair in probes.split()]
+    return np.array([int(n) for n, _ in pairs], int), np.array([float(x) for _, x in pairs])

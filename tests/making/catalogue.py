@@ -1,0 +1,66 @@
+"""Which cases golden/ has, from the recipes: the core, which comes with every installation, and the full set.
+
+A recipe belongs to the core and a whole above one operation to the full set, traces apart (recipes/wholes.py); FULL of a file of recipes names
+those of its cases that are too large for the core, as LEVEL/SLUG.
+"""
+
+import recipes
+from recipes import wholes
+
+from peref.encodings import names
+from peref.errors import Misuse
+from peref.golden.cases import Case
+
+
+def catalogue() -> list[Case]:
+    """Every case of a single encoding. Raises Misuse where one has no recipe."""
+    if missing := sorted(set(names()) - set(recipes.files())):
+        raise Misuse(f"no golden case is made for {missing[0]}; say which in tests/recipes/{missing[0]}.py")
+    return once([case for name in names() for case in recipes.of(name)])
+
+
+def core() -> list[Case]:
+    """Every case of the core."""
+    return once([*operations(), *wholes.traces()])
+
+
+def operations() -> list[Case]:
+    """Those of the core that are one operation: tables, operations and attention."""
+    cases = catalogue()
+    moved = too_large(cases)
+    return [case for case in cases if case.id not in moved]
+
+
+def full() -> list[Case]:
+    """Every case of the full set."""
+    cases = catalogue()
+    moved = too_large(cases)
+    return once([*(case for case in cases if case.id in moved), *wholes.of_full_set()])
+
+
+def too_large(cases: list[Case]) -> set[str]:
+    """Ids of those cases that stand in the full set. Raises Misuse for a name of none."""
+    ids, found = {case.id for case in cases}, set()
+    for name in names():
+        for one in getattr(recipes.module(name), "FULL", ()):
+            if f"{name}.{one}" not in ids:
+                raise Misuse(f"FULL of tests/recipes/{name}.py names {one}, and there is no such case; expected LEVEL/SLUG of one of its RECIPES")
+            found.add(f"{name}.{one}")
+    return found
+
+
+def once(cases: list[Case]) -> list[Case]:
+    """These, each with an id of its own."""
+    found: dict[str, Case] = {}
+    for case in cases:
+        if found.setdefault(case.id, case) is not case:
+            raise ValueError(f"two cases are {case.id}")
+    return cases
+
+
+def declared(name: str, part: str) -> list[dict]:
+    """The words of the refusals or laws of an encoding."""
+    found = [one.words() for one in getattr(recipes.module(name), {"refusals": "REFUSED", "laws": "LAWS"}[part], ())]
+    if len({words["id"] for words in found}) < len(found):
+        raise ValueError(f"two of the {part} of {name} have the same id")
+    return found
