@@ -10,6 +10,7 @@ from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.golden import SPEC_VERSION
 from peref.golden.cases import sized
+from peref.golden.flags import known
 from peref.golden.folder import files, made, write
 
 
@@ -41,6 +42,6 @@ def two_cases(folder):
 def folder_of(folder, cases, checked=False, **declared):
     """Golden files of these cases in `folder`; `declared` are refusals and laws of their one encoding."""
     for name in dict.fromkeys(case.encoding for case in cases):
-        write(folder / name, files(name, [made(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name], **declared))
+        write(folder / name, files(name, [made(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name], known(), **declared))
     (folder.parent / "SPEC_VERSION" if folder.name in ("core", "full") else folder / "SPEC_VERSION").write_text(SPEC_VERSION + "\n")
     return folder

@@ -16,7 +16,7 @@ from peref.cli import run as run_cli
 from peref.cli.app import COMMANDS
 from peref.cli.signals import Signals
 from peref.encodings import names
-from peref.golden.flags import FLAGS
+from peref.golden.flags import known
 from peref.runs import create
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +51,7 @@ LINES = {
     "peref show --run runs/2026-02": [NEWER],
     "peref train --data ": [*FILES, *data.known()],
     "peref check --flag adamw.b": ["adamw.bias_correction"],
-    "peref explain ": list(FLAGS),
+    "peref explain ": list(known()),
     "peref golden show rope.op/def": ["rope.op/default"],
     "peref check --case t5.table/two": ["t5.table/two-sided"],
     "peref check --level r": ["refuse"],

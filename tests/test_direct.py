@@ -7,7 +7,7 @@ from inspect import signature
 import numpy as np
 import pytest
 from check import frozen, gradient, same
-from generated import config, widths
+from generated import config, subject
 from loops import attention as attention_loop
 from loops import rope as rope_loop
 from loops import witness
@@ -16,6 +16,7 @@ import peref
 from peref import direct
 from peref.encodings import get, names, options
 from peref.errors import Misuse
+from peref.laws.loops import widths
 
 B, H, G, T, D, C = 2, 6, 2, 7, 4, 5
 OUT_OF_ORDER = np.array([5, 0, 3, 3, 11, 2, 15])
@@ -64,7 +65,7 @@ def defined(name, R):
 
 def turns(name):
     """Rotary widths of a head of D channels that the encoding takes, None for all."""
-    return [None, 2] if 2 in widths(name, {}) and defined(name, 2) else [None]
+    return [None, 2] if 2 in widths(subject(name), {}) and defined(name, 2) else [None]
 
 
 def each_row(name):

@@ -12,6 +12,7 @@ from golden_files import cli, folder_of, two_cases
 from making import confirmed
 from making.catalogue import catalogue, core, full
 from mutants import mutants
+from recipes.traps import KINDS, every
 
 from peref import store
 from peref.encodings import names
@@ -20,7 +21,6 @@ from peref.golden import SPEC_VERSION, budget, declared
 from peref.golden.book import Book, changed, opened, with_full
 from peref.golden.cases import LEVELS, Case, sized
 from peref.golden.files import Tensor
-from peref.golden.flags import FLAGS, KINDS
 from peref.golden.kinds import expected, inputs, rebuilt
 from peref.golden.levels import rounded
 from peref.golden.report import NothingRan, Pick, check, reference, run_function
@@ -73,11 +73,11 @@ def test_flags_are_explained_and_used(book):
     """Each flag on a case, or of a near miss of one, stands in the dictionary, and the other way round; beside the cases as there."""
     entries = [*opened(GOLDEN).entries.values(), *chain(*declared.read(book).values())]
     used = {flag for e in entries for flag in [*e.words["flags"], *(miss["trap"] for miss in e.words.get("near_miss", ()))]}
-    assert used <= set(FLAGS)
-    assert set(FLAGS) - used == set()
+    assert used <= set(every())
+    assert set(every()) - used == set()
     for vectors in opened(GOLDEN).vectors:
-        assert all(words == FLAGS[flag] for flag, words in vectors.words["flags"].items())
-    assert all(f["kind"] in KINDS and f["title"] and f["effect"] and f["fix"] for f in FLAGS.values())
+        assert all(words == every()[flag] for flag, words in vectors.words["flags"].items())
+    assert all(f["kind"] in KINDS and f["title"] and f["effect"] and f["fix"] for f in every().values())
     assert all(e.words["why"].endswith(".") for e in book.entries.values())
 
 

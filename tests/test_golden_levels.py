@@ -14,7 +14,7 @@ from making import composed, confirmed, programs, reorder
 from making.catalogue import core, full
 from making.witness import documents
 from mutants.table import in_dtype
-from recipes.wholes import aligned, blocks, models, steps, traces
+from recipes.wholes import blocks, every_aligned, models, steps, traces
 
 from peref import store
 from peref.backends import Backend
@@ -24,7 +24,7 @@ from peref.errors import Damaged
 from peref.golden import archive
 from peref.golden.book import Book, opened
 from peref.golden.files import Tensor
-from peref.golden.flags import FLAGS
+from peref.golden.flags import known
 from peref.golden.kinds import expected, inputs, rebuilt
 from peref.golden.levels import rounded
 from peref.golden.report import Pick, check, reference, run_function
@@ -203,7 +203,7 @@ def test_no_flag_without_a_mutant():
     """Those that cases of these levels carry."""
     carried = {flag for case in (*traces(), *blocks(), *models(), *steps()) for flag in case.flags}
     assert carried == {*MUTANTS, *LEFT}
-    assert carried <= set(FLAGS)
+    assert carried <= set(known())
 
 
 # ---------------------------------------------------------------- budgets
@@ -321,7 +321,7 @@ def test_packed_documents_are_told_apart():
 
 
 def test_an_aligned_case_has_a_group_of_its_own(book):
-    groups = {book.entries[case.id].group for case in aligned()}
+    groups = {book.entries[case.id].group for case in every_aligned()}
     assert groups == {"none_attn_aligned", "rotate_attn_aligned", "bias_attn_aligned", "score_attn_aligned", "rotate_op_aligned"}
     assert not groups & {book.entries[case.id].group for case in core()}
 

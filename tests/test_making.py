@@ -15,6 +15,7 @@ from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden.book import Book, opened
 from peref.golden.cases import sized
+from peref.golden.flags import known
 from peref.golden.folder import files, made
 from peref.golden.kinds import expected
 from peref.golden.rebuild import agree
@@ -64,7 +65,7 @@ def spoil(folder, tensor, change):
         if f"{case.id}:{tensor}" in entry.vectors.expected:
             found[tensor] = change(found[tensor])
         done.append(made(case, a, found, entry.words["near_miss"]))
-    for name, data in files("rope", done).items():
+    for name, data in files("rope", done, known()).items():
         (place / name).write_bytes(data)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from check import agree, direction, frozen, same
-from generated import widths
+from generated import subject
 
 from peref import model
 from peref.backends import Backend
@@ -11,6 +11,7 @@ from peref.config import SHAPES, Config, shaped
 from peref.encodings import Encoding, get, names
 from peref.errors import Misuse
 from peref.hooks import attend_heads
+from peref.laws.loops import widths
 from peref.ops.attention import attention
 from peref.ops.turn import turn
 from peref.optim import decays
@@ -30,7 +31,7 @@ def config(shape="llama", pe=CYCLE, layers=3, **given):
 
 def of(name, **given):
     """Two layers of one encoding; heads are wider where it does not turn the three pairs of one."""
-    wide = {"D": 8} if get(name).rotate and 6 not in widths(name, {}) else {}
+    wide = {"D": 8} if get(name).rotate and 6 not in widths(subject(name), {}) else {}
     return config(pe=((name, {}),), layers=2, **wide | given)
 
 

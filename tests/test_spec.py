@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from recipes import module
+from recipes.traps import KINDS, every
 
 from peref.encodings import HOOKS, get, names, options
-from peref.golden.flags import FLAGS, KINDS
 from peref.golden.laws import LAWS
 from peref.golden.refusals import KINDS as WRONGS
 from peref.golden.rule import CLASSES, K_ACC, K_OUT
@@ -48,7 +48,7 @@ def text():
 def flags():
     """One line for each flag."""
     bars = lambda words: words.replace("|", "\\|")
-    rows = [f"| `{name}` | {flag['kind']} | {bars(flag['title'])} | {bars(flag['fix'])} |\n" for name, flag in sorted(FLAGS.items())]
+    rows = [f"| `{name}` | {flag['kind']} | {bars(flag['title'])} | {bars(flag['fix'])} |\n" for name, flag in sorted(every().items())]
     return "| flag | kind | the trap | the remedy |\n|---|---|---|---|\n" + "".join(rows)
 
 
@@ -109,10 +109,10 @@ def test_what_follows_from_the_recipes_is_up_to_date(part):
     assert text().split(begin(part))[1].split(end(part))[0] == generated()[part], "run: python tests/test_spec.py"
 
 
-@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("flag", every())
 def test_a_flag_says_what_happens_and_what_to_do(flag):
     """In words that can be followed: no single word, and nobody is sent back to the formula."""
-    effect, fix = FLAGS[flag]["effect"], FLAGS[flag]["fix"]
+    effect, fix = every()[flag]["effect"], every()[flag]["fix"]
     assert len(effect.split()) >= 3, effect
     assert len(fix.split()) >= 5, fix
     assert not re.search(r"^(as|mind|refuse it)\b.*|the formula has it|\bsays$|^use the|^write it$", fix), fix

@@ -95,9 +95,9 @@ def book(ctx: click.Context) -> Any:
 
 
 def flags(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    from peref.golden.flags import FLAGS
+    from peref.golden.flags import known
 
-    return beginning(incomplete, FLAGS)
+    return beginning(incomplete, known())
 
 
 @add_completion_class

@@ -5,7 +5,7 @@ import click
 from peref import share
 from peref.cli import completion, options, text
 from peref.errors import Misuse, did_you_mean
-from peref.golden.flags import FLAGS
+from peref.golden.flags import known
 
 
 @click.command("explain")
@@ -16,14 +16,13 @@ def command(flag: str | None, as_json: bool) -> None:
 
     Without FLAG, list all flags.
     """
+    flags = known()
     if flag is None:
-        print(
-            text.document({"flags": dict(FLAGS)}) if as_json else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in FLAGS.items())
-        )
+        print(text.document({"flags": flags}) if as_json else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in flags.items()))
         return
-    if flag not in FLAGS:
-        raise Misuse(f"there is no flag '{flag}'{did_you_mean(flag, FLAGS, f'see: {share.program()} explain')}")
-    about = FLAGS[flag]
+    if flag not in flags:
+        raise Misuse(f"there is no flag '{flag}'{did_you_mean(flag, flags, f'see: {share.program()} explain')}")
+    about = flags[flag]
     if as_json:
         print(text.document({"flag": flag, **about}))
         return

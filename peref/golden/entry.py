@@ -94,7 +94,16 @@ def ends(entry: Entry, name: str) -> tuple[str, ...]:
 def well_formed(vectors: Vectors, name: str, where: Path) -> None:
     """Raises Untrue unless these are the words and tensors of encoding `name`."""
     words = vectors.words
-    kinds: dict[str, type] = {"schema": str, "encoding": str, "hook": str, "flags": dict, "cases": list, "refusals": list, "laws": list}
+    kinds: dict[str, type] = {
+        "schema": str,
+        "encoding": str,
+        "hook": str,
+        "flags": dict,
+        "means": dict,
+        "cases": list,
+        "refusals": list,
+        "laws": list,
+    }
     if not of_kinds(words, kinds) or (words["schema"], words["encoding"]) != (SCHEMA, name):
         raise Untrue(f"{where}: not the golden cases of {name}; expected {SCHEMA} with {', '.join(kinds)}")
     for one in words["cases"]:

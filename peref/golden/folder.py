@@ -5,7 +5,7 @@ Not here: what a case computes (levels), and whether it is confirmed, which is a
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from peref.golden.budget import budgets
 from peref.golden.cases import Case
 from peref.golden.entry import SCHEMA
 from peref.golden.files import checked_header, index_of
-from peref.golden.flags import FLAGS
+from peref.golden.flags import known
 from peref.golden.levels import Arrays, axes_of, expected, inputs
 from peref.golden.sums import SUMS, VERSION, listing
 
@@ -44,14 +44,18 @@ def digest(case: Case, a: Arrays, found: Arrays) -> str:
     return sha.hexdigest()
 
 
-def files(encoding: str, cases: Iterable[Made], refusals: Sequence[dict] = (), laws: Sequence[dict] = ()) -> dict[str, bytes]:
-    """Name -> bytes of each file. A flag that is used is explained beside it."""
+def files(encoding: str, cases: Iterable[Made], flags: Mapping[str, Any], also: Iterable[str] = (), **said: Any) -> dict[str, bytes]:
+    """Name -> bytes of each file. `flags` has the words of every flag; those that are used are written, and `also` these.
+
+    said: refusals and laws, and means, the flag that explains another option, parameter or function of its.
+    """
     cases = list(cases)
     words: dict[str, Any] = {"schema": SCHEMA, "encoding": encoding, "hook": get(encoding).hook}
-    words |= {"cases": [one for one, *_ in cases], "refusals": list(refusals), "laws": list(laws)}
-    used = {flag for part in ("cases", "refusals", "laws") for one in words[part] for flag in one["flags"]}
+    words |= {"cases": [one for one, *_ in cases], "refusals": [], "laws": [], "means": {}} | said
+    used = {*also} | {flag for part in ("cases", "refusals", "laws") for one in words[part] for flag in one["flags"]}
     used |= {miss["trap"] for one in words["cases"] for miss in one["near_miss"]}
-    found = {"cases.json": document(words | {"flags": {flag: FLAGS[flag] for flag in used}}).encode()}
+    used |= {flag for part in words["means"].values() for flag in part.values()}
+    found = {"cases.json": document(words | {"flags": {flag: flags[flag] for flag in used}}).encode()}
     lines: list[str] = []
     for n, part in ((1, "inputs"), (2, "expected")):
         tensors = {f"{one[0]['id']}:{name}": x for one in cases for name, x in one[n].items()}
@@ -82,7 +86,7 @@ def vectors(folder: Path, cases: Sequence[Case]) -> dict[str, bytes]:
         raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
     computed = [(case, a := inputs(case), finite(case, expected(case, a))) for case in cases]
     done = [made(case, a, with_budgets(want, budgets(case, a, want))) for case, a, want in computed]
-    found = files(cases[0].encoding, done)
+    found = files(cases[0].encoding, done, known())
     write(folder / cases[0].encoding, found)
     store.write_text(folder / VERSION, SPEC_VERSION + "\n")
     return found

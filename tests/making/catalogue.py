@@ -4,6 +4,8 @@ A recipe belongs to the core and a whole above one operation to the full set, tr
 those of its cases that are too large for the core, as LEVEL/SLUG.
 """
 
+from collections.abc import Iterable
+
 import recipes
 from recipes import wholes
 
@@ -63,4 +65,17 @@ def declared(name: str, part: str) -> list[dict]:
     found = [one.words() for one in getattr(recipes.module(name), {"refusals": "REFUSED", "laws": "LAWS"}[part], ())]
     if len({words["id"] for words in found}) < len(found):
         raise ValueError(f"two of the {part} of {name} have the same id")
+    return found
+
+
+def means(name: str) -> dict[str, dict[str, str]]:
+    """Of an encoding: options, parameters and functions, each with the flag that explains another one."""
+    return getattr(recipes.module(name), "MEANS", {})
+
+
+def flags(cases: Iterable[Case]) -> dict[str, set[str]]:
+    """Encoding -> all flags that its cases carry: an installation has the core alone, and explains those of the full set too."""
+    found: dict[str, set[str]] = {}
+    for case in cases:
+        found.setdefault(case.encoding, set()).update(case.flags)
     return found

@@ -5,7 +5,7 @@ taken from the file. Only what is new or differs is computed with its witnesses 
 nothing is where it would be too large: the sizes are known from shapes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from making import catalogue
 from making.confirmed import Disagrees, computed, read_as
 from making.near import near_misses
 from mutants import mutants
+from recipes import traps
 
 from peref import store
 from peref.compare import same
@@ -52,12 +53,13 @@ class Part:
     old: dict[str, Entry]
     kept: dict[str, Both]
     new: dict[str, Both]
+    flags: Set[str]  # of the encoding's cases, here and in the other set
 
     def files(self, new: dict[str, Both], near: dict[str, list[dict[str, str]]]) -> dict[str, bytes]:
         """Name -> bytes of each file, with `new` for what is not kept."""
         there = self.kept | new
         done = [made(case, *there[case.id], near.get(case.id, [])) for case in self.cases]
-        return files(self.place.name, done, **self.said)
+        return files(self.place.name, done, traps.every(), self.flags, means=catalogue.means(self.place.name), **self.said)
 
     @property
     def said(self) -> dict[str, list[dict]]:
@@ -72,7 +74,8 @@ def make(folder: Path, only: Sequence[str] = (), say: Callable[[str], None] = la
             raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, names(), 'see: python cli.py list')}")
     sets = {CORE: catalogue.core(), FULL: catalogue.full()}
     places = [(folder / which / name, [c for c in cases if c.encoding == name]) for name in only or names() for which, cases in sets.items()]
-    parts = [part(place, cases, say) for place, cases in places]
+    flags = catalogue.flags(case for cases in sets.values() for case in cases)
+    parts = [part(place, cases, say, flags[place.name]) for place, cases in places]
     within(folder, parts, [one.files(one.new, {id: entry.words["near_miss"] for id, entry in one.old.items()}) for one in parts])
     done = [confirmed(one, say) for one in parts]
     within(folder, parts, done)
@@ -103,7 +106,7 @@ def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
 # ---------------------------------------------------------------- what stands there
 
 
-def part(place: Path, cases: list[Case], say: Callable[[str], None]) -> Part:
+def part(place: Path, cases: list[Case], say: Callable[[str], None], flags: Set[str] = frozenset()) -> Part:
     """The plan for one folder."""
     sets = place.parent.parent
     old = standing(sets / CORE / place.name) | standing(sets / FULL / place.name)  # a case that moves keeps its bytes
@@ -119,7 +122,7 @@ def part(place: Path, cases: list[Case], say: Callable[[str], None]) -> Part:
         if entry:
             say(f"{case.id}: not as it is written: {why}")
         new[case.id] = a, planned
-    return Part(place, cases, wants, old, kept, new)
+    return Part(place, cases, wants, old, kept, new, flags)
 
 
 def shaped(case: Case, a: Arrays, want: Arrays) -> Arrays:

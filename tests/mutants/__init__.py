@@ -13,7 +13,7 @@ from typing import Any
 
 import recipes
 
-FILES = ("anywhere", "embed", "rotate", "scalings", "bias", "mix", "gradient")
+FILES = ("anywhere", "embed", "rotate", "scalings", "bias", "mix")
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,9 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    found = [m for file in FILES for m in import_module(f"mutants.{file}").MUTANTS]
-    found += [m for name in recipes.files() for m in getattr(recipes.module(name), "MUTANTS", ())]
+    of = lambda file: import_module(f"mutants.{file}").MUTANTS
+    own = [m for name in recipes.files() for m in getattr(recipes.module(name), "MUTANTS", ())]
+    found = [m for file in FILES for m in of(file)] + own + of("gradient")
     names = [m.name for m in found]
     if len(set(names)) < len(names):
         raise ValueError(f"two mutants are called {next(n for n in names if names.count(n) > 1)}")

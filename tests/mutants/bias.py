@@ -24,7 +24,7 @@ def slopes(of):
 
     def run(case, a):
         if case.encoding == "dape":
-            return patched("ops.bias", slopes=of)(case, a)
+            return patched("encodings.score.dape", slopes=of)(case, a)
         return patched("encodings.bias.alibi", fixed=of)(case, a) if case.config.pe[0][1]["slopes"] == "fixed" else None
 
     return run

@@ -186,6 +186,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"max_bias": "alibi.slopes.exponent"},
+    "heads": {"*": "alibi.slopes.exponent"},
+}
+
 REFUSED = [
     *refusals("alibi"),
     refused("alibi", "op", "heads-0", "heads", "No heads.", facts={"H": 0}),

@@ -89,6 +89,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"ladder": "rope.axial.ladder", "max_freq": "rope.axial.ladder", "width": "rope.axial.axes"},
+}
+
 REFUSED = [
     *refusals("axial"),
     refused("axial", "op", "width-6", "width", "3 pairs cannot be shared by two axes.", facts={"R": 6}),

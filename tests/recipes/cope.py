@@ -79,6 +79,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"divided": "cope.scale"},
+    "functions": {"logistic": "cope.count"},
+}
+
 REFUSED = [
     *refusals("cope"),
     refused("cope", "attn", "npos-0", "setting", "A table without rows.", options={"npos": 0}),

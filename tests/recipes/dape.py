@@ -74,6 +74,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters", "1.*": "dape.network", "2.*": "dape.network"},
+    "functions": {"relu": "dape.network"},
+}
+
 REFUSED = [
     *refusals("dape"),
     refused("dape", "attn", "width-0", "setting", "A network without a hidden channel.", options={"width": 0}),

@@ -93,6 +93,18 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {
+        "distance": "dynamic_bias.network",
+        "norm": "dynamic_bias.network",
+        "depth": "dynamic_bias.network",
+        "activation": "dynamic_bias.network",
+        "output": "dynamic_bias.network",
+    },
+    "parameters": {"*": "dynamic_bias.network"},
+    "functions": {"silu": "dynamic_bias.network"},
+}
+
 REFUSED = [
     *refusals("dynamic_bias"),
     refused("dynamic_bias", "op", "depth-0", "setting", "A network without layers.", options={"depth": 0}),

@@ -116,6 +116,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"original": "rope.ntk.static_as_dynamic", "form": "rope.ntk.static_as_dynamic", "n": "rope.ntk.static_as_dynamic"},
+}
+
 REFUSED = [
     *refusals("dynamic_ntk"),
     refused("dynamic_ntk", "op", "factor-negative", "setting", "A negative factor.", options={"factor": -1.0}),

@@ -110,6 +110,12 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"threshold": "fire.normaliser", "eps": "fire.formula"},
+    "parameters": {"1.*": "fire.network", "2.*": "fire.network", "c": "fire.formula", "m": "fire.normaliser"},
+    "functions": {"relu": "fire.network"},
+}
+
 REFUSED = [
     *refusals("fire"),
     refused("fire", "attn", "eps-negative", "setting", "The normaliser may become 0.", options={"eps": -1e-6}),

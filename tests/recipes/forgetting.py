@@ -55,6 +55,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "parameters": {"f.*": "forgetting.gate"},
+    "functions": {"log_sigmoid": "forgetting.gate"},
+}
+
 REFUSED = [
     *refusals("forgetting"),
     refused("forgetting", "attn", "no-input", "shape", "The gate is made of the layer's input, which is missing.", given={"x": None}),

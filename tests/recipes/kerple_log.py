@@ -56,6 +56,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters"},
+    "heads": {"*": "kerple.parameters"},
+}
+
 REFUSED = [
     *refusals("kerple_log"),
     refused("kerple_log", "op", "heads", "shape", "Parameters of 2 heads for 3.", given={"param.r1": {"dtype": "F64", "shape": [2]}}),

@@ -27,6 +27,12 @@ RECIPES = [
     case("kerple_power", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),
 ]
 
+MEANS = {
+    "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters"},
+    "functions": {"softplus": "kerple.parameters"},
+    "heads": {"*": "kerple.parameters"},
+}
+
 REFUSED = [
     *refusals("kerple_power"),
     refused("kerple_power", "op", "heads", "shape", "Parameters of 2 heads for 3.", given={"param.r1": {"dtype": "F64", "shape": [2]}}),

@@ -56,6 +56,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"max_distance": "bias.bucket.clamp"},
+}
+
 REFUSED = [
     *refusals("learned_bias"),
     refused("learned_bias", "op", "beyond", "position", "The table ends at distance 15: there is none for 16.", given=positions(0, 1, 2, 3, 16)),

@@ -76,6 +76,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"original": "rope.llama3.blend", "low_freq_factor": "rope.llama3.blend", "high_freq_factor": "rope.llama3.blend"},
+    "functions": {"ramp": "rope.llama3.blend"},
+}
+
 REFUSED = [
     *refusals("llama3"),
     refused("llama3", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),

@@ -108,6 +108,20 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {
+        "attention_factor": "rope.yarn.mscale_override",
+        "short_mscale": "rope.yarn.mscale_override",
+        "long_mscale": "rope.yarn.mscale_override",
+        "n": "rope.longrope.switch",
+        "original": "rope.longrope.switch",
+        "start_tokens": "rope.longrope.switch",
+        "short_factor": "rope.longrope.switch",
+        "long_factor": "rope.longrope.switch",
+    },
+    "functions": {"ramp": "rope.longrope.switch"},
+}
+
 REFUSED = [
     *refusals("longrope"),
     refused("longrope", "op", "factors-too-few", "setting", "3 divisors for 4 pairs.", options={"short_factor": (1.0, 1.5, 2.0)}),

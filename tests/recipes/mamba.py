@@ -101,6 +101,25 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"discretisation": "mix.discretisation"},
+    "parameters": {
+        "D": "mix.skip",
+        "dt.*": "mamba.step",
+        "b.weight": "mamba.projections",
+        "c.weight": "mamba.projections",
+        "x.weight": "mamba.projections",
+        "z.weight": "mamba.projections",
+        "down.norm": "mix.norm",
+        "b.norm": "mix.norm",
+        "c.norm": "mix.norm",
+        "A_log": "mamba.decay",
+        "conv": "mix.conv",
+        "conv.bias": "mix.conv",
+    },
+    "functions": {"silu": "mix.activation"},
+}
+
 REFUSED = [
     *refusals("mamba"),
     refused("mamba", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),

@@ -148,6 +148,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"sections": "rope.mrope.sections", "order": "rope.mrope.sections"},
+}
+
 REFUSED = [
     *refusals("mrope"),
     refused("mrope", "op", "sections-sum", "setting", "Sections of 5 pairs for 4.", options={"sections": (1, 2, 2)}),

@@ -85,6 +85,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"form": "rope.ntk.form", "mixed_b": "rope.ntk.form"},
+}
+
 REFUSED = [
     *refusals("ntk"),
     refused("ntk", "op", "factor-0", "setting", "A factor of 0 makes a base of 0.", options={"factor": 0.0}),

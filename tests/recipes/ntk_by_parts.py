@@ -74,6 +74,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"beta": "rope.parts.ramp", "gamma": "rope.parts.ramp", "original": "rope.parts.ramp", "form": "rope.ntk.static_as_dynamic"},
+    "functions": {"ramp": "rope.parts.ramp"},
+}
+
 REFUSED = [
     *refusals("ntk_by_parts"),
     refused("ntk_by_parts", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),

@@ -65,6 +65,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"fraction": "rope.p.fraction"},
+}
+
 REFUSED = [
     *refusals("p_rope"),
     refused("p_rope", "op", "fraction-above-1", "setting", "More than all pairs.", options={"fraction": 1.5}),

@@ -115,6 +115,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "parameters": {"beta.*": "path.beta", "conv": "path.w", "down.*": "path.w", "up.*": "path.w"},
+    "functions": {"silu": "path.w", "unit": "path.w", "sigmoid": "path.beta", "twice": "path.beta"},
+}
+
 REFUSED = [
     *refusals("path"),
     refused("path", "attn", "kernel-0", "setting", "A convolution over no token.", options={"kernel": 0}),

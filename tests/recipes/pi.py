@@ -52,6 +52,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"1/factor": "rope.pi.factor", "form": "rope.ntk.static_as_dynamic"},
+}
+
 REFUSED = [
     *refusals("pi"),
     refused("pi", "op", "factor-0", "setting", "Positions cannot be divided by 0.", options={"factor": 0.0}),

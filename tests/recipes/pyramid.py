@@ -102,6 +102,12 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"local": "pyramid.window"},
+    "parameters": {"gate.*": "pyramid.gate", "level": "pyramid.blocks"},
+    "functions": {"sigmoid": "pyramid.gate", "blend": "pyramid.gate", "pool": "pyramid.blocks", "far": "pyramid.blocks"},
+}
+
 REFUSED = [
     *refusals("pyramid"),
     refused("pyramid", "attn", "local-0", "setting", "A window of no key: a query sees itself at least.", options={"local": 0}),

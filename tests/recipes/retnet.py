@@ -109,6 +109,20 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {
+        "ladder": "retnet.ladder",
+        "base": "retnet.ladder",
+        "layout": "rope.layout.half",
+        "norm": "mix.norm",
+        "eps": "retnet.scale",
+        "rows": "retnet.scale",
+        "decays": "retnet.decay",
+    },
+    "parameters": {"g.weight": "mix.gate", "gate.*": "mix.gate"},
+    "functions": {"layer_norm": "mix.norm", "rms_norm": "mix.norm"},
+}
+
 REFUSED = [
     *refusals("retnet"),
     refused("retnet", "op", "odd-head", "width", "Channels of a head turn in pairs: 3 have no pairs.", facts={"D": 3}),

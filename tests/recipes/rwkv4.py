@@ -53,6 +53,19 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "parameters": {
+        "bonus": "rwkv.bonus",
+        "decay": "rwkv.decay",
+        "decay.*": "rwkv.decay",
+        "r.weight": "rwkv.projections",
+        "k.weight": "rwkv.projections",
+        "v.weight": "rwkv.projections",
+        "mix.*": "mix.shift",
+    },
+    "functions": {"previous": "mix.shift", "lerp": "mix.shift", "minus_exp": "rwkv.decay"},
+}
+
 REFUSED = [
     *refusals("rwkv4"),
 ]

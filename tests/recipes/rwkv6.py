@@ -70,6 +70,23 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"eps": "rwkv.scale", "unit_eps": "rwkv.scale"},
+    "parameters": {
+        "bonus": "rwkv.bonus",
+        "decay": "rwkv.decay",
+        "decay.*": "rwkv.decay",
+        "r.weight": "rwkv.projections",
+        "k.weight": "rwkv.projections",
+        "v.weight": "rwkv.projections",
+        "mix.*": "mix.shift",
+        "norm.*": "mix.norm",
+        "g.weight": "mix.gate",
+        "gate.*": "mix.gate",
+    },
+    "functions": {"group_norm": "mix.norm", "previous": "mix.shift", "lerp": "mix.shift", "minus_exp": "rwkv.decay"},
+}
+
 REFUSED = [
     *refusals("rwkv6"),
     refused("rwkv6", "op", "eps-0", "setting", "A constant head divides by 0.", options={"eps": 0.0}),

@@ -93,6 +93,33 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"eps": "rwkv.scale", "unit_eps": "rwkv.scale"},
+    "parameters": {
+        "bonus": "rwkv.bonus",
+        "decay": "rwkv.decay",
+        "decay.*": "rwkv.decay",
+        "r.weight": "rwkv.projections",
+        "k.weight": "rwkv.projections",
+        "v.weight": "rwkv.projections",
+        "mix.*": "mix.shift",
+        "norm.*": "mix.norm",
+        "xi": "rwkv7.kappa",
+        "alpha": "rwkv7.key",
+        "a.*": "rwkv7.removal",
+        "g.weight": "mix.gate",
+        "gate.*": "mix.gate",
+    },
+    "functions": {
+        "group_norm": "mix.norm",
+        "previous": "mix.shift",
+        "lerp": "mix.shift",
+        "decay": "rwkv.decay",
+        "unit": "rwkv7.kappa",
+        "sigmoid": "mix.gate",
+    },
+}
+
 REFUSED = [
     *refusals("rwkv7"),
     refused("rwkv7", "op", "eps-0", "setting", "A constant head divides by 0.", options={"eps": 0.0}),

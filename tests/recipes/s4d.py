@@ -70,6 +70,12 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"discretisation": "mix.discretisation"},
+    "parameters": {"D": "mix.skip", "C": "s4d.conjugates", "log_dt": "mix.discretisation", "g.*": "mix.gate"},
+    "functions": {"gated": "mix.gate"},
+}
+
 REFUSED = [
     *refusals("s4d"),
     refused("s4d", "op", "odd-state", "setting", "Of each pair of conjugates one is kept: 63 have no pairs.", options={"state_size": 63}),

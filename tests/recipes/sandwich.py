@@ -68,6 +68,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"width": "sandwich.formula", "base": "sandwich.formula", "form": "sandwich.formula"},
+    "heads": {"*": "sandwich.formula"},
+}
+
 REFUSED = [
     *refusals("sandwich"),
     refused(

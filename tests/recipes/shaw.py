@@ -82,6 +82,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"max_distance": "shaw.clip"},
+    "parameters": {"key": "shaw.key", "value": "shaw.value"},
+}
+
 REFUSED = [
     *refusals("shaw"),
     refused("shaw", "attn", "max-distance-0", "setting", "One row for every distance.", options={"max_distance": 0}),

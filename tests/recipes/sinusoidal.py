@@ -94,6 +94,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"layout": "sin.order", "ladder": "sin.denominator"},
+}
+
 REFUSED = [
     *refusals("sinusoidal"),
     refused("sinusoidal", "table", "base-0", "setting", "Powers of 0 are no frequencies.", options={"base": 0.0}),

@@ -177,6 +177,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"max_distance": "bias.bucket.clamp", "buckets": "t5.bidirectional"},
+}
+
 REFUSED = [
     *refusals("t5"),
     refused(

@@ -66,6 +66,10 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "parameters": {"u": "xl.terms", "w": "xl.terms", "r.weight": "xl.distance"},
+}
+
 REFUSED = [
     *refusals("transformer_xl"),
     refused("transformer_xl", "attn", "clamp-0", "setting", "All distances at 0.", options={"clamp_len": 0}),

@@ -67,6 +67,11 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {"scale_base": "rope.xpos.gain", "gamma": "rope.xpos.gain", "centre": "rope.xpos.gain"},
+    "functions": {"magnitude": "rope.xpos.gain"},
+}
+
 REFUSED = [
     *refusals("xpos"),
     refused("xpos", "op", "too-far", "position", "Gains at that position leave the range of float64.", given=positions(0, 1, 2, 3, 400000)),

@@ -306,6 +306,22 @@ TRAPS = {
     ),
 }
 
+MEANS = {
+    "options": {
+        "form": "rope.ntk.static_as_dynamic",
+        "ramp": "rope.yarn.ramp",
+        "beta_fast": "rope.yarn.ramp",
+        "beta_slow": "rope.yarn.ramp",
+        "truncate": "rope.yarn.ramp",
+        "original": "rope.yarn.ramp",
+        "attention_factor": "rope.yarn.mscale_override",
+        "mscale": "rope.yarn.mscale_override",
+        "mscale_all_dim": "rope.yarn.mscale_override",
+        "reading": "rope.yarn.mscale_override",
+    },
+    "functions": {"ramp": "rope.yarn.ramp"},
+}
+
 REFUSED = [
     *refusals("yarn"),
     refused("yarn", "op", "factor-0", "setting", "Frequencies cannot be divided by 0.", options={"factor": 0.0}),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnose.came import NEARLY, Came, Clue, Guess, Trap, guess
-from peref.golden.diagnose.meanings import HEADS, flag_of
+from peref.golden.diagnose.meanings import flag_of
 from peref.golden.diagnose.places import told_apart
 from peref.golden.levels import expected
 from peref.hooks import around
@@ -175,7 +175,7 @@ def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:
     """Each head has a multiple of its own bias, not all the same: other slopes, or other strengths."""
     case = came.case
     assert case is not None
-    flag, H = flag_of(HEADS, case.encoding, ""), len(g)
+    flag, H = flag_of(came, "heads"), len(g)
     if flag == "bias.heads":
         return
     factors = np.array([np.nan if (c := factor_of(x[h], g[h])) is None else c for h in range(H)])

@@ -11,7 +11,7 @@ import numpy as np
 
 from peref.golden.diagnose.came import NEARLY, Came, Clue, Guess, Trap, guess
 from peref.golden.diagnose.channels import gains_of, turned
-from peref.golden.diagnose.meanings import FUNCTIONS, flag_of
+from peref.golden.diagnose.meanings import flag_of
 from peref.golden.levels import expected
 from peref.hooks import around
 
@@ -21,7 +21,7 @@ MISSING, TWICE, EXCHANGED = "rope.yarn.mscale_missing", "rope.yarn.mscale_twice"
 def flag_of_gain(came: Came, flag: str = MISSING) -> str:
     """That of the encoding where it has one of its own for gains."""
     assert came.case is not None
-    return flag_of(FUNCTIONS, came.case.encoding, "magnitude", flag)
+    return flag_of(came, "functions", "magnitude", flag)
 
 
 def with_gains(change: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from peref.encodings import get, options
 from peref.golden.cases import other_choices
 from peref.golden.diagnose.came import BROKEN, NEARLY, Came, Guess, guess
-from peref.golden.diagnose.meanings import OPTIONS, flag_of
+from peref.golden.diagnose.meanings import flag_of
 from peref.golden.levels import expected
 from peref.hooks import around, rotation
 
@@ -50,25 +50,25 @@ def of_options(came: Came) -> Iterator[Guess]:
     if known:
         none = lambda c: None if c.case is None or not c.case.options else expected(replace(c.case, options={}), c.a)
         yield guess("option", "your options have their defaults, whatever the case asks for", none, 0.97)
-    yield from of_groups(case, known)
+    yield from of_groups(came, case, known)
     for option, (default, kind) in known.items():
         is_now = mine[option]
-        flag = flag_of(OPTIONS, case.encoding, option)
+        flag = flag_of(came, "options", option)
         if option == "factor":
-            yield from of_factor(case.encoding, is_now)
+            yield from of_factor(came)
         for value in dict.fromkeys([default, *other_choices(default, kind)]):
             if value != is_now and type(value) is not list:
                 words = f"the option {option} seems to be {value}, whatever the case asks for (here {is_now})"
                 yield guess(flag, words, with_option(option, always(value)))
-    if flag_of(OPTIONS, case.encoding, "n", ""):
-        yield from of_length(case)
+    if flag_of(came, "options", "n", ""):
+        yield from of_length(came, case)
 
 
-def of_groups(case: Any, known: Any) -> Iterator[Guess]:
+def of_groups(came: Came, case: Any, known: Any) -> Iterator[Guess]:
     """Options that one flag explains and that may be absent, as mscale: all of them ignored."""
     groups: dict[str, list[str]] = {}
     for option in known:
-        groups.setdefault(flag_of(OPTIONS, case.encoding, option, ""), []).append(option)
+        groups.setdefault(flag_of(came, "options", option, ""), []).append(option)
     for flag, some in groups.items():
         set_here = [option for option in some if option in case.options]
         if flag and sum(known[option][0] is None for option in some) > 1 and set_here:
@@ -100,18 +100,18 @@ def always(value: Any) -> Value:
     return lambda _: value
 
 
-def of_factor(encoding: str, value: Any) -> Iterator[Guess]:
+def of_factor(came: Came) -> Iterator[Guess]:
     """A factor that is ignored, applied twice, halved or turned round."""
     yield guess("rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0))
     yield guess("rope.factor.ignored", "your frequencies are not scaled, your gains (magnitudes) are right", unscaled)
     yield guess("rope.factor.twice", "the factor is applied twice", with_option("factor", lambda f: f * f))
-    upside = flag_of(OPTIONS, encoding, "1/factor", "rope.factor.twice")
+    upside = flag_of(came, "options", "1/factor", "rope.factor.twice")
     yield guess(upside, "your positions are multiplied by the factor, not divided", with_option("factor", lambda f: 1 / f))
 
 
-def of_length(case: Any) -> Iterator[Guess]:
+def of_length(came: Came, case: Any) -> Iterator[Guess]:
     """The length that frequencies are made for is another."""
-    flag = flag_of(OPTIONS, case.encoding, "n")
+    flag = flag_of(came, "options", "n")
 
     def given(change: Any) -> Any:
         def gives(came: Came) -> Any:
@@ -145,12 +145,12 @@ def of_numbers(came: Came) -> Iterator[Guess]:
             continue
         value = fitted(came, option)
         if value is not None:
-            yield from of_value(case, option, mine[option], value, type(default))
+            yield from of_value(came, case, option, mine[option], value, type(default))
 
 
-def of_value(case: Any, option: str, now: Any, value: float, kind: Any) -> Iterator[Guess]:
+def of_value(came: Came, case: Any, option: str, now: Any, value: float, kind: Any) -> Iterator[Guess]:
     """An option that is `value` where the case asks for `now`: that number always, so many times as much, or to that power."""
-    flag = flag_of(OPTIONS, case.encoding, option)
+    flag = flag_of(came, "options", option)
     if option == "factor":
         flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
     words = f"the option {option} seems to be {value:.6g}"

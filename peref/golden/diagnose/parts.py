@@ -18,7 +18,7 @@ from peref.encodings import FUNCTIONS as HOOKS
 from peref.encodings import files
 from peref.golden.diagnose.came import Came, Guess, guess
 from peref.golden.diagnose.distances import changed
-from peref.golden.diagnose.meanings import FUNCTIONS, PARAMETERS, flag_of
+from peref.golden.diagnose.meanings import flag_of
 from peref.golden.levels import expected
 from peref.hooks import around
 from peref.ops import activation
@@ -44,7 +44,7 @@ def of_parameters(came: Came) -> Iterator[Guess]:
     names = [name for name in came.a if name.startswith("param.")]
     for name in names:
         bare, x = name.removeprefix("param."), came.a[name]
-        flag = flag_of(PARAMETERS, case.encoding, bare, "")
+        flag = flag_of(came, "parameters", bare, "")
         if not flag:
             continue
         for words, factor in (("missing", 0), ("negated", -1), ("doubled", 2), ("halved", 0.5)):
@@ -65,7 +65,7 @@ def of_parameters(came: Came) -> Iterator[Guess]:
                         one = lambda a, name=name, axis=axis, part=part, factor=factor: {name: partly(a[name], axis, part, factor)}
                         yield guess(flag, f"the {words} part of the parameter {bare} is {what}", with_inputs(one))
         for other in names:
-            if other > name and came.a[other].shape == x.shape and flag_of(PARAMETERS, case.encoding, other.removeprefix("param."), "") == flag:
+            if other > name and came.a[other].shape == x.shape and flag_of(came, "parameters", other.removeprefix("param."), "") == flag:
                 swap = lambda a, name=name, other=other: {name: a[other], other: a[name]}
                 yield guess(flag, f"the parameters {bare} and {other.removeprefix('param.')} are exchanged", with_inputs(swap))
                 for mine, theirs in ((name, other), (other, name)):
@@ -101,7 +101,7 @@ def of_functions(came: Came) -> Iterator[Guess]:
         for name in ACTIVATIONS:
             yield guess("mix.activation", f"you have {name} where gelu belongs", backed(lambda be, name=name: {"gelu": getattr(activation, name)}))
     for name, f in vars(module_of(case.encoding)).items():
-        flag = flag_of(FUNCTIONS, case.encoding, name, "")
+        flag = flag_of(came, "functions", name, "")
         if not flag or name.startswith("_"):
             continue
         yield guess(flag, f"{name} is left out", copied(**{name: lambda x, *rest, **more: x}))
@@ -203,7 +203,7 @@ def of_ramps(came: Came) -> Iterator[Guess]:
     if case is None or case.hook != "rotate":
         return
     ramps = {name: f for name, f in vars(module_of(case.encoding)).items() if name in ("rising", "slow_pairs")}
-    flag = flag_of(FUNCTIONS, case.encoding, "ramp", "")
+    flag = flag_of(came, "functions", "ramp", "")
     for words, change in (
         ("your ramp is the other way round: it stands where 1 minus it belongs", lambda x: 1 - x),
         ("your ramp is a jump: pairs are rescaled or they are not", np.rint),
