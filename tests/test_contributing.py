@@ -1,6 +1,5 @@
 """CONTRIBUTING.md holds a whole encoding. In a copy of the package it passes the generated tests as it stands, and fails them when spoilt."""
 
-import json
 import os
 import re
 import shutil
@@ -10,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from peref.golden.sums import FILES as VECTORS
+from peref.golden.sums import SUMS
+
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "square_root"
-FILES = dict(re.findall(r", `([\w/]+\.py)`:\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S))
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+FILES = dict(re.findall(r", `([\w/]+\.py)`:\n\n```python\n(.*?)```", PAGE, re.S))
 ENCODING, LOOP, RECIPE = f"peref/encodings/bias/{NAME}.py", f"tests/loops/{NAME}.py", f"tests/recipes/{NAME}.py"
 
 
@@ -29,9 +32,9 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def python(checkout, *args):
-    env = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    env["NUMBA_DISABLE_JIT"] = "1"  # no kernel is compiled for a copy that is thrown away
+def python(checkout, *args, **given):
+    """A copy that is thrown away compiles no kernel, unless it is said that it does."""
+    env = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_DISABLE_JIT": "1"} | given
     return subprocess.run([sys.executable, *args], cwd=checkout, env=env, capture_output=True, text=True)
 
 
@@ -47,30 +50,51 @@ def test_it_holds_the_three_files():
     assert sorted(FILES) == sorted([ENCODING, LOOP, RECIPE])
 
 
-def test_the_example_is_all_it_takes(checkout):
-    """The generated tests run for it and pass, with the rules that hold for every file; the command lists it; it runs from Python."""
-    code, text = judged(checkout, f"{NAME} or case_here or names_are_the_files or nothing_branches or test_imports or nothing_uses")
-    assert code == 0, text
-    assert int(re.search(r"(\d+) passed", text)[1]) > 30, text
-    listed = json.loads(python(checkout, "cli.py", "list", "--json").stdout)["encodings"]
-    (item,) = (e for e in listed if e["name"] == NAME)
-    assert (item["hook"], item["formula"], item["parameters"]) == ("bias", "b_h(d) = -r_h sqrt(|d|)", {"r": [4]})
-    done = python(checkout, "-c", f"import peref; print(peref.__file__, peref.bias('{NAME}', heads=2, tokens=3).shape)")
-    assert done.stdout.split(maxsplit=1) == [str(checkout / "peref" / "__init__.py"), "(2, 3, 3)\n"]
+def commands(first):
+    """The block of commands on the page that begins with this one."""
+    (block,) = re.findall(rf"```\n(python {re.escape(first)}.*?|pytest {re.escape(first)}.*?)```", PAGE, re.S)
+    return [line.removeprefix("python ").replace("pytest ", "-m pytest -p no:cacheprovider -q ") for line in block.splitlines()]
 
 
-def test_its_golden_files_are_made(checkout):
-    """By the command that the page says: one folder in the core and one in the full set, which are right, and no other file."""
-    (command,) = re.findall(r"```\npython (-m tests\.making .*)\n```", (ROOT / "CONTRIBUTING.md").read_text())
-    done = python(checkout, *command.split())
-    assert done.returncode == 0, done.stdout + done.stderr
-    made = {path.parent.relative_to(checkout).as_posix() for path in (checkout / "golden").glob("*/*/*")}
-    assert made == {f"golden/core/{NAME}", f"golden/full/{NAME}"}
-    assert {path.name for path in (checkout / "golden").iterdir()} == {"core", "full", "SPEC_VERSION"}
-    done = python(checkout, "cli.py", "golden", "verify", "golden", "--rebuild", "--json")
-    assert (done.returncode, json.loads(done.stdout)["cases"]) == (0, 25), done.stdout + done.stderr
+def test_what_the_page_says_is_all_it_takes(tmp_path):
+    """In a clone: the three files, the commands that write what follows from them, and every test with its name."""
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "runs")
+    clone = Path(shutil.copytree(ROOT, tmp_path / "clone", ignore=left_out))
+    before = contents(clone)
+    for path, text in FILES.items():
+        (clone / path).write_text(text)
+    for command in commands("-m tests.making"):
+        done = python(clone, *command.split())
+        assert done.returncode == 0, done.stdout + done.stderr
+    written = {path for path, data in contents(clone).items() if before.get(path) != data}
+    made = {f"golden/{which}/{NAME}/{file}" for which in ("core", "full") for file in (*VECTORS, SUMS)}
+    assert written == {*FILES, *made, "golden/SPEC.md", "README.md"}
+    tests, *others = commands(f"-k {NAME}")
+    kernels = {"NUMBA_DISABLE_JIT": "0", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = python(clone, *tests.split(), **kernels)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 80, done.stdout
+    assert not re.search(r"failed|error|skipped", done.stdout.splitlines()[-1])
+    listed, trained = (python(clone, *command.split(), *more, **kernels) for command, more in zip(others, ([], ["--steps", "1"]), strict=True))
+    assert re.search(rf"^{NAME} \(bias\)$", listed.stdout, re.M), listed.stderr
+    assert trained.returncode == 0, trained.stderr
+    assert f"encoding      {NAME}" in trained.stdout
+
+
+def contents(folder):
+    """Path -> bytes of every file."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_an_encoding_without_a_recipe_or_a_part_of_it(checkout):
+    """What is missing is said, and where."""
+    making, *_ = commands("-m tests.making")
+    (checkout / RECIPE).write_text(FILES[RECIPE].replace("SPEC = ", "OTHER = "))
+    done = python(checkout, "tests/test_spec.py")
+    assert f"tests/recipes/{NAME}.py has no SPEC; CONTRIBUTING.md says what a recipe has" in done.stderr
     (checkout / RECIPE).unlink()
-    done = python(checkout, *command.split())
+    done = python(checkout, *making.split())
     assert f"no golden case is made for {NAME}; say which in tests/recipes/{NAME}.py" in done.stderr
 
 

@@ -18,7 +18,7 @@ from peref import store
 from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden import SPEC_VERSION, budget, declared
-from peref.golden.book import Book, changed, opened, with_full
+from peref.golden.book import Book, changed, opened
 from peref.golden.cases import LEVELS, Case, sized
 from peref.golden.files import Tensor
 from peref.golden.kinds import expected, inputs, rebuilt
@@ -62,11 +62,6 @@ def test_every_encoding_has_every_level(book):
     assert have == {(case.encoding, case.level) for case in (*core(), *(c for c in full() if c.level in ("table", "op", "attn")))}
     assert {name for name, _ in have} == set(names())
     assert all((case.encoding, level) in have for case in catalogue() for level in LEVELS[case.hook])
-
-
-def test_the_readme_says_how_many_cases_there_are(book):
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
-    assert f"({len(with_full(book).entries):,} cases, from tables" in readme
 
 
 def test_flags_are_explained_and_used(book):

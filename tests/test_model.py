@@ -741,7 +741,7 @@ def test_a_cache_of_other_sequences():
         cfg = config(pe=pe)
         p = weights(cfg)
         _, memory = model.decode(cfg, p, tokens, model.cache(cfg))
-        with pytest.raises(Misuse, match="tokens are of 1 sequences, the cache is of 2"):
+        with pytest.raises(Misuse, match="tokens are of 1 sequence, the cache is of 2"):
             model.decode(cfg, p, tokens[:1], memory)
 
 

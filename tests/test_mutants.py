@@ -48,7 +48,7 @@ def test_each_of_them_shows():
                 break
         else:
             silent.append(m.name)
-    assert silent == []
+    assert silent == [], f"these mutants change nothing in any case: {silent}; mend them, or add the case that shows them"
 
 
 def test_they_are_noticed(book):
@@ -73,7 +73,7 @@ def test_a_flag_stands_where_its_mutant_fails(book):
             mine = (computed(m, case, a) for m in every if m.flag == flag and case.encoding in m.of)
             if not any(failing(case, want, got) for got in (theirs if flag == "ambiguous" else mine)):
                 wrong.append((case.id, flag))
-    assert wrong == []
+    assert wrong == [], f"no mutant of the flag fails in these (case, flag): {wrong}; take the flag off the case, or write the mutant"
 
 
 def test_near_misses_are_of_mutants_that_are_not_held_out(book):

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from recipes import module
+from recipes import said as said_of
 from recipes.traps import KINDS, every
 
 from peref.encodings import HOOKS, get, names, options
@@ -54,7 +54,7 @@ def flags():
 
 def line(name):
     """That of an encoding, from its recipe."""
-    words = f"**{name}** {' '.join(module(name).SPEC.split())}"
+    words = f"**{name}** {' '.join(said_of(name, 'SPEC').split())}"
     how = {"initial_indent": "- ", "subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
     return textwrap.fill(words, 118, **how) + "\n"
 

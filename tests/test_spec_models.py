@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from page import silu, softmax
-from recipes import module
+from recipes import module, said
 
 from peref.encodings import get, names
 from peref.golden.book import opened
@@ -72,8 +72,8 @@ def layer(name, p, l, x, i, o, f, first):
     own |= {key.removeprefix("pe."): y for key, y in of.items() if key.startswith("pe.")}
     h = norm(of, "norm1", x, f["norm"], f["eps"])
     if get(name).hook == "mix":
-        handed = {"first": first} if "first" in signature(module(name).program).parameters else {}
-        x = x + module(name).program(own, h, i, o, f, **handed)
+        handed = {"first": first} if "first" in signature(said(name, "program")).parameters else {}
+        x = x + said(name, "program")(own, h, i, o, f, **handed)
     else:
         q, k, v = (linear(of, part, h).reshape(T, -1, f["D"]).transpose(1, 0, 2) for part in "qkv")
         if f["qk_norm"]:
@@ -100,7 +100,7 @@ def computed(words, a):
             here, first = np.flatnonzero(seg == number), []
             x, i = rows[b, here], positions[b, here]
             if get(name).embed:
-                x = x + module(name).program({key.removeprefix("pe.0."): y for key, y in p.items()}, i, o, f)
+                x = x + said(name, "program")({key.removeprefix("pe.0."): y for key, y in p.items()}, i, o, f)
             for l in range(f["layers"]):
                 x = layer(name, p, l, x, i, o, f, first)
             if model:

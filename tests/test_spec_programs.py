@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recipes import module
+from recipes import said
 
 from peref.encodings import get, names
 from peref.golden.book import Book
@@ -20,7 +20,7 @@ LEVEL = {"embed": "table", "rotate": "table", "bias": "table", "score": "op", "a
 def computed(words, a):
     """Name of the output -> array."""
     name, o, f = words["encoding"], words["options"], words["facts"]
-    hook, program = get(name).hook, module(name).program
+    hook, program = get(name).hook, said(name, "program")
     p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
     if hook == "embed":
         return {"rows": program(p, a["positions"], o, f)}

@@ -79,8 +79,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         for word in ctx.args:
-            meant = spelled(word) in names() and any("--pe" in param.opts for param in self.params)
-            hint = f"; for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if meant else ""
+            hint = f"; for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if spelled(word) in names() else ""
             raise click.UsageError(f"unexpected argument '{word}'{hint}", ctx)
         return super().invoke(ctx)
 

@@ -6,6 +6,10 @@ LEVEL/SLUG, that stand in the full set because the core would be too large with 
 case for every option, layouts and far positions of what turns, masks) comes from families.py, by one call with the
 encoding's name.
 
+It also holds what else there is of the encoding alone: SPEC, its line of golden/SPEC.md; `program`, written from that
+line (page.py), and `exact`, the formula of its tables in 50 digits (exact.py); TRAPS, MEANS and MUTANTS (traps.py,
+mutants). wholes.py says what is otherwise above one operation.
+
 An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a
 new name. tests/test_recipes.py holds the ids that the files have against those that are made here.
 """
@@ -26,4 +30,11 @@ def module(name):
 
 def of(name):
     """Its cases."""
-    return module(name).RECIPES
+    return said(name, "RECIPES")
+
+
+def said(name, what):
+    """What its file says of it."""
+    if not hasattr(module(name), what):
+        raise AttributeError(f"tests/recipes/{name}.py has no {what}; CONTRIBUTING.md says what a recipe has")
+    return getattr(module(name), what)
