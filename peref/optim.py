@@ -1,6 +1,6 @@
 """AdamW with decoupled weight decay, warm-up and cosine, clipping by global norm; a step that went wrong changes nothing.
 
-What came of a step is a word of three numbers that stays where the gradients are: loss, norm, fault. The fault is 0 for none, 1 for the loss, 2 + k
+What came of a step is a status of three numbers that stays where the gradients are: loss, norm, fault. The fault is 0 for none, 1 for the loss, 2 + k
 for the gradient of the k-th name in alphabetical order, and stays once it is there: no later step writes to the weights until the host has read it.
 """
 
@@ -39,19 +39,19 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
         a[...] = new if shrink is None else xp.where(shrink > 0, new, a)
 
 
-def judge(word, loss, gradients):
-    """Write into `word` [3], float64, what came of a step with this loss and these gradients, unless it tells of an earlier fault."""
-    xp = namespace(word)
+def judge(status, loss, gradients):
+    """Write into `status` [3], float64, what came of a step with this loss and these gradients, unless it tells of an earlier fault."""
+    xp = namespace(status)
     with np.errstate(all="ignore"):
         sums = xp.cumsum(stacked([(gradients[name].astype(xp.float64) ** 2).sum() for name in sorted(gradients)]))
         finite = xp.isfinite(sums)
         fault = xp.where(xp.isfinite(loss), xp.where(finite[-1], 0, 2 + finite.argmin()), 1)
-        word[...] = xp.where(word[2] == 0, xp.stack([loss, xp.sqrt(sums[-1]), fault.astype(xp.float64)]), word)
+        status[...] = xp.where(status[2] == 0, xp.stack([loss, xp.sqrt(sums[-1]), fault.astype(xp.float64)]), status)
 
 
-def read(word: np.ndarray, names: Iterable[str]) -> tuple[float, float]:
-    """Loss and norm of a step from its word. Raises Diverged, saying which of the loss and the gradients of `names` was not finite."""
-    loss, norm, fault = word.tolist()
+def read_status(status: np.ndarray, names: Iterable[str]) -> tuple[float, float]:
+    """Loss and norm of a step from what update wrote. Raises Diverged, saying which of the loss and the gradients of `names` was not finite."""
+    loss, norm, fault = status.tolist()
     if fault == 1:
         raise Diverged(f"the loss is {loss}")
     if fault:
@@ -59,16 +59,16 @@ def read(word: np.ndarray, names: Iterable[str]) -> tuple[float, float]:
     return loss, norm
 
 
-def update(p, g, m, v, loss, rate, step, clip, word, *, sizes, decay, beta1, beta2, eps, adamw=adamw):
-    """One step over all parameters, in place on the dicts p, m, v and on `word`: gradients longer than `clip` are cut to it.
+def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, beta2, eps, adamw=adamw):
+    """One step over all parameters, in place on the dicts p, m, v and on `status`: gradients longer than `clip` are cut to it.
 
-    loss, float64, rate, step and clip are 0-d; the rate of a parameter is multiplied with sizes[name], where there is one. Nothing but `word` is
+    loss, float64, rate, step and clip are 0-d; the rate of a parameter is multiplied with sizes[name], where there is one. Nothing but `status` is
     written where the loss or a gradient is not finite, or an earlier step's was not.
     """
-    xp = namespace(word)
-    judge(word, loss, g)
+    xp = namespace(status)
+    judge(status, loss, g)
     with np.errstate(all="ignore"):
-        shrink = xp.where(word[2] == 0, xp.minimum(1.0, clip / word[1]), 0.0)
+        shrink = xp.where(status[2] == 0, xp.minimum(1.0, clip / status[1]), 0.0)
     for name, a in p.items():
         size = sizes.get(name, 1.0)
         falls = decay / size if decays(name, a) else 0.0

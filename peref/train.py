@@ -21,7 +21,7 @@ from peref.errors import Damaged, Diverged, Misuse, counted
 from peref.evaluate import config_of, differing, score
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens, forward, logits
-from peref.optim import read
+from peref.optim import read_status
 from peref.parameters import Arrays, check, init, step_sizes
 from peref.recipe import Recipe
 from peref.tape import Tape
@@ -64,20 +64,20 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
     return runs.create(root, named, record, {name: found.source for name, found in own.items()})
 
 
-def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any) -> Any:
+def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, status: Any) -> Any:
     """one_step by Backend.step. Raises Misuse for tokens that cfg has not: the step itself does not ask."""
     for inputs, targets in batches:
         check_tokens(cfg, inputs)
         check_targets(cfg, inputs, targets)
-    return be.step(one_step, be, cfg, rule, p, m, v, batches, numbers, word)
+    return be.step(one_step, be, cfg, rule, p, m, v, batches, numbers, status)
 
 
 def one_step(
-    be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, word: Any = None
+    be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, status: Any = None
 ) -> Any:
-    """Gradients of `batches`, then AdamW in place on p, m, v. Returns `word`, in which loss and norm are: optim.read reads it.
+    """Gradients of `batches`, then AdamW in place on p, m, v. Returns `status`, in which loss and norm are: optim.read_status reads it.
 
-    `rule` and `numbers` are a Recipe's. Nothing waits for the device. Where the loss or a gradient is not finite, or `word` tells
+    `rule` and `numbers` are a Recipe's. Nothing waits for the device. Where the loss or a gradient is not finite, or `status` tells
     of an earlier step's, p, m and v stay as they are.
     """
     total: Any = None
@@ -97,9 +97,9 @@ def one_step(
         total = mean if total is None else total + mean
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
-    word, numbers = xp.zeros(3, xp.float64) if word is None else word, be.place(numbers)
-    be.update(p, g, m, v, total, numbers[0], numbers[1], numbers[2], word, sizes=step_sizes(cfg), adamw=be.adamw, **rule)
-    return word
+    status, numbers = xp.zeros(3, xp.float64) if status is None else status, be.place(numbers)
+    be.update(p, g, m, v, total, numbers[0], numbers[1], numbers[2], status, sizes=step_sizes(cfg), adamw=be.adamw, **rule)
+    return status
 
 
 def flat(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
@@ -173,27 +173,27 @@ def train(
     cfg, recipe = check_run(run, run.record, corpus, be, say)
     with run.lock():
         done, p, m, v = begin(run, cfg, recipe, say)
-        p, m, v, word = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
+        p, m, v, status = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
         yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": sum(a.size for a in p.values())}
 
         def launch(step: int) -> Callable[[], np.ndarray]:
-            """Begin a step; calling the result waits for its word."""
+            """Begin a step; calling the result waits for its status."""
             batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
-            with np.errstate(all="ignore"):  # what is not finite is found and named by the word
-                return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), word))
+            with np.errstate(all="ignore"):  # what is not finite is found and named by the status
+                return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), status))
 
         text, tokens = corpus.valid[: recipe.valid_bytes + 1], recipe.batch * recipe.accumulate * cfg.L
         valid, spent, saved, stop = None, 0.0, done, False
-        device, ahead = library(word) == "cupy", None
+        device, ahead = library(status) == "cupy", None
         for step in range(done + 1, recipe.steps + 1):
             validates = step % recipe.valid_every == 0 or step == recipe.steps
             saves = step % recipe.save_every == 0 or step == recipe.steps
             before = time.perf_counter()
             arrived = ahead or launch(step)
-            # A device begins the next step before the word of this one is waited for, but where somebody looks at the weights of this one.
+            # A device begins the next step before the status of this one is waited for, but where somebody looks at the weights of this one.
             ahead = launch(step + 1) if device and not (stop or validates or saves) else None
             try:
-                mean, norm = read(arrived(), p)
+                mean, norm = read_status(arrived(), p)
             except Diverged as error:
                 if saved < step - 1:
                     run.save(step - 1, flat(p, m, v), {})

@@ -25,7 +25,7 @@ from peref.errors import Misuse, PerefError
 from peref.model import init
 from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import attention
-from peref.optim import read
+from peref.optim import read_status
 from peref.train import one_step, stepped
 
 
@@ -39,18 +39,18 @@ def steps(
     batches=lambda step: parts(1),
     **given,
 ):
-    """p, m, v and the word after some steps, and what each step asked of the device."""
+    """p, m, v and the status after some steps, and what each step asked of the device."""
     be = make(cp)
     be = be if record else replace(be, step=call)
     cfg = tiny(name, **given)
     host = init(cfg)
-    p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+    p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
     asked = []
     for step in range(1, count + 1):
         before = fake_cupy.counts()
-        be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches(step), np.array(numbers(step)), word)
+        be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches(step), np.array(numbers(step)), status)
         asked.append({key: n - before.get(key, 0) for key, n in fake_cupy.counts().items() if n != before.get(key, 0)})
-    return [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)], word.get(), asked, be
+    return [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)], status.get(), asked, be
 
 
 def quick(cp, say=pytest.fail):
@@ -77,10 +77,10 @@ def test_a_recorded_step_gives_the_bits_of_the_step(name):
     for record in (True, False):
         with emulated() as cp:
             found.append(steps(cp, name, 5, record, **given))
-    (got, word, asked, be), (want, expected, _, _) = found
+    (got, status, asked, be), (want, expected, _, _) = found
     same(got, want, 0)
-    same(word, expected, 0)
-    read(word, got[0])
+    same(status, expected, 0)
+    read_status(status, got[0])
     assert asked[3] == asked[4] == {"copies": 3, "waits": 1, "graphs": 1}
     assert all("syncs" not in one for one in asked)
     assert asked[1]["calls"] == NODES[name]
@@ -94,10 +94,10 @@ def test_only_what_differs_is_recorded_again():
     with fake_cupy.installed(memory=True) as cp:
         be, cfg = quick(cp), tiny("rope")
         host = init(cfg)
-        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
 
         def step(recipe=SMALL, size=2, p=p):
-            be.step(one_step, be, cfg, recipe.rule, p, m, v, parts(1, size), recipe.numbers(1), word)
+            be.step(one_step, be, cfg, recipe.rule, p, m, v, parts(1, size), recipe.numbers(1), status)
             return len(be.step.kept)
 
         assert [step(), step(), step(replace(SMALL, clip=0.5))] == [1, 1, 1]
@@ -107,19 +107,19 @@ def test_only_what_differs_is_recorded_again():
 
 
 def test_a_bad_step_is_held_back_by_the_graph_too():
-    """A NaN among the weights: the replayed step changes nothing, and its word names the loss."""
+    """A NaN among the weights: the replayed step changes nothing, and its status names the loss."""
     with emulated() as cp:
         be, cfg = opened(cp, fake_cublas.Library()), tiny("rope")
         host = init(cfg)
-        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
         for step in range(1, 6):
             if step == 4:
                 p["0.up.weight"][0, 0] = np.nan
                 before = p.line.get()
-            be.step(one_step, be, cfg, SMALL.rule, p, m, v, parts(1), SMALL.numbers(step), word)
+            be.step(one_step, be, cfg, SMALL.rule, p, m, v, parts(1), SMALL.numbers(step), status)
         np.testing.assert_array_equal(p.line.get(), before)
         with pytest.raises(PerefError, match="the loss is nan"):
-            read(word.get(), p)
+            read_status(status.get(), p)
 
 
 @pytest.mark.parametrize(("place", "said"), [(0, "tokens go from 0 to 256; expected 0 to 255"), (1, "targets go up to 256; expected at most 255")])
@@ -128,16 +128,16 @@ def test_tokens_of_a_replayed_step_are_looked_at(place, said):
     with fake_cupy.installed(memory=True) as cp:
         be, cfg = quick(cp), tiny("rope")
         host = init(cfg)
-        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
         for n in range(1, 5):
             ((tokens, targets),) = batches = parts(1)
             if n == 4:
                 before, graphs = p.line.get(), fake_cupy.counts()["graphs"]
                 (tokens, targets)[place][0, :2] = 0, 256
                 with pytest.raises(Misuse, match=said):
-                    stepped(be, cfg, SMALL.rule, p, m, v, batches, SMALL.numbers(n), word)
+                    stepped(be, cfg, SMALL.rule, p, m, v, batches, SMALL.numbers(n), status)
                 continue
-            stepped(be, cfg, SMALL.rule, p, m, v, batches, SMALL.numbers(n), word)
+            stepped(be, cfg, SMALL.rule, p, m, v, batches, SMALL.numbers(n), status)
         assert fake_cupy.counts()["graphs"] == graphs == 1
         np.testing.assert_array_equal(p.line.get(), before)
 
@@ -246,7 +246,7 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_failure_while_a_step_is_recorded_changes_no_bit(phase, monkeypatch):
-    """One line, and from there on every step runs kernel by kernel, to the weights, moments and word of a run
+    """One line, and from there on every step runs kernel by kernel, to the weights, moments and status of a run
     that records nothing. CuPy's pinned memory and asarray are its own again, and another step can be recorded.
     """
     given = {"numbers": lambda step: (0.01 * step, step, 0.3 * step), "batches": lambda step: [tuple(varied(step))]}
@@ -335,14 +335,14 @@ def test_no_dtype_becomes_a_string_in_a_replayed_step():
     with fake_cupy.installed(memory=True) as cp:
         be, cfg = quick(cp), tiny("rope")
         host, written = init(cfg), []
-        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
 
         def watch(frame, event, argument):
             if event == "call" and frame.f_code.co_filename == np._core._dtype.__file__:
                 written.append(frame.f_code.co_name)
 
         def step(number):
-            stepped(be, cfg, SMALL.rule, p, m, v, parts(1), SMALL.numbers(number), word)
+            stepped(be, cfg, SMALL.rule, p, m, v, parts(1), SMALL.numbers(number), status)
 
         for number in (1, 2, 3):
             step(number)
@@ -351,7 +351,7 @@ def test_no_dtype_becomes_a_string_in_a_replayed_step():
         try:
             step(4)
             assert written == []
-            str(word.dtype)
+            str(status.dtype)
             assert written
         finally:
             sys.setprofile(before)
@@ -452,7 +452,7 @@ def test_every_encoding_can_be_recorded(name):
     assert found[0][2][2]["graphs"] == 1
     same(found[0][0], found[1][0], 0)
     same(found[0][1], found[1][1], 0)
-    read(found[0][1], found[0][0][0])
+    read_status(found[0][1], found[0][0][0])
 
 
 @pytest.mark.parametrize("name", names())
@@ -461,9 +461,9 @@ def test_nothing_is_moved_behind_the_steps_back(name):
     with fake_cupy.installed() as cp:
         be, cfg = quick(cp), replace(tiny(name), L=33, C=36, H=9)
         host = init(cfg)
-        p, m, v, word = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
+        p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
         batches = [batch(CORPUS.train, 5, 1, batch=1, length=33, part=0)]
         for _ in range(2):
             before = fake_cupy.counts()["copies"]
-            be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches, np.array([0.01, 1, 1.0]), word)
+            be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches, np.array([0.01, 1, 1.0]), status)
         assert fake_cupy.counts()["copies"] - before == 3

@@ -13,7 +13,7 @@ from test_train import SMALL, parts, tiny, zeros
 from peref import backends, model
 from peref.backends.cuda import opened
 from peref.ops.cast import in_dtype
-from peref.optim import read
+from peref.optim import read_status
 from peref.tape import Tape
 from peref.train import one_step
 from peref.xp import to_host
@@ -95,7 +95,7 @@ def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
         for one, first in ((be, p), (PLAIN, p), (PLAIN, rounded)):
             weights, *moments = (one.place({n: np.array(a) for n, a in kind.items()}) for kind in (first, zeros(p), zeros(p)))
             word = to_host(one_step(one, cfg, SMALL.rule, weights, *moments, parts(1), SMALL.numbers(1)))
-            found.append((np.array(read(word, p)), {n for n, a in weights.items() if (to_host(a) != first[n]).any()}))
+            found.append((np.array(read_status(word, p)), {n for n, a in weights.items() if (to_host(a) != first[n]).any()}))
     (got, changed), (want, expected), (near, _) = found
     assert seen == ({"bfloat16"} if name in OWN else set())
     assert (abs(got - want) <= np.maximum(0.03 * want, 4 * abs(near - want))).all(), (got, want, near)

@@ -21,7 +21,7 @@ from peref.errors import Misuse
 from peref.evaluate import evaluate
 from peref.generate import generate
 from peref.model import cache, decode, init, logits
-from peref.optim import read
+from peref.optim import read_status
 from peref.train import check_request, one_step
 
 CLOSE = {"float32": 1e-5, "float64": 1e-12}
@@ -54,7 +54,7 @@ def test_steps(cupy, name, dtype):
         for one, state, word in ((be, moved, words[0]), (BE, states[1], words[1])):
             one.step(one_step, one, cfg, SMALL.rule | {"eps": 1e-3}, *state, parts(2), numbers, word)
     assert fake_cupy.counts().get("syncs", 0) == before
-    assert read(words[1], first)[1] > 0.1
+    assert read_status(words[1], first)[1] > 0.1
     same(here(words[0]), words[1], CLOSE[dtype])
     for got, want in zip(moved, states[1], strict=True):
         same(here(got), want, CLOSE[dtype])

@@ -23,7 +23,7 @@ from peref.ops.embedding import take
 from peref.ops.linear import linear
 from peref.ops.loss import cross_entropy
 from peref.ops.shape import add
-from peref.optim import adamw, decays, read, schedule
+from peref.optim import adamw, decays, read_status, schedule
 from peref.recipe import Recipe
 from peref.tape import Op, Tape
 from peref.train import create, one_step, train
@@ -102,7 +102,7 @@ def step_of(batches, recipe, seed=0, be=BE):
     p = init(cfg, seed, "float64")
     m, v = zeros(p), zeros(p)
     word = one_step(be, cfg, recipe.rule, p, m, v, batches, np.array([0.01, 1, recipe.clip]))
-    return *read(word, p), p, m, v
+    return *read_status(word, p), p, m, v
 
 
 def parts(count, size=2):
@@ -210,7 +210,7 @@ def test_the_first_line_is_the_first_step(tmp_path):
     assert not np.array_equal(*(inputs for inputs, _ in batches))
     p = init(tiny(), 3, "float64")
     m, v = zeros(p), zeros(p)
-    mean, norm = read(one_step(BE, tiny(), recipe.rule, p, m, v, batches, recipe.numbers(1)), p)
+    mean, norm = read_status(one_step(BE, tiny(), recipe.rule, p, m, v, batches, recipe.numbers(1)), p)
     (line,) = run.read_metrics()
     assert (line["loss"], line["norm"]) == (mean, norm)
     for kind, expected in (("p", p), ("m", m), ("v", v)):
@@ -439,7 +439,7 @@ def test_a_bad_step_writes_to_nothing(word):
             with np.errstate(all="ignore"):
                 found = one_step(be, cfg, SMALL.rule, *arrays, parts(count), NUMBERS, told)
             with pytest.raises(Diverged, match=word):
-                read(found, p)
+                read_status(found, p)
             same(arrays, before, 0)
 
 

@@ -80,7 +80,7 @@ CACHED = ("gpt2", "cache.position_restarts")
 
 RECIPES = [
     *usual("alibi", once={"directions": "heads"}, without=("across_layers",), T=5),
-    *distances("alibi"),
+    *distances("alibi", heads="alibi.slopes.non_pow2"),
     *attention("alibi"),
     case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.exponent", T=5, H=1, G=1),
     case("alibi", "table", "heads-3", "3 heads: two slopes of two heads, then the first of four.", "alibi.slopes.non_pow2", T=5, H=3, G=1),
@@ -190,6 +190,8 @@ MEANS = {
     "options": {"max_bias": "alibi.slopes.exponent"},
     "heads": {"*": "alibi.slopes.exponent"},
 }
+
+NEEDED = {"across_layers": {"slopes": "learned"}}
 
 REFUSED = [
     *refusals("alibi"),

@@ -84,6 +84,8 @@ MEANS = {
     "functions": {"logistic": "cope.count"},
 }
 
+TOGETHER = [{"npos": 3}]
+
 REFUSED = [
     *refusals("cope"),
     refused("cope", "attn", "npos-0", "setting", "A table without rows.", options={"npos": 0}),

@@ -70,7 +70,7 @@ RECIPES = [
         small=FEW,
         beside={"width": {"options": {"depth": 1}}},
     ),
-    *distances("dynamic_bias", FEW),
+    *distances("dynamic_bias", FEW, sides=("bias.transposed",)),
     *attention("dynamic_bias", FEW),
     case(
         "dynamic_bias",

@@ -120,6 +120,9 @@ MEANS = {
     "options": {"original": "rope.ntk.static_as_dynamic", "form": "rope.ntk.static_as_dynamic", "n": "rope.ntk.static_as_dynamic"},
 }
 
+TOGETHER = [{"factor": 2.0, "form": "static"}, {"original": 5, "factor": 3.0}, {"original": 5, "form": "steps"}]
+WITHOUT = ("factor",)
+
 REFUSED = [
     *refusals("dynamic_ntk"),
     refused("dynamic_ntk", "op", "factor-negative", "setting", "A negative factor.", options={"factor": -1.0}),

@@ -91,23 +91,21 @@ def rotation(name):
         yield case(name, "op", "axes", "A position is several numbers, one for each axis.", "position.axes", H=2, G=1, positions=image)
 
 
-def distances(name, given=None, reach=300):
-    """Numbers of heads, and distances up to where every table ends; `given` are options that keep the
-    parameters few.
+def distances(name, given=None, reach=300, heads="bias.heads", far_flags=("bias.off_by_one",), sides=()):
+    """Numbers of heads, and distances up to where every table ends; `given` are options that keep the parameters few.
+
+    heads, far_flags and sides are the flags of the cases: of the numbers of heads, of far distances, of both sides.
     """
     claims = get(name).claims
     options = {"options": given or {}}
     for H in (12, 7):
-        slopes = "alibi.slopes.non_pow2" if name == "alibi" else "bias.heads"
-        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", slopes, **options, H=H, G=1)
+        yield case(name, "table", f"heads-{H}", f"{H} heads: no power of two.", heads, **options, H=H, G=1)
     far = {"T": reach, "L": reach, "H": 2, "G": 1} | options
-    flags = ("bias.bucket.border", "bias.bucket.clamp") if name == "t5" else ("bias.off_by_one",)
-    yield case(name, "table", "far", f"Every distance from 0 to {reach - 1}.", *flags, **far)
+    yield case(name, "table", "far", f"Every distance from 0 to {reach - 1}.", *far_flags, **far)
     if "two_sided" in claims:
         half = reach // 2
         why = f"Distances {1 - half} to {half - 1}: the future is not the past mirrored, unless the formula says so."
         yield case(name, "table", "two-sided", why, "bias.sign", **far | {"T": half}, causal=False)
-        sides = ("bias.transposed",) if name in ("t5", "learned_bias", "dynamic_bias") else ()
         why = "Distances of both signs: the future is not the past mirrored, unless the formula says so."
         yield case(name, "op", "two-sided", why, "bias.sign", *sides, **options, causal=False)
     if "real_positions" in claims:
@@ -116,10 +114,10 @@ def distances(name, given=None, reach=300):
     yield case(name, "op", "spread", why, "position.counted", **options, positions=SPREAD)
 
 
-def rows(name):
-    """What is added to the embedding."""
+def rows(name, odd="embed.rows"):
+    """What is added to the embedding; `odd` is the flag of an odd width."""
     yield case(name, "table", "unordered", "Positions repeat and go back.", "position.counted", positions=UNORDERED)
-    yield case(name, "table", "odd", "An odd width.", "sin.order" if name == "sinusoidal" else "embed.rows", C=9)
+    yield case(name, "table", "odd", "An odd width.", odd, C=9)
     if "any_length" in get(name).claims:
         yield case(name, "table", "long", "Positions far out.", "rope.phase.low_precision", "rope.table.clip", positions=LONG)
 

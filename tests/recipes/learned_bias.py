@@ -31,7 +31,7 @@ NOT_FLAGS = ("cache.not_cleared",)  # it has no row for what is then before the 
 
 RECIPES = [
     *usual("learned_bias", B=1, T=5),
-    *distances("learned_bias", reach=60),
+    *distances("learned_bias", reach=60, sides=("bias.transposed",)),
     *attention("learned_bias"),
     case("learned_bias", "table", "last-row", "Distances 0 and 15 of a table of 16.", "bias.bucket.clamp", T=2, positions=(0, 15)),
     case(
@@ -59,6 +59,8 @@ TRAPS = {
 MEANS = {
     "options": {"max_distance": "bias.bucket.clamp"},
 }
+
+TOGETHER = [{"max_distance": 3}]
 
 REFUSED = [
     *refusals("learned_bias"),

@@ -81,6 +81,8 @@ MEANS = {
     "functions": {"ramp": "rope.llama3.blend"},
 }
 
+TOGETHER = [{"original": 64, "base": 100.0}]
+
 REFUSED = [
     *refusals("llama3"),
     refused("llama3", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),

@@ -122,6 +122,17 @@ MEANS = {
     "functions": {"ramp": "rope.longrope.switch"},
 }
 
+TOGETHER = [
+    *(
+        {"original": 8},
+        {"original": 8, "base": 2.0},
+        {"factor": 0.5},
+        {"start_tokens": 4, "original": 8},
+        {"start_tokens": 4, "attention_factor": 1.0, "original": 8},
+    ),
+    *({"attention_factor": 1.5}, {"short_mscale": 1.5, "attention_factor": 0.5}, {"long_mscale": 1.5, "attention_factor": 0.5, "original": 8}),
+]
+
 REFUSED = [
     *refusals("longrope"),
     refused("longrope", "op", "factors-too-few", "setting", "3 divisors for 4 pairs.", options={"short_factor": (1.0, 1.5, 2.0)}),

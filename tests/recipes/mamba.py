@@ -120,6 +120,8 @@ MEANS = {
     "functions": {"silu": "mix.activation"},
 }
 
+TOGETHER = [{"rank": 3}]
+
 REFUSED = [
     *refusals("mamba"),
     refused("mamba", "op", "chunk-0", "setting", "No token at a time.", options={"chunk": 0}),

@@ -89,6 +89,8 @@ MEANS = {
     "options": {"form": "rope.ntk.form", "mixed_b": "rope.ntk.form"},
 }
 
+TOGETHER = [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)]
+
 REFUSED = [
     *refusals("ntk"),
     refused("ntk", "op", "factor-0", "setting", "A factor of 0 makes a base of 0.", options={"factor": 0.0}),

@@ -79,6 +79,13 @@ MEANS = {
     "functions": {"ramp": "rope.parts.ramp"},
 }
 
+TOGETHER = [
+    {"original": 8, "factor": 1.0, "form": "dynamic"},
+    {"ntk_factor": 0.5, "extrapolation_factor": 0.0, "factor": 3.0},
+    {"original": 64, "base": 100.0},
+    {"beta": (3.0, 0.5), "gamma": (8.0, 1.5)},
+]
+
 REFUSED = [
     *refusals("ntk_by_parts"),
     refused("ntk_by_parts", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),

@@ -120,6 +120,8 @@ MEANS = {
     "functions": {"silu": "path.w", "unit": "path.w", "sigmoid": "path.beta", "twice": "path.beta"},
 }
 
+TOGETHER = [{"rank": None}, {"rank": None, "gate": "forget"}, {"kernel": None}]
+
 REFUSED = [
     *refusals("path"),
     refused("path", "attn", "kernel-0", "setting", "A convolution over no token.", options={"kernel": 0}),

@@ -56,6 +56,8 @@ MEANS = {
     "options": {"1/factor": "rope.pi.factor", "form": "rope.ntk.static_as_dynamic"},
 }
 
+TOGETHER = [{"original": 8, "factor": 1.0, "form": "dynamic"}]
+
 REFUSED = [
     *refusals("pi"),
     refused("pi", "op", "factor-0", "setting", "Positions cannot be divided by 0.", options={"factor": 0.0}),

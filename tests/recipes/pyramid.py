@@ -108,6 +108,8 @@ MEANS = {
     "functions": {"sigmoid": "pyramid.gate", "blend": "pyramid.gate", "pool": "pyramid.blocks", "far": "pyramid.blocks"},
 }
 
+TOGETHER = [{"local": 3}]
+
 REFUSED = [
     *refusals("pyramid"),
     refused("pyramid", "attn", "local-0", "setting", "A window of no key: a query sees itself at least.", options={"local": 0}),

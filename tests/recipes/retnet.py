@@ -123,6 +123,8 @@ MEANS = {
     "functions": {"layer_norm": "mix.norm", "rms_norm": "mix.norm"},
 }
 
+TOGETHER = [{"rows": rows, "norm": "rms", "eps": 0.5, "chunk": 3} for rows in ("recurrent", "parallel")]
+
 REFUSED = [
     *refusals("retnet"),
     refused("retnet", "op", "odd-head", "width", "Channels of a head turn in pairs: 3 have no pairs.", facts={"D": 3}),

@@ -120,6 +120,8 @@ MEANS = {
     },
 }
 
+TOGETHER = [{"decay_rank": 3, "a_rank": 4, "v_rank": 5, "gate_rank": 6}]
+
 REFUSED = [
     *refusals("rwkv7"),
     refused("rwkv7", "op", "eps-0", "setting", "A constant head divides by 0.", options={"eps": 0.0}),

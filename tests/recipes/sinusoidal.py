@@ -53,7 +53,7 @@ T2T = {"layout": "concatenated", "ladder": "endpoint"}
 
 RECIPES = [
     *usual("sinusoidal"),
-    *rows("sinusoidal"),
+    *rows("sinusoidal", odd="sin.order"),
     case("sinusoidal", "table", "tensor2tensor", "All sines, then all cosines, and frequencies that end at 1/10000.", "sin.order", C=8, options=T2T),
     case("sinusoidal", "table", "tensor2tensor-odd", "The same with 7 channels: the last is 0.", "sin.order", C=7, options=T2T),
     case("sinusoidal", "table", "tensor2tensor-two", "2 channels: one frequency, whose divisor must not be 0.", "sin.order", C=2, options=T2T),

@@ -58,7 +58,7 @@ MORE_FLAGS = {"model": ("model.shared_gradient",), "chunks": ("t5.bias.dropped_o
 
 RECIPES = [
     *usual("t5", B=1, without=("divided",), beside={name: FEW_HEADS | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
-    *distances("t5"),
+    *distances("t5", far_flags=("bias.bucket.border", "bias.bucket.clamp"), sides=("bias.transposed",)),
     *attention("t5"),
     case(
         "t5",

@@ -70,6 +70,8 @@ MEANS = {
     "parameters": {"u": "xl.terms", "w": "xl.terms", "r.weight": "xl.distance"},
 }
 
+TOGETHER = [{"clamp_len": 3}]
+
 REFUSED = [
     *refusals("transformer_xl"),
     refused("transformer_xl", "attn", "clamp-0", "setting", "All distances at 0.", options={"clamp_len": 0}),

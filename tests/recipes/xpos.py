@@ -72,6 +72,8 @@ MEANS = {
     "functions": {"magnitude": "rope.xpos.gain"},
 }
 
+TOGETHER = [{"centre": -3.0}]
+
 REFUSED = [
     *refusals("xpos"),
     refused("xpos", "op", "too-far", "position", "Gains at that position leave the range of float64.", given=positions(0, 1, 2, 3, 400000)),

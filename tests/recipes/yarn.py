@@ -322,6 +322,25 @@ MEANS = {
     "functions": {"ramp": "rope.yarn.ramp"},
 }
 
+TOGETHER = [
+    *({"original": 64, "base": 10.0}, {"original": 64, "base": 10.0, "ramp": "paper"}, {"original": 64, "base": 10.0, "truncate": False}),
+    *(
+        {"factor": 0.5},
+        {"factor": 1.0},
+        {"original": 1048576},
+        {"original": 4},
+        {"attention_factor": 1.0},
+        {"attention_factor": 1.5, "mscale": 2.0},
+    ),
+    *({"mscale": 0.707, "mscale_all_dim": m, "reading": r} for m in (1.0, 0.0, None) for r in ("huggingface", "deepseek")),
+    {"mscale_all_dim": 0.5, "reading": "deepseek"},
+    {"mscale": 0.0, "reading": "deepseek"},
+    *({"original": 8, "base": 10.0, "factor": 1.0, "form": "dynamic"}, {"original": 8, "form": "dynamic", "mscale": 2.0, "reading": "deepseek"}),
+    {"extrapolation_factor": 0.0},
+]
+NEEDED = {"reading": {"mscale": 0.707}}
+WITHOUT = ("truncate", "reading")
+
 REFUSED = [
     *refusals("yarn"),
     refused("yarn", "op", "factor-0", "setting", "Frequencies cannot be divided by 0.", options={"factor": 0.0}),

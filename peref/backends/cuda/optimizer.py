@@ -1,4 +1,4 @@
-"""AdamW (kernels/optimizer.cu): of one tensor, as its plain twin, and of all at once with clipping and the word that tells what came of it."""
+"""AdamW (kernels/optimizer.cu): of one tensor, as its plain twin, and of all at once with clipping and the status that tells what came of it."""
 
 from typing import Any
 
@@ -54,10 +54,10 @@ def gathered(p: Flat, g: dict[str, Any]) -> Any:
     return line
 
 
-def update(p, g, m, v, loss, rate, step, clip, word, *, sizes, decay, beta1, beta2, eps, adamw=None):
+def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, beta2, eps, adamw=None):
     """As optim.update, over the lines in which Backend.place puts parameters. Two launches beside those that gather g, and nothing is read back.
 
-    The fault in `word` is that of the first name, in alphabetical order, whose gradient is not finite.
+    The fault in `status` is that of the first name, in alphabetical order, whose gradient is not finite.
     """
     if not all(isinstance(kind, Flat) for kind in (p, m, v)) or not p.shapes == m.shapes == v.shapes == {n: a.shape for n, a in g.items()}:
         raise Misuse("update: the cuda backend moves parameters and moments that were handed through its Backend.place, with a gradient for each")
@@ -67,5 +67,5 @@ def update(p, g, m, v, loss, rate, step, clip, word, *, sizes, decay, beta1, bet
     P = max(1, min(SHARES, chunks))
     total, bad = xp.empty(P, "float64"), xp.empty(P, "int32")
     launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, chunk)
-    numbers = (*map(number, (loss, rate, step, clip)), word, chunks, chunk, beta1, beta2, eps)
+    numbers = (*map(number, (loss, rate, step, clip)), status, chunks, chunk, beta1, beta2, eps)
     launch("optimizer.arena", (min(chunks, MOST_BLOCKS),), THREADS, p.line, line, m.line, v.line, scale, falls, p.owner, total, bad, P, *numbers)
