@@ -491,6 +491,24 @@ def test_help_of_train_is_in_sections_and_in_the_usual_words(cli):
     assert {f"--{name}" for name in ("pe", "layers", "rate", "backend", "resume", "json")} <= set(re.findall(r"^  (--[\w-]+)", out, re.M))
 
 
+@pytest.mark.parametrize("command", ["eval", "show", "golden vectors"])
+def test_help_without_sections_has_all_options_in_one_place(cli, command):
+    assert "Other options" not in cli(*command.split(), "--help")[1]
+
+
+def test_golden_without_a_command_says_which_there_are(cli):
+    code, out, err = cli("golden")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: python cli.py golden wants a command: archive, verify, show, vectors (see: ")
+
+
+@pytest.mark.parametrize("args", [("list", "--json", "--pe", "RoPE"), ("laws", "None", "--json")])
+def test_list_and_laws_take_names_in_any_case(cli, args):
+    code, out, _ = cli(*args)
+    assert code == 0
+    assert args[-1 if args[0] == "list" else 1].lower() in out
+
+
 @pytest.mark.parametrize("command", ["train", "golden vectors"])
 def test_an_encoding_in_a_wrong_place(cli, command):
     """`train alibi` says what was meant; any other word is unexpected."""

@@ -229,6 +229,7 @@ def instead(what, name, error):
 
 
 PHASES = {
+    "the wait for what was asked before": instead(lambda cp: cp.cuda.Stream, "wait_event", RuntimeError),
     "pinned memory": instead(lambda cp: cp.cuda, "alloc_pinned_memory", MemoryError),
     "the copy of the input": instead(lambda cp: cp.ndarray, "set", RuntimeError),
     "memory": instead(lambda cp: graph, "Arena", MemoryError),

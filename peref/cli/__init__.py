@@ -108,6 +108,9 @@ def explain_click(error: BaseException) -> tuple[str, str, int]:
     with contextlib.suppress(ImportError):
         import click
 
+        if isinstance(error, click.exceptions.NoArgsIsHelpError) and error.ctx:
+            within = ", ".join(getattr(error.ctx.command, "commands", ()))
+            return "misuse", f"{error.ctx.command_path} wants a command: {within} (see: {error.ctx.command_path} --help)", 2
         if isinstance(error, click.UsageError):
             see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
             return "misuse", error.format_message().rstrip(".") + see, 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from peref.cli import options, text
+from peref.cli import completion, options, text
 from peref.encodings import resolve
 from peref.errors import Misuse
 from peref.laws.verdicts import Verdict, about, subject, verdicts
@@ -15,9 +15,9 @@ from peref.settings import choose
 LAW, STATUS = 20, 20  # columns
 
 
-@click.command("laws")
-@click.argument("name", metavar="NAME|./FILE.py")
-@click.option("--loop", metavar="FILE.py", help="Also compare with this scalar loop.")
+@click.command("laws", cls=options.Command)
+@click.argument("name", metavar="NAME|./FILE.py", type=options.ENCODINGS)
+@click.option("--loop", metavar="FILE.py", shell_complete=completion.files, help="Also compare with this scalar loop.")
 @click.option("--width", type=options.SIZE, help="The small models' width.  [default: 30]")
 @click.option("--head-width", type=options.SIZE, help="The width of their heads.  [default: 4]")
 @options.set_option
@@ -32,7 +32,7 @@ def command(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Hold an encoding against the laws: gradients, causality, decoding, padding, ..., claimed ones and others.
+    """Check an encoding against the laws: gradients, causality, decoding, padding and the rest, whether it claims them or not.
 
     Exit 0 where all is right, 1 where something is broken, or holds and is not claimed.
     """

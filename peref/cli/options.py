@@ -54,6 +54,8 @@ class Encodings(click.ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         before = incomplete[: incomplete.rfind(",") + 1]
+        if "/" in incomplete[len(before) :] or incomplete[len(before) :].startswith("."):
+            return [CompletionItem(incomplete, type="file")]
         return beginning(before + incomplete[len(before) :].lower(), [before + name for name in names()])
 
 
@@ -64,9 +66,10 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
+        rest = "Other options" if any(hasattr(param, "section") for param in self.params) else "Options"
         for param in self.get_params(ctx):
             if record := param.get_help_record(ctx):
-                sections.setdefault(getattr(param, "section", "Other options" if sections else "Options"), []).append(record)
+                sections.setdefault(getattr(param, "section", rest), []).append(record)
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)

@@ -254,8 +254,12 @@ class Steps:
     def recorded(self, recording: Recording, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
         """The step on the stream of recordings, after what was asked of the current one so far."""
         outer = self.xp.cuda.get_current_stream()
-        self.stream.wait_event(outer.record())
+        with as_reason():
+            self.stream.wait_event(outer.record())
         with self.stream:
             found = recording(self.stream, arguments, inputs)
-        outer.wait_event(self.stream.record())
+        try:
+            outer.wait_event(self.stream.record())
+        except Exception:  # the step is under way and must not be asked for again: it is waited for here
+            self.stream.synchronize()
         return found
