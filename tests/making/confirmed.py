@@ -92,7 +92,7 @@ def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
 
 
 def against_exact(case: Case, a: Arrays, want: Arrays) -> None:
-    """Each table whose formula tests/exact has is what that gives in 50 digits; a phase of many radians may lose a rounding for each."""
+    """Each table whose formula the recipe has (exact) is what that gives in 50 digits; a phase of many radians may lose a rounding for each."""
     if case.level != "table" or not exact.known(case.encoding):
         return
     facts = {letter: getattr(case.config, letter) for letter in ("H", "R", "C", "L", "causal")}
