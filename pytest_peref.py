@@ -2,9 +2,11 @@
 
     @pytest.mark.peref(pe="rope", level="op", dtypes=["f32"])
     def test_rope(peref_case):
-        peref_case.check(q_rotated=mine(peref_case.inputs["q"], peref_case.inputs["positions"], peref_case.facts["layout"]))
+        peref_case.check(q_rotated=mine(peref_case.inputs["q"], peref_case.inputs["positions"],
+        peref_case.facts["layout"]))
 
-Every keyword is a text or a list of them, with * and ? (dtypes: f64, f32, f16); what is left out is not narrowed. See peref.golden.trial.
+Every keyword is a text or a list of them, with * and ? (dtypes: f64, f32, f16); what is left out is not
+narrowed. See peref.golden.trial.
 """
 
 import pytest
@@ -14,7 +16,11 @@ MARK = "peref(pe, level, flag, case, group, dtypes, limit): which golden cases p
 
 
 def pytest_addoption(parser):
-    parser.getgroup("peref").addoption("--peref-golden", metavar="FOLDER", help="golden files for peref_case, in place of those that come with peref")
+    parser.getgroup("peref").addoption(
+        "--peref-golden",
+        metavar="FOLDER",
+        help="golden files for peref_case, in place of those that come with peref",
+    )
 
 
 def pytest_configure(config):
@@ -30,7 +36,9 @@ def pytest_generate_tests(metafunc):
     asked = {}
     for mark in reversed(list(metafunc.definition.iter_markers("peref"))):
         if mark.args:
-            raise pytest.UsageError(f"{metafunc.definition.nodeid}: @pytest.mark.peref takes keywords alone, such as pe='rope'")
+            raise pytest.UsageError(
+                f"{metafunc.definition.nodeid}: @pytest.mark.peref takes keywords alone, such as pe='rope'"
+            )
         asked |= mark.kwargs
     try:
         if BOOK not in metafunc.config.stash:
@@ -43,5 +51,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def peref_case(request):
-    """A golden case: `inputs`, `facts`, `options`, `words`, and `check(y=...)`, which fails where an output is wrong."""
+    """A golden case: `inputs`, `facts`, `options`, `words`, and `check(y=...)`, which fails where an
+    output is wrong.
+    """
     return request.param.at(request.node.nodeid)

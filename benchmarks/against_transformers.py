@@ -3,13 +3,15 @@
     pip install -e . torch transformers          # peref and its tests need neither of the two
     python benchmarks/against_transformers.py [NAME ...]
 
-Each line is one model of a tiny random config: class, what is special about it, and the largest deviation of logits, loss and gradients
-through peref.porting, each relative to the largest number of its tensor, with the tensor whose gradient is worst. Exit code 1 if one of
-them is beyond 1e-9 or not a number, if a name is missing or too many, or if no model was compared.
+Each line is one model of a tiny random config: class, what is special about it, and the largest deviation of
+logits, loss and gradients through peref.porting, each relative to the largest number of its tensor, with the
+tensor whose gradient is worst. Exit code 1 if one of them is beyond 1e-9 or not a number, if a name is
+missing or too many, or if no model was compared.
 
-transformers computes three steps in float32 whatever the dtype of the model: the mean square of RMSNorm, the rotary angles and the softmax
-of the Llama family. Here these steps run in float64 as well (`in_double`), or nothing below 1e-6 could be told; the last column is the
-deviation of the logits of the model as shipped, which that float32 explains (GPT-2 has no such step).
+transformers computes three steps in float32 whatever the dtype of the model: the mean square of RMSNorm, the
+rotary angles and the softmax of the Llama family. Here these steps run in float64 as well (`in_double`), or
+nothing below 1e-6 could be told; the last column is the deviation of the logits of the model as shipped,
+which that float32 explains (GPT-2 has no such step).
 """
 
 import sys
@@ -52,7 +54,10 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "llama-tied": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES, tie_word_embeddings=True)),
     "llama-biases": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
     "llama-head-dim": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES, head_dim=14)),
-    "llama-base": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES, rope_parameters={"rope_type": "default", "rope_theta": 500000.0})),
+    "llama-base": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**SIZES, rope_parameters={"rope_type": "default", "rope_theta": 500000.0}),
+    ),
     "llama-kv-heads-1": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES | {"num_key_value_heads": 1})),
     "llama-kv-heads-all": (hf.LlamaForCausalLM, hf.LlamaConfig(**SIZES | {"num_key_value_heads": None})),
     "mistral": (hf.MistralForCausalLM, hf.MistralConfig(**SIZES, sliding_window=5)),
@@ -60,16 +65,25 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "qwen2": (hf.Qwen2ForCausalLM, hf.Qwen2Config(**SIZES)),
     "qwen2-tied-window": (hf.Qwen2ForCausalLM, hf.Qwen2Config(**SIZES, **SLIDING, tie_word_embeddings=True)),
     "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**SIZES, head_dim=12)),
-    "qwen3-tied-window": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**SIZES, **SLIDING, head_dim=6, tie_word_embeddings=True)),
+    "qwen3-tied-window": (
+        hf.Qwen3ForCausalLM,
+        hf.Qwen3Config(**SIZES, **SLIDING, head_dim=6, tie_word_embeddings=True),
+    ),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**GPT2_SIZES)),
-    "gpt2-untied-inner": (hf.GPT2LMHeadModel, hf.GPT2Config(**GPT2_SIZES, n_inner=70, tie_word_embeddings=False, layer_norm_epsilon=1e-3)),
+    "gpt2-untied-inner": (
+        hf.GPT2LMHeadModel,
+        hf.GPT2Config(**GPT2_SIZES, n_inner=70, tie_word_embeddings=False, layer_norm_epsilon=1e-3),
+    ),
 }
 
 
 @contextmanager
 def in_double() -> Iterator[None]:
     """What is written as float32 in the models' text is float64."""
-    with patch.multiple(torch, float=torch.float64, float32=torch.float64), patch.object(torch.Tensor, "float", torch.Tensor.double):
+    with (
+        patch.multiple(torch, float=torch.float64, float32=torch.float64),
+        patch.object(torch.Tensor, "float", torch.Tensor.double),
+    ):
         yield
 
 
@@ -85,7 +99,11 @@ def theirs(made: Any, config: Any, state: dict[str, Any] | None, tokens: Any) ->
     out = net(tokens, labels=tokens)
     out.loss.backward()
     gradients = {name: p.grad.numpy() for name, p in net.named_parameters()}
-    return net, {"logits": out.logits.detach().numpy(), "loss": out.loss.detach().numpy(), "gradients": gradients}
+    return net, {
+        "logits": out.logits.detach().numpy(),
+        "loss": out.loss.detach().numpy(),
+        "gradients": gradients,
+    }
 
 
 def ours(config: Any, state: dict[str, Any], tokens: Any) -> dict[str, Any]:
@@ -126,8 +144,8 @@ def compare(name: str) -> bool:
     good = all(error <= TOLERANCE for error in (logits, loss, *each.values()))
     as_shipped = deviation(got["logits"], single["logits"])
     print(
-        f"{name:20} {'same' if good else 'DIFFERS':8} logits {logits:.1e}  loss {loss:.1e}  {len(each):3} gradients {each[worst]:.1e} ({worst})"
-        f"  logits as shipped {as_shipped:.1e}"
+        f"{name:20} {'same' if good else 'DIFFERS':8} logits {logits:.1e}  loss {loss:.1e}  {len(each):3} "
+        f"gradients {each[worst]:.1e} ({worst})  logits as shipped {as_shipped:.1e}"
     )
     return good
 

@@ -1,9 +1,11 @@
-"""Which encoding extrapolates: the same model, data, seed and budget for each, trained at one length and evaluated up to eight times it.
+"""Which encoding extrapolates: the same model, data, seed and budget for each, trained at one length and
+evaluated up to eight times it.
 
     python benchmarks/extrapolation.py [--steps 500] [--backend auto] [--runs runs/extrapolation]
 
-Stop it whenever you like: called again it goes on where it stood. The table goes to benchmarks/results/extrapolation.md, with what it was
-measured on; the rows of every run stay in its folder under eval/.
+Stop it whenever you like: called again it goes on where it stood. The table goes to
+benchmarks/results/extrapolation.md, with what it was measured on; the rows of every run stay in its folder
+under eval/.
 """
 
 import argparse
@@ -21,7 +23,9 @@ LENGTH, LONGEST, BYTES = 512, 4096, 65536
 RESULTS = Path(__file__).parent / "results"
 
 
-def run_of(root: Path, pe: str, recipe: Recipe, corpus: data.Corpus, be: backends.Backend, **shape: int) -> runs.Run:
+def run_of(
+    root: Path, pe: str, recipe: Recipe, corpus: data.Corpus, be: backends.Backend, **shape: int
+) -> runs.Run:
     """The run of one encoding with this recipe, made where there is none yet."""
     cfg = shaped("llama", **{"L": LENGTH} | shape, **choose(pe))
     for folder in sorted(root.glob("*/run.json")):
@@ -39,13 +43,22 @@ def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:
     if not run.finished:
         for event in train.train(run, corpus, be, say=print):
             if event["event"] == "step" and "valid" in event:
-                print(f"  step {event['step']}: {event['valid']['bpb']:.3f} bits/byte, {event['tokens_per_s']:.0f} tokens/s", flush=True)
+                print(
+                    f"  step {event['step']}: {event['valid']['bpb']:.3f} bits/byte, "
+                    f"{event['tokens_per_s']:.0f} tokens/s",
+                    flush=True,
+                )
     if not kept.exists():
         cfg, params, step = evaluate.weights_of(run)
         text, before = corpus.valid[: BYTES + 1], time.perf_counter()
         rows = list(evaluate.evaluate(cfg, params, text, LONGEST, be=be))
         print(f"  evaluated in {time.perf_counter() - before:.0f} s", flush=True)
-        store.write_text(kept, store.canonical(evaluate.stored(evaluate.Protocol(), corpus.sha256, text, step, cfg, rows, be=be)))
+        store.write_text(
+            kept,
+            store.canonical(
+                evaluate.stored(evaluate.Protocol(), corpus.sha256, text, step, cfg, rows, be=be)
+            ),
+        )
     return json.loads(kept.read_text())
 
 
@@ -56,15 +69,20 @@ def table(found: dict[str, dict], recipe: Recipe, corpus: data.Corpus, be: backe
     rows = [f"| {pe} | {' | '.join(of)} |\n" for pe, of in cells.items()]
     errors = [row["stderr"] for result in found.values() for row in result["rows"]]
     return (
-        f"Bits per byte by evaluation length, trained at {LENGTH}; windows side by side over the same {BYTES} bytes, standard errors "
-        f"{min(errors):.3f} to {max(errors):.3f}.\n\n{head}{''.join(rows)}\n"
-        f"Llama-shaped, width 128, 4 layers, 4 heads over 2, {recipe.steps} steps of {recipe.batch} x {LENGTH} bytes, seed {recipe.seed}, "
-        f"peak rate {recipe.rate}; {corpus.source} ({corpus.sha256[:12]}); peref {__version__}, backend {be.name}.\n"
+        f"Bits per byte by evaluation length, trained at {LENGTH}; windows side by side over the same "
+        f"{BYTES} bytes, standard errors {min(errors):.3f} to {max(errors):.3f}.\n"
+        "\n"
+        f"{head}{''.join(rows)}\n"
+        f"Llama-shaped, width 128, 4 layers, 4 heads over 2, {recipe.steps} steps of {recipe.batch} x "
+        f"{LENGTH} bytes, seed {recipe.seed}, peak rate {recipe.rate}; {corpus.source} "
+        f"({corpus.sha256[:12]}); peref {__version__}, backend {be.name}.\n"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--runs", type=Path, default=Path("runs/extrapolation"))
     parser.add_argument("--backend", default="auto")

@@ -1,14 +1,19 @@
-"""Check and measure the cuda backend on this machine's GPU, beside its peers, in one run of at most ten minutes.
+"""Check and measure the cuda backend on this machine's GPU, beside its peers, in one run of at most ten
+minutes.
 
-    pip install -e '.[cuda13x]' ml_dtypes torch            # jax where it is to be a peer; triton comes with torch
+    pip install -e '.[cuda13x]' ml_dtypes torch
+    # jax where it is to be a peer; triton comes with torch
     python benchmarks/gpu.py --budget 520 --out benchmarks/results/gpu
-    python benchmarks/gpu.py --emulated --out /tmp/gpu      # no device: the same to its end, tiny, on the CPU, without times
+    python benchmarks/gpu.py --emulated --out /tmp/gpu
+    # no device: the same to its end, tiny, on the CPU, without times
 
-Phases: 0 environment, 1 ceilings, 2 go or no-go, 3 correctness, 4 our times, 5 and 6 peers, 7 report. Each but the report is a process of its own
-(of the peers, each peer) with a deadline. A row that does not fit, fails, hangs or ends its process is a row that says so, and those behind it are
-taken up by another process. results.jsonl has every row as soon as it is known, that of an earlier run becomes earlier.jsonl; then env.json,
-ptxas.txt, table.md (against the targets), attest.json (to become tests/attest.json), log.txt. --only peers goes on with the peers that an earlier
-run had no time for, or that did not come to their end; where the machine is slow, --only own and --only peers have a budget each.
+Phases: 0 environment, 1 ceilings, 2 go or no-go, 3 correctness, 4 our times, 5 and 6 peers, 7 report. Each
+but the report is a process of its own (of the peers, each peer) with a deadline. A row that does not fit,
+fails, hangs or ends its process is a row that says so, and those behind it are taken up by another process.
+results.jsonl has every row as soon as it is known, that of an earlier run becomes earlier.jsonl; then
+env.json, ptxas.txt, table.md (against the targets), attest.json (to become tests/attest.json), log.txt.
+--only peers goes on with the peers that an earlier run had no time for, or that did not come to their end;
+where the machine is slow, --only own and --only peers have a budget each.
 """
 
 import argparse
@@ -30,7 +35,8 @@ from on_gpu.phase import TITLES  # noqa: E402
 HERE = Path(__file__).resolve().parent / "on_gpu"
 SECONDS = (20, 25, 90, 130, 80)  # of the phases of our own
 CHEAP = ("steps", "attention", "rows")
-STRONG = ("compiled-graph-small", "compiled-graph-large", "flex")  # without these a comparison is worth little, so they come first
+# without these a comparison is worth little, so they come first
+STRONG = ("compiled-graph-small", "compiled-graph-large", "flex")
 DEAR = (*STRONG, "compiled-large", "compiled-small", "compiled-rows", "triton", "start", "jax")
 RESERVE = 30  # seconds kept for what goes on after its deadline until it is ended, and for the report
 
@@ -43,9 +49,13 @@ def enter(s: session.Session, phase: str, seconds: float, end: float) -> None:
 
 
 def ended(command: list[str], seconds: float, live: bool = False, **more: str) -> tuple[int | None, str, str]:
-    """How a process of ours ended, None where it had to be ended with all that it started, and what it said; live: it says it as it goes."""
+    """How a process of ours ended, None where it had to be ended with all that it started, and what it
+    said; live: it says it as it goes.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=None if live else out, stderr=err, env=os.environ | more, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=None if live else out, stderr=err, env=os.environ | more, start_new_session=True
+        )
         try:
             code: int | None = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -58,11 +68,20 @@ def ended(command: list[str], seconds: float, live: bool = False, **more: str) -
 
 
 def own(s: session.Session, number: int) -> None:
-    """A phase, by as many processes as it takes: one that ends early is followed by another, behind the row that it had begun."""
+    """A phase, by as many processes as it takes: one that ends early is followed by another, behind the
+    row that it had begun.
+    """
     begun = s.out / "begun"
     while True:
         begun.write_text("")
-        command = [sys.executable, str(HERE / "phase.py"), str(number), str(s.out), f"{s.left():.1f}", *(["--emulated"] if s.emulated else [])]
+        command = [
+            sys.executable,
+            str(HERE / "phase.py"),
+            str(number),
+            str(s.out),
+            f"{s.left():.1f}",
+            *(["--emulated"] if s.emulated else []),
+        ]
         code, _, said = ended(command, s.left() + 3 * session.GRACE, live=True)
         s.read()
         if code == 0:
@@ -73,20 +92,28 @@ def own(s: session.Session, number: int) -> None:
             raise SystemExit(said)
         name = begun.read_text()
         known = not name or any(row["phase"] == s.phase and row["name"] == name for row in s.rows)
-        s.row(s.phase if known else name, error="its process did not end" if code is None else f"its process ended with {code}: {said}")
+        s.row(
+            s.phase if known else name,
+            error="its process did not end" if code is None else f"its process ended with {code}: {said}",
+        )
         if known:
             return
 
 
 def peers(s: session.Session, names: list[str], longest: float) -> None:
-    """Each in a process of its own that prints a row for each result, and one more when it came to its end; then it is not asked again."""
+    """Each in a process of its own that prints a row for each result, and one more when it came to its
+    end; then it is not asked again.
+    """
     for name in names:
         if s.found(f"peers {name}", "complete"):
             continue
         if s.left() <= 1:
             s.row(f"peers {name}", skipped="no time left")
             continue
-        command, seconds = [sys.executable, str(HERE / "peers.py"), name, *(["--tiny"] if s.emulated else [])], min(longest, s.left())
+        command, seconds = (
+            [sys.executable, str(HERE / "peers.py"), name, *(["--tiny"] if s.emulated else [])],
+            min(longest, s.left()),
+        )
         code, said, wrong = ended(command, seconds, **({"OMP_NUM_THREADS": "1"} if s.emulated else {}))
         told = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         for one in told:
@@ -98,12 +125,22 @@ def peers(s: session.Session, names: list[str], longest: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--budget", type=float, default=520, help="seconds for all of it")
     parser.add_argument("--out", type=Path, required=True, help="a folder for what is found")
     parser.add_argument("--emulated", action="store_true", help="without a device: tiny sizes, no times")
-    parser.add_argument("--peers", default=",".join(CHEAP + DEAR), help="which, of these, with commas between them  [default: all]")
-    parser.add_argument("--only", choices=["own", "peers"], help="the phases up to 4, or 5 and 6; the report comes in any case")
+    parser.add_argument(
+        "--peers",
+        default=",".join(CHEAP + DEAR),
+        help="which, of these, with commas between them  [default: all]",
+    )
+    parser.add_argument(
+        "--only",
+        choices=["own", "peers"],
+        help="the phases up to 4, or 5 and 6; the report comes in any case",
+    )
     a = parser.parse_args()
     end = time.monotonic() + max(0.0, a.budget - RESERVE)
     a.out.mkdir(parents=True, exist_ok=True)
@@ -120,7 +157,8 @@ def main() -> None:
         peers(s, [name for name in CHEAP if name in a.peers.split(",")], 45)
         enter(s, "6 dear peers", float("inf"), end)
         asked = [name for name in DEAR if name in a.peers.split(",")]
-        peers(s, [name for name in asked if not (s.emulated and name.endswith("-large"))], 60)  # tiny, there is one size
+        # tiny, there is one size
+        peers(s, [name for name in asked if not (s.emulated and name.endswith("-large"))], 60)
     (a.out / "begun").unlink(missing_ok=True)
     s.phase = "7 report"
     report.report(s)

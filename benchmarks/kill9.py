@@ -1,10 +1,11 @@
-"""kill -9 at random moments of one run, resumed each time: does it end with the bits of a run that nobody disturbed?
+"""kill -9 at random moments of one run, resumed each time: does it end with the bits of a run that nobody
+disturbed?
 
     python benchmarks/kill9.py --kills 20
 
-A quarter of the moments lie in the start of a process (imports, reading, counting), the others anywhere in its steps and checkpoints.
-Exit code 0 when metrics.jsonl and every checkpoint that is left are the same to the bit, 1 when they differ or the run ended too early.
-Not here: power cuts, which lose what was not fsync'd.
+A quarter of the moments lie in the start of a process (imports, reading, counting), the others anywhere in
+its steps and checkpoints. Exit code 0 when metrics.jsonl and every checkpoint that is left are the same to
+the bit, 1 when they differ or the run ended too early. Not here: power cuts, which lose what was not fsync'd.
 """
 
 import argparse
@@ -19,14 +20,31 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODEL = ("--width", "32", "--layers", "2", "--len", "64", "--batch", "4", "--save-every", "5", "--valid-every", "100", "--valid-bytes", "5000")
+MODEL = (
+    "--width",
+    "32",
+    "--layers",
+    "2",
+    "--len",
+    "64",
+    "--batch",
+    "4",
+    "--save-every",
+    "5",
+    "--valid-every",
+    "100",
+    "--valid-bytes",
+    "5000",
+)
 
 
 def start(folder: Path, *args: str) -> subprocess.Popen:
     """The command line in `folder`, silent."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, str(ROOT / "cli.py"), *args], cwd=folder, env=environment, **silent)  # type: ignore[call-overload]
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "cli.py"), *args], cwd=folder, env=environment, **silent
+    )  # type: ignore[call-overload]
 
 
 def steps_in(folder: Path) -> int:
@@ -59,8 +77,12 @@ def undisturbed(folder: Path, train: list[str]) -> tuple[dict[str, str], float, 
     return digests(folder), first - began, time.perf_counter() - first
 
 
-def disturb(folder: Path, train: list[str], kills: int, steps: int, first: float, rest: float, moments: random.Random) -> tuple[Counter[str], int]:
-    """Kill the run `kills` times before its last step; what it was at each time, and how many steps that cost."""
+def disturb(
+    folder: Path, train: list[str], kills: int, steps: int, first: float, rest: float, moments: random.Random
+) -> tuple[Counter[str], int]:
+    """Kill the run `kills` times before its last step; what it was at each time, and how many steps that
+    cost.
+    """
     found: Counter[str] = Counter()
     repeated = 0
     for kill in range(1, kills + 1):
@@ -69,24 +91,35 @@ def disturb(folder: Path, train: list[str], kills: int, steps: int, first: float
         if moments.random() < 0.25:
             time.sleep(moments.uniform(0, first))
         else:
-            wait_for(moments.randint(max(before, 0) + 1, max(before, steps * kill // (kills + 1)) + 1), folder, process)
+            wait_for(
+                moments.randint(max(before, 0) + 1, max(before, steps * kill // (kills + 1)) + 1),
+                folder,
+                process,
+            )
             time.sleep(moments.uniform(0, 2 * rest / steps))
         process.kill()
         if process.wait() >= 0:
-            raise SystemExit(f"the run ended (exit code {process.returncode}) before kill {kill} of {kills}; give it more --steps")
+            raise SystemExit(
+                f"the run ended (exit code {process.returncode}) before kill {kill} of {kills}; give it "
+                "more --steps"
+            )
         step = steps_in(folder)
         writing = [*folder.glob("runs/*/**/.tmp-*")]
         phase = "writing a file" if writing else "starting" if step <= before else "training"
         saved = max((int(path.stem) for path in folder.glob("runs/*/ckpt/*.safetensors")), default=0)
         repeated += max(step - saved, 0)
         found[phase] += 1
-        print(f"kill {kill:>2}: {phase:<14}  step {max(step, 0):>5,}  newest checkpoint {saved:>5,}", flush=True)
+        print(
+            f"kill {kill:>2}: {phase:<14}  step {max(step, 0):>5,}  newest checkpoint {saved:>5,}", flush=True
+        )
     return found, repeated
 
 
 def main() -> int:
     """The campaign; returns the exit code."""
-    parser = argparse.ArgumentParser(description="kill -9 at random moments of a run, resume, compare bit for bit")
+    parser = argparse.ArgumentParser(
+        description="kill -9 at random moments of a run, resume, compare bit for bit"
+    )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--pe", default="alibi")
@@ -95,16 +128,28 @@ def main() -> int:
     train = ["train", "--pe", asked.pe, *MODEL, "--steps", str(asked.steps)]
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
         wanted, first, rest = undisturbed(Path(here), train)
-        print(f"undisturbed: {asked.steps:,} steps, {first:.1f} s to the first and {rest:.1f} s for all of them")
-        found, repeated = disturb(Path(there), train, asked.kills, asked.steps, first, rest, random.Random(asked.seed))
+        print(
+            f"undisturbed: {asked.steps:,} steps, {first:.1f} s to the first and {rest:.1f} s for all of them"
+        )
+        found, repeated = disturb(
+            Path(there), train, asked.kills, asked.steps, first, rest, random.Random(asked.seed)
+        )
         end = start(Path(there), "train", "--resume").wait()
         got = digests(Path(there))
         left = [*Path(there).glob("runs/*/**/.tmp-*")]
-    print(f"{asked.kills} kills: " + ", ".join(f"{count} while {phase}" for phase, count in found.most_common()) + f"; {repeated:,} steps done again")
+    print(
+        f"{asked.kills} kills: "
+        + ", ".join(f"{count} while {phase}" for phase, count in found.most_common())
+        + f"; {repeated:,} steps done again"
+    )
     for name in sorted({*wanted, *got}):
         print(f"{name}: {'the same bits' if wanted.get(name) == got.get(name) else 'DIFFERENT'}")
     same = not end and wanted == got and not left
-    print("identical to the undisturbed run" if same else f"NOT identical (exit code {end}, {len(left)} temporary files left)")
+    print(
+        "identical to the undisturbed run"
+        if same
+        else f"NOT identical (exit code {end}, {len(left)} temporary files left)"
+    )
     return 0 if same else 1
 
 

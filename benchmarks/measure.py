@@ -1,17 +1,22 @@
-"""One measurement of peref, printed as one line of JSON. speed.py runs many of them beside the same ones of its peers (peers.py).
+"""One measurement of peref, printed as one line of JSON. speed.py runs many of them beside the same ones of
+its peers (peers.py).
 
-    python benchmarks/measure.py train --pe alibi --width 128 --layers 4 --heads 4 --batch 8 --len 512 --shape bench
+    python benchmarks/measure.py train --pe alibi --width 128 --layers 4 --heads 4 --batch 8 --len 512 --shape
+    bench
 
     train       a training step: loss, every gradient, clipping at global norm 1, AdamW
     eval        loss without gradients
     attention   attention alone, forward and backward, with ALiBi's table
-    rope        rotation of one tensor [batch,heads,len,head width]; --allocate: as users call it, else into an output that is there
+    rope        rotation of one tensor [batch,heads,len,head width]; --allocate: as users call it, else into
+                an output that is there
     decode      `len` tokens one at a time through the cache
-    start       a new process to the end of its first training step; --cold: with an empty cache of compiled code
+    start       a new process to the end of its first training step; --cold: with an empty cache of compiled
+                code
     warmup      the command of that name with an empty cache
 
-Also here, for peers.py: the arguments, the weights and inputs (the same numbers for everybody), the clock, and what other processes took.
-Only the standard library is imported before the clock of a start runs; memory is the largest resident set of the whole process.
+Also here, for peers.py: the arguments, the weights and inputs (the same numbers for everybody), the clock,
+and what other processes took. Only the standard library is imported before the clock of a start runs; memory
+is the largest resident set of the whole process.
 """
 
 import argparse
@@ -42,7 +47,12 @@ def arguments(doc: str | None, peers: tuple[str, ...] = ()) -> argparse.Namespac
     if peers:
         parser.add_argument("--peer", choices=peers, required=True)
     parser.add_argument("--pe", choices=ENCODINGS, default="alibi")
-    parser.add_argument("--shape", choices=("bench", "llama"), default="bench", help="bench: GELU, G = H, untied; llama: our default")
+    parser.add_argument(
+        "--shape",
+        choices=("bench", "llama"),
+        default="bench",
+        help="bench: GELU, G = H, untied; llama: our default",
+    )
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--heads", type=int, default=4)
@@ -54,7 +64,9 @@ def arguments(doc: str | None, peers: tuple[str, ...] = ()) -> argparse.Namespac
     parser.add_argument("--most", type=int, default=1000, help="times at most")
     parser.add_argument("--warm", type=int, default=2, help="times before the clock runs, after the first")
     parser.add_argument("--cold", action="store_true", help="start: nothing is compiled yet")
-    parser.add_argument("--allocate", action="store_true", help="rope: what users call, which makes its output")
+    parser.add_argument(
+        "--allocate", action="store_true", help="rope: what users call, which makes its output"
+    )
     a = parser.parse_args()
     a.kv = a.heads if a.shape == "bench" else a.heads // 2 if a.heads % 2 == 0 else a.heads
     a.head = a.width // a.heads
@@ -93,7 +105,9 @@ def busy_seconds() -> float:
 
 
 class Others:
-    """How much of the CPU other processes used since it was made, in cores; None where the system does not say (no /proc)."""
+    """How much of the CPU other processes used since it was made, in cores; None where the system does not
+    say (no /proc).
+    """
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
@@ -121,13 +135,28 @@ def since_start() -> float:
 
 
 def peak_mib() -> float | None:
-    """The largest resident set of this process so far. Not getrusage's: that begins with what the parent had."""
+    """The largest resident set of this process so far. Not getrusage's: that begins with what the parent
+    had.
+    """
     path = Path("/proc/self/status")
-    return next((int(line.split()[1]) / 1024 for line in path.read_text().splitlines() if line.startswith("VmHWM")), None) if path.exists() else None
+    return (
+        next(
+            (
+                int(line.split()[1]) / 1024
+                for line in path.read_text().splitlines()
+                if line.startswith("VmHWM")
+            ),
+            None,
+        )
+        if path.exists()
+        else None
+    )
 
 
 def hold(threads: int) -> None:
-    """To be called before NumPy and its like are imported: as many threads, and as many cores, for everything."""
+    """To be called before NumPy and its like are imported: as many threads, and as many cores, for
+    everything.
+    """
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[variable] = str(threads)
     if hasattr(os, "sched_setaffinity"):
@@ -145,8 +174,12 @@ def empty_cache(variable: str, wanted: bool = True) -> Iterator[None]:
         yield
 
 
-def repeated(a: argparse.Namespace, step: Callable[[], Any], look: Callable[[Any], list[float]] = lambda loss: [loss]) -> dict[str, Any]:
-    """Call `step` until it is warm, then against the clock. `look` takes what it returns to a few numbers that must agree with the peers'."""
+def repeated(
+    a: argparse.Namespace, step: Callable[[], Any], look: Callable[[Any], list[float]] = lambda loss: [loss]
+) -> dict[str, Any]:
+    """Call `step` until it is warm, then against the clock. `look` takes what it returns to a few numbers
+    that must agree with the peers'.
+    """
     base, began = peak_mib(), time.perf_counter()
     check = look(step())
     first = time.perf_counter() - began
@@ -175,20 +208,30 @@ def started(step: Callable[[], float]) -> dict[str, Any]:
     """The seconds of this process up to the end of its first step."""
     built, loss = since_start(), step()
     seconds = since_start()
-    return {"seconds": seconds, "first": seconds - built, "foreign": SINCE_START.cores(), "peak_mib": peak_mib(), "check": [loss]}
+    return {
+        "seconds": seconds,
+        "first": seconds - built,
+        "foreign": SINCE_START.cores(),
+        "peak_mib": peak_mib(),
+        "check": [loss],
+    }
 
 
 def report(a: argparse.Namespace, who: str, found: dict[str, Any], versions: dict[str, str]) -> None:
     tokens = a.len * a.batch if a.what in ("train", "eval", "decode") else None
     speed = {"tokens_per_s": tokens / found["seconds"]} if tokens else {}
-    print(json.dumps({"what": a.what, "who": who, **found, **speed, "threads": a.threads, "versions": versions}))
+    print(
+        json.dumps({"what": a.what, "who": who, **found, **speed, "threads": a.threads, "versions": versions})
+    )
 
 
 # ---------------------------------------------------------------- the same numbers for everybody
 
 
 def weights(a: argparse.Namespace) -> dict[str, Any]:
-    """Weights of the model under peref's names. Their sizes are those of a new model: logits and gradients are realistic."""
+    """Weights of the model under peref's names. Their sizes are those of a new model: logits and gradients
+    are realistic.
+    """
     import numpy as np
 
     rng, C, D = np.random.default_rng(0), a.width, a.head
@@ -199,10 +242,17 @@ def weights(a: argparse.Namespace) -> dict[str, Any]:
         p["head.weight"] = normal(VOCABULARY, C, C**-0.5)
     out, of_q = (2 * a.layers) ** -0.5, D**-0.5 if a.pe == "t5" else 1.0
     for l in range(a.layers):
-        p |= {f"{l}.norm1.weight": ones(), f"{l}.norm2.weight": ones(), f"{l}.q.weight": normal(a.heads * D, C, of_q * C**-0.5)}
+        p |= {
+            f"{l}.norm1.weight": ones(),
+            f"{l}.norm2.weight": ones(),
+            f"{l}.q.weight": normal(a.heads * D, C, of_q * C**-0.5),
+        }
         p |= {f"{l}.{name}.weight": normal(a.kv * D, C, C**-0.5) for name in "kv"}
         p |= {f"{l}.o.weight": normal(C, a.heads * D, out * (a.heads * D) ** -0.5)}
-        p |= {f"{l}.{name}.weight": normal(a.hidden, C, C**-0.5) for name in (("up",) if a.shape == "bench" else ("gate", "up"))}
+        p |= {
+            f"{l}.{name}.weight": normal(a.hidden, C, C**-0.5)
+            for name in (("up",) if a.shape == "bench" else ("gate", "up"))
+        }
         p |= {f"{l}.down.weight": normal(C, a.hidden, out * a.hidden**-0.5)}
         if a.pe == "learned_bias":
             p[f"{l}.pe.table"] = normal(a.heads, a.len, 0.02)
@@ -251,7 +301,17 @@ def config(a: argparse.Namespace) -> Any:
     from peref.config import shaped
 
     given = {"activation": "gelu", "tied": False, "G": a.heads} if a.shape == "bench" else {}
-    return shaped("llama", pe=((a.pe, {}),), L=a.len, V=VOCABULARY, C=a.width, layers=a.layers, H=a.heads, eps=EPS, **given)
+    return shaped(
+        "llama",
+        pe=((a.pe, {}),),
+        L=a.len,
+        V=VOCABULARY,
+        C=a.width,
+        layers=a.layers,
+        H=a.heads,
+        eps=EPS,
+        **given,
+    )
 
 
 def model(a: argparse.Namespace, be: Any) -> tuple[Any, Any]:
@@ -273,7 +333,9 @@ def training(a: argparse.Namespace, be: Any) -> Callable[[], float]:
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in range(2))
     recipe = Recipe(batch=a.batch, beta1=BETA1, beta2=BETA2, eps=ADAM_EPS, decay=DECAY, clip=CLIP)
     batch, count = tokens(a), iter(range(1, 1 << 30))
-    return lambda: be.step(one_step, be, cfg, recipe.rule, p, m, v, [batch], np.array([RATE, next(count), CLIP]))[0]
+    return lambda: be.step(
+        one_step, be, cfg, recipe.rule, p, m, v, [batch], np.array([RATE, next(count), CLIP])
+    )[0]
 
 
 def evaluation(a: argparse.Namespace, be: Any) -> Callable[[], float]:
@@ -338,7 +400,9 @@ def decoding(a: argparse.Namespace, be: Any) -> Callable[[], Any]:
 def warmup() -> dict[str, Any]:
     with empty_cache("XDG_CACHE_HOME"):
         before = time.perf_counter()
-        subprocess.run([sys.executable, str(ROOT / "cli.py"), "warmup", "--json"], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, str(ROOT / "cli.py"), "warmup", "--json"], check=True, capture_output=True
+        )
         seconds = time.perf_counter() - before
         return {"seconds": seconds, "foreign": SINCE_START.cores(), "check": []}
 

@@ -1,16 +1,21 @@
-"""One measurement of a peer, printed as one line of JSON: what measure.py does, written the way a good user of torch or JAX writes it.
+"""One measurement of a peer, printed as one line of JSON: what measure.py does, written the way a good user
+of torch or JAX writes it.
 
     pip install torch jax            # or: pip install -e '.[bench]'
-    python benchmarks/peers.py train --peer torch --pe alibi --width 128 --layers 4 --heads 4 --batch 8 --len 512 --shape bench
+    python benchmarks/peers.py train --peer torch --pe alibi --width 128 --layers 4 --heads 4 --batch 8 --len
+    512 --shape bench
 
-    torch           eager; F.scaled_dot_product_attention, q, k and v from one product, AdamW(fused=True), clip_grad_norm_
+    torch           eager; F.scaled_dot_product_attention, q, k and v from one product, AdamW(fused=True),
+                    clip_grad_norm_
     torch-compile   the same model under torch.compile
     torch-embedding eager, another way of gathering a learned mask
-    jax             jax.nn.dot_product_attention; loss, gradients, clipping and AdamW in one jitted function with donated buffers
+    jax             jax.nn.dot_product_attention; loss, gradients, clipping and AdamW in one jitted function
+                    with donated buffers
 
-Weights, inputs, decay, rate and clipping are those of measure.py, so that losses agree and the work is the same. The mask of ALiBi is built
-once, outside the step. T5 and learned bias gather theirs from the table in each step, with its gradient: by index_select, faster and smaller
-here than indexing and than F.embedding, which is what public models of T5 call; `--peer torch-embedding` is eager with that. Everything else is
+Weights, inputs, decay, rate and clipping are those of measure.py, so that losses agree and the work is the
+same. The mask of ALiBi is built once, outside the step. T5 and learned bias gather theirs from the table in
+each step, with its gradient: by index_select, faster and smaller here than indexing and than F.embedding,
+which is what public models of T5 call; `--peer torch-embedding` is eager with that. Everything else is
 is_causal=True. Decoding writes into a key-value cache that is there from the start.
 """
 
@@ -111,7 +116,9 @@ def torch_model(a: Any) -> Any:
 
     def learned_mask(table: Any, index: Any, future: Any) -> Any:  # table [H,N]
         if a.peer == "torch-embedding":
-            return F.embedding(index.view(L, L), table.t()).permute(2, 0, 1)[None].masked_fill(future, -math.inf)
+            return (
+                F.embedding(index.view(L, L), table.t()).permute(2, 0, 1)[None].masked_fill(future, -math.inf)
+            )
         return table.index_select(1, index).view(1, H, L, L).masked_fill_(future, -math.inf)
 
     class Block(nn.Module):
@@ -132,7 +139,9 @@ def torch_model(a: Any) -> Any:
             x = x + self.out(o.transpose(1, 2).reshape(*x.shape[:2], H * D))
             u = self.norm2(x)
             up = self.up(u)
-            return x + self.down(F.gelu(up, approximate="tanh") if self.gate is None else F.silu(self.gate(u)) * up)
+            return x + self.down(
+                F.gelu(up, approximate="tanh") if self.gate is None else F.silu(self.gate(u)) * up
+            )
 
         def forward(self, x: Any, mask: Any, cos: Any, sin: Any, index: Any, future: Any) -> Any:
             q, k, v = self.heads(x)
@@ -141,7 +150,9 @@ def torch_model(a: Any) -> Any:
             if a.pe == "learned_bias":
                 mask = learned_mask(self.table, index, future)
             scale = 1.0 if a.pe == "t5" else None
-            o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=G < H)
+            o = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=G < H
+            )
             return self.rest(x, o)
 
         def decode(self, x: Any, cos: Any, sin: Any, mask: Any, keys: Any, values: Any, n: int) -> Any:
@@ -149,7 +160,9 @@ def torch_model(a: Any) -> Any:
             if cos is not None:
                 q, k = turn(q, cos, sin), turn(k, cos, sin)
             keys[:, :, n : n + 1], values[:, :, n : n + 1] = k, v
-            o = F.scaled_dot_product_attention(q, keys[:, :, : n + 1], values[:, :, : n + 1], attn_mask=mask, enable_gqa=G < H)
+            o = F.scaled_dot_product_attention(
+                q, keys[:, :, : n + 1], values[:, :, : n + 1], attn_mask=mask, enable_gqa=G < H
+            )
             return self.rest(x, o)
 
     class Model(nn.Module):
@@ -174,7 +187,10 @@ def torch_model(a: Any) -> Any:
                 far = torch.arange(L)
                 apart = far[:, None] - far[None]
                 of = torch.tensor(buckets(L), dtype=torch.int32) if a.pe == "t5" else far.int()
-                constants |= {"index": of[apart.clamp_(min=0)].view(-1), "future": torch.ones(L, L, dtype=torch.bool).triu_(1)}
+                constants |= {
+                    "index": of[apart.clamp_(min=0)].view(-1),
+                    "future": torch.ones(L, L, dtype=torch.bool).triu_(1),
+                }
             for name, constant in constants.items():
                 self.register_buffer(name, constant, persistent=False)
 
@@ -190,8 +206,11 @@ def torch_model(a: Any) -> Any:
 
         def decode(self, inputs: Any) -> Any:
             """Logits of the last of `inputs` [B,L], given one at a time."""
-            falling = torch.tensor(slopes(H))[:, None] * torch.arange(1 - L, 1)  # [H,L]: of the keys up to a query at the end
-            caches = [(torch.zeros(len(inputs), G, L, D), torch.zeros(len(inputs), G, L, D)) for _ in self.blocks]
+            # [H,L]: of the keys up to a query at the end
+            falling = torch.tensor(slopes(H))[:, None] * torch.arange(1 - L, 1)
+            caches = [
+                (torch.zeros(len(inputs), G, L, D), torch.zeros(len(inputs), G, L, D)) for _ in self.blocks
+            ]
             for n in range(L):
                 x = self.embed(inputs[:, n : n + 1])
                 mask = falling[None, :, None, L - 1 - n :] if a.pe == "alibi" else None
@@ -260,7 +279,11 @@ def torch_attention(a: Any) -> Callable[[], list[Any]]:
 def torch_rotation(a: Any) -> Callable[[], Any]:
     import torch
 
-    (x,), angle, half = map(torch.from_numpy, tensors(a, 1)), torch.from_numpy(angles(a)).repeat(1, 2), a.head // 2
+    (x,), angle, half = (
+        map(torch.from_numpy, tensors(a, 1)),
+        torch.from_numpy(angles(a)).repeat(1, 2),
+        a.head // 2,
+    )
     cos, sin = angle.cos().float(), angle.sin().float()
 
     def made(x: Any) -> Any:
@@ -296,7 +319,11 @@ def jax_loss(a: Any) -> tuple[dict[str, Any], dict[str, Any], Callable]:
 
     H, G, D, L = a.heads, a.kv, a.head, a.len
     given, constants = weights(a), {}
-    p = {name: w.T for name, w in given.items() if name.partition(".")[2].partition(".")[0] in ("o", "gate", "up", "down")}
+    p = {
+        name: w.T
+        for name, w in given.items()
+        if name.partition(".")[2].partition(".")[0] in ("o", "gate", "up", "down")
+    }
     p |= {name: w for name, w in given.items() if "norm" in name or "table" in name or name == "embed.weight"}
     p |= {f"{l}.qkv.weight": fused(given, l).T for l in range(a.layers)}
     if a.shape == "bench":
@@ -304,14 +331,21 @@ def jax_loss(a: Any) -> tuple[dict[str, Any], dict[str, Any], Callable]:
     p = {name: jnp.array(w) for name, w in p.items()}  # copies: their buffers are donated
     apart = np.maximum(np.arange(L)[:, None] - np.arange(L), 0)
     if a.pe == "alibi":
-        constants["bias"] = jnp.asarray(-np.array(slopes(H), np.float32)[:, None, None] * apart.astype(np.float32))[None]
+        constants["bias"] = jnp.asarray(
+            -np.array(slopes(H), np.float32)[:, None, None] * apart.astype(np.float32)
+        )[None]
     if a.pe in ("t5", "learned_bias"):
-        constants["index"] = jnp.asarray((np.array(buckets(L)) if a.pe == "t5" else np.arange(L))[apart], jnp.int32)
+        constants["index"] = jnp.asarray(
+            (np.array(buckets(L)) if a.pe == "t5" else np.arange(L))[apart], jnp.int32
+        )
     if a.pe == "sinusoidal":
         constants["added"] = jnp.asarray(sinusoids(a))
     if a.pe == "rope":
         angle = np.tile(angles(a), 2)[:, None]
-        constants |= {"cos": jnp.asarray(np.cos(angle), jnp.float32), "sin": jnp.asarray(np.sin(angle), jnp.float32)}
+        constants |= {
+            "cos": jnp.asarray(np.cos(angle), jnp.float32),
+            "sin": jnp.asarray(np.sin(angle), jnp.float32),
+        }
 
     def norm(x: Any, w: Any) -> Any:
         return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + EPS) * w
@@ -332,11 +366,17 @@ def jax_loss(a: Any) -> tuple[dict[str, Any], dict[str, Any], Callable]:
             q, k, v = qkv[:, :, :H], qkv[:, :, H : H + G], qkv[:, :, H + G :]
             if a.pe == "rope":
                 q, k = turn(q, c), turn(k, c)
-            o = jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, scale=1.0 if a.pe == "t5" else None)
+            o = jax.nn.dot_product_attention(
+                q, k, v, bias=bias, is_causal=True, scale=1.0 if a.pe == "t5" else None
+            )
             x = x + o.reshape(B, T, H * D) @ p[f"{l}.o.weight"]
             u = norm(x, p[f"{l}.norm2.weight"])
             up = u @ p[f"{l}.up.weight"]
-            x = x + (jax.nn.gelu(up) if a.shape == "bench" else jax.nn.silu(u @ p[f"{l}.gate.weight"]) * up) @ p[f"{l}.down.weight"]
+            x = (
+                x
+                + (jax.nn.gelu(up) if a.shape == "bench" else jax.nn.silu(u @ p[f"{l}.gate.weight"]) * up)
+                @ p[f"{l}.down.weight"]
+            )
         logits = norm(x, p["norm.weight"]) @ (p["head.weight"] if a.shape == "bench" else p["embed.weight"].T)
         picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
         return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
@@ -416,7 +456,10 @@ def main() -> None:
     a = arguments(__doc__, PEERS)
     hold(a.threads)
     of = STEPS[a.peer.partition("-")[0]]
-    if a.what not in of or (a.peer == "torch-compile" and (a.what in ("attention", "decode") or (a.what == "rope" and not a.allocate))):
+    if a.what not in of or (
+        a.peer == "torch-compile"
+        and (a.what in ("attention", "decode") or (a.what == "rope" and not a.allocate))
+    ):
         raise SystemExit(f"{a.what} is not measured of {a.peer}")
     with empty_cache("TORCHINDUCTOR_CACHE_DIR", a.cold):
         if a.peer == "jax":

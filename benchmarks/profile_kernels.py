@@ -19,7 +19,9 @@ TIMES, WARM = 10, 3
 
 
 def named(name: str, arrays: tuple[Any, ...]) -> tuple[str, float]:
-    """What a call is counted as, and the floating-point operations that follow from its shapes, 0 where it is no product."""
+    """What a call is counted as, and the floating-point operations that follow from its shapes, 0 where it
+    is no product.
+    """
     if name != "matrix.multiply":
         return name, 0.0
     (n, M, N), K = arrays[0].shape, arrays[1].shape[2]
@@ -27,7 +29,9 @@ def named(name: str, arrays: tuple[Any, ...]) -> tuple[str, float]:
 
 
 def profiled(step: Callable[[], Any]) -> tuple[float, dict[str, list[float]]]:
-    """Seconds of a step, the median; and for each kernel its seconds, calls and operations in all of TIMES steps."""
+    """Seconds of a step, the median; and for each kernel its seconds, calls and operations in all of TIMES
+    steps.
+    """
     from peref.backends.numba import kernel
 
     found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -60,7 +64,12 @@ def main() -> None:
     sys.path.insert(0, str(measure.ROOT))
     from peref import backends
 
-    made = {"train": measure.training, "eval": measure.evaluation, "attention": measure.attention, "decode": measure.decoding}
+    made = {
+        "train": measure.training,
+        "eval": measure.evaluation,
+        "attention": measure.attention,
+        "decode": measure.decoding,
+    }
     if a.what not in made:
         raise SystemExit(f"'{a.what}' has no steps of kernels; expected one of: {', '.join(made)}")
     seconds, found = profiled(made[a.what](a, backends.get("numba", threads=a.threads)))

@@ -1,17 +1,20 @@
-"""How fast and how large peref is beside torch, torch.compile and JAX: same model, same work, same threads, interleaved on one machine.
+"""How fast and how large peref is beside torch, torch.compile and JAX: same model, same work, same threads,
+interleaved on one machine.
 
     pip install -e '.[bench]'
     python benchmarks/speed.py [--only NAME ...] [--rounds 3] [--threads 2] [--quick] [--resume]
 
-About 25 minutes, 5 with --quick, on a machine that does nothing else. Every measurement is a process of its own (measure.py for us, peers.py
-for them), one after the other, in an order that rotates from round to round. Ratios are of runs of one round; the tables have their median over
-the rounds and their range. Each run records how much CPU others used meanwhile: above --limit cores it is dropped and repeated, at most three
+About 25 minutes, 5 with --quick, on a machine that does nothing else. Every measurement is a process of its
+own (measure.py for us, peers.py for them), one after the other, in an order that rotates from round to round.
+Ratios are of runs of one round; the tables have their median over the rounds and their range. Each run
+records how much CPU others used meanwhile: above --limit cores it is dropped and repeated, at most three
 times, and what stays disturbed counts only where there is nothing better, and is marked.
 
-Results: benchmarks/results/speed.json (every run, also those dropped) and speed.md (the tables, with what must be reached and what is aimed
-at). Sections that are not asked for keep the rows they have. --resume keeps rows of the same sources, versions, machine and settings, so that a
-measurement that was stopped goes on. A section whose time is over ends with the round it is in. Exit code 1 when a run failed or results of
-ours and a peer's differ.
+Results: benchmarks/results/speed.json (every run, also those dropped) and speed.md (the tables, with what
+must be reached and what is aimed at). Sections that are not asked for keep the rows they have. --resume keeps
+rows of the same sources, versions, machine and settings, so that a measurement that was stopped goes on. A
+section whose time is over ends with the round it is in. Exit code 1 when a run failed or results of ours and
+a peer's differ.
 """
 
 import argparse
@@ -35,15 +38,32 @@ ROOT, RESULTS = HERE.parent, HERE / "results"
 TRIES, TIMEOUT = 3, 400
 TOLERANCE = 1e-3  # relative, of results that must agree
 OURS, EAGER, COMPILED, EMBEDDING, JAX = "ours", "torch", "torch-compile", "torch-embedding", "jax"
-NAMES = {OURS: "peref", EAGER: "torch eager", COMPILED: "torch.compile", EMBEDDING: "torch, F.embedding", JAX: "JAX jit"}
-BUDGET = {"train": 600, "train256": 140, "eval": 200, "attention": 130, "rope": 110, "start": 250, "decode": 100}  # seconds of a section
+NAMES = {
+    OURS: "peref",
+    EAGER: "torch eager",
+    COMPILED: "torch.compile",
+    EMBEDDING: "torch, F.embedding",
+    JAX: "JAX jit",
+}
+# seconds of a section
+BUDGET = {
+    "train": 600,
+    "train256": 140,
+    "eval": 200,
+    "attention": 130,
+    "rope": 110,
+    "start": 250,
+    "decode": 100,
+}
 TITLES = {
     "train": "Training step, width 128, 4 layers, 4 heads, 8 x 512",
     "train256": "Training step, width 256, 6 layers, 8 heads, 4 x 512",
-    "eval": "Loss of 8,192 tokens, where nothing else is said, without gradients, width 128, 4 layers, batch 1",
+    "eval": "Loss of 8,192 tokens, where nothing else is said, without gradients, "
+    "width 128, 4 layers, batch 1",
     "attention": "Attention alone, forward and backward, with ALiBi's table; 4 heads of 32",
     "rope": "Rotation of [1,32,4096,128], halves",
-    "start": "From the start of a process to the end of its first step (training, ALiBi, default Llama shape)",
+    "start": "From the start of a process to the end of its first step "
+    "(training, ALiBi, default Llama shape)",
     "decode": "1,000 tokens one at a time through the cache, width 128, 4 layers, batch 1",
 }
 Row = dict[str, Any]
@@ -65,25 +85,53 @@ WHOS = {"alibi": ALL, "t5": (OURS, EAGER, EMBEDDING, COMPILED, JAX)}
 ENCODINGS = ("none", "sinusoidal", "learned", "rope", "alibi", "t5", "learned_bias")
 CASES = [
     *(Case("train", pe, f"train --pe {pe} {SMALL}", WHOS.get(pe, (OURS, EAGER))) for pe in ENCODINGS),
-    *(Case("train", f"{pe}, Llama shape", f"train --pe {pe} {SMALL} --shape llama") for pe in ("alibi", "rope")),
+    *(
+        Case("train", f"{pe}, Llama shape", f"train --pe {pe} {SMALL} --shape llama")
+        for pe in ("alibi", "rope")
+    ),
     *(Case("train256", pe, f"train --pe {pe} {WIDE} --batch 4") for pe in ("alibi", "t5")),
     Case("eval", "alibi", f"eval --pe alibi {SMALL} --batch 1 --len 8192 --least 2 --warm 1"),
-    Case("eval", "t5", f"eval --pe t5 {SMALL} --batch 1 --len 8192 --least 2 --warm 1", (OURS, EAGER, EMBEDDING)),
-    Case("eval", "alibi, 131,072 tokens", f"eval --pe alibi {SMALL} --batch 1 --len 131072 --least 1 --warm 0", (OURS,)),
-    *(Case("attention", f"{b} x {n}", f"attention --width 128 --heads 4 --batch {b} --len {n}") for b, n in ((8, 512), (1, 2048), (1, 8192))),
-    Case("rope", "into an output that is there", "rope --pe rope --width 4096 --heads 32 --batch 1 --len 4096"),
-    Case("rope", "as users call it", "rope --pe rope --width 4096 --heads 32 --batch 1 --len 4096 --allocate", ALL),
+    Case(
+        "eval",
+        "t5",
+        f"eval --pe t5 {SMALL} --batch 1 --len 8192 --least 2 --warm 1",
+        (OURS, EAGER, EMBEDDING),
+    ),
+    Case(
+        "eval",
+        "alibi, 131,072 tokens",
+        f"eval --pe alibi {SMALL} --batch 1 --len 131072 --least 1 --warm 0",
+        (OURS,),
+    ),
+    *(
+        Case("attention", f"{b} x {n}", f"attention --width 128 --heads 4 --batch {b} --len {n}")
+        for b, n in ((8, 512), (1, 2048), (1, 8192))
+    ),
+    Case(
+        "rope", "into an output that is there", "rope --pe rope --width 4096 --heads 32 --batch 1 --len 4096"
+    ),
+    Case(
+        "rope",
+        "as users call it",
+        "rope --pe rope --width 4096 --heads 32 --batch 1 --len 4096 --allocate",
+        ALL,
+    ),
     Case("start", "warm", f"start {SMALL} --shape llama", ALL),
     Case("start", "nothing compiled", f"start {SMALL} --shape llama --cold", (OURS, COMPILED)),
     Case("start", "warmup, nothing compiled", "warmup", (OURS,)),
-    *(Case("decode", pe, f"decode --pe {pe} {SMALL} --batch 1 --len 1000 --least 2 --warm 0") for pe in ("alibi", "rope")),
+    *(
+        Case("decode", pe, f"decode --pe {pe} {SMALL} --batch 1 --len 1000 --least 2 --warm 0")
+        for pe in ("alibi", "rope")
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure of the project. kind: "speed", how many times faster, at least; "memory", our peak over theirs, at most; "seconds", and
-    "compiling", which is what a cold start takes longer than a warm one, at most."""
+    """A figure of the project. kind: "speed", how many times faster, at least; "memory", our peak over
+    theirs, at most; "seconds", and "compiling", which is what a cold start takes longer than a warm one,
+    at most.
+    """
 
     what: str
     section: str
@@ -99,12 +147,18 @@ GOALS = [
         Goal("training step, ALiBi", "train", "alibi", *of)
         for of in ((EAGER, "speed", 1.5, 2), (COMPILED, "speed", 1.4, 1.9), (JAX, "speed", 3.7, 5))
     ),
-    *(Goal(f"training step, {title}", "train", pe, EAGER, "speed", 1.4, 1.9) for pe, title in (("rope", "RoPE"), ("sinusoidal", "sinusoidal"))),
+    *(
+        Goal(f"training step, {title}", "train", pe, EAGER, "speed", 1.4, 1.9)
+        for pe, title in (("rope", "RoPE"), ("sinusoidal", "sinusoidal"))
+    ),
     Goal("training step, T5", "train", "t5", EAGER, "speed", 2.4, 3.2),
     Goal("training step, T5", "train", "t5", EMBEDDING, "speed", 2.4, 3.2),
     Goal("training step, T5", "train", "t5", COMPILED, "speed", 2.1, 2.8),
     Goal("training step, T5", "train", "t5", JAX, "speed", 5, 6.5),
-    *(Goal(f"training step, {pe.replace('_', ' ')}", "train", pe, EAGER, "speed", 1) for pe in ("none", "learned", "learned_bias")),
+    *(
+        Goal(f"training step, {pe.replace('_', ' ')}", "train", pe, EAGER, "speed", 1)
+        for pe in ("none", "learned", "learned_bias")
+    ),
     Goal("peak memory of the training step, ALiBi", "train", "alibi", EAGER, "memory", 0.65, 0.5),
     Goal("training step, width 256, ALiBi", "train256", "alibi", EAGER, "speed", 1.35, 1.8),
     Goal("training step, width 256, T5", "train256", "t5", EAGER, "speed", 1.9, 2.5),
@@ -122,7 +176,10 @@ GOALS = [
     Goal("compiling what training with ALiBi needs", "start", "nothing compiled", OURS, "compiling", 15, 8),
     Goal("warmup", "start", "warmup, nothing compiled", OURS, "seconds", 60, 30),
     Goal("warm start to the end of the first step", "start", "warm", OURS, "seconds", 2, 1.2),
-    *(Goal(f"decoding, {title}", "decode", pe, EAGER, "speed", 2, 5) for pe, title in (("alibi", "ALiBi"), ("rope", "RoPE"))),
+    *(
+        Goal(f"decoding, {title}", "decode", pe, EAGER, "speed", 2, 5)
+        for pe, title in (("alibi", "ALiBi"), ("rope", "RoPE"))
+    ),
 ]
 
 
@@ -139,9 +196,20 @@ def installed(package: str) -> str | None:
 def processor() -> str:
     """The model of the CPU."""
     path = Path("/proc/cpuinfo")
-    lines = dict(line.split(":", 1) for line in path.read_text().split("\n\n")[0].splitlines() if ":" in line) if path.exists() else {}
+    lines = (
+        dict(line.split(":", 1) for line in path.read_text().split("\n\n")[0].splitlines() if ":" in line)
+        if path.exists()
+        else {}
+    )
     facts = {name.strip(): text.strip() for name, text in lines.items()}
-    width = next((f", {title}" for flag, title in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in facts.get("flags", "").split()), "")
+    width = next(
+        (
+            f", {title}"
+            for flag, title in (("avx512f", "AVX-512"), ("avx2", "AVX2"))
+            if flag in facts.get("flags", "").split()
+        ),
+        "",
+    )
     family = f" (family {facts['cpu family']}, model {facts['model']})" if "cpu family" in facts else ""
     return f"{facts.get('model name', platform.machine())}{family}{width}"
 
@@ -206,14 +274,39 @@ def run(who: str, arguments: str) -> Row:
     return json.loads(lines[-1])
 
 
-def measure(case: Case, who: str, number: int, arguments: str, here: dict[str, Any], limit: float, tries: int, store: Store) -> bool:
-    """Run it until it was undisturbed, `tries` times at most; every run is stored. Returns whether one succeeded."""
+def measure(
+    case: Case,
+    who: str,
+    number: int,
+    arguments: str,
+    here: dict[str, Any],
+    limit: float,
+    tries: int,
+    store: Store,
+) -> bool:
+    """Run it until it was undisturbed, `tries` times at most; every run is stored. Returns whether one
+    succeeded.
+    """
     for attempt in range(1, tries + 1):
         found = run(who, arguments)
         disturbed = (found.get("foreign") or 0) > limit
-        facts = {"section": case.section, "case": case.name, "who": who, "round": number, "try": attempt, "disturbed": disturbed}
-        store.add(facts | found | {"arguments": arguments, "date": time.strftime("%Y-%m-%d %H:%M:%S"), "setup": here})
-        shown = found.get("error") or f"{duration(found['seconds'])}, others' CPU {found['foreign']}{', disturbed' if disturbed else ''}"
+        facts = {
+            "section": case.section,
+            "case": case.name,
+            "who": who,
+            "round": number,
+            "try": attempt,
+            "disturbed": disturbed,
+        }
+        store.add(
+            facts
+            | found
+            | {"arguments": arguments, "date": time.strftime("%Y-%m-%d %H:%M:%S"), "setup": here}
+        )
+        shown = found.get("error") or (
+            f"{duration(found['seconds'])}, others' CPU "
+            f"{found['foreign']}{', disturbed' if disturbed else ''}"
+        )
         print(f"  {case.section:9} {case.name:29} {NAMES[who]:14} {shown}", flush=True)
         if "error" in found:
             return False
@@ -228,12 +321,26 @@ def measure_section(section: str, options: argparse.Namespace, here: dict[str, A
     for number in range(1, options.rounds + 1):
         before = time.perf_counter()
         for case in (c for c in CASES if c.section == section):
-            whos = [who for who in case.whos if not (options.quick and who == COMPILED and "--cold" in case.arguments)]
+            whos = [
+                who
+                for who in case.whos
+                if not (options.quick and who == COMPILED and "--cold" in case.arguments)
+            ]
             turn = (number - 1) % len(whos)
             extra = " --seconds 1.5" if options.quick else ""
-            arguments = f"{case.arguments}{extra if case.section != 'start' else ''} --threads {options.threads}"
+            arguments = (
+                f"{case.arguments}{extra if case.section != 'start' else ''} --threads {options.threads}"
+            )
             for who in whos[turn:] + whos[:turn]:
-                same = {"section": section, "case": case.name, "who": who, "round": number, "arguments": arguments, "setup": here, "disturbed": False}
+                same = {
+                    "section": section,
+                    "case": case.name,
+                    "who": who,
+                    "round": number,
+                    "arguments": arguments,
+                    "setup": here,
+                    "disturbed": False,
+                }
                 if any("error" not in row for row in store.find(**same)):
                     continue
                 tries = TRIES if time.perf_counter() - began < BUDGET[section] else 1
@@ -256,7 +363,9 @@ def best(store: Store, section: str, case: str, who: str) -> dict[int, Row]:
     """Round -> its least disturbed run."""
     found: dict[int, Row] = {}
     for row in store.find(section=section, case=case, who=who):
-        if "error" not in row and (row["round"] not in found or (row["foreign"] or 0) < (found[row["round"]]["foreign"] or 0)):
+        if "error" not in row and (
+            row["round"] not in found or (row["foreign"] or 0) < (found[row["round"]]["foreign"] or 0)
+        ):
             found[row["round"]] = row
     return found
 
@@ -280,14 +389,20 @@ def over_rounds(pairs: Iterable[tuple[float, bool]]) -> Figure | None:
     known = list(pairs)
     clean = [value for value, disturbed in known if not disturbed]
     values = clean or [value for value, _ in known]
-    return Figure(statistics.median(values), min(values), max(values), len(values), bool(clean)) if values else None
+    return (
+        Figure(statistics.median(values), min(values), max(values), len(values), bool(clean))
+        if values
+        else None
+    )
 
 
 def figure(store: Store, section: str, case: str, peer: str, kind: str) -> Figure | None:
     """The figure that a goal of this kind asks for; None where nothing was measured."""
     ours = best(store, section, case, OURS)
     if kind == "seconds":
-        return over_rounds((row["seconds"], row["disturbed"]) for row in best(store, section, case, peer).values())
+        return over_rounds(
+            (row["seconds"], row["disturbed"]) for row in best(store, section, case, peer).values()
+        )
     theirs = best(store, section, "warm", OURS) if kind == "compiling" else best(store, section, case, peer)
     of = {
         "speed": lambda a, b: b["seconds"] / a["seconds"],
@@ -322,17 +437,25 @@ def goals_table(store: Store) -> str:
         against = "" if goal.peer == OURS else NAMES[goal.peer]
         spread = f"{show(found.least)} to {show(found.most)}, {found.rounds}"
         reached = mark(found.median, goal) if found.clean else "disturbed"
-        rows.append([goal.what, against, show(found.median), spread, show(goal.must), show(goal.aim), reached])
+        rows.append(
+            [goal.what, against, show(found.median), spread, show(goal.must), show(goal.aim), reached]
+        )
     return table(["what", "against", "measured", "range, rounds", "must", "aim", ""], rows) if rows else ""
 
 
 def deviation(store: Store, case: Case, peer: str) -> float | None:
-    """The largest relative difference between numbers that must agree: losses of the first steps, sizes of gradients, ...
+    """The largest relative difference between numbers that must agree: losses of the first steps, sizes of
+    gradients, ...
 
     Of encodings whose parameters we give learning rates of their own, only the loss of the first step.
     """
     ours, theirs = best(store, case.section, case.name, OURS), best(store, case.section, case.name, peer)
-    pairs = [(a, b) for n in ours if n in theirs for a, b in zip(ours[n]["check"], theirs[n]["check"], strict=False)]
+    pairs = [
+        (a, b)
+        for n in ours
+        if n in theirs
+        for a, b in zip(ours[n]["check"], theirs[n]["check"], strict=False)
+    ]
     if case.section.startswith("train") and case.name in ("t5", "learned_bias"):
         pairs = [(ours[n]["check"][0], theirs[n]["check"][0]) for n in ours if n in theirs]
     scale = max((abs(b) for _, b in pairs), default=0.0) if case.section == "rope" else 0.0
@@ -349,8 +472,14 @@ def section_table(store: Store, section: str) -> str:
                 continue
             runs = best(store, section, case.name, who).values()
             peak = over_rounds((row["peak_mib"], row["disturbed"]) for row in runs if row.get("peak_mib"))
-            rate = over_rounds((row["tokens_per_s"], row["disturbed"]) for row in runs if row.get("tokens_per_s"))
-            cells = [case.name, NAMES[who], duration(seconds.median) + ("" if seconds.clean else " (disturbed)")]
+            rate = over_rounds(
+                (row["tokens_per_s"], row["disturbed"]) for row in runs if row.get("tokens_per_s")
+            )
+            cells = [
+                case.name,
+                NAMES[who],
+                duration(seconds.median) + ("" if seconds.clean else " (disturbed)"),
+            ]
             cells += [f"{rate.median:,.0f}" if rate else "", f"{peak.median:.0f}" if peak else ""]
             if who == OURS:
                 cells += ["", "", "", ""]
@@ -359,29 +488,52 @@ def section_table(store: Store, section: str) -> str:
                     *(figure(store, section, case.name, who, kind) for kind in ("speed", "memory")),
                     deviation(store, case, who),
                 )
-                cells += [str(speed) if speed else "", f"{speed.least:.2f} to {speed.most:.2f}" if speed else ""]
+                cells += [
+                    str(speed) if speed else "",
+                    f"{speed.least:.2f} to {speed.most:.2f}" if speed else "",
+                ]
                 cells += [str(memory) if memory else "", "" if off is None else f"{off:.0e}"]
             counted = [row for row in runs if not row["disturbed"]] or runs
             worst = max(row["foreign"] or 0 for row in counted)
             rows.append([*cells, f"{worst:.2f}"])
     if not rows:
         return ""
-    failed = {(row["case"], NAMES[row["who"]], row["error"]) for row in store.find(section=section) if "error" in row}
-    head = ["case", "of", "median", "tokens/s", "peak MiB", "times as slow as peref", "range", "peref's memory / its", "deviation", "others' CPU"]
+    failed = {
+        (row["case"], NAMES[row["who"]], row["error"])
+        for row in store.find(section=section)
+        if "error" in row
+    }
+    head = [
+        "case",
+        "of",
+        "median",
+        "tokens/s",
+        "peak MiB",
+        "times as slow as peref",
+        "range",
+        "peref's memory / its",
+        "deviation",
+        "others' CPU",
+    ]
     lost = "".join(f"\n{case}, {who}: failed: {error}\n" for case, who, error in sorted(failed))
     return f"\n## {TITLES[section]}\n\n{table(head, rows)}{lost}"
 
 
 def described(rows: list[Row], titled: Callable[[list[Row]], str] = lambda of: "") -> str:
-    """Where and when, one line for each set-up that rows are from, which begins with what `titled` says of these."""
+    """Where and when, one line for each set-up that rows are from, which begins with what `titled` says of
+    these.
+    """
     lines = []
     for text in dict.fromkeys(json.dumps(row["setup"], sort_keys=True) for row in rows):
-        found, of = json.loads(text), [row for row in rows if json.dumps(row["setup"], sort_keys=True) == text]
+        found, of = (
+            json.loads(text),
+            [row for row in rows if json.dumps(row["setup"], sort_keys=True) == text],
+        )
         versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items() if number)
         dates = sorted(row["date"] for row in of)
         lines.append(
-            f"- {titled(of)}{found['cpu']}, {found['threads']} threads on {found['cores']} cores; {versions}; sources {found['sources']}; "
-            f"{dates[0]} to {dates[-1]}\n"
+            f"- {titled(of)}{found['cpu']}, {found['threads']} threads on {found['cores']} cores; "
+            f"{versions}; sources {found['sources']}; {dates[0]} to {dates[-1]}\n"
         )
     return "".join(lines)
 
@@ -412,22 +564,44 @@ timing, in cores.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(BUDGET), default=list(BUDGET), metavar="NAME", help=", ".join(BUDGET))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=list(BUDGET),
+        default=list(BUDGET),
+        metavar="NAME",
+        help=", ".join(BUDGET),
+    )
     parser.add_argument("--rounds", type=int, help="3, with --quick 1")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="one round, shorter")
-    parser.add_argument("--resume", action="store_true", help="keep rows that were measured of the same sources, versions and settings")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep rows that were measured of the same sources, versions and settings",
+    )
     parser.add_argument("--limit", type=float, default=0.1, help="cores that others may use during a run")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of speed.json and speed.md")
-    parser.add_argument("--tables", action="store_true", help="measure nothing, write speed.md from speed.json")
+    parser.add_argument(
+        "--tables", action="store_true", help="measure nothing, write speed.md from speed.json"
+    )
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
-    store, here, fine, began = Store(options.results / "speed.json"), setup(options.threads), True, time.perf_counter()
+    store, here, fine, began = (
+        Store(options.results / "speed.json"),
+        setup(options.threads),
+        True,
+        time.perf_counter(),
+    )
     if not options.tables:
         again = lambda row: options.resume and row["setup"] == here and "error" not in row
         store.keep(lambda row: row["section"] not in options.only or again(row))
-        subprocess.run([sys.executable, str(ROOT / "cli.py"), "warmup", "--json"], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, str(ROOT / "cli.py"), "warmup", "--json"], check=True, capture_output=True
+        )
         for section in BUDGET:
             if section in options.only:
                 print(TITLES[section], flush=True)
@@ -435,13 +609,19 @@ def main() -> None:
     text = document(store)
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "speed.md").write_text(text)
-    print(f"\n{goals_table(store)}\n{options.results / 'speed.md'} after {(time.perf_counter() - began) / 60:.0f} min")
+    print(
+        "\n"
+        f"{goals_table(store)}\n"
+        f"{options.results / 'speed.md'} after {(time.perf_counter() - began) / 60:.0f} min"
+    )
     for case in CASES:
         for who in case.whos[1:]:
             off = deviation(store, case, who)
             if off is not None and not off <= TOLERANCE:
                 fine = False
-                print(f"results differ: {case.section}, {case.name}: {NAMES[who]} is {off:.1e} away from ours")
+                print(
+                    f"results differ: {case.section}, {case.name}: {NAMES[who]} is {off:.1e} away from ours"
+                )
     sys.exit(0 if fine else 1)
 
 

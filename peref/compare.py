@@ -1,9 +1,12 @@
-"""The one comparison of arrays: names, library, dtype, shape, non-finite cells in place and sign, then the worst element.
+"""The one comparison of arrays: names, library, dtype, shape, non-finite cells in place and sign, then the
+worst element.
 
-    error = max |actual - expected| / scale        scale = max |expected| over the finite cells of the tensor, 1 where that is 0
+    error = max |actual - expected| / scale
+    scale = max |expected| over the finite cells of the tensor, 1 where that is 0
 
-The scale belongs to the whole tensor: a small element next to a large one is compared on the scale of the large one. Whole numbers,
-booleans and text are compared exactly, whatever the tolerance. The last test is written as `not (error <= tolerance)`, so that a NaN fails.
+The scale belongs to the whole tensor: a small element next to a large one is compared on the scale of the
+large one. Whole numbers, booleans and text are compared exactly, whatever the tolerance. The last test is
+written as `not (error <= tolerance)`, so that a NaN fails.
 
 Not here: a comparison that returns a bool; a tolerance that grows with size.
 """
@@ -17,7 +20,9 @@ from peref.xp import library, to_host
 
 
 class Differs(PerefError, AssertionError):
-    """Two things that should be the same are not. `reason` is one of names, library, dtype, shape, empty, non-finite, value."""
+    """Two things that should be the same are not. `reason` is one of names, library, dtype, shape, empty,
+    non-finite, value.
+    """
 
     kind = "differs"
 
@@ -27,12 +32,14 @@ class Differs(PerefError, AssertionError):
 
 
 def same(actual: Any, expected: Any, tolerance: float, name: str = "", *, empty: bool = False) -> None:
-    """Return when two arrays agree; dicts, tuples and lists of arrays agree when their names (or number) and all members do.
+    """Return when two arrays agree; dicts, tuples and lists of arrays agree when their names (or number) and
+    all members do.
 
-    `tolerance` is for `error` above, at least 0 and below 1. Arrays without elements are refused, so that nothing is never mistaken
-    for agreement; `empty=True` declares that both are empty.
+    `tolerance` is for `error` above, at least 0 and below 1. Arrays without elements are refused, so that
+    nothing is never mistaken for agreement; `empty=True` declares that both are empty.
 
-    Raises Differs, which names the worst index, both values, the error and the tolerance; ValueError for a tolerance that cannot fail.
+    Raises Differs, which names the worst index, both values, the error and the tolerance; ValueError for a
+    tolerance that cannot fail.
     """
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance is {tolerance}; expected at least 0 and below 1")
@@ -45,7 +52,9 @@ def same(actual: Any, expected: Any, tolerance: float, name: str = "", *, empty:
     made, wanted = library(actual), library(expected)
     if made != wanted or not made:
         made, wanted = made or type(actual).__name__, wanted or type(expected).__name__
-        raise Differs(name, "library", f"actual is of {made}, expected of {wanted}; arrays of one library are compared")
+        raise Differs(
+            name, "library", f"actual is of {made}, expected of {wanted}; arrays of one library are compared"
+        )
     if actual.dtype != expected.dtype:
         raise Differs(name, "dtype", f"actual is {actual.dtype}, expected {expected.dtype}")
     if actual.shape != expected.shape:
@@ -65,7 +74,11 @@ def members(actual: Any, expected: Any, tolerance: float, name: str, empty: bool
     a, e = ((x if isinstance(x, dict) else dict(enumerate(x))) for x in (actual, expected))
     if a.keys() != e.keys():
         missing, unexpected = sorted(map(str, e.keys() - a.keys())), sorted(map(str, a.keys() - e.keys()))
-        raise Differs(name, "names", f"missing: {', '.join(missing) or 'none'}; unexpected: {', '.join(unexpected) or 'none'}")
+        raise Differs(
+            name,
+            "names",
+            f"missing: {', '.join(missing) or 'none'}; unexpected: {', '.join(unexpected) or 'none'}",
+        )
     if all(x is None for x in e.values()):
         raise Differs(name, "empty", "no arrays: nothing was compared")
     for k, x in e.items():
@@ -107,7 +120,11 @@ def differ(wrong: Any, a: np.ndarray, e: np.ndarray, reason: str, name: str, rul
     if wrong.any():
         k = int(np.argmax(wrong))
         count = f"{np.count_nonzero(wrong)} of {wrong.size} cells differ"
-        raise Differs(name, reason, f"{count}, first at {index(k, e.shape)}: actual {a.flat[k]}, expected {e.flat[k]}; {rule}")
+        raise Differs(
+            name,
+            reason,
+            f"{count}, first at {index(k, e.shape)}: actual {a.flat[k]}, expected {e.flat[k]}; {rule}",
+        )
 
 
 def index(k: int, shape: tuple[int, ...]) -> list[int]:

@@ -1,4 +1,6 @@
-"""Config: everything that decides what a model computes. A combination that cannot work is refused here, in words."""
+"""Config: everything that decides what a model computes. A combination that cannot work is refused here,
+in words.
+"""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +26,8 @@ Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
 @dataclass(frozen=True)
 class Config:
-    """The shape of a model; letters as in the legend of the package. Fields left None are filled in from the others.
+    """The shape of a model; letters as in the legend of the package. Fields left None are filled in from the
+    others.
 
     pe          the cycle of encodings over the layers, (name, options) pairs
     G           key-value heads: H/2 for attention (H where H is odd); mixing layers have none
@@ -35,9 +38,10 @@ class Config:
     biases      on every linear map but the head, and in LayerNorm
     qkv_bias    on q, k and v alone: as biases unless said
     qk_norm     RMSNorm over each head of q and k, before they turn
-    window      keys a query sees, itself included: i - window < j <= i, and two-sided |i - j| < window, which are 2 window - 1; None: all.
-                Longformer's attention_window W, arXiv:2004.05150, is W/2 keys on each side beside the query: window = W/2 + 1 with
-                causal=False. flash-attention's window_size (left, right) does not count the query: left = window - 1
+    window      keys a query sees, itself included: i - window < j <= i, and two-sided |i - j| < window, which
+                are 2 window - 1; None: all. Longformer's attention_window W, arXiv:2004.05150, is W/2 keys on
+                each side beside the query: window = W/2 + 1 with causal=False. flash-attention's window_size
+                (left, right) does not count the query: left = window - 1
     """
 
     pe: Cycle = (("alibi", {}),)
@@ -69,7 +73,9 @@ class Config:
                 self._fill(field.name, fitting(field.name, given, kinds[field.name]))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window"):
             if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST:
-                raise Misuse(f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST}'}")
+                raise Misuse(
+                    f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST}'}"
+                )
         if not 0 < self.eps < math.inf:
             raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
@@ -77,21 +83,33 @@ class Config:
         self._fill("pe", tuple((spelled(name), resolve(name, dict(given))) for name, given in pairs(self.pe)))
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
-            raise Misuse(f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would take {rest}; leave it out")
+            raise Misuse(
+                f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would "
+                f"take {rest}; leave it out"
+            )
         attends = any(not get(name).mix for name, _ in self.pe)
         if self.D is None:
             if self.C % self.H:
-                raise Misuse(f"width {self.C} does not divide by {self.H} heads; change one, or set the head width")
+                raise Misuse(
+                    f"width {self.C} does not divide by {self.H} heads; change one, or set the head width"
+                )
             self._fill("D", self.C // self.H)
         if attends:
             if self.G is None:
                 self._fill("G", self.H // 2 if self.H % 2 == 0 else self.H)
             if self.H % self.G:
-                raise Misuse(f"{counted(self.H, 'query head')} cannot share {counted(self.G, 'key-value head')}; expected a divisor of {self.H}")
+                raise Misuse(
+                    f"{counted(self.H, 'query head')} cannot share {counted(self.G, 'key-value head')}; "
+                    f"expected a divisor of {self.H}"
+                )
             if self.qkv_bias is None:
                 self._fill("qkv_bias", self.biases)
         else:
-            for what, given in (("key-value heads are", self.G), ("qk_norm is", self.qk_norm), ("qkv_bias is", self.qkv_bias)):
+            for what, given in (
+                ("key-value heads are", self.G),
+                ("qk_norm is", self.qk_norm),
+                ("qkv_bias is", self.qkv_bias),
+            ):
                 if given:
                     raise Misuse(f"{what} {given}, but {self.named} has no attention layer; leave them unset")
         if self.F is None:
@@ -117,7 +135,9 @@ class Config:
             self._fill("R", R)
         for (name, _), encoding in self._members:
             if encoding.embed and len(self.pe) > 1:
-                raise Misuse(f"{name} is added once, before the first layer; it cannot stand in a cycle of several")
+                raise Misuse(
+                    f"{name} is added once, before the first layer; it cannot stand in a cycle of several"
+                )
             check_claims(name, encoding, self.causal, self.window)
             if encoding.check:
                 encoding.check(At.of(1))
@@ -126,8 +146,14 @@ class Config:
         rounds, at = divmod(layer, len(self.pe))
         name, given = self.pe[at]
         before = [other for other, _ in self.pe]
-        facts = {letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")}
-        return bind(get(name), facts | {"layer": layer, "earlier": rounds * before.count(name) + before[:at].count(name)}, dict(given))
+        facts = {
+            letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")
+        }
+        return bind(
+            get(name),
+            facts | {"layer": layer, "earlier": rounds * before.count(name) + before[:at].count(name)},
+            dict(given),
+        )
 
     @cached_property
     def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Encoding], ...]:
@@ -176,14 +202,18 @@ class Config:
         return At.of(T, positions=positions, seg=seg, n=n, causal=self.causal, window=self.window)
 
     def check_place(self, at: At, dtype: Any) -> None:
-        """Raises Misuse for a place, in NumPy, that an encoding cannot compute in `dtype` or has nothing for."""
+        """Raises Misuse for a place, in NumPy, that an encoding cannot compute in `dtype` or has nothing
+        for.
+        """
         for (name, _), encoding in self._members:
             check_reach(name, encoding, at.i, dtype)
             if encoding.check:
                 encoding.check(at)
 
     def ends(self, dtype: Any) -> tuple[float, str]:
-        """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the encoding that ends there."""
+        """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the
+        encoding that ends there.
+        """
         found: tuple[float, str] = (math.inf, "")
         for (name, _), encoding in self._members:
             if encoding.reach:
@@ -196,14 +226,20 @@ class Config:
     def to_json(self) -> dict[str, Any]:
         """As plain data, every field resolved; `from_json` reads it back."""
         plain = lambda value: list(value) if isinstance(value, tuple) else value
-        return asdict(self) | {"pe": [[name, {option: plain(value) for option, value in given.items()}] for name, given in self.pe]}
+        return asdict(self) | {
+            "pe": [
+                [name, {option: plain(value) for option, value in given.items()}] for name, given in self.pe
+            ]
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Config":
         """Raises Misuse for unknown fields and for values that do not fit."""
         known = {f.name for f in fields(cls)}
         if unknown := set(data) - known:
-            raise Misuse(f"unknown fields of a model: {', '.join(sorted(unknown))}; was this written by a newer peref?")
+            raise Misuse(
+                f"unknown fields of a model: {', '.join(sorted(unknown))}; was this written by a newer peref?"
+            )
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
         return cls(**data)
@@ -212,7 +248,10 @@ class Config:
 def check_rotary_width(R: int, D: int) -> None:
     """Raises Misuse unless the first R of D channels can turn in pairs."""
     if R % 2 or not 0 < R <= D:
-        raise Misuse(f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in pairs")
+        raise Misuse(
+            f"rotary width is {R}; expected an even number from 2 to the head width {D}, channels turn in "
+            "pairs"
+        )
 
 
 def check_claims(name: str, encoding: Encoding, causal: bool, window: int | None) -> None:
@@ -226,15 +265,27 @@ def check_claims(name: str, encoding: Encoding, causal: bool, window: int | None
 def pairs(pe: Any) -> Cycle:
     """`pe` itself where it is a cycle of (name, options) pairs, or Misuse."""
     for pair in pe if isinstance(pe, (tuple, list)) else (pe,):
-        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], Mapping)):
-            raise Misuse(f"pe is {pe!r}; expected pairs of a name and its options, such as (('alibi', {{'max_bias': 8.0}}), ('none', {{}}))")
+        if not (
+            isinstance(pair, (tuple, list))
+            and len(pair) == 2
+            and isinstance(pair[0], str)
+            and isinstance(pair[1], Mapping)
+        ):
+            raise Misuse(
+                f"pe is {pe!r}; expected pairs of a name and its options, such as (('alibi', {{'max_bias': "
+                "8.0}), ('none', {}))"
+            )
     return pe
 
 
 def shaped(shape: str, **given: Any) -> Config:
-    """A Config of one of the named shapes ("llama", "gpt2"); fields given outrank the shape's. Raises Misuse for an unknown shape or field."""
+    """A Config of one of the named shapes ("llama", "gpt2"); fields given outrank the shape's. Raises
+    Misuse for an unknown shape or field.
+    """
     if shape not in SHAPES:
-        raise Misuse(f"unknown shape '{shape}'{did_you_mean(shape, SHAPES, 'expected one of: ' + ', '.join(SHAPES))}")
+        raise Misuse(
+            f"unknown shape '{shape}'{did_you_mean(shape, SHAPES, 'expected one of: ' + ', '.join(SHAPES))}"
+        )
     known = {f.name for f in fields(Config)}
     if unknown := set(given) - known:
         raise Misuse(f"a model has no field {sorted(unknown)[0]}; its fields are: {', '.join(sorted(known))}")

@@ -1,16 +1,21 @@
-"""Corpora -> bytes -> batches. A token is a byte (V = 256), so every loss divided by ln 2 is in bits per byte.
+"""Corpora -> bytes -> batches. A token is a byte (V = 256), so every loss divided by ln 2 is in bits per
+byte.
 
 A corpus is one of
-    NAME        a text that comes with peref, by its name in data/corpora.toml; size and SHA-256 are verified at
-                every reading
-    stdlib      the source text of the running interpreter's standard library: another in each version of Python
-    PATH        a text file, or a folder of text files. Where a path has the name of a known corpus, write ./PATH
+    NAME        a text that comes with peref, by its name in data/corpora.toml; size and SHA-256 are verified
+                at every reading
+    stdlib      the source text of the running interpreter's standard library: another in each version of
+                Python
+    PATH        a text file, or a folder of text files. Where a path has the name of a known corpus, write
+                ./PATH
 
 What is held out for validation:
-    by position     the last 10 % of the bytes: one file, also of those that come with peref; a folder of fewer than 20
-    by path         the 5 % of the files (rounded up) whose relative paths have the smallest SHA-256: stdlib, a folder of 20 files or more
-Files stand in the order of their relative paths (with "/") and are joined by a newline; empty files are left out, and so are
-folders that hold a run.json: a run does not change the text that it was trained on.
+    by position     the last 10 % of the bytes: one file, also of those that come with peref; a folder of
+                    fewer than 20
+    by path         the 5 % of the files (rounded up) whose relative paths have the smallest SHA-256: stdlib,
+                    a folder of 20 files or more
+Files stand in the order of their relative paths (with "/") and are joined by a newline; empty files are left
+out, and so are folders that hold a run.json: a run does not change the text that it was trained on.
 
 Not here: evaluation (evaluate.py).
 """
@@ -34,10 +39,21 @@ from peref.rng import generator
 DEFAULT, STDLIB = "sqlite", "stdlib"
 MANY = 20  # a folder of so many files is split by path; one file in so many is held out
 
-# Not in the stdlib corpus, by file or folder name at any depth: tests; installed packages; local hooks; pydoc_data, prose that is generated
-# at release, in one file so large that it would be most of the part it falls into.
+# Not in the stdlib corpus, by file or folder name at any depth: tests; installed packages; local hooks;
+# pydoc_data, prose that is generated at release, in one file so large that it would be most of the part it
+# falls into.
 LEFT_OUT = {
-    *("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib-dynload", "sitecustomize.py", "usercustomize.py"),
+    *(
+        "test",
+        "tests",
+        "idle_test",
+        "site-packages",
+        "dist-packages",
+        "__pycache__",
+        "lib-dynload",
+        "sitecustomize.py",
+        "usercustomize.py",
+    ),
     "pydoc_data",
 }
 OF_THE_BUILD = ("_sysconfig", "config-")
@@ -47,7 +63,9 @@ Files = list[tuple[str, bytes]]  # relative path with "/", content
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A text in two parts that never meet. `sha256` identifies both: content, split, and where files are split by path their paths."""
+    """A text in two parts that never meet. `sha256` identifies both: content, split, and where files are
+    split by path their paths.
+    """
 
     name: str
     source: str  # where it is from, for people
@@ -81,10 +99,11 @@ def known() -> list[str]:
 
 
 def corpus(spec: str = DEFAULT) -> Corpus:
-    """The corpus that `--data spec` means: a name of the catalogue, "stdlib", or a path (see the top of this file).
+    """The corpus that `--data spec` means: a name of the catalogue, "stdlib", or a path (see the top of this
+    file).
 
-    Raises Misuse where there is no such corpus, it is empty or is not text; Damaged where a text that comes with
-    peref is not what the catalogue says; PerefError where it cannot be read.
+    Raises Misuse where there is no such corpus, it is empty or is not text; Damaged where a text that comes
+    with peref is not what the catalogue says; PerefError where it cannot be read.
     """
     if spec == STDLIB:
         return stdlib()
@@ -102,25 +121,36 @@ def corpus(spec: str = DEFAULT) -> Corpus:
 
 
 def stdlib(root: Path | None = None) -> Corpus:
-    """The source text of the standard library under `root` (the running interpreter's), without what differs between builds of one version.
+    """The source text of the standard library under `root` (the running interpreter's), without what differs
+    between builds of one version.
 
-    Line ends are made "\\n" (installers for Windows may differ). Raises Misuse where the interpreter came without its sources.
+    Line ends are made "\\n" (installers for Windows may differ). Raises Misuse where the interpreter came
+    without its sources.
     """
     root = root or Path(sysconfig.get_paths()["stdlib"])
-    names = walk(root, lambda name: name not in LEFT_OUT and not name.startswith(OF_THE_BUILD)) if root.is_dir() else []
+    names = (
+        walk(root, lambda name: name not in LEFT_OUT and not name.startswith(OF_THE_BUILD))
+        if root.is_dir()
+        else []
+    )
     files = [(name, read(root / name).replace(b"\r\n", b"\n")) for name in names if name.endswith(".py")]
     files = [(name, body) for name, body in files if body]
     if len(files) < MANY:
         raise Misuse(
-            f"this interpreter came without the sources of its standard library ({counted(len(files), 'usable file')} in {root}); "
-            f"choose another text: --data {DEFAULT}, or --data PATH"
+            "this interpreter came without the sources of its standard library "
+            f"({counted(len(files), 'usable file')} in {root}); choose another text: --data {DEFAULT}, or "
+            "--data PATH"
         )
-    source = f"standard library of {platform.python_implementation()} {platform.python_version()}, {len(files)} files"
+    source = (
+        f"standard library of {platform.python_implementation()} {platform.python_version()}, {len(files)} "
+        "files"
+    )
     return by_path(STDLIB, source, files)
 
 
 def texts(root: Path) -> Corpus:
-    """All text files under a folder, recursively. Hidden files are left out; so are binary ones, and `source` says how many.
+    """All text files under a folder, recursively. Hidden files are left out; so are binary ones, and `source`
+    says how many.
 
     Raises Misuse where no text remains.
     """
@@ -134,7 +164,9 @@ def texts(root: Path) -> Corpus:
             files.append((name, body))
     source = f"{root}, {counted(len(files), 'text file')}, {counted(binary, 'binary file')} left out"
     if not files:
-        raise Misuse(f"--data {str(root)!r}: no text in this folder ({source}; empty and hidden files do not count)")
+        raise Misuse(
+            f"--data {str(root)!r}: no text in this folder ({source}; empty and hidden files do not count)"
+        )
     name = root.resolve().name
     return by_path(name, source, files) if len(files) >= MANY else by_position(name, source, joined(files))
 
@@ -161,7 +193,9 @@ def why_not_text(body: bytes) -> str:
 
 
 def unpacked(entry: Entry, path: Path) -> bytes:
-    """The text in the file `path`. Raises Damaged where there is none or size or SHA-256 are not the catalogue's."""
+    """The text in the file `path`. Raises Damaged where there is none or size or SHA-256 are not the
+    catalogue's.
+    """
     try:
         body = lzma.decompress(read(path)) if path.exists() else b""
         found = f"{len(body)} bytes with SHA-256 {hashlib.sha256(body).hexdigest()}"
@@ -176,9 +210,11 @@ def unpacked(entry: Entry, path: Path) -> bytes:
 
 
 def walk(root: Path, keep: Callable[[str], bool]) -> list[str]:
-    """Sorted relative paths (with "/") of the regular files under `root`, through folders and to files whose names `keep` accepts.
+    """Sorted relative paths (with "/") of the regular files under `root`, through folders and to files whose
+    names `keep` accepts.
 
-    Links to folders are not followed, and folders of runs are passed over. Raises PerefError for a folder that cannot be listed.
+    Links to folders are not followed, and folders of runs are passed over. Raises PerefError for a folder
+    that cannot be listed.
     """
 
     def refuse(error: OSError) -> None:
@@ -208,19 +244,28 @@ def by_position(name: str, source: str, body: bytes) -> Corpus:
 
 
 def by_path(name: str, source: str, files: Files) -> Corpus:
-    """Held out: the 5 % of the files (rounded up) whose paths have the smallest SHA-256. `files` are in order of their paths."""
+    """Held out: the 5 % of the files (rounded up) whose paths have the smallest SHA-256. `files` are in
+    order of their paths.
+    """
     marks = {path: hashlib.sha256(path.encode("utf-8", "surrogateescape")).digest() for path, _ in files}
     held = set(sorted(marks, key=lambda path: marks[path])[: -(-len(files) // MANY)])
     return assemble(name, source, [f for f in files if f[0] not in held], [f for f in files if f[0] in held])
 
 
 def assemble(name: str, source: str, train: Files, valid: Files) -> Corpus:
-    """A corpus of two lists of files. Its digest covers which part each file is in, its path, its size and its content."""
+    """A corpus of two lists of files. Its digest covers which part each file is in, its path, its size and
+    its content.
+    """
     digest = hashlib.sha256()
     for part, files in (("train", train), ("valid", valid)):
         for path, body in files:
             digest.update(f"{part}\0{path}\0{len(body)}\0".encode("utf-8", "surrogateescape") + body)
-    return Corpus(name, source, digest.hexdigest(), *(np.frombuffer(joined(files), np.uint8) for files in (train, valid)))
+    return Corpus(
+        name,
+        source,
+        digest.hexdigest(),
+        *(np.frombuffer(joined(files), np.uint8) for files in (train, valid)),
+    )
 
 
 def joined(files: Files) -> bytes:
@@ -232,21 +277,28 @@ def check_length(corpus: Corpus, length: int) -> None:
     """Raises Misuse unless a window of `length` inputs and one target more fits into both parts."""
     if min(corpus.train.size, corpus.valid.size) <= length:
         raise Misuse(
-            f"corpus {corpus.name!r} is too small for length {length}: training has {counted(corpus.train.size, 'byte')} and validation "
-            f"{corpus.valid.size}, each needs at least {length + 1}; choose a shorter length or a larger text"
+            f"corpus {corpus.name!r} is too small for length {length}: training has "
+            f"{counted(corpus.train.size, 'byte')} and validation {corpus.valid.size}, each needs at least "
+            f"{length + 1}; choose a shorter length or a larger text"
         )
 
 
-def batch(tokens: np.ndarray, seed: int, step: int, *, batch: int, length: int, part: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random windows of `tokens` [N] and the tokens that follow each: inputs [B,T], targets [B,T], both int64.
+def batch(
+    tokens: np.ndarray, seed: int, step: int, *, batch: int, length: int, part: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random windows of `tokens` [N] and the tokens that follow each: inputs [B,T], targets [B,T], both
+    int64.
 
-    inputs = tokens[o:o+T], targets = tokens[o+1:o+T+1], with o uniform over the N - T places that fit. A pure function of its arguments;
-    `part` numbers the micro-batches of one step. Raises Misuse where nothing fits.
+    inputs = tokens[o:o+T], targets = tokens[o+1:o+T+1], with o uniform over the N - T places that fit. A pure
+    function of its arguments; `part` numbers the micro-batches of one step. Raises Misuse where nothing fits.
     """
     if batch < 1 or length < 1:
         raise Misuse(f"a batch of {counted(batch, 'window')} of length {length}: expected at least 1 of each")
     if tokens.size <= length:
-        raise Misuse(f"a text of {counted(tokens.size, 'byte')} is too small for length {length}: it needs at least {length + 1}")
+        raise Misuse(
+            f"a text of {counted(tokens.size, 'byte')} is too small for length {length}: it needs at least "
+            f"{length + 1}"
+        )
     start = generator(seed, "batch", step, part).integers(tokens.size - length, size=(batch, 1))  # [B,1]
     at = start + np.arange(length)  # [B,T]
     return tokens[at].astype(np.int64), tokens[at + 1].astype(np.int64)
@@ -255,8 +307,9 @@ def batch(tokens: np.ndarray, seed: int, step: int, *, batch: int, length: int, 
 def yardsticks(train: np.ndarray, valid: np.ndarray) -> dict[str, float]:
     """What a model has to beat on the validation text, in bits per byte.
 
-    unigram_bpb, bigram_bpb   byte counts c of the training text, add-one smoothed: (c(b) + 1) / (c() + 256), (c(a,b) + 1) / (c(a) + 256);
-                              the first byte, which follows nothing, is scored by the unigram in both
+    unigram_bpb, bigram_bpb   byte counts c of the training text, add-one smoothed: (c(b) + 1) / (c() + 256),
+                              (c(a,b) + 1) / (c(a) + 256); the first byte, which follows nothing, is scored by
+                              the unigram in both
     xz_bpb                    8 * size of `xz -9` of the validation text alone / its size
 
     train, valid [N] uint8. Raises Misuse where the validation text is empty.

@@ -1,12 +1,14 @@
-"""One call each, without a model or a run: turn q and k by a named encoding, its bias, attention with it, and the gradient of any of these.
+"""One call each, without a model or a run: turn q and k by a named encoding, its bias, attention with it, and
+the gradient of any of these.
 
     q, k      = rotate("rope", q, k, positions=range(5, 12), base=500000.0)
     b         = bias("alibi", heads=12, tokens=7)
     o         = attention("t5", q, k, v, params={"table": table})
     o, pull   = vjp(attention, "rope", q, k, v);    dq, dk, dv = pull(do)
 
-Options of the encoding go by name. Parameters of learned encodings come as `params`, a dict under the names of the encoding's file; left out,
-they are drawn from `seed`. Arrays are NumPy's, all float32 or all float64; what comes out has the dtype of what went in.
+Options of the encoding go by name. Parameters of learned encodings come as `params`, a dict under the names
+of the encoding's file; left out, they are drawn from `seed`. Arrays are NumPy's, all float32 or all float64;
+what comes out has the dtype of what went in.
 
 Not here: encodings added to an embedding or in place of attention (a model has them), a cache (model.decode).
 """
@@ -47,7 +49,9 @@ def is_real(x: Any) -> bool:
 
 
 def real(arrays: dict[str, Any], like: np.dtype | None = None) -> np.dtype:
-    """The dtype that all of them have, `like` where that is said. Raises Misuse unless they are NumPy arrays of one of two dtypes."""
+    """The dtype that all of them have, `like` where that is said. Raises Misuse unless they are NumPy
+    arrays of one of two dtypes.
+    """
     for name, array in arrays.items():
         x = value(array)
         if not is_real(x):
@@ -62,20 +66,34 @@ def real(arrays: dict[str, Any], like: np.dtype | None = None) -> np.dtype:
 
 def heads_of(q: Any, k: Any, v: Any = None) -> dict[str, int]:
     """H, G and D of q [B,H,T,D], k [B,G,T,D] and v [B,G,T,D], or Misuse."""
-    fit = q.ndim == k.ndim == 4 and k.shape[0] == q.shape[0] and k.shape[2:] == q.shape[2:] and min(q.shape + k.shape) > 0
+    fit = (
+        q.ndim == k.ndim == 4
+        and k.shape[0] == q.shape[0]
+        and k.shape[2:] == q.shape[2:]
+        and min(q.shape + k.shape) > 0
+    )
     fit = fit and q.shape[1] % k.shape[1] == 0 and (v is None or (v.ndim == 4 and v.shape[:3] == k.shape[:3]))
     if not fit:
-        given = ", ".join(f"{name} {list(a.shape)}" for name, a in (("q", q), ("k", k), ("v", v)) if a is not None)
-        raise Misuse(f"{given} do not fit; expected q [B,H,T,D] and k{'' if v is None else ', v'} [B,G,T,D], H a multiple of G")
+        given = ", ".join(
+            f"{name} {list(a.shape)}" for name, a in (("q", q), ("k", k), ("v", v)) if a is not None
+        )
+        raise Misuse(
+            f"{given} do not fit; expected q [B,H,T,D] and k{'' if v is None else ', v'} [B,G,T,D], H a "
+            "multiple of G"
+        )
     return {"H": q.shape[1], "G": k.shape[1], "D": q.shape[3]}
 
 
 def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: dict[str, Any]) -> Encoding:
-    """The encoding with its facts and options filled in. Raises Misuse where it fills none of `hooks` or does not claim what is asked."""
+    """The encoding with its facts and options filled in. Raises Misuse where it fills none of `hooks` or
+    does not claim what is asked.
+    """
     encoding = get(name)
     if encoding.hook not in hooks:
         others = ", ".join(n for n in names() if get(n).hook in hooks)
-        raise Misuse(f"{name} fills {encoding.hook or 'no hook'} and cannot do this; those that can: {others}")
+        raise Misuse(
+            f"{name} fills {encoding.hook or 'no hook'} and cannot do this; those that can: {others}"
+        )
     for fact in ("H", "L"):
         if facts[fact] < 1:
             raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
@@ -86,21 +104,33 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
     return encoding
 
 
-def parameters(name: str, encoding: Encoding, params: dict[str, Any] | None, seed: int, dtype: np.dtype) -> dict[str, Any]:
-    """`params` where they fit the bound `encoding`, new ones of `dtype` where there are none. Raises Misuse, with the names and shapes expected."""
+def parameters(
+    name: str, encoding: Encoding, params: dict[str, Any] | None, seed: int, dtype: np.dtype
+) -> dict[str, Any]:
+    """`params` where they fit the bound `encoding`, new ones of `dtype` where there are none. Raises
+    Misuse, with the names and shapes expected.
+    """
     fresh = {n: np.asarray(a, dtype) for n, a in encoding.init(generator(seed, "pe", 0)).items()}
     if params is None:
         return fresh
     real({f"params[{n!r}]": a for n, a in params.items()}, dtype)
     has, wanted = ({n: list(a.shape) for n, a in p.items()} for p in (params, fresh))
     if has != wanted:
-        given, expected = (", ".join(f"{n} {shape}" for n, shape in p.items()) or "none" for p in (has, wanted))
-        raise Misuse(f"parameters given to {name}: {given}; expected: {expected}; options and L decide their shapes")
+        given, expected = (
+            ", ".join(f"{n} {shape}" for n, shape in p.items()) or "none" for p in (has, wanted)
+        )
+        raise Misuse(
+            f"parameters given to {name}: {given}; expected: {expected}; options and L decide their shapes"
+        )
     return params
 
 
-def place(name: str, encoding: Encoding, dtype: Any, T: int, positions: Any, B: int | None = None, **rest: Any) -> At:
-    """Where T tokens are: [T] or, of B sequences, [B,T], or [A,B,T] where the encoding tells A axes apart. Raises Misuse unless it can be there."""
+def place(
+    name: str, encoding: Encoding, dtype: Any, T: int, positions: Any, B: int | None = None, **rest: Any
+) -> At:
+    """Where T tokens are: [T] or, of B sequences, [B,T], or [A,B,T] where the encoding tells A axes apart.
+    Raises Misuse unless it can be there.
+    """
     i = None if positions is None else positions_of(positions, B, T, encoding.axes, name)
     if (seg := rest.get("seg")) is not None and np.shape(seg) != (B, T):
         raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
@@ -139,17 +169,22 @@ def rotate(
     seed: int = 0,
     **options: Any,
 ) -> tuple[Any, Any]:
-    """q [B,H,T,D] and k [B,G,T,D] turned by the rotary encoding `name` at `positions`, 0, 1, ... unless given.
+    """q [B,H,T,D] and k [B,G,T,D] turned by the rotary encoding `name` at `positions`, 0, 1, ... unless
+    given.
 
     positions [T] or [B,T], and for encodings of several axes also [A,B,T], or [A,T] where A is not B.
 
-    layout: "half" or "interleaved" (ops/turn.py); the first `rotary_dim` channels turn, all unless given. L is the length trained for and
-    n the length that frequencies are made for, T unless given. Raises Misuse for an encoding that turns nothing and sizes that do not fit.
+    layout: "half" or "interleaved" (ops/turn.py); the first `rotary_dim` channels turn, all unless given. L
+    is the length trained for and n the length that frequencies are made for, T unless given. Raises Misuse
+    for an encoding that turns nothing and sizes that do not fit.
     """
     dtype, sizes, T = real({"q": q, "k": k}), heads_of(q, k), q.shape[2]
     facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
     encoding = chosen(name, ("rotate",), facts, options)
-    p, at = parameters(name, encoding, params, seed, dtype), place(name, encoding, dtype, T, positions, q.shape[0], n=n)
+    p, at = (
+        parameters(name, encoding, params, seed, dtype),
+        place(name, encoding, dtype, T, positions, q.shape[0], n=n),
+    )
     return turn_heads(PLAIN, q, k, rotation(encoding, p, at.i, at.n), layout=layout)
 
 
@@ -165,10 +200,11 @@ def bias(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """What the encoding `name` adds to the logits, [heads,T,T]: queries down, keys across, 0 where a causal model does not look.
+    """What the encoding `name` adds to the logits, [heads,T,T]: queries down, keys across, 0 where a causal
+    model does not look.
 
-    Give `tokens`, their number, or their positions [T]. The dtype is that of `params`, else float64; L is the length trained for, T unless
-    given. Raises Misuse for an encoding that adds no function of distance.
+    Give `tokens`, their number, or their positions [T]. The dtype is that of `params`, else float64; L is the
+    length trained for, T unless given. Raises Misuse for an encoding that adds no function of distance.
     """
     if (tokens is None) == (positions is None):
         raise Misuse("give either tokens or positions")
@@ -177,7 +213,10 @@ def bias(
         raise Misuse(f"there are {T} tokens; expected at least 1")
     encoding = chosen(name, ("bias",), {"H": heads, "causal": causal, "L": T if L is None else L}, options)
     dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
-    p, at = parameters(name, encoding, params, seed, dtype), place(name, encoding, dtype, T, positions, causal=causal)
+    p, at = (
+        parameters(name, encoding, params, seed, dtype),
+        place(name, encoding, dtype, T, positions, causal=causal),
+    )
     table = distance_table(PLAIN, encoding, p, at.distances)
     nothing = np.zeros((1, heads, T, 1), dtype)
     return seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)
@@ -202,15 +241,20 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Softmax attention of q [B,H,T,D] over k, v [B,G,T,D] with the encoding `name`, [B,H,T,D]. H is a multiple of G.
+    """Softmax attention of q [B,H,T,D] over k, v [B,G,T,D] with the encoding `name`, [B,H,T,D]. H is a
+    multiple of G.
 
-    Logits are scaled as the encoding wants it: D**-0.5, and 1 for t5. x [B,T,C] is the layer's input, for encodings that compute something
-    of it (forget gates, Householder maps); without it C is H D. window and seg [B,T] are those of ops/place.py, the other settings those of
-    `rotate` and `bias`. Raises Misuse for an encoding that replaces attention or is added to the embedding, and sizes that do not fit.
+    Logits are scaled as the encoding wants it: D**-0.5, and 1 for t5. x [B,T,C] is the layer's input, for
+    encodings that compute something of it (forget gates, Householder maps); without it C is H D. window and
+    seg [B,T] are those of ops/place.py, the other settings those of `rotate` and `bias`. Raises Misuse for an
+    encoding that replaces attention or is added to the embedding, and sizes that do not fit.
     """
     dtype, sizes = real({"q": q, "k": k, "v": v} | ({} if x is None else {"x": x})), heads_of(q, k, v)
     B, T = q.shape[0], q.shape[2]
-    facts: dict[str, Any] = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
+    facts: dict[str, Any] = sizes | {
+        "R": width_of_rotation(name, sizes["D"], rotary_dim, layout),
+        "L": T if L is None else L,
+    }
     facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1], "causal": causal, "window": window}
     encoding = chosen(name, ("", "rotate", "bias", "score", "attend"), facts, options)
     if x is None and encoding.features:
@@ -222,11 +266,15 @@ def attention(
     return attend_heads(PLAIN, encoding, p, q, k, v, x, at, layout=layout)[0]
 
 
-def vjp(function: Callable, *arguments: Any, params: dict[str, Any] | None = None, x: Any = None, **settings: Any) -> tuple[Any, Callable]:
-    """What function(*arguments, ...) gives, and `pull`, which takes a cotangent of it to a tuple of gradients.
+def vjp(
+    function: Callable, *arguments: Any, params: dict[str, Any] | None = None, x: Any = None, **settings: Any
+) -> tuple[Any, Callable]:
+    """What function(*arguments, ...) gives, and `pull`, which takes a cotangent of it to a tuple of
+    gradients.
 
-    One gradient for each real array among the arguments, in their order, then that of x and the dict of those of params, where these are
-    given: dq, dk, dv, dx, dp = pull(do). Of a function with several results pull takes as many cotangents. It can be called again.
+    One gradient for each real array among the arguments, in their order, then that of x and the dict of those
+    of params, where these are given: dq, dk, dv, dx, dp = pull(do). Of a function with several results pull
+    takes as many cotangents. It can be called again.
     """
     tape = Tape()
     watched = [tape.watch(a) if is_real(a) else a for a in arguments]
@@ -234,11 +282,17 @@ def vjp(function: Callable, *arguments: Any, params: dict[str, Any] | None = Non
     y = function(*watched, **named, **settings)
     results = y if isinstance(y, tuple) else (y,)
     if not all(isinstance(one, Var) for one in results):
-        raise Misuse("nothing to differentiate: the result does not depend on a real array among the arguments, x or params")
+        raise Misuse(
+            "nothing to differentiate: the result does not depend on a real array among the arguments, x "
+            "or params"
+        )
     recorded = list(tape.entries)
 
     def pull(*dy: Any) -> tuple[Any, ...]:
-        given, wanted = (", ".join(f"{getattr(a, 'dtype', type(a).__name__)}{list(np.shape(a))}" for a in arrays) for arrays in (dy, results))
+        given, wanted = (
+            ", ".join(f"{getattr(a, 'dtype', type(a).__name__)}{list(np.shape(a))}" for a in arrays)
+            for arrays in (dy, results)
+        )
         if given != wanted:
             raise Misuse(f"pull was given {given or 'nothing'}; expected {wanted}, like the result")
         tape.entries = list(recorded)

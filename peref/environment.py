@@ -1,4 +1,6 @@
-"""What the bits of a run depend on besides its settings: code, libraries, machine, what computes. Written into run.json when it begins."""
+"""What the bits of a run depend on besides its settings: code, libraries, machine, what computes. Written
+into run.json when it begins.
+"""
 
 import platform
 from collections.abc import Mapping
@@ -26,14 +28,21 @@ def environment(be: Backend) -> dict[str, Any]:
 
 
 def of_what_computes(backend: str) -> dict[str, Any]:
-    return of_device(backend) if backend.startswith(GPU) else of_kernels() if backend == "numba" else of_blas()
+    return (
+        of_device(backend) if backend.startswith(GPU) else of_kernels() if backend == "numba" else of_blas()
+    )
 
 
 def of_blas() -> dict[str, Any]:
-    """The library that NumPy's matrix products are computed by, and with how many threads: these decide in which order it adds."""
+    """The library that NumPy's matrix products are computed by, and with how many threads: these decide in
+    which order it adds.
+    """
     about: Any = np.show_config(mode="dicts")
     blas = about.get("Build Dependencies", {}).get("blas", {})
-    return {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(), "threads": share.blas_threads()}
+    return {
+        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
+        "threads": share.blas_threads(),
+    }
 
 
 def of_kernels() -> dict[str, Any]:

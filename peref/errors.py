@@ -1,4 +1,6 @@
-"""What can go wrong in a way that is not a bug here: each error says what, which value, what was expected and what to do."""
+"""What can go wrong in a way that is not a bug here: each error says what, which value, what was expected
+and what to do.
+"""
 
 import contextlib
 import difflib
@@ -34,7 +36,9 @@ class Diverged(PerefError):
 
 @contextlib.contextmanager
 def theirs() -> Iterator[None]:
-    """Around reading what a user hands to a comparison: where that is damaged the request is wrong; 1 is what a comparison found."""
+    """Around reading what a user hands to a comparison: where that is damaged the request is wrong; 1 is
+    what a comparison found.
+    """
     try:
         yield
     except Damaged as error:
@@ -43,12 +47,16 @@ def theirs() -> Iterator[None]:
 
 
 def counted(n: int, one: str, many: str = "") -> str:
-    """A number and the words that agree with it: 1 step, 2,048 steps; `many` where that is not `one` with an s."""
+    """A number and the words that agree with it: 1 step, 2,048 steps; `many` where that is not `one` with
+    an s.
+    """
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def did_you_mean(name: str, known: Iterable[str], rest: str) -> str:
-    """What follows a name that nobody knows: the one among `known` that is near, if any, and `rest`, the words that help further."""
+    """What follows a name that nobody knows: the one among `known` that is near, if any, and `rest`, the
+    words that help further.
+    """
     near = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean '{near[0]}'? {rest}" if near else f"; {rest}"
 
@@ -59,4 +67,6 @@ def explained(path: Path, verb: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PerefError(f"{path}: cannot {verb}: {error.strerror or error}; check space, permissions and the folder") from error
+        raise PerefError(
+            f"{path}: cannot {verb}: {error.strerror or error}; check space, permissions and the folder"
+        ) from error

@@ -1,7 +1,8 @@
 """Loss by length and by position, with the protocol that makes the number mean something.
 
-Every length reads the same text. "non-overlapping" cuts it into windows side by side; "sliding" moves a window by `stride` and scores only
-the tokens that are new in it, so that each has at least length - stride tokens before it. Each token is scored once in both.
+Every length reads the same text. "non-overlapping" cuts it into windows side by side; "sliding" moves a
+window by `stride` and scores only the tokens that are new in it, so that each has at least length - stride
+tokens before it. Each token is scored once in both.
 """
 
 import math
@@ -60,10 +61,12 @@ def score(
     be: Backend = PLAIN,
     progress: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """Score `text` [N+1] bytes in windows of `length`: the row of the table, and per position the summed loss and count, both [length].
+    """Score `text` [N+1] bytes in windows of `length`: the row of the table, and per position the summed loss
+    and count, both [length].
 
-    loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, takes the n windows as independent: with w_k the part of the
-    tokens that window k scores, sqrt(n/(n-1) sum_k (w_k (loss_k - loss))^2). Windows of one size make that s/sqrt(n).
+    loss is in nats per token, bpb in bits per byte; stderr, in bits per byte, takes the n windows as
+    independent: with w_k the part of the tokens that window k scores, sqrt(n/(n-1) sum_k (w_k (loss_k -
+    loss))^2). Windows of one size make that s/sqrt(n).
     """
     size = len(text) - 1
     cuts = list(protocol.windows(size, length))
@@ -105,7 +108,15 @@ def by_position(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
     for a, b in pairwise(edges):
         if count[a:b].sum():
             mean = float(total[a:b].sum() / count[a:b].sum())
-            rows.append({"from": a, "to": b - 1, "loss": mean, "bpb": mean / math.log(2), "tokens": int(count[a:b].sum())})
+            rows.append(
+                {
+                    "from": a,
+                    "to": b - 1,
+                    "loss": mean,
+                    "bpb": mean / math.log(2),
+                    "tokens": int(count[a:b].sum()),
+                }
+            )
     return rows
 
 
@@ -116,10 +127,15 @@ def lengths(trained: int, longest: int) -> list[int]:
 
 
 def weights_of(run: Run) -> tuple[Config, Arrays, int]:
-    """Config, parameters and step of the newest checkpoint. Raises Misuse where there is none, Damaged for one that does not verify."""
+    """Config, parameters and step of the newest checkpoint. Raises Misuse where there is none, Damaged for
+    one that does not verify.
+    """
     steps = run.checkpoints
     if not steps:
-        raise Misuse(f"{run.folder} has no checkpoint yet; let `{share.program()} train --resume {run.folder}` go on for a while")
+        raise Misuse(
+            f"{run.folder} has no checkpoint yet; let `{share.program()} train --resume {run.folder}` go on "
+            "for a while"
+        )
     cfg = config_of(run)
     arrays, _ = run.checkpoint(steps[-1])
     return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, steps[-1]
@@ -151,7 +167,8 @@ def differing(run: Run) -> list[str]:
 
 
 def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
-    """`cfg` with another encoding, or other options of its own, for the same weights. Raises Misuse for what is unknown.
+    """`cfg` with another encoding, or other options of its own, for the same weights. Raises Misuse for what
+    is unknown.
 
     Files that are those of its own cycle are no other encoding: its options stay.
     """
@@ -161,7 +178,9 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     own = [name for name, _ in chosen["pe"]] == [name for name, _ in cfg.pe]
     if pe is None or (own and any(map(modules.is_path, pe.split(",")))):
         old = [dict(options) for _, options in cfg.pe]
-        chosen["pe"] = tuple((name, before | dict(new)) for before, (name, new) in zip(old, chosen["pe"], strict=True))
+        chosen["pe"] = tuple(
+            (name, before | dict(new)) for before, (name, new) in zip(old, chosen["pe"], strict=True)
+        )
     rotates = any(get(name).rotate for name, _ in chosen["pe"])
     attends = any(not get(name).mix for name, _ in chosen["pe"])
     turning = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}
@@ -169,7 +188,9 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
 
 
 def check_request(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -> None:
-    """Raises Misuse for what `evaluate` cannot do: weights that do not fit, a length that the encoding or the text does not reach."""
+    """Raises Misuse for what `evaluate` cannot do: weights that do not fit, a length that the encoding or
+    the text does not reach.
+    """
     check(cfg, params)
     if longest < 1:
         raise Misuse(f"length is {longest}; expected at least 1")
@@ -177,7 +198,10 @@ def check_request(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -
     if longest > end:
         raise Misuse(f"{name} ends at length {end}, and length is {longest}; ask for at most {end}")
     if len(text) <= longest:
-        raise Misuse(f"the validation text has {counted(len(text), 'byte')}, too few for length {longest}; expected at least {longest + 1}")
+        raise Misuse(
+            f"the validation text has {counted(len(text), 'byte')}, too few for length {longest}; expected "
+            f"at least {longest + 1}"
+        )
 
 
 def evaluate(
@@ -192,7 +216,8 @@ def evaluate(
 ) -> Iterator[dict[str, Any]]:
     """One row per length, from half the training length to `longest`; the last also has "by_position".
 
-    text [N+1] bytes is the same for all. Raises Misuse as check_request does, and for what does not fit into memory.
+    text [N+1] bytes is the same for all. Raises Misuse as check_request does, and for what does not fit into
+    memory.
     """
     check_request(cfg, params, text, longest)
     if be.attention is PLAIN.attention:
@@ -214,7 +239,9 @@ def stored(
     trained_on: str | None = None,
     be: Backend = PLAIN,
 ) -> dict[str, Any]:
-    """What eval writes beside the run: the numbers and all that they depend on. `trained_on` is the run's text where that is another."""
+    """What eval writes beside the run: the numbers and all that they depend on. `trained_on` is the run's
+    text where that is another.
+    """
     last = rows[-1] if rows else {}
     base = next((r["bpb"] for r in rows if r["length"] == cfg.L), None)
     return {
@@ -223,7 +250,11 @@ def stored(
         "bytes": len(text) - 1,
         "step": step,
         "pe": cfg.to_json()["pe"],
-        "rows": [{k: v for k, v in r.items() if k != "by_position"} | {"ratio": None if base is None else r["bpb"] / base} for r in rows],
+        "rows": [
+            {k: v for k, v in r.items() if k != "by_position"}
+            | {"ratio": None if base is None else r["bpb"] / base}
+            for r in rows
+        ],
         "by_position": last.get("by_position", []),
         "trained_on": corpus_sha256 if trained_on is None else trained_on,
         "L": cfg.L,

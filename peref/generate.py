@@ -17,7 +17,9 @@ from peref.xp import to_host
 
 
 def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
-    """A token from logits [V]: the largest at temperature 0, else drawn from softmax(logits / temperature) over the `top_k` largest."""
+    """A token from logits [V]: the largest at temperature 0, else drawn from softmax(logits / temperature)
+    over the `top_k` largest.
+    """
     if temperature == 0:
         return int(logits.argmax())
     with np.errstate(over="ignore"):  # a tiny temperature leaves the largest alone
@@ -28,8 +30,12 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
-def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None, seed: int, dtype: Any) -> None:
-    """Raises Misuse for what `generate` cannot do: an encoding that does not reach as far, a setting that makes no sense."""
+def check_request(
+    cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None, seed: int, dtype: Any
+) -> None:
+    """Raises Misuse for what `generate` cannot do: an encoding that does not reach as far, a setting that
+    makes no sense.
+    """
     if prompt.ndim != 1 or not len(prompt):
         raise Misuse("the prompt is empty; give it at least one byte to go on from")
     if count < 0:
@@ -44,7 +50,10 @@ def check_request(cfg: Config, prompt: np.ndarray, count: int, temperature: floa
     total = len(prompt) + count
     end, name = cfg.ends(dtype)
     if total > end:
-        raise Misuse(f"{name} ends at length {end}; prompt and text would be {total} tokens; ask for at most {max(int(end) - len(prompt), 0)}")
+        raise Misuse(
+            f"{name} ends at length {end}; prompt and text would be {total} tokens; ask for at most "
+            f"{max(int(end) - len(prompt), 0)}"
+        )
 
 
 def generate(
@@ -58,12 +67,15 @@ def generate(
     seed: int = 0,
     be: Backend = PLAIN,
 ) -> Iterator[int]:
-    """Yield `count` tokens that follow `prompt`, a sequence of at least one token. A pure function of its arguments.
+    """Yield `count` tokens that follow `prompt`, a sequence of at least one token. A pure function of its
+    arguments.
 
     Raises Misuse as check_request does.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
-    check_request(cfg, prompt, count, temperature, top_k, seed, next((a.dtype for a in params.values()), np.float64))
+    check_request(
+        cfg, prompt, count, temperature, top_k, seed, next((a.dtype for a in params.values()), np.float64)
+    )
     params = be.place(params)
     memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):

@@ -1,10 +1,14 @@
-"""Whether something fits into this machine's memory. A machine that fills up does so slowly and takes others along, so it is refused at once.
+"""Whether something fits into this machine's memory. A machine that fills up does so slowly and takes others
+along, so it is refused at once.
 
 What is needed is counted too low on purpose, so nothing that fits is refused:
 
-    parameters   the maps and norms that every model of this shape has, each number four times: itself, its gradient, AdamW's two moments
-    a step       what backward needs of each token: per layer the inputs of two norms and of the activation, the logits twice; and the tokens
-    attention    of the plain ops, a number for each query and key of each head: in training for every layer, else two at a time
+    parameters   the maps and norms that every model of this shape has, each number four times: itself, its
+                 gradient, AdamW's two moments
+    a step       what backward needs of each token: per layer the inputs of two norms and of the activation,
+                 the logits twice; and the tokens
+    attention    of the plain ops, a number for each query and key of each head: in training for every layer,
+                 else two at a time
 
 The cupy backend computes as numpy does, in the memory of the GPU.
 Not here: an encoding's own parameters, what a backend makes besides; memory that the cuda backend takes.
@@ -28,7 +32,11 @@ TOKEN = 16  # bytes of one token and its target
 
 def layers_with(cfg: Config, *without: str) -> int:
     """How many layers at least have an encoding that fills none of the hooks `without`."""
-    return cfg.layers // len(cfg.pe) * sum(not any(getattr(get(name), hook) for hook in without) for name, _ in cfg.pe)
+    return (
+        cfg.layers
+        // len(cfg.pe)
+        * sum(not any(getattr(get(name), hook) for hook in without) for name, _ in cfg.pe)
+    )
 
 
 def inner_maps(cfg: Config) -> int:
@@ -38,7 +46,10 @@ def inner_maps(cfg: Config) -> int:
 
 def numbers(cfg: Config) -> int:
     """Parameters that a model of this shape has at least."""
-    rows = layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D + cfg.layers * (1 + inner_maps(cfg)) * cfg.F
+    rows = (
+        layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D
+        + cfg.layers * (1 + inner_maps(cfg)) * cfg.F
+    )
     return ((1 if cfg.tied else 2) * cfg.V + rows + 2 * cfg.layers + 1) * cfg.C
 
 
@@ -48,7 +59,9 @@ def activations(cfg: Config) -> int:
 
 
 def free(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
-    """Bytes that a process may still take here, swap included: what Linux says, else all that the machine has; None where nobody says."""
+    """Bytes that a process may still take here, swap included: what Linux says, else all that the machine
+    has; None where nobody says.
+    """
     return min(offers(proc, group), default=None)
 
 
@@ -74,13 +87,16 @@ def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend
     width, (here, where), tokens = np.dtype(dtype).itemsize, offered(backend), batch * cfg.L
     plain = backend in ("numpy", "cupy")  # attention is the plain op's
     weights = 4 * numbers(cfg) * width
-    kept = tokens * activations(cfg) + (layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L if plain else 0)
+    kept = tokens * activations(cfg) + (
+        layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L if plain else 0
+    )
     step = kept * width + (1 if backend == "cupy" else accumulate) * tokens * TOKEN
     if here is not None and weights + step > here:
         raise Misuse(
-            f"this training needs at least {gigabytes(weights + step)} of memory, {gigabytes(weights)} for {numbers(cfg):,} parameters with their "
-            f"gradients and moments and {gigabytes(step)} for the tokens of a step; "
-            f"{gigabytes(here)} are free {where}: choose fewer layers, a smaller width, batch or length"
+            f"this training needs at least {gigabytes(weights + step)} of memory, {gigabytes(weights)} for "
+            f"{numbers(cfg):,} parameters with their gradients and moments and {gigabytes(step)} for the "
+            f"tokens of a step; {gigabytes(here)} are free {where}: choose fewer layers, a smaller width, "
+            "batch or length"
         )
 
 

@@ -1,4 +1,5 @@
-"""The transformer: logits, loss, decode over one flat dict of parameters (parameters.py), with a cache (cache.py).
+"""The transformer: logits, loss, decode over one flat dict of parameters (parameters.py), with a cache
+(cache.py).
 
 The same text (layers.py) trains, with parameters on a tape, evaluates and decodes, with bare arrays. Only
 decode knows of a cache.
@@ -18,7 +19,20 @@ from peref.tape import Var
 from peref.xp import to_host
 
 PLAIN = Backend()
-__all__ = ["PLAIN", "Arrays", "At", "Cache", "cache", "check", "decode", "init", "logits", "loss", "of_encoding", "step_sizes"]
+__all__ = [
+    "PLAIN",
+    "Arrays",
+    "At",
+    "Cache",
+    "cache",
+    "check",
+    "decode",
+    "init",
+    "logits",
+    "loss",
+    "of_encoding",
+    "step_sizes",
+]
 
 
 def check_tokens(cfg: Config, tokens: Any) -> Any:
@@ -35,9 +49,15 @@ def check_targets(cfg: Config, tokens: Any, targets: Any) -> None:
     """Raises Misuse for targets of another shape than the tokens or outside the vocabulary."""
     host = to_host(targets)
     if host.shape != tuple(tokens.shape) or host.dtype.kind not in "iu":
-        raise Misuse(f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one for each token")
+        raise Misuse(
+            f"targets are {host.dtype}{list(host.shape)}; expected whole numbers {list(tokens.shape)}, one "
+            "for each token"
+        )
     if host.size and int(host.max()) >= cfg.V:
-        raise Misuse(f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where nothing is asked")
+        raise Misuse(
+            f"targets go up to {host.max()}; expected at most {cfg.V - 1}, or a negative number where "
+            "nothing is asked"
+        )
 
 
 def pass_over(cfg: Config, params: Arrays, tokens: Any, at: At, be: Backend) -> Pass:
@@ -67,7 +87,9 @@ def logits(cfg: Config, params: Arrays, tokens: Any, *, be: Backend = PLAIN, **p
     return forward(cfg, params, tokens, be=be, **place)
 
 
-def loss(cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend = PLAIN, **place: Any) -> tuple[Any, Any]:
+def loss(
+    cfg: Config, params: Arrays, tokens: Any, targets: Any, *, be: Backend = PLAIN, **place: Any
+) -> tuple[Any, Any]:
     """Mean cross-entropy in nats over the targets [B,T] that are not negative, and that of each token [B,T].
 
     Raises Misuse for targets of another shape than the tokens or outside the vocabulary.

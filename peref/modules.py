@@ -1,8 +1,8 @@
 """Encodings that are not built in: from a file that somebody names, and from installed packages.
 
 A file's encoding has the name of the file. An installed package offers one by an entry point of the group
-`peref.encodings`, `name = "package.module"`. Either module stands in sys.modules as OWN.NAME once it is imported,
-so that its name is known from then on, as after any import.
+`peref.encodings`, `name = "package.module"`. Either module stands in sys.modules as OWN.NAME once it is
+imported, so that its name is known from then on, as after any import.
 
 Not here: what such a module must hold (encodings), which run was trained with which file (runs).
 """
@@ -151,7 +151,9 @@ def blamed(error: BaseException) -> str:
 
     "" where none of them had part in it.
     """
-    files = {module.__file__ for key, module in list(sys.modules.items()) if key.startswith((f"{OWN}.", LOOP))}
+    files = {
+        module.__file__ for key, module in list(sys.modules.items()) if key.startswith((f"{OWN}.", LOOP))
+    }
     if isinstance(error, SyntaxError) and error.filename in files:
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -3,9 +3,11 @@
 Names on disk, with <l> the number of the layer, from 0:
 
     embed.weight [V,C]   norm.weight [C]   head.weight [V,C] (untied)
-    <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]  <l>.o.weight [C,HD]
+    <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]
+                      <l>.o.weight [C,HD]
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
-    <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of an embed's
+    <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
+                      an embed's
 
 and a .bias beside each where Config has biases. Not here: what they are used for (layers.py), files
 (store.py), names of public models (porting).
@@ -28,16 +30,24 @@ Arrays = dict[str, Any]
 def where_on_disk(cfg: Config, layer: int, name: str) -> str:
     """The name on disk of parameter `name` of the encoding of `layer`."""
     encoding = cfg.encoding(layer)
-    return f"pe.{layer % len(cfg.pe)}.{name}" if encoding.embed or name in encoding.shared() else f"{layer}.pe.{name}"
+    return (
+        f"pe.{layer % len(cfg.pe)}.{name}"
+        if encoding.embed or name in encoding.shared()
+        else f"{layer}.pe.{name}"
+    )
 
 
 def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
     """New parameters, in the order of the layers; a pure function of (cfg, seed).
 
-    Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the residual stream are divided by
-    (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 / scale(D), so that first logits have one size whatever the scale.
+    Linear maps start normal with standard deviation (their input width)**-0.5; those that write to the
+    residual stream are divided by (2 layers)**0.5 more, Radford et al. 2019, section 2.3; W_q times D**-0.5 /
+    scale(D), so that first logits have one size whatever the scale.
     """
-    return {name: np.ascontiguousarray(a, dtype) for name, a in drawn(cfg, functools.partial(generator, seed)).items()}
+    return {
+        name: np.ascontiguousarray(a, dtype)
+        for name, a in drawn(cfg, functools.partial(generator, seed)).items()
+    }
 
 
 def drawn(cfg: Config, stream: Callable) -> Arrays:
@@ -52,10 +62,11 @@ def drawn(cfg: Config, stream: Callable) -> Arrays:
 
 
 def step_sizes(cfg: Config) -> dict[str, float]:
-    """What the learning rate of a parameter is multiplied with, where that is not 1. AdamW moves every number by about the rate, whatever it means.
+    """What the learning rate of a parameter is multiplied with, where that is not 1. AdamW moves every number
+    by about the rate, whatever it means.
 
-    W_q and its bias: D**-0.5 / scale(D), as where they start, so that a model trains alike whatever its softmax scale. An encoding says of its
-    own (Encoding.steps).
+    W_q and its bias: D**-0.5 / scale(D), as where they start, so that a model trains alike whatever its
+    softmax scale. An encoding says of its own (Encoding.steps).
     """
     found: dict[str, float] = {}
     for layer in range(cfg.layers):
@@ -132,7 +143,9 @@ class Blank:
 
 
 def check(cfg: Config, params: Mapping[str, Any]) -> None:
-    """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing, unknown or of another shape."""
+    """Raises Misuse unless `params` has the names and shapes of `cfg`, naming the first that is missing,
+    unknown or of another shape.
+    """
     wanted = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
     for name, shape in wanted.items():
         if name not in params:

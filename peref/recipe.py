@@ -1,4 +1,6 @@
-"""Recipe: how to train, as data. With Config and the corpus, all that a run depends on; a value that cannot work is refused here, in words."""
+"""Recipe: how to train, as data. With Config and the corpus, all that a run depends on; a value that
+cannot work is refused here, in words.
+"""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +19,8 @@ class Recipe:
     """How to train.
 
     batch       sequences in a micro-batch; accumulate: micro-batches in a step
-    rate        peak learning rate, reached after `warmup` steps and falling by a cosine to floor * rate at `steps`
+    rate        peak learning rate, reached after `warmup` steps and falling by a cosine to floor * rate at
+                `steps`
     decay       decoupled, on linear maps only; clip: the longest global gradient taken as it is
     """
 
@@ -69,5 +72,7 @@ class Recipe:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
         if unknown := set(data) - {f.name for f in fields(cls)}:
-            raise Misuse(f"unknown settings of a run: {', '.join(sorted(unknown))}; was this written by a newer peref?")
+            raise Misuse(
+                f"unknown settings of a run: {', '.join(sorted(unknown))}; was this written by a newer peref?"
+            )
         return cls(**data)

@@ -1,4 +1,6 @@
-"""Random numbers that are a function of (seed, stream, counters) and of nothing else: resuming needs no hidden state."""
+"""Random numbers that are a function of (seed, stream, counters) and of nothing else: resuming needs no
+hidden state.
+"""
 
 from zlib import crc32
 
@@ -10,13 +12,16 @@ from peref.errors import Misuse
 def generator(seed: int, stream: str, *counters: int) -> np.random.Generator:
     """A fresh Philox generator for one purpose (`stream`) at one place (`counters`: a step, a layer, ...).
 
-    Different (seed, stream, counters) are independent, and (1,), (1, 0) are different counters: the stream and the counters are numpy's
-    spawn key, the seed its entropy. Raises Misuse unless 0 <= seed < 2**64 and 0 <= counter < 2**32 (then nothing runs into its neighbour).
+    Different (seed, stream, counters) are independent, and (1,), (1, 0) are different counters: the stream
+    and the counters are numpy's spawn key, the seed its entropy. Raises Misuse unless 0 <= seed < 2**64 and 0
+    <= counter < 2**32 (then nothing runs into its neighbour).
     """
     if not 0 <= seed < 2**64:
         raise Misuse(f"seed {seed} is out of range: expected 0 <= seed < 2**64")
     for counter in counters:
         if not 0 <= counter < 2**32:
-            raise Misuse(f"random stream {stream!r}: counter {counter} is out of range: expected 0 <= counter < 2**32")
+            raise Misuse(
+                f"random stream {stream!r}: counter {counter} is out of range: expected 0 <= counter < 2**32"
+            )
     key = (crc32(stream.encode()), *map(int, counters))
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(int(seed), spawn_key=key)))

@@ -1,13 +1,16 @@
-"""The run folder: made once, locked while somebody writes in it, and always in a state that a resumed run can go on from.
+"""The run folder: made once, locked while somebody writes in it, and always in a state that a resumed run can
+go on from.
 
-    runs/2026-11-21-153012-alibi-L512-s0-3f9c/   UTC time, readable parts, four hex digits of the SHA-256 of the config
+    runs/2026-11-21-153012-alibi-L512-s0-3f9c/   UTC time, readable parts, four hex digits of the SHA-256 of
+                                                 the config
       run.json                    what the run is; never changes
       lock                        flock'd by the living owner; holds its pid and host
       metrics.jsonl               what a repeated run repeats exactly, a line a record; cut back on resume
       timing.jsonl                what it does not repeat: wall clock, tokens/s, memory; never compared or cut
       ckpt/00001000.safetensors   one file, one checkpoint; damaged ones are moved to ckpt/bad/
       eval/2048.json
-      encodings/mine.py           the source of an encoding that is not built in; never imported unless somebody names it
+      encodings/mine.py           the source of an encoding that is not built in; never imported unless
+                                  somebody names it
 
 Not here: what goes into a record, a checkpoint or a line (train, evaluate). POSIX only, because of flock.
 """
@@ -41,7 +44,9 @@ class Foreign(Damaged):
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder; get it from `create`, `open_run` or `newest`. Every method raises PerefError when the disk refuses."""
+    """One run folder; get it from `create`, `open_run` or `newest`. Every method raises PerefError when
+    the disk refuses.
+    """
 
     folder: Path
 
@@ -55,26 +60,37 @@ class Run:
             del record["sha256"]
             sealed = _sealed(record)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise Damaged(f"{path}: not what peref wrote ({type(error).__name__}: {error}); restore it from a copy") from error
+            raise Damaged(
+                f"{path}: not what peref wrote ({type(error).__name__}: {error}); restore it from a copy"
+            ) from error
         if sealed.encode() != data:
             raise Damaged(f"{path}: its SHA-256 differs, so it was altered; restore it from a copy")
         return record
 
     @property
     def identity(self) -> str:
-        """SHA-256 of what run.json fixes: all but argv, the environment and where the text lay. A run that is repeated has the same."""
+        """SHA-256 of what run.json fixes: all but argv, the environment and where the text lay. A run that
+        is repeated has the same.
+        """
         record = self.record
         fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")}
         fixed |= {"data": record.get("data", {}).get("sha256")}
-        fixed |= {"encodings": {name: about["sha256"] for name, about in own.items()}} if (own := self.own) else {}
+        fixed |= (
+            {"encodings": {name: about["sha256"] for name, about in own.items()}} if (own := self.own) else {}
+        )
         return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
 
     @property
     def own(self) -> dict[str, dict[str, str]]:
-        """Its encodings that are not built in: name -> {"path", "package", "sha256"} of what it began with."""
+        """Its encodings that are not built in: name -> {"path", "package", "sha256"} of what it began
+        with.
+        """
         said = self.record.get("encodings", {})
         try:
-            return {name: {key: str(about[key]) for key in ("package", "path", "sha256")} for name, about in said.items()}
+            return {
+                name: {key: str(about[key]) for key in ("package", "path", "sha256")}
+                for name, about in said.items()
+            }
         except (AttributeError, KeyError, TypeError) as error:
             what = "what it says of encodings is not what peref writes; restore it from a copy"
             raise Damaged(f"{self.folder / 'run.json'}: {what}") from error
@@ -83,7 +99,9 @@ class Run:
     def cycle(self) -> str:
         """What --pe would say of it: names, and the paths of files, or of the copies where they are gone."""
         paths = {name: about["path"] for name, about in self.own.items() if not about["package"]}
-        paths = {name: path if store.is_file(Path(path)) else str(self.kept(name)) for name, path in paths.items()}
+        paths = {
+            name: path if store.is_file(Path(path)) else str(self.kept(name)) for name, path in paths.items()
+        }
         return ",".join(paths.get(name, name) for name, _ in self.record["config"]["pe"])
 
     def kept(self, name: str) -> Path:
@@ -93,7 +111,10 @@ class Run:
     @property
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint file, in numeric order; none is opened."""
-        found = (re.fullmatch(r"([0-9]{8}|[1-9][0-9]{8,})\.safetensors", name) for name in store.names_in(self.folder / "ckpt"))
+        found = (
+            re.fullmatch(r"([0-9]{8}|[1-9][0-9]{8,})\.safetensors", name)
+            for name in store.names_in(self.folder / "ckpt")
+        )
         return sorted(int(name[1]) for name in found if name)
 
     @property
@@ -103,9 +124,11 @@ class Run:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one writer, and sweep up what a dead one left. Raises PerefError at once, naming the owner, while there is another.
+        """Be the one writer, and sweep up what a dead one left. Raises PerefError at once, naming the owner,
+        while there is another.
 
-        The kernel frees it however the process ends; but a process forked inside, without exec, keeps it for as long as that lives.
+        The kernel frees it however the process ends; but a process forked inside, without exec, keeps it for
+        as long as that lives.
         """
         path = self.folder / "lock"
         with _opened(path, os.O_RDWR) as fd:
@@ -118,13 +141,20 @@ class Run:
             store.sweep(self.folder / "ckpt")
             yield
 
-    def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], keep: int = 2) -> Path:
-        """Store a checkpoint, then remove all but it and the `keep` highest steps. Returns its path once it survives a power cut.
+    def save(
+        self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], keep: int = 2
+    ) -> Path:
+        """Store a checkpoint, then remove all but it and the `keep` highest steps. Returns its path once it
+        survives a power cut.
 
-        Its meta gains "run" (the identity), "step" and "metrics_bytes", the length of metrics.jsonl now. Raises Misuse for keep < 1 or step < 0.
+        Its meta gains "run" (the identity), "step" and "metrics_bytes", the length of metrics.jsonl now.
+        Raises Misuse for keep < 1 or step < 0.
         """
         if step < 0 or keep < 1:
-            raise Misuse(f"cannot save step {step} keeping {counted(keep, 'checkpoint')}: use a step >= 0 and keep >= 1")
+            raise Misuse(
+                f"cannot save step {step} keeping {counted(keep, 'checkpoint')}: use a step >= 0 and keep "
+                ">= 1"
+            )
         path, metrics = self._checkpoint(step), self.folder / "metrics.jsonl"
         with explained(metrics, "sync"), _opened(metrics, os.O_RDONLY) as fd:
             os.fsync(fd)
@@ -135,10 +165,14 @@ class Run:
                 self._checkpoint(old).unlink(missing_ok=True)
         return path
 
-    def newest_checkpoint(self, say: Callable[[str], None]) -> tuple[int, dict[str, np.ndarray], dict[str, Any]] | None:
-        """(step, arrays, meta) of the highest step that verifies, or None. Damaged ones on the way go to ckpt/bad/ and `say` is told.
+    def newest_checkpoint(
+        self, say: Callable[[str], None]
+    ) -> tuple[int, dict[str, np.ndarray], dict[str, Any]] | None:
+        """(step, arrays, meta) of the highest step that verifies, or None. Damaged ones on the way go to
+        ckpt/bad/ and `say` is told.
 
-        Call it under `lock`. Raises, and moves nothing, for a checkpoint of a later peref (store.TooNew) or of another run (Foreign).
+        Call it under `lock`. Raises, and moves nothing, for a checkpoint of a later peref (store.TooNew) or
+        of another run (Foreign).
         """
         for step in reversed(self.checkpoints):
             try:
@@ -150,35 +184,51 @@ class Run:
         return None
 
     def checkpoint(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and meta of the checkpoint of `step`. Raises Damaged when it does not verify; Foreign, a Damaged, for another run's."""
+        """Arrays and meta of the checkpoint of `step`. Raises Damaged when it does not verify; Foreign, a
+        Damaged, for another run's.
+        """
         path = self._checkpoint(step)
         arrays, meta = store.load(path)
         if meta.get("step") != step:
             raise Damaged(f"{path}: holds step {meta.get('step')}, so it was renamed")
         mine = self.identity
         if meta.get("run", mine) != mine:  # the earliest checkpoints do not say
-            raise Foreign(f"{path}: belongs to another run than {self.folder / 'run.json'}; put back the one of the two that is not in its place")
+            raise Foreign(
+                f"{path}: belongs to another run than {self.folder / 'run.json'}; put back the one of the "
+                "two that is not in its place"
+            )
         return arrays, meta
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add one line to metrics.jsonl, of what a repeated run repeats bit by bit. Raises Misuse for what JSON cannot hold, as NaN."""
+        """Add one line to metrics.jsonl, of what a repeated run repeats bit by bit. Raises Misuse for what
+        JSON cannot hold, as NaN.
+        """
         _append(self.folder / "metrics.jsonl", record)
 
     def append_timing(self, record: Mapping[str, Any]) -> None:
-        """Add one line to timing.jsonl, of what differs from run to run. Raises Misuse for what JSON cannot hold, as NaN."""
+        """Add one line to timing.jsonl, of what differs from run to run. Raises Misuse for what JSON
+        cannot hold, as NaN.
+        """
         _append(self.folder / "timing.jsonl", record)
 
     def truncate_metrics(self, length: int) -> None:
-        """Cut metrics.jsonl back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged when no line ends there."""
+        """Cut metrics.jsonl back to `length` bytes, a checkpoint's "metrics_bytes". Raises Damaged when no
+        line ends there.
+        """
         path = self.folder / "metrics.jsonl"
         with explained(path, "cut back"), _opened(path, os.O_RDWR) as fd:
             if length != 0 and (length < 0 or os.pread(fd, 1, length - 1) != b"\n"):
-                raise Damaged(f"{path}: no line ends at byte {length}, as the checkpoint says; it was altered: restore it from a copy")
+                raise Damaged(
+                    f"{path}: no line ends at byte {length}, as the checkpoint says; it was altered: "
+                    "restore it from a copy"
+                )
             os.ftruncate(fd, length)
             os.fsync(fd)
 
     def mend_metrics(self, step: int) -> int:
-        """Cut metrics.jsonl down to its readable lines of steps up to `step`, and return how many there are."""
+        """Cut metrics.jsonl down to its readable lines of steps up to `step`, and return how many there
+        are.
+        """
         path, kept = self.folder / "metrics.jsonl", []
         for line in store.read(path).split(b"\n")[:-1]:
             with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
@@ -188,30 +238,44 @@ class Run:
         return len(kept)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl, without a last line that was torn by a crash. Raises Damaged for any other unreadable line."""
+        """The records of metrics.jsonl, without a last line that was torn by a crash. Raises Damaged for
+        any other unreadable line.
+        """
         path = self.folder / "metrics.jsonl"
         records: list[dict[str, Any]] = []
         for number, line in enumerate(store.read(path).split(b"\n")[:-1], start=1):
             try:
                 records.append({**json.loads(line)})
             except (TypeError, ValueError, RecursionError) as error:
-                raise Damaged(f"{path}: line {number} is not a record ({error}); restore the file from a copy") from error
+                raise Damaged(
+                    f"{path}: line {number} is not a record ({error}); restore the file from a copy"
+                ) from error
         return records
 
     def _checkpoint(self, step: int) -> Path:
         return self.folder / "ckpt" / f"{step:08d}.safetensors"
 
 
-def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any], sources: Mapping[str, bytes] | None = None) -> Run:
-    """A new folder in `root`, named after the time, `name_parts` and record["config"]; `record` is what run.json will say.
+def create(
+    root: str | Path,
+    name_parts: Sequence[str],
+    record: Mapping[str, Any],
+    sources: Mapping[str, bytes] | None = None,
+) -> Run:
+    """A new folder in `root`, named after the time, `name_parts` and record["config"]; `record` is what
+    run.json will say.
 
     sources     of encodings that are not built in, by name; `record` says where they were
 
-    record["steps"] is the last step, an int. Raises Misuse when either is missing or a part is not of [A-Za-z0-9_.+-], and PerefError
-    when the disk refuses. A folder without run.json is not a run: that file is written last.
+    record["steps"] is the last step, an int. Raises Misuse when either is missing or a part is not of
+    [A-Za-z0-9_.+-], and PerefError when the disk refuses. A folder without run.json is not a run: that file
+    is written last.
     """
     if "config" not in record or type(record.get("steps")) is not int or "sha256" in record:
-        raise Misuse(f"a run's record needs 'config' and an integer 'steps' and must leave 'sha256' to peref; it has {sorted(record)}")
+        raise Misuse(
+            "a run's record needs 'config' and an integer 'steps' and must leave 'sha256' to peref; it has "
+            f"{sorted(record)}"
+        )
     digest = hashlib.sha256(store.canonical(record["config"]).encode()).hexdigest()[:4]
     name = "-".join([_stamp(time.time()), *name_parts, digest])
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", name):
@@ -237,25 +301,38 @@ def create(root: str | Path, name_parts: Sequence[str], record: Mapping[str, Any
 
 
 def open_run(folder: str | Path) -> Run:
-    """The run in an existing `folder`. Raises Misuse when it is not a run folder and Damaged when its run.json was altered."""
+    """The run in an existing `folder`. Raises Misuse when it is not a run folder and Damaged when its
+    run.json was altered.
+    """
     run = Run(Path(folder))
     if not store.is_file(run.folder / "run.json"):
-        raise Misuse(f"{run.folder}: not a run folder, it has no run.json; `{share.program()} train` makes one")
+        raise Misuse(
+            f"{run.folder}: not a run folder, it has no run.json; `{share.program()} train` makes one"
+        )
     _ = run.record
     return run
 
 
 def newest(root: str | Path, *, having_checkpoint: bool = True, unfinished: bool = False) -> Run:
-    """The run in `root` that was created last, of those with a checkpoint and, if asked, of those that are not finished.
+    """The run in `root` that was created last, of those with a checkpoint and, if asked, of those that are
+    not finished.
 
-    Raises Misuse when there is none, and Damaged when the run.json of one that has to be looked at was altered.
+    Raises Misuse when there is none, and Damaged when the run.json of one that has to be looked at was
+    altered.
     """
-    found = [Run(Path(root, name)) for name in store.names_in(Path(root)) if store.is_file(Path(root, name, "run.json"))]
+    found = [
+        Run(Path(root, name))
+        for name in store.names_in(Path(root))
+        if store.is_file(Path(root, name, "run.json"))
+    ]
     for run in sorted(found, key=_created, reverse=True):
         if (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished):
             return open_run(run.folder)
     kind = "unfinished run" if unfinished else "run"
-    raise Misuse(f"{root}: no {kind}{' with a checkpoint' if having_checkpoint else ''} in this folder; `{share.program()} train` makes one")
+    raise Misuse(
+        f"{root}: no {kind}{' with a checkpoint' if having_checkpoint else ''} in this folder; "
+        f"`{share.program()} train` makes one"
+    )
 
 
 def _stamp(seconds: float) -> str:
@@ -263,7 +340,9 @@ def _stamp(seconds: float) -> str:
 
 
 def _created(run: Run) -> tuple[str, int, int, str]:
-    """Sorts by time of creation: the second in the name, unless it was renamed, then run.json's time, then the -2, -3 of a collision."""
+    """Sorts by time of creation: the second in the name, unless it was renamed, then run.json's time, then
+    the -2, -3 of a collision.
+    """
     name, written = run.folder.name, (run.folder / "run.json").stat().st_mtime_ns
     stamp = name[:17] if re.match(r"\d{4}-\d\d-\d\d-\d{6}-", name) else _stamp(written / 1e9)
     return stamp, written, len(name), name
@@ -289,7 +368,9 @@ def _claim(fd: int, folder: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace") or "a process that is just starting"
+        owner = (
+            os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace") or "a process that is just starting"
+        )
         raise PerefError(f"{folder}: in use by {owner}; wait for it, stop it or start another run") from None
     mine = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
     os.pwrite(fd, mine, 0)
@@ -307,11 +388,17 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Move a damaged checkpoint to bad/ beside it, over nothing that is there already; returns where it is now."""
+    """Move a damaged checkpoint to bad/ beside it, over nothing that is there already; returns where it is
+    now.
+    """
     bad = path.parent / "bad"
     with explained(path, "move to bad/"):
         bad.mkdir(exist_ok=True)
-        target = next(t for n in itertools.count(1) if not (t := bad / (path.name if n == 1 else f"{path.name}.{n}")).exists())
+        target = next(
+            t
+            for n in itertools.count(1)
+            if not (t := bad / (path.name if n == 1 else f"{path.name}.{n}")).exists()
+        )
         os.replace(path, target)
         store.sync_folder(bad)
         store.sync_folder(path.parent)

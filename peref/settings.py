@@ -9,12 +9,15 @@ from peref.config import Config
 from peref.encodings import fitting, get, named, options, resolve
 from peref.errors import Misuse, did_you_mean
 
-OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}  # options of every encoding that fills rotate -> the field that keeps them
+# options of every encoding that fills rotate -> the field that keeps them
+OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}
 WORDS = {"true": True, "false": False, "none": None}
 
 
 def value_of(text: str) -> Any:
-    """What the text after --set NAME= means: one of WORDS, JSON where it is JSON (4, 0.5, null), a list where commas part JSON, else itself."""
+    """What the text after --set NAME= means: one of WORDS, JSON where it is JSON (4, 0.5, null), a list
+    where commas part JSON, else itself.
+    """
     if text.lower() in WORDS:
         return WORDS[text.lower()]
     for reading in (text, f"[{text}]") if "," in text else (text,):
@@ -24,9 +27,11 @@ def value_of(text: str) -> Any:
 
 
 def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
-    """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE. A name may be a path.
+    """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE. A name may
+    be a path.
 
-    Without an index an option goes to every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
+    Without an index an option goes to every member of the cycle that has it. Raises Misuse for a name or an
+    option nobody has.
     """
     cycle: list[tuple[str, dict[str, Any]]] = [(named(name.strip()), {}) for name in pe.split(",")]
     for name, _ in cycle:
@@ -45,7 +50,10 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
             members, option = cycle, key
         if option in OF_ROTATIONS and any(get(name).rotate for name, _ in members):
             if members is not cycle and sum(get(name).rotate is not None for name, _ in cycle) > 1:
-                raise Misuse(f"--set {item}: {option} belongs to the whole model, whose weights it arranges; leave out the index")
+                raise Misuse(
+                    f"--set {item}: {option} belongs to the whole model, whose weights it arranges; leave "
+                    "out the index"
+                )
             field = OF_ROTATIONS[option]
             found[field] = fitting(option, value_of(text), get_type_hints(Config)[field])
             continue
@@ -62,5 +70,9 @@ def nobody_has(option: str, members: list[str]) -> str:
     """What to say of an option that none of these encodings has."""
     rotations = [*OF_ROTATIONS] if any(get(name).rotate for name in members) else []
     known = list(dict.fromkeys([*(key for name in members for key in resolve(name, {})), *rotations]))
-    has = f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}" if known else "there are no options"
+    has = (
+        f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}"
+        if known
+        else "there are no options"
+    )
     return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known, has)}"

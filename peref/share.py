@@ -1,4 +1,6 @@
-"""Where the package is and what it was started with: its files, in a checkout and in an installed wheel, and the user's settings around it."""
+"""Where the package is and what it was started with: its files, in a checkout and in an installed wheel,
+and the user's settings around it.
+"""
 
 import hashlib
 import os
@@ -15,12 +17,16 @@ COMPLETE = "_PEREF_COMPLETE"  # the variable by which a shell asks for completio
 
 
 def is_checkout(package: Path = PACKAGE) -> bool:
-    """True where the package stands in a checkout (or an editable install of one), False in an installed wheel."""
+    """True where the package stands in a checkout (or an editable install of one), False in an installed
+    wheel.
+    """
     return not (package / CARRIED).is_dir() and (package.parent / "pyproject.toml").is_file()
 
 
 def program(package: Path = PACKAGE, argv: Sequence[str] | None = None) -> str:
-    """What the commands in messages begin with: what was called, cli.py or `-m peref`, else `python cli.py` in a checkout and `peref` elsewhere."""
+    """What the commands in messages begin with: what was called, cli.py or `-m peref`, else `python
+    cli.py` in a checkout and `peref` elsewhere.
+    """
     called = Path(*(sys.argv if argv is None else argv)[:1])
     if called.name == "cli.py":
         return f"python {shlex.quote(str(called))}"
@@ -30,7 +36,9 @@ def program(package: Path = PACKAGE, argv: Sequence[str] | None = None) -> str:
 
 
 def install(what: str, package: Path = PACKAGE) -> str:
-    """The command that installs `what`, quoted for every shell: a requirement, or with [NAME] an extra of peref, in a checkout from there."""
+    """The command that installs `what`, quoted for every shell: a requirement, or with [NAME] an extra of
+    peref, in a checkout from there.
+    """
     if not what.startswith("["):
         return f"pip install {shlex.quote(what)}"
     if not is_checkout(package):
@@ -54,7 +62,9 @@ def code(package: Path = PACKAGE) -> str:
 
 
 def blas_threads(environ: Mapping[str, str] = os.environ) -> int | str:
-    """How many threads NumPy's BLAS was told to use, in the words of the environment where they are no number; else the cores it may use."""
+    """How many threads NumPy's BLAS was told to use, in the words of the environment where they are no
+    number; else the cores it may use.
+    """
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if said := environ.get(name, "").strip():
             return int(said) if said.isdecimal() else said
@@ -73,7 +83,10 @@ def folder(name: str, package: Path = PACKAGE) -> Path:
     """
     place = (package.parent if is_checkout(package) else package / CARRIED) / name
     if not place.is_dir():
-        raise PerefError(f"the folder {name!r} that comes with peref is missing: expected {place}; reinstall peref or restore the checkout")
+        raise PerefError(
+            f"the folder {name!r} that comes with peref is missing: expected {place}; reinstall peref or "
+            "restore the checkout"
+        )
     return place
 
 
@@ -81,6 +94,8 @@ def cache(platform: str = sys.platform, environ: Mapping[str, str] = os.environ)
     """The user's cache folder for peref, by the custom of the platform. It need not exist yet."""
     if platform == "darwin":
         return Path.home() / "Library" / "Caches" / "peref"
-    variable, custom = ("LOCALAPPDATA", "AppData/Local") if platform == "win32" else ("XDG_CACHE_HOME", ".cache")
+    variable, custom = (
+        ("LOCALAPPDATA", "AppData/Local") if platform == "win32" else ("XDG_CACHE_HOME", ".cache")
+    )
     asked = Path(environ.get(variable, ""))
     return (asked if asked.is_absolute() else Path.home() / custom) / "peref"

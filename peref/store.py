@@ -1,7 +1,9 @@
-"""Named tensors on disk: one safetensors file per call, replaced atomically, that notices any flipped bit in itself when it is read.
+"""Named tensors on disk: one safetensors file per call, replaced atomically, that notices any flipped bit in
+itself when it is read.
 
-Any safetensors reader opens it. Its one metadata key, `peref`, holds canonical JSON: {"format": 1, "meta": {...}, "sha256": "..."}.
-The digest covers format, meta and every (name, dtype, shape, bytes), in the order of the names.
+Any safetensors reader opens it. Its one metadata key, `peref`, holds canonical JSON: {"format": 1, "meta":
+{...}, "sha256": "..."}. The digest covers format, meta and every (name, dtype, shape, bytes), in the order of
+the names.
 Not here: which tensors a checkpoint holds (train), where files lie and which one is newest (runs).
 """
 
@@ -26,11 +28,15 @@ FORMAT = 1
 
 
 class TooNew(Damaged):
-    """A file in a format that only a later peref reads: nothing is wrong with it, but this peref cannot check it."""
+    """A file in a format that only a later peref reads: nothing is wrong with it, but this peref cannot
+    check it.
+    """
 
 
 def canonical(value: object) -> str:
-    """The one JSON text of `value`: sorted keys, no blanks, ASCII only. Raises Misuse for NaN, infinity and what JSON has no word for."""
+    """The one JSON text of `value`: sorted keys, no blanks, ASCII only. Raises Misuse for NaN, infinity
+    and what JSON has no word for.
+    """
 
     def dumps(value: object) -> str:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -38,14 +44,18 @@ def canonical(value: object) -> str:
     try:
         return dumps(json.loads(dumps(value)))  # twice: integer keys sort as numbers until they are text
     except (TypeError, ValueError, RecursionError) as error:
-        raise Misuse(f"cannot be JSON: {error}; use text, finite Python numbers, booleans, None, lists and dicts of them") from error
+        raise Misuse(
+            f"cannot be JSON: {error}; use text, finite Python numbers, booleans, None, lists and dicts of "
+            "them"
+        ) from error
 
 
 def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-    """Write `arrays` (bool, integers and floats up to 64 bits, any shape and layout) and `meta` (JSON) to `path`: all of it or nothing.
+    """Write `arrays` (bool, integers and floats up to 64 bits, any shape and layout) and `meta` (JSON) to
+    `path`: all of it or nothing.
 
-    When it returns, the file survives a power cut; when it raises, the earlier file is still there, unless the message says otherwise.
-    Raises Misuse for what cannot be stored and PerefError when the disk refuses.
+    When it returns, the file survives a power cut; when it raises, the earlier file is still there, unless
+    the message says otherwise. Raises Misuse for what cannot be stored and PerefError when the disk refuses.
     """
     _replace(Path(path), encoded(arrays, meta))
 
@@ -53,8 +63,8 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
 def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays, in the order of their names, and the meta that `save` put into `path`.
 
-    Raises Damaged when a single bit differs from what was written, or the file was never ours; TooNew, a Damaged, for a later format;
-    Misuse when there is no such file; PerefError when it cannot be read.
+    Raises Damaged when a single bit differs from what was written, or the file was never ours; TooNew, a
+    Damaged, for a later format; Misuse when there is no such file; PerefError when it cannot be read.
     """
     path = Path(path)
     data = read(path)
@@ -62,21 +72,41 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         note = json.loads(header["__metadata__"]["peref"])
         if int(note["format"]) > FORMAT:
-            raise TooNew(f"{path}: format {note['format']}; this peref reads up to {FORMAT}: use the one that wrote it, or a later one")
-        arrays = dict(sorted(safetensors.numpy.load(data).items()))  # checks sizes and offsets against the file before it allocates
+            raise TooNew(
+                f"{path}: format {note['format']}; this peref reads up to {FORMAT}: use the one that wrote "
+                "it, or a later one"
+            )
+        # checks sizes and offsets against the file before it allocates
+        arrays = dict(sorted(safetensors.numpy.load(data).items()))
         meta, digest = dict(note["meta"]), note["sha256"]
         again = encoded(arrays, meta)  # may say Misuse, a ValueError, of what was never written here
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Damaged(f"{path}: cut short, altered or not of peref ({type(error).__name__}: {error}); use another checkpoint") from error
+    except (
+        safetensors.SafetensorError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise Damaged(
+            f"{path}: cut short, altered or not of peref ({type(error).__name__}: {error}); use another "
+            "checkpoint"
+        ) from error
     if again != data:
         intact = digest == _digest(arrays, meta)
-        what = f"intact tensors, but a header that safetensors {safetensors.__version__} does not write" if intact else "another SHA-256"
+        what = (
+            f"intact tensors, but a header that safetensors {safetensors.__version__} does not write"
+            if intact
+            else "another SHA-256"
+        )
         raise Damaged(f"{path}: not the bytes that were written ({what}); use another checkpoint")
     return arrays, meta
 
 
 def read(path: Path) -> bytes:
-    """All bytes of a regular file. Raises Misuse when there is none at `path` and PerefError when it cannot be read."""
+    """All bytes of a regular file. Raises Misuse when there is none at `path` and PerefError when it
+    cannot be read.
+    """
     if not is_file(path):
         raise Misuse(f"{path}: no such file; check the path")
     with explained(path, "read"):
@@ -93,7 +123,9 @@ def is_file(path: Path) -> bool:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What is in a folder, none where there is no such folder. Raises PerefError for one that may not be listed."""
+    """What is in a folder, none where there is no such folder. Raises PerefError for one that may not be
+    listed.
+    """
     with explained(folder, "list"):
         try:
             return os.listdir(folder)
@@ -121,7 +153,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def sweep(folder: str | Path) -> list[Path]:
-    """Remove, and return, the temporary files in `folder` whose writer no longer runs on this machine. Raises PerefError on failure."""
+    """Remove, and return, the temporary files in `folder` whose writer no longer runs on this machine.
+    Raises PerefError on failure.
+    """
     stale = []
     with explained(Path(folder), "clean up"):
         for name in sorted(names_in(Path(folder))):
@@ -148,7 +182,9 @@ def _temporary(folder: Path) -> Path:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that a reader, or a power cut, finds the old file or the new one and never a part."""
+    """Put `data` at `path` so that a reader, or a power cut, finds the old file or the new one and never a
+    part.
+    """
     temp = _temporary(path.parent)
     try:
         with explained(path, "write"):
@@ -156,7 +192,8 @@ def _replace(path: Path, data: bytes) -> None:
             try:
                 rest = memoryview(data)
                 while rest:
-                    rest = rest[os.write(fd, rest) :]  # unbuffered, so there is nothing to flush; a write may be short
+                    # unbuffered, so there is nothing to flush; a write may be short
+                    rest = rest[os.write(fd, rest) :]
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -164,24 +201,32 @@ def _replace(path: Path, data: bytes) -> None:
         with explained(path, "make the new file, which is in place, survive a power cut"):
             sync_folder(path.parent)
     finally:
-        with contextlib.suppress(OSError):  # after os.replace it is gone; before, the error on its way says more than this one would
+        # after os.replace it is gone; before, the error on its way says more than this one would
+        with contextlib.suppress(OSError):
             os.unlink(temp)
 
 
 def encoded(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
-    """The bytes of the file, the same in every process: the writer orders tensors by dtype and name, and there is one metadata key."""
+    """The bytes of the file, the same in every process: the writer orders tensors by dtype and name, and
+    there is one metadata key.
+    """
     plain = {name: _plain(name, array) for name, array in arrays.items()}
     note = canonical({"format": FORMAT, "meta": dict(meta), "sha256": _digest(plain, meta)})
     return safetensors.numpy.save(plain, metadata={"peref": note})
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
-    """`array` contiguous and little-endian: the library copies memory from a bare pointer and would write anything else wrong."""
+    """`array` contiguous and little-endian: the library copies memory from a bare pointer and would write
+    anything else wrong.
+    """
     array = np.asarray(array)
     if not (name.isascii() and name.isprintable() and name and name != "__metadata__"):
         raise Misuse(f"tensor name {name!r}: use printable ASCII other than '__metadata__'")
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise Misuse(f"tensor {name!r} has dtype {array.dtype}: convert it to bool, an integer or a float of at most 64 bits")
+        raise Misuse(
+            f"tensor {name!r} has dtype {array.dtype}: convert it to bool, an integer or a float of at most "
+            "64 bits"
+        )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
@@ -189,7 +234,8 @@ def _digest(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
     sha = hashlib.sha256(canonical({"format": FORMAT, "meta": dict(meta)}).encode() + b"\n")
     for name in sorted(arrays):
         array = arrays[name]
-        sha.update(canonical([name, array.dtype.name, array.shape]).encode() + b"\n")  # says how many bytes follow
+        # says how many bytes follow
+        sha.update(canonical([name, array.dtype.name, array.shape]).encode() + b"\n")
         sha.update(array.reshape(-1).view(np.uint8).data)
     return sha.hexdigest()
 

@@ -1,9 +1,11 @@
 """Op, Var, Tape: pairs of functions on a list.
 
-An op is two plain functions. What backward needs is what forward returns. The tape is a list in order of execution;
-gradients pops it. Nothing is global: a call is recorded when one of its arguments belongs to a tape, else it just runs.
+An op is two plain functions. What backward needs is what forward returns. The tape is a list in order of
+execution; gradients pops it. Nothing is global: a call is recorded when one of its arguments belongs to a
+tape, else it just runs.
 
-Not here: arithmetic on Var (there is one array language and it is NumPy's), graphs, sorting, a "no-grad" mode.
+Not here: arithmetic on Var (there is one array language and it is NumPy's), graphs, sorting, a "no-grad"
+mode.
 """
 
 from collections.abc import Callable
@@ -59,19 +61,23 @@ class Op:
     forward(*arrays, **settings) -> y, saved            one differentiable array out
     backward(saved, dy)          -> a tuple, one gradient per array, None where there is none
 
-    Arrays go by position (absent ones as None), settings by keyword. The pair keeps no state and writes to none of its arguments.
+    Arrays go by position (absent ones as None), settings by keyword. The pair keeps no state and writes to
+    none of its arguments.
     """
 
     forward: Callable
     backward: Callable
-    selective: bool = False  # backward(saved, dy, wants) may skip gradients nobody asked for; the others must not change
+    # backward(saved, dy, wants) may skip gradients nobody asked for; the others must not change
+    selective: bool = False
     extra: bool = False  # forward -> y, saved, extra: by-products (a last state) that never carry a gradient
 
     def __call__(self, *arrays: Any, **settings: Any) -> Any:
         """Run forward on the bare arrays; with a Var among them, also append an entry to its tape."""
         tapes = {id(a.tape): a.tape for a in arrays if isinstance(a, Var)}
         if len(tapes) > 1:
-            raise ValueError(f"{self.forward.__name__}: its arguments are on two tapes; a call belongs to one")
+            raise ValueError(
+                f"{self.forward.__name__}: its arguments are on two tapes; a call belongs to one"
+            )
         y, saved, *extra = self.forward(*map(value, arrays), **settings)
         if tapes:
             y = tapes.popitem()[1].record(self, saved, arrays, y)
@@ -94,36 +100,56 @@ class Tape:
 
     def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Var:
         out = Var(self, y)
-        self.entries.append((op, saved, tuple(a.slot if isinstance(a, Var) else None for a in arrays), out.slot))
+        self.entries.append(
+            (op, saved, tuple(a.slot if isinstance(a, Var) else None for a in arrays), out.slot)
+        )
         return out
 
     def gradients(self, y: Var | tuple[Var, ...], dy: Any) -> dict[Var, Any]:
-        """The gradient of <y, dy> with respect to every leaf, zeros where none arrives. The tape is empty afterwards.
+        """The gradient of <y, dy> with respect to every leaf, zeros where none arrives. The tape is empty
+        afterwards.
 
-        For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have the shape and dtype of y,
-        TypeError when a backward returns a wrong number of gradients or one of another shape or dtype than its array.
+        For several results, tuples of them and of their cotangents. Raises ValueError when dy does not have
+        the shape and dtype of y, TypeError when a backward returns a wrong number of gradients or one of
+        another shape or dtype than its array.
         """
         found: dict[Slot, Any] = {}
         for one, d in zip(y, dy, strict=True) if isinstance(y, tuple) else ((y, dy),):
             if one.tape is not self:
                 raise ValueError("y is not on this tape")
             if (d.shape, d.dtype) != (one.shape, one.dtype):
-                raise ValueError(f"dy is {d.dtype}{list(d.shape)}, expected the shape and dtype of y, {one.dtype}{list(one.shape)}")
+                raise ValueError(
+                    f"dy is {d.dtype}{list(d.shape)}, expected the shape and dtype of y, "
+                    f"{one.dtype}{list(one.shape)}"
+                )
             found[one.slot] = found[one.slot] + d if one.slot in found else d
         while self.entries:
             op, saved, inputs, output = self.entries.pop()
             if output not in found:
                 continue
             dy = found.pop(output)
-            got = op.backward(saved, dy, tuple(s is not None for s in inputs)) if op.selective else op.backward(saved, dy)
+            got = (
+                op.backward(saved, dy, tuple(s is not None for s in inputs))
+                if op.selective
+                else op.backward(saved, dy)
+            )
             del saved
             name = op.forward.__name__
             if len(got) != len(inputs):
-                raise TypeError(f"backward of {name} returned {counted(len(got), 'gradient')} for {counted(len(inputs), 'array')}")
+                raise TypeError(
+                    f"backward of {name} returned {counted(len(got), 'gradient')} for "
+                    f"{counted(len(inputs), 'array')}"
+                )
             for k, (slot, g) in enumerate(zip(inputs, got, strict=True)):
                 if slot is None or g is None:
                     continue
                 if (g.shape, g.dtype) != (slot.shape, slot.dtype):
-                    raise TypeError(f"backward of {name}: gradient {k} is {g.dtype}{list(g.shape)}, its array is {slot.dtype}{list(slot.shape)}")
+                    raise TypeError(
+                        f"backward of {name}: gradient {k} is {g.dtype}{list(g.shape)}, its array is "
+                        f"{slot.dtype}{list(slot.shape)}"
+                    )
                 found[slot] = found[slot] + g if slot in found else g
-        return {a: found[a.slot] if a.slot in found else namespace(a.value).zeros_like(a.value) for a in self.leaves}
+        return {
+            a: found[a.slot] if a.slot in found else namespace(a.value).zeros_like(a.value)
+            for a in self.leaves
+        }

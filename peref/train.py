@@ -1,6 +1,7 @@
 """The training loop, as a generator of records. It knows nothing of encodings and draws no bars.
 
-A step is a pure function of (weights, AdamW's moments, seed, step), so a resumed run needs no hidden state and ends with the same bits.
+A step is a pure function of (weights, AdamW's moments, seed, step), so a resumed run needs no hidden state
+and ends with the same bits.
 """
 
 import math
@@ -29,31 +30,49 @@ from peref.xp import fetch, library, namespace, to_host
 
 
 def check_request(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> None:
-    """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding or the text does not reach, and what does
-    not fit into the memory that `backend`, a name, computes in."""
+    """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding
+    or the text does not reach, and what does not fit into the memory that `backend`, a name, computes in.
+    """
     if not cfg.causal:
         raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
     end, name = cfg.ends(recipe.dtype)
     if end < cfg.L:
-        raise Misuse(f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}; ask for at most {end}")
+        raise Misuse(
+            f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}; ask for "
+            f"at most {end}"
+        )
     check_length(corpus, cfg.L)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
         check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, meant)
 
 
-def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]) -> runs.Run:
-    """A new run folder, once everything that can be refused has been. `data` is the name or path that `corpus` came from."""
+def create(
+    root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]
+) -> runs.Run:
+    """A new run folder, once everything that can be refused has been. `data` is the name or path that
+    `corpus` came from.
+    """
     check_request(cfg, recipe, corpus, be.name)
     with np.errstate(all="ignore"):
-        trial = logits(cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be)
+        trial = logits(
+            cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be
+        )
     if not np.isfinite(to_host(trial)).all():
-        raise Misuse(f"the logits of the new model are not finite; check the options of {cfg.pe} and eps {cfg.eps}")
+        raise Misuse(
+            f"the logits of the new model are not finite; check the options of {cfg.pe} and eps {cfg.eps}"
+        )
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(recipe),
         "steps": recipe.steps,
-        "data": {"name": corpus.name, "spec": data, "sha256": corpus.sha256, "train": len(corpus.train), "valid": len(corpus.valid)},
+        "data": {
+            "name": corpus.name,
+            "spec": data,
+            "sha256": corpus.sha256,
+            "train": len(corpus.train),
+            "valid": len(corpus.valid),
+        },
         "environment": environment(be),
         "argv": argv,
     }
@@ -64,7 +83,17 @@ def create(root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be
     return runs.create(root, named, record, {name: found.source for name, found in own.items()})
 
 
-def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, status: Any) -> Any:
+def stepped(
+    be: Backend,
+    cfg: Config,
+    rule: dict[str, float],
+    p: Arrays,
+    m: Arrays,
+    v: Arrays,
+    batches: list[Any],
+    numbers: Any,
+    status: Any,
+) -> Any:
     """one_step by Backend.step. Raises Misuse for tokens that cfg has not: the step itself does not ask."""
     for inputs, targets in batches:
         check_tokens(cfg, inputs)
@@ -73,12 +102,21 @@ def stepped(be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arra
 
 
 def one_step(
-    be: Backend, cfg: Config, rule: dict[str, float], p: Arrays, m: Arrays, v: Arrays, batches: list[Any], numbers: Any, status: Any = None
+    be: Backend,
+    cfg: Config,
+    rule: dict[str, float],
+    p: Arrays,
+    m: Arrays,
+    v: Arrays,
+    batches: list[Any],
+    numbers: Any,
+    status: Any = None,
 ) -> Any:
-    """Gradients of `batches`, then AdamW in place on p, m, v. Returns `status`, in which loss and norm are: optim.read_status reads it.
+    """Gradients of `batches`, then AdamW in place on p, m, v. Returns `status`, in which loss and norm are:
+    optim.read_status reads it.
 
-    `rule` and `numbers` are a Recipe's. Nothing waits for the device. Where the loss or a gradient is not finite, or `status` tells
-    of an earlier step's, p, m and v stay as they are.
+    `rule` and `numbers` are a Recipe's. Nothing waits for the device. Where the loss or a gradient is not
+    finite, or `status` tells of an earlier step's, p, m and v stay as they are.
     """
     total: Any = None
     g: Arrays = {}
@@ -98,19 +136,39 @@ def one_step(
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
     status, numbers = xp.zeros(3, xp.float64) if status is None else status, be.place(numbers)
-    be.update(p, g, m, v, total, numbers[0], numbers[1], numbers[2], status, sizes=step_sizes(cfg), adamw=be.adamw, **rule)
+    be.update(
+        p,
+        g,
+        m,
+        v,
+        total,
+        numbers[0],
+        numbers[1],
+        numbers[2],
+        status,
+        sizes=step_sizes(cfg),
+        adamw=be.adamw,
+        **rule,
+    )
     return status
 
 
 def flat(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
     """As one checkpoint holds them."""
-    return {f"{kind}/{name}": to_host(a) for kind, arrays in (("p", p), ("m", m), ("v", v)) for name, a in arrays.items()}
+    return {
+        f"{kind}/{name}": to_host(a)
+        for kind, arrays in (("p", p), ("m", m), ("v", v))
+        for name, a in arrays.items()
+    }
 
 
-def begin(run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]) -> tuple[int, Arrays, Arrays, Arrays]:
+def begin(
+    run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]
+) -> tuple[int, Arrays, Arrays, Arrays]:
     """Step, weights and moments to go on from: those of the newest checkpoint that verifies, or new ones.
 
-    Raises Misuse where they do not fit cfg. Lines that metrics.jsonl has lost do not stop a run; `say` is told.
+    Raises Misuse where they do not fit cfg. Lines that metrics.jsonl has lost do not stop a run; `say` is
+    told.
     """
     found = run.newest_checkpoint(say)
     if found is None:
@@ -131,15 +189,21 @@ def begin(run: runs.Run, cfg: Config, recipe: Recipe, say: Callable[[str], None]
     return step, p, m, v
 
 
-def check_run(run: runs.Run, record: dict[str, Any], corpus: Corpus, be: Backend, say: Callable[[str], None]) -> tuple[Config, Recipe]:
-    """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is told of what differs from when it began,
-    and of a peak rate that is never reached."""
+def check_run(
+    run: runs.Run, record: dict[str, Any], corpus: Corpus, be: Backend, say: Callable[[str], None]
+) -> tuple[Config, Recipe]:
+    """What a run's record says of model and training. Raises Misuse unless `corpus` is its text; `say` is
+    told of what differs from when it began, and of a peak rate that is never reached.
+    """
     cfg, recipe = config_of(run), Recipe.from_json(record["recipe"])
     for words in differing(run):
         raise Misuse(f"{words}; a run goes on with what it began with")
     text = record["data"]["sha256"]
     if corpus.sha256 != text:
-        raise Misuse(f"{run.folder} was trained on another text (SHA-256 {text[:12]}, this is {corpus.sha256[:12]}); give its --data")
+        raise Misuse(
+            f"{run.folder} was trained on another text (SHA-256 {text[:12]}, this is {corpus.sha256[:12]}); "
+            "give its --data"
+        )
     if differs := moved(record["environment"], environment(be)):
         say(f"this run began elsewhere: {differs}; it goes on, but perhaps not to the same bits")
     if recipe.warmup > recipe.steps:
@@ -147,8 +211,12 @@ def check_run(run: runs.Run, record: dict[str, Any], corpus: Corpus, be: Backend
     return cfg, recipe
 
 
-def validated(run: runs.Run, cfg: Config, p: Arrays, text: np.ndarray, be: Backend, step: int, saved: int) -> dict[str, float]:
-    """The validation loss of the weights p after `step`. Raises Diverged for one that is not finite; `saved` is the last step on disk."""
+def validated(
+    run: runs.Run, cfg: Config, p: Arrays, text: np.ndarray, be: Backend, step: int, saved: int
+) -> dict[str, float]:
+    """The validation loss of the weights p after `step`. Raises Diverged for one that is not finite;
+    `saved` is the last step on disk.
+    """
     with np.errstate(all="ignore"):
         row, _, _ = score(cfg, p, text, cfg.L, be=be)
     if not math.isfinite(row["loss"]):
@@ -165,20 +233,30 @@ def train(
     say: Callable[[str], None] = lambda text: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
-    """Train from wherever the run stands to its last step, yielding {"event": "start" | "step" | "stopped" | "done", ...}.
+    """Train from wherever the run stands to its last step, yielding {"event": "start" | "step" | "stopped" |
+    "done", ...}.
 
-    `stopping` is asked after every step; once it is true the step is saved and "stopped" is the last record. Holds the run's lock.
-    Raises Diverged on a loss or gradient that is not finite, with the last good step saved, and on such a validation loss.
+    `stopping` is asked after every step; once it is true the step is saved and "stopped" is the last record.
+    Holds the run's lock. Raises Diverged on a loss or gradient that is not finite, with the last good step
+    saved, and on such a validation loss.
     """
     cfg, recipe = check_run(run, run.record, corpus, be, say)
     with run.lock():
         done, p, m, v = begin(run, cfg, recipe, say)
         p, m, v, status = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
-        yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": sum(a.size for a in p.values())}
+        yield {
+            "event": "start",
+            "step": done,
+            "steps": recipe.steps,
+            "parameters": sum(a.size for a in p.values()),
+        }
 
         def launch(step: int) -> Callable[[], np.ndarray]:
             """Begin a step; calling the result waits for its status."""
-            batches = [batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part) for part in range(recipe.accumulate)]
+            batches = [
+                batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part)
+                for part in range(recipe.accumulate)
+            ]
             with np.errstate(all="ignore"):  # what is not finite is found and named by the status
                 return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), status))
 
@@ -190,7 +268,8 @@ def train(
             saves = step % recipe.save_every == 0 or step == recipe.steps
             before = time.perf_counter()
             arrived = ahead or launch(step)
-            # A device begins the next step before the status of this one is waited for, but where somebody looks at the weights of this one.
+            # A device begins the next step before the status of this one is waited for, but where somebody
+            # looks at the weights of this one.
             ahead = launch(step + 1) if device and not (stop or validates or saves) else None
             try:
                 mean, norm = read_status(arrived(), p)
@@ -198,9 +277,16 @@ def train(
                 if saved < step - 1:
                     run.save(step - 1, flat(p, m, v), {})
                 last = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
-                raise Diverged(f"step {step}: {error}; {last}; try a lower --rate or a lower --clip") from error
+                raise Diverged(
+                    f"step {step}: {error}; {last}; try a lower --rate or a lower --clip"
+                ) from error
             spent += time.perf_counter() - before
-            line: dict[str, Any] = {"step": step, "loss": mean, "rate": float(recipe.numbers(step)[0]), "norm": norm}
+            line: dict[str, Any] = {
+                "step": step,
+                "loss": mean,
+                "rate": float(recipe.numbers(step)[0]),
+                "norm": norm,
+            }
             if validates:
                 valid = line["valid"] = validated(run, cfg, p, text, be, step, saved)
             run.append_metrics(line)
@@ -208,7 +294,9 @@ def train(
             stop = stop or stopping()
             if saves or (stop and not ahead):
                 run.save(step, flat(p, m, v), {})
-                run.append_timing({"step": step, "tokens_per_s": speed, "seconds": spent, "time": time.time()})
+                run.append_timing(
+                    {"step": step, "tokens_per_s": speed, "seconds": spent, "time": time.time()}
+                )
                 saved = step
             yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == step}
             if stop and saved == step < recipe.steps:

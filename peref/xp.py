@@ -27,7 +27,10 @@ def namespace(*arrays: Any) -> ModuleType:
     found = {name for name in map(library, arrays) if name}
     if len(found) != 1:
         kinds = ", ".join(type(a).__module__ + "." + type(a).__name__ for a in arrays)
-        raise TypeError(f"expected arrays of one library, numpy or cupy, got: {kinds}; move them with peref.xp.to_host or like")
+        raise TypeError(
+            f"expected arrays of one library, numpy or cupy, got: {kinds}; move them with peref.xp.to_host "
+            "or like"
+        )
     return sys.modules[found.pop()]
 
 
@@ -44,7 +47,9 @@ def like(x: Any, other: Any) -> Any:
 
 
 def fetch(x: Any) -> Callable[[], np.ndarray]:
-    """Begin to copy `x` to the host as it is now; the result waits for that one copy and gives it. What lives on the host is copied at once."""
+    """Begin to copy `x` to the host as it is now; the result waits for that one copy and gives it. What
+    lives on the host is copied at once.
+    """
     if library(x) != "cupy":
         here = np.array(x)
         return lambda: here

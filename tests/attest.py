@@ -1,9 +1,11 @@
-"""What is known of each CUDA kernel file: what it was compiled for here, what of it ran here on the CPU, and what a device vouches for.
+"""What is known of each CUDA kernel file: what it was compiled for here, what of it ran here on the CPU, and
+what a device vouches for.
 
     python tests/attest.py        # CI prints this; it compiles and runs what it speaks of
 
-A device vouches for a file where its present text was run on one: when, and how far from float64 it was. tests/attest.json comes from
-`benchmarks/gpu.py` on a machine with a GPU, which writes it anew; it is never edited by hand.
+A device vouches for a file where its present text was run on one: when, and how far from float64 it was.
+tests/attest.json comes from `benchmarks/gpu.py` on a machine with a GPU, which writes it anew; it is never
+edited by hand.
 """
 
 import hashlib
@@ -45,13 +47,21 @@ def compiled(file):
 
     if not compiler():
         return ""
-    found = [figures(report(source(file), [f"-D{k}={v}" for k, v in defines.items()])) for defines in VARIANTS[file]]
+    found = [
+        figures(report(source(file), [f"-D{k}={v}" for k, v in defines.items()]))
+        for defines in VARIANTS[file]
+    ]
     most, spilled = max(max(registers) for registers, *_ in found), sum(sum(spills) for _, spills, _ in found)
-    return f"compiled: {len(found)} variants for {' and '.join(f'sm_{n}' for n in SM)}, at most {most} registers, {spilled} bytes spilled"
+    return (
+        f"compiled: {len(found)} variants for {' and '.join(f'sm_{n}' for n in SM)}, at most {most} "
+        f"registers, {spilled} bytes spilled"
+    )
 
 
 def emulated():
-    """{file: words} of the kernels that ran on the CPU, with their worst error against float64; of a small run of every op, forward and backward."""
+    """{file: words} of the kernels that ran on the CPU, with their worst error against float64; of a small
+    run of every op, forward and backward.
+    """
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
 
@@ -71,15 +81,23 @@ def emulated():
                 ran, worst = found.get(file, (set(), 0.0))
                 found[file] = ran | (set(launched[begin:]) & set(declared(file))), max(worst, error)
     left = lambda file, ran: "".join(f"; NOT RUN: {name}" for name in sorted(set(declared(file)) - ran))
-    return {file: f"run on the CPU: {', '.join(sorted(ran))}; error {error:.1e}{left(file, ran)}" for file, (ran, error) in found.items()}
+    return {
+        file: f"run on the CPU: {', '.join(sorted(ran))}; error {error:.1e}{left(file, ran)}"
+        for file, (ran, error) in found.items()
+    }
 
 
 def main():
     from emulated.compilers import compiler
 
     made, ran, texts = compiler(), emulated() if shutil.which("g++") else {}, kernels()
-    print(f"compiler: {' '.join(made[:2]) if made else 'neither nvcc nor NVRTC is here, nothing was compiled for a GPU'}")
-    for file, line in zip(sorted(texts), states(json.loads((HERE / "attest.json").read_text()), texts), strict=True):
+    print(
+        "compiler: "
+        f"{' '.join(made[:2]) if made else 'neither nvcc nor NVRTC is here, nothing was compiled for a GPU'}"
+    )
+    for file, line in zip(
+        sorted(texts), states(json.loads((HERE / "attest.json").read_text()), texts), strict=True
+    ):
         print(line)
         for said in (compiled(file), ran.get(file, "not run on the CPU: g++ is not here")):
             if said:

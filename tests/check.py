@@ -30,10 +30,11 @@ __all__ = ["Differs", "agree", "direction", "each_array", "frozen", "gradient", 
 def op_contract(op, arrays, settings=None, *, host=(), wide=(), seed=0):
     """An op keeps what the tape and the backends rely on, in float64 and in float32.
 
-    It writes to none of its arguments, to dy and to saved; called again it gives the same bits; dtype in is dtype out; its gradients are
-    as many as its arrays, of their shape and dtype, None for whole numbers and absent ones; on the fake CuPy it stays on it and gives
-    the same values. Settings that hold arrays go to the fake CuPy too, except those named in `host`; the arrays whose places are in `wide`
-    (angles, tables over positions) stay float64 throughout.
+    It writes to none of its arguments, to dy and to saved; called again it gives the same bits; dtype in is
+    dtype out; its gradients are as many as its arrays, of their shape and dtype, None for whole numbers and
+    absent ones; on the fake CuPy it stays on it and gives the same values. Settings that hold arrays go to
+    the fake CuPy too, except those named in `host`; the arrays whose places are in `wide` (angles, tables
+    over positions) stay float64 throughout.
     """
     name, settings, rng = title(op), settings or {}, np.random.default_rng(seed)
     for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-6)):
@@ -63,7 +64,12 @@ def op_contract(op, arrays, settings=None, *, host=(), wide=(), seed=0):
             except (TypeError, ValueError, IndexError, AttributeError) as e:
                 raise Differs(name, "library", f"on the fake CuPy: {type(e).__name__}: {e}") from e
             same([fake_y, *fake_got], back([y, *got]), tolerance, f"{name} on the fake CuPy")
-            same([fake_y, fake_extra], [back(y), back(extra)], tolerance, f"{name} on the fake CuPy, with its by-products")
+            same(
+                [fake_y, fake_extra],
+                [back(y), back(extra)],
+                tolerance,
+                f"{name} on the fake CuPy, with its by-products",
+            )
 
 
 def to_device(cp):
@@ -74,7 +80,9 @@ def forward(name, op, args, keywords):
     """y, by-products or None, saved (read-only)."""
     result = run(name, op.forward, *args, **keywords)
     if not isinstance(result, tuple) or len(result) != 2 + op.extra:
-        raise Differs(name, "names", f"forward returns {type(result).__name__}; expected a tuple of {2 + op.extra}")
+        raise Differs(
+            name, "names", f"forward returns {type(result).__name__}; expected a tuple of {2 + op.extra}"
+        )
     y, saved, *extra = result
     return locked(y), extra[0] if extra else None, locked(saved)
 
@@ -96,8 +104,14 @@ def well_made(name, got, args):
         if g is None:
             continue
         if not is_real(a):
-            raise Differs(name, "names", f"gradient {k} should be None: its array is {getattr(a, 'dtype', None)}")
+            raise Differs(
+                name, "names", f"gradient {k} should be None: its array is {getattr(a, 'dtype', None)}"
+            )
         if library(g) != "numpy":
             raise Differs(name, "library", f"gradient {k} is a {type(g).__name__}; expected a NumPy array")
         if (g.dtype, g.shape) != (a.dtype, a.shape):
-            raise Differs(name, "dtype" if g.dtype != a.dtype else "shape", f"gradient {k} is {g.dtype}{g.shape}, array {a.dtype}{a.shape}")
+            raise Differs(
+                name,
+                "dtype" if g.dtype != a.dtype else "shape",
+                f"gradient {k} is {g.dtype}{g.shape}, array {a.dtype}{a.shape}",
+            )

@@ -1,16 +1,20 @@
-"""The tables in 50 decimal digits: frequencies, cosines and sines, gains, slopes, buckets, biases and embedded
-positions, from the formulas alone. The formula of an encoding stands in its recipe, as the function `exact`.
+"""The tables in 50 decimal digits: frequencies, cosines and sines, gains, slopes, buckets, biases and
+embedded positions, from the formulas alone. The formula of an encoding stands in its recipe, as the function
+`exact`.
 
-Nothing there is taken from the array version or from the loops: ladders are powers, ramps are solved for, buckets
-are counted by their logarithms, which 50 digits can tell apart. Settings and parameters are the exact values of the
-float64 numbers that they are given as.
+Nothing there is taken from the array version or from the loops: ladders are powers, ramps are solved for,
+buckets are counted by their logarithms, which 50 digits can tell apart. Settings and parameters are the exact
+values of the float64 numbers that they are given as.
 
-    exact(p, places, facts, options, n)    rotate   for each position (angles of the pairs, (gains of q, of k) or None)
-    exact(p, d, facts, options)            bias     for each head its rows of (value, size, phase), one a distance
-    exact(p, i, facts, options)            embed    for each position its rows of (value, size, phase), one a channel
+    exact(p, places, facts, options, n)    rotate
+    for each position (angles of the pairs, (gains of q, of k) or None)
+    exact(p, d, facts, options)            bias
+    for each head its rows of (value, size, phase), one a distance
+    exact(p, i, facts, options)            embed
+    for each position its rows of (value, size, phase), one a channel
 
-The size is what an error is relative to (the value's own unless terms cancel on the way); the phase is the radians
-that lose a rounding each. `tables` gives all of it as float64 arrays, for each tensor of level table.
+The size is what an error is relative to (the value's own unless terms cancel on the way); the phase is the
+radians that lose a rounding each. `tables` gives all of it as float64 arrays, for each tensor of level table.
 """
 
 import numpy as np
@@ -18,7 +22,8 @@ from mpmath import mp
 from recipes import module
 
 DIGITS = 50
-EDGE = mp.mpf(10) ** -30  # far more than 50 digits lose, far less than two logarithms of whole numbers are apart
+# far more than 50 digits lose, far less than two logarithms of whole numbers are apart
+EDGE = mp.mpf(10) ** -30
 
 
 def known(name):
@@ -27,7 +32,9 @@ def known(name):
 
 
 def tables(name, hook, p, a, facts, options, n):
-    """`a` has positions and distances, p the parameters under their bare names, facts H, R, C, L and causal."""
+    """`a` has positions and distances, p the parameters under their bare names, facts H, R, C, L and
+    causal.
+    """
     exact = module(name).exact
     with mp.workdps(DIGITS):
         if hook == "rotate":
@@ -97,7 +104,9 @@ def between(x, low, high):
 
 
 def slow(R, base, L, fast, slow_, rounded=True):
-    """1 for pairs slower than `slow_` turns within L, 0 for those faster than `fast`, over the index of the pair between."""
+    """1 for pairs slower than `slow_` turns within L, 0 for those faster than `fast`, over the index of
+    the pair between.
+    """
     which = lambda times: mp.log(L / (2 * mp.pi * mp.mpf(times))) / mp.log(base) * R / 2
     low, high = which(fast), which(slow_)
     if rounded:

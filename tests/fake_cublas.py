@@ -1,8 +1,10 @@
-"""A stand-in for the cuBLAS library: the functions that the binding calls, on the fake CuPy's memory, by the letter of NVIDIA's contract.
+"""A stand-in for the cuBLAS library: the functions that the binding calls, on the fake CuPy's memory, by the
+letter of NVIDIA's contract.
 
-Column-major: element (i, j) of a matrix of leading dimension ld stands at i + j ld. With transpose the operand is stored the other way round. alpha
-and beta are addresses, on the host or, in that pointer mode, on the device. Setting a stream takes the workspace away. What it refuses, cuBLAS
-refuses: a leading dimension below the number of stored rows, sizes below zero, a batch of outputs at stride 0.
+Column-major: element (i, j) of a matrix of leading dimension ld stands at i + j ld. With transpose the
+operand is stored the other way round. alpha and beta are addresses, on the host or, in that pointer mode, on
+the device. Setting a stream takes the workspace away. What it refuses, cuBLAS refuses: a leading dimension
+below the number of stored rows, sizes below zero, a batch of outputs at stride 0.
 """
 
 import ctypes
@@ -26,7 +28,11 @@ def number(pointer, mode):
     """What alpha or beta points to."""
     if mode == 1:
         return float(at_address(pointer, (1,), np.float32)[0])
-    return pointer._obj.value if hasattr(pointer, "_obj") else ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float))[0]
+    return (
+        pointer._obj.value
+        if hasattr(pointer, "_obj")
+        else ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float))[0]
+    )
 
 
 def columns(pointer, kind, rows, cols, ld):
@@ -37,11 +43,19 @@ def columns(pointer, kind, rows, cols, ld):
 
 
 class Library:
-    """Keeps what was asked of it: `asked` the calls, `handles` stream, workspace and pointer mode of each handle."""
+    """Keeps what was asked of it: `asked` the calls, `handles` stream, workspace and pointer mode of each
+    handle.
+    """
 
     def __init__(self):
         self.asked, self.handles = [], {}
-        names = ("cublasCreate_v2", "cublasDestroy_v2", "cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasSetPointerMode_v2")
+        names = (
+            "cublasCreate_v2",
+            "cublasDestroy_v2",
+            "cublasSetStream_v2",
+            "cublasSetWorkspace_v2",
+            "cublasSetPointerMode_v2",
+        )
         for name in (*names, "cublasSetMathMode", "cublasGemmStridedBatchedEx"):
             setattr(self, name, self.noted(name, getattr(self, name[6:].removesuffix("_v2").lower())))
 
@@ -79,18 +93,31 @@ class Library:
         return OK
 
     def gemmstridedbatchedex(
-        self, handle, ta, tb, m, n, k, alpha, A, ka, lda, sa, B, kb, ldb, sb, beta, C, kc, ldc, sc, count, compute, algo
+        self, handle, ta, tb, m, n, k, alpha, A, ka, lda, sa, B, kb, ldb, sb, beta, C, kc, ldc, sc,
+        count, compute, algo,
     ):  # fmt: skip
         state = self.handles[handle.value]
-        if min(m, n, k, count) < 0 or lda < max(1, k if ta else m) or ldb < max(1, n if tb else k) or ldc < max(1, m) or (count > 1 and sc < ldc * n):
+        if (
+            min(m, n, k, count) < 0
+            or lda < max(1, k if ta else m)
+            or ldb < max(1, n if tb else k)
+            or ldc < max(1, m)
+            or (count > 1 and sc < ldc * n)
+        ):
             return INVALID
         stream = Device.now.streams[-1]
         if state.stream != stream.ptr:
-            raise RuntimeError("cuBLAS works on another stream than CuPy: nothing orders the two, and a capture does not see it")
+            raise RuntimeError(
+                "cuBLAS works on another stream than CuPy: nothing orders the two, and a capture does not "
+                "see it"
+            )
         if stream.is_capturing() and state.workspace is None:
             raise RuntimeError("cuBLAS allocates a workspace inside the capture")
         if real(kc).itemsize < 4 and state.math != 16:
-            raise RuntimeError("cuBLAS may add parts of a sum in the narrow type of the result: cublasSetMathMode was not asked for 16")
+            raise RuntimeError(
+                "cuBLAS may add parts of a sum in the narrow type of the result: cublasSetMathMode was not "
+                "asked for 16"
+            )
         a_, b_ = number(alpha, state.mode), number(beta, state.mode)
         size_a, size_b = real(ka).itemsize, real(kb).itemsize
 
@@ -112,4 +139,8 @@ class Library:
 
 def tf32(x):
     """Rounded to the ten bits of a TF32 mantissa."""
-    return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) if x.flags.c_contiguous else tf32(np.ascontiguousarray(x))
+    return (
+        ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
+        if x.flags.c_contiguous
+        else tf32(np.ascontiguousarray(x))
+    )

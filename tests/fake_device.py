@@ -1,10 +1,12 @@
 """What the arrays of the fake CuPy live on, and a count of what is asked of it.
 
-As CUDA:     a stream that captures writes its work down and does not do it; a graph does it again, at the same addresses, as often as it is
-             launched. What CuPy refuses in a capture is refused: its own cuBLAS, transfers, everything that waits. A copy to pinned memory has
-             arrived when its event was waited for, not before; pinned memory that is changed while it is being copied is an error.
-Stricter:    new memory, freed memory and what a capture has not computed yet are poison (every bit set: NaN, -1). Work of a graph that would write
-             to memory which went back to the pool is left out, so that its readers see poison (on a device they may see anything, cupy#8318).
+As CUDA:     a stream that captures writes its work down and does not do it; a graph does it again, at the
+             same addresses, as often as it is launched. What CuPy refuses in a capture is refused: its own
+             cuBLAS, transfers, everything that waits. A copy to pinned memory has arrived when its event was
+             waited for, not before; pinned memory that is changed while it is being copied is an error.
+Stricter:    new memory, freed memory and what a capture has not computed yet are poison (every bit set: NaN,
+             -1). Work of a graph that would write to memory which went back to the pool is left out, so that
+             its readers see poison (on a device they may see anything, cupy#8318).
 Not here:    time, several devices, what a kernel does (see perform).
 """
 
@@ -61,7 +63,13 @@ class Placed:
         dtype = np.dtype(dtype)
         self.memory = pointer.mem
         kind = dtype.str if dtype.kind != "V" else f"<u{dtype.itemsize}"  # bfloat16 is not NumPy's own
-        about = {"shape": shape, "typestr": kind, "data": (pointer.ptr, False), "strides": strides, "version": 3}
+        about = {
+            "shape": shape,
+            "typestr": kind,
+            "data": (pointer.ptr, False),
+            "strides": strides,
+            "version": 3,
+        }
         self.__array_interface__ = about
 
 
@@ -111,7 +119,10 @@ class Stream:
 
     def begin_capture(self, mode=None):
         if self.null or self.nodes is not None:
-            raise RuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted on the default stream or while it captures")
+            raise RuntimeError(
+                "cudaErrorStreamCaptureUnsupported: operation not permitted on the default stream or while "
+                "it captures"
+            )
         self.nodes = []
 
     def end_capture(self):
@@ -190,7 +201,14 @@ class Device:
             self.counts["allocations"] += 1
             return np.empty(shape, dtype)
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        array = np.asarray(Placed(self.allocators[-1](max(size, 1)) if pointer is None else pointer, tuple(shape), dtype, strides))
+        array = np.asarray(
+            Placed(
+                self.allocators[-1](max(size, 1)) if pointer is None else pointer,
+                tuple(shape),
+                dtype,
+                strides,
+            )
+        )
         return array.view(dtype)
 
     def raw(self, x):
@@ -207,7 +225,9 @@ class Device:
 
     def refuse(self, what):
         if self.streams[-1].is_capturing():
-            raise RuntimeError(f"{what}: cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing")
+            raise RuntimeError(
+                f"{what}: cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
+            )
 
     def waits(self, what):
         """The host stands still until the device has done everything."""
@@ -215,9 +235,11 @@ class Device:
         self.counts["syncs"] += 1
 
     def perform(self, act, written):
-        """Do act(), which writes to the NumPy arrays `written` and to nothing else; in a capture, write it down for the graph.
+        """Do act(), which writes to the NumPy arrays `written` and to nothing else; in a capture, write it
+        down for the graph.
 
-        `act` may hold arrays only as `raw` gives them, or they are never freed. A kernel launch is one such act.
+        `act` may hold arrays only as `raw` gives them, or they are never freed. A kernel launch is one such
+        act.
         """
         self.counts["calls"] += 1
         stream = self.streams[-1]
@@ -227,7 +249,9 @@ class Device:
         homes = [self.buffer_of(a.ctypes.data) for a in written if a.size]
         for a in written:
             if a.size and a.flags.owndata:
-                raise RuntimeError("an array of the capture has no address; install the fake CuPy with memory=True")
+                raise RuntimeError(
+                    "an array of the capture has no address; install the fake CuPy with memory=True"
+                )
 
         def node():
             for home in homes:
@@ -242,7 +266,9 @@ class Device:
         return any(isinstance(a, np.ndarray) and np.may_share_memory(got, a) for a in inputs)
 
     def made(self, function, args, rest=(), keywords=None):
-        """What function(*args, *rest, **keywords) gives, arrays and numbers as NumPy arrays on this device; views stay views."""
+        """What function(*args, *rest, **keywords) gives, arrays and numbers as NumPy arrays on this
+        device; views stay views.
+        """
         keywords = {} if keywords is None else keywords
         capturing = self.streams[-1].is_capturing()
         with np.errstate(all="ignore"):
@@ -267,7 +293,9 @@ class Device:
         if new and capturing:
             args, written = self.raw(tuple(args)), [(k, self.raw(out)) for k, out in new]
             if not self.memory:
-                raise RuntimeError("captures need memory with addresses; install the fake CuPy with memory=True")
+                raise RuntimeError(
+                    "captures need memory with addresses; install the fake CuPy with memory=True"
+                )
 
             def again():
                 found = function(*args, *rest, **keywords)
@@ -292,7 +320,9 @@ class Device:
         return any(start <= host.ctypes.data < stop for start, (stop, _) in self.pinned.items())
 
     def upload(self, host, to):
-        """A copy to the device; of pinned memory it is done when the stream has come so far, of other memory at once."""
+        """A copy to the device; of pinned memory it is done when the stream has come so far, of other
+        memory at once.
+        """
         if not self.is_pinned(host) and self.pinner is not None:
             self.pinner(host.nbytes)  # where CuPy puts it meanwhile
         self.refuse("a copy to the device")
@@ -338,13 +368,22 @@ class Device:
 
         def count():
             if not ready:
-                raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+                raise RuntimeError(
+                    "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime "
+                    "version"
+                )
             return 1
 
         class CompileException(Exception):
             pass
 
-        about = {"name": b"Emulated", "major": 9, "minor": 0, "multiProcessorCount": 4, "totalGlobalMem": TOTAL}
+        about = {
+            "name": b"Emulated",
+            "major": 9,
+            "minor": 0,
+            "multiProcessorCount": 4,
+            "totalGlobalMem": TOTAL,
+        }
         runtime = SimpleNamespace(
             getDeviceCount=count,
             memGetInfo=lambda: (free, TOTAL),
@@ -370,7 +409,9 @@ class Device:
             runtime=runtime,
             nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
             compiler=SimpleNamespace(CompileException=CompileException),
-            Device=lambda index=None: SimpleNamespace(id=0, mem_info=(free, TOTAL), compute_capability="90", synchronize=self.synchronize),
+            Device=lambda index=None: SimpleNamespace(
+                id=0, mem_info=(free, TOTAL), compute_capability="90", synchronize=self.synchronize
+            ),
         )
 
     def pin_with(self, allocator):
@@ -383,7 +424,9 @@ class Device:
 
 
 def at_address(pointer, shape, dtype):
-    """The NumPy array of the device's memory at an address, as a kernel or a library that was given a pointer sees it."""
+    """The NumPy array of the device's memory at an address, as a kernel or a library that was given a
+    pointer sees it.
+    """
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     return np.frombuffer((ctypes.c_char * size).from_address(pointer), dtype).reshape(shape)
 

@@ -1,4 +1,6 @@
-"""What the tests generated from the registry share: a small model of any encoding, each choice of its options, its loop, the places it takes."""
+"""What the tests generated from the registry share: a small model of any encoding, each choice of its
+options, its loop, the places it takes.
+"""
 
 from importlib import import_module
 
@@ -64,7 +66,8 @@ def filling(*hooks):
 
 
 def every_choice(name):
-    """Each option at its default and at each other value it may have, all that are words at their last at once, and what the recipe adds.
+    """Each option at its default and at each other value it may have, all that are words at their last at
+    once, and what the recipe adds.
 
     TOGETHER    settings of options that have no value to start from, or none that means anything alone
     NEEDED      what an option is refused without
@@ -73,7 +76,11 @@ def every_choice(name):
     recipe = module(name)
     needed = getattr(recipe, "NEEDED", {})
     alone = [{**needed.get(option, {}), option: value} for option, value in each_alone(name)]
-    at_once = {option: word for option, word in last_words(name).items() if option not in getattr(recipe, "WITHOUT", ())}
+    at_once = {
+        option: word
+        for option, word in last_words(name).items()
+        if option not in getattr(recipe, "WITHOUT", ())
+    }
     return [{}, *alone, *getattr(recipe, "TOGETHER", ()), *([at_once] if len(at_once) > 1 else [])]
 
 
@@ -92,6 +99,8 @@ def config(name, **given):
 
 
 def loop(cfg, **more):
-    """The scalar loop of the encoding of `cfg`, with the facts of the model and the options that it asks for."""
+    """The scalar loop of the encoding of `cfg`, with the facts of the model and the options that it asks
+    for.
+    """
     name = cfg.pe[0][0]
     return subject(name).of_loop(cfg, get(name).hook, **more)

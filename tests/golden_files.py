@@ -1,4 +1,6 @@
-"""What tests of the golden files share: the command line in this process, a tensor file as somebody else would write it, small folders."""
+"""What tests of the golden files share: the command line in this process, a tensor file as somebody else
+would write it, small folders.
+"""
 
 import json
 import struct
@@ -35,13 +37,26 @@ def dumped(path, found):
 
 def two_cases(folder):
     """A new folder of golden files, of two small cases."""
-    cases = [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("alibi", "table", "default", "The usual.", ("basic",), T=3)]
+    cases = [
+        sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4),
+        sized("alibi", "table", "default", "The usual.", ("basic",), T=3),
+    ]
     return folder_of(folder, cases, checked=True)
 
 
 def folder_of(folder, cases, checked=False, **declared):
     """Golden files of these cases in `folder`; `declared` are refusals and laws of their one encoding."""
     for name in dict.fromkeys(case.encoding for case in cases):
-        write(folder / name, files(name, [made(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name], known(), **declared))
-    (folder.parent / "SPEC_VERSION" if folder.name in ("core", "full") else folder / "SPEC_VERSION").write_text(SPEC_VERSION + "\n")
+        write(
+            folder / name,
+            files(
+                name,
+                [made(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name],
+                known(),
+                **declared,
+            ),
+        )
+    (
+        folder.parent / "SPEC_VERSION" if folder.name in ("core", "full") else folder / "SPEC_VERSION"
+    ).write_text(SPEC_VERSION + "\n")
     return folder

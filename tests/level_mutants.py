@@ -1,4 +1,5 @@
-"""Wrong blocks, models, training steps and traces: for each flag of these levels a function (case, inputs) -> outputs that falls into its trap.
+"""Wrong blocks, models, training steps and traces: for each flag of these levels a function (case, inputs) ->
+outputs that falls into its trap.
 
 Written on the plain ops, with one thing wrong each. Not here: the flags of single operations.
 """
@@ -71,7 +72,13 @@ def exact_gelu_forward(x):
 
 
 def exact_gelu_backward(x, dy):
-    return (dy * (0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
+    return (
+        dy
+        * (
+            0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+            + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+        ),
+    )
 
 
 exact_gelu = Op(exact_gelu_forward, exact_gelu_backward)
@@ -79,12 +86,21 @@ exact_gelu = Op(exact_gelu_forward, exact_gelu_backward)
 
 def gelu_of_erf(case, a):
     """And its derivative, which is farther from that of the tanh form than the values are."""
-    return stack.expected(case, a, Backend(activated_linear=lambda up, gate, w, b, residual: add(residual, linear(exact_gelu(up), w, b))))
+    return stack.expected(
+        case,
+        a,
+        Backend(
+            activated_linear=lambda up, gate, w, b, residual: add(residual, linear(exact_gelu(up), w, b))
+        ),
+    )
 
 
 def other_eps(case, a):
     """1e-6 in place of 1e-5."""
-    rms, layer = lambda x, w, eps: rms_norm(x, w, eps=1e-6), lambda x, w, b, eps: layer_norm(x, w, b, eps=1e-6)
+    rms, layer = (
+        lambda x, w, eps: rms_norm(x, w, eps=1e-6),
+        lambda x, w, b, eps: layer_norm(x, w, b, eps=1e-6),
+    )
     return stack.compute(case, a, Backend(rms_norm=rms, layer_norm=layer))
 
 
@@ -121,7 +137,9 @@ def mean_of_all(case, a):
 
 def no_final_norm(case, a):
     last = a["param.norm.weight"]
-    return stack.compute(case, a, Backend(layer_norm=lambda x, w, b, eps: x if w is last else layer_norm(x, w, b, eps=eps)))
+    return stack.compute(
+        case, a, Backend(layer_norm=lambda x, w, b, eps: x if w is last else layer_norm(x, w, b, eps=eps))
+    )
 
 
 def head_alone(case, a):
@@ -189,13 +207,17 @@ def unclipped(case, a):
 
 def called(change):
     """A trace, or a model, whose calls are change(first, stop, fresh, n)."""
-    return lambda case, a: kinds.expected(replace(case, calls=tuple(change(case, *call) for call in case.calls)), a)
+    return lambda case, a: kinds.expected(
+        replace(case, calls=tuple(change(case, *call) for call in case.calls)), a
+    )
 
 
 def at_positions(change):
     def run(case, a):
         if case.level == "model":
-            counted = lambda cfg, p, tokens, old, be: model.decode(cfg, p, tokens, old, be=be, positions=np.arange(tokens.shape[1]))
+            counted = lambda cfg, p, tokens, old, be: model.decode(
+                cfg, p, tokens, old, be=be, positions=np.arange(tokens.shape[1])
+            )
             return stack.in_calls(case, a, model.PLAIN, counted)
         i = change(case, case.at.i)
         return trace.expected(case, a, None, replace(case.at, i=i, j=i))
@@ -218,7 +240,15 @@ class TopLeft(At):
 def top_left(case, a):
     aligned = lambda at: TopLeft(**{f.name: getattr(at, f.name) for f in fields(At)})
     if case.level == "model":
-        return stack.in_calls(case, a, Backend(attention=lambda *arrays, at, scale: model.PLAIN.attention(*arrays, at=aligned(at), scale=scale)))
+        return stack.in_calls(
+            case,
+            a,
+            Backend(
+                attention=lambda *arrays, at, scale: model.PLAIN.attention(
+                    *arrays, at=aligned(at), scale=scale
+                )
+            ),
+        )
     return trace.expected(case, a, None, aligned(case.at))
 
 
@@ -238,7 +268,10 @@ def without_tail(pe):
 
 def without_features(pe):
     """What came with earlier keys is 0."""
-    empty = lambda f, at: {name: np.where((np.arange(at.S) >= at.S - at.T).reshape(-1, *[1] * (x.ndim - 3)), x, 0) for name, x in f.items()}
+    empty = lambda f, at: {
+        name: np.where((np.arange(at.S) >= at.S - at.T).reshape(-1, *[1] * (x.ndim - 3)), x, 0)
+        for name, x in f.items()
+    }
     if pe.attend:
         attend = pe.attend
         return replace(pe, attend=lambda be, p, q, k, v, f, at: attend(be, p, q, k, v, empty(f, at), at))
@@ -264,7 +297,9 @@ MUTANTS = {
     "block.post_norm": wired(post_norm),
     "block.parallel": wired(parallel),
     "norm.mean": with_backend(rms_norm=layer_for_rms, layer_norm=rms_for_layer),
-    "block.swiglu_swapped": with_backend(activated_linear=lambda up, gate, *more: activated_linear(gate, up, *more)),
+    "block.swiglu_swapped": with_backend(
+        activated_linear=lambda up, gate, *more: activated_linear(gate, up, *more)
+    ),
     "block.gelu_exact": gelu_of_erf,
     "block.qk_norm_order": norm_after_turn,
     "norm.eps": other_eps,
@@ -283,16 +318,26 @@ MUTANTS = {
     "cache.tail_dropped": with_encoding(without_tail),
     "cache.features_dropped": with_encoding(without_features),
     "cache.ring_positions": at_positions(lambda case, i: i % case.window),
-    "cache.window_late": called(lambda case, first, stop, fresh, n: (first, stop, fresh or stop - first >= case.window, n)),
+    "cache.window_late": called(
+        lambda case, first, stop, fresh, n: (first, stop, fresh or stop - first >= case.window, n)
+    ),
     "mask.top_left": top_left,
     "t5.bias.dropped_on_decode": with_encoding(without_bias),
-    "rope.ntk.cache_mixed_bases": called(lambda case, first, stop, fresh, n: (first, stop, fresh, max(stop, case.L))),
-    "rope.longrope.cache_mixed": called(lambda case, first, stop, fresh, n: (first, stop, fresh, max(stop, case.L))),
-    "rope.ntk.long_then_short": called(lambda case, first, stop, fresh, n: (first, stop, fresh, min(max(stop, case.L), 9))),
+    "rope.ntk.cache_mixed_bases": called(
+        lambda case, first, stop, fresh, n: (first, stop, fresh, max(stop, case.L))
+    ),
+    "rope.longrope.cache_mixed": called(
+        lambda case, first, stop, fresh, n: (first, stop, fresh, max(stop, case.L))
+    ),
+    "rope.ntk.long_then_short": called(
+        lambda case, first, stop, fresh, n: (first, stop, fresh, min(max(stop, case.L), 9))
+    ),
     "rope.ntk.static_as_dynamic": static,
 }
 LEFT = {  # flags that other cases have too: their mutants at these levels
     "mask.documents": documents_mixed,
-    "mask.window": lambda case, a: (trace.expected if case.level == "trace" else stack.compute)(replace(case, window=case.window + 1), a),
+    "mask.window": lambda case, a: (trace.expected if case.level == "trace" else stack.compute)(
+        replace(case, window=case.window + 1), a
+    ),
     "rope.layout.half": lambda case, a: stack.compute(replace(case, layout="half"), a),
 }

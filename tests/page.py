@@ -1,7 +1,9 @@
-"""What golden/SPEC.md defines once, for the programs that are written from that page (`program` in tests/recipes).
+"""What golden/SPEC.md defines once, for the programs that are written from that page (`program` in
+tests/recipes).
 
-A program is what somebody would write who has the line of the encoding, this and the files, and nothing else: plain
-NumPy, a token at a time. test_spec_programs.py holds each against every golden case of its encoding, in class A.
+A program is what somebody would write who has the line of the encoding, this and the files, and nothing else:
+plain NumPy, a token at a time. test_spec_programs.py holds each against every golden case of its encoding, in
+class A.
 
     program(p, i, o, f)                       embed    rows [T,C]
     program(p, i, o, f)                       rotate   angle [T,P], gains of q and k [T,P] or None
@@ -10,7 +12,8 @@ NumPy, a token at a time. test_spec_programs.py holds each against every golden 
     program(p, q, k, x, i, see, o, f, v)      attend   out [H,T,D] of one document
     program(p, x, i, o, f)                    mix      y [T,C] of one document
 
-p are the parameters under their bare names, o the options, f the facts; keys and values stand once for each query head.
+p are the parameters under their bare names, o the options, f the facts; keys and values stand once for each
+query head.
 """
 
 from math import ceil, floor, log, pi
@@ -88,8 +91,8 @@ def softmax(s, see):
 
 
 def frequencies(of):
-    """The program of a rotation whose frequencies, (p, o, R, L, n, w) -> [P], with or without a gain, are the same
-    at every position.
+    """The program of a rotation whose frequencies, (p, o, R, L, n, w) -> [P], with or without a gain, are the
+    same at every position.
     """
 
     def program(p, i, o, f):

@@ -30,7 +30,9 @@ def ops():
 
 
 class Asked(dict):
-    """In place of a backend's recurrences: has none, and keeps name and plain op of those that are asked for."""
+    """In place of a backend's recurrences: has none, and keeps name and plain op of those that are asked
+    for.
+    """
 
     def get(self, name, plain):
         return self.setdefault(name, plain)

@@ -1,4 +1,6 @@
-"""Where respected sources differ: a case has the numbers of each reading, and `check` says which one somebody has."""
+"""Where respected sources differ: a case has the numbers of each reading, and `check` says which one
+somebody has.
+"""
 
 import json
 from dataclasses import replace
@@ -29,7 +31,10 @@ def book(tmp_path_factory):
 
 def given(entry, variant, names=None):
     """What somebody with this reading would hand in."""
-    return {f"{entry.id}:{name}": Tensor("F64", np.ascontiguousarray(entry.want(name, variant))) for name in names or entry.outputs}
+    return {
+        f"{entry.id}:{name}": Tensor("F64", np.ascontiguousarray(entry.want(name, variant)))
+        for name in names or entry.outputs
+    }
 
 
 def test_each_has_a_norm_and_others():
@@ -69,7 +74,10 @@ def test_what_check_says(book, capsys, tmp_path, monkeypatch):
     """Which reading it is, in words and in JSON; nothing of the norm."""
     monkeypatch.chdir(tmp_path)
     text = "import numpy as np\n\ndef paper(case, a):\n    H, d = case['facts']['H'], a.get('distances')\n"
-    text += "    m = 2.0 ** (-8 * np.arange(1, H + 1) / H)\n    return {'bias': -m[:, None] * abs(d)} if case['encoding'] == 'alibi' else None\n"
+    text += (
+        "    m = 2.0 ** (-8 * np.arange(1, H + 1) / H)\n"
+        "    return {'bias': -m[:, None] * abs(d)} if case['encoding'] == 'alibi' else None\n"
+    )
     (tmp_path / "uniform_slopes.py").write_text(text)
     words = ["check", "--impl", "uniform_slopes:paper", "--golden", str(book.folder)]
     assert run_cli(words, Signals()) == 0
@@ -84,13 +92,20 @@ def test_a_reading_that_is_none():
     """One that gives the norm's numbers, and one with gradients that nothing checks."""
     case = CASES["ntk.table/form"]
     with pytest.raises(confirmed.Disagrees, match="variant same: it is the norm"):
-        confirmed.computed(replace(case, variants=(*case.variants, Variant("same", "the same once more"))), checked=False)
-    learned = replace(CASES["cope.op/divided"], variants=(Variant("a", "a"), Variant("b", "b", rewrite=lambda case, a, y: y)))
+        confirmed.computed(
+            replace(case, variants=(*case.variants, Variant("same", "the same once more"))), checked=False
+        )
+    learned = replace(
+        CASES["cope.op/divided"],
+        variants=(Variant("a", "a"), Variant("b", "b", rewrite=lambda case, a, y: y)),
+    )
     with pytest.raises(confirmed.Disagrees, match="gradients, which nothing checks"):
         confirmed.computed(learned, checked=False)
 
 
-@pytest.mark.parametrize("words", [1, {"norm": "x"}, {"norm": "x", "variants": {"y": "z"}}, {"norm": "x", "variants": {"x": 1}}])
+@pytest.mark.parametrize(
+    "words", [1, {"norm": "x"}, {"norm": "x", "variants": {"y": "z"}}, {"norm": "x", "variants": {"x": 1}}]
+)
 def test_words_that_are_none(book, words):
     """A file says something else of its readings."""
     other = Book(book.folder)

@@ -1,4 +1,6 @@
-"""Positions of several axes: those who tell them apart do as the loop, M-RoPE and axial have the numbers of public code, the others refuse."""
+"""Positions of several axes: those who tell them apart do as the loop, M-RoPE and axial have the numbers
+of public code, the others refuse.
+"""
 
 import re
 from dataclasses import replace
@@ -23,7 +25,9 @@ def of_axes(several):
 
 @pytest.mark.parametrize("name", of_axes(True))
 def test_axes_turn_as_in_the_loop(name):
-    """Angles at whole and real places of all axes, the same for every sequence and each its own; every option value."""
+    """Angles at whole and real places of all axes, the same for every sequence and each its own; every
+    option value.
+    """
     A = get(name).axes
     for given in every_choice(name):
         for R in (4, 12):
@@ -37,7 +41,9 @@ def test_axes_turn_as_in_the_loop(name):
 
 @pytest.mark.parametrize("name", of_axes(True))
 def test_axes_in_pieces_padded_and_packed(name):
-    """Decoding in any pieces, also inside the image, gives the rows of the whole, padding and documents those alone; the gradient is right."""
+    """Decoding in any pieces, also inside the image, gives the rows of the whole, padding and documents
+    those alone; the gradient is right.
+    """
     laws.axes(subject(name))
 
 
@@ -48,15 +54,23 @@ def test_axes_the_same_for_every_sequence(name):
     p = weights(cfg)
     one, A = image(4, 4)[: get(name).axes, :1], get(name).axes
     for form in (one[:, 0], np.arange(9) + np.arange(A)[:, None]):
-        with pytest.raises(Misuse, match=rf"of {A} sequences or of {A} axes; give \[1, {A}, 9\] or \[{A}, 1, 9\]"):
+        with pytest.raises(
+            Misuse, match=rf"of {A} sequences or of {A} axes; give \[1, {A}, 9\] or \[{A}, 1, 9\]"
+        ):
             run(cfg, p, tokens(A, 9), positions=form)
-    same(run(cfg, p, tokens(4, 9), positions=one[:, 0]), run(cfg, p, tokens(4, 9), positions=np.repeat(one, 4, 1)), 0)
+    same(
+        run(cfg, p, tokens(4, 9), positions=one[:, 0]),
+        run(cfg, p, tokens(4, 9), positions=np.repeat(one, 4, 1)),
+        0,
+    )
     same(run(cfg, p, x, positions=one), run(cfg, p, x, positions=np.repeat(one, 3, 1)), 0)
 
 
 @pytest.mark.parametrize("name", [n for n in of_axes(True) if n in of("text")])
 def test_text_is_claimed_and_holds(name):
-    """One number is that number on every axis: whole, before an image and after it, where it goes on from a place whose axes agree."""
+    """One number is that number on every axis: whole, before an image and after it, where it goes on from
+    a place whose axes agree.
+    """
     (words,) = laws.text(subject(name))
     assert re.search(r"axes differ, as in an image; give the positions .* one beyond the largest", words)
 
@@ -73,23 +87,35 @@ def test_axes_on_the_fake_cupy(name, cupy):
     """Positions of several axes go to the device with the rest."""
     cfg, x = config(name), tokens(2, 9)
     p, i = weights(cfg), image(get(name).axes)
-    be = replace(model.PLAIN, place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing))
+    be = replace(
+        model.PLAIN,
+        place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing),
+    )
     there = {n: cupy.asarray(a) for n, a in p.items()}
     memory = model.decode(cfg, there, x[:, :4], model.cache(cfg, 16), be=be, positions=i[..., :4])[1]
-    same(model.decode(cfg, there, x[:, 4:], memory, be=be, positions=i[..., 4:])[0], cupy.asarray(run(cfg, p, x, positions=i)[:, 4:]), EXACT)
+    same(
+        model.decode(cfg, there, x[:, 4:], memory, be=be, positions=i[..., 4:])[0],
+        cupy.asarray(run(cfg, p, x, positions=i)[:, 4:]),
+        EXACT,
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in of_axes(False) if get(n).axes])
 def test_axes_that_cannot_be_told_apart(name):
     """An encoding that wants one number for each token refuses three in words."""
     (words,) = laws.axes(subject(name))
-    assert re.match(rf"positions are int64\[3, 2, 9\]; expected numbers \[9\] or \[2, 9\], .*; {name} cannot tell 3 axes apart", words)
+    assert re.match(
+        r"positions are int64\[3, 2, 9\]; expected numbers \[9\] or \[2, 9\], "
+        rf".*; {name} cannot tell 3 axes apart",
+        words,
+    )
 
 
 AXES = {
     (128, "chunked", None): "t" * 16 + "h" * 24 + "w" * 24,  # Qwen2-VL: mrope_section 16, 24, 24
     (128, "interleaved", None): "thw" * 20 + "tttt",  # Qwen3-VL: 24, 20, 20
-    (64, "interleaved", (11, 11, 10)): "thw" * 10 + "th",  # Qwen3.5: height has 1, 4, ..., 31 and width 2, 5, ..., 29
+    # Qwen3.5: height has 1, 4, ..., 31 and width 2, 5, ..., 29
+    (64, "interleaved", (11, 11, 10)): "thw" * 10 + "th",
     (128, "alternate", None): "hw" * 22 + "t" * 20,  # ERNIE 4.5 VL: mrope_section 22, 22, 20 of h, w, t
     (8, "chunked", (2, 1, 1)): "tthw",
     (8, "interleaved", (2, 1, 1)): "thwt",
@@ -106,11 +132,15 @@ def test_mrope_sections_of_public_models(R, order, sections):
     same(angle, (np.array([dict(t=2, h=3, w=5)[a] for a in AXES[R, order, sections]]) * w)[None, None], 1e-15)
     of = witness("mrope", "rotate", R=R, order=order, sections=sections)
     same(angle, np.array([of({}, [[2], [3], [5]], 0)[0]]), 1e-15)
-    same(get("mrope").rotate({}, np.array([7]), 0, R=R, order=order, sections=sections)[0], 7 * w[None], 1e-15)
+    same(
+        get("mrope").rotate({}, np.array([7]), 0, R=R, order=order, sections=sections)[0], 7 * w[None], 1e-15
+    )
 
 
 def test_mrope_sections_unless_said():
-    """In the ratio 2:3:3, and 6:5:5 interleaved, rounded so that they add up, for any width; interleaved they can always be had."""
+    """In the ratio 2:3:3, and 6:5:5 interleaved, rounded so that they add up, for any width; interleaved
+    they can always be had.
+    """
     of = import_module(files()["mrope"])
     assert [of.shares(n, (2, 3, 3)) for n in (1, 2, 3, 4, 8, 16, 32, 64)] == [
         *((0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 2, 1), (2, 3, 3), (4, 6, 6), (8, 12, 12), (16, 24, 24))
@@ -128,8 +158,14 @@ def test_mrope_sections_unless_said():
         ({"sections": (2, 3, 3)}, "sections are 2,3,3; expected three numbers from 0 on that add up to 2"),
         ({"sections": (1, 1)}, "sections are 1,1; expected three numbers"),
         ({"sections": (3, -1, 0)}, "sections are 3,-1,0; expected three numbers from 0 on"),
-        ({"sections": (0, 1, 1), "order": "interleaved"}, "sections are 0,1,1; interleaved that means 1,1,0, h and w have every third pair at most"),
-        ({"sections": (1, 0, 1), "order": "alternate"}, "sections are 1,0,1; alternate that means 1,1,0, h has as many pairs as w or one more"),
+        (
+            {"sections": (0, 1, 1), "order": "interleaved"},
+            "sections are 0,1,1; interleaved that means 1,1,0, h and w have every third pair at most",
+        ),
+        (
+            {"sections": (1, 0, 1), "order": "alternate"},
+            "sections are 1,0,1; alternate that means 1,1,0, h has as many pairs as w or one more",
+        ),
     ],
 )
 def test_mrope_sections_that_cannot_be(given, words):
@@ -140,7 +176,9 @@ def test_mrope_sections_that_cannot_be(given, words):
 
 
 def test_mrope_text_after_an_image_of_2_by_3():
-    """It starts at s; its patches have t = s, h = s, s+1 and w = s, s+1, s+2, so text goes on at s + 3: not at the slot, which is s + 6."""
+    """It starts at s; its patches have t = s, h = s, s+1 and w = s, s+1, s+2, so text goes on at s + 3:
+    not at the slot, which is s + 6.
+    """
     s = 4
     patches = np.array([[s] * 6, np.repeat([s, s + 1], 3), np.tile([s, s + 1, s + 2], 2)])
     assert patches.max() + 1 == s + 3
@@ -149,7 +187,12 @@ def test_mrope_text_after_an_image_of_2_by_3():
     i = np.concatenate([np.tile(np.arange(s), (3, 1)), patches, np.tile([s + 3, s + 4], (3, 1))], 1)
     memory = model.cache(cfg, 16)
     rows = []
-    for cut, positions in ((slice(0, s), None), (slice(s, s + 6), patches), (slice(s + 6, s + 7), np.array([s + 3])), (slice(s + 7, s + 8), None)):
+    for cut, positions in (
+        (slice(0, s), None),
+        (slice(s, s + 6), patches),
+        (slice(s + 6, s + 7), np.array([s + 3])),
+        (slice(s + 7, s + 8), None),
+    ):
         y, memory = model.decode(cfg, p, x[:, cut], memory, positions=positions)
         rows.append(y)
     same(np.concatenate(rows, 1), run(cfg, p, x, positions=i), EXACT)
@@ -166,7 +209,9 @@ def test_mrope_text_after_an_image_of_2_by_3():
     ],
 )
 def test_axial_ladders_of_width_8(ladder, rows, columns):
-    """Two pairs for rows, two for columns. Pixels of an image of 16 x 16 lie from -1 to 1, as linspace(-1, 1, 16) has them."""
+    """Two pairs for rows, two for columns. Pixels of an image of 16 x 16 lie from -1 to 1, as linspace(-1,
+    1, 16) has them.
+    """
     rotate = get("axial").rotate
     place = np.linspace(-1, 1, 16)[[3, 10]] if ladder == "pixel" else [3, 10]
     want = np.concatenate([place[0] * np.array(rows), place[1] * np.array(columns)])
@@ -175,11 +220,17 @@ def test_axial_ladders_of_width_8(ladder, rows, columns):
 
 
 def test_axial_moves_with_rows_and_columns():
-    """A number added to all rows and another to all columns changes nothing: of two axes the shift is a law, with every ladder."""
+    """A number added to all rows and another to all columns changes nothing: of two axes the shift is a
+    law, with every ladder.
+    """
     for given in every_choice("axial"):
         cfg, x = config("axial", pe=(("axial", given),), D=8), tokens(2, 9)
         p, i = weights(cfg), image(2)
-        same(run(cfg, p, x, positions=i + np.array([100, 37])[:, None, None]), run(cfg, p, x, positions=i), EXACT)
+        same(
+            run(cfg, p, x, positions=i + np.array([100, 37])[:, None, None]),
+            run(cfg, p, x, positions=i),
+            EXACT,
+        )
 
 
 def test_an_image_turns_widths_that_both_axes_share():

@@ -32,7 +32,9 @@ def test_auto_takes_numba_for_float32_and_numpy_for_float64():
 
 
 def test_refusals(monkeypatch):
-    """An unknown name, threads that a backend has no say over, a package that is not there: never a silent fallback."""
+    """An unknown name, threads that a backend has no say over, a package that is not there: never a silent
+    fallback.
+    """
     known = "numpy, numba, cupy, cuda, cuda:tf32, cuda:bf16"
     with pytest.raises(Misuse, match=f"unknown backend 'cuba'; expected auto or one of: {known}"):
         backends.get("cuba")
@@ -87,7 +89,11 @@ def test_more_threads_than_cores_are_idle(monkeypatch):
     if before < 2:
         pytest.skip(reason="numba may use one thread here")
     try:
-        for idle, threads, told in ((1, 2, "2 threads were asked for, 1 core is idle now"), (2, 2, None), (1, 1, None)):
+        for idle, threads, told in (
+            (1, 2, "2 threads were asked for, 1 core is idle now"),
+            (2, 2, None),
+            (1, 1, None),
+        ):
             said = []
             monkeypatch.setattr(host, "idle_cores", lambda idle=idle: idle)
             backends.get("numba", threads=threads, say=said.append)
@@ -100,7 +106,9 @@ def test_more_threads_than_cores_are_idle(monkeypatch):
 def start(cache, code):
     """`code` in a process of its own whose cache folder is `cache`."""
     environ = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=False
+    )
 
 
 USE = """
@@ -115,7 +123,9 @@ print(sum(1 for _ in kernel.FOLDER.glob("**/*.nbi")) if kernel.FOLDER else "")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
 def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
-    """Under the digest of their sources, in the user's cache folder, so a read-only install works; only the first use speaks."""
+    """Under the digest of their sources, in the user's cache folder, so a read-only install works; only
+    the first use speaks.
+    """
     first = start(tmp_path, USE)
     assert first.returncode == 0, first.stderr
     folder, said, kept = first.stdout.splitlines()
@@ -130,7 +140,9 @@ def test_what_is_compiled_first_is_what_training_the_default_model_calls(monkeyp
     """No more and no less."""
     cfg, recipe, called = Config(C=16, F=8, L=64), Recipe(), set()
     run = kernel.Kernel.__call__
-    monkeypatch.setattr(kernel.Kernel, "__call__", lambda self, *arguments: (called.add(self.name), run(self, *arguments))[1])
+    monkeypatch.setattr(
+        kernel.Kernel, "__call__", lambda self, *arguments: (called.add(self.name), run(self, *arguments))[1]
+    )
     p, x = init(cfg), np.zeros((8, 64), int)
     m, v = ({name: np.zeros_like(a) for name, a in p.items()} for _ in range(2))
     one_step(backends.get("numba"), cfg, recipe.rule, p, m, v, [(x, x)], recipe.numbers(1))
@@ -184,15 +196,22 @@ except OSError:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME is the custom of Linux")
 def test_a_read_only_install_works(tmp_path):
-    """A package that nobody may write to: kernels go to the user's cache folder, and nothing appears beside the sources."""
+    """A package that nobody may write to: kernels go to the user's cache folder, and nothing appears
+    beside the sources.
+    """
     package, libc = tmp_path / "installed" / "peref", ctypes.CDLL(None)
     shutil.copytree(Path(peref.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     paths = sorted([package, *package.rglob("*")])
     for path in paths:
         path.chmod(0o555 if path.is_dir() else 0o444)
     environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(package.parent)}
-    # root may write anywhere; what it starts may not without CAP_DAC_OVERRIDE (1), which PR_CAPBSET_DROP (24) takes from it
-    command = {"args": [sys.executable, "-c", READ_ONLY], "env": environ, "preexec_fn": lambda: libc.prctl(24, 1, 0, 0, 0)}
+    # root may write anywhere; what it starts may not without CAP_DAC_OVERRIDE (1), which PR_CAPBSET_DROP
+    # (24) takes from it
+    command = {
+        "args": [sys.executable, "-c", READ_ONLY],
+        "env": environ,
+        "preexec_fn": lambda: libc.prctl(24, 1, 0, 0, 0),
+    }
     done = subprocess.run(**command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     if done.stdout == "writable\n":
@@ -205,7 +224,10 @@ def test_a_read_only_install_works(tmp_path):
 
 @pytest.mark.parametrize(
     ("module", "name", "other"),
-    [(kernel, "LANES", 2 * kernel.LANES), *((module, "__version__", "0") for module in (kernel.numba, kernel.llvmlite, kernel.np))],
+    [
+        (kernel, "LANES", 2 * kernel.LANES),
+        *((module, "__version__", "0") for module in (kernel.numba, kernel.llvmlite, kernel.np)),
+    ],
 )
 def test_the_digest_follows_the_compiler(monkeypatch, module, name, other):
     """Another width, numba, llvmlite or NumPy means other machine code."""
@@ -221,21 +243,27 @@ def test_the_digest_follows_the_sources(monkeypatch, tmp_path):
     for n, path in enumerate(sources):
         other = tmp_path / path.name
         other.write_bytes(path.read_bytes() + b"#")
-        monkeypatch.setattr(kernel, "sources", lambda n=n, other=other: [*sources[:n], other, *sources[n + 1 :]])
+        monkeypatch.setattr(
+            kernel, "sources", lambda n=n, other=other: [*sources[:n], other, *sources[n + 1 :]]
+        )
         assert kernel.digest() != before
     monkeypatch.undo()
     assert kernel.digest() == before
 
 
 def test_kernels_take_nothing_from_elsewhere():
-    """What a file of kernels imports of the package lies beside it, is among the sources, or is where the cache folder is."""
+    """What a file of kernels imports of the package lies beside it, is among the sources, or is where the
+    cache folder is.
+    """
     known = {f"peref.ops.{path.stem}" for path in kernel.sources() if path.parent.name == "ops"}
     for path in set(Path(kernel.__file__).parent.glob("[!_]*.py")) - {Path(kernel.__file__)}:
         for module in re.findall(r"^(?:from|import) (peref[\w.]*)", path.read_text(), re.M):
             assert module in known or module.startswith("peref.backends.numba"), (path.name, module)
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc: malloc cannot be told to keep memory")
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc: malloc cannot be told to keep memory"
+)
 def test_freed_memory_is_kept():
     """Arrays as large as some that were freed cost no page faults, once malloc has been told."""
     text = """
@@ -253,7 +281,9 @@ def test_freed_memory_is_kept():
             told.append(faults())
         print(*told)
     """
-    out = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], check=True, capture_output=True, text=True
+    ).stdout
     before, after = map(int, out.split())
     assert after < before / 10
 
@@ -277,9 +307,13 @@ print(peak > q.nbytes, numba.get_num_threads())
 
 
 def test_memory_is_traced_on_one_thread():
-    """tracemalloc wants the interpreter's lock for every piece of memory, and who called the kernel has it: a second thread would wait for ever."""
+    """tracemalloc wants the interpreter's lock for every piece of memory, and who called the kernel has
+    it: a second thread would wait for ever.
+    """
     environ = {**os.environ, "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, env=environ, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED], capture_output=True, text=True, env=environ, timeout=300, check=False
+    )
     assert done.stdout.splitlines()[-1:] == ["True 2"], done.stderr
 
 

@@ -1,4 +1,6 @@
-"""What the benchmark scripts say beyond numbers: which settings a number is of, what ran outside of kernels, what counts as failed."""
+"""What the benchmark scripts say beyond numbers: which settings a number is of, what ran outside of
+kernels, what counts as failed.
+"""
 
 from dataclasses import replace
 from importlib import import_module
@@ -46,7 +48,9 @@ def test_at_the_length_trained_for_every_scaling_is_rope_and_at_twice_it_none_is
     for multiple in (1, 2):
         tokens = text[:, : 8 * multiple], text[:, 1 : 8 * multiple + 1]
         found = {
-            case: float(model.loss(evaluate.under(cfg, *scalings.settings(case, multiple, 8)), params, *tokens)[0])
+            case: float(
+                model.loss(evaluate.under(cfg, *scalings.settings(case, multiple, 8)), params, *tokens)[0]
+            )
             for case in scalings.cases(scalings.ENCODINGS)
         }
         for case in set(found) - {"rope"}:
@@ -56,8 +60,19 @@ def test_at_the_length_trained_for_every_scaling_is_rope_and_at_twice_it_none_is
 def numbers(bits):
     run = dict.fromkeys(("model", "recipe", "text", "peref", "backend"), "-")
     setup = {"sources": "-", "versions": {"numpy": "2"}, "cpu": "-", "cores": 2, "threads": 2}
-    same = {"kind": "number", "run": run, "setup": setup, "original": 8, "bytes": 64, "stderr": 0.1, "date": "-", "result": True}
-    return [same | {"case": case, "multiple": m, "bpb": bpb} for case, of in bits.items() for m, bpb in of.items()]
+    same = {
+        "kind": "number",
+        "run": run,
+        "setup": setup,
+        "original": 8,
+        "bytes": 64,
+        "stderr": 0.1,
+        "date": "-",
+        "result": True,
+    }
+    return [
+        same | {"case": case, "multiple": m, "bpb": bpb} for case, of in bits.items() for m, bpb in of.items()
+    ]
 
 
 def test_what_was_seen_stays_while_the_table_says_the_same(scalings, tmp_path):
@@ -78,11 +93,19 @@ def test_what_was_seen_stays_while_the_table_says_the_same(scalings, tmp_path):
 
 @pytest.mark.parametrize(
     ("pe", "plain", "own"),
-    [("none", set(), set()), ("rwkv4", {"wkv4"}, {"activation.gated", "shift.lerp"}), ("path", {"short_conv"}, {"path.scores"})],
+    [
+        ("none", set(), set()),
+        ("rwkv4", {"wkv4"}, {"activation.gated", "shift.lerp"}),
+        ("path", {"short_conv"}, {"path.scores"}),
+    ],
 )
 def test_a_trace_names_all_that_has_no_kernel(catalogue, pe, plain, own):
-    """Here a backend that fills `linear` alone, with the plain op under another name, and the fields that every model uses."""
-    always = {"take", "rms_norm", "activated_linear", "cross_entropy", "adamw"} | ({"attention"} if pe == "none" else set())
+    """Here a backend that fills `linear` alone, with the plain op under another name, and the fields that
+    every model uses.
+    """
+    always = {"take", "rms_norm", "activated_linear", "cross_entropy", "adamw"} | (
+        {"attention"} if pe == "none" else set()
+    )
     be = replace(Backend(), linear=lambda *arguments: linear(*arguments))
     trace, untouched = catalogue.Trace(be), (Op.__call__, Tape.record)
     steps = [catalogue.stepping(pe, catalogue.QUICK) for _ in range(2)]
@@ -108,7 +131,11 @@ def answers(monkeypatch, catalogue, **said):
     run = type("Run", (), {"read_metrics": lambda self: [{"loss": 5.0}, {"loss": 4.0}]})()
     monkeypatch.setattr(catalogue.runs, "open_run", lambda folder: run)
     made = {"run": "runs/x", "data": {"name": "sea", "sha256": 64 * "a"}}
-    fine = {"train": made, "eval": {"rows": [{"length": 8, "bpb": 2.0}]}, "generate": {"text": "a", "bytes": [97]}}
+    fine = {
+        "train": made,
+        "eval": {"rows": [{"length": 8, "bpb": 2.0}]},
+        "generate": {"text": "a", "bytes": [97]},
+    }
     monkeypatch.setattr(catalogue, "asked", lambda root, threads, what, *rest: (fine | said)[what])
 
 
@@ -123,7 +150,12 @@ def test_what_works(catalogue, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("what", "kind", "failed"),
-    [("train", "misuse", ["train: no"]), ("eval", "misuse", []), ("eval", "internal", ["eval: no"]), ("generate", "misuse", ["generate: no"])],
+    [
+        ("train", "misuse", ["train: no"]),
+        ("eval", "misuse", []),
+        ("eval", "internal", ["eval: no"]),
+        ("generate", "misuse", ["generate: no"]),
+    ],
 )
 def test_only_eval_may_refuse_and_only_in_words(catalogue, monkeypatch, tmp_path, what, kind, failed):
     answers(monkeypatch, catalogue, **{what: {"error": {"kind": kind, "message": "no"}}})

@@ -1,4 +1,6 @@
-"""Biases of distance and of place: what the papers and public programs say in numbers, and the slips that are easily made."""
+"""Biases of distance and of place: what the papers and public programs say in numbers, and the slips that
+are easily made.
+"""
 
 import math
 from importlib import import_module
@@ -37,7 +39,9 @@ def table(name, d, p=None, **given):
 @pytest.mark.parametrize("max_bias", [8.0, 4.0])
 @pytest.mark.parametrize("H", [1, 2, 3, 6, 8, 12, 16, 40, 71])
 def test_alibi_slopes_by_the_rules_of_mpt_and_ggml(H, max_bias):
-    """MPT takes every second slope of the next power of two first, ggml has two geometric series; with any max_bias they are one rule."""
+    """MPT takes every second slope of the next power of two first, ggml has two geometric series; with any
+    max_bias they are one rule.
+    """
     above = 2 ** math.ceil(math.log2(H))
     of_above = [2 ** (-max_bias * h / above) for h in range(1, above + 1)]
     mpt = of_above if above == H else (of_above[1::2] + of_above[::2])[:H]
@@ -54,7 +58,9 @@ def test_alibi_of_8_heads_is_not_what_tutorials_have():
 
 
 def test_alibi_halves_are_the_masks_of_the_issue():
-    """The first half of the heads is masked on the right, the rest on the left; each half has all slopes of H/2 heads."""
+    """The first half of the heads is masked on the right, the rest on the left; each half has all slopes
+    of H/2 heads.
+    """
     d = np.arange(5)[:, None] - np.arange(5)
     right, left = np.triu(np.full((5, 5), -np.inf), 1), np.tril(np.full((5, 5), -np.inf), -1)
     got = table("alibi", D9, directions="halves", H=4)[:, d + 4]
@@ -63,7 +69,9 @@ def test_alibi_halves_are_the_masks_of_the_issue():
 
 
 def test_alibi_sides_are_two_triangles():
-    """Slopes of the left for the past, of the right for the future, as in the issue: triu(right) + tril(left)."""
+    """Slopes of the left for the past, of the right for the future, as in the issue: triu(right) +
+    tril(left).
+    """
     p = {"log_slopes": np.log(np.array([[0.5, 0.25, 0.125], [0.75, 1.5, 3.0]]))}
     d = np.arange(5)[:, None] - np.arange(5)
     past, future = (-np.exp(row)[:, None, None] * abs(d) for row in p["log_slopes"])
@@ -80,7 +88,9 @@ def test_alibi_slopes_that_are_learned_start_at_the_fixed_ones(slopes, direction
 
 
 def test_alibi_halves_give_no_nan_anywhere():
-    """Two-sided, with padding, documents and a row alone in its half: outputs and gradients are finite, a head sees only its side."""
+    """Two-sided, with padding, documents and a row alone in its half: outputs and gradients are finite, a
+    head sees only its side.
+    """
     rng = np.random.default_rng(0)
     q, k, v, do = (rng.standard_normal((3, 4, 7, 5)) for _ in range(4))
     seg = np.array([[0, 0, 1, 1, 1, 2, 2], [3, 3, 3, 3, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0]])
@@ -91,7 +101,10 @@ def test_alibi_halves_give_no_nan_anywhere():
     assert all(np.isfinite(a).all() for g in pull(do) for a in (g.values() if isinstance(g, dict) else [g]))
     same(o[0, :2, 2], v[0, :2, 2], 1e-15)  # the first of its document looks back at itself alone
     same(o[0, 2:, 4], v[0, 2:, 4], 1e-15)  # the last looks ahead at itself alone
-    gradient(lambda q, a: peref.attention("alibi", q, k, v, params={"log_slopes": a}, **settings), [q, params["log_slopes"]])
+    gradient(
+        lambda q, a: peref.attention("alibi", q, k, v, params={"log_slopes": a}, **settings),
+        [q, params["log_slopes"]],
+    )
 
 
 def test_alibi_learns_nothing_from_what_a_head_does_not_see():
@@ -105,13 +118,23 @@ def test_alibi_learns_nothing_from_what_a_head_does_not_see():
 
 
 def test_alibi_halves_on_the_kernels():
-    """A table with -inf in it goes through the numba backend as through the plain one, tiles without a finite cell too.
+    """A table with -inf in it goes through the numba backend as through the plain one, tiles without a finite
+    cell too.
 
     Four sums over 300 tokens, as test_numba has them of 512.
     """
     be, x = backends.get("numba", threads=1), np.random.default_rng(0).integers(0, 11, (2, 300))
     seg = np.concatenate([np.zeros((2, 17), int), np.ones((2, 150), int), np.full((2, 133), 2)], 1)
-    cfg = Config(pe=(("alibi", {"directions": "halves", "slopes": "sides"}),), L=300, C=16, H=4, F=8, V=11, layers=1, causal=False)
+    cfg = Config(
+        pe=(("alibi", {"directions": "halves", "slopes": "sides"}),),
+        L=300,
+        C=16,
+        H=4,
+        F=8,
+        V=11,
+        layers=1,
+        causal=False,
+    )
     p = model.init(cfg)
 
     def gradients(be, dtype):
@@ -119,7 +142,10 @@ def test_alibi_halves_on_the_kernels():
         leaves = tape.watch({n: a.astype(dtype) for n, a in p.items()})
         y, _ = model.loss(cfg, leaves, x, x, be=be, seg=seg)
         found = tape.gradients(y, dtype(1))
-        return {n: np.asarray(a, float) for n, a in [("loss", y.value), *((n, found[a]) for n, a in leaves.items())]}
+        return {
+            n: np.asarray(a, float)
+            for n, a in [("loss", y.value), *((n, found[a]) for n, a in leaves.items())]
+        }
 
     same(gradients(be, np.float32), gradients(model.PLAIN, np.float64), 4 * 300**0.5 * 2.0**-24)
 
@@ -130,11 +156,22 @@ def test_alibi_halves_on_the_kernels():
 def test_kerple_log_by_hand():
     """-r1 log(1 + r2 |d|); 0 where the distance is, for every head."""
     got = log_kernel(np.array([1.0, 2.0]), np.array([1.0, 0.5]), np.array([-3, 0, 1, 7]))
-    same(got, -np.array([[math.log(4), 0, math.log(2), math.log(8)], [2 * math.log(2.5), 0, 2 * math.log(1.5), 2 * math.log(4.5)]]), 1e-15)
+    same(
+        got,
+        -np.array(
+            [
+                [math.log(4), 0, math.log(2), math.log(8)],
+                [2 * math.log(2.5), 0, 2 * math.log(1.5), 2 * math.log(4.5)],
+            ]
+        ),
+        1e-15,
+    )
 
 
 def test_kerple_power_from_the_smallest_to_the_largest_power():
-    """|d|^0.01, ALiBi at 1, and the square at 2; the slope in the power is finite at 0, where |d|^p log |d| is 0."""
+    """|d|^0.01, ALiBi at 1, and the square at 2; the slope in the power is finite at 0, where |d|^p log
+    |d| is 0.
+    """
     op = import_module(files()["kerple_power"]).table
     r1, half, d = np.array([1.0, 0.5, 0.25]), np.array([0.005, 0.5, 1.0]), np.array([0, 1, 4])
     got, saved = op.forward(r1, half, d)
@@ -164,13 +201,28 @@ def test_released_numbers_of_kerple_can_be_given():
 
 
 def test_kerple_log_with_an_exponent():
-    """3-para-log: with 1 it is the logarithmic kernel, with another that of a power; NeMo's numbers, r2 = 0, are no bias."""
+    """3-para-log: with 1 it is the logarithmic kernel, with another that of a power; NeMo's numbers, r2 =
+    0, are no bias.
+    """
     p = bound("kerple_log").init(np.random.default_rng(0))
     d = np.array([-3, 0, 1, 7, 100])
-    same(table("kerple_log", d, p | {"r3": np.zeros(6)}, exponent="learned"), table("kerple_log", d, p), 1e-14)
+    same(
+        table("kerple_log", d, p | {"r3": np.zeros(6)}, exponent="learned"), table("kerple_log", d, p), 1e-14
+    )
     r3 = np.linspace(-2, 2, 6)
-    got, r1, r2, r = table("kerple_log", d, p | {"r3": r3}, exponent="learned"), softplus(p["r1"]), softplus(p["r2"]), 2 / (1 + np.exp(-r3))
-    same(got, np.array([[-a * math.log(1 + b * abs(x) ** c) for x in d] for a, b, c in zip(r1, r2, r, strict=True)]), 1e-14)
+    got, r1, r2, r = (
+        table("kerple_log", d, p | {"r3": r3}, exponent="learned"),
+        softplus(p["r1"]),
+        softplus(p["r2"]),
+        2 / (1 + np.exp(-r3)),
+    )
+    same(
+        got,
+        np.array(
+            [[-a * math.log(1 + b * abs(x) ** c) for x in d] for a, b, c in zip(r1, r2, r, strict=True)]
+        ),
+        1e-14,
+    )
     assert not table("kerple_log", d, p | {"r2": np.full(6, -np.inf), "r3": r3}, exponent="learned").any()
 
 
@@ -178,13 +230,27 @@ def test_kerple_log_with_an_exponent():
 
 
 def test_learned_bias_clipped():
-    """Far distances share the last entry of their side; one as long as the text is the one without; the future of a causal model is distance 0."""
+    """Far distances share the last entry of their side; one as long as the text is the one without; the
+    future of a causal model is distance 0.
+    """
     p = {"table": np.arange(42.0).reshape(6, 7)}
-    same(table("learned_bias", D9, p, causal=False, max_distance=3)[1], np.array([7.0, 7, 8, 9, 10, 11, 12, 13, 13]), 0)
-    same(table("learned_bias", D9, {"table": p["table"][:, :3]}, max_distance=2)[1], np.array([7.0, 7, 7, 7, 7, 8, 9, 9, 9]), 0)
+    same(
+        table("learned_bias", D9, p, causal=False, max_distance=3)[1],
+        np.array([7.0, 7, 8, 9, 10, 11, 12, 13, 13]),
+        0,
+    )
+    same(
+        table("learned_bias", D9, {"table": p["table"][:, :3]}, max_distance=2)[1],
+        np.array([7.0, 7, 7, 7, 7, 8, 9, 9, 9]),
+        0,
+    )
     whole = {"table": np.random.default_rng(0).standard_normal((6, 31))}
     d = np.arange(-15, 16)
-    same(table("learned_bias", d, whole, causal=False, max_distance=15), table("learned_bias", d, whole, causal=False), 0)
+    same(
+        table("learned_bias", d, whole, causal=False, max_distance=15),
+        table("learned_bias", d, whole, causal=False),
+        0,
+    )
 
 
 def test_t5_divided():
@@ -192,7 +258,11 @@ def test_t5_divided():
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 2, 9, 4)) for _ in range(3))
     p = {"table": rng.standard_normal((32, 2))}
-    same(peref.attention("t5", q, k, v, params=p, divided="qk"), peref.attention("t5", q / 2, k, v, params=p), 1e-14)
+    same(
+        peref.attention("t5", q, k, v, params=p, divided="qk"),
+        peref.attention("t5", q / 2, k, v, params=p),
+        1e-14,
+    )
 
 
 def test_alibi_of_other_codes_by_learned_slopes():
@@ -200,7 +270,9 @@ def test_alibi_of_other_codes_by_learned_slopes():
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 4, 7, 16)) for _ in range(3))
     m, at = np.array(slopes(4)), At.of(7)
-    falcon = peref.attention("alibi", q, k, v, slopes="learned", params={"log_slopes": np.log([m * 16**-0.5])})
+    falcon = peref.attention(
+        "alibi", q, k, v, slopes="learned", params={"log_slopes": np.log([m * 16**-0.5])}
+    )
     inside = model.PLAIN.attention(q, k, v, -m[:, None] * at.distances / 4, at=at, scale=1 / 4)
     same(falcon, inside, 1e-14)
     with np.errstate(divide="ignore"):
@@ -213,7 +285,9 @@ def test_alibi_of_other_codes_by_learned_slopes():
 
 @pytest.mark.parametrize("name", filling("bias"))
 def test_far_distances_in_float32(name):
-    """At distances up to 1,048,575 a float32 table is the float64 one, rounded once; but for a network, which is float32 throughout."""
+    """At distances up to 1,048,575 a float32 table is the float64 one, rounded once; but for a network,
+    which is float32 throughout.
+    """
     d = np.array([1, 1000, 131071, 1048574, 1048575])
     for given in every_choice(name):
         pe = bound(name, L=2**20, **given)
@@ -232,7 +306,9 @@ def test_far_distances_in_float32(name):
 
 
 def test_sandwich_is_the_program_of_appendix_e():
-    """Inner products of 128-wide sinusoidal embeddings over compression ratios 8/H .. 8: the first head has the strongest bias."""
+    """Inner products of 128-wide sinusoidal embeddings over compression ratios 8/H .. 8: the first head
+    has the strongest bias.
+    """
     m, w = np.arange(50)[:, None], 10000.0 ** (-2 * np.arange(64) / 128)
     embeddings = np.concatenate([np.sin(m * w), np.cos(m * w)], -1)
     ratio = np.arange(1, 7) * 8 / 6
@@ -244,7 +320,9 @@ def test_sandwich_is_the_program_of_appendix_e():
 
 
 def test_sandwich_s_constant_cancels_in_the_softmax():
-    """Subtracting width/2 changes no output; that NeMo leaves out the shortest wave and has one longer does."""
+    """Subtracting width/2 changes no output; that NeMo leaves out the shortest wave and has one longer
+    does.
+    """
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 2, 9, 4)) for _ in range(3))
     paper = peref.attention("sandwich", q, k, v)
@@ -261,7 +339,13 @@ def test_sandwich_s_constant_cancels_in_the_softmax():
 def test_dynamic_bias_has_the_parameters_of_its_model():
     """1 -> 32 -> 32 -> H, the shapes of x-transformers' network at width 128, less the last numbers added."""
     p = bound("dynamic_bias").init(np.random.default_rng(0))
-    shapes = {"1.weight": (32, 1), "1.bias": (32,), "2.weight": (32, 32), "2.bias": (32,), "3.weight": (6, 32)}
+    shapes = {
+        "1.weight": (32, 1),
+        "1.bias": (32,),
+        "2.weight": (32, 32),
+        "2.bias": (32,),
+        "3.weight": (6, 32),
+    }
     assert {n: a.shape for n, a in p.items()} == shapes
 
 
@@ -284,12 +368,24 @@ def test_dape_with_a_silent_network_is_its_static_bias():
         p = bound("dape", over=over).init(rng)
         silent = p | {"2.weight": 0 * p["2.weight"]}
         static = {n: p[n] for n in ("r1", "r2") if n in p}
-        same(peref.attention("dape", q, k, v, params=silent, over=over), peref.attention(over, q, k, v, params=static or None), 1e-13)
-        assert abs(peref.attention("dape", q, k, v, params=p, over=over) - peref.attention(over, q, k, v, params=static or None)).max() > 0.01
+        same(
+            peref.attention("dape", q, k, v, params=silent, over=over),
+            peref.attention(over, q, k, v, params=static or None),
+            1e-13,
+        )
+        assert (
+            abs(
+                peref.attention("dape", q, k, v, params=p, over=over)
+                - peref.attention(over, q, k, v, params=static or None)
+            ).max()
+            > 0.01
+        )
 
 
 def test_dape_s_network_never_sees_the_mask():
-    """It sees every pair's own numbers: a term is finite where nothing is seen, and what is there changes no row that does not look."""
+    """It sees every pair's own numbers: a term is finite where nothing is seen, and what is there changes
+    no row that does not look.
+    """
     rng = np.random.default_rng(0)
     q, k = (rng.standard_normal((2, 6, 9, 4)) for _ in range(2))
     pe = bound("dape")
@@ -318,7 +414,9 @@ def learned(rng):
 
 
 def test_fire_by_hand_on_both_sides_of_the_threshold(learned):
-    """Threshold 4 times 1.1: queries 0 to 4 share one normaliser, 5 to 8 have their own; max, not min; a quotient; eps outside the logarithm."""
+    """Threshold 4 times 1.1: queries 0 to 4 share one normaliser, 5 to 8 have their own; max, not min; a
+    quotient; eps outside the logarithm.
+    """
     got = fire(np.arange(9), learned, threshold=4.0)
     for i in range(9):
         for j in range(i + 1):
@@ -328,17 +426,30 @@ def test_fire_by_hand_on_both_sides_of_the_threshold(learned):
 
 
 def test_fire_goes_by_the_position_of_the_query(learned):
-    """Past the threshold a shift changes it, before it none does; decoding from position 5 on is the rows of the whole."""
+    """Past the threshold a shift changes it, before it none does; decoding from position 5 on is the rows
+    of the whole.
+    """
     same(fire(5 + np.arange(9), learned), fire(np.arange(9), learned), 1e-13)
-    assert abs(fire(5 + np.arange(9), learned, threshold=4.0) - fire(np.arange(9), learned, threshold=4.0)).max() > 1e-3
-    same(fire(np.arange(9), learned, T=4, threshold=4.0), fire(np.arange(9), learned, threshold=4.0)[:, :, 5:], 1e-14)
+    assert (
+        abs(fire(5 + np.arange(9), learned, threshold=4.0) - fire(np.arange(9), learned, threshold=4.0)).max()
+        > 1e-3
+    )
+    same(
+        fire(np.arange(9), learned, T=4, threshold=4.0),
+        fire(np.arange(9), learned, threshold=4.0)[:, :, 5:],
+        1e-14,
+    )
 
 
 def test_fire_s_threshold_is_learned(learned):
-    """The gradient of every parameter, m and c among them, with queries on both sides; and two more ways to write one threshold."""
+    """The gradient of every parameter, m and c among them, with queries on both sides; and two more ways
+    to write one threshold.
+    """
     order = [*learned]
     for i in (np.arange(9), 5 + np.arange(9), np.array([0.0, 0.5, 7.25, 3.0, 12.5])):
-        gradient(lambda *a, i=i: fire(i, dict(zip(order, a, strict=True)), threshold=4.0), [*learned.values()])
+        gradient(
+            lambda *a, i=i: fire(i, dict(zip(order, a, strict=True)), threshold=4.0), [*learned.values()]
+        )
     far = fire(5 + np.arange(9), learned, threshold=4.0)
     same(fire(5 + np.arange(9), learned | {"m": np.array([-1.1])}, threshold=4.0), far, 0)
     same(fire(5 + np.arange(9), learned | {"m": np.array([0.55])}, threshold=8.0), far, 1e-14)

@@ -1,4 +1,5 @@
-"""The whole backward of a one-layer model, written out by hand as an explicit chain, gives what the tape gives.
+"""The whole backward of a one-layer model, written out by hand as an explicit chain, gives what the tape
+gives.
 
 One residual stream, read from `chain` below:
 
@@ -8,9 +9,10 @@ One residual stream, read from `chain` below:
     x3 = x2 + feed_forward(norm2(x2))
     loss = cross_entropy(norm(x3) embed.weight')
 
-Everything here calls op.forward and op.backward of single ops; sums and the tied head are accumulated by hand. Each part is a pair
-of functions, forward(...) -> y, saved and backward(saved, dy, g) -> dx, that enters the gradients of its parameters in g.
-Not here: a Tape, a Var, a call of an Op, except on the side that is compared.
+Everything here calls op.forward and op.backward of single ops; sums and the tied head are accumulated by
+hand. Each part is a pair of functions, forward(...) -> y, saved and backward(saved, dy, g) -> dx, that enters
+the gradients of its parameters in g. Not here: a Tape, a Var, a call of an Op, except on the side that is
+compared.
 """
 
 import numpy as np
@@ -95,11 +97,14 @@ def heads_backward(saved, dy, g, role):
     return linear_backward(saved, dflat, g, f"0.{role}")
 
 
-# ---------------------------------------------------------------- the attention sublayer, around one of the middles
+# ---------------------------------------------------------------- the attention sublayer, around one of the
+# middles
 
 
 def attention_sublayer(middle_forward, middle_backward):
-    """The pair x -> W_o middle(W_q x, W_k x, W_v x, x); what a middle computes from x itself comes back as its last gradient."""
+    """The pair x -> W_o middle(W_q x, W_k x, W_v x, x); what a middle computes from x itself comes back as
+    its last gradient.
+    """
 
     def forward(p, x):
         q, s_q = heads_forward(p, "q", x, H)  # 1
@@ -177,7 +182,8 @@ def alibi_forward(p, q, k, v, x):
 
 
 def t5_forward(p, q, k, v, x):
-    bucket = np.array([0, 1, 2, 3, 4, 5, 5])  # of distances 0 to 6: three of one distance each, three logarithmic ones up to 5
+    # of distances 0 to 6: three of one distance each, three logarithmic ones up to 5
+    bucket = np.array([0, 1, 2, 3, 4, 5, 5])
     rows, s_take = take.forward(p["pe.0.table"], bucket)  # 1
     table, s_swap = turned_over(rows)  # 2
     o, s_softmax = softmax_forward(q, k, v, table, scale=1.0)  # 3
@@ -192,7 +198,8 @@ def t5_backward(saved, do, g):
     return dq, dk, dv, 0
 
 
-# score: the prefix sum of log gates joins the logits, once for the query (row), once, negative, for the key (column)
+# score: the prefix sum of log gates joins the logits, once for the query (row), once, negative, for the key
+# (column)
 
 
 def score_forward(p, q, k, v, x):
@@ -216,7 +223,8 @@ def score_backward(saved, do, g):
     return dq, dk, dv, dx
 
 
-# attend: Shaw's vector of each clipped distance joins the key, by way of q, and the value, by way of the weights
+# attend: Shaw's vector of each clipped distance joins the key, by way of q, and the value, by way of the
+# weights
 
 
 def shaw_forward(p, q, k, v, x, m=2):
@@ -264,11 +272,26 @@ def path_forward(p, q, k, v, x):
     s, s_scores = path.scores.forward(q, k, w, beta, scale=D**-0.5)  # 10
     a, s_softmax = probabilities.forward(s, at=AT)  # 11
     o, s_weigh = weigh.forward(a, v)  # 12
-    return o, (s_down, s_up, s_conv, s_silu, s_split, s_unit, s_beta, s_sigmoid, s_swap, s_scores, s_softmax, s_weigh)
+    return o, (
+        s_down,
+        s_up,
+        s_conv,
+        s_silu,
+        s_split,
+        s_unit,
+        s_beta,
+        s_sigmoid,
+        s_swap,
+        s_scores,
+        s_softmax,
+        s_weigh,
+    )
 
 
 def path_backward(saved, do, g):
-    s_down, s_up, s_conv, s_silu, s_split, s_unit, s_beta, s_sigmoid, s_swap, s_scores, s_softmax, s_weigh = saved
+    s_down, s_up, s_conv, s_silu, s_split, s_unit, s_beta, s_sigmoid, s_swap, s_scores, s_softmax, s_weigh = (
+        saved
+    )
     da, dv = weigh.backward(s_weigh, do)  # 12
     (ds,) = probabilities.backward(s_softmax, da)  # 11
     dq, dk, dw, dbeta = path.scores.backward(s_scores, ds)  # 10
@@ -285,7 +308,8 @@ def path_backward(saved, do, g):
     return dq, dk, dv, dx_beta + linear_backward(s_down, ddown, g, "0.pe.down")  # 1
 
 
-# ---------------------------------------------------------------- mix: retention in place of the whole attention sublayer
+# ---------------------------------------------------------------- mix: retention in place of the whole
+# attention sublayer
 
 
 def mix_forward(p, x):
@@ -399,12 +423,18 @@ def chain(name, p, tokens, targets):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_chain_by_hand_is_the_tape(name):
-    """Loss and gradient of every parameter of a one-layer model, by hand and from the tape, agree to 1e-12; the loss is that of bare arrays."""
+    """Loss and gradient of every parameter of a one-layer model, by hand and from the tape, agree to
+    1e-12; the loss is that of bare arrays.
+    """
     rotary = {"R": 4, "layout": "interleaved"} if name == "rope" else {}
     kept = {} if name == "retnet" else {"G": G}
-    cfg = Config(pe=((name, CASES[name][0]),), layers=1, H=H, D=D, C=C, F=F, V=V, L=L, eps=EPS, **kept, **rotary)
+    cfg = Config(
+        pe=((name, CASES[name][0]),), layers=1, H=H, D=D, C=C, F=F, V=V, L=L, eps=EPS, **kept, **rotary
+    )
     rng = np.random.default_rng(5)
-    p = frozen({key: a + 0.3 * rng.standard_normal(a.shape) for key, a in model.init(cfg, 3, np.float64).items()})
+    p = frozen(
+        {key: a + 0.3 * rng.standard_normal(a.shape) for key, a in model.init(cfg, 3, np.float64).items()}
+    )
     tokens, targets = rng.integers(0, V, (B, T)), rng.integers(0, V, (B, T))
     targets[0, 2] = -1  # nothing is asked there
 

@@ -1,4 +1,6 @@
-"""`check` and `diff` as people meet them: exit codes, reports, what a failure says. Right outputs pass; ten wrong ones fail and are named."""
+"""`check` and `diff` as people meet them: exit codes, reports, what a failure says. Right outputs pass;
+ten wrong ones fail and are named.
+"""
 
 import json
 import re
@@ -37,35 +39,75 @@ def small(tmp_path):
 # ---------------------------------------------------------------- outputs against golden files
 
 WRONG = {  # case -> what somebody computed in place of it, and what they read
-    "the other layout": ("rope.op/default", lambda c, a: expected(replace(c, layout="interleaved"), a), "layout interleaved"),
-    "another base": ("rope.op/base-500000", lambda c, a: expected(replace(c, options={}), a), "base seems to be 10000"),
-    "every channel turned": ("rope.op/partial", lambda c, a: expected(replace(c, R=8), a), "turn every channel"),
-    "one position late": ("rope.op/default", lambda c, a: expected(replace(c, positions=tuple(range(1, 8))), a), "one too large"),
+    "the other layout": (
+        "rope.op/default",
+        lambda c, a: expected(replace(c, layout="interleaved"), a),
+        "layout interleaved",
+    ),
+    "another base": (
+        "rope.op/base-500000",
+        lambda c, a: expected(replace(c, options={}), a),
+        "base seems to be 10000",
+    ),
+    "every channel turned": (
+        "rope.op/partial",
+        lambda c, a: expected(replace(c, R=8), a),
+        "turn every channel",
+    ),
+    "one position late": (
+        "rope.op/default",
+        lambda c, a: expected(replace(c, positions=tuple(range(1, 8))), a),
+        "one too large",
+    ),
     "a table that ends": (
-        *("rope.op/long", lambda c, a: expected(replace(c, positions=tuple(min(i, 2047) for i in c.positions)), a)),
+        *(
+            "rope.op/long",
+            lambda c, a: expected(replace(c, positions=tuple(min(i, 2047) for i in c.positions)), a),
+        ),
         "your table ends at position 2048",
     ),
-    "positions counted": ("rope.op/unordered", lambda c, a: expected(replace(c, positions=None), a), "count positions from 0"),
+    "positions counted": (
+        "rope.op/unordered",
+        lambda c, a: expected(replace(c, positions=None), a),
+        "count positions from 0",
+    ),
     "no gradient": ("rope.op/default", lambda c, a: {"vjp.q": np.zeros((2, 6, 7, 8))}, "zero throughout"),
-    "a gradient of the other sign": ("t5.op/default", lambda c, a: {"vjp.param.table": -expected(c, a)["vjp.param.table"]}, "sign is the other"),
-    "half the slopes": ("alibi.table/default", lambda c, a: {"bias": expected(c, a)["bias"] / 2}, "times 0.5"),
+    "a gradient of the other sign": (
+        "t5.op/default",
+        lambda c, a: {"vjp.param.table": -expected(c, a)["vjp.param.table"]},
+        "sign is the other",
+    ),
+    "half the slopes": (
+        "alibi.table/default",
+        lambda c, a: {"bias": expected(c, a)["bias"] / 2},
+        "times 0.5",
+    ),
     "heads behind tokens": (
         "rope.op/default",
         lambda c, a: {"q_rotated": expected(c, a)["q_rotated"].swapaxes(1, 2)},
         "(B,T,H,D) came, expected (B,H,T,D): the numbers are right",
     ),
-    "no mask": ("alibi.attn/default", lambda c, a: {"out": expected(replace(c, causal=False), a)["out"]}, "mask is not causal"),
+    "no mask": (
+        "alibi.attn/default",
+        lambda c, a: {"out": expected(replace(c, causal=False), a)["out"]},
+        "mask is not causal",
+    ),
 }
 
 
 def tensors_of(entry, change, dtype=np.float32):
     case, a = rebuilt(entry.words, entry.inputs()), entry.inputs()
-    return {f"{entry.id}:{n}": ({np.float32: "F32", np.float64: "F64"}[dtype], np.ascontiguousarray(x, dtype)) for n, x in change(case, a).items()}
+    return {
+        f"{entry.id}:{n}": ({np.float32: "F32", np.float64: "F64"}[dtype], np.ascontiguousarray(x, dtype))
+        for n, x in change(case, a).items()
+    }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_outputs_differ_from_the_golden_files_and_are_named(book, capsys, tmp_path, name):
-    """By `diff` and by `check`, in float32: exit 1, the trap, why the case exists, the command that repeats it."""
+    """By `diff` and by `check`, in float32: exit 1, the trap, why the case exists, the command that
+    repeats it.
+    """
     case, change, words = WRONG[name]
     out = dumped(tmp_path / "out.safetensors", tensors_of(book.entries[case], change))
     folder = GOLDEN / "core" / book.entries[case].words["encoding"]
@@ -80,8 +122,13 @@ def test_wrong_outputs_differ_from_the_golden_files_and_are_named(book, capsys, 
 
 
 def test_failures_are_summed_up(book, capsys, tmp_path):
-    """Of all tensors that came, the right ones too: the probable trap of each encoding with what speaks for it, for people and for programs."""
-    out, other = {}, lambda c, a: expected(replace(c, layout="half" if c.layout == "interleaved" else "interleaved"), a)
+    """Of all tensors that came, the right ones too: the probable trap of each encoding with what speaks
+    for it, for people and for programs.
+    """
+    out, other = (
+        {},
+        lambda c, a: expected(replace(c, layout="half" if c.layout == "interleaved" else "interleaved"), a),
+    )
     for slug in ("op/default", "op/interleaved", "op/unordered", "table/default"):
         out |= tensors_of(book.entries[f"rope.{slug}"], other if slug.startswith("op") else expected)
     for slug in ("table/default", "op/default"):
@@ -96,8 +143,13 @@ def test_failures_are_summed_up(book, capsys, tmp_path):
     ):
         assert words in text, text
     said = json.loads(cli(capsys, "check", place, "--json")[1])
-    assert {one["flag"]: one["encodings"] for one in said["probable"]} == {"rope.layout.half": ["rope"], "bias.scale": ["alibi"]}
-    assert {r["trap"]["flag"] for r in said["results"] if not r["passed"] and not r["tensor"].startswith("vjp.")} == {
+    assert {one["flag"]: one["encodings"] for one in said["probable"]} == {
+        "rope.layout.half": ["rope"],
+        "bias.scale": ["alibi"],
+    }
+    assert {
+        r["trap"]["flag"] for r in said["results"] if not r["passed"] and not r["tensor"].startswith("vjp.")
+    } == {
         "rope.layout.half",
         "bias.scale",
     }
@@ -107,13 +159,24 @@ def test_failures_are_summed_up(book, capsys, tmp_path):
 
 
 def test_every_report_says_what_the_terminal_says(book, capsys, tmp_path):
-    """JUnit, JSON and the page: the probable trap with its evidence, the first wrong element, why the case exists, the command that repeats it."""
+    """JUnit, JSON and the page: the probable trap with its evidence, the first wrong element, why the case
+    exists, the command that repeats it.
+    """
     case, change, words = WRONG["a table that ends"]
     out = dumped(tmp_path / "out.safetensors", tensors_of(book.entries[case], change))
     forms = {kind: tmp_path / f"r.{kind}" for kind in ("junit", "json", "html")}
-    code, text = cli(capsys, "check", out, *(word for kind, path in forms.items() for word in ("--report", f"{kind}:{path}")))
+    code, text = cli(
+        capsys,
+        "check",
+        out,
+        *(word for kind, path in forms.items() for word in ("--report", f"{kind}:{path}")),
+    )
     assert code == 1
-    said = {"terminal": text, "html": Page(forms["html"].read_text()).words, "json": forms["json"].read_text()}
+    said = {
+        "terminal": text,
+        "html": Page(forms["html"].read_text()).words,
+        "json": forms["json"].read_text(),
+    }
     suite = ElementTree.parse(forms["junit"]).getroot()
     said["junit"] = suite.find("testcase/failure").text
     for form, told in said.items():
@@ -132,11 +195,19 @@ def test_every_report_says_what_the_terminal_says(book, capsys, tmp_path):
 def test_up_to_which_distance_it_is_right(book, capsys, tmp_path):
     """Of a table of biases, on either side of 0."""
     far = lambda c, a: {"bias": np.where(np.abs(a["distances"]) < 120, expected(c, a)["bias"], 0.0)}
-    text = cli(capsys, "check", dumped(tmp_path / "out.safetensors", tensors_of(book.entries["alibi.table/two-sided"], far)))[1]
+    text = cli(
+        capsys,
+        "check",
+        dumped(tmp_path / "out.safetensors", tensors_of(book.entries["alibi.table/two-sided"], far)),
+    )[1]
     assert "n 0, distance -149)" in text
     assert "right up to   distance 119; wrong from 120 on" in text
     one = lambda c, a: {"bias": expected(c, a)["bias"] - 1.0}
-    text = cli(capsys, "check", dumped(tmp_path / "out.safetensors", tensors_of(book.entries["alibi.table/two-sided"], one)))[1]
+    text = cli(
+        capsys,
+        "check",
+        dumped(tmp_path / "out.safetensors", tensors_of(book.entries["alibi.table/two-sided"], one)),
+    )[1]
     assert "  f32  not 0 where nothing but 0 may be" in text
     assert "right up to   no distance: 0 is wrong" in text
 
@@ -172,7 +243,9 @@ def test_check_on_the_command_line(book, capsys, tmp_path):
     """Exit codes 0, 1, 2, 3 and 5, in words and in JSON."""
     entry = book.entries["rope.op/default"]
     right = dumped(tmp_path / "right.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32))})
-    wrong = dumped(tmp_path / "wrong.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32) + 1)})
+    wrong = dumped(
+        tmp_path / "wrong.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32) + 1)}
+    )
     code, text = cli(capsys, "check", right)
     assert (code, text.startswith("pass: 1 tensor of 1 case compared (A 1)")) == (0, True)
     code, text = cli(capsys, "check", wrong)
@@ -201,7 +274,11 @@ def test_failures_that_are_expected_and_reports(book, capsys, tmp_path):
     reports = ["--report", f"junit:{tmp_path / 'r.xml'}", "--report", f"json:{tmp_path / 'r.json'}"]
     assert cli(capsys, "check", wrong, *reports)[0] == 1
     suite = ElementTree.parse(tmp_path / "r.xml").getroot()
-    assert (suite.get("failures"), suite.get("errors"), len(suite.findall("testcase/failure"))) == ("1", "0", 1)
+    assert (suite.get("failures"), suite.get("errors"), len(suite.findall("testcase/failure"))) == (
+        "1",
+        "0",
+        1,
+    )
     assert int(suite.get("tests")) == len(suite.findall("testcase")) == len(book.entries)
     assert json.loads((tmp_path / "r.json").read_text())["failed"] == 1
     known.write_text("rope.op/default:q_rotated\n")
@@ -211,9 +288,13 @@ def test_failures_that_are_expected_and_reports(book, capsys, tmp_path):
 
 def test_check_of_a_function(capsys, tmp_path, monkeypatch):
     """peref's own passes; one that raises, one that is not there, one that claims nothing."""
-    code, text = cli(capsys, "check", "--impl", "peref.golden.report:reference", "--pe", "alibi", "--dtype", "f32")
+    code, text = cli(
+        capsys, "check", "--impl", "peref.golden.report:reference", "--pe", "alibi", "--dtype", "f32"
+    )
     assert (code, "pass: " in text) == (0, True), text
-    (tmp_path / "theirs_for_a_test.py").write_text("def broken(case, inputs):\n    return 1 / 0\n\ndef silent(case, inputs):\n    return None\n")
+    (tmp_path / "theirs_for_a_test.py").write_text(
+        "def broken(case, inputs):\n    return 1 / 0\n\ndef silent(case, inputs):\n    return None\n"
+    )
     monkeypatch.chdir(tmp_path)
     code, text = cli(capsys, "check", "--impl", "theirs_for_a_test:broken", "--pe", "none")
     assert (code, "ZeroDivisionError" in text) == (1, True)
@@ -233,7 +314,9 @@ def test_diff(capsys, small, tmp_path):
     x = np.arange(6.0).reshape(2, 3)
     a = dumped(tmp_path / "a.safetensors", {"x": ("F64", x), "n": ("I64", np.arange(3))})
     near = dumped(tmp_path / "near.safetensors", {"x": ("F64", x + 1e-9), "n": ("I64", np.arange(3))})
-    low = dumped(tmp_path / "low.safetensors", {"x": ("F32", x.astype(np.float32)), "n": ("I64", np.arange(3))})
+    low = dumped(
+        tmp_path / "low.safetensors", {"x": ("F32", x.astype(np.float32)), "n": ("I64", np.arange(3))}
+    )
     other = dumped(tmp_path / "other.safetensors", {"x": ("F64", x), "m": ("I64", np.arange(3))})
     assert cli(capsys, "diff", a, near)[0] == 0
     assert cli(capsys, "diff", a, near, "--tolerance", 1e-12)[0] == 1
@@ -249,11 +332,17 @@ def test_diff(capsys, small, tmp_path):
     assert cli(capsys, "diff", a, tmp_path / "garbage.safetensors")[0] == 2
     assert cli(capsys, "check", tmp_path / "garbage.safetensors")[0] == 2
     place = small.folder / "rope"
-    mine = {n: ("F32", small.entries["rope.op/default"].want(n).astype(np.float32)) for n in ("q_rotated", "vjp.k")}
+    mine = {
+        n: ("F32", small.entries["rope.op/default"].want(n).astype(np.float32))
+        for n in ("q_rotated", "vjp.k")
+    }
     out = dumped(tmp_path / "out.safetensors", {f"rope.op/default:{n}": x for n, x in mine.items()})
     code, text = cli(capsys, "diff", place / "expected.safetensors", out)
     assert (code, "0 differ, 2 agree (rule golden), 2 only in" in text) == (0, True), text
-    bad = dumped(tmp_path / "bad.safetensors", {"rope.op/default:q_rotated": ("F32", mine["q_rotated"][1] + np.float32(0.01))})
+    bad = dumped(
+        tmp_path / "bad.safetensors",
+        {"rope.op/default:q_rotated": ("F32", mine["q_rotated"][1] + np.float32(0.01))},
+    )
     code, text = cli(capsys, "diff", small.folder, bad, "--json")
     assert (code, list(json.loads(text)["differ"])) == (1, ["rope.op/default:q_rotated"])
     assert apart(small.folder, small.folder).differ == {}
@@ -304,9 +393,23 @@ def test_a_report_as_a_page(book, capsys, tmp_path, monkeypatch):
     assert found.tags.count("section") == 5
     assert "probable in rope" in found.words
     assert f"{len(book.entries) - 1} cases left out" in found.words
-    (tmp_path / "theirs_for_a_page.py").write_text("def f(case, inputs):\n    raise ValueError('<script>alert(1)</script>')\n")
+    (tmp_path / "theirs_for_a_page.py").write_text(
+        "def f(case, inputs):\n    raise ValueError('<script>alert(1)</script>')\n"
+    )
     monkeypatch.chdir(tmp_path)
-    assert cli(capsys, "check", "--impl", "theirs_for_a_page:f", "--case", "rope.op/*", "--report", f"html:{page}")[0] == 1
+    assert (
+        cli(
+            capsys,
+            "check",
+            "--impl",
+            "theirs_for_a_page:f",
+            "--case",
+            "rope.op/*",
+            "--report",
+            f"html:{page}",
+        )[0]
+        == 1
+    )
     assert "<script>" not in page.read_text()
     assert "&lt;script&gt;alert(1)" in page.read_text()
     right = dumped(tmp_path / "right.safetensors", tensors_of(book.entries[case], expected))
@@ -317,12 +420,19 @@ def test_a_report_as_a_page(book, capsys, tmp_path, monkeypatch):
 def test_filters_hold_for_functions_too(capsys):
     """Group, flag, level, dtype: several dtypes in one run, and the same words for every form."""
     impl = ["check", "--impl", "peref.golden.report:reference"]
-    code, text = cli(capsys, *impl, "--group", "bias_table", "--pe", "alibi", "--dtype", "f64", "--dtype", "f32", "--json")
+    code, text = cli(
+        capsys, *impl, "--group", "bias_table", "--pe", "alibi", "--dtype", "f64", "--dtype", "f32", "--json"
+    )
     said = json.loads(text)
     assert (code, {r["dtype"] for r in said["results"]}) == (0, {"F64", "F32"})
     assert {r["case"].partition("/")[0] for r in said["results"]} == {"alibi.table"}
-    code, text = cli(capsys, *impl, "--flag", "rope.partial.*", "--level", "op", "--case", "rope.op/p*", "--json")
-    assert {r["case"] for r in json.loads(text)["results"]} == {"rope.op/partial", "rope.op/partial-interleaved"}
+    code, text = cli(
+        capsys, *impl, "--flag", "rope.partial.*", "--level", "op", "--case", "rope.op/p*", "--json"
+    )
+    assert {r["case"] for r in json.loads(text)["results"]} == {
+        "rope.op/partial",
+        "rope.op/partial-interleaved",
+    }
     assert cli(capsys, *impl, "--group", "rotate_op", "--pe", "alibi")[0] == 5
 
 
@@ -335,18 +445,34 @@ def both(book):
 
 
 def test_an_expected_failure_that_nothing_is_called_is_misuse(book, capsys, tmp_path):
-    """With its line, what it was held against, and what is near; names of the full set are known where it is, and let pass where it is not."""
-    out = dumped(tmp_path / "out.safetensors", {Q: ("F64", book.entries["rope.op/default"].want("q_rotated"))})
+    """With its line, what it was held against, and what is near; names of the full set are known where it
+    is, and let pass where it is not.
+    """
+    out = dumped(
+        tmp_path / "out.safetensors", {Q: ("F64", book.entries["rope.op/default"].want("q_rotated"))}
+    )
     known = tmp_path / "known.txt"
-    passing = "rope.block/*:y # not yet\nrope.model/llama:vjp.param.* # not yet\nnone.attn/aligned-64:out # not yet\nrope.refuse/odd-* # not yet\n"
+    passing = (
+        "rope.block/*:y # not yet\n"
+        "rope.model/llama:vjp.param.* # not yet\n"
+        "none.attn/aligned-64:out # not yet\n"
+        "rope.refuse/odd-* # not yet\n"
+    )
     known.write_text(passing)
     assert cli(capsys, "check", out, "--xfail", known)[0] == 0
     known.write_text(passing + "\nrope.op/defualt:q_rotated # a slip\n")
     code, text = cli(capsys, "check", out, "--xfail", known)
     assert (code, text.count("\n")) == (2, 1)
-    assert re.search(r"known\.txt: line 6: rope\.op/defualt:q_rotated matches none of [\d,]{5,} names of tensors, refusals and laws in ", text), text
+    assert re.search(
+        r"known\.txt: line 6: rope\.op/defualt:q_rotated matches none of [\d,]{5,} names of tensors, "
+        r"refusals and laws in ",
+        text,
+    ), text
     assert "near it: rope.op/default:q_rotated" in text
-    for wrong, words in (("rope.block/lama:y # ?", "line 1: rope.block/lama:y"), ("a.b/c:d # ?\na.b/c:d # ?", "line 2 is line 1 once more")):
+    for wrong, words in (
+        ("rope.block/lama:y # ?", "line 1: rope.block/lama:y"),
+        ("a.b/c:d # ?\na.b/c:d # ?", "line 2 is line 1 once more"),
+    ):
         known.write_text(wrong)
         code, text = cli(capsys, "check", out, "--xfail", known)
         assert (code, words in text) == (2, True), text
@@ -390,7 +516,10 @@ def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "said"),
     {
-        ("--case", "rope.op/defalt"): "--case rope.op/defalt: nothing of that name is in .*; near it: rope.op/default",
+        (
+            "--case",
+            "rope.op/defalt",
+        ): "--case rope.op/defalt: nothing of that name is in .*; near it: rope.op/default",
         ("--case", "zzz*"): "--case zzz.*; see: .* golden show$",
         ("--case", "rope.block/llama"): "--case rope.block/llama: only the full set has that; add --full$",
         ("--flag", "rope.layout.haf"): "near it: rope.layout.half",
@@ -404,7 +533,13 @@ def test_a_filter_that_nothing_is_called_is_misuse(book, both, monkeypatch, word
     """The option, and what is near it."""
     monkeypatch.setattr(patterns, "with_full", lambda _: both)
     option, pattern = words
-    field = {"--case": "cases", "--group": "groups", "--flag": "flags", "--level": "levels", "--pe": "encodings"}[option]
+    field = {
+        "--case": "cases",
+        "--group": "groups",
+        "--flag": "flags",
+        "--level": "levels",
+        "--pe": "encodings",
+    }[option]
     with pytest.raises(Misuse, match=said):
         patterns.picked(Pick(**{field: (pattern,)}), book)
 
@@ -416,7 +551,9 @@ def test_a_filter_on_the_command_line(capsys):
 
 
 def test_budgets_may_come_along(small, capsys, tmp_path):
-    """A folder of all that golden files have, some of it replaced; golden files themselves are nothing to check."""
+    """A folder of all that golden files have, some of it replaced; golden files themselves are nothing to
+    check.
+    """
     whole = {}
     for part in ("inputs", "expected"):
         for file in sorted(small.folder.rglob(f"{part}.safetensors")):

@@ -1,4 +1,6 @@
-"""Laws that an encoding claims hold, and those that it does not claim fail or are refused: generated from the registry."""
+"""Laws that an encoding claims hold, and those that it does not claim fail or are refused: generated from
+the registry.
+"""
 
 import re
 
@@ -34,7 +36,9 @@ def test_options_may_change_what_is_claimed():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shift_holds_where_it_is_claimed_and_fails_elsewhere(name):
-    """With every choice of its options: positions 1000 further on give the same logits. Not claiming it would hide a law that holds."""
+    """With every choice of its options: positions 1000 further on give the same logits. Not claiming it
+    would hide a law that holds.
+    """
     laws.shift(subject(name))
     laws.not_shift(subject(name))
 
@@ -45,7 +49,9 @@ def test_two_sided_is_claimed_and_holds(name):
     laws.two_sided(subject(name))
 
 
-@pytest.mark.parametrize("name", [name for name in of("two_sided") if get(name).hook in ("bias", "score", "attend")])
+@pytest.mark.parametrize(
+    "name", [name for name in of("two_sided") if get(name).hook in ("bias", "score", "attend")]
+)
 def test_gradient_of_every_choice_both_ways(name):
     """What it learns of the future too: its own parameters, with every choice of its options."""
     laws.two_sided_choices(subject(name))
@@ -75,7 +81,8 @@ def test_real_positions_are_not_claimed_and_refused(name):
 def test_any_length_works_where_it_is_claimed_and_is_refused_elsewhere(name):
     """With every choice of its options: four times the length trained for gives finite logits.
 
-    Where it is not claimed all is well up to where it ends, whole and in decoding; one further is refused, and Config knows where that is.
+    Where it is not claimed all is well up to where it ends, whole and in decoding; one further is refused,
+    and Config knows where that is.
     """
     laws.any_length(subject(name))
     for words in laws.not_any_length(subject(name)):
@@ -84,7 +91,9 @@ def test_any_length_works_where_it_is_claimed_and_is_refused_elsewhere(name):
 
 @pytest.mark.parametrize("name", of("window"))
 def test_window_is_claimed_and_holds(name):
-    """In one layer a query with window 3 reads itself and two before, no more; decoding and padding agree with the whole."""
+    """In one layer a query with window 3 reads itself and two before, no more; decoding and padding agree
+    with the whole.
+    """
     laws.window(subject(name))
 
 

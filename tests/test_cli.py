@@ -1,4 +1,6 @@
-"""The commands as people and programs meet them: output, exit codes, --json, signals, crashes and resuming, misuse."""
+"""The commands as people and programs meet them: output, exit codes, --json, signals, crashes and
+resuming, misuse.
+"""
 
 import contextlib
 import fcntl
@@ -31,7 +33,20 @@ from peref.errors import Misuse, counted
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 300  # seconds; on a loaded machine kernels may have to be compiled first
-TINY = ["--width", "16", "--heads", "2", "--layers", "1", "--len", "16", "--batch", "2", "--valid-bytes", "200"]
+TINY = [
+    "--width",
+    "16",
+    "--heads",
+    "2",
+    "--layers",
+    "1",
+    "--len",
+    "16",
+    "--batch",
+    "2",
+    "--valid-bytes",
+    "200",
+]
 LONG = [*TINY, "--steps", "400", "--save-every", "20", "--valid-every", "50"]
 
 
@@ -130,7 +145,9 @@ def undisturbed(tmp_path_factory, text):
 
 
 def test_train_says_what_runs_and_what_came_of_it(cli, text):
-    code, out, err = cli("train", *TINY, "--pe", "rope", "--set", "base=500", "--steps", 6, "--valid-every", 3, "--data", text)
+    code, out, err = cli(
+        "train", *TINY, "--pe", "rope", "--set", "base=500", "--steps", 6, "--valid-every", 3, "--data", text
+    )
     assert code == 0
     for pattern in (
         r"^model +[\d,]+ parameters: 1 layer, width 16, 2 heads of 8 \(1 key-value\)",
@@ -157,7 +174,9 @@ def test_plurals_agree(cli, text):
     for words in ("1 layer, ", ", 1 head of 16", "training      1 step, 1 token a step (1 x 1)"):
         assert words in out
     for path in (ROOT / "peref" / "cli").glob("*.py"):
-        assert not re.findall(r"\} (?:cases|tensors|steps|files|groups|positions|implementations)\b", path.read_text()), path
+        assert not re.findall(
+            r"\} (?:cases|tensors|steps|files|groups|positions|implementations)\b", path.read_text()
+        ), path
 
 
 def test_plain_lines_every_fifty_steps_where_stderr_is_no_terminal(cli, text):
@@ -172,7 +191,9 @@ def on_a_terminal(folder, columns, *args):
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [sys.executable, *map(str, args)]
-    process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=theirs)
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=theirs
+    )
     os.close(theirs)
     seen = b""
     with contextlib.suppress(OSError):  # the end of a terminal
@@ -186,7 +207,9 @@ def on_a_terminal(folder, columns, *args):
 def test_a_bar_where_stderr_is_a_terminal(tmp_path, text):
     seen = on_a_terminal(tmp_path, 100, ROOT / "cli.py", "train", *TINY, "--steps", 300, "--data", text)
     assert "\r" in seen
-    assert re.search(r"\d+% \d+/300 step, loss [\d.]+, [\d.]+ bits/byte, [\d,]+ tokens/s \[[\d:]+<[\d:]+\] \|.*\|", seen), seen
+    assert re.search(
+        r"\d+% \d+/300 step, loss [\d.]+, [\d.]+ bits/byte, [\d,]+ tokens/s \[[\d:]+<[\d:]+\] \|.*\|", seen
+    ), seen
 
 
 def test_a_narrow_terminal_shows_the_loss(tmp_path):
@@ -211,7 +234,12 @@ def test_train_eval_generate_list_of_one_run(trained, tmp_path):
     first = out.splitlines()[0]
     assert first.startswith("run ")
     assert the_run(tmp_path).name in first
-    assert re.findall(r"^ +(\d+) +\d\.\d{4} +\d+\.\d{3} +\d\.\d{4} +\d\.\d{4} +\d\.\d{4}$", out, re.M) == ["8", "16", "32", "64"]
+    assert re.findall(r"^ +(\d+) +\d\.\d{4} +\d+\.\d{3} +\d\.\d{4} +\d\.\d{4} +\d\.\d{4}$", out, re.M) == [
+        "8",
+        "16",
+        "32",
+        "64",
+    ]
     assert re.search(r"^ +16 .* 1\.0000$", out, re.M)
     assert re.search(r"^ *32 to 63 +\d\.\d{4} +\d\.\d{4} +\d+$", out, re.M)
     assert "non-overlapping" in out
@@ -222,10 +250,15 @@ def test_train_eval_generate_list_of_one_run(trained, tmp_path):
     assert [row["length"] for row in saved["rows"]] == [8, 16, 32, 64]
     code, out, _ = trained("generate", "--prompt", "def ", "--tokens", 5, "--temperature", 0)
     assert (code, out[:4], len(out)) == (0, "def ", 10)
-    assert trained("generate", "--tokens", 5, "--seed", 3)[1] == trained("generate", "--tokens", 5, "--seed", 3)[1]
+    assert (
+        trained("generate", "--tokens", 5, "--seed", 3)[1]
+        == trained("generate", "--tokens", 5, "--seed", 3)[1]
+    )
 
 
-def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overwrite_each_other(trained, text, tmp_path):
+def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overwrite_each_other(
+    trained, text, tmp_path
+):
     other = tmp_path / "other.txt"
     other.write_text(text.read_text()[::-1])
     variants = (
@@ -259,30 +292,67 @@ def test_evaluations_under_another_protocol_encoding_text_or_amount_do_not_overw
 
 def test_the_same_evaluation_said_otherwise_has_the_same_file(trained, text, tmp_path):
     """Defaults that are said, numbers in another form and more text than there is change nothing."""
-    for extra in ((), ("--set", "max_bias=8"), ("--set", "max_bias=8.0"), ("--pe", "alibi"), ("--data", text), ("--bytes", 10**9)):
+    for extra in (
+        (),
+        ("--set", "max_bias=8"),
+        ("--set", "max_bias=8.0"),
+        ("--pe", "alibi"),
+        ("--data", text),
+        ("--bytes", 10**9),
+    ):
         assert trained("eval", "--len", 32, *extra)[0] == 0
     assert [path.name for path in (the_run(tmp_path) / "eval").iterdir()] == ["32.json"]
-    for extra in (("--set", "max_bias=4"), ("--set", "max_bias=4.0"), ("--pe", "alibi", "--set", "max_bias=4e0")):
+    for extra in (
+        ("--set", "max_bias=4"),
+        ("--set", "max_bias=4.0"),
+        ("--pe", "alibi", "--set", "max_bias=4e0"),
+    ):
         assert trained("eval", "--len", 32, *extra)[0] == 0
-    assert {path.name for path in (the_run(tmp_path) / "eval").iterdir()} == {"32.json", "32-max_bias=4.0.json"}
+    assert {path.name for path in (the_run(tmp_path) / "eval").iterdir()} == {
+        "32.json",
+        "32-max_bias=4.0.json",
+    }
     for extra in ((), ("--set", "base=10000"), ("--set", "rotary_dim=8")):
         assert trained("eval", "--len", 32, "--pe", "rope", *extra)[0] == 0
     assert trained("eval", "--len", 32, "--pe", "rope", "--set", "rotary_dim=4")[0] == 0
-    assert {path.name for path in (the_run(tmp_path) / "eval").glob("*rope*")} == {"32-rope.json", "32-rope-rotary_dim=4.json"}
+    assert {path.name for path in (the_run(tmp_path) / "eval").glob("*rope*")} == {
+        "32-rope.json",
+        "32-rope-rotary_dim=4.json",
+    }
 
 
 def test_a_list_on_the_command_line(trained, text, tmp_path):
-    """Numbers between commas or in brackets, said back as they are set; in the run and in the name of the evaluation."""
+    """Numbers between commas or in brackets, said back as they are set; in the run and in the name of the
+    evaluation.
+    """
     lists = ["long_factor=1,1.5,2,4", "short_factor=[1, 1, 1, 1.5]"]
-    code, out, err = trained("train", *TINY, "--pe", "longrope", *(word for item in lists for word in ("--set", item)), "--steps", 2, "--data", text)
+    code, out, err = trained(
+        "train",
+        *TINY,
+        "--pe",
+        "longrope",
+        *(word for item in lists for word in ("--set", item)),
+        "--steps",
+        2,
+        "--data",
+        text,
+    )
     assert code == 0, err
     assert re.search(r"short_factor=1\.0,1\.0,1\.0,1\.5,\s+long_factor=1\.0,1\.5,2\.0,4\.0, ", out), out
     assert trained("eval", "--len", 32)[0] == 0
     assert trained("eval", "--len", 32, "--set", "long_factor=1,1,1,1")[0] == 0
     assert trained("eval", "--len", 32, "--set", "long_factor=1.0,1.5,2,4e0")[0] == 0
     run = max(tmp_path.glob("runs/*longrope*"))
-    assert json.loads((run / "run.json").read_text())["config"]["pe"][0][1]["long_factor"] == [1.0, 1.5, 2.0, 4.0]
-    assert {path.name for path in (run / "eval").iterdir()} == {"32.json", "32-long_factor=1.0,1.0,1.0,1.0.json"}
+    assert json.loads((run / "run.json").read_text())["config"]["pe"][0][1]["long_factor"] == [
+        1.0,
+        1.5,
+        2.0,
+        4.0,
+    ]
+    assert {path.name for path in (run / "eval").iterdir()} == {
+        "32.json",
+        "32-long_factor=1.0,1.0,1.0,1.0.json",
+    }
     code, out, err = trained("eval", "--len", 32, "--set", "long_factor=1,2")
     assert (code, "long_factor is 1.0,2.0; expected 4 numbers above 0" in err) == (2, True), err
 
@@ -295,7 +365,9 @@ def test_eval_that_cannot_be_kept_is_refused_before_it_is_computed(trained, tmp_
     monkeypatch.setattr("peref.cli.evaluate.evaluate", lambda *args, **given: pytest.fail("it was computed"))
     code, out, err = trained("eval", *extra)
     assert code == 1
-    assert f"{Path('runs') / place.parent.name / 'eval'}: cannot write in it: File exists" in (json.loads(out)["error"]["message"] if extra else err)
+    assert f"{Path('runs') / place.parent.name / 'eval'}: cannot write in it: File exists" in (
+        json.loads(out)["error"]["message"] if extra else err
+    )
     assert extra or out == ""
 
 
@@ -324,7 +396,10 @@ def test_resuming_elsewhere_names_only_what_differs(cli, text, tmp_path, monkeyp
     max((the_run(tmp_path) / "ckpt").iterdir()).unlink()
     monkeypatch.setattr(share, "blas_threads", lambda: 77)
     out = " ".join(cli("train", "--resume", "--backend", "numpy")[1].split())
-    assert re.search(r"note this run began elsewhere: threads \S+ -> 77; it goes on, but perhaps not to the same bits ", out), out
+    assert re.search(
+        r"note this run began elsewhere: threads \S+ -> 77; it goes on, but perhaps not to the same bits ",
+        out,
+    ), out
 
 
 def test_a_folder_of_checkpoints_that_is_closed_is_not_empty(trained, tmp_path, monkeypatch):
@@ -340,7 +415,9 @@ def test_a_folder_of_checkpoints_that_is_closed_is_not_empty(trained, tmp_path, 
         code, _, err = trained(*args)
         assert code == 1
         assert re.fullmatch(
-            r"error: runs/\S+/ckpt: cannot list: Permission denied; .*\n|error: /\S+/ckpt: cannot list: Permission denied; .*\n", err
+            r"error: runs/\S+/ckpt: cannot list: Permission denied; .*\n|error: /\S+/ckpt: cannot list: "
+            r"Permission denied; .*\n",
+            err,
         ), err
 
 
@@ -371,8 +448,14 @@ def test_every_tile_and_threads_reach_the_backend(cli, trained, text, monkeypatc
         return real(*args, every_tile=every_tile, threads=threads, **given)
 
     for where in ("train", "found"):
-        monkeypatch.setattr(f"peref.cli.{where}.get_backend", partial(get, import_module(f"peref.cli.{where}").get_backend))
-    for command in (["train", *TINY, "--steps", 2, "--data", text], ["eval", "--len", 16, "--data", text], ["generate", "--tokens", 2]):
+        monkeypatch.setattr(
+            f"peref.cli.{where}.get_backend", partial(get, import_module(f"peref.cli.{where}").get_backend)
+        )
+    for command in (
+        ["train", *TINY, "--steps", 2, "--data", text],
+        ["eval", "--len", 16, "--data", text],
+        ["generate", "--tokens", 2],
+    ):
         assert cli(*command, "--every-tile")[0] == 0
         assert cli(*command, "--threads", 1)[0] == 0
     assert asked == [(True, None), (False, 1)] * 3
@@ -383,17 +466,22 @@ def test_warmup_compiles_what_is_missing_and_says_so(cli, tmp_path, monkeypatch)
     from peref.backends.numba import ahead, kernel
 
     names = ["embedding.take", "adamw.adamw"]
-    monkeypatch.setattr(ahead, "every", lambda: [kernel.kernels(name.partition(".")[0]) and name for name in names])
+    monkeypatch.setattr(
+        ahead, "every", lambda: [kernel.kernels(name.partition(".")[0]) and name for name in names]
+    )
     for module in (kernel, ahead):
         monkeypatch.setattr(module, "FOLDER", tmp_path)
-    monkeypatch.setattr(ahead.config, "NUMBA_DEFAULT_NUM_THREADS", 1)  # here, for other processes have a folder of their own
+    # here, for other processes have a folder of their own
+    monkeypatch.setattr(ahead.config, "NUMBA_DEFAULT_NUM_THREADS", 1)
     for name in names:
         kernel.kernels(name.partition(".")[0])
         monkeypatch.setattr(kernel.KERNELS[name], "compiled", None)
     code, out, err = cli("warmup", "--json")
     said = json.loads(out)
     assert (code, said["kernels"], said["compiled"], said["folder"]) == (0, names, names, str(tmp_path)), err
-    assert re.findall(r"^kernels (\d/2: .*)$", err, re.M) == [f"{n}/2: {name}" for n, name in enumerate(names, 1)]
+    assert re.findall(r"^kernels (\d/2: .*)$", err, re.M) == [
+        f"{n}/2: {name}" for n, name in enumerate(names, 1)
+    ]
     assert all((tmp_path / f"{name}.done").exists() for name in names)
     assert [*tmp_path.rglob("*.nbi")]
     code, out, _ = cli("warmup")
@@ -486,9 +574,18 @@ def test_help_of_train_is_in_sections_and_in_the_usual_words(cli):
     sections = re.findall(r"^(\w[\w ]*):$", out, re.M)
     assert sections == ["Encoding", "Model", "Training", "Validation", "Computing", "Output", "Other options"]
     said = " ".join(out.split())
-    for words in ("`python cli.py list` shows all", "Random seed", "Gradient-norm clip", "Batch size", "Gradient accumulation", "Weight decay"):
+    for words in (
+        "`python cli.py list` shows all",
+        "Random seed",
+        "Gradient-norm clip",
+        "Batch size",
+        "Gradient accumulation",
+        "Weight decay",
+    ):
         assert words in said
-    assert {f"--{name}" for name in ("pe", "layers", "rate", "backend", "resume", "json")} <= set(re.findall(r"^  (--[\w-]+)", out, re.M))
+    assert {f"--{name}" for name in ("pe", "layers", "rate", "backend", "resume", "json")} <= set(
+        re.findall(r"^  (--[\w-]+)", out, re.M)
+    )
 
 
 @pytest.mark.parametrize("command", ["eval", "show", "golden vectors"])
@@ -499,7 +596,9 @@ def test_help_without_sections_has_all_options_in_one_place(cli, command):
 def test_golden_without_a_command_says_which_there_are(cli):
     code, out, err = cli("golden")
     assert (code, out) == (2, "")
-    assert err.startswith("error: python cli.py golden wants a command: archive, verify, show, vectors (see: ")
+    assert err.startswith(
+        "error: python cli.py golden wants a command: archive, verify, show, vectors (see: "
+    )
 
 
 @pytest.mark.parametrize("args", [("list", "--json", "--pe", "RoPE"), ("laws", "None", "--json")])
@@ -515,13 +614,18 @@ def test_an_encoding_in_a_wrong_place(cli, command):
     rest = ["--shape", "1,2,1,3,4", "-o", "x", "--pe", "rope"] if command != "train" else []
     code, _, err = cli(*command.split(), "ALiBi", *rest)
     assert code == 2
-    assert f"error: unexpected argument 'ALiBi'; for this encoding, use: python cli.py {command} --pe alibi (see: " in err
+    assert (
+        f"error: unexpected argument 'ALiBi'; for this encoding, use: python cli.py {command} --pe alibi "
+        "(see: " in err
+    )
     assert "unexpected argument 'words' (see: " in cli(*command.split(), "words", *rest)[2]
 
 
 def test_names_in_any_case(cli, text, tmp_path):
     """RoPE is rope, wherever a command or Python takes a name."""
-    assert [peref.get(name) for name in ("RoPE", "ALiBi", "T5")] == [peref.get(name) for name in ("rope", "alibi", "t5")]
+    assert [peref.get(name) for name in ("RoPE", "ALiBi", "T5")] == [
+        peref.get(name) for name in ("rope", "alibi", "t5")
+    ]
     assert Config(pe=(("RoPE", {}), ("T5", {}))).named == "rope,t5"
     code, out, err = cli("train", *TINY, "--pe", "RoPE", "--set", "base=100", "--steps", 2, "--data", text)
     assert code == 0, err
@@ -531,7 +635,9 @@ def test_names_in_any_case(cli, text, tmp_path):
     assert [*(the_run(tmp_path) / "eval").glob("*-yarn.json")]
     assert cli("show", "ALiBi")[1] == "alibi.png\n"
     assert cli("show", "RoPE", "--run", the_run(tmp_path))[0] == 0
-    assert "rope.op/yours" in cli("golden", "vectors", "--pe", "RoPE", "--shape", "1,2,1,3,4", "-o", "made")[1]
+    assert (
+        "rope.op/yours" in cli("golden", "vectors", "--pe", "RoPE", "--shape", "1,2,1,3,4", "-o", "made")[1]
+    )
     assert "did you mean 'alibi'" in cli("show", "ALiBbi".lower())[2]
 
 
@@ -559,7 +665,14 @@ def test_json_of_every_command(cli, text, tmp_path):
     assert found["protocol"]["name"] == "non-overlapping"
     assert [row["length"] for row in found["rows"]] == [8, 16, 32]
     assert {"length", "loss", "ppl", "bpb", "stderr", "ratio"} <= set(found["rows"][0])
-    assert [(b["from"], b["to"]) for b in found["by_position"]] == [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 31)]
+    assert [(b["from"], b["to"]) for b in found["by_position"]] == [
+        (0, 0),
+        (1, 1),
+        (2, 3),
+        (4, 7),
+        (8, 15),
+        (16, 31),
+    ]
     assert (tmp_path / found["file"]).is_file()
 
     wrote = the_document(cli, "generate", "--tokens", 4, "--prompt", "é")
@@ -582,7 +695,10 @@ def test_json_keeps_stdout_to_itself_also_on_resume(cli, text, tmp_path):
     assert the_document(cli, "train", "--resume")["step"] == 400
 
 
-@pytest.mark.parametrize("args", [["train", "--pe", "alibbi"], ["trian"], ["train", "--lenn", "3"], ["eval"], ["generate"], ["data", "x"]])
+@pytest.mark.parametrize(
+    "args",
+    [["train", "--pe", "alibbi"], ["trian"], ["train", "--lenn", "3"], ["eval"], ["generate"], ["data", "x"]],
+)
 def test_json_of_errors(cli, args):
     found = the_document(cli, *args, code=2)
     assert set(found) == {"error"}
@@ -602,7 +718,10 @@ def test_data_lists_every_text(cli):
     assert listed[0]["name"] == data.DEFAULT
     for item, said in zip(listed, re.split(r"\n\n", out), strict=False):
         said = " ".join(said.split())
-        assert said.startswith(f"{item['name']} text {item['title']} size {item['bytes']:,} bytes SHA-256 {item['sha256']} source ")
+        assert said.startswith(
+            f"{item['name']} text {item['title']} size {item['bytes']:,} bytes SHA-256 {item['sha256']} "
+            "source "
+        )
         assert f"source {item['source']} licence {item['licence']}" in said
     assert listed[-1]["sha256"] == data.corpus("stdlib").sha256
     assert max(map(len, out.splitlines())) <= 100
@@ -653,7 +772,12 @@ def test_a_run_of_a_text_that_was_fetched_once_asks_for_it(trained, text, tmp_pa
 
 def test_resume_refuses_what_the_run_fixes_and_what_is_finished(trained, tmp_path):
     run = the_run(tmp_path)
-    for extra, named in ((["--pe", "rope"], "--pe"), (["--len", 32], "--len"), (["--set", "a=1"], "--set"), (["--tied"], "--tied")):
+    for extra, named in (
+        (["--pe", "rope"], "--pe"),
+        (["--len", 32], "--len"),
+        (["--set", "a=1"], "--set"),
+        (["--tied"], "--tied"),
+    ):
         code, _, err = trained("train", "--resume", run, *extra)
         assert code == 2
         assert named in err
@@ -681,7 +805,9 @@ def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(c
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_the_step_and_resuming_gives_the_undisturbed_bits(tmp_path, text, undisturbed, number, expected):
+def test_a_signal_saves_the_step_and_resuming_gives_the_undisturbed_bits(
+    tmp_path, text, undisturbed, number, expected
+):
     process = start(tmp_path, "train", *LONG, "--data", text)
     wait_for(lambda: lines_of(tmp_path) >= 33, process)
     process.send_signal(number)
@@ -690,7 +816,9 @@ def test_a_signal_saves_the_step_and_resuming_gives_the_undisturbed_bits(tmp_pat
     step = lines_of(tmp_path)
     assert (the_run(tmp_path) / "ckpt" / f"{step:08d}.safetensors").is_file()
     assert "error" not in err
-    again = re.search(rf"go on with: python {re.escape(str(ROOT / 'cli.py'))} (train --resume runs/\S+)$", err.strip())
+    again = re.search(
+        rf"go on with: python {re.escape(str(ROOT / 'cli.py'))} (train --resume runs/\S+)$", err.strip()
+    )
     assert again, err
     code, out, _ = finish(start(tmp_path, *again[1].split()))
     assert code == 0
@@ -712,7 +840,20 @@ def test_json_of_an_interrupted_run_says_how_to_go_on(tmp_path, text):
 
 
 def test_a_second_sigint_leaves_at_once(tmp_path, text):
-    slow = ["--width", "256", "--heads", "2", "--layers", "8", "--len", "512", "--batch", "8", "--accumulate", "40"]
+    slow = [
+        "--width",
+        "256",
+        "--heads",
+        "2",
+        "--layers",
+        "8",
+        "--len",
+        "512",
+        "--batch",
+        "8",
+        "--accumulate",
+        "40",
+    ]
     process = start(tmp_path, "train", *slow, "--data", text)
     wait_for(lambda: lines_of(tmp_path) >= 0, process)
     wait_for_line(process.stdout, "run ")
@@ -747,14 +888,25 @@ def test_kill_9_and_resume_gives_the_undisturbed_bits(tmp_path, text, undisturbe
     assert not [*the_run(tmp_path).rglob(".tmp-*")]
 
 
-def test_a_full_disk_ends_a_run_in_one_line_and_resuming_gives_the_undisturbed_bits(tmp_path, text, undisturbed):
-    """For files of 80 kB: every checkpoint is larger, all lines of the metrics are smaller, and so is what is tried where kernels are kept."""
+def test_a_full_disk_ends_a_run_in_one_line_and_resuming_gives_the_undisturbed_bits(
+    tmp_path, text, undisturbed
+):
+    """For files of 80 kB: every checkpoint is larger, all lines of the metrics are smaller, and so is what
+    is tried where kernels are kept.
+    """
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (80_000, 80_000))
     command = [sys.executable, ROOT / "cli.py", "train", *LONG, "--data", text]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, preexec_fn=limit)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, preexec_fn=limit
+    )
     assert done.returncode == 1
-    assert re.fullmatch(r"error: \S+00000020\.safetensors: cannot write: File too large; check space, .*", done.stderr.splitlines()[-1]), done.stderr
-    assert [path.name for path in the_run(tmp_path).rglob("*") if path.is_file() and path.parent.name == "ckpt"] == []
+    assert re.fullmatch(
+        r"error: \S+00000020\.safetensors: cannot write: File too large; check space, .*",
+        done.stderr.splitlines()[-1],
+    ), done.stderr
+    assert [
+        path.name for path in the_run(tmp_path).rglob("*") if path.is_file() and path.parent.name == "ckpt"
+    ] == []
     code, _, err = finish(start(tmp_path, "train", "--resume"))
     assert code == 0, err
     assert bits(tmp_path) == undisturbed
@@ -771,7 +923,9 @@ def test_two_processes_cannot_write_one_run(tmp_path, text, cli):
 
 
 def minds_sigterm(process):
-    """Whether the shim or main() has taken the signals over; where there is no /proc, surely after a second."""
+    """Whether the shim or main() has taken the signals over; where there is no /proc, surely after a
+    second.
+    """
     status = Path(f"/proc/{process.pid}/status")
     if not status.exists():
         time.sleep(1)
@@ -781,7 +935,9 @@ def minds_sigterm(process):
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_during_generate_or_before_training_ends_it_without_a_traceback(trained, tmp_path, number, expected):
+def test_a_signal_during_generate_or_before_training_ends_it_without_a_traceback(
+    trained, tmp_path, number, expected
+):
     process = start(tmp_path, "generate", "--tokens", 1000000, "--backend", "numpy")
     assert process.stdout.read(8)
     process.send_signal(number)
@@ -803,10 +959,17 @@ def test_a_signal_while_the_package_is_imported_ends_it_without_a_word(tmp_path,
     """The shim itself, before a package that never ends to load."""
     (tmp_path / "cli.py").write_text((ROOT / "cli.py").read_text())
     (tmp_path / "peref").mkdir()
-    (tmp_path / "peref" / "__init__.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "peref" / "__init__.py").write_text(
+        "import time\nprint('loading', flush=True)\ntime.sleep(60)\n"
+    )
     args = [sys.executable, "cli.py"]
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(args, cwd=tmp_path, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **quiet)
+    process = subprocess.Popen(
+        args,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **quiet,
+    )
     assert process.stdout.readline() == "loading\n"
     process.send_signal(number)
     assert (*process.communicate(timeout=60), process.returncode) == ("", "", expected)
@@ -814,7 +977,11 @@ def test_a_signal_while_the_package_is_imported_ends_it_without_a_word(tmp_path,
 
 def test_a_signal_outside_of_the_command_is_an_exit_code(monkeypatch, capsys):
     """main() may be interrupted before run() minds signals, or after."""
-    for error, code in ((Interrupted(signal.SIGTERM), 143), (Interrupted(signal.SIGINT), 130), (KeyboardInterrupt(), 130)):
+    for error, code in (
+        (Interrupted(signal.SIGTERM), 143),
+        (Interrupted(signal.SIGINT), 130),
+        (KeyboardInterrupt(), 130),
+    ):
 
         def fail(*args, error=error):
             raise error
@@ -848,23 +1015,44 @@ MISUSE = {
     "rate": (["train", "--rate", "nan"], "rate is nan"),
     "epsilon": (["train", "--norm-eps", "nan"], "the norms' eps is nan"),
     "other epsilon": (["train", "--eps", "0"], "AdamW's eps is 0"),
-    "rotary width in words": (["train", "--pe", "rope", "--set", "rotary_dim=abc"], "option rotary_dim is 'abc'"),
-    "a member that no layer takes": (["train", "--pe", "alibi,none,rope,t5,path"], "no layer would take path"),
+    "rotary width in words": (
+        ["train", "--pe", "rope", "--set", "rotary_dim=abc"],
+        "option rotary_dim is 'abc'",
+    ),
+    "a member that no layer takes": (
+        ["train", "--pe", "alibi,none,rope,t5,path"],
+        "no layer would take path",
+    ),
     "runs without a name": (["train", "--runs", ""], "'--runs': it is empty; expected a folder"),
     "runs without a name in eval": (["eval", "--runs", ""], "'--runs': it is empty; expected a folder"),
-    "runs without a name on resume": (["train", "--resume", "--runs", ""], "'--runs': it is empty; expected a folder"),
+    "runs without a name on resume": (
+        ["train", "--resume", "--runs", ""],
+        "'--runs': it is empty; expected a folder",
+    ),
     "dtype": (["train", "--dtype", "float16"], "float32"),
     "dtype of the cuda backend": (
         ["train", *TINY, "--data", "TEXT", "--dtype", "float64", "--backend", "cuda"],
         "the cuda backend computes in float32",
     ),
-    "threads of the cuda backend": (["train", *TINY, "--data", "TEXT", "--backend", "cuda", "--threads", "2"], "leave --threads out"),
-    "dtype of a backend": (["train", *TINY, "--data", "TEXT", "--dtype", "float64", "--backend", "numba"], "computes in float32"),
+    "threads of the cuda backend": (
+        ["train", *TINY, "--data", "TEXT", "--backend", "cuda", "--threads", "2"],
+        "leave --threads out",
+    ),
+    "dtype of a backend": (
+        ["train", *TINY, "--data", "TEXT", "--dtype", "float64", "--backend", "numba"],
+        "computes in float32",
+    ),
     "seed": (["train", "--seed", "-1"], "error: seed is -1; expected 0 or more"),
     "steps": (["train", "--steps", "0"], "steps is 0"),
     "backend": (["train", "--backend", "tpu"], "unknown backend 'tpu'"),
-    "layers": (["train", "--data", "TEXT", "--layers", "1000000000"], "GB for 184,576,000,032,896 parameters"),
-    "layers of a mixture": (["train", "--data", "TEXT", "--layers", "99999999999", "--pe", "retnet,alibi"], "choose fewer layers"),
+    "layers": (
+        ["train", "--data", "TEXT", "--layers", "1000000000"],
+        "GB for 184,576,000,032,896 parameters",
+    ),
+    "layers of a mixture": (
+        ["train", "--data", "TEXT", "--layers", "99999999999", "--pe", "retnet,alibi"],
+        "choose fewer layers",
+    ),
     "width": (["train", "--data", "TEXT", "--width", "1000000"], "this training needs at least"),
     "a feed-forward": (["train", "--data", "TEXT", "--ff", "1000000000000"], "this training needs at least"),
     "batch": (["train", "--data", "TEXT", "--batch", "1000000000"], "for the tokens of a step"),
@@ -918,7 +1106,10 @@ MISUSE_OF_A_RUN = {
     "stride alone": (["eval", "--len", "32", "--stride", "4"], "--protocol sliding"),
     "stride too long": (["eval", "--len", "32", "--protocol", "sliding", "--stride", "9"], "expected 1 to 8"),
     "protocol": (["eval", "--protocol", "overlapping"], "non-overlapping"),
-    "bytes": (["eval", "--len", "32", "--bytes", "10"], "--bytes is 10, too little text for --len 32; expected at least 32"),
+    "bytes": (
+        ["eval", "--len", "32", "--bytes", "10"],
+        "--bytes is 10, too little text for --len 32; expected at least 32",
+    ),
     "too long": (["eval", "--len", "4096"], "too few for length 4096"),
     "weights do not fit": (["eval", "--len", "32", "--pe", "t5"], "pe.0.table"),
     "past a table": (["eval", "--len", "32", "--pe", "learned"], "table"),
@@ -950,7 +1141,18 @@ def test_a_table_of_learned_positions_is_not_read_past_its_end(cli, text):
     "args",
     [
         ["--pe", "rope,rope,rope,none", "--layers", 4],
-        ["--pe", "mrope,axial", "--layers", 2, "--set", "sections=1,2,1", "--set", "ladder=alternate", "--set", "width=4"],
+        [
+            "--pe",
+            "mrope,axial",
+            "--layers",
+            2,
+            "--set",
+            "sections=1,2,1",
+            "--set",
+            "ladder=alternate",
+            "--set",
+            "width=4",
+        ],
         ["--pe", "mrope", "--set", "order=interleaved"],
         ["--pe", "xpos", "--set", "centre=8"],
         ["--pe", "alibi", "--heads", 4, "--kv-heads", 1, "--window", 5],
@@ -962,7 +1164,9 @@ def test_cycles_groups_and_windows_train_evaluate_and_generate(cli, text, tmp_pa
     """From the command line to the end: at twice the length, and on from a prompt."""
     code, out, err = cli("train", *TINY, *args, "--steps", 60, "--warmup", 5, "--data", text, "--json")
     assert code == 0, err
-    losses = [json.loads(line)["loss"] for line in (the_run(tmp_path) / "metrics.jsonl").read_text().splitlines()]
+    losses = [
+        json.loads(line)["loss"] for line in (the_run(tmp_path) / "metrics.jsonl").read_text().splitlines()
+    ]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     known = json.loads(out)["config"]
     for flag, field in (("--kv-heads", "G"), ("--window", "window"), ("--layers", "layers")):
@@ -976,29 +1180,46 @@ def test_cycles_groups_and_windows_train_evaluate_and_generate(cli, text, tmp_pa
 
 def test_a_list_of_numbers_on_the_command_line(cli, text, tmp_path):
     """As it was said, in what train says, in the run and in the name of an evaluation."""
-    code, out, err = cli("train", *TINY, "--pe", "mrope", "--set", "sections=1,2,1", "--steps", 2, "--data", text)
+    code, out, err = cli(
+        "train", *TINY, "--pe", "mrope", "--set", "sections=1,2,1", "--steps", 2, "--data", text
+    )
     assert code == 0, err
     assert "mrope (base=10000.0, order=chunked, sections=1,2,1)" in out
     assert cli("eval", "--len", 32)[0] == cli("eval", "--len", 32, "--set", "sections=2,1,1")[0] == 0
-    assert {path.name for path in (the_run(tmp_path) / "eval").iterdir()} == {"32.json", "32-sections=2,1,1.json"}
-    for wrong, words in (("2,1", "expected three numbers from 0 on"), ("2,1,a", "is '2,1,a'; expected a list of int or none")):
+    assert {path.name for path in (the_run(tmp_path) / "eval").iterdir()} == {
+        "32.json",
+        "32-sections=2,1,1.json",
+    }
+    for wrong, words in (
+        ("2,1", "expected three numbers from 0 on"),
+        ("2,1,a", "is '2,1,a'; expected a list of int or none"),
+    ):
         code, _, err = cli("train", *TINY, "--pe", "mrope", "--set", f"sections={wrong}", "--data", text)
         assert (code, words in err) == (2, True), err
     assert "sections=none (a list of int or none)" in " ".join(cli("list")[1].split())
 
 
 def test_xpos_is_refused_past_its_reach_before_anything_is_computed(cli, text, monkeypatch):
-    """Where the gains leave the dtype: to train, evaluate and generate; within it xpos evaluates and generates past its training length."""
-    far = [*TINY, "--pe", "xpos", "--set", "scale_base=0.5", "--steps", 2, "--data", text]  # ends at 29, in float64 at 269
+    """Where the gains leave the dtype: to train, evaluate and generate; within it xpos evaluates and
+    generates past its training length.
+    """
+    # ends at 29, in float64 at 269
+    far = [*TINY, "--pe", "xpos", "--set", "scale_base=0.5", "--steps", 2, "--data", text]
     assert cli("train", *far)[0] == 0
     assert '"length": 29' in cli("eval", "--json")[1]
     monkeypatch.setattr("peref.cli.found.get_backend", lambda *args, **given: pytest.fail("asked for"))
     monkeypatch.setattr("peref.cli.train.get_backend", lambda *args, **given: pytest.fail("asked for"))
     for args, words in (
         (["eval", "--len", 30], "xpos ends at length 29, and length is 30; ask for at most 29"),
-        (["generate", "--prompt", "def", "--tokens", 27], "xpos ends at length 29; prompt and text would be 30 tokens; ask for at most 26"),
+        (
+            ["generate", "--prompt", "def", "--tokens", 27],
+            "xpos ends at length 29; prompt and text would be 30 tokens; ask for at most 26",
+        ),
         (["generate", "--tokens", 2, "--seed", -1], "seed -1 is out of range"),
-        (["train", *far, "--len", 32], "xpos ends at length 29 in float32, and the length to train on is 32; ask for at most 29"),
+        (
+            ["train", *far, "--len", 32],
+            "xpos ends at length 29 in float32, and the length to train on is 32; ask for at most 29",
+        ),
         (["train", *far, "--len", 300, "--dtype", "float64"], "xpos ends at length 269 in float64"),
     ):
         code, _, err = cli(*args)
@@ -1070,13 +1291,23 @@ def test_the_shim_runs_the_commands_and_help_is_quick(tmp_path):
 
 
 def test_importing_the_commands_loads_nothing_heavy():
-    code = "import sys, peref.cli, peref.cli.app; print([m for m in ('peref.train', 'numba', 'cupy', 'matplotlib', 'tqdm') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    code = (
+        "import sys, peref.cli, peref.cli.app; print([m for m in ('peref.train', 'numba', 'cupy', "
+        "'matplotlib', 'tqdm') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
-    code = "import sys, peref.cli.train, peref.cli.evaluate, peref.cli.generate, peref.cli.listing, peref.cli.data, peref.cli.show; "
+    code = (
+        "import sys, peref.cli.train, peref.cli.evaluate, peref.cli.generate, peref.cli.listing, "
+        "peref.cli.data, peref.cli.show; "
+    )
     code += "import peref.cli.check, peref.cli.diff, peref.cli.flags, peref.cli.golden; "
     code += "print([m for m in ('numba', 'cupy', 'matplotlib', 'tqdm') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -1085,7 +1316,8 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path):
     args = [sys.executable, ROOT / "cli.py", "list"]
     with open("/dev/full", "w") as full:
         done, said_with_json = (
-            subprocess.run([*args, *extra], env=environment(), stdout=full, stderr=subprocess.PIPE, text=True) for extra in ([], ["--json"])
+            subprocess.run([*args, *extra], env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+            for extra in ([], ["--json"])
         )
     assert done.returncode == 1
     assert re.fullmatch(r"error: .*No space left.*\n", done.stderr), done.stderr
@@ -1116,7 +1348,9 @@ def test_a_reader_that_leaves_is_told_nothing(trained, tmp_path, text):
 
 def test_python_m_peref_is_the_same_command(tmp_path):
     """With its own name in what it says."""
-    call = lambda *args: subprocess.run([sys.executable, *map(str, args)], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    call = lambda *args: subprocess.run(
+        [sys.executable, *map(str, args)], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
     for args in (["list"], ["train", "--help"], ["eval"], ["trian"]):
         module, shim = call("-m", "peref", *args), call(ROOT / "cli.py", *args)
         said = [f"{done.stdout}{done.stderr}{done.returncode}".split() for done in (module, shim)]

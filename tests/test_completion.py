@@ -1,4 +1,6 @@
-"""What the shells complete, asked as they ask: bash by its function, fish by `complete -C`, zsh on a terminal; and that it loads little."""
+"""What the shells complete, asked as they ask: bash by its function, fish by `complete -C`, zsh on a
+terminal; and that it loads little.
+"""
 
 import os
 import pty
@@ -98,12 +100,20 @@ def test_what_is_offered(here, monkeypatch, capsys, line, expected):
     """To bash, which is given what comes after the last = or :, and told of files by their kind."""
     words = line.replace("|", " ").split(" ")
     monkeypatch.chdir(here)
-    for name, value in {"_PEREF_COMPLETE": "bash_complete", "COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}.items():
+    for name, value in {
+        "_PEREF_COMPLETE": "bash_complete",
+        "COMP_WORDS": "\n".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }.items():
         monkeypatch.setenv(name, value)
     assert run_cli([], Signals()) == 0
     out, err = capsys.readouterr()
     kinds = {"plain": "", "file": "compopt -o default ", "dir": "compopt -o dirnames "}
-    offered = [(kinds[kind] or value).strip() for kind, _, value in (item.partition(",") for item in out.splitlines()) if kind]
+    offered = [
+        (kinds[kind] or value).strip()
+        for kind, _, value in (item.partition(",") for item in out.splitlines())
+        if kind
+    ]
     assert (offered, err) == (expected, "")
 
 
@@ -121,12 +131,25 @@ IN_SHELLS = [
 @needs("bash")
 def test_bash(here):
     """The function that is registered, given the words as readline cuts them."""
-    script = 'eval "$(_PEREF_COMPLETE=bash_source peref)"\ncompopt() { [[ $2 == nospace ]] && space=none || COMPREPLY=("compopt $1 $2"); }\n'
+    script = (
+        'eval "$(_PEREF_COMPLETE=bash_source peref)"\n'
+        'compopt() { [[ $2 == nospace ]] && space=none || COMPREPLY=("compopt $1 $2"); }\n'
+    )
     for line in IN_SHELLS:
         words = " ".join(f"'{word}'" for word in line.replace("|", " ").split(" "))
-        script += f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=(); space=; _peref_completion peref\n"
+        script += (
+            f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=(); space=; "
+            "_peref_completion peref\n"
+        )
         script += 'printf "%s\\n" "${COMPREPLY[@]}" "space $space" ===\n'
-    done = subprocess.run(["bash", "--norc", "-c", script], cwd=here, env=environment(here), capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        cwd=here,
+        env=environment(here),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.stderr == ""
     for line, answer in zip(IN_SHELLS, done.stdout.split("===\n")[:-1], strict=True):
         *offered, space = answer.splitlines()
@@ -136,10 +159,16 @@ def test_bash(here):
 
 @needs("fish")
 def test_fish(here):
-    """The same of lines without files; fish cuts no words at = or :, and puts no space after an = by itself."""
+    """The same of lines without files; fish cuts no words at = or :, and puts no space after an = by
+    itself.
+    """
     lines = [line for line in IN_SHELLS if "|" not in line and "--data" not in line]
-    script = "_PEREF_COMPLETE=fish_source peref | source\n" + "".join(f"complete -C '{line}'; echo ===\n" for line in lines)
-    done = subprocess.run(["fish", "-c", script], cwd=here, env=environment(here), capture_output=True, text=True, timeout=600)
+    script = "_PEREF_COMPLETE=fish_source peref | source\n" + "".join(
+        f"complete -C '{line}'; echo ===\n" for line in lines
+    )
+    done = subprocess.run(
+        ["fish", "-c", script], cwd=here, env=environment(here), capture_output=True, text=True, timeout=600
+    )
     assert done.stderr == ""
     for line, answer in zip(lines, done.stdout.split("===\n")[:-1], strict=True):
         assert sorted(word.partition("\t")[0] for word in answer.splitlines()) == sorted(LINES[line]), line
@@ -163,7 +192,11 @@ def test_zsh(here, line, completed):
         os.chdir(here)
         os.execvpe("zsh", ["zsh", "-f", "-i"], environment(here, TERM="dumb", ZDOTDIR=str(here)))
     try:
-        os.write(terminal, b"autoload -Uz compinit; compinit -u; eval \"$(_PEREF_COMPLETE=zsh_source peref)\"; PS1=rea'dy> '\n")
+        os.write(
+            terminal,
+            b'autoload -Uz compinit; compinit -u; eval "$(_PEREF_COMPLETE=zsh_source peref)"; '
+            b"PS1=rea'dy> '\n",
+        )
         seen(terminal, "ready> ")
         os.write(terminal, f"{line}\t|".encode())
         assert completed in seen(terminal, "|")
@@ -174,7 +207,9 @@ def test_zsh(here, line, completed):
 
 
 def seen(terminal, end):
-    """What a terminal shows, until `end` is in it; zsh steps back over the space that it adds and writes it anew."""
+    """What a terminal shows, until `end` is in it; zsh steps back over the space that it adds and writes
+    it anew.
+    """
     text, until = "", time.monotonic() + PATIENCE
     while end not in text and time.monotonic() < until:
         if select.select([terminal], [], [], 1)[0]:
@@ -183,15 +218,39 @@ def seen(terminal, end):
 
 
 @pytest.mark.parametrize(
-    "line", ["peref tr", "peref train --pe r", "peref eval --set b", "peref check --case t5.t", "peref show --run r", "peref train --data t"]
+    "line",
+    [
+        "peref tr",
+        "peref train --pe r",
+        "peref eval --set b",
+        "peref check --case t5.t",
+        "peref show --run r",
+        "peref train --data t",
+    ],
 )
 def test_it_loads_little(here, line):
     """No compiler, nothing that draws; and to complete a command, no command."""
-    code = "import sys\nfrom peref.cli import run\nfrom peref.cli.signals import Signals\ncode = run([], Signals())\n"
+    code = (
+        "import sys\n"
+        "from peref.cli import run\n"
+        "from peref.cli.signals import Signals\n"
+        "code = run([], Signals())\n"
+    )
     code += "print(*sys.modules, file=sys.stderr)\nsys.exit(code)"
     words = line.split()
-    given = {"_PEREF_COMPLETE": "bash_complete", "COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=here, env=environment(here, **given), capture_output=True, text=True, check=True)
+    given = {
+        "_PEREF_COMPLETE": "bash_complete",
+        "COMP_WORDS": "\n".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=here,
+        env=environment(here, **given),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     loaded = set(done.stderr.split())
     assert done.stdout.startswith(("plain,", "file,"))
     assert "peref.cli.app" in loaded
@@ -202,4 +261,7 @@ def test_it_loads_little(here, line):
 def test_a_shell_that_is_not_known(monkeypatch, capsys):
     monkeypatch.setenv("_PEREF_COMPLETE", "tcsh_source")
     assert run_cli([], Signals()) == 2
-    assert capsys.readouterr().err == "error: _PEREF_COMPLETE is 'tcsh_source'; expected bash_source, zsh_source or fish_source\n"
+    assert (
+        capsys.readouterr().err
+        == "error: _PEREF_COMPLETE is 'tcsh_source'; expected bash_source, zsh_source or fish_source\n"
+    )

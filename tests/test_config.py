@@ -1,4 +1,6 @@
-"""Config: what it fills in, what it keeps, and what it refuses in words; choose and shaped, which make the fields of one."""
+"""Config: what it fills in, what it keeps, and what it refuses in words; choose and shaped, which make the
+fields of one.
+"""
 
 import json
 import math
@@ -28,10 +30,24 @@ def refused(*words, **given):
 
 
 def test_the_default_is_a_small_llama_with_alibi():
-    """Config() alone: 4 layers of width 128, 4 query heads over 2 key-value heads, swiglu 352 wide, every option in place."""
+    """Config() alone: 4 layers of width 128, 4 query heads over 2 key-value heads, swiglu 352 wide, every
+    option in place.
+    """
     cfg = Config()
-    assert (cfg.L, cfg.V, cfg.C, cfg.layers, cfg.H, cfg.G, cfg.D, cfg.F, cfg.R) == (512, 256, 128, 4, 4, 2, 32, 352, None)
-    assert cfg.pe == (("alibi", {"max_bias": 8.0, "slopes": "fixed", "directions": "both", "across_layers": "own"}),)
+    assert (cfg.L, cfg.V, cfg.C, cfg.layers, cfg.H, cfg.G, cfg.D, cfg.F, cfg.R) == (
+        512,
+        256,
+        128,
+        4,
+        4,
+        2,
+        32,
+        352,
+        None,
+    )
+    assert cfg.pe == (
+        ("alibi", {"max_bias": 8.0, "slopes": "fixed", "directions": "both", "across_layers": "own"}),
+    )
     assert cfg == shaped("llama")
 
 
@@ -77,13 +93,22 @@ def test_head_width_need_not_be_width_over_heads():
 
 def test_qkv_bias_goes_with_the_biases_unless_said():
     """All four combinations can be had."""
-    assert [Config(biases=b, qkv_bias=q).qkv_bias for b in (False, True) for q in (None, False, True)] == [False, False, True, True, False, True]
+    assert [Config(biases=b, qkv_bias=q).qkv_bias for b in (False, True) for q in (None, False, True)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_options_are_stored_resolved():
     """Every option of every member of the cycle stands in pe, those not given at their defaults."""
     for name in names():
-        assert dict(Config(pe=ONE[name]).pe[0][1]) == {key: default for key, (default, _) in options(get(name)).items()}
+        assert dict(Config(pe=ONE[name]).pe[0][1]) == {
+            key: default for key, (default, _) in options(get(name)).items()
+        }
     cfg = Config(pe=(("ntk", {"base": 500.0}), ("t5", {"buckets": 8})))
     ntk = {"base": 500.0, "factor": 4.0, "form": "bloc97", "mixed_b": None}
     assert cfg.pe == (("ntk", ntk), ("t5", {"buckets": 8, "max_distance": 128, "divided": "not"}))
@@ -109,7 +134,9 @@ def test_a_config_cannot_be_changed():
 def test_the_cycle_goes_round():
     """Layer l has member l mod the length of the cycle, with its own number and options as facts."""
     cfg = Config(pe=(("rope", {}), ("t5", {}), ("alibi", {})), layers=5)
-    assert [cfg.encoding(layer).paper for layer in range(5)] == [get(n).paper for n in ("rope", "t5", "alibi", "rope", "t5")]
+    assert [cfg.encoding(layer).paper for layer in range(5)] == [
+        get(n).paper for n in ("rope", "t5", "alibi", "rope", "t5")
+    ]
     assert cfg.encoding(0).rotate.keywords == {"R": 32, "base": 10000.0, "learned": False}
     assert cfg.encoding(4).bias.keywords == {"causal": True, "buckets": 32, "max_distance": 128}
 
@@ -117,7 +144,12 @@ def test_the_cycle_goes_round():
 def test_a_member_that_no_layer_takes_is_refused():
     """A cycle longer than the layers would be named after encodings that are not in the model."""
     cycle = (*ONE["alibi"], *ONE["retnet"], *ONE["rope"])
-    refused("the cycle alibi,retnet,rope is longer than the model (layers 1)", "no layer would take retnet,rope", pe=cycle, layers=1)
+    refused(
+        "the cycle alibi,retnet,rope is longer than the model (layers 1)",
+        "no layer would take retnet,rope",
+        pe=cycle,
+        layers=1,
+    )
     refused("no layer would take rope", pe=cycle, layers=2)
     assert Config(pe=cycle, layers=3).named == "alibi,retnet,rope"
     refused("unknown encoding 'alibbi'", pe=(("alibi", {}), ("alibbi", {})), layers=1)
@@ -157,11 +189,35 @@ def test_eps_is_small_and_positive(eps):
     ],
 )
 def test_fields_have_their_kind(field, wrong, expected):
-    """A value of another kind is named with what was expected; a whole number is not a bool and a bool is no number."""
-    refused(field, repr(wrong), expected.removesuffix(" or none") if field in "GDFR" else expected, **{field: wrong})
+    """A value of another kind is named with what was expected; a whole number is not a bool and a bool is
+    no number.
+    """
+    refused(
+        field,
+        repr(wrong),
+        expected.removesuffix(" or none") if field in "GDFR" else expected,
+        **{field: wrong},
+    )
 
 
-@pytest.mark.parametrize("field", ["L", "V", "C", "layers", "H", "layout", "norm", "activation", "biases", "qk_norm", "eps", "tied", "causal"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "L",
+        "V",
+        "C",
+        "layers",
+        "H",
+        "layout",
+        "norm",
+        "activation",
+        "biases",
+        "qk_norm",
+        "eps",
+        "tied",
+        "causal",
+    ],
+)
 def test_only_what_can_be_filled_in_may_be_none(field):
     """None for a field that no other decides is refused."""
     refused(field, "None", "expected", **{field: None})
@@ -179,7 +235,9 @@ def test_no_encoding_at_all(pe):
     refused("at least one encoding", "'none' adds nothing", pe=pe)
 
 
-@pytest.mark.parametrize("pe", ["rope", ("rope",), ("rope", {}), (("rope",),), (("rope", None),), ((7, {}),), {"rope": {}}, 3])
+@pytest.mark.parametrize(
+    "pe", ["rope", ("rope",), ("rope", {}), (("rope",),), (("rope", None),), ((7, {}),), {"rope": {}}, 3]
+)
 def test_pe_is_a_cycle_of_pairs(pe):
     """A bare name, a bare pair and the like are refused with an example of what is expected."""
     refused(f"pe is {pe!r}", "pairs of a name and its options", pe=pe)
@@ -194,7 +252,9 @@ def test_heads_that_do_not_divide():
 
 def test_key_value_heads_for_mixing_layers_only():
     """Set by hand they are refused with the name of the encoding."""
-    refused("key-value heads are 2", "retnet has no attention layer", "leave them unset", pe=ONE["retnet"], G=2)
+    refused(
+        "key-value heads are 2", "retnet has no attention layer", "leave them unset", pe=ONE["retnet"], G=2
+    )
 
 
 def test_rotary_width_where_nothing_turns():
@@ -238,12 +298,17 @@ def test_laws_that_are_not_claimed_are_refused(name):
 
 def test_some_encodings_do_not_claim_every_law():
     """So that both branches of the test above are taken."""
-    assert {law for name in names() for law in {"two_sided", "window"} - get(name).claims} == {"two_sided", "window"}
+    assert {law for name in names() for law in {"two_sided", "window"} - get(name).claims} == {
+        "two_sided",
+        "window",
+    }
 
 
 def test_unknown_encodings_and_options():
     """Each says what is near, and what there is."""
-    refused("unknown encoding 'alibbi'", "; did you mean 'alibi'? see: python cli.py list", pe=(("alibbi", {}),))
+    refused(
+        "unknown encoding 'alibbi'", "; did you mean 'alibi'? see: python cli.py list", pe=(("alibbi", {}),)
+    )
     refused("encoding 'rope' has no option 'bse'", "did you mean 'base'", pe=(("rope", {"bse": 2.0}),))
     refused("encoding 'none' has no option 'base'", "no options", pe=(("none", {"base": 2.0}),))
 
@@ -302,7 +367,9 @@ def test_a_list_has_numbers(option, wrong, words):
 
 def test_choose_sets_a_list():
     """Numbers between commas; the last setting counts; on one member by its index."""
-    assert choose("longrope", ["long_factor=1,1.2,1.5"])["pe"] == (("longrope", {"long_factor": [1, 1.2, 1.5]}),)
+    assert choose("longrope", ["long_factor=1,1.2,1.5"])["pe"] == (
+        ("longrope", {"long_factor": [1, 1.2, 1.5]}),
+    )
     cfg = Config(**choose("longrope,rope,longrope", ["short_factor=1,2", "2.short_factor=1,3"]), D=4)
     assert [given.get("short_factor") for _, given in cfg.pe] == [(1.0, 2.0), None, (1.0, 3.0)]
 
@@ -310,8 +377,28 @@ def test_choose_sets_a_list():
 # ---------------------------------------------------------------- plain data
 
 
-EVERYTHING = {"L": 9, "V": 7, "C": 25, "layers": 3, "H": 6, "G": 3, "D": 8, "F": 11, "norm": "layer", "activation": "gelu", "biases": True}
-EVERYTHING |= {"R": 6, "layout": "interleaved", "qkv_bias": False, "qk_norm": True, "eps": 1e-3, "tied": False, "window": 4}
+EVERYTHING = {
+    "L": 9,
+    "V": 7,
+    "C": 25,
+    "layers": 3,
+    "H": 6,
+    "G": 3,
+    "D": 8,
+    "F": 11,
+    "norm": "layer",
+    "activation": "gelu",
+    "biases": True,
+}
+EVERYTHING |= {
+    "R": 6,
+    "layout": "interleaved",
+    "qkv_bias": False,
+    "qk_norm": True,
+    "eps": 1e-3,
+    "tied": False,
+    "window": 4,
+}
 
 
 def test_json_keeps_a_config():
@@ -336,7 +423,9 @@ def test_a_list_of_numbers_is_a_tuple_and_comes_back_from_json():
 
 
 def test_axes_of_a_cycle():
-    """As many as its encodings agree on; one that looks at no position has no say; two that differ leave one number for each token."""
+    """As many as its encodings agree on; one that looks at no position has no say; two that differ leave
+    one number for each token.
+    """
     for pe, axes, text in (
         ("mrope,none", 3, True),
         ("none,axial", 2, False),
@@ -358,11 +447,16 @@ def test_where_a_cycle_ends():
 
 
 def test_json_has_everything_resolved():
-    """What was filled in and every option stand in it, so that a default that changes later changes no saved model."""
+    """What was filled in and every option stand in it, so that a default that changes later changes no
+    saved model.
+    """
     data = shaped("gpt2", pe=(("rope", {}), ("retnet", {"chunk": 3}))).to_json()
     assert (data["G"], data["D"], data["F"], data["R"], data["qkv_bias"]) == (2, 32, 512, 32, True)
     assert data["pe"][0] == ["rope", {"base": 10000.0, "learned": False}]
-    assert data["pe"][1] == ["retnet", {**{key: default for key, (default, _) in options(get("retnet")).items()}, "chunk": 3}]
+    assert data["pe"][1] == [
+        "retnet",
+        {**{key: default for key, (default, _) in options(get("retnet")).items()}, "chunk": 3},
+    ]
 
 
 def test_json_is_a_copy():
@@ -375,7 +469,9 @@ def test_json_is_a_copy():
 def test_json_of_another_hand():
     """Unknown fields are named; a missing cycle and values that do not fit are refused."""
     data = Config().to_json()
-    with pytest.raises(Misuse, match=r"unknown fields of a model: heads, width; was this written by a newer peref"):
+    with pytest.raises(
+        Misuse, match=r"unknown fields of a model: heads, width; was this written by a newer peref"
+    ):
         Config.from_json(data | {"width": 3, "heads": 4})
     with pytest.raises(Misuse, match="without pe"):
         Config.from_json({name: value for name, value in data.items() if name != "pe"})
@@ -389,17 +485,34 @@ def test_json_of_another_hand():
 
 
 def test_shapes_are_names_for_settings():
-    """gpt2 is layer norm, gelu, biases and a head of its own; llama is the default; everything given outranks them."""
+    """gpt2 is layer norm, gelu, biases and a head of its own; llama is the default; everything given
+    outranks them.
+    """
     cfg = shaped("gpt2", C=12, H=3)
-    assert (cfg.norm, cfg.activation, cfg.biases, cfg.qkv_bias, cfg.tied, cfg.F) == ("layer", "gelu", True, True, False, 48)
+    assert (cfg.norm, cfg.activation, cfg.biases, cfg.qkv_bias, cfg.tied, cfg.F) == (
+        "layer",
+        "gelu",
+        True,
+        True,
+        False,
+        48,
+    )
     cfg = shaped("gpt2", norm="rms", tied=True, qkv_bias=False)
-    assert (cfg.norm, cfg.activation, cfg.biases, cfg.qkv_bias, cfg.tied) == ("rms", "gelu", True, False, True)
+    assert (cfg.norm, cfg.activation, cfg.biases, cfg.qkv_bias, cfg.tied) == (
+        "rms",
+        "gelu",
+        True,
+        False,
+        True,
+    )
     assert set(SHAPES) == {"llama", "gpt2"}
 
 
 def test_unknown_shapes_and_fields():
     """Each is named, with what there is."""
-    with pytest.raises(Misuse, match=r"unknown shape 'gpt-2'; did you mean 'gpt2'\? expected one of: llama, gpt2"):
+    with pytest.raises(
+        Misuse, match=r"unknown shape 'gpt-2'; did you mean 'gpt2'\? expected one of: llama, gpt2"
+    ):
         shaped("gpt-2")
     with pytest.raises(Misuse, match=r"a model has no field width; its fields are: .*\bC\b.*\bwindow\b"):
         shaped("llama", width=3)
@@ -440,7 +553,9 @@ def test_unknown_shapes_and_fields():
     ],
 )
 def test_value_of(text, expected):
-    """JSON where it is JSON, true, false and none in any case, lists where commas stand between JSON, else the text itself."""
+    """JSON where it is JSON, true, false and none in any case, lists where commas stand between JSON, else
+    the text itself.
+    """
     assert value_of(text) == expected
     assert type(value_of(text)) is type(expected)
 
@@ -473,8 +588,15 @@ def test_choose_sets_every_member_that_has_the_option():
 
 def test_choose_sets_one_member_by_its_index():
     """INDEX.NAME=VALUE is for that member alone, counted from 0."""
-    assert choose("rope,rope,alibi", ["1.base=500"])["pe"] == (("rope", {}), ("rope", {"base": 500}), ("alibi", {}))
-    assert choose("rope,rope", ["base=3", "0.base=500"])["pe"] == (("rope", {"base": 500}), ("rope", {"base": 3}))
+    assert choose("rope,rope,alibi", ["1.base=500"])["pe"] == (
+        ("rope", {}),
+        ("rope", {"base": 500}),
+        ("alibi", {}),
+    )
+    assert choose("rope,rope", ["base=3", "0.base=500"])["pe"] == (
+        ("rope", {"base": 500}),
+        ("rope", {"base": 3}),
+    )
 
 
 @pytest.mark.parametrize("pe", ["rope", "alibi,rope", "retnet,rope"])
@@ -489,10 +611,19 @@ def test_choose_gives_layout_and_rotary_width_to_the_model(pe):
 
 def test_choose_refuses_rotary_options_where_nothing_turns():
     """In words for an encoding without them, also by index; an encoding with a layout of its own keeps it."""
-    for item, pe in (("rotary_dim=4", "alibi"), ("layout=half", "alibi"), ("0.rotary_dim=4", "alibi,rope"), ("layout=half", "mamba")):
-        with pytest.raises(Misuse, match=f"has no option '{item.partition('=')[0].removeprefix('0.')}'.*options are: "):
+    for item, pe in (
+        ("rotary_dim=4", "alibi"),
+        ("layout=half", "alibi"),
+        ("0.rotary_dim=4", "alibi,rope"),
+        ("layout=half", "mamba"),
+    ):
+        with pytest.raises(
+            Misuse, match=f"has no option '{item.partition('=')[0].removeprefix('0.')}'.*options are: "
+        ):
             choose(pe, [item])
-    assert choose("sinusoidal", ["layout=concatenated"]) == {"pe": (("sinusoidal", {"layout": "concatenated"}),)}
+    assert choose("sinusoidal", ["layout=concatenated"]) == {
+        "pe": (("sinusoidal", {"layout": "concatenated"}),)
+    }
 
 
 def test_no_encoding_that_turns_has_an_option_of_those_names():
@@ -505,14 +636,28 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
 @pytest.mark.parametrize(
     ("pe", "item", "message"),
     [
-        ("rope", "bse=2", r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, learned, layout, rotary_dim$"),
+        (
+            "rope",
+            "bse=2",
+            (
+                r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, "
+                r"learned, layout, rotary_dim$"
+            ),
+        ),
         ("rope", "rotary_dm=2", r"has no option 'rotary_dm'; did you mean 'rotary_dim'\?"),
         (
             "alibi,rope",
             "bse=2",
-            r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, slopes, directions, across_layers, base",
+            (
+                r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, "
+                r"slopes, directions, across_layers, base"
+            ),
         ),
-        ("alibi,rope", "0.base=2", r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, across_layers$"),
+        (
+            "alibi,rope",
+            "0.base=2",
+            r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, across_layers$",
+        ),
         ("none", "base=2", r"'none' has no option 'base'; there are no options"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),
@@ -525,14 +670,20 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
     ],
 )
 def test_choose_refuses(pe, item, message):
-    """Unknown names and options, an index past the end, text without an equals sign: each says what there is."""
+    """Unknown names and options, an index past the end, text without an equals sign: each says what there
+    is.
+    """
     with pytest.raises(Misuse, match=message):
         choose(pe, [item] if item else [])
 
 
 def test_choose_leaves_values_to_config():
     """A value that does not fit is refused when the model is made."""
-    for item, words in (("base=none", "base is None; expected float"), ("base=NaN", "finite"), ("layout=diagonal", "half, interleaved")):
+    for item, words in (
+        ("base=none", "base is None; expected float"),
+        ("base=NaN", "finite"),
+        ("layout=diagonal", "half, interleaved"),
+    ):
         with pytest.raises(Misuse, match=words):
             Config(**choose("rope", [item]))
     with pytest.raises(Misuse, match="rotary width is 5; expected an even number"):
@@ -566,14 +717,20 @@ def test_layout_belongs_to_the_whole_model():
 
 
 def test_each_layer_knows_itself_and_the_layers_of_its_encoding_before_it():
-    """In a cycle that has one encoding twice, and ends in its middle; a model of any depth is described at once."""
+    """In a cycle that has one encoding twice, and ends in its middle; a model of any depth is described at
+    once.
+    """
     cycle = ("rwkv7", "none", "rwkv7")
     cfg = Config(pe=tuple((name, {}) for name in cycle), H=2, C=8, layers=8, G=2)
     names = [cycle[layer % 3] for layer in range(8)]
     for layer, name in enumerate(names):
         if name == "rwkv7":
             facts = cfg.encoding(layer).init.keywords
-            assert (facts["layer"], facts["earlier"], facts["layers"]) == (layer, names[:layer].count(name), 8)
+            assert (facts["layer"], facts["earlier"], facts["layers"]) == (
+                layer,
+                names[:layer].count(name),
+                8,
+            )
     assert Config(layers=2**53).layers == 2**53
 
 

@@ -1,4 +1,6 @@
-"""CONTRIBUTING.md holds a whole encoding. In a copy of the package it passes the generated tests as it stands, and fails them when spoilt."""
+"""CONTRIBUTING.md holds a whole encoding. In a copy of the package it passes the generated tests as it
+stands, and fails them when spoilt.
+"""
 
 import os
 import re
@@ -16,7 +18,11 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "square_root"
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 FILES = dict(re.findall(r", `([\w/]+\.py)`:\n\n```python\n(.*?)```", PAGE, re.S))
-ENCODING, LOOP, RECIPE = f"peref/encodings/bias/{NAME}.py", f"tests/loops/{NAME}.py", f"tests/recipes/{NAME}.py"
+ENCODING, LOOP, RECIPE = (
+    f"peref/encodings/bias/{NAME}.py",
+    f"tests/loops/{NAME}.py",
+    f"tests/recipes/{NAME}.py",
+)
 
 
 @pytest.fixture
@@ -34,13 +40,21 @@ def checkout(tmp_path):
 
 def python(checkout, *args, **given):
     """A copy that is thrown away compiles no kernel, unless it is said that it does."""
-    env = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_DISABLE_JIT": "1"} | given
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(checkout),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_DISABLE_JIT": "1",
+    } | given
     return subprocess.run([sys.executable, *args], cwd=checkout, env=env, capture_output=True, text=True)
 
 
 def judged(checkout, which):
     """pytest over the generated tests of the copy: its exit code and last line."""
-    files = [f"tests/{name}.py" for name in ("test_encodings", "test_claims", "test_axes", "test_ops", "test_direct", "test_layers")]
+    files = [
+        f"tests/{name}.py"
+        for name in ("test_encodings", "test_claims", "test_axes", "test_ops", "test_direct", "test_layers")
+    ]
     done = python(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which, *files)
     return done.returncode, done.stdout + done.stderr
 
@@ -53,11 +67,16 @@ def test_it_holds_the_three_files():
 def commands(first):
     """The block of commands on the page that begins with this one."""
     (block,) = re.findall(rf"```\n(python {re.escape(first)}.*?|pytest {re.escape(first)}.*?)```", PAGE, re.S)
-    return [line.removeprefix("python ").replace("pytest ", "-m pytest -p no:cacheprovider -q ") for line in block.splitlines()]
+    return [
+        line.removeprefix("python ").replace("pytest ", "-m pytest -p no:cacheprovider -q ")
+        for line in block.splitlines()
+    ]
 
 
 def test_what_the_page_says_is_all_it_takes(tmp_path):
-    """In a clone: the three files, the commands that write what follows from them, and every test with its name."""
+    """In a clone: the three files, the commands that write what follows from them, and every test with its
+    name.
+    """
     left_out = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "runs")
     clone = Path(shutil.copytree(ROOT, tmp_path / "clone", ignore=left_out))
     before = contents(clone)
@@ -75,7 +94,10 @@ def test_what_the_page_says_is_all_it_takes(tmp_path):
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 80, done.stdout
     assert not re.search(r"failed|error|skipped", done.stdout.splitlines()[-1])
-    listed, trained = (python(clone, *command.split(), *more, **kernels) for command, more in zip(others, ([], ["--steps", "1"]), strict=True))
+    listed, trained = (
+        python(clone, *command.split(), *more, **kernels)
+        for command, more in zip(others, ([], ["--steps", "1"]), strict=True)
+    )
     assert re.search(rf"^{NAME} \(bias\)$", listed.stdout, re.M), listed.stderr
     assert trained.returncode == 0, trained.stderr
     assert f"encoding      {NAME}" in trained.stdout
@@ -102,7 +124,9 @@ def test_a_backward_wrong_by_a_thousandth_fails(checkout):
     """The gradient test of the parameters finds it."""
     right = "return -(dy * root).sum(1), None"
     assert FILES[ENCODING].count(right) == 1
-    (checkout / ENCODING).write_text(FILES[ENCODING].replace(right, "return -1.001 * (dy * root).sum(1), None"))
+    (checkout / ENCODING).write_text(
+        FILES[ENCODING].replace(right, "return -1.001 * (dy * root).sum(1), None")
+    )
     code, text = judged(checkout, f"{NAME} and gradient_of_every_parameter")
     assert code == 1, text
     assert re.search(rf"FAILED .*test_gradient_of_every_parameter\[{NAME}-0\]", text)

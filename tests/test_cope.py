@@ -1,4 +1,6 @@
-"""CoPE beyond what every encoding is asked: where the count saturates, where it is whole, what it is with gates that are all open."""
+"""CoPE beyond what every encoding is asked: where the count saturates, where it is whole, what it is with
+gates that are all open.
+"""
 
 from importlib import import_module
 
@@ -41,9 +43,19 @@ def test_with_every_gate_open_it_is_a_relative_position(rng):
 
 
 def test_what_is_not_seen_counts_nothing(rng):
-    """Whatever stands in a masked cell, NaN too: future, other documents, padding, beyond the window. Neither a value nor a gradient comes of it."""
-    z, s, dy = rng.standard_normal((2, 1, 7, 8)), rng.standard_normal((2, 1, 7, 7)), rng.standard_normal((2, 1, 7, 7))
-    for at in (model.At.of(7), model.At.of(7, window=3), model.At.of(7, seg=np.array([[0, 0, 1, 1, 1, 2, 2], [0] * 7]))):
+    """Whatever stands in a masked cell, NaN too: future, other documents, padding, beyond the window.
+    Neither a value nor a gradient comes of it.
+    """
+    z, s, dy = (
+        rng.standard_normal((2, 1, 7, 8)),
+        rng.standard_normal((2, 1, 7, 7)),
+        rng.standard_normal((2, 1, 7, 7)),
+    )
+    for at in (
+        model.At.of(7),
+        model.At.of(7, window=3),
+        model.At.of(7, seg=np.array([[0, 0, 1, 1, 1, 2, 2], [0] * 7])),
+    ):
         see = np.broadcast_to(at.see, s.shape)
         spoilt = np.where(see, s, np.nan)
         y, saved = COPE.interpolate.forward(z, s, at=at, scale=1.0)
@@ -56,9 +68,12 @@ def test_what_is_not_seen_counts_nothing(rng):
 
 
 def test_at_a_whole_number_no_gradient_reaches_the_gates():
-    """Two gates of a half make p = 1, where both neighbours are row 1: the code's autograd gives 0 there. A quarter more has a slope."""
+    """Two gates of a half make p = 1, where both neighbours are row 1: the code's autograd gives 0 there.
+    A quarter more has a slope.
+    """
     z = np.array([[[[0.0, 1.0, 5.0], [0.0, 1.0, 5.0]]]])
-    for logit, slope in ((0.0, 0.0), (np.log(3.0), 4.0)):  # gates 1/2 and 1/2, or 3/4 and 3/4: p = 1, or 3/2 on the way from row 1 to row 2
+    # gates 1/2 and 1/2, or 3/4 and 3/4: p = 1, or 3/2 on the way from row 1 to row 2
+    for logit, slope in ((0.0, 0.0), (np.log(3.0), 4.0)):
         y, saved = COPE.interpolate.forward(z, np.full((1, 1, 2, 2), logit), at=model.At.of(2), scale=1.0)
         g = 1 / (1 + np.exp(-logit))
         same(y[0, 0, 1, 0], np.float64(1.0 if logit == 0 else 3.0), 1e-15)
@@ -84,13 +99,22 @@ def test_the_table_starts_at_zero_and_may_be_shared():
     cfg = config("cope", L=16)
     p = model.init(cfg, 0, np.float64)
     assert p["0.pe.table"].shape == (17, 4)
-    same(run(cfg, p, tokens(2, 9)), run(config("none"), {n: a for n, a in p.items() if "pe." not in n}, tokens(2, 9)), 1e-15)
+    same(
+        run(cfg, p, tokens(2, 9)),
+        run(config("none"), {n: a for n, a in p.items() if "pe." not in n}, tokens(2, 9)),
+        1e-15,
+    )
     one = config("cope", pe=(("cope", {"across_layers": "shared", "npos": 5}),))
     assert {n: a.shape for n, a in model.init(one).items() if "pe." in n} == {"pe.0.table": (5, 4)}
 
 
 def test_keys_of_the_gates_are_made_where_gates_ask_for_them():
-    """The default needs nothing of a token beyond its key: nothing is kept of it, and a golden case has no x."""
-    kept = {gates: config("cope", pe=(("cope", {"gates": gates}),)).encoding(0).features for gates in ("logits", "key")}
+    """The default needs nothing of a token beyond its key: nothing is kept of it, and a golden case has no
+    x.
+    """
+    kept = {
+        gates: config("cope", pe=(("cope", {"gates": gates}),)).encoding(0).features
+        for gates in ("logits", "key")
+    }
     assert kept["logits"] is None
     assert kept["key"] is not None

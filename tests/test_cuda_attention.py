@@ -1,4 +1,6 @@
-"""The attention kernels, their own text run on the CPU, against plain attention in float64: output and every gradient."""
+"""The attention kernels, their own text run on the CPU, against plain attention in float64: output and
+every gradient.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +21,15 @@ def arrays(B, H, G, T, S, D, at, E=None, table=True):
 
 
 @pytest.mark.parametrize(
-    ("T", "H", "G", "D", "E"), [(1, 1, 1, 4, 4), (63, 2, 1, 8, 8), (65, 2, 2, 33, 33), (64, 1, 1, 40, 10), (33, 3, 1, 65, 65), (66, 1, 1, 128, 100)]
+    ("T", "H", "G", "D", "E"),
+    [
+        (1, 1, 1, 4, 4),
+        (63, 2, 1, 8, 8),
+        (65, 2, 2, 33, 33),
+        (64, 1, 1, 40, 10),
+        (33, 3, 1, 65, 65),
+        (66, 1, 1, 128, 100),
+    ],
 )
 def test_at_every_edge_of_a_tile(T, H, G, D, E):
     """One less and one more than a tile, one head, grouped heads, widths that are no tile's."""
@@ -36,7 +46,9 @@ PLACES = {
     "documents": At.of(72, seg=SEG, positions=np.arange(72)),
     "two-sided documents": At.of(72, seg=SEG, positions=np.arange(72), causal=False),
     "documents over tiles": At.of(140, seg=np.repeat([[0, 1, 2]], [5, 70, 65], 1), positions=np.arange(140)),
-    "two-sided documents over tiles": At.of(140, seg=np.repeat([[1, 2, 0]], [66, 70, 4], 1), positions=np.arange(140), causal=False),
+    "two-sided documents over tiles": At.of(
+        140, seg=np.repeat([[1, 2, 0]], [66, 70, 4], 1), positions=np.arange(140), causal=False
+    ),
     "restarting": At.of(72, seg=SEG),
     "real": At.of(66, positions=np.concatenate([np.arange(33), 0.5 * np.arange(33)])),
     "late": LATE,
@@ -45,8 +57,9 @@ PLACES = {
 
 @pytest.mark.parametrize("name", PLACES)
 def test_every_place(name):
-    """Two-sided, windows, documents and padding (a row that sees nothing is 0), positions that the table is read through an index for, later
-    queries."""
+    """Two-sided, windows, documents and padding (a row that sees nothing is 0), positions that the table
+    is read through an index for, later queries.
+    """
     at = PLACES[name]
     B = 1 if at.seg is None else len(at.seg)
     twins(attention, plain, arrays(B, 2, 1, at.T, at.S, 8, at), {"at": at, "scale": 0.25})
@@ -65,7 +78,9 @@ def test_every_addition(term, row, column):
     shapes = [s for s in (term, row, column) if s]
     more = [None if s is None else random(*s) for s in (term, row, column)]
     flat = tuple(k for k, s in enumerate(shapes, start=5) if s[3] == 1)
-    twins(attention, plain, [*arrays(2, 4, 2, 12, 82, 8, LATE), *more], {"at": LATE, "scale": 0.35}, zero=flat)
+    twins(
+        attention, plain, [*arrays(2, 4, 2, 12, 82, 8, LATE), *more], {"at": LATE, "scale": 0.35}, zero=flat
+    )
 
 
 def test_many_lines_of_the_table():
@@ -80,14 +95,23 @@ def test_narrow_numbers(at, kind):
     """bfloat16 in memory, and float32 cut to TF32 in products."""
     B = 1 if at.seg is None else 3
     fast = attention if kind else lambda *a, **k: attention(*a, **k, tf32=True)
-    found = twins(fast, plain, arrays(B, 2, 1, at.T, at.S, 33, at), {"at": at, "scale": 0.2}, tolerance=BF16 if kind else TF32, **kind)
+    found = twins(
+        fast,
+        plain,
+        arrays(B, 2, 1, at.T, at.S, 33, at),
+        {"at": at, "scale": 0.2},
+        tolerance=BF16 if kind else TF32,
+        **kind,
+    )
     assert max(found) > CLOSE, "these are the exact numbers"
 
 
 def test_large_logits():
     """Of several hundred: the error of a probability is that of its logit."""
     at = At.of(40)
-    twins(attention, plain, arrays(1, 2, 1, 40, 40, 8, at), {"at": at, "scale": 30.0}, tolerance=300 * 2.0**-22)
+    twins(
+        attention, plain, arrays(1, 2, 1, 40, 40, 8, at), {"at": at, "scale": 30.0}, tolerance=300 * 2.0**-22
+    )
 
 
 def test_row_and_column_stay_wide():
@@ -128,9 +152,14 @@ def test_what_is_refused():
 
 @pytest.mark.parametrize("by_sequence", [False, True])
 def test_sums_by_index(by_sequence):
-    """Rows of the table beyond one block's and several pieces; places of one index side by side, in every order of threads with the same bits."""
+    """Rows of the table beyond one block's and several pieces; places of one index side by side, in every
+    order of threads with the same bits.
+    """
     B, H, T, S, N = 2, 3, 50, 90, 1500
-    x, index = random(B, H, T, S).astype(np.float32), np.random.default_rng(1).integers(0, N, (B, T, S) if by_sequence else (T, S)).astype(np.int32)
+    x, index = (
+        random(B, H, T, S).astype(np.float32),
+        np.random.default_rng(1).integers(0, N, (B, T, S) if by_sequence else (T, S)).astype(np.int32),
+    )
     index[..., :20, :] //= 700
     want = np.zeros((H, N))
     for b, h in np.ndindex(B, H):

@@ -1,4 +1,6 @@
-"""The attestation says no more than a device said; what CI prints says what was compiled and run on the CPU instead."""
+"""The attestation says no more than a device said; what CI prints says what was compiled and run on the
+CPU instead.
+"""
 
 import hashlib
 import json
@@ -19,7 +21,16 @@ def test_every_kernel_has_its_line():
     assert set(KEPT) == set(texts)
     for about in KEPT.values():
         assert {"sha256", "device", "date", "error"} <= set(about)
-        assert len({value is None for key, value in about.items() if key in ("sha256", "device", "date", "error")}) == 1
+        assert (
+            len(
+                {
+                    value is None
+                    for key, value in about.items()
+                    if key in ("sha256", "device", "date", "error")
+                }
+            )
+            == 1
+        )
     lines = attest.states(KEPT, texts)
     assert len(lines) == len(texts)
     print("\n".join(lines))
@@ -42,7 +53,12 @@ def test_cuda_is_called_experimental_until_a_device_has_attested_it():
 
 def test_what_a_line_says():
     """A text that changed by one letter is no longer verified."""
-    ran = {"sha256": hashlib.sha256(b"text").hexdigest(), "device": "a GPU", "date": "2026-11-21", "error": 1e-6}
+    ran = {
+        "sha256": hashlib.sha256(b"text").hexdigest(),
+        "device": "a GPU",
+        "date": "2026-11-21",
+        "error": 1e-6,
+    }
     assert attest.states({"a": ran}, {"a": "text", "b": "text"}) == [
         "a.cu                    verified on device: a GPU, 2026-11-21, error 1.0e-06",
         "b.cu                    awaits a device: never run on one",

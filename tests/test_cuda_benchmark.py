@@ -1,4 +1,6 @@
-"""The script for a device runs to its end where there is none, and where a row hangs, dies, fails, is late or wrong."""
+"""The script for a device runs to its end where there is none, and where a row hangs, dies, fails, is late
+or wrong.
+"""
 
 import json
 import subprocess
@@ -46,21 +48,30 @@ def gpu(monkeypatch):
 
 def ran(out, *more):
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--emulated", "--out", str(out), *more], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, str(SCRIPT), "--emulated", "--out", str(out), *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
 
 
 def test_it_runs_to_its_end_without_a_device(tmp_path):
-    """Every phase, tiny and untimed: every row is there and none is an error, what is right is right, and nothing is attested."""
+    """Every phase, tiny and untimed: every row is there and none is an error, what is right is right, and
+    nothing is attested.
+    """
     rows = ran(tmp_path, "--peers", "rows")
     assert [row for row in rows if isinstance(row.get("error"), str) or row.get("verdict") == "NO-GO"] == []
     assert {row["phase"][0] for row in rows} == set("012345")
     assert [row["name"] for row in rows if row["phase"][0] == "3" and not row["good"]] == []
     assert len([row for row in rows if row["phase"][0] == "2"]) == 10
     assert [row["name"] for row in rows if "skipped" in row and not row["name"].startswith("peers")] == []
-    assert not any({"us", "TFLOP_per_s", "TB_per_s"} & {key for key, value in row.items() if value is not None} for row in rows)
+    assert not any(
+        {"us", "TFLOP_per_s", "TB_per_s"} & {key for key, value in row.items() if value is not None}
+        for row in rows
+    )
     (golden,) = [row for row in rows if row["name"] == "golden rope"]
     (laws,) = [row for row in rows if row["name"] == "laws rope"]
     assert golden["cases"] > 10
@@ -69,14 +80,18 @@ def test_it_runs_to_its_end_without_a_device(tmp_path):
     assert "EMULATED: no time means anything" in table
     assert len(table.splitlines()) <= 60
     assert all(f"| G{n} |" in table for n in range(1, 17))
-    assert {about["device"] for about in json.loads((tmp_path / "attest.json").read_text()).values()} == {None}
+    assert {about["device"] for about in json.loads((tmp_path / "attest.json").read_text()).values()} == {
+        None
+    }
     kept = json.loads((ROOT / "tests" / "attest.json").read_text())
     assert set(json.loads((tmp_path / "env.json").read_text())["kernels"]) == set(kept)
     assert {file for row in rows for file in row.get("files", "").split()} == set(kept)
 
 
 def test_a_deadline_costs_rows_and_not_the_run(tmp_path):
-    """With no time at all each item is a row that says so, and the report still comes; what an earlier run found is put aside."""
+    """With no time at all each item is a row that says so, and the report still comes; what an earlier run
+    found is put aside.
+    """
     (tmp_path / "results.jsonl").write_text("{}\n")
     rows = ran(tmp_path, "--budget", "0")
     assert all("skipped" in row for row in rows if row["name"] != "environment")
@@ -85,7 +100,9 @@ def test_a_deadline_costs_rows_and_not_the_run(tmp_path):
 
 
 def test_a_row_that_goes_wrong_takes_no_other_with_it(tmp_path, monkeypatch, gpu):
-    """It hangs, or ends its process, or leaves the device unusable: each is a row, and another process goes on behind it."""
+    """It hangs, or ends its process, or leaves the device unusable: each is a row, and another process
+    goes on behind it.
+    """
     (tmp_path / "phase.py").write_text(FAULTY.format(benchmarks=str(ROOT / "benchmarks"), root=str(ROOT)))
     monkeypatch.setattr(gpu, "HERE", tmp_path)
     s = gpu.session.Session(tmp_path, True)
@@ -118,7 +135,8 @@ PEER = """
 import json, sys
 from pathlib import Path
 name, before = sys.argv[1], Path(__file__).with_name(sys.argv[1])
-print(json.dumps({"name": "peers absent", "skipped": "not installed"} if name == "absent" else {"name": f"{name} row", "error": "too large"}))
+absent = {"name": "peers absent", "skipped": "not installed"}
+print(json.dumps(absent if name == "absent" else {"name": f"{name} row", "error": "too large"}))
 if name == "late" and not before.exists():
     before.touch()
     sys.exit("ended")
@@ -126,11 +144,15 @@ if name == "late" and not before.exists():
 
 
 def test_peers_go_on_where_a_run_ended(tmp_path, monkeypatch, gpu):
-    """What came to its end is not asked again, whatever its rows say; what had no time, failed or was not installed is."""
+    """What came to its end is not asked again, whatever its rows say; what had no time, failed or was not
+    installed is.
+    """
     (tmp_path / "peers.py").write_text(PEER)
     monkeypatch.setattr(gpu, "HERE", tmp_path)
     s, asked, ended = gpu.session.Session(tmp_path, True), [], gpu.ended
-    monkeypatch.setattr(gpu, "ended", lambda command, *a, **k: (asked.append(command[2]), ended(command, *a, **k))[1])
+    monkeypatch.setattr(
+        gpu, "ended", lambda command, *a, **k: (asked.append(command[2]), ended(command, *a, **k))[1]
+    )
     s.row("peers unasked", skipped="no time left")
     for _ in range(3):
         gpu.enter(s, "6 dear peers", 60, time.monotonic() + 60)
@@ -151,7 +173,10 @@ def test_every_peer_is_known(gpu):
 
 def test_what_a_process_started_ends_with_it(gpu):
     """A peer whose own children hold its output is ended with them, in time."""
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(100)'])"
+    code = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(1, flush=True); "
+        "time.sleep(100)'])"
+    )
     before = time.monotonic()
     assert gpu.ended([sys.executable, "-c", code], 2.0) == (None, "1\n", "")
     assert time.monotonic() - before < 10
@@ -159,7 +184,13 @@ def test_what_a_process_started_ends_with_it(gpu):
 
 def test_without_a_device_one_line_says_so(tmp_path):
     """No traceback, and no row."""
-    done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 1
     assert "the cuda backend" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -167,14 +198,28 @@ def test_without_a_device_one_line_says_so(tmp_path):
 
 
 def test_the_table_says_what_misses(tmp_path, gpu):
-    """A ratio for each target whose two rows are there, with the suspect where it is too small or too slow; memory; what went wrong."""
+    """A ratio for each target whose two rows are there, with the suspect where it is too small or too
+    slow; memory; what went wrong.
+    """
     s = gpu.session.Session(tmp_path, emulated=False)
     every = {name for t in gpu.report.targets(False) for name in (t.ours, t.peer)}
-    s.rows = [{"phase": "4", "name": name, "us": 30.0 if "torch" in name or "jax" in name else 10.0} for name in every]
-    s.rows += [{"phase": "3", "name": "gelu", "good": False}, {"phase": "2 go or no-go", "name": "one", "verdict": "GO"}]
+    s.rows = [
+        {"phase": "4", "name": name, "us": 30.0 if "torch" in name or "jax" in name else 10.0}
+        for name in every
+    ]
+    s.rows += [
+        {"phase": "3", "name": "gelu", "good": False},
+        {"phase": "2 go or no-go", "name": "one", "verdict": "GO"},
+    ]
     s.rows += [{"phase": "2 go or no-go", "name": "4 us per graph node", "us": 1.25}]
-    s.rows += [{"phase": "4", "name": name, "peak_bytes": n} for name, n in (("attention 64 x 8192 table", 10), ("torch sdpa 64 x 8192 mask", 250))]
-    s.rows += [{"phase": "0", "name": "environment", "gpu": "a GPU"}, {"phase": "4", "name": "adamw", "us": 70.0}]
+    s.rows += [
+        {"phase": "4", "name": name, "peak_bytes": n}
+        for name, n in (("attention 64 x 8192 table", 10), ("torch sdpa 64 x 8192 mask", 250))
+    ]
+    s.rows += [
+        {"phase": "0", "name": "environment", "gpu": "a GPU"},
+        {"phase": "4", "name": "adamw", "us": 70.0},
+    ]
     s.rows += [
         {"phase": "3", "name": name, "files": files, **found}
         for name, files, found in (
@@ -190,7 +235,10 @@ def test_the_table_says_what_misses(tmp_path, gpu):
         )
     ]
     s.rows += [{"phase": "4", "name": "attention 64 x 131072 ALiBi", "us": 2e5}]
-    s.rows += [{"phase": "3", "name": name, "same_bits": equal, "good": equal} for name, equal in (("loss curve", True), ("wkv7", False))]
+    s.rows += [
+        {"phase": "3", "name": name, "same_bits": equal, "good": equal}
+        for name, equal in (("loss curve", True), ("wkv7", False))
+    ]
     lines = gpu.report.table(s).splitlines()
     (step,) = [line for line in lines if line.startswith("| G13") and "eager" in line]
     assert step.endswith("| 3.00 | 6 | misses; suspect: nodes of the graph |")
@@ -203,18 +251,26 @@ def test_the_table_says_what_misses(tmp_path, gpu):
     assert "- run twice for equal bits (must: all): 1 of 2 rows; not: wkv7" in lines
     assert lines[-1] == "wrong or failed: gelu, cross-entropy, gelu, wkv7"
     attested = gpu.report.attested(s)
-    assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == ("a GPU", 1e-7, 1e-3)
+    assert (attested["norm"]["device"], attested["norm"]["error"], attested["norm"]["error_bf16"]) == (
+        "a GPU",
+        1e-7,
+        1e-3,
+    )
     assert (attested["retention"]["error"], attested["retention"]["error_tf32"]) == (1e-7, 5e-4)
     assert [attested[file]["device"] for file in ("loss", "activation", "embedding", "turn")] == [None] * 4
 
 
 def test_what_is_compiled_ahead_is_what_is_launched(tmp_path, gpu):
-    """With the same options in the same order: CuPy would else compile it a second time, in minutes that other rows need."""
+    """With the same options in the same order: CuPy would else compile it a second time, in minutes that
+    other rows need.
+    """
     from on_gpu import gonogo
 
     made = []
     one = SimpleNamespace(compile=lambda: None, get_function=lambda name: one)
-    xp = type("xp", (), {"RawModule": staticmethod(lambda *, code, options: made.append((code, options)) or one)})
+    xp = type(
+        "xp", (), {"RawModule": staticmethod(lambda *, code, options: made.append((code, options)) or one)}
+    )
     gonogo.compiled(SimpleNamespace(xp=xp, out=tmp_path), "attention")
     ahead = made.copy()
     for defines in launch.VARIANTS["attention"]:
@@ -223,16 +279,25 @@ def test_what_is_compiled_ahead_is_what_is_launched(tmp_path, gpu):
 
 
 def test_a_long_row_is_measured_a_few_times(gpu):
-    """A span of a second: one to warm up, then three. A short one: thirty at least, more where there is time, at most 200."""
+    """A span of a second: one to warm up, then three. A short one: thirty at least, more where there is
+    time, at most 200.
+    """
     asked = []
 
     def span(us):
         asked.append(us)
         return us
 
-    ran = lambda us, more: (gpu.session.spans_of(lambda: span(us), 30, lambda: more, each=2), asked.clear())[0]
+    ran = lambda us, more: (gpu.session.spans_of(lambda: span(us), 30, lambda: more, each=2), asked.clear())[
+        0
+    ]
     assert ran(1.5e6, True) == {"us": 7.5e5, "low": 7.5e5, "high": 7.5e5, "n": 3}
-    assert [ran(us, more)["n"] for us, more in ((1e5, True), (1e4, True), (10.0, False), (10.0, True))] == [30, 30, 30, 200]
+    assert [ran(us, more)["n"] for us, more in ((1e5, True), (1e4, True), (10.0, False), (10.0, True))] == [
+        30,
+        30,
+        30,
+        200,
+    ]
     gpu.session.spans_of(lambda: span(1.5e6), 30)
     assert len(asked) == 1 + 3
     asked.clear()
@@ -246,26 +311,41 @@ def test_numbers_beyond_a_tile_repeat(tmp_path, monkeypatch, gpu):
 
     monkeypatch.setattr(ceilings, "TILE", 5)
     with fake_cupy.installed() as cp:
-        x = ceilings.random(gpu.session.Session(tmp_path, True, xp=cp), 3, 4, dtype=np.float32, seed=1).get().ravel()
+        x = (
+            ceilings.random(gpu.session.Session(tmp_path, True, xp=cp), 3, 4, dtype=np.float32, seed=1)
+            .get()
+            .ravel()
+        )
     np.testing.assert_array_equal(x, np.resize(x[:5], 12))
     assert len(set(x[:5])) == 5
 
 
 def test_a_table_as_a_mask_is_the_same_function(gpu):
-    """SDPA with the mask gives what our attention gives with the table; later keys get nothing, the entry 0 is every query's own key."""
+    """SDPA with the mask gives what our attention gives with the table; later keys get nothing, the entry
+    0 is every query's own key.
+    """
     torch = pytest.importorskip("torch")
     from on_gpu.peers import table_mask
 
     from peref.backends import Backend
     from peref.ops.place import At
 
-    q, k, v, table = (np.random.default_rng(n).standard_normal(shape) for n, shape in enumerate([(1, 2, 7, 4)] * 3 + [(2, 7)]))
-    y = torch.nn.functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, v)), attn_mask=table_mask(torch, torch.tensor(table)))
-    np.testing.assert_allclose(y, Backend().attention(q, k, v, table, at=At.of(7), scale=0.5), rtol=0, atol=1e-12)
+    q, k, v, table = (
+        np.random.default_rng(n).standard_normal(shape)
+        for n, shape in enumerate([(1, 2, 7, 4)] * 3 + [(2, 7)])
+    )
+    y = torch.nn.functional.scaled_dot_product_attention(
+        *map(torch.tensor, (q, k, v)), attn_mask=table_mask(torch, torch.tensor(table))
+    )
+    np.testing.assert_allclose(
+        y, Backend().attention(q, k, v, table, at=At.of(7), scale=0.5), rtol=0, atol=1e-12
+    )
 
 
 def test_memory_is_that_of_one_set(tmp_path, gpu):
-    """However many sets of arrays are timed in turn, the figure is the peak with one: temporaries are not shared out among results."""
+    """However many sets of arrays are timed in turn, the figure is the peak with one: temporaries are not
+    shared out among results.
+    """
     import fake_cublas
     from on_gpu.timings import replaying
 
@@ -279,7 +359,9 @@ def test_memory_is_that_of_one_set(tmp_path, gpu):
 
 
 def test_golden_files_find_a_wrong_backend(gpu):
-    """The plain ops on CuPy agree with the files and keep the laws; with a scale that is a hundredth off they do not."""
+    """The plain ops on CuPy agree with the files and keep the laws; with a scale that is a hundredth off
+    they do not.
+    """
     from on_gpu.golden import compared, lawful
     from test_cuda_graph import quick
 
@@ -297,10 +379,15 @@ def test_golden_files_find_a_wrong_backend(gpu):
         assert compared(wrong, book, "alibi")["FAIL"] > 5
         moved = replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle * 1.01, gain, **rest))
         assert not compared(moved, book, "rope")["good"]
-        assert not lawful(replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle**2 + 1, gain, **rest)), book, "rope")["good"]
+        assert not lawful(
+            replace(be, turn=lambda x, angle, gain, **rest: be.turn(x, angle**2 + 1, gain, **rest)),
+            book,
+            "rope",
+        )["good"]
 
 
-@pytest.mark.parametrize("name", [name for name in filling("mix") if name != "retnet"])  # which the run above looks at
+# which the run above looks at
+@pytest.mark.parametrize("name", [name for name in filling("mix") if name != "retnet"])
 def test_golden_files_of_the_recurrences(name, gpu):
     """Each agrees with its kernels in class A, gradients too; so they will be looked at on a device."""
     from on_gpu.golden import compared

@@ -1,4 +1,6 @@
-"""Every variant of every CUDA kernel compiles for sm_80 and sm_90, within its registers and with nothing spilled to memory."""
+"""Every variant of every CUDA kernel compiles for sm_80 and sm_90, within its registers and with nothing
+spilled to memory.
+"""
 
 import re
 
@@ -8,7 +10,8 @@ from emulated.compilers import SM, compiler, figures, report
 from peref.backends.cuda.launch import FOLDER, VARIANTS, declared, source
 from peref.backends.cuda.recurrences import KEPT, SHARE
 
-ROOM = {2: 255, 3: 168, 4: 128}  # registers of a thread where so many blocks of 128 threads share a processor's 65,536
+# registers of a thread where so many blocks of 128 threads share a processor's 65,536
+ROOM = {2: 255, 3: 168, 4: 128}
 BLOCKS = {  # so many must fit, of float32, bfloat16 and, where there is one, TF32
     ("attention", 32): (3, 3, 3),
     ("attention", 64): (2, 3, 3),
@@ -29,11 +32,20 @@ BLOCKS = {  # so many must fit, of float32, bfloat16 and, where there is one, TF
 }
 STACK = {"turn": 40}  # cos of a double: CUDA's own function for angles beyond 2^30 wants it
 MOST = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on has for a block
-ASKED = {"wkv6": KEPT + 3 * SHARE, "wkv7": KEPT + 5 * SHARE, "selective": KEPT + 2 * SHARE, "diagonal": 2 * KEPT}  # beside what is declared
+# beside what is declared
+ASKED = {
+    "wkv6": KEPT + 3 * SHARE,
+    "wkv7": KEPT + 5 * SHARE,
+    "selective": KEPT + 2 * SHARE,
+    "diagonal": 2 * KEPT,
+}
 ROWS = 64  # of the others: room for as many threads as memory wants
 ALL = [(file, defines) for file, variants in VARIANTS.items() for defines in variants]
 TITLES = ["-".join([file, *(f"{k}{v}" for k, v in defines.items())]) for file, defines in ALL]
-NONE = "neither nvcc nor NVRTC's wheel (pip install nvidia-cuda-nvrtc) is here: the CUDA kernels were compiled for no device"
+NONE = (
+    "neither nvcc nor NVRTC's wheel (pip install nvidia-cuda-nvrtc) is here: the CUDA kernels were compiled "
+    "for no device"
+)
 
 
 def test_every_file_has_its_variants():

@@ -1,4 +1,6 @@
-"""Products through the cuBLAS binding: what is asked of the library is right to the last argument, and they are the twins of the plain ones."""
+"""Products through the cuBLAS binding: what is asked of the library is right to the last argument, and
+they are the twins of the plain ones.
+"""
 
 import ctypes
 
@@ -32,7 +34,9 @@ def blas_of(cp, **given):
 
 
 def test_no_sum_is_cut_to_bfloat16(cp):
-    """The mode is set once, with the handle; without it the stand-in refuses bfloat16, as cuBLAS may then add in it."""
+    """The mode is set once, with the handle; without it the stand-in refuses bfloat16, as cuBLAS may then
+    add in it.
+    """
     x = cp.ones((2, 2), pytest.importorskip("ml_dtypes").bfloat16)
     blas = blas_of(cp)
     assert blas.library.asked == ["cublasCreate_v2", "cublasSetMathMode"]
@@ -43,16 +47,41 @@ def test_no_sum_is_cut_to_bfloat16(cp):
 
 
 def test_the_stand_in_is_column_major(cp):
-    """C = alpha op(A) op(B) + beta C for a worked example with padded leading dimensions, a transpose, and both pointer modes."""
+    """C = alpha op(A) op(B) + beta C for a worked example with padded leading dimensions, a transpose, and
+    both pointer modes.
+    """
     library = fake_cublas.Library()
     handle = ctypes.c_void_p()
     library.cublasCreate_v2(ctypes.byref(handle))
-    # A is 2 x 3 = [[1 2 3] [4 5 6]], stored with ld 4; B is 3 x 2 = [[1 0] [0 1] [2 2]], stored transposed (2 x 3) with ld 2
+    # A is 2 x 3 = [[1 2 3] [4 5 6]], stored with ld 4; B is 3 x 2 = [[1 0] [0 1] [2 2]], stored transposed
+    # (2 x 3) with ld 2
     A = cp.asarray(np.array([1, 4, 9, 9, 2, 5, 9, 9, 3, 6, 9, 9], np.float32))
     B = cp.asarray(np.array([1, 0, 0, 1, 2, 2], np.float32))
     C = cp.asarray(np.array([1, 1, 7, 1, 1, 7], np.float32))  # 2 x 2, ld 3
     ask = lambda alpha, beta: library.cublasGemmStridedBatchedEx(
-        handle, 0, 1, 2, 2, 3, alpha, A.data.ptr, 0, 4, 0, B.data.ptr, 0, 2, 0, beta, C.data.ptr, 0, 3, 0, 1, 68, -1
+        handle,
+        0,
+        1,
+        2,
+        2,
+        3,
+        alpha,
+        A.data.ptr,
+        0,
+        4,
+        0,
+        B.data.ptr,
+        0,
+        2,
+        0,
+        beta,
+        C.data.ptr,
+        0,
+        3,
+        0,
+        1,
+        68,
+        -1,
     )
     two, ten = ctypes.c_float(2), ctypes.c_float(10)
     assert ask(ctypes.byref(two), ctypes.byref(ten)) == 0
@@ -62,7 +91,29 @@ def test_the_stand_in_is_column_major(cp):
     assert ask(there.data.ptr, there[1:].data.ptr) == 0
     assert C.tolist() == [7, 16, 7, 8, 17, 7]
     wrong = library.cublasGemmStridedBatchedEx(
-        handle, 0, 1, 2, 2, 3, there.data.ptr, A.data.ptr, 0, 1, 0, B.data.ptr, 0, 2, 0, there.data.ptr, C.data.ptr, 0, 3, 0, 1, 68, -1
+        handle,
+        0,
+        1,
+        2,
+        2,
+        3,
+        there.data.ptr,
+        A.data.ptr,
+        0,
+        1,
+        0,
+        B.data.ptr,
+        0,
+        2,
+        0,
+        there.data.ptr,
+        C.data.ptr,
+        0,
+        3,
+        0,
+        1,
+        68,
+        -1,
     )
     assert wrong == 7
 
@@ -74,7 +125,9 @@ VIEWS = {
     "transposed": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
     "part of wider rows": lambda x: np.concatenate([x, x + 1], -1)[..., : x.shape[-1]],
     "every second number": lambda x: np.repeat(x, 2, -1)[..., ::2],
-    "heads beside each other": lambda x: np.ascontiguousarray(np.moveaxis(x, 0, -2)).swapaxes(0, -2) if x.ndim == 3 else x,
+    "heads beside each other": lambda x: (
+        np.ascontiguousarray(np.moveaxis(x, 0, -2)).swapaxes(0, -2) if x.ndim == 3 else x
+    ),
 }
 
 
@@ -96,17 +149,22 @@ def view(cp, x, how):
 @pytest.mark.parametrize("b_how", ["as it is", "transposed", "part of wider rows", "every second number"])
 @pytest.mark.parametrize("a_how", ["as it is", "transposed", "part of wider rows", "every second number"])
 def test_every_layout_gives_the_product(cp, rng, a_how, b_how):
-    """M, K, N all different, batches of three: transposes and padded rows are read in place, everything else is copied first."""
-    a, b = rng.standard_normal((3, 4, 5)).astype(np.float32), rng.standard_normal((3, 5, 6)).astype(np.float32)
+    """M, K, N all different, batches of three: transposes and padded rows are read in place, everything
+    else is copied first.
+    """
+    a, b = (
+        rng.standard_normal((3, 4, 5)).astype(np.float32),
+        rng.standard_normal((3, 5, 6)).astype(np.float32),
+    )
     got = blas_of(cp)(view(cp, a, a_how), view(cp, b, b_how))
     same(got.get(), a @ b, 1e-6)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((4, 5), (3, 5, 6)), ((2, 3, 4, 5), (2, 3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)),
-     ((2, 1, 4, 5), (1, 3, 5, 6)),
-     ((1, 1), (1, 1)), ((3, 1, 5), (3, 5, 1)), ((7, 1, 4, 5), (7, 2, 5, 1)), ((0, 5), (5, 6)), ((2, 4, 0), (0, 6)), ((2, 3, 1, 2, 5), (3, 4, 5, 2))],
+    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((4, 5), (3, 5, 6)), ((2, 3, 4, 5), (2, 3, 5, 6)),
+     ((2, 1, 4, 5), (3, 5, 6)), ((2, 1, 4, 5), (1, 3, 5, 6)), ((1, 1), (1, 1)), ((3, 1, 5), (3, 5, 1)),
+     ((7, 1, 4, 5), (7, 2, 5, 1)), ((0, 5), (5, 6)), ((2, 4, 0), (0, 6)), ((2, 3, 1, 2, 5), (3, 4, 5, 2))],
 )  # fmt: skip
 def test_leading_axes_broadcast(cp, rng, one, other):
     """As in NumPy, sizes of 0 and 1 too."""
@@ -131,7 +189,10 @@ def test_tf32_and_bfloat16(cp, rng):
     """TF32 only where it is asked for; bfloat16 in and out, summed in float32."""
     bf16 = pytest.importorskip("ml_dtypes").bfloat16
     a, b = rng.standard_normal((4, 64)).astype(np.float32), rng.standard_normal((64, 6)).astype(np.float32)
-    error = lambda got: np.linalg.norm(got.astype(np.float64) - a.astype(np.float64) @ b) / np.linalg.norm(a.astype(np.float64) @ b)
+    error = lambda got: (
+        np.linalg.norm(got.astype(np.float64) - a.astype(np.float64) @ b)
+        / np.linalg.norm(a.astype(np.float64) @ b)
+    )
     assert error(blas_of(cp)(cp.asarray(a), cp.asarray(b)).get()) < 1e-6
     assert 1e-5 < error(blas_of(cp, tf32=True)(cp.asarray(a), cp.asarray(b)).get()) < 1e-3
     got = blas_of(cp)(cp.asarray(a.astype(bf16)), cp.asarray(b.astype(bf16))).get()
@@ -140,7 +201,9 @@ def test_tf32_and_bfloat16(cp, rng):
 
 
 def test_the_stream_is_cupys_and_the_workspace_ours(cp):
-    """A stream is set once for as long as it lasts, and the workspace again after it; a captured product is one node that repeats."""
+    """A stream is set once for as long as it lasts, and the workspace again after it; a captured product
+    is one node that repeats.
+    """
     blas, x = blas_of(cp), cp.asarray(np.eye(3, dtype=np.float32))
     y = cp.asarray(np.arange(9, dtype=np.float32).reshape(3, 3))
     for _ in range(2):
@@ -151,7 +214,11 @@ def test_the_stream_is_cupys_and_the_workspace_ours(cp):
         stream.begin_capture()
         z = blas(x, y)
         graph = stream.end_capture()
-    assert blas.library.asked[-3:] == ["cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmStridedBatchedEx"]
+    assert blas.library.asked[-3:] == [
+        "cublasSetStream_v2",
+        "cublasSetWorkspace_v2",
+        "cublasGemmStridedBatchedEx",
+    ]
     assert len(graph.nodes) == 1
     for factor in (1, 2):
         graph.launch()
@@ -218,7 +285,9 @@ def test_the_products_are_the_plain_twins(rng, what, shapes):
         got, dy = pulled(ours, single, {}, send=lambda x: sent(cp, x))
         got = [a.get() for a in got]
         assert Device.now.counts.get("syncs", 0) == len(got)
-    want, _ = pulled(plain, [None if a is None else a.astype(np.float64) for a in single], {}, dy=dy.astype(np.float64))
+    want, _ = pulled(
+        plain, [None if a is None else a.astype(np.float64) for a in single], {}, dy=dy.astype(np.float64)
+    )
     for one, expected in zip(got, want, strict=True):
         same(one, expected.astype(np.float32), 1e-5)
 

@@ -1,4 +1,6 @@
-"""`--backend cuda` where something is missing: one line that says which and what to install, never a traceback and never another backend."""
+"""`--backend cuda` where something is missing: one line that says which and what to install, never a
+traceback and never another backend.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -38,23 +40,37 @@ def test_without_cupy(monkeypatch):
     monkeypatch.setattr(find, "find_spec", lambda name: None)
     monkeypatch.setattr("peref.share.is_checkout", lambda package: False)
     newer, older = r"pip install 'peref\[cuda13x\]'", r"pip install 'peref\[cuda12x\]'"
-    with pytest.raises(Misuse, match=rf"needs CuPy: {newer}, for a driver of CUDA 12 {older}; or use --backend auto"):
+    with pytest.raises(
+        Misuse, match=rf"needs CuPy: {newer}, for a driver of CUDA 12 {older}; or use --backend auto"
+    ):
         backends.get("cuda")
 
 
 def test_without_a_driver():
-    refused("CuPy 14.0.0 is here but no NVIDIA driver that fits it .*cudaErrorInsufficientDriver", ready=False)
+    refused(
+        "CuPy 14.0.0 is here but no NVIDIA driver that fits it .*cudaErrorInsufficientDriver", ready=False
+    )
 
 
 def test_with_too_little_memory():
-    refused("the GPU Emulated has 100 MiB of 16,384 MiB free, the cuda backend needs 512 MiB; end what else runs on it", free=100 << 20)
+    refused(
+        "the GPU Emulated has 100 MiB of 16,384 MiB free, the cuda backend needs 512 MiB; end what else "
+        "runs on it",
+        free=100 << 20,
+    )
 
 
 def test_without_a_gpu_and_with_an_old_one():
     """A driver alone does not do, nor does a GPU without the instructions that the kernels use."""
     for change, word in (
-        (lambda cp: setattr(cp.cuda.runtime, "getDeviceCount", lambda: 0), "a driver are here but no NVIDIA GPU"),
-        (lambda cp: setattr(cp.cuda, "Device", lambda: SimpleNamespace(id=0, compute_capability="75")), "of compute capability 7.5; .* needs 8.0"),
+        (
+            lambda cp: setattr(cp.cuda.runtime, "getDeviceCount", lambda: 0),
+            "a driver are here but no NVIDIA GPU",
+        ),
+        (
+            lambda cp: setattr(cp.cuda, "Device", lambda: SimpleNamespace(id=0, compute_capability="75")),
+            "of compute capability 7.5; .* needs 8.0",
+        ),
     ):
         with fake_cupy.installed(memory=True) as cp:
             change(cp)
@@ -63,19 +79,31 @@ def test_without_a_gpu_and_with_an_old_one():
 
 
 def test_without_a_compiler():
-    """NVRTC, CUDA's headers, a CuPy that knows bfloat16: each is said with the wheel that brings it, and the last two only where they are needed."""
+    """NVRTC, CUDA's headers, a CuPy that knows bfloat16: each is said with the wheel that brings it, and
+    the last two only where they are needed.
+    """
 
     def raised(error):
         raise error
 
     def no_header(cp):
         error = lambda code: cp.cuda.compiler.CompileException(f"cannot open {code.split()[1]}")
-        cp.RawModule = lambda *, code, options=(): SimpleNamespace(compile=lambda: "#include" in code and raised(error(code)))
+        cp.RawModule = lambda *, code, options=(): SimpleNamespace(
+            compile=lambda: "#include" in code and raised(error(code))
+        )
 
     cases = {
         "cuda": [
-            (lambda cp: setattr(cp.cuda.nvrtc, "getVersion", lambda: raised(RuntimeError("libnvrtc.so.13"))), "CuPy 14.0.0 finds no NVRTC"),
-            (lambda cp: setattr(cp, "RawModule", lambda **k: raised(RuntimeError("no CUDA\nheaders"))), r"does nothing \(no CUDA headers\)"),
+            (
+                lambda cp: setattr(
+                    cp.cuda.nvrtc, "getVersion", lambda: raised(RuntimeError("libnvrtc.so.13"))
+                ),
+                "CuPy 14.0.0 finds no NVRTC",
+            ),
+            (
+                lambda cp: setattr(cp, "RawModule", lambda **k: raised(RuntimeError("no CUDA\nheaders"))),
+                r"does nothing \(no CUDA headers\)",
+            ),
         ],
         "cuda:bf16": [
             (no_header, r"cannot compile a kernel that includes cuda_bf16.h \(cannot open <cuda_bf16.h>\)"),
@@ -89,7 +117,9 @@ def test_without_a_compiler():
                 with pytest.raises(Misuse, match=said) as error:
                     backends.get(name)
             assert "\n" not in str(error.value)
-            assert str(error.value).endswith("pip install 'cupy-cuda13x[ctk]>=14', or install the CUDA toolkit; or use --backend auto")
+            assert str(error.value).endswith(
+                "pip install 'cupy-cuda13x[ctk]>=14', or install the CUDA toolkit; or use --backend auto"
+            )
 
 
 def test_float32_needs_neither_header_nor_the_newest(loaded):
@@ -111,17 +141,24 @@ def test_without_cublas(monkeypatch):
     for version, wheel in ((13000, "pip install nvidia-cublas,"), (12080, "pip install nvidia-cublas-cu12,")):
         with fake_cupy.installed(memory=True) as cp:
             cp.cuda.runtime.runtimeGetVersion = lambda version=version: version
-            with pytest.raises(Misuse, match=rf"needs cuBLAS of CUDA {version // 1000}: {wheel} .*looked for .*cublas"):
+            with pytest.raises(
+                Misuse, match=rf"needs cuBLAS of CUDA {version // 1000}: {wheel} .*looked for .*cublas"
+            ):
                 find.cublas(cp, nowhere)
 
 
 def test_cublas_is_looked_for_beside_cupy_and_in_the_toolkit(tmp_path, monkeypatch):
     """A wheel is taken before the toolkit, and the toolkit before what the system finds."""
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(find, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")]))
+    monkeypatch.setattr(
+        find, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    )
     monkeypatch.setenv("CUDA_PATH", str(tmp_path / "toolkit"))
     monkeypatch.delenv("CUDA_HOME", raising=False)
-    files = [tmp_path / "nvidia" / "cu13" / "lib" / "libcublas.so.13", tmp_path / "toolkit" / "lib64" / "libcublas.so.13"]
+    files = [
+        tmp_path / "nvidia" / "cu13" / "lib" / "libcublas.so.13",
+        tmp_path / "toolkit" / "lib64" / "libcublas.so.13",
+    ]
     with fake_cupy.installed() as cp:
         assert find.cublas(cp, lambda path: path) == "libcublas.so.13"
         for file in reversed(files):
@@ -131,21 +168,34 @@ def test_cublas_is_looked_for_beside_cupy_and_in_the_toolkit(tmp_path, monkeypat
 
 
 def test_with_everything(loaded):
-    """The backend fills most fields, says which it leaves plain, and names the device in a run's environment."""
+    """The backend fills most fields, says which it leaves plain, and names the device in a run's
+    environment.
+    """
     with fake_cupy.installed(memory=True):
         be = backends.get("cuda")
-        assert {"attention", "linear", "matmul", "activated_linear", "update", "place", "step"} <= set(be.filled())
-        assert set(be.filled()) | set(be.plain()) == set(backends.Backend.__dataclass_fields__) - set(backends.ABOUT) | set(RECURRENCES)
+        assert {"attention", "linear", "matmul", "activated_linear", "update", "place", "step"} <= set(
+            be.filled()
+        )
+        assert set(be.filled()) | set(be.plain()) == set(backends.Backend.__dataclass_fields__) - set(
+            backends.ABOUT
+        ) | set(RECURRENCES)
         assert not set(be.filled()) & set(be.plain())
         found = environment(be)
-        assert (found["backend"], found["gpu"], found["cupy"], found["cuda"]) == ("cuda", "Emulated, compute capability 9.0", "14.0.0", 13000)
+        assert (found["backend"], found["gpu"], found["cupy"], found["cuda"]) == (
+            "cuda",
+            "Emulated, compute capability 9.0",
+            "14.0.0",
+            13000,
+        )
         assert len(found["kernels"]) == 16
         assert [backends.get(name).name for name in ("cuda:tf32", "cuda:bf16")] == ["cuda:tf32", "cuda:bf16"]
         assert environment(backends.get("cuda:tf32"))["backend"] == "cuda:tf32"
 
 
 def test_what_it_does_not_compute_in():
-    with pytest.raises(Misuse, match="the cuda backend computes in float32, not in float64; use --backend numpy"):
+    with pytest.raises(
+        Misuse, match="the cuda backend computes in float32, not in float64; use --backend numpy"
+    ):
         backends.get("cuda", dtype=np.dtype("float64"))
     with pytest.raises(Misuse, match="leave --threads out"):
         backends.get("cuda", threads=2)

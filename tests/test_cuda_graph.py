@@ -1,4 +1,6 @@
-"""A training step recorded as one graph: the bits of the step run as it is, and no request but copies of its input and one launch."""
+"""A training step recorded as one graph: the bits of the step run as it is, and no request but copies of
+its input and one launch.
+"""
 
 import sys
 from dataclasses import replace
@@ -49,12 +51,16 @@ def steps(
     for step in range(1, count + 1):
         before = fake_cupy.counts()
         be.step(one_step, be, cfg, SMALL.rule, p, m, v, batches(step), np.array(numbers(step)), status)
-        asked.append({key: n - before.get(key, 0) for key, n in fake_cupy.counts().items() if n != before.get(key, 0)})
+        asked.append(
+            {key: n - before.get(key, 0) for key, n in fake_cupy.counts().items() if n != before.get(key, 0)}
+        )
     return [{name: a.get() for name, a in kind.items()} for kind in (p, m, v)], status.get(), asked, be
 
 
 def quick(cp, say=pytest.fail):
-    """The backend with the plain text in place of the kernels, whose emulation takes time: the rest is recorded as it is."""
+    """The backend with the plain text in place of the kernels, whose emulation takes time: the rest is
+    recorded as it is.
+    """
     made = products(Cublas(cp, fake_cublas.Library()), gelu, swiglu)
     works = {"linear": made.linear, "matmul": made.matmul, "activated_linear": made.activated_linear}
     works["attention"] = partial(attention, matmul=made.matmul)
@@ -66,13 +72,27 @@ def varied(step):
 
 
 # kernels of a step with one layer; a number goes up only for a reason
-NODES = {"rope": 74, "t5": 72, "retnet": 104, "mamba": 100, "s4d": 246, "rwkv4": 111, "rwkv6": 226, "rwkv7": 260}
+NODES = {
+    "rope": 74,
+    "t5": 72,
+    "retnet": 104,
+    "mamba": 100,
+    "s4d": 246,
+    "rwkv4": 111,
+    "rwkv6": 226,
+    "rwkv7": 260,
+}
 
 
 @pytest.mark.parametrize("name", NODES)
 def test_a_recorded_step_gives_the_bits_of_the_step(name):
-    """Over five steps with other tokens and another rate each; from the fourth on nothing is launched by hand, allocated or waited for."""
-    given = {"numbers": lambda step: (0.01 * step, step, 0.3 * step), "batches": lambda step: [tuple(varied(step))]}
+    """Over five steps with other tokens and another rate each; from the fourth on nothing is launched by
+    hand, allocated or waited for.
+    """
+    given = {
+        "numbers": lambda step: (0.01 * step, step, 0.3 * step),
+        "batches": lambda step: [tuple(varied(step))],
+    }
     found = []
     for record in (True, False):
         with emulated() as cp:
@@ -90,7 +110,9 @@ def test_a_recorded_step_gives_the_bits_of_the_step(name):
 
 
 def test_only_what_differs_is_recorded_again():
-    """Another setting, another size, another place for the weights: each has a recording of its own, and the old one is still right."""
+    """Another setting, another size, another place for the weights: each has a recording of its own, and
+    the old one is still right.
+    """
     with fake_cupy.installed(memory=True) as cp:
         be, cfg = quick(cp), tiny("rope")
         host = init(cfg)
@@ -122,7 +144,10 @@ def test_a_bad_step_is_held_back_by_the_graph_too():
             read_status(status.get(), p)
 
 
-@pytest.mark.parametrize(("place", "said"), [(0, "tokens go from 0 to 256; expected 0 to 255"), (1, "targets go up to 256; expected at most 255")])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [(0, "tokens go from 0 to 256; expected 0 to 255"), (1, "targets go up to 256; expected at most 255")],
+)
 def test_tokens_of_a_replayed_step_are_looked_at(place, said):
     """Before they are copied: a graph would read beyond the table, or take another row."""
     with fake_cupy.installed(memory=True) as cp:
@@ -247,10 +272,14 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_failure_while_a_step_is_recorded_changes_no_bit(phase, monkeypatch):
-    """One line, and from there on every step runs kernel by kernel, to the weights, moments and status of a run
-    that records nothing. CuPy's pinned memory and asarray are its own again, and another step can be recorded.
+    """One line, and from there on every step runs kernel by kernel, to the weights, moments and status of a
+    run that records nothing. CuPy's pinned memory and asarray are its own again, and another step can be
+    recorded.
     """
-    given = {"numbers": lambda step: (0.01 * step, step, 0.3 * step), "batches": lambda step: [tuple(varied(step))]}
+    given = {
+        "numbers": lambda step: (0.01 * step, step, 0.3 * step),
+        "batches": lambda step: [tuple(varied(step))],
+    }
     said, again = [], lambda be, x: x + 1
     with fake_cupy.installed(memory=True) as cp:
         want = steps(cp, "rope", 6, False, quick, **given)[:2]
@@ -364,7 +393,9 @@ def test_no_dtype_becomes_a_string_in_a_replayed_step():
 
 
 def test_memory_of_the_pool_would_be_caught(monkeypatch):
-    """Were the arena CuPy's pool, the replayed step would not give the bits of the step: this is what the emulation is for."""
+    """Were the arena CuPy's pool, the replayed step would not give the bits of the step: this is what the
+    emulation is for.
+    """
     found = []
     for record in (True, False):
         with fake_cupy.installed(memory=True) as cp:
@@ -385,11 +416,15 @@ def test_what_goes_past_place_is_not_recorded():
         be = opened(cp, fake_cublas.Library(), say=said.append)
         x = cp.ones(1)
         assert [be.step(step, be, x).tolist() for _ in range(5)] == [[2]] * 5
-    assert said == [WITHOUT + "it moves an array of 8 bytes to the device that did not go through Backend.place"]
+    assert said == [
+        WITHOUT + "it moves an array of 8 bytes to the device that did not go through Backend.place"
+    ]
 
 
 def test_a_number_that_goes_past_place_is_not_recorded():
-    """CuPy would put it into a kernel, without a copy that could be noticed, and every replay would have the first one."""
+    """CuPy would put it into a kernel, without a copy that could be noticed, and every replay would have
+    the first one.
+    """
     said, rate = [], iter(range(10))
 
     def step(be, x):
@@ -403,14 +438,19 @@ def test_a_number_that_goes_past_place_is_not_recorded():
         next_of = [be.step(step, be, x).tolist() for _ in range(3)]
         assert cp.asarray is before
     assert next_of == [[3], [4], [5]]  # one was drawn by the capture that was broken off
-    assert said == [WITHOUT + "it moves a number, an array without axes, to the device that did not go through Backend.place"]
+    assert said == [
+        WITHOUT
+        + "it moves a number, an array without axes, to the device that did not go through Backend.place"
+    ]
 
 
 # the arena
 
 
 def test_layout_reuses_and_joins():
-    """First fit in units of 512 bytes; neighbours that are given back are one gap again; the peak is remembered."""
+    """First fit in units of 512 bytes; neighbours that are given back are one gap again; the peak is
+    remembered.
+    """
     layout = Layout(4 * 512)
     a, b, c = (layout.take(n) for n in (1, 512, 513))
     assert [a, b, c] == [(0, 512), (512, 512), (1024, 1024)]
@@ -458,7 +498,9 @@ def test_every_encoding_can_be_recorded(name):
 
 @pytest.mark.parametrize("name", names())
 def test_nothing_is_moved_behind_the_steps_back(name):
-    """With more tokens and heads than CuPy joins arrays by itself: the second call copies its three inputs to the device, and nothing else."""
+    """With more tokens and heads than CuPy joins arrays by itself: the second call copies its three inputs
+    to the device, and nothing else.
+    """
     with fake_cupy.installed() as cp:
         be, cfg = quick(cp), replace(tiny(name), L=33, C=36, H=9)
         host = init(cfg)

@@ -1,4 +1,6 @@
-"""The CUDA kernels, their own text run on the CPU: every op against its plain twin in float64, forward and backward."""
+"""The CUDA kernels, their own text run on the CPU: every op against its plain twin in float64, forward and
+backward.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +18,10 @@ from peref.ops import norm as plain_norm
 from peref.ops import turn as plain_turn
 
 EACH = 2e-6  # kernels that add up little
-KINDS = [pytest.param({}, id="float32"), pytest.param({"dtype": ml_dtypes.bfloat16, "tolerance": BF16}, id="bfloat16")]
+KINDS = [
+    pytest.param({}, id="float32"),
+    pytest.param({"dtype": ml_dtypes.bfloat16, "tolerance": BF16}, id="bfloat16"),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,8 +48,14 @@ def test_norms(M, C, kind):
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize(("B", "H", "T", "D", "half"), [(1, 1, 1, 2, 1), (2, 3, 5, 10, 4), (3, 2, 7, 8, 4)])
 def test_turn(B, H, T, D, half, layout, kind):
-    """With angles of all sequences or of each, gains or none, channels that pass; q as the model has it, tokens before heads."""
-    for angle, gain in ((random(T, half), None), (random(B, T, half), 1 + random(T, half) / 9), (random(T, half), 1 + random(B, T, half) / 9)):
+    """With angles of all sequences or of each, gains or none, channels that pass; q as the model has it,
+    tokens before heads.
+    """
+    for angle, gain in (
+        (random(T, half), None),
+        (random(B, T, half), 1 + random(T, half) / 9),
+        (random(T, half), 1 + random(B, T, half) / 9),
+    ):
         for x in (random(B, H, T, D), random(B, T, H, D).swapaxes(1, 2)):
             twins(turn.turn, plain_turn.turn, [x, angle, gain], {"layout": layout}, wide=(1, 2), **kind)
 
@@ -55,7 +66,13 @@ def test_cross_entropy(M, V, kind):
     """Rows of which nothing is asked have no part in it."""
     targets = np.arange(M)[:, None] * 7 % V
     targets[2::3] = -1
-    twins(loss.cross_entropy, plain_loss.cross_entropy, [5 * random(M, 1, V), targets], **kind, zero=(1,) if V == 1 else ())
+    twins(
+        loss.cross_entropy,
+        plain_loss.cross_entropy,
+        [5 * random(M, 1, V), targets],
+        **kind,
+        zero=(1,) if V == 1 else (),
+    )
 
 
 def test_cross_entropy_of_extremes():
@@ -74,7 +91,9 @@ def test_cross_entropy_of_extremes():
 @pytest.mark.parametrize(("M", "V", "C"), [(1, 1, 1), (300, 5, 33), (40, 17, 130)])
 def test_take(M, V, C, kind):
     """Rows taken often, and never; more channels than a block has."""
-    index = np.random.default_rng(M).integers(0, V, (1, M)) * (V > 5) + (np.arange(M)[None] % 3 % V) * (V <= 5)
+    index = np.random.default_rng(M).integers(0, V, (1, M)) * (V > 5) + (np.arange(M)[None] % 3 % V) * (
+        V <= 5
+    )
     twins(embedding.take, plain_embedding.take, [random(V, C), index], **kind)
 
 
@@ -107,8 +126,16 @@ WHOLE = {"sizes": {"b": 0.5, "c": 2.0}, "decay": 0.1, **RULE}
 
 
 def updated(cupy, clip=1.0, loss=2.0, wrong=(), fault=0.0, step=3):
-    """p, m, v and the word after one step of all parameters, by the kernels and by the plain op, and what p, m, v were."""
-    kinds = [{name: random(*shape, seed=n + 9 * k).astype(np.float32) for k, (name, shape) in enumerate(SHAPES.items())} for n in range(4)]
+    """p, m, v and the word after one step of all parameters, by the kernels and by the plain op, and what
+    p, m, v were.
+    """
+    kinds = [
+        {
+            name: random(*shape, seed=n + 9 * k).astype(np.float32)
+            for k, (name, shape) in enumerate(SHAPES.items())
+        }
+        for n in range(4)
+    ]
     kinds[3] = {name: a * a for name, a in kinds[3].items()}
     for name in wrong:
         kinds[1][name].reshape(-1)[-1] = np.inf
@@ -129,7 +156,9 @@ def updated(cupy, clip=1.0, loss=2.0, wrong=(), fault=0.0, step=3):
 
 @pytest.mark.parametrize("clip", [1.0, 1e6])
 def test_all_parameters_at_once(clip):
-    """In two launches, every tensor with its own rate and decay; a long gradient is made shorter, a short one taken as it is."""
+    """In two launches, every tensor with its own rate and decay; a long gradient is made shorter, a short
+    one taken as it is.
+    """
     with emulated() as cupy:
         got, want, _, word, expected, launched = updated(cupy, clip)
     assert launched == ["gather", "squares", "arena"]
@@ -141,10 +170,18 @@ def test_all_parameters_at_once(clip):
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"loss": np.nan}, 1), ({"loss": np.inf, "wrong": ["c"]}, 1), ({"wrong": ["b"]}, 3), ({"wrong": ["d.weight", "c"]}, 4), ({"fault": 4.0}, 4)],
+    [
+        ({"loss": np.nan}, 1),
+        ({"loss": np.inf, "wrong": ["c"]}, 1),
+        ({"wrong": ["b"]}, 3),
+        ({"wrong": ["d.weight", "c"]}, 4),
+        ({"fault": 4.0}, 4),
+    ],
 )
 def test_a_step_that_must_not_be(given, said):
-    """A loss or gradient that is not finite, now or earlier, changes no bit of p, m and v; the word is that of the plain op."""
+    """A loss or gradient that is not finite, now or earlier, changes no bit of p, m and v; the word is
+    that of the plain op.
+    """
     with emulated() as cupy:
         got, _, before, word, expected, _ = updated(cupy, **given)
     assert word[2] == expected[2] == said

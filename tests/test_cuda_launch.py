@@ -10,7 +10,17 @@ from fake_device import Device
 from test_cuda_recurrences import OPS, arrays
 from test_ops import random
 
-from peref.backends.cuda import activation, attention, embedding, launch, loss, norm, optimizer, retention, turn
+from peref.backends.cuda import (
+    activation,
+    attention,
+    embedding,
+    launch,
+    loss,
+    norm,
+    optimizer,
+    retention,
+    turn,
+)
 from peref.backends.cuda.launch import declared
 from peref.errors import Misuse
 from peref.ops.place import At
@@ -45,7 +55,16 @@ def test_what_a_kernel_does_not_take_is_refused(make, said):
 def test_a_grid_that_no_device_has_is_an_error_here_too(grid, block):
     """So that no test passes where a device would refuse."""
     with emulated() as cupy, pytest.raises(Fault, match="no device has a grid of"):
-        launch.launch("activation.gelu_forward", grid, block, cupy.ones(4, np.float32), cupy.ones(4, np.float32), 4, 0.8, 0.04)
+        launch.launch(
+            "activation.gelu_forward",
+            grid,
+            block,
+            cupy.ones(4, np.float32),
+            cupy.ones(4, np.float32),
+            4,
+            0.8,
+            0.04,
+        )
 
 
 def test_sizes_beyond_an_int_are_refused():
@@ -83,11 +102,15 @@ def test_a_gpu_with_too_little_shared_memory():
     for most in (99 * 1024, 64 * 1024):
         with emulated() as cupy:
             cupy.cuda.runtime.deviceGetAttribute = lambda which, index, most=most: most
-            run = lambda cupy=cupy: retention.retention(*sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0)
+            run = lambda cupy=cupy: retention.retention(
+                *sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0
+            )
             if most > 64 * 1024:
                 run()
                 continue
-            with pytest.raises(Misuse, match=r"retention\.outputs takes 100352 bytes .* at most 65536 on this GPU"):
+            with pytest.raises(
+                Misuse, match=r"retention\.outputs takes 100352 bytes .* at most 65536 on this GPU"
+            ):
                 run()
 
 
@@ -98,11 +121,15 @@ def test_shared_memory_of_a_fixed_size_counts(monkeypatch, fixed):
     q = [random(1, 1, 2, 100).astype(np.float32)] * 3
     with emulated() as cupy:
         cupy.cuda.runtime.deviceGetAttribute = lambda which, index: 100352
-        run = lambda: retention.retention(*sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0)
+        run = lambda: retention.retention(
+            *sent(cupy, q), None, None, log_decay=cupy.asarray(np.log([0.9])), chunk=4, scale=1.0
+        )
         if not fixed:
             run()
             return
-        with pytest.raises(Misuse, match=r"takes 100352 bytes of shared memory .* at most 100092 on this GPU"):
+        with pytest.raises(
+            Misuse, match=r"takes 100352 bytes of shared memory .* at most 100092 on this GPU"
+        ):
             run()
 
 
@@ -111,14 +138,28 @@ F, I = np.float32, np.int64
 CALLS = {
     "take": (embedding.take, [random(5, 4).astype(F), np.arange(6).astype(I) % 5], {}),
     "rms_norm": (norm.rms_norm, [random(5, 4).astype(F), random(4).astype(F)], {"eps": 1e-5}),
-    "layer_norm": (norm.layer_norm, [random(5, 4).astype(F), random(4).astype(F), random(4).astype(F)], {"eps": 1e-5}),
+    "layer_norm": (
+        norm.layer_norm,
+        [random(5, 4).astype(F), random(4).astype(F), random(4).astype(F)],
+        {"eps": 1e-5},
+    ),
     "swiglu": (activation.swiglu, [random(5, 4).astype(F), random(5, 4).astype(F)], {}),
     "gelu": (activation.gelu, [random(5, 4).astype(F)], {}),
-    "turn": (turn.turn, [random(1, 2, 9, 4).astype(F), random(9, 2), 1 + random(9, 2) / 9], {"layout": "half"}),
+    "turn": (
+        turn.turn,
+        [random(1, 2, 9, 4).astype(F), random(9, 2), 1 + random(9, 2) / 9],
+        {"layout": "half"},
+    ),
     "cross_entropy": (loss.cross_entropy, [random(5, 4).astype(F), np.arange(5).astype(I) % 4], {}),
     "attention": (
         attention.attention,
-        [*[random(1, 2, 9, 4).astype(F)] * 3, random(2, len(AT.distances)), random(1, 2, 9, 9).astype(F), random(1, 2, 9, 1), random(1, 2, 1, 9)],
+        [
+            *[random(1, 2, 9, 4).astype(F)] * 3,
+            random(2, len(AT.distances)),
+            random(1, 2, 9, 9).astype(F),
+            random(1, 2, 9, 1),
+            random(1, 2, 1, 9),
+        ],
         {"at": AT, "scale": 0.5},
     ),
     "retention": (
@@ -130,7 +171,14 @@ CALLS = {
 PACKED = np.array([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
 for name, (op, _, settings) in OPS.items():
     given = arrays(name, 9, 5, 3, True, PACKED)
-    CALLS[name] = op, [a if name == "diagonal_scan" and k == 1 else a.astype(F if a.dtype.kind == "f" else I) for k, a in enumerate(given)], settings
+    CALLS[name] = (
+        op,
+        [
+            a if name == "diagonal_scan" and k == 1 else a.astype(F if a.dtype.kind == "f" else I)
+            for k, a in enumerate(given)
+        ],
+        settings,
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)

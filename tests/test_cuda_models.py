@@ -47,11 +47,17 @@ def of_model(be, cfg, p, x, seg):
     return {"nll": host(nll)} | {n: host(found[a]) for n, a in leaves.items()}
 
 
-@pytest.mark.parametrize(("name", "shape", "seg"), CASES, ids=[f"{name}{'' if seg is None else ' packed'}" for name, _, seg in CASES])
+@pytest.mark.parametrize(
+    ("name", "shape", "seg"),
+    CASES,
+    ids=[f"{name}{'' if seg is None else ' packed'}" for name, _, seg in CASES],
+)
 def test_models_are_their_plain_twins(name, shape, seg):
-    """Each way in which an encoding meets the kernels: angles, gains, tables by diagonal and by index, term, row, column, retention.
+    """Each way in which an encoding meets the kernels: angles, gains, tables by diagonal and by index, term,
+    row, column, retention.
 
-    Where the plain ops in float32 are further off than kernels may be, a rounding decides, and kernels have another sample of the same.
+    Where the plain ops in float32 are further off than kernels may be, a rounding decides, and kernels have
+    another sample of the same.
     """
     cfg = config(name, C=36, F=50, **shape)
     p, x = {n: a.astype(np.float32) for n, a in weights(cfg).items()}, tokens(2, 9)
@@ -67,7 +73,9 @@ def test_models_are_their_plain_twins(name, shape, seg):
 
 
 def test_every_op_is_filled():
-    """Nothing is left to the plain text but a layer for one token in one call, which is composed of the ops."""
+    """Nothing is left to the plain text but a layer for one token in one call, which is composed of the
+    ops.
+    """
     with emulated() as cupy:
         assert opened(cupy, fake_cublas.Library(), "cuda:bf16").plain() == ["token"]
 
@@ -77,8 +85,10 @@ OWN = filling("score", "attend", "mix")
 
 @pytest.mark.parametrize("name", [*OWN, "t5", "learned_bias", "learned"])
 def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
-    """A step with weights in bfloat16 has the loss and the norm of float32 to bfloat16's digits, or to four times what rounding the weights does to
-    them (RetNet's norm of a first token that is nearly 0), with a gradient for every weight. Tables are bfloat16 throughout, their sums are not."""
+    """A step with weights in bfloat16 has the loss and the norm of float32 to bfloat16's digits, or to
+    four times what rounding the weights does to them (RetNet's norm of a first token that is nearly 0),
+    with a gradient for every weight. Tables are bfloat16 throughout, their sums are not.
+    """
     cfg, seen, found = tiny(name), set(), []
     p = model.init(cfg)
     rounded = {n: a.astype(ml_dtypes.bfloat16).astype(np.float32) for n, a in p.items()}
@@ -93,9 +103,16 @@ def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
         be = opened(cupy, fake_cublas.Library(), "cuda:bf16")
         be = replace(be, step=backends.call, widen=lambda x, widen=be.widen: widened(x, widen))
         for one, first in ((be, p), (PLAIN, p), (PLAIN, rounded)):
-            weights, *moments = (one.place({n: np.array(a) for n, a in kind.items()}) for kind in (first, zeros(p), zeros(p)))
+            weights, *moments = (
+                one.place({n: np.array(a) for n, a in kind.items()}) for kind in (first, zeros(p), zeros(p))
+            )
             word = to_host(one_step(one, cfg, SMALL.rule, weights, *moments, parts(1), SMALL.numbers(1)))
-            found.append((np.array(read_status(word, p)), {n for n, a in weights.items() if (to_host(a) != first[n]).any()}))
+            found.append(
+                (
+                    np.array(read_status(word, p)),
+                    {n for n, a in weights.items() if (to_host(a) != first[n]).any()},
+                )
+            )
     (got, changed), (want, expected), (near, _) = found
     assert seen == ({"bfloat16"} if name in OWN else set())
     assert (abs(got - want) <= np.maximum(0.03 * want, 4 * abs(near - want))).all(), (got, want, near)

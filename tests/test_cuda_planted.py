@@ -25,30 +25,57 @@ LOG = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
 
 def of_attention(B, T, H, G, D):
     at, qkv = At.of(T), [random(B, heads, T, D, seed=n) for n, heads in enumerate((H, G, G))]
-    return attention.attention, plain_attention.attention, [*qkv, random(H, T), None, None, random(B, H, 1, T)], {"at": at, "scale": 0.2}
+    return (
+        attention.attention,
+        plain_attention.attention,
+        [*qkv, random(H, T), None, None, random(B, H, 1, T)],
+        {"at": at, "scale": 0.2},
+    )
 
 
 def of_index():
     at = At.of(70, positions=np.arange(70) // 3)
     qkv = [random(1, 2, 70, 8, seed=n) for n in range(3)]
-    return attention.attention, plain_attention.attention, [*qkv, random(2, len(at.distances))], {"at": at, "scale": 0.2}
+    return (
+        attention.attention,
+        plain_attention.attention,
+        [*qkv, random(2, len(at.distances))],
+        {"at": at, "scale": 0.2},
+    )
 
 
 def of_retention(E):
     q, k, v = random(1, 3, 70, 8), random(1, 3, 70, 8, seed=1), random(1, 3, 70, E, seed=2)
-    return retention.retention, plain_retention, [q, k, v, random(1, 3, 8, E), None], {"log_decay": LOG, "chunk": 64, "scale": 0.5}
+    return (
+        retention.retention,
+        plain_retention,
+        [q, k, v, random(1, 3, 8, E), None],
+        {"log_decay": LOG, "chunk": 64, "scale": 0.5},
+    )
 
 
 def of_recurrence(*names):
     made = ((name, *of(name)) for name in names)
-    return [(fast, plain, recurrent(name, 35, 18, 6, True, BREAKS), settings, rest) for name, fast, plain, settings, rest in made]
+    return [
+        (fast, plain, recurrent(name, 35, 18, 6, True, BREAKS), settings, rest)
+        for name, fast, plain, settings, rest in made
+    ]
 
 
 RUNS = {
     "attention": [of_attention(1, 70, 2, 2, 33)],
     "attention_backward": [of_attention(1, 70, 2, 1, 33)],
-    "norm": [(norm.layer_norm, plain_norm.layer_norm, [1 + random(131, 1, 70), random(70), random(70, seed=1)], {"eps": 1e-5})],
-    "loss": [(loss.cross_entropy, plain_loss.cross_entropy, [5 * random(300, 33), np.arange(300) % 34 - 1], {})],
+    "norm": [
+        (
+            norm.layer_norm,
+            plain_norm.layer_norm,
+            [1 + random(131, 1, 70), random(70), random(70, seed=1)],
+            {"eps": 1e-5},
+        )
+    ],
+    "loss": [
+        (loss.cross_entropy, plain_loss.cross_entropy, [5 * random(300, 33), np.arange(300) % 34 - 1], {})
+    ],
     "embedding": [(embedding.take, plain_embedding.take, [random(5, 33), np.arange(300) % 4], {})],
     "retention": [of_retention(6), of_retention(70)],
     "by_index": [of_index()],
@@ -59,14 +86,21 @@ RUNS = {
     "selective": of_recurrence("euler", "zoh"),
     "diagonal": of_recurrence("diagonal_scan"),
 }
-INCLUDED = {"loss": "common.cuh", "wkv6": "state.cuh"}  # what several files include is looked at in one of them
+# what several files include is looked at in one of them
+INCLUDED = {"loss": "common.cuh", "wkv6": "state.cuh"}
 
 
 def updated(seed=1, edit=None):
     """Parameters, moments and the word after a step of AdamW over an arena, and one of a tensor alone."""
-    p, g = ({"a.weight": random(30, 40, seed=n).astype(np.float32), "b": random(700, seed=n).astype(np.float32)} for n in (0, 1))
+    p, g = (
+        {"a.weight": random(30, 40, seed=n).astype(np.float32), "b": random(700, seed=n).astype(np.float32)}
+        for n in (0, 1)
+    )
     with emulated(seed, edit) as cupy:
-        lines = [place(kind, cupy) for kind in (p, {n: 0 * a for n, a in p.items()}, {n: 0 * a for n, a in p.items()})]
+        lines = [
+            place(kind, cupy)
+            for kind in (p, {n: 0 * a for n, a in p.items()}, {n: 0 * a for n, a in p.items()})
+        ]
         there, word = {n: cupy.asarray(a) for n, a in g.items()}, cupy.zeros(3)
         numbers = [cupy.asarray(np.array(x)) for x in (2.0, 0.01, 3.0, 1.0)]
         rule = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
@@ -83,66 +117,112 @@ def compared(run, edit=None):
 
 
 def caught(file, edit):
-    """Whether somebody sees an edit: by a number that is wrong, by numbers that follow the order of threads, or by the guard that it runs into."""
+    """Whether somebody sees an edit: by a number that is wrong, by numbers that follow the order of
+    threads, or by the guard that it runs into.
+    """
     try:
         if file == "optimizer":
             right = updated()
-            return any(a.tobytes() != b.tobytes() for seed in (1, 2) for a, b in zip(updated(seed, edit), right, strict=True))
+            return any(
+                a.tobytes() != b.tobytes()
+                for seed in (1, 2)
+                for a, b in zip(updated(seed, edit), right, strict=True)
+            )
         return any(not np.max(compared(run, edit)) <= 100 * CLOSE for run in RUNS[file])
     except Fault:
         return True
 
 
 PLANTED = {
-    "another distance": ("attention", "near[KEYS ? l - mine - r : mine + r - l]", "near[KEYS ? l - mine - r : mine + r - l + 1]"),
+    "another distance": (
+        "attention",
+        "near[KEYS ? l - mine - r : mine + r - l]",
+        "near[KEYS ? l - mine - r : mine + r - l + 1]",
+    ),
     "another distance for the keys": (
         "attention_backward",
         "near[KEYS ? l - mine - r : mine + r - l]",
         "near[KEYS ? l - mine - r - 1 : mine + r - l]",
     ),
-    "another diagonal of the gradient": ("attention_backward", "int l = r - (int)threadIdx.x + LOOP - 1;", "int l = r - (int)threadIdx.x + LOOP;"),
+    "another diagonal of the gradient": (
+        "attention_backward",
+        "int l = r - (int)threadIdx.x + LOOP - 1;",
+        "int l = r - (int)threadIdx.x + LOOP;",
+    ),
     "another head's keys": ("attention", "g = h / (H / G)", "g = (h + 1) % G"),
     "the row above": ("attention", "return lane() / 4 + c / 2 * 8;", "return lane() / 4 + c / 2 * 7;"),
     "one key too many": ("attention", "r < rows && c < width", "r <= rows && c < width"),
-    "a barrier that some do not reach": ("attention", "    __syncthreads();\n", "    if (threadIdx.x) __syncthreads();\n"),
+    "a barrier that some do not reach": (
+        "attention",
+        "    __syncthreads();\n",
+        "    if (threadIdx.x) __syncthreads();\n",
+    ),
     "no sum over the warp": ("norm", "middle = warp_sum(total) / C;", "middle = total / C;"),
     "one share too few": ("norm", "p < P; p++", "p < P - 1; p++"),
     "one column too many": ("norm", "if (warp() || c >= C) return;", "if (warp()) return;"),
     "the largest of the lane": ("loss", "sum * expf(top - all)", "sum"),
-    "all add to one share": ("embedding", "shares[warp()][lane() + 32 * k] = sums[k]", "shares[0][lane() + 32 * k] = sums[k]"),
+    "all add to one share": (
+        "embedding",
+        "shares[warp()][lane() + 32 * k] = sums[k]",
+        "shares[0][lane() + 32 * k] = sums[k]",
+    ),
     "the first of equal ones alone": ("by_index", "while (__ballot_sync(ALL, rest != 0))", "while (0)"),
     "every second of equal ones": ("by_index", "rest &= rest - 1;", "rest &= rest - 1, rest &= rest - 1;"),
     "a warp's line left out": ("by_index", "w < WARPS; w++", "w < WARPS - 1; w++"),
     "another token's weight": ("convolution", "int t = s - k + K - 1;", "int t = s - k + K;"),
-    "another document's tokens": ("convolution", "run[t] == (s >= 0 ? run[s] : 0)", "run[t] >= (s >= 0 ? run[s] : 0)"),
+    "another document's tokens": (
+        "convolution",
+        "run[t] == (s >= 0 ? run[s] : 0)",
+        "run[t] >= (s >= 0 ? run[s] : 0)",
+    ),
     "the larger exponent": ("wkv4", "p >= x ? Shares{1, less} : Shares{less, 1}", "Shares{1, less}"),
-    "a document's first token goes on": ("wkv4", "if (t < T && !follows(run, t)) a = b = 0, p = -infinity();", ""),
+    "a document's first token goes on": (
+        "wkv4",
+        "if (t < T && !follows(run, t)) a = b = 0, p = -infinity();",
+        "",
+    ),
     "the token before": ("wkv6", "kept[(t * ROWS + m) * THREADS + threadIdx.x] = s[m] = on", "s[m] = on"),
     "a warp's columns left out": ("wkv6", "for (int w = 0; w < 4; w++)", "for (int w = 0; w < 3; w++)"),
     "a state kept too late": ("wkv6", "keep(start / TOKENS);", "keep(start / TOKENS + 1);"),
     "what was taken out": ("wkv7", "a * away + s[m] * dtaken", "a * away"),
-    "a sum over half the rows": ("wkv7", "for (int m = 4; m < 32; m *= 2)", "for (int m = 4; m < 16; m *= 2)"),
+    "a sum over half the rows": (
+        "wkv7",
+        "for (int m = 4; m < 32; m *= 2)",
+        "for (int m = 4; m < 16; m *= 2)",
+    ),
     "the gain's derivative": ("selective", "dz += dgain * s.decay;", "dz += dgain;"),
     "softplus is not differentiated": ("selective", "* expf(delta - step)", ""),
-    "a factor that is not conjugate": ("diagonal", "a[m].re * grad.re + a[m].im * grad.im,", "a[m].re * grad.re - a[m].im * grad.im,"),
+    "a factor that is not conjugate": (
+        "diagonal",
+        "a[m].re * grad.re + a[m].im * grad.im,",
+        "a[m].re * grad.re - a[m].im * grad.im,",
+    ),
     "a warp's last places left out": ("embedding", "m < stop; m += 32", "m + 32 <= stop; m += 32"),
 }
 
 
 def barriers():
-    """(file, edit) for each barrier that is written in a kernel file: its text with what stands before, without it."""
+    """(file, edit) for each barrier that is written in a kernel file: its text with what stands before,
+    without it.
+    """
     for file in (*RUNS, "optimizer"):
         text, looked = source(file), (f"{file}.cu", *([INCLUDED[file]] if file in INCLUDED else []))
         own = "".join((FOLDER / name).read_text(encoding="utf-8") for name in looked)
         for found in re.finditer(r"__syncthreads\(\);", text):
             before = text[found.start() - 150 : found.start()]
             if before[-60:] in own:
-                yield pytest.param(file, (before + found[0], before + ";"), id=f"{file}-{text[: found.start()].count('__syncthreads')}")
+                yield pytest.param(
+                    file,
+                    (before + found[0], before + ";"),
+                    id=f"{file}-{text[: found.start()].count('__syncthreads')}",
+                )
 
 
 @pytest.mark.parametrize(("file", "edit"), list(barriers()))
 def test_every_barrier_is_missed(file, edit):
-    """Leave out one, whichever: it is seen. So none is there in vain, and none that is needed was forgotten where the sizes here go."""
+    """Leave out one, whichever: it is seen. So none is there in vain, and none that is needed was
+    forgotten where the sizes here go.
+    """
     assert caught(file, edit)
 
 

@@ -1,4 +1,6 @@
-"""Where attention's kernels may stop, forward and backward: what they leave out changes nothing, and what could matter is never left out."""
+"""Where attention's kernels may stop, forward and backward: what they leave out changes nothing, and what
+could matter is never left out.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ STEEP, FLAT = -np.arange(float(S)), np.zeros(S)
 
 
 def given(table, far=None):
-    """70 late queries of two heads over S keys of one, and a table; `far` is done to the keys and the values."""
+    """70 late queries of two heads over S keys of one, and a table; `far` is done to the keys and the
+    values.
+    """
     q, k, v = random(1, 2, 70, D), random(1, 1, S, D, seed=1), random(1, 1, S, D, seed=2)
     q[..., 0] = 2.0
     if far:
@@ -30,7 +34,9 @@ def ours(arrays, monkeypatch, *, skip=True, lies=None):
     monkeypatch.setattr(module, "LONG", 1)
     if lies is not None:
         truth = reach
-        monkeypatch.setattr(module, "reach", lambda xp, *rest: (truth(xp, *rest)[0] * 0 + lies, *truth(xp, *rest)[1:]))
+        monkeypatch.setattr(
+            module, "reach", lambda xp, *rest: (truth(xp, *rest)[0] * 0 + lies, *truth(xp, *rest)[1:])
+        )
     with emulated() as cupy:
         y = attention(*sent(cupy, arrays), at=sent(cupy, LATE), scale=0.35, skip=skip).get()
         return y, cupy.emulated.launched.count("lengths")
@@ -48,7 +54,10 @@ def one_long_key_the_other_way(k, v):
     k[0, 0, 5, 0] = -2000.0
 
 
-@pytest.mark.parametrize(("table", "far"), [(STEEP, None), (FLAT, None), (STEEP, one_long_key), (STEEP, one_long_key_the_other_way)])
+@pytest.mark.parametrize(
+    ("table", "far"),
+    [(STEEP, None), (FLAT, None), (STEEP, one_long_key), (STEEP, one_long_key_the_other_way)],
+)
 def test_what_is_left_out_changes_nothing(table, far, monkeypatch):
     """Whether the block stops at once, never, or not before a key that is far away and matters."""
     arrays = given(table, far)
@@ -61,7 +70,9 @@ def test_what_is_left_out_changes_nothing(table, far, monkeypatch):
 
 
 def test_it_stops(monkeypatch):
-    """Told that all keys are short it does not come to the long one that matters; told nothing false it does. So it would stop where none matters."""
+    """Told that all keys are short it does not come to the long one that matters; told nothing false it
+    does. So it would stop where none matters.
+    """
     arrays = given(STEEP, one_long_key)
     assert distance(ours(arrays, monkeypatch, lies=1.0)[0], exact(arrays)) > 0.1
 
@@ -81,13 +92,18 @@ def gradients(arrays, monkeypatch, *, skip=True, lies=None, dy=None, at=LATE):
     """dq, dk, dv and the table's gradient; `lies` takes the place of the lengths, for backward alone."""
     monkeypatch.setattr(module, "LONG", 1)
     with emulated() as cupy:
-        given, how = sent(cupy, [*arrays, None, None, None]), {"at": sent(cupy, at), "scale": 0.35, "tf32": False, "skip": skip}
+        given, how = (
+            sent(cupy, [*arrays, None, None, None]),
+            {"at": sent(cupy, at), "scale": 0.35, "tf32": False, "skip": skip},
+        )
         y, (tokens, o, lse, rest, stop, *others) = module.attend.forward(*given, **how)
         assert (stop is not None) == skip
         if lies is not None:
             stop = (stop[0] * 0 + lies, *stop[1:])
         dy = cotangent(y.get()).astype(np.float32) if dy is None else dy
-        found = module.attend.backward((tokens, o, lse, rest, stop, *others), cupy.asarray(dy), (True,) * 4 + (False,) * 3)
+        found = module.attend.backward(
+            (tokens, o, lse, rest, stop, *others), cupy.asarray(dy), (True,) * 4 + (False,) * 3
+        )
         return [a.get() for a in found[:4]]
 
 
@@ -104,17 +120,28 @@ SHALLOW = -np.arange(float(S)) / 4
 
 @pytest.mark.parametrize(("table", "far"), [(SHALLOW, None), (FLAT, None), (STEEP, one_long_key)])
 def test_what_backward_leaves_out_changes_nothing(table, far, monkeypatch):
-    """Against the same kernels that go through every tile and, where logits are not near a thousand, against the plain op in float64."""
+    """Against the same kernels that go through every tile and, where logits are not near a thousand,
+    against the plain op in float64.
+    """
     arrays = given(table, far)
-    got, whole, want = gradients(arrays, monkeypatch), gradients(arrays, monkeypatch, skip=False), exact_gradients(arrays)
+    got, whole, want = (
+        gradients(arrays, monkeypatch),
+        gradients(arrays, monkeypatch, skip=False),
+        exact_gradients(arrays),
+    )
     for a, b, c in zip(got, whole, want, strict=True):
         assert distance(a, b) <= CLOSE
         assert far or distance(a, c) <= CLOSE
 
 
 def test_several_heads_of_keys(monkeypatch):
-    """Several tiles of queries, of which a tile of keys leaves out some; a key of one head is long, and its own heads of queries go to it."""
-    at, (q, k, v) = At.of(200), [random(1, heads, 200, D, seed=n).astype(np.float32) for n, heads in enumerate((4, 2, 2))]
+    """Several tiles of queries, of which a tile of keys leaves out some; a key of one head is long, and
+    its own heads of queries go to it.
+    """
+    at, (q, k, v) = (
+        At.of(200),
+        [random(1, heads, 200, D, seed=n).astype(np.float32) for n, heads in enumerate((4, 2, 2))],
+    )
     q[0, 1, 130] = k[0, 0, 60]
     k[0, 0, 60] *= 40
     arrays = [q, k, v, np.stack([-np.arange(200.0) / n for n in (1, 1.5, 2, 9)]).astype(np.float32)]
@@ -123,7 +150,9 @@ def test_several_heads_of_keys(monkeypatch):
 
 
 def test_backward_leaves_tiles_out(monkeypatch):
-    """Far keys have a gradient that is too small to matter, and with skipping none: both kernels went past them. So does the table."""
+    """Far keys have a gradient that is too small to matter, and with skipping none: both kernels went past
+    them. So does the table.
+    """
     arrays = given(SHALLOW)
     some, every = gradients(arrays, monkeypatch), gradients(arrays, monkeypatch, skip=False)
     for a, b in zip(some[1:], every[1:], strict=True):
@@ -163,7 +192,9 @@ def reached(seed=1, edit=None):
 
 
 def test_lengths_and_largest_numbers():
-    """By NumPy: of each tile and all before it, of each distance and all beyond it; infinity where something is not finite, -infinity as it is."""
+    """By NumPy: of each tile and all before it, of each distance and all beyond it; infinity where
+    something is not finite, -infinity as it is.
+    """
     k, v, table, ahead, far = reached()
     size = np.sqrt((k.astype(np.float64) ** 2).sum(-1)).swapaxes(1, 2)
     size[~np.isfinite(v).all(-1).swapaxes(1, 2)] = np.inf
@@ -174,7 +205,9 @@ def test_lengths_and_largest_numbers():
 
 
 def test_both_passes_leave_out_the_same(monkeypatch):
-    """By NumPy: of each 64 queries the first tile of keys of which a weight can be 2^-26 / S, and of each 64 keys the last such queries."""
+    """By NumPy: of each 64 queries the first tile of keys of which a weight can be 2^-26 / S, and of each
+    64 keys the last such queries.
+    """
     T, keys = 200, 32
     q, k = (random(1, T, heads, D, seed=n).astype(np.float32) for n, heads in ((0, 4), (1, 2)))
     q[0, 150, 0], k[0, 20, 0] = 30 * q[0, 150, 0], 9 * k[0, 20, 0]
@@ -186,23 +219,39 @@ def test_both_passes_leave_out_the_same(monkeypatch):
         stop = (*reach(cupy, there[1], there[1], there[2], keys), keys)
         rest = (None,) * 6 + (4, 2, T, T, D, D, T, 0) + (None,) * 7 + (0.35,)
         starts, stops = (a.get() for a in kept(there[0], there[1], there[3], there[4], rest, stop))
-    ahead = np.maximum.accumulate([np.linalg.norm(k[0, s : s + keys], axis=-1).max(0) for s in range(0, T, keys)])
+    ahead = np.maximum.accumulate(
+        [np.linalg.norm(k[0, s : s + keys], axis=-1).max(0) for s in range(0, T, keys)]
+    )
     reaches = np.zeros((4, T, len(ahead)), bool)
     for h, t, n in np.ndindex(reaches.shape):
-        bound = 0.35 * np.linalg.norm(q[0, t, h]) * ahead[n, h // 2] + table[h, max(t - n * keys - keys + 1, 0)]
-        reaches[h, t, n] = n * keys <= t and not bound < lse[0, h, t] - np.log(2.0**26 * T) - abs(delta[0, h, t]) * 0
+        bound = (
+            0.35 * np.linalg.norm(q[0, t, h]) * ahead[n, h // 2] + table[h, max(t - n * keys - keys + 1, 0)]
+        )
+        reaches[h, t, n] = (
+            n * keys <= t and not bound < lse[0, h, t] - np.log(2.0**26 * T) - abs(delta[0, h, t]) * 0
+        )
     first = np.where(reaches.any(2), reaches.argmax(2), len(ahead)) * keys
     want = np.stack([first[:, t : t + 64].min(1) for t in range(0, T, 64)], 1)
     np.testing.assert_array_equal(starts[0], want)
     assert len(set(want[0])) > 1
     np.testing.assert_array_equal(
-        stops[0], [[max([64 * (n + 1) for n, at in enumerate(line) if at < s + 64], default=0) for s in range(0, T, 64)] for line in want]
+        stops[0],
+        [
+            [
+                max([64 * (n + 1) for n, at in enumerate(line) if at < s + 64], default=0)
+                for s in range(0, T, 64)
+            ]
+            for line in want
+        ],
     )
 
 
 PLANTED = {
     "a barrier": ("__syncthreads();\n  if (threadIdx.x) return;", ";\n  if (threadIdx.x) return;"),
-    "the other barrier": ("shares[threadIdx.x] = most;\n  __syncthreads();", "shares[threadIdx.x] = most;\n  ;"),
+    "the other barrier": (
+        "shares[threadIdx.x] = most;\n  __syncthreads();",
+        "shares[threadIdx.x] = most;\n  ;",
+    ),
     "a warp": ("w < warps; w++) most", "w < warps - 1; w++) most"),
     "the threads before": ("t < (int)threadIdx.x; t++", "t < (int)threadIdx.x - 1; t++"),
     "a value that is no number": ("square += wide(v[row * E + e]) - wide(v[row * E + e]);", ";"),
@@ -214,4 +263,8 @@ PLANTED = {
 def test_a_planted_mistake_is_caught(name):
     """By a bound that is another one, in one order of threads or the other."""
     right = reached()[3:]
-    assert any(a.tobytes() != b.tobytes() for seed in (1, 2) for a, b in zip(reached(seed, PLANTED[name])[3:], right, strict=True))
+    assert any(
+        a.tobytes() != b.tobytes()
+        for seed in (1, 2)
+        for a, b in zip(reached(seed, PLANTED[name])[3:], right, strict=True)
+    )

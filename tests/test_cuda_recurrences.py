@@ -1,4 +1,6 @@
-"""The kernels of the recurrences and of the short convolution, run on the CPU: against the plain ops in float64, forward and backward."""
+"""The kernels of the recurrences and of the short convolution, run on the CPU: against the plain ops in
+float64, forward and backward.
+"""
 
 import re
 
@@ -29,7 +31,9 @@ WIDE = {"diagonal_scan": (1,)}  # factors that stay float64
 
 
 def arrays(name, T, C, N, state, runs):
-    """A sequence for each line of runs, of T tokens; C channels, or heads of N keys and C values; N numbers of a state, or weights."""
+    """A sequence for each line of runs, of T tokens; C channels, or heads of N keys and C values; N
+    numbers of a state, or weights.
+    """
     B, H, rng = 1 if runs is None else len(runs), 2, np.random.default_rng([T, C, N])
     normal = rng.standard_normal
     handed = lambda *shape: normal(shape) if state else None
@@ -37,19 +41,44 @@ def arrays(name, T, C, N, state, runs):
         return [normal((B, T, C)), normal((C, N)), handed(B, N - 1, C), runs]
     if name == "wkv4":
         first = handed(B, 3, C)
-        return [3 * normal((B, T, C)), normal((B, T, C)), -abs(normal(C)), normal(C), first if first is None else abs(first), runs]
+        return [
+            3 * normal((B, T, C)),
+            normal((B, T, C)),
+            -abs(normal(C)),
+            normal(C),
+            first if first is None else abs(first),
+            runs,
+        ]
     if name == "diagonal_scan":
         modes = np.concatenate([0.6 * normal((2, C, N)), normal((2, C, N))]) * N**-0.5
         return [normal((B, T, C)), modes, normal(C), handed(B, C, 2 * N), runs]
     if name in ("euler", "zoh"):
         b, c = normal((2, B, T, N)) * N**-0.5
-        return [normal((B, T, C)), normal((B, T, C)) - 1, normal((C, N)), b, c, normal(C), handed(B, N, C), runs]
+        return [
+            normal((B, T, C)),
+            normal((B, T, C)) - 1,
+            normal((C, N)),
+            b,
+            c,
+            normal(C),
+            handed(B, N, C),
+            runs,
+        ]
     r, k, q, w = normal((4, B, H, T, N))
     values, log_w = normal((B, H, T, C)), -abs(w) / 4
     if name == "wkv6":
         return [r, log_w, k, values, normal((H, N)), handed(B, H, N, C), runs]
     kappa = q / np.sqrt((q * q).sum(-1, keepdims=True))
-    return [r, log_w, k * N**-0.5, values, kappa, 1 / (1 + np.exp(normal((B, H, T, N)))), handed(B, H, N, C), runs]
+    return [
+        r,
+        log_w,
+        k * N**-0.5,
+        values,
+        kappa,
+        1 / (1 + np.exp(normal((B, H, T, N)))),
+        handed(B, H, N, C),
+        runs,
+    ]
 
 
 def of(name):
@@ -64,7 +93,9 @@ SIZES = [(1, 3, 4, True), (15, 5, 33, True), (17, 18, 7, False), (33, 16, 4, Tru
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize(("T", "C", "N", "state"), SIZES)
 def test_at_every_edge(name, T, C, N, state):
-    """One token, one less and one more than a piece; more channels or values than a block has, more rows than one has; a state handed in or not."""
+    """One token, one less and one more than a piece; more channels or values than a block has, more rows
+    than one has; a state handed in or not.
+    """
     fast, plain, settings, rest = of(name)
     twins(fast, plain, arrays(name, T, C, N, state, None), settings, **rest)
 
@@ -79,9 +110,20 @@ def test_runs(name, state):
 
 @pytest.mark.parametrize("name", OPS)
 def test_bfloat16(name):
-    """In memory; what is computed is float32, or the error would be far above that of rounding inputs and outputs."""
+    """In memory; what is computed is float32, or the error would be far above that of rounding inputs and
+    outputs.
+    """
     fast, plain, settings, rest = of(name)
-    found = twins(fast, plain, arrays(name, 40, 5, 3, True, None), settings, dtype=ml_dtypes.bfloat16, tolerance=BF16, seeds=(1,), **rest)
+    found = twins(
+        fast,
+        plain,
+        arrays(name, 40, 5, 3, True, None),
+        settings,
+        dtype=ml_dtypes.bfloat16,
+        tolerance=BF16,
+        seeds=(1,),
+        **rest,
+    )
     assert max(found) > CLOSE, "these are the exact numbers"
 
 
@@ -96,8 +138,16 @@ def test_wide_heads(name, width):
 @pytest.mark.parametrize("name", ["wkv6", "wkv7"])
 def test_wider_heads_are_refused(name):
     fast, _, settings, _ = of(name)
-    with emulated() as cupy, pytest.raises(Misuse, match="heads are 129 wide; the cuda backend takes them up to 128"):
-        fast(*sent(cupy, [a if a is None else a.astype(np.float32) for a in arrays(name, 2, 3, 129, False, None)]), **settings)
+    with (
+        emulated() as cupy,
+        pytest.raises(Misuse, match="heads are 129 wide; the cuda backend takes them up to 128"),
+    ):
+        fast(
+            *sent(
+                cupy, [a if a is None else a.astype(np.float32) for a in arrays(name, 2, 3, 129, False, None)]
+            ),
+            **settings,
+        )
 
 
 @pytest.mark.parametrize("T", [1, 32, 35])
@@ -106,7 +156,10 @@ def test_the_last_state(name, T):
     """Is that of the plain op, where sequences end with padding too, and goes on where it was left."""
     runs = RUNS[:, -T:]
     given = arrays(name, T, 5, 3, True, runs)
-    given = [a.astype(np.float32) if k not in WIDE.get(name, ()) and a.dtype.kind == "f" else a for k, a in enumerate(given)]
+    given = [
+        a.astype(np.float32) if k not in WIDE.get(name, ()) and a.dtype.kind == "f" else a
+        for k, a in enumerate(given)
+    ]
     fast, plain, settings, _ = of(name)
     want = plain(*(a.astype(np.float64) if a.dtype.kind == "f" else a for a in given), **settings)[1]
     with emulated() as cupy:
@@ -118,7 +171,9 @@ def test_the_last_state(name, T):
 
 
 def test_keys_of_any_size():
-    """RWKV-4 keeps the largest exponent: nothing overflows, and tokens that count for nothing have no gradient."""
+    """RWKV-4 keeps the largest exponent: nothing overflows, and tokens that count for nothing have no
+    gradient.
+    """
     given = arrays("wkv4", 9, 3, 1, False, None)
     given[0][:, 4] += 300
     given[0][:, 6] -= 300
@@ -140,10 +195,15 @@ def test_a_decay_that_leaves_nothing(log_w):
 
 
 def test_a_factor_applied_at_every_token_forgets_no_digits():
-    """The slowest mode that S4D starts with, over two thousand tokens: what its factor is off by would be off two thousand times."""
+    """The slowest mode that S4D starts with, over two thousand tokens: what its factor is off by would be
+    off two thousand times.
+    """
     z = np.exp(0.001 * (-0.5 + 31j * np.pi))
     modes = np.array([z.real, z.imag, 0.002, 0.001]).reshape(4, 1, 1)
-    u, skip = np.random.default_rng(1).standard_normal((1, 2000, 1)).astype(np.float32), np.ones(1, np.float32)
+    u, skip = (
+        np.random.default_rng(1).standard_normal((1, 2000, 1)).astype(np.float32),
+        np.ones(1, np.float32),
+    )
     want, _ = diagonal_scan(u.astype(np.float64), modes, skip.astype(np.float64), None, None, chunk=32)
     with emulated() as cupy:
         got, _ = scans.diagonal_scan(*sent(cupy, [u, modes, skip]), None, None, chunk=32)
@@ -176,7 +236,10 @@ def test_sizes_that_do_not_fit_are_refused(name, place, shape, said):
     """A kernel would read beyond the end."""
     given = arrays(name, 4, 5, 3, True, np.zeros((1, 4), np.int64))
     given[place] = np.ones(shape, given[place].dtype)
-    given = [a.astype(np.float32) if k not in WIDE.get(name, ()) and a.dtype.kind == "f" else a for k, a in enumerate(given)]
+    given = [
+        a.astype(np.float32) if k not in WIDE.get(name, ()) and a.dtype.kind == "f" else a
+        for k, a in enumerate(given)
+    ]
     fast, _, settings, _ = of(name)
     with emulated() as cupy:
         with pytest.raises(Misuse, match=re.escape(said)):

@@ -1,4 +1,6 @@
-"""The retention kernels, their own text run on the CPU, against the plain op in float64: output, last state and every gradient."""
+"""The retention kernels, their own text run on the CPU, against the plain op in float64: output, last
+state and every gradient.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +23,10 @@ def arrays(B, T, D, E, state=True, runs=None):
 SETTINGS = {"log_decay": LOG, "chunk": 16, "scale": 0.5}
 
 
-@pytest.mark.parametrize(("T", "D", "E", "state"), [(1, 4, 6, True), (1, 3, 2, False), (63, 33, 8, True), (65, 8, 70, False), (130, 70, 5, True)])
+@pytest.mark.parametrize(
+    ("T", "D", "E", "state"),
+    [(1, 4, 6, True), (1, 3, 2, False), (63, 33, 8, True), (65, 8, 70, False), (130, 70, 5, True)],
+)
 def test_at_every_edge_of_a_chunk(T, D, E, state):
     """One less and one more than a chunk, widths that are no tile's, with a state handed in and without."""
     twins(retention, plain, arrays(1, T, D, E, state), SETTINGS)
@@ -29,11 +34,15 @@ def test_at_every_edge_of_a_chunk(T, D, E, state):
 
 @pytest.mark.parametrize("state", [True, False])
 def test_runs(state):
-    """Documents that begin within a chunk and at none of its ends, padding before and after, one run throughout."""
+    """Documents that begin within a chunk and at none of its ends, padding before and after, one run
+    throughout.
+    """
     twins(retention, plain, arrays(3, 140, 5, 6, state, RUNS), SETTINGS, seeds=(1,))
 
 
-@pytest.mark.parametrize("kind", [{"dtype": ml_dtypes.bfloat16, "tolerance": BF16}, {"tolerance": TF32}], ids=["bfloat16", "tf32"])
+@pytest.mark.parametrize(
+    "kind", [{"dtype": ml_dtypes.bfloat16, "tolerance": BF16}, {"tolerance": TF32}], ids=["bfloat16", "tf32"]
+)
 def test_narrow_numbers(kind):
     fast = retention if "dtype" in kind else lambda *a, **k: retention(*a, **k, tf32=True)
     found = twins(fast, plain, arrays(1, 70, 33, 6), SETTINGS, **kind)

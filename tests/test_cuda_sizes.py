@@ -1,5 +1,7 @@
-"""What kernels are given beside the large arrays: repeated where it has size 1, as NumPy does, and refused where it does not fit. No kernel looks
-where an array ends: it would read another sequence's numbers, or what lies behind."""
+"""What kernels are given beside the large arrays: repeated where it has size 1, as NumPy does, and refused
+where it does not fit. No kernel looks where an array ends: it would read another sequence's numbers, or
+what lies behind.
+"""
 
 import re
 from types import SimpleNamespace
@@ -53,7 +55,13 @@ def test_positions_of_one_sequence_are_those_of_all():
     """Read through an index, forward and backward."""
     table, apart = random(2, len(REPEATED.distances)), At.of(T, positions=np.arange(T) // 2)
     exact = lambda *arrays, at: plain_attention(*arrays, at=apart, scale=0.5)
-    twins(lambda *arrays, at: attention(*arrays, at=at, scale=0.5), exact, [*QKV, table], {"at": REPEATED}, seeds=(1,))
+    twins(
+        lambda *arrays, at: attention(*arrays, at=at, scale=0.5),
+        exact,
+        [*QKV, table],
+        {"at": REPEATED},
+        seeds=(1,),
+    )
 
 
 F = [a.astype(np.float32) for a in QKV]
@@ -65,9 +73,19 @@ TWICE = At.of(T, positions=np.stack([np.arange(T) // 2] * 3))
     [
         (attention, [*F, None], {"at": At.of(T, seg=ONE.repeat(3, 0)), "scale": 0.5}, "[2, 9] and [3, 9]"),
         (attention, [*F, random(3, T)], PLACE, "[2, 9] and [3, 9]"),
-        (attention, [*F, random(2, T - 1)], PLACE, "the table has 8 numbers for each head; expected one for each of 9 distances"),
+        (
+            attention,
+            [*F, random(2, T - 1)],
+            PLACE,
+            "the table has 8 numbers for each head; expected one for each of 9 distances",
+        ),
         (attention, [*F, random(2, 5)], {"at": TWICE, "scale": 0.5}, "[2, 9, 9] and [3, 9, 9]"),
-        (attention, [*F, None, random(3, 2, T, T).astype(np.float32)], PLACE, "[2, 2, 9, 9] and [3, 2, 9, 9]"),
+        (
+            attention,
+            [*F, None, random(3, 2, T, T).astype(np.float32)],
+            PLACE,
+            "[2, 2, 9, 9] and [3, 2, 9, 9]",
+        ),
         (turn, [F[0], random(T - 1, 2), None], {"layout": "half"}, "[9, 2] and [8, 2]"),
         (turn, [F[0], random(3, T, 2), None], {"layout": "half"}, "[2, 9, 2] and [3, 9, 2]"),
         (turn, [F[0], random(T, 3), None], {"layout": "half"}, "3 angles for heads that are 4 wide"),
@@ -80,7 +98,9 @@ def test_what_does_not_fit_is_refused(op, arrays, settings, said):
     with emulated() as cupy:
         with pytest.raises(Misuse, match=re.escape(said)):
             op(
-                *sent(cupy, [a if a is None or a.dtype.kind == "i" else a.astype(np.float32) for a in arrays]),
+                *sent(
+                    cupy, [a if a is None or a.dtype.kind == "i" else a.astype(np.float32) for a in arrays]
+                ),
                 **{k: sent(cupy, s) for k, s in settings.items()},
             )
         assert not cupy.emulated.launched
@@ -100,7 +120,10 @@ def test_many_sequences_and_heads_are_no_grid_that_no_device_has(monkeypatch):
 @pytest.mark.parametrize("name", OPS)
 def test_of_no_token_every_gradient_is_zero(name):
     """Kernels run all the same: what they leave alone would be whatever was in memory."""
-    given = [a.astype(np.float32) if a is not None and k not in WIDE.get(name, ()) else a for k, a in enumerate(arrays(name, 0, 5, 3, True, None))]
+    given = [
+        a.astype(np.float32) if a is not None and k not in WIDE.get(name, ()) else a
+        for k, a in enumerate(arrays(name, 0, 5, 3, True, None))
+    ]
     fast, _, settings, _ = of(name)
     with emulated() as cupy:
         y, *found = pulled(fast, given, settings, send=lambda x: sent(cupy, x))[0]

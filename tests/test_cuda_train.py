@@ -1,4 +1,6 @@
-"""Runs on the cuda backend, its kernels run on the CPU: trained, stopped, resumed, evaluated and continued as anywhere else."""
+"""Runs on the cuda backend, its kernels run on the CPU: trained, stopped, resumed, evaluated and continued
+as anywhere else.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +32,9 @@ def device(cp):
 
 
 def test_a_run_is_that_of_the_plain_backend_and_goes_on_to_the_same_bits(tmp_path):
-    """Losses agree to float32; stopped after three steps and resumed by another process, metrics and weights are those of one go."""
+    """Losses agree to float32; stopped after three steps and resumed by another process, metrics and
+    weights are those of one go.
+    """
     with emulated() as cp:
         whole, run = (made(tmp_path, tiny("t5"), RECIPE, device(cp)) for _ in range(2))
         be = device(cp)
@@ -69,17 +73,52 @@ def test_a_bad_step_of_a_recorded_run_is_named_and_the_one_before_saved(tmp_path
 
 @pytest.mark.parametrize("kind", ["cuda", "cuda:bf16"])
 def test_the_command_stops_at_a_bad_step(kind, tmp_path, monkeypatch, capsys):
-    """`train --backend cuda` at a rate that throws the weights away: one line that names the step and what was not finite, the step before is saved,
-    and its weights are finite."""
+    """`train --backend cuda` at a rate that throws the weights away: one line that names the step and what
+    was not finite, the step before is saved, and its weights are finite.
+    """
     monkeypatch.setattr(find.cublas, "__defaults__", (lambda path: fake_cublas.Library(),))
     (tmp_path / "text").write_bytes(CORPUS.train.tobytes())
-    sizes = {"width": 16, "heads": 2, "layers": 1, "len": 16, "batch": 2, "valid-bytes": 70, "warmup": 0, "steps": 8, "save-every": 8}
-    given = ["--pe", "alibi", "--data", tmp_path / "text", "--runs", tmp_path / "runs", "--backend", kind, "--rate", "1e37", "--clip", "1e30"]
+    sizes = {
+        "width": 16,
+        "heads": 2,
+        "layers": 1,
+        "len": 16,
+        "batch": 2,
+        "valid-bytes": 70,
+        "warmup": 0,
+        "steps": 8,
+        "save-every": 8,
+    }
+    given = [
+        "--pe",
+        "alibi",
+        "--data",
+        tmp_path / "text",
+        "--runs",
+        tmp_path / "runs",
+        "--backend",
+        kind,
+        "--rate",
+        "1e37",
+        "--clip",
+        "1e30",
+    ]
     with emulated():
-        code = run_cli(["train", *map(str, given), *(word for name, n in sizes.items() for word in (f"--{name}", str(n)))], Signals())
+        code = run_cli(
+            [
+                "train",
+                *map(str, given),
+                *(word for name, n in sizes.items() for word in (f"--{name}", str(n))),
+            ],
+            Signals(),
+        )
     said = capsys.readouterr()
     assert code == 1
-    (line,) = [one for one in said.err.splitlines() if "error: step 2: the gradient of 0.down.weight is not finite" in one]
+    (line,) = [
+        one
+        for one in said.err.splitlines()
+        if "error: step 2: the gradient of 0.down.weight is not finite" in one
+    ]
     assert "step 1 is saved in" in line
     assert "Traceback" not in said.out + said.err
     (folder,) = (tmp_path / "runs").iterdir()
@@ -90,8 +129,9 @@ def test_the_command_stops_at_a_bad_step(kind, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("how", ["recorded", "broken off", "not recorded"])
 def test_the_command_ends_however_its_steps_are_run(how, tmp_path, monkeypatch, capsys):
-    """`train --backend cuda` is called experimental. A recording that fails is one line, with --no-record there
-    is none; the weights are the same."""
+    """`train --backend cuda` is called experimental. A recording that fails is one line, with --no-record
+    there is none; the weights are the same.
+    """
     monkeypatch.setattr(find.cublas, "__defaults__", (lambda path: fake_cublas.Library(),))
     (tmp_path / "text").write_bytes(CORPUS.train.tobytes())
     sizes = "--width 16 --heads 2 --layers 1 --len 8 --batch 2 --valid-bytes 70 --steps 5 --warmup 2"
@@ -138,7 +178,9 @@ def test_evaluation_and_decoding(name):
 
 
 def test_narrower_products(tmp_path):
-    """Losses near those of float32, but not the same; weights and checkpoints stay float32; two micro-batches are summed in float32."""
+    """Losses near those of float32, but not the same; weights and checkpoints stay float32; two
+    micro-batches are summed in float32.
+    """
     pytest.importorskip("ml_dtypes")
     recipe, found = replace(RECIPE, steps=4, save_every=4, valid_every=4, accumulate=2), {}
     with emulated() as cp:

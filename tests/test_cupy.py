@@ -110,8 +110,11 @@ def test_every_command_that_computes(cupy, dtype, tmp_path, capsys, monkeypatch)
     for name in ("numpy", "cupy"):
         on = ["--backend", name, "--json"]
         documents = []
-        for words in (["train", "--data", "text", *sizes.split(), "--runs", name], ["eval", "--len", 16, "--runs", name],
-                      ["generate", "--tokens", 5, "--runs", name]):  # fmt: skip
+        for words in (
+            ["train", "--data", "text", *sizes.split(), "--runs", name],
+            ["eval", "--len", 16, "--runs", name],
+            ["generate", "--tokens", 5, "--runs", name],
+        ):
             assert command(*words, *on) == 0
             documents.append(json.loads(capsys.readouterr().out))
         made, rows, wrote = documents
@@ -168,14 +171,21 @@ MISSING = {
         "finds no NVRTC",
     ),
     "headers": (
-        lambda cp: setattr(cp, "ones", lambda shape: raised(cp.cuda.compiler.CompileException("no cuda_fp16.h"))),
+        lambda cp: setattr(
+            cp, "ones", lambda shape: raised(cp.cuda.compiler.CompileException("no cuda_fp16.h"))
+        ),
         {},
         "cannot multiply matrices .no cuda_fp16.h.; pip install .cupy-cuda13x.ctk.",
     ),
     "cuBLAS": (
-        lambda cp: setattr(cp.ndarray, "__matmul__", lambda a, b: raised(ImportError('Failure finding\n"libcublas.so.13"'))),
+        lambda cp: setattr(
+            cp.ndarray, "__matmul__", lambda a, b: raised(ImportError('Failure finding\n"libcublas.so.13"'))
+        ),
         {},
-        'CuPy 14.0.0 cannot multiply matrices .Failure finding "libcublas.so.13".; pip install .cupy-cuda13x.ctk.',
+        (
+            'CuPy 14.0.0 cannot multiply matrices .Failure finding "libcublas.so.13".; pip install '
+            ".cupy-cuda13x.ctk."
+        ),
     ),
 }
 
@@ -197,16 +207,23 @@ def test_without_cupy(monkeypatch, capsys, tmp_path):
     """From every command, with exit code 2."""
     monkeypatch.setattr(find, "find_spec", lambda name: None)
     (tmp_path / "text").write_bytes(CORPUS.train.tobytes())
-    code = command("train", "--data", tmp_path / "text", "--len", 8, "--runs", tmp_path / "runs", "--backend", "cupy")
+    code = command(
+        "train", "--data", tmp_path / "text", "--len", 8, "--runs", tmp_path / "runs", "--backend", "cupy"
+    )
     said = capsys.readouterr()
     assert (code, said.out) == (2, "")
     newer, older = (find.share.install(f"[cuda{major}x]") for major in (13, 12))
-    assert said.err == f"error: the cupy backend needs CuPy: {newer}, for a driver of CUDA 12 {older}; or use --backend auto\n"
+    assert said.err == (
+        f"error: the cupy backend needs CuPy: {newer}, for a driver of CUDA 12 {older}; or use --backend "
+        "auto\n"
+    )
     assert not (tmp_path / "runs").exists()
 
 
 def test_threads_are_refused():
-    with pytest.raises(Misuse, match="the cupy backend computes on the GPU and has no threads; leave --threads out"):
+    with pytest.raises(
+        Misuse, match="the cupy backend computes on the GPU and has no threads; leave --threads out"
+    ):
         backends.get("cupy", threads=2)
 
 

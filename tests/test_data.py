@@ -48,7 +48,14 @@ def test_a_generator_is_a_function_of_seed_stream_and_counters():
         return generator(*which).integers(2**63, size=4).tolist()
 
     assert draw(1, "batch", 5) == draw(1, "batch", 5)
-    places = [(0, "batch"), (0, "batch", 0), (0, "batch", 0, 0), (0, "batch", 1), (0, "batch", 0, 1), (0, "batch", 1, 0)]
+    places = [
+        (0, "batch"),
+        (0, "batch", 0),
+        (0, "batch", 0, 0),
+        (0, "batch", 1),
+        (0, "batch", 0, 1),
+        (0, "batch", 1, 0),
+    ]
     places += [(0, "init"), (1, "batch"), (2**32, "batch"), (1, "batch", 0), (0, "batch", 2**32 - 1)]
     assert len({tuple(draw(*place)) for place in places}) == len(places)
     assert isinstance(generator(0, "init").bit_generator, np.random.Philox)
@@ -68,7 +75,11 @@ def test_stdlib_of_this_interpreter():
     total = corpus.train.size + corpus.valid.size
     assert 5e6 < total < 20e6
     assert 0.01 < corpus.valid.size / total < 0.1
-    assert (corpus.sha256, corpus.train.tobytes(), corpus.valid.tobytes()) == (again.sha256, again.train.tobytes(), again.valid.tobytes())
+    assert (corpus.sha256, corpus.train.tobytes(), corpus.valid.tobytes()) == (
+        again.sha256,
+        again.train.tobytes(),
+        again.valid.tobytes(),
+    )
     assert corpus.train.dtype == corpus.valid.dtype == np.uint8
     assert not corpus.train.flags.writeable
     assert not corpus.valid.flags.writeable
@@ -79,7 +90,13 @@ def test_stdlib_of_this_interpreter():
 def test_what_the_stdlib_corpus_leaves_out_is_not_in_it():
     text, root = the_text(data.corpus("stdlib")), Path(sysconfig.get_paths()["stdlib"])
     assert (root / "inspect.py").read_bytes() in text
-    for out in ("_sysconfigdata*.py", "config-*/*.py", "test/*dict.py", "*/test*/test_*.py", "pydoc_data/topics.py"):
+    for out in (
+        "_sysconfigdata*.py",
+        "config-*/*.py",
+        "test/*dict.py",
+        "*/test*/test_*.py",
+        "pydoc_data/topics.py",
+    ):
         for path in root.glob(out):
             assert path.read_bytes() not in text or not path.stat().st_size, path
 
@@ -88,8 +105,20 @@ def test_stdlib_leaves_out_what_differs_between_builds(tmp_path):
     root = write(tmp_path, {f"m{i:02}.py": f"x = {i}\n".encode() for i in range(30)})
     bare = data.stdlib(root)
     out = (
-        *("test/a.py", "unittest/test/a.py", "idlelib/idle_test/a.py", "lib2to3/tests/a.py", "site-packages/p/a.py", "dist-packages/a.py"),
-        *("_sysconfigdata__linux_x86_64.py", "_sysconfig_vars.py", "config-3.11-x86_64/python-config.py", "__pycache__/a.py"),
+        *(
+            "test/a.py",
+            "unittest/test/a.py",
+            "idlelib/idle_test/a.py",
+            "lib2to3/tests/a.py",
+            "site-packages/p/a.py",
+            "dist-packages/a.py",
+        ),
+        *(
+            "_sysconfigdata__linux_x86_64.py",
+            "_sysconfig_vars.py",
+            "config-3.11-x86_64/python-config.py",
+            "__pycache__/a.py",
+        ),
         *("lib-dynload/a.py", "pydoc_data/topics.py"),
         *("sitecustomize.py", "usercustomize.py", "data.txt", "m00.pyc", "empty.py"),
     )
@@ -102,7 +131,12 @@ def test_stdlib_leaves_out_what_differs_between_builds(tmp_path):
 def test_stdlib_has_the_same_text_whatever_its_line_ends(tmp_path):
     lines = {f"m{i:02}.py": f"x = {i}\ny = 1\n".encode() for i in range(30)}
     unix = data.stdlib(write(tmp_path / "unix", lines))
-    assert data.stdlib(write(tmp_path / "dos", {name: body.replace(b"\n", b"\r\n") for name, body in lines.items()})).sha256 == unix.sha256
+    assert (
+        data.stdlib(
+            write(tmp_path / "dos", {name: body.replace(b"\n", b"\r\n") for name, body in lines.items()})
+        ).sha256
+        == unix.sha256
+    )
 
 
 def test_an_interpreter_without_sources_is_told_the_alternatives(tmp_path):
@@ -128,7 +162,10 @@ def test_a_small_folder_is_split_by_position(tmp_path):
     whole = b"\n".join(files[name] for name in sorted(files))
     assert the_text(corpus) == whole
     assert corpus.valid.size == len(whole) // 10
-    assert data.corpus(str(write(tmp_path, {"z.txt": b"the twentieth\n"}))).valid.tobytes() in [*files.values(), b"the twentieth\n"]
+    assert data.corpus(str(write(tmp_path, {"z.txt": b"the twentieth\n"}))).valid.tobytes() in [
+        *files.values(),
+        b"the twentieth\n",
+    ]
 
 
 def test_a_file_is_split_by_position(tmp_path):
@@ -142,11 +179,19 @@ def test_a_file_is_split_by_position(tmp_path):
 
 def test_the_digest_sees_content_split_and_paths_and_not_where_the_folder_stands(tmp_path):
     files = many()
-    digests = [data.corpus(str(write(tmp_path / "a", files))).sha256, data.corpus(str(write(tmp_path / "elsewhere" / "b", files))).sha256]
+    digests = [
+        data.corpus(str(write(tmp_path / "a", files))).sha256,
+        data.corpus(str(write(tmp_path / "elsewhere" / "b", files))).sha256,
+    ]
     assert digests[0] == digests[1]
     first = sorted(files)[0]
-    changes = [files | {first: b"File"}, {("part0/zzz.txt" if name == first else name): body for name, body in files.items()}]
-    digests += [data.corpus(str(write(tmp_path / f"c{i}", change))).sha256 for i, change in enumerate(changes)]
+    changes = [
+        files | {first: b"File"},
+        {("part0/zzz.txt" if name == first else name): body for name, body in files.items()},
+    ]
+    digests += [
+        data.corpus(str(write(tmp_path / f"c{i}", change))).sha256 for i, change in enumerate(changes)
+    ]
     assert len(set(digests)) == 3
     one, two, renamed = ("a", b"1"), ("b", b"2"), ("c", b"2")
     alike = [([one, two], []), ([one], [two]), ([], [one, two]), ([one], [renamed]), ([("a", b"1\n2")], [])]
@@ -157,7 +202,16 @@ def test_the_digest_sees_content_split_and_paths_and_not_where_the_folder_stands
 def test_a_folder_without_its_hidden_and_binary_files(tmp_path):
     files = many()
     plain = data.corpus(str(write(tmp_path, files)))
-    write(tmp_path, {".hidden.txt": TEXT, ".git/config": TEXT, "part0/nul.bin": b"a\0b", "latin.txt": b"\xe9t\xe9", "empty.txt": b""})
+    write(
+        tmp_path,
+        {
+            ".hidden.txt": TEXT,
+            ".git/config": TEXT,
+            "part0/nul.bin": b"a\0b",
+            "latin.txt": b"\xe9t\xe9",
+            "empty.txt": b"",
+        },
+    )
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
     mixed = data.corpus(str(tmp_path))
     assert mixed.sha256 == plain.sha256
@@ -168,7 +222,10 @@ def test_a_run_in_the_folder_of_the_text_does_not_change_it(tmp_path):
     """A folder with a run.json is a run, at any depth; the folder that is asked for is taken as it is."""
     plain = data.corpus(str(write(tmp_path / "text", many())))
     for place in ("runs/one", "part0/two"):
-        write(tmp_path / "text", {f"{place}/run.json": b"{}", f"{place}/metrics.jsonl": b"1\n", f"{place}/eval/9.json": b"{}"})
+        write(
+            tmp_path / "text",
+            {f"{place}/run.json": b"{}", f"{place}/metrics.jsonl": b"1\n", f"{place}/eval/9.json": b"{}"},
+        )
     assert data.corpus(str(tmp_path / "text")).sha256 == plain.sha256
     assert the_text(data.corpus(str(tmp_path / "text" / "runs" / "one"))) == b"{}\n1\n\n{}"
 
@@ -178,7 +235,11 @@ def test_a_run_in_the_folder_of_the_text_does_not_change_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("body", "says"),
-    [(b"", "the file is empty"), (b"abc\0d", "not a text file.*NUL at byte 3"), (b"ab\xff", "not a text file.*no UTF-8 at byte 2")],
+    [
+        (b"", "the file is empty"),
+        (b"abc\0d", "not a text file.*NUL at byte 3"),
+        (b"ab\xff", "not a text file.*no UTF-8 at byte 2"),
+    ],
 )
 def test_a_file_that_is_no_text_is_refused(tmp_path, body, says):
     (tmp_path / "x").write_bytes(body)
@@ -193,7 +254,13 @@ def test_a_folder_without_text_is_refused(tmp_path):
 
 
 def test_an_unknown_name_is_refused_with_what_was_meant():
-    with pytest.raises(Misuse, match=r"'tinyshakespear' is neither.*did you mean 'tinyshakespeare'\? known: sqlite, tinyshakespeare, stdlib"):
+    with pytest.raises(
+        Misuse,
+        match=(
+            r"'tinyshakespear' is neither.*did you mean 'tinyshakespeare'\? known: sqlite, tinyshakespeare, "
+            r"stdlib"
+        ),
+    ):
         data.corpus("tinyshakespear")
     for spec in ("", "no/such/file.txt"):
         with pytest.raises(Misuse, match="neither a file, nor a folder, nor a known corpus; known: sqlite"):
@@ -211,7 +278,10 @@ def test_a_corpus_too_small_for_the_length_is_refused(tmp_path):
     (tmp_path / "x").write_bytes(b"a" * 650)
     corpus = data.corpus(str(tmp_path / "x"))
     data.check_length(corpus, 64)
-    with pytest.raises(Misuse, match=r"too small for length 65: training has 585 bytes and validation 65, each needs at least 66"):
+    with pytest.raises(
+        Misuse,
+        match=r"too small for length 65: training has 585 bytes and validation 65, each needs at least 66",
+    ):
         data.check_length(corpus, 65)
     with pytest.raises(Misuse, match="training has 3 "):
         data.check_length(replace(corpus, train=corpus.train[:3]), 64)
@@ -221,7 +291,9 @@ def test_a_corpus_too_small_for_the_length_is_refused(tmp_path):
 
 
 def test_the_default_is_the_same_text_split_alike_on_every_machine():
-    """Numbers of it can be compared: content, split and digest are pinned, and so are the yardsticks to a digit less than is printed."""
+    """Numbers of it can be compared: content, split and digest are pinned, and so are the yardsticks to a
+    digit less than is printed.
+    """
     corpus = data.corpus()
     assert (corpus.name, corpus.source) == ("sqlite", "SQLite amalgamation, version 3.52.0, 9.4 MB of C")
     assert (corpus.train.size, corpus.valid.size) == (8_497_909, 944_212)
@@ -234,7 +306,9 @@ def test_the_default_is_the_same_text_split_alike_on_every_machine():
 
 @pytest.mark.parametrize("name", list(data.catalogue()))
 def test_a_text_that_comes_with_peref(name, tmp_path):
-    """Its file is the text that the catalogue and data/README.md describe; the same file under --data is the same corpus."""
+    """Its file is the text that the catalogue and data/README.md describe; the same file under --data is
+    the same corpus.
+    """
     entry, folder = data.catalogue()[name], share.folder("data")
     body = lzma.decompress((folder / entry.file).read_bytes())
     assert (len(body), hashlib.sha256(body).hexdigest()) == (entry.bytes, entry.sha256)
@@ -243,7 +317,10 @@ def test_a_text_that_comes_with_peref(name, tmp_path):
     assert "public domain" in entry.licence
     assert "https://" in entry.source
     size = (folder / entry.file).stat().st_size
-    assert f"| `{entry.file}` | {size:,} bytes | {entry.bytes:,} bytes | `{entry.sha256}` |" in (folder / "README.md").read_text()
+    assert (
+        f"| `{entry.file}` | {size:,} bytes | {entry.bytes:,} bytes | `{entry.sha256}` |"
+        in (folder / "README.md").read_text()
+    )
 
 
 def test_the_texts_are_small_and_the_default_is_one_of_them():
@@ -256,15 +333,24 @@ def test_the_texts_are_small_and_the_default_is_one_of_them():
 
 def test_a_damaged_text_is_told_in_one_line(tmp_path):
     """Cut short, another byte anywhere, another text: all are noticed, with what to do."""
-    entry, path = data.Entry("seas", "Seas", "seas.xz", len(TEXT), hashlib.sha256(TEXT).hexdigest(), "", ""), tmp_path / "seas.xz"
+    entry, path = (
+        data.Entry("seas", "Seas", "seas.xz", len(TEXT), hashlib.sha256(TEXT).hexdigest(), "", ""),
+        tmp_path / "seas.xz",
+    )
     whole = lzma.compress(TEXT)
     path.write_bytes(whole)
     assert data.unpacked(entry, path) == TEXT
-    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (0, 7, len(whole) // 2, len(whole) - 1)]
+    flipped = [
+        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        for at in (0, 7, len(whole) // 2, len(whole) - 1)
+    ]
     others = [lzma.compress(body) for body in (TEXT[:-1], TEXT[:-1] + b"!", TEXT + b"!", b"")]
     for wrong in (b"", whole[:-1], whole[:100], TEXT, *flipped, *others):
         path.write_bytes(wrong)
-        with pytest.raises(Damaged, match=rf"seas\.xz is damaged: expected {len(TEXT)} bytes with SHA-256 .* once decompressed, got ") as error:
+        with pytest.raises(
+            Damaged,
+            match=rf"seas\.xz is damaged: expected {len(TEXT)} bytes with SHA-256 .* once decompressed, got ",
+        ) as error:
             data.unpacked(entry, path)
         assert "reinstall peref or restore the checkout" in str(error.value)
         assert "\n" not in str(error.value)
@@ -278,22 +364,39 @@ def test_the_texts_are_read_from_an_installed_wheel(tmp_path):
     root = Path(data.__file__).parent.parent
     project = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
     carried = {path: to for path, to in project["wheel"]["force-include"].items() if path.startswith("data/")}
-    assert set(carried) == {"data/corpora.toml", "data/README.md", *(f"data/{e.file}" for e in data.catalogue().values())}
+    assert set(carried) == {
+        "data/corpora.toml",
+        "data/README.md",
+        *(f"data/{e.file}" for e in data.catalogue().values()),
+    }
     assert "data" in project["sdist"]["include"]
     shutil.copytree(root / "peref", tmp_path / "peref", ignore=shutil.ignore_patterns("__pycache__"))
     for path, to in carried.items():
         (tmp_path / to).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / path, tmp_path / to)
-    code = "from peref import data, share; assert not share.is_checkout(); print(data.__file__, data.corpus().sha256)"
+    code = (
+        "from peref import data, share; assert not share.is_checkout(); print(data.__file__, "
+        "data.corpus().sha256)"
+    )
     environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == [str(tmp_path / "peref" / "data.py"), data.corpus().sha256]
 
 
 def test_where_files_are(tmp_path):
     assert (share.folder("data") / "corpora.toml").is_file()
     checkout = tmp_path / "checkout" / "peref"
-    write(tmp_path, {"checkout/pyproject.toml": b"", "checkout/golden/x": b"", "checkout/peref/x": b"", "wheel/peref/_share/golden/x": b""})
+    write(
+        tmp_path,
+        {
+            "checkout/pyproject.toml": b"",
+            "checkout/golden/x": b"",
+            "checkout/peref/x": b"",
+            "wheel/peref/_share/golden/x": b"",
+        },
+    )
     write(tmp_path, {"wheel/pyproject.toml": b"another package's litter", "wheel/golden/x": b""})
     wheel = tmp_path / "wheel" / "peref"
     assert share.is_checkout(checkout)
@@ -306,7 +409,9 @@ def test_where_files_are(tmp_path):
 
 
 def test_what_the_program_is_called(tmp_path):
-    """A command that is printed works where it was printed: in a checkout, from beside it, and with the installed command."""
+    """A command that is printed works where it was printed: in a checkout, from beside it, and with the
+    installed command.
+    """
     write(tmp_path, {"checkout/pyproject.toml": b"", "checkout/peref/x": b"", "wheel/peref/_share/x": b""})
     checkout, wheel = tmp_path / "checkout" / "peref", tmp_path / "wheel" / "peref"
     assert share.program(checkout, ["cli.py", "train"]) == "python cli.py"
@@ -318,8 +423,12 @@ def test_what_the_program_is_called(tmp_path):
 
 
 def test_what_to_install_can_be_pasted_into_any_shell(tmp_path, monkeypatch):
-    """Quoted, for zsh takes brackets for a pattern; from the checkout, wherever one stands; and nobody else writes it."""
-    write(tmp_path, {"my checkout/pyproject.toml": b"", "my checkout/peref/x": b"", "wheel/peref/_share/x": b""})
+    """Quoted, for zsh takes brackets for a pattern; from the checkout, wherever one stands; and nobody
+    else writes it.
+    """
+    write(
+        tmp_path, {"my checkout/pyproject.toml": b"", "my checkout/peref/x": b"", "wheel/peref/_share/x": b""}
+    )
     checkout, wheel = tmp_path / "my checkout" / "peref", tmp_path / "wheel" / "peref"
     assert share.install("[plot]", wheel) == "pip install 'peref[plot]'"
     assert share.install("[plot]", checkout) == f"pip install -e '{tmp_path}/my checkout[plot]'"
@@ -337,7 +446,8 @@ def test_the_digest_of_the_code_sees_every_source(tmp_path):
     write(tmp_path / "a", {"x.txt": b"", "__pycache__/x.pyc": b""})
     assert share.code(tmp_path / "a") == digests[0]
     digests += [
-        share.code(write(tmp_path / f"b{n}", files)) for n, files in enumerate([{"x.py": b"1", "sub/y.py": b"3"}, {"x.py": b"1", "y.py": b"2"}])
+        share.code(write(tmp_path / f"b{n}", files))
+        for n, files in enumerate([{"x.py": b"1", "sub/y.py": b"3"}, {"x.py": b"1", "y.py": b"2"}])
     ]
     assert len(set(digests)) == 3
     assert re.fullmatch("[0-9a-f]{16}", share.code())

@@ -1,4 +1,6 @@
-"""Refusals and laws: written only when peref holds them itself, read like the rest, and what `check` does with them."""
+"""Refusals and laws: written only when peref holds them itself, read like the rest, and what `check` does
+with them.
+"""
 
 import json
 
@@ -30,7 +32,9 @@ def theirs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def write(name, text):
-        (tmp_path / f"{name}.py").write_text(f"from peref.golden.refusals import ours\nfrom peref.golden.report import reference\n\n{text}")
+        (tmp_path / f"{name}.py").write_text(
+            f"from peref.golden.refusals import ours\nfrom peref.golden.report import reference\n\n{text}"
+        )
         return f"{name}:run"
 
     return write
@@ -40,8 +44,13 @@ def test_they_are_part_of_the_folder(folder):
     """Beside the cases of their encoding, and the recipes say the same."""
     book = Book(folder)
     found = declared.read(book)
-    said = {part: [words for name in names() for words in catalogue.declared(name, part)] for part in declared.PARTS}
-    assert {part: sorted(e.id for e in entries) for part, entries in found.items()} == {p: sorted(w["id"] for w in some) for p, some in said.items()}
+    said = {
+        part: [words for name in names() for words in catalogue.declared(name, part)]
+        for part in declared.PARTS
+    }
+    assert {part: sorted(e.id for e in entries) for part, entries in found.items()} == {
+        p: sorted(w["id"] for w in some) for p, some in said.items()
+    }
     assert min(map(len, found.values())) > 100
 
 
@@ -54,7 +63,9 @@ def test_what_peref_does_not_hold_is_not_written(tmp_path, monkeypatch):
     for part, said in (("refusals", "in place of refusing"), ("laws", "lengths of q")):
         spoilt = lambda case, a: {"q_rotated": 2 * a["q"], "k_rotated": a["k"]} if "q" in a else None
         monkeypatch.setattr(declared, "PARTS", right | {part: (right[part][0], spoilt)})
-        some = lambda name, part: [w for w in words(name, part) if "rope.law/norm" in w["id"] or "rope.refuse/odd" in w["id"]]
+        some = lambda name, part: [
+            w for w in words(name, part) if "rope.law/norm" in w["id"] or "rope.refuse/odd" in w["id"]
+        ]
         monkeypatch.setattr(catalogue, "declared", some)
         with pytest.raises(make.Disagrees, match=said):
             make.make(tmp_path / "new", ["rope"])
@@ -75,7 +86,10 @@ def test_one_that_no_longer_holds_is_noticed(folder, monkeypatch):
 
 def test_check_of_one_that_holds_them(folder, theirs, capsys):
     """peref as the function: refusals by its calls, laws by the reference."""
-    spec = theirs("right_one", "def run(case, a):\n    return ours(case, a) if case['level'] == 'refuse' else reference(case, a)\n")
+    spec = theirs(
+        "right_one",
+        "def run(case, a):\n    return ours(case, a) if case['level'] == 'refuse' else reference(case, a)\n",
+    )
     code, text = cli(capsys, "check", "--impl", spec, "--golden", folder, "--pe", "rope", "--dtype", "f32")
     assert code == 0, text
     assert "11 of 11 refused as they must be" in text
@@ -83,13 +97,32 @@ def test_check_of_one_that_holds_them(folder, theirs, capsys):
 
 
 def test_check_of_one_that_does_not(folder, theirs, capsys, tmp_path):
-    """A call that is computed and a law that is broken: exit 1, in words, in JSON and in JUnit; an xfail file knows their ids."""
-    wrong = "def run(case, a):\n    return {'q_rotated': a['q'], 'k_rotated': 1.01 * a['k']} if case['level'] in ('refuse', 'op') else None\n"
+    """A call that is computed and a law that is broken: exit 1, in words, in JSON and in JUnit; an xfail
+    file knows their ids.
+    """
+    wrong = (
+        "def run(case, a):\n"
+        "    return {'q_rotated': a['q'], 'k_rotated': 1.01 * a['k']} if case['level'] in ('refuse', 'op') "
+        "else None\n"
+    )
     spec = theirs("wrong_two", wrong)
-    words = ["check", "--impl", spec, "--golden", folder, "--case", "rope.refuse/odd-width", "--case", "rope.law/norm"]
+    words = [
+        "check",
+        "--impl",
+        spec,
+        "--golden",
+        folder,
+        "--case",
+        "rope.refuse/odd-width",
+        "--case",
+        "rope.law/norm",
+    ]
     code, text = cli(capsys, *words)
     assert code == 1, text
-    assert "FAIL rope.refuse/odd-width\n  refuse        computed k_rotated, q_rotated in place of refusing" in text
+    assert (
+        "FAIL rope.refuse/odd-width\n  refuse        computed k_rotated, q_rotated in place of refusing"
+        in text
+    )
     assert "FAIL rope.law/norm\n  law           lengths of k: " in text
     code, text = cli(capsys, *words, "--json", "--report", f"junit:{tmp_path / 'r.xml'}")
     held = {o["case"]: o["held"] for o in json.loads(text)["refusals_and_laws"]}
@@ -101,5 +134,14 @@ def test_check_of_one_that_does_not(folder, theirs, capsys, tmp_path):
 
 def test_nobody_is_asked_for_what_they_do_not_claim(folder, theirs, capsys):
     """None for all of them is nothing compared."""
-    code, text = cli(capsys, "check", "--impl", theirs("silent", "def run(case, a):\n    return None\n"), "--golden", folder, "--level", "law")
+    code, text = cli(
+        capsys,
+        "check",
+        "--impl",
+        theirs("silent", "def run(case, a):\n    return None\n"),
+        "--golden",
+        folder,
+        "--level",
+        "law",
+    )
     assert (code, "nothing was compared" in text) == (5, True)

@@ -1,4 +1,6 @@
-"""What a diagnosis says, where it once misled: the right flag, words of one trap alone, what was checked, the root first and what follows from it."""
+"""What a diagnosis says, where it once misled: the right flag, words of one trap alone, what was checked,
+the root first and what follows from it.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +34,16 @@ def wrong(book, change, *cases):
         entry = book.entries[name]
         a = entry.inputs()
         given = change(rebuilt(entry.words, a), a)
-        found.append((entry, {n: Tensor("F32", np.asarray(x).astype(np.float32)) for n, x in given.items() if n in entry.outputs}))
+        found.append(
+            (
+                entry,
+                {
+                    n: Tensor("F32", np.asarray(x).astype(np.float32))
+                    for n, x in given.items()
+                    if n in entry.outputs
+                },
+            )
+        )
     return found
 
 
@@ -80,7 +91,12 @@ def last_use(case, a):
     if case.hook == "bias":
         options = case.config.pe[0][1]
         index, dy = (
-            t5.bucket(a["distances"], causal=case.causal, buckets=options["buckets"], max_distance=options["max_distance"]),
+            t5.bucket(
+                a["distances"],
+                causal=case.causal,
+                buckets=options["buckets"],
+                max_distance=options["max_distance"],
+            ),
             a["cotangent.bias"].T,
         )
     else:
@@ -137,20 +153,44 @@ def late(case, a):
 @pytest.mark.parametrize(
     ("change", "cases", "flag", "words"),
     [
-        (two_sided, ("t5.table/default", "t5.table/far", "t5.table/two-sided"), "t5.bidirectional", "half of your buckets are kept for the future"),
-        (other_way, ("rope.op/default", "rope.op/partial", "rope.table/default", "rope.table/long"), "rope.sign", "your angles are right"),
-        (late, ("rope.table/default", "rope.table/code-llama", "rope.table/wider-than-256"), "position.off_by_one", "where they do not begin at 0"),
+        (
+            two_sided,
+            ("t5.table/default", "t5.table/far", "t5.table/two-sided"),
+            "t5.bidirectional",
+            "half of your buckets are kept for the future",
+        ),
+        (
+            other_way,
+            ("rope.op/default", "rope.op/partial", "rope.table/default", "rope.table/long"),
+            "rope.sign",
+            "your angles are right",
+        ),
+        (
+            late,
+            ("rope.table/default", "rope.table/code-llama", "rope.table/wider-than-256"),
+            "position.off_by_one",
+            "where they do not begin at 0",
+        ),
     ],
 )
 def test_what_is_right_is_left_right(book, change, cases, flag, words):
-    """A bug that shows in some cases alone is told as such a one, and not as one that would spoil the others."""
+    """A bug that shows in some cases alone is told as such a one, and not as one that would spoil the
+    others.
+    """
     found = named(wrong(book, change, *cases))[0]
-    assert (found.flag, words in found.words, "something else" in found.evidence) == (flag, True, False), found
+    assert (found.flag, words in found.words, "something else" in found.evidence) == (flag, True, False), (
+        found
+    )
 
 
 def test_words_of_one_trap_alone():
-    """Two bugs of one flag: their weights add up, and the words, the evidence and the guess are those of the likelier one."""
-    small, large = Said(Trap("rope.yarn.ramp", "one"), 0.3, None, "of one"), Said(Trap("rope.yarn.ramp", "two"), 0.5, None, "of two")
+    """Two bugs of one flag: their weights add up, and the words, the evidence and the guess are those of
+    the likelier one.
+    """
+    small, large = (
+        Said(Trap("rope.yarn.ramp", "one"), 0.3, None, "of one"),
+        Said(Trap("rope.yarn.ramp", "two"), 0.5, None, "of two"),
+    )
     assert together([small, large]) == replace(large, weight=0.8)
 
 
@@ -159,21 +199,27 @@ def test_evidence_says_what_was_checked(book):
     low = lambda c, a: expected(replace(c, options={**c.options, "base": 1000.0}), a)
     some = wrong(book, low, "rope.op/default", "rope.op/long") + wrong(book, expected, "rope.op/unordered")
     found = named(some)[0]
-    assert (
-        found.evidence
-        == "the reference with this bug gives what came in 2 of 2 failing cases, but gives something else in 1 of 1 cases that are right"
+    assert found.evidence == (
+        "the reference with this bug gives what came in 2 of 2 failing cases, but gives something else "
+        "in 1 of 1 cases that are right"
     )
     assert "the option base seems to be 1000" in found.words
 
 
 def test_the_root_comes_first(book):
-    """table, op, attn, and within a case scores before what is made of them; what follows says so in a line."""
+    """table, op, attn, and within a case scores before what is made of them; what follows says so in a
+    line.
+    """
     low = lambda c, a: expected(replace(c, options={**c.options, "base": 1000.0}), a)
     report = reported(book, wrong(book, low, "rope.attn/default", "rope.op/default", "rope.table/default"))
     assert [(r.entry.id, r.name) for r in report.failed if not r.name.startswith("vjp.")] == [
         *(("rope.table/default", "angle"), ("rope.table/default", "cos"), ("rope.table/default", "sin")),
         *(("rope.op/default", "q_rotated"), ("rope.op/default", "k_rotated")),
-        *(("rope.attn/default", "scores"), ("rope.attn/default", "probabilities"), ("rope.attn/default", "out")),
+        *(
+            ("rope.attn/default", "scores"),
+            ("rope.attn/default", "probabilities"),
+            ("rope.attn/default", "out"),
+        ),
     ]
     first, *others = report.failed
     assert "base seems to be 1000" in " ".join(block(first))
@@ -181,28 +227,48 @@ def test_the_root_comes_first(book):
         said = block(r)
         assert sum(line.startswith(("follows from  ", "same as       ")) for line in said) == 1
         assert not any(line.startswith(("looks like", "evidence", "why")) for line in said)
-    assert others[2].data()["follows"].startswith("rope.table/default angle: the option base seems to be 1000")
+    assert (
+        others[2].data()["follows"].startswith("rope.table/default angle: the option base seems to be 1000")
+    )
 
 
 def test_a_derivative_behind_a_wrong_value(book):
-    """The value is named, and no trap of the derivative's own; a derivative of what is right is asked by itself."""
+    """The value is named, and no trap of the derivative's own; a derivative of what is right is asked by
+    itself.
+    """
     ((entry, got),) = wrong(book, expected, "rope.op/default")
     q = lambda sign: Tensor("F32", np.float32(sign) * got["vjp.q"].bits)
-    report = reported(book, [(entry, got | {"q_rotated": Tensor("F32", got["q_rotated"].bits + np.float32(1)), "vjp.q": q(-1)})])
+    report = reported(
+        book,
+        [(entry, got | {"q_rotated": Tensor("F32", got["q_rotated"].bits + np.float32(1)), "vjp.q": q(-1)})],
+    )
     value, behind = report.failed
     assert (value.name, value.follows) == ("q_rotated", "")
     assert (behind.name, behind.trap) == ("vjp.q", None)
     assert "q_rotated of this case, whose value is wrong already" in behind.follows
-    report = reported(book, [(entry, got | {"k_rotated": Tensor("F32", got["k_rotated"].bits + np.float32(1)), "vjp.q": q(-1)})])
+    report = reported(
+        book,
+        [(entry, got | {"k_rotated": Tensor("F32", got["k_rotated"].bits + np.float32(1)), "vjp.q": q(-1)})],
+    )
     assert [(r.name, r.trap.flag if r.trap else None) for r in report.failed][1] == ("vjp.q", "grad.sign")
 
 
 @pytest.mark.parametrize(
     ("case", "change", "flag", "words"),
     [
-        ("yarn.table/default", lambda g, h: (g * 0 + 1, h * 0 + 1), "rope.yarn.mscale_missing", "the gain (magnitude) is missing"),
+        (
+            "yarn.table/default",
+            lambda g, h: (g * 0 + 1, h * 0 + 1),
+            "rope.yarn.mscale_missing",
+            "the gain (magnitude) is missing",
+        ),
         ("yarn.table/default", lambda g, h: (g * g, h * h), "rope.yarn.mscale_twice", "counts twice"),
-        ("yarn.table/default", lambda g, h: (g**0.5, h**0.5), "rope.yarn.mscale_missing", "to the power of 0.5"),
+        (
+            "yarn.table/default",
+            lambda g, h: (g**0.5, h**0.5),
+            "rope.yarn.mscale_missing",
+            "to the power of 0.5",
+        ),
         ("yarn.table/default", lambda g, h: (g, h * 0 + 1), "rope.yarn.mscale_missing", "on q alone"),
         ("xpos.table/default", lambda g, h: (h, g), "rope.xpos.gain", "exchanged"),
         ("xpos.table/default", lambda g, h: (g**1.5, h**1.5), "rope.xpos.gain", "to the power of 1.5"),
@@ -226,13 +292,22 @@ def test_gains_of_a_table(book, case, change, flag, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x: ("F32", x.swapaxes(1, 2)), "(B,T,H,D) came, expected (B,H,T,D): the numbers are right, the axes are exchanged"),
-        (lambda x: ("F32", x.swapaxes(1, 2).reshape(2, 7, 48)), "(B,T,HD) came, expected (B,H,T,D): the numbers are right, the axes are exchanged"),
+        (
+            lambda x: ("F32", x.swapaxes(1, 2)),
+            "(B,T,H,D) came, expected (B,H,T,D): the numbers are right, the axes are exchanged",
+        ),
+        (
+            lambda x: ("F32", x.swapaxes(1, 2).reshape(2, 7, 48)),
+            "(B,T,HD) came, expected (B,H,T,D): the numbers are right, the axes are exchanged",
+        ),
         (lambda x: ("F32", x[..., None]), "(B,H,T,D,1) came, expected (B,H,T,D): the numbers are right"),
         (lambda x: ("F32", 1 - x.swapaxes(1, 2)), "its axes seem to be (B,T,H,D), expected (B,H,T,D)"),
         (lambda x: ("F32", x[:, :3]), "H is 3, expected 6; expected (B,H,T,D)"),
         (lambda x: ("F32", x[0]), "3 axes came, expected 4: (B,H,T,D)"),
-        (lambda x: ("I64", x.astype(np.int64)), "dtype I64 came, whole numbers; expected real numbers, one of F64, F32, F16, BF16"),
+        (
+            lambda x: ("I64", x.astype(np.int64)),
+            "dtype I64 came, whole numbers; expected real numbers, one of F64, F32, F16, BF16",
+        ),
         (lambda x: ("BOOL", x > 0), "dtype BOOL came, truth values"),
     ],
 )
@@ -263,7 +338,11 @@ def test_weights_that_add_up_to_something_else(book):
 
 
 def test_a_blind_row_where_there_are_no_probabilities(book):
-    case = next(name for name, e in book.entries.items() if name.startswith("shaw.attn/") and "mask.padding" in e.words["flags"])
+    case = next(
+        name
+        for name, e in book.entries.items()
+        if name.startswith("shaw.attn/") and "mask.padding" in e.words["flags"]
+    )
 
     def blind(c, a):
         out = expected(c, a)["out"]

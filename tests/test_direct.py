@@ -1,4 +1,6 @@
-"""One call each: rotate, bias, attention, vjp give what the loops give, with right gradients, and refuse in words what cannot be."""
+"""One call each: rotate, bias, attention, vjp give what the loops give, with right gradients, and refuse
+in words what cannot be.
+"""
 
 import re
 from dataclasses import replace
@@ -47,15 +49,27 @@ def lists(x):
 
 
 def turned(x, angle, layout, gain=None):
-    """The loop's rotation of x [B,H,T,D] by angle [T][R/2], the turned channels times gain, likewise or None."""
-    y = np.array([[[rope_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)] for head in heads] for heads in x.tolist()])
+    """The loop's rotation of x [B,H,T,D] by angle [T][R/2], the turned channels times gain, likewise or
+    None.
+    """
+    y = np.array(
+        [
+            [
+                [rope_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)]
+                for head in heads
+            ]
+            for heads in x.tolist()
+        ]
+    )
     if gain is not None:
         y[..., : 2 * len(angle[0])] *= np.tile(gain, 2) if layout == "half" else np.repeat(gain, 2, -1)
     return y
 
 
 def defined(name, R):
-    """Whether the formula does not divide by zero at this width; test_encodings sees that it is refused where it does."""
+    """Whether the formula does not divide by zero at this width; test_encodings sees that it is refused
+    where it does.
+    """
     try:
         witness(name, "rotate", R=R, D=D, L=T)({}, [0], T)
     except ZeroDivisionError:
@@ -100,7 +114,9 @@ def test_rotate_is_the_loop(name, R, layout):
 
 @pytest.mark.parametrize("name", [n for n in filling("rotate") if get(n).axes not in (None, 1)])
 def test_several_axes(name):
-    """[A,B,T], and [A,1,T] for all sequences alike: q and k turn as in the loop, in attention too; the gradient is right."""
+    """[A,B,T], and [A,1,T] for all sequences alike: q and k turn as in the loop, in attention too; the
+    gradient is right.
+    """
     q, k, v, _ = qkvx()
     A, rng = get(name).axes, np.random.default_rng(4)
     for i in (rng.integers(0, 30, (A, B, T)), rng.uniform(-3, 9, (A, 1, T))):
@@ -110,7 +126,11 @@ def test_several_axes(name):
             angle, *_ = witness(name, "rotate", R=D, D=D, L=T)({}, full[:, b].tolist(), T)
             want = [turned(a[b : b + 1], angle, "half") for a in (q, k)]
             same([a[b : b + 1] for a in got], want, 1e-14)
-            same(o[b], np.array(attention_loop.attend(*(a[0].tolist() for a in want), v[b].tolist(), D**-0.5)), 1e-13)
+            same(
+                o[b],
+                np.array(attention_loop.attend(*(a[0].tolist() for a in want), v[b].tolist(), D**-0.5)),
+                1e-13,
+            )
         gradient(lambda q, k, v, i=i: peref.attention(name, q, k, v, positions=i), [q, k, v])
 
 
@@ -124,7 +144,9 @@ def test_options_go_by_name():
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", filling("bias"))
 def test_bias_is_the_loop(name, causal):
-    """Every cell that is looked at has the bias of its distance, every other 0; from 0, at an offset, anywhere."""
+    """Every cell that is looked at has the bias of its distance, every other 0; from 0, at an offset,
+    anywhere.
+    """
     L = 20
     p = drawn(name, causal=causal, L=L) or None
     for positions in (None, np.arange(3, 3 + T), OUT_OF_ORDER):
@@ -135,14 +157,22 @@ def test_bias_is_the_loop(name, causal):
         got = peref.bias(name, heads=H, causal=causal, L=L, params=p, **where)
         d, see = i[:, None] - i, np.tril(np.ones((T, T), bool)) | (not causal)
         of = witness(name, "bias", H=H, causal=causal, L=L)
-        want = np.array([of(lists(p or {}), [x])[h][0] if s else 0.0 for h in range(H) for x, s in zip(d.flat, see.flat, strict=True)])
+        want = np.array(
+            [
+                of(lists(p or {}), [x])[h][0] if s else 0.0
+                for h in range(H)
+                for x, s in zip(d.flat, see.flat, strict=True)
+            ]
+        )
         same(got, want.reshape(H, T, T), 1e-14)
 
 
 @pytest.mark.parametrize(("causal", "window"), [(True, None), (True, 3), (False, None), (False, 2)])
 @pytest.mark.parametrize("name", filling("", "bias"))
 def test_attention_with_a_bias_is_the_loop(name, causal, window):
-    """None and functions of distance: the loop's bias in the loop's attention, with the encoding's own scale."""
+    """None and functions of distance: the loop's bias in the loop's attention, with the encoding's own
+    scale.
+    """
     q, k, v, _ = qkvx()
     p = drawn(name, causal=causal)
     of = witness(name, "bias", H=H, causal=causal, L=T)
@@ -154,7 +184,13 @@ def test_attention_with_a_bias_is_the_loop(name, causal, window):
         got = peref.attention(name, q, k, v, causal=causal, window=window, seg=docs, params=p or None)
         want = [
             attention_loop.attend(
-                *(a[b].tolist() for a in (q, k, v)), get(name).scale(D), bias, None, causal, window, None if docs is None else docs[b].tolist()
+                *(a[b].tolist() for a in (q, k, v)),
+                get(name).scale(D),
+                bias,
+                None,
+                causal,
+                window,
+                None if docs is None else docs[b].tolist(),
             )
             for b in range(B)
         ]
@@ -164,18 +200,30 @@ def test_attention_with_a_bias_is_the_loop(name, causal, window):
 @pytest.mark.parametrize("where", ["in order", "out of order", "each row elsewhere"])
 @pytest.mark.parametrize("name", filling("rotate"))
 def test_attention_with_a_rotation_is_the_loop(name, where):
-    """q and k turned by the loop, then the loop's attention; some channels, either layout, to both sides too."""
+    """q and k turned by the loop, then the loop's attention; some channels, either layout, to both sides
+    too.
+    """
     q, k, v, _ = qkvx()
     positions = {"in order": None, "out of order": OUT_OF_ORDER, "each row elsewhere": each_row(name)}[where]
     for layout, R in (("half", turns(name)[-1] or 4), ("half", 4), ("interleaved", 4)):
         ways = (True, False) if "two_sided" in get(name).claims else (True,)
-        got = [peref.attention(name, q, k, v, positions=positions, layout=layout, rotary_dim=R, causal=causal) for causal in ways]
+        got = [
+            peref.attention(name, q, k, v, positions=positions, layout=layout, rotary_dim=R, causal=causal)
+            for causal in ways
+        ]
         i = np.broadcast_to(np.arange(T) if positions is None else positions.reshape(-1, T), (B, T)).tolist()
         for b in range(B):
             angle, *gains = witness(name, "rotate", R=R, D=D, L=T)({}, i[b], T)
-            q_b, k_b = (turned(a[b : b + 1], angle, layout, gain)[0].tolist() for a, gain in zip((q, k), gains, strict=True))
+            q_b, k_b = (
+                turned(a[b : b + 1], angle, layout, gain)[0].tolist()
+                for a, gain in zip((q, k), gains, strict=True)
+            )
             for o, causal in zip(got, ways, strict=True):
-                same(o[b], np.array(attention_loop.attend(q_b, k_b, v[b].tolist(), D**-0.5, causal=causal)), 1e-13)
+                same(
+                    o[b],
+                    np.array(attention_loop.attend(q_b, k_b, v[b].tolist(), D**-0.5, causal=causal)),
+                    1e-13,
+                )
 
 
 @pytest.mark.parametrize("name", filling("score"))
@@ -204,7 +252,9 @@ def test_attention_that_is_no_sum_is_the_loop(name):
 
 @pytest.mark.parametrize("name", filling(*ATTEND))
 def test_grouped_heads_are_repeated_heads(name):
-    """Two key-value heads under six queries are six repeated ones, where no parameter belongs to a key-value head."""
+    """Two key-value heads under six queries are six repeated ones, where no parameter belongs to a
+    key-value head.
+    """
     q, k, v, x = qkvx()
     many = drawn(name, G=H)
     if {n: a.shape for n, a in many.items()} == {n: a.shape for n, a in drawn(name).items()}:
@@ -243,24 +293,40 @@ def pulled(function, *arguments, results=1, **settings):
 
 @pytest.mark.parametrize("name", filling(*ATTEND))
 def test_gradient_of_attention(name):
-    """Of q, k, v, x and every parameter, against central differences with a random cotangent; the value is that of the plain call."""
+    """Of q, k, v, x and every parameter, against central differences with a random cotangent; the value is
+    that of the plain call.
+    """
     q, k, v, x = qkvx()
     p = drawn(name)
     order = list(p)
 
     def function(q, k, v, x, *params):
-        return peref.attention(name, q, k, v, x=x, params=dict(zip(order, params, strict=True)) or None, positions=OUT_OF_ORDER % T)
+        return peref.attention(
+            name,
+            q,
+            k,
+            v,
+            x=x,
+            params=dict(zip(order, params, strict=True)) or None,
+            positions=OUT_OF_ORDER % T,
+        )
 
     features, at = bool(config(name).encoding(0).features), {"positions": OUT_OF_ORDER % T}
     if name in filling("bias") and "any_length" not in get(name).claims:
         at = {}
-        function = lambda q, k, v, x, *params: peref.attention(name, q, k, v, x=x, params=dict(zip(order, params, strict=True)))
+        function = lambda q, k, v, x, *params: peref.attention(
+            name, q, k, v, x=x, params=dict(zip(order, params, strict=True))
+        )
     arrays = [q, k, v, x, *p.values()]
     gradient(function, arrays, wrt=[n for n in range(len(arrays)) if features or n != 3])
     y, (do,), (dq, dk, dv, dx, dp), _ = pulled(peref.attention, name, q, k, v, x=x, params=p, **at)
     same(y, function(*arrays), 0)
     assert abs(dx).max() > 0 or not features
-    slopes = {"q": (q, dq), "k": (k, dk), "v": (v, dv)} | ({"x": (x, dx)} if features else {}) | {n: (p[n], dp[n]) for n in p}
+    slopes = (
+        {"q": (q, dq), "k": (k, dk), "v": (v, dv)}
+        | ({"x": (x, dx)} if features else {})
+        | {n: (p[n], dp[n]) for n in p}
+    )
     rng = np.random.default_rng(3)
     for n, (a, da) in slopes.items():
         t, h = rng.standard_normal(a.shape), 1e-5
@@ -268,7 +334,9 @@ def test_gradient_of_attention(name):
         for step in (h, -h):
             moved = {"q": q, "k": k, "v": v, "x": x, **p} | {n: a + step * t}
             params = {m: moved[m] for m in p}
-            sides.append(peref.attention(name, moved["q"], moved["k"], moved["v"], x=moved["x"], params=params, **at))
+            sides.append(
+                peref.attention(name, moved["q"], moved["k"], moved["v"], x=moved["x"], params=params, **at)
+            )
         numeric = float(np.vdot(do, sides[0] - sides[1])) / (2 * h)
         assert abs(float(np.vdot(da, t)) - numeric) <= 1e-7 * np.linalg.norm(da), n
 
@@ -278,11 +346,22 @@ def test_gradient_of_attention(name):
 def test_gradient_of_rotate(name, where):
     """q and k turn apart: each takes its own cotangent, and both may be pulled at once."""
     q, k, _, _ = qkvx()
-    positions, R = {"in order": None, "out of order": OUT_OF_ORDER, "each row elsewhere": each_row(name)}[where], turns(name)[-1]
+    positions, R = (
+        {"in order": None, "out of order": OUT_OF_ORDER, "each row elsewhere": each_row(name)}[where],
+        turns(name)[-1],
+    )
     for one in (0, 1):
-        gradient(lambda q, k, one=one: peref.rotate(name, q, k, positions=positions, layout="interleaved", rotary_dim=R)[one], [q, k], wrt=[one])
+        gradient(
+            lambda q, k, one=one: peref.rotate(
+                name, q, k, positions=positions, layout="interleaved", rotary_dim=R
+            )[one],
+            [q, k],
+            wrt=[one],
+        )
     _, (dq, dk), got, _ = pulled(peref.rotate, name, q, k, positions=positions, results=2)
-    back = lambda a, da: gradient_of(lambda x: peref.rotate(name, *((x, k) if a is q else (q, x)), positions=positions)[a is k], a, da)
+    back = lambda a, da: gradient_of(
+        lambda x: peref.rotate(name, *((x, k) if a is q else (q, x)), positions=positions)[a is k], a, da
+    )
     same(got, (back(q, dq), back(k, dk)), 1e-7)
 
 
@@ -300,10 +379,16 @@ def gradient_of(function, a, dy, h=1e-5):
 def test_gradient_of_bias(name):
     """Of every parameter; a cell that is not looked at gives none."""
     p = drawn(name)
-    gradient(lambda *a: peref.bias(name, heads=H, tokens=T, params=dict(zip(p, a, strict=True))), list(p.values()))
+    gradient(
+        lambda *a: peref.bias(name, heads=H, tokens=T, params=dict(zip(p, a, strict=True))), list(p.values())
+    )
     _, (db,), (dp,), pull = pulled(peref.bias, name, heads=H, tokens=T, params=p)
     for n, a in p.items():
-        same(dp[n], gradient_of(lambda a, n=n: peref.bias(name, heads=H, tokens=T, params=p | {n: a}), a, db), 1e-7)
+        same(
+            dp[n],
+            gradient_of(lambda a, n=n: peref.bias(name, heads=H, tokens=T, params=p | {n: a}), a, db),
+            1e-7,
+        )
     above = np.triu(np.ones((T, T)), 1)[None]
     same(pull(db * (1 + above))[0], dp, 0)
 
@@ -321,7 +406,9 @@ def test_pull_always_gives_a_tuple():
     q, k, v, x = qkvx()
     table = drawn("t5")["table"]
     assert [type(g) for g in peref.vjp(peref.attention, "path", q, k, v, x=x)[1](q)] == [np.ndarray] * 4
-    assert [type(g) for g in peref.vjp(peref.attention, "t5", q, k, v, params={"table": table})[1](q)] == [np.ndarray] * 3 + [dict]
+    assert [type(g) for g in peref.vjp(peref.attention, "t5", q, k, v, params={"table": table})[1](q)] == [
+        np.ndarray
+    ] * 3 + [dict]
     (dp,) = peref.vjp(peref.bias, "t5", heads=H, tokens=T, params={"table": table})[1](np.ones((H, T, T)))
     assert dp["table"].shape == table.shape
 
@@ -365,63 +452,171 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
     [
         (lambda: peref.rotate("rop", q, k), "unknown encoding 'rop'; did you mean 'rope'?"),
         (lambda: peref.rotate("alibi", q, k), "alibi fills bias and cannot do this; those that can: "),
-        (lambda: peref.attention("sinusoidal", q, k, v), "sinusoidal fills embed and cannot do this; those that can: none, "),
+        (
+            lambda: peref.attention("sinusoidal", q, k, v),
+            "sinusoidal fills embed and cannot do this; those that can: none, ",
+        ),
         (lambda: peref.attention("retnet", q, k, v), "retnet fills mix and cannot do this"),
-        (lambda: peref.bias("none", heads=H, tokens=T), "none fills no hook and cannot do this; those that can: alibi, "),
-        (lambda: peref.rotate("rope", q, k, bass=2.0), "encoding 'rope' has no option 'bass'; did you mean 'base'?"),
+        (
+            lambda: peref.bias("none", heads=H, tokens=T),
+            "none fills no hook and cannot do this; those that can: alibi, ",
+        ),
+        (
+            lambda: peref.rotate("rope", q, k, bass=2.0),
+            "encoding 'rope' has no option 'bass'; did you mean 'base'?",
+        ),
         (lambda: peref.rotate("rope", q, k, base="ten"), "option base is 'ten'; expected float"),
-        (lambda: peref.rotate("rope", q.tolist(), k), "q is a builtins.list; expected a NumPy array, float32 or float64"),
-        (lambda: peref.rotate("rope", q, k.astype(np.float16)), "k is float16; expected a NumPy array, float32 or float64"),
-        (lambda: peref.rotate("rope", narrow, k), "k is float64 beside others of float32; give all of them one dtype"),
-        (lambda: peref.attention("path", q, k, v, x=x.astype(np.float32)), "x is float32 beside others of float64"),
-        (lambda: peref.attention("t5", q, k, v, params={"table": table.astype("f")}), "params['table'] is float32 beside others of float64"),
-        (lambda: peref.rotate("rope", q, k[:, :, 1:]), "q [2, 6, 7, 4], k [2, 2, 6, 4] do not fit; expected q [B,H,T,D] and k [B,G,T,D], H a mul"),
+        (
+            lambda: peref.rotate("rope", q.tolist(), k),
+            "q is a builtins.list; expected a NumPy array, float32 or float64",
+        ),
+        (
+            lambda: peref.rotate("rope", q, k.astype(np.float16)),
+            "k is float16; expected a NumPy array, float32 or float64",
+        ),
+        (
+            lambda: peref.rotate("rope", narrow, k),
+            "k is float64 beside others of float32; give all of them one dtype",
+        ),
+        (
+            lambda: peref.attention("path", q, k, v, x=x.astype(np.float32)),
+            "x is float32 beside others of float64",
+        ),
+        (
+            lambda: peref.attention("t5", q, k, v, params={"table": table.astype("f")}),
+            "params['table'] is float32 beside others of float64",
+        ),
+        (
+            lambda: peref.rotate("rope", q, k[:, :, 1:]),
+            "q [2, 6, 7, 4], k [2, 2, 6, 4] do not fit; expected q [B,H,T,D] and k [B,G,T,D], H a mul",
+        ),
         (lambda: peref.rotate("rope", q[0], k[0]), "q [6, 7, 4], k [2, 7, 4] do not fit"),
-        (lambda: peref.attention("none", q[:, :5], k, v), "q [2, 5, 7, 4], k [2, 2, 7, 4], v [2, 2, 7, 4] do not fit"),
-        (lambda: peref.attention("none", q, k, v[:, :1]), "v [2, 1, 7, 4] do not fit; expected q [B,H,T,D] and k, v [B,G,T,D]"),
+        (
+            lambda: peref.attention("none", q[:, :5], k, v),
+            "q [2, 5, 7, 4], k [2, 2, 7, 4], v [2, 2, 7, 4] do not fit",
+        ),
+        (
+            lambda: peref.attention("none", q, k, v[:, :1]),
+            "v [2, 1, 7, 4] do not fit; expected q [B,H,T,D] and k, v [B,G,T,D]",
+        ),
         (lambda: peref.rotate("rope", q[:, :0], k), "q [2, 0, 7, 4], k [2, 2, 7, 4] do not fit"),
-        (lambda: peref.rotate("rope", q, k, layout="neox"), "layout is 'neox'; expected one of: half, interleaved"),
-        (lambda: peref.rotate("rope", q, k, rotary_dim=3), "rotary width is 3; expected an even number from 2 to the head width 4"),
-        (lambda: peref.attention("alibi", q, k, v, rotary_dim=2), "rotary_dim is 2, but alibi turns nothing; leave it out"),
-        (lambda: peref.rotate("rope", q, k, positions=range(5)), "positions are int64[5]; expected numbers [7] or [2, 7], one for each token"),
-        (lambda: peref.rotate("rope", q, k, positions=np.zeros((3, T))), "positions are float64[3, 7]; expected numbers [7] or [2, 7]"),
+        (
+            lambda: peref.rotate("rope", q, k, layout="neox"),
+            "layout is 'neox'; expected one of: half, interleaved",
+        ),
+        (
+            lambda: peref.rotate("rope", q, k, rotary_dim=3),
+            "rotary width is 3; expected an even number from 2 to the head width 4",
+        ),
+        (
+            lambda: peref.attention("alibi", q, k, v, rotary_dim=2),
+            "rotary_dim is 2, but alibi turns nothing; leave it out",
+        ),
+        (
+            lambda: peref.rotate("rope", q, k, positions=range(5)),
+            "positions are int64[5]; expected numbers [7] or [2, 7], one for each token",
+        ),
+        (
+            lambda: peref.rotate("rope", q, k, positions=np.zeros((3, T))),
+            "positions are float64[3, 7]; expected numbers [7] or [2, 7]",
+        ),
         (lambda: peref.rotate("rope", q, k, positions=[True] * T), "positions are bool[7]; expected numbers"),
-        (lambda: peref.rotate("rope", q, k, positions=np.zeros((3, 2, T))), "one for each token; rope cannot tell 3 axes apart"),
-        (lambda: peref.attention("alibi", q, k, v, positions=np.zeros((3, 2, T))), "one for each token; alibi cannot tell 3 axes apart"),
-        (lambda: peref.rotate("mrope", q, k, positions=np.zeros((2, 1, T))), "or [3, 2, 7], one for each token; mrope cannot tell 2 axes apart"),
-        (lambda: peref.rotate("mrope", q, k, positions=np.zeros((3, 2, T - 1))), "float64[3, 2, 6]; expected numbers [7] or [2, 7] or [3, 2, 7]"),
-        (lambda: peref.rotate("axial", q, k, positions=np.zeros((2, T))), "[2, 7], of 2 sequences or of 2 axes; give [1, 2, 7] or [2, 1, 7]"),
-        (lambda: peref.rotate("axial", q, k, rotary_dim=2), "axial: rotary width is 2; expected a multiple of 4"),
-        (lambda: peref.rotate("mrope", q, k, sections=(1, 2, 3)), "mrope: sections are 1,2,3; expected three numbers"),
-        (lambda: peref.rotate("xpos", q, k, positions=[0, 300000, 0, 0, 0, 0, 0]), "xpos: positions 0 to 300000 were asked for; in float64"),
+        (
+            lambda: peref.rotate("rope", q, k, positions=np.zeros((3, 2, T))),
+            "one for each token; rope cannot tell 3 axes apart",
+        ),
+        (
+            lambda: peref.attention("alibi", q, k, v, positions=np.zeros((3, 2, T))),
+            "one for each token; alibi cannot tell 3 axes apart",
+        ),
+        (
+            lambda: peref.rotate("mrope", q, k, positions=np.zeros((2, 1, T))),
+            "or [3, 2, 7], one for each token; mrope cannot tell 2 axes apart",
+        ),
+        (
+            lambda: peref.rotate("mrope", q, k, positions=np.zeros((3, 2, T - 1))),
+            "float64[3, 2, 6]; expected numbers [7] or [2, 7] or [3, 2, 7]",
+        ),
+        (
+            lambda: peref.rotate("axial", q, k, positions=np.zeros((2, T))),
+            "[2, 7], of 2 sequences or of 2 axes; give [1, 2, 7] or [2, 1, 7]",
+        ),
+        (
+            lambda: peref.rotate("axial", q, k, rotary_dim=2),
+            "axial: rotary width is 2; expected a multiple of 4",
+        ),
+        (
+            lambda: peref.rotate("mrope", q, k, sections=(1, 2, 3)),
+            "mrope: sections are 1,2,3; expected three numbers",
+        ),
+        (
+            lambda: peref.rotate("xpos", q, k, positions=[0, 300000, 0, 0, 0, 0, 0]),
+            "xpos: positions 0 to 300000 were asked for; in float64",
+        ),
         (
             lambda: peref.attention("xpos", narrow, narrow, narrow, positions=range(30000, 30007)),
             "xpos: positions 30000 to 30006 were asked for; in float32",
         ),
-        (lambda: peref.attention("xpos", q, k, v, causal=False), "xpos reads only the past; causal=False is not for it"),
+        (
+            lambda: peref.attention("xpos", q, k, v, causal=False),
+            "xpos reads only the past; causal=False is not for it",
+        ),
         (lambda: peref.rotate("rope", q, k, positions=[np.nan] * T), "positions must be finite numbers"),
         (lambda: peref.rotate("rope", q, k, L=0), "L is 0; expected at least 1"),
-        (lambda: peref.attention("none", q, k, v, seg=np.ones((1, T), int)), "seg is [1, 7]; expected [2, 7], one number for each token"),
+        (
+            lambda: peref.attention("none", q, k, v, seg=np.ones((1, T), int)),
+            "seg is [1, 7]; expected [2, 7], one number for each token",
+        ),
         (lambda: peref.attention("none", q, k, v, window=0), "window is 0; expected at least 1"),
-        (lambda: peref.attention("path", q, k, v, x=x, causal=False), "path reads only the past; causal=False is not for it"),
-        (lambda: peref.attention("path", q, k, v), "path computes something of the layer's input; give x [B,T,C]"),
-        (lambda: peref.attention("path", q, k, v, x=x[:1]), "x is [1, 7, 5]; expected [2, 7, C], the layer's input"),
+        (
+            lambda: peref.attention("path", q, k, v, x=x, causal=False),
+            "path reads only the past; causal=False is not for it",
+        ),
+        (
+            lambda: peref.attention("path", q, k, v),
+            "path computes something of the layer's input; give x [B,T,C]",
+        ),
+        (
+            lambda: peref.attention("path", q, k, v, x=x[:1]),
+            "x is [1, 7, 5]; expected [2, 7, C], the layer's input",
+        ),
         (lambda: peref.bias("alibi", heads=H), "give either tokens or positions"),
-        (lambda: peref.bias("alibi", heads=H, tokens=T, positions=range(T)), "give either tokens or positions"),
+        (
+            lambda: peref.bias("alibi", heads=H, tokens=T, positions=range(T)),
+            "give either tokens or positions",
+        ),
         (lambda: peref.bias("alibi", heads=H, positions=[]), "there are 0 tokens; expected at least 1"),
         (lambda: peref.bias("alibi", heads=0, tokens=T), "H is 0; expected at least 1"),
-        (lambda: peref.bias("alibi", heads=H, positions=np.zeros((2, 3))), "positions are float64[2, 3]; expected numbers [6], one for each"),
+        (
+            lambda: peref.bias("alibi", heads=H, positions=np.zeros((2, 3))),
+            "positions are float64[2, 3]; expected numbers [6], one for each",
+        ),
         (lambda: peref.bias("t5", heads=H, positions=[0.0, 0.5]), "t5: positions must be whole numbers"),
         (lambda: peref.bias("learned_bias", heads=H, tokens=T, L=5), "the table has 0 to 4 and ends there"),
         (
             lambda: peref.bias("t5", heads=H, tokens=T, params={"tabel": table}),
-            "parameters given to t5: tabel [32, 6]; expected: table [32, 6]; options and L decide their shapes",
+            (
+                "parameters given to t5: tabel [32, 6]; expected: table [32, 6]; options and L decide their "
+                "shapes"
+            ),
         ),
-        (lambda: peref.rotate("rope", q, k, params={"w": q}), "parameters given to rope: w [2, 6, 7, 4]; expected: none"),
+        (
+            lambda: peref.rotate("rope", q, k, params={"w": q}),
+            "parameters given to rope: w [2, 6, 7, 4]; expected: none",
+        ),
         (lambda: peref.vjp(peref.bias, "alibi", heads=H, tokens=T), "nothing to differentiate"),
-        (lambda: pull(q), "pull was given float64[2, 6, 7, 4]; expected float64[2, 6, 7, 4], float64[2, 2, 7, 4], like the result"),
+        (
+            lambda: pull(q),
+            (
+                "pull was given float64[2, 6, 7, 4]; expected float64[2, 6, 7, 4], float64[2, 2, 7, 4], "
+                "like the result"
+            ),
+        ),
         (lambda: pull(), "pull was given nothing; expected"),
-        (lambda: pull(q.tolist(), k), "pull was given list[2, 6, 7, 4], float64[2, 2, 7, 4]; expected float64[2, 6, 7, 4]"),
+        (
+            lambda: pull(q.tolist(), k),
+            "pull was given list[2, 6, 7, 4], float64[2, 2, 7, 4]; expected float64[2, 6, 7, 4]",
+        ),
     ],
 )
 def test_refused_in_words(call, words):
@@ -446,11 +641,19 @@ def test_positions_of_any_kind_of_number(dtype):
     i = np.array([120, 0, 97, 3], dtype) if dtype != np.int8 else np.array([120, -100, 97, 3], dtype)
     wide = i.astype(float) if i.dtype.kind == "f" else i.astype(int)
     for causal in (True, False):
-        same(peref.bias("alibi", heads=2, positions=i, causal=causal), peref.bias("alibi", heads=2, positions=wide, causal=causal), 0)
+        same(
+            peref.bias("alibi", heads=2, positions=i, causal=causal),
+            peref.bias("alibi", heads=2, positions=wide, causal=causal),
+            0,
+        )
     q, k, v, _ = qkvx()
     i, wide = np.resize(i, T), np.resize(wide, T)
     for name in ("rope", "alibi", "axial"):
-        same(peref.attention(name, q, k, v, positions=i, causal=False), peref.attention(name, q, k, v, positions=wide, causal=False), 0)
+        same(
+            peref.attention(name, q, k, v, positions=i, causal=False),
+            peref.attention(name, q, k, v, positions=wide, causal=False),
+            0,
+        )
 
 
 # ---------------------------------------------------------------- names
@@ -459,7 +662,11 @@ def test_positions_of_any_kind_of_number(dtype):
 @pytest.mark.parametrize("function", [peref.rotate, peref.bias, peref.attention])
 def test_no_option_has_the_name_of_an_argument(function):
     """Else it could not be given: peref.bias(name, heads=12, ...) has its own heads."""
-    hooks = {"rotate": ("rotate",), "bias": ("bias",), "attention": ("", "rotate", "bias", "score", "attend")}[function.__name__]
+    hooks = {
+        "rotate": ("rotate",),
+        "bias": ("bias",),
+        "attention": ("", "rotate", "bias", "score", "attend"),
+    }[function.__name__]
     for name in names():
         if get(name).hook in hooks:
             assert not set(signature(function).parameters) & set(options(get(name))), name

@@ -1,4 +1,6 @@
-"""docs/errata.md: every row that says "computed" is computed here, and what the row says comes out. Rows and checks belong together by their ids."""
+"""docs/errata.md: every row that says "computed" is computed here, and what the row says comes out. Rows
+and checks belong together by their ids.
+"""
 
 import math
 import re
@@ -17,7 +19,9 @@ from peref.errors import Misuse
 from peref.ops.bias import slopes
 
 ROOT = Path(__file__).resolve().parent.parent
-CELLS = re.findall(r"^\| ([A-Z]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", (ROOT / "docs" / "errata.md").read_text(), re.M)
+CELLS = re.findall(
+    r"^\| ([A-Z]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", (ROOT / "docs" / "errata.md").read_text(), re.M
+)
 ROWS = {name: (said, right, known) for name, said, right, known in CELLS}
 SOURCE = re.compile(r"arXiv:\d{4}\.\d{5}|\b(jquesnelle|ofirpress|huggingface)/\w+|\brun\b|extrapolation\.md")
 NUMBER = re.compile(r"\d[\d,]*\.\d+|\d{1,3}(?:,\d{3})+")
@@ -25,7 +29,9 @@ CHECKS = {}
 
 
 def row(name):
-    """Marks the check of a row. It asserts what the row says and returns what must stand in it, numbers as they are printed."""
+    """Marks the check of a row. It asserts what the row says and returns what must stand in it, numbers as
+    they are printed.
+    """
 
     def keep(function):
         assert CHECKS.setdefault(name, function) is function, f"{name} has two checks"
@@ -39,13 +45,22 @@ def computed():
 
 
 def unaccounted(right, printed):
-    """Numbers of a row, with a point or of thousands, that its check does not give. What stands in backquotes is a name."""
+    """Numbers of a row, with a point or of thousands, that its check does not give. What stands in
+    backquotes is a name.
+    """
     return set(NUMBER.findall(re.sub(r"`[^`]*`", "", right))) - set(NUMBER.findall(" ".join(printed)))
 
 
 def test_every_row_is_computed_or_names_its_source():
-    """Each id once; a row says "computed" if and only if it has a check here, and every other row says where it is from."""
-    assert len(ROWS) == len(CELLS) == len(re.findall(r"^\| [A-Z]\d+ ", (ROOT / "docs" / "errata.md").read_text(), re.M)) > 80
+    """Each id once; a row says "computed" if and only if it has a check here, and every other row says
+    where it is from.
+    """
+    assert (
+        len(ROWS)
+        == len(CELLS)
+        == len(re.findall(r"^\| [A-Z]\d+ ", (ROOT / "docs" / "errata.md").read_text(), re.M))
+        > 80
+    )
     assert set(computed()) == set(CHECKS)
     for name, (_, _, known) in ROWS.items():
         assert name in CHECKS or SOURCE.search(known), name
@@ -106,7 +121,11 @@ def turned(x, position, layout="half"):
 def extrapolation():
     """This project's table: encoding -> {length: bits per byte}, and the length trained for."""
     text = (ROOT / "benchmarks" / "results" / "extrapolation.md").read_text()
-    head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    head, _, *lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     table = {name: dict(zip(map(int, head[1:]), map(float, bits), strict=True)) for name, *bits in lines}
     return table, int(re.search(r"trained at (\d+)", text)[1])
 
@@ -286,9 +305,14 @@ def the_yarn_cell_stops():
 
 @row("A8")
 def the_rule_that_is_not_yarn_jumps_at_the_border(alpha=0.8, beta=1.2, L=2048):
-    """Neighbours score alike on both sides of the border and differently across it; under YaRN alike everywhere."""
+    """Neighbours score alike on both sides of the border and differently across it; under YaRN alike
+    everywhere.
+    """
     rule = lambda n: (alpha if n <= L else beta) * n
-    q, k = np.array([0.3, -1.0, 0.7, 2.0, 1.1, 0.4, -0.6, 0.9]), np.array([1.0, 0.2, -0.5, 0.8, 0.1, -1.2, 0.6, 0.3])
+    q, k = (
+        np.array([0.3, -1.0, 0.7, 2.0, 1.1, 0.4, -0.6, 0.9]),
+        np.array([1.0, 0.2, -0.5, 0.8, 0.1, -1.2, 0.6, 0.3]),
+    )
     score = lambda i, j: float(turned(q, i) @ turned(k, j))
     below = [score(rule(n), rule(n - 1)) for n in (5, 1000, L)]
     above = [score(rule(n), rule(n - 1)) for n in (L + 2, L + 100, 4000)]
@@ -300,12 +324,17 @@ def the_rule_that_is_not_yarn_jumps_at_the_border(alpha=0.8, beta=1.2, L=2048):
 
     low, high = ramp(8, 10000.0, L)
     keep = 1 - np.clip((np.arange(4) - max(low, 0)) / (min(high, 7) - max(low, 0)), 0, 1)
-    w = frequencies(8, 10000.0) * (keep + (1 - keep) / 4)  # YaRN for 4 times the length: the same at every position
+    # YaRN for 4 times the length: the same at every position
+    w = frequencies(8, 10000.0) * (keep + (1 - keep) / 4)
     at = lambda x, n: model.PLAIN.turn(x.reshape(1, 1, 1, 8), (n * w)[None], None, layout="half").ravel()
     yarn = [at(q, n) @ at(k, n - 1) for n in (5, L, L + 1, L + 2, 4000)]
     same(np.array(yarn), np.full(5, yarn[0]), 1e-9)
     here, there = rule(L), rule(L + 1)
-    return [f"alpha {alpha}, beta {beta} and {L} tokens", f"from {here:.1f} to {there:.1f}", f"if {there - here:.0f} tokens"]
+    return [
+        f"alpha {alpha}, beta {beta} and {L} tokens",
+        f"from {here:.1f} to {there:.1f}",
+        f"if {there - here:.0f} tokens",
+    ]
 
 
 @row("A9")
@@ -333,7 +362,10 @@ def no_head_of_alibi_has_slope_one():
 
 @row("A15")
 def backslashes_read_as_escapes():
-    read = {word: word.encode().decode("unicode_escape") for word in (r"\theta", r"\alpha", r"\beta", r"\frac", r"\text")}
+    read = {
+        word: word.encode().decode("unicode_escape")
+        for word in (r"\theta", r"\alpha", r"\beta", r"\frac", r"\text")
+    }
     assert [ord(s[0]) for s in read.values()] == [9, 7, 8, 12, 9]  # tab, bell, backspace, form feed, tab
     assert [s[1:] for s in read.values()] == ["heta", "lpha", "eta", "rac", "ext"]
     return [f"`{word}`" for word in read]
@@ -354,7 +386,10 @@ def a_fixed_map_of_the_encoding():
     k, w = 3, frequencies(8, 10000.0)
     M = np.zeros((8, 8))
     for n in range(4):
-        M[2 * n : 2 * n + 2, 2 * n : 2 * n + 2] = [[np.cos(k * w[n]), np.sin(k * w[n])], [-np.sin(k * w[n]), np.cos(k * w[n])]]
+        M[2 * n : 2 * n + 2, 2 * n : 2 * n + 2] = [
+            [np.cos(k * w[n]), np.sin(k * w[n])],
+            [-np.sin(k * w[n]), np.cos(k * w[n])],
+        ]
     for p in (0, 1, 50, 1000):
         same(M @ e(p), e(p + k), 1e-11)
     return ["the same for every p"]
@@ -389,7 +424,9 @@ def equal_sums_say_less():
     assert (1, 2) != (2, 1)
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 5, 4))
     order = [4, 0, 1, 2, 3]
-    o, moved = (peref.attention("none", q, *(a[:, :, i] for a in (k, v)), causal=False) for i in (range(5), order))
+    o, moved = (
+        peref.attention("none", q, *(a[:, :, i] for a in (k, v)), causal=False) for i in (range(5), order)
+    )
     same(moved, o, 1e-14)
     return ["(1, 2) and (2, 1)"]
 
@@ -419,7 +456,9 @@ def a_table_of_vectors_is_small():
 
 @row("F14")
 def rows_of_the_table():
-    return [f"there are {len(get('shaw').init(np.random.default_rng(0), H=1, D=4, max_distance=32)['key'])} rows"]
+    return [
+        f"there are {len(get('shaw').init(np.random.default_rng(0), H=1, D=4, max_distance=32)['key'])} rows"
+    ]
 
 
 @row("F15")
@@ -450,13 +489,21 @@ def index_zero_is_the_far_past(k=32):
 def beyond_the_clip_is_the_last_row():
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 3, 4))
     settings = {"max_distance": 32, "seed": 1}
-    far = [peref.attention("shaw", q, k, v, positions=[0, 1000 - d, 1000], **settings)[0, 0, 2] for d in (33, 500)]
+    far = [
+        peref.attention("shaw", q, k, v, positions=[0, 1000 - d, 1000], **settings)[0, 0, 2]
+        for d in (33, 500)
+    ]
     same(far[0], far[1], 0)
     nearer = peref.attention("shaw", q, k, v, positions=[0, 1000 - 31, 1000], **settings)[0, 0, 2]
     assert abs(nearer - far[0]).max() > 1e-4
     other = v.copy()
     other[0, 0, 1] += 1
-    assert abs(peref.attention("shaw", q, k, other, positions=[0, 500, 1000], **settings)[0, 0, 2] - far[1]).max() > 0.1
+    assert (
+        abs(
+            peref.attention("shaw", q, k, other, positions=[0, 500, 1000], **settings)[0, 0, 2] - far[1]
+        ).max()
+        > 0.1
+    )
     return ["33 and 500 tokens back use the row of 32"]
 
 
@@ -511,7 +558,10 @@ def what_a_distance_is_worth_depends_on_the_query():
     q = np.random.default_rng(1).standard_normal((2, 4))
     worth = q @ key[0] / 2
     assert abs(worth[0] - worth[1]) > 1e-3
-    assert peref.bias("learned_bias", heads=1, tokens=3)[0, 2, 1] == peref.bias("learned_bias", heads=1, tokens=3)[0, 1, 0]
+    assert (
+        peref.bias("learned_bias", heads=1, tokens=3)[0, 2, 1]
+        == peref.bias("learned_bias", heads=1, tokens=3)[0, 1, 0]
+    )
     return ["depends on the query"]
 
 
@@ -565,8 +615,16 @@ def mixed_layouts_are_no_rotation():
     length = [np.linalg.norm(mixed(x, p)) / np.linalg.norm(x) for p in places]
     score = [mixed(x, p + 2) @ mixed(k, p) for p in places]
     for layout in ("half", "interleaved"):
-        same(np.array([turned(x, p + 2, layout) @ turned(k, p, layout) for p in places]), np.full(3, turned(x, 2, layout) @ k), 1e-13)
-        same(np.array([np.linalg.norm(turned(x, p, layout)) for p in places]), np.full(3, np.linalg.norm(x)), 1e-13)
+        same(
+            np.array([turned(x, p + 2, layout) @ turned(k, p, layout) for p in places]),
+            np.full(3, turned(x, 2, layout) @ k),
+            1e-13,
+        )
+        same(
+            np.array([np.linalg.norm(turned(x, p, layout)) for p in places]),
+            np.full(3, np.linalg.norm(x)),
+            1e-13,
+        )
     same(mixed(x[:2], 5), turned(x[:2], 5), 1e-15)
     listed = lambda numbers: "{:.3f}, {:.3f} and {:.3f}".format(*numbers)
     return [listed(length), listed(score), "positions 1, 5 and 17"]
@@ -584,7 +642,10 @@ def channels_or_pairs(D=8):
     i = np.arange(0, D, 2)
     right, wrong = 10000.0 ** (-i / D), 10000.0 ** (-2 * i / D)
     same(right, frequencies(D, 10000.0), 1e-15)
-    return [", ".join(f"{a:.3g}" for a in right), ", ".join(np.format_float_positional(a, 6, trim="-") for a in wrong)]
+    return [
+        ", ".join(f"{a:.3g}" for a in right),
+        ", ".join(np.format_float_positional(a, 6, trim="-") for a in wrong),
+    ]
 
 
 @row("R6")
@@ -662,7 +723,9 @@ def alibi_attention():
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 8, 5, 4))
     s = q @ k.swapaxes(-1, -2) * 4**-0.5
     s = np.where(np.triu(np.ones((5, 5), bool), 1), -np.inf, s)
-    s = s - np.array(slopes(8))[:, None, None] * abs(np.clip(np.arange(5)[None] - np.arange(5)[:, None], None, 0))
+    s = s - np.array(slopes(8))[:, None, None] * abs(
+        np.clip(np.arange(5)[None] - np.arange(5)[:, None], None, 0)
+    )
     e = np.exp(s - s.max(-1, keepdims=True))
     same(e / e.sum(-1, keepdims=True) @ v, peref.attention("alibi", q, k, v), 1e-14)
     return ["bias and mask"]

@@ -1,4 +1,6 @@
-"""Evaluation: each token is scored once, the number is the model's whatever the windows, and what does not fit is refused."""
+"""Evaluation: each token is scored once, the number is the model's whatever the windows, and what does not
+fit is refused.
+"""
 
 import math
 import shutil
@@ -35,7 +37,9 @@ def untrained(cfg, dtype="float64", times=3.0):
 
 @pytest.mark.parametrize(("size", "length"), SIZES)
 def test_every_token_is_scored_once(size, length):
-    """For every stride the scored parts of the windows are the text in order, without gap or overlap, each at the end of its window."""
+    """For every stride the scored parts of the windows are the text in order, without gap or overlap, each
+    at the end of its window.
+    """
     for stride in (None, *range(1, length + 1)):
         cuts = list(Protocol(stride).windows(size, length))
         assert [t for _, stop, first in cuts for t in range(first, stop)] == list(range(size))
@@ -47,7 +51,9 @@ def test_every_token_is_scored_once(size, length):
 
 @pytest.mark.parametrize("stride", [1, 3, 7])
 def test_a_sliding_window_keeps_its_context(stride):
-    """But for the first window, every scored token has at least length - stride tokens of its window before it."""
+    """But for the first window, every scored token has at least length - stride tokens of its window
+    before it.
+    """
     cuts = list(Protocol(stride).windows(40, 7))
     assert len(cuts) > 1
     for start, _, first in cuts[1:]:
@@ -55,7 +61,9 @@ def test_a_sliding_window_keeps_its_context(stride):
 
 
 def test_windows_side_by_side():
-    """Windows of 5 over 12 tokens: two whole ones and the rest. Stride 3: each begins 3 later and scores what is new."""
+    """Windows of 5 over 12 tokens: two whole ones and the rest. Stride 3: each begins 3 later and scores
+    what is new.
+    """
     assert list(PLAIN.windows(12, 5)) == [(0, 5, 0), (5, 10, 5), (10, 12, 10)]
     assert list(SLIDING.windows(12, 5)) == [(0, 5, 0), (3, 8, 5), (6, 11, 8), (9, 12, 11)]
     assert (str(PLAIN), str(SLIDING)) == ("non-overlapping", "sliding, stride 3")
@@ -72,7 +80,9 @@ def test_a_stride_that_skips_tokens_or_stands_still_is_refused(stride):
 
 
 def brute(cfg, p, text, length, stride):
-    """Per token: its position in the window that scores it, its loss. One window at a time; later windows score only what is new."""
+    """Per token: its position in the window that scores it, its loss. One window at a time; later windows
+    score only what is new.
+    """
     size, found = len(text) - 1, []
     for start in range(0, size, stride):
         if len(found) == size:
@@ -86,7 +96,9 @@ def brute(cfg, p, text, length, stride):
 @pytest.mark.parametrize("stride", [None, 1, 3, 10])
 @pytest.mark.parametrize("size", [9, 10, 30, 47])
 def test_score_is_a_loop_over_windows(size, stride):
-    """Loss, perplexity, bits, token count and the sums by position are those of a loop that runs the model on one window at a time."""
+    """Loss, perplexity, bits, token count and the sums by position are those of a loop that runs the model
+    on one window at a time.
+    """
     cfg = tiny()
     p, text = untrained(cfg), TEXT[: size + 1]
     row, total, count = score(cfg, p, text, 10, protocol=Protocol(stride))
@@ -121,7 +133,9 @@ def test_how_windows_are_grouped_does_not_matter(protocol, monkeypatch):
 def test_a_stride_of_the_length_is_side_by_side():
     """Sliding by a whole window is the non-overlapping protocol, bit by bit."""
     cfg = tiny()
-    (row, *sums), (other, *others) = (score(cfg, untrained(cfg), TEXT, 16, protocol=Protocol(s)) for s in (None, 16))
+    (row, *sums), (other, *others) = (
+        score(cfg, untrained(cfg), TEXT, 16, protocol=Protocol(s)) for s in (None, 16)
+    )
     assert row == other
     np.testing.assert_array_equal(sums, others)
 
@@ -147,7 +161,9 @@ def window_means(cfg, p, text, length, protocol):
     means = []
     for start, stop, first in protocol.windows(len(text) - 1, length):
         window = text[start : stop + 1].astype(int)[None]
-        means.append((loss(cfg, p, window[:, :-1], window[:, 1:])[1][0, first - start :].mean(), stop - first))
+        means.append(
+            (loss(cfg, p, window[:, :-1], window[:, 1:])[1][0, first - start :].mean(), stop - first)
+        )
     return np.array(means).T
 
 
@@ -186,7 +202,9 @@ def test_a_huge_loss_has_a_perplexity():
 
 
 def test_buckets_double():
-    """Positions 0, 1, 2-3, 4-6 of a length of 7; mean loss and tokens of each; together they are the total."""
+    """Positions 0, 1, 2-3, 4-6 of a length of 7; mean loss and tokens of each; together they are the
+    total.
+    """
     total, count = np.arange(1.0, 8), np.array([4, 4, 4, 4, 2, 2, 1.0])
     rows = by_position(total, count)
     assert [(r["from"], r["to"]) for r in rows] == [(0, 0), (1, 1), (2, 3), (4, 6)]
@@ -195,7 +213,9 @@ def test_buckets_double():
     assert [r["bpb"] for r in rows] == pytest.approx([r["loss"] / math.log(2) for r in rows], rel=1e-15)
 
 
-@pytest.mark.parametrize(("length", "last"), [(1, (0, 0)), (2, (1, 1)), (3, (2, 2)), (8, (4, 7)), (9, (8, 8)), (512, (256, 511))])
+@pytest.mark.parametrize(
+    ("length", "last"), [(1, (0, 0)), (2, (1, 1)), (3, (2, 2)), (8, (4, 7)), (9, (8, 8)), (512, (256, 511))]
+)
 def test_buckets_end_at_the_length(length, last):
     """The buckets are the positions in order, without gap or overlap."""
     rows = by_position(np.ones(length), np.ones(length))
@@ -213,7 +233,9 @@ def test_buckets_sum_to_the_row(protocol):
     """Tokens and loss of the buckets of the longest length are those of its row."""
     *_, row = evaluate(tiny(), untrained(tiny()), TEXT, 24, protocol=protocol)
     assert sum(b["tokens"] for b in row["by_position"]) == row["tokens"] == 199
-    assert sum(b["tokens"] * b["loss"] for b in row["by_position"]) == pytest.approx(row["loss"] * 199, rel=1e-12)
+    assert sum(b["tokens"] * b["loss"] for b in row["by_position"]) == pytest.approx(
+        row["loss"] * 199, rel=1e-12
+    )
 
 
 # lengths
@@ -234,7 +256,9 @@ def test_buckets_sum_to_the_row(protocol):
     ],
 )
 def test_lengths(trained, longest, expected):
-    """Half the training length, that length itself and its doublings, up to `longest`, which is always the last."""
+    """Half the training length, that length itself and its doublings, up to `longest`, which is always the
+    last.
+    """
     assert lengths(trained, longest) == expected
 
 
@@ -242,7 +266,9 @@ def test_lengths(trained, longest, expected):
 
 
 def test_one_row_per_length_on_the_same_text():
-    """From half the training length to the one asked for; every row has all tokens; only the last has positions; each is its own score."""
+    """From half the training length to the one asked for; every row has all tokens; only the last has
+    positions; each is its own score.
+    """
     cfg = tiny()
     p = untrained(cfg)
     rows = list(evaluate(cfg, p, TEXT, 32))
@@ -262,7 +288,9 @@ def test_a_length_below_one_is_refused(longest):
 
 
 def test_a_text_shorter_than_the_length_is_refused():
-    """A window needs one byte more than its length; the message has both numbers, and comes before any work."""
+    """A window needs one byte more than its length; the message has both numbers, and comes before any
+    work.
+    """
     with pytest.raises(Misuse, match="has 200 bytes, too few for length 200; expected at least 201"):
         next(evaluate(tiny(), untrained(tiny()), TEXT, 200))
     *_, row = evaluate(tiny(), untrained(tiny()), TEXT, 199)
@@ -271,7 +299,9 @@ def test_a_text_shorter_than_the_length_is_refused():
 
 @pytest.mark.parametrize("name", ["learned", "learned_bias"])
 def test_a_table_past_its_end_is_refused(name):
-    """Up to the length of its table an encoding is evaluated; for more Misuse says where it ends, before any work."""
+    """Up to the length of its table an encoding is evaluated; for more Misuse says where it ends, before
+    any work.
+    """
     cfg = tiny(name)
     with pytest.raises(Misuse, match=f"^{name} ends at length 8, and length is 16; ask for at most 8"):
         next(evaluate(cfg, untrained(cfg), TEXT, 16))
@@ -295,7 +325,9 @@ def losses(cfg, p):
 
 
 def test_rope_weights_under_another_base():
-    """Another base is another model of the same weights: another loss; the run's own base is the same loss."""
+    """Another base is another model of the same weights: another loss; the run's own base is the same
+    loss.
+    """
     cfg = tiny("rope")
     p = untrained(cfg)
     other = under(cfg, None, ("base=100",))
@@ -321,7 +353,9 @@ def test_alibi_weights_under_t5_are_refused():
 
 
 def test_t5_weights_under_alibi_are_refused():
-    """Parameters that the other encoding has no use for are refused, not ignored; so is a table of another shape."""
+    """Parameters that the other encoding has no use for are refused, not ignored; so is a table of another
+    shape.
+    """
     cfg = tiny("t5")
     with pytest.raises(Misuse, match=r"have pe\.0\.table, which alibi has no use for"):
         next(evaluate(under(cfg, "alibi", ()), untrained(cfg), TEXT, 16))
@@ -332,7 +366,12 @@ def test_t5_weights_under_alibi_are_refused():
 def test_an_option_alone_keeps_the_others():
     """--set without --pe changes that option and no other; with --pe the others are at their defaults."""
     cfg = tiny("sinusoidal", layout="concatenated", base=50.0)
-    assert dict(under(cfg, None, ("ladder=endpoint",)).pe[0][1]) == {"layout": "concatenated", "ladder": "endpoint", "base": 50.0, "learned": False}
+    assert dict(under(cfg, None, ("ladder=endpoint",)).pe[0][1]) == {
+        "layout": "concatenated",
+        "ladder": "endpoint",
+        "base": 50.0,
+        "learned": False,
+    }
     assert dict(under(cfg, "sinusoidal", ("ladder=endpoint",)).pe[0][1]) == {
         "layout": "interleaved",
         "ladder": "endpoint",
@@ -343,7 +382,16 @@ def test_an_option_alone_keeps_the_others():
 
 def test_an_option_of_one_member_of_a_cycle():
     """--set INDEX.NAME changes that member alone; the rest of the model stays."""
-    cfg = Config(pe=(("rope", {"base": 5.0}), ("alibi", {}), ("rope", {})), L=8, C=16, layers=3, H=2, R=4, layout="interleaved", norm="layer")
+    cfg = Config(
+        pe=(("rope", {"base": 5.0}), ("alibi", {}), ("rope", {})),
+        L=8,
+        C=16,
+        layers=3,
+        H=2,
+        R=4,
+        layout="interleaved",
+        norm="layer",
+    )
     other = under(cfg, None, ("2.base=7",))
     assert [options.get("base", options.get("max_bias")) for _, options in other.pe] == [5.0, 8.0, 7.0]
     assert (other.R, other.layout, other.norm, other.L) == (4, "interleaved", "layer", 8)
@@ -351,10 +399,14 @@ def test_an_option_of_one_member_of_a_cycle():
 
 
 def test_what_belongs_to_rotations_and_attention_goes_with_them():
-    """Rotary width and layout stay while something turns, can be set, and are dropped with the rotation; so are key-value heads."""
+    """Rotary width and layout stay while something turns, can be set, and are dropped with the rotation;
+    so are key-value heads.
+    """
     cfg = Config(pe=(("rope", {}),), L=8, C=16, layers=2, H=2, R=4, layout="interleaved")
     assert (under(cfg, None, ("base=7",)).R, under(cfg, None, ("base=7",)).layout) == (4, "interleaved")
-    assert under(cfg, None, ("rotary_dim=8", "layout=half")) == Config(pe=(("rope", {}),), L=8, C=16, layers=2, H=2, R=8)
+    assert under(cfg, None, ("rotary_dim=8", "layout=half")) == Config(
+        pe=(("rope", {}),), L=8, C=16, layers=2, H=2, R=8
+    )
     assert under(cfg, "alibi", ()).R is None
     assert (under(cfg, "alibi", ()).layout, under(tiny("alibi"), "rope", ()).R) == ("half", 8)
     assert under(cfg, "retnet", ()).G is None
@@ -429,13 +481,20 @@ def test_a_run_without_checkpoint_is_refused(tmp_path):
 
 
 def test_stored_has_the_numbers_and_what_they_depend_on():
-    """It is JSON; it has protocol, digest and size of the text, step, encoding, every row with its ratio to the training length, positions."""
+    """It is JSON; it has protocol, digest and size of the text, step, encoding, every row with its ratio
+    to the training length, positions.
+    """
     cfg = tiny("rope", base=50.0)
     rows = list(evaluate(cfg, untrained(cfg, "float32"), TEXT, 16, protocol=SLIDING))
     found = stored(SLIDING, "ab" * 32, TEXT, 7, cfg, rows)
     store.canonical(found)
     assert found["protocol"] == {"name": "sliding, stride 3", "stride": 3}
-    assert (found["corpus"], found["bytes"], found["step"], found["pe"]) == ("ab" * 32, 199, 7, cfg.to_json()["pe"])
+    assert (found["corpus"], found["bytes"], found["step"], found["pe"]) == (
+        "ab" * 32,
+        199,
+        7,
+        cfg.to_json()["pe"],
+    )
     assert [r["length"] for r in found["rows"]] == [4, 8, 16]
     assert [r["ratio"] for r in found["rows"]] == [r["bpb"] / rows[1]["bpb"] for r in rows]
     assert found["rows"][1]["ratio"] == 1

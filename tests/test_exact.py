@@ -1,4 +1,6 @@
-"""The tables against 50 digits: a relative error of 1e-12 in any of them, a bucket one off, a wrong ladder; what making golden files then does."""
+"""The tables against 50 digits: a relative error of 1e-12 in any of them, a bucket one off, a wrong
+ladder; what making golden files then does.
+"""
 
 from dataclasses import replace
 
@@ -14,7 +16,9 @@ from peref.golden.levels import expected, inputs
 TABLES = {case.id: case for case in catalogue() if case.level == "table"}
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].slug not in ("far", "two-sided", "depth-4", "width-64")])
+@pytest.mark.parametrize(
+    "name", [name for name in TABLES if TABLES[name].slug not in ("far", "two-sided", "depth-4", "width-64")]
+)
 def test_a_table_is_what_50_digits_give(name):
     """All but the longest ones, which the maker has too."""
     case = TABLES[name]

@@ -119,15 +119,22 @@ def test_explicit_transfer(cupy):
 
 def test_results_are_arrays(cupy, x):
     """Reductions, full indexing and operators give 0-d arrays, never NumPy scalars."""
-    for y in (x.sum(), cupy.sum(x), x.max(), x.mean(), x[1, 2], x[0][0], x.sum() * 2, -x.sum(), x.argmax(), cupy.exp(1.0), x.any(),
-              cupy.allclose(x, x), x[0, 0] == 0, cupy.float64(1) + x.sum(), cupy.einsum("ij->", x)):  # fmt: skip
+    for y in (x.sum(), cupy.sum(x), x.max(), x.mean(), x[1, 2], x[0][0], x.sum() * 2, -x.sum(), x.argmax(),
+              cupy.exp(1.0), x.any(), cupy.allclose(x, x), x[0, 0] == 0, cupy.float64(1) + x.sum(),
+              cupy.einsum("ij->", x)):  # fmt: skip
         assert type(y) is cupy.ndarray
         assert y.shape == ()
 
 
 def test_numbers_come_out_on_request(x):
     """float, int, bool and item read one element; more than one is an error."""
-    assert (float(x[1, 2]), int(x[1, 2]), bool(x[1, 2]), x[1, 2].item(), math.sqrt(x[1, 0])) == (6.0, 6, True, 6.0, 2.0)
+    assert (float(x[1, 2]), int(x[1, 2]), bool(x[1, 2]), x[1, 2].item(), math.sqrt(x[1, 0])) == (
+        6.0,
+        6,
+        True,
+        6.0,
+        2.0,
+    )
     with pytest.raises(ValueError):
         float(x)
     with pytest.raises(ValueError):
@@ -150,7 +157,18 @@ def test_not_hashable(x):
 
 @pytest.mark.parametrize(
     "key",
-    [1, -1, slice(1, None), None, Ellipsis, (slice(None), 2), (Ellipsis, 0), (1, 2), (None, slice(None), None, 1), np.int64(2)],
+    [
+        1,
+        -1,
+        slice(1, None),
+        None,
+        Ellipsis,
+        (slice(None), 2),
+        (Ellipsis, 0),
+        (1, 2),
+        (None, slice(None), None, 1),
+        np.int64(2),
+    ],
 )
 def test_indexing(x, key):
     """Host integers, slices, None and Ellipsis index as in NumPy, and give views."""
@@ -182,7 +200,9 @@ def test_indexing_with_arrays(cupy, x, make):
     np.testing.assert_array_equal(x[make(cupy.asarray(i), cupy.asarray(b))].get(), host[make(i, b)])
 
 
-@pytest.mark.parametrize("key", [np.array([0, 1]), [0, 1], (slice(None), np.array([0])), np.zeros((3, 4), bool), True, 1.0])
+@pytest.mark.parametrize(
+    "key", [np.array([0, 1]), [0, 1], (slice(None), np.array([0])), np.zeros((3, 4), bool), True, 1.0]
+)
 def test_index_refused(x, key):
     """NumPy arrays and lists are no index."""
     with pytest.raises(IndexError):
@@ -201,7 +221,9 @@ def test_out_of_range(cupy, x):
 
 
 def test_repeated_index_in_assignment(cupy, x):
-    """a[i] = v and a[i] += v with a repeated index raise; one value for all, add.at of whole numbers and maximum.at are well defined."""
+    """a[i] = v and a[i] += v with a repeated index raise; one value for all, add.at of whole numbers and
+    maximum.at are well defined.
+    """
     i = cupy.asarray([0, 2, 0])
     with pytest.raises(ValueError, match="repeated"):
         x[i] = x
@@ -224,7 +246,9 @@ def test_repeated_index_in_assignment(cupy, x):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_floats_are_not_added_in_any_order(cupy, dtype):
-    """add.at and subtract.at of floats raise: atomics add in another order in each run, and bfloat16 has none."""
+    """add.at and subtract.at of floats raise: atomics add in another order in each run, and bfloat16 has
+    none.
+    """
     pytest.importorskip("ml_dtypes")
     to, i = cupy.zeros(3, dtype), cupy.asarray([0, 2, 0])
     for ufunc in (cupy.add, cupy.subtract):
@@ -313,4 +337,8 @@ def test_every_name_is_in_cupy():
         names = [n for n in vars(fake) if not n.startswith("__")]
     assert len(names) > 150
     assert [n for n in names if not hasattr(real, n)] == []
-    assert [n for n in (*fake_cupy.METHODS.split(), "get", "item", "tolist", "nbytes") if not hasattr(real.ndarray, n)] == []
+    assert [
+        n
+        for n in (*fake_cupy.METHODS.split(), "get", "item", "tolist", "nbytes")
+        if not hasattr(real.ndarray, n)
+    ] == []

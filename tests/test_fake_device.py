@@ -1,4 +1,6 @@
-"""The promises of the emulated device: counts, poison, copies that have not arrived, captures and what they refuse."""
+"""The promises of the emulated device: counts, poison, copies that have not arrived, captures and what
+they refuse.
+"""
 
 import fake_cupy
 import numpy as np
@@ -23,15 +25,19 @@ def capture(cp, act):
 
 
 def test_what_is_counted(cp):
-    """A kernel, an allocation and a copy each count once; views cost nothing; whatever gives the host a number is a sync."""
+    """A kernel, an allocation and a copy each count once; views cost nothing; whatever gives the host a
+    number is a sync.
+    """
     x = cp.asarray(np.arange(6.0).reshape(2, 3))
     before = fake_cupy.counts()
     assert before == {"allocations": 1, "copies": 1}
     y = (x.T[1:] + 1).reshape(-1)
     y += 1
-    assert fake_cupy.counts() == before | {"allocations": 3, "calls": 3}  # a sum, a copy that reshape needs, a sum in place
-    for wait in (lambda: float(y[0]), lambda: int(y[0]), lambda: bool(y[0] > 0), lambda: y.tolist(), lambda: y.get(), lambda: y[y > 2],
-                 lambda: cp.nonzero(y), cp.cuda.Stream().synchronize, cp.cuda.Device().synchronize):  # fmt: skip
+    # a sum, a copy that reshape needs, a sum in place
+    assert fake_cupy.counts() == before | {"allocations": 3, "calls": 3}
+    for wait in (lambda: float(y[0]), lambda: int(y[0]), lambda: bool(y[0] > 0), lambda: y.tolist(),
+                 lambda: y.get(), lambda: y[y > 2], lambda: cp.nonzero(y), cp.cuda.Stream().synchronize,
+                 cp.cuda.Device().synchronize):  # fmt: skip
         syncs = fake_cupy.counts().get("syncs", 0)
         wait()
         assert fake_cupy.counts()["syncs"] == syncs + 1
@@ -83,7 +89,9 @@ def test_a_capture_does_nothing_until_it_is_launched(cp):
 
 
 def test_memory_freed_after_a_capture_reads_as_poison(cp):
-    """A graph whose arrays went back to the pool gives no right answer (cupy#8318); one whose arrays were kept does."""
+    """A graph whose arrays went back to the pool gives no right answer (cupy#8318); one whose arrays were
+    kept does.
+    """
     x = cp.ones(3)
     for keeps in (True, False):
         y = cp.zeros(3)
@@ -131,7 +139,9 @@ def test_the_default_stream_captures_nothing(cp):
 
 
 def test_a_copy_to_the_host_arrives_with_its_event(cp):
-    """Before that, the pinned memory is poison; afterwards it holds what the array was when the copy was asked for."""
+    """Before that, the pinned memory is poison; afterwards it holds what the array was when the copy was
+    asked for.
+    """
     x = cp.asarray(np.arange(3.0))
     out = np.frombuffer(cp.cuda.alloc_pinned_memory(x.nbytes), x.dtype, x.size)
     x.get(out=out, blocking=False)

@@ -1,4 +1,6 @@
-"""Generation: through the cache it is the model itself; what is drawn follows temperature, top_k and seed, and nothing else."""
+"""Generation: through the cache it is the model itself; what is drawn follows temperature, top_k and seed,
+and nothing else.
+"""
 
 import numpy as np
 import pytest
@@ -34,14 +36,18 @@ def greedy(cfg, p, count, n):
 
 @pytest.mark.parametrize("name", names())
 def test_greedy_is_the_argmax_of_the_whole_forward(name):
-    """At temperature 0 each token is the largest logit of a forward without a cache, up to the length trained for."""
+    """At temperature 0 each token is the largest logit of a forward without a cache, up to the length
+    trained for.
+    """
     cfg, p = model(name, L=16)
     got = text(cfg, p, temperature=0)
     assert got == greedy(cfg, p, 12, 16)
     assert len(set(got)) > 1
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "any_length" in get(name).claims or get(name).reach])
+@pytest.mark.parametrize(
+    "name", [name for name in names() if "any_length" in get(name).claims or get(name).reach]
+)
 def test_past_the_length_trained_for(name):
     """An encoding of any length goes on past L, with frequencies made for the whole text from the start."""
     cfg, p = model(name, L=5)
@@ -50,10 +56,14 @@ def test_past_the_length_trained_for(name):
 
 @pytest.mark.parametrize("name", ["learned", "learned_bias"])
 def test_a_table_generates_to_its_end_and_no_further(name):
-    """Prompt and text of L tokens are fine; one more is Misuse, says how many there can be, and comes before the first token."""
+    """Prompt and text of L tokens are fine; one more is Misuse, says how many there can be, and comes
+    before the first token.
+    """
     cfg, p = model(name, L=10)
     assert len(text(cfg, p, 6)) == 6
-    with pytest.raises(Misuse, match=f"^{name} ends at length 10; prompt and text would be 11 tokens; ask for at most 6"):
+    with pytest.raises(
+        Misuse, match=f"^{name} ends at length 10; prompt and text would be 11 tokens; ask for at most 6"
+    ):
         next(generate(cfg, p, PROMPT, 7))
 
 
@@ -132,7 +142,11 @@ def test_the_text_is_a_function_of_its_arguments():
     list(generate(cfg, p, PROMPT, 3, seed=9))
     np.random.default_rng().random()
     assert text(cfg, p, seed=5) == one
-    assert text(cfg, p, prompt=tuple(PROMPT), seed=5) == one == text(cfg, p, prompt=np.array(PROMPT, np.uint8), seed=5)
+    assert (
+        text(cfg, p, prompt=tuple(PROMPT), seed=5)
+        == one
+        == text(cfg, p, prompt=np.array(PROMPT, np.uint8), seed=5)
+    )
     assert len(one) == 12
     assert all(type(token) is int and 0 <= token < 256 for token in one)
     others = [text(cfg, p, seed=6), text(cfg, p, seed=5, temperature=3.0), text(cfg, p, seed=5, top_k=2)]
@@ -140,7 +154,9 @@ def test_the_text_is_a_function_of_its_arguments():
 
 
 def test_every_token_has_its_own_random_stream():
-    """Token k depends on the seed, k and what stands before it: a shorter text is the beginning of a longer one, and so is one cut off."""
+    """Token k depends on the seed, k and what stands before it: a shorter text is the beginning of a
+    longer one, and so is one cut off.
+    """
     cfg, p = model()
     whole = text(cfg, p, seed=5)
     assert text(cfg, p, 5, seed=5) == whole[:5]
@@ -149,7 +165,9 @@ def test_every_token_has_its_own_random_stream():
 
 
 def test_tokens_are_drawn_from_the_model():
-    """Each token is `pick` of the logits of a forward without a cache, with the stream of its seed and place."""
+    """Each token is `pick` of the logits of a forward without a cache, with the stream of its seed and
+    place.
+    """
     cfg, p = model("rope")
     tokens = list(PROMPT)
     for step in range(8):

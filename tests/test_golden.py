@@ -1,4 +1,6 @@
-"""The golden files, the rule and what is said of a failure: right things pass, wrong things are noticed and named."""
+"""The golden files, the rule and what is said of a failure: right things pass, wrong things are noticed
+and named.
+"""
 
 import json
 import tomllib
@@ -59,15 +61,24 @@ def test_the_files_are_those_of_the_recipes(book):
 def test_every_encoding_has_every_level(book):
     """From the registry alone."""
     have = {(e.words["encoding"], e.words["level"]) for e in book.entries.values()}
-    assert have == {(case.encoding, case.level) for case in (*core(), *(c for c in full() if c.level in ("table", "op", "attn")))}
+    assert have == {
+        (case.encoding, case.level)
+        for case in (*core(), *(c for c in full() if c.level in ("table", "op", "attn")))
+    }
     assert {name for name, _ in have} == set(names())
     assert all((case.encoding, level) in have for case in catalogue() for level in LEVELS[case.hook])
 
 
 def test_flags_are_explained_and_used(book):
-    """Each flag on a case, or of a near miss of one, stands in the dictionary, and the other way round; beside the cases as there."""
+    """Each flag on a case, or of a near miss of one, stands in the dictionary, and the other way round;
+    beside the cases as there.
+    """
     entries = [*opened(GOLDEN).entries.values(), *chain(*declared.read(book).values())]
-    used = {flag for e in entries for flag in [*e.words["flags"], *(miss["trap"] for miss in e.words.get("near_miss", ()))]}
+    used = {
+        flag
+        for e in entries
+        for flag in [*e.words["flags"], *(miss["trap"] for miss in e.words.get("near_miss", ()))]
+    }
     assert used <= set(every())
     assert set(every()) - used == set()
     for vectors in opened(GOLDEN).vectors:
@@ -90,17 +101,25 @@ def test_computed_again_they_are_the_same(book):
     for entry in {entry.group: entry for entry in book.entries.values()}.values():
         case = rebuilt(entry.words, entry.inputs())
         for name, g in expected(case, entry.inputs()).items():
-            np.testing.assert_allclose(g, entry.want(name), rtol=1e-12, atol=1e-12 * max(1.0, np.abs(g).max()), err_msg=f"{entry.id}:{name}")
+            np.testing.assert_allclose(
+                g,
+                entry.want(name),
+                rtol=1e-12,
+                atol=1e-12 * max(1.0, np.abs(g).max()),
+                err_msg=f"{entry.id}:{name}",
+            )
 
 
 def test_the_wheel_has_them():
     """All but the full set are carried into it."""
-    carried = tomllib.loads((GOLDEN.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    carried = tomllib.loads((GOLDEN.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]["wheel"]["force-include"]
     there = {p.name for p in GOLDEN.iterdir() if p.name not in (FULL, "__pycache__")}
     assert there == {"core", "runners", "SPEC_VERSION", *WORDS}
-    assert {path.removeprefix("golden/"): to for path, to in carried.items() if path.startswith("golden")} == {
-        name: f"peref/_share/golden/{name}" for name in there
-    }
+    assert {
+        path.removeprefix("golden/"): to for path, to in carried.items() if path.startswith("golden")
+    } == {name: f"peref/_share/golden/{name}" for name in there}
 
 
 # ---------------------------------------------------------------- what is written
@@ -109,10 +128,21 @@ SMALL = sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)
 
 
 def test_made_twice_the_bytes_are_the_same(tmp_path):
-    cases = [SMALL, sized("t5", "attn", "default", "The usual.", T=3), sized("retnet", "op", "default", "The usual.", T=3)]
+    cases = [
+        SMALL,
+        sized("t5", "attn", "default", "The usual.", T=3),
+        sized("retnet", "op", "default", "The usual.", T=3),
+    ]
     for name in "ab":
         folder_of(tmp_path / name, cases, checked=True)
-    a, b = ({p.relative_to(tmp_path / n).as_posix(): p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "ab")
+    a, b = (
+        {
+            p.relative_to(tmp_path / n).as_posix(): p.read_bytes()
+            for p in (tmp_path / n).rglob("*")
+            if p.is_file()
+        }
+        for n in "ab"
+    )
     assert a == b
     assert "rope/SHA256SUMS" in a
 
@@ -136,7 +166,10 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path, capsys):
 
 def test_vectors_of_several_encodings_lie_side_by_side(tmp_path, capsys):
     for name in ("alibi", "rope"):
-        assert cli(capsys, "golden", "vectors", "--pe", name, "--shape", "1,2,1,5,4", "-o", tmp_path / "mine")[0] == 0
+        assert (
+            cli(capsys, "golden", "vectors", "--pe", name, "--shape", "1,2,1,5,4", "-o", tmp_path / "mine")[0]
+            == 0
+        )
     assert {e.words["encoding"] for e in Book(tmp_path / "mine").entries.values()} == {"alibi", "rope"}
 
 
@@ -151,7 +184,11 @@ def test_what_changed_is_told(small, tmp_path):
     cases = [replace(SMALL, options={"base": 500.0}), sized("rope", "op", "other", "More.", T=3)]
     folder_of(tmp_path / "new", cases)
     got = changed(small, Book(tmp_path / "new"))
-    assert got == {"added": ["rope.op/other"], "removed": ["alibi.table/default"], "changed": ["rope.op/default"]}
+    assert got == {
+        "added": ["rope.op/other"],
+        "removed": ["alibi.table/default"],
+        "changed": ["rope.op/default"],
+    }
 
 
 # ---------------------------------------------------------------- the rule
@@ -184,7 +221,9 @@ def test_golden_numbers_rounded_pass(book, dtype):
                 bits = (
                     x.astype(np.float16)
                     if dtype == "F16"
-                    else ((x.view(np.uint32) + 0x7FFF + ((x.view(np.uint32) >> 16) & 1)) >> 16).astype(np.uint16)
+                    else ((x.view(np.uint32) + 0x7FFF + ((x.view(np.uint32) >> 16) & 1)) >> 16).astype(
+                        np.uint16
+                    )
                 )
                 given[f"{entry.id}:{name}"] = Tensor(dtype, bits)
     report = check(book, given, EVERY)
@@ -214,14 +253,17 @@ def test_the_rule_in_numbers():
 
 
 def test_budgets_are_what_the_formula_says():
-    """For a rotation a is a few times the root of x1^2 + x2^2, wherever it is, and b that times the phase where it is large."""
+    """For a rotation a is a few times the root of x1^2 + x2^2, wherever it is, and b that times the phase
+    where it is large.
+    """
     case = sized("rope", "op", "default", "x", positions=(0, 1, 2047, 2048, 4096, 131071, 1048575))
     a = inputs(case)
     want = expected(case, a)
     size, phase = budget.budgets(case, a, want)["q_rotated"]
     x1, x2 = a["q"][..., :4], a["q"][..., 4:]
     scale = np.hypot(x1, x2)
-    for some in (size[..., :4] / scale, phase[:, :, 0, :4] / scale[:, :, 0]):  # at position 0 nothing has turned yet: two products and their sum
+    # at position 0 nothing has turned yet: two products and their sum
+    for some in (size[..., :4] / scale, phase[:, :, 0, :4] / scale[:, :, 0]):
         assert 2 < np.median(some) < 4  # of so many draws of a few roundings
         assert some.max() < 8
     far = np.abs(phase[:, :, -1, 0]) / (scale[:, :, -1, 0] * 1048575)
@@ -237,7 +279,11 @@ def wrong(entry, name, tensor=""):
     """What the mutant of that name gives for a case, or of it the tensors whose names begin so."""
     case, a = rebuilt(entry.words, entry.inputs()), entry.inputs()
     got = next(m for m in mutants() if m.name == name).wrong(case, a)
-    return {f"{entry.id}:{n}": Tensor("F64", np.ascontiguousarray(x)) for n, x in got.items() if n.startswith(tensor)}
+    return {
+        f"{entry.id}:{n}": Tensor("F64", np.ascontiguousarray(x))
+        for n, x in got.items()
+        if n.startswith(tensor)
+    }
 
 
 MUTANTS = {  # of tests/mutants: a case that they fail, the tensor that comes, and words of the block
@@ -291,7 +337,13 @@ def test_a_small_error_in_one_element_is_found(book):
 
 
 def test_names_that_nobody_has_and_nothing_at_all(book):
-    with pytest.raises(Misuse, match=r"no golden tensor is called rope\.op/default:q_rotatde; did you mean 'rope\.op/default:q_rotated'"):
+    with pytest.raises(
+        Misuse,
+        match=(
+            r"no golden tensor is called rope\.op/default:q_rotatde; did you mean "
+            r"'rope\.op/default:q_rotated'"
+        ),
+    ):
         check(book, {"rope.op/default:q_rotatde": Tensor("F64", np.zeros(1))}, EVERY)
     with pytest.raises(NothingRan):
         check(book, {}, EVERY)
@@ -299,7 +351,13 @@ def test_names_that_nobody_has_and_nothing_at_all(book):
     for pick, dtypes in ((Pick(levels=("table",)), ()), (Pick(flags=("sin.*",)), ()), (EVERY, ("f32",))):
         with pytest.raises(NothingRan):
             check(book, q, pick, dtypes=dtypes)
-    for pick in (Pick(levels=("op",)), Pick(flags=("bas*",)), Pick(groups=("rotate_*",)), Pick(cases=("rope.*",)), Pick(encodings=("rope",))):
+    for pick in (
+        Pick(levels=("op",)),
+        Pick(flags=("bas*",)),
+        Pick(groups=("rotate_*",)),
+        Pick(cases=("rope.*",)),
+        Pick(encodings=("rope",)),
+    ):
         assert len(check(book, q, pick).results) == 1
 
 
@@ -311,7 +369,11 @@ def test_golden_on_the_command_line(capsys, small):
     assert (code, "2 cases of 2 encodings, every digest right" in text) == (0, True)
     assert cli(capsys, "golden", "verify", small.folder, "--against", small.folder)[0] == 0
     code, text = cli(capsys, "golden", "show", "rope.op/partial")
-    assert (code, "rope.partial.exponent_head_dim" in text, "rope.op/partial:vjp.q  float64[1, 3, 7, 8] BHTD" in text) == (0, True, True)
+    assert (
+        code,
+        "rope.partial.exponent_head_dim" in text,
+        "rope.op/partial:vjp.q  float64[1, 3, 7, 8] BHTD" in text,
+    ) == (0, True, True)
     assert "did you mean" in cli(capsys, "golden", "show", "rope.op/partia")[1]
     code, text = cli(capsys, "explain", "rope.layout.half")
     assert (code, "transformers#25199" in text) == (0, True)
@@ -319,21 +381,46 @@ def test_golden_on_the_command_line(capsys, small):
 
 
 @pytest.mark.parametrize(
-    ("name", "more"), [("yarn", ["--set", "factor=4", "--positions", "0:4,4096:4100"]), ("t5", []), ("retnet", ["--width", "12"])]
+    ("name", "more"),
+    [
+        ("yarn", ["--set", "factor=4", "--positions", "0:4,4096:4100"]),
+        ("t5", []),
+        ("retnet", ["--width", "12"]),
+    ],
 )
 def test_vectors_for_a_shape_of_one_s_own(capsys, tmp_path, name, more):
     """They are made, and the reference passes them in float32."""
-    code, text = cli(capsys, "golden", "vectors", "--pe", name, "--shape", "1,4,2,8,8", "-o", tmp_path / "mine", *more)
+    code, text = cli(
+        capsys, "golden", "vectors", "--pe", name, "--shape", "1,4,2,8,8", "-o", tmp_path / "mine", *more
+    )
     assert code == 0, text
-    code, text = cli(capsys, "check", "--impl", "peref.golden.report:reference", "--dtype", "f32", "--golden", tmp_path / "mine")
+    code, text = cli(
+        capsys,
+        "check",
+        "--impl",
+        "peref.golden.report:reference",
+        "--dtype",
+        "f32",
+        "--golden",
+        tmp_path / "mine",
+    )
     assert (code, "0 cases not run" in text) == (0, True), text
 
 
 @pytest.mark.parametrize(
-    "more", [["--positions", "0:7"], ["--positions", "0:9"], ["--positions", "a:b"], ["--positions", "0:99999999999"], ["--set", "factr=3"]]
+    "more",
+    [
+        ["--positions", "0:7"],
+        ["--positions", "0:9"],
+        ["--positions", "a:b"],
+        ["--positions", "0:99999999999"],
+        ["--set", "factr=3"],
+    ],
 )
 def test_vectors_that_cannot_be(capsys, tmp_path, more):
-    code, text = cli(capsys, "golden", "vectors", "--pe", "yarn", "--shape", "1,4,2,8,8", "-o", tmp_path / "mine", *more)
+    code, text = cli(
+        capsys, "golden", "vectors", "--pe", "yarn", "--shape", "1,4,2,8,8", "-o", tmp_path / "mine", *more
+    )
     assert code == 2, text
     assert not (tmp_path / "mine").exists()
 

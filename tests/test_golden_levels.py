@@ -1,4 +1,6 @@
-"""Blocks, models, training steps and traces: the full set, its archive, budgets of whole tensors, and a mutant for every flag of these levels."""
+"""Blocks, models, training steps and traces: the full set, its archive, budgets of whole tensors, and a
+mutant for every flag of these levels.
+"""
 
 import io
 import tarfile
@@ -65,20 +67,32 @@ def test_the_full_set_is_that_of_the_recipes(book):
 
 
 def test_every_encoding_has_every_level(book):
-    """From the registry alone: traces, both models, the gradient of logits, ten steps, and both blocks unless it is added to the embedding."""
+    """From the registry alone: traces, both models, the gradient of logits, ten steps, and both blocks
+    unless it is added to the embedding.
+    """
     have = {(e.words["encoding"], e.id.partition(".")[2]) for e in of_levels(book, *LEVELS)}
     for name in names():
         assert {(name, "trace/chunks"), (name, "model/llama"), (name, "model/gpt2")} <= have
         assert {(name, f"model/logits-{shape}") for shape in SHAPES} & have
         assert {(name, f"step/{shape}") for shape in SHAPES} & have
     layers = {name for name in names() if not get(name).embed}
-    assert {(name, slug) for name in layers for slug in ("block/llama", "block/gpt2", "trace/long-then-short")} <= have
-    assert {(name, "trace/window-rolls") for name in layers if "window" in get(name).claims and get(name).hook not in ("attend", "mix")} <= have
+    assert {
+        (name, slug) for name in layers for slug in ("block/llama", "block/gpt2", "trace/long-then-short")
+    } <= have
+    assert {
+        (name, "trace/window-rolls")
+        for name in layers
+        if "window" in get(name).claims and get(name).hook not in ("attend", "mix")
+    } <= have
 
 
 def test_kernels_have_their_sizes(book):
     """D 64 and 128, T by sixteens, 8 heads over 2."""
-    sizes = [tuple(e.words["facts"][x] for x in "DTHG") for e in book.more.entries.values() if e.group.endswith("_aligned")]
+    sizes = [
+        tuple(e.words["facts"][x] for x in "DTHG")
+        for e in book.more.entries.values()
+        if e.group.endswith("_aligned")
+    ]
     found = set(sizes)
     assert {D for D, *_ in found} == {64, 128}
     assert all(T % 16 == 0 and (H, G) == (8, 2) for _, T, H, G in found)
@@ -97,15 +111,25 @@ def test_computed_again_they_are_the_same(book):
     for group, entry in {entry.group: entry for entry in book.entries.values()}.items():
         if entry.words["level"] in LEVELS or group.endswith("_aligned"):
             for name, g in expected(rebuilt(entry.words, entry.inputs()), entry.inputs()).items():
-                np.testing.assert_allclose(g, entry.want(name), rtol=1e-12, atol=1e-12 * max(1.0, np.abs(g).max()), err_msg=f"{entry.id}:{name}")
+                np.testing.assert_allclose(
+                    g,
+                    entry.want(name),
+                    rtol=1e-12,
+                    atol=1e-12 * max(1.0, np.abs(g).max()),
+                    err_msg=f"{entry.id}:{name}",
+                )
 
 
 def test_gradients_and_outputs_are_all_there(book):
-    """Of a block y and a gradient of x and of every parameter; of a model logits, loss and every gradient, of the loss or of the logits, and through
-    a cache the logits; after ten steps every weight."""
+    """Of a block y and a gradient of x and of every parameter; of a model logits, loss and every gradient,
+    of the loss or of the logits, and through a cache the logits; after ten steps every weight.
+    """
     models = of_levels(book, "model")
     cached = [entry for entry in models if "calls" in entry.words["facts"]]
-    assert {(entry.words["facts"]["shape"], *entry.outputs) for entry in cached} == {("llama", "logits"), ("gpt2", "logits")}
+    assert {(entry.words["facts"]["shape"], *entry.outputs) for entry in cached} == {
+        ("llama", "logits"),
+        ("gpt2", "logits"),
+    }
     judged = {name for entry in models for name in entry.words["inputs"] if name.startswith("cotangent.")}
     assert judged == {"cotangent.loss", "cotangent.logits"}
     for entry in (entry for entry in of_levels(book, "block", "model", "step") if entry not in cached):
@@ -113,7 +137,12 @@ def test_gradients_and_outputs_are_all_there(book):
         outputs = {
             "block": {"y", "vjp.x", *(f"vjp.{name}" for name in parameters)},
             "model": {"logits", "loss", *(f"vjp.{name}" for name in parameters)},
-            "step": {"losses", "norms", "rates", *(name.replace("param.", "final.", 1) for name in parameters)},
+            "step": {
+                "losses",
+                "norms",
+                "rates",
+                *(name.replace("param.", "final.", 1) for name in parameters),
+            },
         }
         assert set(entry.outputs) == outputs[entry.words["level"]]
         if entry.words["level"] == "step":
@@ -160,14 +189,21 @@ def halved(a, b):
 
 
 def test_another_honest_program_passes(book):
-    """Sums in halves, norms from the end, inputs float32: class A for every block and model of a few encodings."""
+    """Sums in halves, norms from the end, inputs float32: class A for every block and model of a few
+    encodings.
+    """
     be = programs.sums(halved, 7)
     count = 0
     for entry in of_levels(book, "block", "model"):
         if entry.words["encoding"] in ("none", "sinusoidal", "yarn", "alibi", "cope", "path", "mamba"):
-            a = {name: x.astype(np.float32) if x.dtype.kind == "f" and name != "positions" else x for name, x in entry.inputs().items()}
+            a = {
+                name: x.astype(np.float32) if x.dtype.kind == "f" and name != "positions" else x
+                for name, x in entry.inputs().items()
+            }
             for name, c in expected(rebuilt(entry.words, entry.inputs()), a, be).items():
-                verdict = judged(Tensor("F32", c), entry.want(name), *entry.budget(name), entry.words["depth"])
+                verdict = judged(
+                    Tensor("F32", c), entry.want(name), *entry.budget(name), entry.words["depth"]
+                )
                 assert verdict.grade == "A", (entry.id, name, verdict.worst)
                 count += 1
     assert count > 200
@@ -175,8 +211,13 @@ def test_another_honest_program_passes(book):
 
 @pytest.mark.parametrize("flag", MUTANTS | LEFT)
 def test_a_flag_stands_where_its_mutant_fails(book, flag):
-    """On every case of these levels that carries it, in float64 and in float32; in 16 bits but where UNSEEN says how many it may pass."""
-    entries, unseen = [e for e in of_levels(book, *LEVELS) if flag in e.words["flags"]], dict.fromkeys(UNSEEN, 0)
+    """On every case of these levels that carries it, in float64 and in float32; in 16 bits but where
+    UNSEEN says how many it may pass.
+    """
+    entries, unseen = (
+        [e for e in of_levels(book, *LEVELS) if flag in e.words["flags"]],
+        dict.fromkeys(UNSEEN, 0),
+    )
     assert entries
     for entry in entries:
         a = entry.inputs()
@@ -184,10 +225,21 @@ def test_a_flag_stands_where_its_mutant_fails(book, flag):
         assert set(got) <= set(entry.outputs)
         for dtype, cast in (("F64", np.float64), ("F32", np.float32)):
             with np.errstate(all="ignore"):
-                verdicts = [judged(Tensor(dtype, np.asarray(x, cast)), entry.want(n), *entry.budget(n), entry.words["depth"]) for n, x in got.items()]
+                verdicts = [
+                    judged(
+                        Tensor(dtype, np.asarray(x, cast)),
+                        entry.want(n),
+                        *entry.budget(n),
+                        entry.words["depth"],
+                    )
+                    for n, x in got.items()
+                ]
             assert any(v.grade == "FAIL" for v in verdicts), (entry.id, dtype, [v.worst for v in verdicts])
         for dtype in unseen:
-            verdicts = [judged(in_dtype(x, dtype), entry.want(n), *entry.budget(n), entry.words["depth"]) for n, x in got.items()]
+            verdicts = [
+                judged(in_dtype(x, dtype), entry.want(n), *entry.budget(n), entry.words["depth"])
+                for n, x in got.items()
+            ]
             unseen[dtype] += all(v.grade != "FAIL" for v in verdicts)
     assert all(unseen[dtype] <= few.get(flag, 0) for dtype, few in UNSEEN.items()), unseen
 
@@ -210,7 +262,11 @@ def test_no_flag_without_a_mutant():
 
 
 def small(level, name="rope", **given):
-    sizes = {"T": 3, "layers": 2, "H": 2, "G": 1, "D": 4, "C": 6, "F": 5, "V": 7} if level in ("model", "step") else {"T": 3, "D": 4}
+    sizes = (
+        {"T": 3, "layers": 2, "H": 2, "G": 1, "D": 4, "C": 6, "F": 5, "V": 7}
+        if level in ("model", "step")
+        else {"T": 3, "D": 4}
+    )
     return Whole(name, level, "small", "For a test.", **(sizes | given))
 
 
@@ -234,7 +290,9 @@ def test_a_budget_for_a_tensor_is_what_it_says():
 @pytest.mark.parametrize("level", ["block", "model", "step"])
 @pytest.mark.parametrize("name", ["none", "yarn", "t5", "forgetting", "shaw", "retnet", "mamba"])
 def test_bfloat16_between_operations_is_class_b(name, level, monkeypatch):
-    """Whatever goes from one to the next, forward and backward; weights and moments are float32. None of these programs made a budget."""
+    """Whatever goes from one to the next, forward and backward; weights and moments are float32. None of
+    these programs made a budget.
+    """
     case = small(level, name, **({"H": 3, "G": None, "D": 4, "C": 5} if name in ("retnet", "mamba") else {}))
     a = inputs(case)
     want = expected(case, a)
@@ -242,7 +300,13 @@ def test_bfloat16_between_operations_is_class_b(name, level, monkeypatch):
     low = sixteen.lowered("BF16")
     for where in ("stack", "training"):
         monkeypatch.setattr(f"peref.golden.{where}.Tape", lambda: sixteen.LowTape(low))
-    got = expected(case, {key: x.astype(np.float32) if x.dtype.kind == "f" and key != "positions" else x for key, x in a.items()})
+    got = expected(
+        case,
+        {
+            key: x.astype(np.float32) if x.dtype.kind == "f" and key != "positions" else x
+            for key, x in a.items()
+        },
+    )
     for tensor, g in want.items():
         if g.dtype.kind == "f":
             verdict = judged(in_dtype(got[tensor], "BF16"), g, *found[tensor], case.depth)
@@ -262,7 +326,15 @@ def test_a_golden_number_rounded_is_class_a(book):
 # ---------------------------------------------------------------- the maker
 
 
-PASSING = [("rope", "block"), ("rope", "step"), ("learned", "model"), ("rwkv7", "block"), ("rwkv7", "trace"), ("retnet", "model"), ("t5", "trace")]
+PASSING = [
+    ("rope", "block"),
+    ("rope", "step"),
+    ("learned", "model"),
+    ("rwkv7", "block"),
+    ("rwkv7", "trace"),
+    ("retnet", "model"),
+    ("t5", "trace"),
+]
 
 
 @pytest.mark.parametrize(("name", "level"), PASSING)
@@ -270,13 +342,17 @@ def test_a_case_passes_its_own_checks(name, level):
     """Witness, finite differences and a second run."""
     more = {"H": 3, "G": None, "D": 4, "C": 5} if name in ("rwkv7", "retnet") else {}
     case = small(level, name, **more)
-    confirmed.computed(replace(case, calls=((0, 2, True, 16), (2, 3, False, 16))) if level == "trace" else case)
+    confirmed.computed(
+        replace(case, calls=((0, 2, True, 16), (2, 3, False, 16))) if level == "trace" else case
+    )
 
 
 @pytest.mark.parametrize("level", ["block", "model", "step", "trace"])
 def test_nothing_is_made_when_the_witness_disagrees(level, monkeypatch):
     whole = composed.witnessed
-    monkeypatch.setattr(composed, "witnessed", lambda case, a: {n: x * (1 + 1e-9) for n, x in whole(case, a).items()})
+    monkeypatch.setattr(
+        composed, "witnessed", lambda case, a: {n: x * (1 + 1e-9) for n, x in whole(case, a).items()}
+    )
     case = small(level, calls=((0, 2, True, 16), (2, 3, False, 16)))
     with pytest.raises(confirmed.Disagrees, match="witness"):
         confirmed.computed(case)
@@ -284,7 +360,11 @@ def test_nothing_is_made_when_the_witness_disagrees(level, monkeypatch):
 
 @pytest.mark.parametrize("tensor", ["vjp.param.0.norm1.weight", "vjp.param.0.k.weight"])
 def test_nothing_is_made_when_a_gradient_is_wrong(tensor, monkeypatch):
-    monkeypatch.setattr(confirmed, "expected", lambda *given: {n: x * 1.001 if n == tensor else x for n, x in expected(*given).items()})
+    monkeypatch.setattr(
+        confirmed,
+        "expected",
+        lambda *given: {n: x * 1.001 if n == tensor else x for n, x in expected(*given).items()},
+    )
     with pytest.raises(confirmed.Disagrees, match=tensor):
         confirmed.computed(small("block"))
 
@@ -300,7 +380,9 @@ def test_a_trace_is_what_one_call_gives():
 
 
 def test_lengths_as_hugging_face_keeps_them():
-    """n of every call is what its state says: it grows with the text, and a text shorter than L sets it back."""
+    """n of every call is what its state says: it grows with the text, and a text shorter than L sets it
+    back.
+    """
     case = next(c for c in traces() if c.slug == "length-as-hugging-face")
     longest = made_for = case.L
     text = 0
@@ -317,12 +399,19 @@ def test_lengths_as_hugging_face_keeps_them():
 def test_packed_documents_are_told_apart():
     """The witness computes each alone."""
     case = next(c for c in blocks() if c.id == "rope.block/packed")
-    assert [cut.stop - cut.start for _, cut, _ in documents(case)] == [3, 2, 3, 3]  # the first sequence begins with padding
+    # the first sequence begins with padding
+    assert [cut.stop - cut.start for _, cut, _ in documents(case)] == [3, 2, 3, 3]
 
 
 def test_an_aligned_case_has_a_group_of_its_own(book):
     groups = {book.entries[case.id].group for case in every_aligned()}
-    assert groups == {"none_attn_aligned", "rotate_attn_aligned", "bias_attn_aligned", "score_attn_aligned", "rotate_op_aligned"}
+    assert groups == {
+        "none_attn_aligned",
+        "rotate_attn_aligned",
+        "bias_attn_aligned",
+        "score_attn_aligned",
+        "rotate_op_aligned",
+    }
     assert not groups & {book.entries[case.id].group for case in core()}
 
 
@@ -368,12 +457,29 @@ def test_an_archive_is_the_same_each_time_and_read_like_a_folder(folder, tmp_pat
     code, text = cli(capsys, "golden", "verify", tmp_path / "a.tar")
     assert (code, "2 cases of 1 encoding, every digest right" in text) == (0, True), text
     assert Book(tmp_path / "a.tar").digest == Book(folder / FULL).digest
-    code, text = cli(capsys, "check", "--impl", "peref.golden.report:reference", "--golden", tmp_path / "a.tar", "--dtype", "f32")
+    code, text = cli(
+        capsys,
+        "check",
+        "--impl",
+        "peref.golden.report:reference",
+        "--golden",
+        tmp_path / "a.tar",
+        "--dtype",
+        "f32",
+    )
     assert (code, "of 2 cases compared" in text) == (0, True), text
     assert cli(capsys, "golden", "show", "rope.block/small", "--golden", tmp_path / "a.tar")[0] == 0
     with tarfile.open(tmp_path / "a.tar") as tar:
-        assert {"golden/SPEC_VERSION", "golden/LICENSE-DATA", "golden/full/rope/cases.json", "golden/full/rope/SHA256SUMS"} <= {m.name for m in tar}
-        assert all(m.name.startswith("golden/") and (m.mtime, m.uid, m.uname, m.mode) == (0, 0, "", 0o644) for m in tar)
+        assert {
+            "golden/SPEC_VERSION",
+            "golden/LICENSE-DATA",
+            "golden/full/rope/cases.json",
+            "golden/full/rope/SHA256SUMS",
+        } <= {m.name for m in tar}
+        assert all(
+            m.name.startswith("golden/") and (m.mtime, m.uid, m.uname, m.mode) == (0, 0, "", 0o644)
+            for m in tar
+        )
 
 
 def test_a_changed_byte_in_an_archive_is_noticed(folder, tmp_path):
@@ -381,7 +487,9 @@ def test_a_changed_byte_in_an_archive_is_noticed(folder, tmp_path):
     archive.pack(to_archive(folder / FULL), tmp_path / "a.tar")
     data = bytearray((tmp_path / "a.tar").read_bytes())
     with tarfile.open(tmp_path / "a.tar") as tar:
-        places = [m.offset_data + n for m in tar for n in (0, m.size // 2, m.size - 1)] + [m.offset for m in tar]
+        places = [m.offset_data + n for m in tar for n in (0, m.size // 2, m.size - 1)] + [
+            m.offset for m in tar
+        ]
     for at in places:
         data[at] ^= 1
         (tmp_path / "b.tar").write_bytes(data)

@@ -1,4 +1,6 @@
-"""Hostile files: tensors, words and sums that are not what they claim are refused in one line, by every command that reads them; a bit is noticed."""
+"""Hostile files: tensors, words and sums that are not what they claim are refused in one line, by every
+command that reads them; a bit is noticed.
+"""
 
 import contextlib
 import hashlib
@@ -47,7 +49,8 @@ def everything(folder):
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
 
 
-# ---------------------------------------------------------------- tensor files: of a candidate, of a runner, of a golden folder
+# ---------------------------------------------------------------- tensor files: of a candidate, of a runner,
+# of a golden folder
 
 
 def file_of(header, payload=b"\0" * 8, length=None):
@@ -60,7 +63,10 @@ def one(name="x", **changes):
 
 
 def several(*described):
-    return {f"x{n}": {"dtype": "F64", "shape": [1], "data_offsets": list(offsets)} for n, offsets in enumerate(described)}
+    return {
+        f"x{n}": {"dtype": "F64", "shape": [1], "data_offsets": list(offsets)}
+        for n, offsets in enumerate(described)
+    }
 
 
 GOOD = b'"x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}'
@@ -89,7 +95,9 @@ HOSTILE = {
     "1e999": file_of(b'{"x":{"dtype":"F64","shape":[1e999],"data_offsets":[0,8]}}'),
     "deep lists": file_of(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "deep objects": file_of(b'{"x":' * 50 + b"1" + b"}" * 50),
-    "a number of 5,000 digits": file_of(b'{"x":{"dtype":"F64","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,8]}}'),
+    "a number of 5,000 digits": file_of(
+        b'{"x":{"dtype":"F64","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,8]}}'
+    ),
     "path up": file_of(one("../../etc/passwd")),
     "path up inside": file_of(one("a/../b")),
     "path at the end": file_of(one("a/..")),
@@ -176,8 +184,12 @@ def test_check_refuses_them_too(capsys, tmp_path, made):
 
 def test_a_good_file_is_none():
     assert list(tensors(file_of(b"{" + GOOD + b"}   "), "x")) == ["x"]
-    assert list(tensors(file_of({"__metadata__": {"a": "b"}, **one("rope.op/default:q")}), "x")) == ["rope.op/default:q"]
-    assert tensors(file_of({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}, b"\x80\x3f\x00\xc0"), "x")["x"].wide.tolist() == [
+    assert list(tensors(file_of({"__metadata__": {"a": "b"}, **one("rope.op/default:q")}), "x")) == [
+        "rope.op/default:q"
+    ]
+    assert tensors(
+        file_of({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}, b"\x80\x3f\x00\xc0"), "x"
+    )["x"].wide.tolist() == [
         1.0,
         -2.0,
     ]
@@ -188,7 +200,19 @@ def test_there_are_enough_of_them():
     assert len(CRAFTED) >= 40
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b'{"a":1,"a":2}', b"NaN", b"[1e999]", b"\xff", b"[" * (DEEPEST + 2) + b"]" * (DEEPEST + 2), b"1" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b'{"a":1,"a":2}',
+        b"NaN",
+        b"[1e999]",
+        b"\xff",
+        b"[" * (DEEPEST + 2) + b"]" * (DEEPEST + 2),
+        b"1" * 5000,
+    ],
+)
 def test_hostile_json_is_refused(text):
     with pytest.raises(Damaged):
         strict_json(text, "x")
@@ -249,7 +273,9 @@ def test_a_flipped_bit_anywhere_is_noticed(small):
 def signed_again(folder):
     """SHA256SUMS for what now stands in the folders, as somebody hostile would make it."""
     for place in (p for p in folder.iterdir() if p.is_dir()):
-        (place / SUMS).write_bytes(listing({p.name: p.read_bytes() for p in place.iterdir() if p.name != SUMS}))
+        (place / SUMS).write_bytes(
+            listing({p.name: p.read_bytes() for p in place.iterdir() if p.name != SUMS})
+        )
 
 
 # ---------------------------------------------------------------- golden folders
@@ -415,14 +441,22 @@ def test_a_file_more_or_less_is_noticed(small):
 
 @pytest.mark.parametrize("part", ["core", "full"])
 def test_a_flipped_bit_in_the_committed_files_is_noticed(part, tmp_path):
-    """Five of every file; of one file of each name, sums too, three are written to disk and read by what every command reads with."""
+    """Five of every file; of one file of each name, sums too, three are written to disk and read by what
+    every command reads with.
+    """
     folder = tmp_path / part
     shutil.copytree(GOLDEN / part, folder)
     shutil.copy(GOLDEN / "SPEC_VERSION", tmp_path)
     paths = sorted(p for p in folder.rglob("*") if p.is_file())
     assert in_folder(folder).keys() == {"SPEC_VERSION", *(p.relative_to(folder).as_posix() for p in paths)}
     kinds = set({p.name: p for p in paths}.values())
-    assert {p.name for p in kinds} == {"cases.json", "expected.safetensors", "index.txt", "inputs.safetensors", SUMS}
+    assert {p.name for p in kinds} == {
+        "cases.json",
+        "expected.safetensors",
+        "index.txt",
+        "inputs.safetensors",
+        SUMS,
+    }
     for path in paths:
         data, digests = bytearray(path.read_bytes()), sums((path.parent / SUMS).read_bytes(), "x")
         for n, bit in enumerate((0, 8 * len(data) - 1, len(data) * 3, len(data) * 5, 1)):

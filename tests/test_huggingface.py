@@ -1,7 +1,9 @@
-"""What a public config.json means: the published settings of model families (configs/, the keys that decide rotations), and all that can be odd.
+"""What a public config.json means: the published settings of model families (configs/, the keys that decide
+rotations), and all that can be odd.
 
-The numbers that are expected are those that papers and public code print (test_scalings.py has their sources), or are worked out here anew
-from the file's own numbers. SEEN says where the figures of each file were read.
+The numbers that are expected are those that papers and public code print (test_scalings.py has their
+sources), or are worked out here anew from the file's own numbers. SEEN says where the figures of each file
+were read.
 """
 
 import json
@@ -25,34 +27,69 @@ from peref.settings import choose
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.json"))}
 PRESETS = "mlc-ai/mlc-llm python/mlc_llm/model/model_preset.py"
 CLASS = "huggingface/transformers src/transformers/models"
-SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: the model's own file, or public code that repeats it
-    "chatglm-4-9b": ("THUDM/glm-4-9b-chat, its own code", "its config.json printed in a public port; rope_ratio in lmdeploy's and vLLM's code"),
+# file -> the model, and where its figures were read on 2026-11-21: the model's own file, or public code that
+# repeats it
+SEEN = {
+    "chatglm-4-9b": (
+        "THUDM/glm-4-9b-chat, its own code",
+        "its config.json printed in a public port; rope_ratio in lmdeploy's and vLLM's code",
+    ),
     "codellama-7b": ("codellama/CodeLlama-7b-hf", PRESETS),
     "deepseek-v2-lite": ("deepseek-ai/DeepSeek-V2-Lite", PRESETS),
     "deepseek-v3": (
         "deepseek-ai/DeepSeek-V3",
         "its printed config in a public note; NVIDIA/Megatron-LM#1418 quotes rope_scaling",
     ),
-    "gemma-3-12b": ("google/gemma-3-12b-it", f"a public test with its config.json; {CLASS}/gemma3/configuration_gemma3.py for what is left out"),
-    "gemma-3n-e4b": ("google/gemma-3n-E4B", f"{CLASS}/gemma3n/configuration_gemma3n.py, whose defaults are that model's"),
-    "gemma-4-e2b": ("google/gemma-4-e2b-it", f"{CLASS}/gemma4/configuration_gemma4.py; sizes and the seven full layers in two public notes"),
+    "gemma-3-12b": (
+        "google/gemma-3-12b-it",
+        f"a public test with its config.json; {CLASS}/gemma3/configuration_gemma3.py for what is left out",
+    ),
+    "gemma-3n-e4b": (
+        "google/gemma-3n-E4B",
+        f"{CLASS}/gemma3n/configuration_gemma3n.py, whose defaults are that model's",
+    ),
+    "gemma-4-e2b": (
+        "google/gemma-4-e2b-it",
+        f"{CLASS}/gemma4/configuration_gemma4.py; sizes and the seven full layers in two public notes",
+    ),
     "glm-4-9b": ("THUDM/glm-4-9b-chat", f"{CLASS}/glm/configuration_glm.py, whose defaults are that model's"),
-    "gpt-j-6b": ("EleutherAI/gpt-j-6B", f"{CLASS}/gptj/configuration_gptj.py, whose defaults are that model's"),
+    "gpt-j-6b": (
+        "EleutherAI/gpt-j-6B",
+        f"{CLASS}/gptj/configuration_gptj.py, whose defaults are that model's",
+    ),
     "gpt-neox-20b": ("EleutherAI/gpt-neox-20b", "the 20B settings in two public converters"),
-    "gpt-oss-20b": ("openai/gpt-oss-20b", "its config.json in three public notes, in both spellings of the rotation"),
+    "gpt-oss-20b": (
+        "openai/gpt-oss-20b",
+        "its config.json in three public notes, in both spellings of the rotation",
+    ),
     "internlm2.5-7b": (
         "internlm/internlm2_5-7b-chat",
         "lablup/mlxcel#1320: scaling, length; base, sizes: a public copy of InternLM2-7B",
     ),
-    "kimi-k2": ("moonshotai/Kimi-K2-Instruct", "its config.json in public copies; radixark/miles#335, AI-Hypercomputer/maxtext#2234 quote it"),
+    "kimi-k2": (
+        "moonshotai/Kimi-K2-Instruct",
+        "its config.json in public copies; radixark/miles#335, AI-Hypercomputer/maxtext#2234 quote it",
+    ),
     "llama-3.1-8b": ("meta-llama/Llama-3.1-8B", PRESETS),
     "llama-3.2-1b": ("meta-llama/Llama-3.2-1B", PRESETS),
-    "llama-4-scout": ("meta-llama/Llama-4-Scout-17B-16E", "its config.json in public copies; meta-llama/llama-models#322 on the factor"),
+    "llama-4-scout": (
+        "meta-llama/Llama-4-Scout-17B-16E",
+        "its config.json in public copies; meta-llama/llama-models#322 on the factor",
+    ),
     "mistral-7b-v0.3": ("mistralai/Mistral-7B-v0.3", PRESETS),
-    "modernbert-base": ("answerdotai/ModernBERT-base", f"its config.json in public copies; {CLASS}/modernbert/configuration_modernbert.py"),
-    "olmo-3-7b-instruct": ("allenai/Olmo-3-7B-Instruct", f"three public notes that list it; {CLASS}/olmo3/modular_olmo3.py for its layers"),
+    "modernbert-base": (
+        "answerdotai/ModernBERT-base",
+        f"its config.json in public copies; {CLASS}/modernbert/configuration_modernbert.py",
+    ),
+    "olmo-3-7b-instruct": (
+        "allenai/Olmo-3-7B-Instruct",
+        f"three public notes that list it; {CLASS}/olmo3/modular_olmo3.py for its layers",
+    ),
     "phi-3.5-mini": ("microsoft/Phi-3.5-mini-instruct", f"{PRESETS}; huggingface/trl#7276"),
-    "qwen-7b-chat": ("Qwen/Qwen-7B-Chat", "its config.json in a public test; modeling_qwen.py in public copies; vllm-project/vllm#36880"),
+    "qwen-7b-chat": (
+        "Qwen/Qwen-7B-Chat",
+        "its config.json in a public test; modeling_qwen.py in public copies; vllm-project/vllm#36880",
+    ),
     "qwen2-vl-7b": ("Qwen/Qwen2-VL-7B-Instruct", "its config.json in a public port"),
     "qwen2.5-7b-1m": ("Qwen/Qwen2.5-7B-Instruct-1M", "its config.json in two public tests and notes"),
     "qwen2.5-coder-32b-yarn": (
@@ -61,10 +98,19 @@ SEEN = {  # file -> the model, and where its figures were read on 2026-11-21: th
     ),
     "qwen3-vl-8b": ("Qwen/Qwen3-VL-8B-Instruct", "its config.json in a public note"),
     "vicuna-7b-16k": ("lmsys/vicuna-7b-v1.5-16k", "its config.json in a public script"),
-    "yarn-llama-2-7b-64k": ("NousResearch/Yarn-Llama-2-7b-64k", "jquesnelle/yarn train.sh and finetune.py, which write it"),
+    "yarn-llama-2-7b-64k": (
+        "NousResearch/Yarn-Llama-2-7b-64k",
+        "jquesnelle/yarn train.sh and finetune.py, which write it",
+    ),
     "yi-34b": ("01-ai/Yi-34B", "huggingface/candle candle-transformers/src/models/yi.rs; 01-ai/Yi#282"),
 }
-LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096, "rope_theta": 10000.0}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+}
 
 
 SILENT = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
@@ -76,7 +122,9 @@ def found(name):
 
 def one(name_or_config):
     """The only rotation of a file or of a config."""
-    (rotation,) = (found(name_or_config) if isinstance(name_or_config, str) else read(name_or_config)).rotations
+    (rotation,) = (
+        found(name_or_config) if isinstance(name_or_config, str) else read(name_or_config)
+    ).rotations
     return rotation
 
 
@@ -144,7 +192,9 @@ def test_encoding_widths_layout_and_base(name, encoding, D, R, layout, base):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_line_that_is_printed_means_the_same(name):
-    """--pe and --set, read as the command line reads them, give these frequencies, factor and softmax scale; no note is of a key nobody knows."""
+    """--pe and --set, read as the command line reads them, give these frequencies, factor and softmax
+    scale; no note is of a key nobody knows.
+    """
     for r in found(name).rotations:
         line = words(r)
         assert line[0] == "--pe"
@@ -171,7 +221,9 @@ def test_llama_3():
 
 
 def test_llama_4_scout_jumps():
-    """Both borders are one: a sixteenth for the pairs that turn less than once within 8192 tokens. Every fourth layer turns nothing."""
+    """Both borders are one: a sixteenth for the pairs that turn less than once within 8192 tokens. Every
+    fourth layer turns nothing.
+    """
     w = ladder(5e5, 128)
     same(ratios(one("llama-4-scout")), np.where(8192 * w > 2 * math.pi, 1.0, 1 / 16), 1e-15)
     assert found("llama-4-scout").still == tuple(range(3, 48, 4))
@@ -189,19 +241,32 @@ def test_llama_4_scout_jumps():
     ],
 )
 def test_yarn(name, low, high, factor, a, times):
-    """The published correction ranges, a straight line between them; the factor of q and k and that of the softmax scale."""
+    """The published correction ranges, a straight line between them; the factor of q and k and that of the
+    softmax scale.
+    """
     r = one(name)
     rising = np.clip((np.arange(r.cfg.R // 2) - low) / (high - low), 0, 1)
     same(ratios(r), rising / factor + 1 - rising, 1e-6)
     encoding = r.cfg.encoding(0)
-    same(np.array([frequencies(r.cfg, 99)[1], encoding.scale(r.cfg.D) * r.cfg.D**0.5]), np.array([a, times], float), 1e-6)
+    same(
+        np.array([frequencies(r.cfg, 99)[1], encoding.scale(r.cfg.D) * r.cfg.D**0.5]),
+        np.array([a, times], float),
+        1e-6,
+    )
 
 
 def test_phi_3_5():
-    """Frequencies by either list, and sqrt(1 + ln 32 / ln 4096) for both; the long one strictly above 4096."""
+    """Frequencies by either list, and sqrt(1 + ln 32 / ln 4096) for both; the long one strictly above
+    4096.
+    """
     r, public = one("phi-3.5-mini"), json.loads(FILES["phi-3.5-mini"].read_text())["rope_scaling"]
     assert r.lengths == (4096, 131072)
-    for n, divisors in ((1, "short_factor"), (4096, "short_factor"), (4097, "long_factor"), (131072, "long_factor")):
+    for n, divisors in (
+        (1, "short_factor"),
+        (4096, "short_factor"),
+        (4097, "long_factor"),
+        (131072, "long_factor"),
+    ):
         w, a = frequencies(r.cfg, n)
         same(w, ladder(1e4, 96) / np.array(public[divisors]), 1e-14)
         same(np.float64(a), np.float64(1.190238), 1e-6)
@@ -209,7 +274,9 @@ def test_phi_3_5():
 
 
 def test_linear_and_dynamic():
-    """A quarter everywhere; the base 1e6 to 65536 tokens as Hugging Face's formula has it, and plain RoPE up to 32768."""
+    """A quarter everywhere; the base 1e6 to 65536 tokens as Hugging Face's formula has it, and plain RoPE
+    up to 32768.
+    """
     same(ratios(one("vicuna-7b-16k")), np.full(64, 0.25), 1e-15)
     r = one("internlm2.5-7b")
     assert r.lengths == (32768, 65536)
@@ -220,27 +287,54 @@ def test_linear_and_dynamic():
 
 def test_mrope():
     """Sections of Qwen2-VL and Qwen3-VL, in both orders; frequencies are those of RoPE."""
-    for name, order, sections in (("qwen2-vl-7b", "chunked", (16, 24, 24)), ("qwen3-vl-8b", "interleaved", (24, 20, 20))):
+    for name, order, sections in (
+        ("qwen2-vl-7b", "chunked", (16, 24, 24)),
+        ("qwen3-vl-8b", "interleaved", (24, 20, 20)),
+    ):
         r = one(name)
         assert (r.options["order"], r.options["sections"]) == (order, sections)
         same(ratios(r), np.ones(64), 1e-15)
 
 
 def test_ernie_lists_height_and_width_before_time():
-    """And lets the two alternate, time last: vLLM's Ernie4_5_VLRotaryEmbedding with 22, 22, 20. Layout and base are ERNIE 4.5's."""
+    """And lets the two alternate, time last: vLLM's Ernie4_5_VLRotaryEmbedding with 22, 22, 20. Layout and
+    base are ERNIE 4.5's.
+    """
     rope = {"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [22, 22, 20]}
-    r = one({key: x for key, x in LLAMA.items() if not key.startswith("rope")} | {"model_type": "ernie4_5_vl_moe_text", "rope_parameters": rope})
-    assert (r.name, r.options["order"], r.options["sections"], r.cfg.layout) == ("mrope", "alternate", (20, 22, 22), "interleaved")
+    r = one(
+        {key: x for key, x in LLAMA.items() if not key.startswith("rope")}
+        | {"model_type": "ernie4_5_vl_moe_text", "rope_parameters": rope}
+    )
+    assert (r.name, r.options["order"], r.options["sections"], r.cfg.layout) == (
+        "mrope",
+        "alternate",
+        (20, 22, 22),
+        "interleaved",
+    )
     assert kinds(r, "mrope_section") == ["differs"]
     angle, *_ = r.cfg.encoding(0).rotate({}, np.array([[[2]], [[3]], [[5]]]), 9)
     same(angle[0, 0], ladder(5e5, 128) * ([3, 5] * 22 + [2] * 20), 1e-14)
 
 
 def test_gemma_4():
-    """Every fifth layer: 64 of 256 pairs turn, n with n + 256, exponents of the width 512; the others are RoPE of 256 channels."""
+    """Every fifth layer: 64 of 256 pairs turn, n with n + 256, exponents of the width 512; the others are
+    RoPE of 256 channels.
+    """
     full, slides = found("gemma-4-e2b").rotations
-    assert (full.layers, full.name, full.which, full.cfg.D, full.cfg.R) == ("full_attention", "p_rope", (4, 9, 14, 19, 24, 29, 34), 512, 512)
-    assert (slides.layers, slides.name, len(slides.which), slides.cfg.D, slides.cfg.R) == ("sliding_attention", "rope", 28, 256, 256)
+    assert (full.layers, full.name, full.which, full.cfg.D, full.cfg.R) == (
+        "full_attention",
+        "p_rope",
+        (4, 9, 14, 19, 24, 29, 34),
+        512,
+        512,
+    )
+    assert (slides.layers, slides.name, len(slides.which), slides.cfg.D, slides.cfg.R) == (
+        "sliding_attention",
+        "rope",
+        28,
+        256,
+        256,
+    )
     same(frequencies(full.cfg, 9)[0], np.where(np.arange(256) < 64, ladder(1e6, 512), 0), 1e-14)
     same(frequencies(slides.cfg, 9)[0], ladder(1e4, 256), 1e-14)
     assert cycle(found("gemma-4-e2b")) == []  # heads of two widths are no one model here
@@ -250,10 +344,23 @@ def test_gemma_3():
     """rope_local_base_freq for five of six layers, without the scaling; all layers as one cycle."""
     whole = found("gemma-3-12b")
     full, slides = whole.rotations
-    assert (full.name, full.which, slides.name, slides.options) == ("pi", (5, 11, 17, 23, 29, 35, 41, 47), "rope", {"base": 1e4})
+    assert (full.name, full.which, slides.name, slides.options) == (
+        "pi",
+        (5, 11, 17, 23, 29, 35, 41, 47),
+        "rope",
+        {"base": 1e4},
+    )
     same(ratios(full), np.full(128, 1 / 8), 1e-15)
     line = cycle(whole)
-    cfg = Config(**{"L": 7, "H": 1, "C": 256, "layers": 48, **choose(line[1], [line[k + 1] for k, word in enumerate(line) if word == "--set"])})
+    cfg = Config(
+        **{
+            "L": 7,
+            "H": 1,
+            "C": 256,
+            "layers": 48,
+            **choose(line[1], [line[k + 1] for k, word in enumerate(line) if word == "--set"]),
+        }
+    )
     for layer in range(48):
         r = full if layer in full.which else slides
         same(cfg.encoding(layer).rotate({}, np.array([1]), 7)[0][0], frequencies(r.cfg, 7)[0], 0)
@@ -261,9 +368,16 @@ def test_gemma_3():
 
 
 def test_modernbert():
-    """Every third layer, from the first, sees all and has the base 160000, the others 10000; what BERT's settings write beside it counts nothing."""
+    """Every third layer, from the first, sees all and has the base 160000, the others 10000; what BERT's
+    settings write beside it counts nothing.
+    """
     full, slides = found("modernbert-base").rotations
-    assert (full.which, len(slides.which), full.cfg.D, full.cfg.layout) == ((0, 3, 6, 9, 12, 15, 18, 21), 14, 64, "half")
+    assert (full.which, len(slides.which), full.cfg.D, full.cfg.layout) == (
+        (0, 3, 6, 9, 12, 15, 18, 21),
+        14,
+        64,
+        "half",
+    )
     same(frequencies(full.cfg, 9)[0], ladder(160000.0, 64), 1e-14)
     same(frequencies(slides.cfg, 9)[0], ladder(1e4, 64), 1e-14)
     assert kinds(full, "position_embedding_type") == kinds(slides, "position_embedding_type") == ["ignored"]
@@ -273,46 +387,72 @@ def test_modernbert():
 
 @pytest.mark.parametrize("kind", ["gemma3", "gemma3_text"])
 def test_gemma_3_without_what_its_class_has(kind):
-    """A file that leaves out both bases and the pattern, as Hugging Face saves it, means the same, and says what stands for them."""
+    """A file that leaves out both bases and the pattern, as Hugging Face saves it, means the same, and
+    says what stands for them.
+    """
     public = json.loads(FILES["gemma-3-12b"].read_text())["text_config"] | {"model_type": kind}
     left = {"rope_theta", "rope_local_base_freq", "sliding_window_pattern"}
     whole = read({key: value for key, value in public.items() if key not in left})
     for r, want in zip(whole.rotations, found("gemma-3-12b").rotations, strict=True):
         assert (r.layers, r.name, r.options, r.which) == (want.layers, want.name, want.options, want.which)
-        assert left - {note.key for note in r.notes if note.kind == "assumed"} <= ({"rope_theta"} if r.layers == "sliding_attention" else set())
-    assert {r.which for r in read({key: x for key, x in public.items() if key not in left | {"num_hidden_layers"}}).rotations} == {()}
+        assert left - {note.key for note in r.notes if note.kind == "assumed"} <= (
+            {"rope_theta"} if r.layers == "sliding_attention" else set()
+        )
+    assert {
+        r.which
+        for r in read(
+            {key: x for key, x in public.items() if key not in left | {"num_hidden_layers"}}
+        ).rotations
+    } == {()}
 
 
 def test_gemma_3n():
-    """Every fifth layer has the base 1e6, the others 10000; a softmax scale of 1; the class does not read query_pre_attn_scalar."""
+    """Every fifth layer has the base 1e6, the others 10000; a softmax scale of 1; the class does not read
+    query_pre_attn_scalar.
+    """
     public = json.loads(FILES["gemma-3n-e4b"].read_text())
     inner = public["text_config"] | {"query_pre_attn_scalar": 256}
     left = {key: value for key, value in inner.items() if key not in ("rope_theta", "rope_local_base_freq")}
     for found_here in (read({**public, "text_config": inner}), read({**public, "text_config": left})):
         full, slides = found_here.rotations
-        assert (full.which, len(slides.which), full.options, slides.options) == (tuple(range(4, 35, 5)), 28, {"base": 1e6}, {"base": 1e4})
+        assert (full.which, len(slides.which), full.options, slides.options) == (
+            tuple(range(4, 35, 5)),
+            28,
+            {"base": 1e6},
+            {"base": 1e4},
+        )
         assert kinds(full, "softmax scale") == ["beyond"]
         assert kinds(full, "query_pre_attn_scalar") == ["ignored"]
 
 
 def test_olmo_3():
-    """YaRN from 8192 tokens on in every fourth layer, its gain as published; RoPE of the same base in the others, whichever key holds the scaling."""
+    """YaRN from 8192 tokens on in every fourth layer, its gain as published; RoPE of the same base in the
+    others, whichever key holds the scaling.
+    """
     public = json.loads(FILES["olmo-3-7b-instruct"].read_text())
     inside = {key: value for key, value in public.items() if not key.startswith("rope")}
     flat = inside | {"rope_parameters": public["rope_scaling"] | {"rope_theta": 500000}}
-    for whole in (read(public), read(flat), read({key: value for key, value in public.items() if key != "rope_theta"})):
+    for whole in (
+        read(public),
+        read(flat),
+        read({key: value for key, value in public.items() if key != "rope_theta"}),
+    ):
         full, slides = whole.rotations
         assert (full.name, full.which, full.options["original"]) == ("yarn", tuple(range(3, 32, 4)), 8192)
         same(np.float64(frequencies(full.cfg, 9)[1]), np.float64(0.1 * math.log(8) + 1), 1e-12)
         same(ratios(full)[[0, 16, 18, 35, 63]], np.array([1, 1, 1, 1 / 8, 1 / 8]), 1e-14)
         assert (slides.name, slides.options, len(slides.which)) == ("rope", {"base": 500000.0}, 24)
-        assert len([note for note in full.notes if note.kind == "differs" and note.key.startswith("rope_")]) == 1
+        assert (
+            len([note for note in full.notes if note.kind == "differs" and note.key.startswith("rope_")]) == 1
+        )
     (plain,) = read({key: value for key, value in public.items() if key != "rope_scaling"}).rotations
     assert (plain.name, plain.layers) == ("rope", "")
 
 
 def test_chatglm():
-    """rope_ratio multiplies the base 10000, half of each head turns, in adjacent channels; ChatGLM2 divided positions by it. 1 changes nothing."""
+    """rope_ratio multiplies the base 10000, half of each head turns, in adjacent channels; ChatGLM2
+    divided positions by it. 1 changes nothing.
+    """
     r, public = one("chatglm-4-9b"), json.loads(FILES["chatglm-4-9b"].read_text())
     same(frequencies(r.cfg, 9)[0], (1e4 * 500) ** (-np.arange(32) / 32), 1e-14)
     assert (kinds(r, "rope_ratio"), kinds(r, "original_rope"), r.cfg.L) == (["differs"], ["ignored"], 131072)
@@ -321,44 +461,70 @@ def test_chatglm():
         assert (r.options, kinds(r, "rope_ratio")) == ({"base": 1e4}, [])
 
 
-@pytest.mark.parametrize(("n", "alpha"), [(8192, 1), (8193, 3), (16384, 3), (16385, 7), (32768, 7), (32769, 15)])
+@pytest.mark.parametrize(
+    ("n", "alpha"), [(8192, 1), (8193, 3), (16384, 3), (16385, 7), (32768, 7), (32769, 15)]
+)
 def test_the_first_qwen(n, alpha):
-    """get_ntk_alpha of its code: 2^ceil(log2(n / seq_length) + 1) - 1 times in the base, at least 1; queries beyond it are another thing."""
+    """get_ntk_alpha of its code: 2^ceil(log2(n / seq_length) + 1) - 1 times in the base, at least 1;
+    queries beyond it are another thing.
+    """
     r = one("qwen-7b-chat")
     same(frequencies(r.cfg, n)[0], ladder(1e4 * alpha ** (128 / 126), 128), 1e-13)
-    assert (r.lengths, r.options["form"], kinds(r, "use_dynamic_ntk"), kinds(r, "use_logn_attn")) == ((8192, 32768), "steps", ["differs"], ["beyond"])
-    off = one(json.loads(FILES["qwen-7b-chat"].read_text()) | {"use_dynamic_ntk": False, "use_logn_attn": False})
+    assert (r.lengths, r.options["form"], kinds(r, "use_dynamic_ntk"), kinds(r, "use_logn_attn")) == (
+        (8192, 32768),
+        "steps",
+        ["differs"],
+        ["beyond"],
+    )
+    off = one(
+        json.loads(FILES["qwen-7b-chat"].read_text()) | {"use_dynamic_ntk": False, "use_logn_attn": False}
+    )
     assert (off.name, off.lengths, off.notes) == ("rope", (32768,), ())
 
 
 @pytest.mark.parametrize(
     ("given", "still"),
     [
-        ({"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0] * 2}, (3, 7)),  # 0 is a layer that turns nothing
+        # 0 is a layer that turns nothing
+        ({"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0] * 2}, (3, 7)),
         ({"model_type": "smollm3"}, (3, 7)),
         ({"model_type": "llama4_text", "no_rope_layers": []}, (3, 7)),
         ({"no_rope_layer_interval": 2}, (1, 3, 5, 7)),
         ({"model_type": "cohere2", "sliding_window_pattern": 4}, (3, 7)),
-        ({"model_type": "exaone4", "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2}, (3, 7)),
+        (
+            {"model_type": "exaone4", "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2},
+            (3, 7),
+        ),
         ({"model_type": "cohere2"}, ()),
         ({"layer_types": ["full_attention"] * 8}, ()),
     ],
 )
 def test_layers_without_positions(given, still):
-    """SmolLM3, Llama 4, Command R7B, Exaone 4: said layer by layer, by an interval, by the type of the layer, or by the class."""
+    """SmolLM3, Llama 4, Command R7B, Exaone 4: said layer by layer, by an interval, by the type of the
+    layer, or by the class.
+    """
     whole = read(LLAMA | {"num_hidden_layers": 8} | given)
     assert whole.still == still
     (r,) = whole.rotations
     assert r.which == (tuple(n for n in range(8) if n not in still) if still else ())
-    assert cycle(whole)[:2] == ({2: ["--pe", "rope,rope,rope,none"], 4: ["--pe", "rope,none"]}[len(still)] if still else [])
+    assert cycle(whole)[:2] == (
+        {2: ["--pe", "rope,rope,rope,none"], 4: ["--pe", "rope,none"]}[len(still)] if still else []
+    )
 
 
 # ---------------------------------------------------------------- the same said otherwise
 
 
 def test_both_spellings_and_both_places():
-    """rope_scaling or rope_parameters, type or rope_type, rope_theta inside or beside; "su" is longrope; a part of a head three ways."""
-    given = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}
+    """rope_scaling or rope_parameters, type or rope_type, rope_theta inside or beside; "su" is longrope; a
+    part of a head three ways.
+    """
+    given = {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 1024,
+    }
     want = one(LLAMA | {"rope_scaling": {"rope_type": "llama3", **given}})
     rest = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
     for public in (
@@ -372,8 +538,16 @@ def test_both_spellings_and_both_places():
         assert (got.name, got.options, got.notes) == (want.name, want.options, ())
     lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
     outer = LLAMA | {"original_max_position_embeddings": 1024}
-    assert one(outer | {"rope_scaling": {"type": "su", **lists}}).options == one(outer | {"rope_scaling": {"type": "longrope", **lists}}).options
-    for half in ({"partial_rotary_factor": 0.5}, {"rotary_pct": 0.5}, {"rotary_dim": 64}, {"rope_parameters": {"partial_rotary_factor": 0.5}}):
+    assert (
+        one(outer | {"rope_scaling": {"type": "su", **lists}}).options
+        == one(outer | {"rope_scaling": {"type": "longrope", **lists}}).options
+    )
+    for half in (
+        {"partial_rotary_factor": 0.5},
+        {"rotary_pct": 0.5},
+        {"rotary_dim": 64},
+        {"rope_parameters": {"partial_rotary_factor": 0.5}},
+    ):
         assert one(LLAMA | half).cfg.R == 64
     assert one(LLAMA | {"head_dim": 64}).cfg.D == 64
 
@@ -389,49 +563,129 @@ def test_alpha_is_a_base():
 
 
 YARN = {"factor": 40.0, "original_max_position_embeddings": 4096}
-DEEPSEEK = {"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "max_position_embeddings": 163840, "num_attention_heads": 2}
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "max_position_embeddings": 163840,
+    "num_attention_heads": 2,
+}
 
 
 @pytest.mark.parametrize(
     ("public", "key", "kind", "says"),
     [
-        (scaled("linear", factor=2.0, original_max_position_embeddings=9), "original_max_position_embeddings", "ignored", "does not read it"),
+        (
+            scaled("linear", factor=2.0, original_max_position_embeddings=9),
+            "original_max_position_embeddings",
+            "ignored",
+            "does not read it",
+        ),
         (scaled("linear", factor=2.0), "max_position_embeddings", "differs", "vLLM .* serves 8192 tokens"),
         (scaled("linear", factor=2.0, beta_fats=3), "beta_fats", "unknown", "no rope_type linear"),
         (scaled("yarn", **YARN), "factor", "differs", "40, and .* is 1; the factor counts"),
-        (scaled("yarn", original_max_position_embeddings=1024), "factor", "assumed", "absent; .*, 4, stands for it"),
-        (scaled("yarn", factor=4.0), "original_max_position_embeddings", "assumed", "max_position_embeddings, 4096, stands"),
+        (
+            scaled("yarn", original_max_position_embeddings=1024),
+            "factor",
+            "assumed",
+            "absent; .*, 4, stands for it",
+        ),
+        (
+            scaled("yarn", factor=4.0),
+            "original_max_position_embeddings",
+            "assumed",
+            "max_position_embeddings, 4096, stands",
+        ),
         (scaled("yarn", **YARN, attn_factor=2.0), "attn_factor", "ignored", "vLLM multiply"),
         (scaled("yarn", **YARN, finetuned=True), "finetuned", "ignored", "how the model came to be"),
-        (scaled("yarn", **YARN, mscale=0.707, mscale_all_dim=0), "mscale_all_dim", "differs", "gain is 1.36889 .* have 1.2608 "),
-        (scaled("yarn", **YARN, mscale=0.707), "mscale_all_dim", "differs", "absent, .* gain is 1.36889 .* have 1.2608 "),
-        (scaled("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0), "mscale_all_dim", "differs", "softmax scale of a llama stays"),
-        (scaled("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0, attention_factor=1.0), "attention_factor", "differs", "outranks"),
-        (scaled("yarn", **YARN, mrope_section=[16, 24, 24]), "mrope_section", "beyond", "no encoding here has them with a scaling"),
-        (scaled("yarn", **YARN, llama_4_scaling_beta=0.1), "llama_4_scaling_beta", "beyond", "grows with the position"),
+        (
+            scaled("yarn", **YARN, mscale=0.707, mscale_all_dim=0),
+            "mscale_all_dim",
+            "differs",
+            "gain is 1.36889 .* have 1.2608 ",
+        ),
+        (
+            scaled("yarn", **YARN, mscale=0.707),
+            "mscale_all_dim",
+            "differs",
+            "absent, .* gain is 1.36889 .* have 1.2608 ",
+        ),
+        (
+            scaled("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0),
+            "mscale_all_dim",
+            "differs",
+            "softmax scale of a llama stays",
+        ),
+        (
+            scaled("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0, attention_factor=1.0),
+            "attention_factor",
+            "differs",
+            "outranks",
+        ),
+        (
+            scaled("yarn", **YARN, mrope_section=[16, 24, 24]),
+            "mrope_section",
+            "beyond",
+            "no encoding here has them with a scaling",
+        ),
+        (
+            scaled("yarn", **YARN, llama_4_scaling_beta=0.1),
+            "llama_4_scaling_beta",
+            "beyond",
+            "grows with the position",
+        ),
         (
             scaled("dynamic", factor=2.0, original_max_position_embeddings=1024),
             "original_max_position_embeddings",
             "differs",
             "1024; Hugging Face takes",
         ),
-        (scaled("dynamic", factor=2.0, original_max_position_embeddings=4096), "original_max_position_embeddings", "ignored", "4096"),
+        (
+            scaled("dynamic", factor=2.0, original_max_position_embeddings=4096),
+            "original_max_position_embeddings",
+            "ignored",
+            "4096",
+        ),
         (LLAMA | {"rope_scaling": {"factor": 2.0}}, "rope_type", "assumed", "'default'"),
-        (LLAMA | {"rope_scaling": {"factor": 2.0}}, "factor", "ignored", "rope_type default does not read it"),
-        (LLAMA | {"rope_scaling": {"type": "yarn", "rope_type": "linear", "factor": 2.0}}, "type", "contradictory", "rope_type counts"),
+        (
+            LLAMA | {"rope_scaling": {"factor": 2.0}},
+            "factor",
+            "ignored",
+            "rope_type default does not read it",
+        ),
+        (
+            LLAMA | {"rope_scaling": {"type": "yarn", "rope_type": "linear", "factor": 2.0}},
+            "type",
+            "contradictory",
+            "rope_type counts",
+        ),
         (
             LLAMA | {"rope_scaling": {"rope_type": "default"}, "rope_parameters": {"rope_theta": 9.0}},
             "rope_scaling",
             "contradictory",
             "takes rope_scaling",
         ),
-        (LLAMA | {"rope_parameters": {"rope_theta": 9.0}}, "rope_theta", "contradictory", "is 10000 and rope_theta of rope_parameters is 9"),
-        (LLAMA | {"rotary_dim": 32, "partial_rotary_factor": 0.5}, "rotary_dim", "contradictory", "means 64; rotary_dim counts"),
+        (
+            LLAMA | {"rope_parameters": {"rope_theta": 9.0}},
+            "rope_theta",
+            "contradictory",
+            "is 10000 and rope_theta of rope_parameters is 9",
+        ),
+        (
+            LLAMA | {"rotary_dim": 32, "partial_rotary_factor": 0.5},
+            "rotary_dim",
+            "contradictory",
+            "means 64; rotary_dim counts",
+        ),
         (LLAMA | {"model_type": "mystery"}, "layout", "assumed", "mystery is not known here"),
         (LLAMA | {"model_type": "stablelm"}, "partial_rotary_factor", "assumed", "0.25"),
         (LLAMA | {"model_type": "qwen3_next"}, "partial_rotary_factor", "assumed", "0.25"),
         (
-            DEEPSEEK | {"model_type": "deepseek_v2", "rope_scaling": {"type": "yarn", **YARN, "mscale": 1, "mscale_all_dim": 1}},
+            DEEPSEEK
+            | {
+                "model_type": "deepseek_v2",
+                "rope_scaling": {"type": "yarn", **YARN, "mscale": 1, "mscale_all_dim": 1},
+            },
             "all_dim",
             "differs",
             "class of a deepseek_v2 leaves it out",
@@ -440,12 +694,24 @@ DEEPSEEK = {"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_
         (LLAMA | {"rope_theta": None}, "rope_theta", "assumed", "10000"),
         (LLAMA | {"attention_multiplier": 0.01}, "attention_multiplier", "beyond", "Granite"),
         (LLAMA | {"model_type": "gemma4_text"}, "softmax scale", "beyond", "normed"),
-        (LLAMA | {"attn_temperature_tuning": 4, "floor_scale": 8192, "attn_scale": 0.1}, "temperature_tuning", "beyond", "layers without positions"),
-        (json.loads(FILES["qwen2.5-7b-1m"].read_text()), "dual_chunk_attention_config", "differs", "Hugging Face does not read it"),
+        (
+            LLAMA | {"attn_temperature_tuning": 4, "floor_scale": 8192, "attn_scale": 0.1},
+            "temperature_tuning",
+            "beyond",
+            "layers without positions",
+        ),
+        (
+            json.loads(FILES["qwen2.5-7b-1m"].read_text()),
+            "dual_chunk_attention_config",
+            "differs",
+            "Hugging Face does not read it",
+        ),
     ],
 )
 def test_a_note_names_the_key(public, key, kind, says):
-    """Ignored, contradictory, read differently, absent, beyond rotations: each under its key, with what is done."""
+    """Ignored, contradictory, read differently, absent, beyond rotations: each under its key, with what is
+    done.
+    """
     notes = [note for note in one(public).notes if note.key.endswith(key) and note.kind == kind]
     assert [note for note in notes if re.search(says, note.says)], one(public).notes
 
@@ -453,15 +719,39 @@ def test_a_note_names_the_key(public, key, kind, says):
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"rope_theta": 1e4, "rope_theta_of_images": 9.0, "use_rope": True}, {"rope_theta_of_images", "use_rope"}),
+        (
+            {"rope_theta": 1e4, "rope_theta_of_images": 9.0, "use_rope": True},
+            {"rope_theta_of_images", "use_rope"},
+        ),
         ({"rope_ratio": 500}, {"rope_ratio"}),
         ({"model_type": "chatglm", "rope_ratio": 500, "original_rope": True}, set()),
-        ({"rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, {"use_dynamic_ntk", "use_logn_attn"}),
-        ({"model_type": "qwen", "rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True}, set()),
-        ({"model_type": "qwen", "use_dynamic_ntk": False, "use_logn_attn": None, "rope_scaling": None, "alibi": False}, set()),
+        (
+            {"rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True},
+            {"use_dynamic_ntk", "use_logn_attn"},
+        ),
+        (
+            {"model_type": "qwen", "rotary_emb_base": 1e4, "use_dynamic_ntk": True, "use_logn_attn": True},
+            set(),
+        ),
+        (
+            {
+                "model_type": "qwen",
+                "use_dynamic_ntk": False,
+                "use_logn_attn": None,
+                "rope_scaling": None,
+                "alibi": False,
+            },
+            set(),
+        ),
         ({"rope_theta": 1e4, "rotary_emb_base": 1e6}, {"rotary_emb_base"}),
-        ({"rope_theta": 1e4, "position_embedding_type": "rope", "kv_property_entropy": 3, "qk_nope": 7}, set()),
-        ({"rope_theta": 1e4, "mrope_section": [1, 2, 3], "position_encoding_2d": True}, {"mrope_section", "position_encoding_2d"}),
+        (
+            {"rope_theta": 1e4, "position_embedding_type": "rope", "kv_property_entropy": 3, "qk_nope": 7},
+            set(),
+        ),
+        (
+            {"rope_theta": 1e4, "mrope_section": [1, 2, 3], "position_encoding_2d": True},
+            {"mrope_section", "position_encoding_2d"},
+        ),
     ],
 )
 def test_keys_that_nobody_reads_are_named(given, named):
@@ -471,17 +761,31 @@ def test_keys_that_nobody_reads_are_named(given, named):
 
 def test_a_class_that_may_turn():
     """A file that says rotary outranks what its class is known for."""
-    r = one(SILENT | {"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000.0})
+    r = one(
+        SILENT
+        | {"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000.0}
+    )
     assert (r.name, r.options, kinds(r, "position_embedding_type")) == ("rope", {"base": 20000.0}, [])
-    assert one(SILENT | {"model_type": "esm", "position_embedding_type": "rotary"}).options == {"base": 10000.0}
+    assert one(SILENT | {"model_type": "esm", "position_embedding_type": "rotary"}).options == {
+        "base": 10000.0
+    }
 
 
 def test_mscales_are_deepseek_s_alone():
-    """Both 1 at factor 40: the gain is 1 everywhere; the softmax scale is larger in DeepSeek's classes, and plain in the others."""
+    """Both 1 at factor 40: the gain is 1 everywhere; the softmax scale is larger in DeepSeek's classes,
+    and plain in the others.
+    """
     both = {"type": "yarn", **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
-    for public, times in ((DEEPSEEK | {"rope_scaling": both}, 1.873854), (LLAMA | {"rope_scaling": both}, 1.0)):
+    for public, times in (
+        (DEEPSEEK | {"rope_scaling": both}, 1.873854),
+        (LLAMA | {"rope_scaling": both}, 1.0),
+    ):
         r = one(public)
-        same(np.array([frequencies(r.cfg, 9)[1], r.cfg.encoding(0).scale(r.cfg.D) * r.cfg.D**0.5]), np.array([1, times]), 1e-6)
+        same(
+            np.array([frequencies(r.cfg, 9)[1], r.cfg.encoding(0).scale(r.cfg.D) * r.cfg.D**0.5]),
+            np.array([1, times]),
+            1e-6,
+        )
     zero = one(LLAMA | {"rope_scaling": both | {"mscale": 0.707, "mscale_all_dim": 0}})
     same(np.float64(frequencies(zero.cfg, 9)[1]), np.float64(0.1 * math.log(40) + 1), 1e-12)
 
@@ -492,15 +796,27 @@ def test_truncate_in_nested_configs():
     (r,) = read(LLAMA | {"rope_parameters": {"full_attention": inner, "rope_theta": 5.0}}).rotations
     assert kinds(r, "truncate") == ["differs"]
     assert kinds(r, "rope_parameters.rope_theta") == ["ignored"]
-    assert "truncate" not in [note.key for note in one(LLAMA | {"rope_scaling": {k: v for k, v in inner.items() if k != "rope_theta"}}).notes]
+    assert "truncate" not in [
+        note.key
+        for note in one(LLAMA | {"rope_scaling": {k: v for k, v in inner.items() if k != "rope_theta"}}).notes
+    ]
 
 
 def test_longrope_s_factor_and_mscales():
-    """Hugging Face takes factor where it is there, vLLM the ratio; Phi-3.5-MoE's two factors are that class's."""
+    """Hugging Face takes factor where it is there, vLLM the ratio; Phi-3.5-MoE's two factors are that
+    class's.
+    """
     lists = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64, "short_mscale": 1.2, "long_mscale": 1.3}
-    public = LLAMA | {"original_max_position_embeddings": 1024, "rope_scaling": {"type": "longrope", "factor": 16.0, **lists}}
+    public = LLAMA | {
+        "original_max_position_embeddings": 1024,
+        "rope_scaling": {"type": "longrope", "factor": 16.0, **lists},
+    }
     r = one(public)
-    assert (r.options["factor"], kinds(r, "factor"), kinds(r, "short_mscale")) == (16.0, ["differs", "differs"], ["differs"])
+    assert (r.options["factor"], kinds(r, "factor"), kinds(r, "short_mscale")) == (
+        16.0,
+        ["differs", "differs"],
+        ["differs"],
+    )
     moe = one(public | {"model_type": "phimoe"})
     assert (moe.options["short_mscale"], moe.options["long_mscale"]) == (1.2, 1.3)
     assert [frequencies(moe.cfg, n)[1] for n in (1024, 1025)] == [1.2, 1.3]
@@ -512,11 +828,23 @@ def test_longrope_s_factor_and_mscales():
 @pytest.mark.parametrize(
     ("public", "says"),
     [
-        (scaled("lama3", factor=8.0), "rope_scaling.rope_type is 'lama3'; did you mean 'llama3'[?] known are: default, linear"),
-        (scaled("ernie_3d"), "is 'ernie_3d'; known are: default, linear, dynamic, yarn, longrope, su, llama3, proportional, mrope"),
+        (
+            scaled("lama3", factor=8.0),
+            "rope_scaling.rope_type is 'lama3'; did you mean 'llama3'[?] known are: default, linear",
+        ),
+        (
+            scaled("ernie_3d"),
+            (
+                "is 'ernie_3d'; known are: default, linear, dynamic, yarn, longrope, su, llama3, "
+                "proportional, mrope"
+            ),
+        ),
         (scaled("linear"), "rope_scaling has no factor, which rope_type linear needs"),
         (scaled("llama3", factor=8.0), "rope_scaling has no low_freq_factor"),
-        (scaled("llama3", factor=8.0, low_freq_factor=4.0, high_freq_factor=1.0), "llama3: high_freq_factor is 1.0"),
+        (
+            scaled("llama3", factor=8.0, low_freq_factor=4.0, high_freq_factor=1.0),
+            "llama3: high_freq_factor is 1.0",
+        ),
         (scaled("yarn"), "has no factor, and max_position_embeddings over"),
         (scaled("yarn", factor="4"), 'rope_scaling.factor is "4"; expected a number'),
         (scaled("yarn", factor=-4.0), "yarn: factor is -4.0"),
@@ -524,21 +852,41 @@ def test_longrope_s_factor_and_mscales():
         (scaled("yarn", factor=10**400), "expected a finite number"),
         (scaled("yarn", factor=4.0, truncate="no"), "truncate is .*expected true or false"),
         (scaled("longrope", short_factor=[1.0] * 64), "rope_scaling has no long_factor"),
-        (scaled("longrope", short_factor=[1.0] * 63, long_factor=[1.0] * 64), "short_factor has 63 numbers; expected 64"),
+        (
+            scaled("longrope", short_factor=[1.0] * 63, long_factor=[1.0] * 64),
+            "short_factor has 63 numbers; expected 64",
+        ),
         (scaled("longrope", short_factor=[1.0, "x"], long_factor=[1.0] * 64), 'short_factor.1 is "x"'),
-        (scaled("longrope", short_factor=[1.0] * 63 + [None], long_factor=[1.0] * 64), "short_factor is .*expected a list of numbers"),
+        (
+            scaled("longrope", short_factor=[1.0] * 63 + [None], long_factor=[1.0] * 64),
+            "short_factor is .*expected a list of numbers",
+        ),
         (scaled("mrope"), "rope_scaling has no mrope_section"),
         (scaled("mrope", mrope_section=[1, 2, 3]), "mrope: sections are 1,2,3"),
-        (scaled("mrope", mrope_section=[16.5, 24, 24]), "mrope_section is .16.5, 24, 24.; expected whole numbers"),
         (
-            {"head_dim": 4, "rope_scaling": {"type": "su", "original_max_position_embeddings": 9, "short_factor": [1, 1], "long_factor": [1, 1]}},
+            scaled("mrope", mrope_section=[16.5, 24, 24]),
+            "mrope_section is .16.5, 24, 24.; expected whole numbers",
+        ),
+        (
+            {
+                "head_dim": 4,
+                "rope_scaling": {
+                    "type": "su",
+                    "original_max_position_embeddings": 9,
+                    "short_factor": [1, 1],
+                    "long_factor": [1, 1],
+                },
+            },
             "no factor, and the config no max",
         ),
         (LLAMA | {"rope_scaling": [1]}, r"rope_scaling is \[1\]; expected an object"),
         (LLAMA | {"rope_scaling": {"rope_type": 7}}, "rope_type is 7; expected a word"),
         (LLAMA | {"rope_theta": True}, "rope_theta is true; expected a number"),
         (LLAMA | {"rope_theta": 0}, "base"),
-        (LLAMA | {"partial_rotary_factor": 0.3, "head_dim": 64}, "partial_rotary_factor 0.3 of 64 channels is 19; expected an even number"),
+        (
+            LLAMA | {"partial_rotary_factor": 0.3, "head_dim": 64},
+            "partial_rotary_factor 0.3 of 64 channels is 19; expected an even number",
+        ),
         (LLAMA | {"head_dim": 5.5}, "head_dim is 5.5; expected a whole number"),
         (LLAMA | {"hidden_size": 4097}, "does not divide"),
         (LLAMA | {"head_dim": 10**9}, "a head is 1,000,000,000 channels wide"),
@@ -546,21 +894,42 @@ def test_longrope_s_factor_and_mscales():
         (LLAMA | {"rope_theta": 1e308}, "rope_theta is 1e[+]308; expected a finite number"),
         ({"model_type": "gemma3"}, "no head_dim, and no hidden_size .* use_diff=False"),
         ({"hidden_size": 64, "num_attention_heads": 2, "rope_scaling": None}, "no max_position_embeddings"),
-        (LLAMA | {"model_type": "granitemoehybrid", "position_embedding_type": "nope"}, "'nope' turns nothing: .* the encoding none"),
-        (SILENT | {"position_embedding_type": "absolute"}, "'absolute' turns nothing: .* the encoding learned"),
-        (LLAMA | {"position_embedding_type": "relative_key"}, "'relative_key' turns nothing: .* the encoding shaw"),
+        (
+            LLAMA | {"model_type": "granitemoehybrid", "position_embedding_type": "nope"},
+            "'nope' turns nothing: .* the encoding none",
+        ),
+        (
+            SILENT | {"position_embedding_type": "absolute"},
+            "'absolute' turns nothing: .* the encoding learned",
+        ),
+        (
+            LLAMA | {"position_embedding_type": "relative_key"},
+            "'relative_key' turns nothing: .* the encoding shaw",
+        ),
         (LLAMA | {"position_embedding_type": "relative_3"}, "'relative_3' turns nothing: no encoding here"),
         (LLAMA | {"model_type": "falcon", "alibi": True}, "falcon turns nothing: .* the encoding alibi"),
-        (LLAMA | {"model_type": "jais", "position_embedding_type": "alibi"}, "'alibi' turns nothing: .* the encoding alibi"),
+        (
+            LLAMA | {"model_type": "jais", "position_embedding_type": "alibi"},
+            "'alibi' turns nothing: .* the encoding alibi",
+        ),
         (SILENT | {"model_type": "whisper"}, "whisper turns nothing: .* the encoding learned"),
         (SILENT | {"model_type": "distilbert"}, "distilbert turns nothing: .* the encoding learned"),
         (SILENT | {"model_type": "jamba"}, "jamba turns nothing: .* the encoding none"),
         (SILENT | {"model_type": "nemotron_h"}, "nemotron_h turns nothing: .* the encoding none"),
-        (SILENT | {"model_type": "deberta-v2", "relative_attention": True}, "deberta-v2 is not known here, and nothing in the config says"),
+        (
+            SILENT | {"model_type": "deberta-v2", "relative_attention": True},
+            "deberta-v2 is not known here, and nothing in the config says",
+        ),
         (SILENT | {"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
         ({"model_type": "mamba2"}, "mamba2 is not known here, and nothing in the config says"),
-        (LLAMA | {"model_type": "chatglm", "position_encoding_2d": True}, "half of the channels turn by the place in the answer"),
-        ({"model_type": "qwen", "head_dim": 8, "use_dynamic_ntk": True}, "the config has no seq_length, from which the base grows"),
+        (
+            LLAMA | {"model_type": "chatglm", "position_encoding_2d": True},
+            "half of the channels turn by the place in the answer",
+        ),
+        (
+            {"model_type": "qwen", "head_dim": 8, "use_dynamic_ntk": True},
+            "the config has no seq_length, from which the base grows",
+        ),
         ({"model_type": "bloom"}, "bloom turns nothing: its positions are those of the encoding alibi"),
         ({"model_type": "gpt2"}, "the encoding learned"),
         ({}, "unknown is not known here"),
@@ -598,7 +967,9 @@ def show(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", FILES)
 def test_text_and_json(show, name):
-    """Both say the encoding, the line to paste, factor, softmax scale, every note; --json has every frequency."""
+    """Both say the encoding, the line to paste, factor, softmax scale, every note; --json has every
+    frequency.
+    """
     code, out, err = show(FILES[name])
     assert (code, err) == (0, "")
     code, whole, _ = show(FILES[name], "--json")
@@ -623,7 +994,11 @@ def test_text_and_json(show, name):
         (b"\xff\xfe{", 1, "not JSON"),
         (b"[" * 100_000, 1, "not JSON"),
         (b"[1]", 1, "holds a list; expected an object"),
-        (b'{"rope_scaling": {"type": "yarm"}, "hidden_size": 8, "num_attention_heads": 2}', 2, "did you mean 'yarn'"),
+        (
+            b'{"rope_scaling": {"type": "yarm"}, "hidden_size": 8, "num_attention_heads": 2}',
+            2,
+            "did you mean 'yarn'",
+        ),
     ],
 )
 def test_bad_files(show, tmp_path, content, code, says):
@@ -638,7 +1013,13 @@ def test_bad_files(show, tmp_path, content, code, says):
 
 def test_no_file_and_options_that_do_not_go_with_it(show, tmp_path):
     """A missing file, a folder; NAME, --all, --set, --len say something else."""
-    assert show("nowhere.json")[::2] == (1, "error: nowhere.json: cannot read: No such file or directory; check space, permissions and the folder\n")
+    assert show("nowhere.json")[::2] == (
+        1,
+        (
+            "error: nowhere.json: cannot read: No such file or directory; check space, permissions and the "
+            "folder\n"
+        ),
+    )
     assert show(tmp_path)[0] == 1
     for extra in (["rope"], ["--all"], ["--set", "base=3"], ["--len", "8"]):
         code, _, err = show(FILES["llama-3.1-8b"], *extra)
@@ -653,4 +1034,8 @@ def test_pictures(show, tmp_path):
     (drawn,) = json.loads(out)["pictures"]
     assert (code, drawn["path"], "frequency, scaled to unscaled" in drawn["panels"]) == (0, "phi.svg", True)
     assert show(FILES["gemma-3-12b"], "-o", "gemma.png")[0] == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["gemma-full_attention.png", "gemma-sliding_attention.png", "phi.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gemma-full_attention.png",
+        "gemma-sliding_attention.png",
+        "phi.svg",
+    ]

@@ -1,4 +1,6 @@
-"""Many arrays made one: as NumPy joins them, and on a device never so many at once that CuPy moves their addresses there."""
+"""Many arrays made one: as NumPy joins them, and on a device never so many at once that CuPy moves their
+addresses there.
+"""
 
 import fake_cupy
 import numpy as np

@@ -1,4 +1,6 @@
-"""Laws: peref keeps each of them in float64 and float32, and for each there is a wrong implementation that breaks it."""
+"""Laws: peref keeps each of them in float64 and float32, and for each there is a wrong implementation that
+breaks it.
+"""
 
 import json
 from importlib import import_module
@@ -49,7 +51,9 @@ def off(change):
 
 
 def in_float32(case, a):
-    """T5's logarithm to base 2, one unit of float32 too low as some libraries have it, not by this one's luck."""
+    """T5's logarithm to base 2, one unit of float32 too low as some libraries have it, not by this one's
+    luck.
+    """
     options, d = case["options"], a["distances"]
     e = options["buckets"] // 2
     low = np.nextafter(np.log2(np.maximum(d, 1) / e).astype(np.float32), np.float32(-np.inf))
@@ -69,14 +73,34 @@ BREAKS = {  # law -> id, a wrong implementation, what is said of it
     "composition": ("rope.law/composition", at(lambda i: i + 1), "turned by m and by n"),
     "adjoint": ("rope.law/adjoint", off(lambda y, a: y | {"vjp.k": -y["vjp.k"]}), "<R k, g>"),
     "shift": ("rope.law/shift", at(lambda i: np.minimum(i, 1003)), "outputs at positions 0 on and 1000 on"),
-    "softmax": ("alibi.law/softmax", off(lambda y, a: y | {"scores": y["scores"] * 1.001}), "softmax of the scores"),
+    "softmax": (
+        "alibi.law/softmax",
+        off(lambda y, a: y | {"scores": y["scores"] * 1.001}),
+        "softmax of the scores",
+    ),
     "fading": ("alibi.law/fading", off(lambda y, a: {"bias": -y["bias"]}), "rises from distance 0 to 1"),
     "buckets": ("t5.law/buckets-32-100", in_float32, "distance 40 is in bucket 23, expected 24"),
-    "causal": ("forgetting.law/causal", off(lambda y, a: {"out": y["out"] + a["v"].mean()}), "outputs before token 4"),
-    "prefix": ("alibi.law/prefix", off(lambda y, a: {"out": y["out"] / y["out"].shape[2]}), "first 4 tokens alone"),
-    "packed": ("rope.law/packed", lambda case, a: reference(case, {n: x for n, x in a.items() if n != "seg"}), "packed sequence and alone"),
+    "causal": (
+        "forgetting.law/causal",
+        off(lambda y, a: {"out": y["out"] + a["v"].mean()}),
+        "outputs before token 4",
+    ),
+    "prefix": (
+        "alibi.law/prefix",
+        off(lambda y, a: {"out": y["out"] / y["out"].shape[2]}),
+        "first 4 tokens alone",
+    ),
+    "packed": (
+        "rope.law/packed",
+        lambda case, a: reference(case, {n: x for n, x in a.items() if n != "seg"}),
+        "packed sequence and alone",
+    ),
     "groups": ("rope.law/groups", tiled, "2 key-value heads for 6"),
-    "order": ("none.law/order", off(lambda y, a: {"out": y["out"] * (1 + a["positions"][:, None])}), "another order"),
+    "order": (
+        "none.law/order",
+        off(lambda y, a: {"out": y["out"] * (1 + a["positions"][:, None])}),
+        "another order",
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Who imports whom, and what nothing may use: read from the source text of the package, and seen in a fresh process."""
+"""Who imports whom, and what nothing may use: read from the source text of the package, and seen in a
+fresh process.
+"""
 
 import ast
 import re
@@ -13,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PEREF, TESTS = ROOT / "peref", ROOT / "tests"
 
-# A module imports modules of earlier rows only; within one folder also each other, without a cycle. "peref" is peref/__init__.py.
+# A module imports modules of earlier rows only; within one folder also each other, without a cycle. "peref"
+# is peref/__init__.py.
 ROWS = [
     "errors xp",
     "compare modules rng share tape",
@@ -51,13 +54,27 @@ OTHERS = {  # packages that are not the standard library -> the modules that may
     "cupyx": ["backends"],
     "ml_dtypes": ["backends"],
 }
-IN_TESTS = {"numpy", "pytest", "peref", "click", "tqdm", "safetensors", "numba", "cupy", "ml_dtypes", "mpmath", "jsonschema"}
+IN_TESTS = {
+    "numpy",
+    "pytest",
+    "peref",
+    "click",
+    "tqdm",
+    "safetensors",
+    "numba",
+    "cupy",
+    "ml_dtypes",
+    "mpmath",
+    "jsonschema",
+}
 OF_TESTS = {"loops", "recipes", "mutants", "making"}  # what tests are made of, which the package does without
 DYNAMIC = ("encodings", "cli.app", "backends", "golden.outside")  # and below: import by a computed name
 
 
 def name_of(path: Path) -> str:
-    """The module's name without the leading package: peref/ops/norm.py is "ops.norm", peref/__init__.py "peref"."""
+    """The module's name without the leading package: peref/ops/norm.py is "ops.norm", peref/__init__.py
+    "peref".
+    """
     parts = path.relative_to(PEREF).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "peref"
 
@@ -68,7 +85,9 @@ def sources() -> dict[str, str]:
 
 
 def imported(name: str, text: str, known: set[str], package: bool) -> set[str]:
-    """What a module of this text imports anywhere in it: modules of `known` by their short names, others by that of their top package."""
+    """What a module of this text imports anywhere in it: modules of `known` by their short names, others
+    by that of their top package.
+    """
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -89,7 +108,11 @@ def tops(text: str) -> set[str]:
     """The top packages that a text imports."""
     nodes = list(ast.walk(ast.parse(text)))
     whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return {n.partition(".")[0] for n in whole | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}}
+    return {
+        n.partition(".")[0]
+        for n in whole
+        | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    }
 
 
 def row_of(name: str) -> int:
@@ -105,7 +128,9 @@ def row_of(name: str) -> int:
 
 def wrong_imports(texts: dict[str, str], packages: set[str]) -> list[str]:
     """Each import that goes against the rows, and each cycle."""
-    graph = {name: imported(name, text, set(texts), name in packages) & set(texts) for name, text in texts.items()}
+    graph = {
+        name: imported(name, text, set(texts), name in packages) & set(texts) for name, text in texts.items()
+    }
     if "backends" in graph:  # get() imports the one backend that is asked for, when it is asked for
         graph["backends"] = {other for other in graph["backends"] if not other.startswith("backends.")}
     found = []
@@ -126,7 +151,9 @@ def foreign(name: str, text: str, known: set[str], package: bool) -> list[str]:
     """Each package that this module may not import."""
     found = []
     for other in imported(name, text, known, package) - known - set(sys.stdlib_module_names):
-        if not any(not where or name == where or name.startswith(where + ".") for where in OTHERS.get(other, [])):
+        if not any(
+            not where or name == where or name.startswith(where + ".") for where in OTHERS.get(other, [])
+        ):
             found.append(f"{name} imports {other}")
     return found
 
@@ -134,7 +161,9 @@ def foreign(name: str, text: str, known: set[str], package: bool) -> list[str]:
 def edits_where_python_looks(node: ast.Attribute | ast.Subscript) -> bool:
     """A method of sys.path, or something put there; to read it is no harm."""
     whole = ast.unparse(node)
-    return whole.startswith("sys.path.") or (re.match(r"sys\.path(\[|$)", whole) is not None and not isinstance(node.ctx, ast.Load))
+    return whole.startswith("sys.path.") or (
+        re.match(r"sys\.path(\[|$)", whole) is not None and not isinstance(node.ctx, ast.Load)
+    )
 
 
 def forbidden(name: str, text: str) -> list[str]:
@@ -144,7 +173,10 @@ def forbidden(name: str, text: str) -> list[str]:
         match node:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 modules = {alias.name for alias in names} | {getattr(node, "module", None)}
-                found += [f"{name}: {m}" for m in modules & {"pickle", "cPickle", "dill", "marshal", "shelve", "joblib"}]
+                found += [
+                    f"{name}: {m}"
+                    for m in modules & {"pickle", "cPickle", "dill", "marshal", "shelve", "joblib"}
+                ]
                 found += [f"{name}: sys.path" for _ in modules & {"path"} if "sys" in modules]
                 found += [f"{name}: os.{m}" for m in modules & {"environ", "getenv"} if name != "share"]
             case ast.Attribute() | ast.Subscript() if edits_where_python_looks(node):
@@ -159,11 +191,15 @@ def forbidden(name: str, text: str) -> list[str]:
                     found.append(f"{name}: fastmath={told}")
             case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" | "__import__" as used)):
                 found.append(f"{name}: {used}()")
-            case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module")) if not name.startswith(DYNAMIC):
+            case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module")) if (
+                not name.startswith(DYNAMIC)
+            ):
                 found.append(f"{name}: import_module()")
             case ast.Name(id="NotImplementedError") | ast.Attribute(attr="NotImplementedError"):
                 found.append(f"{name}: NotImplementedError")
-            case ast.Attribute(value=ast.Name(id="os"), attr="environ" | "getenv" | "environb" as used) if name != "share":
+            case ast.Attribute(value=ast.Name(id="os"), attr="environ" | "getenv" | "environb" as used) if (
+                name != "share"
+            ):
                 found.append(f"{name}: os.{used}")
             case ast.Global():
                 found.append(f"{name}: global {', '.join(node.names)}")
@@ -186,7 +222,9 @@ def test_imports_go_one_way():
 
 @cache
 def graph() -> dict[str, set[str]]:
-    return {name: imported(name, text, set(sources()), name in packages()) for name, text in sources().items()}
+    return {
+        name: imported(name, text, set(sources()), name in packages()) for name, text in sources().items()
+    }
 
 
 def readers(name: str) -> set[str]:
@@ -202,16 +240,28 @@ def readers(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", [name for name in sources() if name.startswith("ops.")])
 def test_an_op_serves_more_than_one_encoding(name):
-    """What one encoding alone needs is in its file, forward and backward under the formula; an op is the model's or a backend's, or two need it."""
+    """What one encoding alone needs is in its file, forward and backward under the formula; an op is the
+    model's or a backend's, or two need it.
+    """
     users = readers(name)
     assert len(users) > 1 or not all(user.startswith("encodings.") for user in users), users
 
 
 def test_only_some_packages_and_only_where_they_belong():
-    """NumPy everywhere; click and tqdm in cli, safetensors in store, numba and cupy in backends; nothing else, so no other framework."""
-    found = [line for name, text in sources().items() for line in foreign(name, text, set(sources()), name in packages())]
+    """NumPy everywhere; click and tqdm in cli, safetensors in store, numba and cupy in backends; nothing
+    else, so no other framework.
+    """
+    found = [
+        line
+        for name, text in sources().items()
+        for line in foreign(name, text, set(sources()), name in packages())
+    ]
     assert found == []
-    seen = {other for name, text in sources().items() for other in imported(name, text, set(sources()), name in packages())}
+    seen = {
+        other
+        for name, text in sources().items()
+        for other in imported(name, text, set(sources()), name in packages())
+    }
     assert {"numpy", "click", "tqdm", "safetensors"} <= seen
 
 
@@ -223,12 +273,15 @@ def test_tests_need_no_other_framework_either():
     for path in TESTS.rglob("*.py"):
         assert tops(path.read_text()) <= own | IN_TESTS | set(sys.stdlib_module_names), path
     for path in (TESTS / "loops").glob("*.py"):
-        assert tops(path.read_text()) <= {"math", "inspect", "importlib"}, f"{path}: a witness is plain Python"
+        assert tops(path.read_text()) <= {"math", "inspect", "importlib"}, (
+            f"{path}: a witness is plain Python"
+        )
 
 
 def test_what_nothing_uses():
-    """No pickle, no eval, no fast mathematics, nothing that is announced and not there, no environment but in share, no global state, no change of
-    where Python looks for modules, nothing of the tests."""
+    """No pickle, no eval, no fast mathematics, nothing that is announced and not there, no environment but
+    in share, no global state, no change of where Python looks for modules, nothing of the tests.
+    """
     assert [line for name, text in sources().items() for line in forbidden(name, text)] == []
 
 
@@ -244,21 +297,44 @@ def test_what_nothing_uses():
         ({"store": "from . import data", "data": ""}, "store imports data"),
         ({"peref": "", "model": "from peref import train", "train": ""}, "model imports train"),
         ({"peref": "", "model": "from peref import __version__"}, "model imports peref"),
-        ({"ops.norm": "from .shape import add", "ops.shape": "from peref.ops import norm"}, "a cycle: ops.norm <- ops.shape <- ops.norm"),
-        ({"encodings.bias.t5": "from peref.encodings.bias.alibi import slopes", "encodings.bias.alibi": ""}, "t5 imports encodings.bias.alibi"),
-        ({"encodings.bias.t5": "from . import alibi", "encodings.bias.alibi": ""}, "encodings.bias.t5 imports encodings.bias.alibi"),
+        (
+            {"ops.norm": "from .shape import add", "ops.shape": "from peref.ops import norm"},
+            "a cycle: ops.norm <- ops.shape <- ops.norm",
+        ),
+        (
+            {
+                "encodings.bias.t5": "from peref.encodings.bias.alibi import slopes",
+                "encodings.bias.alibi": "",
+            },
+            "t5 imports encodings.bias.alibi",
+        ),
+        (
+            {"encodings.bias.t5": "from . import alibi", "encodings.bias.alibi": ""},
+            "encodings.bias.t5 imports encodings.bias.alibi",
+        ),
         ({"train": "from peref.cli import text", "cli": "", "cli.text": ""}, "train imports cli.text"),
     ],
 )
 def test_a_wrong_import_is_found(texts, words):
     """However it is written."""
-    assert any(words in line for line in wrong_imports(texts, {"peref", "cli"})), wrong_imports(texts, {"peref", "cli"})
+    assert any(words in line for line in wrong_imports(texts, {"peref", "cli"})), wrong_imports(
+        texts, {"peref", "cli"}
+    )
 
 
 def test_a_right_import_is_none():
     """Earlier rows, neighbours in a folder, and an encoding's own package."""
-    texts = {"xp": "", "ops.shape": "", "ops.norm": "from peref.ops.shape import add\nfrom ..xp import namespace", "encodings": "import peref.xp"}
-    texts |= {"encodings.bias.t5": "from peref.encodings import Encoding", "train": "from peref import __version__, encodings", "peref": ""}
+    texts = {
+        "xp": "",
+        "ops.shape": "",
+        "ops.norm": "from peref.ops.shape import add\nfrom ..xp import namespace",
+        "encodings": "import peref.xp",
+    }
+    texts |= {
+        "encodings.bias.t5": "from peref.encodings import Encoding",
+        "train": "from peref import __version__, encodings",
+        "peref": "",
+    }
     assert wrong_imports(texts, {"peref", "encodings"}) == []
 
 
@@ -269,7 +345,13 @@ def test_a_module_nobody_placed_is_found():
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("model", "import torch"), ("store", "import click"), ("cli.text", "import numba"), ("xp", "import cupy.cuda")]
+    ("name", "text"),
+    [
+        ("model", "import torch"),
+        ("store", "import click"),
+        ("cli.text", "import numba"),
+        ("xp", "import cupy.cuda"),
+    ],
 )
 def test_a_foreign_package_is_found(name, text):
     """In the wrong place, or in any."""
@@ -307,12 +389,29 @@ def test_a_forbidden_use_is_found(text):
 
 # ---------------------------------------------------------------- at run time
 
-HEAVY = {"numba", "llvmlite", "cupy", "click", "tqdm", "safetensors", "matplotlib", "dask", "torch", "jax", "tensorflow", "scipy", "pandas"}
+HEAVY = {
+    "numba",
+    "llvmlite",
+    "cupy",
+    "click",
+    "tqdm",
+    "safetensors",
+    "matplotlib",
+    "dask",
+    "torch",
+    "jax",
+    "tensorflow",
+    "scipy",
+    "pandas",
+}
 
 
 def loaded(code: str) -> set[str]:
     """The top packages that a fresh process has loaded after `code`."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(' '.join({{m.partition('.')[0] for m in sys.modules}}))"
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(' '.join({{m.partition('.')[0] for m "
+        "in sys.modules}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -322,7 +421,9 @@ def test_importing_peref_loads_little():
     after = loaded("import peref")
     assert {"peref", "numpy"} <= after
     assert not HEAVY & after
-    assert not HEAVY & loaded("import peref; [peref.get(name) for name in peref.names()]; peref.bias('alibi', heads=2, tokens=3)")
+    assert not HEAVY & loaded(
+        "import peref; [peref.get(name) for name in peref.names()]; peref.bias('alibi', heads=2, tokens=3)"
+    )
 
 
 def test_this_would_be_seen():

@@ -1,4 +1,6 @@
-"""Commands that need no kernel: each runs for real in a process of its own, imports no numba and compiles nothing."""
+"""Commands that need no kernel: each runs for real in a process of its own, imports no numba and compiles
+nothing.
+"""
 
 import json
 import os
@@ -44,8 +46,15 @@ print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})
 
 def done(folder, *args, first=""):
     """A command line that succeeds, in a process of its own: the top packages that this has loaded."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
-    process = subprocess.run([sys.executable, "-c", first + WATCHED, *args], cwd=folder, env=env, capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    process = subprocess.run(
+        [sys.executable, "-c", first + WATCHED, *args], cwd=folder, env=env, capture_output=True, text=True
+    )
     code, loaded = json.loads(process.stderr.splitlines()[-1])
     assert code == 0, process.stdout + process.stderr
     return set(loaded)
@@ -53,10 +62,16 @@ def done(folder, *args, first=""):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What the lines above read: golden files, tensors that agree with them, a report of that, a public config."""
+    """What the lines above read: golden files, tensors that agree with them, a report of that, a public
+    config.
+    """
     here = tmp_path_factory.mktemp("lazy")
     done(here, "golden", "vectors", "--pe", "alibi", "--shape", "1,2,1,3,4", "-o", "made")
-    tensors = {f"{entry.id}:{name}": entry.want(name) for entry in Book(here / "made").entries.values() for name in entry.outputs}
+    tensors = {
+        f"{entry.id}:{name}": entry.want(name)
+        for entry in Book(here / "made").entries.values()
+        for name in entry.outputs
+    }
     save_file(tensors, here / "mine.safetensors")
     done(here, "check", "mine.safetensors", "--golden", "made", "--report", "json:report.json")
     shutil.copy(ROOT / "tests" / "configs" / "llama-3.1-8b.json", here / "config.json")
@@ -77,6 +92,10 @@ def test_every_command_is_among_them():
 
 def test_numba_would_be_seen(folder):
     """A command that imported it, and the folder that it keeps kernels in."""
-    used = "import numpy\nfrom peref.backends.numba.ops.ends import take\ntake.forward(numpy.eye(2, dtype='f'), numpy.arange(2))\n"
+    used = (
+        "import numpy\n"
+        "from peref.backends.numba.ops.ends import take\n"
+        "take.forward(numpy.eye(2, dtype='f'), numpy.arange(2))\n"
+    )
     assert COMPILERS & done(folder / "made", "--version", first=used)
     assert (folder / "made" / "cache" / "peref").exists()

@@ -1,4 +1,6 @@
-"""Making golden files: nothing is written unless the witnesses agree, nothing that is too large, and only what is new or really differs."""
+"""Making golden files: nothing is written unless the witnesses agree, nothing that is too large, and only
+what is new or really differs.
+"""
 
 import itertools
 import os
@@ -26,7 +28,9 @@ GOLDEN = ROOT / "golden"
 OP = sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)
 TABLE = sized("rope", "table", "default", "The usual.", ("basic",), T=3, D=4)
 ALIBI = sized("alibi", "table", "default", "The usual.", ("basic",), T=3)
-BLOCKS = [Whole(name, "block", "small", "For a test.", T=3, H=2, G=1, D=4, C=6, F=5) for name in ("rope", "alibi")]
+BLOCKS = [
+    Whole(name, "block", "small", "For a test.", T=3, H=2, G=1, D=4, C=6, F=5) for name in ("rope", "alibi")
+]
 
 
 @pytest.fixture
@@ -60,8 +64,15 @@ def spoil(folder, tensor, change):
     done = []
     for case in (OP, TABLE):
         entry = opened(folder).entries[case.id]
-        a = {name: t.bits for name, t in ((n, entry.vectors.inputs[f"{case.id}:{n}"]) for n in entry.words["inputs"])}
-        found = {name.partition(":")[2]: t.bits.copy() for name, t in entry.vectors.expected.items() if name.startswith(f"{case.id}:")}
+        a = {
+            name: t.bits
+            for name, t in ((n, entry.vectors.inputs[f"{case.id}:{n}"]) for n in entry.words["inputs"])
+        }
+        found = {
+            name.partition(":")[2]: t.bits.copy()
+            for name, t in entry.vectors.expected.items()
+            if name.startswith(f"{case.id}:")
+        }
         if f"{case.id}:{tensor}" in entry.vectors.expected:
             found[tensor] = change(found[tensor])
         done.append(made(case, a, found, entry.words["near_miss"]))
@@ -73,7 +84,11 @@ def spoil(folder, tensor, change):
 
 
 def test_nothing_is_written_when_the_witness_disagrees(recipes, tmp_path, monkeypatch):
-    monkeypatch.setattr(confirmed, "witnessed", lambda case, a: {n: x * (1 + 1e-9) for n, x in witness.witnessed(case, a).items()})
+    monkeypatch.setattr(
+        confirmed,
+        "witnessed",
+        lambda case, a: {n: x * (1 + 1e-9) for n, x in witness.witnessed(case, a).items()},
+    )
     with pytest.raises(confirmed.Disagrees, match=r"rope\.op/default: .*witness"):
         make.make(tmp_path / "g", ["rope"])
     assert not (tmp_path / "g").exists()
@@ -91,7 +106,9 @@ def test_nothing_is_written_when_a_gradient_is_wrong(recipes, tmp_path, monkeypa
 
 def test_nothing_is_written_when_a_second_run_differs(recipes, tmp_path, monkeypatch):
     count = itertools.count()
-    noisy = lambda case, a, *more: {n: x + 1e-16 * next(count) + x * 1e-15 * next(count) for n, x in expected(case, a).items()}
+    noisy = lambda case, a, *more: {
+        n: x + 1e-16 * next(count) + x * 1e-15 * next(count) for n, x in expected(case, a).items()
+    }
     monkeypatch.setattr(confirmed, "expected", noisy)
     with pytest.raises(confirmed.Disagrees, match=r"rope\.op/default"):
         make.make(tmp_path / "g", ["rope"])
@@ -124,7 +141,9 @@ def test_what_another_processor_rounds_otherwise_keeps_its_bytes(folder):
 
 
 def test_what_really_differs_is_made_anew(folder):
-    """The case that is off, and its folder alone: the other case keeps numbers that this processor does not give."""
+    """The case that is off, and its folder alone: the other case keeps numbers that this processor does
+    not give.
+    """
     spoil(folder, "cos", lambda x: x + 1e-14)
     kept = opened(folder).entries[TABLE.id].want("cos")
     before = bytes_of(folder)
@@ -143,7 +162,10 @@ def test_other_words_are_other_words_alone(folder, recipes):
     recipes(replace(OP, why="The usual, said otherwise."), TABLE, ALIBI)
     assert make.make(folder, ["rope", "alibi"]) == [folder / "core" / "rope"]
     now = bytes_of(folder)
-    assert {path for path in now if now[path] != before[path]} == {"core/rope/cases.json", "core/rope/SHA256SUMS"}
+    assert {path for path in now if now[path] != before[path]} == {
+        "core/rope/cases.json",
+        "core/rope/SHA256SUMS",
+    }
 
 
 def test_other_settings_are_another_case(folder, recipes):
@@ -165,7 +187,13 @@ def test_a_case_that_moves_to_the_full_set_keeps_its_bytes(folder, recipes):
 
 def test_a_new_encoding_changes_no_other_file(folder, recipes):
     before = bytes_of(folder)
-    recipes(OP, TABLE, ALIBI, sized("t5", "op", "default", "The usual.", ("basic",), T=3), full=[*BLOCKS, replace(BLOCKS[0], encoding="t5")])
+    recipes(
+        OP,
+        TABLE,
+        ALIBI,
+        sized("t5", "op", "default", "The usual.", ("basic",), T=3),
+        full=[*BLOCKS, replace(BLOCKS[0], encoding="t5")],
+    )
     assert make.make(folder, ["t5"]) == [folder / "core" / "t5", folder / "full" / "t5"]
     now = bytes_of(folder)
     assert {path: now[path] for path in before} == before
@@ -197,10 +225,16 @@ def test_a_gradient_that_is_nothing_but_rounding_agrees():
 
 def test_the_committed_files_are_within_the_limits_of_the_maker():
     """And a folder for every encoding there is, and for no other."""
-    sizes = {p: sum(f.stat().st_size for f in p.rglob("*") if f.is_file()) for p in (*GOLDEN.glob("core/*"), GOLDEN / "core", GOLDEN)}
+    sizes = {
+        p: sum(f.stat().st_size for f in p.rglob("*") if f.is_file())
+        for p in (*GOLDEN.glob("core/*"), GOLDEN / "core", GOLDEN)
+    }
     for name in names():
         size = sizes.pop(GOLDEN / "core" / name, 0)
-        assert 0 < size <= make.OF_ONE, f"{name}: {size:,} bytes of core; python -m tests.making --only {name} makes it and says what is too large"
+        assert 0 < size <= make.OF_ONE, (
+            f"{name}: {size:,} bytes of core; python -m tests.making --only {name} makes it and says what "
+            "is too large"
+        )
     assert sizes.keys() == {GOLDEN / "core", GOLDEN}
     assert sizes[GOLDEN / "core"] <= make.OF_CORE
     assert sizes[GOLDEN] <= make.OF_ALL
@@ -212,13 +246,30 @@ def test_the_committed_files_are_within_the_limits_of_the_maker():
     [
         (
             "OF_ONE",
-            r"rope: [\d,]+ bytes of core, .* may have 9,000; shrink its largest case, rope\.op/default \(9,240 bytes\), or move it",
+            (
+                r"rope: [\d,]+ bytes of core, .* may have 9,000; shrink its largest case, rope\.op/default "
+                r"\(9,240 bytes\), or move it"
+            ),
         ),
-        ("OF_CORE", r"rope: the core would have [\d,]+ bytes, and there may be 9,000; .* to the full set: FULL in tests/recipes/rope\.py"),
-        ("OF_ALL", r"rope: golden/ would have [\d,]+ bytes, and there may be 9,000; shrink its largest case, rope\.op/default"),
+        (
+            "OF_CORE",
+            (
+                r"rope: the core would have [\d,]+ bytes, and there may be 9,000; .* to the full set: FULL "
+                r"in tests/recipes/rope\.py"
+            ),
+        ),
+        (
+            "OF_ALL",
+            (
+                r"rope: golden/ would have [\d,]+ bytes, and there may be 9,000; shrink its largest case, "
+                r"rope\.op/default"
+            ),
+        ),
     ],
 )
-def test_what_would_be_too_large_is_refused_before_it_is_computed(recipes, tmp_path, monkeypatch, limit, words):
+def test_what_would_be_too_large_is_refused_before_it_is_computed(
+    recipes, tmp_path, monkeypatch, limit, words
+):
     monkeypatch.setattr(make, limit, 9000)
     monkeypatch.setattr(make, "computed", lambda case: pytest.fail(case.id))
     with pytest.raises(make.TooLarge, match=words):
@@ -228,12 +279,18 @@ def test_what_would_be_too_large_is_refused_before_it_is_computed(recipes, tmp_p
 
 def test_the_size_is_known_before(recipes, tmp_path):
     """To the byte, near misses apart: budgets are as large whatever they are, and so are readings."""
-    some = [c for c in catalogue.catalogue() if c.id in ("alibi.table/slopes-12", "alibi.attn/packed", "alibi.op/rows")]
+    some = [
+        c
+        for c in catalogue.catalogue()
+        if c.id in ("alibi.table/slopes-12", "alibi.attn/packed", "alibi.op/rows")
+    ]
     recipes(*some)
     plan = make.part(tmp_path / "core" / "alibi", some, print)
     done = plan.files({case.id: confirmed.computed(case) for case in some}, {})
     assert len(some) >= 2
-    assert {name: len(data) for name, data in plan.files(plan.new, {}).items()} == {name: len(data) for name, data in done.items()}
+    assert {name: len(data) for name, data in plan.files(plan.new, {}).items()} == {
+        name: len(data) for name, data in done.items()
+    }
 
 
 def test_a_case_is_moved_to_the_full_set(monkeypatch):
@@ -244,7 +301,9 @@ def test_a_case_is_moved_to_the_full_set(monkeypatch):
     assert "alibi.attn/packed" in {case.id for case in catalogue.full()}
     assert "alibi.attn/packed" not in {case.id for case in catalogue.core()}
     monkeypatch.setattr(recipes.alibi, "FULL", ("attn/pakced",))
-    with pytest.raises(Misuse, match=r"FULL of tests/recipes/alibi\.py names attn/pakced, and there is no such case"):
+    with pytest.raises(
+        Misuse, match=r"FULL of tests/recipes/alibi\.py names attn/pakced, and there is no such case"
+    ):
         catalogue.core()
 
 
@@ -253,25 +312,44 @@ def test_a_case_is_moved_to_the_full_set(monkeypatch):
 
 def run(*words, folder):
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-m", "tests.making", *words, "-o", folder], cwd=ROOT, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.making", *words, "-o", folder],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 def test_the_command_makes_one_encoding_and_says_what_it_did(tmp_path):
     code, text = run("--only", "sinusoidal", folder=tmp_path / "g")
-    assert (code, text.splitlines()[-2:]) == (0, [f"written: {tmp_path / 'g' / part / 'sinusoidal'}" for part in ("core", "full")]), text
+    assert (code, text.splitlines()[-2:]) == (
+        0,
+        [f"written: {tmp_path / 'g' / part / 'sinusoidal'}" for part in ("core", "full")],
+    ), text
     assert "sinusoidal.table/default" in text
     assert {p.name: p.read_bytes() for p in (tmp_path / "g/core/sinusoidal").iterdir()}.keys() == {
         p.name for p in (GOLDEN / "core/sinusoidal").iterdir()
     }
-    assert run("--only", "sinusoidal", folder=tmp_path / "g") == (0, "everything agrees with what is written; nothing was changed\n")
+    assert run("--only", "sinusoidal", folder=tmp_path / "g") == (
+        0,
+        "everything agrees with what is written; nothing was changed\n",
+    )
     code, text = run("--only", "sinusoidl", folder=tmp_path / "g")
-    assert (code, text) == (2, "error: unknown encoding 'sinusoidl'; did you mean 'sinusoidal'? see: python cli.py list\n")
+    assert (code, text) == (
+        2,
+        "error: unknown encoding 'sinusoidl'; did you mean 'sinusoidal'? see: python cli.py list\n",
+    )
 
 
 @pytest.mark.parametrize("name", ["fire", "rope"])
 def test_the_committed_files_agree_with_their_recipes(name, tmp_path, monkeypatch):
     """Of two encodings here; python -m tests.making asks it of all. No near miss changes either."""
-    monkeypatch.setattr(make, "write", lambda place, found: any((place / file).read_bytes() != data for file, data in found.items()))
+    monkeypatch.setattr(
+        make,
+        "write",
+        lambda place, found: any((place / file).read_bytes() != data for file, data in found.items()),
+    )
     monkeypatch.setattr(make.store, "write_text", lambda path, text: None)
     assert make.make(GOLDEN, [name]) == []

@@ -1,4 +1,6 @@
-"""Reports in one table: every cell is what the reports say, hostile reports are refused, and the adapters' runner works with NumPy alone."""
+"""Reports in one table: every cell is what the reports say, hostile reports are refused, and the adapters'
+runner works with NumPy alone.
+"""
 
 import html
 import json
@@ -22,11 +24,26 @@ CONFORMANCE = Path(__file__).resolve().parent.parent / "benchmarks" / "conforman
 
 
 def result(case="rope.op/default", tensor="q_rotated", grade="A", used=0.5, dtype="F32", **more):
-    return {"case": case, "tensor": tensor, "dtype": dtype, "class": grade, "used": used, "flags": ["basic"], "said": [], "trap": None} | more
+    return {
+        "case": case,
+        "tensor": tensor,
+        "dtype": dtype,
+        "class": grade,
+        "used": used,
+        "flags": ["basic"],
+        "said": [],
+        "trap": None,
+    } | more
 
 
 def report(*results, **more):
-    return {"spec": "0.9.0", "golden": "ab" * 32, "results": list(results), "errors": {}, "not_run": []} | more
+    return {
+        "spec": "0.9.0",
+        "golden": "ab" * 32,
+        "results": list(results),
+        "errors": {},
+        "not_run": [],
+    } | more
 
 
 @pytest.fixture
@@ -61,7 +78,9 @@ def test_a_cell_is_the_worst_class_of_its_tensors(written):
 
 
 def test_dtypes_that_differ_each_have_their_class(written):
-    (one,) = matrix.columns([written("one.json", report(result(), result(dtype="BF16", grade="FAIL", used=None)))])
+    (one,) = matrix.columns(
+        [written("one.json", report(result(), result(dtype="BF16", grade="FAIL", used=None)))]
+    )
     x = matrix.cell(one, ("rope", "op"))
     assert str(x) == "bf16 FAIL, f32 A (1/1)"
     assert (x.worst, x.used) == ("FAIL", float("inf"))
@@ -83,7 +102,9 @@ def test_failures_and_flags(written):
 
 
 def test_markdown_has_every_implementation_and_row(written):
-    found = matrix.columns([written("a.json", report(result())), written("b.json", report(result("t5.table/far", "bias")))])
+    found = matrix.columns(
+        [written("a.json", report(result())), written("b.json", report(result("t5.table/far", "bias")))]
+    )
     lines = tables.markdown(found).splitlines()
     assert "| encoding | level | a | b |" in lines
     assert "| rope | op | A (1/1) | - |" in lines
@@ -93,14 +114,20 @@ def test_markdown_has_every_implementation_and_row(written):
 def test_what_a_report_says_is_never_markup(written):
     nasty = "<script>x</script> | *a* `b` [c](d)"
     about = {"name": nasty, "versions": "<img src=x>"}
-    (one,) = matrix.columns([written("a.json", report(result(grade="FAIL", said=["<b>\n|"]), implementation=about))])
+    (one,) = matrix.columns(
+        [written("a.json", report(result(grade="FAIL", said=["<b>\n|"]), implementation=about))]
+    )
     page = tables.page([one])
     assert "<script>" not in page
     assert "<img" not in page
     assert html.escape(nasty) in page
     text = tables.markdown([one])
     assert "<script>" not in text
-    assert {line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith(("| encoding", "| rope | op"))} == {4}
+    assert {
+        line.replace("\\|", "").count("|")
+        for line in text.splitlines()
+        if line.startswith(("| encoding", "| rope | op"))
+    } == {4}
 
 
 def test_a_page_loads_nothing(written):
@@ -122,14 +149,27 @@ def test_the_command_writes_what_is_asked_for(capsys, written, tmp_path):
         assert (tmp_path / name).read_text().startswith(start)
     code, out, _ = cli(capsys, "matrix", path, "--json")
     assert json.loads(out)["rows"] == [
-        {"encoding": "rope", "level": "op", "cells": {"a": {"class": "A", "dtypes": {"F32": "A"}, "cases": 1, "of": 1, "used": 0.5}}}
+        {
+            "encoding": "rope",
+            "level": "op",
+            "cells": {"a": {"class": "A", "dtypes": {"F32": "A"}, "cases": 1, "of": 1, "used": 0.5}},
+        }
     ]
 
 
 def test_check_writes_what_matrix_reads(capsys, tmp_path):
     """The reports of the one are those of the other."""
     out = tmp_path / "reference.json"
-    words = ("--impl", "peref.golden.report:reference", "--group", "bias_op", "--dtype", "f32", "--report", f"json:{out}")
+    words = (
+        "--impl",
+        "peref.golden.report:reference",
+        "--group",
+        "bias_op",
+        "--dtype",
+        "f32",
+        "--report",
+        f"json:{out}",
+    )
     assert cli(capsys, "check", *words)[0] == 0
     (one,) = matrix.columns([out])
     assert one.name == "reference"
@@ -230,7 +270,12 @@ def test_two_reports_of_one_name_are_refused(capsys, written):
 
 
 def test_reports_of_different_golden_files_are_refused(capsys, written):
-    code, _, err = cli(capsys, "matrix", written("a.json", report(result())), written("b.json", report(result(), spec="0.9.1")))
+    code, _, err = cli(
+        capsys,
+        "matrix",
+        written("a.json", report(result())),
+        written("b.json", report(result(), spec="0.9.1")),
+    )
     assert code == 2
     assert "different golden files" in err
 
@@ -240,14 +285,18 @@ def test_reports_of_different_golden_files_are_refused(capsys, written):
 
 @pytest.fixture
 def runner(monkeypatch, tmp_path):
-    """benchmarks/conformance/run.py with the NumPy adapter as its only one, a small golden folder, and reports in a folder of the test."""
+    """benchmarks/conformance/run.py with the NumPy adapter as its only one, a small golden folder, and
+    reports in a folder of the test.
+    """
     monkeypatch.setattr(sys, "path", [str(CONFORMANCE), *sys.path])
     monkeypatch.delitem(sys.modules, "run", raising=False)
     module = import_module("run")
     monkeypatch.delitem(sys.modules, "run")
     (tmp_path / "adapters").mkdir()
     source = (CONFORMANCE.parents[1] / "golden" / "runners" / "numpy_adapter.py").read_text()
-    (tmp_path / "adapters" / "plain.py").write_text(source + '\nPACKAGES, DTYPES = ("numpy",), ("f64", "f32")\n')
+    (tmp_path / "adapters" / "plain.py").write_text(
+        source + '\nPACKAGES, DTYPES = ("numpy",), ("f64", "f32")\n'
+    )
     (tmp_path / "adapters" / "absent.py").write_text("import a_library_that_nobody_has\n")
     monkeypatch.setattr(module, "HERE", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -255,7 +304,10 @@ def runner(monkeypatch, tmp_path):
         monkeypatch.delitem(sys.modules, name)
     folder_of(
         tmp_path / "golden",
-        [sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4), sized("xpos", "op", "default", "The usual.", ("basic",), T=3, D=4)],
+        [
+            sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4),
+            sized("xpos", "op", "default", "The usual.", ("basic",), T=3, D=4),
+        ],
     )
     return module
 
@@ -279,21 +331,42 @@ def test_the_runner_diagnoses(runner, tmp_path, capsys):
     """As `check --report` does: what is probable, and what each failure looks like; once for all dtypes."""
     source = (tmp_path / "adapters" / "plain.py").read_text()
     (tmp_path / "adapters" / "plain.py").write_text(
-        source + "\nright = run\n\n\ndef run(case, inputs):\n    return {n: -x for n, x in (right(case, inputs) or {}).items()}\n"
+        source
+        + (
+            "\n"
+            "right = run\n"
+            "\n"
+            "\n"
+            "def run(case, inputs):\n"
+            "    return {n: -x for n, x in (right(case, inputs) or {}).items()}\n"
+        )
     )
-    assert runner.main(["plain", "--reports", str(tmp_path / "reports"), "--golden", str(tmp_path / "golden")]) == 0
+    assert (
+        runner.main(["plain", "--reports", str(tmp_path / "reports"), "--golden", str(tmp_path / "golden")])
+        == 0
+    )
     said = json.loads((tmp_path / "reports" / "plain.json").read_text())
     assert [(one["flag"], one["encodings"]) for one in said["probable"]] == [("basic", ["rope"])]
-    assert {r["dtype"]: r["trap"]["flag"] for r in said["results"] if r["tensor"] == "q_rotated"} == {"F64": "basic", "F32": "basic"}
+    assert {r["dtype"]: r["trap"]["flag"] for r in said["results"] if r["tensor"] == "q_rotated"} == {
+        "F64": "basic",
+        "F32": "basic",
+    }
     assert all(r["follows"] for r in said["results"] if r["tensor"].startswith("vjp."))
 
 
 def test_a_report_of_other_golden_files_is_named_and_left_out(runner, tmp_path, capsys, written):
-    """Two environments write into one folder: what one of them has not done again yet does not stop the other."""
+    """Two environments write into one folder: what one of them has not done again yet does not stop the
+    other.
+    """
     (tmp_path / "reports").mkdir()
-    written("a.json", report(result("yarn.op/default"), golden="0" * 64)).rename(tmp_path / "reports" / "old.json")
+    written("a.json", report(result("yarn.op/default"), golden="0" * 64)).rename(
+        tmp_path / "reports" / "old.json"
+    )
     assert runner.main(["--reports", str(tmp_path / "reports"), "--golden", str(tmp_path / "golden")]) == 0
-    assert "old: left out of the table, its report is of other golden files (0000000000000000)" in capsys.readouterr().out
+    assert (
+        "old: left out of the table, its report is of other golden files (0000000000000000)"
+        in capsys.readouterr().out
+    )
     table = (tmp_path / "matrix.md").read_text()
     assert "| rope | op | A (1/1) |" in table
     assert "yarn" not in table

@@ -26,7 +26,10 @@ def sizes(cfg):
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_never_counted_too_high(name):
     """Two layers, and a cycle that ends in its middle."""
-    for cfg in (config(name), *([] if get(name).embed else [config(name, pe=((name, {}), ("none", {})), layers=5)])):
+    for cfg in (
+        config(name),
+        *([] if get(name).embed else [config(name, pe=((name, {}), ("none", {})), layers=5)]),
+    ):
         assert 0 < memory.numbers(cfg) <= sizes(cfg)
 
 
@@ -38,7 +41,9 @@ def test_parameters_without_biases_or_an_encoding_are_all_counted(given):
 
 @pytest.mark.parametrize("shape", ["llama", "gpt2"])
 def test_a_step_takes_no_less_than_is_counted(shape, monkeypatch):
-    """As the plain ops make it in float64, which say to tracemalloc what they take; attention in each layer, where it is most of it."""
+    """As the plain ops make it in float64, which say to tracemalloc what they take; attention in each
+    layer, where it is most of it.
+    """
     cfg = shaped(shape, pe=(("none", {}),), V=11, C=32, layers=3, L=64, H=8)
     recipe, x = Recipe(batch=8, dtype="float64"), tokens(8, 64)
     p = init(cfg, 0, np.float64)
@@ -49,7 +54,10 @@ def test_a_step_takes_no_less_than_is_counted(shape, monkeypatch):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    weights, tokens_ = 4 * memory.numbers(cfg) * 8, x.size * (memory.TOKEN + 8 * (memory.activations(cfg) + 3 * 8 * 64))
+    weights, tokens_ = (
+        4 * memory.numbers(cfg) * 8,
+        x.size * (memory.TOKEN + 8 * (memory.activations(cfg) + 3 * 8 * 64)),
+    )
     monkeypatch.setattr(memory, "free", lambda: weights + peak)
     memory.check_training(cfg, "float64", 8, 1, "numpy")
     monkeypatch.setattr(memory, "free", lambda: weights + tokens_ - 1)
@@ -71,13 +79,17 @@ def test_attention_takes_no_less_than_is_counted(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: needed - 1)
     with pytest.raises(Misuse, match="attention over 300 tokens by the numpy backend needs at least"):
         next(evaluate(cfg, params, text, 300))
-    assert next(evaluate(cfg, params, text, 300, be=replace(Backend(), attention=lambda *a, **b: attention(*a, **b))))
+    assert next(
+        evaluate(cfg, params, text, 300, be=replace(Backend(), attention=lambda *a, **b: attention(*a, **b)))
+    )
     retnet = replace(cfg, pe=(("retnet", {}),), G=None)
     assert next(evaluate(retnet, init(retnet), text, 300))
 
 
 def test_what_is_free(tmp_path):
-    """What Linux says, but not more than a group of processes may have; without Linux what the machine has."""
+    """What Linux says, but not more than a group of processes may have; without Linux what the machine
+    has.
+    """
     proc, group, absent = tmp_path / "meminfo", tmp_path / "memory.max", tmp_path / "absent"
     proc.write_text("MemTotal: 9 kB\nMemAvailable:       7 kB\nSwapFree:  2 kB\n")
     assert memory.free(proc, absent) == 9 * 1024

@@ -1,4 +1,6 @@
-"""The model around the encodings: its parameters, where they start, the loss and its gradient, the cache, and what it refuses."""
+"""The model around the encodings: its parameters, where they start, the loss and its gradient, the cache,
+and what it refuses.
+"""
 
 import numpy as np
 import pytest
@@ -25,7 +27,9 @@ CYCLE = (T5, ("rope", {}))
 
 def config(shape="llama", pe=CYCLE, layers=3, **given):
     """Small, all sizes different; layers 0 and 2 share T5's table, layer 1 has RoPE."""
-    sizes = {key: value for key, value in SIZES.items() if key != "G" or not all(get(name).mix for name, _ in pe)}
+    sizes = {
+        key: value for key, value in SIZES.items() if key != "G" or not all(get(name).mix for name, _ in pe)
+    }
     return shaped(shape, **{**sizes, "pe": pe, "layers": layers, **given})
 
 
@@ -38,7 +42,12 @@ def of(name, **given):
 def weights(cfg, seed=0, dtype=np.float64):
     """Every parameter away from where it starts, so that no scale is one and no bias zero: read-only."""
     rng = np.random.default_rng(seed)
-    return frozen({name: (a + 0.3 * rng.standard_normal(a.shape)).astype(dtype) for name, a in model.init(cfg, seed, np.float64).items()})
+    return frozen(
+        {
+            name: (a + 0.3 * rng.standard_normal(a.shape)).astype(dtype)
+            for name, a in model.init(cfg, seed, np.float64).items()
+        }
+    )
 
 
 def text(rows=B, length=T, seed=0):
@@ -64,24 +73,50 @@ def on_tape(function, p, dy=None):
 
 
 def derivatives(function, p, tolerance=1e-7, seed=0, each=False):
-    """The tape's gradients agree with finite differences for a random incoming one: along a random direction in all parameters
-    at once, or, with `each`, along one in each parameter."""
+    """The tape's gradients agree with finite differences for a random incoming one: along a random
+    direction in all parameters at once, or, with `each`, along one in each parameter.
+    """
     rng = np.random.default_rng(seed)
     y = function(p)
     dy = np.asarray(rng.standard_normal(y.shape))
     _, got = on_tape(function, p, dy)
     assert list(got) == list(p)
-    flat, cuts = np.concatenate([g.ravel() for g in got.values()]), np.cumsum([a.size for a in p.values()])[:-1]
+    flat, cuts = (
+        np.concatenate([g.ravel() for g in got.values()]),
+        np.cumsum([a.size for a in p.values()])[:-1],
+    )
 
     def moved(x):
         parts = np.split(x, cuts)
-        return function({name: part.reshape(a.shape) for (name, a), part in zip(p.items(), parts, strict=True)})
+        return function(
+            {name: part.reshape(a.shape) for (name, a), part in zip(p.items(), parts, strict=True)}
+        )
 
     start = np.concatenate([a.ravel() for a in p.values()])
     short = 1 / 16  # a step in every number at once is long, and the loss is far from straight
-    agree("all", flat, short * direction(rng, flat), moved, start, y, dy, tolerance, short * np.linalg.norm(flat))
+    agree(
+        "all",
+        flat,
+        short * direction(rng, flat),
+        moved,
+        start,
+        y,
+        dy,
+        tolerance,
+        short * np.linalg.norm(flat),
+    )
     for name, g in got.items() if each else ():
-        agree(name, g, direction(rng, g), lambda v, name=name: function({**p, name: v}), p[name], y, dy, tolerance, np.linalg.norm(g))
+        agree(
+            name,
+            g,
+            direction(rng, g),
+            lambda v, name=name: function({**p, name: v}),
+            p[name],
+            y,
+            dy,
+            tolerance,
+            np.linalg.norm(g),
+        )
     return got
 
 
@@ -113,14 +148,22 @@ GATE = {"0.gate.weight"}
         ({"norm": "layer"}, {}, set()),
         ({"activation": "gelu"}, {}, GATE),
         ({"biases": True}, QKV_BIASES | OTHER_BIASES | {"0.gate.bias": (13,)}, set()),
-        ({"biases": True, "norm": "layer"}, QKV_BIASES | OTHER_BIASES | NORM_BIASES | {"0.gate.bias": (13,)}, set()),
+        (
+            {"biases": True, "norm": "layer"},
+            QKV_BIASES | OTHER_BIASES | NORM_BIASES | {"0.gate.bias": (13,)},
+            set(),
+        ),
         ({"biases": True, "qkv_bias": False}, OTHER_BIASES | {"0.gate.bias": (13,)}, set()),
         ({"qkv_bias": True}, QKV_BIASES, set()),
         ({"qk_norm": True}, {"0.qnorm.weight": (6,), "0.knorm.weight": (6,)}, set()),
         ({"tied": False}, {"head.weight": (17, 9)}, set()),
         ({"shape": "gpt2"}, QKV_BIASES | OTHER_BIASES | NORM_BIASES | {"head.weight": (17, 9)}, GATE),
         ({"shape": "gpt2", "tied": True, "biases": False}, {}, GATE),
-        ({"D": 10}, {"0.q.weight": (40, 9), "0.k.weight": (20, 9), "0.v.weight": (20, 9), "0.o.weight": (9, 40)}, set()),
+        (
+            {"D": 10},
+            {"0.q.weight": (40, 9), "0.k.weight": (20, 9), "0.v.weight": (20, 9), "0.o.weight": (9, 40)},
+            set(),
+        ),
         ({"G": 1}, {"0.k.weight": (6, 9), "0.v.weight": (6, 9)}, set()),
         ({"G": 4}, {"0.k.weight": (24, 9), "0.v.weight": (24, 9)}, set()),
         ({"F": 5}, {"0.gate.weight": (5, 9), "0.up.weight": (5, 9), "0.down.weight": (9, 5)}, set()),
@@ -134,9 +177,15 @@ def test_names_and_shapes(given, more, fewer):
 
 
 def test_names_of_encodings():
-    """<layer>.pe.<name> where each layer has its own, pe.<index>.<name> once for shared ones and those of an embed."""
+    """<layer>.pe.<name> where each layer has its own, pe.<index>.<name> once for shared ones and those of
+    an embed.
+    """
     kept = {
-        name: shape for name, shape in shapes(config(pe=(("shaw", {"max_distance": 3}), T5, ("forgetting", {})), layers=5)).items() if "pe." in name
+        name: shape
+        for name, shape in shapes(
+            config(pe=(("shaw", {"max_distance": 3}), T5, ("forgetting", {})), layers=5)
+        ).items()
+        if "pe." in name
     }
     assert kept == {
         "0.pe.key": (7, 6),
@@ -154,7 +203,11 @@ def test_names_of_encodings():
 def test_a_mixing_layer_has_no_attention():
     """Neither q, k, v, o nor their norms; the attention layers beside it keep theirs."""
     found = shapes(config(pe=(("retnet", {}), ("none", {})), layers=2, qk_norm=True, qkv_bias=True))
-    attention = {f"{role}.{kind}" for role in "qkv" for kind in ("weight", "bias")} | {"o.weight", "qnorm.weight", "knorm.weight"}
+    attention = {f"{role}.{kind}" for role in "qkv" for kind in ("weight", "bias")} | {
+        "o.weight",
+        "qnorm.weight",
+        "knorm.weight",
+    }
     assert {name.removeprefix("1.") for name in found if name.startswith("1.")} >= attention
     assert not {name.removeprefix("0.") for name in found if name.startswith("0.")} & attention
     assert found["0.pe.q.weight"] == (24, 9)
@@ -179,7 +232,9 @@ def test_the_eleventh_layer_is_not_the_first():
 
 @pytest.mark.parametrize("name", names())
 def test_init_is_a_function_of_config_and_seed(name):
-    """The same bits in any state of NumPy's global generator, whatever was made before; float32 is float64 rounded."""
+    """The same bits in any state of NumPy's global generator, whatever was made before; float32 is float64
+    rounded.
+    """
     cfg = of(name)
     np.random.seed(1)
     first = model.init(cfg, 3)
@@ -189,20 +244,29 @@ def test_init_is_a_function_of_config_and_seed(name):
     same({key: a.astype(np.float32) for key, a in model.init(cfg, 3, np.float64).items()}, first, 0)
     assert all(a.dtype == np.float32 for a in first.values())
     other = model.init(cfg, 4)
-    half = lambda key, a: key.endswith(".down.weight") and not a.any()  # the first half of a low-rank map may start at 0
-    assert all((other[key] != a).any() or half(key, a) for key, a in first.items() if key.endswith(".weight") and a.ndim == 2)
+    # the first half of a low-rank map may start at 0
+    half = lambda key, a: key.endswith(".down.weight") and not a.any()
+    assert all(
+        (other[key] != a).any() or half(key, a)
+        for key, a in first.items()
+        if key.endswith(".weight") and a.ndim == 2
+    )
 
 
 def test_every_linear_map_starts_elsewhere():
     """No two layers and no two roles begin with the same numbers."""
     cfg = config("gpt2", pe=(("path", {}), ("retnet", {}), ("forgetting", {})), layers=6, activation="swiglu")
-    begins = {name: tuple(np.sign(a.ravel()[:40])) for name, a in model.init(cfg, 5).items() if decays(name, a)}
+    begins = {
+        name: tuple(np.sign(a.ravel()[:40])) for name, a in model.init(cfg, 5).items() if decays(name, a)
+    }
     assert len(begins) == 2 + 3 * 6 + 4 * 4 + 2 * (3 + 5 + 1)
     assert len(set(begins.values())) == len(begins)
 
 
 def test_a_layer_starts_the_same_in_a_deeper_model():
-    """A layer's random stream is its own: only those that write to the residual stream depend on the depth, by (2 layers)**-0.5."""
+    """A layer's random stream is its own: only those that write to the residual stream depend on the
+    depth, by (2 layers)**-0.5.
+    """
     short, deep = (model.init(config(pe=(("forgetting", {}),), layers=n), 5, np.float64) for n in (2, 8))
     for name in short:
         writes = name.endswith((".o.weight", ".down.weight"))
@@ -211,10 +275,24 @@ def test_a_layer_starts_the_same_in_a_deeper_model():
 
 @pytest.mark.parametrize("name", ["alibi", "t5"])
 def test_linear_maps_start_with_their_deviation(name):
-    """(input width)**-0.5, divided by (2 layers)**0.5 into the residual stream; W_q times D**-0.5 / scale(D); norms 1, biases 0."""
-    cfg = shaped("gpt2", pe=((name, {}),), activation="swiglu", C=60, H=8, D=17, F=70, V=90, layers=3, qk_norm=True)
+    """(input width)**-0.5, divided by (2 layers)**0.5 into the residual stream; W_q times D**-0.5 /
+    scale(D); norms 1, biases 0.
+    """
+    cfg = shaped(
+        "gpt2", pe=((name, {}),), activation="swiglu", C=60, H=8, D=17, F=70, V=90, layers=3, qk_norm=True
+    )
     scale = {"alibi": 17**-0.5, "t5": 1.0}[name]
-    wanted = {"embed": 60, "head": 60, "k": 60, "v": 60, "gate": 60, "up": 60, "q": 60 * 17 * scale**2, "o": 136 * 6, "down": 70 * 6}
+    wanted = {
+        "embed": 60,
+        "head": 60,
+        "k": 60,
+        "v": 60,
+        "gate": 60,
+        "up": 60,
+        "q": 60 * 17 * scale**2,
+        "o": 136 * 6,
+        "down": 70 * 6,
+    }
     for key, a in model.init(cfg, 0, np.float64).items():
         if decays(key, a):
             role = key.split(".")[-2]
@@ -225,7 +303,9 @@ def test_linear_maps_start_with_their_deviation(name):
 
 
 def test_first_logits_have_one_size():
-    """T5 divides nothing by sqrt(D), so its W_q starts that much smaller: scale q k is the same for the same seed."""
+    """T5 divides nothing by sqrt(D), so its W_q starts that much smaller: scale q k is the same for the
+    same seed.
+    """
     plain, t5 = (model.init(of(name, G=2), 7, np.float64) for name in ("alibi", "t5"))
     for layer in (0, 1):
         name = f"{layer}.q.weight"
@@ -247,11 +327,15 @@ def test_a_shared_table_is_that_of_the_first_layer():
 
 
 def test_what_decays():
-    """Linear maps, embedding and head, those inside an encoding too; no table, slope, norm, convolution or bias."""
+    """Linear maps, embedding and head, those inside an encoding too; no table, slope, norm, convolution or
+    bias.
+    """
     pe = (("path", {}), ("retnet", {}), ("shaw", {}), ("forgetting", {}), T5, ("learned_bias", {}))
     cfg = config("gpt2", pe=pe, layers=6, activation="swiglu", qk_norm=True)
     found = {name for name, a in model.init(cfg).items() if decays(name, a)}
-    wanted = {"embed.weight", "head.weight"} | {f"{layer}.{role}.weight" for layer in range(6) for role in ("gate", "up", "down")}
+    wanted = {"embed.weight", "head.weight"} | {
+        f"{layer}.{role}.weight" for layer in range(6) for role in ("gate", "up", "down")
+    }
     wanted |= {f"{layer}.{role}.weight" for layer in (0, 2, 3, 4, 5) for role in ("q", "k", "v", "o")}
     wanted |= {"0.pe.down.weight", "0.pe.up.weight", "0.pe.beta.weight", "3.pe.f.weight"} | {
         f"1.pe.{role}.weight" for role in ("q", "k", "v", "g", "o")
@@ -290,23 +374,30 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gradient_of_the_loss(variant):
-    """Of every parameter, for both shapes and each setting by itself, to 1e-7; only the biases of keys that nothing turns have none."""
+    """Of every parameter, for both shapes and each setting by itself, to 1e-7; only the biases of keys
+    that nothing turns have none.
+    """
     cfg = config(**VARIANTS[variant])
     tokens, targets = text()
     got = derivatives(lambda p: model.loss(cfg, p, tokens, targets)[0], weights(cfg), each=variant in SHAPES)
-    no_gradient = set() if cfg.qk_norm else {"0.k.bias", "2.k.bias"}  # a number added to a whole row of logits
+    # a number added to a whole row of logits
+    no_gradient = set() if cfg.qk_norm else {"0.k.bias", "2.k.bias"}
     for name, g in got.items():
         size = np.abs(g).max()
         assert size < 1e-15 if name in no_gradient else size > 1e-6, f"{name}: {size}"
 
 
 def test_the_gradient_of_a_shared_table_is_the_sum_over_its_layers():
-    """Given each layer a copy of its own, the gradients of the copies add up to that of the shared one; each copy has a share."""
+    """Given each layer a copy of its own, the gradients of the copies add up to that of the shared one;
+    each copy has a share.
+    """
     cfg, (tokens, targets) = config(), text()
     p = dict(weights(cfg))
     _, shared = on_tape(lambda q: model.loss(cfg, q, tokens, targets)[0], p)
     table = p.pop("pe.0.table")
-    _, own = on_tape(lambda q: model.loss(cfg, q, tokens, targets)[0], p | {"0.pe.table": table, "2.pe.table": table})
+    _, own = on_tape(
+        lambda q: model.loss(cfg, q, tokens, targets)[0], p | {"0.pe.table": table, "2.pe.table": table}
+    )
     assert np.abs(own["0.pe.table"] - own["2.pe.table"]).max() > 1e-6
     same(own["0.pe.table"] + own["2.pe.table"], shared["pe.0.table"], 1e-14)
 
@@ -317,13 +408,23 @@ def test_the_tied_head_has_two_gradients():
     p = weights(cfg)
     _, tied = on_tape(lambda q: model.loss(cfg, q, tokens, targets)[0], p)
     untied = config(tied=False)
-    _, both = on_tape(lambda q: model.loss(untied, q, tokens, targets)[0], p | {"head.weight": p["embed.weight"]})
+    _, both = on_tape(
+        lambda q: model.loss(untied, q, tokens, targets)[0], p | {"head.weight": p["embed.weight"]}
+    )
     same(both["embed.weight"] + both["head.weight"], tied["embed.weight"], 1e-14)
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"eps": 0.3}, {"window": 2}, {"causal": False}, {"R": 4}, {"layout": "interleaved"}, {"norm": "layer"}, {"pe": (T5, ("rope", {"base": 9.0}))}],
+    [
+        {"eps": 0.3},
+        {"window": 2},
+        {"causal": False},
+        {"R": 4},
+        {"layout": "interleaved"},
+        {"norm": "layer"},
+        {"pe": (T5, ("rope", {"base": 9.0}))},
+    ],
 )
 def test_settings_that_have_no_weights_of_their_own_count(change):
     """The same weights give other logits."""
@@ -334,11 +435,17 @@ def test_settings_that_have_no_weights_of_their_own_count(change):
 
 
 def test_a_two_sided_model_sees_what_comes():
-    """The last token has a say in the first row, and within a window only in the rows near it; for a causal model in its own alone."""
+    """The last token has a say in the first row, and within a window only in the rows near it; for a
+    causal model in its own alone.
+    """
     tokens, _ = text()
     other = tokens.copy()
     other[:, -1] = (other[:, -1] + 1) % SIZES["V"]
-    for given, first in (({}, 4), ({"causal": False}, 0), ({"causal": False, "window": 2, "layers": 1, "pe": (T5,)}, 3)):
+    for given, first in (
+        ({}, 4),
+        ({"causal": False}, 0),
+        ({"causal": False, "window": 2, "layers": 1, "pe": (T5,)}, 3),
+    ):
         cfg = config(**given)
         p = weights(cfg)
         changed = np.abs(model.logits(cfg, p, other) - model.logits(cfg, p, tokens)).max((0, 2))
@@ -358,7 +465,12 @@ def test_every_norm_has_the_epsilon_of_the_model(kind):
 
         return norm
 
-    model.logits(cfg, weights(cfg), tokens, be=Backend(rms_norm=spying(Backend().rms_norm), layer_norm=spying(Backend().layer_norm)))
+    model.logits(
+        cfg,
+        weights(cfg),
+        tokens,
+        be=Backend(rms_norm=spying(Backend().rms_norm), layer_norm=spying(Backend().layer_norm)),
+    )
     layer = [(kind == "rms", 9, 0.02), (True, 6, 0.02), (True, 6, 0.02), (kind == "rms", 9, 0.02)]
     assert seen == [*layer, *layer, *layer, (kind == "rms", 9, 0.02)]
 
@@ -392,7 +504,10 @@ def test_the_loss_is_the_mean_over_targets_that_are_not_negative():
     y, each = model.loss(cfg, p, tokens, targets)
     z = model.logits(cfg, p, tokens)
     wanted = [
-        [0.0 if t < 0 else float(np.log(np.exp(row).sum()) - row[t]) for row, t in zip(rows, asked, strict=True)]
+        [
+            0.0 if t < 0 else float(np.log(np.exp(row).sum()) - row[t])
+            for row, t in zip(rows, asked, strict=True)
+        ]
         for rows, asked in zip(z, targets, strict=True)
     ]
     same(each, np.array(wanted), 1e-13)
@@ -411,17 +526,22 @@ def test_the_loss_of_nothing_is_zero():
 
 @pytest.mark.parametrize("name", names())
 def test_float32_is_nearly_float64(name):
-    """Logits in float32 are as far from those of float64 as one rounding of each weight puts them, four times at most: the weights are rounded once
-    as they come in and what is made of them a dozen times on its way to the logits, and 16 independent roundings are 4 times one. What one
-    rounding does is measured in float64 and depends on the formula: a norm over a head whose entries nearly cancel makes much of little. Gradients
-    are near; all stay float32."""
+    """Logits in float32 are as far from those of float64 as one rounding of each weight puts them, four
+    times at most: the weights are rounded once as they come in and what is made of them a dozen times on
+    its way to the logits, and 16 independent roundings are 4 times one. What one rounding does is measured
+    in float64 and depends on the formula: a norm over a head whose entries nearly cancel makes much of
+    little. Gradients are near; all stay float32.
+    """
     cfg, (tokens, targets) = of(name), text()
     p = weights(cfg, dtype=np.float32)
     wide = {key: a.astype(np.float64) for key, a in p.items()}
     y, exact = model.logits(cfg, p, tokens), model.logits(cfg, wide, tokens)
     assert (y.dtype, exact.dtype) == (np.float32, np.float64)
     signs = np.random.default_rng(0)
-    rounded = [{key: a * (1 + 2.0**-24 * signs.choice([-1, 1], a.shape)) for key, a in wide.items()} for _ in range(3)]
+    rounded = [
+        {key: a * (1 + 2.0**-24 * signs.choice([-1, 1], a.shape)) for key, a in wide.items()}
+        for _ in range(3)
+    ]
     moved = max(np.abs(model.logits(cfg, q, tokens) - exact).max() for q in rounded) / np.abs(exact).max()
     same(y.astype(np.float64), exact, 4 * moved)
     assert moved < 1e-5
@@ -510,7 +630,9 @@ def test_a_new_cache_is_empty():
 
 
 def test_two_go_on_from_one_cache():
-    """The first takes the room behind its rows, the second gets a copy; neither sees the other, and the rows they share stay as they were."""
+    """The first takes the room behind its rows, the second gets a copy; neither sees the other, and the
+    rows they share stay as they were.
+    """
     cfg, (tokens, _) = config(), text(B, 9)
     p = weights(cfg)
     _, start = model.decode(cfg, p, tokens[:, :3], model.cache(cfg))
@@ -523,7 +645,9 @@ def test_two_go_on_from_one_cache():
     same(start.layers[0]["k"].rows, before, 0)
     for memory, fifth in ((one, tokens[:, 4:5]), (two, (tokens[:, 4:5] + 1) % cfg.V)):
         whole = np.concatenate([tokens[:, :4], fifth, tokens[:, 5:]], 1)
-        same(model.decode(cfg, p, tokens[:, 5:], memory)[0], model.logits(cfg, p, whole, n=cfg.L)[:, 5:], 1e-12)
+        same(
+            model.decode(cfg, p, tokens[:, 5:], memory)[0], model.logits(cfg, p, whole, n=cfg.L)[:, 5:], 1e-12
+        )
 
 
 def test_a_window_reaches_into_the_cache():
@@ -539,7 +663,9 @@ def test_a_window_reaches_into_the_cache():
 
 
 def test_a_two_sided_piece_sees_all_of_itself_and_of_the_cache():
-    """In one layer, whose keys see nothing yet, the rows of a later piece are those of the whole; an earlier piece has not seen it."""
+    """In one layer, whose keys see nothing yet, the rows of a later piece are those of the whole; an
+    earlier piece has not seen it.
+    """
     cfg, (tokens, _) = config(pe=(("t5", {}),), causal=False, layers=1), text(B, 9)
     p = weights(cfg)
     before, memory = model.decode(cfg, p, tokens[:, :4], model.cache(cfg))
@@ -567,7 +693,9 @@ def test_positions_go_on_within_a_document():
     """After padding and documents: the last document goes on unless seg begins another, which starts at 0."""
     cfg, (tokens, _) = config(), text()
     p = weights(cfg)
-    _, memory = model.decode(cfg, p, tokens, model.cache(cfg), seg=np.array([[0, 0, 1, 1, 1], [1, 1, 1, 2, 2]]))
+    _, memory = model.decode(
+        cfg, p, tokens, model.cache(cfg), seg=np.array([[0, 0, 1, 1, 1], [1, 1, 1, 2, 2]])
+    )
     same(memory.j, np.array([[0, 1, 0, 1, 2], [0, 1, 2, 0, 1]]), 0)
     _, after = model.decode(cfg, p, tokens[:, :2], memory)
     same(after.j[:, T:], np.array([[3, 4], [2, 3]]), 0)
@@ -601,9 +729,19 @@ def test_a_cache_is_never_on_a_tape():
         assert all(type(a) is np.ndarray for a in held)
 
 
-@pytest.mark.parametrize("pe", [CYCLE, (("forgetting", {}), ("path", {"rank": 5})), (("shaw", {}), ("retnet", {"chunk": 2})), (("learned", {}),)])
+@pytest.mark.parametrize(
+    "pe",
+    [
+        CYCLE,
+        (("forgetting", {}), ("path", {"rank": 5})),
+        (("shaw", {}), ("retnet", {"chunk": 2})),
+        (("learned", {}),),
+    ],
+)
 def test_a_cache_is_segment_level_memory(pe):
-    """decode on a tape: the gradient of the new tokens alone, the memory a constant (Transformer-XL), as finite differences have it."""
+    """decode on a tape: the gradient of the new tokens alone, the memory a constant (Transformer-XL), as
+    finite differences have it.
+    """
     cfg, (tokens, targets) = config(pe=pe), text()
     p, old = weights(cfg), text(seed=1)[0]
 
@@ -639,10 +777,14 @@ def test_weights_that_fit():
 
 
 def test_weights_that_do_not_fit():
-    """What is missing, of another shape or unknown is named, with the encoding or the shape that was expected."""
+    """What is missing, of another shape or unknown is named, with the encoding or the shape that was
+    expected.
+    """
     cfg = of("forgetting")
     p = model.init(cfg)
-    with pytest.raises(Misuse, match=r"the weights have no 1.pe.f.weight \[4, 9\], which forgetting at this shape needs"):
+    with pytest.raises(
+        Misuse, match=r"the weights have no 1.pe.f.weight \[4, 9\], which forgetting at this shape needs"
+    ):
         model.check(cfg, {name: a for name, a in p.items() if name != "1.pe.f.weight"})
     with pytest.raises(Misuse, match=r"0.up.weight is \[9, 13\] in the weights, expected \[13, 9\]"):
         model.check(cfg, p | {"0.up.weight": p["0.up.weight"].T})
@@ -677,7 +819,9 @@ def test_tokens_of_any_whole_type():
     """Bytes as they come from a file are tokens."""
     cfg, (tokens, _) = config(), text()
     for dtype in (np.uint8, np.int32, np.uint64):
-        same(model.logits(cfg, weights(cfg), tokens.astype(dtype)), model.logits(cfg, weights(cfg), tokens), 0)
+        same(
+            model.logits(cfg, weights(cfg), tokens.astype(dtype)), model.logits(cfg, weights(cfg), tokens), 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -702,16 +846,27 @@ def test_targets_that_do_not_fit(targets, message):
     [
         ({"positions": np.array([0])}, r"positions are int64\[1\]; expected numbers \[5\] or \[2, 5\]"),
         ({"positions": np.arange(4)}, r"positions are int64\[4\]; expected numbers \[5\] or \[2, 5\]"),
-        ({"positions": np.zeros((3, 5), int)}, r"positions are int64\[3, 5\]; expected numbers \[5\] or \[2, 5\], .*rope cannot tell 3 axes apart"),
+        (
+            {"positions": np.zeros((3, 5), int)},
+            (
+                r"positions are int64\[3, 5\]; expected numbers \[5\] or \[2, 5\], .*rope cannot tell 3 "
+                r"axes apart"
+            ),
+        ),
         ({"positions": np.array(0)}, r"positions are int64\[\]; expected numbers \[5\] or \[2, 5\]"),
         ({"positions": np.array([0, 1, 2, 3, np.inf])}, "positions must be finite"),
         ({"seg": np.ones((1, 5), int)}, r"seg is \[1, 5\]; expected \[2, 5\]"),
         ({"seg": np.ones(5, int)}, r"seg is \[5\]; expected \[2, 5\]"),
-        ({"seg": np.array([[1, 1, 2, 2, 2], [2, 2, 3, 2, 2]])}, r"a document in two pieces: .*2, 2, 3, 2, 2\]"),
+        (
+            {"seg": np.array([[1, 1, 2, 2, 2], [2, 2, 3, 2, 2]])},
+            r"a document in two pieces: .*2, 2, 3, 2, 2\]",
+        ),
     ],
 )
 def test_places_that_do_not_fit(place, message, later):
-    """One position and one segment for each token, in the first call and later; a single one would lift the mask."""
+    """One position and one segment for each token, in the first call and later; a single one would lift
+    the mask.
+    """
     cfg, (tokens, _) = config(pe=(("rope", {}),)), text()
     p, memory = weights(cfg), model.cache(cfg)
     if later:
@@ -724,7 +879,9 @@ def test_a_cache_that_ends_in_padding():
     """It cannot say which document goes on; with seg it can."""
     cfg, (tokens, _) = config(), text()
     p = weights(cfg)
-    _, memory = model.decode(cfg, p, tokens, model.cache(cfg), seg=np.array([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]))
+    _, memory = model.decode(
+        cfg, p, tokens, model.cache(cfg), seg=np.array([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+    )
     with pytest.raises(Misuse, match="the cache ends in padding; say with seg which document"):
         model.decode(cfg, p, tokens, memory)
     with pytest.raises(Misuse, match="a document in two pieces"):
@@ -753,8 +910,15 @@ def test_config_is_what_decides():
 
 
 def test_step_sizes():
-    """W_q moves as it starts, whatever the softmax scale; a table that is added to logits D times the rate; everything else the rate."""
+    """W_q moves as it starts, whatever the softmax scale; a table that is added to logits D times the
+    rate; everything else the rate.
+    """
     cfg = Config(pe=(("t5", {}), ("learned_bias", {}), ("rope", {})), layers=3, D=16)
-    assert model.step_sizes(cfg) == {"0.q.weight": 0.25, "0.q.bias": 0.25, "pe.0.table": 16.0, "1.pe.table": 16.0}
+    assert model.step_sizes(cfg) == {
+        "0.q.weight": 0.25,
+        "0.q.bias": 0.25,
+        "pe.0.table": 16.0,
+        "1.pe.table": 16.0,
+    }
     assert model.step_sizes(Config()) == {}
     assert set(model.step_sizes(cfg)) - {"0.q.bias"} <= set(model.init(cfg))

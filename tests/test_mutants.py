@@ -1,4 +1,6 @@
-"""Implementations that are wrong on purpose are noticed. Here a part of them, for all take minutes: python tests/mutants/table.py."""
+"""Implementations that are wrong on purpose are noticed. Here a part of them, for all take minutes: python
+tests/mutants/table.py.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,9 @@ def book():
 
 
 def test_there_are_enough_of_them():
-    """At least 150, of every encoding, a third held out, each with a flag that is explained and words to its author."""
+    """At least 150, of every encoding, a third held out, each with a flag that is explained and words to
+    its author.
+    """
     every = mutants()
     assert len(every) >= 150
     assert {name for m in every for name in m.of} == set(names())
@@ -38,17 +42,23 @@ def test_there_are_enough_of_them():
 
 
 def test_each_of_them_shows():
-    """In a case of its flag or another, and it does not break: an operation whose arguments change would end its mutants unseen."""
+    """In a case of its flag or another, and it does not break: an operation whose arguments change would
+    end its mutants unseen.
+    """
     cases, silent = operations(), []
     for m in mutants():
         for case in sorted((c for c in cases if c.encoding in m.of), key=lambda c: m.flag not in c.flags):
             a = inputs(case)
             got, want = computed(m, case, a), expected(case, a)
-            if any(got[n].shape != want[n].shape or not np.array_equal(got[n], want[n]) for n in got if n in want):
+            if any(
+                got[n].shape != want[n].shape or not np.array_equal(got[n], want[n]) for n in got if n in want
+            ):
                 break
         else:
             silent.append(m.name)
-    assert silent == [], f"these mutants change nothing in any case: {silent}; mend them, or add the case that shows them"
+    assert silent == [], (
+        f"these mutants change nothing in any case: {silent}; mend them, or add the case that shows them"
+    )
 
 
 def test_they_are_noticed(book):
@@ -61,7 +71,9 @@ def test_they_are_noticed(book):
 
 
 def test_a_flag_stands_where_its_mutant_fails(book):
-    """A flag says what a case catches, so something must be caught; of several readings each must fail the others' numbers."""
+    """A flag says what a case catches, so something must be caught; of several readings each must fail the
+    others' numbers.
+    """
     every, wrong = mutants(), []
     for case in operations():
         entry, a = book.entries[case.id], inputs(case)
@@ -73,17 +85,25 @@ def test_a_flag_stands_where_its_mutant_fails(book):
             mine = (computed(m, case, a) for m in every if m.flag == flag and case.encoding in m.of)
             if not any(failing(case, want, got) for got in (theirs if flag == "ambiguous" else mine)):
                 wrong.append((case.id, flag))
-    assert wrong == [], f"no mutant of the flag fails in these (case, flag): {wrong}; take the flag off the case, or write the mutant"
+    assert wrong == [], (
+        f"no mutant of the flag fails in these (case, flag): {wrong}; take the flag off the case, or write "
+        "the mutant"
+    )
 
 
 def test_near_misses_are_of_mutants_that_are_not_held_out(book):
-    """Each is of a trap that is explained, lies at elements that there are, and differs from the truth there."""
+    """Each is of a trap that is explained, lies at elements that there are, and differs from the truth
+    there.
+    """
     seen, count = {m.flag for m in mutants() if not m.held_out}, 0
     for entry in book.entries.values():
         for miss in entry.words["near_miss"]:
             places, values = read(miss["probes"])
             assert miss["trap"] in seen
-            assert (np.abs(values - entry.want(miss["tensor"]).ravel()[places]) > 1e-9).any(), (entry.id, miss)
+            assert (np.abs(values - entry.want(miss["tensor"]).ravel()[places]) > 1e-9).any(), (
+                entry.id,
+                miss,
+            )
             count += 1
     assert count > 500
 
@@ -92,12 +112,14 @@ def test_near_misses_are_of_mutants_that_are_not_held_out(book):
 def test_the_right_trap_is_named(book, held_out, least):
     """Of every mutant, in one of its encodings: 238 of 249 and 89 of 116 held out when this was written.
 
-    The table, with every encoding of every mutant, has higher shares, for there a bug that many encodings can have
-    counts many times.
+    The table, with every encoding of every mutant, has higher shares, for there a bug that many encodings can
+    have counts many times.
     """
     cases, right = named.by_encoding(), []
     for n, mutant in enumerate(mutants()):
-        if mutant.held_out == held_out and (flags := named.flags_of(mutant, mutant.of[n % len(mutant.of)], cases, book)):
+        if mutant.held_out == held_out and (
+            flags := named.flags_of(mutant, mutant.of[n % len(mutant.of)], cases, book)
+        ):
             right.append(flags[0] == mutant.flag)
     assert len(right) > 100
     assert sum(right) >= least * len(right)
@@ -114,7 +136,13 @@ def test_no_trap_is_named_where_only_digits_are_missing(book):
 def wrong(book, change, *cases, encoding="rope"):
     """What comes from somebody for whom change(case, inputs) is the case."""
     every = {case.id: case for case in named.by_encoding()[encoding]}
-    return [Came(book.entries[name], named.tensors(book.entries[name], change(every[name], book.entries[name].inputs()))) for name in cases]
+    return [
+        Came(
+            book.entries[name],
+            named.tensors(book.entries[name], change(every[name], book.entries[name].inputs())),
+        )
+        for name in cases
+    ]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +156,11 @@ def wrong(book, change, *cases, encoding="rope"):
 @pytest.mark.parametrize("case", ["rope.table/long", "rope.op/long"])
 def test_a_parameter_of_the_trap_is_found(book, place, words, case):
     """Where a table ends, wraps or begins: no number that is stored anywhere."""
-    came = wrong(book, lambda case, a: expected(case, a, None, replace(case.at, i=place(case.at.i), j=place(case.at.i))), case)
+    came = wrong(
+        book,
+        lambda case, a: expected(case, a, None, replace(case.at, i=place(case.at.i), j=place(case.at.i))),
+        case,
+    )
     assert words in likely(came)[0].words
 
 
@@ -147,7 +179,9 @@ WRONG = [  # what somebody computed, for which cases, and what they read
         "and in 1 of 1 right ones that it could change",
     ),
     (
-        lambda c, a: expected(c, a, None, replace(c.at, i=c.at.i.astype(np.float16), j=c.at.i.astype(np.float16))),
+        lambda c, a: expected(
+            c, a, None, replace(c.at, i=c.at.i.astype(np.float16), j=c.at.i.astype(np.float16))
+        ),
         ("rope.op/long", "rope.table/long", "rope.op/default"),
         "your positions were float16",
         "2 of 2 failing cases",
@@ -183,9 +217,16 @@ def test_it_is_said_in_words(book, change, cases, words, evidence):
 
 
 def test_one_number_is_no_rotation(book):
-    """A single key-value head: any two of its channels could be a pair, so few digits of k alone say nothing."""
+    """A single key-value head: any two of its channels could be a pair, so few digits of k alone say
+    nothing.
+    """
     entry = book.entries["rope.op/partial"]
-    k = Tensor("F32", (entry.want("k_rotated") * (1 + 0.002 * np.cos(np.arange(56.0)).reshape(1, 1, 7, 8))).astype(np.float32))
+    k = Tensor(
+        "F32",
+        (entry.want("k_rotated") * (1 + 0.002 * np.cos(np.arange(56.0)).reshape(1, 1, 7, 8))).astype(
+            np.float32
+        ),
+    )
     assert Came(entry, {"k_rotated": k}).wrong
     assert diagnosed(entry, "k_rotated", k) is None
 
@@ -195,7 +236,10 @@ def test_other_cases_decide(book):
     root = lambda case, a: expected(replace(case, options={"base": case.config.pe[0][1]["base"] ** 0.5}), a)
     same = lambda case, a: expected(replace(case, options={"base": 100.0}), a)
     both = ("rope.op/default", "rope.op/base-500000")
-    assert [likely(wrong(book, change, *both))[0].flag for change in (root, same)] == ["rope.exponent", "rope.base.ignored"]
+    assert [likely(wrong(book, change, *both))[0].flag for change in (root, same)] == [
+        "rope.exponent",
+        "rope.base.ignored",
+    ]
     found = likely(wrong(book, same, *both))[0]
     assert "2 of 2 failing cases" in found.evidence
 

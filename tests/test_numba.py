@@ -1,8 +1,10 @@
-"""The numba backend: every op that it fills against its plain twin, outputs and every gradient, and whole models.
+"""The numba backend: every op that it fills against its plain twin, outputs and every gradient, and whole
+models.
 
-Errors are taken relative to the largest number of the tensor. A float32 rounding is u = 2**-24. A sum of n products in float32 is off by
-at most n u times the sum of their sizes and, with independent roundings, by about sqrt(n) u times that; the longest sum here has 512 terms.
-Between input and output of the deepest op lie four such sums and an exponential, whose relative error is that of its argument, u |x|.
+Errors are taken relative to the largest number of the tensor. A float32 rounding is u = 2**-24. A sum of n
+products in float32 is off by at most n u times the sum of their sizes and, with independent roundings, by
+about sqrt(n) u times that; the longest sum here has 512 terms. Between input and output of the deepest op lie
+four such sums and an exponential, whose relative error is that of its argument, u |x|.
 """
 
 import os
@@ -37,7 +39,9 @@ PLAIN = backends.get("numpy")
 U = 2.0**-24
 CLOSE = 4 * 512**0.5 * U  # four sums of 512 terms: 5.4e-6
 OPS = ops()
-FIELDS = {field: name for field in NUMBA.filled() for name, op in OPS.items() if operation(PLAIN, field) is op}
+FIELDS = {
+    field: name for field in NUMBA.filled() for name, op in OPS.items() if operation(PLAIN, field) is op
+}
 
 
 def fullest(cases):
@@ -50,14 +54,18 @@ def cotangent(shape):
 
 
 def both(field, arrays, settings, tolerance=CLOSE, zero=None):
-    """Outputs and gradients of the fast op in float32 against the plain one in float64, with a random cotangent.
+    """Outputs and gradients of the fast op in float32 against the plain one in float64, with a random
+    cotangent.
 
     `zero` names the places whose gradient is 0 but for rounding, and for each the size of what cancels there.
     """
     results = []
     for be, dtype in ((PLAIN, np.float64), (NUMBA, np.float32)):
         tape = Tape()
-        args = [tape.watch(given(a, dtype)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays]
+        args = [
+            tape.watch(given(a, dtype)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a
+            for a in arrays
+        ]
         y = operation(be, field)(*args, **settings)
         y = y[0] if isinstance(y, tuple) else y
         dy = cotangent(y.shape).astype(y.dtype) if y.shape else y.dtype.type(0.7)
@@ -78,7 +86,9 @@ def given(a, dtype):
     return a
 
 
-@pytest.mark.parametrize(("field", "case"), [(f, k) for f, name in FIELDS.items() for k in range(len(CASES[name]))])
+@pytest.mark.parametrize(
+    ("field", "case"), [(f, k) for f, name in FIELDS.items() for k in range(len(CASES[name]))]
+)
 def test_ops_are_their_plain_twins(field, case):
     """The cases of the plain ops, read-only."""
     both(field, *CASES[FIELDS[field]][case])
@@ -91,16 +101,24 @@ SIZES += [(70, 2, 1, 300, 300), (70, 2, 1, 500, 7), (70, 4, 2, 5, 70)]  # any wi
 
 
 def arrays(B, H, G, T, S, D, at, table=True, E=None):
-    return [random(B, H, T, D), random(B, G, S, D, seed=2), random(B, G, S, E or D, seed=1), random(H, len(at.distances)) if table else None]
+    return [
+        random(B, H, T, D),
+        random(B, G, S, D, seed=2),
+        random(B, G, S, E or D, seed=1),
+        random(H, len(at.distances)) if table else None,
+    ]
 
 
 @pytest.mark.parametrize(("T", "H", "G", "D", "E"), SIZES)
 def test_attention_at_every_edge_of_a_tile(T, H, G, D, E):
-    """One less and one more than a block or a tile, one head, grouped heads, widths that no vector divides."""
+    """One less and one more than a block or a tile, one head, grouped heads, widths that no vector
+    divides.
+    """
     both("attention", arrays(2, H, G, T, T, D, At.of(T), E=E), {"at": At.of(T), "scale": D**-0.5})
 
 
-SEG = np.repeat([[0, 1, 2], [3, 4, 0], [0, 0, 0]], 100, 1)  # the last document lies on both sides of a tile's end
+# the last document lies on both sides of a tile's end
+SEG = np.repeat([[0, 1, 2], [3, 4, 0], [0, 0, 0]], 100, 1)
 LATE = At(np.arange(230, 300), np.arange(300), 300)
 
 
@@ -117,7 +135,9 @@ LATE = At(np.arange(230, 300), np.arange(300), 300)
     ],
 )
 def test_attention_of_every_shape(at):
-    """Two-sided, windows, documents and padding (a row that sees nothing is 0), real positions, later queries."""
+    """Two-sided, windows, documents and padding (a row that sees nothing is 0), real positions, later
+    queries.
+    """
     both("attention", arrays(3, 4, 2, at.T, at.S, 16, at), {"at": at, "scale": 0.25})
 
 
@@ -134,8 +154,9 @@ def test_attention_of_every_shape(at):
 def test_attention_with_every_addition(term, row, column, table):
     """Term, row and column of every legal shape, over two tiles of keys.
 
-    What is one number for a whole row has gradient 0: the sum over the keys of p (dp - mean of dp), dp = dy v. Both are off by CLOSE of
-    the largest dp at most, the p of a row add up to 1, and the errors of n rows to sqrt(n) of one.
+    What is one number for a whole row has gradient 0: the sum over the keys of p (dp - mean of dp), dp = dy
+    v. Both are off by CLOSE of the largest dp at most, the p of a row add up to 1, and the errors of n rows
+    to sqrt(n) of one.
     """
     shapes = [term, row, column]
     more = [None if s is None else random(*s) for s in shapes]
@@ -143,7 +164,12 @@ def test_attention_with_every_addition(term, row, column, table):
     q, k, v, t = arrays(2, 4, 2, 70, 300, 8, LATE, table)
     largest = abs(cotangent(q.shape) @ v.repeat(2, 1).swapaxes(-1, -2)).max()
     rows = {n: 2 * 4 * 70 / np.prod(s) for n, s in enumerate(present, start=4 if table else 3) if s[3] == 1}
-    both("attention", [q, k, v, t, *more], {"at": LATE, "scale": 0.35}, zero={n: 2 * largest * count**0.5 for n, count in rows.items()})
+    both(
+        "attention",
+        [q, k, v, t, *more],
+        {"at": LATE, "scale": 0.35},
+        zero={n: 2 * largest * count**0.5 for n, count in rows.items()},
+    )
 
 
 def test_attention_with_large_scores():
@@ -159,7 +185,15 @@ def test_row_and_column_stay_wide():
     at, c = At.of(70), -1e6 + random(2, 4, 70).cumsum(-1)
     q, k, v, _ = arrays(2, 4, 2, 70, 70, 8, at)
     want = attention(q, k, v, None, None, c[..., None], -c[:, :, None], at=at, scale=0.35)
-    got = NUMBA.attention(*(a.astype(np.float32) for a in (q, k, v)), None, None, c[..., None], -c[:, :, None], at=at, scale=0.35)
+    got = NUMBA.attention(
+        *(a.astype(np.float32) for a in (q, k, v)),
+        None,
+        None,
+        c[..., None],
+        -c[:, :, None],
+        at=at,
+        scale=0.35,
+    )
     same(got.astype(np.float64), want, CLOSE)
 
 
@@ -174,7 +208,10 @@ def test_a_nan_that_goes_in_comes_out(place):
     assert place == 2 or np.isfinite(y[:, :, :77]).all()
 
 
-@pytest.mark.parametrize(("M", "K", "N"), [(1, 1, 1), (7, 3, 5), (63, 300, 33), (65, 256, 32), (130, 257, 100), (64, 512, 96), (5, 1, 64)])
+@pytest.mark.parametrize(
+    ("M", "K", "N"),
+    [(1, 1, 1), (7, 3, 5), (63, 300, 33), (65, 256, 32), (130, 257, 100), (64, 512, 96), (5, 1, 64)],
+)
 def test_products_at_every_edge(M, K, N):
     """Rows, depth and columns that are no whole tiles; any strides."""
     both("linear", [random(M, K), random(N, K), random(N)], {})
@@ -184,7 +221,9 @@ def test_products_at_every_edge(M, K, N):
 
 
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize(("M", "F", "C"), [(1, 5, 3), (7, 33, 70), (8, 352, 128), (63, 32, 32), (65, 300, 33), (130, 96, 100)])
+@pytest.mark.parametrize(
+    ("M", "F", "C"), [(1, 5, 3), (7, 33, 70), (8, 352, 128), (63, 32, 32), (65, 300, 33), (130, 96, 100)]
+)
 def test_activated_linear_at_every_edge(M, F, C, gated):
     """Few rows and many, no whole tiles; gate, bias and residual there or not."""
     up, gate, w = random(M, F), random(M, F, seed=1) if gated else None, random(C, F, seed=2)
@@ -209,32 +248,61 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
         ("wkv4", [(2, 5, 3), (2, 4, 3), (3,), (3,), None, None], "[2, 5, 3] and [2, 4, 3]"),
         ("wkv4", [(2, 5, 3), (2, 5, 3), (3,), (4,), None, None], "[3] and [3] and [4]"),
         ("wkv4", [(2, 5, 3), (2, 5, 3), (3,), (3,), (2, 2, 3), None], "[2, 3, 3] and [2, 2, 3]"),
-        ("wkv6", [(1, 2, 5, 3), (1, 2, 5, 3), (1, 2, 5, 4), (1, 2, 5, 3), (2, 3), None, None], "[1, 2, 5, 4]"),
+        (
+            "wkv6",
+            [(1, 2, 5, 3), (1, 2, 5, 3), (1, 2, 5, 4), (1, 2, 5, 3), (2, 3), None, None],
+            "[1, 2, 5, 4]",
+        ),
         ("wkv6", [*[(1, 2, 5, 3)] * 4, (3, 2), None, None], "[2, 3] and [3, 2]"),
-        ("wkv7", [*[(1, 2, 5, 3)] * 3, (1, 2, 4, 3), *[(1, 2, 5, 3)] * 2, None, None], "[1, 2, 5] and [1, 2, 4]"),
+        (
+            "wkv7",
+            [*[(1, 2, 5, 3)] * 3, (1, 2, 4, 3), *[(1, 2, 5, 3)] * 2, None, None],
+            "[1, 2, 5] and [1, 2, 4]",
+        ),
         ("wkv7", [*[(1, 2, 5, 3)] * 6, (1, 2, 3, 4), None], "[1, 2, 3, 3] and [1, 2, 3, 4]"),
         ("diagonal_scan", [(2, 5, 3), (4, 2, 6), (3,), None, None], "[4, 3] and [4, 2] and [4, 3]"),
         ("diagonal_scan", [(2, 5, 3), (4, 3, 6), (3,), (2, 12, 3), None], "[2, 3, 12] and [2, 12, 3]"),
-        ("selective_scan", [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 3), (3,), None, None], "[2, 5, 4] and [2, 5, 4] and [2, 5, 3]"),
-        ("selective_scan", [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 4), (3,), (2, 3, 4), None], "[2, 4, 3] and [2, 3, 4]"),
+        (
+            "selective_scan",
+            [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 3), (3,), None, None],
+            "[2, 5, 4] and [2, 5, 4] and [2, 5, 3]",
+        ),
+        (
+            "selective_scan",
+            [(2, 5, 3), (2, 5, 3), (3, 4), (2, 5, 4), (2, 5, 4), (3,), (2, 3, 4), None],
+            "[2, 4, 3] and [2, 3, 4]",
+        ),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(field, shapes, said):
     """A kernel would read beyond the end."""
     given = [None if s is None else np.ones(s, np.float32) for s in shapes]
-    settings = {"eps": 1e-5} if "norm" in field else {"chunk": 4} if field in ("wkv6", "wkv7", "diagonal_scan") else {}
+    settings = (
+        {"eps": 1e-5}
+        if "norm" in field
+        else {"chunk": 4}
+        if field in ("wkv6", "wkv7", "diagonal_scan")
+        else {}
+    )
     settings |= {"chunk": 4, "discretisation": "euler"} if field == "selective_scan" else {}
     with pytest.raises(Misuse, match=re.escape(said)):
         operation(NUMBA, field)(*given, **settings)
 
 
 def recurrences(T, C, N, seed=0):
-    """field, arrays and settings of every op with a state, for T tokens of C channels, or heads of C // 3 keys; N numbers of a state."""
+    """field, arrays and settings of every op with a state, for T tokens of C channels, or heads of C // 3
+    keys; N numbers of a state.
+    """
     B, H, K, V, rng = 3, 2, C // 3, C // 3 + 5, np.random.default_rng(seed)
     normal = rng.standard_normal
     runs = np.array([[0] * T, [t // 11 for t in range(T)], [-1] * (T // 3) + [1] * (T - T // 3)])
     r, k, w, g, q = normal((5, B, H, T, K))
-    kappa, log_w, a, v = q / np.sqrt((q * q).sum(-1, keepdims=True)), -abs(w) / 4, 1 / (1 + np.exp(g)), normal((B, H, T, V))
+    kappa, log_w, a, v = (
+        q / np.sqrt((q * q).sum(-1, keepdims=True)),
+        -abs(w) / 4,
+        1 / (1 + np.exp(g)),
+        normal((B, H, T, V)),
+    )
     (x, y), (b, c), fixed = normal((2, B, T, C)), normal((2, B, T, N)) * N**-0.5, -abs(normal(C))
     for at in (None, runs):
         for state in (lambda *shape: None, lambda *shape: normal(shape)):
@@ -242,30 +310,53 @@ def recurrences(T, C, N, seed=0):
             yield "short_conv", [x, normal((C, 4)), state(B, 3, C), at], {}
             yield "wkv4", [x, y, fixed, normal(C), None if sums is None else abs(sums), at], {}
             modes = np.concatenate([0.6 * normal((2, C, N)), normal((2, C, N))]) * N**-0.5
-            modes = modes.astype(np.float32).astype(np.float64)  # a factor that is rounded is off once more for every token
+            # a factor that is rounded is off once more for every token
+            modes = modes.astype(np.float32).astype(np.float64)
             yield "diagonal_scan", [x, modes, fixed, state(B, C, 2 * N), at], {"chunk": 16}
             decay = {"log_decay": np.log1p(-(2.0 ** -np.arange(2, H + 2))), "scale": 0.5}
             yield "retention", [q, k, v, state(B, H, K, V), at], {"chunk": 16, **decay}
             yield "wkv6", [r, log_w, k, v, normal((H, K)), state(B, H, K, V), at], {"chunk": 16}
             yield "wkv7", [r, log_w, k * K**-0.5, v, kappa, a, state(B, H, K, V), at], {"chunk": 16}
             for rule in ("euler", "zoh"):
-                yield "selective_scan", [x, y - 1, normal((C, N)), b, c, fixed, state(B, N, C), at], {"discretisation": rule, "chunk": 16}
+                yield (
+                    "selective_scan",
+                    [x, y - 1, normal((C, N)), b, c, fixed, state(B, N, C), at],
+                    {"discretisation": rule, "chunk": 16},
+                )
 
 
-LONG = [(3, 3, 1), (15, 63, 5), (16, 64, 3), (17, 65, 7), (31, 30, 3), (33, 30, 16), (48, 130, 2), (63, 6, 2), (65, 6, 2), (130, 30, 3)]
+LONG = [
+    (3, 3, 1),
+    (15, 63, 5),
+    (16, 64, 3),
+    (17, 65, 7),
+    (31, 30, 3),
+    (33, 30, 16),
+    (48, 130, 2),
+    (63, 6, 2),
+    (65, 6, 2),
+    (130, 30, 3),
+]
 
 
 @pytest.mark.parametrize(("T", "C", "N"), LONG)
 def test_recurrences_at_every_edge(T, C, N):
-    """Three tokens, one less and one more than a chunk or a block of channels; from a state, over breaks and padding."""
+    """Three tokens, one less and one more than a chunk or a block of channels; from a state, over breaks
+    and padding.
+    """
     for field, given, settings in recurrences(T, C, N):
         both(field, given, settings)
 
 
 def test_a_recurrence_of_fixed_factors_forgets_no_digits():
-    """The slowest mode that S4D starts with, over ten thousand tokens: what its factor is off by would be off ten thousand times."""
+    """The slowest mode that S4D starts with, over ten thousand tokens: what its factor is off by would be
+    off ten thousand times.
+    """
     z = np.exp(0.001 * (-0.5 + 31j * np.pi))
-    modes, u = np.array([z.real, z.imag, 0.002, 0.001]).reshape(4, 1, 1), random(1, 10_000, 1).astype(np.float32)
+    modes, u = (
+        np.array([z.real, z.imag, 0.002, 0.001]).reshape(4, 1, 1),
+        random(1, 10_000, 1).astype(np.float32),
+    )
     got, want = (
         operation(be, "diagonal_scan")(u.astype(d), modes, np.ones(1, d), None, None, chunk=32)[0]
         for be, d in ((NUMBA, np.float32), (PLAIN, np.float64))
@@ -274,7 +365,9 @@ def test_a_recurrence_of_fixed_factors_forgets_no_digits():
 
 
 def test_a_nan_in_a_recurrence_comes_out_and_goes_no_further_back():
-    """In any array of tokens, at token 20 of 40: rows before it are as they were. Not of retention: it fills a chunk there, as in the plain op."""
+    """In any array of tokens, at token 20 of 40: rows before it are as they were. Not of retention: it
+    fills a chunk there, as in the plain op.
+    """
     for field, given, settings in (call for call in recurrences(40, 30, 3) if call[0] != "retention"):
         given = [a.astype(np.float32) if a is not None and a.dtype == np.float64 else a for a in given]
         before = operation(NUMBA, field)(*given, **settings)[0]
@@ -301,7 +394,9 @@ def in_pieces(be, cfg, p, x, cuts, **place):
     """The logits of x, decoded in pieces that end at `cuts`."""
     memory, rows, start = model.cache(cfg, 16), [], 0
     for stop in (*cuts, x.shape[1]):
-        y, memory = model.decode(cfg, p, x[:, start:stop], memory, be=be, **{n: a[..., start:stop] for n, a in place.items()})
+        y, memory = model.decode(
+            cfg, p, x[:, start:stop], memory, be=be, **{n: a[..., start:stop] for n, a in place.items()}
+        )
         rows.append(y)
         start = stop
     return {"logits": np.concatenate(rows, 1)}
@@ -310,23 +405,31 @@ def in_pieces(be, cfg, p, x, cuts, **place):
 def neighbours(p, seed):
     """The parameters with each number moved to the next float32 on one side."""
     rng = np.random.default_rng(seed)
-    return {n: np.nextafter(a, np.where(rng.random(a.shape) < 0.5, -np.inf, np.inf).astype(np.float32)) for n, a in p.items()}
+    return {
+        n: np.nextafter(a, np.where(rng.random(a.shape) < 0.5, -np.inf, np.inf).astype(np.float32))
+        for n, a in p.items()
+    }
 
 
 def as_close_as_float32(function, cfg, draws=4):
     """function(backend, parameters, draw) -> {name: array}: the kernels' errors are those of float32.
 
-    What float32 can do is measured, not guessed: by the plain ops in float32, for these parameters and for two sets of neighbours, which is one
-    rounding more for each parameter. Where one rounding decides over the error, that is a normal number times its size, and the kernels have
-    another sample of the same: 4 times the largest of three in several draws is rarely passed by chance. Where the plain ops are next to
-    exact, 4 roundings of the largest number are allowed.
+    What float32 can do is measured, not guessed: by the plain ops in float32, for these parameters and for
+    two sets of neighbours, which is one rounding more for each parameter. Where one rounding decides over the
+    error, that is a normal number times its size, and the kernels have another sample of the same: 4 times
+    the largest of three in several draws is rarely passed by chance. Where the plain ops are next to exact, 4
+    roundings of the largest number are allowed.
     """
     plain, ours = {}, {}
     for draw in range(draws):
         wide = weights(cfg, draw)
         narrow = {n: a.astype(np.float32) for n, a in wide.items()}
         exact = function(PLAIN, {n: a.astype(np.float64) for n, a in narrow.items()}, draw)
-        tries = [(plain, PLAIN, narrow), *((plain, PLAIN, neighbours(narrow, seed)) for seed in (1, 2)), (ours, NUMBA, narrow)]
+        tries = [
+            (plain, PLAIN, narrow),
+            *((plain, PLAIN, neighbours(narrow, seed)) for seed in (1, 2)),
+            (ours, NUMBA, narrow),
+        ]
         for worst, be, p in tries:
             for name, a in function(be, p, draw).items():
                 assert a.dtype == np.float32
@@ -365,30 +468,53 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=["llama", "gpt", "interleaved", "window"])
 @pytest.mark.parametrize("name", NAMES)
 def test_decoding_is_its_plain_twin(name, shape):
-    """In pieces and token by token, which has a kernel of its own: for one sequence and two, from an offset, after padding, in documents."""
+    """In pieces and token by token, which has a kernel of its own: for one sequence and two, from an
+    offset, after padding, in documents.
+    """
     pe, one = get(name), tuple(range(1, 9))
-    unfit = ({"window"} - pe.claims) | (set() if 2 in turning(name) else {"layout", "R"}) | ({"G", "qk_norm"} if pe.mix else set())
+    unfit = (
+        ({"window"} - pe.claims)
+        | (set() if 2 in turning(name) else {"layout", "R"})
+        | ({"G", "qk_norm"} if pe.mix else set())
+    )
     fit = {key: given for key, given in shape.items() if key not in unfit}
     cfg = config(name, C=36, F=50, **fit)
     places = ({}, {"positions": 5 + np.arange(9)}, {"seg": SEGMENTS[1][:1]})
     as_close_as_float32(lambda be, p, draw: in_pieces(be, cfg, p, tokens(2, 9, draw), (4,)), cfg, draws=2)
-    as_close_as_float32(lambda be, p, draw: in_pieces(be, cfg, p, tokens(1, 9, draw), one, **places[draw]), cfg, draws=len(places))
+    as_close_as_float32(
+        lambda be, p, draw: in_pieces(be, cfg, p, tokens(1, 9, draw), one, **places[draw]),
+        cfg,
+        draws=len(places),
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if (get(n).axes or 1) > 1])
 def test_several_axes(name):
     """Loss, gradients, decoding in pieces and token by token at places of several axes."""
-    cfg, place = config(name, C=36, F=50), lambda B, draw: np.random.default_rng([B, draw]).integers(0, 30, (get(name).axes, B, 9))
-    as_close_as_float32(lambda be, p, draw: of_model(be, cfg, p, tokens(2, 9, draw), None, positions=place(2, draw)), cfg, draws=2)
+    cfg, place = (
+        config(name, C=36, F=50),
+        lambda B, draw: np.random.default_rng([B, draw]).integers(0, 30, (get(name).axes, B, 9)),
+    )
+    as_close_as_float32(
+        lambda be, p, draw: of_model(be, cfg, p, tokens(2, 9, draw), None, positions=place(2, draw)),
+        cfg,
+        draws=2,
+    )
     for B, cuts in ((2, (4,)), (1, tuple(range(1, 9)))):
         as_close_as_float32(
-            lambda be, p, draw, B=B, cuts=cuts: in_pieces(be, cfg, p, tokens(B, 9, draw), cuts, positions=place(B, draw)), cfg, draws=2
+            lambda be, p, draw, B=B, cuts=cuts: in_pieces(
+                be, cfg, p, tokens(B, 9, draw), cuts, positions=place(B, draw)
+            ),
+            cfg,
+            draws=2,
         )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_laws_hold_on_the_kernels(name):
-    """No later token changes a bit of an earlier row; tokens in a cache are those of the whole; the same call has the same bits."""
+    """No later token changes a bit of an earlier row; tokens in a cache are those of the whole; the same
+    call has the same bits.
+    """
     cfg, x = config(name), tokens(2, 9)
     p = {n: a.astype(np.float32) for n, a in weights(cfg).items()}
     full = model.logits(cfg, p, x, n=16, be=NUMBA)
@@ -397,20 +523,28 @@ def test_laws_hold_on_the_kernels(name):
         other = x.copy()
         other[:, t:] = (other[:, t:] + 3) % 11
         same(model.logits(cfg, p, other, n=16, be=NUMBA)[:, :t], full[:, :t], 0)
-    as_close_as_float32(lambda be, p, draw: {"logits": model.logits(cfg, p, x, n=16, be=be, positions=5 + np.arange(9))}, cfg)
+    as_close_as_float32(
+        lambda be, p, draw: {"logits": model.logits(cfg, p, x, n=16, be=be, positions=5 + np.arange(9))}, cfg
+    )
 
 
 def test_causal_over_many_tiles():
-    """To the bit where every tile is visited; a tile left out has to be left out for all, so its bound may see later keys."""
+    """To the bit where every tile is visited; a tile left out has to be left out for all, so its bound may
+    see later keys.
+    """
     every = backends.get("numba", every_tile=True)
     assert (every.skips, NUMBA.skips, PLAIN.skips) == (False, True, False)
     at, H = At.of(300), 4
-    q, k, v, _ = (None if a is None else a.astype(np.float32) for a in arrays(1, H, 2, 300, 300, 8, at, table=False))
+    q, k, v, _ = (
+        None if a is None else a.astype(np.float32) for a in arrays(1, H, 2, 300, 300, 8, at, table=False)
+    )
     steep = -(2.0 ** -np.arange(1, 5))[:, None] * np.arange(300)
     other_k, other_v = k.copy(), v.copy()
     other_k[:, :, 200:] *= 30
     other_v[:, :, 200:] += 1
-    before, after = (every.attention(q, a, b, steep, at=at, scale=0.35) for a, b in ((k, v), (other_k, other_v)))
+    before, after = (
+        every.attention(q, a, b, steep, at=at, scale=0.35) for a, b in ((k, v), (other_k, other_v))
+    )
     same(after[:, :, :200], before[:, :, :200], 0)
 
 
@@ -422,11 +556,12 @@ SAME_BITS = """
     from peref.config import shaped
     from peref.settings import choose
     from peref.tape import Tape
-    attended, mixed = ("alibi", "t5", "rope", "forgetting", "retnet"), ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")
-    older = [("gpt2", "learned", 300, {"window": 40})]
+    runs = [("llama", pe, 150, {}) for pe in ("alibi", "t5", "rope", "forgetting", "retnet")]
+    runs += [("llama", pe, 40, {}) for pe in ("mamba", "s4d", "rwkv4", "rwkv6", "rwkv7")]
+    runs += [("gpt2", "learned", 300, {"window": 40})]
     for threads in map(int, sys.argv[1:]):
         be, digest = backends.get("numba", threads=threads), hashlib.sha256()
-        for shape, pe, T, more in [*(("llama", pe, 150, {}) for pe in attended), *(("llama", pe, 40, {}) for pe in mixed), *older]:
+        for shape, pe, T, more in runs:
             cfg = shaped(shape, L=T, layers=1, **choose(pe), **more)
             p, x = model.init(cfg), np.random.default_rng(0).integers(0, 256, (3, T))
             tape = Tape()
@@ -436,7 +571,8 @@ SAME_BITS = """
             for name, leaf in leaves.items():
                 g, moments = found[leaf], np.zeros((2, *p[name].shape), np.float32)
                 w = p[name].copy()
-                be.adamw(w, g, *moments, np.asarray(0.01), np.asarray(1), beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1)
+                rule = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "decay": 0.1}
+                be.adamw(w, g, *moments, np.asarray(0.01), np.asarray(1), **rule)
                 for a in (g, w, moments):
                     digest.update(np.ascontiguousarray(a).tobytes())
         print(numba.get_num_threads(), digest.hexdigest())
@@ -449,7 +585,9 @@ def test_bits_do_not_depend_on_threads():
     def bits(*threads):
         command = [sys.executable, "-c", textwrap.dedent(SAME_BITS), *map(str, threads)]
         environ = {**os.environ, "NUMBA_NUM_THREADS": "4"}
-        lines = subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout.splitlines()
+        lines = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environ
+        ).stdout.splitlines()
         assert [line.split()[0] for line in lines] == [*map(str, threads)]
         return {line.split()[1] for line in lines}
 
@@ -459,20 +597,25 @@ def test_bits_do_not_depend_on_threads():
 
 def test_every_filled_field_is_tested():
     """A field cannot be filled without a plain twin's cases."""
-    composed = {"activated_linear", "attention", "adamw", "token"}  # not one Op: tested by name here and in test_optim
+    # not one Op: tested by name here and in test_optim
+    composed = {"activated_linear", "attention", "adamw", "token"}
     assert set(FIELDS) | composed == set(NUMBA.filled())
     assert all(isinstance(operation(NUMBA, f), Op) for f in FIELDS)
 
 
 def test_every_recurrence_with_a_kernel_is_asked_for():
     """By the name of its plain op, with which it is compared; NumPy's record has none."""
-    assert {name: f"{name}_forward" for name in RECURRENCES} == {name: op.forward.__name__ for name, op in RECURRENCES.items()}
+    assert {name: f"{name}_forward" for name in RECURRENCES} == {
+        name: op.forward.__name__ for name, op in RECURRENCES.items()
+    }
     assert set(NUMBA.recurrences) == set(RECURRENCES) == set(cuda.BACKEND.recurrences)
     assert not PLAIN.recurrences
 
 
 def test_an_encoding_asks_for_its_recurrence():
-    """The twin that is filled in under its name computes, and what it refuses is not handed on to the plain op."""
+    """The twin that is filled in under its name computes, and what it refuses is not handed on to the
+    plain op.
+    """
     cfg = config("rwkv4", layers=1)
     plain, calls = RECURRENCES["wkv4"], []
     be = replace(PLAIN, recurrences={"wkv4": lambda *given: (calls.append(1), plain(*given))[1]})
@@ -502,14 +645,25 @@ def test_one_token_goes_by_its_kernel():
 
 
 def test_what_would_read_or_write_elsewhere_is_refused():
-    """Targets and rows beyond the table, tables of more axes, parameters that a kernel cannot change in place."""
+    """Targets and rows beyond the table, tables of more axes, parameters that a kernel cannot change in
+    place.
+    """
     x = random(6, 11).astype(np.float32)
     for call, words in (
         (lambda: NUMBA.cross_entropy(x, np.full(6, 11)), "a target is 11"),
         (lambda: NUMBA.take(x, np.array([6])), "of a table that has 6"),
         (lambda: NUMBA.take(x[None], np.array([0])), r"expected rows, \[V,C\]"),
         (
-            lambda: NUMBA.adamw(x.T, *[x.T.copy() for _ in range(3)], np.asarray(1.0), np.asarray(1), beta1=0.9, beta2=0.9, eps=1e-8, decay=0.0),
+            lambda: NUMBA.adamw(
+                x.T,
+                *[x.T.copy() for _ in range(3)],
+                np.asarray(1.0),
+                np.asarray(1),
+                beta1=0.9,
+                beta2=0.9,
+                eps=1e-8,
+                decay=0.0,
+            ),
             "C-contiguous",
         ),
     ):
@@ -524,14 +678,20 @@ def test_nothing_and_strides():
     narrow = random(3, 5).astype(np.float32)
     views = {"w": random(10).astype(np.float32)[::2], "b": random(10, seed=1).astype(np.float32)[::2]}
     same(NUMBA.rms_norm(narrow, views["w"], eps=1e-5), PLAIN.rms_norm(narrow, views["w"], eps=1e-5), CLOSE)
-    same(NUMBA.layer_norm(narrow, *views.values(), eps=1e-5), PLAIN.layer_norm(narrow, *views.values(), eps=1e-5), CLOSE)
+    same(
+        NUMBA.layer_norm(narrow, *views.values(), eps=1e-5),
+        PLAIN.layer_norm(narrow, *views.values(), eps=1e-5),
+        CLOSE,
+    )
     same(NUMBA.linear(np.asfortranarray(narrow), np.asfortranarray(w), None), narrow @ w.T, CLOSE)
 
 
 def test_skipping_tiles_changes_nothing_that_matters():
-    """Steep heads over 2,000 keys, forward and backward: as close to the plain op as without skipping, and really fewer tiles.
+    """Steep heads over 2,000 keys, forward and backward: as close to the plain op as without skipping, and
+    really fewer tiles.
 
-    What is left out of a row adds up to 2^-26 of its weights, and adding it is off by as much again; dividing rounds once more on both sides.
+    What is left out of a row adds up to 2^-26 of its weights, and adding it is off by as much again; dividing
+    rounds once more on both sides.
     """
     at = At.of(2000)
     q, k, v, _ = arrays(1, 4, 2, 2000, 2000, 8, at)
@@ -550,7 +710,11 @@ def test_skipping_tiles_changes_nothing_that_matters():
 
 def test_products_of_one_column():
     """Of contiguous rows, of columns, and with leading axes that are broadcast."""
-    for a, b in ((random(2, 3, 17, 40), random(2, 3, 40, 1)), (random(3, 40, 17).swapaxes(1, 2), random(40, 1)), (random(1, 5), random(2, 5, 1))):
+    for a, b in (
+        (random(2, 3, 17, 40), random(2, 3, 40, 1)),
+        (random(3, 40, 17).swapaxes(1, 2), random(40, 1)),
+        (random(1, 5), random(2, 5, 1)),
+    ):
         both("matmul", [a, b], {})
     both("linear", [random(9, 33), random(1, 33), None], {})
 
@@ -569,7 +733,10 @@ WIDTHS = """
 """
 
 
-SELECTED = "(edge or shape or are_their_plain_twins or addition or wide or large or nan or skipping or one_column or one_token)"
+SELECTED = (
+    "(edge or shape or are_their_plain_twins or addition or wide or large or nan or skipping or one_column "
+    "or one_token)"
+)
 SELECTED += " and not refused and not models and not memory"
 LONG_TO_COMPILE = ("recurrence", "wkv6", "wkv7", "diagonal_scan", "retention", "selective_scan")
 

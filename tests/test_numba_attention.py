@@ -1,4 +1,6 @@
-"""Attention of the numba backend over many tiles: queries in parts, and the bound by which tiles are skipped."""
+"""Attention of the numba backend over many tiles: queries in parts, and the bound by which tiles are
+skipped.
+"""
 
 import numpy as np
 import pytest
@@ -13,16 +15,25 @@ SUMS = 4 * 700**0.5 * U  # four sums of 700 terms
 STEEP = -np.linspace(0.5, 2, 3)[:, None] * np.arange(700)
 
 
-@pytest.mark.parametrize("at", [At.of(700), At.of(700, window=300, causal=False), At.of(700, positions=np.arange(700) // 2)])
+@pytest.mark.parametrize(
+    "at", [At.of(700), At.of(700, window=300, causal=False), At.of(700, positions=np.arange(700) // 2)]
+)
 def test_gradients_of_few_heads_are_made_in_parts_of_the_queries(at):
-    """One key-value head: keys, values, the table (by distance and by an index), row and column get something of every part.
+    """One key-value head: keys, values, the table (by distance and by an index), row and column get something
+    of every part.
 
     A row's is 0 (test_attention_with_every_addition).
     """
     row, column = random(1, 3, 700, 1, seed=7), random(1, 3, 1, 700, seed=8)
     q, k, v, table = arrays(**FEW, at=at)
     largest = abs(cotangent(q.shape) @ v.swapaxes(-1, -2)).max()
-    both("attention", [q, k, v, table, None, row, column], {"at": at, "scale": 0.35}, SUMS, zero={4: 2 * largest})
+    both(
+        "attention",
+        [q, k, v, table, None, row, column],
+        {"at": at, "scale": 0.35},
+        SUMS,
+        zero={4: 2 * largest},
+    )
 
 
 @pytest.mark.parametrize("scale", [0.3, -0.3])
@@ -36,7 +47,9 @@ def test_the_bound_of_a_tile_holds_for_either_sign_of_the_scale(scale):
 
 
 def test_what_is_not_finite_in_a_cotangent_reaches_every_key():
-    """A NaN in the last row, which sees far keys with weights of less than 2^-100: nothing is skipped on the way back."""
+    """A NaN in the last row, which sees far keys with weights of less than 2^-100: nothing is skipped on
+    the way back.
+    """
     at = At.of(700)
     narrow = [a.astype(np.float32) for a in arrays(**FEW, at=at)[:3]]
     tape = Tape()

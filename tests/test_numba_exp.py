@@ -1,4 +1,6 @@
-"""The exponential that kernels compute, against that of float64: how far it is off, and what it does where float32 ends."""
+"""The exponential that kernels compute, against that of float64: how far it is off, and what it does where
+float32 ends.
+"""
 
 import numpy as np
 import pytest
@@ -43,10 +45,13 @@ ROUNDED = abs(float(np.float32(np.log(2))) - np.log(2))
 
 @pytest.mark.parametrize(("function", "top", "parts"), [(wide, 88.7, 0), (low, 80, ROUNDED)])
 def test_a_unit_and_a_half_at_most(function, top, parts):
-    """From the smallest to the largest, also around every n ln(2), where the whole part changes. Where n ln(2) is taken in one part it is off by n
-    times what ln(2) is rounded by."""
+    """From the smallest to the largest, also around every n ln(2), where the whole part changes. Where n
+    ln(2) is taken in one part it is off by n times what ln(2) is rounded by.
+    """
     edges = np.arange(-126, 128) * np.log(2)
-    x = np.concatenate([np.linspace(-87.2, top, 100_003), edges, np.nextafter(edges, 99), edges + np.log(2) / 2]).astype(np.float32)
+    x = np.concatenate(
+        [np.linspace(-87.2, top, 100_003), edges, np.nextafter(edges, 99), edges + np.log(2) / 2]
+    ).astype(np.float32)
     x = x[(x > -87.2) & (x <= top)]
     want = np.exp(x.astype(np.float64))
     units = 1.5 * np.spacing(want.astype(np.float32)) + parts * abs(x / np.log(2)) * want

@@ -16,7 +16,8 @@ COMPOSED = {
     "activated_linear": [random(9, 5), random(9, 5, seed=1), random(3, 5), random(3), random(9, 3)],
     "attention": [*arrays(1, 2, 1, 5, 5, 4, ALL), random(1, 2, 5, 5), random(1, 2, 5, 1), random(1, 2, 1, 5)],
 }
-WIDE = {"turn": (1, 2), "diagonal_scan": (1,), "attention": (3, 5, 6)}  # angles and gains, factors, sums over positions: in float64
+# angles and gains, factors, sums over positions: in float64
+WIDE = {"turn": (1, 2), "diagonal_scan": (1,), "attention": (3, 5, 6)}
 SETTINGS = {"attention": {"at": ALL, "scale": 0.5}}
 
 
@@ -28,7 +29,10 @@ def not_finite(be, field, arrays, settings, dy):
     """Which cells of the value, and of each gradient, are not finite."""
     tape = Tape()
     wide = WIDE.get(field, ())
-    args = [tape.watch(given(a, np.float64 if n in wide else np.float32)) if real(a) else a for n, a in enumerate(arrays)]
+    args = [
+        tape.watch(given(a, np.float64 if n in wide else np.float32)) if real(a) else a
+        for n, a in enumerate(arrays)
+    ]
     with np.errstate(all="ignore"):
         y = operation(be, field)(*args, **settings)
         y = y[0] if isinstance(y, tuple) else y
@@ -47,22 +51,36 @@ def usual(shape):
 
 
 def cases():
-    """Those of the plain ops in which all is seen: no token of another run, no target that does not count, chunks of one token."""
+    """Those of the plain ops in which all is seen: no token of another run, no target that does not count,
+    chunks of one token.
+    """
     for field, name in FIELDS.items():
         for given_, settings in CASES[name]:
             if settings.get("chunk", 1) == 1 and not (field in RECURRENCES and given_[-1] is not None):
-                yield field, [abs(a) if field == "cross_entropy" and not real(a) else a for a in given_], settings
+                yield (
+                    field,
+                    [abs(a) if field == "cross_entropy" and not real(a) else a for a in given_],
+                    settings,
+                )
     for field, given_ in COMPOSED.items():
         yield field, given_, SETTINGS.get(field, {})
 
 
-@pytest.mark.parametrize(("field", "arrays", "settings"), list(cases()), ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    ("field", "arrays", "settings"), list(cases()), ids=lambda x: x if isinstance(x, str) else ""
+)
 def test_a_nan_goes_where_it_goes_in_the_plain_op(field, arrays, settings):
-    """One in each array that is given, and one in what comes back: the same cells of the value and of every gradient are not finite.
+    """One in each array that is given, and one in what comes back: the same cells of the value and of every
+    gradient are not finite.
 
-    A recurrence passes it on in every chunk or state that it takes together, and these are its own: there the same results have some.
+    A recurrence passes it on in every chunk or state that it takes together, and these are its own: there the
+    same results have some.
     """
-    spoils = [([spoilt(a) if n == m else a for n, a in enumerate(arrays)], usual) for m in range(len(arrays)) if real(arrays[m])]
+    spoils = [
+        ([spoilt(a) if n == m else a for n, a in enumerate(arrays)], usual)
+        for m in range(len(arrays))
+        if real(arrays[m])
+    ]
     for given_, dy in [*spoils, (arrays, lambda shape: spoilt(usual(shape)))]:
         fast, plain = (not_finite(be, field, given_, settings, dy) for be in (NUMBA, PLAIN))
         assert any(cells.any() for cells in plain)
@@ -86,8 +104,12 @@ def test_a_nan_in_adamw_stays():
 @pytest.mark.parametrize("field", [*FIELDS, *COMPOSED])
 def test_float64_is_refused(field):
     """Whichever array it is, naming the backend that takes it."""
-    arrays, settings = (COMPOSED[field], SETTINGS.get(field, {})) if field in COMPOSED else fullest(CASES[FIELDS[field]])
-    narrow = [a.astype(np.float32) if real(a) and n not in WIDE.get(field, ()) else a for n, a in enumerate(arrays)]
+    arrays, settings = (
+        (COMPOSED[field], SETTINGS.get(field, {})) if field in COMPOSED else fullest(CASES[FIELDS[field]])
+    )
+    narrow = [
+        a.astype(np.float32) if real(a) and n not in WIDE.get(field, ()) else a for n, a in enumerate(arrays)
+    ]
     for n, a in enumerate(arrays):
         if real(a) and n not in WIDE.get(field, ()):
             with pytest.raises(Misuse, match=r"float32 and got float64; use --backend numpy"):

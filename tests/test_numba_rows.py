@@ -1,4 +1,6 @@
-"""What the numba backend deals out in pieces, rows or single numbers, at both sides of the edge of a piece and over several: the plain ops."""
+"""What the numba backend deals out in pieces, rows or single numbers, at both sides of the edge of a piece
+and over several: the plain ops.
+"""
 
 import numpy as np
 import pytest
@@ -49,7 +51,9 @@ def test_adamw_at_every_edge(n):
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("T", [t for t in ROWS if t > 8])
 def test_turning_at_every_edge(T, layout):
-    """Channels that are no whole vector, beside some that pass; of arrays that lie as a model's do, and of any strides."""
+    """Channels that are no whole vector, beside some that pass; of arrays that lie as a model's do, and of
+    any strides.
+    """
     x = random(2, T, 3, 46).swapaxes(1, 2)
     both("turn", [x, random(T, 21), positive(T, 21)], {"layout": layout})
     angle, narrow = random(2, T, 21), x.astype(np.float32)
@@ -66,5 +70,8 @@ def test_large_arrays_are_turned_past_the_cache_at_every_edge(R2):
     got = NUMBA.turn(x, angle, None, layout="half")
     for t in (slice(0, 70), slice(-70, None)):
         same(got[:, :, t], PLAIN.turn(x[:, :, t], angle[t], None, layout="half"), CLOSE)
-    a, b, c, d = (np.square(z, dtype=np.float64).sum() for z in (got[..., : 2 * R2], x[..., : 2 * R2], got[..., 2 * R2 :], x[..., 2 * R2 :]))
+    a, b, c, d = (
+        np.square(z, dtype=np.float64).sum()
+        for z in (got[..., : 2 * R2], x[..., : 2 * R2], got[..., 2 * R2 :], x[..., 2 * R2 :])
+    )
     same(np.array([a, c]), np.array([b, d]), CLOSE)

@@ -27,7 +27,9 @@ PRODUCTS = {"dot", "matmul", "einsum", "inner", "outer", "tensordot", "vdot", "l
 
 def dotted(node):
     """The parts of a.b.c, or of a name."""
-    return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} | {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} | {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name)
+    }
 
 
 def blas(text):
@@ -35,8 +37,14 @@ def blas(text):
     found = []
     for node in ast.walk(ast.parse(text)):
         at = isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.MatMult)
-        named = isinstance(node, ast.Attribute) and node.attr in PRODUCTS and getattr(node.value, "id", "") in ("np", "numpy", "xp")
-        method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "dot"
+        named = (
+            isinstance(node, ast.Attribute)
+            and node.attr in PRODUCTS
+            and getattr(node.value, "id", "") in ("np", "numpy", "xp")
+        )
+        method = (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "dot"
+        )
         if at or named or method:
             found.append(node.lineno)
     return sorted(found)
@@ -49,13 +57,19 @@ def test_no_product_of_matrices_is_numpys(file):
     assert blas("y = a @ b\ny = np.einsum('ij', a)\ny = a.dot(b)\na @= b") == [1, 2, 3, 4]
 
 
-PLAIN_PRODUCTS = {f.__code__ for f in (ops.linear_forward, ops.linear_backward, ops.matmul_forward, ops.matmul_backward)}
+PLAIN_PRODUCTS = {
+    f.__code__ for f in (ops.linear_forward, ops.linear_backward, ops.matmul_forward, ops.matmul_backward)
+}
 
 
 def products_of(step):
     """How often a call runs the products of the plain ops, which are NumPy's."""
     found = []
-    sys.setprofile(lambda frame, event, argument: found.append(1) if event == "call" and frame.f_code in PLAIN_PRODUCTS else None)
+    sys.setprofile(
+        lambda frame, event, argument: (
+            found.append(1) if event == "call" and frame.f_code in PLAIN_PRODUCTS else None
+        )
+    )
     try:
         step()
     finally:
@@ -82,20 +96,35 @@ def test_a_step_multiplies_by_the_kernels_alone(name):
 def test_no_other_op_or_encoding_multiplies_matrices():
     """Of the plain text linear.py alone does; S4D's start, which no step computes, is made by NumPy."""
     folders = [Path(peref.__file__).parent / name for name in ("ops", "encodings")]
-    assert {file.name for folder in folders for file in folder.rglob("*.py") if blas(file.read_text())} == {"linear.py", "s4d.py"}
+    assert {file.name for folder in folders for file in folder.rglob("*.py") if blas(file.read_text())} == {
+        "linear.py",
+        "s4d.py",
+    }
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_function_is_compiled_with_the_same_options(file):
-    """Of fastmath `contract` alone: any other lets the compiler change the order of a sum, or assume that nothing is NaN."""
+    """Of fastmath `contract` alone: any other lets the compiler change the order of a sum, or assume that
+    nothing is NaN.
+    """
     assert kernel.OPTIONS["fastmath"] == kernel.INNER["fastmath"] == {"contract"}
     assert file.name == "kernel.py" or "fastmath" not in file.read_text()
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Call) and dotted(node.func) & COMPILERS:
-            assert any(k.arg is None and dotted(k.value) & {"INNER", "OPTIONS"} for k in node.keywords), (file.name, node.lineno)
+        if (
+            isinstance(node, ast.Call)
+            and not isinstance(node.func, ast.Call)
+            and dotted(node.func) & COMPILERS
+        ):
+            assert any(k.arg is None and dotted(k.value) & {"INNER", "OPTIONS"} for k in node.keywords), (
+                file.name,
+                node.lineno,
+            )
             assert not {k.arg for k in node.keywords} & {"parallel", "fastmath"}, (file.name, node.lineno)
         for used in getattr(node, "decorator_list", ()):
-            assert not (isinstance(used, (ast.Name, ast.Attribute)) and dotted(used) & {"njit", "jit"}), (file.name, node.lineno)
+            assert not (isinstance(used, (ast.Name, ast.Attribute)) and dotted(used) & {"njit", "jit"}), (
+                file.name,
+                node.lineno,
+            )
 
 
 # ---------------------------------------------------------------- laws
@@ -103,7 +132,9 @@ def test_every_function_is_compiled_with_the_same_options(file):
 
 @lru_cache
 def both_sides(name):
-    """How far two computations of the same logits may be apart: for each 4 times what the plain ops are off in float32, as in as_close_as_float32."""
+    """How far two computations of the same logits may be apart: for each 4 times what the plain ops are
+    off in float32, as in as_close_as_float32.
+    """
     cfg, x, worst = config(name), tokens(2, 9), U
     narrow = {n: a.astype(np.float32) for n, a in weights(cfg).items()}
     exact = run(cfg, {n: a.astype(np.float64) for n, a in narrow.items()}, x)
@@ -186,6 +217,10 @@ def test_grouped_heads_on_the_kernels(name):
     full = dict(p)
     for n, a in narrow(many).items():
         if p[n].shape != a.shape:
-            heads = p[n].reshape(2, -1, *p[n].shape[1:]) if p[n].shape[0] != 2 else p[n].reshape(2, 1, *p[n].shape[1:])
+            heads = (
+                p[n].reshape(2, -1, *p[n].shape[1:])
+                if p[n].shape[0] != 2
+                else p[n].reshape(2, 1, *p[n].shape[1:])
+            )
             full[n] = np.repeat(heads, 3, 0).reshape(a.shape)
     same(run(many, full, x, be=NUMBA), run(few, p, x, be=NUMBA), both_sides(name))

@@ -1,4 +1,6 @@
-"""Sizes that do not fit: every op of the numba backend computes what its plain twin computes, or refuses it in words."""
+"""Sizes that do not fit: every op of the numba backend computes what its plain twin computes, or refuses
+it in words.
+"""
 
 import re
 import tracemalloc
@@ -24,7 +26,11 @@ ADAMW = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.1}
 RATE, STEP = np.asarray(1e-2), np.asarray(3)
 
 
-CALLS = [(field, *case) for field, name in FIELDS.items() for case in (CASES[name] if field == "turn" else [fullest(CASES[name])])]
+CALLS = [
+    (field, *case)
+    for field, name in FIELDS.items()
+    for case in (CASES[name] if field == "turn" else [fullest(CASES[name])])
+]
 CALLS += [
     ("activated_linear", [random(3, 5), random(3, 5, seed=1), random(4, 5), random(4), random(3, 4)], {}),
     ("activated_linear", [random(9, 5), None, random(4, 5), random(4), random(9, 4)], {}),
@@ -37,7 +43,14 @@ CALLS += [
         for B, at, more in (
             (2, LATE, (random(2, 4, 5, 7), random(2, 4, 5, 1), random(2, 4, 1, 7))),
             (3, PACKED, ()),
-            (3, At.of(7, positions=np.array([[0, 1, 1, 2, 5, 7, 9], [0, 2, 3, 3, 4, 5, 6], [0, 3, 4, 4, 5, 6, 9]])), ()),
+            (
+                3,
+                At.of(
+                    7,
+                    positions=np.array([[0, 1, 1, 2, 5, 7, 9], [0, 2, 3, 3, 4, 5, 6], [0, 3, 4, 4, 5, 6, 9]]),
+                ),
+                (),
+            ),
             (2, REAL, ()),
         )
     ),
@@ -45,7 +58,9 @@ CALLS += [
 
 
 def other_sizes(x):
-    """x with each axis one longer, one shorter and of 1, and with an axis more and an axis less; what is new repeats the last."""
+    """x with each axis one longer, one shorter and of 1, and with an axis more and an axis less; what is
+    new repeats the last.
+    """
     for axis, n in enumerate(x.shape):
         for size in {n + 1, n - 1, 1} - {n, 0}:
             yield x.take(np.minimum(np.arange(size), n - 1), axis)
@@ -68,7 +83,10 @@ def found(be, dtype, field, arrays, settings):
     """The result and every gradient, or the exception."""
     try:
         tape = Tape()
-        args = [tape.watch(a.astype(dtype)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays]
+        args = [
+            tape.watch(a.astype(dtype)) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a
+            for a in arrays
+        ]
         y = operation(be, field)(*args, **settings)
         y = y[0] if isinstance(y, tuple) else y
         dy = random(*y.shape, seed=99).astype(y.dtype) if y.shape else y.dtype.type(0.7)
@@ -78,19 +96,27 @@ def found(be, dtype, field, arrays, settings):
         return error
 
 
-@pytest.mark.parametrize(("field", "arrays", "settings"), CALLS, ids=[f"{c[0]}-{n}" for n, c in enumerate(CALLS)])
+@pytest.mark.parametrize(
+    ("field", "arrays", "settings"), CALLS, ids=[f"{c[0]}-{n}" for n, c in enumerate(CALLS)]
+)
 def test_every_size_is_the_plain_op_or_refused(field, arrays, settings):
-    """Each axis of each array one longer, one shorter or 1, and one axis more or less. A kernel does not look where an array ends."""
+    """Each axis of each array one longer, one shorter or 1, and one axis more or less. A kernel does not
+    look where an array ends.
+    """
     refused = 0
     for given, those in calls(arrays, settings):
         sizes = [None if a is None else a.shape for a in given]
-        want, got = found(PLAIN, np.float64, field, given, those), found(NUMBA, np.float32, field, given, those)
+        want, got = (
+            found(PLAIN, np.float64, field, given, those),
+            found(NUMBA, np.float32, field, given, those),
+        )
         if isinstance(got, Exception):
             assert isinstance(got, PerefError), (field, sizes, got)
             refused += 1
             continue
         assert not isinstance(want, Exception), (field, sizes, want)
-        largest = max(abs(a).max() for a in want)  # a gradient may be 0 but for rounding, as that of a norm of one channel
+        # a gradient may be 0 but for rounding, as that of a norm of one channel
+        largest = max(abs(a).max() for a in want)
         for plain, fast in zip(want, got, strict=True):
             assert fast.shape == plain.shape
             assert abs(fast - plain).max() <= CLOSE * largest, (field, sizes)
@@ -135,7 +161,9 @@ def by_kernel(x, w, keys, values, angle, gains, table, *, at, scale, eps, layout
 
 def one_token(function, dtype, given, at):
     """`function` of copies of the arrays given in one list, or the exception."""
-    x, *weights, keys, values, angle, gain_q, gain_k, table = (None if a is None else a.astype(dtype) for a in given)
+    x, *weights, keys, values, angle, gain_q, gain_k, table = (
+        None if a is None else a.astype(dtype) for a in given
+    )
     w = {name: a for name, a in zip(SHAPES, weights, strict=True) if a is not None}
     try:
         return function(x, w, keys, values, angle, (gain_q, gain_k), table, at=at, **HOW)
@@ -143,7 +171,9 @@ def one_token(function, dtype, given, at):
         return error
 
 
-@pytest.mark.parametrize("at", [At(np.arange(3, 4), np.arange(4), 8), At(np.array([9]), np.array([0, 2, 2, 9]), 8)])
+@pytest.mark.parametrize(
+    "at", [At(np.arange(3, 4), np.arange(4), 8), At(np.array([9]), np.array([0, 2, 2, 9]), 8)]
+)
 def test_every_size_for_one_token_is_the_plain_layer_or_refused(at):
     """Likewise for the kernel of a whole layer."""
     shapes = [(1, 1, C), *SHAPES.values(), *[(1, G, 7, D)] * 2, *[(1, 2)] * 3, (H, len(at.distances))]
@@ -185,13 +215,17 @@ def q_k_v(B, sequences, T=70, E=6):
 @pytest.mark.parametrize("at", [At.of(70), At.of(70, window=9, positions=np.arange(70) // 2)])
 @pytest.mark.parametrize("sequences", [(1, 3), (3, 1), (1, 1)])
 def test_what_may_stand_beside_more_is_computed(at, sequences):
-    """One table for all heads, k and v of one sequence for all, terms with fewer axes; gradients in their own shapes."""
+    """One table for all heads, k and v of one sequence for all, terms with fewer axes; gradients in their
+    own shapes.
+    """
     N = len(at.distances)
     both("attention", [*q_k_v(3, sequences), random(1, N)], {"at": at, "scale": 0.3})
     both("attention", [*q_k_v(3, sequences), random(4, N), random(4, 70, 70)], {"at": at, "scale": 0.3})
 
 
-@pytest.mark.parametrize("shapes", list(pairwise([(1, 3), (5, 3), (1, 5, 3), (2, 1, 3), (3,), (2, 5, 3), (1, 1)])))
+@pytest.mark.parametrize(
+    "shapes", list(pairwise([(1, 3), (5, 3), (1, 5, 3), (2, 1, 3), (3,), (2, 5, 3), (1, 1)]))
+)
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_angles_and_gains_of_one_token_or_sequence_are_for_all(shapes, layout):
     """Whatever the plain op lets stand beside x."""
@@ -206,19 +240,54 @@ SCAN = {"log_decay": np.full(4, -0.1), "chunk": 4, "scale": 0.5}
 @pytest.mark.parametrize(
     ("field", "shapes", "settings", "said"),
     [
-        ("attention", [(2, 4, 6, 8), (2, 2, 6, 4), (2, 2, 6, 4)], NARROW, "widths of q and k: sizes [8] and [4]"),
-        ("attention", [(2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 5, 8)], NARROW, "heads and tokens of k and v: sizes [2, 6] and [2, 5]"),
+        (
+            "attention",
+            [(2, 4, 6, 8), (2, 2, 6, 4), (2, 2, 6, 4)],
+            NARROW,
+            "widths of q and k: sizes [8] and [4]",
+        ),
+        (
+            "attention",
+            [(2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 5, 8)],
+            NARROW,
+            "heads and tokens of k and v: sizes [2, 6] and [2, 5]",
+        ),
         ("attention", [(2, 4, 6, 8), (2, 2, 5, 8), (2, 2, 5, 8)], NARROW, "sizes [6, 5] and [6, 6]"),
         ("attention", [(2, 3, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8)], NARROW, "3 heads of q over 2 of k"),
         ("attention", [(2, 4, 6, 8), (3, 2, 6, 8), (2, 2, 6, 8)], NARROW, "2 sequences of q, 3 of k"),
-        ("attention", [(1, 4, 6, 8), *[(1, 2, 6, 8)] * 2], {**NARROW, "at": At.of(6, seg=np.ones((2, 6), int))}, "2 of the place"),
+        (
+            "attention",
+            [(1, 4, 6, 8), *[(1, 2, 6, 8)] * 2],
+            {**NARROW, "at": At.of(6, seg=np.ones((2, 6), int))},
+            "2 of the place",
+        ),
         ("attention", [(2, 4, 6, 8), *[(2, 2, 6, 8)] * 2, (4, 5)], NARROW, "[4, 6] and [4, 5]"),
-        ("attention", [(2, 4, 6, 8), *[(2, 2, 6, 8)] * 2, None, None, (2, 4, 6, 6)], NARROW, "the row: [2, 4, 6, 6] does not fit"),
+        (
+            "attention",
+            [(2, 4, 6, 8), *[(2, 2, 6, 8)] * 2, None, None, (2, 4, 6, 6)],
+            NARROW,
+            "the row: [2, 4, 6, 6] does not fit",
+        ),
         ("turn", [(2, 4, 6, 8), (6, 6), None], {"layout": "half"}, "6 angles turn 12 channels, x has 8"),
-        ("turn", [(2, 4, 40, 8), (7, 3), None], {"layout": "half"}, "the angles: [7, 3] does not fit; expected [2, 40, 3]"),
+        (
+            "turn",
+            [(2, 4, 40, 8), (7, 3), None],
+            {"layout": "half"},
+            "the angles: [7, 3] does not fit; expected [2, 40, 3]",
+        ),
         ("turn", [(2, 4, 6, 8), (6, 3), (2, 7, 3)], {"layout": "half"}, "the gain: [2, 7, 3] does not fit"),
-        ("retention", [(2, 4, 6, 8), (2, 4, 5, 8), (2, 4, 6, 8), None, None], SCAN, "q and k: sizes [2, 4, 6, 8] and [2, 4, 5, 8]"),
-        ("retention", [(2, 3, 6, 8), (2, 3, 6, 8), (2, 3, 6, 8), None, None], SCAN, "heads of q and decays: sizes [3] and [4]"),
+        (
+            "retention",
+            [(2, 4, 6, 8), (2, 4, 5, 8), (2, 4, 6, 8), None, None],
+            SCAN,
+            "q and k: sizes [2, 4, 6, 8] and [2, 4, 5, 8]",
+        ),
+        (
+            "retention",
+            [(2, 3, 6, 8), (2, 3, 6, 8), (2, 3, 6, 8), None, None],
+            SCAN,
+            "heads of q and decays: sizes [3] and [4]",
+        ),
         ("matmul", [(2, 3, 4), (3, 4, 5)], {}, "leading axes equal or 1"),
         ("linear", [(3, 4), (5, 4), (4,)], {}, "rows of w, and b: sizes [5] and [4]"),
     ],
@@ -252,7 +321,9 @@ DOCUMENTS = np.repeat([[0, 1, 2]], [100, 900, 1048], 1)
 
 
 def test_documents_and_padding_make_no_square_of_a_table():
-    """Attention with a table, forward and backward, and one that is padded on the left: less than half a byte for each pair of tokens."""
+    """Attention with a table, forward and backward, and one that is padded on the left: less than half a
+    byte for each pair of tokens.
+    """
     T, documents = 4096, np.repeat(DOCUMENTS, 2, 1)
     arrays = [random(1, 1, T, 8).astype(np.float32) for _ in range(3)]
 
@@ -267,7 +338,9 @@ def test_documents_and_padding_make_no_square_of_a_table():
 
 
 def test_a_model_of_documents_makes_no_square():
-    """Its loss with alibi over 4,096 tokens of two documents, where one byte for each pair of tokens would be 16 MiB."""
+    """Its loss with alibi over 4,096 tokens of two documents, where one byte for each pair of tokens would
+    be 16 MiB.
+    """
     T = 4096
     cfg = config("alibi", C=16, F=16, L=T, layers=1)
     p, x = {n: a.astype(np.float32) for n, a in weights(cfg).items()}, tokens(1, T)

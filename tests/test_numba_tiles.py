@@ -30,7 +30,9 @@ def last_row(v, *added, **given):
 
 
 def skips(*added):
-    """Whether value 0, made so large that any weight of it shows, has no say in the last row; without skipping it must have one."""
+    """Whether value 0, made so large that any weight of it shows, has no say in the last row; without
+    skipping it must have one.
+    """
     v = V.copy()
     v[:, :, 0] = 1e38
     every = last_row(v, *added, skip=False)
@@ -38,7 +40,9 @@ def skips(*added):
 
 
 def test_skipping_by_a_gate_is_right_and_happens():
-    """Row and column bound a tile as a table does; what is one number for a whole row has gradient 0 (test_attention_with_every_addition)."""
+    """Row and column bound a tile as a table does; what is one number for a whole row has gradient 0
+    (test_attention_with_every_addition).
+    """
     row, column = gate(0.1)
     largest = abs(cotangent(Q.shape) @ V.repeat(2, 1).swapaxes(-1, -2)).max()
     both("attention", [Q, K, V, None, None, row, column], ASKED, WIDE, zero={3: 2 * largest})
@@ -48,16 +52,23 @@ def test_skipping_by_a_gate_is_right_and_happens():
 
 
 def test_skipping_leaves_a_term_alone():
-    """A term may make the farthest key win, so with one nothing is left out. All others together weigh less than half a unit beside it."""
+    """A term may make the farthest key win, so with one nothing is left out. All others together weigh
+    less than half a unit beside it.
+    """
     term = np.zeros((1, 2, T, T))
     term[..., 5] = 400
     both("attention", [Q, K, V, STEEP, term], ASKED, WIDE)
     assert (last_row(V, STEEP, term.astype(np.float32)) == V[0, 0, 5].astype(np.float32)).all()
 
 
-@pytest.mark.parametrize(("place", "key"), [("row", None), *((place, key) for place in ("table", "column") for key in (0, 5, KEYS - 1))])
+@pytest.mark.parametrize(
+    ("place", "key"),
+    [("row", None), *((place, key) for place in ("table", "column") for key in (0, 5, KEYS - 1))],
+)
 def test_a_nan_beside_the_scores_is_not_skipped(place, key):
-    """Of a key in the farthest tile, its first, one within or its last, in rows that are steep: it comes out where nothing is left out."""
+    """Of a key in the farthest tile, its first, one within or its last, in rows that are steep: it comes
+    out where nothing is left out.
+    """
     (row, column), table = gate(0.1), STEEP.copy()
     if place == "row":
         row[:, :, -1] = np.nan
@@ -76,13 +87,17 @@ def ways(q, k, v, table, column, at, skip):
     tape = Tape()
     arrays = [None if a is None else tape.watch(a.astype(np.float32)) for a in (q, k, v, table)]
     row = None if column is None else np.zeros((1, 2, T, 1))
-    y = NUMBA.attention(*arrays, None, row, None if column is None else tape.watch(column), at=at, scale=0.35, skip=skip)
+    y = NUMBA.attention(
+        *arrays, None, row, None if column is None else tape.watch(column), at=at, scale=0.35, skip=skip
+    )
     return [y.value, *tape.gradients(y, cotangent(y.shape).astype(np.float32)).values()]
 
 
 @pytest.mark.parametrize("where", ["table", "index", "column", "key"])
 def test_one_number_keeps_a_tile_from_being_skipped(where):
-    """Wherever it stands in a tile; a bound that missed it would leave out what outweighs all the rest. The value and every gradient."""
+    """Wherever it stands in a tile; a bound that missed it would leave out what outweighs all the rest.
+    The value and every gradient.
+    """
     for far in (FIRST, FIRST + 31, FIRST + 32, LAST, LAST + 1, LAST + 32):
         table, k, column, at = STEEP.copy(), K.copy(), None, AT
         if where == "table":
@@ -103,9 +118,12 @@ def test_one_number_keeps_a_tile_from_being_skipped(where):
 PACKED = np.repeat([[1, 2]], 2048, 1)
 
 
-@pytest.mark.parametrize(("name", "seg"), [("rope", None), ("alibi", None), ("t5", None), ("forgetting", None), ("alibi", PACKED)])
+@pytest.mark.parametrize(
+    ("name", "seg"), [("rope", None), ("alibi", None), ("t5", None), ("forgetting", None), ("alibi", PACKED)]
+)
 def test_memory_has_nothing_of_t_by_s(name, seg):
-    """Forward and backward over 4,096 tokens, two documents where they are packed, take less than half a byte for each cell of one head.
+    """Forward and backward over 4,096 tokens, two documents where they are packed, take less than half a byte
+    for each cell of one head.
 
     What kernels take is counted too.
     """

@@ -1,4 +1,6 @@
-"""Every op of the package: its derivative against finite differences, its contract, and its values against loops over plain numbers."""
+"""Every op of the package: its derivative against finite differences, its contract, and its values against
+loops over plain numbers.
+"""
 
 import math
 
@@ -60,7 +62,8 @@ SHARE = {"threshold": 4.0, "eps": 1e-6}  # some queries are before it and some b
 DECAY = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
 MODES = np.stack([0.8 * random(3, 2), 0.3 * random(3, 2, seed=1), random(3, 2, seed=2), random(3, 2, seed=3)])
 q, k, v = qkv()
-TREES = [tree(At.of(7), w=1, B=3), tree(LATE, w=2, B=3), tree(PACKED, w=1, B=3), tree(At.of(7), w=9, B=3)]  # the last has no reader
+# the last has no reader
+TREES = [tree(At.of(7), w=1, B=3), tree(LATE, w=2, B=3), tree(PACKED, w=1, B=3), tree(At.of(7), w=9, B=3)]
 
 
 def of_wkv6(state=None, runs=None, T=5):
@@ -78,7 +81,14 @@ def of_wkv7(state=None, runs=None, T=5):
 
 def selective(T=5):
     """x, delta, a_log, b, c, skip of a selective scan."""
-    return random(2, T, 3), 2 * random(2, T, 3, seed=1), random(3, 4), random(2, T, 4), random(2, T, 4, seed=1), random(3)
+    return (
+        random(2, T, 3),
+        2 * random(2, T, 3, seed=1),
+        random(3, 4),
+        random(2, T, 4),
+        random(2, T, 4, seed=1),
+        random(3),
+    )
 
 
 CASES = {
@@ -94,17 +104,36 @@ CASES = {
     "ops.activation.tanh": [([2 * random(3, 5)], {})],
     "ops.attention.scores": [
         ([q, k, None, None, None, None], {"at": LATE, "scale": 0.3}),
-        ([q, k, table(6, LATE), random(2, 6, 5, 7), random(2, 6, 5, 1), random(2, 6, 1, 7)], {"at": LATE, "scale": 0.3}),
+        (
+            [q, k, table(6, LATE), random(2, 6, 5, 7), random(2, 6, 5, 1), random(2, 6, 1, 7)],
+            {"at": LATE, "scale": 0.3},
+        ),
         ([q, k, table(6, BOTH), random(1, 6, 5, 7), random(2, 1, 1, 1), None], {"at": BOTH, "scale": 1.0}),
-        ([random(3, 6, 7, 4), random(3, 3, 7, 4), table(6, PACKED), None, None, random(1, 1, 1, 7)], {"at": PACKED, "scale": 0.5}),
-        ([random(2, 7, 7, 4), random(2, 7, 7, 4), table(7, REAL), None, None, None], {"at": REAL, "scale": 0.5}),
-        ([random(2, 7, 7, 4), random(2, 7, 7, 4), table(7, ONE_ROW), None, None, None], {"at": ONE_ROW, "scale": 0.5}),
-        ([random(2, 4, 7, 4), random(2, 4, 7, 4), table(4, WINDOW), None, None, None], {"at": WINDOW, "scale": 0.5}),
+        (
+            [random(3, 6, 7, 4), random(3, 3, 7, 4), table(6, PACKED), None, None, random(1, 1, 1, 7)],
+            {"at": PACKED, "scale": 0.5},
+        ),
+        (
+            [random(2, 7, 7, 4), random(2, 7, 7, 4), table(7, REAL), None, None, None],
+            {"at": REAL, "scale": 0.5},
+        ),
+        (
+            [random(2, 7, 7, 4), random(2, 7, 7, 4), table(7, ONE_ROW), None, None, None],
+            {"at": ONE_ROW, "scale": 0.5},
+        ),
+        (
+            [random(2, 4, 7, 4), random(2, 4, 7, 4), table(4, WINDOW), None, None, None],
+            {"at": WINDOW, "scale": 0.5},
+        ),
     ],
-    "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)] + [([random(2, 3, 5, 7)], {"at": BOTH})],
+    "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)]
+    + [([random(2, 3, 5, 7)], {"at": BOTH})],
     "ops.attention.weigh": [([positive(2, 6, 5, 7), v], {})],
     "encodings.attend.pyramid.far": [
-        ([random(3, 6, T, 4), *(random(1, 2, 21 + sum(map(len, pairs)), 4, seed=n) for n in (0, 1))], {"reads": reads, "scale": 0.5})
+        (
+            [random(3, 6, T, 4), *(random(1, 2, 21 + sum(map(len, pairs)), 4, seed=n) for n in (0, 1))],
+            {"reads": reads, "scale": 0.5},
+        )
         for T, (pairs, reads) in zip((7, 5, 7), TREES, strict=False)
     ],
     "encodings.attend.pyramid.pool": [([random(3, 2, 7, 4)], {"pairs": pairs}) for pairs, _ in TREES],
@@ -115,8 +144,11 @@ CASES = {
         for runs in (None, RUNS)
         for chunk in (1, 2, 9)
     ],
-    "ops.bias.log_kernel": [([positive(3), positive(3, 1)[:, 0], d], {}) for d in (np.arange(-2, 5), positive(3, 5))],
-    "ops.bias.power": [([np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {})],  # at d = 0 its slope is 0, not NaN
+    "ops.bias.log_kernel": [
+        ([positive(3), positive(3, 1)[:, 0], d], {}) for d in (np.arange(-2, 5), positive(3, 5))
+    ],
+    # at d = 0 its slope is 0, not NaN
+    "ops.bias.power": [([np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {})],
     "ops.bias.wide": [([random(3)], {})],
     "ops.distance.gather": [
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
@@ -134,24 +166,53 @@ CASES = {
     "ops.activation.gelu_erf": [([3 * random(3, 5)], {})],
     "encodings.attend.pyramid.fold": [
         ([random(2, 3, 7, 4)], {"tokens": tokens, "chunk": chunk, "back": back})
-        for tokens, chunk, back in ((7, 3, 2), (7, 3, 4), (5, 2, 0), (5, 5, 1), (1, 1, 3), (2, 2, 9), (7, 1, 6))
+        for tokens, chunk, back in (
+            (7, 3, 2),
+            (7, 3, 4),
+            (5, 2, 0),
+            (5, 5, 1),
+            (1, 1, 3),
+            (2, 2, 9),
+            (7, 1, 6),
+        )
     ],
-    "encodings.attend.pyramid.unfold": [([random(6, 3, 2, 4)], {"tokens": tokens, "rows": 2}) for tokens in (6, 5)],
-    "ops.frequency.angle": [([np.arange(5), random(3)], {}), ([np.arange(14).reshape(2, 7) % 5, random(3)], {})],
-    "ops.linear.linear": [([random(2, 5, 3), random(4, 3), random(4)], {}), ([random(5, 3), random(4, 3), None], {})],
+    "encodings.attend.pyramid.unfold": [
+        ([random(6, 3, 2, 4)], {"tokens": tokens, "rows": 2}) for tokens in (6, 5)
+    ],
+    "ops.frequency.angle": [
+        ([np.arange(5), random(3)], {}),
+        ([np.arange(14).reshape(2, 7) % 5, random(3)], {}),
+    ],
+    "ops.linear.linear": [
+        ([random(2, 5, 3), random(4, 3), random(4)], {}),
+        ([random(5, 3), random(4, 3), None], {}),
+    ],
     "ops.linear.matmul": [([random(2, 1, 5, 3), random(4, 3, 6)], {}), ([random(5, 3), random(3, 6)], {})],
     "ops.loss.cross_entropy": [([random(2, 5, 7), np.array([[0, 6, -1, 2, 2], [3, -1, -1, 1, 5]])], {})],
     "ops.norm.group_norm": [([random(2, 5, 6), random(6), random(6, seed=1)], {"groups": 2, "eps": 1e-5})],
-    "ops.norm.layer_norm": [([random(2, 5, 7), random(7), random(7, seed=1)], {"eps": 1e-5}), ([random(5, 7), None, None], {"eps": 1e-5})],
-    "ops.norm.rms_norm": [([random(2, 5, 7), random(7)], {"eps": 1e-5}), ([random(5, 7), None], {"eps": 1e-5})],
+    "ops.norm.layer_norm": [
+        ([random(2, 5, 7), random(7), random(7, seed=1)], {"eps": 1e-5}),
+        ([random(5, 7), None, None], {"eps": 1e-5}),
+    ],
+    "ops.norm.rms_norm": [
+        ([random(2, 5, 7), random(7)], {"eps": 1e-5}),
+        ([random(5, 7), None], {"eps": 1e-5}),
+    ],
     "ops.norm.unit": [([random(2, 5, 7)], {"eps": 1e-6})],
     "encodings.mix.retnet.retention": [
-        ([random(2, 3, 5, 4), random(2, 3, 5, 4, seed=1), random(2, 3, 5, 6), state, runs], {"log_decay": DECAY, "chunk": chunk, "scale": 0.5})
+        (
+            [random(2, 3, 5, 4), random(2, 3, 5, 4, seed=1), random(2, 3, 5, 6), state, runs],
+            {"log_decay": DECAY, "chunk": chunk, "scale": 0.5},
+        )
         for state in (None, random(2, 3, 4, 6))
         for runs in (None, RUNS)
         for chunk in (1, 2, 9)
     ],
-    "ops.scan.short_conv": [([random(2, 5, 3), random(3, 4), state, runs], {}) for state in (None, random(2, 3, 3)) for runs in (None, RUNS)],
+    "ops.scan.short_conv": [
+        ([random(2, 5, 3), random(3, 4), state, runs], {})
+        for state in (None, random(2, 3, 3))
+        for runs in (None, RUNS)
+    ],
     "encodings.mix.mamba.selective_scan": [
         ([*selective(), state, runs], {"discretisation": discretisation, "chunk": chunk})
         for state in (None, random(2, 4, 3))
@@ -159,15 +220,28 @@ CASES = {
         for discretisation in ("euler", "zoh")
         for chunk in (1, 2, 9)
     ],
-    "ops.shape.add": [([random(2, 5, 3), random(2, 5, 3, seed=1)], {}), ([random(2, 5, 3), random(5, 1)], {})],
-    "ops.shape.add_position": [([random(2, 5, 3), random(5, 3)], {}), ([random(2, 5, 3), random(2, 5, 3, seed=1)], {})],
-    "ops.shape.join": [([random(2, 5, 3), random(2, 4, 3)], {"axis": 1}), ([random(2, 5), random(2, 3)], {"axis": -1})],
+    "ops.shape.add": [
+        ([random(2, 5, 3), random(2, 5, 3, seed=1)], {}),
+        ([random(2, 5, 3), random(5, 1)], {}),
+    ],
+    "ops.shape.add_position": [
+        ([random(2, 5, 3), random(5, 3)], {}),
+        ([random(2, 5, 3), random(2, 5, 3, seed=1)], {}),
+    ],
+    "ops.shape.join": [
+        ([random(2, 5, 3), random(2, 4, 3)], {"axis": 1}),
+        ([random(2, 5), random(2, 3)], {"axis": -1}),
+    ],
     "ops.shape.merge_heads": [([random(2, 3, 5, 4)], {})],
     "ops.shape.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],
     "ops.shape.split_heads": [([random(2, 5, 12)], {"heads": 3})],
     "ops.shape.swap": [([random(2, 5, 3)], {"axes": (0, 2)})],
-    "ops.shift.lerp": [([random(2, 5, 3), random(2, 5, 3, seed=1), random(*shape)], {}) for shape in ((3,), (2, 5, 3))],
-    "ops.shift.previous": [([random(2, 5, 3), state, runs], {}) for state in (None, random(2, 1, 3)) for runs in (None, RUNS)],
+    "ops.shift.lerp": [
+        ([random(2, 5, 3), random(2, 5, 3, seed=1), random(*shape)], {}) for shape in ((3,), (2, 5, 3))
+    ],
+    "ops.shift.previous": [
+        ([random(2, 5, 3), state, runs], {}) for state in (None, random(2, 1, 3)) for runs in (None, RUNS)
+    ],
     "ops.turn.turn": [
         ([random(2, 3, 5, 10), random(5, 3), None], {"layout": "half"}),
         ([random(2, 3, 5, 10), random(5, 4), positive(5, 4)], {"layout": "interleaved"}),
@@ -180,21 +254,49 @@ CASES = {
         for runs in (None, RUNS)
     ],
     "encodings.mix.rwkv6.wkv6": [
-        (of_wkv6(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
+        (of_wkv6(state, runs), {"chunk": chunk})
+        for state in (None, random(2, 3, 4, 6))
+        for runs in (None, RUNS)
+        for chunk in (1, 2, 9)
     ],
     "encodings.mix.rwkv7.wkv7": [
-        (of_wkv7(state, runs), {"chunk": chunk}) for state in (None, random(2, 3, 4, 6)) for runs in (None, RUNS) for chunk in (1, 2, 9)
+        (of_wkv7(state, runs), {"chunk": chunk})
+        for state in (None, random(2, 3, 4, 6))
+        for runs in (None, RUNS)
+        for chunk in (1, 2, 9)
     ],
-    "encodings.embed.sinusoidal.scaled": [([random(1), random(2, 5, 3)], {}), ([random(1), random(5, 3)], {})],
+    "encodings.embed.sinusoidal.scaled": [
+        ([random(1), random(2, 5, 3)], {}),
+        ([random(1), random(5, 3)], {}),
+    ],
     "encodings.bias.kerple_power.table": [
         ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),
     ],
     "ops.interpolation.share": [
-        ([np.array([0.1]), np.array([1.1]), abs(np.arange(5)[:, None] - np.arange(-2, 5)), np.array([3, 0, 5, 7, 4])], SHARE),
-        ([np.array([-2.0]), np.array([-1.1]), np.arange(70).reshape(2, 5, 7) % 6, np.arange(10).reshape(2, 5)], SHARE),
+        (
+            [
+                np.array([0.1]),
+                np.array([1.1]),
+                abs(np.arange(5)[:, None] - np.arange(-2, 5)),
+                np.array([3, 0, 5, 7, 4]),
+            ],
+            SHARE,
+        ),
+        (
+            [
+                np.array([-2.0]),
+                np.array([-1.1]),
+                np.arange(70).reshape(2, 5, 7) % 6,
+                np.arange(10).reshape(2, 5),
+            ],
+            SHARE,
+        ),
     ],
     "encodings.attend.path.scores": [
-        ([random(2, 4, 5, 3), random(2, 2, 7, 3), 0.5 * random(2, 2, 7, 3, seed=1), positive(2, 2, 7)], {"scale": 0.5, "block": block})
+        (
+            [random(2, 4, 5, 3), random(2, 2, 7, 3), 0.5 * random(2, 2, 7, 3, seed=1), positive(2, 2, 7)],
+            {"scale": 0.5, "block": block},
+        )
         for block in (1, 3, 64)
     ],
     "encodings.attend.path.twice": [([random(2, 5)], {})],
@@ -202,12 +304,15 @@ CASES = {
     "encodings.score.forgetting.row": [([random(2, 3, 7)], {"T": 4})],
     "encodings.score.forgetting.column": [([random(2, 3, 7)], {})],
 }
-WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "encodings.mix.s4d.diagonal_scan": (1,)}  # arrays that stay float64
+# arrays that stay float64
+WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "encodings.mix.s4d.diagonal_scan": (1,)}
 SPANS = [(name, k) for name in CASES for k in range(len(CASES[name]))]
 
 
 def test_every_op_has_a_case_here():
-    """An op cannot be added without being checked. One that is an encoding's own need not be here: test_encodings sees it at work."""
+    """An op cannot be added without being checked. One that is an encoding's own need not be here:
+    test_encodings sees it at work.
+    """
     assert set(CASES) <= set(OPS)
     assert {name for name in OPS if name.startswith("ops.")} <= set(CASES)
 
@@ -237,9 +342,13 @@ def listed(x):
     return None if x is None else x.tolist()
 
 
-@pytest.mark.parametrize("at", [WHOLE, WINDOW, PACKED, At.of(7, causal=False), At.of(7, causal=False, window=2), LATE])
+@pytest.mark.parametrize(
+    "at", [WHOLE, WINDOW, PACKED, At.of(7, causal=False), At.of(7, causal=False, window=2), LATE]
+)
 def test_attention_is_the_loop(at):
-    """Softmax attention over what is seen, GQA, bias and term equal the loop; a row that sees nothing is 0."""
+    """Softmax attention over what is seen, GQA, bias and term equal the loop; a row that sees nothing is
+    0.
+    """
     B, T = 3, at.T
     q, k, v = qkv(B, 6, 2, T, 7)
     bias, term = random(6, T, 7), random(B, 6, T, 7)
@@ -280,11 +389,15 @@ def test_erf_is_that_of_the_standard_library():
 
 
 def test_row_and_column_add_up_wide():
-    """Row and column meet in their own dtype: sums near 1e6 that cancel leave a float32 result right to float32."""
+    """Row and column meet in their own dtype: sums near 1e6 that cancel leave a float32 result right to
+    float32.
+    """
     q, k, v = (a.astype(np.float32) for a in qkv(T=7))
     c = -1e6 + random(2, 6, 7).cumsum(-1)
     got = attention(q, k, v, None, None, c[..., None], -c[:, :, None], at=WHOLE, scale=0.5)
-    want = attention(*(a.astype(np.float64) for a in (q, k, v)), None, c[..., None] - c[:, :, None], at=WHOLE, scale=0.5)
+    want = attention(
+        *(a.astype(np.float64) for a in (q, k, v)), None, c[..., None] - c[:, :, None], at=WHOLE, scale=0.5
+    )
     same(got, want.astype(np.float32), 1e-6)
 
 
@@ -307,26 +420,44 @@ def test_norms_are_the_loops():
     """RMSNorm and LayerNorm equal the loops."""
     x, w, b = random(3, 5), random(5), random(5, seed=1)
     same(rms_norm(x, w, eps=1e-5), np.array([norm_loop.rms(r, w.tolist(), 1e-5) for r in x.tolist()]), 1e-14)
-    same(layer_norm(x, w, b, eps=1e-5), np.array([norm_loop.layer(r, w.tolist(), b.tolist(), 1e-5) for r in x.tolist()]), 1e-14)
+    same(
+        layer_norm(x, w, b, eps=1e-5),
+        np.array([norm_loop.layer(r, w.tolist(), b.tolist(), 1e-5) for r in x.tolist()]),
+        1e-14,
+    )
 
 
 def test_cross_entropy_is_the_loop():
     """The mean over the targets that are asked for."""
     x, t = random(6, 5), np.array([0, 4, -1, 2, 2, -1])
-    same(cross_entropy(x, t)[0], np.float64(loss_loop.cross_entropy(x[t >= 0].tolist(), t[t >= 0].tolist())), 1e-14)
+    same(
+        cross_entropy(x, t)[0],
+        np.float64(loss_loop.cross_entropy(x[t >= 0].tolist(), t[t >= 0].tolist())),
+        1e-14,
+    )
 
 
 def test_cross_entropy_with_nothing_asked_is_zero():
     """No target, no loss, no gradient, no NaN."""
     y, saved, nll = cross_entropy.forward(random(2, 5), np.array([-1, -1]))
-    same([y, nll, cross_entropy.backward(saved, np.float64(1.0))[0]], [np.float64(0), np.zeros(2), np.zeros((2, 5))], 0)
+    same(
+        [y, nll, cross_entropy.backward(saved, np.float64(1.0))[0]],
+        [np.float64(0), np.zeros(2), np.zeros((2, 5))],
+        0,
+    )
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_turn_is_the_loop(layout):
     """Pairs turn as in the loop; channels beyond R pass, also beside a gain."""
     x, angle = random(2, 3, 5, 10), 9 * random(5, 3)
-    want = [[[rope_loop.turned(x[b, h, t].tolist(), angle[t].tolist(), layout) for t in range(5)] for h in range(3)] for b in range(2)]
+    want = [
+        [
+            [rope_loop.turned(x[b, h, t].tolist(), angle[t].tolist(), layout) for t in range(5)]
+            for h in range(3)
+        ]
+        for b in range(2)
+    ]
     same(turn(x, angle, None, layout=layout), np.array(want), 1e-14)
     with_gain = turn(x, angle, np.full((5, 3), 2.0), layout=layout)
     same(with_gain[..., :6], 2 * turn(x, angle, None, layout=layout)[..., :6], 1e-15)
@@ -336,15 +467,22 @@ def test_turn_is_the_loop(layout):
 def test_the_two_layouts_are_one_rotation_of_permuted_channels():
     """half(x[P]) = interleaved(x)[P] with P = 0, 2, ..., 1, 3, ..."""
     x, angle, P = random(2, 3, 5, 8), random(5, 4), [0, 2, 4, 6, 1, 3, 5, 7]
-    same(turn(x[..., P], angle, None, layout="half"), turn(x, angle, None, layout="interleaved")[..., P], 1e-15)
+    same(
+        turn(x[..., P], angle, None, layout="half"), turn(x, angle, None, layout="interleaved")[..., P], 1e-15
+    )
 
 
 def test_retention_forms_agree():
-    """Recurrent (chunk 1), chunked with a ragged end, and parallel (one chunk) are one function, with and without breaks and state."""
+    """Recurrent (chunk 1), chunked with a ragged end, and parallel (one chunk) are one function, with and
+    without breaks and state.
+    """
     arrays = random(2, 3, 5, 4), random(2, 3, 5, 4, seed=1), random(2, 3, 5, 6)
     for state in (None, random(2, 3, 4, 6)):
         for runs in (None, RUNS):
-            forms = [retention(*arrays, state, runs, log_decay=DECAY, chunk=chunk, scale=0.5) for chunk in (1, 2, 3, 5, 64)]
+            forms = [
+                retention(*arrays, state, runs, log_decay=DECAY, chunk=chunk, scale=0.5)
+                for chunk in (1, 2, 3, 5, 64)
+            ]
             for form in forms[1:]:
                 same(form, forms[0], 1e-14)
 
@@ -352,7 +490,9 @@ def test_retention_forms_agree():
 @pytest.mark.parametrize(("op", "arrays"), [(wkv6, of_wkv6), (wkv7, of_wkv7)])
 @pytest.mark.parametrize("state", [None, random(2, 3, 4, 6)])
 def test_wkv_forms_agree(op, arrays, state):
-    """Recurrent (chunk 1), chunked with a ragged end, and parallel (one chunk) are one function with one gradient, also with breaks and state."""
+    """Recurrent (chunk 1), chunked with a ragged end, and parallel (one chunk) are one function with one
+    gradient, also with breaks and state.
+    """
     for runs in (None, np.repeat(RUNS, 3, 1)[:, :13]):
         given = arrays(state, runs, T=13)
         forms = []
@@ -365,10 +505,16 @@ def test_wkv_forms_agree(op, arrays, state):
 
 @pytest.mark.parametrize("op", [wkv4, wkv6, wkv7])
 def test_wkv_forgets_where_a_run_ends(op):
-    """Each run is the sequence alone, run 0 with the state handed in; padding gives zeros and hands on what an empty call would."""
+    """Each run is the sequence alone, run 0 with the state handed in; padding gives zeros and hands on
+    what an empty call would.
+    """
     state = positive(2, 3, 3) if op is wkv4 else random(2, 3, 4, 6)
     if op is wkv4:
-        given, over, settings = [random(2, 5, 3), random(2, 5, 3, seed=1), -positive(3), random(3)], {0, 1}, {}
+        given, over, settings = (
+            [random(2, 5, 3), random(2, 5, 3, seed=1), -positive(3), random(3)],
+            {0, 1},
+            {},
+        )
     else:
         given, settings = (of_wkv6 if op is wkv6 else of_wkv7)()[:-2], {"chunk": 2}
         over = {n for n, a in enumerate(given) if a.ndim == 4}
@@ -387,7 +533,9 @@ def test_wkv_forgets_where_a_run_ends(op):
 
 
 def test_wkv6_takes_any_decay():
-    """A token that forgets everything, and one that forgets nothing, in one chunk: no overflow in float32, and the recurrence's numbers."""
+    """A token that forgets everything, and one that forgets nothing, in one chunk: no overflow in float32,
+    and the recurrence's numbers.
+    """
     r, log_w, k, v, u, *rest = of_wkv6(T=7)
     log_w = log_w * np.array([1e30, 1, 0, 100, 0, 1e-9, 3])[:, None]
     wide = wkv6(r, log_w, k, v, u, *rest, chunk=1)
@@ -397,7 +545,9 @@ def test_wkv6_takes_any_decay():
 
 
 def test_wkv6_loses_no_gradient_in_rounding():
-    """Where every token forgets nearly all, log w has a gradient e^-15 beside those of r and k; float32 still has it right."""
+    """Where every token forgets nearly all, log w has a gradient e^-15 beside those of r and k; float32
+    still has it right.
+    """
     r, log_w, k, v, u, *rest = of_wkv6(T=16)
     arrays, dy, found = [r, -14 - abs(log_w), k, v, u], random(2, 3, 16, 6, seed=9), []
     for dtype in (np.float32, np.float64):
@@ -408,7 +558,9 @@ def test_wkv6_loses_no_gradient_in_rounding():
 
 
 def test_wkv4_is_stable():
-    """Keys of a thousand overflow nothing, one token alone gives its value, and a weight e^-800 beside another leaves the other alone."""
+    """Keys of a thousand overflow nothing, one token alone gives its value, and a weight e^-800 beside
+    another leaves the other alone.
+    """
     v, log_w, u = random(1, 6, 2), np.array([-0.5, -20.0]), random(2)
     for k in (1000 * random(1, 6, 2), np.full((1, 6, 2), -1000.0), np.full((1, 6, 2), 1000.0)):
         y, saved, last = wkv4.forward(k, v, log_w, u, None, None)
@@ -419,7 +571,9 @@ def test_wkv4_is_stable():
 
 
 def test_previous_restarts_with_the_run():
-    """The state stands before run 0, zeros before every other run and in padding; what is handed on is the last token's own."""
+    """The state stands before run 0, zeros before every other run and in padding; what is handed on is the
+    last token's own.
+    """
     x, state = random(2, 5, 3), random(2, 1, 3)
     y, last = previous(x, state, RUNS)
     want = np.zeros_like(x)
@@ -429,10 +583,15 @@ def test_previous_restarts_with_the_run():
 
 
 def test_diagonal_scan_forms_agree():
-    """Recurrent (chunk 1), chunked with a ragged end, and one convolution are one function, y and last state, with and without breaks and state."""
+    """Recurrent (chunk 1), chunked with a ragged end, and one convolution are one function, y and last
+    state, with and without breaks and state.
+    """
     for state in (None, random(2, 3, 4)):
         for runs in (None, RUNS):
-            forms = [diagonal_scan(random(2, 5, 3), MODES, random(3), state, runs, chunk=chunk) for chunk in (1, 2, 3, 5, 64)]
+            forms = [
+                diagonal_scan(random(2, 5, 3), MODES, random(3), state, runs, chunk=chunk)
+                for chunk in (1, 2, 3, 5, 64)
+            ]
             for form in forms[1:]:
                 same(form, forms[0], 1e-14)
 
@@ -452,9 +611,13 @@ def test_diagonal_scan_is_the_recurrence():
 
 
 def test_a_padded_fft_is_the_convolution_and_one_that_wraps_is_not():
-    """The form in which S4D is published: transforms of twice the length, which need not be a power of two."""
+    """The form in which S4D is published: transforms of twice the length, which need not be a power of
+    two.
+    """
     T, u, skip = 37, random(2, 37, 3), random(3)
-    kernel = ((MODES[2] + 1j * MODES[3])[..., None] * (MODES[0] + 1j * MODES[1])[..., None] ** np.arange(T)).real.sum(1)
+    kernel = (
+        (MODES[2] + 1j * MODES[3])[..., None] * (MODES[0] + 1j * MODES[1])[..., None] ** np.arange(T)
+    ).real.sum(1)
     got, _ = diagonal_scan(u, MODES, skip, None, None, chunk=8)
 
     def by_fft(n):
@@ -477,32 +640,63 @@ def test_selective_scan_forms_agree():
 
 
 def test_selective_scan_is_the_sum_over_the_past():
-    """The form without a state: a lower triangle of weights, in which only differences of sums of D_t stand in exponentials."""
+    """The form without a state: a lower triangle of weights, in which only differences of sums of D_t
+    stand in exponentials.
+    """
     x, delta, a_log, b, c, skip = selective(9)
     step, A = np.logaddexp(delta, 0), -np.exp(a_log)
     for discretisation in ("euler", "zoh"):
         gain = step[..., None] if discretisation == "euler" else np.expm1(step[..., None] * A) / A
         apart = step.cumsum(1)[:, :, None] - step.cumsum(1)[:, None]  # [B,T,S,E]
-        weight = np.where(np.tri(9, dtype=bool)[..., None, None], np.exp(np.maximum(apart, 0)[..., None] * A), 0)  # [B,T,S,E,N]
-        want = np.einsum("btn,btsen,bsen,bsn,bse->bte", c, weight, np.broadcast_to(gain, (2, 9, 3, 4)), b, x) + skip * x
-        same(selective_scan(x, delta, a_log, b, c, skip, None, None, discretisation=discretisation, chunk=4)[0], want, 1e-13)
+        # [B,T,S,E,N]
+        weight = np.where(
+            np.tri(9, dtype=bool)[..., None, None], np.exp(np.maximum(apart, 0)[..., None] * A), 0
+        )
+        want = (
+            np.einsum("btn,btsen,bsen,bsn,bse->bte", c, weight, np.broadcast_to(gain, (2, 9, 3, 4)), b, x)
+            + skip * x
+        )
+        same(
+            selective_scan(x, delta, a_log, b, c, skip, None, None, discretisation=discretisation, chunk=4)[
+                0
+            ],
+            want,
+            1e-13,
+        )
 
 
 def test_selective_scan_where_steps_are_extreme():
-    """A step that underflows leaves the state as it is, a huge one forgets it; nothing overflows, in float32 too."""
+    """A step that underflows leaves the state as it is, a huge one forgets it; nothing overflows, in
+    float32 too.
+    """
     for dtype in (np.float32, np.float64):
         x, _, a_log, b, c, skip = (a.astype(dtype) for a in selective(3))
         delta = np.broadcast_to(np.array([-1000, 1000, -1000], dtype)[:, None], (2, 3, 3))
         for discretisation in ("euler", "zoh"):
-            (y, saved, last) = selective_scan.forward(x, delta, a_log, b, c, skip, None, None, discretisation=discretisation, chunk=2)
+            (y, saved, last) = selective_scan.forward(
+                x, delta, a_log, b, c, skip, None, None, discretisation=discretisation, chunk=2
+            )
             assert all(np.isfinite(g).all() for g in [y, last, *selective_scan.backward(saved, y)[:6]])
             same(y[:, 0], skip * x[:, 0], 0)
-            alone = selective_scan(x[:, 1:2], delta[:, 1:2], a_log, b[:, 1:2], c[:, 1:2], skip, None, None, discretisation=discretisation, chunk=2)
+            alone = selective_scan(
+                x[:, 1:2],
+                delta[:, 1:2],
+                a_log,
+                b[:, 1:2],
+                c[:, 1:2],
+                skip,
+                None,
+                None,
+                discretisation=discretisation,
+                chunk=2,
+            )
             same(last, alone[1], 1e-6)
 
 
 def test_short_conv_is_the_sum():
-    """Tap K-1 takes the token itself, tap 0 the oldest; nothing comes over the start of a run, nor into padding."""
+    """Tap K-1 takes the token itself, tap 0 the oldest; nothing comes over the start of a run, nor into
+    padding.
+    """
     x, w = random(1, 6, 2), random(2, 3)
     runs = np.array([[-1, 1, 1, 1, 2, 2]])
     got, _ = short_conv(x, w, None, runs)
@@ -514,7 +708,9 @@ def test_short_conv_is_the_sum():
 
 
 def test_fold_is_what_it_says():
-    """Piece c has slot first + c chunk + m - back at place m, zeros outside; what does not overlap unfolds to what it was."""
+    """Piece c has slot first + c chunk + m - back at place m, zeros outside; what does not overlap unfolds
+    to what it was.
+    """
     x = random(2, 3, 7, 4)
     for tokens, chunk, back in ((7, 3, 2), (5, 2, 4), (1, 1, 3), (6, 6, 0)):
         got, count = fold(x, tokens=tokens, chunk=chunk, back=back), -(-tokens // chunk)
@@ -525,14 +721,24 @@ def test_fold_is_what_it_says():
 
 
 @pytest.mark.parametrize(
-    ("at", "w"), [(At.of(37), 1), (At.of(37), 5), (At(np.arange(30, 37), np.arange(37), 37), 3), (PACKED, 1), (PACKED, 2), (LATE, 1)]
+    ("at", "w"),
+    [
+        (At.of(37), 1),
+        (At.of(37), 5),
+        (At(np.arange(30, 37), np.arange(37), 37), 3),
+        (PACKED, 1),
+        (PACKED, 2),
+        (LATE, 1),
+    ],
 )
 def test_blocks_cover_the_prefix_once(at, w):
-    """The blocks that a query reads are aligned, at most one of each level, and hold each token of its document that lies w slots or more
-    before it once and nothing else."""
+    """The blocks that a query reads are aligned, at most one of each level, and hold each token of its
+    document that lies w slots or more before it once and nothing else.
+    """
     B = 1 if at.seg is None else len(at.seg)
     pairs, reads = tree(at, w=w, B=B)
-    index = pool(np.eye(B * at.S).reshape(B, at.S, B * at.S)[:, None], pairs=pairs)[0, 0]  # row of the table -> its members
+    # row of the table -> its members
+    index = pool(np.eye(B * at.S).reshape(B, at.S, B * at.S)[:, None], pairs=pairs)[0, 0]
     seg = np.ones((B, at.S), int) if at.seg is None else at.seg
     got = np.zeros((B * at.T, B * at.S))
     for level, (t, row) in enumerate(reads):
@@ -546,7 +752,9 @@ def test_blocks_cover_the_prefix_once(at, w):
     same(got, want.reshape(got.shape), 0)
     for level, left in enumerate(pairs):
         starts = np.argmax(index[left] > 0, 1)
-        document = np.maximum.accumulate(np.where(np.diff(seg, axis=1, prepend=-1).ravel() != 0, np.arange(B * at.S), 0))
+        document = np.maximum.accumulate(
+            np.where(np.diff(seg, axis=1, prepend=-1).ravel() != 0, np.arange(B * at.S), 0)
+        )
         assert ((starts - document[starts]) % 2 ** (level + 1) == 0).all()
 
 
@@ -564,9 +772,24 @@ class TestAt:
         same(PACKED.see[1, 0, 5], np.array([False, False, False, False, True, True, False]), 0)
         assert not PACKED.see[0, 0, :2].any()
         same(WINDOW.see[5], np.array([False, False, False, True, True, True, False]), 0)
-        same(At.of(7, causal=False, window=2).see[3], np.array([False, False, True, True, True, False, False]), 0)
+        same(
+            At.of(7, causal=False, window=2).see[3],
+            np.array([False, False, True, True, True, False, False]),
+            0,
+        )
 
-    @pytest.mark.parametrize("at", [WHOLE, LATE, BOTH, PACKED, WINDOW, At.of(7, causal=False, window=2), At.of(7, seg=SEG, causal=False)])
+    @pytest.mark.parametrize(
+        "at",
+        [
+            WHOLE,
+            LATE,
+            BOTH,
+            PACKED,
+            WINDOW,
+            At.of(7, causal=False, window=2),
+            At.of(7, seg=SEG, causal=False),
+        ],
+    )
     def test_spans_are_what_is_seen(self, at):
         """First slot and one beyond the last, for what has no holes."""
         first, stop = at.spans[..., :1], at.spans[..., 1:]
@@ -583,7 +806,19 @@ class TestAt:
         assert at.distances.shape == (1_000_000,)
         assert at.spans.shape == (1, 1_000_000, 2)
 
-    @pytest.mark.parametrize("at", [WHOLE, LATE, BOTH, PACKED, REAL, WINDOW, At.of(7, causal=False, window=2), At.of(7, seg=SEG, causal=False)])
+    @pytest.mark.parametrize(
+        "at",
+        [
+            WHOLE,
+            LATE,
+            BOTH,
+            PACKED,
+            REAL,
+            WINDOW,
+            At.of(7, causal=False, window=2),
+            At.of(7, seg=SEG, causal=False),
+        ],
+    )
     def test_distances_are_those_of_the_cells_that_are_seen(self, at):
         """d[index] is i - j wherever a query sees a key."""
         d, index = at.distances, at.index
@@ -595,8 +830,9 @@ class TestAt:
     @pytest.mark.parametrize("causal", [True, False])
     @pytest.mark.parametrize("window", [None, 3])
     def test_documents_and_padding_are_read_by_diagonal(self, causal, window):
-        """Where positions go up in ones in each document; distances then are no more than those of the cells that are seen, and nothing is a
-        square for each sequence."""
+        """Where positions go up in ones in each document; distances then are no more than those of the
+        cells that are seen, and nothing is a square for each sequence.
+        """
         for seed in range(20):
             rng = np.random.default_rng(seed)
             seg = np.sort(rng.integers(0, 4, (3, 9)))[:, :: 1 - 2 * (seed % 2)]
@@ -610,7 +846,9 @@ class TestAt:
             same(np.broadcast_to(at.distances[at.index], see.shape)[see], apart[see], 0)
 
     def test_what_is_read_by_diagonal(self):
-        """A number left out inside a document is not; one between documents, or in padding, does not matter."""
+        """A number left out inside a document is not; one between documents, or in padding, does not
+        matter.
+        """
         seg, j = np.array([[0, 0, 1, 1, 1, 2, 2]]), np.array([[3, 3, 5, 6, 7, 0, 1]])
         assert At.of(7, positions=j, seg=seg).consecutive
         assert At.of(7, positions=j.astype(np.uint8), seg=seg).consecutive
@@ -629,9 +867,17 @@ class TestAt:
         same(At.of(2, seg=np.zeros((1, 2), int)).distances, np.zeros(1, int), 0)
 
     def test_positions_of_several_axes(self):
-        """[A,1,T] and [A,T] are the same in every sequence, [1,B,T] is [B,T]; what is seen, where it ends and segments are as ever."""
+        """[A,1,T] and [A,T] are the same in every sequence, [1,B,T] is [B,T]; what is seen, where it ends
+        and segments are as ever.
+        """
         i = np.arange(42).reshape(3, 2, 7)
-        for given, want in ((i, i), (i[:, :1], np.repeat(i[:, :1], 2, 1)), (i[:, 0], np.repeat(i[:, :1], 2, 1)), (i[:1], i[0]), (i[0], i[0])):
+        for given, want in (
+            (i, i),
+            (i[:, :1], np.repeat(i[:, :1], 2, 1)),
+            (i[:, 0], np.repeat(i[:, :1], 2, 1)),
+            (i[:1], i[0]),
+            (i[0], i[0]),
+        ):
             same(positions_of(given, 2, 7, 3), want, 0)
             same(positions_of(given, 2, 7, None), want, 0)
         for seg in (None, SEG[:2]):
@@ -657,16 +903,34 @@ class TestAt:
             (lambda: At.of(3, seg=[1, 1, 1]), r"expected \[B, 3\]"),
             (lambda: At(np.arange(4), np.arange(3), 4).checked(), "do not fit"),
             (lambda: At.of(3, positions=np.zeros((3, 2, 3))).distances, "got 3"),
-            (lambda: At.of(3, positions=np.zeros((1, 3, 2, 3))), r"positions are \[1, 3, 2, 3\]; expected \[T\], \[B,T\] or"),
-            (lambda: positions_of(["a", "b"], 2, 2), r"positions are <U1\[2\]; expected numbers \[2\] or \[2, 2\], one for each token"),
-            (lambda: positions_of(np.zeros((3, 2)), None, 2, 3), r"float64\[3, 2\]; expected numbers \[2\], one for"),
+            (
+                lambda: At.of(3, positions=np.zeros((1, 3, 2, 3))),
+                r"positions are \[1, 3, 2, 3\]; expected \[T\], \[B,T\] or",
+            ),
+            (
+                lambda: positions_of(["a", "b"], 2, 2),
+                r"positions are <U1\[2\]; expected numbers \[2\] or \[2, 2\], one for each token",
+            ),
+            (
+                lambda: positions_of(np.zeros((3, 2)), None, 2, 3),
+                r"float64\[3, 2\]; expected numbers \[2\], one for",
+            ),
             (
                 lambda: positions_of(np.zeros((3, 2)), 4, 2, 2, "axial"),
                 r"expected numbers \[2\] or \[4, 2\] or \[2, 4, 2\], .* axial cannot tell 3 axes",
             ),
-            (lambda: positions_of(np.zeros((3, 4, 1)), 4, 2, 3), r"float64\[3, 4, 1\]; expected numbers \[2\] or \[4, 2\] or \[3, 4, 2\], one for"),
-            (lambda: positions_of(np.zeros((1, 2)), 4, 2, None), r"float64\[1, 2\]; expected numbers \[2\] or \[4, 2\] or \[A, 4, 2\]"),
-            (lambda: positions_of(np.zeros((3, 2)), 3, 2, 3), r"\[3, 2\], of 3 sequences or of 3 axes; give \[1, 3, 2\] or \[3, 1, 2\]"),
+            (
+                lambda: positions_of(np.zeros((3, 4, 1)), 4, 2, 3),
+                r"float64\[3, 4, 1\]; expected numbers \[2\] or \[4, 2\] or \[3, 4, 2\], one for",
+            ),
+            (
+                lambda: positions_of(np.zeros((1, 2)), 4, 2, None),
+                r"float64\[1, 2\]; expected numbers \[2\] or \[4, 2\] or \[A, 4, 2\]",
+            ),
+            (
+                lambda: positions_of(np.zeros((3, 2)), 3, 2, 3),
+                r"\[3, 2\], of 3 sequences or of 3 axes; give \[1, 3, 2\] or \[3, 1, 2\]",
+            ),
         ],
     )
     def test_refusals(self, make, words):

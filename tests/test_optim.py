@@ -23,7 +23,16 @@ def several(dtype, decay, steps=6, shape=(3, 5), send=np.asarray):
     rates = 0.1 / np.arange(1, steps + 1)
     p, m, v = send(p0.copy()), send(np.zeros(shape, dtype)), send(np.zeros(shape, dtype))
     for t in range(steps):
-        adamw(p, send(g[t]), m, v, send(np.asarray(rates[t])), send(np.asarray(t + 1)), **BETAS | {"eps": EPS}, decay=decay)
+        adamw(
+            p,
+            send(g[t]),
+            m,
+            v,
+            send(np.asarray(rates[t])),
+            send(np.asarray(t + 1)),
+            **BETAS | {"eps": EPS},
+            decay=decay,
+        )
     return (p, m, v), (p0, g, rates)
 
 
@@ -32,7 +41,10 @@ def several(dtype, decay, steps=6, shape=(3, 5), send=np.asarray):
 def test_adamw_is_the_loop_over_plain_numbers(dtype, decay):
     """After six steps at six rates, p, m and v are those of the paper's algorithm, and keep their dtype."""
     got, (p0, g, rates) = several(dtype, decay)
-    each = [loop.adamw(float(p0[k]), g[:, *k].tolist(), rates.tolist(), 0.9, 0.95, EPS, decay) for k in np.ndindex(p0.shape)]
+    each = [
+        loop.adamw(float(p0[k]), g[:, *k].tolist(), rates.tolist(), 0.9, 0.95, EPS, decay)
+        for k in np.ndindex(p0.shape)
+    ]
     for actual, expected in zip(got, np.array(each).T, strict=True):
         same(actual, expected.reshape(p0.shape).astype(dtype), TOLERANCE[dtype])
 
@@ -71,9 +83,22 @@ def test_decay_is_decoupled(rng):
 
 
 def test_the_first_step_is_as_long_as_the_rate():
-    """Bias correction: from zero moments every number moves by the rate, whatever the size of its gradient."""
+    """Bias correction: from zero moments every number moves by the rate, whatever the size of its
+    gradient.
+    """
     p, g = np.zeros(4), np.array([1e-3, -1.0, 50.0, -1e4])
-    adamw(p, g, np.zeros(4), np.zeros(4), np.asarray(0.01), np.asarray(1), beta1=0.9, beta2=0.999, eps=1e-30, decay=0.0)
+    adamw(
+        p,
+        g,
+        np.zeros(4),
+        np.zeros(4),
+        np.asarray(0.01),
+        np.asarray(1),
+        beta1=0.9,
+        beta2=0.999,
+        eps=1e-30,
+        decay=0.0,
+    )
     same(p, -0.01 * np.sign(g), 1e-12)
 
 
@@ -98,7 +123,9 @@ def test_warm_up_is_linear_and_ends_at_the_peak():
 
 
 def test_after_the_peak_half_a_cosine_falls_to_the_floor():
-    """Half way between peak and end the rate is the mean of both; it ends at floor * peak, falls all the time, and stays there."""
+    """Half way between peak and end the rate is the mean of both; it ends at floor * peak, falls all the
+    time, and stays there.
+    """
     at = lambda t: schedule(t, peak=2.0, warmup=10, steps=30, floor=0.25)
     assert at(10) == 2.0
     assert at(20) == pytest.approx(2.0 * (1 + 0.25) / 2, rel=1e-15)
@@ -109,7 +136,9 @@ def test_after_the_peak_half_a_cosine_falls_to_the_floor():
 
 
 def test_without_warm_up_the_cosine_begins_at_once():
-    """With warmup=0 there is no step at the peak: step 1 is the first of the fall, and a run of one step has the floor."""
+    """With warmup=0 there is no step at the peak: step 1 is the first of the fall, and a run of one step
+    has the floor.
+    """
     rates = [schedule(t, peak=1.0, warmup=0, steps=4, floor=0.0) for t in range(1, 5)]
     assert rates == pytest.approx([0.5 * (1 + math.cos(math.pi * t / 4)) for t in range(1, 5)], abs=1e-15)
     assert schedule(1, peak=1.0, warmup=0, steps=1, floor=0.1) == pytest.approx(0.1, rel=1e-15)
@@ -117,7 +146,12 @@ def test_without_warm_up_the_cosine_begins_at_once():
 
 def test_a_run_that_ends_with_its_warm_up():
     """steps == warmup ends at the peak, and steps < warmup on the way there."""
-    assert [schedule(t, peak=1.0, warmup=4, steps=4, floor=0.1) for t in range(1, 5)] == [0.25, 0.5, 0.75, 1.0]
+    assert [schedule(t, peak=1.0, warmup=4, steps=4, floor=0.1) for t in range(1, 5)] == [
+        0.25,
+        0.5,
+        0.75,
+        1.0,
+    ]
     assert schedule(2, peak=1.0, warmup=4, steps=2, floor=0.1) == 0.5
 
 
@@ -125,7 +159,9 @@ def test_a_run_that_ends_with_its_warm_up():
 
 
 def test_the_norm_is_that_of_one_long_vector(rng):
-    """The norm of a dict of gradients is that of all their numbers together, whatever the order of the dict."""
+    """The norm of a dict of gradients is that of all their numbers together, whatever the order of the
+    dict.
+    """
     g = {name: rng.standard_normal(shape) for name, shape in (("b", (3, 5)), ("a", (7,)), ("c", (2, 2, 2)))}
     norm = global_norm(g)
     assert norm == pytest.approx(np.linalg.norm(np.concatenate([a.ravel() for a in g.values()])), rel=1e-15)
@@ -134,25 +170,35 @@ def test_the_norm_is_that_of_one_long_vector(rng):
 
 
 def test_the_order_of_the_dict_does_not_matter():
-    """The sum runs over the names in their order, to the last bit; of two bad tensors the first by name is the one named."""
+    """The sum runs over the names in their order, to the last bit; of two bad tensors the first by name is
+    the one named.
+    """
     one, large = np.ones(1), np.full(1, 1e8)
-    assert global_norm({"c": large, "a": one, "b": one}) == global_norm({"a": one, "b": one, "c": large}) > 1e8
+    assert (
+        global_norm({"c": large, "a": one, "b": one}) == global_norm({"a": one, "b": one, "c": large}) > 1e8
+    )
     with pytest.raises(Diverged, match="the gradient of b is"):
         global_norm({"c": np.nan * one, "b": np.inf * one, "a": one})
 
 
 def test_the_norm_is_summed_in_float64():
-    """Squares that float32 cannot hold are no reason to stop, and small gradients beside large ones are not lost."""
+    """Squares that float32 cannot hold are no reason to stop, and small gradients beside large ones are
+    not lost.
+    """
     assert global_norm({"a": np.full(4, 1e25, np.float32)}) == pytest.approx(2e25, rel=1e-6)
     assert global_norm({"a": np.full(4, 1e-25, np.float32)}) == pytest.approx(2e-25, rel=1e-6)
     many = np.full(1 << 16, 2.0**-13, np.float32)
-    assert global_norm({"a": np.ones(1, np.float32), "b": many}) ** 2 == pytest.approx(1 + 2.0**-10, rel=1e-14)
+    assert global_norm({"a": np.ones(1, np.float32), "b": many}) ** 2 == pytest.approx(
+        1 + 2.0**-10, rel=1e-14
+    )
 
 
 def test_the_norm_on_the_fake_cupy(cupy, rng):
     """Gradients on the device have the norm they have on the host."""
     g = {"a": rng.standard_normal(5), "b": rng.standard_normal((2, 3))}
-    assert global_norm({name: cupy.asarray(a) for name, a in g.items()}) == pytest.approx(global_norm(g), rel=1e-15)
+    assert global_norm({name: cupy.asarray(a) for name, a in g.items()}) == pytest.approx(
+        global_norm(g), rel=1e-15
+    )
     g["b"][1, 2] = np.nan
     with pytest.raises(Diverged, match="the gradient of b "):
         global_norm({name: cupy.asarray(a) for name, a in g.items()})
@@ -160,7 +206,9 @@ def test_the_norm_on_the_fake_cupy(cupy, rng):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
 def test_a_gradient_that_is_not_finite_is_named(value):
-    """One bad number among the good ones raises Diverged with the name of its tensor, and warns of nothing."""
+    """One bad number among the good ones raises Diverged with the name of its tensor, and warns of
+    nothing.
+    """
     g = {"a": np.ones(3), "m.weight": np.array([[1.0, 2.0], [value, 3.0]]), "z": np.ones(2)}
     with pytest.raises(Diverged, match=r"^the gradient of m\.weight is not finite"):
         global_norm(g)

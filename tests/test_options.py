@@ -1,4 +1,6 @@
-"""Options at the ends of what they may be, generated over all encodings: each is computed to finite logits, or refused in words."""
+"""Options at the ends of what they may be, generated over all encodings: each is computed to finite
+logits, or refused in words.
+"""
 
 from itertools import combinations, product
 from typing import Literal, get_args, get_origin
@@ -45,7 +47,15 @@ def of(name, option, x):
 
 def choices(name):
     """Each word that one of its options may be, the others at their defaults."""
-    return [{}, *({option: word} for option, (_, kind) in options(get(name)).items() if get_origin(kind) is Literal for word in get_args(kind))]
+    return [
+        {},
+        *(
+            {option: word}
+            for option, (_, kind) in options(get(name)).items()
+            if get_origin(kind) is Literal
+            for word in get_args(kind)
+        ),
+    ]
 
 
 EVERY = [(name, option) for name in names() for option in real(name)]
@@ -95,7 +105,7 @@ LENGTHS = (16, 512)  # of training: shorter and longer than the text
 SAME = {  # option -> why logits do not change with it alone
     "axial.max_freq": "of ladder=pixel",
     "mamba.chunk": "tokens worked on at once; that results agree to the bit is chance elsewhere",
-    "pi.original": "the length from which form=dynamic stretches: a loop over scalings gives it to all of them",
+    "pi.original": "the length from which form=dynamic stretches; a loop over scalings gives it to all",
     "pyramid.base": "of position=centre",
     "rwkv7.unit_eps": "1e-24 beside a sum of squares",
     "yarn.mscale": "read beside mscale_all_dim, or with reading=deepseek",
@@ -121,14 +131,22 @@ def others(name, option):
 
 
 def of_text(name, given):
-    """Logits for both lengths of training in float64, every parameter off its first value; of several axes, with a number on each too."""
+    """Logits for both lengths of training in float64, every parameter off its first value; of several
+    axes, with a number on each too.
+    """
     found = []
     for L in LENGTHS:
         cfg = Config(pe=((name, given),), L=L, V=11, C=16, layers=2, H=H, D=16, F=8)
-        p = {k: a + 0.3 * np.random.default_rng([*k.encode()]).standard_normal(a.shape) for k, a in model.init(cfg, 1, "float64").items()}
+        p = {
+            k: a + 0.3 * np.random.default_rng([*k.encode()]).standard_normal(a.shape)
+            for k, a in model.init(cfg, 1, "float64").items()
+        }
         T, axes = 70 if "any_length" in get(name).claims else L, get(name).axes or 1
         several = [np.array([np.arange(T) * (a + 1) % 17 for a in range(axes)])[:, None]] if axes > 1 else []
-        found += [model.logits(cfg, p, np.random.default_rng(3).integers(0, 11, (1, T)), positions=i) for i in (None, *several)]
+        found += [
+            model.logits(cfg, p, np.random.default_rng(3).integers(0, 11, (1, T)), positions=i)
+            for i in (None, *several)
+        ]
     return found
 
 
@@ -188,7 +206,9 @@ def test_numbers_of_numpy(kind):
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("far", [2**53, 1e16, 1e300, -(2**63)])
 def test_a_position_too_far(name, far):
-    """2^53 is computed where the encoding reaches so far; beyond it whole numbers are no longer told apart, and nothing is."""
+    """2^53 is computed where the encoding reaches so far; beyond it whole numbers are no longer told
+    apart, and nothing is.
+    """
     cfg = shape(name, {})
     p = {key: a.astype(np.float32) for key, a in model.init(cfg, 1).items()}
     i = np.array([0, 1, far], type(far))

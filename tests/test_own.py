@@ -1,4 +1,6 @@
-"""Encodings of the user's own: a file after --pe and what installed packages offer, in every command; what is wrong with one is told by its line."""
+"""Encodings of the user's own: a file after --pe and what installed packages offer, in every command; what
+is wrong with one is told by its line.
+"""
 
 import json
 import os
@@ -24,11 +26,28 @@ from peref.evaluate import weights_of
 from peref.runs import open_run
 
 ROOT = Path(__file__).resolve().parent.parent
-MINE = re.search(r"bias/square_root.py`:\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)[1]
-SLOPED = MINE.replace("def bias(be, p, d):\n    return table(", "def bias(be, p, d, *, power: float = 1.0):\n    return table(").replace(
-    'table(p["r"], d)', 'table(p["r"], abs(d) ** power)'
-)
-TINY = ["--width", 16, "--heads", 2, "--layers", 3, "--len", 16, "--batch", 2, "--valid-bytes", 200, "--backend", "numpy"]
+MINE = re.search(
+    r"bias/square_root.py`:\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S
+)[1]
+SLOPED = MINE.replace(
+    "def bias(be, p, d):\n    return table(", "def bias(be, p, d, *, power: float = 1.0):\n    return table("
+).replace('table(p["r"], d)', 'table(p["r"], abs(d) ** power)')
+TINY = [
+    "--width",
+    16,
+    "--heads",
+    2,
+    "--layers",
+    3,
+    "--len",
+    16,
+    "--batch",
+    2,
+    "--valid-bytes",
+    200,
+    "--backend",
+    "numpy",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +60,15 @@ def forgotten():
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys):
-    """Runs a command line in a folder with mine.py and a text, as a process of its own would: gives exit code, stdout, stderr."""
+    """Runs a command line in a folder with mine.py and a text, as a process of its own would: gives exit
+    code, stdout, stderr.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(SLOPED)
     words = random.Random(0)
-    (tmp_path / "words.txt").write_text("".join(words.choice("def return lambda self, x = y\n") for _ in range(6000)))
+    (tmp_path / "words.txt").write_text(
+        "".join(words.choice("def return lambda self, x = y\n") for _ in range(6000))
+    )
 
     def call(*args):
         capsys.readouterr()
@@ -63,7 +86,9 @@ def cli(tmp_path, monkeypatch, capsys):
 @pytest.fixture
 def trained(cli, tmp_path):
     """The cli, and a run of six steps with mine.py between two built-in encodings."""
-    code, out, err = cli("train", *TINY, "--pe", "rope,./mine.py,none", "--set", "power=2", "--steps", 6, "--data", "words.txt")
+    code, out, err = cli(
+        "train", *TINY, "--pe", "rope,./mine.py,none", "--set", "power=2", "--steps", 6, "--data", "words.txt"
+    )
     assert code == 0, err
     (run,) = (tmp_path / "runs").iterdir()
     assert f"eval --len 64 --pe rope,{tmp_path}/mine.py,none" in " ".join(out.split())
@@ -86,7 +111,8 @@ def test_a_file_is_an_encoding_like_any_other(tmp_path):
     want = [[0, 0, 0], [-1, 0, 0], [-(2**0.5), -1, 0]]
     assert abs(got - np.array([[want, 2 * np.array(want)]])).max() < 1e-15
     assert peref.load(path) == "mine"
-    path.write_text(MINE.replace('-r_h sqrt(|d|)", init', 'again", init'))  # as somebody who edits it in a notebook
+    # as somebody who edits it in a notebook
+    path.write_text(MINE.replace('-r_h sqrt(|d|)", init', 'again", init'))
     assert peref.load(path) == "mine"
     assert get("mine").formula == "b_h(d) = again"
     Config(pe=(("mine", {}), ("rope", {})))
@@ -97,7 +123,10 @@ def test_two_files_of_one_name_are_refused(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(MINE)
     peref.load(tmp_path / "a" / "mine.py")
-    with pytest.raises(Misuse, match=r"b/mine.py: 'mine' already means .*a/mine.py here; give one of the two files another name"):
+    with pytest.raises(
+        Misuse,
+        match=r"b/mine.py: 'mine' already means .*a/mine.py here; give one of the two files another name",
+    ):
         peref.load(tmp_path / "b" / "mine.py")
 
 
@@ -110,17 +139,45 @@ WRONG = {  # text of bad.py -> the line, and what is said
     "from . import other\n": (1, "ModuleNotFoundError"),
     "x = 1\n": (1, "there is no ENCODING; expected ENCODING = Encoding"),
     "\nENCODING = 5\n": (2, "ENCODING is a int; expected"),
-    f"{HEAD}\n\nENCODING = Encoding('a', 'b', bias=f, rotate=f)\n": (6, "ENCODING fills rotate and bias; expected one of: embed, rotate,"),
+    f"{HEAD}\n\nENCODING = Encoding('a', 'b', bias=f, rotate=f)\n": (
+        6,
+        "ENCODING fills rotate and bias; expected one of: embed, rotate,",
+    ),
     f"{HEAD}ENCODING = Encoding('a', 'b')\n": (4, "ENCODING fills no hook; expected one of"),
     f"{HEAD}ENCODING = Encoding('a', 'b', bias=7)\n": (4, "bias of ENCODING is a int; expected a function"),
     f"{HEAD}ENCODING = Encoding('a', 'b', biass=f)\n": (4, "unexpected keyword argument 'biass'"),
-    f"{HEAD}ENCODING = Encoding('a', 'b', rotate=f, init=f)\n": (2, "init takes 3 arguments before its settings (after a *); it is called with 1"),
-    f"{HEAD}ENCODING = Encoding('a', 'b', bias=f, claims=frozenset({{'shfit'}}))\n": (4, "claims 'shfit'; did you mean 'shift'?"),
-    HEAD.replace("d)", "d, *, Hh)") + "ENCODING = Encoding('a', 'b', bias=f)\n": (2, "Hh is no fact of a model (H, G, D"),
-    HEAD.replace("d)", "d, *, H=3)") + "ENCODING = Encoding('a', 'b', bias=f)\n": (2, "H is a fact of the model; give the option another name"),
-    HEAD.replace("d)", "d, *, x: float = 'a')") + "ENCODING = Encoding('a', 'b', bias=f)\n": (2, "option x is 'a'; expected float"),
-    HEAD.replace("d)", "d, *, x: 'Foo' = 1)") + "ENCODING = Encoding('a', 'b', bias=f)\n": (2, "name 'Foo' is not defined"),
-    f"{HEAD}def g(rng, *, x=1): pass\ndef h(be, p, d, *, x=2): pass\nENCODING = Encoding('a', 'b', init=g, bias=h)\n": (5, "x has two defaults"),
+    f"{HEAD}ENCODING = Encoding('a', 'b', rotate=f, init=f)\n": (
+        2,
+        "init takes 3 arguments before its settings (after a *); it is called with 1",
+    ),
+    f"{HEAD}ENCODING = Encoding('a', 'b', bias=f, claims=frozenset({{'shfit'}}))\n": (
+        4,
+        "claims 'shfit'; did you mean 'shift'?",
+    ),
+    HEAD.replace("d)", "d, *, Hh)") + "ENCODING = Encoding('a', 'b', bias=f)\n": (
+        2,
+        "Hh is no fact of a model (H, G, D",
+    ),
+    HEAD.replace("d)", "d, *, H=3)") + "ENCODING = Encoding('a', 'b', bias=f)\n": (
+        2,
+        "H is a fact of the model; give the option another name",
+    ),
+    HEAD.replace("d)", "d, *, x: float = 'a')") + "ENCODING = Encoding('a', 'b', bias=f)\n": (
+        2,
+        "option x is 'a'; expected float",
+    ),
+    HEAD.replace("d)", "d, *, x: 'Foo' = 1)") + "ENCODING = Encoding('a', 'b', bias=f)\n": (
+        2,
+        "name 'Foo' is not defined",
+    ),
+    (
+        f"{HEAD}def g(rng, *, x=1): pass\n"
+        "def h(be, p, d, *, x=2): pass\n"
+        "ENCODING = Encoding('a', 'b', init=g, bias=h)\n"
+    ): (
+        5,
+        "x has two defaults",
+    ),
 }
 
 
@@ -159,10 +216,18 @@ def test_a_file_that_cannot_be_named(cli, tmp_path, file, words):
     assert words in err
 
 
-@pytest.mark.parametrize(("body", "words"), [("1 / 0", "bad.py, line 3, in bias: ZeroDivisionError"), ("d[None, :1] * 1.0", "with bad not of peref")])
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [("1 / 0", "bad.py, line 3, in bias: ZeroDivisionError"), ("d[None, :1] * 1.0", "with bad not of peref")],
+)
 def test_an_error_in_a_file_is_not_called_a_bug_of_peref(cli, tmp_path, body, words):
     """In its own lines it is told by the line, elsewhere by its name; both say what looks closer."""
-    given = f"from peref.encodings import Encoding\ndef bias(be, p, d):\n    return {body}\nENCODING = Encoding('a', 'b', bias=bias)\n"
+    given = (
+        "from peref.encodings import Encoding\n"
+        "def bias(be, p, d):\n"
+        f"    return {body}\n"
+        "ENCODING = Encoding('a', 'b', bias=bias)\n"
+    )
     (tmp_path / "bad.py").write_text(given)
     code, _, err = cli("train", *TINY, "--pe", "./bad.py", "--data", "words.txt")
     assert code == 2
@@ -185,7 +250,9 @@ def test_it_is_listed_shown_and_made_into_vectors(cli, tmp_path):
     assert (tmp_path / "mine.png").is_file()
     assert "power=3.0" in (tmp_path / "mine.svg").read_text()
     assert "say one of them" in cli("show", "rope", "--pe", "./mine.py")[2]
-    made = cli("golden", "vectors", "--pe", "./mine.py", "--set", "power=2", "--shape", "1,4,2,8,8", "-o", "vectors")
+    made = cli(
+        "golden", "vectors", "--pe", "./mine.py", "--set", "power=2", "--shape", "1,4,2,8,8", "-o", "vectors"
+    )
     assert made[0] == 0, made[2]
     (tmp_path / "mine.py").unlink()
     code, out, err = cli("check", "vectors/mine/expected.safetensors", "--golden", "vectors")
@@ -194,12 +261,17 @@ def test_it_is_listed_shown_and_made_into_vectors(cli, tmp_path):
 
 
 def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, monkeypatch):
-    """From any folder; neither the copy in the run nor what lies where the file was is imported until it is named."""
+    """From any folder; neither the copy in the run nor what lies where the file was is imported until it
+    is named.
+    """
     cli, run = trained
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    told = f"was trained with 'mine' of {tmp_path / 'mine.py'}; say that the file may be imported: --pe rope,{tmp_path / 'mine.py'},none"
+    told = (
+        f"was trained with 'mine' of {tmp_path / 'mine.py'}; say that the file may be imported: --pe "
+        f"rope,{tmp_path / 'mine.py'},none"
+    )
     for command in (("eval", run), ("generate", run), ("show", "--run", run), ("train", "--resume", run)):
         code, _, err = cli(*command)
         assert (code, told in err) == (2, True), err
@@ -219,7 +291,9 @@ def test_a_run_asks_for_its_file_and_runs_nothing_by_itself(trained, tmp_path, m
 
 
 def test_weights_of_a_built_in_encoding_under_one_of_a_file(cli, tmp_path):
-    """eval and generate take another encoding for the same weights, also from a file; the result of each has its own name."""
+    """eval and generate take another encoding for the same weights, also from a file; the result of each
+    has its own name.
+    """
     halved = "from peref.encodings import Encoding\n\n\ndef bias(be, p, d, *, H, slope: float = 0.5):\n"
     halved += "    return -slope * abs(d)[None].repeat(H, 0).astype('float32')\n\n\n"
     halved += "ENCODING = Encoding('no paper', '-|d|/2', bias=bias, claims=frozenset({'any_length'}))\n"
@@ -230,9 +304,13 @@ def test_weights_of_a_built_in_encoding_under_one_of_a_file(cli, tmp_path):
         code, out, err = cli("eval", "--pe", "./halved.py", *given, "--len", 16, "--backend", "numpy")
         assert code == 0, err
         assert "trained with alibi" in " ".join(out.split())
-    assert [bool(re.fullmatch(r"16-halved(-slope=2.0)?-halved.[0-9a-f]{8}.json", path.name)) for path in (run / "eval").iterdir()] == [True, True]
+    assert [
+        bool(re.fullmatch(r"16-halved(-slope=2.0)?-halved.[0-9a-f]{8}.json", path.name))
+        for path in (run / "eval").iterdir()
+    ] == [True, True]
     generated = [
-        cli("generate", *given, "--tokens", 20, "--json", "--backend", "numpy")[1] for given in ((), ("--pe", "./halved.py", "--set", "slope=9"))
+        cli("generate", *given, "--tokens", 20, "--json", "--backend", "numpy")[1]
+        for given in ((), ("--pe", "./halved.py", "--set", "slope=9"))
     ]
     assert json.loads(generated[0])["bytes"] != json.loads(generated[1])["bytes"]
     code, _, err = cli("generate", "--pe", "./mine.py")
@@ -245,7 +323,10 @@ def test_a_run_whose_file_has_gone_keeps_a_copy(trained, tmp_path):
     code, _, err = cli("eval", run)
     copy = run / "encodings" / "mine.py"
     assert copy.read_text() == SLOPED
-    assert (code, f"(gone; the run keeps a copy); say that the file may be imported: --pe rope,{copy},none" in err) == (2, True), err
+    assert (
+        code,
+        f"(gone; the run keeps a copy); say that the file may be imported: --pe rope,{copy},none" in err,
+    ) == (2, True), err
     assert cli("eval", run, "--pe", f"rope,{copy},none", "--len", 16, "--backend", "numpy")[0] == 0
 
 
@@ -259,12 +340,26 @@ def test_a_file_that_has_changed_is_noticed(trained, tmp_path):
     assert f"mine.py is not the mine that {run} began with" in " ".join(out.split())
     (stored,) = (run / "eval").iterdir()
     assert re.fullmatch(r"16-mine\.[0-9a-f]{8}\.json", stored.name)
-    assert "is not the mine" in " ".join(cli("generate", run, *given, "--tokens", 2, "--backend", "numpy")[2].split())
+    assert "is not the mine" in " ".join(
+        cli("generate", run, *given, "--tokens", 2, "--backend", "numpy")[2].split()
+    )
 
 
 def test_a_stopped_run_goes_on_with_the_same_file_only(cli, tmp_path):
     """To the bits of a run that was not stopped; options stay those of the run."""
-    args = [*TINY, "--pe", "rope,./mine.py,none", "--set", "power=2", "--save-every", 3, "--steps", 6, "--data", "words.txt"]
+    args = [
+        *TINY,
+        "--pe",
+        "rope,./mine.py,none",
+        "--set",
+        "power=2",
+        "--save-every",
+        3,
+        "--steps",
+        6,
+        "--data",
+        "words.txt",
+    ]
     assert cli("train", *args)[0] == 0
     assert cli("train", *args)[0] == 0
     whole, cut = sorted((tmp_path / "runs").iterdir(), key=lambda path: (len(path.name), path.name))
@@ -300,7 +395,9 @@ def test_a_record_that_was_made_up(trained, tmp_path):
 
 @pytest.fixture
 def package(tmp_path):
-    """An installed package of the name acme, as pip leaves it: gives what runs peref in a process that sees it."""
+    """An installed package of the name acme, as pip leaves it: gives what runs peref in a process that
+    sees it.
+    """
     site = tmp_path / "site"
     (site / "acme").mkdir(parents=True)
     (site / "acme" / "__init__.py").write_text("")
@@ -318,11 +415,19 @@ def package(tmp_path):
         "Loud": "acme.rooted",
         "op": "acme.rooted:table",
     }
-    (about / "entry_points.txt").write_text("[peref.encodings]\n" + "".join(f"{name} = {value}\n" for name, value in offers.items()))
+    (about / "entry_points.txt").write_text(
+        "[peref.encodings]\n" + "".join(f"{name} = {value}\n" for name, value in offers.items())
+    )
     env = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def call(*args):
-        done = subprocess.run([sys.executable, ROOT / "cli.py", *map(str, args)], cwd=tmp_path, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, ROOT / "cli.py", *map(str, args)],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
         assert "Traceback" not in done.stdout + done.stderr
         return done.returncode, done.stdout, done.stderr
 
@@ -330,15 +435,21 @@ def package(tmp_path):
 
 
 def test_installed_packages_offer_encodings(package, tmp_path):
-    """By name, in every command; listed with where they are from, and what is wrong with one does not break the list."""
+    """By name, in every command; listed with where they are from, and what is wrong with one does not
+    break the list.
+    """
     code, out, err = package("list", "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert [(item["name"], item["from"]) for item in found["encodings"] if item["from"]] == [("rooted", "acme 1.2")]
+    assert [(item["name"], item["from"]) for item in found["encodings"] if item["from"]] == [
+        ("rooted", "acme 1.2")
+    ]
     said = found["refused"]
     assert sorted(said) == ["Loud", "broken", "empty", "op", "rope"]
     assert said["rope"] == "acme 1.2 offers 'rope', which is the name of a built-in encoding"
-    assert f"cannot be imported: {tmp_path}/site/acme/broken.py, line 2: ModuleNotFoundError" in said["broken"]
+    assert (
+        f"cannot be imported: {tmp_path}/site/acme/broken.py, line 2: ModuleNotFoundError" in said["broken"]
+    )
     assert "line 1: there is no ENCODING" in said["empty"]
     assert "expected a name of small letters" in said["Loud"]
     assert "expected the name of a module" in said["op"]
@@ -347,7 +458,9 @@ def test_installed_packages_offer_encodings(package, tmp_path):
     assert code == 0, err
     (run,) = (tmp_path / "runs").iterdir()
     assert open_run(run).own["rooted"]["package"] == "acme 1.2"
-    assert package("eval", run, "--len", 16, "--backend", "numpy")[0] == 0, "no file has to be named: the package was installed"
+    assert package("eval", run, "--len", 16, "--backend", "numpy")[0] == 0, (
+        "no file has to be named: the package was installed"
+    )
     code, _, err = package("train", "--pe", "rootde")
     assert (code, "did you mean 'rooted'?" in err) == (2, True)
 
@@ -359,7 +472,11 @@ def test_packages_are_asked_only_for_what_is_not_built_in(monkeypatch):
 
 
 def test_two_packages_that_offer_one_name(monkeypatch):
-    monkeypatch.setattr(modules, "offered", lambda: (EntryPoint("twin", "a.b", modules.GROUP), EntryPoint("twin", "c.d", modules.GROUP)))
+    monkeypatch.setattr(
+        modules,
+        "offered",
+        lambda: (EntryPoint("twin", "a.b", modules.GROUP), EntryPoint("twin", "c.d", modules.GROUP)),
+    )
     with pytest.raises(Misuse, match=r"'twin' is offered by a\.b and c\.d; uninstall one of them"):
         get("twin")
 

@@ -1,7 +1,8 @@
-"""Everything about one encoding stands in its file, its loop or its recipe: no other file names it, so that a new one edits none.
+"""Everything about one encoding stands in its file, its loop or its recipe: no other file names it, so that a
+new one edits none.
 
-A file names an encoding where a text in its code is its name, or where it imports its module. Not asked of files of
-tests (test_*.py), which take encodings as examples, nor of what is generated.
+A file names an encoding where a text in its code is its name, or where it imports its module. Not asked of
+files of tests (test_*.py), which take encodings as examples, nor of what is generated.
 """
 
 import ast
@@ -29,7 +30,9 @@ MAY = {  # file or folder -> why encodings are named there
 
 
 def texts(path):
-    """The texts in the code of a file and the modules of encodings that it imports; all words where it is not Python."""
+    """The texts in the code of a file and the modules of encodings that it imports; all words where it is
+    not Python.
+    """
     if path.suffix != ".py":
         return set(path.read_text().replace('"', " ").replace("'", " ").split())
     tree, found, said = ast.parse(path.read_text()), set(), set()
@@ -41,7 +44,9 @@ def texts(path):
         match node:
             case ast.Constant(value=str(text)) if node not in said:
                 found.add(text)
-            case ast.ImportFrom(module=str(module), names=some) if module.startswith(("peref.encodings", "loops", "recipes")):
+            case ast.ImportFrom(module=str(module), names=some) if module.startswith(
+                ("peref.encodings", "loops", "recipes")
+            ):
                 found |= {module.rpartition(".")[2], *(alias.name for alias in some)}
     return found
 
@@ -60,7 +65,9 @@ def test_no_other_file_names_it(name):
     others = [path for path, words in FILES.items() if name in words and Path(path).stem != name]
     wrong = [path for path in others if not path.startswith(tuple(MAY))]
     listed = "\n".join(f"{path}: {why}" for path, why in MAY.items())
-    assert wrong == [], f"{wrong} name {name}; say it in its file, loop or recipe. These may name encodings:\n{listed}"
+    assert wrong == [], (
+        f"{wrong} name {name}; say it in its file, loop or recipe. These may name encodings:\n{listed}"
+    )
 
 
 def test_the_list_is_short_and_needed():
@@ -71,6 +78,11 @@ def test_the_list_is_short_and_needed():
 
 def test_a_name_is_found(tmp_path):
     path = tmp_path / "x.py"
-    for text, found in (("a = 'rope'", True), ("from peref.encodings.rotate import rope", True), ('"""rope"""', False), ("rope = 1", False)):
+    for text, found in (
+        ("a = 'rope'", True),
+        ("from peref.encodings.rotate import rope", True),
+        ('"""rope"""', False),
+        ("rope = 1", False),
+    ):
         path.write_text(text)
         assert ("rope" in texts(path)) == found

@@ -1,4 +1,6 @@
-"""`laws`: an encoding of one's own is held against what built-in ones are, and what breaks is told in words; each law finds a planted bug."""
+"""`laws`: an encoding of one's own is held against what built-in ones are, and what breaks is told in
+words; each law finds a planted bug.
+"""
 
 import json
 
@@ -23,7 +25,13 @@ ENCODING = Encoding("no paper", "y", mix=mix, axes=None, claims=frozenset({{{cla
 """
 
 
-FUTURE = "def forward(x):\n    return x + x.mean(1, keepdims=True), None\n\ndef backward(saved, dy):\n    return (dy + dy.mean(1, keepdims=True),)\n"
+FUTURE = (
+    "def forward(x):\n"
+    "    return x + x.mean(1, keepdims=True), None\n"
+    "\n"
+    "def backward(saved, dy):\n"
+    "    return (dy + dy.mean(1, keepdims=True),)\n"
+)
 PAST = """def forward(x):
     return x.cumsum(1), None
 
@@ -34,7 +42,8 @@ SAME = "def forward(x):\n    return 2 * x, None\n\ndef backward(saved, dy):\n   
 ROWS = f"""{HEAD}
 def embed(p, i, *, C):
     return np.cos(i[..., None] * 2.0 ** -np.arange(C))
-ENCODING = Encoding("no paper", "cos", embed=embed, claims=frozenset({{'shift', 'any_length', 'real_positions', 'two_sided', 'window'}}))
+CLAIMS = frozenset({{'shift', 'any_length', 'real_positions', 'two_sided', 'window'}})
+ENCODING = Encoding("no paper", "cos", embed=embed, claims=CLAIMS)
 """
 TABLE = f"""{HEAD}
 def init(rng, *, H, L):
@@ -82,43 +91,75 @@ SEEN = "return -(dy * root).sum(1), None"
 PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that are said
     "a gradient wrong by a thousandth": (
         MINE.replace(SEEN, SEEN.replace("-(", "-1.001 * (")),
-        {"gradients": "gradient of 0.pe.r: analytic", "gradients later": "table_backward in planted.py: gradient of r: analytic", "window": "0.pe.r"},
+        {
+            "gradients": "gradient of 0.pe.r: analytic",
+            "gradients later": "table_backward in planted.py: gradient of r: analytic",
+            "window": "0.pe.r",
+        },
     ),
     "a gradient that the softmax hides": (
         MINE.replace(SEEN, "return -(dy * root).sum(1) + dy.sum(1), None"),
         {"gradients inside": "gradient of r in bias: analytic"},
     ),
-    "one gradient too many": (MINE.replace(SEEN, SEEN + ", None"), {"gradients": "backward of table_forward returned 3 gradients for 2 arrays"}),
-    "what a later token says": (mixing(FUTURE), {"causality": "logits before token 1, where tokens from 1 on are others: worst at ["}),
+    "one gradient too many": (
+        MINE.replace(SEEN, SEEN + ", None"),
+        {"gradients": "backward of table_forward returned 3 gradients for 2 arrays"},
+    ),
+    "what a later token says": (
+        mixing(FUTURE),
+        {"causality": "logits before token 1, where tokens from 1 on are others: worst at ["},
+    ),
     "no state": (
         mixing(PAST),
-        {"decoding in pieces": "logits of 9 tokens cut at (1,): worst at [", "padding, documents": "behind 3 tokens of padding"},
+        {
+            "decoding in pieces": "logits of 9 tokens cut at (1,): worst at [",
+            "padding, documents": "behind 3 tokens of padding",
+        },
     ),
-    "a state that is handed on to the next document": (mixing(PAST), {"padding, gradients": "gradients behind 2 tokens of padding"}),
-    "heads in another order": (TILED, {"grouped heads": "logits of 6 key-value heads that repeat 2: worst at ["}),
+    "a state that is handed on to the next document": (
+        mixing(PAST),
+        {"padding, gradients": "gradients behind 2 tokens of padding"},
+    ),
+    "heads in another order": (
+        TILED,
+        {"grouped heads": "logits of 6 key-value heads that repeat 2: worst at ["},
+    ),
     "a memory": (
-        MINE.replace("    root = ", "    calls.append(1)\n    root = ").replace("return -r[:, None] * root", "return -r[:, None] * root * len(calls)")
+        MINE.replace("    root = ", "    calls.append(1)\n    root = ").replace(
+            "return -r[:, None] * root", "return -r[:, None] * root * len(calls)"
+        )
         + "\ncalls = []\n",
         {"history": "computed again after other models"},
     ),
     "float64 for float32": (MINE.replace(".astype(r.dtype)", ""), {"dtype": "gradient 0 is float64"}),
-    "a write": (MINE.replace("    root = ", "    r *= 1\n    root = "), {"a model": "writes into an array that is not its own"}),
+    "a write": (
+        MINE.replace("    root = ", "    r *= 1\n    root = "),
+        {"a model": "writes into an array that is not its own"},
+    ),
     "a number that is none": (MINE.replace("(abs(d))", "(-abs(d))"), {"a model": "logits are not finite"}),
     "a place that counts": (ROWS, {"shift": "logits at positions 1000 to 1006, against 0 to 6: worst at ["}),
     "the past alone": (
         mixing(SAME, "'any_length', 'shift', 'two_sided'"),
         {"two_sided": "the last token does not reach the first row where causal is False"},
     ),
-    "positions that nobody looks at": (mixing(SAME).replace("axes=None", "axes=1"), {"positions": "the file should say axes=None"}),
+    "positions that nobody looks at": (
+        mixing(SAME).replace("axes=None", "axes=1"),
+        {"positions": "the file should say axes=None"},
+    ),
     "positions that somebody looks at": (
-        ROWS.replace("claims", "axes=None, claims").replace("    return", "    i = i if i.ndim < 3 else i[0]\n    return"),
+        ROWS.replace("claims", "axes=None, claims").replace(
+            "    return", "    i = i if i.ndim < 3 else i[0]\n    return"
+        ),
         {"positions": "logits at other positions; axes is None: worst"},
     ),
     "half steps in a table": (
         TABLE.replace("CLAIMS", "{'shift', 'real_positions'}"),
         {"real_positions": "planted.py, line 8, in forward: IndexError"},
     ),
-    "the end of a table": (TABLE.replace("CLAIMS", "{'shift', 'any_length'}"), {"any_length": "planted.py, line 8, in forward: IndexError"}),
+    "the end of a table": (
+        TABLE.replace("CLAIMS", "{'shift', 'any_length'}"),
+        {"any_length": "planted.py, line 8, in forward: IndexError"},
+    ),
     "the end of a table, in no words": (
         TABLE.replace("CLAIMS", "{'shift'}"),
         {"any_length": "raise IndexError", "real_positions": "expected Misuse"},
@@ -127,7 +168,10 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         MINE.replace("claims=EVERY_LAW_OF_DISTANCE", "claims=EVERY_LAW_OF_DISTANCE - {'shift'}"),
         {"shift": "logits at other positions are the same: not claimed, but holds: claim it"},
     ),
-    "one axis called several": (MINE.replace("EVERY_LAW_OF_DISTANCE)", "EVERY_LAW_OF_DISTANCE | {'text'})"), {"text": "a position is one number"}),
+    "one axis called several": (
+        MINE.replace("EVERY_LAW_OF_DISTANCE)", "EVERY_LAW_OF_DISTANCE | {'text'})"),
+        {"text": "a position is one number"},
+    ),
     "tokens that see nothing": (BLIND, {"rows of padding": "attention of rows of padding is"}),
     "axes that nobody looks at": (
         PLANE,
@@ -137,7 +181,7 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         mixing(PAST + "keep = Op(lambda x: (2 * x, None), lambda saved, dy: (2 * dy,))\n")
         .replace("across):", "across, *, sum: bool = False):")
         .replace("both(x)", "(both if sum else keep)(x)"),
-        {"documents, options": "with sum=True: logits behind 3 tokens of padding, cut at (2, 5, 6): worst at ["},
+        {"documents, options": "with sum=True: logits behind 3 tokens of padding, cut at (2, 5, 6): worst"},
     ),
     "a gradient of an option": (
         MINE.replace("d):\n    return table", "d, *, far: bool = False):\n    return table")
@@ -147,7 +191,12 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
     ),
     "an end that is told wrongly": (
         TABLE.replace(
-            "def bias", "from peref.errors import Misuse\ndef check(at):\n    if at.j.max() > 15:\n        raise Misuse('too far')\ndef bias"
+            "def bias",
+            "from peref.errors import Misuse\n"
+            "def check(at):\n"
+            "    if at.j.max() > 15:\n"
+            "        raise Misuse('too far')\n"
+            "def bias",
         )
         .replace("bias=bias", "bias=bias, check=check")
         .replace("CLAIMS", "{'shift'}"),
@@ -179,7 +228,9 @@ def test_a_planted_bug_is_found_and_told(cli, tmp_path, what):  # noqa: F811
 
 def test_every_law_finds_some_bug():
     """None of those that an encoding is asked is without a planted bug."""
-    assert {law for _, wrong in PLANTED.values() for law in wrong} == set(EVERYWHERE) | set(CLAIMED) | {"a model"}
+    assert {law for _, wrong in PLANTED.values() for law in wrong} == set(EVERYWHERE) | set(CLAIMED) | {
+        "a model"
+    }
     assert all(about(law) for law in [*EVERYWHERE, *CLAIMED])
 
 
@@ -190,7 +241,11 @@ def test_what_is_right_is_found_right(cli, tmp_path):  # noqa: F811
     code, out, err = cli("laws", "./mine.py", "--loop", "loop.py")
     assert (code, err) == (0, "")
     assert "19 of 19 as they must be" in out
-    for line in ("gradients           holds", "loop                holds", "shift               claimed, holds"):
+    for line in (
+        "gradients           holds",
+        "loop                holds",
+        "shift               claimed, holds",
+    ):
         assert line in out
     code, found = asked(cli, tmp_path, MINE)
     assert code == 0
@@ -199,9 +254,14 @@ def test_what_is_right_is_found_right(cli, tmp_path):  # noqa: F811
 
 
 def test_a_loop_that_says_something_else(cli, tmp_path):  # noqa: F811
-    """The worst place is told; so are a loop without the hook's function, one that fails and one that cannot be imported."""
+    """The worst place is told; so are a loop without the hook's function, one that fails and one that
+    cannot be imported.
+    """
     for text, words in (
-        (LOOP.replace("abs(x))", "abs(x) + 1e-6)"), "[head, distance from 0 on] of 1 heads, causal=True: worst at [0, 0]"),
+        (
+            LOOP.replace("abs(x))", "abs(x) + 1e-6)"),
+            "[head, distance from 0 on] of 1 heads, causal=True: worst at [0, 0]",
+        ),
         ("x = 1\n", "the loop has no function bias"),
         ("def bias(p, d):\n    return p['s']\n", "loop.py, line 2, in bias: KeyError"),
         ("def scale(D):\n    return 1\ndef bias(p, d):\n    return [[0] * len(d)]\n", "of 1 heads"),
@@ -217,26 +277,39 @@ def test_a_loop_that_says_something_else(cli, tmp_path):  # noqa: F811
 
 
 def test_options_are_tried_and_set(cli, tmp_path):  # noqa: F811
-    """Each at another value; what it refuses is said; --set fixes one, and what breaks says with which options."""
+    """Each at another value; what it refuses is said; --set fixes one, and what breaks says with which
+    options.
+    """
     text = MINE.replace(
-        "def bias(be, p, d):", "def bias(be, p, d, *, times: float = 1.0, flat: bool = False):\n    positive('planted', times=3 - times)"
+        "def bias(be, p, d):",
+        "def bias(be, p, d, *, times: float = 1.0, flat: bool = False):\n"
+        "    positive('planted', times=3 - times)",
     )
     text = text.replace('table(p["r"], d)', 'table(p["r"], d * times + (0 if not flat else d * 0))')
     text = text.replace("import EVERY", "import positive, EVERY")
     code, found = asked(cli, tmp_path, text)
     assert code == 0
     assert found["gradients, options"]["right"]
-    code, found = asked(cli, tmp_path, text.replace("root).sum(1), None", "root).sum(1) * (1 if root[1] < 1.2 else 1.001), None"))
+    code, found = asked(
+        cli,
+        tmp_path,
+        text.replace("root).sum(1), None", "root).sum(1) * (1 if root[1] < 1.2 else 1.001), None"),
+    )
     assert found["gradients"]["right"]
     assert found["gradients, options"]["words"].startswith("with times=2.0: gradient of 0.pe.r: analytic")
     out = cli("laws", "./planted.py", "--set", "times=2.5", "--json")[1]
     assert json.loads(out)["options"] == {"times": 2.5, "flat": False}
     assert json.loads(out)["not_tried"] == {}
     (tmp_path / "planted.py").write_text(text.replace("= 1.0", "= 2.0"))
-    assert "not tried: times=4.0: planted: times is -1.0; expected a number above 0" in cli("laws", "./planted.py")[1]
+    assert (
+        "not tried: times=4.0: planted: times is -1.0; expected a number above 0"
+        in cli("laws", "./planted.py")[1]
+    )
 
 
-@pytest.mark.parametrize("name", ["none", "alibi", "learned", "p_rope", "axial", "forgetting", "shaw", "rwkv4"])
+@pytest.mark.parametrize(
+    "name", ["none", "alibi", "learned", "p_rope", "axial", "forgetting", "shaw", "rwkv4"]
+)
 def test_built_in_encodings_keep_the_laws(cli, name):  # noqa: F811
     """One of each hook, with its loop, as the command asks them."""
     code, out, err = cli("laws", name, "--loop", ROOT / "tests" / "loops" / f"{name}.py")
@@ -245,7 +318,10 @@ def test_built_in_encodings_keep_the_laws(cli, name):  # noqa: F811
 
 def test_sizes_of_the_small_models(cli, tmp_path):  # noqa: F811
     """A width that the encoding does not take is refused by it; another can be said."""
-    picky = MINE.replace("def init(rng, *, H):", "def init(rng, *, H, D):\n    if D % 8:\n        raise ValueError(f'heads of {D}')")
+    picky = MINE.replace(
+        "def init(rng, *, H):",
+        "def init(rng, *, H, D):\n    if D % 8:\n        raise ValueError(f'heads of {D}')",
+    )
     _, found = asked(cli, tmp_path, picky)
     assert "planted.py, line 28, in init: ValueError: heads of 4" in found["a model"]["words"]
     assert asked(cli, tmp_path, picky, "--head-width", 8)[0] == 0

@@ -76,25 +76,39 @@ def test_a_bias_is_drawn_as_it_is():
 
 
 def test_edges_of_buckets_are_found_in_the_numbers():
-    """T5's published ones; a table with a row for each distance has none; in words neighbours are drawn together."""
+    """T5's published ones; a table with a row for each distance has none; in words neighbours are drawn
+    together.
+    """
     found = panels("t5")["bias over distance"]
     edges = [*range(1, 17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
     assert [where for _, where, _ in panels("t5", L=512)["bias over distance"].marks] == edges
-    assert panels("t5", L=512)["bias over distance"].note == f"32 buckets, the later ones starting at 1 to 16, {', '.join(map(str, edges[16:]))}"
+    assert (
+        panels("t5", L=512)["bias over distance"].note
+        == f"32 buckets, the later ones starting at 1 to 16, {', '.join(map(str, edges[16:]))}"
+    )
     assert "buckets" in found.note
     assert effects.edges(panels("learned_bias")["bias over distance"].values) == []
 
 
 def test_a_table_of_noise_is_no_heap_of_curves():
-    """Where neighbours differ as any two entries do, a row of colours for each head; smooth and stepped tables stay curves."""
+    """Where neighbours differ as any two entries do, a row of colours for each head; smooth and stepped
+    tables stay curves.
+    """
     drawn = {name: panels(name)["bias over distance"] for name in ("learned_bias", "t5", "sandwich", "alibi")}
-    assert {name: isinstance(p, Image) for name, p in drawn.items()} == {"learned_bias": True, "t5": False, "sandwich": False, "alibi": False}
+    assert {name: isinstance(p, Image) for name, p in drawn.items()} == {
+        "learned_bias": True,
+        "t5": False,
+        "sandwich": False,
+        "alibi": False,
+    }
     table = fresh("learned_bias", choose("learned_bias", []), 64).p["table"]
     same(drawn["learned_bias"].values, table[:, 63:] if table.shape[1] > 64 else table, 0)
 
 
 def test_the_axis_that_turns_each_pair_is_shown():
-    """M-RoPE: 16, 24 and 24 pairs of one ladder in turn; axial: a ladder for the rows, one for the columns; RoPE has one axis and no such panel."""
+    """M-RoPE: 16, 24 and 24 pairs of one ladder in turn; axial: a ladder for the rows, one for the
+    columns; RoPE has one axis and no such panel.
+    """
     found = panels("mrope")["which axis turns a pair"]
     assert [np.isfinite(c.y).sum() for c in found.curves] == [16, 24, 24]
     same(np.nansum([c.y for c in found.curves], 0), 10000.0 ** (-2 * np.arange(64) / 128), 1e-12)
@@ -130,7 +144,11 @@ def test_a_scaled_rotation_stands_beside_the_unscaled_one():
 def test_frequencies_that_depend_on_the_length_are_drawn_twice():
     """For L and four times L, where the encoding goes so far."""
     rotate = lambda p, i, n: (turns(i, LADDER * 64 / n), None, None)
-    assert [c.label for c in rotation(rotate)["frequencies"].curves] == ["unscaled, base 10,000", "made for length 64", "made for length 256"]
+    assert [c.label for c in rotation(rotate)["frequencies"].curves] == [
+        "unscaled, base 10,000",
+        "made for length 64",
+        "made for length 256",
+    ]
     same(rotation(rotate)["frequency, scaled to unscaled"].curves[1].y, np.full(4, 0.25), 1e-12)
     assert len(rotation(rotate, claims=())["frequencies"].curves) == 1
 
@@ -143,7 +161,9 @@ def test_pairs_that_do_not_turn_are_counted():
 
 
 def test_gains_over_distance_and_angles_that_are_no_multiple():
-    """A gain of its own for each pair is drawn by distance; an angle that does not grow evenly as an image."""
+    """A gain of its own for each pair is drawn by distance; an angle that does not grow evenly as an
+    image.
+    """
     z = np.array([0.9, 0.95, 0.99, 1.0])
     found = rotation(lambda p, i, n: (turns(i, LADDER), z ** i[:, None], z ** -i[:, None]))
     same(found["gain in the score"].curves[0].y, 0.9 ** np.arange(64), 1e-12)
@@ -167,7 +187,11 @@ def test_weights_are_those_of_the_softmax(name):
 def test_what_starts_as_nothing_is_shown_with_other_parameters():
     """A score that adds zeros is drawn again with its parameters away from zero, and says so."""
     cfg = Config(pe=(("forgetting", {}),), C=8, H=2, L=16)
-    encoding = replace(get("forgetting"), features=None, score=lambda be, p, q, k, f, at: (p["a"] * np.ones((1, 2, at.T, at.S)), None, None))
+    encoding = replace(
+        get("forgetting"),
+        features=None,
+        score=lambda be, p, q, k, f, at: (p["a"] * np.ones((1, 2, at.T, at.S)), None, None),
+    )
     found = responses.score(cfg, encoding, {"a": np.zeros((2, 1, 1))})
     assert responses.STIRRED in found[0].note
     assert found[0].curves[0].y.any()
@@ -181,7 +205,10 @@ def test_a_response_comes_from_the_past_alone():
     assert (np.diff(share) >= 0).all()
     assert share[-1] == pytest.approx(1)
     cfg = Config(pe=(("retnet", {}),), C=8, H=2, L=16)
-    p, x = model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0), np.random.default_rng(0).standard_normal((2, 5, 8))
+    p, x = (
+        model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0),
+        np.random.default_rng(0).standard_normal((2, 5, 8)),
+    )
     rows = responses.moved(cfg.encoding(0), p, x, model.At.of(5), [1, 3], {})
     assert (rows[0, 2:] == 0).all()
     assert (rows[0, :2] > 0).all()
@@ -227,27 +254,42 @@ def show(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.filterwarnings("error")
 def test_heads_that_look_ahead_have_no_curve():
-    """Half of the heads sees the future alone: at every distance of the past but 0 their bias is minus infinity, and nobody complains."""
+    """Half of the heads sees the future alone: at every distance of the past but 0 their bias is minus
+    infinity, and nobody complains.
+    """
     rows = [curve.y for curve in panels("alibi", "directions=halves")["bias over distance"].curves]
     assert all(np.isfinite(y).all() for y in rows[:4])
     assert all(np.isneginf(y[1:]).all() for y in rows[4:])
 
 
 def test_words_stand_beside_what_is_drawn():
-    """The names of several heads are outside the axes, whatever the curves are; with few curves they are inside, on none of their points."""
+    """The names of several heads are outside the axes, whatever the curves are; with few curves they are
+    inside, on none of their points.
+    """
     pytest.importorskip("matplotlib", reason="pictures need the extra plot")
     from peref.lab import pictures
 
     noise = np.random.default_rng(0).standard_normal((8, 99))
-    heads = Panel("", "", "", [Curve(np.arange(99), row, f"head {h}", of=(h, 8)) for h, row in enumerate(noise)])
-    few = [panels(name)[title] for name, title in (("pi", "frequencies"), ("yarn", "wavelengths"), ("p_rope", "frequency, scaled to unscaled"))]
+    heads = Panel(
+        "", "", "", [Curve(np.arange(99), row, f"head {h}", of=(h, 8)) for h, row in enumerate(noise)]
+    )
+    few = [
+        panels(name)[title]
+        for name, title in (
+            ("pi", "frequencies"),
+            ("yarn", "wavelengths"),
+            ("p_rope", "frequency, scaled to unscaled"),
+        )
+    ]
     for panel in (heads, *few):
         figure = pictures.Figure(figsize=(4.6, 3.5), layout="constrained")
         ax = figure.subplots()
         pictures.curves(ax, panel)
         figure.draw_without_rendering()
         words = ax.get_legend().get_window_extent()
-        points = np.concatenate([ax.transData.transform(line.get_xydata()) for line in ax.lines[: len(panel.curves)]])
+        points = np.concatenate(
+            [ax.transData.transform(line.get_xydata()) for line in ax.lines[: len(panel.curves)]]
+        )
         assert not [x for x, y in points if words.contains(x, y)], panel.title
         assert (words.x0 >= ax.get_window_extent().x1) == (panel is heads)
 
@@ -267,18 +309,26 @@ def test_words_beside_maps_are_within_the_picture(tmp_path):
 
 @pytest.mark.parametrize("inches", [3.0, 9.2])
 def test_lines_are_as_wide_as_the_picture(inches):
-    """Of all options of every encoding none goes beyond it, and none has room for the next word; every word is there."""
+    """Of all options of every encoding none goes beyond it, and none has room for the next word; every
+    word is there.
+    """
     pytest.importorskip("matplotlib", reason="pictures need the extra plot")
     from peref.lab import pictures
 
     figure = pictures.Figure(figsize=(inches, 1))
-    wide = lambda line: figure.text(0, 0, line, fontsize=pictures.ABOUT).get_window_extent().width / figure.dpi
+    wide = lambda line: (
+        figure.text(0, 0, line, fontsize=pictures.ABOUT).get_window_extent().width / figure.dpi
+    )
     for name in names():
-        text = "options:        " + ", ".join(f"{option}={default}" for option, (default, _) in options(get(name)).items())
+        text = "options:        " + ", ".join(
+            f"{option}={default}" for option, (default, _) in options(get(name)).items()
+        )
         lines = pictures.within(text, inches)
         assert " ".join(lines) == text
         assert all(wide(line) <= 1.02 * inches for line in lines), name
-        assert all(wide(f"{line} {after.split()[0]}") > 0.98 * inches for line, after in pairwise(lines)), name
+        assert all(wide(f"{line} {after.split()[0]}") > 0.98 * inches for line, after in pairwise(lines)), (
+            name
+        )
 
 
 def test_a_png_and_an_svg(show):
@@ -300,17 +350,41 @@ def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
     """Of the first layer, of the first with the name, of the one that is named; over the prompt."""
     text = tmp_path / "words.txt"
     text.write_text("def f(x):\n    return x\n" * 400)
-    tiny = ["--width", "16", "--heads", "2", "--layers", "3", "--len", "48", "--batch", "2", "--valid-bytes", "200", "--backend", "numpy"]
-    assert run_cli(["train", *tiny, "--steps", "2", "--pe", "rope,alibi,retnet", "--data", str(text)], Signals()) == 0
+    tiny = [
+        "--width",
+        "16",
+        "--heads",
+        "2",
+        "--layers",
+        "3",
+        "--len",
+        "48",
+        "--batch",
+        "2",
+        "--valid-bytes",
+        "200",
+        "--backend",
+        "numpy",
+    ]
+    assert (
+        run_cli(["train", *tiny, "--steps", "2", "--pe", "rope,alibi,retnet", "--data", str(text)], Signals())
+        == 0
+    )
     (run,) = Path("runs").iterdir()
     code, out, _ = show("--run", run, "--prompt", "def f", "--json")
     (one,) = json.loads(out)["pictures"]
     maps = ["layer 0, head 0", "layer 0, head 1", "layer 1, head 0", "layer 1, head 1", "layer 2, response"]
     assert (code, one["name"], one["path"], one["panels"][-5:]) == (0, "rope", "rope.png", maps)
-    assert json.loads(show("alibi", "--run", run, "--json")[1])["pictures"][0]["panels"][0] == "bias over distance"
+    assert (
+        json.loads(show("alibi", "--run", run, "--json")[1])["pictures"][0]["panels"][0]
+        == "bias over distance"
+    )
     assert json.loads(show("--run", run, "--layer", 2, "--json")[1])["pictures"][0]["name"] == "retnet"
     for args, words in (
-        (["alibi", "--layer", "0"], "layer 0 of the run has rope, not alibi; the layers are: rope, alibi, retnet"),
+        (
+            ["alibi", "--layer", "0"],
+            "layer 0 of the run has rope, not alibi; the layers are: rope, alibi, retnet",
+        ),
         (["--layer", "3"], "layers 0 to 2"),
         (["--prompt", "x" * 65], "--prompt has 65 bytes"),
         (["--prompt", ""], "--prompt has 0 bytes"),
@@ -329,5 +403,8 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     for args in (["show", "alibi"], ["show", "--all"]):
         assert run_cli(args, Signals()) == 2
-        assert capsys.readouterr().err == f"error: pictures need matplotlib: {install('[plot]')}; every other command works without it\n"
+        assert (
+            capsys.readouterr().err
+            == f"error: pictures need matplotlib: {install('[plot]')}; every other command works without it\n"
+        )
     assert [*tmp_path.iterdir()] == []

@@ -1,4 +1,6 @@
-"""The pytest plugin: a test goes through golden cases, right code passes, wrong code fails with the whole block; loading it costs nothing."""
+"""The pytest plugin: a test goes through golden cases, right code passes, wrong code fails with the whole
+block; loading it costs nothing.
+"""
 
 import subprocess
 import sys
@@ -51,7 +53,9 @@ def ran(tmp_path, text, *args):
 def test_right_code_passes(tmp_path):
     """In two dtypes, under the slugs of the cases, which -k finds."""
     code, text = ran(tmp_path, RIGHT, "--strict-markers")
-    assert (code, "test_right[rope.op/partial-f64] PASSED" in text, "4 passed" in text) == (0, True, True), text
+    assert (code, "test_right[rope.op/partial-f64] PASSED" in text, "4 passed" in text) == (0, True, True), (
+        text
+    )
     code, text = ran(tmp_path, RIGHT, "-k", "interleaved-f32")
     assert (code, "1 passed, 3 deselected" in text) == (0, True), text
 
@@ -105,7 +109,10 @@ def test_what_the_mark_says_wrong_is_no_traceback(tmp_path):
 
 def test_loading_it_imports_nothing_of_peref():
     """Nor NumPy: every pytest of an environment loads it."""
-    words = "import sys, pytest; before = set(sys.modules); import pytest_peref; print(sorted(set(sys.modules) - before))"
+    words = (
+        "import sys, pytest; before = set(sys.modules); import pytest_peref; print(sorted(set(sys.modules) "
+        "- before))"
+    )
     done = subprocess.run([sys.executable, "-c", words], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['pytest_peref']"
 
@@ -113,4 +120,7 @@ def test_loading_it_imports_nothing_of_peref():
 def test_it_is_an_entry_point_and_in_the_wheel():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["pytest11"] == {"peref": "pytest_peref"}
-    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]["pytest_peref.py"] == "pytest_peref.py"
+    assert (
+        project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]["pytest_peref.py"]
+        == "pytest_peref.py"
+    )

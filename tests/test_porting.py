@@ -1,4 +1,6 @@
-"""porting: public models are ours under other names; their own arithmetic, written here from their names, gives the same logits."""
+"""porting: public models are ours under other names; their own arithmetic, written here from their names,
+gives the same logits.
+"""
 
 import math
 
@@ -26,21 +28,40 @@ LLAMA = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 500.0,
 }
-GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_positions": 9, "n_embd": 20, "n_layer": 2, "n_head": 5, "layer_norm_epsilon": 1e-4}
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 60}
+GPT2 = {
+    "model_type": "gpt2",
+    "vocab_size": 31,
+    "n_positions": 9,
+    "n_embd": 20,
+    "n_layer": 2,
+    "n_head": 5,
+    "layer_norm_epsilon": 1e-4,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 60,
+}
 QWEN2, QWEN3 = LLAMA | {"model_type": "qwen2"}, LLAMA | {"model_type": "qwen3", "head_dim": 10}
 MODELS = {
     "llama": LLAMA,
     "llama tied": LLAMA | {"tie_word_embeddings": True},
     "llama biases": LLAMA | {"attention_bias": True, "mlp_bias": True},
-    "llama head_dim": LLAMA | {"head_dim": 6, "rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}},
+    "llama head_dim": LLAMA
+    | {"head_dim": 6, "rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}},
     "llama one kv head": LLAMA | {"num_key_value_heads": 1},
     "mistral": LLAMA | {"model_type": "mistral", "sliding_window": 3},
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "llama linear": LLAMA | {"rope_scaling": {"type": "linear", "factor": 3.0}},
     "llama llama3": LLAMA | {"head_dim": 6, "rope_scaling": LLAMA3},
-    "qwen2 yarn": QWEN2 | {"head_dim": 8, "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+    "qwen2 yarn": QWEN2
+    | {
+        "head_dim": 8,
+        "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    },
     "gpt2": GPT2,
     "gpt2 untied": GPT2 | {"tie_word_embeddings": False, "n_inner": 12},
 }
@@ -53,14 +74,34 @@ def public_shapes(public):
         C, F = public["n_embd"], public.get("n_inner") or 4 * public["n_embd"]
         found = {"transformer.wte.weight": (V, C), "transformer.wpe.weight": (public["n_positions"], C)}
         for n in range(public["n_layer"]):
-            block = {"ln_1": (C,), "attn.c_attn": (C, 3 * C), "attn.c_proj": (C, C), "ln_2": (C,), "mlp.c_fc": (C, F), "mlp.c_proj": (F, C)}
+            block = {
+                "ln_1": (C,),
+                "attn.c_attn": (C, 3 * C),
+                "attn.c_proj": (C, C),
+                "ln_2": (C,),
+                "mlp.c_fc": (C, F),
+                "mlp.c_proj": (F, C),
+            }
             for name, shape in block.items():
-                layers |= {f"transformer.h.{n}.{name}.weight": shape, f"transformer.h.{n}.{name}.bias": shape[-1:]}
+                layers |= {
+                    f"transformer.h.{n}.{name}.weight": shape,
+                    f"transformer.h.{n}.{name}.bias": shape[-1:],
+                }
         found |= layers | {"transformer.ln_f.weight": (C,), "transformer.ln_f.bias": (C,)}
         return found if public.get("tie_word_embeddings", True) else found | {"lm_head.weight": (V, C)}
-    C, F, H, G = (public[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"))
+    C, F, H, G = (
+        public[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    )
     D = public.get("head_dim") or C // H
-    maps = {"q": (H * D, C), "k": (G * D, C), "v": (G * D, C), "o": (C, H * D), "gate": (F, C), "up": (F, C), "down": (C, F)}
+    maps = {
+        "q": (H * D, C),
+        "k": (G * D, C),
+        "v": (G * D, C),
+        "o": (C, H * D),
+        "gate": (F, C),
+        "up": (F, C),
+        "down": (C, F),
+    }
     biased = "qkvo" * bool(public.get("attention_bias")) + "qkv" * (public["model_type"] == "qwen2")
     for n in range(public["num_hidden_layers"]):
         start = f"model.layers.{n}."
@@ -80,12 +121,17 @@ def public_arrays(public, dtype=np.float64, seed=0):
     """Random tensors, none special: norms far from one, biases far from zero."""
     rng = np.random.default_rng(seed)
     return {
-        name: (rng.standard_normal(shape) * shape[-1] ** -0.5 * 2 if len(shape) == 2 else 1 + 0.5 * rng.standard_normal(shape)).astype(dtype)
+        name: (
+            rng.standard_normal(shape) * shape[-1] ** -0.5 * 2
+            if len(shape) == 2
+            else 1 + 0.5 * rng.standard_normal(shape)
+        ).astype(dtype)
         for name, shape in public_shapes(public).items()
     }
 
 
-# ---------------------------------------------------------------- their arithmetic, from their names; nothing of peref is in it
+# ---------------------------------------------------------------- their arithmetic, from their names;
+# nothing of peref is in it
 
 
 def softmax(x):
@@ -105,10 +151,14 @@ def public_rope(scaling, inv_freq, base):
         return inv_freq / scaling["factor"], 1.0
     if kind == "llama3":
         wavelen = 2 * math.pi / inv_freq
-        low, high, L = (scaling[k] for k in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings"))
+        low, high, L = (
+            scaling[k] for k in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        )
         smooth = (L / wavelen - low) / (high - low)
         between = (1 - smooth) * inv_freq / scaling["factor"] + smooth * inv_freq
-        return np.where(wavelen > L / low, inv_freq / scaling["factor"], np.where(wavelen < L / high, inv_freq, between)), 1.0
+        return np.where(
+            wavelen > L / low, inv_freq / scaling["factor"], np.where(wavelen < L / high, inv_freq, between)
+        ), 1.0
     if kind == "yarn":
         L, factor = scaling["original_max_position_embeddings"], scaling["factor"]
         dim = lambda rotations: pairs * math.log(L / (rotations * 2 * math.pi)) / math.log(base)
@@ -123,7 +173,9 @@ def public_llama(a, public, tokens):
     D = public.get("head_dim") or public["hidden_size"] // H
     base = public["rope_theta"] or public["rope_parameters"]["rope_theta"]
     B, T = tokens.shape
-    inv_freq, attention_scaling = public_rope(public.get("rope_scaling"), 1.0 / base ** (np.arange(0, D, 2) / D), base)
+    inv_freq, attention_scaling = public_rope(
+        public.get("rope_scaling"), 1.0 / base ** (np.arange(0, D, 2) / D), base
+    )
     frequencies = np.outer(np.arange(T), inv_freq)
     cos, sin = (np.concatenate([f(frequencies)] * 2, -1) * attention_scaling for f in (np.cos, np.sin))
 
@@ -149,7 +201,10 @@ def public_llama(a, public, tokens):
         x = x + proj((w @ v).transpose(0, 2, 1, 3).reshape(B, T, H * D), at + "o_proj")
         h = rms(x, f"model.layers.{n}.post_attention_layernorm.weight")
         gate = proj(h, f"model.layers.{n}.mlp.gate_proj")
-        x = x + proj(gate / (1 + np.exp(-gate)) * proj(h, f"model.layers.{n}.mlp.up_proj"), f"model.layers.{n}.mlp.down_proj")
+        x = x + proj(
+            gate / (1 + np.exp(-gate)) * proj(h, f"model.layers.{n}.mlp.up_proj"),
+            f"model.layers.{n}.mlp.down_proj",
+        )
     return rms(x, "model.norm.weight") @ a.get("lm_head.weight", a["model.embed_tokens.weight"]).T
 
 
@@ -158,7 +213,10 @@ def public_gpt2(a, public, tokens):
 
     def norm(x, name):
         c = x - x.mean(-1, keepdims=True)
-        return c / np.sqrt((c**2).mean(-1, keepdims=True) + public["layer_norm_epsilon"]) * a[name + ".weight"] + a[name + ".bias"]
+        return (
+            c / np.sqrt((c**2).mean(-1, keepdims=True) + public["layer_norm_epsilon"]) * a[name + ".weight"]
+            + a[name + ".bias"]
+        )
 
     def conv1d(x, name):
         return x @ a[name + ".weight"] + a[name + ".bias"]
@@ -197,7 +255,8 @@ def test_names_there_and_back(public, dtype):
     model.check(cfg, params)
     same(unload(params, cfg), a, 0)
     for k, (name, x) in enumerate((p := model.init(cfg, 1, dtype)).items()):
-        p[name] = x + np.asarray(k + np.arange(x.size).reshape(x.shape), dtype)  # no two tensors and no two cells alike
+        # no two tensors and no two cells alike
+        p[name] = x + np.asarray(k + np.arange(x.size).reshape(x.shape), dtype)
     same(load(unload(p, cfg), cfg), p, 0)
 
 
@@ -265,8 +324,25 @@ def test_bare_names_buffers_and_a_tied_head():
 
 def test_config_fields():
     cfg = config_of(QWEN3 | {"tie_word_embeddings": True})
-    assert (cfg.D, cfg.R, cfg.G, cfg.qk_norm, cfg.qkv_bias, cfg.biases, cfg.tied) == (10, 10, 3, True, False, False, True)
-    assert (cfg.L, cfg.V, cfg.C, cfg.H, cfg.F, cfg.layers, cfg.eps, cfg.window) == (64, 31, 24, 6, 40, 3, 1e-5, None)
+    assert (cfg.D, cfg.R, cfg.G, cfg.qk_norm, cfg.qkv_bias, cfg.biases, cfg.tied) == (
+        10,
+        10,
+        3,
+        True,
+        False,
+        False,
+        True,
+    )
+    assert (cfg.L, cfg.V, cfg.C, cfg.H, cfg.F, cfg.layers, cfg.eps, cfg.window) == (
+        64,
+        31,
+        24,
+        6,
+        40,
+        3,
+        1e-5,
+        None,
+    )
     assert [(name, given["base"]) for name, given in cfg.pe] == [("rope", 500.0)]
     assert config_of({k: v for k, v in LLAMA.items() if k != "num_key_value_heads"}).G == 6
     assert config_of(LLAMA | {"rope_theta": None}).pe[0][1]["base"] == 10000.0
@@ -274,7 +350,16 @@ def test_config_fields():
     ((name, given),) = config_of(LLAMA | {"rope_scaling": LLAMA3}).pe
     assert (name, given["base"], given["factor"], given["original"]) == ("llama3", 500.0, 8.0, 60)
     cfg = config_of(GPT2)
-    assert (cfg.G, cfg.F, cfg.L, cfg.tied, cfg.biases, cfg.norm, cfg.activation, cfg.eps) == (5, 80, 9, True, True, "layer", "gelu", 1e-4)
+    assert (cfg.G, cfg.F, cfg.L, cfg.tied, cfg.biases, cfg.norm, cfg.activation, cfg.eps) == (
+        5,
+        80,
+        9,
+        True,
+        True,
+        "layer",
+        "gelu",
+        1e-4,
+    )
 
 
 def test_windows():
@@ -302,13 +387,34 @@ SOME_SLIDE = ["sliding_attention", "full_attention", "full_attention"]
         (LLAMA | {"attention_bias": True}, "attention_bias is True and mlp_bias is False"),
         (LLAMA | {"mlp_bias": True}, "attention_bias is False and mlp_bias is True"),
         (QWEN3 | {"attention_bias": True}, "attention_bias is True"),
-        (LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling has no low_freq_factor"),
-        (LLAMA | {"rope_scaling": {"type": "lineal", "factor": 2.0}}, "rope_scaling.rope_type is 'lineal'; did you mean 'linear'"),
-        (LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0, "slope": 3.0}}, "rope_scaling.slope: 3.0"),
-        (LLAMA | {"rope_scaling": {"type": "yarn", "factor": 4.0, "mrope_section": [1, 1, 0]}}, "mrope_section: "),
-        (LLAMA | {"rope_scaling": {"type": "linear", "rope_type": "yarn", "factor": 4.0}}, "type: it is 'linear' and rope_type is 'yarn'"),
-        (LLAMA | {"rope_parameters": {"full_attention": {}, "sliding_attention": {}}}, "rope_parameters has full_attention and sliding_attention"),
-        (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 9.0}}, "rope_theta is 500 and rope_theta of .* is 9"),
+        (
+            LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+            "rope_scaling has no low_freq_factor",
+        ),
+        (
+            LLAMA | {"rope_scaling": {"type": "lineal", "factor": 2.0}},
+            "rope_scaling.rope_type is 'lineal'; did you mean 'linear'",
+        ),
+        (
+            LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0, "slope": 3.0}},
+            "rope_scaling.slope: 3.0",
+        ),
+        (
+            LLAMA | {"rope_scaling": {"type": "yarn", "factor": 4.0, "mrope_section": [1, 1, 0]}},
+            "mrope_section: ",
+        ),
+        (
+            LLAMA | {"rope_scaling": {"type": "linear", "rope_type": "yarn", "factor": 4.0}},
+            "type: it is 'linear' and rope_type is 'yarn'",
+        ),
+        (
+            LLAMA | {"rope_parameters": {"full_attention": {}, "sliding_attention": {}}},
+            "rope_parameters has full_attention and sliding_attention",
+        ),
+        (
+            LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 9.0}},
+            "rope_theta is 500 and rope_theta of .* is 9",
+        ),
         (LLAMA | {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         (LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (LLAMA | {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
@@ -320,12 +426,24 @@ SOME_SLIDE = ["sliding_attention", "full_attention", "full_attention"]
         (LLAMA | {"vocab_size": "31"}, "V is '31'"),
         ({k: v for k, v in LLAMA.items() if k != "hidden_size"}, "no hidden_size"),
         (LLAMA | {"intermediate_size": None}, "no intermediate_size"),
-        (MODELS["mistral"] | {"layer_types": ["full_attention"] * 3}, "layer_types is .* all layers of a mistral have sliding_window 3"),
-        (QWEN2 | {"use_sliding_window": True, "max_window_layers": 1}, "max_window_layers is 1, .*4096 .*some of the 3 layers"),
-        (QWEN2 | {"use_sliding_window": True, "layer_types": SOME_SLIDE}, "layer_types is .*some of the 3 layers"),
+        (
+            MODELS["mistral"] | {"layer_types": ["full_attention"] * 3},
+            "layer_types is .* all layers of a mistral have sliding_window 3",
+        ),
+        (
+            QWEN2 | {"use_sliding_window": True, "max_window_layers": 1},
+            "max_window_layers is 1, .*4096 .*some of the 3 layers",
+        ),
+        (
+            QWEN2 | {"use_sliding_window": True, "layer_types": SOME_SLIDE},
+            "layer_types is .*some of the 3 layers",
+        ),
         (QWEN2 | {"layer_types": SOME_SLIDE}, "layer_types is .*sliding_window None"),
         (QWEN2 | {"layer_types": ["full_attention"]}, "does not go with 3 layers"),
-        (QWEN2 | {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "layer_types is .*linear_attention"),
+        (
+            QWEN2 | {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
+            "layer_types is .*linear_attention",
+        ),
         (GPT2 | {"activation_function": "relu"}, "activation_function is 'relu'"),
         (GPT2 | {"activation_function": "gelu"}, "activation_function is 'gelu'"),
         (GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
@@ -348,7 +466,9 @@ def test_keys_beside_the_point_pass():
         "eos_token_id": [1, 2],
         "_name": "x",
     }
-    assert config_of(LLAMA | beside | {"use_logit_scale": False, "quantization_config": None}) == config_of(LLAMA)
+    assert config_of(LLAMA | beside | {"use_logit_scale": False, "quantization_config": None}) == config_of(
+        LLAMA
+    )
 
 
 def test_wrong_tensors_are_named():
@@ -359,7 +479,8 @@ def test_wrong_tensors_are_named():
         ({k: v for k, v in a.items() if ".1." not in k}, "layers.1.* and 6 more"),
         (a | {"model.layers.3.mlp.up_proj.weight": a[name]}, "have model.layers.3.mlp.up_proj.weight"),
         (a | {name.replace("weight", "bias"): a[name][:, 0]}, "have .*k_proj.bias"),
-        (a | {"model.layers.0.attn.bias": a[name]}, "have model.layers.0.attn.bias"),  # a buffer of GPT-2, not of Llama
+        # a buffer of GPT-2, not of Llama
+        (a | {"model.layers.0.attn.bias": a[name]}, "have model.layers.0.attn.bias"),
         (a | {name: a[name].T}, r"k_proj.weight is \[24, 12\], expected \[12, 24\]"),
         (a | {name: a[name].astype(np.int8)}, "k_proj.weight is int8"),
     ):
@@ -395,5 +516,10 @@ def test_models_that_the_names_do_not_describe_are_refused():
 
 
 def test_the_page_has_the_table():
-    for name in ("model.layers.N.mlp.gate_proj.weight", "N.gate.weight", "transformer.h.N.attn.c_attn.weight", "pe.0.table"):
+    for name in (
+        "model.layers.N.mlp.gate_proj.weight",
+        "N.gate.weight",
+        "transformer.h.N.attn.c_attn.weight",
+        "pe.0.table",
+    ):
         assert name in porting.__doc__

@@ -1,4 +1,5 @@
-"""What the README says is so: its table is the registry, its Python runs, its commands run, its keys and exit codes are those of the package.
+"""What the README says is so: its table is the registry, its Python runs, its commands run, its keys and exit
+codes are those of the package.
 
 `python tests/test_readme.py` writes the table of encodings anew.
 """
@@ -60,7 +61,12 @@ def rows(head: str) -> list[list[str]]:
 def commands() -> list[list[str]]:
     """The words after `python cli.py` of every command line in a block, in the README's order."""
     lines = [line for block in blocks("") for line in block.splitlines()]
-    return [shlex.split(part)[2:] for line in lines for part in line.split(" && ") if part.startswith("python cli.py ")]
+    return [
+        shlex.split(part)[2:]
+        for line in lines
+        for part in line.split(" && ")
+        if part.startswith("python cli.py ")
+    ]
 
 
 def test_the_table_of_encodings_is_the_registry():
@@ -75,12 +81,23 @@ def test_the_table_of_encodings_is_the_registry():
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
 def test_python_runs(number, tmp_path):
     """Each block by itself, in a folder where a public model lies."""
-    public = {"model_type": "llama", "vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    public = {
+        "model_type": "llama",
+        "vocab_size": 11,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     public |= {"intermediate_size": 16, "max_position_embeddings": 16, "tie_word_embeddings": True}
     cfg = porting.config_of(public)
     (tmp_path / "config.json").write_text(json.dumps(public))
     safetensors.numpy.save_file(porting.unload(model.init(cfg), cfg), tmp_path / "model.safetensors")
-    done = subprocess.run([sys.executable, "-W", "error", "-c", blocks("python")[number]], cwd=tmp_path, env=environment(), capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", blocks("python")[number]],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+    )
     assert done.returncode == 0, done.stderr.decode()
 
 
@@ -94,7 +111,8 @@ def test_the_comparison_is_five_lines_and_says_what_is_printed():
     assert len([line for line in code.splitlines() if "import" not in line]) <= 5
     with pytest.raises(compare.Differs) as error:
         exec(code, {})
-    said, readme = (re.sub(r"(-?\d\.\d{8})\d*", r"\1", text) for text in (str(error.value), README))  # the last digits are the machine's
+    # the last digits are the machine's
+    said, readme = (re.sub(r"(-?\d\.\d{8})\d*", r"\1", text) for text in (str(error.value), README))
     assert said in readme
 
 
@@ -120,7 +138,22 @@ def test_click_takes_every_command(args):
                 command.make_context(name, rest, parent=inner)
 
 
-SMALL = ["--steps", "2", "--batch", "1", "--width", "16", "--heads", "2", "--layers", "4", "--save-every", "1", "--valid-bytes", "4096"]
+SMALL = [
+    "--steps",
+    "2",
+    "--batch",
+    "1",
+    "--width",
+    "16",
+    "--heads",
+    "2",
+    "--layers",
+    "4",
+    "--save-every",
+    "1",
+    "--valid-bytes",
+    "4096",
+]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +182,13 @@ def told(here):
             line += ["--tokens", "5"]
         elif args[0] == "eval":
             line += ["--bytes", "8192"]
-        done = subprocess.run([sys.executable, ROOT / "cli.py", *line, "--json"], cwd=here, env=environment(), capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, ROOT / "cli.py", *line, "--json"],
+            cwd=here,
+            env=environment(),
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, (args, done.stdout, done.stderr)
         found[" ".join(args)] = json.loads(done.stdout)
     return found
@@ -159,17 +198,31 @@ def test_the_sample_shows_the_defaults():
     """What it says of model, encoding and training, which no machine changes."""
     cfg, recipe = Config(), Recipe()
     count = sum(a.size for a in model.init(cfg).values())
-    assert f"\nmodel         {count:,} parameters: {cfg.layers} layers, width {cfg.C}, {cfg.H} heads of {cfg.D} ({cfg.G} key-value)" in README
+    assert (
+        "\n"
+        f"model         {count:,} parameters: {cfg.layers} layers, width {cfg.C}, {cfg.H} heads of {cfg.D} "
+        f"({cfg.G} key-value)" in README
+    )
     assert f"\n{text.labelled('encoding', text.cycle(cfg.pe))}\n" in README
-    assert f"\ntraining      {recipe.steps} steps, {recipe.batch * cfg.L:,} tokens a step ({recipe.batch} x {cfg.L}), rate {recipe.rate}" in README
+    assert (
+        "\n"
+        f"training      {recipe.steps} steps, {recipe.batch * cfg.L:,} tokens a step ({recipe.batch} x "
+        f"{cfg.L}), rate {recipe.rate}" in README
+    )
 
 
 def test_the_sample_is_of_the_default_text():
     """Which text it is, and its yardsticks, as printed."""
     corpus = data.corpus()
-    assert f"\ndata          {corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, " in README
+    assert (
+        f"\ndata          {corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, "
+        in README
+    )
     marks = data.yardsticks(corpus.train, corpus.valid)
-    assert f"\nyardsticks    unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 " in README
+    assert (
+        f"\nyardsticks    unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 "
+        in README
+    )
 
 
 @pytest.mark.parametrize("name", ["extrapolation", "scalings"])
@@ -190,7 +243,9 @@ def test_every_command_runs(told):
 
 def test_json_has_the_keys_that_are_said(told):
     """Of every command, no more and no fewer."""
-    said = {command.strip("`"): set(re.findall(r"`(\w+)`", keys)) for command, keys in rows("| command | keys |")}
+    said = {
+        command.strip("`"): set(re.findall(r"`(\w+)`", keys)) for command, keys in rows("| command | keys |")
+    }
     assert set(said) == {line.split()[0] for line in told}
     for line, document in told.items():
         assert set(document) == said[line.split()[0]], line
@@ -209,7 +264,9 @@ def test_the_gallery_has_every_encoding(told, here):
         assert len(one["panels"]) >= 2
         assert f'<img src="{one["name"]}.png"' in page
         assert f'href="#{one["name"]}"' in page
-    assert sorted(p.name for p in (here / "gallery").iterdir()) == sorted([*(f"{n}.png" for n in names()), "index.html"])
+    assert sorted(p.name for p in (here / "gallery").iterdir()) == sorted(
+        [*(f"{n}.png" for n in names()), "index.html"]
+    )
 
 
 def test_the_base_that_is_set_is_the_base_that_is_evaluated(told):
@@ -223,12 +280,15 @@ def test_the_base_that_is_set_is_the_base_that_is_evaluated(told):
 
 def kinds(error=errors.PerefError):
     """Kind -> exit code, of this class of error and all below."""
-    return {error.kind: error.exit_code} | {kind: code for below in error.__subclasses__() for kind, code in kinds(below).items()}
+    return {error.kind: error.exit_code} | {
+        kind: code for below in error.__subclasses__() for kind, code in kinds(below).items()
+    }
 
 
 def test_exit_codes_are_those_of_the_errors():
     """The table has every code that there is, and the kinds are all named."""
-    for found in walk_packages(peref.__path__, "peref."):  # every error of the package, whatever ran before this test
+    # every error of the package, whatever ran before this test
+    for found in walk_packages(peref.__path__, "peref."):
         import_module(found.name)
     of_signals = {n: cli.explain(Interrupted(n))[::2] for n in (signal.SIGINT, signal.SIGTERM)}
     others = {cli.explain(error)[2] for error in (RuntimeError("bug"), BrokenPipeError())}
@@ -244,7 +304,10 @@ def test_exit_codes_are_those_of_the_errors():
     assert set(re.findall(r"`(\w+)`", named)) == {*kinds(), "interrupted", "internal"}
 
 
-@pytest.mark.parametrize(("args", "code"), [(["list"], 0), (["train", "--pe", "alibbi"], 2), (["eval", "--len", "many"], 2), (["--version"], 0)])
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [(["list"], 0), (["train", "--pe", "alibbi"], 2), (["eval", "--len", "many"], 2), (["--version"], 0)],
+)
 def test_the_command_gives_those_codes(args, code, tmp_path, monkeypatch):
     """Done and misuse, as the shell sees them."""
     monkeypatch.chdir(tmp_path)
@@ -256,7 +319,10 @@ def test_links_and_files_that_are_named_are_there():
     for link in re.findall(r"\]\((?!http|#)([^)]+)\)", README):
         assert (ROOT / link).exists(), link
     for anchor in re.findall(r"\]\(#([^)]+)\)", README):
-        assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", README, re.M)}
+        assert anchor in {
+            re.sub(r"[^\w -]", "", h).lower().replace(" ", "-")
+            for h in re.findall(r"^#+ (.*)$", README, re.M)
+        }
     for path in re.findall(r"(?:`|python )((?:peref|tests|benchmarks)/[\w./]+)", README):
         assert (ROOT / path).exists(), path
 

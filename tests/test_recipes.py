@@ -1,4 +1,6 @@
-"""The recipes: every encoding has its file, no golden case goes missing, and without the tests vectors of one's own are still made."""
+"""The recipes: every encoding has its file, no golden case goes missing, and without the tests vectors of
+one's own are still made.
+"""
 
 import json
 import os
@@ -33,7 +35,9 @@ def committed():
 def made():
     """The same from the recipes."""
     found = {case.id: {"encoding": case.encoding, "level": case.level} for case in (*core(), *full())}
-    return found | {words["id"]: words for part in PARTS for name in names() for words in declared(name, part)}
+    return found | {
+        words["id"]: words for part in PARTS for name in names() for words in declared(name, part)
+    }
 
 
 def test_every_encoding_has_its_recipes():
@@ -56,7 +60,9 @@ def test_a_file_of_recipes_is_of_its_encoding(name):
 
 
 def test_no_id_is_ever_dropped():
-    """What stands in the committed files is still made by a recipe: an id may be changed, never taken away or given to something else."""
+    """What stands in the committed files is still made by a recipe: an id may be changed, never taken away
+    or given to something else.
+    """
     now, before = made(), committed()
     gone = sorted(set(before) - set(now))
     assert gone == [], f"golden/ has these cases, and no recipe makes them: {gone}; put them back"
@@ -67,7 +73,9 @@ def test_no_id_is_ever_dropped():
 def test_a_recipe_that_is_gone_is_noticed(monkeypatch):
     """One case, and a whole file."""
     usual = recipes.of
-    monkeypatch.setattr(recipes, "of", lambda name: [case for case in usual(name) if case.id != "yarn.table/llama-2"])
+    monkeypatch.setattr(
+        recipes, "of", lambda name: [case for case in usual(name) if case.id != "yarn.table/llama-2"]
+    )
     with pytest.raises(AssertionError, match=r"yarn\.table/llama-2"):
         test_no_id_is_ever_dropped()
     monkeypatch.setattr(recipes, "files", lambda: sorted(set(names()) - {"yarn"}))
@@ -79,22 +87,51 @@ def test_a_recipe_that_is_gone_is_noticed(monkeypatch):
 
 def test_a_second_process_builds_the_same_bytes(tmp_path):
     """Whatever the hashes of texts are there."""
-    ids = ("rope.op/long", "alibi.table/slopes-12", "t5.op/default", "mamba.op/short", "learned.table/last-row")
-    code = "import sys\nfrom pathlib import Path\nfrom golden_files import folder_of\nfrom making.catalogue import catalogue\n"
+    ids = (
+        "rope.op/long",
+        "alibi.table/slopes-12",
+        "t5.op/default",
+        "mamba.op/short",
+        "learned.table/last-row",
+    )
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from golden_files import folder_of\n"
+        "from making.catalogue import catalogue\n"
+    )
     code += f"folder_of(Path(sys.argv[1]), [c for c in catalogue() if c.id in {ids!r}])"
     for seed in "12":
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{GOLDEN.parent}{os.pathsep}{GOLDEN.parent / 'tests'}"}
+        env = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": f"{GOLDEN.parent}{os.pathsep}{GOLDEN.parent / 'tests'}",
+        }
         subprocess.run([sys.executable, "-c", code, str(tmp_path / seed)], env=env, check=True, cwd=tmp_path)
-    one, other = ({p.relative_to(tmp_path / n).as_posix(): p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "12")
+    one, other = (
+        {
+            p.relative_to(tmp_path / n).as_posix(): p.read_bytes()
+            for p in (tmp_path / n).rglob("*")
+            if p.is_file()
+        }
+        for n in "12"
+    )
     assert "alibi/SHA256SUMS" in one
     assert one == other
 
 
 def test_without_a_checkout(monkeypatch, capsys, tmp_path):
-    """Vectors for a shape of one's own need no recipes, and the files of the package are computed again without them."""
+    """Vectors for a shape of one's own need no recipes, and the files of the package are computed again
+    without them.
+    """
     for name in ("recipes", "making", "loops", "mutants"):
         monkeypatch.setitem(sys.modules, name, None)
     assert [case.level for case in yours("rope", {})] == ["table", "op", "attn"]
-    code = run_cli(["golden", "vectors", "--pe", "alibi", "--shape", "1,2,1,5,4", "-o", str(tmp_path / "mine")], Signals())
+    code = run_cli(
+        ["golden", "vectors", "--pe", "alibi", "--shape", "1,2,1,5,4", "-o", str(tmp_path / "mine")],
+        Signals(),
+    )
     assert code == 0, capsys.readouterr()
-    assert run_cli(["golden", "verify", str(tmp_path / "mine"), "--rebuild"], Signals()) == 0, capsys.readouterr()
+    assert run_cli(["golden", "verify", str(tmp_path / "mine"), "--rebuild"], Signals()) == 0, (
+        capsys.readouterr()
+    )

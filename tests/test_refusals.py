@@ -1,4 +1,6 @@
-"""Calls that must be refused: peref refuses each, in words and for that reason alone; who computes something is found out."""
+"""Calls that must be refused: peref refuses each, in words and for that reason alone; who computes
+something is found out.
+"""
 
 import json
 from importlib import import_module
@@ -52,14 +54,30 @@ def says(error):
 def test_what_counts_as_a_refusal():
     """Exceptions for wrong values do, accidents do not, None claims nothing, numbers are a failure."""
     words = words_of("rope.refuse/odd-width")
-    for error in (ValueError("odd"), TypeError("odd"), AssertionError(), IndexError("5"), RuntimeError("sizes"), Refused("width")):
+    for error in (
+        ValueError("odd"),
+        TypeError("odd"),
+        AssertionError(),
+        IndexError("5"),
+        RuntimeError("sizes"),
+        Refused("width"),
+    ):
         assert verdict(words, says(error))[0] is True
-    for error in (KeyError("x"), AttributeError("x"), NotImplementedError(), ZeroDivisionError(), RecursionError()):
+    for error in (
+        KeyError("x"),
+        AttributeError("x"),
+        NotImplementedError(),
+        ZeroDivisionError(),
+        RecursionError(),
+    ):
         held, said = verdict(words, says(error))
         assert (held, "an accident" in said) == (False, True)
     assert verdict(words, lambda case, a: None)[0] is None
     held, said = verdict(words, lambda case, a: {"q_rotated": a["q"]})
-    assert (held, said) == (False, "computed q_rotated in place of refusing: An odd rotary width: the last channel has no partner.")
+    assert (held, said) == (
+        False,
+        "computed q_rotated in place of refusing: An odd rotary width: the last channel has no partner.",
+    )
 
 
 def test_acceptable_to_give_it_back():

@@ -18,7 +18,11 @@ def both(function, *arrays):
 def test_rows_are_added_alike(rng, monkeypatch, cells):
     """Whatever fits at once; rows that nobody names stay, and every number named twice counts twice."""
     monkeypatch.setattr(rows, "CELLS", cells)
-    to, index, x = rng.standard_normal((7, 3)), np.array([[1, 6, 1], [0, 1, 6]]), rng.standard_normal((2, 3, 3))
+    to, index, x = (
+        rng.standard_normal((7, 3)),
+        np.array([[1, 6, 1], [0, 1, 6]]),
+        rng.standard_normal((2, 3, 3)),
+    )
 
     def added(to, index, x):
         to = to.copy()

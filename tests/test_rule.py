@@ -1,4 +1,6 @@
-"""The tolerance rule: budgets follow from float64 alone, honest implementations of every kind are far within class A."""
+"""The tolerance rule: budgets follow from float64 alone, honest implementations of every kind are far
+within class A.
+"""
 
 from pathlib import Path
 
@@ -27,7 +29,11 @@ def book():
     return Book(GOLDEN)
 
 
-CASES = [case for case in operations() if case.id.endswith(("/default", "/long", "/far", "/packed", "/real", "/wide"))]
+CASES = [
+    case
+    for case in operations()
+    if case.id.endswith(("/default", "/long", "/far", "/packed", "/real", "/wide"))
+]
 
 
 def uses(entry, case, got, dtype):
@@ -44,7 +50,9 @@ def uses(entry, case, got, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", arithmetic.ARITHMETICS)
 def test_another_arithmetic_is_no_error(book, name, dtype):
-    """Outputs and gradients of every encoding, in float32, with sums in another order, with other elementary functions."""
+    """Outputs and gradients of every encoding, in float32, with sums in another order, with other
+    elementary functions.
+    """
     count = 0
     for case in CASES:
         entry = book.entries[case.id]
@@ -96,7 +104,10 @@ def test_angles_in_16_bits_are_no_class(book, dtype):
     phi = table.bfloat16(case.at.i[:, None] * 10000.0 ** (-np.arange(0, 8, 2) / 8))
     a, b = np.split(entry.inputs()["q"], 2, -1)
     y = np.concatenate([a * np.cos(phi) - b * np.sin(phi), a * np.sin(phi) + b * np.cos(phi)], -1)
-    assert judged(table.in_dtype(y, dtype), entry.want("q_rotated"), *entry.budget("q_rotated"), 0).grade == "FAIL"
+    assert (
+        judged(table.in_dtype(y, dtype), entry.want("q_rotated"), *entry.budget("q_rotated"), 0).grade
+        == "FAIL"
+    )
 
 
 def test_the_limits_in_numbers():
@@ -104,7 +115,11 @@ def test_the_limits_in_numbers():
     u, low = 2.0**-8, 2.0**-24
     most = limits("BF16", np.array([1.0]), np.array([3.0]), np.array([5.0]), 4.0)
     tiny = 2.0**-133
-    np.testing.assert_allclose(np.ravel(most), [2 * u + 48 * low + tiny, 6 * u + 16 * 48 * low + tiny, 12 * u + 64 * 48 * low + tiny], 1e-15)
+    np.testing.assert_allclose(
+        np.ravel(most),
+        [2 * u + 48 * low + tiny, 6 * u + 16 * 48 * low + tiny, 12 * u + 64 * 48 * low + tiny],
+        1e-15,
+    )
     used = between(np.array([0.5, 1, 1.5, 2, 3, 4, 8]), [np.array([1.0]), np.array([2.0]), np.array([4.0])])
     np.testing.assert_allclose(used, [0.5, 1, 8.5, 16, 40, 64, 128])
 
@@ -112,13 +127,23 @@ def test_the_limits_in_numbers():
 def test_beyond_the_largest_is_an_infinity():
     """70000 is one in float16, of its own sign, and 60000 is none."""
     size = np.array([70000.0])
-    for c, g, grade in ((np.inf, 70000.0, "A"), (-np.inf, -70000.0, "A"), (-np.inf, 70000.0, "FAIL"), (np.inf, 60000.0, "FAIL")):
+    for c, g, grade in (
+        (np.inf, 70000.0, "A"),
+        (-np.inf, -70000.0, "A"),
+        (-np.inf, 70000.0, "FAIL"),
+        (np.inf, 60000.0, "FAIL"),
+    ):
         assert judged(Tensor("F16", np.array([c], np.float16)), np.array([g]), size, size, 0).grade == grade
-    assert judged(Tensor("F32", np.array([np.inf], np.float32)), np.array([70000.0]), size, size, 0).grade == "FAIL"
+    assert (
+        judged(Tensor("F32", np.array([np.inf], np.float32)), np.array([70000.0]), size, size, 0).grade
+        == "FAIL"
+    )
 
 
 def test_a_number_that_cancels_has_room_for_what_is_kept():
-    """A channel of q that is 0 turns, and its derivative is turned back: with the turned one in bfloat16 not quite to 0, which is no error."""
+    """A channel of q that is 0 turns, and its derivative is turned back: with the turned one in bfloat16
+    not quite to 0, which is no error.
+    """
     case = next(c for c in operations() if c.id == "mrope.attn/heads-alone")
     a = inputs(case)
     want = expected(case, a)
@@ -148,7 +173,9 @@ def test_budgets_are_made_in_float64(monkeypatch):
 
 
 def test_budgets_grow_with_what_cancels():
-    """A derivative that is nothing but rounding, for softmax knows no constant, has a b; a structural zero has none and must be 0."""
+    """A derivative that is nothing but rounding, for softmax knows no constant, has a b; a structural zero
+    has none and must be 0.
+    """
     case = sized("t5", "attn", "default", "x", T=5)
     a = inputs(case)
     want = expected(case, a)
@@ -172,7 +199,17 @@ def test_noise():
     ):
         assert isinstance(off, Noisy)
         assert 0.9 < np.std(bare(off) / exact - 1) / step < 2
-    for same in (abs(y), -y, np.floor(y), np.maximum(y, 1), np.where(y > 1, y, 0), np.concatenate([y, y]), y.clip(0, 1), y[::2], y > 1):
+    for same in (
+        abs(y),
+        -y,
+        np.floor(y),
+        np.maximum(y, 1),
+        np.where(y > 1, y, 0),
+        np.concatenate([y, y]),
+        y.clip(0, 1),
+        y[::2],
+        y > 1,
+    ):
         assert (bare(np.where(same == 0, 0, same)) == np.where(same == 0, 0, same)).all()
     assert (bare(np.floor(y)) == np.floor(x)).all()
     assert (bare(abs(y)) == x).all()

@@ -1,4 +1,6 @@
-"""Programs held against the golden files: the example runners pass, and a program that crashes, hangs or cheats is told as what it is."""
+"""Programs held against the golden files: the example runners pass, and a program that crashes, hangs or
+cheats is told as what it is.
+"""
 
 import json
 import os
@@ -30,7 +32,10 @@ FEW = Pick(cases=("rope.op/default", "rope.op/long", "alibi.table/default"))
 SOURCES = {"c": "runner.c", "rust": "runner.rs"}
 STRICT = {
     "c": ("cc", ["-O2", "-Wall", "-Wextra", "-Werror", "-o", "{out}", str(RUNNERS / SOURCES["c"]), "-lm"]),
-    "rust": ("rustc", ["-O", "--edition", "2021", "-D", "warnings", "-o", "{out}", str(RUNNERS / SOURCES["rust"])]),
+    "rust": (
+        "rustc",
+        ["-O", "--edition", "2021", "-D", "warnings", "-o", "{out}", str(RUNNERS / SOURCES["rust"])],
+    ),
 }
 
 
@@ -63,13 +68,23 @@ CLAIMED = {"rope", "yarn", "alibi", "t5"}
 def refusals_of(book):
     """The calls that an example must refuse: those of its levels, with options that it claims."""
     others = {"ramp": "code", "attention_factor": None, "form": "static"}
-    cases = [one.words for one in read(book)["refusals"] if one.words["encoding"] in CLAIMED and one.words["call"] in ("table", "op")]
-    return {words["id"] for words in cases if all(words["options"].get(key, value) == value for key, value in others.items())}
+    cases = [
+        one.words
+        for one in read(book)["refusals"]
+        if one.words["encoding"] in CLAIMED and one.words["call"] in ("table", "op")
+    ]
+    return {
+        words["id"]
+        for words in cases
+        if all(words["options"].get(key, value) == value for key, value in others.items())
+    }
 
 
 @pytest.mark.parametrize("language", ["c", "javascript", "rust"])
 def test_an_example_passes_what_it_claims(book, language, tmp_path):
-    """Every tensor in class A, in two dtypes; what it leaves out has a reason; what must be refused is, and nothing else."""
+    """Every tensor in class A, in two dtypes; what it leaves out has a reason; what must be refused is,
+    and nothing else.
+    """
     command = built(language, tmp_path)
     for dtype in ("f32", "f64"):
         report = asked(command, book, Pick(), dtype)
@@ -95,13 +110,22 @@ def test_the_numpy_adapter_passes(capsys, monkeypatch, book):
 
 def test_the_pytorch_adapter_passes(capsys, monkeypatch, book):
     """Its gradients are autograd's."""
-    pytest.importorskip("torch", reason="golden/runners/torch_adapter.py was not run: there is no PyTorch here")
+    pytest.importorskip(
+        "torch", reason="golden/runners/torch_adapter.py was not run: there is no PyTorch here"
+    )
     monkeypatch.chdir(RUNNERS)
     passes(capsys, book, "torch_adapter:run", "f32")
 
 
 def passes(capsys, book, function, *dtypes):
-    code, text = cli(capsys, "check", "--impl", function, *(word for dtype in dtypes for word in ("--dtype", dtype)), "--json")
+    code, text = cli(
+        capsys,
+        "check",
+        "--impl",
+        function,
+        *(word for dtype in dtypes for word in ("--dtype", dtype)),
+        "--json",
+    )
     found = json.loads(text)
     assert (code, found["classes"]["A"]) == (0, len(found["results"])), text
     assert len(found["results"]) > 150 * len(dtypes)
@@ -142,14 +166,21 @@ CASE
 def program(tmp_path, case="", hello="pass", bye="pass"):
     """The command of a program that does this with a case."""
     indented = lambda text, n: "\n".join(" " * n + line for line in text.splitlines())
-    text = PROGRAM.replace("HELLO", indented(hello, 8)).replace("BYE", indented(bye, 8)).replace("CASE", indented(case or "pass", 8))
+    text = (
+        PROGRAM.replace("HELLO", indented(hello, 8))
+        .replace("BYE", indented(bye, 8))
+        .replace("CASE", indented(case or "pass", 8))
+    )
     (tmp_path / "program.py").write_text(text)
     return f"{shlex.quote(sys.executable)} -S {shlex.quote(str(tmp_path / 'program.py'))}"
 
 
 OK = "say({'seq': seq, 'status': 'ok'})"
 BREAKS = {
-    "crash": ("print('a table of 3 rows', file=sys.stderr, flush=True); os._exit(3)", "exit code 3; its stderr ends: a table of 3 rows"),
+    "crash": (
+        "print('a table of 3 rows', file=sys.stderr, flush=True); os._exit(3)",
+        "exit code 3; its stderr ends: a table of 3 rows",
+    ),
     "signal": ("os.abort()", "by signal 6"),
     "hang": ("time.sleep(60)", "no answer within 0.5 s"),
     "silence": ("os.close(1); time.sleep(60)", "output closed while it ran on"),
@@ -179,8 +210,13 @@ def test_a_program_that_breaks_is_told(book, name, tmp_path):
     report = asked(program(tmp_path, case), book, FEW, "f64", seconds=0.5 if name == "hang" else 20)
     assert report.exit_code == 4
     assert (len(report.crashes), report.errors) == (2, {})
-    assert re.search(words, next(iter(report.crashes.values())).replace(" 2 where", " 1 where")), report.crashes
-    assert all("program.py" in said.partition(": ")[0] and said.startswith("--cmd ") for said in report.crashes.values())
+    assert re.search(words, next(iter(report.crashes.values())).replace(" 2 where", " 1 where")), (
+        report.crashes
+    )
+    assert all(
+        "program.py" in said.partition(": ")[0] and said.startswith("--cmd ")
+        for said in report.crashes.values()
+    )
 
 
 def test_it_is_started_once_more_and_not_again(book, tmp_path):
@@ -194,7 +230,10 @@ def test_it_is_started_once_more_and_not_again(book, tmp_path):
 
 def test_a_program_that_recovers(book, tmp_path):
     """One crash is told, the cases after it are still run."""
-    case = "if r['id'] == 'alibi.table/default': os._exit(1)\nsay({'seq': seq, 'status': 'skip', 'reason': 'enough'})"
+    case = (
+        "if r['id'] == 'alibi.table/default': os._exit(1)\n"
+        "say({'seq': seq, 'status': 'skip', 'reason': 'enough'})"
+    )
     report = asked(program(tmp_path, case), book, FEW, "f64")
     assert (list(report.crashes), len(report.skipped), report.exit_code) == (["alibi.table/default"], 2, 4)
 
@@ -221,14 +260,20 @@ def test_a_crash_at_the_end_is_told(book, tmp_path):
     case = "say({'seq': seq, 'status': 'skip', 'reason': 'no time', 'issue': 'https://example.org/1'})"
     command = program(tmp_path, case, bye="os._exit(9)")
     report = asked(command, book, FEW, "f64")
-    assert report.crashes == {"bye": f"--cmd {shlex.quote(command)}: asked bye: exit code 9 at its end; its stderr is empty"}
+    assert report.crashes == {
+        "bye": f"--cmd {shlex.quote(command)}: asked bye: exit code 9 at its end; its stderr is empty"
+    }
 
 
 def test_what_it_does_not_claim_is_not_sent(book, tmp_path):
     """By op, by dtype, by position, and gradients: nothing of this is a failure."""
     log = f"open({str(tmp_path / 'log')!r}, 'a').write(r['id'] + ' ' + ' '.join(r['want']) + '\\n')\n"
     skip = "say({'seq': seq, 'status': 'skip', 'reason': 'no time'})"
-    command = program(tmp_path, log + skip, hello="supports = {'ops': ['rope.op'], 'dtypes': ['f64'], 'max_position': 4096, 'vjp': False}")
+    command = program(
+        tmp_path,
+        log + skip,
+        hello="supports = {'ops': ['rope.op'], 'dtypes': ['f64'], 'max_position': 4096, 'vjp': False}",
+    )
     report = asked(command, book, FEW, "f64")
     assert (list(report.skipped), len(report.not_run)) == (["rope.op/default"], 3)
     with pytest.raises(NothingRan, match="2 cases were asked for and none was claimed, 1 skipped"):
@@ -258,7 +303,9 @@ def test_an_output_that_nobody_asked_for_or_that_is_no_tensor_file(book, tmp_pat
 
 
 def test_wrong_numbers_and_wrong_shapes_fail(book, tmp_path):
-    report = asked(program(tmp_path, f"write(out, {{n: [1.0, 2.0] for n in r['want']}}); {OK}"), book, FEW, "f64")
+    report = asked(
+        program(tmp_path, f"write(out, {{n: [1.0, 2.0] for n in r['want']}}); {OK}"), book, FEW, "f64"
+    )
     assert (report.exit_code, len(report.failed)) == (1, len(report.results))
     assert report.failed[0].verdict.words.startswith("shape [2], expected")
 
@@ -267,7 +314,12 @@ def test_refusals_are_sent_to_who_takes_them(tmp_path, book):
     """One that refuses everything holds all of them, one that says nothing is not asked."""
     pick = Pick(levels=("refuse",), encodings=("rope",))
     refuse = "say({'seq': seq, 'status': 'refused', 'kind': 'width', 'message': 'no'})"
-    report = asked(program(tmp_path, refuse, hello="supports = {'ops': ['rope.op'], 'refusals': True}"), book, pick, "f64")
+    report = asked(
+        program(tmp_path, refuse, hello="supports = {'ops': ['rope.op'], 'refusals': True}"),
+        book,
+        pick,
+        "f64",
+    )
     held = [o for o in report.outcomes if o.held is not None]
     assert len(held) > 3
     assert all(o.held for o in held)
@@ -281,7 +333,9 @@ def test_nothing_is_left_and_nobody_sees_what_is_expected(book, tmp_path, monkey
     look = f"open({str(tmp_path / 'log')!r}, 'a').write(' '.join(sorted(os.listdir(folder))) + '\\n')\n"
     asked(program(tmp_path, look + f"write(out, {{}}); {OK}"), book, FEW, "f32")
     assert os.listdir(tmp_path / "tmp") == []
-    assert (tmp_path / "log").read_text().splitlines() == [f"case-{n}.txt in-{n}.safetensors" for n in (1, 2, 3)]
+    assert (tmp_path / "log").read_text().splitlines() == [
+        f"case-{n}.txt in-{n}.safetensors" for n in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
@@ -309,7 +363,11 @@ def test_inputs_arrive_exactly(book, dtype):
         for line in lines:
             if line.startswith("input "):
                 _, key, kind, size, first, rank, *dims = line.split()
-                assert (kind, list(found[key].bits.shape), len(dims)) == (found[key].dtype, list(map(int, dims)), int(rank))
+                assert (kind, list(found[key].bits.shape), len(dims)) == (
+                    found[key].dtype,
+                    list(map(int, dims)),
+                    int(rank),
+                )
                 assert data[int(first) : int(first) + int(size)] == found[key].bits.tobytes()
 
 
@@ -322,9 +380,20 @@ def test_commands_that_cannot_be_started(tmp_path):
 def test_on_the_command_line(capsys, tmp_path):
     """Exit code 4 and the block; no shell reads the command; 1 for what is wrong; one form at a time."""
     code, text = cli(capsys, "check", "--cmd", program(tmp_path, BREAKS["crash"][0]), "--case", "rope.op/*")
-    assert (code, text.startswith("BROKEN rope.op/"), "a table of 3 rows" in text, "the program broke 2 times" in text) == (4, True, True, True)
+    assert (
+        code,
+        text.startswith("BROKEN rope.op/"),
+        "a table of 3 rows" in text,
+        "the program broke 2 times" in text,
+    ) == (4, True, True, True)
     code, text = cli(
-        capsys, "check", "--cmd", program(tmp_path, f"write(out, {{n: [1.0] for n in r['want']}}); {OK}"), "--case", "rope.op/default", "--json"
+        capsys,
+        "check",
+        "--cmd",
+        program(tmp_path, f"write(out, {{n: [1.0] for n in r['want']}}); {OK}"),
+        "--case",
+        "rope.op/default",
+        "--json",
     )
     assert (code, json.loads(text)["failed"]) == (1, 4)
     cli(capsys, "check", "--cmd", f"{sys.executable} -c 0 ; touch {tmp_path / 'shell'}")

@@ -1,4 +1,6 @@
-"""runs: one folder, one writer, and after any accident a state from which the run goes on as if nothing had happened."""
+"""runs: one folder, one writer, and after any accident a state from which the run goes on as if nothing
+had happened.
+"""
 
 import errno
 import hashlib
@@ -46,7 +48,9 @@ def run(tmp_path):
 
 
 def at(monkeypatch, seconds):
-    monkeypatch.setattr(runs, "_stamp", lambda _: runs.time.strftime("%Y-%m-%d-%H%M%S", runs.time.gmtime(seconds)))
+    monkeypatch.setattr(
+        runs, "_stamp", lambda _: runs.time.strftime("%Y-%m-%d-%H%M%S", runs.time.gmtime(seconds))
+    )
 
 
 def names(folder):
@@ -79,13 +83,17 @@ def test_a_collision_gets_the_next_number(tmp_path, monkeypatch):
 
 def test_create_is_durable_before_it_returns(tmp_path, monkeypatch):
     synced, inner = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), inner(fd)))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), inner(fd))
+    )
     run = runs.create(tmp_path, ["a"], RECORD)
     assert Path(synced[0]).name.startswith(".tmp-")
     assert synced[1:] == [str(run.folder), str(tmp_path)]
 
 
-@pytest.mark.parametrize("record", [{}, {"config": 1}, {"steps": 1}, {**RECORD, "steps": 1.5}, {**RECORD, "sha256": ""}])
+@pytest.mark.parametrize(
+    "record", [{}, {"config": 1}, {"steps": 1}, {**RECORD, "steps": 1.5}, {**RECORD, "sha256": ""}]
+)
 def test_a_record_needs_config_and_steps(tmp_path, record):
     with pytest.raises(Misuse, match="needs 'config' and an integer 'steps'"):
         runs.create(tmp_path, ["a"], record)
@@ -210,7 +218,9 @@ def test_an_error_inside_the_lock_is_not_dressed_up(run):
 
 
 def test_empty_folders_that_a_copy_left_out_are_made_again(run):
-    """A checkpoint can be saved in a run whose ckpt/ and eval/ are gone; a file in the place of one is left alone and told."""
+    """A checkpoint can be saved in a run whose ckpt/ and eval/ are gone; a file in the place of one is
+    left alone and told.
+    """
     shutil.rmtree(run.folder / "ckpt")
     shutil.rmtree(run.folder / "eval")
     with run.lock():
@@ -243,13 +253,19 @@ def test_a_checkpoint_comes_back_with_its_step_and_the_length_of_the_metrics(run
     assert path == run.folder / "ckpt" / "00001000.safetensors"
     said = []
     step, arrays, meta = run.newest_checkpoint(said.append)
-    assert (step, meta, said) == (1000, {"rng": 5, "run": run.identity, "step": 1000, "metrics_bytes": len('{"step":1}\n')}, [])
+    assert (step, meta, said) == (
+        1000,
+        {"rng": 5, "run": run.identity, "step": 1000, "metrics_bytes": len('{"step":1}\n')},
+        [],
+    )
     assert arrays["w"].tobytes() == ARRAYS["w"].tobytes()
 
 
 def test_the_metrics_are_on_disk_before_the_checkpoint_that_counts_them(run, monkeypatch):
     synced, inner = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd)))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd))
+    )
     run.save(1, ARRAYS, {})
     assert synced[0] == "metrics.jsonl"
     assert synced[1].startswith(".tmp-")
@@ -301,7 +317,14 @@ def test_a_save_that_could_not_be_found_or_kept_is_misuse(run, step, keep):
 
 
 def test_other_files_are_not_checkpoints(run):
-    for name in ("9.safetensors", "000000010.safetensors", "abcdefgh.safetensors", "00000001.txt", ".tmp-1-a", "0000000١.safetensors"):
+    for name in (
+        "9.safetensors",
+        "000000010.safetensors",
+        "abcdefgh.safetensors",
+        "00000001.txt",
+        ".tmp-1-a",
+        "0000000١.safetensors",
+    ):
         (run.folder / "ckpt" / name).touch()
     assert run.checkpoints == []
     assert run.newest_checkpoint(print) is None
@@ -331,7 +354,9 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_older_one_is_taken(run):
 def test_setting_aside_survives_a_power_cut(run, monkeypatch):
     run.save(1, ARRAYS, {}).write_bytes(b"")
     synced, inner = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd)))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), inner(fd))
+    )
     run.newest_checkpoint([].append)
     assert synced == ["bad", "ckpt"]  # never gone from both
 
@@ -372,10 +397,17 @@ def test_a_checkpoint_of_another_run_is_refused_and_not_moved(run, tmp_path):
 
 
 def test_a_run_that_is_repeated_has_the_same_identity(run, tmp_path):
-    """How, where and from which path it was begun does not count, so its checkpoints are the same bytes; all else does."""
+    """How, where and from which path it was begun does not count, so its checkpoints are the same bytes;
+    all else does.
+    """
     text = {"sha256": "ab", "spec": "a.txt"}
     first = runs.create(tmp_path, ["a"], {**RECORD, "data": text, "environment": {"numpy": "1"}})
-    alike = {**RECORD, "data": {**text, "spec": "/b.txt"}, "environment": {"numpy": "2"}, "argv": ["train", "--runs", "b"]}
+    alike = {
+        **RECORD,
+        "data": {**text, "spec": "/b.txt"},
+        "environment": {"numpy": "2"},
+        "argv": ["train", "--runs", "b"],
+    }
     assert runs.create(tmp_path, ["b"], alike).identity == first.identity
     for change in ({"steps": 101}, {"config": {}}, {"recipe": {"seed": 1}}, {"data": {"sha256": "cd"}}):
         assert runs.create(tmp_path, ["c"], {**alike, **change}).identity != first.identity
@@ -412,7 +444,9 @@ def test_lines_are_canonical_and_come_back(run):
 def test_one_line_is_one_appending_write(run, monkeypatch):
     writes, inner, opened, inner_open = [], os.write, [], os.open
     monkeypatch.setattr(os, "write", lambda fd, data: (writes.append(bytes(data)), inner(fd, data))[1])
-    monkeypatch.setattr(os, "open", lambda path, flags, *mode: (opened.append(flags), inner_open(path, flags, *mode))[1])
+    monkeypatch.setattr(
+        os, "open", lambda path, flags, *mode: (opened.append(flags), inner_open(path, flags, *mode))[1]
+    )
     run.append_metrics({"step": 1})
     assert writes == [b'{"step":1}\n']
     assert opened[0] & os.O_APPEND
@@ -556,7 +590,9 @@ def test_newest_says_where_it_looked_and_what_makes_a_run(tmp_path, run):
         (run.folder.parent, {}, "no run with a checkpoint in"),
         (run.folder.parent, {"unfinished": True}, "no unfinished run with a checkpoint in"),
     ):
-        with pytest.raises(Misuse, match=f"^{re.escape(str(root))}: {kind} this folder; `python cli.py train` makes one"):
+        with pytest.raises(
+            Misuse, match=f"^{re.escape(str(root))}: {kind} this folder; `python cli.py train` makes one"
+        ):
             runs.newest(root, **choice)
 
 

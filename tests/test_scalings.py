@@ -1,4 +1,5 @@
-"""Rotations with rescaled frequencies: the numbers that papers and public code print, what depends on the length, and learned frequencies.
+"""Rotations with rescaled frequencies: the numbers that papers and public code print, what depends on the
+length, and learned frequencies.
 
 What is generated for every encoding is in test_encodings.py.
 """
@@ -23,7 +24,8 @@ from peref.ops.frequency import correction_range, ladder, pair_that_turns
 from peref.tape import Tape
 
 SCALED = ("pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "longrope", "llama3", "p_rope")
-LLAMA2, GPT_OSS, DEEPSEEK, QWEN = (128, 1e4, 4096), (64, 150000.0, 4096), (64, 1e4, 4096), (128, 1e6, 32768)  # R, base, L
+# R, base, L
+LLAMA2, GPT_OSS, DEEPSEEK, QWEN = (128, 1e4, 4096), (64, 150000.0, 4096), (64, 1e4, 4096), (128, 1e6, 32768)
 
 
 def frequencies(name, R, base=10000.0, L=4096, n=None, **given):
@@ -49,7 +51,9 @@ def config(name, L=16, **given):
 
 def weights(cfg):
     rng = np.random.default_rng(0)
-    return frozen({name: a + 0.3 * rng.standard_normal(a.shape) for name, a in model.init(cfg, 0, np.float64).items()})
+    return frozen(
+        {name: a + 0.3 * rng.standard_normal(a.shape) for name, a in model.init(cfg, 0, np.float64).items()}
+    )
 
 
 def tokens(B, T):
@@ -61,7 +65,9 @@ def tokens(B, T):
 
 @pytest.mark.parametrize("name", [name for name in names() if hasattr(module(name), "frequencies")])
 def test_frequencies_are_the_angles_of_position_1(name):
-    """`frequencies` is what rotate turns by; so a bound rotate at position 1 says them too, with the gains and the softmax scale beside."""
+    """`frequencies` is what rotate turns by; so a bound rotate at position 1 says them too, with the gains
+    and the softmax scale beside.
+    """
     for n in (16, 40):
         encoding = config(name).encoding(0)
         angle, *_ = encoding.rotate({}, np.array([1]), n)
@@ -76,7 +82,9 @@ def test_each_of_these_files_has_the_function():
 
 
 def test_settings_that_two_functions_share_are_named_once():
-    """They come in the order of the functions, whatever is not among them is refused, and so are two defaults."""
+    """They come in the order of the functions, whatever is not among them is refused, and so are two
+    defaults.
+    """
 
     def first(n, *, R, factor: float = 2.0):
         return factor * R
@@ -88,7 +96,11 @@ def test_settings_that_two_functions_share_are_named_once():
     def both(p, *, last: int = 1, **given):
         return p, last, given
 
-    assert {n: a.default for n, a in settings(both).items() if n != "R"} == {"factor": 2.0, "kind": "a", "last": 1}
+    assert {n: a.default for n, a in settings(both).items() if n != "R"} == {
+        "factor": 2.0,
+        "kind": "a",
+        "last": 1,
+    }
     assert list(settings(both)) == ["R", "factor", "kind", "last"]
     assert both(0, R=3, last=5) == (0, 5, {"R": 3})
     assert part({"R": 3, "kind": "b"}, first) == {"R": 3}
@@ -101,8 +113,19 @@ def test_settings_that_two_functions_share_are_named_once():
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        *(("pi", {"factor": 1.0}), ("ntk", {"factor": 1.0}), ("ntk", {"factor": 1.0, "form": "mixed"}), ("dynamic_ntk", {}), ("longrope", {})),
-        *(("ntk_by_parts", {"factor": 1.0}), ("yarn", {"factor": 1.0}), ("yarn", {"factor": 1.0, "ramp": "paper"}), ("llama3", {"factor": 1.0})),
+        *(
+            ("pi", {"factor": 1.0}),
+            ("ntk", {"factor": 1.0}),
+            ("ntk", {"factor": 1.0, "form": "mixed"}),
+            ("dynamic_ntk", {}),
+            ("longrope", {}),
+        ),
+        *(
+            ("ntk_by_parts", {"factor": 1.0}),
+            ("yarn", {"factor": 1.0}),
+            ("yarn", {"factor": 1.0, "ramp": "paper"}),
+            ("llama3", {"factor": 1.0}),
+        ),
         ("p_rope", {"fraction": 1.0}),
     ],
 )
@@ -115,13 +138,17 @@ def test_without_scaling_it_is_rope(name, given):
 
 
 def test_a_larger_base_is_abf():
-    """Xiong et al. 2023, arXiv:2309.16039: base 500000; the slowest pair of 64 goes from a wave of 54,410 to one of 2,559,196 tokens."""
+    """Xiong et al. 2023, arXiv:2309.16039: base 500000; the slowest pair of 64 goes from a wave of 54,410
+    to one of 2,559,196 tokens.
+    """
     longest = [2 * math.pi / frequencies("rope", 128, base)[-1] for base in (1e4, 5e5)]
     same(np.array(longest), np.array([54410.14, 2559195.52]), 1e-8)
 
 
 def test_pi_divides_positions():
-    """2048 -> 1024 at factor 2; at factor 3, where rounding shows, positions / 3 and frequencies / 3 are the same angles."""
+    """2048 -> 1024 at factor 2; at factor 3, where rounding shows, positions / 3 and frequencies / 3 are
+    the same angles.
+    """
     i = np.array([1, 2, 1000, 2048, 1048575])
     rope, pi = get("rope").rotate, get("pi").rotate
     same(pi({}, np.array([2048]), 0, R=8, L=8, factor=2.0)[0], rope({}, np.array([1024]), 0, R=8)[0], 1e-15)
@@ -133,7 +160,9 @@ def test_pi_divides_positions():
 
 @pytest.mark.parametrize(("R", "factor", "base"), [(64, 2.0, 20452.228712), (128, 8.0, 82684.622641)])
 def test_ntk_bases(R, factor, base):
-    """10000 factor^(R/(R-2)), the authors' find_newbase_ntk; tutorials print about 20700 and 641,878 for these."""
+    """10000 factor^(R/(R-2)), the authors' find_newbase_ntk; tutorials print about 20700 and 641,878 for
+    these.
+    """
     same(np.float64(base_of(frequencies("ntk", R, factor=factor))), np.float64(base), 1e-10)
 
 
@@ -148,7 +177,9 @@ def test_ntk_bases(R, factor, base):
     ],
 )
 def test_ntk_forms(given, want):
-    """R 8, factor 4; bloc97, then vLLM's NTKScalingRotaryEmbedding (kexue.fm/archives/9706): b = 1 is kexue's first form, b = 0 is pi."""
+    """R 8, factor 4; bloc97, then vLLM's NTKScalingRotaryEmbedding (kexue.fm/archives/9706): b = 1 is
+    kexue's first form, b = 0 is pi.
+    """
     same(ratios("ntk", 8, factor=4.0, **given), np.array(want), 2e-6)
 
 
@@ -163,20 +194,31 @@ def test_ntk_divides_the_last_pair_by_the_factor(given):
 # ---------------------------------------------------------------- dynamic NTK
 
 
-@pytest.mark.parametrize(("n", "base"), [(1, 1e4), (2047, 1e4), (2048, 1e4), (2049, 10009.920712), (4096, 30527.736749), (8192, 72195.860087)])
+@pytest.mark.parametrize(
+    ("n", "base"),
+    [(1, 1e4), (2047, 1e4), (2048, 1e4), (2049, 10009.920712), (4096, 30527.736749), (8192, 72195.860087)],
+)
 def test_dynamic_ntk_bases(n, base):
     """Hugging Face's _compute_dynamic_ntk_parameters: factor 2, L 2048, R 128."""
-    same(np.float64(base_of(frequencies("dynamic_ntk", 128, L=2048, n=n, factor=2.0))), np.float64(base), 1e-10)
+    same(
+        np.float64(base_of(frequencies("dynamic_ntk", 128, L=2048, n=n, factor=2.0))), np.float64(base), 1e-10
+    )
 
 
 def test_dynamic_ntk_of_the_paper():
     """YaRN section 3.3: s = max(1, n / L) in the NTK-aware base, which is factor 1."""
     for n in (100, 2048, 3000, 8192):
-        same(frequencies("dynamic_ntk", 128, L=2048, n=n), frequencies("ntk", 128, factor=max(1.0, n / 2048)), 1e-14)
+        same(
+            frequencies("dynamic_ntk", 128, L=2048, n=n),
+            frequencies("ntk", 128, factor=max(1.0, n / 2048)),
+            1e-14,
+        )
 
 
 def test_dynamic_ntk_static():
-    """vLLM's DynamicNTKScalingRotaryEmbedding of 2023 to 2025: factor^2 - factor + 1, whatever the text; 30527.74 for factor 2, that of 2 L."""
+    """vLLM's DynamicNTKScalingRotaryEmbedding of 2023 to 2025: factor^2 - factor + 1, whatever the text;
+    30527.74 for factor 2, that of 2 L.
+    """
     for n in (1, 2048, 9999):
         w = frequencies("dynamic_ntk", 128, L=2048, n=n, factor=2.0, form="static")
         same(w, frequencies("dynamic_ntk", 128, L=2048, n=4096, factor=2.0), 1e-15)
@@ -184,9 +226,11 @@ def test_dynamic_ntk_static():
 
 
 class HuggingFace:
-    """The state that Hugging Face keeps (dynamic_frequency_update): which length its frequencies are made for.
+    """The state that Hugging Face keeps (dynamic_frequency_update): which length its frequencies are made
+    for.
 
-    `lost`: in versions of 2026 the growth is stored under one name and read under another, for models without layer types.
+    `lost`: in versions of 2026 the growth is stored under one name and read under another, for models without
+    layer types.
     """
 
     def __init__(self, L, lost=False):
@@ -209,7 +253,8 @@ class HuggingFace:
     ],
 )
 def test_hugging_face_s_dynamic_ntk_as_a_trace(lost, made_for):
-    """Texts of 2047, 2048, 2049, 4096, 3000, 2048, 2047, 3000, 4096: what a text gets depends on those before it. Exactly L is not set back.
+    """Texts of 2047, 2048, 2049, 4096, 3000, 2048, 2047, 3000, 4096: what a text gets depends on those before
+    it. Exactly L is not set back.
 
     Each state is ours at another n; a pure function gives 3000 the same at both places, and 2048 always RoPE.
     """
@@ -225,9 +270,15 @@ def test_hugging_face_s_dynamic_ntk_as_a_trace(lost, made_for):
 
 
 def test_frequencies_follow_the_cache_and_not_its_filling():
-    """Decoding in pieces across L gives the rows of the whole with the same n; another n gives others. Keys met one set of frequencies."""
+    """Decoding in pieces across L gives the rows of the whole with the same n; another n gives others.
+    Keys met one set of frequencies.
+    """
     x = tokens(2, 12)
-    for name, given in (("dynamic_ntk", {"factor": 2.0}), ("longrope", {"long_factor": (1.5, 3.0)}), ("longrope", {"start_tokens": 3})):
+    for name, given in (
+        ("dynamic_ntk", {"factor": 2.0}),
+        ("longrope", {"long_factor": (1.5, 3.0)}),
+        ("longrope", {"start_tokens": 3}),
+    ):
         cfg = config(name, L=5, **given)
         p = weights(cfg)
         for n in (4, 5, 6, 12):
@@ -243,7 +294,9 @@ def test_frequencies_follow_the_cache_and_not_its_filling():
 
 
 def test_generate_fixes_the_length_beforehand():
-    """The text that is asked for counts, not the one written so far: the first token already has the frequencies of the last."""
+    """The text that is asked for counts, not the one written so far: the first token already has the
+    frequencies of the last.
+    """
     cfg = config("dynamic_ntk", L=5, factor=3.0)
     p, prompt = weights(cfg), tokens(1, 4)[0]
     first = next(generate(cfg, p, prompt, 8, temperature=0))
@@ -254,7 +307,9 @@ def test_generate_fixes_the_length_beforehand():
 
 
 def test_ntk_by_parts_of_llama():
-    """jquesnelle's PartNTK at 128 channels, L 2048, factor 4: untouched up to pair 20 (16 turns), interpolated in full from 43 (0.75)."""
+    """jquesnelle's PartNTK at 128 channels, L 2048, factor 4: untouched up to pair 20 (16 turns),
+    interpolated in full from 43 (0.75).
+    """
     r = ratios("ntk_by_parts", 128, L=2048)
     same(r[:21], np.ones(21), 0)
     same(r[43:], np.full(21, 0.25), 1e-15)
@@ -286,8 +341,12 @@ def test_yarn_correction_ranges(sizes, exact, whole):
 
 
 def test_yarn_ramps_of_code_and_paper():
-    """Pair 24 of Llama 2: .846 on a line in the index, .633 on a line in turns. Both leave the same pairs alone and interpolate the same in full."""
-    share = {ramp: (ratios("yarn", 128, factor=16.0, ramp=ramp) - 1 / 16) / (15 / 16) for ramp in ("code", "paper")}
+    """Pair 24 of Llama 2: .846 on a line in the index, .633 on a line in turns. Both leave the same pairs
+    alone and interpolate the same in full.
+    """
+    share = {
+        ramp: (ratios("yarn", 128, factor=16.0, ramp=ramp) - 1 / 16) / (15 / 16) for ramp in ("code", "paper")
+    }
     same(np.array([share["code"][24], share["paper"][24]]), np.array([22 / 26, 0.632737]), 1e-6)
     for r in share.values():
         same(r[:21], np.ones(21), 1e-15)
@@ -296,7 +355,9 @@ def test_yarn_ramps_of_code_and_paper():
 
 
 def test_yarn_where_l_is_shorter_than_a_wave():
-    """In 5 tokens no pair turns once, so all should be interpolated: the paper's ramp does that, the code's range is reversed and does nothing."""
+    """In 5 tokens no pair turns once, so all should be interpolated: the paper's ramp does that, the
+    code's range is reversed and does nothing.
+    """
     same(ratios("yarn", 128, L=5, ramp="paper"), np.full(64, 0.25), 1e-15)
     assert correction_range(128, 5, 1e4, 32, 1) == (0, -1)
     same(ratios("yarn", 128, L=5), np.ones(64), 0)
@@ -306,7 +367,9 @@ LENGTHS = [1024, 4096, 3000, 8192, 2048]
 
 
 def jquesnelle(lengths, longest, original, finetuned):
-    """The factor at each call of his dynamic classes, which remember the longest text: RoPE, or the factor of a finetuned model, up to `longest`."""
+    """The factor at each call of his dynamic classes, which remember the longest text: RoPE, or the factor
+    of a finetuned model, up to `longest`.
+    """
     factor, found = longest / original if finetuned else 1.0, []
     for n in lengths:
         if n > longest:
@@ -318,26 +381,46 @@ def jquesnelle(lengths, longest, original, finetuned):
 @pytest.mark.parametrize(("longest", "finetuned"), [(2048, False), (2048, True), (3000, True)])
 @pytest.mark.parametrize("name", ["pi", "ntk_by_parts", "yarn"])
 def test_a_dynamic_factor_is_jquesnelle_s_without_his_state(name, longest, finetuned):
-    """Frequencies and gain for the longest text so far are those of its factor; up to L, of a model that was not tuned, those of RoPE."""
-    for factor, n in zip(jquesnelle(LENGTHS, longest, 2048, finetuned), accumulate(LENGTHS, max), strict=True):
+    """Frequencies and gain for the longest text so far are those of its factor; up to L, of a model that
+    was not tuned, those of RoPE.
+    """
+    for factor, n in zip(
+        jquesnelle(LENGTHS, longest, 2048, finetuned), accumulate(LENGTHS, max), strict=True
+    ):
         fixed, follows = ({"L": 2048, "n": n, "factor": f} for f in (factor, longest / 2048))
         same(frequencies(name, 128, **follows, form="dynamic"), frequencies(name, 128, **fixed), 1e-15)
         if n <= longest == 2048:
             same(frequencies(name, 128, **follows, form="dynamic"), frequencies("rope", 128), 1e-15)
-    gain = Config(pe=(("yarn", {"form": "dynamic", "factor": 1.0}),), L=2048, C=4, H=1).encoding(0).rotate({}, np.arange(2), 8192)[1]
+    gain = (
+        Config(pe=(("yarn", {"form": "dynamic", "factor": 1.0}),), L=2048, C=4, H=1)
+        .encoding(0)
+        .rotate({}, np.arange(2), 8192)[1]
+    )
     same(gain, np.full((2, 2), 0.1 * math.log(4) + 1), 1e-15)
 
 
 def test_a_softmax_scale_that_would_follow_the_length_is_refused():
     """mscale_all_dim with a factor that is not one number."""
-    with pytest.raises(Misuse, match=r"yarn: mscale_all_dim is 1\.0, but form is dynamic, whose factor is not one number; leave one of them out"):
+    with pytest.raises(
+        Misuse,
+        match=(
+            r"yarn: mscale_all_dim is 1\.0, but form is dynamic, whose factor is not one number; leave one "
+            r"of them out"
+        ),
+    ):
         model.logits(cfg := config("yarn", form="dynamic", mscale_all_dim=1.0), model.init(cfg), tokens(1, 3))
 
 
 def test_masks_that_are_weakened():
-    """extrapolation_factor 0 interpolates every pair of yarn, and of ntk_by_parts leaves the first mix; there ntk_factor 0 interpolates as well."""
+    """extrapolation_factor 0 interpolates every pair of yarn, and of ntk_by_parts leaves the first mix;
+    there ntk_factor 0 interpolates as well.
+    """
     same(ratios("yarn", 128, L=4096, extrapolation_factor=0.0), np.full(64, 0.25), 1e-15)
-    same(ratios("ntk_by_parts", 128, L=4096, ntk_factor=0.0, extrapolation_factor=0.0), np.full(64, 0.25), 1e-15)
+    same(
+        ratios("ntk_by_parts", 128, L=4096, ntk_factor=0.0, extrapolation_factor=0.0),
+        np.full(64, 0.25),
+        1e-15,
+    )
     mixed = ratios("ntk_by_parts", 128, L=4096, extrapolation_factor=0.0)
     same(mixed[:40], ratios("ntk", 128)[:40], 1e-13)
     half = ratios("yarn", 128, L=4096, extrapolation_factor=0.5)
@@ -369,19 +452,29 @@ ABSENT = {"attention_factor": None, "mscale": None, "mscale_all_dim": None, "rea
     ],
 )
 def test_yarn_attention_factor(factor, given, a):
-    """Order of precedence in Hugging Face and vLLM: attention_factor, then both mscales, then 0.1 ln s + 1."""
-    same(np.float64(module("yarn").attention(4096, L=4096, factor=factor, **ABSENT | given)), np.float64(a), 1e-6)
+    """Order of precedence in Hugging Face and vLLM: attention_factor, then both mscales, then 0.1 ln s +
+    1.
+    """
+    same(
+        np.float64(module("yarn").attention(4096, L=4096, factor=factor, **ABSENT | given)),
+        np.float64(a),
+        1e-6,
+    )
 
 
 @pytest.mark.parametrize(("m", "times"), [(1.0, 1.873854), (0.707, 1.589626), (None, 1.0), (0.0, 1.0)])
 def test_deepseek_softmax_scale(m, times):
-    """DeepSeek V3 and V2, modeling_deepseek.py: softmax_scale = D^-0.5 mscale^2, D = 192 channels turned and not."""
+    """DeepSeek V3 and V2, modeling_deepseek.py: softmax_scale = D^-0.5 mscale^2, D = 192 channels turned
+    and not.
+    """
     encoding = Config(pe=(("yarn", {"factor": 40.0, "mscale_all_dim": m}),), C=192, H=1, R=64).encoding(0)
     same(np.float64(encoding.scale(192)), np.float64(192**-0.5 * times), 1e-6)
 
 
 def test_the_softmax_scale_of_options_reaches_attention():
-    """Every logit, also of channels that do not turn and ungained, and only there is a gain: the loop with its own scale."""
+    """Every logit, also of channels that do not turn and ungained, and only there is a gain: the loop with
+    its own scale.
+    """
     rng = np.random.default_rng(3)
     q, k, v = (rng.standard_normal((1, 2, 7, 6)) for _ in range(3))
     given = {"factor": 40.0, "original": 64, "base": 10.0, "mscale": 1.0, "mscale_all_dim": 0.707}
@@ -394,8 +487,20 @@ def test_the_softmax_scale_of_options_reaches_attention():
         same(turned[letter][..., 4:], x[0, ..., 4:], 0)
         same((turned[letter][..., :4] ** 2).sum(-1), a**2 * (x[0, ..., :4] ** 2).sum(-1), 1e-14)
     scale = 6**-0.5 * (0.1 * 0.707 * math.log(40) + 1) ** 2
-    same(got[0], np.array(attention_loop.attend(turned["q"].tolist(), turned["k"].tolist(), v[0].tolist(), scale)), 1e-13)
-    assert abs(got - peref.attention("yarn", q, k, v, rotary_dim=4, **given | {"mscale_all_dim": None, "attention_factor": a})).max() > 1e-3
+    same(
+        got[0],
+        np.array(attention_loop.attend(turned["q"].tolist(), turned["k"].tolist(), v[0].tolist(), scale)),
+        1e-13,
+    )
+    assert (
+        abs(
+            got
+            - peref.attention(
+                "yarn", q, k, v, rotary_dim=4, **given | {"mscale_all_dim": None, "attention_factor": a}
+            )
+        ).max()
+        > 1e-3
+    )
 
 
 def test_the_softmax_scale_of_options_decides_where_w_q_starts_and_how_it_learns():
@@ -415,7 +520,9 @@ def test_the_softmax_scale_of_options_decides_where_w_q_starts_and_how_it_learns
 
 
 def test_longrope_switches_strictly_above_l():
-    """n = L takes the short list, L + 1 the long one (Hugging Face: seq_len > original_max_position_embeddings)."""
+    """n = L takes the short list, L + 1 the long one (Hugging Face: seq_len >
+    original_max_position_embeddings).
+    """
     lists = {"short_factor": (1.0, 1.1), "long_factor": (1.5, 3.0)}
     for n, divisors in ((1, (1, 1.1)), (4096, (1, 1.1)), (4097, (1.5, 3.0)), (10**6, (1.5, 3.0))):
         same(ratios("longrope", 4, n=n, **lists), 1 / np.array(divisors), 1e-15)
@@ -453,7 +560,11 @@ def test_longrope_lists_are_the_loop(n, given):
     """Divisors that are all different, at any positions."""
     lists = {"short_factor": (1.0, 1.25, 1.5), "long_factor": (1.0, 2.5, 6.0)}
     cfg = Config(pe=(("longrope", lists | given),), L=16, C=6, H=1)
-    for i in (np.arange(7), np.array([5, 0, 3, 3, 11, 2, 1048575]), np.array([0.0, 0.5, -1.25, 2.75, 3.0, 14.5, 7.0])):
+    for i in (
+        np.arange(7),
+        np.array([5, 0, 3, 3, 11, 2, 1048575]),
+        np.array([0.0, 0.5, -1.25, 2.75, 3.0, 14.5, 7.0]),
+    ):
         want = witness("longrope", "rotate", R=6, L=16, **lists, **given)({}, i.tolist(), n)
         same(cfg.encoding(0).rotate({}, i, n), tuple(map(np.array, want)), 1e-14)
 
@@ -461,7 +572,10 @@ def test_longrope_lists_are_the_loop(n, given):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"long_factor": (1.0, 2.0, 3.0)}, "longrope: long_factor is 1.0,2.0,3.0; expected 2 numbers above 0, one for each pair of channels"),
+        (
+            {"long_factor": (1.0, 2.0, 3.0)},
+            "longrope: long_factor is 1.0,2.0,3.0; expected 2 numbers above 0, one for each pair of channels",
+        ),
         ({"short_factor": (1.0, 0.0)}, "longrope: short_factor is 1.0,0.0; expected 2 numbers above 0"),
         ({"long_factor": (1.0, -2.0)}, "longrope: long_factor is 1.0,-2.0; expected 2 numbers above 0"),
     ],
@@ -474,7 +588,9 @@ def test_longrope_lists_that_do_not_fit(given, words):
 
 
 def test_longrope_start_tokens_are_rope_s():
-    """Tokens 0, 1, 2 as without scaling and gain, those from 3 on with both; shifting then is no symmetry any more, and is one without them."""
+    """Tokens 0, 1, 2 as without scaling and gain, those from 3 on with both; shifting then is no symmetry
+    any more, and is one without them.
+    """
     cfg = config("longrope", L=5, start_tokens=3)
     p, x = weights(cfg), tokens(2, 7)
     angle, gain, _ = cfg.encoding(0).rotate({}, np.arange(7), 7)
@@ -490,7 +606,9 @@ def test_longrope_start_tokens_are_rope_s():
 
 
 def test_llama_3_1_ratios():
-    """Factor 8, 1, 4, 8192, base 500000, 128 channels: unchanged up to pair 28, six between, an eighth from 35 on."""
+    """Factor 8, 1, 4, 8192, base 500000, 128 channels: unchanged up to pair 28, six between, an eighth
+    from 35 on.
+    """
     r = ratios("llama3", 128, 5e5, original=8192, L=131072)
     same(r[:29], np.ones(29), 0)
     same(r[29:35], np.array([0.828168, 0.643743, 0.493507, 0.371122, 0.271425, 0.190211]), 1e-6)
@@ -512,16 +630,23 @@ def test_llama_3_is_the_paper_s_ramp():
 # ---------------------------------------------------------------- p-RoPE
 
 
-@pytest.mark.parametrize(("R", "fraction", "k"), [(16, 0.25, 2), (64, 0.3, 9), (512, 0.25, 64), (64, 0.75, 24), (64, 0.0, 0), (64, 1.0, 32)])
+@pytest.mark.parametrize(
+    ("R", "fraction", "k"),
+    [(16, 0.25, 2), (64, 0.3, 9), (512, 0.25, 64), (64, 0.75, 24), (64, 0.0, 0), (64, 1.0, 32)],
+)
 def test_p_rope_turns_the_first_pairs(R, fraction, k):
-    """int(p head_dim // 2) of them, with the exponents of the whole width; 64 of Gemma 4's 512 channels (Hugging Face's proportional)."""
+    """int(p head_dim // 2) of them, with the exponents of the whole width; 64 of Gemma 4's 512 channels
+    (Hugging Face's proportional).
+    """
     w = frequencies("p_rope", R, fraction=fraction)
     same(w, np.where(np.arange(R // 2) < k, ladder(np, R, 10000.0), 0), 0)
     same(frequencies("p_rope", R, fraction=fraction, factor=4.0), w / 4, 0, empty=False)
 
 
 def test_p_rope_is_not_partial_rope():
-    """A quarter of 16 channels: proportional pairs (0, 8), (1, 9) at exponents of 16; partial pairs (0, 2), (1, 3) at exponents of 4."""
+    """A quarter of 16 channels: proportional pairs (0, 8), (1, 9) at exponents of 16; partial pairs (0,
+    2), (1, 3) at exponents of 4.
+    """
     x = np.eye(16)[None, None]
     x = np.broadcast_to(x, (1, 1, 16, 16)).copy()
     i = np.full(16, 3.0)
@@ -529,8 +654,16 @@ def test_p_rope_is_not_partial_rope():
     proportional = peref.rotate("p_rope", x, x, positions=i, fraction=0.25)[0]
     partial = peref.rotate("rope", x, x, positions=i, rotary_dim=4)[0]
     assert (moved(proportional), moved(partial)) == ({0, 1, 8, 9}, {0, 1, 2, 3})
-    same(proportional[0, 0, 1, [1, 9]], np.array([math.cos(3 * 10000 ** (-2 / 16)), math.sin(3 * 10000 ** (-2 / 16))]), 1e-14)
-    same(partial[0, 0, 1, [1, 3]], np.array([math.cos(3 * 10000 ** (-2 / 4)), math.sin(3 * 10000 ** (-2 / 4))]), 1e-14)
+    same(
+        proportional[0, 0, 1, [1, 9]],
+        np.array([math.cos(3 * 10000 ** (-2 / 16)), math.sin(3 * 10000 ** (-2 / 16))]),
+        1e-14,
+    )
+    same(
+        partial[0, 0, 1, [1, 3]],
+        np.array([math.cos(3 * 10000 ** (-2 / 4)), math.sin(3 * 10000 ** (-2 / 4))]),
+        1e-14,
+    )
     with pytest.raises(Misuse, match="rotary width is 19; expected an even number"):  # int(64 * 0.3)
         Config(pe=(("rope", {}),), C=64, H=1, R=19)
 
@@ -539,17 +672,26 @@ def test_p_rope_between_none_and_rope():
     """p = 0 is no position, p = 1 is RoPE."""
     x, given = tokens(2, 7), dict(weights(config("rope")))
     for name, fraction in (("none", 0.0), ("rope", 1.0)):
-        same(model.logits(config("p_rope", fraction=fraction), given, x), model.logits(config(name), given, x), 1e-13)
+        same(
+            model.logits(config("p_rope", fraction=fraction), given, x),
+            model.logits(config(name), given, x),
+            1e-13,
+        )
 
 
 # ---------------------------------------------------------------- learned frequencies
 
 
 def test_learned_frequencies_start_at_the_ladder():
-    """One set in every layer, float64 exact; the model is RoPE's at first, and W_q's neighbours start as they do without."""
+    """One set in every layer, float64 exact; the model is RoPE's at first, and W_q's neighbours start as
+    they do without.
+    """
     cfg, plain = config("rope", learned=True, base=500.0), config("rope", base=500.0)
     p = model.init(cfg, 3, np.float64)
-    assert [(name, a.shape) for name, a in p.items() if ".pe." in name] == [("0.pe.frequency", (2,)), ("1.pe.frequency", (2,))]
+    assert [(name, a.shape) for name, a in p.items() if ".pe." in name] == [
+        ("0.pe.frequency", (2,)),
+        ("1.pe.frequency", (2,)),
+    ]
     same(p["1.pe.frequency"], ladder(np, 4, 500.0), 0)
     rest = {name: a for name, a in p.items() if ".pe." not in name}
     same(rest, model.init(plain, 3, np.float64), 0)
@@ -567,9 +709,13 @@ def test_learned_frequencies_learn_in_proportion_to_the_length():
 
 
 @pytest.mark.parametrize("first", [0, 3])
-@pytest.mark.parametrize("positions", [None, np.array([5, 0, 3, 3, 11, 2, 15]), np.stack([np.arange(7), 4 + np.arange(7)])])
+@pytest.mark.parametrize(
+    "positions", [None, np.array([5, 0, 3, 3, 11, 2, 15]), np.stack([np.arange(7), 4 + np.arange(7)])]
+)
 def test_gradient_of_learned_frequencies(first, positions):
-    """To 1e-7 in float64, each one by itself, also for a second chunk, whose keys in the cache are constants."""
+    """To 1e-7 in float64, each one by itself, also for a second chunk, whose keys in the cache are
+    constants.
+    """
     cfg, x = config("rope", learned=True), tokens(2, 7)
     p, names = weights(cfg), ["0.pe.frequency", "1.pe.frequency"]
     of = lambda cut: None if positions is None else positions[..., cut]
@@ -578,13 +724,21 @@ def test_gradient_of_learned_frequencies(first, positions):
         memory = model.decode(cfg, p, x[:, :first], memory, positions=of(slice(first)))[1]
 
     def function(*arrays):
-        return model.decode(cfg, p | dict(zip(names, arrays, strict=True)), x[:, first:], memory, positions=of(slice(first, None)))[0]
+        return model.decode(
+            cfg,
+            p | dict(zip(names, arrays, strict=True)),
+            x[:, first:],
+            memory,
+            positions=of(slice(first, None)),
+        )[0]
 
     gradient(function, [p[name] for name in names], elementwise=True)
 
 
 def test_learned_frequencies_decode_pad_and_pack():
-    """Pieces give the rows of the whole; padding and documents equal the documents alone, in values and gradients."""
+    """Pieces give the rows of the whole; padding and documents equal the documents alone, in values and
+    gradients.
+    """
     cfg, x = config("rope", learned=True), tokens(2, 9)
     p = weights(cfg)
     seg = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
@@ -606,7 +760,9 @@ def test_learned_frequencies_decode_pad_and_pack():
 
 
 def test_learned_frequencies_in_float32_and_on_the_fake_cupy(cupy):
-    """Angles are float64 all the same; the gradient has the parameter's dtype; the other library gives the same."""
+    """Angles are float64 all the same; the gradient has the parameter's dtype; the other library gives the
+    same.
+    """
     cfg, x = config("rope", learned=True), tokens(2, 7)
     wide = weights(cfg)
     p = frozen(wide, np.float32)
@@ -618,9 +774,15 @@ def test_learned_frequencies_in_float32_and_on_the_fake_cupy(cupy):
     got = tape.gradients(y, np.float32(1))
     assert got[leaves["0.pe.frequency"]].dtype == np.float32
 
-    be = replace(model.PLAIN, place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing))
+    be = replace(
+        model.PLAIN,
+        place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing),
+    )
     both = []
-    for backend, given, move in ((model.PLAIN, wide, lambda a: a), (be, {n: cupy.asarray(a) for n, a in wide.items()}, cupy.asarray)):
+    for backend, given, move in (
+        (model.PLAIN, wide, lambda a: a),
+        (be, {n: cupy.asarray(a) for n, a in wide.items()}, cupy.asarray),
+    ):
         tape = Tape()
         leaves = tape.watch(given)
         y, _ = model.loss(cfg, leaves, x, x, be=backend)
@@ -648,9 +810,21 @@ def test_learned_frequencies_go_by_name_in_one_call():
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        *(("ntk", {"form": "kexue"}), ("ntk", {"form": "mixed"}), ("dynamic_ntk", {"original": 5, "factor": 2.0})),
-        *(("yarn", {"ramp": "paper"}), ("yarn", {"truncate": False, "mscale_all_dim": 1.0}), ("p_rope", {"factor": 2.0})),
-        *(("yarn", {"form": "dynamic", "original": 5, "factor": 1.0}), ("kerple_log", {"exponent": "learned"}), ("learned", {"unit": True})),
+        *(
+            ("ntk", {"form": "kexue"}),
+            ("ntk", {"form": "mixed"}),
+            ("dynamic_ntk", {"original": 5, "factor": 2.0}),
+        ),
+        *(
+            ("yarn", {"ramp": "paper"}),
+            ("yarn", {"truncate": False, "mscale_all_dim": 1.0}),
+            ("p_rope", {"factor": 2.0}),
+        ),
+        *(
+            ("yarn", {"form": "dynamic", "original": 5, "factor": 1.0}),
+            ("kerple_log", {"exponent": "learned"}),
+            ("learned", {"unit": True}),
+        ),
         *(
             ("learned_bias", {"max_distance": 3}),
             ("longrope", {"short_factor": (1.0, 1.5)}),
@@ -663,6 +837,9 @@ def test_options_on_the_fake_cupy(name, given, cupy):
     """The same numbers in the other library, with gains and lists; test_encodings has the defaults."""
     cfg, x = config(name, **given), tokens(2, 7)
     p = weights(cfg)
-    be = replace(model.PLAIN, place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing))
+    be = replace(
+        model.PLAIN,
+        place=lambda thing: thing.moved(cupy.asarray) if isinstance(thing, model.At) else cupy.asarray(thing),
+    )
     there = model.logits(cfg, {n: cupy.asarray(a) for n, a in p.items()}, x, be=be)
     same(there, cupy.asarray(model.logits(cfg, p, x)), 1e-12)

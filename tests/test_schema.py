@@ -32,7 +32,9 @@ SPOILT = {  # what is done to the words of an encoding
     "a digest cut short": lambda x: x["cases"][0].update(digest="ab"),
     "a field too many": lambda x: x.update(more=1),
     "a hook that is none": lambda x: x.update(hook="turn"),
-    "a near miss without its probes": lambda x: next(c for c in x["cases"] if c["near_miss"])["near_miss"][0].pop("probes"),
+    "a near miss without its probes": lambda x: next(c for c in x["cases"] if c["near_miss"])["near_miss"][
+        0
+    ].pop("probes"),
     "a reason without an end": lambda x: x["cases"][0].update(why="because"),
     "an id with blanks": lambda x: x["cases"][0].update(id="rope op"),
     "a level that is none": lambda x: x["cases"][0].update(level="deep"),

@@ -1,6 +1,7 @@
 """golden/SPEC.md describes every encoding, option, level, law, kind, flag and field that is in the files.
 
-python tests/test_spec.py writes what follows from the recipes: the line of each encoding and the list of flags.
+python tests/test_spec.py writes what follows from the recipes: the line of each encoding and the list of
+flags.
 """
 
 import json
@@ -48,14 +49,22 @@ def text():
 def flags():
     """One line for each flag."""
     bars = lambda words: words.replace("|", "\\|")
-    rows = [f"| `{name}` | {flag['kind']} | {bars(flag['title'])} | {bars(flag['fix'])} |\n" for name, flag in sorted(every().items())]
+    rows = [
+        f"| `{name}` | {flag['kind']} | {bars(flag['title'])} | {bars(flag['fix'])} |\n"
+        for name, flag in sorted(every().items())
+    ]
     return "| flag | kind | the trap | the remedy |\n|---|---|---|---|\n" + "".join(rows)
 
 
 def line(name):
     """That of an encoding, from its recipe."""
     words = f"**{name}** {' '.join(said_of(name, 'SPEC').split())}"
-    how = {"initial_indent": "- ", "subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+    how = {
+        "initial_indent": "- ",
+        "subsequent_indent": "  ",
+        "break_long_words": False,
+        "break_on_hyphens": False,
+    }
     return textwrap.fill(words, 118, **how) + "\n"
 
 
@@ -106,7 +115,9 @@ def test_every_level_law_kind_and_class():
 
 @pytest.mark.parametrize("part", generated())
 def test_what_follows_from_the_recipes_is_up_to_date(part):
-    assert text().split(begin(part))[1].split(end(part))[0] == generated()[part], "run: python tests/test_spec.py"
+    assert text().split(begin(part))[1].split(end(part))[0] == generated()[part], (
+        "run: python tests/test_spec.py"
+    )
 
 
 @pytest.mark.parametrize("flag", every())
@@ -124,7 +135,11 @@ def test_every_field_of_the_files(part):
     schema = json.loads((GOLDEN / "cases.schema.json").read_text())
     top = schema["$defs"][part]["properties"]
     everywhere = "\n".join(section(n) for n in (2, 3, 6, 7, 8))
-    for field in [*top, *schema["properties"], *(key for key in schema["$defs"]["facts"]["properties"] if part == "case")]:
+    for field in [
+        *top,
+        *schema["properties"],
+        *(key for key in schema["$defs"]["facts"]["properties"] if part == "case"),
+    ]:
         assert f"`{field}`" in everywhere + section(1) or f'"{field}"' in everywhere, field
 
 
@@ -132,7 +147,11 @@ def test_the_rule_has_its_figures_in_one_place():
     """K and the limits of the classes are in a file, not in prose, and are those that `check` goes by."""
     rule = section(5)
     assert "`rule.json`" in rule
-    assert json.loads((GOLDEN / "rule.json").read_text()) == {"K_o": K_OUT, "K_c": K_ACC, "classes": dict(CLASSES)}
+    assert json.loads((GOLDEN / "rule.json").read_text()) == {
+        "K_o": K_OUT,
+        "K_c": K_ACC,
+        "classes": dict(CLASSES),
+    }
     assert not re.search(r"K_[oc] = \d|<= 16|: 16|<= 64|: 64", rule)
 
 

@@ -1,8 +1,8 @@
 """The formulas of golden/SPEC.md for a layer, a model and a trace, section 3, written from that page: every
 encoding, both shapes.
 
-With the programs of the encodings (page.py): plain NumPy, nothing of peref but what reads the files. Documents of a
-packed sequence are computed each alone.
+With the programs of the encodings (page.py): plain NumPy, nothing of peref but what reads the files.
+Documents of a packed sequence are computed each alone.
 """
 
 from inspect import signature
@@ -28,14 +28,21 @@ def linear(p, name, x):
 
 def norm(p, name, x, kind, eps):
     off = x - x.mean(-1, keepdims=True) if kind == "layer" else x
-    return off / np.sqrt((off**2).mean(-1, keepdims=True) + eps) * p[f"{name}.weight"] + p.get(f"{name}.bias", 0)
+    return off / np.sqrt((off**2).mean(-1, keepdims=True) + eps) * p[f"{name}.weight"] + p.get(
+        f"{name}.bias", 0
+    )
 
 
 def turned(y, angle, gain, layout):  # [heads,T,D], [T,P], [T,P] or None
     P = angle.shape[-1]
-    first, second = (slice(0, P), slice(P, 2 * P)) if layout == "half" else (slice(0, 2 * P, 2), slice(1, 2 * P, 2))
+    first, second = (
+        (slice(0, P), slice(P, 2 * P)) if layout == "half" else (slice(0, 2 * P, 2), slice(1, 2 * P, 2))
+    )
     a, b, y, gain = y[..., first], y[..., second], y.copy(), 1 if gain is None else gain
-    y[..., first], y[..., second] = gain * (a * np.cos(angle) - b * np.sin(angle)), gain * (a * np.sin(angle) + b * np.cos(angle))
+    y[..., first], y[..., second] = (
+        gain * (a * np.cos(angle) - b * np.sin(angle)),
+        gain * (a * np.sin(angle) + b * np.cos(angle)),
+    )
     return y
 
 
@@ -81,7 +88,11 @@ def layer(name, p, l, x, i, o, f, first):
         x = x + linear(of, "o", attended(name, own, h, i, o, f, q, k, v))
     h = norm(of, "norm2", x, f["norm"], f["eps"])
     u = linear(of, "up", h)
-    u = silu(linear(of, "gate", h)) * u if f["activation"] == "swiglu" else u / 2 * (1 + np.tanh(sqrt(2 / pi) * (u + 0.044715 * u**3)))
+    u = (
+        silu(linear(of, "gate", h)) * u
+        if f["activation"] == "swiglu"
+        else u / 2 * (1 + np.tanh(sqrt(2 / pi) * (u + 0.044715 * u**3)))
+    )
     return x + linear(of, "down", u)
 
 
@@ -104,7 +115,10 @@ def computed(words, a):
             for l in range(f["layers"]):
                 x = layer(name, p, l, x, i, o, f, first)
             if model:
-                x = norm(p, "norm", x, f["norm"], f["eps"]) @ p["embed.weight" if f["tied"] else "head.weight"].T
+                x = (
+                    norm(p, "norm", x, f["norm"], f["eps"])
+                    @ p["embed.weight" if f["tied"] else "head.weight"].T
+                )
             found[b, here] = x
     if not model:
         return {"y": found}
@@ -135,8 +149,12 @@ def traced(words, a):
         else:
             q, k, v = (a[key][0][:, here] for key in "qkv")
             if hook == "rotate":
-                place = [program(p, a["positions"][c["first"] : c["stop"]], o, f | {"n": c["n"]}) for c in calls]
-                angle, gain_q, gain_k = (None if part[0] is None else np.concatenate(part) for part in zip(*place, strict=True))
+                place = [
+                    program(p, a["positions"][c["first"] : c["stop"]], o, f | {"n": c["n"]}) for c in calls
+                ]
+                angle, gain_q, gain_k = (
+                    None if part[0] is None else np.concatenate(part) for part in zip(*place, strict=True)
+                )
                 q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
             out = attended("none" if hook == "rotate" else name, p, x, i, o, f, q, k, v)
             rows.append(out.reshape(end - begin, f["H"], f["D"]).transpose(1, 0, 2))
@@ -151,20 +169,36 @@ def book():
 @pytest.mark.parametrize("name", names())
 def test_a_program_written_from_the_page_agrees(book, name):
     """With every block and model, those through a cache too, which give what one call gives."""
-    entries = [e for e in book.entries.values() if e.words["encoding"] == name and e.words["level"] in ("block", "model")]
+    entries = [
+        e
+        for e in book.entries.values()
+        if e.words["encoding"] == name and e.words["level"] in ("block", "model")
+    ]
     assert len(entries) > 2
     for entry in entries:
         for output, got in computed(entry.words, entry.inputs()).items():
-            verdict = judged(Tensor("F64", np.asarray(got)), entry.want(output), *entry.budget(output), entry.words["depth"])
+            verdict = judged(
+                Tensor("F64", np.asarray(got)),
+                entry.want(output),
+                *entry.budget(output),
+                entry.words["depth"],
+            )
             assert verdict.grade == "A", (entry.id, output, verdict.worst)
 
 
 @pytest.mark.parametrize("name", names())
 def test_a_trace_agrees(book, name):
     """What a cache gives is what the page says of all tokens since it was empty."""
-    entries = [e for e in book.entries.values() if e.words["encoding"] == name and e.words["level"] == "trace"]
+    entries = [
+        e for e in book.entries.values() if e.words["encoding"] == name and e.words["level"] == "trace"
+    ]
     assert entries
     for entry in entries:
         (output,) = entry.outputs
-        verdict = judged(Tensor("F64", traced(entry.words, entry.inputs())), entry.want(output), *entry.budget(output), entry.words["depth"])
+        verdict = judged(
+            Tensor("F64", traced(entry.words, entry.inputs())),
+            entry.want(output),
+            *entry.budget(output),
+            entry.words["depth"],
+        )
         assert verdict.grade == "A", (entry.id, verdict.worst)

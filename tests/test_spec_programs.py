@@ -1,6 +1,6 @@
-"""The formulas of golden/SPEC.md, section 4, against the files: the program of each encoding, written from that page
-alone (page.py), gives every golden case of levels table, op and attn in class A, every option among them, packed
-documents, windows, padding and grouped heads too.
+"""The formulas of golden/SPEC.md, section 4, against the files: the program of each encoding, written from
+that page alone (page.py), gives every golden case of levels table, op and attn in class A, every option among
+them, packed documents, windows, padding and grouped heads too.
 """
 
 from pathlib import Path
@@ -28,13 +28,19 @@ def computed(words, a):
         return {"bias": program(p, a["distances"], o, f)}
     if hook == "rotate":
         angle, gain_q, gain_k = program(p, a["positions"], o, f)
-        return {"angle": angle, "cos": np.cos(angle), "sin": np.sin(angle), "gain_q": gain_q, "gain_k": gain_k}
+        return {
+            "angle": angle,
+            "cos": np.cos(angle),
+            "sin": np.sin(angle),
+            "gain_q": gain_q,
+            "gain_k": gain_k,
+        }
     return {{"score": "term", "attend": "out", "mix": "y"}[hook]: of_documents(hook, program, p, a, o, f)}
 
 
 def of_documents(hook, program, p, a, o, f):
-    """Each document alone: the term [B,H,T,T], 0 where a query does not see; the output [B,H,T,D] or y [B,T,C], 0 at
-    padding.
+    """Each document alone: the term [B,H,T,T], 0 where a query does not see; the output [B,H,T,D] or y
+    [B,T,C], 0 at padding.
     """
     B, T = a["x" if hook == "mix" else "q"].shape[0], f["T"]
     i = np.broadcast_to(a["positions"], (B, T)) if "positions" in a else np.zeros((B, T))
@@ -66,7 +72,11 @@ def book():
 
 @pytest.mark.parametrize("name", [name for name in names() if get(name).hook])
 def test_a_program_written_from_the_page_agrees(book, name):
-    entries = [e for e in book.entries.values() if e.words["encoding"] == name and e.words["level"] == LEVEL[get(name).hook]]
+    entries = [
+        e
+        for e in book.entries.values()
+        if e.words["encoding"] == name and e.words["level"] == LEVEL[get(name).hook]
+    ]
     assert entries
     for entry in entries:
         got = computed(entry.words, entry.inputs())

@@ -1,4 +1,6 @@
-"""How benchmarks/speed.py measures: interleaved, with what others used of the CPU, without rounds that were disturbed; medians with their range."""
+"""How benchmarks/speed.py measures: interleaved, with what others used of the CPU, without rounds that
+were disturbed; medians with their range.
+"""
 
 import argparse
 import re
@@ -26,8 +28,26 @@ def store(speed, tmp_path):
 
 
 def row(seconds, foreign=0.0, number=1, who="ours", **more):
-    same = {"section": "train", "case": "alibi", "try": 1, "disturbed": foreign > 0.1, "peak_mib": 100 * seconds, "check": [1.0]}
-    return same | {"who": who, "round": number, "seconds": seconds, "foreign": foreign, "setup": HERE, "date": "today"} | more
+    same = {
+        "section": "train",
+        "case": "alibi",
+        "try": 1,
+        "disturbed": foreign > 0.1,
+        "peak_mib": 100 * seconds,
+        "check": [1.0],
+    }
+    return (
+        same
+        | {
+            "who": who,
+            "round": number,
+            "seconds": seconds,
+            "foreign": foreign,
+            "setup": HERE,
+            "date": "today",
+        }
+        | more
+    )
 
 
 def asked(speed, monkeypatch, *found):
@@ -47,7 +67,13 @@ def asked(speed, monkeypatch, *found):
 
 @pytest.mark.parametrize(
     ("foreign", "kept"),
-    [([0.0], [False]), ([0.5, 0.0], [True, False]), ([0.5, 0.11, 0.3, 0.0], [True, True, True]), ([None], [False]), ([0.1], [False])],
+    [
+        ([0.0], [False]),
+        ([0.5, 0.0], [True, False]),
+        ([0.5, 0.11, 0.3, 0.0], [True, True, True]),
+        ([None], [False]),
+        ([0.1], [False]),
+    ],
 )
 def test_a_disturbed_run_is_repeated_three_times_at_most(speed, store, monkeypatch, foreign, kept):
     """All are stored with what others used; on a system that does not say none is disturbed."""
@@ -68,7 +94,9 @@ def options(**given):
 
 
 def test_everybody_takes_turns_in_an_order_that_rotates(speed, store, monkeypatch):
-    """A round is one run of each case by each; who is first is another in the next. What was measured of the same sources stays."""
+    """A round is one run of each case by each; who is first is another in the next. What was measured of
+    the same sources stays.
+    """
     case = speed.Case("train", "alibi", "train", ("ours", "torch", "jax"))
     monkeypatch.setattr(speed, "CASES", [case])
     order = asked(speed, monkeypatch)
@@ -99,12 +127,18 @@ def test_what_others_use_is_measured(monkeypatch):
         pytest.skip(reason="this system does not say what others use")
     monkeypatch.setattr(measure, "busy_seconds", lambda: 100.0 + measure.own_seconds())
     others, before = measure.Others(), measure.own_seconds()
-    child = subprocess.Popen([sys.executable, "-c", "import time; e = time.time() + 0.3\nwhile time.time() < e: pass"])
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; e = time.time() + 0.3\nwhile time.time() < e: pass"]
+    )
     time.sleep(0.2)
     assert measure.own_seconds() - before > 0.05  # of a child that still runs
     child.wait()
     assert others.cores() < 0.1  # clocks tick 100 times a second
-    monkeypatch.setattr(measure, "busy_seconds", lambda: 100.0 + measure.own_seconds() + 2 * (time.perf_counter() - others.began))
+    monkeypatch.setattr(
+        measure,
+        "busy_seconds",
+        lambda: 100.0 + measure.own_seconds() + 2 * (time.perf_counter() - others.began),
+    )
     assert others.cores() == pytest.approx(2, abs=0.2)
 
 
@@ -112,7 +146,13 @@ def test_what_others_use_is_measured(monkeypatch):
 
 
 def test_of_a_round_the_least_disturbed_run_counts(speed, store):
-    store.rows = [row(3, 0.5), row(2, 0.2), row(9, 0.3), row(5, 0.0, number=2), {**row(1, number=3), "error": "no room"}]
+    store.rows = [
+        row(3, 0.5),
+        row(2, 0.2),
+        row(9, 0.3),
+        row(5, 0.0, number=2),
+        {**row(1, number=3), "error": "no room"},
+    ]
     assert {n: r["seconds"] for n, r in speed.best(store, "train", "alibi", "ours").items()} == {1: 2, 2: 5}
 
 
@@ -126,10 +166,19 @@ def test_a_figure_is_the_median_of_undisturbed_rounds_with_their_range(speed):
 
 def test_a_ratio_is_of_runs_of_one_round(speed, store):
     """Rounds that only one of both has do not count, and a round is disturbed where either run was."""
-    store.rows = [row(1), row(3, who="torch"), row(2, number=2), row(8, who="torch", number=2), row(100, number=3), row(1, who="torch", number=4)]
+    store.rows = [
+        row(1),
+        row(3, who="torch"),
+        row(2, number=2),
+        row(8, who="torch", number=2),
+        row(100, number=3),
+        row(1, who="torch", number=4),
+    ]
     found = speed.figure(store, "train", "alibi", "torch", "speed")
     assert (found.median, found.least, found.most, found.rounds) == (3.5, 3, 4, 2)
-    assert speed.figure(store, "train", "alibi", "torch", "memory").median == pytest.approx((1 / 3 + 1 / 4) / 2)
+    assert speed.figure(store, "train", "alibi", "torch", "memory").median == pytest.approx(
+        (1 / 3 + 1 / 4) / 2
+    )
     store.rows[1] |= {"disturbed": True, "foreign": 0.4}
     assert speed.figure(store, "train", "alibi", "torch", "speed").median == 4
     assert speed.figure(store, "train", "t5", "torch", "speed") is None
@@ -141,7 +190,10 @@ def test_goals_are_met_or_missed_and_disturbed_ones_are_neither(speed, store):
     less = speed.Goal("memory", "train", "alibi", "torch", "memory", 0.65, 0.5)
     assert [speed.mark(ratio, less) for ratio in (0.66, 0.65, 0.5)] == ["missed", "met", "met, aim too"]
     store.rows = [row(1), row(1.7, who="torch")]
-    assert "| training step, ALiBi | torch eager | 1.7x | 1.7x to 1.7x, 1 | 1.5x | 2x | met |" in speed.goals_table(store)
+    assert (
+        "| training step, ALiBi | torch eager | 1.7x | 1.7x to 1.7x, 1 | 1.5x | 2x | met |"
+        in speed.goals_table(store)
+    )
     store.rows[0] |= {"disturbed": True, "foreign": 0.4}
     assert "| 1.5x | 2x | disturbed |" in speed.goals_table(store)
 
@@ -197,7 +249,9 @@ def test_the_readme_says_what_was_measured(speed):
     """Each ratio, and the memory beside it; a row is known by what stands before its brackets."""
     store, lines = committed(speed), (BENCHMARKS.parent / "README.md").read_text().splitlines()
     begins = ("| training step", "| loss of", "| attention", "| RoPE into", "| 1,000 tokens")
-    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith(begins)]
+    found = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith(begins)
+    ]
     assert {re.sub(r" \([^)]*: .*\)$", "", row[0]) for row in found} == set(IN_README)
     for what, *cells in found:
         section, case = IN_README[re.sub(r" \([^)]*: .*\)$", "", what)]
@@ -206,4 +260,6 @@ def test_the_readme_says_what_was_measured(speed):
                 continue
             ratio, _, memory = said.partition(", in ")
             assert ratio == f"{speed.figure(store, section, case, peer, 'speed').median:.2f}", what
-            assert not memory or float(memory.split()[0]) == round(speed.figure(store, section, case, peer, "memory").median, 2), what
+            assert not memory or float(memory.split()[0]) == round(
+                speed.figure(store, section, case, peer, "memory").median, 2
+            ), what

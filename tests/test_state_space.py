@@ -33,7 +33,9 @@ def test_s4d_is_both_forms_of_the_paper(form, chunk, discretisation):
 
 @pytest.mark.parametrize("form", ["scan", "sum"])
 @pytest.mark.parametrize("discretisation", ["euler", "zoh"])
-@pytest.mark.parametrize("sizes", [{}, {"rank": 5, "state_size": 3, "kernel": 6}, {"kernel": 1, "expand": 1, "rank": 1}])
+@pytest.mark.parametrize(
+    "sizes", [{}, {"rank": 5, "state_size": 3, "kernel": 6}, {"kernel": 1, "expand": 1, "rank": 1}]
+)
 def test_mamba_is_the_recurrence_and_the_sum(form, discretisation, sizes):
     """Every width, also a convolution that sees one token only, and one longer than what was read."""
     same(*layer("mamba", T=5, form=form, discretisation=discretisation, **sizes), 1e-12)
@@ -43,7 +45,9 @@ def test_mamba_is_the_recurrence_and_the_sum(form, discretisation, sizes):
 
 
 def test_zoh_is_exact_at_small_steps():
-    """(e^z - 1) / z and its derivative keep every digit where the formula as printed loses them, and meet it at the border of the series."""
+    """(e^z - 1) / z and its derivative keep every digit where the formula as printed loses them, and meet
+    it at the border of the series.
+    """
     for size in (1e-300, 1e-12, 1e-6, 1e-3, 0.1):
         z = size * np.array([-1 + 0j, 0.6 - 0.8j, 1j])
         x, y = z.real, z.imag
@@ -62,23 +66,41 @@ def test_zoh_is_exact_at_small_steps():
 @pytest.mark.parametrize("log_dt", [-7.0, 0.0])
 def test_gradient_of_the_modes(discretisation, log_dt, rng):
     """Steps on both sides of the series, and A near 0."""
-    log_re, im = np.array([[-1.0, 0.5, 1.0], [-12.0, -9.0, -1.0]]), np.array([[0.0, 3.0, 12.0], [1e-6, -1e-4, 0.2]])
+    log_re, im = (
+        np.array([[-1.0, 0.5, 1.0], [-12.0, -9.0, -1.0]]),
+        np.array([[0.0, 3.0, 12.0], [1e-6, -1e-4, 0.2]]),
+    )
     arrays = [log_dt + 0.1 * rng.standard_normal(2), log_re, im, rng.standard_normal((2, 3, 2))]
     gradient(S4D.modes, arrays, {"discretisation": discretisation}, elementwise=True)
 
 
 def test_the_two_rules_agree_to_second_order():
-    """ZOH and bilinear factors differ by z^3/12; the bilinear one lies on the unit circle for an imaginary z."""
+    """ZOH and bilinear factors differ by z^3/12; the bilinear one lies on the unit circle for an imaginary
+    z.
+    """
     z = np.array([1e-2j, -1e-2, 1e-2 * (-0.6 + 0.8j)])
     same(S4D.bilinear(z)[0] - S4D.zoh(z)[0], z**3 / 12, 2e-2)
     assert abs(abs(S4D.bilinear(np.array([0.3j, 50j]))[0]) - 1).max() < 1e-15
 
 
 def test_euler_and_zoh_of_mamba_part_where_the_step_is_large():
-    """dt 0.1, A -16: what B x is multiplied with is 0.1 and 0.0499; the factor of the state is exp(-1.6) in both."""
+    """dt 0.1, A -16: what B x is multiplied with is 0.1 and 0.0499; the factor of the state is exp(-1.6)
+    in both.
+    """
     one, dt = np.ones((1, 2, 1)), np.full((1, 2, 1), np.log(np.expm1(0.1)))
     for discretisation, gain in (("euler", 0.1), ("zoh", -np.expm1(-1.6) / 16)):
-        y, _ = selective_scan(one, dt, np.log([[16.0]]), one, one, np.zeros(1), None, None, discretisation=discretisation, chunk=8)
+        y, _ = selective_scan(
+            one,
+            dt,
+            np.log([[16.0]]),
+            one,
+            one,
+            np.zeros(1),
+            None,
+            None,
+            discretisation=discretisation,
+            chunk=8,
+        )
         same(y[0, :, 0], gain * np.array([1, 1 + np.exp(-1.6)]), 1e-14)
     assert round(gain, 4) == 0.0499
 
@@ -87,7 +109,11 @@ def test_both_of_each_pair_of_conjugates_count():
     """2 Re over half of the modes is the sum over all of them."""
     p = {n: a[:1] for n, a in S4D.init(np.random.default_rng(0), C=1, state_size=6).items()}
     half = S4D.modes(p["log_dt"], p["log_A_real"], p["A_imag"], p["C"], discretisation="zoh")[:, 0]
-    dt, A, C = np.exp(p["log_dt"][0]), -np.exp(p["log_A_real"][0]) + 1j * p["A_imag"][0], p["C"][0, :, 0] + 1j * p["C"][0, :, 1]
+    dt, A, C = (
+        np.exp(p["log_dt"][0]),
+        -np.exp(p["log_A_real"][0]) + 1j * p["A_imag"][0],
+        p["C"][0, :, 0] + 1j * p["C"][0, :, 1],
+    )
     A, C = np.concatenate([A, A.conj()]), np.concatenate([C, C.conj()])
     for t in range(4):
         whole = (C * np.expm1(dt * A) / A * np.exp(dt * A) ** t).sum()
@@ -99,14 +125,17 @@ def test_both_of_each_pair_of_conjugates_count():
 
 
 def test_s4d_spectra():
-    """The definitions of the paper, and its statement that S4D-Inv is close to the eigenvalues of HiPPO-LegS, the largest foremost."""
+    """The definitions of the paper, and its statement that S4D-Inv is close to the eigenvalues of
+    HiPPO-LegS, the largest foremost.
+    """
     same(S4D.spectrum("lin", 6), -0.5 + 1j * np.pi * np.arange(3), 1e-15)
     same(S4D.spectrum("inv", 4), -0.5 + 1j * np.array([12 / np.pi, 4 / (3 * np.pi)]), 1e-15)
     same(S4D.spectrum("real", 6), np.array([-1.0, -2.0, -3.0]), 0)
     same(S4D.spectrum("legs", 2), np.array([-0.5 + 0.75**0.5 * 1j]), 1e-15)
     legs, inv = np.sort(S4D.spectrum("legs", 64).imag), np.sort(S4D.spectrum("inv", 64).imag)
     root = np.sqrt(2 * np.arange(64) + 1.0)
-    hippo = np.tril(np.outer(root, root), -1) + np.diag(np.arange(64) + 1.0)  # LegS is -hippo; without its low-rank part it is normal
+    # LegS is -hippo; without its low-rank part it is normal
+    hippo = np.tril(np.outer(root, root), -1) + np.diag(np.arange(64) + 1.0)
     normal = -hippo + np.outer(root, root) / 2
     values = np.linalg.eigvals(normal)
     same(values.real, np.full(64, -0.5), 1e-10)
@@ -124,7 +153,9 @@ def test_s4d_starts_as_it_says(start):
 
 
 def test_mamba_starts_as_it_says():
-    """dt_bias is a softplus away from steps that fill the range of their logarithm; A is -1 ... -N; the rank is C/16, rounded up."""
+    """dt_bias is a softplus away from steps that fill the range of their logarithm; A is -1 ... -N; the
+    rank is C/16, rounded up.
+    """
     p = MAMBA.init(np.random.default_rng(0), C=200)
     same(np.quantile(np.log(np.logaddexp(0, p["dt.bias"])), [0, 0.5, 1]), np.log([1e-3, 1e-2, 1e-1]), 0.05)
     same(-np.exp(p["A_log"][399]), -np.arange(1.0, 17), 1e-14)
@@ -136,7 +167,9 @@ def test_mamba_starts_as_it_says():
 
 
 def test_s4d_in_float32_remembers_as_in_float64():
-    """The slowest mode that S4D starts with, over ten thousand tokens: powers are made in float64, so errors do not grow with distance."""
+    """The slowest mode that S4D starts with, over ten thousand tokens: powers are made in float64, so
+    errors do not grow with distance.
+    """
     a = np.exp(0.001 * (-0.5 + 31j * np.pi))
     modes = np.array([a.real, a.imag, 0.002, 0.001]).reshape(4, 1, 1)
     u = np.random.default_rng(0).standard_normal((1, 10_000, 1))

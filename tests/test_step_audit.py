@@ -1,4 +1,6 @@
-"""What a training step asks of a device, counted on the fake CuPy: it never waits, and after the first one it asks for exactly so much."""
+"""What a training step asks of a device, counted on the fake CuPy: it never waits, and after the first one
+it asks for exactly so much.
+"""
 
 from dataclasses import replace
 
@@ -13,15 +15,27 @@ from peref.errors import Diverged
 from peref.model import init
 from peref.train import one_step, train
 
-# Kernels that CuPy launches in a step of the reference text with one layer, for each hook; a number changes with that text, and goes up only for a
-# reason. That no encoding waits is held by the captures of test_cuda_graph.py, which refuse what does. 8 of each join the sums of the
-# gradients without a table of addresses, which CuPy would copy; sums over equal indices are a comparison, a choice and a sum.
-CALLS = {"none": 609, "rope": 655, "alibi": 615, "t5": 672, "learned": 659, "forgetting": 727, "shaw": 722, "retnet": 776}
+# Kernels that CuPy launches in a step of the reference text with one layer, for each hook; a number changes
+# with that text, and goes up only for a reason. That no encoding waits is held by the captures of
+# test_cuda_graph.py, which refuse what does. 8 of each join the sums of the gradients without a table of
+# addresses, which CuPy would copy; sums over equal indices are a comparison, a choice and a sum.
+CALLS = {
+    "none": 609,
+    "rope": 655,
+    "alibi": 615,
+    "t5": 672,
+    "learned": 659,
+    "forgetting": 727,
+    "shaw": 722,
+    "retnet": 776,
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_step_never_waits_and_asks_for_exactly_so_much(cupy, name):
-    """After the first, steps have no sync, one and the same number of calls, and no copy but tokens, places, rate and step."""
+    """After the first, steps have no sync, one and the same number of calls, and no copy but tokens,
+    places, rate and step.
+    """
     cfg, be = tiny(name), backends.get("cupy")
     p, m, v, word = (be.place(a) for a in (init(cfg), zeros(init(cfg)), zeros(init(cfg)), np.zeros(3)))
     each = []
@@ -40,7 +54,9 @@ def test_a_run_waits_only_where_it_writes_to_disk(cupy, tmp_path):
     recipe = replace(SMALL, steps=9, save_every=9, valid_every=9)
     seen = []
     for event in train(made(tmp_path, recipe=recipe), CORPUS, backends.get("cupy")):
-        seen.append((event.get("step"), fake_cupy.counts().get("syncs", 0), fake_cupy.counts().get("waits", 0)))
+        seen.append(
+            (event.get("step"), fake_cupy.counts().get("syncs", 0), fake_cupy.counts().get("waits", 0))
+        )
     steps = seen[1:-1]
     assert [step for step, _, _ in steps] == list(range(1, 10))
     assert {syncs for _, syncs, _ in steps[:7]} == {steps[0][1]}
@@ -48,7 +64,9 @@ def test_a_run_waits_only_where_it_writes_to_disk(cupy, tmp_path):
 
 
 def test_metrics_and_checkpoints_are_those_of_a_step_that_waits(cupy, tmp_path):
-    """Reading one step late loses nothing: every line and checkpoint is there, resumed or not, with the bits of the same run in one go."""
+    """Reading one step late loses nothing: every line and checkpoint is there, resumed or not, with the
+    bits of the same run in one go.
+    """
     be = backends.get("cupy")
     whole, run = (made(tmp_path, recipe=replace(SMALL, save_every=7, valid_every=7), be=be) for _ in range(2))
     finish(whole, be)
@@ -63,7 +81,9 @@ def test_metrics_and_checkpoints_are_those_of_a_step_that_waits(cupy, tmp_path):
 @pytest.mark.parametrize("word", BAD)
 @pytest.mark.parametrize("step", [2, 5])
 def test_a_bad_step_never_reaches_the_weights_of_a_device(word, step, cupy, tmp_path):
-    """Found one step later, when the next step has run too: neither changed anything, and the step before is saved, bit by bit."""
+    """Found one step later, when the next step has run too: neither changed anything, and the step before
+    is saved, bit by bit.
+    """
     recipe = replace(SMALL, valid_every=7, save_every=7)
     run = made(tmp_path, recipe=recipe, be=backends.get("cupy"))
     stopped = made(tmp_path, recipe=replace(recipe, save_every=1), be=backends.get("cupy"))

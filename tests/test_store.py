@@ -1,4 +1,6 @@
-"""store: what is written comes back, in one step or not at all, and one altered bit is enough to refuse a file."""
+"""store: what is written comes back, in one step or not at all, and one altered bit is enough to refuse a
+file.
+"""
 
 import errno
 import hashlib
@@ -61,7 +63,9 @@ def test_every_dtype_and_shape(tmp_path, dtype, shape):
 
 
 def test_nan_payloads_and_minus_zero_keep_their_bits(tmp_path):
-    array = np.array([0x7FF8000000000123, 0xFFF0000000000000, 0x8000000000000000], dtype=np.uint64).view(np.float64)
+    array = np.array([0x7FF8000000000123, 0xFFF0000000000000, 0x8000000000000000], dtype=np.uint64).view(
+        np.float64
+    )
     write(tmp_path / "a", {"x": array}, {})
     assert same(store.load(tmp_path / "a")[0]["x"], array)
 
@@ -102,7 +106,9 @@ def test_two_processes_write_the_same_bytes(tmp_path):
     seen = set()
     for seed, order in (("0", range(9)), ("1", range(8, -1, -1)), ("2", range(9))):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / seed), *map(str, order)], check=True, env=env)
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / seed), *map(str, order)], check=True, env=env
+        )
         seen.add((tmp_path / seed).read_bytes())
     assert len(seen) == 1
     assert len({write(tmp_path / "here") for _ in range(20)}) == 1
@@ -148,14 +154,21 @@ HOSTILE = {
     "empty text": safetensors.numpy.save({}, {"peref": ""}),
     "a number": safetensors.numpy.save({}, {"peref": "1"}),
     "deep text": safetensors.numpy.save({}, {"peref": "[" * 200_000}),
-    "many digits": safetensors.numpy.save({}, {"peref": '{"format":1,"meta":{"k":' + "9" * 5000 + '},"sha256":""}'}),
+    "many digits": safetensors.numpy.save(
+        {}, {"peref": '{"format":1,"meta":{"k":' + "9" * 5000 + '},"sha256":""}'}
+    ),
     "nan": safetensors.numpy.save({}, {"peref": '{"format":1,"meta":{"k":NaN},"sha256":""}'}),
     "infinite format": safetensors.numpy.save({}, {"peref": '{"format":1e999,"meta":{},"sha256":""}'}),
     "text as format": safetensors.numpy.save({}, {"peref": '{"format":"one","meta":{},"sha256":""}'}),
     "meta a list": safetensors.numpy.save({}, {"peref": '{"format":1,"meta":[1],"sha256":""}'}),
     "no digest": safetensors.numpy.save({}, {"peref": '{"format":1,"meta":{}}'}),
-    "bfloat16": raw({"__metadata__": {"peref": PLAIN}, "x": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}, b"12"),
-    "huge shape": raw({"__metadata__": {"peref": PLAIN}, "x": {"dtype": "U8", "shape": [0, 2**63], "data_offsets": [0, 0]}}),
+    "bfloat16": raw(
+        {"__metadata__": {"peref": PLAIN}, "x": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}},
+        b"12",
+    ),
+    "huge shape": raw(
+        {"__metadata__": {"peref": PLAIN}, "x": {"dtype": "U8", "shape": [0, 2**63], "data_offsets": [0, 0]}}
+    ),
 }
 
 
@@ -170,7 +183,9 @@ def test_what_is_not_ours_is_refused_without_a_traceback_of_somebody_else(tmp_pa
 def test_a_rewritten_header_is_noticed_though_the_tensors_are_intact(tmp_path):
     data = write(tmp_path / "a")
     length = int.from_bytes(data[:8], "little")
-    (tmp_path / "a").write_bytes(raw(json.dumps(json.loads(data[8 : 8 + length])).encode(), data[8 + length :]))
+    (tmp_path / "a").write_bytes(
+        raw(json.dumps(json.loads(data[8 : 8 + length])).encode(), data[8 + length :])
+    )
     with pytest.raises(Damaged, match="intact tensors"):
         store.load(tmp_path / "a")
 
@@ -189,7 +204,9 @@ def safetensors_note(data):
 
 
 def test_a_later_format_says_so(tmp_path):
-    (tmp_path / "a").write_bytes(safetensors.numpy.save({}, {"peref": '{"format":2,"anything":[],"sha256":"?"}'}))
+    (tmp_path / "a").write_bytes(
+        safetensors.numpy.save({}, {"peref": '{"format":2,"anything":[],"sha256":"?"}'})
+    )
     with pytest.raises(store.TooNew, match="format 2; this peref reads up to 1"):
         store.load(tmp_path / "a")
     assert issubclass(store.TooNew, Damaged)
@@ -244,7 +261,9 @@ def test_integer_keys_can_be_read_back(tmp_path):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The order in which the disk is asked for things; each entry of `fail` is raised instead of the call of that name."""
+    """The order in which the disk is asked for things; each entry of `fail` is raised instead of the call
+    of that name.
+    """
     seen, fail = [], {}
 
     def wrap(name, describe):
@@ -276,7 +295,9 @@ def test_the_order_that_survives_a_power_cut(tmp_path, calls):
 
 def test_the_temporary_file_is_complete_and_beside_the_target_before_it_is_renamed(tmp_path, monkeypatch):
     seen, replace = [], os.replace
-    monkeypatch.setattr(os, "replace", lambda a, b: (seen.append((Path(a), Path(a).read_bytes())), replace(a, b)))
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (seen.append((Path(a), Path(a).read_bytes())), replace(a, b))
+    )
     data = write(tmp_path / "a")
     (temp, before), *more = seen
     assert (temp.parent, before, more) == (tmp_path, data, [])
@@ -291,7 +312,10 @@ def current_umask():
 
 
 @pytest.mark.parametrize("where", ["write", "fsync file", "replace"])
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EIO, "I/O error"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EIO, "I/O error"), KeyboardInterrupt()],
+)
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, calls, where, error):
     old = write(tmp_path / "a")
     calls[1][where] = error
@@ -318,7 +342,9 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
 
 
 def test_a_missing_folder_is_explained(tmp_path):
-    with pytest.raises(PerefError, match="No such file or directory; check space, permissions and the folder"):
+    with pytest.raises(
+        PerefError, match="No such file or directory; check space, permissions and the folder"
+    ):
         store.save(tmp_path / "no" / "a", {}, {})
 
 
@@ -331,7 +357,9 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path):
     )
     for _ in range(3):
         store.save(path, {"x": np.full(1000, -1)}, {"n": -1})
-        child = subprocess.Popen([sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": str(ROOT)})
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
         while store.load(path)[1]["n"] < 5:
             assert child.poll() is None
         child.kill()
@@ -351,7 +379,10 @@ def test_sweep_removes_what_dead_processes_left(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     dead = tmp_path / f".tmp-{child.pid}-abcd"
-    kept = [tmp_path / name for name in (f".tmp-{os.getpid()}-abcd", ".tmp-1-abcd", ".tmp-x-abcd", ".tmp-", f"tmp-{child.pid}-a")]
+    kept = [
+        tmp_path / name
+        for name in (f".tmp-{os.getpid()}-abcd", ".tmp-1-abcd", ".tmp-x-abcd", ".tmp-", f"tmp-{child.pid}-a")
+    ]
     for path in [dead, *kept]:
         path.touch()
     assert store.sweep(tmp_path) == [dead]
@@ -378,7 +409,9 @@ def test_what_may_not_be_looked_at_is_no_absence(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "listdir", refuse)
     monkeypatch.setattr(os, "stat", refuse)
     for call, verb in ((store.names_in, "list"), (store.is_file, "look at"), (store.read, "look at")):
-        with pytest.raises(PerefError, match=f"^{re.escape(str(tmp_path))}: cannot {verb}: Permission denied"):
+        with pytest.raises(
+            PerefError, match=f"^{re.escape(str(tmp_path))}: cannot {verb}: Permission denied"
+        ):
             call(tmp_path)
 
 

@@ -92,7 +92,9 @@ def test_constants_get_nothing(tape):
 
 def test_none_arguments(tape):
     """Absent arrays are None, and so is their gradient."""
-    maybe = Op(lambda a, b: (a if b is None else a + b, b is None), lambda no_b, dy: (dy, None if no_b else dy))
+    maybe = Op(
+        lambda a, b: (a if b is None else a + b, b is None), lambda no_b, dy: (dy, None if no_b else dy)
+    )
     a = tape.watch(np.ones(3))
     same(tape.gradients(maybe(a, None), np.arange(3.0))[a], np.arange(3.0), 0)
     same(maybe(np.ones(3), None), np.ones(3), 0)
@@ -107,7 +109,11 @@ def test_gradient_of_none_leaves_zeros(tape):
 
 def test_extra(tape):
     """By-products come beside y, bare, and carry no gradient."""
-    running = Op(lambda x: (x.cumsum(), None, {"last": x.sum()}), lambda saved, dy: (dy[::-1].cumsum()[::-1],), extra=True)
+    running = Op(
+        lambda x: (x.cumsum(), None, {"last": x.sum()}),
+        lambda saved, dy: (dy[::-1].cumsum()[::-1],),
+        extra=True,
+    )
     y, last = running(np.arange(4.0))
     same(y, np.array([0.0, 1, 3, 6]), 0)
     assert last["last"] == 6
@@ -121,7 +127,11 @@ def test_extra(tape):
 def test_selective_is_told_who_asks(tape):
     """backward of a selective op gets one bool per array: whether it is on the tape."""
     asked = []
-    op = Op(times.forward, lambda saved, dy, wants: asked.append(wants) or times.backward(saved, dy), selective=True)
+    op = Op(
+        times.forward,
+        lambda saved, dy, wants: asked.append(wants) or times.backward(saved, dy),
+        selective=True,
+    )
     a = tape.watch(np.ones(3))
     tape.gradients(op(np.ones(3), op(a, np.ones(3))), np.ones(3))
     assert asked == [(False, True), (True, False)]

@@ -90,12 +90,16 @@ def test_gradient_wrong_by_one_part_in_a_thousand(arrays, factor, elementwise):
     for seed in range(20):
         for wrt in ([0], [1]):
             with pytest.raises(Differs, match="tolerance"):
-                gradient(changed(scale, lambda g: g * factor), arrays, wrt=wrt, seed=seed, elementwise=elementwise)
+                gradient(
+                    changed(scale, lambda g: g * factor), arrays, wrt=wrt, seed=seed, elementwise=elementwise
+                )
 
 
 @pytest.mark.parametrize("near", [1e-2, 1e-3, 1e-4, 1e-5])
 def test_gradient_beside_a_kink(rng, near):
-    """A bend of the function nearer than the coarse steps does not spoil the numbers, and a wrong gradient beside it is found."""
+    """A bend of the function nearer than the coarse steps does not spoil the numbers, and a wrong gradient
+    beside it is found.
+    """
     x = np.append(rng.standard_normal(50), [near, -near])
     gradient(relu, [x])
     for factor in (1.001, 0.999, -1, 0):
@@ -186,7 +190,9 @@ def writes_dy(saved, dy):
     return scale_backward(saved, dy)
 
 
-@pytest.mark.parametrize("wrong", [{"forward": writes_first}, {"backward": writes_saved}, {"backward": writes_dy}])
+@pytest.mark.parametrize(
+    "wrong", [{"forward": writes_first}, {"backward": writes_saved}, {"backward": writes_dy}]
+)
 @pytest.mark.parametrize("checker", [gradient, op_contract])
 def test_op_that_writes_into_what_is_not_its_own(arrays, checker, wrong):
     """Arguments, saved and dy are read-only."""
@@ -216,7 +222,10 @@ def test_op_that_returns_float64_for_float32(arrays):
 
 def test_op_that_mixes_numpy_into_cupy(arrays):
     """A NumPy function or array inside an op is found on the fake CuPy."""
-    for wrong in (lambda x, w: (np.multiply(x, w), (x, w)), lambda x, w: (x * w + np.zeros(5, x.dtype), (x, w))):
+    for wrong in (
+        lambda x, w: (np.multiply(x, w), (x, w)),
+        lambda x, w: (x * w + np.zeros(5, x.dtype), (x, w)),
+    ):
         with pytest.raises(Differs, match="on the fake CuPy: TypeError"):
             op_contract(changed(scale, forward=wrong), arrays)
     with pytest.raises(Differs, match="actual is of numpy, expected of cupy"):
@@ -241,7 +250,9 @@ def test_op_that_remembers(arrays):
     """The second call gives the bits of the first."""
     calls = []
     with pytest.raises(Differs, match="called again"):
-        op_contract(changed(scale, forward=lambda x, w: (x * w + len(calls) + (calls.append(1) or 0), (x, w))), arrays)
+        op_contract(
+            changed(scale, forward=lambda x, w: (x * w + len(calls) + (calls.append(1) or 0), (x, w))), arrays
+        )
 
 
 def test_one_wrong_element_in_a_million(rng):

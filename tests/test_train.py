@@ -1,4 +1,6 @@
-"""Training: a step is the gradient of its text; a run learns, ends with the same bits however often it was interrupted, and stops when it must."""
+"""Training: a step is the gradient of its text; a run learns, ends with the same bits however often it was
+interrupted, and stops when it must.
+"""
 
 import contextlib
 import json
@@ -29,7 +31,9 @@ from peref.tape import Op, Tape
 from peref.train import create, one_step, train
 
 WORDS = [b"the ", b"cat ", b"sat ", b"on ", b"a ", b"mat ", b"and ", b"ran "]
-CORPUS = by_position("words", "made here", b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000)))
+CORPUS = by_position(
+    "words", "made here", b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000))
+)
 SMALL = Recipe(steps=7, batch=2, warmup=2, rate=1e-2, save_every=3, valid_every=2, valid_bytes=70)
 NUMBERS = np.array([0.01, 1, SMALL.clip])
 BE = Backend()
@@ -110,7 +114,9 @@ def parts(count, size=2):
 
 
 def test_a_step_takes_the_mean_gradient_of_its_micro_batches():
-    """Loss, norm, weights and moments after accumulate=2 are those of AdamW with the mean of two gradients, taken one by one."""
+    """Loss, norm, weights and moments after accumulate=2 are those of AdamW with the mean of two
+    gradients, taken one by one.
+    """
     recipe, cfg = replace(SMALL, clip=1e9), tiny()
     mean, norm, *got = step_of(parts(2), recipe)
     p = init(cfg, 0, "float64")
@@ -129,7 +135,9 @@ def test_a_step_takes_the_mean_gradient_of_its_micro_batches():
 def test_two_micro_batches_are_one_batch_of_both():
     """accumulate=2 with batch=b and accumulate=1 with the same 2b windows give the same step."""
     whole = [tuple(np.concatenate(both) for both in zip(*parts(2), strict=True))]
-    (mean, norm, *got), (expected_mean, expected_norm, *expected) = (step_of(b, SMALL) for b in (parts(2), whole))
+    (mean, norm, *got), (expected_mean, expected_norm, *expected) = (
+        step_of(b, SMALL) for b in (parts(2), whole)
+    )
     assert (mean, norm) == pytest.approx((expected_mean, expected_norm), rel=1e-12)
     same(got[1:], expected[1:], 1e-12)
     same(got[0], expected[0], 1e-6)  # g / sqrt(g^2) of a gradient that is nearly 0
@@ -142,7 +150,11 @@ def test_a_long_gradient_is_cut_to_the_clip_and_a_short_one_left_alone():
     assert again == norm
     same(short, {name: a / 4 for name, a in m.items()}, 1e-12)
     same(square, {name: a / 16 for name, a in v.items()}, 1e-12)
-    same(step_of(parts(1), replace(SMALL, clip=norm * 1.001))[2:], step_of(parts(1), replace(SMALL, clip=1e9))[2:], 0)
+    same(
+        step_of(parts(1), replace(SMALL, clip=norm * 1.001))[2:],
+        step_of(parts(1), replace(SMALL, clip=1e9))[2:],
+        0,
+    )
 
 
 # a run
@@ -150,8 +162,14 @@ def test_a_long_gradient_is_cut_to_the_clip_and_a_short_one_left_alone():
 
 @pytest.mark.parametrize("name", names())
 def test_the_loss_falls(name, tmp_path):
-    """Thirty steps of a tiny model at length 32 bring the loss from that of a guess among 256 bytes below 40 % of it."""
-    run = made(tmp_path, tiny(name, L=32), Recipe(steps=30, batch=2, warmup=5, rate=2e-2, save_every=30, valid_every=30, valid_bytes=330))
+    """Thirty steps of a tiny model at length 32 bring the loss from that of a guess among 256 bytes below
+    40 % of it.
+    """
+    run = made(
+        tmp_path,
+        tiny(name, L=32),
+        Recipe(steps=30, batch=2, warmup=5, rate=2e-2, save_every=30, valid_every=30, valid_bytes=330),
+    )
     losses = [event["loss"] for event in finish(run) if event["event"] == "step"]
     assert len(losses) == 30
     assert losses[0] > 0.9 * np.log(256)
@@ -164,9 +182,20 @@ ONE_OF_EACH_HOOK = ("none", "sinusoidal", "rope", "alibi", "forgetting", "shaw",
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_HOOK)
 def test_the_loss_falls_on_the_kernels(name, tmp_path):
-    """As it does on the plain ops, stopped in between and resumed; the bits are those of a run that was let go."""
+    """As it does on the plain ops, stopped in between and resumed; the bits are those of a run that was
+    let go.
+    """
     be = backends.get("numba", threads=1)
-    recipe = Recipe(steps=30, batch=2, warmup=5, rate=2e-2, save_every=30, valid_every=30, valid_bytes=330, accumulate=1 + (name == "rope"))
+    recipe = Recipe(
+        steps=30,
+        batch=2,
+        warmup=5,
+        rate=2e-2,
+        save_every=30,
+        valid_every=30,
+        valid_bytes=330,
+        accumulate=1 + (name == "rope"),
+    )
     whole, run = (made(tmp_path, tiny(name, L=32), recipe, be) for _ in range(2))
     losses = [event["loss"] for event in finish(whole, be) if event["event"] == "step"]
     assert losses[0] > 0.9 * np.log(256)
@@ -177,9 +206,16 @@ def test_the_loss_falls_on_the_kernels(name, tmp_path):
 
 
 def test_the_records_of_a_run(tmp_path):
-    """A start, every step with what it measured and whether it is saved, and the end with the last validation."""
+    """A start, every step with what it measured and whether it is saved, and the end with the last
+    validation.
+    """
     start, *steps, done = finish(made(tmp_path))
-    assert start == {"event": "start", "step": 0, "steps": 7, "parameters": sum(a.size for a in init(tiny()).values())}
+    assert start == {
+        "event": "start",
+        "step": 0,
+        "steps": 7,
+        "parameters": sum(a.size for a in init(tiny()).values()),
+    }
     assert [e["step"] for e in steps] == [1, 2, 3, 4, 5, 6, 7]
     assert [e["saved"] for e in steps] == [False, False, True, False, False, True, True]
     assert ["valid" in e for e in steps] == [False, True, False, True, False, True, True]
@@ -188,7 +224,9 @@ def test_the_records_of_a_run(tmp_path):
 
 
 def test_metrics_hold_only_what_a_repeated_run_repeats(tmp_path, undisturbed):
-    """metrics.jsonl has a line a step with step, loss, rate, norm and sometimes validation; a second run writes the same bytes."""
+    """metrics.jsonl has a line a step with step, loss, rate, norm and sometimes validation; a second run
+    writes the same bytes.
+    """
     run = made(tmp_path)
     finish(run)
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
@@ -218,7 +256,9 @@ def test_the_first_line_is_the_first_step(tmp_path):
 
 
 def test_validation_scores_the_saved_weights_on_the_beginning_of_the_text(tmp_path):
-    """The last validation is the loss of the last checkpoint on valid_bytes of the validation text at the length trained for."""
+    """The last validation is the loss of the last checkpoint on valid_bytes of the validation text at the
+    length trained for.
+    """
     run = made(tmp_path)
     done = finish(run)[-1]
     row, *_ = score(tiny(), weights(run), CORPUS.valid[:71], 8)
@@ -246,7 +286,9 @@ def test_float64(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", names())
 def test_a_stopped_run_goes_on_to_the_same_bits(name, dtype, tmp_path):
-    """Stopped after steps 1, 3 and 4 and resumed each time, a run leaves the checkpoint and metrics of one that was let go."""
+    """Stopped after steps 1, 3 and 4 and resumed each time, a run leaves the checkpoint and metrics of one
+    that was let go.
+    """
     recipe = replace(SMALL, steps=5, dtype=dtype)
     whole, run = (made(tmp_path, tiny(name), recipe) for _ in range(2))
     finish(whole)
@@ -262,7 +304,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits(name, dtype, tmp_path):
 
 @pytest.mark.parametrize("form", ["accumulate", "cycle", "gpt2"])
 def test_so_does_a_run_with_other_settings(form, tmp_path):
-    """Accumulated gradients, a cycle of encodings and the older shape of model resume to the same bits too."""
+    """Accumulated gradients, a cycle of encodings and the older shape of model resume to the same bits
+    too.
+    """
     cfg = Config(pe=(("rope", {}), ("retnet", {})), L=8, C=16, layers=2, H=2) if form == "cycle" else tiny()
     if form == "gpt2":
         cfg = tiny("learned", norm="layer", activation="gelu", biases=True, tied=False)
@@ -282,7 +326,9 @@ def test_stopping_at_the_last_step_is_the_end(tmp_path, undisturbed):
 
 
 def test_a_finished_run_has_nothing_to_do(tmp_path):
-    """Training a finished run again yields start and done, with the validation of its metrics, and changes no file."""
+    """Training a finished run again yields start and done, with the validation of its metrics, and changes
+    no file.
+    """
     run = made(tmp_path)
     *_, done = finish(run)
     before = kept(run)
@@ -293,7 +339,9 @@ def test_a_finished_run_has_nothing_to_do(tmp_path):
 
 @pytest.mark.parametrize("count", range(1, 9))
 def test_an_abandoned_run_goes_on_to_the_same_bits(count, tmp_path, undisturbed):
-    """A run abandoned after any number of records frees its lock and, resumed, ends as if nothing had happened."""
+    """A run abandoned after any number of records frees its lock and, resumed, ends as if nothing had
+    happened.
+    """
     run = made(tmp_path)
     loop = train(run, CORPUS, BE)
     for _ in range(count):
@@ -321,7 +369,9 @@ def crashing(function, count):
 
 @pytest.mark.parametrize("count", [1, 4, 23, 55])
 def test_a_crash_with_half_the_weights_written_is_undone(count, tmp_path, undisturbed):
-    """A step that breaks off between two tensors leaves nothing: the resumed run repeats it from the last checkpoint."""
+    """A step that breaks off between two tensors leaves nothing: the resumed run repeats it from the last
+    checkpoint.
+    """
     run = made(tmp_path)
     with pytest.raises(Crash):
         finish(run, Backend(adamw=crashing(adamw, count)))
@@ -332,7 +382,9 @@ def test_a_crash_with_half_the_weights_written_is_undone(count, tmp_path, undist
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("method", ["save", "append_metrics", "append_timing"])
 def test_a_crash_between_metrics_and_checkpoint_is_undone(method, count, tmp_path, undisturbed, monkeypatch):
-    """Metrics without their checkpoint are cut back, and a checkpoint without its timing is one to go on from."""
+    """Metrics without their checkpoint are cut back, and a checkpoint without its timing is one to go on
+    from.
+    """
     run = made(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(runs.Run, method, crashing(getattr(runs.Run, method), count))
@@ -353,7 +405,9 @@ def test_a_torn_last_line_is_cut_off(tmp_path, undisturbed):
 
 
 def test_a_damaged_checkpoint_costs_only_steps(tmp_path, undisturbed):
-    """A run whose newest checkpoint was altered says so, goes on from the one before, and ends with the same bits."""
+    """A run whose newest checkpoint was altered says so, goes on from the one before, and ends with the
+    same bits.
+    """
     run, said = made(tmp_path), []
     finish(run, stopping=after(5))
     path = run.folder / "ckpt" / "00000005.safetensors"
@@ -390,21 +444,28 @@ def gated_by(op):
 
 BAD = {
     "the loss is nan": lambda step: Backend(cross_entropy=going_bad(cross_entropy, step, forward=True)),
-    "the gradient of embed.weight is not finite": lambda step: Backend(take=going_bad(take, step, backward=True)),
-    "the gradient of 0.gate.weight is not finite": lambda step: Backend(activated_linear=gated_by(going_bad(swiglu, step, backward=True))),
+    "the gradient of embed.weight is not finite": lambda step: Backend(
+        take=going_bad(take, step, backward=True)
+    ),
+    "the gradient of 0.gate.weight is not finite": lambda step: Backend(
+        activated_linear=gated_by(going_bad(swiglu, step, backward=True))
+    ),
 }
 
 
 @pytest.mark.parametrize("word", BAD)
 @pytest.mark.parametrize("step", [2, 5])
 def test_the_bad_step_never_reaches_the_weights(word, step, tmp_path):
-    """A loss or gradient that is not finite stops the run in its step, names the tensor, and saves the step before, bit by bit.
+    """A loss or gradient that is not finite stops the run in its step, names the tensor, and saves the step
+    before, bit by bit.
 
     With the cause gone the run goes on to the bits of an undisturbed one.
     """
     recipe = replace(SMALL, valid_every=7, save_every=4)
     run, stopped, whole = (made(tmp_path, recipe=recipe) for _ in range(3))
-    with pytest.raises(Diverged, match=rf"^step {step}: {word}.*; step {step - 1} is saved in .*; try a lower --rate") as error:
+    with pytest.raises(
+        Diverged, match=rf"^step {step}: {word}.*; step {step - 1} is saved in .*; try a lower --rate"
+    ) as error:
         finish(run, BAD[word](step))
     assert str(run.folder) in str(error.value)
     finish(stopped, stopping=after(step - 1))
@@ -418,7 +479,9 @@ def test_the_bad_step_never_reaches_the_weights(word, step, tmp_path):
 
 
 def test_a_first_step_that_is_bad_saves_nothing(tmp_path, undisturbed):
-    """Before step 1 there is nothing that the seed does not say: no checkpoint is written, and the message claims none."""
+    """Before step 1 there is nothing that the seed does not say: no checkpoint is written, and the message
+    claims none.
+    """
     run = made(tmp_path)
     with pytest.raises(Diverged, match="step 1: the loss is nan; no step is saved yet"):
         finish(run, BAD["the loss is nan"](1))
@@ -429,7 +492,9 @@ def test_a_first_step_that_is_bad_saves_nothing(tmp_path, undisturbed):
 
 @pytest.mark.parametrize("word", BAD)
 def test_a_bad_step_writes_to_nothing(word):
-    """p, m and v keep their bits, and a good step after it leaves them and the word alone too. A bad second micro-batch is a bad step."""
+    """p, m and v keep their bits, and a good step after it leaves them and the word alone too. A bad
+    second micro-batch is a bad step.
+    """
     cfg = tiny()
     for call, count in ((1, 1), (2, 2)):
         arrays = p, _, _ = init(cfg), *(each_array(lambda a: a + 0.5, zeros(init(cfg))) for _ in "mv")
@@ -457,7 +522,9 @@ def test_a_poisoned_weight_stops_the_run_at_once(tmp_path):
 
 
 def test_too_high_a_rate_is_divergence_and_no_warning(tmp_path):
-    """A rate of 1e30 ends in Diverged, whether a step or the validation after it finds out; the last checkpoint is finite."""
+    """A rate of 1e30 ends in Diverged, whether a step or the validation after it finds out; the last
+    checkpoint is finite.
+    """
     run = made(tmp_path, recipe=replace(SMALL, rate=1e30, save_every=1, valid_every=7))
     with pytest.raises(Diverged, match=r"^step \d: the .* try a lower --rate"):
         finish(run)
@@ -466,9 +533,15 @@ def test_too_high_a_rate_is_divergence_and_no_warning(tmp_path):
 
 def test_a_validation_loss_that_is_not_finite_stops_the_run(tmp_path):
     """It is Diverged, not a number that JSON cannot hold; the metrics end with the step before."""
-    nan = Op(lambda *a: (lambda y, saved, each: (y, saved, each * np.nan))(*cross_entropy.forward(*a)), cross_entropy.backward, extra=True)
+    nan = Op(
+        lambda *a: (lambda y, saved, each: (y, saved, each * np.nan))(*cross_entropy.forward(*a)),
+        cross_entropy.backward,
+        extra=True,
+    )
     run = made(tmp_path, recipe=replace(SMALL, valid_every=5))
-    with pytest.raises(Diverged, match=r"^step 5: the validation loss is nan; step 3 is the last one saved in "):
+    with pytest.raises(
+        Diverged, match=r"^step 5: the validation loss is nan; step 3 is the last one saved in "
+    ):
         finish(run, Backend(cross_entropy=nan))
     assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4]
     assert run.checkpoints == [3]
@@ -499,19 +572,27 @@ def test_another_text_is_refused(tmp_path):
     run = made(tmp_path)
     finish(run, stopping=after(2))
     before, other = kept(run), by_position("words", "made here", CORPUS.train.tobytes())
-    with pytest.raises(Misuse, match=rf"was trained on another text \(SHA-256 {CORPUS.sha256[:12]}, this is {other.sha256[:12]}\)"):
+    with pytest.raises(
+        Misuse,
+        match=rf"was trained on another text \(SHA-256 {CORPUS.sha256[:12]}, this is {other.sha256[:12]}\)",
+    ):
         next(train(run, other, BE))
     assert kept(run) == before
 
 
 def test_another_machine_is_mentioned(tmp_path, monkeypatch):
-    """Where what the bits depend on is not as the run began, it says what differs, old and new, and goes on; else it is silent."""
+    """Where what the bits depend on is not as the run began, it says what differs, old and new, and goes
+    on; else it is silent.
+    """
     run, said = made(tmp_path), []
     finish(run, stopping=after(2), say=said.append)
     assert said == []
     finish(run, Backend(name="other"), stopping=after(1), say=said.append)
     assert len(said) == 1
-    assert said[0] == "this run began elsewhere: backend numpy -> other; it goes on, but perhaps not to the same bits"
+    assert (
+        said[0]
+        == "this run began elsewhere: backend numpy -> other; it goes on, but perhaps not to the same bits"
+    )
     threads = share.blas_threads()
     monkeypatch.setattr(share, "blas_threads", lambda: 77)
     monkeypatch.setattr(share, "code", lambda: "0123456789abcdef")
@@ -522,9 +603,21 @@ def test_another_machine_is_mentioned(tmp_path, monkeypatch):
 
 
 def test_what_the_bits_depend_on():
-    """NumPy's BLAS and its threads for products by NumPy; compiler, kernels and width for those of numba, whose threads change nothing."""
+    """NumPy's BLAS and its threads for products by NumPy; compiler, kernels and width for those of numba,
+    whose threads change nothing.
+    """
     plain = environment(BE)
-    assert set(plain) == {"peref", "code", "numpy", "python", "machine", "backend", "skips", "blas", "threads"}
+    assert set(plain) == {
+        "peref",
+        "code",
+        "numpy",
+        "python",
+        "machine",
+        "backend",
+        "skips",
+        "blas",
+        "threads",
+    }
     about = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     assert plain["blas"] == f"{about['name']} {about['version']}"
     pytest.importorskip("numba", reason="the rest is about numba")
@@ -550,7 +643,10 @@ def test_weights_that_do_not_fit_the_config_are_refused(tmp_path):
     finish(run, stopping=after(3))
     arrays, _ = run.checkpoint(3)
     name = "m/0.up.weight"
-    for change, word in (({name: arrays[name][:, :-1]}, r"0\.up\.weight is \["), ({"v/more": arrays[name]}, "the weights have more")):
+    for change, word in (
+        ({name: arrays[name][:, :-1]}, r"0\.up\.weight is \["),
+        ({"v/more": arrays[name]}, "the weights have more"),
+    ):
         run.save(3, arrays | change, {})
         before = kept(run)
         with pytest.raises(Misuse, match=word):
@@ -571,7 +667,9 @@ def test_a_run_json_sealed_anew_with_other_sizes_is_refused(tmp_path):
 
 @pytest.mark.parametrize("keep", [None, 0, 1, 2])
 def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
-    """Deleted or shortened, it is said how many lines remain; weights go on to the same bits and the lines after are the same."""
+    """Deleted or shortened, it is said how many lines remain; weights go on to the same bits and the lines
+    after are the same.
+    """
     run, said = made(tmp_path), []
     finish(run, stopping=after(4))
     path = run.folder / "metrics.jsonl"
@@ -582,8 +680,13 @@ def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
         path.write_bytes(b"".join(lines[:keep]) + lines[keep][:5])
     finish(run, say=said.append)
     remain = "1 line that remains" if keep == 1 else f"{keep or 0} lines that remain"
-    assert re.search(rf"metrics\.jsonl: .*goes on from step 4 with the {remain}; the earlier ones ARE LOST", said[0])
-    assert path.read_bytes().splitlines() == [lines[k].rstrip() for k in range(keep or 0)] + undisturbed[1].splitlines()[4:]
+    assert re.search(
+        rf"metrics\.jsonl: .*goes on from step 4 with the {remain}; the earlier ones ARE LOST", said[0]
+    )
+    assert (
+        path.read_bytes().splitlines()
+        == [lines[k].rstrip() for k in range(keep or 0)] + undisturbed[1].splitlines()[4:]
+    )
     assert weights(run).keys() == init(tiny()).keys()
     step, arrays, _ = run.newest_checkpoint(said.append)
     whole = made(tmp_path / "whole")
@@ -602,11 +705,16 @@ def test_lost_metrics_do_not_stop_a_run(keep, tmp_path, undisturbed):
         (lambda: tiny(L=1000), "too small for length 1000"),
         (lambda: Config(pe=(("rope", {"base": -1.0}),), L=8, C=16, layers=1, H=2), "base is -1.0"),
         (lambda: Config(pe=(("t5", {"max_distance": 3}),), L=8, C=16, layers=1, H=2), "max_distance=3"),
-        (lambda: Config(pe=(("alibi", {}), ("rope", {"base": 0.0})), L=8, C=16, layers=2, H=2), "base is 0.0"),
+        (
+            lambda: Config(pe=(("alibi", {}), ("rope", {"base": 0.0})), L=8, C=16, layers=2, H=2),
+            "base is 0.0",
+        ),
     ],
 )
 def test_what_cannot_be_trained_makes_no_folder(cfg, word, tmp_path):
-    """A model that cannot train, also one whose options only its hooks refuse, is Misuse before anything is written."""
+    """A model that cannot train, also one whose options only its hooks refuse, is Misuse before anything
+    is written.
+    """
     with pytest.raises(Misuse, match=word):
         made(tmp_path / "runs", cfg())
     assert list(tmp_path.iterdir()) == []
@@ -655,7 +763,9 @@ def test_settings_that_make_no_sense_are_refused(given, word):
 
 
 def test_a_recipe_is_plain_data(tmp_path):
-    """run.json holds every setting, resolved; it reads back as the same recipe, and an unknown setting is refused."""
+    """run.json holds every setting, resolved; it reads back as the same recipe, and an unknown setting is
+    refused.
+    """
     run = made(tmp_path)
     assert Recipe.from_json(run.record["recipe"]) == SMALL
     assert Config.from_json(run.record["config"]) == tiny()
@@ -681,8 +791,13 @@ def test_a_run_that_was_altered_is_not_trained(tmp_path):
 
 
 def test_a_softmax_scale_of_one_trains_as_if_it_were_in_w_q():
-    """T5's scale 1 with its smaller W_q takes the steps of the usual scale with the usual W_q: logits stay equal to rounding."""
-    cfg, recipe = Config(pe=(("t5", {}),), L=16, C=16, H=4, layers=1, V=17), Recipe(steps=5, warmup=0, dtype="float64", eps=1e-30, clip=1e30)
+    """T5's scale 1 with its smaller W_q takes the steps of the usual scale with the usual W_q: logits stay
+    equal to rounding.
+    """
+    cfg, recipe = (
+        Config(pe=(("t5", {}),), L=16, C=16, H=4, layers=1, V=17),
+        Recipe(steps=5, warmup=0, dtype="float64", eps=1e-30, clip=1e30),
+    )
     usual = Config.from_json(cfg.to_json())
     object.__setattr__(usual, "_bound", (replace(cfg.encoding(0), scale=lambda D: D**-0.5),))
     x = np.random.default_rng(0).integers(0, 17, (3, 16))

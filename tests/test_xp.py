@@ -14,7 +14,12 @@ LATER = ("numba", "cupy", "click", "tqdm", "matplotlib", "dask", "safetensors", 
 
 def test_library(cupy):
     """Arrays and NumPy scalars have a library, plain numbers and None have none."""
-    assert [library(x) for x in (np.ones(2), np.float32(1), cupy.ones(2), cupy.ones(()))] == ["numpy", "numpy", "cupy", "cupy"]
+    assert [library(x) for x in (np.ones(2), np.float32(1), cupy.ones(2), cupy.ones(()))] == [
+        "numpy",
+        "numpy",
+        "cupy",
+        "cupy",
+    ]
     assert [library(x) for x in (1.0, None, [1], "x")] == [""] * 4
 
 
@@ -55,7 +60,9 @@ def test_importing_loads_no_accelerator_and_no_interface(name):
     """A fresh process that imports peref has loaded none of the heavy or optional packages."""
     program = f"import sys; import {name}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
     root = Path(__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
     loaded = done.stdout.split()
     assert "peref" in loaded
     assert not set(LATER) & set(loaded)

@@ -27,7 +27,18 @@ NUMPYS = ("AVX512", "AVX10", "X86_V4")  # and NumPy's; the last since 2.4
 # float32, far from a rounding. The CUDA kernels are compiled by g++, for every processor.
 NOT_COMPUTING = (
     *("benchmarks", "check", "ci", "cli", "config", "contributing", "fake_cupy", "fake_device"),
-    *("hostile", "huggingface", "layers", "matrix", "mutants", "pictures", "plugin", "readme", "refusals", "runners"),
+    *(
+        "hostile",
+        "huggingface",
+        "layers",
+        "matrix",
+        "mutants",
+        "pictures",
+        "plugin",
+        "readme",
+        "refusals",
+        "runners",
+    ),
     *("runs", "schema", "spec", "speed", "store", "xp"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )

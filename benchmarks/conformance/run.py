@@ -8,12 +8,14 @@ and in a second environment, for LitGPT wants a huggingface-hub below 1.4 and tr
     pip install -e '.[conformance-litgpt]'
     python benchmarks/conformance/run.py litgpt
 
-Writes reports/NAME.json, one for each adapter in adapters/ whose library is here (others are named and left as they are), with the versions, the
-specification and the date; then matrix.md and matrix.html from all reports in the folder that are of these golden files (others are named). Two
-minutes on one core. What the numbers mean, and who is right where they differ, is in docs/verdicts.md.
+Writes reports/NAME.json, one for each adapter in adapters/ whose library is here (others are named and left
+as they are), with the versions, the specification and the date; then matrix.md and matrix.html from all
+reports in the folder that are of these golden files (others are named). Two minutes on one core. What the
+numbers mean, and who is right where they differ, is in docs/verdicts.md.
 
-An adapter is a module with run(case, inputs), as `check --impl` takes it, PACKAGES, whose versions are recorded, and DTYPES. Exit code 0 also
-where something fails: the failures are the result. 2 for an adapter that nobody has.
+An adapter is a module with run(case, inputs), as `check --impl` takes it, PACKAGES, whose versions are
+recorded, and DTYPES. Exit code 0 also where something fails: the failures are the result. 2 for an adapter
+that nobody has.
 """
 
 import argparse
@@ -44,10 +46,16 @@ def names():
 
 
 def report_of(module, book, dtypes):
-    """One report over these dtypes, each tensor with its own; what is probable is said once, of the first dtype that shows it."""
+    """One report over these dtypes, each tensor with its own; what is probable is said once, of the first
+    dtype that shows it.
+    """
     found = Report()
     for dtype in dtypes:
-        given, errors = given_in_bfloat16(module, book) if dtype == "bf16" else run_function(module.run, book, Pick(), dtype)
+        given, errors = (
+            given_in_bfloat16(module, book)
+            if dtype == "bf16"
+            else run_function(module.run, book, Pick(), dtype)
+        )
         one = check(book, given, Pick()) if given else Report()
         found.results += one.results
         found.probable += unsaid(one.probable, found.probable)
@@ -65,10 +73,13 @@ def given_in_bfloat16(module, book):
     found, errors, function = {}, {}, in_bfloat16(module.compute)
     for entry in book.entries.values():
         given = {
-            name: x.astype("float32") if x.dtype.kind == "f" and name not in ("positions", "distances") else x for name, x in entry.inputs().items()
+            name: x.astype("float32") if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+            for name, x in entry.inputs().items()
         }
         try:
-            found |= {f"{entry.id}:{name}": y for name, y in (function(dict(entry.words), given) or {}).items()}
+            found |= {
+                f"{entry.id}:{name}": y for name, y in (function(dict(entry.words), given) or {}).items()
+            }
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors
@@ -78,12 +89,21 @@ def about(name, module):
     """What the report says of the implementation."""
     versions = ", ".join(f"{package} {version(package)}" for package in module.PACKAGES)
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"name": name, "versions": versions, "dtypes": ", ".join(module.DTYPES), "date": date, "python": platform.python_version()}
+    return {
+        "name": name,
+        "versions": versions,
+        "dtypes": ", ".join(module.DTYPES),
+        "date": date,
+        "python": platform.python_version(),
+    }
 
 
 def compact(data):
     """The report with a line for each tensor; why a case exists stands in the golden files."""
-    results = [{key: x for key, x in one.items() if key != "why" and x not in (None, [])} for one in text.finite(data.pop("results"))]
+    results = [
+        {key: x for key, x in one.items() if key != "why" and x not in (None, [])}
+        for one in text.finite(data.pop("results"))
+    ]
     head = text.document(data)[: -len("\n}")]
     return head + ',\n  "results": [\n' + ",\n".join(json.dumps(one) for one in results) + "\n  ]\n}\n"
 
@@ -96,7 +116,10 @@ def main(words=None):
     given = parser.parse_args(words)
     for name in given.names:
         if name not in names():
-            raise Misuse(f"no adapter is called {name!r}{did_you_mean(name, names(), f'there are: {chr(44).join(names())}')}")
+            raise Misuse(
+                "no adapter is called "
+                f"{name!r}{did_you_mean(name, names(), f'there are: {chr(44).join(names())}')}"
+            )
     book = Book(given.golden or share.folder("golden"))
     given.reports.mkdir(parents=True, exist_ok=True)
     for name in given.names or names():
@@ -110,16 +133,25 @@ def main(words=None):
         data = {"implementation": said} | reports.data(report, book)
         store.write_text(given.reports / f"{name}.json", compact(data))
         grades = ", ".join(f"{grade} {n}" for grade, n in report.by_class().items() if n)
-        print(f"{name}: {len(report.results)} tensors of {len({r.entry.id for r in report.results})} cases ({grades}), {len(report.errors)} raised")
+        print(
+            f"{name}: {len(report.results)} tensors of {len({r.entry.id for r in report.results})} cases "
+            f"({grades}), {len(report.errors)} raised"
+        )
     there = [matrix.column(path) for path in sorted(given.reports.glob("*.json"))]
     for old in (c for c in there if c.golden != book.digest):
-        print(f"{old.name}: left out of the table, its report is of other golden files ({old.golden[:16]}); run it again")
+        print(
+            f"{old.name}: left out of the table, its report is of other golden files ({old.golden[:16]}); "
+            "run it again"
+        )
     found = [c for c in there if c.golden == book.digest]
     if not found:
         return 0
     for form, path in ((tables.markdown, "matrix.md"), (tables.page, "matrix.html")):
         store.write_text(given.reports.parent / path, form(found))
-    print(f"{given.reports.parent / 'matrix.md'}: {len(found)} implementations, {len(matrix.rows(found))} encodings and levels")
+    print(
+        f"{given.reports.parent / 'matrix.md'}: {len(found)} implementations, {len(matrix.rows(found))} "
+        "encodings and levels"
+    )
     return 0
 
 

@@ -1,9 +1,11 @@
 """A function of torch tensors as `check --impl` takes one: arrays in, arrays out, gradients from autograd.
 
-    run = adapter(compute)        compute(case, a) -> {output: tensor}, or None for a case that it does not claim
+    run = adapter(compute)
+    compute(case, a) -> {output: tensor}, or None for a case that it does not claim
 
-The tensors of `a` are those of the case in the dtype that is checked; positions, distances and seg stay as they are. The outputs that have a
-cotangent are multiplied by it and summed, and the gradient of that sum is vjp.NAME for every input that the case has a gradient of.
+The tensors of `a` are those of the case in the dtype that is checked; positions, distances and seg stay as
+they are. The outputs that have a cotangent are multiplied by it and summed, and the gradient of that sum is
+vjp.NAME for every input that the case has a gradient of.
 """
 
 import numpy as np
@@ -12,14 +14,23 @@ import torch
 from peref.golden.files import Tensor
 
 KEPT = ("positions", "distances", "seg")
-NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32"}
+NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+}
 
 
 def adapter(compute):
     """function(case, inputs) in NumPy."""
 
     def run(case, inputs):
-        found = differentiated(compute, case, {name: torch.from_numpy(x.copy()) for name, x in inputs.items()})
+        found = differentiated(
+            compute, case, {name: torch.from_numpy(x.copy()) for name, x in inputs.items()}
+        )
         return found and {name: y.detach().numpy() for name, y in found.items()}
 
     return run
@@ -30,18 +41,24 @@ def in_bfloat16(compute):
 
     def run(case, inputs):
         real = lambda name, x: x.bfloat16() if name not in KEPT and x.is_floating_point() else x
-        found = differentiated(compute, case, {name: real(name, torch.from_numpy(x.copy())) for name, x in inputs.items()})
+        found = differentiated(
+            compute, case, {name: real(name, torch.from_numpy(x.copy())) for name, x in inputs.items()}
+        )
         return found and {name: Tensor(NAMES[y.dtype], bits(y.detach())) for name, y in found.items()}
 
     return run
 
 
 def bits(y):
-    return y.contiguous().view(torch.int16).numpy().view(np.uint16) if y.dtype == torch.bfloat16 else y.numpy()
+    return (
+        y.contiguous().view(torch.int16).numpy().view(np.uint16) if y.dtype == torch.bfloat16 else y.numpy()
+    )
 
 
 def differentiated(compute, case, a):
-    """The outputs and the gradients, None for a case that is not claimed: whole blocks and models are not what these libraries' functions are."""
+    """The outputs and the gradients, None for a case that is not claimed: whole blocks and models are not
+    what these libraries' functions are.
+    """
     if case["level"] not in ("table", "op", "attn"):
         return None
     leaves = {name: x for name, x in a.items() if f"vjp.{name}" in case["expected"]}
@@ -50,7 +67,11 @@ def differentiated(compute, case, a):
     outputs = compute(case, a)
     if outputs is None:
         return None
-    judged = [(y, a[f"cotangent.{name}"]) for name, y in outputs.items() if f"cotangent.{name}" in a and y.requires_grad]
+    judged = [
+        (y, a[f"cotangent.{name}"])
+        for name, y in outputs.items()
+        if f"cotangent.{name}" in a and y.requires_grad
+    ]
     if judged and leaves:
         total = sum((y * cotangent.to(y.dtype)).sum() for y, cotangent in judged)
         grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
@@ -62,7 +83,9 @@ def differentiated(compute, case, a):
 
 
 def plain_attention(case, a, q, k, v, bias=None, scale=None):
-    """Scores, probabilities and output of torch's own softmax, float32 at least, for libraries that offer only what goes into the scores."""
+    """Scores, probabilities and output of torch's own softmax, float32 at least, for libraries that offer
+    only what goes into the scores.
+    """
     see, dtype = seen(case, a), v.dtype
     q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
@@ -70,7 +93,10 @@ def plain_attention(case, a, q, k, v, bias=None, scale=None):
     scores = scores if bias is None else scores + bias
     weights = torch.where(see, scores, -torch.inf).softmax(-1)
     share = torch.where(see, torch.nan_to_num(weights), 0)
-    return {name: y.to(dtype) for name, y in (("scores", torch.where(see, scores, 0)), ("probabilities", share), ("out", share @ v))}
+    return {
+        name: y.to(dtype)
+        for name, y in (("scores", torch.where(see, scores, 0)), ("probabilities", share), ("out", share @ v))
+    }
 
 
 def seen(case, a):
@@ -125,7 +151,9 @@ def rotated(case, a, turn):
 
 
 def with_pairs(turn, given, R):
-    """`turn` for pairs laid out as `given`, by a library that knows the other layout: channels are permuted, and back, as converting weights does."""
+    """`turn` for pairs laid out as `given`, by a library that knows the other layout: channels are
+    permuted, and back, as converting weights does.
+    """
     halves = torch.arange(R).reshape(2, R // 2).T.flatten()  # place 2n holds channel n, 2n+1 holds n + R/2
     order = halves if given == "half" else torch.argsort(halves)
     there = lambda x: torch.cat([x[..., :R][..., order], x[..., R:]], -1)

@@ -1,9 +1,10 @@
-"""The findings of docs/verdicts.md, each computed again without peref: plain Python's numbers beside the library's.
+"""The findings of docs/verdicts.md, each computed again without peref: plain Python's numbers beside the
+library's.
 
     python benchmarks/conformance/verdicts.py [NAME ...]
 
-A name is a function below. What a library gives is printed as "got", what its source or the paper says as "want". Nothing here judges: the
-verdicts, and why, are in docs/verdicts.md.
+A name is a function below. What a library gives is printed as "got", what its source or the paper says as
+"want". Nothing here judges: the verdicts, and why, are in docs/verdicts.md.
 """
 
 import math
@@ -29,8 +30,16 @@ def litgpt_yarn():
     for n in (0, 10, 33, 46, 63):
         turns, slow = 4096 * plain[n] / (2 * math.pi), min(max((n - low) / (high - low), 0.0), 1.0)
         want = slow / 4 + 1 - slow
-        say(f"pair {n}, {turns:.3g} turns in 4096 tokens: its frequency over the unscaled one", f"{ratio[n]:.4f}", f"{want:.4f}")
-    say("magnitude of cosine and sine", f"{float(torch.hypot(cos[1, 0], sin[1, 0])):.6f}", f"{0.1 * math.log(4) + 1:.6f}")
+        say(
+            f"pair {n}, {turns:.3g} turns in 4096 tokens: its frequency over the unscaled one",
+            f"{ratio[n]:.4f}",
+            f"{want:.4f}",
+        )
+    say(
+        "magnitude of cosine and sine",
+        f"{float(torch.hypot(cos[1, 0], sin[1, 0])):.6f}",
+        f"{0.1 * math.log(4) + 1:.6f}",
+    )
 
 
 def equinox_base():
@@ -42,7 +51,11 @@ def equinox_base():
     for base in (10000.0, 500000.0):
         y = eqx.nn.RotaryPositionalEmbedding(8, base)(x)
         angle = base ** (-2 / 8)
-        say(f"base {base:g}: token 1, channel 1 of ones", f"{float(y[1, 1]):.7f}", f"{math.cos(angle) - math.sin(angle):.7f}")
+        say(
+            f"base {base:g}: token 1, channel 1 of ones",
+            f"{float(y[1, 1]):.7f}",
+            f"{math.cos(angle) - math.sin(angle):.7f}",
+        )
 
 
 def two_channels():
@@ -54,10 +67,22 @@ def two_channels():
     from x_transformers.x_transformers import RotaryEmbedding as Other
 
     for what, made, want in (
-        ("rotary-embedding-torch, RotaryEmbedding(2): its frequencies", lambda: RotaryEmbedding(2).freqs.tolist(), [1.0]),
+        (
+            "rotary-embedding-torch, RotaryEmbedding(2): its frequencies",
+            lambda: RotaryEmbedding(2).freqs.tolist(),
+            [1.0],
+        ),
         ("x-transformers, RotaryEmbedding(2): its frequencies", lambda: Other(2).inv_freq.tolist(), [1.0]),
-        ("transformers, M2M100's rows of two channels: row 1", lambda: M2M100SinusoidalPositionalEmbedding.get_embedding(2, 2)[1].tolist(), None),
-        ("diffusers, get_timestep_embedding of two channels: row 1", lambda: get_timestep_embedding(torch.arange(2), 2)[1].tolist(), None),
+        (
+            "transformers, M2M100's rows of two channels: row 1",
+            lambda: M2M100SinusoidalPositionalEmbedding.get_embedding(2, 2)[1].tolist(),
+            None,
+        ),
+        (
+            "diffusers, get_timestep_embedding of two channels: row 1",
+            lambda: get_timestep_embedding(torch.arange(2), 2)[1].tolist(),
+            None,
+        ),
     ):
         try:
             got = made()
@@ -74,7 +99,11 @@ def rotary_bfloat16():
     x = torch.ones(1, 1, 1024, 64)
     low = RotaryEmbedding(64).rotate_queries_or_keys(x.bfloat16())[0, 0].float()
     for t in (256, 257, 1001):
-        say(f"bfloat16: token {t}, channel 0 of ones", f"{float(low[t, 0]):.4f}", f"{math.cos(t) - math.sin(t):.4f}")
+        say(
+            f"bfloat16: token {t}, channel 0 of ones",
+            f"{float(low[t, 0]):.4f}",
+            f"{math.cos(t) - math.sin(t):.4f}",
+        )
     made = RotaryEmbedding(64)
     made.rotate_queries_or_keys(x.bfloat16())
     say(
@@ -91,10 +120,18 @@ def rotary_axial():
 
     made = RotaryEmbedding(16)
     made.get_axial_freqs(4, 4)
-    say("first row, first column, offsets (10, 10), second call", float(made.get_axial_freqs(4, 4, offsets=(10, 10))[0, 0, 0]), 10.0)
+    say(
+        "first row, first column, offsets (10, 10), second call",
+        float(made.get_axial_freqs(4, 4, offsets=(10, 10))[0, 0, 0]),
+        10.0,
+    )
     made = RotaryEmbedding(16)
     made.get_axial_freqs(4, 4, offsets=(10, 10))
-    say("token 0 of ones turned by the same module afterwards", float(made.rotate_queries_or_keys(torch.ones(1, 1, 4, 16))[0, 0, 0, 0]), 1.0)
+    say(
+        "token 0 of ones turned by the same module afterwards",
+        float(made.rotate_queries_or_keys(torch.ones(1, 1, 4, 16))[0, 0, 0, 0]),
+        1.0,
+    )
 
 
 def rotary_xpos():
@@ -107,7 +144,11 @@ def rotary_xpos():
     whole = RotaryEmbedding(8, use_xpos=True)
     a, b = whole.rotate_queries_and_keys(q, k)
     c, d = RotaryEmbedding(8, use_xpos=True).rotate_queries_with_cached_keys(q[:, :, -1:], k)
-    say("logits of query 7 for keys 0 to 2", (c @ d.mT)[0, 0, 0, :3].tolist(), (a @ b.mT)[0, 0, 7, :3].tolist())
+    say(
+        "logits of query 7 for keys 0 to 2",
+        (c @ d.mT)[0, 0, 0, :3].tolist(),
+        (a @ b.mT)[0, 0, 7, :3].tolist(),
+    )
 
 
 def diffusers_ntk():
@@ -116,7 +157,9 @@ def diffusers_ntk():
     import torch
     from diffusers.models.embeddings import get_1d_rotary_pos_embed
 
-    angle = torch.angle(get_1d_rotary_pos_embed(128, np.array([1]), ntk_factor=8.0, freqs_dtype=torch.float64))[0]
+    angle = torch.angle(
+        get_1d_rotary_pos_embed(128, np.array([1]), ntk_factor=8.0, freqs_dtype=torch.float64)
+    )[0]
     say("base that the frequencies have", f"{float(angle[1]) ** -64:.2f}", f"{10000 * 8 ** (128 / 126):.2f}")
     say("last frequency over the unscaled one", f"{float(angle[-1]) / 10000 ** (-126 / 128):.6f}", "0.125000")
 
@@ -129,7 +172,14 @@ def transformers_mpt():
     found = []
     for most in (8, 4):
         torch.manual_seed(0)
-        config = MptConfig(d_model=16, n_heads=4, n_layers=1, max_seq_len=16, vocab_size=10, attn_config={"alibi_bias_max": most})
+        config = MptConfig(
+            d_model=16,
+            n_heads=4,
+            n_layers=1,
+            max_seq_len=16,
+            vocab_size=10,
+            attn_config={"alibi_bias_max": most},
+        )
         found.append(MptModel(config).eval()(torch.arange(8)[None]).last_hidden_state)
     say(
         "largest difference of the outputs",
@@ -143,11 +193,19 @@ def transformers_truncate():
     from transformers import Gemma3TextConfig, LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    given = {"rope_type": "yarn", "factor": 32.0, "rope_theta": 150000.0, "original_max_position_embeddings": 4096, "truncate": False}
+    given = {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "rope_theta": 150000.0,
+        "original_max_position_embeddings": 4096,
+        "truncate": False,
+    }
     sizes = {"hidden_size": 512, "num_attention_heads": 8, "head_dim": 64, "max_position_embeddings": 131072}
     flat, _ = ROPE_INIT_FUNCTIONS["yarn"](LlamaConfig(rope_parameters=given, **sizes))
     both = {"full_attention": given, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
-    nested, _ = ROPE_INIT_FUNCTIONS["yarn"](Gemma3TextConfig(rope_parameters=both, **sizes), layer_type="full_attention")
+    nested, _ = ROPE_INIT_FUNCTIONS["yarn"](
+        Gemma3TextConfig(rope_parameters=both, **sizes), layer_type="full_attention"
+    )
     low, high = (64 * math.log(4096 / (turns * 2 * math.pi)) / (2 * math.log(150000)) for turns in (32, 1))
     ramp, w = (17 - low) / (high - low), 150000 ** (-34 / 64)
     say("frequency of pair 17, nested", float(nested[17]), w * ((1 - ramp) + ramp / 32))
@@ -161,7 +219,9 @@ def transformers_dynamic():
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     given = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
-    config = LlamaConfig(hidden_size=512, num_attention_heads=4, max_position_embeddings=2048, rope_parameters=given)
+    config = LlamaConfig(
+        hidden_size=512, num_attention_heads=4, max_position_embeddings=2048, rope_parameters=given
+    )
     made = LlamaRotaryEmbedding(config)
     for n in (2048, 2049, 4096, 3000, 2048, 2047):
         made(torch.zeros(1), torch.arange(n)[None])
@@ -193,7 +253,11 @@ def x_transformers_forgetting():
     made, x = DataDependentAlibi(16, 4), torch.randn(1, 512, 16)
     with torch.no_grad():
         want, got = made(x)[0, :, 511, 510], made.bfloat16()(x.bfloat16())[0, :, 511, 510].float()
-    say("term of query 511 and key 510, four heads", [round(v, 5) for v in got.tolist()], [round(v, 5) for v in want.tolist()])
+    say(
+        "term of query 511 and key 510, four heads",
+        [round(v, 5) for v in got.tolist()],
+        [round(v, 5) for v in want.tolist()],
+    )
 
 
 FINDINGS = [f for name, f in list(globals().items()) if callable(f) and name not in ("say",)]

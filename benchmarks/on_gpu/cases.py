@@ -1,4 +1,6 @@
-"""The cases of phase 3: what each op of the backend is given, and how far from float64 it may be in float32."""
+"""The cases of phase 3: what each op of the backend is given, and how far from float64 it may be in
+float32.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +18,8 @@ from peref.tape import Op
 
 ELEMENTWISE, PRODUCT = 2e-6, 1e-5  # relative Frobenius, in float32: what adds little, sums
 
-Case = tuple[str, str, Callable, list[Any], dict[str, Any], float]  # kernel files, title, (be, arrays) -> y, arrays, settings, tolerance
+# kernel files, title, (be, arrays) -> y, arrays, settings, tolerance
+Case = tuple[str, str, Callable, list[Any], dict[str, Any], float]
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -43,33 +46,107 @@ def rows(tiny: bool) -> Iterator[Case]:
     yield "activation", "gelu", field("gelu"), [x], {}, ELEMENTWISE
     index = np.random.default_rng(4).integers(0, N, 3 * N)
     yield "embedding", "take", field("take"), [x, index], {}, PRODUCT
-    yield "loss", "cross_entropy", field("cross_entropy"), [x, np.random.default_rng(5).integers(-1, C, N)], {}, PRODUCT
+    yield (
+        "loss",
+        "cross_entropy",
+        field("cross_entropy"),
+        [x, np.random.default_rng(5).integers(-1, C, N)],
+        {},
+        PRODUCT,
+    )
     q, angle = draw(2, 3, 7 if tiny else 77, 64), draw(7 if tiny else 77, 24, seed=6)
     for layout in ("half", "interleaved"):
-        yield "turn", f"turn {layout}", lambda be, x, layout=layout: be.turn(x, be.place(angle), None, layout=layout), [q], {}, ELEMENTWISE
-    yield "turn", "turn by learned angles", lambda be, x, angle: be.turn(x, angle, None, layout="half"), [q, angle], {}, PRODUCT
+        yield (
+            "turn",
+            f"turn {layout}",
+            lambda be, x, layout=layout: be.turn(x, be.place(angle), None, layout=layout),
+            [q],
+            {},
+            ELEMENTWISE,
+        )
+    yield (
+        "turn",
+        "turn by learned angles",
+        lambda be, x, angle: be.turn(x, angle, None, layout="half"),
+        [q, angle],
+        {},
+        PRODUCT,
+    )
 
 
 def heads(tiny: bool) -> Iterator[Case]:
-    """Attention and retention: widths, ragged lengths, grouped heads, a table with its gradient, windows, documents."""
+    """Attention and retention: widths, ragged lengths, grouped heads, a table with its gradient, windows,
+    documents.
+    """
     lengths = (9,) if tiny else (130, 333)
     files = "attention attention_backward"
     for D in (32,) if tiny else (32, 64, 128, 40):
         for T in lengths:
-            q, k, v, table = draw(2, 4, T, D), draw(2, 2, T, D, seed=1), draw(2, 2, T, D, seed=2), draw(4, T, seed=3)
+            q, k, v, table = (
+                draw(2, 4, T, D),
+                draw(2, 2, T, D, seed=1),
+                draw(2, 2, T, D, seed=2),
+                draw(4, T, seed=3),
+            )
             seg = np.repeat([[1, 2]], 2, 0).repeat([T // 3, T - T // 3], 1)
-            yield files, f"attention {D} x {T}", field("attention"), [q, k, v, None], {"at": At.of(T), "scale": D**-0.5}, PRODUCT
-            yield files, f"attention {D} x {T} table", field("attention"), [q, k, v, table], {"at": At.of(T), "scale": D**-0.5}, PRODUCT
+            yield (
+                files,
+                f"attention {D} x {T}",
+                field("attention"),
+                [q, k, v, None],
+                {"at": At.of(T), "scale": D**-0.5},
+                PRODUCT,
+            )
+            yield (
+                files,
+                f"attention {D} x {T} table",
+                field("attention"),
+                [q, k, v, table],
+                {"at": At.of(T), "scale": D**-0.5},
+                PRODUCT,
+            )
             near = At.of(T, window=max(2, T // 5))
-            yield files, f"attention {D} x {T} window", field("attention"), [q, k, v, None], {"at": near, "scale": D**-0.5}, PRODUCT
+            yield (
+                files,
+                f"attention {D} x {T} window",
+                field("attention"),
+                [q, k, v, None],
+                {"at": near, "scale": D**-0.5},
+                PRODUCT,
+            )
             packed = At.of(T, seg=seg)
-            yield files, f"attention {D} x {T} packed", field("attention"), [q, k, v, None], {"at": packed, "scale": D**-0.5}, PRODUCT
+            yield (
+                files,
+                f"attention {D} x {T} packed",
+                field("attention"),
+                [q, k, v, None],
+                {"at": packed, "scale": D**-0.5},
+                PRODUCT,
+            )
             apart = At.of(T, seg=seg, positions=np.arange(T) // 2 * 2)  # read through an index
             far = draw(4, len(apart.distances), seed=3)
-            yield f"{files} by_index", f"attention {D} x {T} index", field("attention"), [q, k, v, far], {"at": apart, "scale": D**-0.5}, PRODUCT
-    T, H = (520, 1) if tiny else (1500, 8)  # enough queries to look where to stop, and a table that is steep enough to
-    steep = [*(draw(1, H, T, 32, seed=s) for s in range(3)), -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H]
-    yield f"{files} reach", "attention that stops", field("attention"), steep, {"at": At.of(T), "scale": 32**-0.5}, PRODUCT
+            yield (
+                f"{files} by_index",
+                f"attention {D} x {T} index",
+                field("attention"),
+                [q, k, v, far],
+                {"at": apart, "scale": D**-0.5},
+                PRODUCT,
+            )
+    # enough queries to look where to stop, and a table that is steep enough to
+    T, H = (520, 1) if tiny else (1500, 8)
+    steep = [
+        *(draw(1, H, T, 32, seed=s) for s in range(3)),
+        -np.arange(1.0, H + 1)[:, None] * np.arange(T) / H,
+    ]
+    yield (
+        f"{files} reach",
+        "attention that stops",
+        field("attention"),
+        steep,
+        {"at": At.of(T), "scale": 32**-0.5},
+        PRODUCT,
+    )
     T = lengths[-1]
     decay = {"log_decay": np.log(1 - 2.0 ** -np.arange(5, 9)), "chunk": 64, "scale": 0.2}
     first = lambda be, q, k, v, **given: recurrence(retention)(be, q, k, v, None, None, **given)[0]
@@ -77,7 +154,8 @@ def heads(tiny: bool) -> Iterator[Case]:
 
 
 def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -> Iterator[Case]:
-    """What has a state over tokens, and the short convolution: documents that begin anywhere, channels and rows beyond one block.
+    """What has a state over tokens, and the short convolution: documents that begin anywhere, channels and
+    rows beyond one block.
 
     sizes: sequences, tokens, channels, numbers of a channel's state, heads and their width.
     """
@@ -87,7 +165,12 @@ def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -
     yield "convolution", "short_conv", field("short_conv"), [x, draw(C, 4), draw(B, 3, C), runs], {}, PRODUCT
     yield "wkv4", "wkv4", recurrence(wkv4), [x, y, fixed, draw(C, seed=1), None, runs], {}, PRODUCT
     r, k, v, q, w, g = (draw(B, H, T, D, seed=n) for n in range(6))
-    state, log_w, kappa, a = draw(B, H, D, D), -abs(w) / 4, q / np.sqrt((q * q).sum(-1, keepdims=True)), 1 / (1 + np.exp(g))
+    state, log_w, kappa, a = (
+        draw(B, H, D, D),
+        -abs(w) / 4,
+        q / np.sqrt((q * q).sum(-1, keepdims=True)),
+        1 / (1 + np.exp(g)),
+    )
     for kind, width in (("", D),) if tiny else (("", D), (" narrow", 20), (" wide", 128)):
         cut = lambda a, width=width: a[..., :width] if width <= D else np.concatenate([a, a], -1) * 0.7
         wide = [cut(one) for one in (r, log_w, k, kappa, a)]
@@ -96,22 +179,54 @@ def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -
         yield "wkv6", f"wkv6{kind}", recurrence(wkv6), [*six, handed, runs], {"chunk": 16}, PRODUCT
         yield "wkv7", f"wkv7{kind}", recurrence(wkv7), [*seven, handed, runs], {"chunk": 16}, PRODUCT
     modes = np.concatenate([0.6 * draw(2, C, N), draw(2, C, N, seed=1)]) * N**-0.5
-    fixed_modes = lambda be, u, skip, state, runs, **given: recurrence(diagonal_scan)(be, u, be.place(modes), skip, state, runs, **given)[0]
-    yield "diagonal", "diagonal_scan", fixed_modes, [x, fixed, draw(B, C, 2 * N), runs], {"chunk": 16}, PRODUCT
+    fixed_modes = lambda be, u, skip, state, runs, **given: recurrence(diagonal_scan)(
+        be, u, be.place(modes), skip, state, runs, **given
+    )[0]
+    yield (
+        "diagonal",
+        "diagonal_scan",
+        fixed_modes,
+        [x, fixed, draw(B, C, 2 * N), runs],
+        {"chunk": 16},
+        PRODUCT,
+    )
     b, c = (draw(B, T, N, seed=n) * N**-0.5 for n in range(2))
     for rule in ("euler", "zoh"):
         given = [x, y - 1, draw(C, N), b, c, fixed, draw(B, N, C), runs]
-        yield "selective", f"selective_scan {rule}", recurrence(selective_scan), given, {"discretisation": rule, "chunk": 16}, PRODUCT
+        yield (
+            "selective",
+            f"selective_scan {rule}",
+            recurrence(selective_scan),
+            given,
+            {"discretisation": rule, "chunk": 16},
+            PRODUCT,
+        )
 
 
 def products(tiny: bool) -> Iterator[Case]:
-    """Products of matrices; their gradients are products with each side transposed. A bias or a residual is what cuBLAS adds to."""
+    """Products of matrices; their gradients are products with each side transposed. A bias or a residual
+    is what cuBLAS adds to.
+    """
     N, C, F = (5, 40, 24) if tiny else (1000, 1536, 640)
     x, w, b, rest = draw(N, C), draw(F, C, seed=1), draw(F, seed=2), draw(N, F, seed=3)
     yield "", "linear", lambda be, x, w: be.linear(x, w, None), [x, w], {}, PRODUCT
     yield "", "linear with a bias", field("linear"), [x, w, b], {}, PRODUCT
     yield "", "matmul", field("matmul"), [x, draw(C, F)], {}, PRODUCT
     yield "", "matmul of batches", field("matmul"), [draw(2, 3, N, 64), draw(2, 3, 64, N // 3)], {}, PRODUCT
-    yield "", "matmul of batches with one", field("matmul"), [draw(2, 3, N, 64), draw(64, N // 3)], {}, PRODUCT
+    yield (
+        "",
+        "matmul of batches with one",
+        field("matmul"),
+        [draw(2, 3, N, 64), draw(64, N // 3)],
+        {},
+        PRODUCT,
+    )
     yield "", "gelu and linear", field("activated_linear"), [x, None, w, b, rest], {}, PRODUCT
-    yield "", "swiglu and linear", field("activated_linear"), [x, draw(N, C, seed=4), w, None, rest], {}, PRODUCT
+    yield (
+        "",
+        "swiglu and linear",
+        field("activated_linear"),
+        [x, draw(N, C, seed=4), w, None, rest],
+        {},
+        PRODUCT,
+    )

@@ -1,4 +1,6 @@
-"""Phase 0 and 1: what is here, and what this device can do at best: copy, multiply, go through the nodes of a graph."""
+"""Phase 0 and 1: what is here, and what this device can do at best: copy, multiply, go through the nodes
+of a graph.
+"""
 
 import hashlib
 import json
@@ -41,13 +43,21 @@ def environment(s: Session) -> None:
         "numpy": np.__version__,
         "commit": words("git", "rev-parse", "HEAD"),
         "changed": bool(words("git", "status", "--porcelain", "--untracked-files=no")),
-        "driver": "" if s.emulated else words("nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.mem,power.limit", "--format=csv,noheader"),
+        "driver": ""
+        if s.emulated
+        else words(
+            "nvidia-smi",
+            "--query-gpu=driver_version,clocks.sm,clocks.mem,power.limit",
+            "--format=csv,noheader",
+        ),
         "nvcc": words("nvcc", "--version").splitlines()[-1:],
         "headers": sorted(p.name for p in FOLDER.glob("*.cuh")),
         "kernels": sources(),
     }
     (s.out / "env.json").write_text(json.dumps(about, indent=1) + "\n")
-    s.row("environment", gpu=about["gpu"], cupy=about["cupy"], cuda=about["cuda"], commit=about["commit"][:12])
+    s.row(
+        "environment", gpu=about["gpu"], cupy=about["cupy"], cuda=about["cuda"], commit=about["commit"][:12]
+    )
 
 
 def bf16() -> Any:
@@ -57,9 +67,13 @@ def bf16() -> Any:
 
 
 def random(s: Session, *shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
-    """Normal numbers on the device: never zeros, which a GPU multiplies with less power. Beyond TILE they repeat, and the host makes no more."""
+    """Normal numbers on the device: never zeros, which a GPU multiplies with less power. Beyond TILE they
+    repeat, and the host makes no more.
+    """
     size = math.prod(shape)
-    tile = s.xp.asarray(np.random.default_rng([seed, *shape]).standard_normal(min(TILE, size), np.float32).astype(dtype))
+    tile = s.xp.asarray(
+        np.random.default_rng([seed, *shape]).standard_normal(min(TILE, size), np.float32).astype(dtype)
+    )
     made = s.xp.empty(size, dtype)
     for first in range(0, size, TILE):
         made[first : first + TILE] = tile[: size - first]
@@ -76,7 +90,11 @@ def copying(s: Session) -> dict[str, Any]:
 
 def multiplying(s: Session, dtype: Any, tf32: bool) -> dict[str, Any]:
     n = 24 if s.emulated else 8192
-    a, b, blas = random(s, n, n, dtype=dtype), random(s, n, n, dtype=dtype, seed=1), Cublas(s.xp, s.library, tf32=tf32)
+    a, b, blas = (
+        random(s, n, n, dtype=dtype),
+        random(s, n, n, dtype=dtype, seed=1),
+        Cublas(s.xp, s.library, tf32=tf32),
+    )
     c = s.xp.zeros((n, n), a.dtype)
     found = s.timed(lambda: blas(a, b, c), least=10)
     return found | {"TFLOP_per_s": 2 * n**3 / found["us"] / 1e6}

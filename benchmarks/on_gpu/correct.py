@@ -1,4 +1,6 @@
-"""Phase 3: every kernel against the plain ops in float64, twice for equal bits, and a training run of the device beside one of the CPU."""
+"""Phase 3: every kernel against the plain ops in float64, twice for equal bits, and a training run of the
+device beside one of the CPU.
+"""
 
 from collections.abc import Callable
 from functools import cache as once
@@ -22,16 +24,23 @@ from peref.train import Recipe, one_step
 from peref.xp import to_host
 
 CUT, HALF = 1e-3, 1e-2  # relative Frobenius: float32 cut to TF32 in products, bfloat16
-# between losses of a hundred steps here and on the CPU in float32; of the narrow ones three times what rounding the factors of products does there
+# between losses of a hundred steps here and on the CPU in float32; of the narrow ones three times what
+# rounding the factors of products does there
 APART = {"cuda": 1e-2, "cuda:tf32": 2.5e-2, "cuda:bf16": 0.1}
 
 
-def pulled(be: Any, function: Callable, arrays: list[Any], settings: dict[str, Any], place: Callable, dtype: Any) -> list[Any]:
+def pulled(
+    be: Any, function: Callable, arrays: list[Any], settings: dict[str, Any], place: Callable, dtype: Any
+) -> list[Any]:
     """y and every gradient, on the host."""
     tape = Tape()
     real = lambda a: isinstance(a, np.ndarray) and a.dtype.kind == "f"
-    args = [tape.watch(place(a.astype(dtype))) if real(a) else None if a is None else place(a) for a in arrays]
-    y = function(be, *args, **{name: place(one) if isinstance(one, At) else one for name, one in settings.items()})
+    args = [
+        tape.watch(place(a.astype(dtype))) if real(a) else None if a is None else place(a) for a in arrays
+    ]
+    y = function(
+        be, *args, **{name: place(one) if isinstance(one, At) else one for name, one in settings.items()}
+    )
     y = y[0] if isinstance(y, tuple) else y
     dy = np.random.default_rng(9).standard_normal(y.shape).astype(dtype)
     found = tape.gradients(y, place(np.asarray(dy)))
@@ -43,11 +52,15 @@ def checked(s: Session, be: Any, case: Case, dtype: Any, loose: float | None) ->
     """Errors against float64 and whether two runs agree."""
     _, _, function, arrays, settings, tolerance = case
     held = [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays]
-    exact = [a.astype(np.float64) if isinstance(a, np.ndarray) and a.dtype.kind not in "iu" else a for a in held]
+    exact = [
+        a.astype(np.float64) if isinstance(a, np.ndarray) and a.dtype.kind not in "iu" else a for a in held
+    ]
     waste = s.xp.empty(1 << (8 if s.emulated else 26), np.float32)
     waste[...] = np.nan  # what new memory is made of next
     del waste
-    held = [a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype.kind not in "iu" else a for a in held]
+    held = [
+        a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype.kind not in "iu" else a for a in held
+    ]
     one, two = (pulled(be, function, held, settings, be.place, dtype) for _ in range(2))
     want = pulled(backends.Backend(), function, exact, settings, lambda a: a, np.float64)
     distance = lambda a, b: float(np.linalg.norm(a.astype(np.float64) - b) / max(np.linalg.norm(b), 1e-30))
@@ -63,7 +76,18 @@ def trained(be: Any, steps: int, cfg: Config) -> tuple[np.ndarray, dict[str, Any
     word = be.place(np.zeros(3))
     for step in range(1, steps + 1):
         x = (np.random.default_rng(step).integers(0, 16, (2, cfg.L + 1)).cumsum(1)) % 256
-        be.step(one_step, be, cfg, recipe.rule, p, m, v, [(x[:, :-1], x[:, 1:])], np.array([3e-3, step, recipe.clip]), word)
+        be.step(
+            one_step,
+            be,
+            cfg,
+            recipe.rule,
+            p,
+            m,
+            v,
+            [(x[:, :-1], x[:, 1:])],
+            np.array([3e-3, step, recipe.clip]),
+            word,
+        )
         found.append(float(word[0]))
     return np.array(found), {name: to_host(a) for name, a in p.items()}
 
@@ -77,29 +101,52 @@ def curves(s: Session) -> dict[str, Callable[[], dict[str, Any]]]:
     def beside(name: str) -> dict[str, Any]:
         (losses, p), again = (trained(s.backend(name), steps, cfg) for _ in range(2))
         want, weights = plain()
-        equal = losses.tobytes() == again[0].tobytes() and all(a.tobytes() == again[1][n].tobytes() for n, a in p.items())
-        apart, moved = float(abs(losses - want).max()), max(float(abs(a - weights[n]).max()) for n, a in p.items())
-        found = {"steps": steps, "apart": apart, "weights_apart": moved, "first": float(losses[0]), "last": float(losses[-1])}
+        equal = losses.tobytes() == again[0].tobytes() and all(
+            a.tobytes() == again[1][n].tobytes() for n, a in p.items()
+        )
+        apart, moved = (
+            float(abs(losses - want).max()),
+            max(float(abs(a - weights[n]).max()) for n, a in p.items()),
+        )
+        found = {
+            "steps": steps,
+            "apart": apart,
+            "weights_apart": moved,
+            "first": float(losses[0]),
+            "last": float(losses[-1]),
+        }
         return found | {"allowed": APART[name], "same_bits": equal, "good": apart < APART[name] and equal}
 
     return {name: partial(beside, name) for name in APART}
 
 
 def updating(s: Session) -> dict[str, Any]:
-    """A step of AdamW over the arena, with a gradient that is cut, and of one tensor, against the plain ones in float64."""
+    """A step of AdamW over the arena, with a gradient that is cut, and of one tensor, against the plain
+    ones in float64.
+    """
     be, shapes = s.backend(), {"a.weight": (30, 40) if s.emulated else (3000, 400), "b": (700,), "c": (1, 3)}
     kinds = [{n: draw(*shape, seed=k).astype(np.float32) for n, shape in shapes.items()} for k in range(3)]
     p, g, m = kinds
-    v, numbers, word = {n: a * a for n, a in m.items()}, [np.array(x) for x in (2.0, 0.01, 3.0, 1.0)], np.zeros(3)
+    v, numbers, word = (
+        {n: a * a for n, a in m.items()},
+        [np.array(x) for x in (2.0, 0.01, 3.0, 1.0)],
+        np.zeros(3),
+    )
     rule = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
     rest = {"sizes": {"b": 0.5}, "decay": 0.1, **rule}
     there, told, runs = [], [], []
     for _ in range(2):
-        there, told = [be.place({n: a.copy() for n, a in kind.items()}) for kind in (p, g, m, v)], be.place(np.zeros(3))
+        there, told = (
+            [be.place({n: a.copy() for n, a in kind.items()}) for kind in (p, g, m, v)],
+            be.place(np.zeros(3)),
+        )
         be.update(there[0], dict(there[1]), *there[2:], *map(be.place, numbers), told, **rest)
         alone = [be.place(kind["b"].copy()) for kind in (p, g, m, v)]
         be.adamw(*alone, *map(be.place, numbers[1:3]), decay=0.1, **rule)
-        runs.append([a.get() for kind in (there[0], *there[2:]) for a in kind.values()] + [alone[k].get() for k in (0, 2, 3)])
+        runs.append(
+            [a.get() for kind in (there[0], *there[2:]) for a in kind.values()]
+            + [alone[k].get() for k in (0, 2, 3)]
+        )
     wide = [{n: a.astype(np.float64) for n, a in kind.items()} for kind in (p, g, m, v)]
     single = [kind["b"].copy() for kind in wide]
     update(*wide, *numbers, word, **rest)
@@ -112,9 +159,11 @@ def updating(s: Session) -> dict[str, Any]:
 
 
 def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
-    """A small model with this encoding: loss and every gradient against float64, twice for equal bits, and decoding in pieces against one call.
+    """A small model with this encoding: loss and every gradient against float64, twice for equal bits, and
+    decoding in pieces against one call.
 
-    Where the plain ops in float32 are further off than kernels may be, a rounding decides, and four times that is allowed.
+    Where the plain ops in float32 are further off than kernels may be, a rounding decides, and four times
+    that is allowed.
     """
     cfg = Config(pe=((name, {}),), L=16, C=36, layers=2, H=3, G=None if get(name).mix else 3)
     p = {n: a + 0.1 * draw(*a.shape, seed=7).astype(np.float32) for n, a in init(cfg).items()}
@@ -132,7 +181,9 @@ def whole(s: Session, be: Any, name: str) -> dict[str, Any]:
     want, rounded = of(backends.Backend(), exact, np.float64), of(backends.Backend(), p, np.float32)
     distance = lambda a, b: float(np.linalg.norm(a.astype(np.float64) - b) / max(np.linalg.norm(b), 1e-30))
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(got, again, strict=True))
-    misses = [(distance(a, c), max(PRODUCT, 4 * distance(b, c))) for a, b, c in zip(got, rounded, want, strict=True)]
+    misses = [
+        (distance(a, c), max(PRODUCT, 4 * distance(b, c))) for a, b, c in zip(got, rounded, want, strict=True)
+    ]
     memory, rows, there = cache(cfg, 11), [], be.place(p)
     for first, stop in ((0, 5), (5, 6), (6, 11)):
         y, memory = decode(cfg, there, x[:, first:stop], memory, be=be)

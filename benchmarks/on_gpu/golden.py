@@ -1,4 +1,6 @@
-"""Golden files on the device: what encodings give through the backend, for the cases of the core set and for the laws that hold without numbers."""
+"""Golden files on the device: what encodings give through the backend, for the cases of the core set and
+for the laws that hold without numbers.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,21 +21,29 @@ from peref.tape import Tape
 from peref.xp import to_host
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RECURRENCES = "convolution diagonal retention selective wkv4 wkv6 wkv7"  # kernel files, none of which is vouched for where one of these is wrong
+# kernel files, none of which is vouched for where one of these is wrong
+RECURRENCES = "convolution diagonal retention selective wkv4 wkv6 wkv7"
 
 
 def through(be: Any) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None]:
-    """The function of a case that `golden check --impl` takes, by `be`: attention, rotations, layers, tables of distances; None for the rest."""
+    """The function of a case that `golden check --impl` takes, by `be`: attention, rotations, layers,
+    tables of distances; None for the rest.
+    """
 
     def answer(words: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any] | None:
         case, level = rebuilt(words, inputs), words["level"]
         tape, pe = Tape(), case.config.encoding(0)
-        placed = {name: be.place(a) for name, a in inputs.items() if name in ("x", "q", "k", "v") or name.startswith("param.")}
+        placed = {
+            name: be.place(a)
+            for name, a in inputs.items()
+            if name in ("x", "q", "k", "v") or name.startswith("param.")
+        }
         leaves = {name: tape.watch(a) for name, a in placed.items()} if level != "trace" else placed
         found = outputs(be, case, level, pe, leaves)
         if found is None:
             return None
-        seg = None if case.seg is None or pe.mix is None else np.asarray(case.seg)[..., None] != 0  # what a layer says of padding means nothing
+        # what a layer says of padding means nothing
+        seg = None if case.seg is None or pe.mix is None else np.asarray(case.seg)[..., None] != 0
         asked = [name for name in found if f"cotangent.{name}" in inputs and hasattr(found[name], "slot")]
         if asked:
             dy = [np.asarray(inputs[f"cotangent.{name}"], np.float32) for name in asked]
@@ -41,14 +51,21 @@ def through(be: Any) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, Any
             gradients = tape.gradients(tuple(found[name] for name in asked), tuple(dy))
             found |= {f"vjp.{name}": gradients[leaf] for name, leaf in leaves.items()}
         host = {name: to_host(getattr(y, "value", y)) for name, y in found.items()}
-        return host if seg is None else {name: y if name.startswith("vjp.") else np.where(seg, y, 0) for name, y in host.items()}
+        return (
+            host
+            if seg is None
+            else {name: y if name.startswith("vjp.") else np.where(seg, y, 0) for name, y in host.items()}
+        )
 
     return answer
 
 
 def outputs(be: Any, case: Any, level: str, pe: Any, a: dict[str, Any]) -> dict[str, Any] | None:
     """What the backend computes of a case, on a tape where `a` is."""
-    p, there = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}, be.place(case.at)
+    p, there = (
+        {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")},
+        be.place(case.at),
+    )
     if level == "table" and pe.bias:
         return {"bias": hooks.distance_table(be, pe, p, there.distances)}
     if level == "op" and pe.rotate:
@@ -91,28 +108,46 @@ def compared(be: Any, book: Book, name: str) -> dict[str, Any]:
     found, errors = run_function(through(be), book, pick, "f32")
     results = []
     for entry in filter(pick, book.entries.values()):
-        some = {tensor: found[f"{entry.id}:{tensor}"] for tensor in entry.outputs if f"{entry.id}:{tensor}" in found}
+        some = {
+            tensor: found[f"{entry.id}:{tensor}"]
+            for tensor in entry.outputs
+            if f"{entry.id}:{tensor}" in found
+        }
         variant = agreeing(entry, some, "C") if some else ""
         results += [of_one(entry, tensor, x, "C", False, variant) for tensor, x in some.items()]
     classes = {grade: sum(r.verdict.grade == grade for r in results) for grade in ("A", "B", "C", "FAIL")}
-    wrong = [f"{r.entry.id}:{r.name}" for r in results if not r.passed] + [f"{case}: {said}" for case, said in errors.items()]
+    wrong = [f"{r.entry.id}:{r.name}" for r in results if not r.passed] + [
+        f"{case}: {said}" for case, said in errors.items()
+    ]
     cases = len({r.entry.id for r in results})
-    return {"cases": cases, "tensors": len(results), "used": max((r.verdict.worst for r in results), default=0.0)} | classes | {
-        "wrong": wrong[:3],
-        "good": bool(results) and not wrong,
-    }  # fmt: skip
+    used = max((r.verdict.worst for r in results), default=0.0)
+    found = {"cases": cases, "tensors": len(results), "used": used} | classes
+    return found | {"wrong": wrong[:3], "good": bool(results) and not wrong}
 
 
 def lawful(be: Any, book: Book, name: str) -> dict[str, Any]:
     """The laws of an encoding, in float32."""
-    said = {law.id: verdict(law.words, through(be), np.float32) for law in read(book)["laws"] if law.words["encoding"] == name}
-    held, wrong = sum(one is True for one, _ in said.values()), [f"{law}: {why}" for law, (one, why) in said.items() if one is False]
-    return {"held": held, "not_claimed": sum(one is None for one, _ in said.values()), "wrong": wrong[:3], "good": not wrong}
+    said = {
+        law.id: verdict(law.words, through(be), np.float32)
+        for law in read(book)["laws"]
+        if law.words["encoding"] == name
+    }
+    held, wrong = (
+        sum(one is True for one, _ in said.values()),
+        [f"{law}: {why}" for law, (one, why) in said.items() if one is False],
+    )
+    return {
+        "held": held,
+        "not_claimed": sum(one is None for one, _ in said.values()),
+        "wrong": wrong[:3],
+        "good": not wrong,
+    }
 
 
 def golden(be: Any, names: list[str]) -> Iterator[tuple[str, str, Callable[[], dict[str, Any]]]]:
     """(title, kernel files, work) for each of these encodings."""
-    book = cache(lambda: Book(ROOT / "golden"))  # read by the first row that needs it: where it is damaged the rows say so
+    # read by the first row that needs it: where it is damaged the rows say so
+    book = cache(lambda: Book(ROOT / "golden"))
     for name in names:
         files = RECURRENCES if get(name).mix else "attention attention_backward"
         yield f"golden {name}", files, lambda name=name: compared(be, book(), name)

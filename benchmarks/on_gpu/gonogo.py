@@ -27,7 +27,8 @@ from peref.config import Config
 from peref.model import init
 from peref.train import Recipe, one_step
 be, cfg = backends.get("cuda"), Config(L=128)
-p = init(cfg); p, m, v = (be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv")))
+p = init(cfg)
+p, m, v = (be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv")))
 x = np.zeros((2, 128), int)
 be.step(one_step, be, cfg, Recipe().rule, p, m, v, [(x, x)], Recipe().numbers(1)).get()
 print(time.perf_counter() - began)
@@ -39,7 +40,9 @@ def verdict(good: bool, **found: Any) -> dict[str, Any]:
 
 
 def hopper(s: Session) -> dict[str, Any]:
-    """Whether a module for sm_90a loads. There is no kernel of ours with wgmma yet, so its answer is not asked for."""
+    """Whether a module for sm_90a loads. There is no kernel of ours with wgmma yet, so its answer is not
+    asked for.
+    """
     code = 'extern "C" __global__ void one(float *x) { *x = 1; }'
     if s.emulated:
         return {"verdict": "not asked", "why": "an emulation has no architecture"}
@@ -71,9 +74,19 @@ def captured_product(s: Session) -> dict[str, Any]:
 
 
 def small(s: Session, be: Any) -> tuple[Any, ...]:
-    cfg = Config(pe=(("rope", {}),), L=8 if s.emulated else 128, C=16 if s.emulated else 256, layers=1 if s.emulated else 6, H=2 if s.emulated else 8)
+    cfg = Config(
+        pe=(("rope", {}),),
+        L=8 if s.emulated else 128,
+        C=16 if s.emulated else 256,
+        layers=1 if s.emulated else 6,
+        H=2 if s.emulated else 8,
+    )
     p = init(cfg)
-    return cfg, *(be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv"))), be.place(np.zeros(3))
+    return (
+        cfg,
+        *(be.place(a) for a in (p, *({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv"))),
+        be.place(np.zeros(3)),
+    )
 
 
 def stepping(s: Session, be: Any, rates: list[float], clips: list[float] | None = None) -> list[Any]:
@@ -93,11 +106,15 @@ def replayed(s: Session) -> dict[str, Any]:
     be, rates = s.backend(), [1e-3] * 5
     recorded, plain = stepping(s, be, rates), stepping(s, replace(be, step=call), rates)
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(recorded, plain, strict=True))
-    return verdict(equal and all(r.graph is not None for r in be.step.kept.values()), same_bits=equal, steps=len(rates))
+    return verdict(
+        equal and all(r.graph is not None for r in be.step.kept.values()), same_bits=equal, steps=len(rates)
+    )
 
 
 def rate_on_the_device(s: Session) -> dict[str, Any]:
-    """A replayed step takes another learning rate, and another clip: AdamW's first moment, divided by its second's root, shows a shorter gradient."""
+    """A replayed step takes another learning rate, and another clip: AdamW's first moment, divided by its
+    second's root, shows a shorter gradient.
+    """
     be = s.backend()
     seen = stepping(s, be, [1e-3, 1e-3, 1e-3, 0.0, 1e-3, 0.0])
     still = [bool((a == b).all()) for a, b in pairwise(seen)]
@@ -114,7 +131,10 @@ def compiled(s: Session, file: str) -> dict[str, Any]:
         made.compile()
         for name in declared(file):
             about = getattr(made.get_function(name), "attributes", {})  # the emulation has none
-            said.append(f"{file}.{name} {defines}: {about.get('num_regs')} registers, {about.get('local_size_bytes')} bytes of local memory\n")
+            said.append(
+                f"{file}.{name} {defines}: {about.get('num_regs')} registers, "
+                f"{about.get('local_size_bytes')} bytes of local memory\n"
+            )
     with (s.out / "ptxas.txt").open("a") as kept:
         kept.writelines(said)
     return verdict(True, variants=len(VARIANTS[file]), seconds=time.perf_counter() - began)
@@ -131,7 +151,11 @@ def host_cost(s: Session) -> dict[str, Any]:
             act()
         found[name] = 1e6 * (time.perf_counter() - before) / count
         s.xp.cuda.Device().synchronize()
-    return {"verdict": "not asked", **found} if s.emulated else verdict(found["ours_us"] <= 2 * found["cupy_us"], **found)
+    return (
+        {"verdict": "not asked", **found}
+        if s.emulated
+        else verdict(found["ours_us"] <= 2 * found["cupy_us"], **found)
+    )
 
 
 def started(s: Session) -> dict[str, Any]:
@@ -141,7 +165,14 @@ def started(s: Session) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         env, found = os.environ | {"CUPY_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}, []
         for _ in range(2):
-            done = subprocess.run([sys.executable, "-c", START], env=env, capture_output=True, text=True, check=True, timeout=max(1, s.left()))
+            done = subprocess.run(
+                [sys.executable, "-c", START],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=max(1, s.left()),
+            )
             found.append(float(done.stdout))
     return verdict(found[0] <= 10, us=1e6 * found[0], cold_s=found[0], warm_s=found[1])
 
@@ -150,10 +181,16 @@ def answers(s: Session, be: Any) -> list[Any]:
     """A few outputs in bfloat16, to be compared between the device and its emulation."""
     from peref.ops.place import At
 
-    x, w = (np.random.default_rng(n).standard_normal(shape).astype(bf16()) for n, shape in ((0, (7, 64)), (1, (64,))))
+    x, w = (
+        np.random.default_rng(n).standard_normal(shape).astype(bf16())
+        for n, shape in ((0, (7, 64)), (1, (64,)))
+    )
     q, k, v = (np.random.default_rng(n).standard_normal((1, 2, 33, 64)).astype(bf16()) for n in (2, 3, 4))
     at = be.place(At.of(33))
-    return [be.rms_norm(be.place(x), be.place(w), eps=1e-5).get(), be.attention(*map(be.place, (q, k, v)), at=at, scale=0.125).get()]
+    return [
+        be.rms_norm(be.place(x), be.place(w), eps=1e-5).get(),
+        be.attention(*map(be.place, (q, k, v)), at=at, scale=0.125).get(),
+    ]
 
 
 def emulation(s: Session) -> dict[str, Any]:
@@ -164,16 +201,31 @@ def emulation(s: Session) -> dict[str, Any]:
     if s.emulated:
         return {"verdict": "not asked", "why": "this is the emulation", "ran": len(got)}
     script = (
-        "import sys, pathlib, pickle; from contextlib import ExitStack; from on_gpu import session, gonogo\n"
-        "with ExitStack() as stack:\n    s = session.opened(pathlib.Path(sys.argv[1]), True, stack)\n"
-        "    import numpy as np\n    np.savez(sys.argv[1] + '/answers.npz', *[a.astype(np.float32) for a in gonogo.answers(s, s.backend())])\n"
+        "import sys, pathlib, pickle; from contextlib import ExitStack; from on_gpu import session, "
+        "gonogo\n"
+        "with ExitStack() as stack:\n"
+        "    s = session.opened(pathlib.Path(sys.argv[1]), True, stack)\n"
+        "    import numpy as np\n"
+        "    np.savez(sys.argv[1] + '/answers.npz', *[a.astype(np.float32) for a in gonogo.answers(s, "
+        "s.backend())])\n"
     )
     with tempfile.TemporaryDirectory() as folder:
-        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")])}
-        subprocess.run([sys.executable, "-c", script, folder], env=env, check=True, timeout=max(1, s.left()), capture_output=True)
+        env = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")])
+        }
+        subprocess.run(
+            [sys.executable, "-c", script, folder],
+            env=env,
+            check=True,
+            timeout=max(1, s.left()),
+            capture_output=True,
+        )
         with np.load(f"{folder}/answers.npz") as kept:
             want = list(kept.values())
-    apart = max(float(np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(b)) for a, b in zip(got, want, strict=True))
+    apart = max(
+        float(np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(b))
+        for a, b in zip(got, want, strict=True)
+    )
     return verdict(apart < 1e-2, apart=apart, of=session.__name__)
 
 
@@ -183,7 +235,10 @@ def decide(s: Session) -> None:
     s.attempt("2 captured bf16 product", lambda: captured_product(s))
     s.attempt("3 replay is the step", lambda: replayed(s))
     s.attempt("4 us per graph node", lambda: {"us": s.found("graph node", "us")})
-    s.attempt("6 TF32 and float32", lambda: {key: s.found(f"gemm {key}", "TFLOP_per_s") for key in ("tf32", "float32")})
+    s.attempt(
+        "6 TF32 and float32",
+        lambda: {key: s.found(f"gemm {key}", "TFLOP_per_s") for key in ("tf32", "float32")},
+    )
     s.attempt("7 host cost of a product", lambda: host_cost(s))
     s.attempt("8 rate and clip in device memory", lambda: rate_on_the_device(s))
     s.attempt("9 cold and warm start", lambda: started(s))

@@ -1,9 +1,13 @@
-"""One peer on this machine's GPU, in a process of its own: a line of JSON for each result, under the names that report.py looks for.
+"""One peer on this machine's GPU, in a process of its own: a line of JSON for each result, under the names
+that report.py looks for.
 
-    python benchmarks/on_gpu/peers.py steps|rows|attention|compiled[-graph]-small|compiled[-graph]-large|compiled-rows|flex|triton|start|jax [--tiny]
+    python benchmarks/on_gpu/peers.py
+    steps|rows|attention|compiled[-graph]-small|compiled[-graph]-large|compiled-rows|flex|triton|start|jax
+    [--tiny]
 
---tiny runs tiny sizes once on the CPU, without times, so that the text is known to run. Weights are random, for only times are compared; that
-both sides compute the same function is checked where the peers of the CPU are (benchmarks/peers.py).
+--tiny runs tiny sizes once on the CPU, without times, so that the text is known to run. Weights are random,
+for only times are compared; that both sides compute the same function is checked where the peers of the CPU
+are (benchmarks/peers.py).
 """
 
 import json
@@ -99,7 +103,9 @@ def model(torch: Any, where: str) -> Any:
             q = torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
             a, b = k.chunk(2, -1)
             k = torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
-            x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C))
+            x = x + self.o(
+                F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C)
+            )
             return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
     class Model(nn.Module):
@@ -111,7 +117,9 @@ def model(torch: Any, where: str) -> Any:
 
         def forward(self, x: Any, y: Any) -> Any:
             D = W.width // W.heads
-            angle = torch.arange(x.shape[1], device=x.device)[:, None] * 10000.0 ** (-torch.arange(D // 2, device=x.device) * 2 / D)
+            angle = torch.arange(x.shape[1], device=x.device)[:, None] * 10000.0 ** (
+                -torch.arange(D // 2, device=x.device) * 2 / D
+            )
             h, cos, sin = self.embed(x), angle.cos(), angle.sin()
             for block in self.blocks:
                 h = block(h, cos, sin)
@@ -121,13 +129,20 @@ def model(torch: Any, where: str) -> Any:
 
 
 def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool, ...]) -> None:
-    """A whole training step with clipping and fused AdamW; the better of TF32 and bfloat16 by autocast; by itself and as one graph."""
+    """A whole training step with clipping and fused AdamW; the better of TF32 and bfloat16 by autocast; by
+    itself and as one graph.
+    """
     torch, where = torched()
 
     def stepping(B: int, T: int, half: bool, graph: bool) -> dict[str, Any]:
         net = model(torch, where)
         adam = torch.optim.AdamW(
-            net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True, **({"capturable": True} if graph else {})
+            net.parameters(),
+            lr=1e-4,
+            betas=(0.9, 0.95),
+            weight_decay=0.1,
+            fused=True,
+            **({"capturable": True} if graph else {}),
         )
         x, y = (torch.randint(0, 256, (B, T), device=where) for _ in range(2))
         mode = {"mode": "reduce-overhead"} if not graph else {}
@@ -168,7 +183,9 @@ def steps(compiled: bool, sizes: tuple[tuple[int, int], ...], graphs: tuple[bool
 
 
 def table_mask(torch: Any, table: Any) -> Any:
-    """A table of distances [H,T] as the mask that SDPA adds, [1,H,T,T]: the entry of i - j, and -inf for keys that come later."""
+    """A table of distances [H,T] as the mask that SDPA adds, [1,H,T,T]: the entry of i - j, and -inf for
+    keys that come later.
+    """
     i = torch.arange(table.shape[1], device=table.device)
     distance = i[:, None] - i
     return table[:, distance.clamp(min=0)].masked_fill_(distance < 0, -float("inf"))[None]
@@ -180,7 +197,11 @@ def attention() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     dtype, F = torch.float32 if TINY else torch.bfloat16, torch.nn.functional
-    kinds = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+    kinds = {
+        "flash": SDPBackend.FLASH_ATTENTION,
+        "cudnn": SDPBackend.CUDNN_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    }
 
     def heads(D: int, T: int) -> Any:
         return [torch.randn(1, max(1, W.channels // D), T, D, device=where, dtype=dtype) for _ in range(3)]
@@ -218,14 +239,19 @@ def rows(compiled: bool) -> None:
     def rope() -> dict[str, Any]:
         T, D = W.rope[2:]
         q, k = (torch.randn(W.rope, device=where, dtype=dtype) for _ in range(2))
-        angle = torch.arange(T, device=where)[:, None] * 10000.0 ** (-torch.arange(D // 2, device=where) * 2 / D)
+        angle = torch.arange(T, device=where)[:, None] * 10000.0 ** (
+            -torch.arange(D // 2, device=where) * 2 / D
+        )
         cos, sin = (torch.cat([f(angle)] * 2, -1).to(dtype) for f in (torch.cos, torch.sin))
         half = lambda x: torch.cat([-x[..., D // 2 :], x[..., : D // 2]], -1)
         work = wrap(lambda q, k: (q * cos + half(q) * sin, k * cos + half(k) * sin))
         return on_events(torch, lambda: work(q, k))
 
     def norm() -> dict[str, Any]:
-        x, w = torch.randn(W.norm, device=where, dtype=dtype), torch.ones(W.norm[1], device=where, dtype=dtype)
+        x, w = (
+            torch.randn(W.norm, device=where, dtype=dtype),
+            torch.ones(W.norm[1], device=where, dtype=dtype),
+        )
         work = wrap(lambda x: F.rms_norm(x, (W.norm[1],), w, 1e-5))
         return on_events(torch, lambda: work(x))
 
@@ -264,16 +290,23 @@ def flex() -> None:
     def alibi() -> dict[str, Any]:
         q, k, v = (torch.randn(1, H, T, D, device=where, dtype=dtype) for _ in range(3))
         mask = create_block_mask(causal, None, None, T, T, device=where)
-        return on_events(torch, lambda: run(q, k, v, score_mod=lambda s, b, h, i, j: s - slopes[h] * (i - j), block_mask=mask))
+        return on_events(
+            torch,
+            lambda: run(q, k, v, score_mod=lambda s, b, h, i, j: s - slopes[h] * (i - j), block_mask=mask),
+        )
 
     def learned() -> dict[str, Any]:
         n = W.learned
-        q, k, v = (torch.randn(1, H, n, D, device=where, dtype=dtype).requires_grad_(not TINY) for _ in range(3))
+        q, k, v = (
+            torch.randn(1, H, n, D, device=where, dtype=dtype).requires_grad_(not TINY) for _ in range(3)
+        )
         table = torch.randn(H, n, device=where).requires_grad_(not TINY)
         mask = create_block_mask(causal, None, None, n, n, device=where)
 
         def act() -> None:
-            y = run(q, k, v, score_mod=lambda s, b, h, i, j: s + table[h, (i - j).clamp(min=0)], block_mask=mask)
+            y = run(
+                q, k, v, score_mod=lambda s, b, h, i, j: s + table[h, (i - j).clamp(min=0)], block_mask=mask
+            )
             if not TINY:  # the CPU has no backward of it
                 torch.autograd.grad(y.sum(), (q, k, v, table))
 
@@ -296,8 +329,19 @@ def in_triton() -> None:
     for D, T in W.attend:
 
         def act(D: int = D, T: int = T) -> dict[str, Any]:
-            q, k, v = (torch.randn(1, max(1, W.channels // D), T, D, device=where, dtype=torch.bfloat16) for _ in range(3))
-            apart = (fused(torch, q, k, v) - torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)).abs().max().item()
+            q, k, v = (
+                torch.randn(1, max(1, W.channels // D), T, D, device=where, dtype=torch.bfloat16)
+                for _ in range(3)
+            )
+            apart = (
+                (
+                    fused(torch, q, k, v)
+                    - torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                )
+                .abs()
+                .max()
+                .item()
+            )
             if not apart < 0.05:
                 raise ValueError(f"it is {apart:.2g} away from SDPA")
             return on_events(torch, lambda: fused(torch, q, k, v)) | {"apart": apart}
@@ -306,7 +350,9 @@ def in_triton() -> None:
 
 
 def start() -> None:
-    """Seconds of a process of its own, with nothing compiled before, until its first training step by torch.compile is done."""
+    """Seconds of a process of its own, with nothing compiled before, until its first training step by
+    torch.compile is done.
+    """
     torched()
     code = f"import sys; sys.argv.append('{'--tiny' * TINY}'); from on_gpu import peers; peers.first_step()"
 
@@ -315,7 +361,9 @@ def start() -> None:
             caches = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
             env = os.environ | caches | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
             before = time.perf_counter()
-            done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=55)
+            done = subprocess.run(
+                [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=55
+            )
             if done.returncode:
                 raise RuntimeError(done.stderr.strip()[-200:])
             return {} if TINY else {"us": 1e6 * (time.perf_counter() - before)}
@@ -348,20 +396,37 @@ def jax_steps() -> None:
     norm = lambda x: x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)
 
     def fresh() -> dict[str, Any]:
-        shapes = {f"{n}.{w}": s for n in range(W.layers) for w, s in (("qkv", (C, 3 * C)), ("o", (C, C)), ("up", (C, 4 * C)), ("down", (4 * C, C)))}
+        shapes = {
+            f"{n}.{w}": s
+            for n in range(W.layers)
+            for w, s in (("qkv", (C, 3 * C)), ("o", (C, C)), ("up", (C, 4 * C)), ("down", (4 * C, C)))
+        }
         keys = jax.random.split(jax.random.key(0), len(shapes) + 1)
-        made = {name: jax.random.normal(key, s) * s[0] ** -0.5 for key, (name, s) in zip(keys, shapes.items(), strict=False)}
+        made = {
+            name: jax.random.normal(key, s) * s[0] ** -0.5
+            for key, (name, s) in zip(keys, shapes.items(), strict=False)
+        }
         return made | {"embed": jax.random.normal(keys[-1], (256, C)) * C**-0.5}
 
     def loss(p: Any, x: Any, y: Any) -> Any:
         B, T = x.shape
         angle = jnp.arange(T)[:, None] * 10000.0 ** (-jnp.arange(D // 2) * 2 / D)
         cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
-        turn = lambda a: jnp.concatenate([a[..., : D // 2] * cos - a[..., D // 2 :] * sin, a[..., : D // 2] * sin + a[..., D // 2 :] * cos], -1)
+        turn = lambda a: jnp.concatenate(
+            [
+                a[..., : D // 2] * cos - a[..., D // 2 :] * sin,
+                a[..., : D // 2] * sin + a[..., D // 2 :] * cos,
+            ],
+            -1,
+        )
         h = p["embed"][x]
         for n in range(W.layers):
             q, k, v = jnp.moveaxis((norm(h) @ p[f"{n}.qkv"]).reshape(B, T, 3, H, D), 2, 0)
-            h = h + jax.nn.dot_product_attention(turn(q), turn(k), v, is_causal=True).reshape(B, T, C) @ p[f"{n}.o"]
+            h = (
+                h
+                + jax.nn.dot_product_attention(turn(q), turn(k), v, is_causal=True).reshape(B, T, C)
+                @ p[f"{n}.o"]
+            )
             h = h + jax.nn.gelu(norm(h) @ p[f"{n}.up"]) @ p[f"{n}.down"]
         z = norm(h) @ p["embed"].T
         return (jax.nn.logsumexp(z, -1) - jnp.take_along_axis(z, y[..., None], -1)[..., 0]).mean()
@@ -370,8 +435,16 @@ def jax_steps() -> None:
         value, g = jax.value_and_grad(loss)(p, x, y)
         length = jnp.sqrt(sum((a * a).sum() for a in jax.tree.leaves(g)))
         g = jax.tree.map(lambda a: a * jnp.minimum(1, 1 / length), g)
-        m, v = (jax.tree.map(lambda a, b, k=k, e=e: k * a + (1 - k) * b**e, old, g) for old, k, e in ((m, 0.9, 1), (v, 0.95, 2)))
-        return jax.tree.map(lambda a, b, c: a - 1e-4 * (b / (jnp.sqrt(c) + 1e-8) + 0.1 * a), p, m, v), m, v, value
+        m, v = (
+            jax.tree.map(lambda a, b, k=k, e=e: k * a + (1 - k) * b**e, old, g)
+            for old, k, e in ((m, 0.9, 1), (v, 0.95, 2))
+        )
+        return (
+            jax.tree.map(lambda a, b, c: a - 1e-4 * (b / (jnp.sqrt(c) + 1e-8) + 0.1 * a), p, m, v),
+            m,
+            v,
+            value,
+        )
 
     run = jax.jit(step, donate_argnums=(0, 1, 2))
     for B, T in W.steps:

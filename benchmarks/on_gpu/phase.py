@@ -1,10 +1,15 @@
-"""One phase of benchmarks/gpu.py, which starts this: python benchmarks/on_gpu/phase.py NUMBER OUT SECONDS [--emulated]"""
+"""One phase of benchmarks/gpu.py, which starts this: python benchmarks/on_gpu/phase.py NUMBER OUT SECONDS
+[--emulated]
+"""
 
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent.parent)]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parent.parent),
+    str(Path(__file__).resolve().parent.parent.parent),
+]
 
 TITLES = ("0 environment", "1 ceilings", "2 go or no-go", "3 correctness", "4 our times")
 
@@ -20,7 +25,9 @@ def main(number: int, out: Path, seconds: float, emulated: bool) -> None:
             raise SystemExit(f"benchmarks/gpu.py: {error}") from error
         from on_gpu import ceilings, correct, gonogo, timings
 
-        (ceilings.environment, ceilings.ceilings, gonogo.decide, correct.correctness, timings.timings)[number](s)
+        (ceilings.environment, ceilings.ceilings, gonogo.decide, correct.correctness, timings.timings)[
+            number
+        ](s)
 
 
 if __name__ == "__main__":

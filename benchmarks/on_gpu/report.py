@@ -1,4 +1,6 @@
-"""Phase 7: the table of targets, what the device vouches for, and what misses. It reads rows alone, and asks no device."""
+"""Phase 7: the table of targets, what the device vouches for, and what misses. It reads rows alone, and
+asks no device.
+"""
 
 import json
 from datetime import date
@@ -26,24 +28,57 @@ def targets(tiny: bool) -> list[Target]:
     (b, n), (B, N) = w.steps[0], w.steps[-1]
     wide, narrow = w.attend[0], w.attend[-1]
     small, large, head = f"step {b} x {n}", f"step {B} x {N}", f"attention {narrow[0]} x {narrow[1]}"
-    ours, alibi, table, first = f"{small} tf32, recorded", f"{head} ALiBi", f"attention 64 x {w.masked} table", f"attention {wide[0]} x {wide[1]}"
+    ours, alibi, table, first = (
+        f"{small} tf32, recorded",
+        f"{head} ALiBi",
+        f"attention 64 x {w.masked} table",
+        f"attention {wide[0]} x {wide[1]}",
+    )
     half, learned = f"{large} bf16, recorded", f"attention 64 x {w.learned} table, with gradients"
     return [
         Target("G1", "rope", "torch rope eager", 4.0, "cos and sin read from memory", 62),
         Target("G1", "rope", "torch rope compiled"),
-        Target("G2", f"{first} no table", f"torch sdpa {wide[0]} x {wide[1]} flash", 0.9, "mma.sync, and no copy ahead of it", 1400),
+        Target(
+            "G2",
+            f"{first} no table",
+            f"torch sdpa {wide[0]} x {wide[1]} flash",
+            0.9,
+            "mma.sync, and no copy ahead of it",
+            1400,
+        ),
         Target("G2", f"{first} no table", f"triton {first}"),
-        Target("G3", f"{head} no table", f"torch sdpa {narrow[0]} x {narrow[1]} flash", 0.9, "exponentials that wait for products", 1400),
+        Target(
+            "G3",
+            f"{head} no table",
+            f"torch sdpa {narrow[0]} x {narrow[1]} flash",
+            0.9,
+            "exponentials that wait for products",
+            1400,
+        ),
         Target("G3", f"{head} no table", f"triton {head}"),
         Target("G4", alibi, f"{head} no table", 0.91, "the table's reads from shared memory"),
         Target("G4", f"{head} table", f"{head} no table", 0.91, "as above"),
         Target("G5", alibi, f"torch flex {narrow[0]} x {narrow[1]} ALiBi", 1.0, "as G3"),
         Target("G6", table, f"torch sdpa {narrow[0]} x {w.masked} mask", 3.0, "as G3"),
-        Target("G7", f"attention 8 heads x {w.far} ALiBi, skipping", f"attention 8 heads x {w.far} ALiBi", 2.5, "the bound is too wide"),
-        Target("G7", f"attention 8 heads x {w.long} ALiBi, skipping", f"attention 8 heads x {w.long} ALiBi", 7.0, "blocks of flat heads come last"),
+        Target(
+            "G7",
+            f"attention 8 heads x {w.far} ALiBi, skipping",
+            f"attention 8 heads x {w.far} ALiBi",
+            2.5,
+            "the bound is too wide",
+        ),
+        Target(
+            "G7",
+            f"attention 8 heads x {w.long} ALiBi, skipping",
+            f"attention 8 heads x {w.long} ALiBi",
+            7.0,
+            "blocks of flat heads come last",
+        ),
         Target("G8", learned, f"torch flex {narrow[0]} x {w.learned} learned", 1.2, "sums along diagonals"),
         Target("G9", "rms_norm", "torch rms_norm compiled", 1.0, "loads narrower than 16 bytes", 250),
-        Target("G10", "cross-entropy", "torch cross-entropy eager", 2.5, "the logits are read twice", 125, 160),
+        Target(
+            "G10", "cross-entropy", "torch cross-entropy eager", 2.5, "the logits are read twice", 125, 160
+        ),
         Target("G11", "adamw", "torch adamw", 1.0, "gathering the gradients, eight in a launch", 33, 60),
         Target("G12", half, f"torch {large} eager", 2.5, "element-wise work that is not fused", 710, 3000),
         Target("G12", half, f"torch {large} compiled", 1.1, "as above"),
@@ -54,7 +89,15 @@ def targets(tiny: bool) -> list[Target]:
         Target("G14", ours, f"{small} plain ops on CuPy", 10.0, "nodes of the graph"),
         Target("G15", ours, f"jax {small}", 1.2, "nodes of the graph"),
         Target("G15", half, f"jax {large}", 1.0, "as G12"),
-        Target("G16", "9 cold and warm start", "torch start compiled", 4.0, "compiling kernels one after another", None, 10e6),
+        Target(
+            "G16",
+            "9 cold and warm start",
+            "torch start compiled",
+            4.0,
+            "compiling kernels one after another",
+            None,
+            10e6,
+        ),
     ]
 
 
@@ -62,40 +105,90 @@ def line_of(s: Session, t: Target) -> str:
     a, b = s.found(t.ours, "us"), s.found(t.peer, "us")
     micro = lambda x: "not measured" if x is None else f"{x:,.1f}"
     ratio, bare = b / a if a and b else None, lambda x: "" if x is None else f"{x:,g}"
-    misses = (ratio is not None and t.must is not None and ratio < t.must) or (a is not None and t.most is not None and a > t.most)
+    misses = (ratio is not None and t.must is not None and ratio < t.must) or (
+        a is not None and t.most is not None and a > t.most
+    )
     said = f"misses; suspect: {t.suspect}" if misses else ""
-    cells = [t.id, t.ours, micro(a), bare(t.floor), bare(t.most), t.peer, micro(b), "" if ratio is None else f"{ratio:.2f}", bare(t.must), said]
+    cells = [
+        t.id,
+        t.ours,
+        micro(a),
+        bare(t.floor),
+        bare(t.most),
+        t.peer,
+        micro(b),
+        "" if ratio is None else f"{ratio:.2f}",
+        bare(t.must),
+        said,
+    ]
     return f"| {' | '.join(cells)} |"
 
 
 def table(s: Session) -> str:
     """At most 60 lines."""
     w = of(s.emulated)
-    lines = [f"# {s.found('environment', 'gpu')}{', EMULATED: no time means anything' if s.emulated else ''}, {date.today()}", ""]
-    lines += ["| target | ours | us | floor | at most | peer | us | times as fast | must | |", "|---" * 10 + "|"]
+    lines = [
+        (
+            f"# {s.found('environment', 'gpu')}{', EMULATED: no time means anything' if s.emulated else ''}, "
+            f"{date.today()}"
+        ),
+        "",
+    ]
+    lines += [
+        "| target | ours | us | floor | at most | peer | us | times as fast | must | |",
+        "|---" * 10 + "|",
+    ]
     lines += [line_of(s, t) for t in targets(s.emulated)]
     figures = lambda row: ", ".join(f"{key} {x:,.4g}" for key, x in row.items() if isinstance(x, float))
     lines += [
         "",
-        *(f"- {row['name']}: {row.get('verdict') or row.get('error') or figures(row)}" for row in s.rows if row["phase"] == "2 go or no-go"),
+        *(
+            f"- {row['name']}: {row.get('verdict') or row.get('error') or figures(row)}"
+            for row in s.rows
+            if row["phase"] == "2 go or no-go"
+        ),
     ]
-    ours, theirs = (s.found(name, "peak_bytes") for name in (f"attention 64 x {w.masked} table", f"torch sdpa {w.attend[-1][0]} x {w.masked} mask"))
+    ours, theirs = (
+        s.found(name, "peak_bytes")
+        for name in (f"attention 64 x {w.masked} table", f"torch sdpa {w.attend[-1][0]} x {w.masked} mask")
+    )
     ratio = f"{theirs / ours:.1f} times ours (must: 20)" if ours and theirs else "not measured"
-    lines.append(f"- memory of attention with a table at {w.masked}: {ours} bytes, table and result; SDPA with a float mask: {ratio}")
+    lines.append(
+        f"- memory of attention with a table at {w.masked}: {ours} bytes, table and result; SDPA with a "
+        f"float mask: {ratio}"
+    )
     far = {kind: s.found(f"attention 64 x {w.long} {kind}", "us") for kind in ("ALiBi", "table")}
     said = (f"{kind} {'not measured' if us is None else f'{us:,.0f} us'}" for kind, us in far.items())
     lines.append(f"- attention at {w.long} (must: runs): {', '.join(said)}")
     twice = [row for row in s.rows if "same_bits" in row]
     apart = [row["name"] for row in twice if not row["same_bits"]]
-    lines.append(f"- run twice for equal bits (must: all): {len(twice) - len(apart)} of {len(twice)} rows; not: {', '.join(apart) or 'none'}")
+    lines.append(
+        f"- run twice for equal bits (must: all): {len(twice) - len(apart)} of {len(twice)} rows; not: "
+        f"{', '.join(apart) or 'none'}"
+    )
     later = {row["name"] for row in s.rows if row.get("complete")}  # by a run that went on with it
-    bad = [row["name"] for row in s.rows if row["name"] not in later and (row.get("good") is False or isinstance(row.get("error"), str))]
+    bad = [
+        row["name"]
+        for row in s.rows
+        if row["name"] not in later and (row.get("good") is False or isinstance(row.get("error"), str))
+    ]
     late = [row["name"] for row in s.rows if row["name"] not in later and "skipped" in row]
-    return "\n".join([*lines, "", f"left out: {', '.join(late) or 'nothing'}", f"wrong or failed: {', '.join(bad) or 'nothing'}"][-60:]) + "\n"
+    return (
+        "\n".join(
+            [
+                *lines,
+                "",
+                f"left out: {', '.join(late) or 'nothing'}",
+                f"wrong or failed: {', '.join(bad) or 'nothing'}",
+            ][-60:]
+        )
+        + "\n"
+    )
 
 
 def attested(s: Session) -> dict[str, Any]:
-    """What may stand in tests/attest.json: of each kernel file its hash and what this device measured; nothing from an emulation.
+    """What may stand in tests/attest.json: of each kernel file its hash and what this device measured;
+    nothing from an emulation.
 
     A file is vouched for where every row that names it is there and right.
     """
@@ -104,8 +197,13 @@ def attested(s: Session) -> dict[str, Any]:
         rows = [row for row in s.rows if file in row.get("files", "").split()]
         measured = [row for row in rows if isinstance(row.get("error"), float)]
         seen = measured and all(row.get("good") for row in rows) and not s.emulated
-        worst = {f"error_{kind}": [row for row in measured if row["name"].endswith(f" {kind}")] for kind in ("tf32", "bf16")}
-        worst = {"error": [row for row in measured if not any(row in some for some in worst.values())]} | worst
+        worst = {
+            f"error_{kind}": [row for row in measured if row["name"].endswith(f" {kind}")]
+            for kind in ("tf32", "bf16")
+        }
+        worst = {
+            "error": [row for row in measured if not any(row in some for some in worst.values())]
+        } | worst
         about = {key: max(row["error"] for row in some) for key, some in worst.items() if some}
         about = {"sha256": sha256, "device": s.found("environment", "gpu"), "date": str(date.today())} | about
         found[file] = about if seen else dict.fromkeys(("sha256", "device", "date", "error"))

@@ -1,5 +1,7 @@
-"""One phase of benchmarks/gpu.py, in a process of its own: the device or its emulation, the time that is left, and the rows, each on disk as soon as
-it is known. What a process knows of others it reads there, so a phase can be taken up again after the row that ended it."""
+"""One phase of benchmarks/gpu.py, in a process of its own: the device or its emulation, the time that is
+left, and the rows, each on disk as soon as it is known. What a process knows of others it reads there, so
+a phase can be taken up again after the row that ended it.
+"""
 
 import json
 import os
@@ -15,15 +17,32 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-TIMES = {"us", "low", "high", "n", "TB_per_s", "TFLOP_per_s", "ours_us", "cupy_us", "seconds", "cold_s", "warm_s"}
-FEW, ENOUGH = 3, 3e6  # spans that a row has at least, and microseconds after which it has no more than it must
+TIMES = {
+    "us",
+    "low",
+    "high",
+    "n",
+    "TB_per_s",
+    "TFLOP_per_s",
+    "ours_us",
+    "cupy_us",
+    "seconds",
+    "cold_s",
+    "warm_s",
+}
+# spans that a row has at least, and microseconds after which it has no more than it must
+FEW, ENOUGH = 3, 3e6
 AGAIN = 75  # a process ends with: begin anew behind the last row
 LONGEST, GRACE = 60, 5  # seconds that one row may take, and go on for when its phase is over
 
 
-def spans_of(span: Callable[[], float], least: int, more: Callable[[], bool] = lambda: False, each: int = 1) -> dict[str, Any]:
-    """What `span`, which gives microseconds, took for each of `each` pieces of work: warmed up, at least `least` times, and up to 200 of 0.2 seconds
-    in all where there is time for `more`. Where one is so long that these take seconds, it is warmed up once and the figure is of a few."""
+def spans_of(
+    span: Callable[[], float], least: int, more: Callable[[], bool] = lambda: False, each: int = 1
+) -> dict[str, Any]:
+    """What `span`, which gives microseconds, took for each of `each` pieces of work: warmed up, at least
+    `least` times, and up to 200 of 0.2 seconds in all where there is time for `more`. Where one is so long
+    that these take seconds, it is warmed up once and the figure is of a few.
+    """
     warm: list[float] = []
     while len(warm) < min(4, least) and sum(warm) < ENOUGH / FEW:
         warm.append(span())
@@ -65,7 +84,12 @@ class Session:
 
     def row(self, name: str, **found: Any) -> None:
         found = {k: v for k, v in found.items() if not (self.emulated and k in TIMES)}
-        one = {"phase": self.phase, "name": name, "at": time.strftime("%H:%M:%S"), "emulated": self.emulated} | found
+        one = {
+            "phase": self.phase,
+            "name": name,
+            "at": time.strftime("%H:%M:%S"),
+            "emulated": self.emulated,
+        } | found
         self.rows.append(one)
         with (self.out / "results.jsonl").open("a") as file:
             file.write(json.dumps(one, default=str) + "\n")
@@ -73,9 +97,11 @@ class Session:
         self.say(f"{name}: {shown}"[:300])
 
     def attempt(self, name: str, act: Callable[[], dict[str, Any]], **always: Any) -> None:
-        """A row for what act() gives, and for `always`; one that fails or has no time left is a row too, and the run goes on.
+        """A row for what act() gives, and for `always`; one that fails or has no time left is a row too, and
+        the run goes on.
 
-        A row that does not come, or leaves the device unusable, ends this process; the next one goes on behind it.
+        A row that does not come, or leaves the device unusable, ends this process; the next one goes on
+        behind it.
         """
         if any(row["phase"] == self.phase and row["name"] == name for row in self.rows):
             return
@@ -118,7 +144,8 @@ class Session:
         return opened(self.xp, self.library, name, every_tile=every_tile)
 
     def timed(self, act: Callable[[], Any], least: int = 30, each: int = 1) -> dict[str, Any]:
-        """Median, lowest and highest microseconds of act(), which does `each` pieces of work, by events on the device.
+        """Median, lowest and highest microseconds of act(), which does `each` pieces of work, by events on
+        the device.
 
         Emulated it runs twice, for nothing: row() leaves the times out.
         """
@@ -132,7 +159,11 @@ class Session:
             stop.synchronize()
             return 1e3 * cuda.get_elapsed_time(start, stop)
 
-        return spans_of(span, 1, each=each) if self.emulated else spans_of(span, least, lambda: self.left() > 5, each)
+        return (
+            spans_of(span, 1, each=each)
+            if self.emulated
+            else spans_of(span, least, lambda: self.left() > 5, each)
+        )
 
 
 def attach(s: Session, stack: ExitStack) -> None:

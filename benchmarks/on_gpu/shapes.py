@@ -1,4 +1,6 @@
-"""The sizes of each measurement, shared by ours and the peers: as in the table of targets, and tiny ones for an emulation."""
+"""The sizes of each measurement, shared by ours and the peers: as in the table of targets, and tiny ones
+for an emulation.
+"""
 
 from dataclasses import dataclass
 
@@ -6,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Shapes:
     rope: tuple[int, int, int, int] = (1, 32, 8192, 128)
-    attend: tuple[tuple[int, int], ...] = ((128, 16384), (64, 16384))  # head width, length; 2048 channels of heads
+    # head width, length; 2048 channels of heads
+    attend: tuple[tuple[int, int], ...] = ((128, 16384), (64, 16384))
     masked: int = 8192  # length at which SDPA gets a float mask
     learned: int = 8192
     norm: tuple[int, int] = (65536, 4096)
@@ -15,7 +18,8 @@ class Shapes:
     steps: tuple[tuple[int, int], ...] = ((8, 128), (32, 512))  # batch, length; width 256, 6 layers, 8 heads
     far: int = 32768
     long: int = 131072
-    scan: tuple[int, ...] = (8, 512, 1024, 16, 16, 64)  # of the recurrences: sequences, tokens, channels, their state, heads and their width
+    # of the recurrences: sequences, tokens, channels, their state, heads and their width
+    scan: tuple[int, ...] = (8, 512, 1024, 16, 16, 64)
     width: int = 256
     layers: int = 6
     heads: int = 8

@@ -1,4 +1,6 @@
-"""Phase 4: ours, by replaying a recorded graph over several buffers, so that nothing comes from a cache; and whole steps, recorded or not."""
+"""Phase 4: ours, by replaying a recorded graph over several buffers, so that nothing comes from a cache;
+and whole steps, recorded or not.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +22,9 @@ from peref.train import Recipe, one_step
 
 
 def replaying(s: Session, be: Any, work: Callable, sets: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Time of work(be, *arrays) for one of the sets of arrays, and the most memory that it takes, with its result, where there is one set alone."""
+    """Time of work(be, *arrays) for one of the sets of arrays, and the most memory that it takes, with its
+    result, where there is one set alone.
+    """
 
     def every(be: Any, sets: Any) -> Any:
         return [work(be, *arrays) for arrays in sets][-1]
@@ -34,7 +38,10 @@ def replaying(s: Session, be: Any, work: Callable, sets: list[tuple[Any, ...]]) 
 
 
 def sets(s: Session, count: int, *shapes: tuple[int, ...], dtype: Any) -> list[tuple[Any, ...]]:
-    return [tuple(random(s, *shape, dtype=dtype, seed=9 * n + k) for k, shape in enumerate(shapes)) for n in range(1 if s.emulated else count)]
+    return [
+        tuple(random(s, *shape, dtype=dtype, seed=9 * n + k) for k, shape in enumerate(shapes))
+        for n in range(1 if s.emulated else count)
+    ]
 
 
 def rope(s: Session, be: Any) -> dict[str, Any]:
@@ -44,10 +51,16 @@ def rope(s: Session, be: Any) -> dict[str, Any]:
     return replaying(s, be, work, sets(s, 2, (B, H, T, D), (B, H, T, D), dtype=bf16()))
 
 
-def attention(s: Session, be: Any, D: int, T: int, kind: str, backward: bool = False, channels: int | None = None) -> dict[str, Any]:
+def attention(
+    s: Session, be: Any, D: int, T: int, kind: str, backward: bool = False, channels: int | None = None
+) -> dict[str, Any]:
     H = max(1, (channels or of(s.emulated).channels) // D)
     at, scale = be.place(At.of(T)), D**-0.5
-    there = {"no table": None, "ALiBi": -np.exp2(-8 * np.arange(1, H + 1) / H)[:, None] * np.arange(T), "table": None}[kind]
+    there = {
+        "no table": None,
+        "ALiBi": -np.exp2(-8 * np.arange(1, H + 1) / H)[:, None] * np.arange(T),
+        "table": None,
+    }[kind]
     table = None if there is None else be.place(there.astype(np.float32))
     if kind == "table":
         table = random(s, H, T)
@@ -78,13 +91,17 @@ def recurrence(s: Session, be: Any, case: Case) -> dict[str, Any]:
         y = y[0] if isinstance(y, tuple) else y
         return list(tape.gradients(y, y.value).values())
 
-    there = tuple(be.place(a.astype(np.float32)) if real(a) else a if a is None else be.place(a) for a in arrays)
+    there = tuple(
+        be.place(a.astype(np.float32)) if real(a) else a if a is None else be.place(a) for a in arrays
+    )
     return replaying(s, be, work, [there])
 
 
 def norm(s: Session, be: Any) -> dict[str, Any]:
     N, C = of(s.emulated).norm
-    return replaying(s, be, lambda be, x, w: be.rms_norm(x, w, eps=1e-5), sets(s, 2, (N, C), (C,), dtype=bf16()))
+    return replaying(
+        s, be, lambda be, x, w: be.rms_norm(x, w, eps=1e-5), sets(s, 2, (N, C), (C,), dtype=bf16())
+    )
 
 
 def entropy(s: Session, be: Any) -> dict[str, Any]:
@@ -103,7 +120,10 @@ def entropy(s: Session, be: Any) -> dict[str, Any]:
 def adamw(s: Session, be: Any) -> dict[str, Any]:
     """The two launches and the gathering of the gradients, as in a step."""
     n = of(s.emulated).parameters
-    host = {f"{k}.weight": np.random.default_rng(k).standard_normal((n // 32, 4)).astype(np.float32) for k in range(8)}
+    host = {
+        f"{k}.weight": np.random.default_rng(k).standard_normal((n // 32, 4)).astype(np.float32)
+        for k in range(8)
+    }
     p, g, m, v = (Flat(host, s.xp) for _ in range(4))
     word, one = be.place(np.zeros(3)), be.place(np.asarray(1.0))
     rest = {"sizes": {}, "decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}
@@ -113,14 +133,25 @@ def adamw(s: Session, be: Any) -> dict[str, Any]:
 
 def step(s: Session, be: Any, batch: int, length: int) -> dict[str, Any]:
     w = of(s.emulated)
-    cfg = Config(pe=(("rope", {}),), L=length, C=w.width, layers=w.layers, H=w.heads, G=w.heads, F=4 * w.width, activation="gelu")
+    cfg = Config(
+        pe=(("rope", {}),),
+        L=length,
+        C=w.width,
+        layers=w.layers,
+        H=w.heads,
+        G=w.heads,
+        F=4 * w.width,
+        activation="gelu",
+    )
     host = init(cfg)
     zeros = {n: np.zeros_like(a) for n, a in host.items()}
     p, m, v = (be.place({n: a.copy() for n, a in kind.items()}) for kind in (host, zeros, zeros))
     word, count = be.place(np.zeros(3)), iter(range(1, 1 << 30))
     x = np.random.default_rng(1).integers(0, 256, (batch, length + 1))
     batches = [(x[:, :-1].copy(), x[:, 1:].copy())]
-    act = lambda: be.step(one_step, be, cfg, Recipe().rule, p, m, v, batches, np.array([1e-4, next(count), 1.0]), word)
+    act = lambda: be.step(
+        one_step, be, cfg, Recipe().rule, p, m, v, batches, np.array([1e-4, next(count), 1.0]), word
+    )
     return s.timed(act) | {"parameters": sum(a.size for a in host.values())}
 
 
@@ -152,7 +183,10 @@ def timings(s: Session) -> None:
             s.attempt(f"attention {D} x {T} {kind}", lambda D=D, T=T, kind=kind: attention(s, be, D, T, kind))
     D = w.attend[-1][0]
     s.attempt(f"attention 64 x {w.masked} table", lambda: attention(s, be, D, w.masked, "table"))
-    s.attempt(f"attention 64 x {w.learned} table, with gradients", lambda: attention(s, be, D, w.learned, "table", backward=True))
+    s.attempt(
+        f"attention 64 x {w.learned} table, with gradients",
+        lambda: attention(s, be, D, w.learned, "table", backward=True),
+    )
     for case in recurrences(s.emulated, w.scan):
         s.attempt(f"{case[1]}, with gradients", lambda case=case: recurrence(s, be, case))
     for batch, length in w.steps:

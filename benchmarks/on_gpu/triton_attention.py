@@ -1,4 +1,6 @@
-"""Causal attention in Triton, forward, after FlashAttention-2's algorithm 1: what a user of Triton would write first. A peer, and never run yet."""
+"""Causal attention in Triton, forward, after FlashAttention-2's algorithm 1: what a user of Triton would
+write first. A peer, and never run yet.
+"""
 
 from typing import Any
 
@@ -8,7 +10,9 @@ import triton.language as tl  # type: ignore[import-not-found]
 
 @triton.jit
 def kernel(Q, K, V, O, scale, T, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    """Q, K, V, O are [heads,T,D]; a program has M queries of a head and goes through its keys, N at a time."""
+    """Q, K, V, O are [heads,T,D]; a program has M queries of a head and goes through its keys, N at a
+    time.
+    """
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     base = tl.program_id(1).to(tl.int64) * T * D
     d = tl.arange(0, D)
@@ -29,7 +33,11 @@ def kernel(Q, K, V, O, scale, T, D: tl.constexpr, M: tl.constexpr, N: tl.constex
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None])
         total = total * shrink + tl.sum(p, 1)
         top = new
-    tl.store(O + base + t[:, None] * D + d[None, :], (acc / total[:, None]).to(O.dtype.element_ty), mask=t[:, None] < T)
+    tl.store(
+        O + base + t[:, None] * D + d[None, :],
+        (acc / total[:, None]).to(O.dtype.element_ty),
+        mask=t[:, None] < T,
+    )
 
 
 def attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
@@ -37,5 +45,7 @@ def attention(torch: Any, q: Any, k: Any, v: Any) -> Any:
     _, H, T, D = q.shape
     o = torch.empty_like(q)
     M, N = (128, 64) if D > 64 else (128, 128)
-    kernel[(triton.cdiv(T, M), H)](q, k, v, o, D**-0.5, T, D=D, M=M, N=N, num_warps=8 if D > 64 else 4, num_stages=3)
+    kernel[(triton.cdiv(T, M), H)](
+        q, k, v, o, D**-0.5, T, D=D, M=M, N=N, num_warps=8 if D > 64 else 4, num_stages=3
+    )
     return o

@@ -1,6 +1,7 @@
 """An adapter in PyTorch: RoPE in both layouts, YaRN, ALiBi and T5; every gradient is autograd's.
 
-From this folder: peref check --impl torch_adapter:run --dtype f32. A case that it does not claim gives None, a call without meaning a ValueError.
+From this folder: peref check --impl torch_adapter:run --dtype f32. A case that it does not claim gives None,
+a call without meaning a ValueError.
 """
 
 import math
@@ -9,7 +10,12 @@ import torch
 
 
 def run(case, arrays):
-    facts, options, name, level = case["facts"], case["options"], case["encoding"], case.get("call", case["level"])
+    facts, options, name, level = (
+        case["facts"],
+        case["options"],
+        case["encoding"],
+        case.get("call", case["level"]),
+    )
     if level not in ("table", "op") or name not in ("rope", "yarn", "alibi", "t5"):
         return None
     a = {name: torch.from_numpy(x.copy()) for name, x in arrays.items()}
@@ -25,7 +31,9 @@ def run(case, arrays):
     pairs = [(found[output], a[f"cotangent.{output}"]) for output in found if f"cotangent.{output}" in a]
     if pairs:
         torch.autograd.backward(*zip(*pairs, strict=True))
-    return {name: y.detach().numpy() for name, y in found.items()} | {f"vjp.{leaf}": a[leaf].grad.numpy() for leaf in leaves if pairs}
+    return {name: y.detach().numpy() for name, y in found.items()} | {
+        f"vjp.{leaf}": a[leaf].grad.numpy() for leaf in leaves if pairs
+    }
 
 
 def needs(name, facts, o, a):
@@ -59,25 +67,38 @@ def frequencies(name, R, L, o):
     w = o["base"] ** (-torch.arange(0, R, 2, dtype=torch.float64) / R)
     if name == "rope":
         return w, 1.0
-    pair = lambda turns: R * math.log((o["original"] or L) / (turns * 2 * math.pi)) / (2 * math.log(o["base"]))
+    pair = lambda turns: (
+        R * math.log((o["original"] or L) / (turns * 2 * math.pi)) / (2 * math.log(o["base"]))
+    )
     low, high = pair(o["beta_fast"]), pair(o["beta_slow"])
     low, high = (math.floor(low), math.ceil(high)) if o["truncate"] else (low, high)
     low, high = max(low, 0), min(high, R - 1)
     slow = ((torch.arange(R // 2, dtype=torch.float64) - low) / (high - low or 0.001)).clamp(0, 1)
-    return slow * w / o["factor"] + (1 - slow) * w, 0.1 * math.log(o["factor"]) + 1 if o["factor"] > 1 else 1.0
+    return slow * w / o["factor"] + (1 - slow) * w, 0.1 * math.log(o["factor"]) + 1 if o[
+        "factor"
+    ] > 1 else 1.0
 
 
 def rotation(name, level, facts, o, a):
     plain = name == "rope" or (o["ramp"], o["form"], o["extrapolation_factor"]) == ("code", "static", 1.0)
-    if name == "yarn" and (not plain or any(o[key] is not None for key in ("attention_factor", "mscale", "mscale_all_dim"))):
+    if name == "yarn" and (
+        not plain or any(o[key] is not None for key in ("attention_factor", "mscale", "mscale_all_dim"))
+    ):
         return None
     w, gain = frequencies(name, facts["R"], facts["L"], o)
     angle = a["positions"].double()[..., None] * a.get("param.frequency", w)
     if level == "table":
-        gains = {} if gain == 1 else {"gain_q": torch.full_like(angle, gain), "gain_k": torch.full_like(angle, gain)}
+        gains = (
+            {}
+            if gain == 1
+            else {"gain_q": torch.full_like(angle, gain), "gain_k": torch.full_like(angle, gain)}
+        )
         return {"angle": angle, "cos": angle.cos(), "sin": angle.sin(), **gains}
     angle = angle[:, None] if angle.ndim == 3 else angle  # [B,1,T,R/2] or [T,R/2]
-    return {f"{n}_rotated": turn(a[n], angle.cos().to(a[n]), angle.sin().to(a[n]), facts["layout"], gain) for n in "qk"}
+    return {
+        f"{n}_rotated": turn(a[n], angle.cos().to(a[n]), angle.sin().to(a[n]), facts["layout"], gain)
+        for n in "qk"
+    }
 
 
 def turn(x, cos, sin, layout, gain):
@@ -100,11 +121,13 @@ def bias(name, level, facts, o, a):
         y = -every.view(-1, *[1] * d.ndim) * d.abs()
     else:
         return None
-    return {"bias": y.tril() if level == "op" and facts["causal"] else y}  # a key that is not there yet counts 0
+    # a key that is not there yet counts 0
+    return {"bias": y.tril() if level == "op" and facts["causal"] else y}
 
 
 def bucket(d, causal, o):
     m = o["buckets"] if causal else o["buckets"] // 2
     n, e = d.clamp(min=0) if causal else d.abs(), m // 2
-    far = e + ((n.clamp(min=1) / e).double().log() / math.log(o["max_distance"] / e) * (m - e) + 1e-9).floor()  # a hair: borders are exact
+    # a hair: borders are exact
+    far = e + ((n.clamp(min=1) / e).double().log() / math.log(o["max_distance"] / e) * (m - e) + 1e-9).floor()
     return torch.where(n < e, n, far.clamp(max=m - 1).long()) + (0 if causal else m * (d < 0))

@@ -1,7 +1,7 @@
 """Backend: the operations that may have a fast twin. The defaults are the reference.
 
-`get` is the only place that imports numba or CuPy. A field that a backend leaves alone runs the plain op; a field that it fills computes
-every call or refuses in words.
+`get` is the only place that imports numba or CuPy. A field that a backend leaves alone runs the plain op; a
+field that it fills computes every call or refuses in words.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,11 +56,16 @@ class Backend:
     adamw: Callable = adamw
     update: Callable = update
     token: Callable | None = None  # (rotation, table, ...) -> what computes a layer for one token
-    working: Callable = as_it_is  # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes one
-    widen: Callable = as_it_is  # an array, perhaps on a tape -> what score, attend, features and mix are given of it: float32 of what is narrower
+    # the dict of parameters -> what a training step computes with: a narrower copy where the backend makes
+    # one
+    working: Callable = as_it_is
+    # an array, perhaps on a tape -> what score, attend, features and mix are given of it: float32 of what is
+    # narrower
+    widen: Callable = as_it_is
     place: Callable = as_it_is  # an array, a dict of arrays or an At -> the same where this backend computes
     skips: bool = False  # attention leaves out tiles in which no weight can matter
-    step: Callable = call  # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
+    # (function, *arguments) -> function(*arguments): one training step, perhaps recorded and replayed
+    step: Callable = call
     recurrences: Mapping[str, Callable] = field(default_factory=dict)  # twins of encodings' own: name -> twin
 
     def recurrence(self, name: str, plain: Op) -> Callable:
@@ -69,7 +74,9 @@ class Backend:
 
     def filled(self) -> list[str]:
         """Fields that are not the plain ones, and recurrences."""
-        found = [f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is not f.default]
+        found = [
+            f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is not f.default
+        ]
         return found + sorted(self.recurrences)
 
     def plain(self) -> list[str]:
@@ -78,7 +85,8 @@ class Backend:
 
 
 NAMES = ("numpy", "numba", "cupy", "cuda")
-KNOWN = (*NAMES, "cuda:tf32", "cuda:bf16")  # and what products are cut to: a part of the name, for the bits depend on it
+# and what products are cut to: a part of the name, for the bits depend on it
+KNOWN = (*NAMES, "cuda:tf32", "cuda:bf16")
 GPU = ("cupy", "cuda")  # how the names of those begin that compute on one
 # of cuda, until tests/attest.json says otherwise
 EXPERIMENTAL = "experimental: not all of its kernels are verified on a GPU"
@@ -104,11 +112,12 @@ def get(
 
     cupy and cuda are taken where they are asked for. cupy is the plain ops on CuPy's arrays, in float32 or
     float64; cuda has kernels of its own for float32 (experimental).
-    cuda:tf32 cuts the factors of products to the 11 bits of TF32. cuda:bf16 trains with a copy of the weights in bfloat16, while weights, moments
-    and sums stay float32.
+    cuda:tf32 cuts the factors of products to the 11 bits of TF32. cuda:bf16 trains with a copy of the weights
+    in bfloat16, while weights, moments and sums stay float32.
 
-    threads: how many numba computes with, all cores that are idle now unless said. every_tile: attention leaves out no tile, whatever its
-    weights, so that bits can be compared over lengths; the plain ops never do. record: whether cuda records a
+    threads: how many numba computes with, all cores that are idle now unless said. every_tile: attention
+    leaves out no tile, whatever its weights, so that bits can be compared over lengths; the plain ops never
+    do. record: whether cuda records a
     training step as one CUDA graph; without it every kernel is launched by hand, to the same bits. `say` is
     told what takes long or is not as asked.
 
@@ -126,7 +135,10 @@ def get(
     name = resolved(name, dtype)
     if name == "numpy":
         if threads is not None:
-            raise Misuse("the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before starting, or use --backend numba")
+            raise Misuse(
+                "the numpy backend leaves threads to NumPy's BLAS; set OPENBLAS_NUM_THREADS before "
+                "starting, or use --backend numba"
+            )
         return Backend()
     if name.startswith(GPU) and threads is not None:
         raise Misuse(f"the {name} backend computes on the GPU and has no threads; leave --threads out")
@@ -135,7 +147,10 @@ def get(
 
         return cupy.here()
     if str(dtype) != "float32":
-        raise Misuse(f"the {name} backend computes in float32, not in {dtype}; use --backend numpy (peref.backends.get('numpy'))")
+        raise Misuse(
+            f"the {name} backend computes in float32, not in {dtype}; use --backend numpy "
+            "(peref.backends.get('numpy'))"
+        )
     if name.startswith("cuda"):
         from peref.backends import cuda
 
@@ -154,9 +169,23 @@ def get(
         say(f"{asked} asked for, {free} idle now; --threads {idle} may be faster, and changes no bit")
     if threads is None and used < (all_cores := host.cores()):
         taken = f"{counted(used, 'core is', 'cores are')} used of {all_cores}"
-        say(f"others compute on this machine now, so {taken}; --threads {all_cores} takes all, and changes no bit")
+        say(
+            f"others compute on this machine now, so {taken}; --threads {all_cores} takes all, and changes "
+            "no bit"
+        )
     if waiting := ahead.missing(ahead.OFTEN):
-        kept = "this is kept for the next time" if kernel.FOLDER else "nothing can be kept: the cache folder cannot be written"
-        say(f"compiling the kernels that most models need, others as they are called; {kept} ({program()} warmup compiles all ahead)")
+        kept = (
+            "this is kept for the next time"
+            if kernel.FOLDER
+            else "nothing can be kept: the cache folder cannot be written"
+        )
+        say(
+            f"compiling the kernels that most models need, others as they are called; {kept} ({program()} "
+            "warmup compiles all ahead)"
+        )
         ahead.compile_ahead(waiting, as_it_is)
-    return replace(BACKEND, skips=False, attention=partial(BACKEND.attention, skip=False)) if every_tile else BACKEND
+    return (
+        replace(BACKEND, skips=False, attention=partial(BACKEND.attention, skip=False))
+        if every_tile
+        else BACKEND
+    )

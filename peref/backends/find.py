@@ -21,7 +21,9 @@ ELSE = "or use --backend auto"
 
 
 def cupy(backend: str) -> Any:
-    """CuPy, with a device that can be used. Raises Misuse saying which of the two is missing and what to install."""
+    """CuPy, with a device that can be used. Raises Misuse saying which of the two is missing and what to
+    install.
+    """
     if not find_spec("cupy"):
         newest, older = share.install("[cuda13x]"), share.install("[cuda12x]")
         raise Misuse(f"the {backend} backend needs CuPy: {newest}, for a driver of CUDA 12 {older}; {ELSE}")
@@ -30,9 +32,15 @@ def cupy(backend: str) -> Any:
     try:
         count = xp.cuda.runtime.getDeviceCount()
     except xp.cuda.runtime.CUDARuntimeError as error:
-        raise Misuse(f"CuPy {xp.__version__} is here but no NVIDIA driver that fits it ({error}); install or update the driver, {ELSE}") from error
+        raise Misuse(
+            f"CuPy {xp.__version__} is here but no NVIDIA driver that fits it ({error}); install or update "
+            f"the driver, {ELSE}"
+        ) from error
     if not count:
-        raise Misuse(f"CuPy {xp.__version__} and a driver are here but no NVIDIA GPU (is CUDA_VISIBLE_DEVICES set?); {ELSE}")
+        raise Misuse(
+            f"CuPy {xp.__version__} and a driver are here but no NVIDIA GPU (is CUDA_VISIBLE_DEVICES set?); "
+            f"{ELSE}"
+        )
     return xp
 
 
@@ -80,7 +88,9 @@ def wheel(xp: Any) -> str:
 
 
 def check_compiler(xp: Any, *, half: bool) -> None:
-    """Compiles a kernel that does nothing. Raises Misuse where NVRTC is missing, or for bfloat16 (`half`) a newer CuPy or the header."""
+    """Compiles a kernel that does nothing. Raises Misuse where NVRTC is missing, or for bfloat16 (`half`)
+    a newer CuPy or the header.
+    """
     if half and int(xp.__version__.partition(".")[0]) < HALF:
         raise Misuse(f"CuPy {xp.__version__} does not compute in bfloat16; {wheel(xp)}")
     try:
@@ -96,7 +106,9 @@ def check_compiler(xp: Any, *, half: bool) -> None:
 
 
 def check_products(xp: Any) -> None:
-    """Multiplies two matrices by CuPy. Raises Misuse where it cannot, for want of cuBLAS or of CUDA's headers."""
+    """Multiplies two matrices by CuPy. Raises Misuse where it cannot, for want of cuBLAS or of CUDA's
+    headers.
+    """
     try:
         (xp.ones((2, 2)) @ xp.ones((2, 2))).get()
     except (RuntimeError, ImportError, OSError, xp.cuda.compiler.CompileException) as error:
@@ -105,7 +117,9 @@ def check_products(xp: Any) -> None:
 
 
 def places(major: int) -> Iterator[str]:
-    """Where cuBLAS of this CUDA may be: beside CuPy as a wheel, in the toolkit, or where the system's loader looks."""
+    """Where cuBLAS of this CUDA may be: beside CuPy as a wheel, in the toolkit, or where the system's
+    loader looks.
+    """
     name = f"cublas64_{major}.dll" if sys.platform == "win32" else f"libcublas.so.{major}"
     if spec := find_spec("nvidia"):
         for root in spec.submodule_search_locations or ():
@@ -118,7 +132,9 @@ def places(major: int) -> Iterator[str]:
 
 
 def cublas(xp: Any, load: Callable[[str], Any] = ctypes.CDLL) -> Any:
-    """cuBLAS of the CUDA that CuPy was made for. Raises Misuse saying where it was looked for and what to install."""
+    """cuBLAS of the CUDA that CuPy was made for. Raises Misuse saying where it was looked for and what to
+    install.
+    """
     major, looked = xp.cuda.runtime.runtimeGetVersion() // 1000, []
     for path in places(major):
         if Path(path).parent.name and not Path(path).exists():
@@ -129,4 +145,7 @@ def cublas(xp: Any, load: Callable[[str], Any] = ctypes.CDLL) -> Any:
         except OSError:
             looked.append(path)
     wheel = share.install("nvidia-cublas" if major > 12 else f"nvidia-cublas-cu{major}")
-    raise Misuse(f"the cuda backend needs cuBLAS of CUDA {major}: {wheel}, or install the CUDA toolkit; looked for {', '.join(looked)}; {ELSE}")
+    raise Misuse(
+        f"the cuda backend needs cuBLAS of CUDA {major}: {wheel}, or install the CUDA toolkit; looked for "
+        f"{', '.join(looked)}; {ELSE}"
+    )

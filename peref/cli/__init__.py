@@ -1,12 +1,13 @@
-"""The commands: arguments in, text out, no maths. Only this package imports click and tqdm, and it imports both when they are needed.
+"""The commands: arguments in, text out, no maths. Only this package imports click and tqdm, and it imports
+both when they are needed.
 
 main() is the console script; run() is the same for one list of arguments and returns the exit code:
 
     0 done      1 failed, or differs      2 misuse
     130 interrupted (SIGINT)      141 whoever read the output left (SIGPIPE)      143 terminated (SIGTERM)
 
-What goes wrong is one line on stderr, or with --json one document {"error": {"kind", "message"}} on stdout, and never a traceback.
-Who reads the output and leaves, as `head` does, is told nothing.
+What goes wrong is one line on stderr, or with --json one document {"error": {"kind", "message"}} on stdout,
+and never a traceback. Who reads the output and leaves, as `head` does, is told nothing.
 """
 
 import contextlib
@@ -94,7 +95,14 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "interrupted", 130
     if isinstance(error, MemoryError):
-        return "failed", f"not enough memory ({str(error) or 'no details'}); try a smaller --len, --batch, --width or --layers", 1
+        return (
+            "failed",
+            (
+                f"not enough memory ({str(error) or 'no details'}); try a smaller --len, --batch, --width or "
+                "--layers"
+            ),
+            1,
+        )
     if isinstance(error, BrokenPipeError):
         return "failed", "whoever read the output has left", 128 + signal.SIGPIPE
     if isinstance(error, OSError):
@@ -110,7 +118,11 @@ def explain_click(error: BaseException) -> tuple[str, str, int]:
 
         if isinstance(error, click.exceptions.NoArgsIsHelpError) and error.ctx:
             within = ", ".join(getattr(error.ctx.command, "commands", ()))
-            return "misuse", f"{error.ctx.command_path} wants a command: {within} (see: {error.ctx.command_path} --help)", 2
+            return (
+                "misuse",
+                f"{error.ctx.command_path} wants a command: {within} (see: {error.ctx.command_path} --help)",
+                2,
+            )
         if isinstance(error, click.UsageError):
             see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
             return "misuse", error.format_message().rstrip(".") + see, 2
@@ -119,8 +131,17 @@ def explain_click(error: BaseException) -> tuple[str, str, int]:
     from peref import modules, share
 
     if own := modules.everyone():  # then somebody else's text has had a part in it
-        what = f"{type(error).__name__}: {error}, with {', '.join(own)} not of peref (`--traceback` shows where)"
+        what = (
+            f"{type(error).__name__}: {error}, with {', '.join(own)} not of peref (`--traceback` shows where)"
+        )
         look = f"to see what is wrong with it: {share.program()} laws {next(iter(own.values()))}"
         return "misuse", f"{modules.blamed(error) or what}; {look}", 2
     why = f"internal error: {type(error).__name__}: {error}"
-    return "internal", f"{why}; this is a bug in peref: please report it, with what the same command says after `--traceback`", 1
+    return (
+        "internal",
+        (
+            f"{why}; this is a bug in peref: please report it, with what the same command says after "
+            "`--traceback`"
+        ),
+        1,
+    )

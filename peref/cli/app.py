@@ -41,23 +41,33 @@ class Commands(click.Group):
             formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        named = [CompletionItem(name, help=short) for name, (_, short) in COMMANDS.items() if name.startswith(incomplete)]
+        named = [
+            CompletionItem(name, help=short)
+            for name, (_, short) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
         return named + click.Command.shell_complete(self, ctx, incomplete)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = did_you_mean(args[0], COMMANDS, f"expected one of: {', '.join(COMMANDS)}")
             raise click.UsageError(f"there is no command '{args[0]}'{near}", ctx)
         return super().resolve_command(ctx, args)
 
 
-ABOUT = f"""The reference for how position enters a transformer: train, evaluate and compare position encodings.
+ABOUT = f"""The reference for how position enters a transformer: train, evaluate and compare encodings.
 
 Start with:  {share.program()} train --pe alibi --len 512
 """
 
 
-@click.group(cls=Commands, help=ABOUT, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    help=ABOUT,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="peref")
 @click.option("--traceback", is_flag=True, hidden=True, expose_value=False)
 def group() -> None:

@@ -22,7 +22,11 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
 
 @click.command("check")
 @click.argument("output", required=False, metavar="[OUT.safetensors]", shell_complete=completion.files)
-@click.option("--impl", metavar="MODULE:FUNCTION", help="Call function(case, inputs) for each case instead of reading a file.")
+@click.option(
+    "--impl",
+    metavar="MODULE:FUNCTION",
+    help="Call function(case, inputs) for each case instead of reading a file.",
+)
 @click.option(
     "--cmd",
     "program",
@@ -30,13 +34,47 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
     shell_complete=completion.files,
     help="Ask this program for each case, in JSON lines over stdin and stdout.",
 )
-@click.option("--timeout", type=click.FloatRange(0.1), default=SECONDS, show_default=True, help="Seconds that --cmd has for an answer.")
-@click.option("--golden", "folder", type=options.Folder(), help="Golden files to check against.  [default: those that come with peref]")
-@click.option("--full", is_flag=True, help="Also use the full set (block, model, step, aligned); names from it in a file do so by themselves.")
-@click.option("--case", "cases", multiple=True, metavar="PATTERN", shell_complete=completion.cases, help="Only these cases, such as 'rope.op/*'.")
-@click.option("--group", "groups", multiple=True, metavar="PATTERN", shell_complete=completion.groups, help="Only these groups, such as rotate_op.")
 @click.option(
-    "--flag", "flags", multiple=True, metavar="PATTERN", shell_complete=completion.flags, help="Only cases with such a flag, as 'rope.layout.*'."
+    "--timeout",
+    type=click.FloatRange(0.1),
+    default=SECONDS,
+    show_default=True,
+    help="Seconds that --cmd has for an answer.",
+)
+@click.option(
+    "--golden",
+    "folder",
+    type=options.Folder(),
+    help="Golden files to check against.  [default: those that come with peref]",
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Also use the full set (block, model, step, aligned); names from it in a file do so by themselves.",
+)
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="PATTERN",
+    shell_complete=completion.cases,
+    help="Only these cases, such as 'rope.op/*'.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="PATTERN",
+    shell_complete=completion.groups,
+    help="Only these groups, such as rotate_op.",
+)
+@click.option(
+    "--flag",
+    "flags",
+    multiple=True,
+    metavar="PATTERN",
+    shell_complete=completion.flags,
+    help="Only cases with such a flag, as 'rope.layout.*'.",
 )
 @click.option(
     "--level",
@@ -46,7 +84,9 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
     shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, LEVELS),
     help=f"Only this level: {', '.join(LEVELS[:-1])} or {LEVELS[-1]}.",
 )
-@click.option("--pe", "encodings", multiple=True, metavar="NAME", type=options.ENCODINGS, help="Only this encoding.")
+@click.option(
+    "--pe", "encodings", multiple=True, metavar="NAME", type=options.ENCODINGS, help="Only this encoding."
+)
 @click.option(
     "--dtype",
     "dtypes",
@@ -54,15 +94,35 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
     type=click.Choice(list(DTYPES)),
     help="Only tensors of this dtype; with --impl and --cmd, the dtype of the inputs that they are given.",
 )
-@click.option("--class", "limit", type=click.Choice(["A", "B", "C"]), default="C", show_default=True, help="The least accurate class that passes.")
-@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="How many failures to show in full.")
+@click.option(
+    "--class",
+    "limit",
+    type=click.Choice(["A", "B", "C"]),
+    default="C",
+    show_default=True,
+    help="The least accurate class that passes.",
+)
+@click.option(
+    "--show",
+    "most",
+    type=options.SIZE,
+    default=5,
+    show_default=True,
+    help="How many failures to show in full.",
+)
 @click.option(
     "--xfail",
     metavar="FILE",
     shell_complete=completion.files,
     help="Lines CASE:TENSOR # why: these are expected to fail; one that passes counts as a failure.",
 )
-@click.option("--report", "written", multiple=True, metavar="KIND:FILE", help="Also write junit:FILE, json:FILE or html:FILE.")
+@click.option(
+    "--report",
+    "written",
+    multiple=True,
+    metavar="KIND:FILE",
+    help="Also write junit:FILE, json:FILE or html:FILE.",
+)
 @options.as_json
 @click.pass_context
 def command(
@@ -87,25 +147,42 @@ def command(
 ) -> None:
     """Check tensors against the golden files.
 
-    Exit codes: 0 all is right, 1 something is wrong, 3 no golden files, 4 the program broke, 5 nothing was compared.
+    Exit codes: 0 all is right, 1 something is wrong, 3 no golden files, 4 the program broke, 5 nothing was
+    compared.
 
-    OUT.safetensors, or a folder of such files, holds tensors under the names of the golden files, CASE:TENSOR,
-    as many of them as you have. Missing ones are not compared; inputs and budgets may be among them.
+    OUT.safetensors, or a folder of such files, holds tensors under the names of the golden files,
+    CASE:TENSOR, as many of them as you have. Missing ones are not compared; inputs and budgets may be among
+    them.
     """
     if sum(x is not None for x in (output, impl, program)) != 1:
         raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")
-    forms = {"junit": reports.junit, "html": page.html, "json": lambda *found: text.document(reports.data(*found)) + "\n"}
+    forms = {
+        "junit": reports.junit,
+        "html": page.html,
+        "json": lambda *found: text.document(reports.data(*found)) + "\n",
+    }
     for item in written:
         kind, _, path = item.partition(":")
         if kind not in forms or not path:
             raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     book = Book(share.folder("golden") if folder is None else Path(folder))
-    if output is not None and versioned(Path(output)) and (folder is None or Path(output).resolve() == book.folder.resolve()):
+    if (
+        output is not None
+        and versioned(Path(output))
+        and (folder is None or Path(output).resolve() == book.folder.resolve())
+    ):
         use = text.command("check", "OUT.safetensors", "--golden", output)
-        raise Misuse(f"{output} holds golden files, which agree with themselves; give the tensors that you computed: {use}")
+        raise Misuse(
+            f"{output} holds golden files, which agree with themselves; give the tensors that you computed: "
+            f"{use}"
+        )
     with theirs():
         given = {} if output is None else read_tensors(Path(output))
-    if full or set(levels) & {"block", "model", "step"} or {name.partition(":")[0] for name in given} - book.entries.keys():
+    if (
+        full
+        or set(levels) & {"block", "model", "step"}
+        or {name.partition(":")[0] for name in given} - book.entries.keys()
+    ):
         book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)
     patterns.picked(pick, book)
@@ -144,7 +221,11 @@ def tell(report: Report, book: Book, most: int) -> None:
     for name, words in list(report.errors.items())[:most]:
         print(f"ERROR {name}\n  raised        {words}\n  repeat        {repeat} --case {name}\n")
     for name, words in list(report.crashes.items())[:most]:
-        print(f"BROKEN {name}\n  program       {words}\n  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n")
+        print(
+            f"BROKEN {name}\n"
+            f"  program       {words}\n"
+            f"  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n"
+        )
     for result in report.failed[:most]:
         print("\n".join(lines(result, repeat)) + "\n")
     if len(report.failed) > most:
@@ -152,11 +233,19 @@ def tell(report: Report, book: Book, most: int) -> None:
     for one in report.probable if len(report.failed) > 1 else ():
         print("PROBABLE " + "\n  ".join(together(one)) + "\n")
     for o in report.broken[:most]:
-        print(f"FAIL {o.id}\n  {o.words['level']:13} {o.said}\n  why this case {o.words['why']}\n  repeat        {repeat} --case {o.id}\n")
+        print(
+            f"FAIL {o.id}\n"
+            f"  {o.words['level']:13} {o.said}\n"
+            f"  why this case {o.words['why']}\n"
+            f"  repeat        {repeat} --case {o.id}\n"
+        )
     for pattern in report.stale:
         print(f"STALE {pattern} is expected to fail, and passes: take it out of the file\n")
     for entry, variant in {r.entry.id: (r.entry, r.variant) for r in report.results if r.variant}.values():
-        print(f"NOTE {entry.id} agrees with {variant}: {entry.variants[variant]}\n     the norm here is {entry.variants['']}\n")
+        print(
+            f"NOTE {entry.id} agrees with {variant}: {entry.variants[variant]}\n"
+            f"     the norm here is {entry.variants['']}\n"
+        )
     grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
     cases = len({r.entry.id for r in report.results})
     raised = f", {counted(len(report.errors), 'case')} raised" if report.errors else ""
@@ -164,8 +253,14 @@ def tell(report: Report, book: Book, most: int) -> None:
     raised += f", {counted(len(report.skipped), 'case')} skipped" if report.skipped else ""
     raised += f", {len(report.expected)} failed as expected" if report.expected else ""
     rest = f"{counted(len(report.not_run), 'case')} not run; spec {book.version}"
-    for level, *what in (("refuse", "refused as it must be", "refused as they must be"), ("law", "law holds", "laws hold")):
+    for level, *what in (
+        ("refuse", "refused as it must be", "refused as they must be"),
+        ("law", "law holds", "laws hold"),
+    ):
         held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
         rest = f"{sum(held)} of {counted(len(held), *what)}, {rest}" if held else rest
     compared = f"{counted(len(report.results), 'tensor')} of {counted(cases, 'case')} compared"
-    print(f"{'FAIL' if report.exit_code else 'pass'}: {compared}{f' ({grades})' if grades else ''}{raised}, {rest}")
+    print(
+        f"{'FAIL' if report.exit_code else 'pass'}: {compared}{f' ({grades})' if grades else ''}{raised}, "
+        f"{rest}"
+    )

@@ -1,7 +1,7 @@
 """What a shell offers after TAB: encodings and their options, runs, texts, golden cases, files.
 
-Switched on by what `_PEREF_COMPLETE=bash_source peref` prints (zsh_source, fish_source). These are click's own scripts,
-mended where one takes `=` or a comma for the end of what is completed.
+Switched on by what `_PEREF_COMPLETE=bash_source peref` prints (zsh_source, fish_source). These are click's
+own scripts, mended where one takes `=` or a comma for the end of what is completed.
 
 Not here: commands (app), options and those with a click.Choice, which click completes by itself.
 """
@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete, add_completion_class, shell_complete
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ZshComplete,
+    add_completion_class,
+    shell_complete,
+)
 
 from peref import data, share
 from peref.config import Config
@@ -34,12 +41,16 @@ def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
 
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """NAME= of the options that the encodings have, perhaps behind an index; after the = the words that fit."""
+    """NAME= of the options that the encodings have, perhaps behind an index; after the = the words that
+    fit.
+    """
     index, dot, _ = incomplete.partition(".")
     before = f"{index}." if dot and index.isdecimal() else ""
     values = choices if "=" in incomplete else lambda kind: [""]
     known = known_options(ctx)
-    return beginning(incomplete, [f"{before}{name}={value}" for name in known for value in values(known[name])])
+    return beginning(
+        incomplete, [f"{before}{name}={value}" for name in known for value in values(known[name])]
+    )
 
 
 def known_options(ctx: click.Context) -> dict[str, Any]:
@@ -141,7 +152,9 @@ class Fish(FishComplete):
 
 
 def answer(group: click.Group, instruction: str) -> int:
-    """What a shell asks for: its script (bash_source), or words (bash_complete), none where a file cannot be read."""
+    """What a shell asks for: its script (bash_source), or words (bash_complete), none where a file cannot
+    be read.
+    """
     failed = 0
     with contextlib.suppress(PerefError, OSError):
         failed = shell_complete(group, {}, "peref", share.COMPLETE, instruction)

@@ -13,9 +13,17 @@ from peref.golden.apart import RULES, apart, failures
 @click.command("diff")
 @click.argument("first", shell_complete=completion.files)
 @click.argument("second", shell_complete=completion.files)
-@click.option("--rule", type=click.Choice(RULES), help="How to compare.  [default: golden where FIRST has budgets, else allclose]")
 @click.option(
-    "--tolerance", type=float, default=1e-6, show_default=True, help="For --rule allclose: the error allowed, relative to the largest element."
+    "--rule",
+    type=click.Choice(RULES),
+    help="How to compare.  [default: golden where FIRST has budgets, else allclose]",
+)
+@click.option(
+    "--tolerance",
+    type=float,
+    default=1e-6,
+    show_default=True,
+    help="For --rule allclose: the error allowed, relative to the largest element.",
 )
 @click.option(
     "--class",
@@ -25,22 +33,46 @@ from peref.golden.apart import RULES, apart, failures
     show_default=True,
     help="For --rule golden: the least accurate class that passes.",
 )
-@click.option("--show", "most", type=options.SIZE, default=5, show_default=True, help="How many differences to show.")
+@click.option(
+    "--show", "most", type=options.SIZE, default=5, show_default=True, help="How many differences to show."
+)
 @options.as_json
 @click.pass_context
-def command(ctx: click.Context, first: str, second: str, rule: str | None, tolerance: float, limit: str, most: int, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    first: str,
+    second: str,
+    rule: str | None,
+    tolerance: float,
+    limit: str,
+    most: int,
+    as_json: bool,
+) -> None:
     """Compare the tensors of two safetensors files or folders; FIRST is the reference.
 
-    Exit codes: 0 they agree, 1 they differ, 2 misuse. Where FIRST is in a folder of golden files, differences are
-    diagnosed as `check` does.
+    Exit codes: 0 they agree, 1 they differ, 2 misuse. Where FIRST is in a folder of golden files, differences
+    are diagnosed as `check` does.
     """
     with theirs():
         found = apart(Path(first), Path(second), rule, tolerance, limit)
     folder, report = failures(found, Path(first), Path(second), limit)
     report.repeat = text.command("check", second, "--golden", folder or "")
     if as_json:
-        document = {"rule": found.rule, "agree": found.agree, "differ": found.differ, "missing": list(found.missing)}
-        print(text.document(document | {"diagnosed": [r.data() for r in report.failed], "probable": [one.data() for one in report.probable]}))
+        document = {
+            "rule": found.rule,
+            "agree": found.agree,
+            "differ": found.differ,
+            "missing": list(found.missing),
+        }
+        print(
+            text.document(
+                document
+                | {
+                    "diagnosed": [r.data() for r in report.failed],
+                    "probable": [one.data() for one in report.probable],
+                }
+            )
+        )
     else:
         for r in report.failed[:most]:
             print("\n".join(told.lines(r, report.repeat)) + "\n")
@@ -52,6 +84,9 @@ def command(ctx: click.Context, first: str, second: str, rule: str | None, toler
         if len(found.differ) > most:
             print(f"and {len(found.differ) - most} more; --show {len(found.differ)} tells them all")
         missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
-        differ, agree = counted(len(found.differ), "differs", "differ"), counted(found.agree, "agrees", "agree")
+        differ, agree = (
+            counted(len(found.differ), "differs", "differ"),
+            counted(found.agree, "agrees", "agree"),
+        )
         print(f"{differ}, {agree} (rule {found.rule}){missing}")
     ctx.exit(1 if found.differ else 0)

@@ -29,7 +29,12 @@ BYTES = 131072
 
 @click.command("eval", cls=options.Command)
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
-@click.option("--len", "longest", type=int, help="The longest length.  [default: four times that of training, where the encoding allows]")
+@click.option(
+    "--len",
+    "longest",
+    type=int,
+    help="The longest length.  [default: four times that of training, where the encoding allows]",
+)
 @click.option(
     "--protocol",
     type=click.Choice(["non-overlapping", "sliding"]),
@@ -37,8 +42,12 @@ BYTES = 131072
     show_default=True,
     help="How the text is cut into windows.",
 )
-@click.option("--stride", type=int, help="Tokens by which a sliding window moves.  [default: half the training length]")
-@click.option("--bytes", "count", type=int, default=BYTES, show_default=True, help="Bytes of held-out text to read.")
+@click.option(
+    "--stride", type=int, help="Tokens by which a sliding window moves.  [default: half the training length]"
+)
+@click.option(
+    "--bytes", "count", type=int, default=BYTES, show_default=True, help="Bytes of held-out text to read."
+)
 @click.option(
     "--data",
     metavar="NAME|PATH",
@@ -65,7 +74,9 @@ def command(
     every_tile: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a stated protocol."""
+    """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a
+    stated protocol.
+    """
     out = sys.stderr if as_json else sys.stdout
     found = find_trained(run, runs, pe)
     trained, record = found.cfg, found.run.record
@@ -80,11 +91,8 @@ def command(
     same = corpus.sha256 == record["data"]["sha256"]
     part = corpus.valid[: count + 1]
     check_request(cfg, found.params, part, longest)
-    path = (
-        found.run.folder
-        / "eval"
-        / f"{'-'.join([str(longest), *marks_of(rule, cfg, trained, corpus, same, part.size - 1), *marks_of_files(found.run, cfg)])}.json"
-    )
+    marks = [*marks_of(rule, cfg, trained, corpus, same, part.size - 1), *marks_of_files(found.run, cfg)]
+    path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
     store.check_writable(path.parent)
     grid = lengths(trained.L, longest)
 
@@ -93,20 +101,39 @@ def command(
 
     be = found.backend(backend, threads, every_tile, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
-    say("encoding", text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"))
+    say(
+        "encoding",
+        text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"),
+    )
     for words in differing(found.run):
         say("NOTE", words)
-    say("data", f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out" + ("" if same else "; NOT the text of the run"))
+    say(
+        "data",
+        f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out"
+        + ("" if same else "; NOT the text of the run"),
+    )
     say("protocol", str(rule))
     say("backend", text.chosen(be.name, backend))
     rows = []
-    with np.errstate(all="ignore"), Progress(len(grid) * (part.size - 1), "bytes", scaled=True, plain=as_json) as bar:
+    with (
+        np.errstate(all="ignore"),
+        Progress(len(grid) * (part.size - 1), "bytes", scaled=True, plain=as_json) as bar,
+    ):
         for row in evaluate(cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add):
             rows.append(row)
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/byte")
-    result = text.finite(stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=record["data"]["sha256"], be=be))
+    result = text.finite(
+        stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=record["data"]["sha256"], be=be)
+    )
     if not as_json:
-        print(f"\n{by_length(result['rows'], trained.L)}\n\nby position, at length {longest:,}\n\n{by_place(result['by_position'])}\n")
+        print(
+            "\n"
+            f"{by_length(result['rows'], trained.L)}\n"
+            "\n"
+            f"by position, at length {longest:,}\n"
+            "\n"
+            f"{by_place(result['by_position'])}\n"
+        )
     store.write_text(path, store.canonical(result) + "\n")
     if as_json:
         print(text.document({"run": str(found.run.folder), "file": str(path), **result}))
@@ -115,10 +142,14 @@ def command(
 
 
 def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Protocol:
-    """The protocol in the words of the command line; a sliding window moves by the shortest length of the table unless said."""
+    """The protocol in the words of the command line; a sliding window moves by the shortest length of the
+    table unless said.
+    """
     if protocol != "sliding":
         if stride is not None:
-            raise Misuse(f"--stride {stride} belongs to --protocol sliding; say that too, or leave the stride out")
+            raise Misuse(
+                f"--stride {stride} belongs to --protocol sliding; say that too, or leave the stride out"
+            )
         return Protocol()
     shortest = lengths(trained, longest)[0]
     stride = shortest if stride is None else stride
@@ -128,20 +159,27 @@ def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Pr
 
 
 def corpus_of(run: Run, spec: str | None) -> Corpus:
-    """The text to evaluate on. Raises Misuse where nobody chose another than the run's, and yet it is another."""
+    """The text to evaluate on. Raises Misuse where nobody chose another than the run's, and yet it is
+    another.
+    """
     corpus, trained_on = text_of(run, spec), run.record["data"]
     if spec is None and corpus.sha256 != trained_on["sha256"]:
         raise Misuse(
-            f"{trained_on['spec']} is not the text that {run.folder} was trained on (SHA-256 {trained_on['sha256'][:12]}, now "
-            f"{corpus.sha256[:12]}); say with --data where that is, or --data {trained_on['spec']} to evaluate on this one all the same"
+            f"{trained_on['spec']} is not the text that {run.folder} was trained on (SHA-256 "
+            f"{trained_on['sha256'][:12]}, now {corpus.sha256[:12]}); say with --data where that is, or "
+            f"--data {trained_on['spec']} to evaluate on this one all the same"
         )
     return corpus
 
 
-def marks_of(rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same: bool, count: int) -> list[str]:
-    """What tells the file of one evaluation from that of another at the same length; nothing for the default one.
+def marks_of(
+    rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same: bool, count: int
+) -> list[str]:
+    """What tells the file of one evaluation from that of another at the same length; nothing for the default
+    one.
 
-    Of the encoding: its name and what differs from its defaults, or where the name is that of the training only what differs from that.
+    Of the encoding: its name and what differs from its defaults, or where the name is that of the training
+    only what differs from that.
     """
     marks = [] if rule.stride is None else [f"sliding{rule.stride}"]
     before = trained
@@ -150,8 +188,16 @@ def marks_of(rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same:
         before = replace(cfg, pe=tuple((name, {}) for name, _ in cfg.pe), R=Config.R, layout=Config.layout)
     for index, ((_, now), (_, then)) in enumerate(zip(cfg.pe, before.pe, strict=True)):
         at = f"{index}." if len(cfg.pe) > 1 else ""
-        marks += [legible(f"{at}{option}={text.shown(value)}") for option, value in now.items() if value != then[option]]
-    marks += [f"{option}={getattr(cfg, field)}" for option, field in OF_ROTATIONS.items() if getattr(cfg, field) != getattr(before, field)]
+        marks += [
+            legible(f"{at}{option}={text.shown(value)}")
+            for option, value in now.items()
+            if value != then[option]
+        ]
+    marks += [
+        f"{option}={getattr(cfg, field)}"
+        for option, field in OF_ROTATIONS.items()
+        if getattr(cfg, field) != getattr(before, field)
+    ]
     marks += [] if same else [f"{legible(Path(corpus.name).stem)}.{corpus.sha256[:8]}"]
     return marks + ([] if count == min(BYTES, corpus.valid.size - 1) else [f"{count}bytes"])
 
@@ -159,19 +205,30 @@ def marks_of(rule: Protocol, cfg: Config, trained: Config, corpus: Corpus, same:
 def marks_of_files(run: Run, cfg: Config) -> list[str]:
     """The digest of each encoding that is not built in, where it is not what the run began with."""
     here = {name: found.sha256 for name, _ in cfg.pe if (found := origin(name))}
-    return [f"{name}.{sha256[:8]}" for name, sha256 in here.items() if run.own.get(name, {}).get("sha256") != sha256]
+    return [
+        f"{name}.{sha256[:8]}"
+        for name, sha256 in here.items()
+        if run.own.get(name, {}).get("sha256") != sha256
+    ]
 
 
 def legible(word: str) -> str:
     """`word` where it can be part of a file name, else eight digits of its SHA-256."""
-    return word if re.fullmatch(r"[A-Za-z0-9_.=,+]{1,40}", word) else hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
+    return (
+        word
+        if re.fullmatch(r"[A-Za-z0-9_.=,+]{1,40}", word)
+        else hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
+    )
 
 
 def by_length(rows: list[dict[str, Any]], trained: int) -> str:
     """The table of lengths."""
     head = ["length", "loss", "perplexity", "bits/byte", "std. error (bits/byte)", f"ratio to {trained:,}"]
     keys = (("loss", 4), ("ppl", 3), ("bpb", 4), ("stderr", 4), ("ratio", 4))
-    return text.table(head, [[f"{row['length']:,}", *(text.number(row[key], digits) for key, digits in keys)] for row in rows])
+    return text.table(
+        head,
+        [[f"{row['length']:,}", *(text.number(row[key], digits) for key, digits in keys)] for row in rows],
+    )
 
 
 def by_place(buckets: list[dict[str, Any]]) -> str:

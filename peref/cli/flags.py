@@ -18,10 +18,16 @@ def command(flag: str | None, as_json: bool) -> None:
     """
     flags = known()
     if flag is None:
-        print(text.document({"flags": flags}) if as_json else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in flags.items()))
+        print(
+            text.document({"flags": flags})
+            if as_json
+            else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in flags.items())
+        )
         return
     if flag not in flags:
-        raise Misuse(f"there is no flag '{flag}'{did_you_mean(flag, flags, f'see: {share.program()} explain')}")
+        raise Misuse(
+            f"there is no flag '{flag}'{did_you_mean(flag, flags, f'see: {share.program()} explain')}"
+        )
     about = flags[flag]
     if as_json:
         print(text.document({"flag": flag, **about}))
@@ -29,6 +35,11 @@ def command(flag: str | None, as_json: bool) -> None:
     print(f"{flag} ({str(about['kind']).lower()})")
     refs = about["refs"]
     assert isinstance(refs, list)
-    for label, words in (("what", about["title"]), ("effect", about["effect"]), ("remedy", about["fix"]), ("seen in", ", ".join(refs))):
+    for label, words in (
+        ("what", about["title"]),
+        ("effect", about["effect"]),
+        ("remedy", about["fix"]),
+        ("seen in", ", ".join(refs)),
+    ):
         if words:
             print(text.labelled(f"  {label}", str(words)))

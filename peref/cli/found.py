@@ -26,15 +26,26 @@ class Trained:
     params: Arrays
     step: int
 
-    def backend(self, name: str, threads: int | None, every_tile: bool, say: Callable[[str], None]) -> Backend:
-        """The one of that name, for these weights; perhaps compiled now, so ask when nothing else can be refused any more."""
-        return get_backend(name, dtype=self.params["embed.weight"].dtype, threads=threads, every_tile=every_tile, say=say)
+    def backend(
+        self, name: str, threads: int | None, every_tile: bool, say: Callable[[str], None]
+    ) -> Backend:
+        """The one of that name, for these weights; perhaps compiled now, so ask when nothing else can be
+        refused any more.
+        """
+        return get_backend(
+            name, dtype=self.params["embed.weight"].dtype, threads=threads, every_tile=every_tile, say=say
+        )
 
 
 def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> Trained:
-    """The run that is named, or the newest with a checkpoint. `pe` names the files of its encodings, if any."""
+    """The run that is named, or the newest with a checkpoint. `pe` names the files of its encodings, if
+    any.
+    """
     if named is not None and runs is not None:
-        raise Misuse(f"--runs {runs} says where to look for the newest run, but {named} names one; leave one of them out")
+        raise Misuse(
+            f"--runs {runs} says where to look for the newest run, but {named} names one; leave one of them "
+            "out"
+        )
     where = RUNS if runs is None else runs
     run, how = (newest(where), f" (the newest in {where})") if named is None else (open_run(named), "")
     if pe is not None:
@@ -50,7 +61,10 @@ def text_of(run: Run, spec: str | None) -> data.Corpus:
     except Misuse as error:
         if spec is not None:
             raise
-        raise Misuse(f"{run.folder} was trained on {began_with}, which cannot be had: {error}; say with --data where it is now") from error
+        raise Misuse(
+            f"{run.folder} was trained on {began_with}, which cannot be had: {error}; say with --data where "
+            "it is now"
+        ) from error
 
 
 def reach(cfg: Config, dtype: Any) -> int:

@@ -18,7 +18,12 @@ from peref.parameters import check
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
 @click.option("--prompt", default="static int ", show_default=True, help="The text to continue.")
 @click.option("--tokens", default=200, show_default=True, help="Number of tokens (bytes) to generate.")
-@click.option("--temperature", default=0.8, show_default=True, help="Sampling temperature; 0 always takes the likeliest byte.")
+@click.option(
+    "--temperature",
+    default=0.8,
+    show_default=True,
+    help="Sampling temperature; 0 always takes the likeliest byte.",
+)
 @click.option("--top-k", type=int, help="Sample from this many likeliest bytes only.  [default: all]")
 @click.option("--seed", default=0, show_default=True, help="Random seed.")
 @options.pe_option
@@ -45,7 +50,15 @@ def command(
     found, given = find_trained(run, runs, pe), os.fsencode(prompt)
     cfg = under(found.cfg, pe, settings)
     check(cfg, found.params)
-    check_request(cfg, np.frombuffer(given, np.uint8), tokens, temperature, top_k, seed, found.params["embed.weight"].dtype)
+    check_request(
+        cfg,
+        np.frombuffer(given, np.uint8),
+        tokens,
+        temperature,
+        top_k,
+        seed,
+        found.params["embed.weight"].dtype,
+    )
     note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
     for words in differing(found.run):
         note(words)
@@ -58,13 +71,19 @@ def command(
             print(piece, end="", flush=True)
 
     with np.errstate(all="ignore"):
-        for token in generate(cfg, found.params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be):
+        for token in generate(
+            cfg, found.params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be
+        ):
             if not written:
                 show(decoder.decode(given))
             written.append(token)
             show(decoder.decode(bytes([token])))
     show(decoder.decode(b"", final=True) + "\n")
     if as_json:
-        whole = {"prompt": given.decode(errors="replace"), "text": written.decode(errors="replace"), "bytes": list(written)}
+        whole = {
+            "prompt": given.decode(errors="replace"),
+            "text": written.decode(errors="replace"),
+            "bytes": list(written),
+        }
         how = {"temperature": temperature, "top_k": top_k, "seed": seed, "backend": be.name}
         print(text.document({"run": str(found.run.folder), "step": found.step, **whole, **how}))

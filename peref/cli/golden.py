@@ -31,10 +31,14 @@ def folder_of(given: str | None) -> Path:
 
 @command.command("archive", short_help="Pack golden files into one file.")
 @click.argument("file", shell_complete=completion.files)
-@click.option("--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]")
+@click.option(
+    "--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]"
+)
 @options.as_json
 def archive_command(file: str, folder: str | None, as_json: bool) -> None:
-    """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which verify and check take like a folder."""
+    """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which
+    verify and check take like a folder.
+    """
     book = Book(folder_of(None) / FULL if folder is None else Path(folder))
     files = to_archive(book.folder)
     size = pack(files, Path(file))
@@ -45,12 +49,21 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
 
 @command.command("verify", short_help="Check that golden files are as they were made.")
 @click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]", shell_complete=completion.files)
-@click.option("--against", metavar="OLD", type=options.Folder(), help="Also list the cases that differ from those in this folder.")
+@click.option(
+    "--against",
+    metavar="OLD",
+    type=options.Folder(),
+    help="Also list the cases that differ from those in this folder.",
+)
 @click.option("--rebuild", is_flag=True, help="Also compute every case anew, and compare.")
 @options.as_json
 @click.pass_context
-def verify_command(ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, as_json: bool) -> None:
-    """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where --against or --rebuild finds a change."""
+def verify_command(
+    ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, as_json: bool
+) -> None:
+    """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where
+    --against or --rebuild finds a change.
+    """
     book = opened(folder_of(folder))
     found: dict[str, Any] = {"folder": str(book.folder), "spec": book.version, "cases": len(book.entries)}
     found["encodings"] = len({vectors.words["encoding"] for vectors in book.vectors})
@@ -72,21 +85,32 @@ def verify_command(ctx: click.Context, folder: str | None, against: str | None, 
 
 @command.command("show", short_help="Print one case, or the list of all cases.")
 @click.argument("case", required=False, shell_complete=completion.cases)
-@click.option("--golden", "folder", type=options.Folder(), help="The folder.  [default: those that come with peref]")
+@click.option(
+    "--golden", "folder", type=options.Folder(), help="The folder.  [default: those that come with peref]"
+)
 @options.as_json
 def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
     """Print one CASE readably; without one, the id of every case with its reason."""
     book = Book(folder_of(folder))
     book = book if case in book.entries else with_full(book)
     if case is None:
-        cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()]
-        print(text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases))
+        cases = [
+            {"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()
+        ]
+        print(
+            text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases)
+        )
         return
     if case not in book.entries:
-        raise Misuse(f"there is no case '{case}'{did_you_mean(case, book.entries, f'see: {share.program()} golden show')}")
+        raise Misuse(
+            "there is no case "
+            f"'{case}'{did_you_mean(case, book.entries, f'see: {share.program()} golden show')}"
+        )
     entry = book.entries[case]
     if as_json:
-        tensors = {name: entry.input(name).tolist() for name in entry.words["inputs"]} | {name: entry.want(name).tolist() for name in entry.outputs}
+        tensors = {name: entry.input(name).tolist() for name in entry.words["inputs"]} | {
+            name: entry.want(name).tolist() for name in entry.outputs
+        }
         print(text.document({**entry.words, "tensors": tensors}))
         return
     print(entry.id)
@@ -107,7 +131,9 @@ def shown(value: object) -> str:
 
 def tensor(entry: Entry, name: str) -> str:
     x = entry.input(name) if name in entry.words["inputs"] else entry.want(name)
-    values = np.array2string(x, precision=6, threshold=12, edgeitems=2, suppress_small=True, max_line_width=text.WIDTH)
+    values = np.array2string(
+        x, precision=6, threshold=12, edgeitems=2, suppress_small=True, max_line_width=text.WIDTH
+    )
     return f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {entry.words['axes'].get(name, '')}\n{values}"
 
 
@@ -117,7 +143,9 @@ def ranges(given: str, T: int) -> tuple[int, ...] | None:
     for part in given.split(","):
         first, colon, stop = part.partition(":")
         if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop) <= 2**31):
-            raise Misuse(f"--positions {given}: expected half-open ranges of whole numbers such as 0:64,4096:4160")
+            raise Misuse(
+                f"--positions {given}: expected half-open ranges of whole numbers such as 0:64,4096:4160"
+            )
         if int(stop) - int(first) > T:
             raise Misuse(f"--positions {given}: {part} alone is longer than T, {T}")
         found += range(int(first), int(stop))
@@ -132,10 +160,24 @@ def ranges(given: str, T: int) -> tuple[int, ...] | None:
     short_help="Make vectors for a shape and settings of your own.",
 )
 @click.option("--pe", "name", required=True, type=options.ENCODINGS, metavar="NAME", help="The encoding.")
-@click.option("--shape", required=True, metavar="B,H,G,T,D", help="Sequences, query heads, key-value heads, tokens, head width.")
-@click.option("--positions", metavar="RANGES", help="Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]")
+@click.option(
+    "--shape",
+    required=True,
+    metavar="B,H,G,T,D",
+    help="Sequences, query heads, key-value heads, tokens, head width.",
+)
+@click.option(
+    "--positions",
+    metavar="RANGES",
+    help="Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]",
+)
 @click.option("--len", "L", type=options.SIZE, help="The length trained for.  [default: T]")
-@click.option("--width", "C", type=options.SIZE, help="The model's width, for encodings that look at the layer's input.  [default: H D]")
+@click.option(
+    "--width",
+    "C",
+    type=options.SIZE,
+    help="The model's width, for encodings that look at the layer's input.  [default: H D]",
+)
 @click.option("--two-sided", is_flag=True, help="Let attention see the future.")
 @click.option("--window", type=options.SIZE, help="Keys that a query sees, itself included.")
 @click.option("-o", "--output", type=options.Folder(), required=True, help="The folder to make.")
@@ -153,7 +195,9 @@ def vectors_command(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Inputs, expected values and budgets for a shape and settings of your own; then: check OUT.safetensors --golden FOLDER."""
+    """Inputs, expected values and budgets for a shape and settings of your own; then: check
+    OUT.safetensors --golden FOLDER.
+    """
     sizes = shape.split(",")
     if len(sizes) != 5 or not all(s.isdecimal() and int(s) for s in sizes):
         raise Misuse(f"--shape {shape}: expected five whole numbers B,H,G,T,D, such as 1,32,8,128,128")
@@ -161,7 +205,18 @@ def vectors_command(
     chosen = choose(name, settings)
     if len(chosen["pe"]) != 1:
         raise Misuse(f"--pe {name}: vectors are of one encoding")
-    facts = {"B": B, "H": H, "G": G, "T": T, "D": D, "L": L or T, "n": T, "C": C or H * D, "causal": not two_sided, "window": window}
+    facts = {
+        "B": B,
+        "H": H,
+        "G": G,
+        "T": T,
+        "D": D,
+        "L": L or T,
+        "n": T,
+        "C": C or H * D,
+        "causal": not two_sided,
+        "window": window,
+    }
     facts |= {key: chosen[key] for key in ("R", "layout") if key in chosen}
     place = ranges(positions, T) if positions is not None else None
     cases = yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts)

@@ -17,7 +17,9 @@ LAW, STATUS = 20, 20  # columns
 
 @click.command("laws", cls=options.Command)
 @click.argument("name", metavar="NAME|./FILE.py", type=options.ENCODINGS)
-@click.option("--loop", metavar="FILE.py", shell_complete=completion.files, help="Also compare with this scalar loop.")
+@click.option(
+    "--loop", metavar="FILE.py", shell_complete=completion.files, help="Also compare with this scalar loop."
+)
 @click.option("--width", type=options.SIZE, help="The small models' width.  [default: 30]")
 @click.option("--head-width", type=options.SIZE, help="The width of their heads.  [default: 4]")
 @options.set_option
@@ -32,7 +34,8 @@ def command(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check an encoding against the laws: gradients, causality, decoding, padding and the rest, whether it claims them or not.
+    """Check an encoding against the laws: gradients, causality, decoding, padding and the rest, whether it
+    claims them or not.
 
     Exit 0 where all is right, 1 where something is broken, or holds and is not claimed.
     """
@@ -41,7 +44,9 @@ def command(
         raise Misuse(f"{name}: laws are asked of one encoding")
     ((encoding, given),) = chosen.pop("pe")
     sizes = {"C": width, "D": head_width} | chosen
-    s, refused = subject(encoding, given, loop, {letter: size for letter, size in sizes.items() if size is not None})
+    s, refused = subject(
+        encoding, given, loop, {letter: size for letter, size in sizes.items() if size is not None}
+    )
     if not as_json:
         print(f"{encoding} ({s.encoding.hook or 'no hook'}): {s.encoding.formula}\n")
     found = []
@@ -63,14 +68,32 @@ def command(
 def line(verdict: Verdict) -> str:
     """One law: what it says, or how it was refused; what broke stands under it."""
     first = f"{verdict.law.ljust(LAW)}{verdict.status.ljust(STATUS)}"
-    says = verdict.words if verdict.right and verdict.claimed is False and verdict.words else about(verdict.law)
+    says = (
+        verdict.words if verdict.right and verdict.claimed is False and verdict.words else about(verdict.law)
+    )
     said = [fill(says, text.WIDTH, initial_indent=first, subsequent_indent=" " * len(first))]
     if not verdict.right:
-        said.append(fill(verdict.words, text.WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 4, break_long_words=False))
+        said.append(
+            fill(
+                verdict.words,
+                text.WIDTH,
+                initial_indent=" " * 4,
+                subsequent_indent=" " * 4,
+                break_long_words=False,
+            )
+        )
     return "\n".join(said)
 
 
-def data(encoding: str, given: dict[str, Any], found: list[Verdict], refused: dict[str, str]) -> dict[str, Any]:
+def data(
+    encoding: str, given: dict[str, Any], found: list[Verdict], refused: dict[str, str]
+) -> dict[str, Any]:
     """The same for programs."""
     laws = [asdict(v) | {"status": v.status, "about": about(v.law)} for v in found]
-    return {"encoding": encoding, "options": given, "right": all(v.right for v in found), "laws": laws, "not_tried": refused}
+    return {
+        "encoding": encoding,
+        "options": given,
+        "right": all(v.right for v in found),
+        "laws": laws,
+        "not_tried": refused,
+    }

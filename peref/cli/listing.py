@@ -15,7 +15,12 @@ from peref.settings import OF_ROTATIONS, choose
 
 
 @click.command("list")
-@click.option("--pe", type=options.ENCODINGS, metavar="NAME[,NAME...]", help="These alone; ./FILE.py is one of your own.")
+@click.option(
+    "--pe",
+    type=options.ENCODINGS,
+    metavar="NAME[,NAME...]",
+    help="These alone; ./FILE.py is one of your own.",
+)
 @options.as_json
 def command(pe: str | None, as_json: bool) -> None:
     """List every encoding: hook, formula, options with their defaults, parameters, paper.
@@ -32,15 +37,27 @@ def command(pe: str | None, as_json: bool) -> None:
         print(f"{item['name']} ({item['hook'] or 'no hook'})")
         print(text.labelled("  formula", item["formula"]))
         if item["options"]:
-            print(text.labelled("  options", "; ".join(option(name, o) for name, o in item["options"].items())))
+            print(
+                text.labelled("  options", "; ".join(option(name, o) for name, o in item["options"].items()))
+            )
         if item["parameters"]:
-            print(text.labelled("  parameters", ", ".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items())))
+            print(
+                text.labelled(
+                    "  parameters",
+                    ", ".join(
+                        f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items()
+                    ),
+                )
+            )
         print(text.labelled("  paper", item["paper"]) + ("" if item["from"] else "\n"))
         if item["from"]:
             print(text.labelled("  from", item["from"]) + "\n")
     for name, why in refused.items():
         print(text.labelled(f"{name}", f"not here: {why}") + "\n")
-    print(f"Shapes are those of a layer at length {cfg.L}, width {cfg.C}, {cfg.H} heads. Set an option with --set NAME=VALUE.")
+    print(
+        f"Shapes are those of a layer at length {cfg.L}, width {cfg.C}, {cfg.H} heads. Set an option with "
+        "--set NAME=VALUE."
+    )
 
 
 def from_packages() -> tuple[list[str], dict[str, str]]:
@@ -61,13 +78,18 @@ def from_packages() -> tuple[list[str], dict[str, str]]:
 def describe(name: str) -> dict[str, Any]:
     """One encoding, as data."""
     encoding, cfg = get(name), Config(pe=((name, {}),))
-    known = {key: {"default": default, "expects": wanted(kind)} for key, (default, kind) in options_of(encoding).items()}
+    known = {
+        key: {"default": default, "expects": wanted(kind)}
+        for key, (default, kind) in options_of(encoding).items()
+    }
     return {
         "name": name,
         "hook": encoding.hook or None,
         "formula": encoding.formula,
         "options": known | options_of_rotations(encoding),
-        "parameters": {key: list(a.shape) for key, a in cfg.encoding(cfg.layers - 1).init(generator(0, "pe", 0)).items()},
+        "parameters": {
+            key: list(a.shape) for key, a in cfg.encoding(cfg.layers - 1).init(generator(0, "pe", 0)).items()
+        },
         "paper": encoding.paper,
         "claims": sorted(encoding.claims),
         "from": (found.package or found.path) if (found := origin(name)) else None,
@@ -79,7 +101,10 @@ def options_of_rotations(encoding: Encoding) -> dict[str, Any]:
     if not encoding.rotate:
         return {}
     kinds = Config.__annotations__
-    return {key: {"default": getattr(Config, field), "expects": wanted(kinds[field])} for key, field in OF_ROTATIONS.items()}
+    return {
+        key: {"default": getattr(Config, field), "expects": wanted(kinds[field])}
+        for key, field in OF_ROTATIONS.items()
+    }
 
 
 def option(name: str, about: dict[str, Any]) -> str:

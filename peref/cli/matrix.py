@@ -14,7 +14,13 @@ FORMS = {".md": tables.markdown, ".html": tables.page}
 
 @click.command("matrix")
 @click.argument("reports", nargs=-1, metavar="REPORT...", shell_complete=completion.files)
-@click.option("-o", "--out", metavar="FILE", shell_complete=completion.files, help="Write FILE, .md or .html, instead of Markdown to stdout.")
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Write FILE, .md or .html, instead of Markdown to stdout.",
+)
 @options.as_json
 def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
     """Make one table, implementations by encoding, of reports that `check --report json:FILE` wrote.
@@ -31,4 +37,7 @@ def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
     elif out is None:
         print(tables.markdown(found), end="")
     else:
-        print(f"{out}: {counted(len(found), 'implementation')}, {counted(len(matrix.rows(found)), 'row')} of encodings and levels")
+        print(
+            f"{out}: {counted(len(found), 'implementation')}, {counted(len(matrix.rows(found)), 'row')} of "
+            "encodings and levels"
+        )

@@ -51,20 +51,32 @@ def rotation(r: Rotation) -> dict[str, Any]:
         "softmax_scale": encoding.scale(r.cfg.D),
         "softmax_scale_times": encoding.scale(r.cfg.D) / r.cfg.D**-0.5,
         "unscaled": plain.tolist(),
-        "made_for": [{"length": n, "attention_factor": a, "frequencies": w.tolist()} for n, (w, a) in made.items()],
+        "made_for": [
+            {"length": n, "attention_factor": a, "frequencies": w.tolist()} for n, (w, a) in made.items()
+        ],
         "notes": [note._asdict() for note in r.notes],
     }
 
 
 def say(data: dict[str, Any], drawn: list[str]) -> None:
     """The same for people."""
-    print(text.labelled("file", f"{data['path']}: model_type {data['model_type']}, max_position_embeddings {data['max_position_embeddings']:,}"))
+    print(
+        text.labelled(
+            "file",
+            f"{data['path']}: model_type {data['model_type']}, max_position_embeddings "
+            f"{data['max_position_embeddings']:,}",
+        )
+    )
     if data["without_positions"]:
         print(text.labelled("no positions", f"layers {', '.join(map(str, data['without_positions']))}"))
     for r in data["rotations"]:
         print()
         if r["layers"]:
-            which = f", {len(r['which'])} of {data['layers']} layers: {', '.join(map(str, r['which']))}" if r["which"] else ""
+            which = (
+                f", {len(r['which'])} of {data['layers']} layers: {', '.join(map(str, r['which']))}"
+                if r["which"]
+                else ""
+            )
             print(text.labelled("layers", r["layers"] + which))
         told(r)
     if data["train"]:
@@ -79,12 +91,27 @@ def told(r: dict[str, Any]) -> None:
     print(text.labelled("encoding", f"{r['encoding']}: {r['formula']}"))
     print(f"{'command':14}{r['train']}")
     pairs = f"n with n + {half}" if r["layout"] == "half" else "2n with 2n + 1"
-    print(text.labelled("turns", f"{R} of {r['head_width']} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})"))
+    print(
+        text.labelled(
+            "turns",
+            f"{R} of {r['head_width']} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})",
+        )
+    )
     gains = {f"{one['attention_factor']:.9g}": one["length"] for one in r["made_for"]}
     for a, n in gains.items():
-        print(text.labelled("factor", f"q and k times {a}" + (f" in texts of {n:,} tokens" if len(gains) > 1 else "")))
+        print(
+            text.labelled(
+                "factor", f"q and k times {a}" + (f" in texts of {n:,} tokens" if len(gains) > 1 else "")
+            )
+        )
     times = r["softmax_scale_times"]
-    print(text.labelled("softmax", f"scale {r['softmax_scale']:.9g}, {r['head_width']}^-0.5" + (f" times {times:.9g}" if times != 1 else "")))
+    print(
+        text.labelled(
+            "softmax",
+            f"scale {r['softmax_scale']:.9g}, {r['head_width']}^-0.5"
+            + (f" times {times:.9g}" if times != 1 else ""),
+        )
+    )
     for note in sorted(r["notes"], key=lambda note: KINDS.index(note["kind"])):
         print(text.labelled(note["kind"].ljust(text.LABEL), f"{note['key']}: {note['says']}"))
     print()
@@ -93,7 +120,10 @@ def told(r: dict[str, Any]) -> None:
 
 def frequencies(r: dict[str, Any]) -> str:
     """A table of some pairs: evenly, and where the ratio begins and ends to change."""
-    plain, made = np.array(r["unscaled"]), [(one["length"], np.array(one["frequencies"])) for one in r["made_for"]]
+    plain, made = (
+        np.array(r["unscaled"]),
+        [(one["length"], np.array(one["frequencies"])) for one in r["made_for"]],
+    )
     half = len(plain)
     rows = set(np.linspace(0, half - 1, min(ROWS, half)).round().astype(int).tolist())
     for _, w in made:
@@ -107,7 +137,11 @@ def frequencies(r: dict[str, Any]) -> str:
     for pair in sorted(rows):
         cell = [str(pair), f"{plain[pair]:.6e}"]
         for _, w in made:
-            cell += [f"{w[pair]:.6e}", f"{w[pair] / plain[pair]:.6f}", text.number(2 * np.pi / w[pair] if w[pair] else None, 2)]
+            cell += [
+                f"{w[pair]:.6e}",
+                f"{w[pair] / plain[pair]:.6f}",
+                text.number(2 * np.pi / w[pair] if w[pair] else None, 2),
+            ]
         cells.append(cell)
     left = half - len(rows)
     return text.table(head, cells) + (f"\n{counted(left, 'more pair')} with --json" if left else "")
@@ -118,6 +152,10 @@ def subjects(found: Found, output: str) -> Iterator[tuple[Path, Subject, str]]:
     path = Path(output)
     for r in found.rotations:
         where = path if len(found.rotations) == 1 else path.with_name(f"{path.stem}-{r.layers}{path.suffix}")
-        about = f"{found.model_type}{', ' + r.layers if r.layers else ''}: {r.cfg.R} of {r.cfg.D} channels turn, layout {r.cfg.layout}"
-        cfg = replace(r.cfg, L=r.options.get("original", r.cfg.L))  # drawn for the length before scaling, and for four times that
+        about = (
+            f"{found.model_type}{', ' + r.layers if r.layers else ''}: {r.cfg.R} of {r.cfg.D} channels turn, "
+            f"layout {r.cfg.layout}"
+        )
+        # drawn for the length before scaling, and for four times that
+        cfg = replace(r.cfg, L=r.options.get("original", r.cfg.L))
         yield where, Subject(r.name, cfg, cfg.encoding(0), {}, dict(cfg.pe[0][1])), about

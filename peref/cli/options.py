@@ -21,7 +21,9 @@ NEWEST = "\0newest"  # --resume without a value: what no argument can be
 
 
 class Size(click.ParamType):
-    """A whole number from 1 on; checked here and not only in Config, so that the message names the option and not the letter."""
+    """A whole number from 1 on; checked here and not only in Config, so that the message names the option
+    and not the letter.
+    """
 
     name = "integer"
 
@@ -40,7 +42,9 @@ class Folder(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return value or self.fail("it is empty; expected a folder", param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="dir")]
 
 
@@ -52,7 +56,9 @@ class Encodings(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return ",".join(spelled(name.strip()) for name in value.split(","))
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         before = incomplete[: incomplete.rfind(",") + 1]
         if "/" in incomplete[len(before) :] or incomplete[len(before) :].startswith("."):
             return [CompletionItem(incomplete, type="file")]
@@ -60,7 +66,9 @@ class Encodings(click.ParamType):
 
 
 class Command(click.Command):
-    """Its options may stand in sections; an argument that nobody expects is perhaps an encoding without --pe."""
+    """Its options may stand in sections; an argument that nobody expects is perhaps an encoding without
+    --pe.
+    """
 
     allow_extra_args = True  # invoke() refuses them
 
@@ -75,14 +83,22 @@ class Command(click.Command):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        waiting = (p for p in self.params if isinstance(p, click.Option) and not p.is_flag and {*p.opts} & {*args[-1:]})
+        waiting = (
+            p
+            for p in self.params
+            if isinstance(p, click.Option) and not p.is_flag and {*p.opts} & {*args[-1:]}
+        )
         if ctx.resilient_parsing and any(waiting):
             args = [*args, ""]  # to be completed: without a value click would forget the arguments too
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         for word in ctx.args:
-            hint = f"; for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if spelled(word) in names() else ""
+            hint = (
+                f"; for this encoding, use: {ctx.command_path} --pe {spelled(word)}"
+                if spelled(word) in names()
+                else ""
+            )
             raise click.UsageError(f"unexpected argument '{word}'{hint}", ctx)
         return super().invoke(ctx)
 
@@ -103,8 +119,12 @@ def section(title: str, *options: Callable) -> Callable:
 
 SIZE = Size()
 ENCODINGS = Encodings()
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else there.")
-runs_folder = click.option("--runs", type=Folder(), help=f"The folder that holds the runs.  [default: {RUNS}]")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else there."
+)
+runs_folder = click.option(
+    "--runs", type=Folder(), help=f"The folder that holds the runs.  [default: {RUNS}]"
+)
 data_option = click.option(
     "--data",
     metavar="NAME|PATH",
@@ -130,7 +150,11 @@ set_option = click.option(
 def computing(command: Callable) -> Callable:
     """What computes, and how: `backend`, `threads`, `every_tile`."""
     for option in (
-        click.option("--every-tile", is_flag=True, help="Compute every tile of attention, even one whose weights all round to zero."),
+        click.option(
+            "--every-tile",
+            is_flag=True,
+            help="Compute every tile of attention, even one whose weights all round to zero.",
+        ),
         click.option("--threads", type=SIZE, help="Threads of the numba backend.  [default: all idle cores]"),
         click.option(
             "--backend",
@@ -149,7 +173,9 @@ RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
 
 
 class Setting(click.Option):
-    """An option for one field of Config or Recipe, under the name `<of>_<field>`; unset it is None, and the field's own default counts."""
+    """An option for one field of Config or Recipe, under the name `<of>_<field>`; unset it is None, and
+    the field's own default counts.
+    """
 
     def __init__(self, declarations: list[str], of: str, field: str, said: str = "", **rest: Any) -> None:
         self.of, self.field, self.said = of, field, said
@@ -172,4 +198,8 @@ def setting(declarations: str, of: str, field: str, help: str, **rest: Any) -> C
 
 def picked(of: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of Config or Recipe that somebody set."""
-    return {name.removeprefix(f"{of}_"): v for name, v in given.items() if name.startswith(f"{of}_") and v is not None}
+    return {
+        name.removeprefix(f"{of}_"): v
+        for name, v in given.items()
+        if name.startswith(f"{of}_") and v is not None
+    }

@@ -6,12 +6,15 @@ import time
 from typing import Any, TextIO
 
 SECONDS = 10.0  # between two plain lines
-FORMAT = "{percentage:3.0f}% {n_fmt}/{total_fmt} {unit}{postfix} [{elapsed}<{remaining}] |{bar}|"  # a narrow terminal cuts off what comes last
+# a narrow terminal cuts off what comes last
+FORMAT = "{percentage:3.0f}% {n_fmt}/{total_fmt} {unit}{postfix} [{elapsed}<{remaining}] |{bar}|"
 
 
 def draws() -> bool:
     """Whether stderr is a terminal that says how large it is; on one of no size tqdm shows nothing."""
-    return sys.stderr is not None and sys.stderr.isatty() and 0 not in os.get_terminal_size(sys.stderr.fileno())
+    return (
+        sys.stderr is not None and sys.stderr.isatty() and 0 not in os.get_terminal_size(sys.stderr.fileno())
+    )
 
 
 def aside(text: str, file: TextIO) -> None:
@@ -24,9 +27,20 @@ def aside(text: str, file: TextIO) -> None:
 
 
 class Progress:
-    """Counts `unit`s from `start` to `total`. Without a terminal, or `plain`, a line every SECONDS, and every `every` units if given."""
+    """Counts `unit`s from `start` to `total`. Without a terminal, or `plain`, a line every SECONDS, and
+    every `every` units if given.
+    """
 
-    def __init__(self, total: int, unit: str, *, start: int = 0, every: int | None = None, scaled: bool = False, plain: bool = False) -> None:
+    def __init__(
+        self,
+        total: int,
+        unit: str,
+        *,
+        start: int = 0,
+        every: int | None = None,
+        scaled: bool = False,
+        plain: bool = False,
+    ) -> None:
         self.total, self.unit, self.every = total, unit, every
         self.count, self.said, self.last = start, start, time.monotonic()
         self.bar: Any = None
@@ -34,7 +48,13 @@ class Progress:
             from tqdm import tqdm
 
             tqdm.monitor_interval = 0  # no thread beside the work
-            options: dict[str, Any] = {"total": total, "initial": start, "unit": unit, "unit_scale": scaled, "bar_format": FORMAT}
+            options: dict[str, Any] = {
+                "total": total,
+                "initial": start,
+                "unit": unit,
+                "unit_scale": scaled,
+                "bar_format": FORMAT,
+            }
             self.bar = tqdm(**options, file=sys.stderr, dynamic_ncols=True, leave=False)
 
     def to(self, count: int, text: str = "") -> None:

@@ -1,4 +1,6 @@
-"""show: a picture of what an encoding does, or a gallery of all; what a public config.json says of positions."""
+"""show: a picture of what an encoding does, or a gallery of all; what a public config.json says of
+positions.
+"""
 
 import os
 from importlib.util import find_spec
@@ -30,7 +32,12 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 
 @click.command("show", cls=options.Command)
 @click.argument("name", required=False, metavar="[NAME]", type=options.ENCODINGS)
-@click.option("--pe", type=options.ENCODINGS, metavar="NAME", help="As the argument NAME: an encoding, or ./FILE.py of your own.")
+@click.option(
+    "--pe",
+    type=options.ENCODINGS,
+    metavar="NAME",
+    help="As the argument NAME: an encoding, or ./FILE.py of your own.",
+)
 @click.option(
     "-o",
     "--output",
@@ -38,10 +45,22 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
     shell_complete=completion.files,
     help="The file to write, .png or .svg; with --all a folder.  [default: NAME.png; gallery]",
 )
-@click.option("--all", "every", is_flag=True, help="Draw every encoding, and write index.html with all the pictures.")
-@click.option("--format", "kind", type=click.Choice([k[1:] for k in KINDS]), help="The format of the pictures of --all.  [default: png]")
+@click.option(
+    "--all", "every", is_flag=True, help="Draw every encoding, and write index.html with all the pictures."
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice([k[1:] for k in KINDS]),
+    help="The format of the pictures of --all.  [default: png]",
+)
 @click.option("--len", "L", type=options.SIZE, help=f"The length trained for.  [default: {Config.L}]")
-@click.option("--run", metavar="RUN", shell_complete=completion.runs, help="Use the weights of this run, and draw its attention over a prompt.")
+@click.option(
+    "--run",
+    metavar="RUN",
+    shell_complete=completion.runs,
+    help="Use the weights of this run, and draw its attention over a prompt.",
+)
 @click.option("--layer", type=int, help="The layer of the run to show.  [default: the first with NAME]")
 @click.option(
     "--config",
@@ -67,7 +86,8 @@ def command(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Draw what the encoding NAME does: its frequencies, its bias over distance, where its attention or its response goes.
+    """Draw what the encoding NAME does: its frequencies, its bias over distance, where its attention or its
+    response goes.
 
     With --config, say which encoding and options the config.json of a public model means, and what in it
     implementations read differently.
@@ -110,7 +130,11 @@ def command(
             raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
         drawn = [picture(Path(output or f"{subject.name}.png"), subject, about, layers)]
     if as_json:
-        print(text.document({"pictures": drawn, "page": None if page is None else str(page), "config": described}))
+        print(
+            text.document(
+                {"pictures": drawn, "page": None if page is None else str(page), "config": described}
+            )
+        )
     elif described is not None:
         meant.say(described, [one["path"] for one in drawn])
     else:
@@ -120,20 +144,29 @@ def command(
 def drawing() -> Any:
     """The module that draws, or Misuse where it cannot be had."""
     if find_spec("matplotlib") is None:
-        raise Misuse(f"pictures need matplotlib: {share.install('[plot]')}; every other command works without it")
+        raise Misuse(
+            f"pictures need matplotlib: {share.install('[plot]')}; every other command works without it"
+        )
     from peref.lab import pictures
 
     return pictures
 
 
-def picture(path: Path, subject: Subject, about: str = "", layers: list[list[Image]] | None = None) -> dict[str, Any]:
+def picture(
+    path: Path, subject: Subject, about: str = "", layers: list[list[Image]] | None = None
+) -> dict[str, Any]:
     """Draw one encoding to `path`; what was drawn, as data."""
     if path.suffix not in KINDS:
         raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(KINDS)}")
     pictures, e, panels = drawing(), subject.encoding, effects(subject)
     chosen = ", ".join(f"{k}={short(v)}" for k, v in subject.options.items()) or "none"
     start = f"as it starts{', parameters drawn at random' if subject.p else ''}, for length {subject.cfg.L:,}"
-    lines = [f"{e.formula}        {e.paper}", f"options: {chosen}", f"laws: {', '.join(sorted(e.claims)) or 'none'}", about or start]
+    lines = [
+        f"{e.formula}        {e.paper}",
+        f"options: {chosen}",
+        f"laws: {', '.join(sorted(e.claims)) or 'none'}",
+        about or start,
+    ]
     pictures.draw(path, f"{subject.name}  ({e.hook or 'no hook'})", lines, panels, layers or [])
     titles = [p.title for p in [*panels, *(image for row in layers or [] for image in row)]]
     return {"name": subject.name, "path": str(path), "panels": titles}
@@ -141,10 +174,16 @@ def picture(path: Path, subject: Subject, about: str = "", layers: list[list[Ima
 
 def short(value: Any) -> str:
     """The value of an option; of a long list both ends."""
-    return f"{value[0]:g} ... {value[-1]:g} ({len(value)})" if isinstance(value, tuple) and len(value) > 8 else str(value)
+    return (
+        f"{value[0]:g} ... {value[-1]:g} ({len(value)})"
+        if isinstance(value, tuple) and len(value) > 8
+        else str(value)
+    )
 
 
-def trained(run: str, name: str | None, layer: int | None, settings: tuple[str, ...], prompt: str | None) -> tuple[Subject, str, list[list[Image]]]:
+def trained(
+    run: str, name: str | None, layer: int | None, settings: tuple[str, ...], prompt: str | None
+) -> tuple[Subject, str, list[list[Image]]]:
     """The encoding of a layer of a run, words about the run, and its attention over a prompt."""
     found = find_trained(run, None, name)
     chosen = [] if name is None else [one for one, _ in choose(name)["pe"]]
@@ -164,10 +203,16 @@ def trained(run: str, name: str | None, layer: int | None, settings: tuple[str, 
     if not 0 <= layer < cfg.layers:
         raise Misuse(f"--layer is {layer}; the run has layers 0 to {cfg.layers - 1}")
     if name is not None and names_of[layer] != name:
-        raise Misuse(f"layer {layer} of the run has {names_of[layer]}, not {name}; the layers are: {', '.join(names_of)}")
+        raise Misuse(
+            f"layer {layer} of the run has {names_of[layer]}, not {name}; the layers are: "
+            f"{', '.join(names_of)}"
+        )
     p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, found.params, layer).items()}
     subject = Subject(names_of[layer], cfg, cfg.encoding(layer), p, dict(cfg.pe[layer % len(cfg.pe)][1]))
-    about = f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)} at length {cfg.L:,}"
+    about = (
+        f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)} "
+        f"at length {cfg.L:,}"
+    )
     return subject, about, maps(cfg, found.params, given)
 
 
@@ -181,5 +226,8 @@ def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, An
         done.append(picture(folder / f"{name}.{kind}", fresh(name, choose(name), L)))
         bar.add(1)
     found = [(get(d["name"]).hook or "no hook", d["name"], Path(d["path"]).name) for d in done]
-    store.write_text(folder / "index.html", pictures.page(f"Every encoding as it starts, for length {L:,}, by the hook that it fills.", found))
+    store.write_text(
+        folder / "index.html",
+        pictures.page(f"Every encoding as it starts, for length {L:,}, by the hook that it fills.", found),
+    )
     return done

@@ -19,7 +19,9 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """What arrived. The first signal raises Interrupted, unless somebody is gentle; one that comes while leaving ends the process."""
+    """What arrived. The first signal raises Interrupted, unless somebody is gentle; one that comes while
+    leaving ends the process.
+    """
 
     def __init__(self) -> None:
         self.asked = 0  # the signal that asked to stop gently
@@ -27,7 +29,9 @@ class Signals:
         self.gentle = False
 
     def install(self) -> None:
-        """Take over SIGINT and SIGTERM, but not one that this process was told to ignore (a shell's background job)."""
+        """Take over SIGINT and SIGTERM, but not one that this process was told to ignore (a shell's
+        background job).
+        """
         for number in WORDS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self.handle)
@@ -37,7 +41,10 @@ class Signals:
             os._exit(128 + number)
         if self.gentle and not self.asked:
             self.asked = number
-            os.write(2, b"\nstopping: this step is finished and saved first; the same signal again leaves at once\n")
+            os.write(
+                2,
+                b"\nstopping: this step is finished and saved first; the same signal again leaves at once\n",
+            )
             return
         self.leaving = number
         raise Interrupted(number)

@@ -30,13 +30,22 @@ def document(value: Mapping[str, Any]) -> str:
 
 def labelled(name: str, text: str) -> str:
     """`text` behind its name, wrapped under itself."""
-    return textwrap.fill(text, WIDTH, initial_indent=name.ljust(LABEL), subsequent_indent=" " * LABEL, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=name.ljust(LABEL),
+        subsequent_indent=" " * LABEL,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns, all set to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)
+    )
 
 
 def number(value: float | None, digits: int) -> str:
@@ -64,12 +73,21 @@ def duration(seconds: float) -> str:
 
 def shown(value: Any) -> str:
     """The value of an option as --set takes it."""
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else "none" if value is None else str(value)
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, (list, tuple))
+        else "none"
+        if value is None
+        else str(value)
+    )
 
 
 def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """The encodings of a model with their options."""
-    return ", ".join(f"{name} ({', '.join(f'{k}={shown(v)}' for k, v in given.items())})" if given else name for name, given in pe)
+    return ", ".join(
+        f"{name} ({', '.join(f'{k}={shown(v)}' for k, v in given.items())})" if given else name
+        for name, given in pe
+    )
 
 
 def chosen(backend: str, asked: str) -> str:

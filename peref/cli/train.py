@@ -63,15 +63,43 @@ SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
     setting("--heads", "model", "H", "Number of query heads.", **SIZED),
     setting("--kv-heads", "model", "G", "Number of key-value heads.", **SIZED, said="half the heads"),
     setting("--head-width", "model", "D", "Width of each head.", **SIZED, said="width / heads"),
-    setting("--ff", "model", "F", "Width of the feed-forward layers.", **SIZED, said="8/3 of the width, 4 for gelu"),
-    setting("--activation", "model", "activation", "Activation of the feed-forward layers: swiglu or gelu.", metavar="NAME"),
+    setting(
+        "--ff",
+        "model",
+        "F",
+        "Width of the feed-forward layers.",
+        **SIZED,
+        said="8/3 of the width, 4 for gelu",
+    ),
+    setting(
+        "--activation",
+        "model",
+        "activation",
+        "Activation of the feed-forward layers: swiglu or gelu.",
+        metavar="NAME",
+    ),
     setting("--norm", "model", "norm", "Normalization: rms or layer.", metavar="NAME"),
     setting("--norm-eps", "model", "eps", "Epsilon of the normalization.", type=float),
     setting("--biases/--no-biases", "model", "biases", "Biases in every linear layer except the head."),
-    setting("--qkv-bias/--no-qkv-bias", "model", "qkv_bias", "Biases in the projections to q, k and v.", said="as --biases"),
+    setting(
+        "--qkv-bias/--no-qkv-bias",
+        "model",
+        "qkv_bias",
+        "Biases in the projections to q, k and v.",
+        said="as --biases",
+    ),
     setting("--qk-norm/--no-qk-norm", "model", "qk_norm", "RMSNorm over each head of q and k."),
-    setting("--tied/--untied", "model", "tied", "Whether the head shares the weights of the token embedding."),
-    setting("--window", "model", "window", "Sliding window: the keys that a query sees, itself included.", **SIZED, said="all"),
+    setting(
+        "--tied/--untied", "model", "tied", "Whether the head shares the weights of the token embedding."
+    ),
+    setting(
+        "--window",
+        "model",
+        "window",
+        "Sliding window: the keys that a query sees, itself included.",
+        **SIZED,
+        said="all",
+    ),
 )
 @section(
     "Training",
@@ -79,7 +107,9 @@ SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
     options.data_option,
     setting("--steps", "recipe", "steps", "Optimizer steps.", type=int),
     setting("--batch", "recipe", "batch", "Batch size: sequences in a micro-batch.", type=int),
-    setting("--accumulate", "recipe", "accumulate", "Gradient accumulation: micro-batches in a step.", type=int),
+    setting(
+        "--accumulate", "recipe", "accumulate", "Gradient accumulation: micro-batches in a step.", type=int
+    ),
     setting("--rate", "recipe", "rate", "Peak learning rate.", type=float),
     setting("--warmup", "recipe", "warmup", "Warm-up steps, up to the peak learning rate.", type=int),
     setting("--floor", "recipe", "floor", "Final learning rate, as a fraction of the peak.", type=float),
@@ -130,7 +160,8 @@ def command(ctx: click.Context, **given: Any) -> None:
         settings = {"threads": threads, "every_tile": every_tile, "record": not no_record}
         return get_backend(name, dtype=dtype, **settings, say=partial(say, "note"))
 
-    with np.errstate(all="ignore"):  # the loop looks at every loss and gradient itself, and names the one that is not finite
+    # the loop looks at every loss and gradient itself, and names the one that is not finite
+    with np.errstate(all="ignore"):
         if given["resume"] is None:
             run, corpus, marks, be = begin(given, backend_for)
         else:
@@ -140,10 +171,13 @@ def command(ctx: click.Context, **given: Any) -> None:
                 done = follow(run, corpus, be, marks, given, signals, say)
         except Interrupted as signal:
             again = text.command("train", "--resume", run.folder, *files_of(run))
-            raise Interrupted(signal.number, f"{signal}; go on with: {again}", **{"run": str(run.folder), **signal.details}) from None
+            raise Interrupted(
+                signal.number, f"{signal}; go on with: {again}", **{"run": str(run.folder), **signal.details}
+            ) from None
     figures = {
         **done,
-        "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024),
         "seconds": time.perf_counter() - began,
     }
     if given["as_json"]:
@@ -151,16 +185,23 @@ def command(ctx: click.Context, **given: Any) -> None:
         return
     val = figures["val"]
     say("validation", f"loss {val['loss']:.4f}, {val['bpb']:.4f} bits/byte")
-    speed, memory = f"{figures['tokens_per_s']:,.0f} tokens/s", f"peak memory {text.size(figures['peak_rss'])}"
+    speed, memory = (
+        f"{figures['tokens_per_s']:,.0f} tokens/s",
+        f"peak memory {text.size(figures['peak_rss'])}",
+    )
     say("figures", f"{speed}, {memory}, {text.duration(figures['seconds'])} in all")
     say("run", str(run.folder))
     say("next", next_command(run, corpus, given))
 
 
-def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
+def begin(
+    given: dict[str, Any], backend_for: Callable[[str], Backend]
+) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
     """A new run, its text and the yardsticks of that."""
     chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
-    cfg = shaped(FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen)
+    cfg = shaped(
+        FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen
+    )
     recipe = Recipe(**picked("recipe", given))
     spec = data.DEFAULT if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
@@ -173,21 +214,40 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
     return loop.create(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be
 
 
-def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
-    """The run that --resume means, its text and the yardsticks of that. Raises Misuse for settings that a run fixes."""
+def go_on(
+    ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]
+) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
+    """The run that --resume means, its text and the yardsticks of that. Raises Misuse for settings that a
+    run fixes.
+    """
     if given["resume"] == NEWEST:
-        run = newest(RUNS if given["runs"] is None else given["runs"], having_checkpoint=False, unfinished=True)
+        run = newest(
+            RUNS if given["runs"] is None else given["runs"], having_checkpoint=False, unfinished=True
+        )
     elif given["runs"] is not None:
-        raise Misuse(f"--runs says where to look for the newest run, but --resume names {given['resume']}; leave one of them out")
+        raise Misuse(
+            f"--runs says where to look for the newest run, but --resume names {given['resume']}; leave one "
+            "of them out"
+        )
     else:
         run = open_run(given["resume"])
     free = (*FREE, "pe") if given["pe"] is not None and names_files(run, given["pe"]) else FREE
-    fixed = [p.opts[0] for p in ctx.command.params if given.get(str(p.name)) not in (None, ()) and p.name not in free]
+    fixed = [
+        p.opts[0]
+        for p in ctx.command.params
+        if given.get(str(p.name)) not in (None, ()) and p.name not in free
+    ]
     if fixed:
-        raise Misuse(f"a run goes on with the settings it began with; leave out {', '.join(fixed)}, or begin a new run without --resume")
+        raise Misuse(
+            f"a run goes on with the settings it began with; leave out {', '.join(fixed)}, or begin a new "
+            "run without --resume"
+        )
     config_of(run)
     if run.finished and whole(run):
-        raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {text.command('eval', run.folder, *files_of(run))}")
+        raise Misuse(
+            f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: "
+            f"{text.command('eval', run.folder, *files_of(run))}"
+        )
     corpus = text_of(run, given["data"])
     be = backend_for(run.record["recipe"]["dtype"])
     return run, corpus, data.yardsticks(corpus.train, corpus.valid), be
@@ -195,7 +255,9 @@ def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str]
 
 def names_files(run: Run, pe: str) -> bool:
     """Whether `pe` is the cycle of the run, said again because files of encodings are in it."""
-    return bool(run.own) and [name for name, _ in choose(pe)["pe"]] == [name for name, _ in run.record["config"]["pe"]]
+    return bool(run.own) and [name for name, _ in choose(pe)["pe"]] == [
+        name for name, _ in run.record["config"]["pe"]
+    ]
 
 
 def files_of(run: Run) -> list[str]:
@@ -204,7 +266,9 @@ def files_of(run: Run) -> list[str]:
 
 
 def whole(run: Run) -> bool:
-    """Whether the last checkpoint verifies; a run whose last one was damaged can go on from the one before."""
+    """Whether the last checkpoint verifies; a run whose last one was damaged can go on from the one
+    before.
+    """
     try:
         return bool(weights_of(run))
     except Damaged:
@@ -220,8 +284,12 @@ def follow(
     signals: Signals,
     say: Callable[[str, str], None],
 ) -> dict[str, Any]:
-    """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved after a signal."""
-    records = loop.train(run, corpus, be, say=lambda warning: say("note", warning), stopping=lambda: bool(signals.asked))
+    """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved
+    after a signal.
+    """
+    records = loop.train(
+        run, corpus, be, say=lambda warning: say("note", warning), stopping=lambda: bool(signals.asked)
+    )
     start = next(records)
     introduce(run, corpus, be, marks, start, given["backend"], say)
     speed, steps, valid = 0.0, start["steps"], None
@@ -229,16 +297,34 @@ def follow(
         for record in records:
             if record["event"] == "step":
                 speed = record["tokens_per_s"]
-                bar.to(record["step"], f"loss {record['loss']:.4f}, {bits(record['loss']):.3f} bits/byte, {speed:,.0f} tokens/s")
+                bar.to(
+                    record["step"],
+                    f"loss {record['loss']:.4f}, {bits(record['loss']):.3f} bits/byte, {speed:,.0f} tokens/s",
+                )
                 if "valid" in record and record["step"] < steps:
                     valid = record["valid"]
-                    bar.line(f"step {record['step']:,}: validation loss {valid['loss']:.4f}, {valid['bpb']:.4f} bits/byte")
+                    bar.line(
+                        f"step {record['step']:,}: validation loss {valid['loss']:.4f}, {valid['bpb']:.4f} "
+                        "bits/byte"
+                    )
             elif record["event"] == "stopped":
                 step = record["step"]
-                raise Interrupted(signals.asked, f"stopped after step {step:,} of {steps:,}, which is saved", step=step, steps=steps)
+                raise Interrupted(
+                    signals.asked,
+                    f"stopped after step {step:,} of {steps:,}, which is saved",
+                    step=step,
+                    steps=steps,
+                )
             elif record["event"] == "done":
                 valid = record["valid"]
-    shared = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid, "yardsticks": marks, "tokens_per_s": speed}
+    shared = {
+        "run": str(run.folder),
+        "step": steps,
+        "steps": steps,
+        "val": valid,
+        "yardsticks": marks,
+        "tokens_per_s": speed,
+    }
     shared |= {"parameters": start["parameters"], "backend": be.name, "plain": be.plain()}
     return shared | {"data": run.record["data"], "config": run.record["config"]}
 
@@ -248,20 +334,43 @@ def bits(nats: float) -> float:
 
 
 def introduce(
-    run: Run, corpus: data.Corpus, be: Backend, marks: dict[str, float], start: dict[str, Any], asked: str, say: Callable[[str, str], None]
+    run: Run,
+    corpus: data.Corpus,
+    be: Backend,
+    marks: dict[str, float],
+    start: dict[str, Any],
+    asked: str,
+    say: Callable[[str, str], None],
 ) -> None:
     """What runs, on what, where, and what there is to beat."""
     cfg, recipe = Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"])
-    heads = f"{counted(cfg.H, 'head')} of {cfg.D}" + (f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else "")
-    shape = f"{counted(cfg.layers, 'layer')}, width {cfg.C}, {heads}, feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}"
+    heads = f"{counted(cfg.H, 'head')} of {cfg.D}" + (
+        f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else ""
+    )
+    shape = (
+        f"{counted(cfg.layers, 'layer')}, width {cfg.C}, {heads}, feed-forward {cfg.F}, {cfg.norm} norm, "
+        f"{cfg.activation}"
+    )
     say("model", f"{start['parameters']:,} parameters: {shape}, {'tied' if cfg.tied else 'untied'} head")
     say("encoding", text.cycle(cfg.pe))
     a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")
     tokens = f"{counted(recipe.batch * recipe.accumulate * cfg.L, 'token')} a step ({a_step})"
-    say("training", f"{counted(recipe.steps, 'step')}, {tokens}, rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}")
+    say(
+        "training",
+        f"{counted(recipe.steps, 'step')}, {tokens}, rate {recipe.rate:g}, seed {recipe.seed}, "
+        f"{recipe.dtype}",
+    )
     say("backend", text.chosen(be.name, asked))
-    say("data", f"{corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out")
-    say("yardsticks", f"unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 {marks['xz_bpb']:.3f} bits/byte")
+    say(
+        "data",
+        f"{corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, "
+        f"{text.size(corpus.valid.size)} held out",
+    )
+    say(
+        "yardsticks",
+        f"unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 {marks['xz_bpb']:.3f} "
+        "bits/byte",
+    )
     say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
 
 

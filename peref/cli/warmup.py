@@ -26,7 +26,17 @@ def command(as_json: bool) -> None:
         ahead.compile_ahead(waiting, lambda name: bar.to(bar.count + 1, name))
     seconds, folder = time.perf_counter() - began, kernel.FOLDER and str(kernel.FOLDER)
     if as_json:
-        print(text.document({"kernels": names, "compiled": waiting, "folder": folder, "lanes": host.LANES, "seconds": seconds}))
+        print(
+            text.document(
+                {
+                    "kernels": names,
+                    "compiled": waiting,
+                    "folder": folder,
+                    "lanes": host.LANES,
+                    "seconds": seconds,
+                }
+            )
+        )
         return
     kept = folder or "nowhere: the cache folder cannot be written, so every process compiles for itself"
     print(

@@ -1,4 +1,6 @@
-"""Encoding, bind, names() and get(name). The folders are the hooks, the files are the encodings; nothing is listed by hand."""
+"""Encoding, bind, names() and get(name). The folders are the hooks, the files are the encodings; nothing
+is listed by hand.
+"""
 
 import ast
 import hashlib
@@ -23,9 +25,11 @@ from peref.errors import Misuse, did_you_mean
 HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
 # what bind fills in: their settings are facts and options
 FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "laws")
-FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")  # earlier: layers of this encoding before this one
+# earlier: layers of this encoding before this one
+FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")
 
-SMALLEST, LARGEST = 1e-30, 1e30  # of options that are real numbers: beyond these, powers and products of two of them overflow
+# of options that are real numbers: beyond these, powers and products of two of them overflow
+SMALLEST, LARGEST = 1e-30, 1e30
 
 LAWS = {
     "shift": "a number added to every position changes nothing",
@@ -51,9 +55,11 @@ def alike(D: int) -> dict[str, float]:
 
 
 def logit_steps(D: int) -> dict[str, float]:
-    """For a table that is added to logits as it is: D times the rate, as much as a logit moves when each of the D products in it does.
+    """For a table that is added to logits as it is: D times the rate, as much as a logit moves when each of
+    the D products in it does.
 
-    At the rate itself a table would need thousands of steps to tell near from far: attention over n keys needs a bias of ln n.
+    At the rate itself a table would need thousands of steps to tell near from far: attention over n keys
+    needs a bias of ln n.
     """
     return {"table": float(D)}
 
@@ -66,26 +72,34 @@ def inverse_root(D: int) -> float:
 class Encoding:
     """One way to tell a transformer where it is. Fills one of the six hooks; "none" fills none.
 
-    be is the backend, p the encoding's parameters under their bare names, at the place (ops/place.py), x the normed input [B,T,C].
+    be is the backend, p the encoding's parameters under their bare names, at the place (ops/place.py), x the
+    normed input [B,T,C].
     """
 
     paper: str
     formula: str  # one line, for people
     init: Callable = no_parameters  # (rng)                       -> {name: array}
     embed: Callable | None = None  # (p, i)                          -> [...,T,C], which the model adds
-    rotate: Callable | None = None  # (p, i, n)                       -> angle [...,T,R/2], gain_q, gain_k (None: 1)
-    bias: Callable | None = None  # (be, p, d [N])                  -> [H,N]; d = i - j, positive where the key is in the past
-    score: Callable | None = None  # (be, p, q, k, f, at)            -> (term, row, column) added to the scaled logits, None where absent
+    # (p, i, n)                       -> angle [...,T,R/2], gain_q, gain_k (None: 1)
+    rotate: Callable | None = None
+    # (be, p, d [N])                  -> [H,N]; d = i - j, positive where the key is in the past
+    bias: Callable | None = None
+    # (be, p, q, k, f, at)            -> (term, row, column) added to the scaled logits, None where absent
+    score: Callable | None = None
     attend: Callable | None = None  # (be, p, q, k, v, f, at)         -> [B,H,T,D], instead of softmax(qk)v
     mix: Callable | None = None  # (be, p, x, at, state, across)   -> x, state, instead of attention
-    features: Callable | None = None  # (be, p, x, at, state)           -> {name: [B,heads,T,...]}, state: what a token has beyond k and v
+    # (be, p, x, at, state)           -> {name: [B,heads,T,...]}, state: what a token has beyond k and v
+    features: Callable | None = None
     scale: Callable = inverse_root  # (D) -> the softmax scale
     steps: Callable = alike  # (D) -> {name: what the learning rate of a parameter is multiplied with}
-    reach: Callable | None = None  # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
-    check: Callable | None = None  # (at) -> raises Misuse for a place, in NumPy, or a width that it has nothing for
+    # (dtype) -> first and last position that can be computed in dtype, how far apart in one call; None: all
+    reach: Callable | None = None
+    # (at) -> raises Misuse for a place, in NumPy, or a width that it has nothing for
+    check: Callable | None = None
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     shared: Callable = nothing  # () -> names of parameters that all its layers share
-    claims: Any = frozenset()  # laws it promises; where options decide () -> those, and then read here at the defaults
+    # laws it promises; where options decide () -> those, and then read here at the defaults
+    claims: Any = frozenset()
     laws: Callable | None = field(default=None, init=False)  # that function
 
     def __post_init__(self) -> None:
@@ -116,7 +130,9 @@ def names() -> list[str]:
 
 
 def spelled(name: str) -> str:
-    """The name as the encoding's file has it, whatever the case of its letters: rope for RoPE. Others stay as they are."""
+    """The name as the encoding's file has it, whatever the case of its letters: rope for RoPE. Others stay
+    as they are.
+    """
     return name.lower() if not name.islower() and name.lower() in files() else name
 
 
@@ -148,8 +164,8 @@ ARGUMENTS = {"init": 1, "embed": 2, "rotate": 3, "bias": 3, "score": 6, "attend"
 def load(path: str | os.PathLike[str]) -> str:
     """Import the encoding in a file of your own; its name, which is that of the file, is known from then on.
 
-    Raises Misuse, naming file and line, for a file that is not there, that cannot be imported, or that holds no
-    encoding, and where the name is that of a built-in encoding.
+    Raises Misuse, naming file and line, for a file that is not there, that cannot be imported, or that holds
+    no encoding, and where the name is that of a built-in encoding.
     """
     given = os.fspath(path)
     name = Path(given).stem
@@ -165,7 +181,9 @@ def named(word: str) -> str:
 
 
 def checked(module: Any, name: str) -> Any:
-    """The module where it holds an encoding; else it is forgotten, and Misuse says what is wrong, and in which line."""
+    """The module where it holds an encoding; else it is forgotten, and Misuse says what is wrong, and in
+    which line.
+    """
     try:
         check_module(module)
     except Misuse:
@@ -182,7 +200,10 @@ def check_module(module: Any) -> None:
     """Raises Misuse unless the module's ENCODING is an Encoding that can be bound."""
     encoding = getattr(module, "ENCODING", None)
     text = ast.parse(module.__loader__.get_data(module.__file__))
-    here = f"{module.__file__}, line {next((node.lineno for node in text.body if 'ENCODING' in written(node)), 1)}"
+    here = (
+        f"{module.__file__}, line "
+        f"{next((node.lineno for node in text.body if 'ENCODING' in written(node)), 1)}"
+    )
     if not isinstance(encoding, Encoding):
         said = "there is no ENCODING" if encoding is None else f"ENCODING is a {type(encoding).__name__}"
         raise Misuse(f"{here}: {said}; expected ENCODING = Encoding(...), the record of peref.encodings")
@@ -213,10 +234,16 @@ def check_functions(encoding: Encoding, here: str) -> None:
             raise Misuse(f"{line}: {name} takes {takes} arguments before its settings (after a *); {called}")
         for setting, a in settings(function).items():
             if a.default is a.empty and setting not in FACTS:
-                raise Misuse(f"{line}: {setting} is no fact of a model ({', '.join(FACTS)}); an option has a default")
-            if a.default is not a.empty and (setting in FACTS or defaults.setdefault(setting, a.default) != a.default):
                 raise Misuse(
-                    f"{line}: {setting} {'is a fact of the model' if setting in FACTS else 'has two defaults'}; give the option another name"
+                    f"{line}: {setting} is no fact of a model ({', '.join(FACTS)}); an option has a default"
+                )
+            if a.default is not a.empty and (
+                setting in FACTS or defaults.setdefault(setting, a.default) != a.default
+            ):
+                raise Misuse(
+                    f"{line}: {setting} "
+                    f"{'is a fact of the model' if setting in FACTS else 'has two defaults'}; give the "
+                    "option another name"
                 )
         try:
             for option, (default, kind) in options_of(function).items():
@@ -264,7 +291,9 @@ def settings(function: Callable) -> dict[str, inspect.Parameter]:
 
 
 def with_settings_of(*others: Callable) -> Callable:
-    """Decorates function(..., **given): it has the settings of the `others` besides its own, and gets them in `given`, so that each is named once."""
+    """Decorates function(..., **given): it has the settings of the `others` besides its own, and gets them
+    in `given`, so that each is named once.
+    """
 
     def decorate(function: Any) -> Callable:
         merged: dict[str, inspect.Parameter] = {}
@@ -276,11 +305,22 @@ def with_settings_of(*others: Callable) -> Callable:
         @wraps(function)
         def checked(*arguments: Any, **given: Any) -> Any:
             if unknown := given.keys() - merged:
-                raise TypeError(f"{function.__module__}.{function.__name__} has no setting {', '.join(sorted(unknown))}")
+                raise TypeError(
+                    f"{function.__module__}.{function.__name__} has no setting {', '.join(sorted(unknown))}"
+                )
             return function(*arguments, **given)
 
-        first = [a for a in inspect.signature(function).parameters.values() if a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD)]
-        hints = {name: kind for one in (*others, function) for name, kind in get_type_hints(one).items() if name in merged}
+        first = [
+            a
+            for a in inspect.signature(function).parameters.values()
+            if a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD)
+        ]
+        hints = {
+            name: kind
+            for one in (*others, function)
+            for name, kind in get_type_hints(one).items()
+            if name in merged
+        }
         vars(checked).update(__signature__=inspect.Signature([*first, *merged.values()]))
         checked.__annotations__ = hints
         return checked
@@ -312,7 +352,11 @@ def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
 def options_of(function: Callable) -> dict[str, tuple[Any, Any]]:
     """Option -> (default, annotation) of one function."""
     hints = get_type_hints(function)
-    return {n: (a.default, hints.get(n, type(a.default))) for n, a in settings(function).items() if a.default is not a.empty}
+    return {
+        n: (a.default, hints.get(n, type(a.default)))
+        for n, a in settings(function).items()
+        if a.default is not a.empty
+    }
 
 
 def wanted(kind: Any) -> str:
@@ -327,7 +371,9 @@ def wanted(kind: Any) -> str:
 
 
 def fitting(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...], becomes a tuple, NumPy's numbers Python's."""
+    """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...],
+    becomes a tuple, NumPy's numbers Python's.
+    """
     if get_origin(kind) is Literal:
         if value in get_args(kind):
             return value
@@ -336,7 +382,12 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(value) in kinds or (value is None and type(None) in kinds):
         return value
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool) and abs(value) < sys.float_info.max:
+    if (
+        float in kinds
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+        and abs(value) < sys.float_info.max
+    ):
         return float(value)
     for k in kinds:
         if get_origin(k) is tuple and isinstance(value, (list, tuple)) and value:
@@ -347,7 +398,8 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
 def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Every option of encoding `name`, those in `given` checked and set, the others at their defaults.
 
-    Raises Misuse for an unknown one and for a real number that is not finite, or neither 0 nor of a size that can be computed with.
+    Raises Misuse for an unknown one and for a real number that is not finite, or neither 0 nor of a size that
+    can be computed with.
     """
     known = options(get(name))
     for key in given:
@@ -358,7 +410,10 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
     for key, value in found.items():
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, (int, float)) and not (number == 0 or SMALLEST <= abs(number) <= LARGEST):
-                raise Misuse(f"option {key} of {name} is {number}; expected a finite number, 0 or from {SMALLEST:g} to {LARGEST:g} in size")
+                raise Misuse(
+                    f"option {key} of {name} is {number}; expected a finite number, 0 or from {SMALLEST:g} "
+                    f"to {LARGEST:g} in size"
+                )
     return found
 
 
@@ -370,7 +425,9 @@ BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
 
 
 def bounded(name: str, sign: str, bound: float, **numbers: float | None) -> None:
-    """Raises Misuse, for encoding `name`, unless every one of these options that is given is > bound, >= bound or <= bound, as `sign` says."""
+    """Raises Misuse, for encoding `name`, unless every one of these options that is given is > bound, >=
+    bound or <= bound, as `sign` says.
+    """
     holds, words = BOUNDS[sign]
     for option, number in numbers.items():
         if number is not None and not holds(number, bound):
@@ -383,26 +440,40 @@ def positive(name: str, **numbers: float | None) -> None:
 
 
 def check_reach(name: str, encoding: Encoding, i: Any, dtype: Any) -> None:
-    """Raises Misuse for positions i (NumPy) of one call that the bound `encoding` cannot compute in `dtype`."""
+    """Raises Misuse for positions i (NumPy) of one call that the bound `encoding` cannot compute in
+    `dtype`.
+    """
     if encoding.reach is None or not i.size:
         return
-    dtype = np.float32 if np.dtype(dtype).kind == "V" else dtype  # bfloat16 is not NumPy's own, and ends where float32 does
+    # bfloat16 is not NumPy's own, and ends where float32 does
+    dtype = np.float32 if np.dtype(dtype).kind == "V" else dtype
     first, last, apart = encoding.reach(dtype)
     asked, where = f"{name}: positions {i.min()} to {i.max()} were asked for", f"in {np.dtype(dtype)}"
     if not (first <= i.min() and i.max() <= last):
         begins, ends = math.ceil(first), math.floor(last)
-        raise Misuse(f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another dtype may move that")
+        raise Misuse(
+            f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another "
+            "dtype may move that"
+        )
     if not i.max() - i.min() <= apart:
-        raise Misuse(f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use another dtype")
+        raise Misuse(
+            f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use "
+            "another dtype"
+        )
 
 
 def bind(encoding: Encoding, facts: dict[str, Any], given: dict[str, Any]) -> Encoding:
-    """The same record with the facts of one layer and the options filled in: what the model calls. It claims what holds with these options."""
+    """The same record with the facts of one layer and the options filled in: what the model calls. It
+    claims what holds with these options.
+    """
 
     def bound(function: Any) -> Any:
         if (needed := vars(function).get("needed")) and not bound(needed)():
             return None
-        wanted = {n: given.get(n, a.default) if a.default is not a.empty else facts[n] for n, a in settings(function).items()}
+        wanted = {
+            n: given.get(n, a.default) if a.default is not a.empty else facts[n]
+            for n, a in settings(function).items()
+        }
         return partial(function, **wanted) if wanted else function
 
     filled: dict[str, Any] = {name: bound(f) for name in FUNCTIONS if (f := getattr(encoding, name))}

@@ -1,4 +1,5 @@
-"""Golden vectors: made from the reference, written to be held against, compared with what somebody else computed.
+"""Golden vectors: made from the reference, written to be held against, compared with what somebody else
+computed.
 
 flags    what each flag means: the trap, its effect, the remedy
 cases    which cases there are, and why each exists
@@ -9,8 +10,10 @@ kinds    a case of any level, and which module computes it
 budget   a and b of the tolerance rule, beside each expected number
 outside  the function that is to be checked
 files    tensor files and JSON that others wrote: nothing is believed before it is checked
-folder   the files of one encoding, from its cases; golden/ itself is made by tests/making, where the witnesses are
-book     reads such folders, and notices any change in them (sums); archive: the same as one file; rebuild: computed once more
+folder   the files of one encoding, from its cases; golden/ itself is made by tests/making, where the
+         witnesses are
+book     reads such folders, and notices any change in them (sums); archive: the same as one file; rebuild:
+         computed once more
 rule     one dimensionless number for each element
 report   which case is right, from where on it is wrong, which trap that looks like
 apart    two files or folders of tensors, compared

@@ -25,7 +25,9 @@ RULES = ("golden", "allclose", "bits")
 
 @dataclass(frozen=True)
 class Apart:
-    """What differs, by name; how many tensors agree; names that the second has not, where that is no difference."""
+    """What differs, by name; how many tensors agree; names that the second has not, where that is no
+    difference.
+    """
 
     rule: str
     differ: dict[str, str]
@@ -34,14 +36,20 @@ class Apart:
 
 
 def budgets_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    return {name: (tensors[f"{name}:a"], tensors[f"{name}:b"]) for name in tensors if f"{name}:a" in tensors and f"{name}:b" in tensors}
+    return {
+        name: (tensors[f"{name}:a"], tensors[f"{name}:b"])
+        for name in tensors
+        if f"{name}:a" in tensors and f"{name}:b" in tensors
+    }
 
 
 def depths(path: Path) -> dict[str, float]:
     """Case -> depth, from every cases.json that stands beside the tensors."""
     folder = path if path.is_dir() else path.parent
     found: dict[str, float] = {}
-    for file in sorted(p for p in ([folder / "cases.json"] if path.is_file() else folder.rglob("cases.json")) if is_file(p)):
+    for file in sorted(
+        p for p in ([folder / "cases.json"] if path.is_file() else folder.rglob("cases.json")) if is_file(p)
+    ):
         words = strict_json(read(file), str(file))
         try:
             found |= {case["id"]: float(case["depth"]) for case in words["cases"]}
@@ -50,14 +58,21 @@ def depths(path: Path) -> dict[str, float]:
     return found
 
 
-def apart(first: Path, second: Path, rule: str | None = None, tolerance: float = 1e-6, limit: str = "C") -> Apart:
-    """Everything that differs between the tensors at `first` and at `second`. Without a rule it is golden where the first has budgets."""
+def apart(
+    first: Path, second: Path, rule: str | None = None, tolerance: float = 1e-6, limit: str = "C"
+) -> Apart:
+    """Everything that differs between the tensors at `first` and at `second`. Without a rule it is golden
+    where the first has budgets.
+    """
     if not 0 <= tolerance < 1:
         raise Misuse(f"--tolerance is {tolerance}; expected at least 0 and below 1")
     a, b = read_tensors(first), read_tensors(second)
     budgets = budgets_of(a)
     if rule == "golden" and not budgets:
-        raise Misuse(f"{first} has no budgets (NAME:a, NAME:b), which the golden rule needs; use --rule allclose or --rule bits")
+        raise Misuse(
+            f"{first} has no budgets (NAME:a, NAME:b), which the golden rule needs; use --rule allclose or "
+            "--rule bits"
+        )
     rule = rule or ("golden" if budgets else "allclose")
     differ: dict[str, str] = {}
     if rule == "golden":
@@ -68,7 +83,11 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
             differ[name] = f"not in {first}"
         for name in (name for name in wanted if name in b):
             size, phase = budgets.get(name, (None, None))
-            verdict = judged(b[name], a[name].wide, size.wide, phase.wide, deep.get(name.rpartition(":")[0], 0)) if size and phase else None
+            verdict = (
+                judged(b[name], a[name].wide, size.wide, phase.wide, deep.get(name.rpartition(":")[0], 0))
+                if size and phase
+                else None
+            )
             if verdict is None and b[name].wide.tobytes() != a[name].wide.tobytes():
                 differ[name] = "it has no budget and is not the same"
             elif verdict is not None and not verdict.worst <= dict(CLASSES)[limit]:
@@ -89,7 +108,9 @@ def apart(first: Path, second: Path, rule: str | None = None, tolerance: float =
 
 
 def failures(found: Apart, first: Path, second: Path, limit: str = "C") -> tuple[Path | None, Report]:
-    """Where FIRST lies in a folder of golden files: that folder, and what `check` says of the tensors that both have."""
+    """Where FIRST lies in a folder of golden files: that folder, and what `check` says of the tensors that
+    both have.
+    """
     folder = next((place for place in (first, *first.resolve().parents[:3]) if versioned(place)), None)
     if found.rule != "golden" or not found.differ or folder is None:
         return None, Report()

@@ -1,7 +1,9 @@
-"""Golden files as one file: a plain tar, the same bytes whenever it is packed, read without writing anything anywhere.
+"""Golden files as one file: a plain tar, the same bytes whenever it is packed, read without writing anything
+anywhere.
 
-Every member is golden/PATH, a regular file with mode 644 and no date and no owner. It is not compressed: numbers like these hardly shrink, and what
-is not compressed cannot be a bomb. Reading refuses what `pack` does not write.
+Every member is golden/PATH, a regular file with mode 644 and no date and no owner. It is not compressed:
+numbers like these hardly shrink, and what is not compressed cannot be a bomb. Reading refuses what `pack`
+does not write.
 
 Not here: whether the files are right (book).
 """
@@ -32,7 +34,9 @@ def pack(files: dict[str, bytes], path: Path) -> int:
 
 
 def unpacked(path: Path) -> dict[str, bytes]:
-    """Path -> bytes. Raises Damaged for what is no such archive, a path that leads out or is there twice, and anything but regular files."""
+    """Path -> bytes. Raises Damaged for what is no such archive, a path that leads out or is there twice,
+    and anything but regular files.
+    """
     data = read(path)
     if len(data) > LARGEST:
         raise Damaged(f"{path}: {len(data):,} bytes; an archive of golden files has at most {LARGEST:,}")
@@ -41,7 +45,11 @@ def unpacked(path: Path) -> dict[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for member in tar:
                 name = member.name.removeprefix(TOP)
-                if name == member.name or not PATH.fullmatch(name) or any(part in ("", ".", "..") for part in name.split("/")):
+                if (
+                    name == member.name
+                    or not PATH.fullmatch(name)
+                    or any(part in ("", ".", "..") for part in name.split("/"))
+                ):
                     raise Damaged(f"{path}: holds {member.name[:80]!r}; expected paths in {TOP}")
                 if not member.isreg() or member.sparse is not None or name in found:
                     raise Damaged(f"{path}: {name} is there twice, or is no regular file")

@@ -1,4 +1,6 @@
-"""Golden files, read: every byte against its digest first (sums), then words and tensors of each encoding against one another (entry)."""
+"""Golden files, read: every byte against its digest first (sums), then words and tensors of each encoding
+against one another (entry).
+"""
 
 import hashlib
 import re
@@ -16,7 +18,8 @@ from peref.store import is_file
 
 
 class Book:
-    """Golden files in a folder or an archive; the digests of all of them are checked when it is made. Raises Untrue.
+    """Golden files in a folder or an archive; the digests of all of them are checked when it is made. Raises
+    Untrue.
 
     `more` is the full set beside the core, None where it is left out (`opened`).
     """
@@ -25,20 +28,32 @@ class Book:
         self.folder, self.more = folder, None  # type: Path, Book | None
         self.data = archived(folder) if is_file(folder) else in_folder(folder)
         self.version = self.data[VERSION].decode(errors="replace").strip()
-        if not re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", self.version) or self.version.split(".")[0] != SPEC_VERSION.split(".")[0]:
-            raise Untrue(f"{folder}: specification {self.version[:40]!r}; this peref reads version {SPEC_VERSION.split('.')[0]}")
+        if (
+            not re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", self.version)
+            or self.version.split(".")[0] != SPEC_VERSION.split(".")[0]
+        ):
+            raise Untrue(
+                f"{folder}: specification {self.version[:40]!r}; this peref reads version "
+                f"{SPEC_VERSION.split('.')[0]}"
+            )
 
     @property
     def digest(self) -> str:
-        """That of everything: what `cat */SHA256SUMS | sha256sum` gives in a folder, its encodings in the order of bytes."""
-        whole = hashlib.sha256(b"".join(self.data[path] for path in sorted(self.data) if path.endswith(f"/{SUMS}"))).hexdigest()
+        """That of everything: what `cat */SHA256SUMS | sha256sum` gives in a folder, its encodings in the
+        order of bytes.
+        """
+        whole = hashlib.sha256(
+            b"".join(self.data[path] for path in sorted(self.data) if path.endswith(f"/{SUMS}"))
+        ).hexdigest()
         return hashlib.sha256((whole + self.more.digest).encode()).hexdigest() if self.more else whole
 
     @cached_property
     def vectors(self) -> list[Vectors]:
         """Those of each encoding; of one that has a full set too, first those of the core."""
         names = sorted({path.partition("/")[0] for path in self.data} - {VERSION})
-        return [vectors_of(name, self.data, self.folder) for name in names] + (self.more.vectors if self.more else [])
+        return [vectors_of(name, self.data, self.folder) for name in names] + (
+            self.more.vectors if self.more else []
+        )
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
@@ -53,7 +68,9 @@ class Book:
 
 
 def vectors_of(name: str, data: dict[str, bytes], folder: Path) -> Vectors:
-    """What stands in the folder of encoding `name`, words and tensors held against one another. Raises Untrue."""
+    """What stands in the folder of encoding `name`, words and tensors held against one another. Raises
+    Untrue.
+    """
     where = folder / name
     try:
         words: Any = strict_json(data[f"{name}/cases.json"], str(where / "cases.json"))

@@ -3,16 +3,19 @@
     A   |c - g| <= K_o u_out |g| +    K_c u_acc (a + b)
     B   |c - g| <= K_o u_out a   + 16 K_c u_acc (a + b)        C likewise: rule
 
-    a   how far the number moves, per relative rounding, when everything that a program keeps in the dtype that is judged is rounded at random: real
-        inputs, what is computed of them on the way, forward and backward, tables of biases and gains. At least |g|. Moved by the roundings of
-        16 bits themselves: where a derivative jumps within one (relu, a count that reaches a whole number) the jump is in it
-    b   how far it moves, per relative rounding, when everything that is computed on the way is rounded at random, and what is never kept in
-        16 bits with it: angles, and where positions are real numbers those, for phases far out lose digits however exact the inputs are. A base
-        of powers is moved by a rounding of its logarithm, which is how powers are made
+    a   how far the number moves, per relative rounding, when everything that a program keeps in the dtype
+        that is judged is rounded at random: real inputs, what is computed of them on the way, forward and
+        backward, tables of biases and gains. At least |g|. Moved by the roundings of 16 bits themselves:
+        where a derivative jumps within one (relu, a count that reaches a whole number) the jump is in it
+    b   how far it moves, per relative rounding, when everything that is computed on the way is rounded at
+        random, and what is never kept in 16 bits with it: angles, and where positions are real numbers those,
+        for phases far out lose digits however exact the inputs are. A base of powers is moved by a rounding
+        of its logarithm, which is how powers are made
 
-Both are the largest of DRAWS random draws in float64 (noise), stored as float32, rounded up. A structural zero has a = b = 0 and must be 0.
-Nothing is computed in the precision that is judged: this bounds what honest arithmetic may do, and knows nothing of what is checked.
-A case at a tie is exact there in every dtype: its budgets are those of the positions beside it that it names.
+Both are the largest of DRAWS random draws in float64 (noise), stored as float32, rounded up. A structural
+zero has a = b = 0 and must be 0. Nothing is computed in the precision that is judged: this bounds what honest
+arithmetic may do, and knows nothing of what is checked. A case at a tie is exact there in every dtype: its
+budgets are those of the positions beside it that it names.
 """
 
 import math
@@ -64,9 +67,19 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
         for step in COARSE:
             tape = NoisyTape(coarse := rounding(rng, step))
             kept = {name: wrapped(coarse(a[name]), coarse) for name in floats}
-            widen(size, expected(case, {**a, **kept}, of_data(case.config.encoding(0), tape), at, tape), want, step)
+            widen(
+                size,
+                expected(case, {**a, **kept}, of_data(case.config.encoding(0), tape), at, tape),
+                want,
+                step,
+            )
         noisy, pe = {name: wrapped(a[name], fine) for name in floats}, of_powers(case, rng)
-        widen(phase, expected(case, {**a, **noisy}, in_between(pe, fine), somewhere(pe, at, fine), NoisyTape(fine)), want, STEP)
+        widen(
+            phase,
+            expected(case, {**a, **noisy}, in_between(pe, fine), somewhere(pe, at, fine), NoisyTape(fine)),
+            want,
+            STEP,
+        )
     return {name: (up(size[name]), up(phase[name])) for name in real}
 
 
@@ -111,8 +124,11 @@ def with_bias(pe: Encoding, change: Callable) -> Encoding:
 
 
 def somewhere(pe: Encoding, at: At, by: Callable[[Any], Any]) -> At:
-    """The same place, whose positions and distances round whatever is computed of them; real positions are off by a rounding."""
-    off = lambda x: x * (1 + abs(by(np.ones(x.shape)) - 1)) if x.dtype.kind == "f" else x  # never below a whole number, where a floor would jump
+    """The same place, whose positions and distances round whatever is computed of them; real positions are
+    off by a rounding.
+    """
+    # never below a whole number, where a floor would jump
+    off = lambda x: x * (1 + abs(by(np.ones(x.shape)) - 1)) if x.dtype.kind == "f" else x
     real = pe.hook and pe.axes is not None and "real_positions" in pe.claims
     i = j = off(at.i) if real else at.i
     found = replace(at, i=wrapped(i, by), j=wrapped(j, by))

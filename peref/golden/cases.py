@@ -1,6 +1,7 @@
 """What a case is: one computation, with the reason why it exists.
 
-Not here: what a case computes (levels); which cases golden/ has, which the recipes say (tests/recipes/NAME.py).
+Not here: what a case computes (levels); which cases golden/ has, which the recipes say
+(tests/recipes/NAME.py).
 """
 
 from collections.abc import Callable
@@ -28,7 +29,8 @@ FACTS = ("B", "H", "G", "T", "D", "C", "L", "R", "n", "layout", "causal", "windo
 
 @dataclass(frozen=True)
 class Variant:
-    """One of several readings of respected sources: other options or facts, or other outputs for the same inputs.
+    """One of several readings of respected sources: other options or facts, or other outputs for the same
+    inputs.
 
     rewrite(case, inputs, outputs) -> outputs; no gradient may be among them.
     """
@@ -46,7 +48,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Case:
-    """One computation. Sizes differ from one another, so that swapped axes show; letters are those of the package."""
+    """One computation. Sizes differ from one another, so that swapped axes show; letters are those of the
+    package.
+    """
 
     encoding: str
     level: str
@@ -69,7 +73,8 @@ class Case:
     causal: bool = True
     window: int | None = None
     variants: tuple[Variant, ...] = ()  # where sources differ: the first is the norm, and is the case itself
-    untied: Any = None  # positions for the budgets, where at those of the case every rounding would break a tie
+    # positions for the budgets, where at those of the case every rounding would break a tie
+    untied: Any = None
 
     @property
     def hook(self) -> str:
@@ -119,19 +124,26 @@ class Case:
             "depth": self.depth,
         }
         if self.variants:
-            found["acceptable"] = {"norm": self.variants[0].name, "variants": {v.name: v.words for v in self.variants}}
+            found["acceptable"] = {
+                "norm": self.variants[0].name,
+                "variants": {v.name: v.words for v in self.variants},
+            }
         return found
 
 
 def sized(name: str, level: str, slug: str, why: str, flags: tuple[str, ...] = (), **given: Any) -> Case:
-    """A case with the sizes that suit the hook: a layer in place of attention has H heads of D and is small."""
+    """A case with the sizes that suit the hook: a layer in place of attention has H heads of D and is
+    small.
+    """
     if get(name).hook == "mix":
         given = {"H": 3, "D": 4, "C": 5} | given
     return Case(name, level, slug, why, flags, **given)
 
 
 def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
-    """Values that an option may have beside its default: all of a choice, twice a number, half of a share, which ends at 1."""
+    """Values that an option may have beside its default: all of a choice, twice a number, half of a share,
+    which ends at 1.
+    """
     if isinstance(default, bool):
         return (not default,)
     if get_origin(kind) is Literal:
@@ -144,4 +156,6 @@ def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
 def yours(name: str, given: dict[str, Any], **facts: Any) -> list[Case]:
     """A case of every level for settings and sizes of the user's."""
     why = "Made for a shape and settings of your own."
-    return [replace(Case(name, level, "yours", why), options=given, **facts) for level in LEVELS[get(name).hook]]
+    return [
+        replace(Case(name, level, "yours", why), options=given, **facts) for level in LEVELS[get(name).hook]
+    ]

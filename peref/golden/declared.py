@@ -1,4 +1,5 @@
-"""What is said in words alone, without expected numbers: calls that must be refused, and laws. Both stand in cases.json beside the cases.
+"""What is said in words alone, without expected numbers: calls that must be refused, and laws. Both stand in
+cases.json beside the cases.
 
 refusals.py and laws.py say what one has, and judge it.
 """
@@ -13,7 +14,8 @@ from peref.golden.book import Book
 from peref.golden.entry import Entry
 from peref.golden.report import Outcome, reference
 
-PARTS: dict[str, tuple[Callable, Callable]] = {  # the verdict on one of them, peref as the function that is judged
+# the verdict on one of them, peref as the function that is judged
+PARTS: dict[str, tuple[Callable, Callable]] = {
     "refusals": (refusals.verdict, refusals.ours),
     "laws": (laws.verdict, reference),
 }
@@ -22,7 +24,9 @@ KINDS = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
 
 def read(book: Book) -> dict[str, list[Entry]]:
     """The refusals and the laws of all encodings."""
-    return {part: list(chain.from_iterable(vectors.listed(part) for vectors in book.vectors)) for part in PARTS}
+    return {
+        part: list(chain.from_iterable(vectors.listed(part) for vectors in book.vectors)) for part in PARTS
+    }
 
 
 def outcomes(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> Iterator[Outcome]:

@@ -1,4 +1,5 @@
-"""The golden vectors of an encoding, and a case as it stands there with its tensors and budgets; what their words must be.
+"""The golden vectors of an encoding, and a case as it stands there with its tensors and budgets; what their
+words must be.
 
 Not here: the files themselves (book).
 """
@@ -16,8 +17,20 @@ from peref.golden.sums import Untrue
 
 LONGEST_ID = 200
 SCHEMA = "peref/cases/2"
-WORDS: dict[str, type] = {"id": str, "encoding": str, "level": str, "why": str, "flags": list, "options": dict, "facts": dict}
-DECLARED: dict[str, dict[str, type]] = {"refusals": {"kind": str, "inputs": dict, "result": str}, "laws": {"law": str}}  # and `call`
+WORDS: dict[str, type] = {
+    "id": str,
+    "encoding": str,
+    "level": str,
+    "why": str,
+    "flags": list,
+    "options": dict,
+    "facts": dict,
+}
+# and `call`
+DECLARED: dict[str, dict[str, type]] = {
+    "refusals": {"kind": str, "inputs": dict, "result": str},
+    "laws": {"law": str},
+}
 PROBES = re.compile(r"\d{1,9}:-?\d[\d.e+\-]{0,20}(?: \d{1,9}:-?\d[\d.e+\-]{0,20}){0,31}")
 ID = re.compile(r"[a-z0-9_]+\.[a-z]+/[a-z0-9.\-+]+")
 
@@ -35,7 +48,9 @@ class Entry:
 
     @property
     def group(self) -> str:
-        """HOOK_LEVEL, of cases of several encodings; those at the sizes of kernels, refusals and laws are groups of their own."""
+        """HOOK_LEVEL, of cases of several encodings; those at the sizes of kernels, refusals and laws are
+        groups of their own.
+        """
         if (level := self.words["level"]) in ("refuse", "law"):
             return {"refuse": "refusals", "law": "laws"}[level]
         return f"{self.vectors.words['hook'] or 'none'}_{level}{'_aligned' * ('/aligned-' in self.id)}"
@@ -54,7 +69,9 @@ class Entry:
     def variants(self) -> dict[str, str]:
         """Readings of respected sources that differ, and what each is; the first, the norm, is called ""."""
         known = self.words.get("acceptable", {"norm": "", "variants": {"": ""}})
-        return {"": known["variants"][known["norm"]]} | {name: words for name, words in known["variants"].items() if name != known["norm"]}
+        return {"": known["variants"][known["norm"]]} | {
+            name: words for name, words in known["variants"].items() if name != known["norm"]
+        }
 
     def key(self, name: str, variant: str = "") -> str:
         """The name of a tensor in the files."""
@@ -110,7 +127,11 @@ def well_formed(vectors: Vectors, name: str, where: Path) -> None:
         case(one, vectors, where)
     for part in DECLARED:
         for one in words[part]:
-            if not of_kinds(one, WORDS | {"call": str} | DECLARED[part], ("or",)) or not flagged(one, words["flags"]) or one["encoding"] != name:
+            if (
+                not of_kinds(one, WORDS | {"call": str} | DECLARED[part], ("or",))
+                or not flagged(one, words["flags"])
+                or one["encoding"] != name
+            ):
                 raise Untrue(f"{where}: not the words of one of the {part}: {str(one)[:80]}")
     named = (
         {f"{e.id}:{n}" for e in vectors for n in e.words["inputs"]},
@@ -121,8 +142,14 @@ def well_formed(vectors: Vectors, name: str, where: Path) -> None:
 
 
 def of_kinds(one: Any, kinds: dict[str, type], also: tuple[str, ...] = ()) -> bool:
-    """Whether it is an object with these fields, each of its kind, and at most those of `also` beside them."""
-    return isinstance(one, dict) and set(one) - set(also) == set(kinds) and all(type(one[key]) is kind for key, kind in kinds.items())
+    """Whether it is an object with these fields, each of its kind, and at most those of `also` beside
+    them.
+    """
+    return (
+        isinstance(one, dict)
+        and set(one) - set(also) == set(kinds)
+        and all(type(one[key]) is kind for key, kind in kinds.items())
+    )
 
 
 def flagged(one: Any, flags: dict[str, Any]) -> bool:
@@ -133,12 +160,26 @@ def flagged(one: Any, flags: dict[str, Any]) -> bool:
 def case(one: Any, vectors: Vectors, where: Path) -> None:
     """Raises Untrue unless these are the words of a case."""
     flags = vectors.words["flags"]
-    kinds = WORDS | {"depth": int, "inputs": list, "expected": list, "axes": dict, "digest": str, "near_miss": list}
+    kinds = WORDS | {
+        "depth": int,
+        "inputs": list,
+        "expected": list,
+        "axes": dict,
+        "digest": str,
+        "near_miss": list,
+    }
     if not of_kinds(one, kinds, ("acceptable",)):
         raise Untrue(f"{where}: a case without its {', '.join(kinds)}, or with more")
-    if not ID.fullmatch(one["id"][: LONGEST_ID + 1]) or len(one["id"]) > LONGEST_ID or not one["why"] or not 0 <= one["depth"] < 10**9:
+    if (
+        not ID.fullmatch(one["id"][: LONGEST_ID + 1])
+        or len(one["id"]) > LONGEST_ID
+        or not one["why"]
+        or not 0 <= one["depth"] < 10**9
+    ):
         raise Untrue(f"{where}: the case {one['id'][:80]!r} has no proper id, no reason or no depth")
-    if one["encoding"] != vectors.words["encoding"] or not all(isinstance(n, str) for key in ("inputs", "expected") for n in one[key]):
+    if one["encoding"] != vectors.words["encoding"] or not all(
+        isinstance(n, str) for key in ("inputs", "expected") for n in one[key]
+    ):
         raise Untrue(f"{where}: {one['id']} is of another encoding, or has names that are no text")
     if not flagged(one, flags):
         raise Untrue(f"{where}: {one['id']} has flags that the file does not explain")
@@ -147,14 +188,39 @@ def case(one: Any, vectors: Vectors, where: Path) -> None:
         if not isinstance(letters, str) or t is None or len(letters) != t.bits.ndim:
             raise Untrue(f"{where}: {one['id']} names axes of {name[:80]} that it has not")
     for miss in one["near_miss"]:
-        near = isinstance(miss, dict) and set(miss) == {"trap", "words", "tensor", "probes"} and all(isinstance(x, str) for x in miss.values())
-        if not near or not PROBES.fullmatch(miss["probes"]) or miss["tensor"] not in one["expected"] or miss["trap"] not in flags:
-            raise Untrue(f"{where}: {one['id']} has a near miss without its trap, words, tensor and probes, or of an unknown flag")
+        near = (
+            isinstance(miss, dict)
+            and set(miss) == {"trap", "words", "tensor", "probes"}
+            and all(isinstance(x, str) for x in miss.values())
+        )
+        if (
+            not near
+            or not PROBES.fullmatch(miss["probes"])
+            or miss["tensor"] not in one["expected"]
+            or miss["trap"] not in flags
+        ):
+            raise Untrue(
+                f"{where}: {one['id']} has a near miss without its trap, words, tensor and probes, or of an "
+                "unknown flag"
+            )
     known = one.get("acceptable", {"norm": "", "variants": {"": ""}})
-    readings = known.get("variants") if isinstance(known, dict) and set(known) == {"norm", "variants"} else None
-    if not isinstance(readings, dict) or known["norm"] not in readings or not all(isinstance(words, str) for words in readings.values()):
-        raise Untrue(f"{where}: {one['id']} is acceptable in variants, of which one is the norm; these are no such words")
+    readings = (
+        known.get("variants") if isinstance(known, dict) and set(known) == {"norm", "variants"} else None
+    )
+    if (
+        not isinstance(readings, dict)
+        or known["norm"] not in readings
+        or not all(isinstance(words, str) for words in readings.values())
+    ):
+        raise Untrue(
+            f"{where}: {one['id']} is acceptable in variants, of which one is the norm; these are no such "
+            "words"
+        )
     for name in one["expected"]:
-        sizes = [t.bits.shape for end in ("", ":a", ":b") if (t := vectors.expected.get(f"{one['id']}:{name}{end}"))]
+        sizes = [
+            t.bits.shape
+            for end in ("", ":a", ":b")
+            if (t := vectors.expected.get(f"{one['id']}:{name}{end}"))
+        ]
         if f"{one['id']}:{name}" not in vectors.expected or set(sizes[1:]) - {(), sizes[0]}:
             raise Untrue(f"{where}: {one['id']}:{name} is missing, or has budgets of another shape")

@@ -1,7 +1,9 @@
-"""Tensor files and JSON that others wrote: nothing is believed before it is checked, and what is wrong is said in one line.
+"""Tensor files and JSON that others wrote: nothing is believed before it is checked, and what is wrong is
+said in one line.
 
-The payload is read by the safetensors library. What that library lets pass (duplicate keys, names that are paths, blanks before the header) is
-refused here before it sees the file, and so is every number that does not fit the length of the file.
+The payload is read by the safetensors library. What that library lets pass (duplicate keys, names that are
+paths, blanks before the header) is refused here before it sees the file, and so is every number that does not
+fit the length of the file.
 """
 
 import json
@@ -39,7 +41,9 @@ DEEPEST = 20
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a file. `bits` are as they stand there; bfloat16 has no type in NumPy and is kept as uint16."""
+    """One tensor of a file. `bits` are as they stand there; bfloat16 has no type in NumPy and is kept as
+    uint16.
+    """
 
     dtype: str
     bits: np.ndarray
@@ -53,7 +57,9 @@ class Tensor:
 
 
 def strict_json(text: bytes, where: str) -> Any:
-    """The value of a JSON text. Raises Damaged for duplicate keys, NaN and infinities, text after the end, depth without end and bad UTF-8."""
+    """The value of a JSON text. Raises Damaged for duplicate keys, NaN and infinities, text after the end,
+    depth without end and bad UTF-8.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -72,7 +78,9 @@ def strict_json(text: bytes, where: str) -> Any:
         return x
 
     try:
-        found = json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant, parse_float=finite)
+        found = json.loads(
+            text.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant, parse_float=finite
+        )
         shallow([found], DEEPEST + 1)
         return found
     except RecursionError as error:
@@ -109,12 +117,19 @@ Header = dict[str, tuple[str, tuple[int, ...], int, int]]
 
 
 def checked_header(data: bytes, where: str) -> Header:
-    """Name -> dtype, shape, first and one beyond the last byte in the file. Raises Damaged for anything that is not as the format says."""
+    """Name -> dtype, shape, first and one beyond the last byte in the file. Raises Damaged for anything
+    that is not as the format says.
+    """
     if len(data) < 8:
-        raise Damaged(f"{where}: {len(data)} bytes; a safetensors file begins with 8 that say how long its header is")
+        raise Damaged(
+            f"{where}: {len(data)} bytes; a safetensors file begins with 8 that say how long its header is"
+        )
     length = int.from_bytes(data[:8], "little")
     if length > LONGEST_HEADER or length > len(data) - 8:
-        raise Damaged(f"{where}: a header of {length} bytes in a file of {len(data)}; cut short, or not a safetensors file")
+        raise Damaged(
+            f"{where}: a header of {length} bytes in a file of {len(data)}; cut short, or not a safetensors "
+            "file"
+        )
     if data[8:9] != b"{":
         raise Damaged(f"{where}: its header does not begin with {{; not a safetensors file")
     header = strict_json(data[8 : 8 + length], where)
@@ -126,7 +141,10 @@ def checked_header(data: bytes, where: str) -> Header:
     found, payload = {}, len(data) - 8 - length
     for name, about in header.items():
         if not plain_name(name):
-            raise Damaged(f"{where}: a tensor is called {name[:80]!r}; expected printable ASCII without blanks, and no path")
+            raise Damaged(
+                f"{where}: a tensor is called {name[:80]!r}; expected printable ASCII without blanks, and "
+                "no path"
+            )
         if not isinstance(about, dict) or set(about) != {"dtype", "shape", "data_offsets"}:
             raise Damaged(f"{where}: {name} is not described by dtype, shape and data_offsets")
         dtype, shape, offsets = about["dtype"], about["shape"], about["data_offsets"]
@@ -138,20 +156,30 @@ def checked_header(data: bytes, where: str) -> Header:
             raise Damaged(f"{where}: {name} has data_offsets {str(offsets)[:80]}; expected two whole numbers")
         first, stop = offsets
         if stop - first != math.prod(shape) * SIZES[dtype][1] or stop > payload:
-            raise Damaged(f"{where}: {name}, {dtype}{shape}, is said to lie at bytes {first} to {stop} of {payload}; that does not fit")
+            raise Damaged(
+                f"{where}: {name}, {dtype}{shape}, is said to lie at bytes {first} to {stop} of {payload}; "
+                "that does not fit"
+            )
         found[name] = (dtype, tuple(shape), 8 + length + first, 8 + length + stop)
     end = 8 + length
     for name, (_, _, first, stop) in sorted(found.items(), key=lambda item: item[1][2:]):
         if first != end:
-            raise Damaged(f"{where}: {name} {'overlaps the tensor before it' if first < end else 'has a hole before it'}")
+            raise Damaged(
+                f"{where}: {name} "
+                f"{'overlaps the tensor before it' if first < end else 'has a hole before it'}"
+            )
         end = stop
     if end != len(data):
-        raise Damaged(f"{where}: {counted(len(data) - end, 'byte that belongs', 'bytes that belong')} to no tensor")
+        raise Damaged(
+            f"{where}: {counted(len(data) - end, 'byte that belongs', 'bytes that belong')} to no tensor"
+        )
     return found
 
 
 def tensors(data: bytes, where: str, header: Header | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, in the order of their names; `header` where it was checked before. Raises Damaged."""
+    """The tensors of a safetensors file, in the order of their names; `header` where it was checked
+    before. Raises Damaged.
+    """
     header = checked_header(data, where) if header is None else header
     try:
         payload = {name: about["data"] for name, about in safetensors.deserialize(data)}
@@ -160,7 +188,11 @@ def tensors(data: bytes, where: str, header: Header | None = None) -> dict[str, 
     found = {}
     for name in sorted(header):
         dtype, shape, *_ = header[name]
-        bits: Any = np.frombuffer(payload[name], SIZES[dtype][0]) if len(payload[name]) else np.zeros(0, SIZES[dtype][0])
+        bits: Any = (
+            np.frombuffer(payload[name], SIZES[dtype][0])
+            if len(payload[name])
+            else np.zeros(0, SIZES[dtype][0])
+        )
         found[name] = Tensor(dtype, bits.reshape(shape))
     return found
 

@@ -1,4 +1,6 @@
-"""What each flag means: the trap, its effect, the remedy, and where it was seen. The golden files of each encoding say it."""
+"""What each flag means: the trap, its effect, the remedy, and where it was seen. The golden files of each
+encoding say it.
+"""
 
 from typing import Any
 

@@ -1,6 +1,8 @@
-"""The folder of one encoding as files: words and tensors of its cases, an index and digests; the same bytes in every process.
+"""The folder of one encoding as files: words and tensors of its cases, an index and digests; the same bytes
+in every process.
 
-Not here: what a case computes (levels), and whether it is confirmed, which is asked of golden/ itself (tests/making).
+Not here: what a case computes (levels), and whether it is confirmed, which is asked of golden/ itself
+(tests/making).
 """
 
 import hashlib
@@ -29,30 +31,49 @@ Made = tuple[dict[str, Any], Arrays, Arrays]  # words, inputs and expected tenso
 def made(case: Case, a: Arrays, found: Arrays, near_miss: Sequence[dict[str, str]] = ()) -> Made:
     """A case for `files`; `found` has budgets and other readings beside what is expected."""
     outputs = [name for name in found if not name.endswith((":a", ":b")) and "@" not in name]
-    axes = {name: letters for name, x in {**a, **found}.items() if (letters := axes_of(case, name)) and len(letters) == x.ndim and "@" not in name}
-    more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "digest": digest(case, a, found), "near_miss": list(near_miss)}
+    axes = {
+        name: letters
+        for name, x in {**a, **found}.items()
+        if (letters := axes_of(case, name)) and len(letters) == x.ndim and "@" not in name
+    }
+    more = {
+        "inputs": sorted(a),
+        "expected": sorted(outputs),
+        "axes": axes,
+        "digest": digest(case, a, found),
+        "near_miss": list(near_miss),
+    }
     return case.words() | more, a, found
 
 
 def digest(case: Case, a: Arrays, found: Arrays) -> str:
-    """SHA-256 of what the case is: settings, and name, dtype, shape and bytes of every tensor but the budgets."""
+    """SHA-256 of what the case is: settings, and name, dtype, shape and bytes of every tensor but the
+    budgets.
+    """
     words = case.words()
     sha = hashlib.sha256(store.canonical([words[key] for key in ("id", "options", "facts")]).encode())
     for name, x in sorted({**a, **found}.items()):
         if not name.endswith((":a", ":b")):
-            sha.update(store.canonical([name, x.dtype.str, x.shape]).encode() + np.ascontiguousarray(x).tobytes())
+            sha.update(
+                store.canonical([name, x.dtype.str, x.shape]).encode() + np.ascontiguousarray(x).tobytes()
+            )
     return sha.hexdigest()
 
 
-def files(encoding: str, cases: Iterable[Made], flags: Mapping[str, Any], also: Iterable[str] = (), **said: Any) -> dict[str, bytes]:
-    """Name -> bytes of each file. `flags` has the words of every flag; those that are used are written, and `also` these.
+def files(
+    encoding: str, cases: Iterable[Made], flags: Mapping[str, Any], also: Iterable[str] = (), **said: Any
+) -> dict[str, bytes]:
+    """Name -> bytes of each file. `flags` has the words of every flag; those that are used are written, and
+    `also` these.
 
     said: refusals and laws, and means, the flag that explains another option, parameter or function of its.
     """
     cases = list(cases)
     words: dict[str, Any] = {"schema": SCHEMA, "encoding": encoding, "hook": get(encoding).hook}
     words |= {"cases": [one for one, *_ in cases], "refusals": [], "laws": [], "means": {}} | said
-    used = {*also} | {flag for part in ("cases", "refusals", "laws") for one in words[part] for flag in one["flags"]}
+    used = {*also} | {
+        flag for part in ("cases", "refusals", "laws") for one in words[part] for flag in one["flags"]
+    }
     used |= {miss["trap"] for one in words["cases"] for miss in one["near_miss"]}
     used |= {flag for part in words["means"].values() for flag in part.values()}
     found = {"cases.json": document(words | {"flags": {flag: flags[flag] for flag in used}}).encode()}
@@ -67,21 +88,32 @@ def files(encoding: str, cases: Iterable[Made], flags: Mapping[str, Any], also: 
 
 
 def write(folder: Path, found: dict[str, bytes]) -> bool:
-    """These files in `folder`; whether any of them is new or differs from what stands there. Others are left as they are."""
+    """These files in `folder`; whether any of them is new or differs from what stands there. Others are
+    left as they are.
+    """
     with explained(folder, "make it"):
         folder.mkdir(parents=True, exist_ok=True)
-    new = {name: data for name, data in found.items() if not store.is_file(folder / name) or store.read(folder / name) != data}
+    new = {
+        name: data
+        for name, data in found.items()
+        if not store.is_file(folder / name) or store.read(folder / name) != data
+    }
     for name, data in new.items():
         store.write_bytes(folder / name, data)
     return bool(new)
 
 
 def vectors(folder: Path, cases: Sequence[Case]) -> dict[str, bytes]:
-    """Golden files of these cases of one encoding in `folder`, computed as those of the package are and not confirmed; what was written.
+    """Golden files of these cases of one encoding in `folder`, computed as those of the package are and not
+    confirmed; what was written.
 
     Raises Misuse for a folder of other things.
     """
-    strange = [p.name for p in sorted(folder.iterdir()) if p.name != VERSION and not (p / SUMS).is_file()] if folder.is_dir() else []
+    strange = (
+        [p.name for p in sorted(folder.iterdir()) if p.name != VERSION and not (p / SUMS).is_file()]
+        if folder.is_dir()
+        else []
+    )
     if strange:
         raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
     computed = [(case, a := inputs(case), finite(case, expected(case, a))) for case in cases]
@@ -102,12 +134,16 @@ def finite(case: Case, want: Arrays) -> Arrays:
 
 def with_budgets(want: Arrays, measured: dict[str, tuple[Any, Any]]) -> Arrays:
     """What is expected, and a and b of each tensor beside it."""
-    both = {f"{name}:{letter}": x for name, pair in measured.items() for letter, x in zip("ab", pair, strict=True)}
+    both = {
+        f"{name}:{letter}": x for name, pair in measured.items() for letter, x in zip("ab", pair, strict=True)
+    }
     return want | both
 
 
 def document(value: Any, margin: str = "") -> str:
-    """As JSON, keys in order: what holds neither objects nor lists on one line, anything else a line for each of its own."""
+    """As JSON, keys in order: what holds neither objects nor lists on one line, anything else a line for
+    each of its own.
+    """
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if not any(isinstance(one, (dict, list)) for one in inner):
         return json.dumps(value, sort_keys=True, allow_nan=False)

@@ -18,7 +18,9 @@ def inputs(case: Case) -> Arrays:
 
 
 def expected(case: Case, a: Arrays, *more: Any) -> Arrays:
-    """Outputs and products with the Jacobian. `more`: of table, op, attn and trace an encoding and a place, of the others a backend."""
+    """Outputs and products with the Jacobian. `more`: of table, op, attn and trace an encoding and a
+    place, of the others a backend.
+    """
     return OTHER.get(case.level, levels).expected(case, a, *more)
 
 

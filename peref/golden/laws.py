@@ -1,21 +1,25 @@
-"""What must hold of an encoding whatever its numbers are: no expected values, two or three calls that are held against one another.
+"""What must hold of an encoding whatever its numbers are: no expected values, two or three calls that are
+held against one another.
 
     norm         a rotation changes no length: |R_m q| = |q|
     composition  R_m R_n = R_(m+n): turned twice is turned by the sum
     adjoint      <R q, g> = <q, R' g>: the gradient turns back
     shift        a number added to every position changes nothing in the output of attention
-    softmax      probabilities are the softmax of the scores over what a query sees, so a number added to a whole row changes nothing
+    softmax      probabilities are the softmax of the scores over what a query sees, so a number added to a
+                 whole row changes nothing
     fading       a bias is 0 at distance 0 and does not rise with it
     buckets      rows of the table go up with distance, from 0 to the last, by the definition in whole numbers
     causal       tokens that come later change nothing that came before
-    prefix       the first tokens alone give the first rows of all: what a cache holds is what a longer text computes
+    prefix       the first tokens alone give the first rows of all: what a cache holds is what a longer text
+                 computes
     packed       documents side by side in a sequence give what each gives alone
     groups       key-value heads repeated for each of their query heads change nothing
     order        without positions and mask, tokens in another order give outputs in that order
 
-Each is evaluated on a function(case, inputs) -> outputs, as `check --impl` has it; inputs are drawn as those of the golden cases are. Two numbers
-are equal within LIMIT u (1 + P) times the largest of their tensor, u the unit roundoff (float32's below float32) and P the largest position
-in the calls, for phases far out lose digits; buckets are equal.
+Each is evaluated on a function(case, inputs) -> outputs, as `check --impl` has it; inputs are drawn as those
+of the golden cases are. Two numbers are equal within LIMIT u (1 + P) times the largest of their tensor, u the
+unit roundoff (float32's below float32) and P the largest position in the calls, for phases far out lose
+digits; buckets are equal.
 
 Not here: a cache itself, which the traces have; values (cases).
 """
@@ -58,7 +62,13 @@ class Law:
     def words(self) -> dict[str, Any]:
         """As it stands in cases.json."""
         of = self.case.words()
-        found = {"id": self.id, "level": "law", "law": self.law, "call": self.case.level, "flags": [f"law.{self.law}"]}
+        found = {
+            "id": self.id,
+            "level": "law",
+            "law": self.law,
+            "call": self.case.level,
+            "flags": [f"law.{self.law}"],
+        }
         return found | {key: of[key] for key in ("encoding", "why", "options", "facts")}
 
 
@@ -71,7 +81,9 @@ class Calls:
 
     def __call__(self, case: Case, a: Arrays, *names: str) -> list[np.ndarray]:
         """The outputs of these names. Raises NotClaimed where one is missing."""
-        real = lambda name, x: x.astype(self.kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+        real = lambda name, x: (
+            x.astype(self.kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+        )
         words = case.words() | {"inputs": sorted(a), "expected": list(names), "axes": {}}
         came = self.function(words, {name: real(name, x) for name, x in a.items()})
         if came is None or any(name not in came for name in names):
@@ -80,8 +92,12 @@ class Calls:
 
 
 def verdict(words: dict[str, Any], function: Callable, kind: Any = np.float64) -> tuple[bool | None, str]:
-    """Whether the law of these words holds for function(case, inputs), None where it does not claim it, and what was seen."""
-    options = {key: tuple(value) if isinstance(value, list) else value for key, value in words["options"].items()}
+    """Whether the law of these words holds for function(case, inputs), None where it does not claim it,
+    and what was seen.
+    """
+    options = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in words["options"].items()
+    }
     slug = words["id"].partition("/")[2]
     case = Case(words["encoding"], words["call"], slug, words["why"], (), options, **words["facts"])
     try:
@@ -111,10 +127,18 @@ def equal(got: np.ndarray, want: np.ndarray, what: str, far: float = 0.0, unit: 
     if not (np.isfinite(got).all() and np.isfinite(want).all()):
         raise Broken(f"{what}: NaN or infinite numbers came out")
     apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    most = LIMIT * (unit_of(got, want) if unit is None else unit) * (1 + far) * float(np.abs(want).max(initial=0))
+    most = (
+        LIMIT
+        * (unit_of(got, want) if unit is None else unit)
+        * (1 + far)
+        * float(np.abs(want).max(initial=0))
+    )
     if not apart.max(initial=0) <= most:
         at = tuple(int(n) for n in np.unravel_index(apart.argmax(), apart.shape))
-        raise Broken(f"{what}: at {list(at)} {got[at]:.8g} and {want[at]:.8g}, {apart[at]:.3g} apart, at most {most:.3g} expected")
+        raise Broken(
+            f"{what}: at {list(at)} {got[at]:.8g} and {want[at]:.8g}, {apart[at]:.3g} apart, at most "
+            f"{most:.3g} expected"
+        )
 
 
 def moved(case: Case, i: Any) -> Case:
@@ -138,7 +162,9 @@ def composition(call: Calls, case: Case) -> None:
     i, j = np.arange(case.T), 3 + np.arange(case.T)[::-1] ** 2
     a = inputs(case)
     of = lambda at, q: call(moved(case, at), {**a, "q": q, "positions": at}, "q_rotated")[0]
-    equal(of(j, of(i, a["q"])), of(i + j, a["q"]), "q turned by m and by n, and by m + n", float((i + j).max()))
+    equal(
+        of(j, of(i, a["q"])), of(i + j, a["q"]), "q turned by m and by n, and by m + n", float((i + j).max())
+    )
 
 
 def adjoint(call: Calls, case: Case) -> None:
@@ -157,8 +183,11 @@ def softmax(call: Calls, case: Case) -> None:
     scores, p = call(case, a, "scores", "probabilities")
     s = np.where(case.at.see, scores + np.arange(case.T)[:, None], -np.inf)
     s = np.exp(s - s.max(-1, keepdims=True))
-    far = float(np.abs(np.where(case.at.see, scores, 0)).max())  # an error of the largest score is one of every probability, relative
-    equal(p, (s / s.sum(-1, keepdims=True)).astype(p.dtype), "probabilities and the softmax of the scores", far)
+    # an error of the largest score is one of every probability, relative
+    far = float(np.abs(np.where(case.at.see, scores, 0)).max())
+    equal(
+        p, (s / s.sum(-1, keepdims=True)).astype(p.dtype), "probabilities and the softmax of the scores", far
+    )
 
 
 def fading(call: Calls, case: Case) -> None:
@@ -168,7 +197,10 @@ def fading(call: Calls, case: Case) -> None:
     order = np.argsort(np.abs(d), kind="stable")
     if not (b[:, d == 0] == 0).all():
         raise Broken(f"the bias at distance 0 is {b[:, d == 0].ravel()[:3].tolist()}, expected 0")
-    rising = np.diff(b[:, order].astype(np.float64), axis=1) > LIMIT * UNIT.get(b.dtype, 2.0**-24) * np.abs(b).max()
+    rising = (
+        np.diff(b[:, order].astype(np.float64), axis=1)
+        > LIMIT * UNIT.get(b.dtype, 2.0**-24) * np.abs(b).max()
+    )
     if rising.any():
         h, n = np.argwhere(rising)[0]
         raise Broken(f"head {h}: the bias rises from distance {d[order[n]]} to {d[order[n + 1]]}")
@@ -220,7 +252,9 @@ def causal(call: Calls, case: Case) -> None:
         if name in a:
             b[name] = a[name].copy()
             tokens(b[name], name, slice(CUT, None))[...] *= -0.5
-    first, other = (tokens(call(case, one, output(case))[0], output(case), slice(None, CUT)) for one in (a, b))
+    first, other = (
+        tokens(call(case, one, output(case))[0], output(case), slice(None, CUT)) for one in (a, b)
+    )
     equal(other, first, f"outputs before token {CUT}, which is another one")
 
 
@@ -228,7 +262,11 @@ def prefix(call: Calls, case: Case) -> None:
     a = inputs(case)
     (whole,) = call(case, part(a, slice(None)), output(case))
     (few,) = call(replace(case, T=CUT), part(a, slice(None, CUT)), output(case))
-    equal(few, tokens(whole, output(case), slice(None, CUT)), f"outputs of the first {CUT} tokens alone and among {case.T}")
+    equal(
+        few,
+        tokens(whole, output(case), slice(None, CUT)),
+        f"outputs of the first {CUT} tokens alone and among {case.T}",
+    )
 
 
 def packed(call: Calls, case: Case) -> None:
@@ -240,7 +278,9 @@ def packed(call: Calls, case: Case) -> None:
     for cut in (slice(None, CUT), slice(CUT, None)):
         n = len(range(case.T)[cut])
         (alone,) = call(replace(case, T=n), part(a, cut) | {"positions": np.arange(n)}, output(case))
-        equal(tokens(whole, output(case), cut), alone, f"document of {n} tokens in a packed sequence and alone")
+        equal(
+            tokens(whole, output(case), cut), alone, f"document of {n} tokens in a packed sequence and alone"
+        )
 
 
 def groups(call: Calls, case: Case) -> None:

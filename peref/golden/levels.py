@@ -1,11 +1,15 @@
 """What a case computes: its inputs, its outputs, and for random cotangents the products with the Jacobian.
 
-    table   embed: rows    rotate: angle, cos, sin, gain_q, gain_k    bias: bias [H,N] at each of the `distances`
-    op      embed: y       rotate: q_rotated, k_rotated    bias: bias [H,T,T]    score: term [B,H,T,T]    mix: y, the layer's output, 0 at padding
-    attn    scores and probabilities [B,H,T,T], 0 where a query does not look, and out [B,H,T,D]; of `attend` only out
+    table   embed: rows    rotate: angle, cos, sin, gain_q, gain_k    bias: bias [H,N] at each of the
+            `distances`
+    op      embed: y       rotate: q_rotated, k_rotated    bias: bias [H,T,T]    score: term [B,H,T,T]    mix:
+            y, the layer's output, 0 at padding
+    attn    scores and probabilities [B,H,T,T], 0 where a query does not look, and out [B,H,T,D]; of `attend`
+            only out
 
-vjp.NAME is the gradient of sum(cotangent.OUTPUT * OUTPUT) with respect to the input NAME, over the outputs that have a cotangent.
-Inputs are k/128 with |k| <= 255, parameters have 8 significant bits: bfloat16, float16, float32 and float64 hold both exactly.
+vjp.NAME is the gradient of sum(cotangent.OUTPUT * OUTPUT) with respect to the input NAME, over the outputs
+that have a cotangent. Inputs are k/128 with |k| <= 255, parameters have 8 significant bits: bfloat16,
+float16, float32 and float64 hold both exactly.
 """
 
 from dataclasses import replace
@@ -95,7 +99,11 @@ def inputs(case: Case) -> dict[str, np.ndarray]:
     """All that goes in, cotangents included."""
     rng, cfg = generator(0, case.id), case.config
     on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
-    shapes = {"x": (case.B, case.T, case.C), "q": (case.B, case.H, case.T, case.D), "k": (case.B, case.G, case.T, case.D)}
+    shapes = {
+        "x": (case.B, case.T, case.C),
+        "q": (case.B, case.H, case.T, case.D),
+        "k": (case.B, case.G, case.T, case.D),
+    }
     shapes["v"] = shapes["k"]
     found = {"positions": np.array(case.at.i)}
     if case.seg is not None:
@@ -120,7 +128,9 @@ def watched(given: Arrays) -> list[str]:
 
 
 def compute(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> Arrays:
-    """The outputs for inputs `a`, arrays or on a tape; `pe` and `at` in place of the case's own where given."""
+    """The outputs for inputs `a`, arrays or on a tape; `pe` and `at` in place of the case's own where
+    given.
+    """
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     x, q, k, v = (a.get(name) for name in ("x", "q", "k", "v"))
@@ -146,14 +156,17 @@ def compute(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = N
             return {"term": masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)}
         case "mix", _:
             y = hooks.mixed(PLAIN, pe, p, x, at)[0]
-            return {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}  # what a layer says of padding means nothing
+            # what a layer says of padding means nothing
+            return {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}
     return attended(case, pe, p, x, q, k, v, at)
 
 
 def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
     """The table of a rotation: gains only where there are some."""
     found = {"angle": angle, "cos": np.cos(value(angle)), "sin": np.sin(value(angle))}
-    return found | {name: value(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain is not None}
+    return found | {
+        name: value(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain is not None
+    }
 
 
 def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At) -> Arrays:
@@ -171,8 +184,12 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
     return found | {"out": out}
 
 
-def expected(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None) -> dict[str, np.ndarray]:
-    """Outputs and products with the Jacobian, for inputs with their cotangents; on `tape` where one is given."""
+def expected(
+    case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None
+) -> dict[str, np.ndarray]:
+    """Outputs and products with the Jacobian, for inputs with their cotangents; on `tape` where one is
+    given.
+    """
     tape, leaves = Tape() if tape is None else tape, watched(a)
     on_tape = {name: tape.watch(a[name]) for name in leaves}
     return pulled(tape, on_tape, compute(case, {**a, **on_tape}, pe, at), a)
@@ -184,7 +201,8 @@ def pulled(tape: Tape, on_tape: Arrays, outputs: Arrays, a: Arrays) -> dict[str,
     judged = [name for name in outputs if f"cotangent.{name}" in a]
     if judged:
         gradients = tape.gradients(
-            tuple(outputs[name] for name in judged), tuple(np.asarray(a[f"cotangent.{name}"], outputs[name].dtype) for name in judged)
+            tuple(outputs[name] for name in judged),
+            tuple(np.asarray(a[f"cotangent.{name}"], outputs[name].dtype) for name in judged),
         )
         found |= {f"vjp.{name}": gradients[leaf] for name, leaf in on_tape.items()}
     return found

@@ -1,10 +1,12 @@
-"""Many reports of `check --report json:FILE` in one table: what each implementation claims, and how well it does it.
+"""Many reports of `check --report json:FILE` in one table: what each implementation claims, and how well it
+does it.
 
-A row for each encoding and level, a column for each report. A cell is the worst class among the tensors that were compared (A, B, C, FAIL or ERROR),
-with the number of cases of how many there are; "-" where nothing was claimed. Where the dtypes differ, each has its own class.
+A row for each encoding and level, a column for each report. A cell is the worst class among the tensors that
+were compared (A, B, C, FAIL or ERROR), with the number of cases of how many there are; "-" where nothing was
+claimed. Where the dtypes differ, each has its own class.
 
-Reports are files that others wrote: what is not as it should be is refused in words. Unknown keys are passed over.
-Not here: how a table looks in Markdown and HTML (tables).
+Reports are files that others wrote: what is not as it should be is refused in words. Unknown keys are passed
+over. Not here: how a table looks in Markdown and HTML (tables).
 """
 
 import re
@@ -61,7 +63,9 @@ class Column:
     @property
     def grades(self) -> dict[str, int]:
         """How many tensors in each class; cases that raised are under ERROR."""
-        return {grade: sum(one.grade == grade for one in self.found) for grade in WORST[:-1]} | {"ERROR": len(self.errors)}
+        return {grade: sum(one.grade == grade for one in self.found) for grade in WORST[:-1]} | {
+            "ERROR": len(self.errors)
+        }
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,9 @@ class Cell:
     def __str__(self) -> str:
         if not self.grades:
             return "-"
-        apart = ", ".join(f"{dtype.lower()} {grade}" if dtype else grade for dtype, grade in sorted(self.grades.items()))
+        apart = ", ".join(
+            f"{dtype.lower()} {grade}" if dtype else grade for dtype, grade in sorted(self.grades.items())
+        )
         return f"{self.worst if len(set(self.grades.values())) == 1 else apart} ({self.claimed}/{self.known})"
 
 
@@ -100,7 +106,10 @@ def column(path: Path) -> Column:
         raise Damaged(f"{path}: {len(data):,} bytes; a report has at most {LARGEST:,}")
     report = strict_json(data, str(path))
     if not isinstance(report, dict) or not isinstance(report.get("results"), list) or "spec" not in report:
-        raise Damaged(f"{path}: no report; expected what `check --report json:FILE` writes, an object with spec and results")
+        raise Damaged(
+            f"{path}: no report; expected what `check --report json:FILE` writes, an object with spec and "
+            "results"
+        )
     errors, not_run = report.get("errors", {}), report.get("not_run", [])
     if not isinstance(errors, dict) or not isinstance(not_run, list):
         raise Damaged(f"{path}: errors is no object, or not_run no list")
@@ -109,7 +118,9 @@ def column(path: Path) -> Column:
         raise Damaged(f"{path}: implementation is not an object of texts")
     name = about.get("name", path.stem)
     if not NAME.fullmatch(name):
-        raise Damaged(f"{path}: the implementation is called {name[:80]!r}; expected 1 to 80 characters on one line")
+        raise Damaged(
+            f"{path}: the implementation is called {name[:80]!r}; expected 1 to 80 characters on one line"
+        )
     for case in [*errors, *not_run]:
         named(case, path)
     for text in (report["spec"], report.get("golden", ""), *errors.values()):
@@ -132,21 +143,42 @@ def one(item: Any, path: Path) -> Found:
         raise Damaged(f"{path}: a result is {str(item)[:60]!r}; expected an object")
     case, used = named(item.get("case"), path), item.get("used")
     tensor, dtype, grade = (item.get(key) for key in ("tensor", "dtype", "class"))
-    if not (isinstance(tensor, str) and NAME.fullmatch(tensor) and isinstance(dtype, str) and NAME.fullmatch(dtype)):
+    if not (
+        isinstance(tensor, str)
+        and NAME.fullmatch(tensor)
+        and isinstance(dtype, str)
+        and NAME.fullmatch(dtype)
+    ):
         raise Damaged(f"{path}: {case} has a result without a tensor or a dtype")
     if grade not in WORST[:-1]:
-        raise Damaged(f"{path}: {case}:{tensor} is of class {str(grade)[:40]!r}; expected one of {', '.join(WORST[:-1])}")
+        raise Damaged(
+            f"{path}: {case}:{tensor} is of class {str(grade)[:40]!r}; expected one of "
+            f"{', '.join(WORST[:-1])}"
+        )
     if not (used is None or (type(used) in (int, float) and used >= 0)):
-        raise Damaged(f"{path}: {case}:{tensor} used {str(used)[:40]!r} of its budget; expected a number from 0 on, or null")
+        raise Damaged(
+            f"{path}: {case}:{tensor} used {str(used)[:40]!r} of its budget; expected a number from 0 on, "
+            "or null"
+        )
     flags, said, trap = item.get("flags", []), item.get("said", []), item.get("trap")
     if not all(isinstance(texts, list) and all(isinstance(x, str) for x in texts) for texts in (flags, said)):
         raise Damaged(f"{path}: {case}:{tensor} has flags or said that are no lists of texts")
     words = trap.get("words") if isinstance(trap, dict) else None
-    return Found(case, tensor, dtype, grade, used, tuple(flags), words if isinstance(words, str) else said[0] if said else "")
+    return Found(
+        case,
+        tensor,
+        dtype,
+        grade,
+        used,
+        tuple(flags),
+        words if isinstance(words, str) else said[0] if said else "",
+    )
 
 
 def columns(paths: list[Path]) -> list[Column]:
-    """The reports in these files, all of the same specification and each with a name of its own. Raises Misuse otherwise."""
+    """The reports in these files, all of the same specification and each with a name of its own. Raises
+    Misuse otherwise.
+    """
     if not paths:
         raise Misuse("no report was given; expected files of `check --report json:FILE`")
     read_in: dict[str, Path] = {}
@@ -154,14 +186,20 @@ def columns(paths: list[Path]) -> list[Column]:
     for path in paths:
         new = column(path)
         if new.name in read_in:
-            raise Misuse(f"{path} and {read_in[new.name]} are both reports of {new.name!r}; give each file a name of its own")
+            raise Misuse(
+                f"{path} and {read_in[new.name]} are both reports of {new.name!r}; give each file a name of "
+                "its own"
+            )
         read_in[new.name] = path
         found.append(new)
     specs = {(c.spec, c.golden): c.name for c in found}
     if len(specs) > 1:
         (a, name_a), (b, name_b) = list(specs.items())[:2]
         differ = f"{a[0]} ({a[1][:12]}) and {b[0]} ({b[1][:12]})"
-        raise Misuse(f"{name_a} and {name_b} were held against different golden files, {differ}; check them against the same ones")
+        raise Misuse(
+            f"{name_a} and {name_b} were held against different golden files, {differ}; check them against "
+            "the same ones"
+        )
     return found
 
 
@@ -171,7 +209,9 @@ def columns(paths: list[Path]) -> list[Column]:
 def rows(found: list[Column]) -> list[tuple[str, str]]:
     """Encoding and level of all that somebody claims, by name and in the order of the levels."""
     claimed = {one.row for c in found for one in c.found} | {row_of(case) for c in found for case in c.errors}
-    return sorted(claimed, key=lambda row: (row[0], LEVELS.index(row[1]) if row[1] in LEVELS else len(LEVELS), row[1]))
+    return sorted(
+        claimed, key=lambda row: (row[0], LEVELS.index(row[1]) if row[1] in LEVELS else len(LEVELS), row[1])
+    )
 
 
 def cell(of: Column, row: tuple[str, str]) -> Cell:
@@ -193,7 +233,9 @@ def unclaimed(found: list[Column]) -> list[str]:
 
 
 def failures(found: list[Column]) -> Iterator[tuple[str, Found, int]]:
-    """For each implementation, case and dtype that fails: its name, the first wrong tensor, and how many are wrong."""
+    """For each implementation, case and dtype that fails: its name, the first wrong tensor, and how many
+    are wrong.
+    """
     for c in found:
         wrong: dict[tuple[str, str], list[Found]] = {}
         for one in c.found:
@@ -206,7 +248,9 @@ def failures(found: list[Column]) -> Iterator[tuple[str, Found, int]]:
 def by_flag(found: list[Column]) -> dict[str, list[tuple[int, int]]]:
     """Flag -> for each report the cases with that flag that fail, and those that were compared."""
     flags = sorted({flag for c in found for one in c.found for flag in one.flags})
-    count = lambda c, flag, bad: len({one.case for one in c.found if flag in one.flags and (not bad or one.grade == "FAIL")})
+    count = lambda c, flag, bad: len(
+        {one.case for one in c.found if flag in one.flags and (not bad or one.grade == "FAIL")}
+    )
     return {flag: [(count(c, flag, True), count(c, flag, False)) for c in found] for flag in flags}
 
 
@@ -215,7 +259,9 @@ def data(found: list[Column]) -> dict[str, Any]:
     return {
         "spec": found[0].spec,
         "golden": found[0].golden,
-        "implementations": [{"name": c.name, **c.about, "classes": c.grades, "not_run": len(c.not_run)} for c in found],
+        "implementations": [
+            {"name": c.name, **c.about, "classes": c.grades, "not_run": len(c.not_run)} for c in found
+        ],
         "rows": [line(found, row) for row in rows(found)],
         "unclaimed": unclaimed(found),
     }
@@ -224,5 +270,9 @@ def data(found: list[Column]) -> dict[str, Any]:
 def line(found: list[Column], row: tuple[str, str]) -> dict[str, Any]:
     """A row for JSON."""
     cells = {c.name: cell(c, row) for c in found}
-    said = {name: {"class": x.worst, "dtypes": x.grades, "cases": x.claimed, "of": x.known, "used": x.used} for name, x in cells.items() if x.grades}
+    said = {
+        name: {"class": x.worst, "dtypes": x.grades, "cases": x.claimed, "of": x.known, "used": x.used}
+        for name, x in cells.items()
+        if x.grades
+    }
     return {"encoding": row[0], "level": row[1], "cells": said}

@@ -1,9 +1,11 @@
-"""Arithmetic that rounds at random: every number computed is off by a relative error of its own, as large as you say.
+"""Arithmetic that rounds at random: every number computed is off by a relative error of its own, as large as
+you say.
 
-An array of this type is a NumPy array; what NumPy computes of it is multiplied by 1 + step z, z standard normal and new for each number. A sum
-and a product of matrices have each of their terms moved first, for they round on the way. What is exact in every dtype stays exact: comparisons,
-signs, rounding to whole numbers, the larger of two, whole numbers themselves. One computation done so many times shows what rounding can do to
-it, whatever it is: Monte Carlo arithmetic, Parker, Pierce, Eggert 2000, Computing in Science & Engineering 2(4).
+An array of this type is a NumPy array; what NumPy computes of it is multiplied by 1 + step z, z standard
+normal and new for each number. A sum and a product of matrices have each of their terms moved first, for they
+round on the way. What is exact in every dtype stays exact: comparisons, signs, rounding to whole numbers, the
+larger of two, whole numbers themselves. One computation done so many times shows what rounding can do to it,
+whatever it is: Monte Carlo arithmetic, Parker, Pierce, Eggert 2000, Computing in Science & Engineering 2(4).
 
 Not here: what numbers that never meet such an array do (a ladder of frequencies made by itself).
 """
@@ -16,8 +18,8 @@ import numpy as np
 from peref.tape import Op, Slot, Tape, Var
 
 EXACT = {
-    np.negative, np.positive, np.absolute, np.sign, np.floor, np.ceil, np.rint, np.trunc, np.maximum, np.minimum, np.fmax, np.fmin,
-    np.copysign, np.conjugate, np.floor_divide, np.remainder, np.ldexp,
+    np.negative, np.positive, np.absolute, np.sign, np.floor, np.ceil, np.rint, np.trunc, np.maximum,
+    np.minimum, np.fmax, np.fmin, np.copysign, np.conjugate, np.floor_divide, np.remainder, np.ldexp,
 }  # fmt: skip
 EXACT_NAMES = {"clip"}
 
@@ -83,10 +85,12 @@ def rounding(rng: Any, step: float) -> Callable[[Any], Any]:
 
 
 class NoisyTape(Tape):
-    """A tape whose recorded calls hand on noisy results, forward and backward, whatever arrays they made inside; while `exact`, plain ones.
+    """A tape whose recorded calls hand on noisy results, forward and backward, whatever arrays they made
+    inside; while `exact`, plain ones.
 
-    The derivative of softmax takes a mean from each row, which is the sum of p dp and as well that of the output times its own derivative. Kernels
-    take the latter, from the output as they stored it: its roundings are in the mean and not in dp, and do not cancel where one weight is nearly 1.
+    The derivative of softmax takes a mean from each row, which is the sum of p dp and as well that of the
+    output times its own derivative. Kernels take the latter, from the output as they stored it: its roundings
+    are in the mean and not in dp, and do not cancel where one weight is nearly 1.
     """
 
     def __init__(self, moved: Callable[[Any], Any]):
@@ -102,10 +106,17 @@ class NoisyTape(Tape):
             return super().record(op, saved, arrays, bare(y))
 
         def backward(saved: Any, dy: Any, *wants: Any) -> Any:
-            got = tuple(None if g is None else wrapped(self.moved(bare(g)), self.moved) for g in op.backward(saved, wrapped(dy, self.moved), *wants))
+            got = tuple(
+                None if g is None else wrapped(self.moved(bare(g)), self.moved)
+                for g in op.backward(saved, wrapped(dy, self.moved), *wants)
+            )
             if op.forward.__name__ == "weigh_forward":
                 self.mean_off = (bare(dy) * (self.moved(bare(y)) - bare(y))).sum(-1, keepdims=True)
-            elif op.forward.__name__ == "probabilities_forward" and self.mean_off is not None and self.mean_off.shape[:-1] == bare(dy).shape[:-1]:
+            elif (
+                op.forward.__name__ == "probabilities_forward"
+                and self.mean_off is not None
+                and self.mean_off.shape[:-1] == bare(dy).shape[:-1]
+            ):
                 got = (got[0] - bare(saved) * self.mean_off, *got[1:])
             return got
 

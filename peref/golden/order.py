@@ -3,8 +3,9 @@
     levels    table, op, attn, block, model, step, trace
     tensors   within a case as they are computed: scores, probabilities, out; derivatives last
 
-A tensor follows from an earlier one of its case that it is made from and that is wrong, or has the trap of an earlier failure of its encoding.
-A derivative behind a wrong value is no failure with a trap of its own: it would be wrong though nothing were wrong about it.
+A tensor follows from an earlier one of its case that it is made from and that is wrong, or has the trap of an
+earlier failure of its encoding. A derivative behind a wrong value is no failure with a trap of its own: it
+would be wrong though nothing were wrong about it.
 
 Not here: what is wrong (report), which trap it looks like (probable).
 """
@@ -43,7 +44,9 @@ def in_order(results: Iterable[Result]) -> list[Result]:
 
 
 def sources(name: str, wrong: Sequence[str]) -> list[str]:
-    """Which of the wrong tensors of a case this one is made from; of a derivative the values that it is the derivative of."""
+    """Which of the wrong tensors of a case this one is made from; of a derivative the values that it is
+    the derivative of.
+    """
     if name in MADE_FROM and (not name.startswith("vjp.") or any(one in BOTH for one in wrong)):
         return [one for one in MADE_FROM[name] if one in wrong]
     if name.startswith("vjp."):
@@ -68,7 +71,9 @@ def followed(results: Sequence[Result]) -> list[Result]:
         if not r.passed:
             r = replace(r, follows=words_of(r, sources(r.name, wrong[r.entry.id, r.dtype]), roots))
             if not r.follows:
-                roots.setdefault((r.entry.words["encoding"], r.dtype, (r.trap.flag, r.trap.words) if r.trap else None), r)
+                roots.setdefault(
+                    (r.entry.words["encoding"], r.dtype, (r.trap.flag, r.trap.words) if r.trap else None), r
+                )
         found.append(r)
     return found
 
@@ -77,12 +82,24 @@ def words_of(r: Result, made_from: Sequence[str], roots: Mapping[Key, Result]) -
     """What a failure follows from, or with a trap what it is the same as; "" where it is a root itself."""
     encoding = r.entry.words["encoding"]
     if r.name.startswith("vjp.") and made_from:
-        return f"{made_from[0]} of this case, whose value is wrong already: mend that, then look at the derivative"
+        return (
+            f"{made_from[0]} of this case, whose value is wrong already: mend that, then look at the "
+            "derivative"
+        )
     if r.trap and (root := roots.get((encoding, r.dtype, (r.trap.flag, r.trap.words)))):
         return f"{root.entry.id} {root.name}: {r.trap.words}"
     if r.trap is None and made_from:
         return f"{made_from[0]} of this case, which is wrong already"
-    first = next((one for (name, dtype, _), one in roots.items() if (name, dtype) == (encoding, r.dtype)), None)
-    if r.trap is None and first is not None and LEVELS.index(first.entry.words["level"]) < LEVELS.index(r.entry.words["level"]):
-        return f"perhaps {first.entry.id} {first.name}, which is wrong already; by itself it looks like no known trap"
+    first = next(
+        (one for (name, dtype, _), one in roots.items() if (name, dtype) == (encoding, r.dtype)), None
+    )
+    if (
+        r.trap is None
+        and first is not None
+        and LEVELS.index(first.entry.words["level"]) < LEVELS.index(r.entry.words["level"])
+    ):
+        return (
+            f"perhaps {first.entry.id} {first.name}, which is wrong already; by itself it looks like no "
+            "known trap"
+        )
     return ""

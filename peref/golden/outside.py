@@ -21,12 +21,17 @@ class InFolder:
 
 
 def function_of(spec: str) -> Callable:
-    """What `module:function` names, looked for in the current folder first, as is what it imports. Raises Misuse for anything else."""
+    """What `module:function` names, looked for in the current folder first, as is what it imports. Raises
+    Misuse for anything else.
+    """
     module, colon, name = spec.partition(":")
     if not (colon and module and name):
         raise Misuse(f"--impl {spec}: expected MODULE:FUNCTION, such as mypackage.rope:adapter")
     if (path := Path(module)).suffix == ".py" or path.name != module:
-        raise Misuse(f"--impl {spec}: expected the name of a module, not its file: {path.stem}:{name}, asked for in the folder {path.parent}")
+        raise Misuse(
+            f"--impl {spec}: expected the name of a module, not its file: {path.stem}:{name}, asked for in "
+            f"the folder {path.parent}"
+        )
     here = InFolder(Path.cwd())
     sys.meta_path.insert(0, here)
     try:

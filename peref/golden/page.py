@@ -1,4 +1,5 @@
-"""A report as one HTML file that needs nothing beside it: no script, no picture, no address. All that came from outside is escaped.
+"""A report as one HTML file that needs nothing beside it: no script, no picture, no address. All that came
+from outside is escaped.
 
 Not here: other forms of a report (reports).
 """
@@ -18,18 +19,28 @@ from peref.golden.told import block, together
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --A: #2a7d46; --B: #7d7a2a; --C: #b3701c; --FAIL: #b3261e; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; overflow-wrap: anywhere; }
-h1 { font-size: 1.4em; margin-bottom: 0; } h2 { font-size: 1.1em; margin: 2em 0 .5em; } .small { opacity: .7; }
-.chips span { display: inline-block; margin: 1em .5em 0 0; padding: .1em .7em; border-radius: 1em; border: 1px solid var(--line); }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em;
+  overflow-wrap: anywhere; }
+h1 { font-size: 1.4em; margin-bottom: 0; }
+h2 { font-size: 1.1em; margin: 2em 0 .5em; }
+.small { opacity: .7; }
+.chips span { display: inline-block; margin: 1em .5em 0 0; padding: .1em .7em; border-radius: 1em;
+  border: 1px solid var(--line); }
 b.A, b.B, b.C, b.FAIL { color: #fff; border-radius: .3em; padding: 0 .45em; font-size: .85em; }
-b.A { background: var(--A); } b.B { background: var(--B); } b.C { background: var(--C); } b.FAIL { background: var(--FAIL); }
-section { border: 1px solid var(--line); border-left: .3em solid var(--FAIL); border-radius: .3em; padding: .6em 1em; margin: .8em 0; }
+b.A { background: var(--A); }
+b.B { background: var(--B); }
+b.C { background: var(--C); }
+b.FAIL { background: var(--FAIL); }
+section { border: 1px solid var(--line); border-left: .3em solid var(--FAIL); border-radius: .3em;
+  padding: .6em 1em; margin: .8em 0; }
 section span { opacity: .7; margin-left: .8em; }
 pre { white-space: pre-wrap; margin: .4em 0; font-size: .9em; }
 pre span { opacity: 1; margin: 0; display: block; padding-left: 14ch; text-indent: -14ch; }
 details { border-bottom: 1px solid var(--line); padding: .3em 0; } summary { cursor: pointer; }
-table { border-collapse: collapse; font-size: .9em; margin: .5em 0; } tr + tr { border-top: 1px solid var(--line); }
-td, th { text-align: left; padding: .15em 1.6em .15em 0; vertical-align: top; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .9em; margin: .5em 0; }
+tr + tr { border-top: 1px solid var(--line); }
+td, th { text-align: left; padding: .15em 1.6em .15em 0; vertical-align: top;
+  font-variant-numeric: tabular-nums; }
 td + td:not(:last-child), td + td + td { white-space: nowrap; }
 """
 
@@ -37,14 +48,27 @@ td + td:not(:last-child), td + td + td { white-space: nowrap; }
 def html(report: Report, book: Book) -> str:
     """The whole page: what the outcome is, each failure in full, then every tensor by group."""
     passed = report.exit_code == 0
-    counts = [(f"{count} of class {name}" if name != "FAIL" else f"{count} failed", name) for name, count in report.by_class().items() if count]
+    counts = [
+        (f"{count} of class {name}" if name != "FAIL" else f"{count} failed", name)
+        for name, count in report.by_class().items()
+        if count
+    ]
     counts += [(counted(len(found), *words), "") for found, *words in others(report) if found]
     chips = "".join(f"<span>{grade(name, name) if name else ''} {words}</span>" for words, name in counts)
     verdict = grade("A", "pass") if passed else grade("FAIL", "FAIL")
     parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{'pass' if passed else 'FAIL'}: golden vectors {escape(book.version)}</title><style>{STYLE}</style></head><body>",
+        (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+            'content="width=device-width">'
+        ),
+        (
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
+            "'unsafe-inline'\">"
+        ),
+        (
+            f"<title>{'pass' if passed else 'FAIL'}: golden vectors "
+            f"{escape(book.version)}</title><style>{STYLE}</style></head><body>"
+        ),
         f"<h1>{verdict} {counted(len(report.results), 'tensor')} compared with golden vectors</h1>",
         f'<div class="small">specification {escape(book.version)}, golden files {book.digest[:16]}</div>',
         f'<div class="chips">{chips}</div>',
@@ -52,14 +76,30 @@ def html(report: Report, book: Book) -> str:
     if not passed:
         parts.append("<h2>What is wrong</h2>")
     for one in report.probable:
-        parts.append(section(one.trap.flag, f"probable in {', '.join(one.encodings)}", [f"looks like    {one.trap.words}", *together(one)[1:]]))
-    parts += [section(name, "broke down", [f"the program   {words}"]) for name, words in report.crashes.items()]
-    parts += [section(name, "raised an error", [f"it raised     {words}"]) for name, words in report.errors.items()]
-    parts += [section(o.id, o.words["level"], [o.said, f"why this case {o.words['why']}"]) for o in report.broken]
-    parts += [section(name, "expected to fail, and passes", ["take it out of the file"]) for name in report.stale]
+        parts.append(
+            section(
+                one.trap.flag,
+                f"probable in {', '.join(one.encodings)}",
+                [f"looks like    {one.trap.words}", *together(one)[1:]],
+            )
+        )
+    parts += [
+        section(name, "broke down", [f"the program   {words}"]) for name, words in report.crashes.items()
+    ]
+    parts += [
+        section(name, "raised an error", [f"it raised     {words}"]) for name, words in report.errors.items()
+    ]
+    parts += [
+        section(o.id, o.words["level"], [o.said, f"why this case {o.words['why']}"]) for o in report.broken
+    ]
+    parts += [
+        section(name, "expected to fail, and passes", ["take it out of the file"]) for name in report.stale
+    ]
     parts += [failure(r, report.repeat) for r in report.failed]
     parts.append("<h2>All that was compared</h2>")
-    for name, found in groupby(sorted(report.results, key=lambda r: r.entry.group), key=lambda r: r.entry.group):
+    for name, found in groupby(
+        sorted(report.results, key=lambda r: r.entry.group), key=lambda r: r.entry.group
+    ):
         parts.append(group(name, list(found)))
     left_out = report.skipped | {name: "not run" for name in report.not_run}
     if left_out:
@@ -88,7 +128,8 @@ def cells(texts: Iterable[str]) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[str]) -> str:
-    return f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    first = "".join(f"<th>{escape(name)}</th>" for name in head)
+    return f"<table><tr>{first}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def section(title: str, what: str, lines: Iterable[str]) -> str:
@@ -110,7 +151,10 @@ def group(name: str, found: list[Result]) -> str:
     """A table of one group, open where something in it failed."""
     wrong = sum(not r.passed for r in found)
     rows = (
-        f"{cells((f'{r.entry.id}:{r.name}', r.dtype.lower()))}<td>{grade(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>" for r in found
+        f"{cells((f'{r.entry.id}:{r.name}', r.dtype.lower()))}"
+        f"<td>{grade(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>"
+        for r in found
     )
     summary = f"{escape(name)}: {counted(len(found), 'tensor')}" + (f", {wrong} failed" if wrong else "")
-    return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{table(('tensor', 'dtype', 'class', 'used'), rows)}</details>"
+    inside = table(("tensor", "dtype", "class", "used"), rows)
+    return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{inside}</details>"

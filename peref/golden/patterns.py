@@ -1,6 +1,8 @@
-"""Patterns that somebody gives, of cases to compare and of failures to expect: each must match something in golden files.
+"""Patterns that somebody gives, of cases to compare and of failures to expect: each must match something in
+golden files.
 
-A pattern with * and ? that matches nothing is a mistake of whoever wrote it, and what it should have done is not done; so it is refused.
+A pattern with * and ? that matches nothing is a mistake of whoever wrote it, and what it should have done is
+not done; so it is refused.
 
 Not here: whether an expected failure failed (reports).
 """
@@ -41,9 +43,19 @@ def picked(pick: Pick, book: Book) -> None:
     """Raises Misuse for a word of `pick` that no case of the book has, nor any refusal or law."""
     kinds: list[tuple[str, tuple[str, ...], Callable[[Entry], Iterable[str]], str]] = [
         ("--case", pick.cases, lambda entry: [entry.id], f"see: {share.program()} golden show"),
-        ("--group", pick.groups, lambda entry: [entry.group], "groups are called HOOK_LEVEL, such as rotate_op"),
+        (
+            "--group",
+            pick.groups,
+            lambda entry: [entry.group],
+            "groups are called HOOK_LEVEL, such as rotate_op",
+        ),
         ("--flag", pick.flags, lambda entry: entry.words["flags"], f"see: {share.program()} explain"),
-        ("--level", pick.levels, lambda entry: [entry.words["level"]], "levels are table, op, attn, trace, block, model, step, refuse and law"),
+        (
+            "--level",
+            pick.levels,
+            lambda entry: [entry.words["level"]],
+            "levels are table, op, attn, trace, block, model, step, refuse and law",
+        ),
         ("--pe", pick.encodings, lambda entry: [entry.words["encoding"]], f"see: {share.program()} list"),
     ]
     for option, patterns, of, rest in kinds:
@@ -54,15 +66,19 @@ def picked(pick: Pick, book: Book) -> None:
             known = {name for entry in everything(both) for name in of(entry)}
             if any(fnmatchcase(name, pattern) for name in known):
                 raise Misuse(f"{option} {pattern}: only the full set has that; add --full")
-            raise Misuse(f"{option} {pattern}: nothing of that name is in {book.folder}{near(pattern, known, rest)}")
+            raise Misuse(
+                f"{option} {pattern}: nothing of that name is in {book.folder}{near(pattern, known, rest)}"
+            )
 
 
 def expected(path: Path, book: Book) -> dict[str, int]:
-    """Pattern -> its line in an xfail file: CASE:TENSOR, or the id of a refusal or law, with * and ?, then # and why.
+    """Pattern -> its line in an xfail file: CASE:TENSOR, or the id of a refusal or law, with * and ?, then #
+    and why.
 
-    A pattern is looked for in the golden files in use and, where it is not there, in those that come with peref, the full set included. Where no
-    full set is at hand, as in an installation, a pattern that one of its names could match is let pass: nothing here can tell.
-    Raises Misuse for a line without a reason, a pattern that is there twice, and one that matches nothing.
+    A pattern is looked for in the golden files in use and, where it is not there, in those that come with
+    peref, the full set included. Where no full set is at hand, as in an installation, a pattern that one of
+    its names could match is let pass: nothing here can tell. Raises Misuse for a line without a reason, a
+    pattern that is there twice, and one that matches nothing.
     """
     found: dict[str, int] = {}
     for number, line in enumerate(read(path).decode("utf-8", errors="replace").splitlines(), 1):
@@ -70,21 +86,36 @@ def expected(path: Path, book: Book) -> dict[str, int]:
         if not line.strip():
             continue
         if not pattern or not reason or " " in pattern:
-            raise Misuse(f"{path}: line {number} is {line[:80]!r}; expected CASE:TENSOR # why it is expected to fail")
+            raise Misuse(
+                f"{path}: line {number} is {line[:80]!r}; expected CASE:TENSOR # why it is expected to fail"
+            )
         if pattern in found:
-            raise Misuse(f"{path}: line {number} is line {found[pattern]} once more, {pattern}; take one of them out")
+            raise Misuse(
+                f"{path}: line {number} is line {found[pattern]} once more, {pattern}; take one of them out"
+            )
         found[pattern] = number
     known = tensors_of(book)
     left = [pattern for pattern in found if not matches(pattern, known)]
     if left:
         ours = share.folder("golden")
-        books = [with_full(book)] + ([] if book.folder.resolve() == ours.resolve() else [with_full(Book(ours))])
+        books = [with_full(book)] + (
+            [] if book.folder.resolve() == ours.resolve() else [with_full(Book(ours))]
+        )
         known |= {name for one in books for name in tensors_of(one)}
-        whole = any(one.more or set(OF_FULL) & {entry.words["level"] for entry in one.entries.values()} for one in books)
+        whole = any(
+            one.more or set(OF_FULL) & {entry.words["level"] for entry in one.entries.values()}
+            for one in books
+        )
         for pattern in left:
             if not matches(pattern, known) and (whole or not could_be_of_full(pattern)):
-                where = f"{len(known):,} names of tensors, refusals and laws in {' and '.join(str(one.folder) for one in books)}"
-                raise Misuse(f"{path}: line {found[pattern]}: {pattern} matches none of {where}{near(pattern, known, 'names are CASE:TENSOR')}")
+                where = (
+                    f"{len(known):,} names of tensors, refusals and laws in "
+                    f"{' and '.join(str(one.folder) for one in books)}"
+                )
+                raise Misuse(
+                    f"{path}: line {found[pattern]}: {pattern} matches none of "
+                    f"{where}{near(pattern, known, 'names are CASE:TENSOR')}"
+                )
     return found
 
 
@@ -94,7 +125,11 @@ def matches(pattern: str, known: Iterable[str]) -> bool:
 
 def tensors_of(book: Book) -> set[str]:
     """What an xfail file may name: CASE:TENSOR, and ids of refusals and laws, which have no tensors."""
-    return {name for entry in everything(book) for name in ([f"{entry.id}:{n}" for n in entry.words.get("expected", ())] or [entry.id])}
+    return {
+        name
+        for entry in everything(book)
+        for name in ([f"{entry.id}:{n}" for n in entry.words.get("expected", ())] or [entry.id])
+    }
 
 
 def could_be_of_full(pattern: str) -> bool:

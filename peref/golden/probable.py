@@ -1,7 +1,9 @@
-"""What all failures of one implementation say together: the probable trap of each encoding, with the evidence.
+"""What all failures of one implementation say together: the probable trap of each encoding, with the
+evidence.
 
-Every tensor that came is asked, the right ones too: a guess that makes one of them wrong is none. Where the trap of an encoding gives only some of
-its failing cases, the others are asked once more without them: there may be two bugs.
+Every tensor that came is asked, the right ones too: a guess that makes one of them wrong is none. Where the
+trap of an encoding gives only some of its failing cases, the others are asked once more without them: there
+may be two bugs.
 
 Not here: what is guessed (diagnose).
 """
@@ -18,7 +20,8 @@ from peref.golden.diagnose.forms import of_form
 from peref.golden.diagnose.whole import Said, weighed
 from peref.golden.files import Tensor
 
-SUMMED = 12  # encodings that are summed up, and failures of one tensor that are looked into by themselves: it takes time
+# encodings that are summed up, and failures of one tensor that are looked into by themselves: it takes time
+SUMMED = 12
 ALONE = 20
 LEAST = 0.3  # what must speak for a trap of a whole encoding
 
@@ -32,7 +35,12 @@ class Probable:
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        return {"flag": self.trap.flag, "words": self.trap.words, "evidence": self.trap.evidence, "encodings": list(self.encodings)}
+        return {
+            "flag": self.trap.flag,
+            "words": self.trap.words,
+            "evidence": self.trap.evidence,
+            "encodings": list(self.encodings),
+        }
 
 
 class Summary:
@@ -45,7 +53,9 @@ class Summary:
             self.cames[entry.words["encoding"]].append(Came(entry, dict(got), dict(verdicts)))
         failing = {name: sum(bool(one.wrong) for one in some) for name, some in self.cames.items()}
         self.said = {
-            name: said for name in sorted(filter(failing.get, failing), key=lambda n: -failing[n])[:SUMMED] if (said := summed(self.cames[name]))
+            name: said
+            for name in sorted(filter(failing.get, failing), key=lambda n: -failing[n])[:SUMMED]
+            if (said := summed(self.cames[name]))
         }
         self.alone = 0
 
@@ -57,10 +67,15 @@ class Summary:
             for one in some:
                 found[one.trap.flag, one.trap.words if len(self.said) == 1 else ""].append((name, one))
         order = sorted(found.values(), key=lambda some: -len(some))
-        return [Probable(replace(some[0][1].trap, evidence=some[0][1].evidence), tuple(name for name, _ in some)) for some in order]
+        return [
+            Probable(replace(some[0][1].trap, evidence=some[0][1].evidence), tuple(name for name, _ in some))
+            for some in order
+        ]
 
     def of(self, entry: Entry, name: str, got: Tensor) -> Trap | None:
-        """What a failing tensor looks like: the probable trap of its encoding where that gives it, else by itself, for the first of them."""
+        """What a failing tensor looks like: the probable trap of its encoding where that gives it, else by
+        itself, for the first of them.
+        """
         if form := of_form(entry, name, got):
             return form
         for one in self.said.get(entry.words["encoding"], ()):
@@ -79,5 +94,9 @@ def summed(cames: list[Came]) -> list[Said]:
     if first.guess is None:
         return [first]
     rest = [came for came in cames if not came.wrong or not (came.fits(first.guess) or 0) > 0]
-    more = next((one for one in weighed(rest) if one.trap.flag), None) if any(came.wrong for came in rest) else None
+    more = (
+        next((one for one in weighed(rest) if one.trap.flag), None)
+        if any(came.wrong for came in rest)
+        else None
+    )
     return [first, more] if more and more.weight >= LEAST and more.trap.flag != first.trap.flag else [first]

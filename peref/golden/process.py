@@ -1,4 +1,5 @@
-"""A program that is asked in lines of JSON: it is given so many seconds for an answer, and is ended when it does not keep to that.
+"""A program that is asked in lines of JSON: it is given so many seconds for an answer, and is ended when it
+does not keep to that.
 
 Not here: what is asked (runner).
 """
@@ -34,12 +35,17 @@ class Process:
         self.seconds, self.argv = seconds, argv
         try:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            self.child = subprocess.Popen(argv, **pipes, start_new_session=True)  # type: ignore[call-overload]
+            start: Any = subprocess.Popen
+            self.child = start(argv, **pipes, start_new_session=True)
         except (OSError, ValueError) as error:
-            raise Misuse(f"--cmd: {argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}") from error
+            raise Misuse(
+                f"--cmd: {argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}"
+            ) from error
         self.lines: queue.Queue[bytes] = queue.Queue(4)
         self.tail: deque[bytes] = deque(maxlen=TAIL)
-        self.pumps = [threading.Thread(target=pump, daemon=True) for pump in (self.read_lines, self.read_tail)]
+        self.pumps = [
+            threading.Thread(target=pump, daemon=True) for pump in (self.read_lines, self.read_tail)
+        ]
         for pump in self.pumps:
             pump.start()
 
@@ -109,7 +115,8 @@ class Process:
         else:
             self.child.kill()
         self.child.wait()
-        for _ in range(100):  # the pumps come to an end unless something it started elsewhere still holds its pipes
+        # the pumps come to an end unless something it started elsewhere still holds its pipes
+        for _ in range(100):
             if not any(pump.is_alive() for pump in self.pumps):
                 break
             with contextlib.suppress(queue.Empty):

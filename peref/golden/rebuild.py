@@ -1,6 +1,7 @@
 """Cases of golden files computed once more, from their own words, and held against what is written.
 
-Not here: whether these are the cases of the recipes, and readings that are not the norm, whose difference only the recipes know (tests/making).
+Not here: whether these are the cases of the recipes, and readings that are not the norm, whose difference
+only the recipes know (tests/making).
 """
 
 from collections.abc import Callable
@@ -14,32 +15,42 @@ from peref.golden.entry import Entry
 from peref.golden.kinds import expected, rebuilt
 from peref.golden.levels import Arrays
 
-ELSEWHERE = 1e-12  # real numbers, of the largest in their tensor, and a rounding for each radian of a phase; whole numbers are equal
+# real numbers, of the largest in their tensor, and a rounding for each radian of a phase; whole numbers are
+# equal
+ELSEWHERE = 1e-12
 NOTHING = 1e-9  # a tensor this small beside what it is made of is 0 but for rounding
 
 
 def on_scale(entry: Entry, written: Arrays, found: Arrays) -> Arrays:
-    """The arrays with a number behind each that is 0 but for rounding, so that they are compared on the scale of what they are made of: roundings
-    differ. From level block up that is b, behind every tensor; below, a, behind those that are nothing beside it."""
+    """The arrays with a number behind each that is 0 but for rounding, so that they are compared on the
+    scale of what they are made of: roundings differ. From level block up that is b, behind every tensor;
+    below, a, behind those that are nothing beside it.
+    """
     scaled = dict(found)
     for name in written.keys() & found.keys():
         a, b = entry.budget(name)
         if a is not None and b is not None and a.size:
             nothing = np.abs(written[name]).max() < NOTHING * a.max()
-            scale = b.max() if entry.words["level"] in ("block", "model", "step") else a.max() if nothing else 0
+            scale = (
+                b.max() if entry.words["level"] in ("block", "model", "step") else a.max() if nothing else 0
+            )
             scaled[name] = np.append(found[name], scale)
     return scaled
 
 
 def agree(entry: Entry, want: Arrays, variant: str = "") -> None:
-    """Raises AssertionError unless the outputs as they are written are these, by the rule of rebuilding; budgets are not compared."""
+    """Raises AssertionError unless the outputs as they are written are these, by the rule of rebuilding;
+    budgets are not compared.
+    """
     tolerance = ELSEWHERE + 1e-15 * float(np.abs(entry.input("positions")).max())
     written = {name: entry.want(name, variant) for name in entry.outputs}
     same(on_scale(entry, written, written), on_scale(entry, written, want), tolerance, variant)
 
 
 def differing(book: Book, say: Callable[[str], None] = lambda _: None) -> list[str]:
-    """What is otherwise when every case is computed again: ids, and what differs. Refusals and laws are asked again too."""
+    """What is otherwise when every case is computed again: ids, and what differs. Refusals and laws are
+    asked again too.
+    """
     wrong = []
     for entry in book.entries.values():
         say(entry.id)

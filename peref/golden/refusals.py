@@ -1,13 +1,16 @@
 """Calls that have no meaning and must be refused: words and shapes alone, no expected numbers.
 
-A refusal is a case of level "refuse". `call` is the level that is called; options, facts and inputs are those of a good call with one thing wrong.
-An input is {"dtype", "shape"}, filled with 0.5 (whole numbers with 1), or {"dtype", "values"}, where "nan" and "inf" stand for what JSON cannot say.
+A refusal is a case of level "refuse". `call` is the level that is called; options, facts and inputs are those
+of a good call with one thing wrong. An input is {"dtype", "shape"}, filled with 0.5 (whole numbers with 1),
+or {"dtype", "values"}, where "nan" and "inf" stand for what JSON cannot say.
 
-    kind     what is wrong: a KINDS word. It is told, and not compared: shape or width, two people may see it differently
+    kind     what is wrong: a KINDS word. It is told, and not compared: shape or width, two people may see it
+             differently
     result   "refuse"; or "acceptable" with `or`: "unchanged": refused, or given back as it came
 
-An implementation refuses by raising ValueError, TypeError, IndexError, AssertionError or RuntimeError, or, in another process, by saying so
-(Refused). One that answers None does not claim the case. Whatever else it raises is an accident and no refusal.
+An implementation refuses by raising ValueError, TypeError, IndexError, AssertionError or RuntimeError, or, in
+another process, by saying so (Refused). One that answers None does not claim the case. Whatever else it
+raises is an accident and no refusal.
 """
 
 from collections.abc import Callable
@@ -45,7 +48,8 @@ class Refusal:
     why: str
     options: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)  # name -> {"dtype", "shape"} or {"dtype", "values"}, None: left out
+    # name -> {"dtype", "shape"} or {"dtype", "values"}, None: left out
+    given: dict[str, Any] = field(default_factory=dict)
     or_else: str | None = None
 
     @property
@@ -55,7 +59,11 @@ class Refusal:
     def words(self) -> dict[str, Any]:
         """As it stands in cases.json."""
         good = self.good.words()
-        arrays = {name: described(x, name) for name, x in inputs(self.good).items() if not name.startswith("cotangent.")} | self.given
+        arrays = {
+            name: described(x, name)
+            for name, x in inputs(self.good).items()
+            if not name.startswith("cotangent.")
+        } | self.given
         plain = lambda value: list(value) if isinstance(value, tuple) else value
         found = {
             "id": self.id,
@@ -76,7 +84,11 @@ class Refusal:
 def described(x: np.ndarray, name: str) -> dict[str, Any]:
     """Positions by their values, all others by their shape."""
     dtype = {"f": "F64", "i": "I64"}[x.dtype.kind]
-    return {"dtype": dtype, "values": x.tolist()} if name in ("positions", "seg", "distances") else {"dtype": dtype, "shape": list(x.shape)}
+    return (
+        {"dtype": dtype, "values": x.tolist()}
+        if name in ("positions", "seg", "distances")
+        else {"dtype": dtype, "shape": list(x.shape)}
+    )
 
 
 def materialised(words: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -92,12 +104,18 @@ def materialised(words: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def numbers(x: Any) -> Any:
-    return [numbers(one) for one in x] if isinstance(x, list) else NUMBERS.get(x, x) if isinstance(x, str) else x
+    return (
+        [numbers(one) for one in x] if isinstance(x, list) else NUMBERS.get(x, x) if isinstance(x, str) else x
+    )
 
 
 def verdict(words: dict[str, Any], function: Callable, kind: Any = np.float64) -> tuple[bool | None, str]:
-    """Whether function(case, inputs) refuses as it must, None where it does not claim the case, and what it did."""
-    real = lambda name, x: x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+    """Whether function(case, inputs) refuses as it must, None where it does not claim the case, and what
+    it did.
+    """
+    real = lambda name, x: (
+        x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+    )
     a = {name: real(name, x) for name, x in materialised(words).items()}
     try:
         came = function(dict(words), a)
@@ -114,14 +132,24 @@ def verdict(words: dict[str, Any], function: Callable, kind: Any = np.float64) -
 
 
 def same_as_it_came(came: dict[str, Any], a: dict[str, Any]) -> bool:
-    outputs = {name.removesuffix("_rotated"): np.asarray(y) for name, y in came.items() if not name.startswith("vjp.")}
-    return bool(outputs) and all(name in a and y.shape == a[name].shape and (y == a[name]).all() for name, y in outputs.items())
+    outputs = {
+        name.removesuffix("_rotated"): np.asarray(y)
+        for name, y in came.items()
+        if not name.startswith("vjp.")
+    }
+    return bool(outputs) and all(
+        name in a and y.shape == a[name].shape and (y == a[name]).all() for name, y in outputs.items()
+    )
 
 
 def ours(case: dict[str, Any], a: dict[str, Any]) -> Any:
-    """peref itself as such a function: the calls that a user would make where there are such, else a model's layer."""
+    """peref itself as such a function: the calls that a user would make where there are such, else a
+    model's layer.
+    """
     f, name, hook = case["facts"], case["encoding"], get(case["encoding"]).hook
-    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in case["options"].items()}
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in case["options"].items()
+    }
     p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
     where: dict[str, Any] = {"positions": a.get("positions"), "params": p, "L": f["L"], **given}
     if hook == "rotate" and case["call"] == "op":

@@ -1,4 +1,5 @@
-"""Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what that looks like.
+"""Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what
+that looks like.
 
 Not here: how that is told (told).
 """
@@ -43,7 +44,9 @@ class Pick:
     encodings: tuple[str, ...] = ()
 
     def __call__(self, entry: Entry) -> bool:
-        any_of = lambda patterns, names: not patterns or any(fnmatch(name, pattern) for pattern in patterns for name in names)
+        any_of = lambda patterns, names: (
+            not patterns or any(fnmatch(name, pattern) for pattern in patterns for name in names)
+        )
         words = entry.words
         return (
             any_of(self.cases, [entry.id])
@@ -68,7 +71,13 @@ class Outcome:
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        return {"case": self.id, "level": self.words["level"], "held": self.held, "said": self.said, "why": self.words["why"]}
+        return {
+            "case": self.id,
+            "level": self.words["level"],
+            "held": self.held,
+            "said": self.said,
+            "why": self.words["why"],
+        }
 
 
 @dataclass
@@ -81,9 +90,11 @@ class Report:
     known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
     stale: list[str] = field(default_factory=list)  # those of them that do not
     skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
-    crashes: dict[str, str] = field(default_factory=dict)  # case -> how the program crashed, hung or broke the protocol there
+    # case -> how the program crashed, hung or broke the protocol there
+    crashes: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
-    probable: list[Probable] = field(default_factory=list)  # traps that failures of an encoding speak for together
+    # traps that failures of an encoding speak for together
+    probable: list[Probable] = field(default_factory=list)
     repeat: str = ""  # the command that gives it, "" where none does
 
     @property
@@ -101,7 +112,11 @@ class Report:
     @property
     def broken(self) -> list[Outcome]:
         """Refusals and laws that do not hold, the expected ones apart."""
-        return [o for o in self.outcomes if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)]
+        return [
+            o
+            for o in self.outcomes
+            if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)
+        ]
 
     @property
     def exit_code(self) -> int:
@@ -112,8 +127,16 @@ class Report:
         return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
 
 
-def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool], *, dtypes: Iterable[str] = (), limit: str = "C") -> Report:
-    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run; inputs, budgets and readings may come along.
+def check(
+    book: Book,
+    given: Mapping[str, Tensor],
+    pick: Callable[[Entry], bool],
+    *,
+    dtypes: Iterable[str] = (),
+    limit: str = "C",
+) -> Report:
+    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run; inputs,
+    budgets and readings may come along.
 
     Raises Misuse for a name that no case has and NothingRan where nothing was compared.
     """
@@ -122,18 +145,28 @@ def check(book: Book, given: Mapping[str, Tensor], pick: Callable[[Entry], bool]
     echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
     for name in given:
         if name not in known and name not in echoed:
-            raise Misuse(f"no golden tensor is called {name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}")
+            raise Misuse(
+                "no golden tensor is called "
+                f"{name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}"
+            )
     for entry in filter(pick, book.entries.values()):
         came = [name for name in entry.outputs if f"{entry.id}:{name}" in given]
         if not came:
             report.not_run.append(entry.id)
         some = {name: given[f"{entry.id}:{name}"] for name in came}
-        some = {name: x for name, x in some.items() if not kinds or x.dtype in kinds or x.dtype not in DTYPES.values()}
+        some = {
+            name: x
+            for name, x in some.items()
+            if not kinds or x.dtype in kinds or x.dtype not in DTYPES.values()
+        }
         variant = agreeing(entry, some, limit)
         report.results += [of_one(entry, name, x, limit, False, variant) for name, x in some.items()]
     if not report.results:
         asked = counted(len(report.not_run), "case was", "cases were")
-        raise NothingRan(f"nothing was compared: {counted(len(given), 'tensor')} came, {asked} asked for; names are CASE:TENSOR")
+        raise NothingRan(
+            f"nothing was compared: {counted(len(given), 'tensor')} came, {asked} asked for; names are "
+            "CASE:TENSOR"
+        )
     report.results = in_order(report.results)
     look(report, given)
     return report
@@ -152,23 +185,38 @@ def look(report: Report, given: Mapping[str, Tensor]) -> None:
     tensor = lambda r: given[f"{r.entry.id}:{r.name}"]
     norm = [some for some in cases.values() if not some[0].variant]
     most = CLASSES[-1][1]
-    summary = Summary((some[0].entry, {r.name: tensor(r) for r in some}, {r.name: r.verdict.worst <= most for r in some}) for some in norm)
+    summary = Summary(
+        (some[0].entry, {r.name: tensor(r) for r in some}, {r.name: r.verdict.worst <= most for r in some})
+        for some in norm
+    )
     report.probable = summary.probable
     wrong = wrong_of(report.results)
     behind = lambda r: r.name.startswith("vjp.") and sources(r.name, wrong[r.entry.id, r.dtype])
-    report.results = followed([r if r.passed or behind(r) else replace(r, trap=summary.of(r.entry, r.name, tensor(r))) for r in report.results])
+    report.results = followed(
+        [
+            r if r.passed or behind(r) else replace(r, trap=summary.of(r.entry, r.name, tensor(r)))
+            for r in report.results
+        ]
+    )
 
 
 def agreeing(entry: Entry, given: Mapping[str, Tensor], limit: str) -> str:
-    """The variant that all of these tensors agree with, "" for the norm and where there is none: mixed readings are none."""
+    """The variant that all of these tensors agree with, "" for the norm and where there is none: mixed
+    readings are none.
+    """
     for variant in entry.variants if len(entry.variants) > 1 else ():
-        worst = [judged(x, entry.want(name, variant), *entry.budget(name, variant), entry.words["depth"]).worst for name, x in given.items()]
+        worst = [
+            judged(x, entry.want(name, variant), *entry.budget(name, variant), entry.words["depth"]).worst
+            for name, x in given.items()
+        ]
         if all(one <= dict(CLASSES)[limit] for one in worst):
             return variant
     return ""
 
 
-def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = True, variant: str = "") -> Result:
+def of_one(
+    entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = True, variant: str = ""
+) -> Result:
     """The verdict on one tensor, and where it does not pass all that can be said about it."""
     want, (a, b) = entry.want(name, variant), entry.budget(name, variant)
     verdict = judged(got, want, a, b, entry.words["depth"])
@@ -179,7 +227,16 @@ def of_one(entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = Tr
     if verdict.used is not None:
         first, more = where(entry, name, got.wide, want, verdict.wrong(limit))
         said += more
-    return Result(entry, name, got.dtype, verdict, False, first, tuple(said), diagnosed(entry, name, got) if diagnose else None)
+    return Result(
+        entry,
+        name,
+        got.dtype,
+        verdict,
+        False,
+        first,
+        tuple(said),
+        diagnosed(entry, name, got) if diagnose else None,
+    )
 
 
 def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:
@@ -187,10 +244,18 @@ def where(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple
     axes = entry.words["axes"].get(name, "")
     count = f"{np.count_nonzero(wrong):,} of {wrong.size:,} elements"
     at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
-    places = ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True)) if len(axes) == len(at) else ""
+    places = (
+        ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True))
+        if len(axes) == len(at)
+        else ""
+    )
     if axes == "HN":
         places += f", distance {entry.input('distances')[at[1]]:g}"
-    said = [f"wrong         {count}", f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want {want[at]:.10g}"]
+    said = [
+        f"wrong         {count}",
+        f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want "
+        f"{want[at]:.10g}",
+    ]
     if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, axes, wrong)):
         said.append(f"right up to   {until}")
     return at, said
@@ -210,13 +275,26 @@ def right_distances(entry: Entry, wrong: Any) -> str:
     """Up to which distance, on either side, all biases are right."""
     d, bad = np.abs(entry.input("distances")), wrong.any(0)
     first, right = d[bad].min(), d[~bad & (d < d[bad].min())]
-    return f"distance {right.max():g}; wrong from {first:g} on" if right.size else f"no distance: {first:g} is wrong"
+    return (
+        f"distance {right.max():g}; wrong from {first:g} on"
+        if right.size
+        else f"no distance: {first:g} is wrong"
+    )
 
 
 # ---------------------------------------------------------------- somebody's function
 
 
-NAMES = {np.dtype(t): n for n, t in (("F64", np.float64), ("F32", np.float32), ("F16", np.float16), ("I64", np.int64), ("I32", np.int32))}
+NAMES = {
+    np.dtype(t): n
+    for n, t in (
+        ("F64", np.float64),
+        ("F32", np.float32),
+        ("F16", np.float16),
+        ("I64", np.int64),
+        ("I32", np.int32),
+    )
+}
 
 
 def tensor_of(name: str, y: Any) -> Tensor:
@@ -227,21 +305,28 @@ def tensor_of(name: str, y: Any) -> Tensor:
     return Tensor(NAMES[y.dtype], y)
 
 
-def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it does not claim; and what it raised.
+def run_function(
+    function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it
+    does not claim; and what it raised.
 
-    `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are). Outputs are float64, float32 or float16,
-    or tensors as they stand in a file.
+    `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are).
+    Outputs are float64, float32 or float16, or tensors as they stand in a file.
     """
     kind = {"f64": np.float64, "f32": np.float32, "f16": np.float16}.get(dtype)
     if kind is None:
         raise Misuse(f"--dtype {dtype}: a NumPy function takes f64, f32 or f16")
     takes = len(inspect.signature(function).parameters)
     if takes != 2:
-        raise Misuse(f"--impl: the function takes {counted(takes, 'argument')}; expected two, case and inputs")
+        raise Misuse(
+            f"--impl: the function takes {counted(takes, 'argument')}; expected two, case and inputs"
+        )
     found, errors = {}, {}
     for entry in filter(pick, book.entries.values()):
-        real = lambda name, x: x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+        real = lambda name, x: (
+            x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+        )
         given = {name: real(name, x) for name, x in entry.inputs().items()}
         try:
             outputs = function(dict(entry.words), given)
@@ -254,4 +339,6 @@ def run_function(function: Callable, book: Book, pick: Callable[[Entry], bool], 
 
 def reference(case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     """peref itself as such a function, in the dtype of the inputs: --impl peref.golden.report:reference."""
-    return refusals.ours(case, inputs) if case["level"] == "refuse" else expected(rebuilt(case, inputs), inputs)
+    return (
+        refusals.ours(case, inputs) if case["level"] == "refuse" else expected(rebuilt(case, inputs), inputs)
+    )

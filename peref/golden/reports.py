@@ -17,9 +17,15 @@ from peref.golden.told import block, together
 
 
 def stale(report: Report, known: Iterable[str]) -> list[str]:
-    """Patterns under which something was compared and nothing failed: strict, for golden files do not change."""
-    failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed} | {o.id for o in report.outcomes if o.held is False}
-    compared = {f"{r.entry.id}:{r.name}" for r in report.results} | {o.id for o in report.outcomes if o.held is not None}
+    """Patterns under which something was compared and nothing failed: strict, for golden files do not
+    change.
+    """
+    failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed} | {
+        o.id for o in report.outcomes if o.held is False
+    }
+    compared = {f"{r.entry.id}:{r.name}" for r in report.results} | {
+        o.id for o in report.outcomes if o.held is not None
+    }
     matches = lambda pattern, names: any(fnmatch(name, pattern) for name in names)
     return [pattern for pattern in known if matches(pattern, compared) and not matches(pattern, failing)]
 
@@ -50,27 +56,54 @@ def repeated(r: Result, report: Report) -> dict[str, str]:
 
 
 def junit(report: Report, book: Book) -> str:
-    """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are skipped; what is probable goes to system-out."""
-    errors, left_out = report.errors | report.crashes, {name: "not run" for name in report.not_run} | report.skipped
+    """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are
+    skipped; what is probable goes to system-out.
+    """
+    errors, left_out = (
+        report.errors | report.crashes,
+        {name: "not run" for name in report.not_run} | report.skipped,
+    )
     judged = [o for o in report.outcomes if o.held is not None]
     counts = {"tests": len(report.results) + len(errors) + len(left_out) + len(report.stale) + len(judged)}
     counts["failures"] = len(report.failed) + len(report.stale) + len(report.broken)
     counts |= {"errors": len(errors), "skipped": len(left_out) + len(report.expected)}
-    suite = xml.Element("testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()})
+    suite = xml.Element(
+        "testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()}
+    )
     expected = {id(r) for r in report.expected}
     for r in report.results:
-        test = xml.SubElement(suite, "testcase", {"classname": r.entry.group, "name": f"{r.entry.id}:{r.name}[{r.dtype.lower()}]"})
+        test = xml.SubElement(
+            suite,
+            "testcase",
+            {"classname": r.entry.group, "name": f"{r.entry.id}:{r.name}[{r.dtype.lower()}]"},
+        )
         notes = xml.SubElement(test, "properties")
         used = f"{r.verdict.worst:.4g}" if np.isfinite(r.verdict.worst) else "inf"
-        for name, text in (("flags", " ".join(r.entry.words["flags"])), ("class", r.verdict.grade), ("used", used)):
+        for name, text in (
+            ("flags", " ".join(r.entry.words["flags"])),
+            ("class", r.verdict.grade),
+            ("used", used),
+        ):
             xml.SubElement(notes, "property", {"name": name, "value": text})
         if id(r) in expected:
             xml.SubElement(test, "skipped", {"message": "expected to fail"})
         elif not r.passed:
-            looks = f"{r.trap.flag}: {r.trap.words}".removeprefix(": ") if r.trap else f"follows from {r.follows}" if r.follows else "no known trap"
-            xml.SubElement(test, "failure", {"message": looks}).text = "\n".join(map(printable, block(r, report.repeat)))
+            looks = (
+                f"{r.trap.flag}: {r.trap.words}".removeprefix(": ")
+                if r.trap
+                else f"follows from {r.follows}"
+                if r.follows
+                else "no known trap"
+            )
+            xml.SubElement(test, "failure", {"message": looks}).text = "\n".join(
+                map(printable, block(r, report.repeat))
+            )
     for case, words in errors.items():
-        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "error", {"message": printable(words)})
+        xml.SubElement(
+            xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}),
+            "error",
+            {"message": printable(words)},
+        )
     for o in judged:
         test = xml.SubElement(suite, "testcase", {"classname": o.words["level"], "name": o.id})
         if o in report.broken:
@@ -79,9 +112,15 @@ def junit(report: Report, book: Book) -> str:
         test = xml.SubElement(suite, "testcase", {"classname": "golden", "name": pattern})
         xml.SubElement(test, "failure", {"message": "expected to fail, and passes"})
     for case, words in left_out.items():
-        xml.SubElement(xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}), "skipped", {"message": printable(words)})
+        xml.SubElement(
+            xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}),
+            "skipped",
+            {"message": printable(words)},
+        )
     if report.probable:
-        xml.SubElement(suite, "system-out").text = "\n".join("PROBABLE " + "\n  ".join(together(one)) for one in report.probable)
+        xml.SubElement(suite, "system-out").text = "\n".join(
+            "PROBABLE " + "\n  ".join(together(one)) for one in report.probable
+        )
     return xml.tostring(suite, encoding="unicode") + "\n"
 
 

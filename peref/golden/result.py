@@ -37,7 +37,9 @@ class Result:
             "passed": self.passed,
             "variant": self.variant or None,
             "first_wrong": None if self.first is None else list(self.first),
-            "trap": None if self.trap is None else {"flag": self.trap.flag or None, "words": self.trap.words, "evidence": self.trap.evidence},
+            "trap": None
+            if self.trap is None
+            else {"flag": self.trap.flag or None, "words": self.trap.words, "evidence": self.trap.evidence},
             "follows": self.follows or None,
             "why": self.entry.words["why"],
             "flags": self.entry.words["flags"],

@@ -1,17 +1,22 @@
 """The tolerance rule: one dimensionless number for each element.
 
     A    |c - g| <= 2 u_out |g| +    K_c u_acc (a + b)        float32 inside, rounded once
-    B    |c - g| <= 2 u_out a   + 16 K_c u_acc (a + b)        numbers on the way are kept in the dtype that came
-    C    |c - g| <= 4 u_out a   + 64 K_c u_acc (a + b)        worse, and still no error in the formula; beyond it FAIL
+    B    |c - g| <= 2 u_out a   + 16 K_c u_acc (a + b)        numbers on the way are kept in the dtype that
+         came
+    C    |c - g| <= 4 u_out a   + 64 K_c u_acc (a + b)        worse, and still no error in the formula; beyond
+         it FAIL
 
-c the candidate and g the golden number; u_out the unit roundoff of the dtype that came, u_acc that of the arithmetic expected inside (float64 for
-float64, else float32); a and b stand beside g (budget). K_c = 4 + sqrt(depth), depth the number of products that are summed on the way. Only the
-second term grows from class to class: it is what sums and tables lose, and 16 times it in a 16-bit roundoff would be as large as the numbers.
+c the candidate and g the golden number; u_out the unit roundoff of the dtype that came, u_acc that of the
+arithmetic expected inside (float64 for float64, else float32); a and b stand beside g (budget). K_c = 4 +
+sqrt(depth), depth the number of products that are summed on the way. Only the second term grows from class to
+class: it is what sums and tables lose, and 16 times it in a 16-bit roundoff would be as large as the numbers.
 
-`used` is 1, 16 and 64 at these three limits and straight between them. Whole numbers must be equal; NaN and infinities must be in the same places
-with the same signs, but a number beyond the largest of the dtype that came is an infinity there. No case has a tolerance of its own.
+`used` is 1, 16 and 64 at these three limits and straight between them. Whole numbers must be equal; NaN and
+infinities must be in the same places with the same signs, but a number beyond the largest of the dtype that
+came is an infinity there. No case has a tolerance of its own.
 
-The constants are frozen: chosen with the programs of tests/honest that say so, and tried on others that were written afterwards (docs/tolerance.md).
+The constants are frozen: chosen with the programs of tests/honest that say so, and tried on others that were
+written afterwards (docs/tolerance.md).
 """
 
 import math
@@ -25,14 +30,21 @@ from peref.golden.files import Tensor
 
 UNIT = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
 TINY = {"F64": 2.0**-1074, "F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}  # steps of numbers near 0
-LARGEST = {"F64": np.inf, "F32": float(np.finfo(np.float32).max), "F16": 65504.0, "BF16": (2 - 2.0**-7) * 2.0**127}
+LARGEST = {
+    "F64": np.inf,
+    "F32": float(np.finfo(np.float32).max),
+    "F16": 65504.0,
+    "BF16": (2 - 2.0**-7) * 2.0**127,
+}
 K_OUT, K_ACC = {"A": 2.0, "B": 2.0, "C": 4.0}, 4.0
 CLASSES = (("A", 1.0), ("B", 16.0), ("C", 64.0))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the rule says of one tensor. `used` has the number of each element where shapes agree; `words` say what is wrong besides numbers."""
+    """What the rule says of one tensor. `used` has the number of each element where shapes agree; `words`
+    say what is wrong besides numbers.
+    """
 
     grade: str  # A, B, C or FAIL
     worst: float
@@ -54,7 +66,11 @@ def beyond(verdict: Verdict) -> str:
     (name, most), worst = CLASSES[-1], verdict.worst
     if not math.isfinite(worst):
         return "cannot be compared" if verdict.words else "not 0 where nothing but 0 may be"
-    return f"{worst / most:.3g} times what class {name} allows" if worst > most else f"class {verdict.grade}, used {worst:.3g}"
+    return (
+        f"{worst / most:.3g} times what class {name} allows"
+        if worst > most
+        else f"class {verdict.grade}, used {worst:.3g}"
+    )
 
 
 def limits(dtype: str, g: np.ndarray, a: np.ndarray, b: np.ndarray, depth: float) -> list[np.ndarray]:
@@ -64,21 +80,32 @@ def limits(dtype: str, g: np.ndarray, a: np.ndarray, b: np.ndarray, depth: float
         size = np.where(np.isfinite(g), np.abs(g), 0)
         inside = (K_ACC + math.sqrt(depth)) * u_acc * (a + b)
         near_0 = np.where(a + b > 0, TINY[dtype], 0)
-        return [K_OUT[name] * UNIT[dtype] * (size if name == "A" else a) + times * inside + near_0 for name, times in CLASSES]
+        return [
+            K_OUT[name] * UNIT[dtype] * (size if name == "A" else a) + times * inside + near_0
+            for name, times in CLASSES
+        ]
 
 
 def between(apart: np.ndarray, most: list[np.ndarray]) -> np.ndarray:
-    """1, 16 and 64 where `apart` is a limit, straight between them and on a line through 0 before and beyond."""
+    """1, 16 and 64 where `apart` is a limit, straight between them and on a line through 0 before and
+    beyond.
+    """
     below, low = np.zeros_like(apart), 0.0
     with np.errstate(all="ignore"):
         used = CLASSES[-1][1] * apart / most[-1]
         for limit, (_, high) in zip(most, CLASSES, strict=True):
-            used = np.where((apart > below) & (apart <= limit), low + (high - low) * (apart - below) / (limit - below), used)
+            used = np.where(
+                (apart > below) & (apart <= limit),
+                low + (high - low) * (apart - below) / (limit - below),
+                used,
+            )
             below, low = limit, high
     return used
 
 
-def judged(got: Tensor, want: np.ndarray, a: np.ndarray | None, b: np.ndarray | None, depth: float) -> Verdict:
+def judged(
+    got: Tensor, want: np.ndarray, a: np.ndarray | None, b: np.ndarray | None, depth: float
+) -> Verdict:
     """The verdict on one tensor."""
     c = got.wide
     if c.shape != want.shape:
@@ -95,9 +122,17 @@ def judged(got: Tensor, want: np.ndarray, a: np.ndarray | None, b: np.ndarray | 
     assert b is not None
     with np.errstate(all="ignore"):
         apart = np.abs(c - want)
-    used = np.where(apart == 0, 0.0, between(apart, limits(got.dtype, want, a.astype(np.float64), b.astype(np.float64), depth)))
+    used = np.where(
+        apart == 0,
+        0.0,
+        between(apart, limits(got.dtype, want, a.astype(np.float64), b.astype(np.float64), depth)),
+    )
     there = np.isfinite(c) & np.isfinite(want)
-    alike = (c == want) | (np.isnan(c) & np.isnan(want)) | ((np.abs(want) > LARGEST[got.dtype]) & (c == np.copysign(np.inf, want)))
+    alike = (
+        (c == want)
+        | (np.isnan(c) & np.isnan(want))
+        | ((np.abs(want) > LARGEST[got.dtype]) & (c == np.copysign(np.inf, want)))
+    )
     used = np.where(there | alike, np.where(alike, 0.0, used), np.inf)
     worst = float(used.max()) if used.size else 0.0
     unreal = counted(int(np.count_nonzero(~np.isfinite(c))), "element that is", "elements that are")

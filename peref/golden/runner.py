@@ -1,16 +1,22 @@
-"""Somebody's program held against the golden files: it is asked over stdin, answers over stdout, and arrays go by file.
+"""Somebody's program held against the golden files: it is asked over stdin, answers over stdout, and arrays
+go by file.
 
-One JSON object a line, without blanks and with its keys in the order shown, so that a program without a JSON library finds its way:
+One JSON object a line, without blanks and with its keys in the order shown, so that a program without a JSON
+library finds its way:
 
     > {"cmd":"hello","protocol":1,"spec":"0.10.0","dir":"/tmp/run"}
-    < {"ok":true,"implementation":{"name":"mine"},"supports":{"ops":["rope.table","rope.op"],"dtypes":["f32"],"vjp":false}}
-    > {"cmd":"case","seq":7,"text":"case-7.txt","in":"in-7.safetensors","out":"out-7.safetensors","id":"rope.op/long","dtype":"f32",...}
-    < {"seq":7,"status":"ok"}    or    "skip" with a reason,    "refused" with kind and message,    "error" with a message
+    < {"ok":true,"implementation":{"name":"mine"},
+       "supports":{"ops":["rope.table","rope.op"],"dtypes":["f32"],"vjp":false}}
+    > {"cmd":"case","seq":7,"text":"case-7.txt","in":"in-7.safetensors","out":"out-7.safetensors",
+       "id":"rope.op/long","dtype":"f32",...}
+    < {"seq":7,"status":"ok"}
+       or "skip" with a reason, "refused" with kind and message, "error" with a message
     > {"cmd":"bye"}
 
-Files are in `dir`. case-7.txt has the same words a line each (text_of). A runner is told names of outputs and never a number that is expected.
-What `supports` may say: ops, dtypes, vjp (default true), max_position, refusals (default false: calls that must be refused are sent if true).
-A crash, a broken protocol or more than `seconds` for an answer: the process is ended and started once more; the second time the run is over.
+Files are in `dir`. case-7.txt has the same words a line each (text_of). A runner is told names of outputs and
+never a number that is expected. What `supports` may say: ops, dtypes, vjp (default true), max_position,
+refusals (default false: calls that must be refused are sent if true). A crash, a broken protocol or more than
+`seconds` for an answer: the process is ended and started once more; the second time the run is over.
 
 Not here: comparing what came (report), what must be refused (refusals).
 """
@@ -59,10 +65,12 @@ class Unable(PerefError):
 
 
 class Runner:
-    """A command as function(case, inputs) -> outputs, None for a case that it does not claim; use in a `with`.
+    """A command as function(case, inputs) -> outputs, None for a case that it does not claim; use in a
+    `with`.
 
-    Inputs are given in float64 and handed over in `dtype`. Raises Misuse for a command that cannot be started, Broken where its first answer is
-    none, Unable for a case that it cannot compute and Refused for one that it refuses. `crashes` and `skipped` say what happened to the others.
+    Inputs are given in float64 and handed over in `dtype`. Raises Misuse for a command that cannot be
+    started, Broken where its first answer is none, Unable for a case that it cannot compute and Refused for
+    one that it refuses. `crashes` and `skipped` say what happened to the others.
     """
 
     def __init__(self, command: str, folder: Path, dtype: str = "f64", seconds: float = SECONDS):
@@ -72,7 +80,14 @@ class Runner:
             raise Misuse(f"--cmd {command}: {error}") from error
         if not self.argv:
             raise Misuse("--cmd is empty; expected a program and its arguments")
-        self.command, self.folder, self.dtype, self.seconds, self.seq, self.ended = command, folder.resolve(), dtype, seconds, 0, 0
+        self.command, self.folder, self.dtype, self.seconds, self.seq, self.ended = (
+            command,
+            folder.resolve(),
+            dtype,
+            seconds,
+            0,
+            0,
+        )
         self.crashes: dict[str, str] = {}  # case -> how the program failed there
         self.skipped: dict[str, str] = {}
         self.process = self.start()
@@ -80,7 +95,9 @@ class Runner:
     def start(self) -> Process:
         process = Process(self.argv, self.seconds)
         try:
-            hello = process.ask({"cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION, "dir": str(self.folder)})
+            hello = process.ask(
+                {"cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION, "dir": str(self.folder)}
+            )
             self.supports = supported(hello)
         except Broken as error:
             process.end()
@@ -114,13 +131,17 @@ class Runner:
                 self.crashes["bye"] = self.named("asked bye: it did not end within 5 s")
             else:
                 if process.child.returncode:
-                    self.crashes["bye"] = self.named(f"asked bye: {process.code()} at its end{process.said()}")
+                    self.crashes["bye"] = self.named(
+                        f"asked bye: {process.code()} at its end{process.said()}"
+                    )
         process.end()
 
     def claims(self, case: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
         """Whether it said in its first answer that it does such cases."""
         can, level = self.supports, case.get("call", case["level"])
-        reach = max((float(np.abs(x).max(initial=0)) for name, x in inputs.items() if name in OWN[::2]), default=0.0)
+        reach = max(
+            (float(np.abs(x).max(initial=0)) for name, x in inputs.items() if name in OWN[::2]), default=0.0
+        )
         return (
             (case["level"] != "refuse" or can.get("refusals", False))
             and ("ops" not in can or f"{case['encoding']}.{level}" in can["ops"])
@@ -129,12 +150,26 @@ class Runner:
         )
 
     def __call__(self, case: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor] | None:
-        want = [name for name in case.get("expected") or outputs_of(case) if self.supports.get("vjp", True) or not name.startswith("vjp.")]
+        want = [
+            name
+            for name in case.get("expected") or outputs_of(case)
+            if self.supports.get("vjp", True) or not name.startswith("vjp.")
+        ]
         if self.ended > 1 or not self.claims(case, inputs):
             return None
         self.seq += 1
-        request = {"cmd": "case", "seq": self.seq, "text": f"case-{self.seq}.txt", "in": f"in-{self.seq}.safetensors"}
-        request |= {"out": f"out-{self.seq}.safetensors", "id": case["id"], "encoding": case["encoding"], "level": case.get("call", case["level"])}
+        request = {
+            "cmd": "case",
+            "seq": self.seq,
+            "text": f"case-{self.seq}.txt",
+            "in": f"in-{self.seq}.safetensors",
+        }
+        request |= {
+            "out": f"out-{self.seq}.safetensors",
+            "id": case["id"],
+            "encoding": case["encoding"],
+            "level": case.get("call", case["level"]),
+        }
         request |= {"dtype": self.dtype, "facts": case["facts"], "options": case["options"], "want": want}
         data = packed(inputs, self.dtype)
         (self.folder / str(request["in"])).write_bytes(data)
@@ -168,7 +203,9 @@ class Runner:
                 raise Refused(words("kind"), words("message") or "refused")
             case "error":
                 raise Unable(words("message") or "an error without a message")
-        raise Broken(f"its status is {words('status')!r}; expected ok, skip, refused or error{self.process.said()}")
+        raise Broken(
+            f"its status is {words('status')!r}; expected ok, skip, refused or error{self.process.said()}"
+        )
 
 
 def supported(hello: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +233,9 @@ SUPPORTS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def outputs(folder: Path, name: str, want: list[str]) -> dict[str, Tensor]:
-    """The tensors of the file that the runner wrote. Raises Broken for anything but a plain file in the folder, Damaged for what is in it."""
+    """The tensors of the file that the runner wrote. Raises Broken for anything but a plain file in the
+    folder, Damaged for what is in it.
+    """
     path = folder / name
     try:
         about = path.lstat()

@@ -1,9 +1,12 @@
 """Levels block and model: one layer, or all of them between the embedding and the loss.
 
-    block   inputs x [B,T,C] and the layer's parameters; y, 0 at padding; vjp of x and of every parameter for cotangent.y
-    model   inputs tokens and targets [B,T] (negative: not asked) and all parameters; logits [B,T,V], 0 at padding; loss, the mean over the targets
-            asked; vjp of every parameter for cotangent.loss, one number that is not 1: the gradient of cotangent.loss * loss; or for
-            cotangent.logits [B,T,V] in its place. With `calls` in the facts the logits alone, of tokens that come in these calls through a cache
+    block   inputs x [B,T,C] and the layer's parameters; y, 0 at padding; vjp of x and of every parameter for
+            cotangent.y
+    model   inputs tokens and targets [B,T] (negative: not asked) and all parameters; logits [B,T,V], 0 at
+            padding; loss, the mean over the targets asked; vjp of every parameter for cotangent.loss, one
+            number that is not 1: the gradient of cotangent.loss * loss; or for cotangent.logits [B,T,V] in
+            its place. With `calls` in the facts the logits alone, of tokens that come in these calls through
+            a cache
 
 Parameters have their names on disk (peref/parameters.py) after "param.". Linear maps stand where init puts
 them, all other parameters beside it.

@@ -1,10 +1,12 @@
 """The bytes of golden files, each held against its digest before anybody reads it.
 
     SPEC_VERSION
-    core/NAME/  cases.json  inputs.safetensors  expected.safetensors  index.txt  SHA256SUMS        the folder of one encoding
+    core/NAME/  cases.json  inputs.safetensors  expected.safetensors  index.txt  SHA256SUMS        the folder
+                of one encoding
     full/NAME/  the same of the full set, which a wheel does not carry
 
-What `golden vectors` makes has its folders beside SPEC_VERSION, without core/ or full/. Nothing lists the folders: what is there is read.
+What `golden vectors` makes has its folders beside SPEC_VERSION, without core/ or full/. Nothing lists the
+folders: what is there is read.
 
 Not here: what the files say (entry, book).
 """
@@ -18,9 +20,17 @@ from peref.golden.archive import unpacked
 from peref.store import is_file, read
 
 VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
-FILES = ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")  # of one encoding, beside SUMS
-WORDS = ("LICENSE-DATA", "README.md", "SPEC.md", "cases.schema.json", "rule.json")  # for people; they go along in an archive
-BEFORE, LAID_OUT = "manifest.json", "golden files of specification 0.9 or before, with other folders; get later ones, or make your vectors again"
+# of one encoding, beside SUMS
+FILES = ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
+# for people; they go along in an archive
+WORDS = ("LICENSE-DATA", "README.md", "SPEC.md", "cases.schema.json", "rule.json")
+BEFORE, LAID_OUT = (
+    "manifest.json",
+    (
+        "golden files of specification 0.9 or before, with other folders; get later ones, or make your "
+        "vectors again"
+    ),
+)
 LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
 
 
@@ -38,7 +48,9 @@ def versioned(folder: Path) -> Path | None:
 
 
 def in_folder(folder: Path) -> dict[str, bytes]:
-    """Path -> bytes of the golden files in a folder, of the core where it also has a full set; every digest checked. Raises Untrue."""
+    """Path -> bytes of the golden files in a folder, of the core where it also has a full set; every
+    digest checked. Raises Untrue.
+    """
     place = folder / CORE if (folder / CORE).is_dir() else folder
     version = versioned(place)
     if version is None:
@@ -73,12 +85,16 @@ def archived(path: Path) -> dict[str, bytes]:
     if len(inside) < sum("/" in name for name in members) or not inside:
         raise Untrue(f"{path}: expected the core, the full set or vectors of your own, and one of them")
     for one in sorted({name.partition("/")[0] for name in inside}):
-        found |= of_encoding(one, {name: data for name, data in inside.items() if name.partition("/")[0] == one}, path)
+        found |= of_encoding(
+            one, {name: data for name, data in inside.items() if name.partition("/")[0] == one}, path
+        )
     return found
 
 
 def to_archive(folder: Path) -> dict[str, bytes]:
-    """What an archive of a folder holds: its files under their paths in golden/, the words for people, and digests of all. Raises Untrue."""
+    """What an archive of a folder holds: its files under their paths in golden/, the words for people, and
+    digests of all. Raises Untrue.
+    """
     place, data = folder / CORE if (folder / CORE).is_dir() else folder, in_folder(folder)
     top, under = (place.parent, f"{place.name}/") if place.name in (CORE, FULL) else (place, "")
     found = {path if path == VERSION else under + path: part for path, part in data.items()}
@@ -87,7 +103,9 @@ def to_archive(folder: Path) -> dict[str, bytes]:
 
 
 def of_encoding(name: str, there: dict[str, bytes], where: Path) -> dict[str, bytes]:
-    """What stands in the folder of an encoding, every file with its digest and none more or less. Raises Untrue."""
+    """What stands in the folder of an encoding, every file with its digest and none more or less. Raises
+    Untrue.
+    """
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise Untrue(f"{where}: an encoding is called {name[:60]!r}")
     inside = {path.removeprefix(f"{name}/"): data for path, data in there.items()}
@@ -104,7 +122,9 @@ def held(files: dict[str, bytes], listing: bytes, itself: str, where: Path) -> N
         if name not in files:
             raise Untrue(f"{where}/{name}: missing, though {itself} lists it; restore the folder")
         if name not in listed:
-            raise Untrue(f"{where}/{name}: not in {itself}; a golden folder holds what was made and nothing else")
+            raise Untrue(
+                f"{where}/{name}: not in {itself}; a golden folder holds what was made and nothing else"
+            )
         if hashlib.sha256(files[name]).hexdigest() != listed[name]:
             raise Untrue(f"{where}/{name}: its SHA-256 is not the one in {itself}; restore it")
 
@@ -115,7 +135,9 @@ def listing(files: dict[str, bytes]) -> bytes:
 
 
 def sums(data: bytes, where: str) -> dict[str, str]:
-    """Path -> digest of a SHA256SUMS file. Raises Untrue for a line that is not one, a path twice and a path that leads out."""
+    """Path -> digest of a SHA256SUMS file. Raises Untrue for a line that is not one, a path twice and a
+    path that leads out.
+    """
     found: dict[str, str] = {}
     text = data.decode("ascii", errors="replace")
     if not text.endswith("\n"):
@@ -123,6 +145,8 @@ def sums(data: bytes, where: str) -> dict[str, str]:
     for number, line in enumerate(text[:-1].split("\n"), 1):
         match = LINE.fullmatch(line)
         if not match or any(part in ("", ".", "..") for part in match[2].split("/")) or match[2] in found:
-            raise Untrue(f"{where}: line {number} is not a digest and a path inside the folder: {line[:80]!r}")
+            raise Untrue(
+                f"{where}: line {number} is not a digest and a path inside the folder: {line[:80]!r}"
+            )
         found[match[2]] = match[1]
     return found

@@ -1,4 +1,5 @@
-"""What is said of failures, in the same words on the terminal, in JUnit and on a page: lines whose first 14 columns are their label.
+"""What is said of failures, in the same words on the terminal, in JUnit and on a page: lines whose first 14
+columns are their label.
 
 Not here: what is wrong (report), the forms themselves (reports, page).
 """
@@ -12,7 +13,9 @@ from peref.golden.rule import beyond
 
 
 def block(r: Result, repeat: str = "") -> list[str]:
-    """What is wrong with a tensor and where, what it looks like and the evidence, or in short what it follows from, why the case exists, `repeat`."""
+    """What is wrong with a tensor and where, what it looks like and the evidence, or in short what it
+    follows from, why the case exists, `repeat`.
+    """
     found = list(r.said)
     if r.follows:
         found.append(f"{'same as' if r.trap else 'follows from':13} {r.follows}")

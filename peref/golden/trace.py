@@ -1,12 +1,14 @@
 """Level trace: attention, or what stands in its place, fed in uneven chunks through a cache.
 
-Inputs are whole rows of tokens: q, k, v and x where the encoding looks at it. The calls in the case's facts say which rows come in one call,
-whether the cache is empty before it, and the length n that frequencies are made for then. out (y of a layer, or of an embedding) has the rows of
-all calls. A call sees the rows since the last fresh one, no others; keys stay in the cache as they turned when they came.
+Inputs are whole rows of tokens: q, k, v and x where the encoding looks at it. The calls in the case's facts
+say which rows come in one call, whether the cache is empty before it, and the length n that frequencies are
+made for then. out (y of a layer, or of an embedding) has the rows of all calls. A call sees the rows since
+the last fresh one, no others; keys stay in the cache as they turned when they came.
 
-Where n is the same throughout, a call gives the rows of one call with all tokens, which is what the witness computes. There are no gradients:
-decoding has none, and those of a whole sequence are in level attn. Budgets have a number for each element, as at the lower levels: what comes out is
-still the sum of one operation, and in bfloat16 one number for the tensor would let its small elements be anything.
+Where n is the same throughout, a call gives the rows of one call with all tokens, which is what the witness
+computes. There are no gradients: decoding has none, and those of a whole sequence are in level attn. Budgets
+have a number for each element, as at the lower levels: what comes out is still the sum of one operation, and
+in bfloat16 one number for the tensor would let its small elements be anything.
 """
 
 from dataclasses import replace
@@ -34,12 +36,18 @@ def inputs(case: Whole) -> Arrays:
         found["q"] = on_grid((case.B, case.H, case.T, case.D))
         found |= {name: on_grid((case.B, case.G, case.T, case.D)) for name in "kv"}
     for name, a in pe.init(rng).items():
-        found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + (1 if pe.bias else 0.3) * rng.standard_normal(np.shape(a)))
+        found[f"param.{name}"] = rounded(
+            np.asarray(a, np.float64) + (1 if pe.bias else 0.3) * rng.standard_normal(np.shape(a))
+        )
     return found
 
 
-def expected(case: Whole, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None) -> Arrays:
-    """The rows of all calls; `pe` and the positions of `at` in place of the case's own where given; on `tape` where one is given."""
+def expected(
+    case: Whole, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None
+) -> Arrays:
+    """The rows of all calls; `pe` and the positions of `at` in place of the case's own where given; on
+    `tape` where one is given.
+    """
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
     a = a if tape is None else {name: tape.watch(x) if name in watched(a) else x for name, x in a.items()}
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}

@@ -1,19 +1,24 @@
 """Level step: ten steps of AdamW.
 
-    inputs    param.NAME the first weights; tokens, targets [steps,B,T], a batch for each step; negative targets are not asked
-    expected  losses, norms and rates [steps]: of each step, before its update; final.NAME the weights after the last
+    inputs    param.NAME the first weights; tokens, targets [steps,B,T], a batch for each step; negative
+              targets are not asked
+    expected  losses, norms and rates [steps]: of each step, before its update; final.NAME the weights after
+              the last
 
 One step, counted from t = 1, with the recipe in the case's facts:
 
-    g = gradient of the mean loss;   norm = its length over all parameters;   g <- g clip / norm where norm > clip
-    rate_t = rate t / warmup up to warmup, then rate (floor + (1 - floor) (1 + cos(pi (t - warmup) / (steps - warmup))) / 2)
+    g = gradient of the mean loss;   norm = its length over all parameters;
+    g <- g clip / norm where norm > clip
+    rate_t = rate t / warmup up to warmup, then rate (floor + (1 - floor) (1 + cos(pi (t - warmup) / (steps -
+    warmup))) / 2)
     m <- beta1 m + (1 - beta1) g;   v <- beta2 v + (1 - beta2) g^2
     p <- p - rate_t (times m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay p)
 
-decay acts on names that end in .weight and have two axes, on nothing else; times is 1 but for the parameters named in facts["times"]. eps is 0.1
-and not 1e-8: a small one makes whole steps of gradients that are nearly 0, or zero in exact arithmetic (a bias of k that softmax cannot see), and
-ten of them turn a rounding into a thousand; beside a large one the length of gradients counts, and with it whether they are clipped. The last rate
-is half of the largest, so that steps which are all late have moved less in the end.
+decay acts on names that end in .weight and have two axes, on nothing else; times is 1 but for the parameters
+named in facts["times"]. eps is 0.1 and not 1e-8: a small one makes whole steps of gradients that are nearly
+0, or zero in exact arithmetic (a bias of k that softmax cannot see), and ten of them turn a rounding into a
+thousand; beside a large one the length of gradients counts, and with it whether they are clipped. The last
+rate is half of the largest, so that steps which are all late have moved less in the end.
 """
 
 from typing import Any
@@ -67,7 +72,15 @@ def expected(case: Whole, a: Arrays, be: Backend = PLAIN) -> Arrays:
             size = times.get(name, 1.0)
             decay = r["decay"] / size if decays(name, x) else 0.0
             moving = {key: r[key] for key in ("beta1", "beta2", "eps")} | {"decay": decay}
-            be.adamw(x, grad.astype(dtype), m[name], v[name], np.asarray(rate(case, step) * size), np.asarray(step), **moving)
+            be.adamw(
+                x,
+                grad.astype(dtype),
+                m[name],
+                v[name],
+                np.asarray(rate(case, step) * size),
+                np.asarray(step),
+                **moving,
+            )
     rates = [rate(case, step) for step in range(1, len(losses) + 1)]
     found = {name: np.array(x, dtype) for name, x in (("losses", losses), ("norms", norms), ("rates", rates))}
     return found | {f"final.{name}": x for name, x in p.items()}

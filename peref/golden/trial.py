@@ -1,4 +1,5 @@
-"""Golden cases one at a time, for a test: inputs to compute with, and a check that fails with all that can be said.
+"""Golden cases one at a time, for a test: inputs to compute with, and a check that fails with all that can be
+said.
 
 Not here: pytest (pytest_peref), the rule and the diagnosis (report).
 """
@@ -54,27 +55,47 @@ class Trial:
     @property
     def inputs(self) -> dict[str, np.ndarray]:
         """Real ones in the dtype of the trial; positions as they are."""
-        real = lambda name, x: x.astype(KINDS[self.dtype]) if x.dtype.kind == "f" and name not in ("positions", "distances") else x.copy()
+        real = lambda name, x: (
+            x.astype(KINDS[self.dtype])
+            if x.dtype.kind == "f" and name not in ("positions", "distances")
+            else x.copy()
+        )
         return {name: real(name, x) for name, x in self.entry.inputs().items()}
 
     def check(self, outputs: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Hold outputs against the golden ones; a name may have _ for its dots, as vjp_q. Raises AssertionError for what is wrong.
+        """Hold outputs against the golden ones; a name may have _ for its dots, as vjp_q. Raises
+        AssertionError for what is wrong.
 
         Raises Misuse for a name that the case has not and where nothing is given.
         """
         __tracebackhide__ = True
-        known = {name.replace(".", "_"): name for name in self.entry.outputs} | {name: name for name in self.entry.outputs}
+        known = {name.replace(".", "_"): name for name in self.entry.outputs} | {
+            name: name for name in self.entry.outputs
+        }
         given = {**(outputs or {}), **more}
         if not given:
             raise Misuse(f"{self.entry.id}: nothing to check; it has {', '.join(self.entry.outputs)}")
         results = []
         for name, y in given.items():
             if name not in known:
-                raise Misuse(f"{self.entry.id} has no output {name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}")
+                raise Misuse(
+                    f"{self.entry.id} has no output "
+                    f"{name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}"
+                )
             results.append(of_one(self.entry, known[name], tensor_of(known[name], y), self.limit))
         wrong = [one for one in followed(in_order(results)) if not one.passed]
         if wrong:
-            raise AssertionError("\n\n".join(["", *("\n".join([*lines(one), f"  repeat        pytest {shlex.quote(self.place)}"]) for one in wrong)]))
+            raise AssertionError(
+                "\n\n".join(
+                    [
+                        "",
+                        *(
+                            "\n".join([*lines(one), f"  repeat        pytest {shlex.quote(self.place)}"])
+                            for one in wrong
+                        ),
+                    ]
+                )
+            )
 
 
 def book(folder: str | None) -> Book:
@@ -97,21 +118,32 @@ def trials(
     limit: str = "C",
     **unknown: Any,
 ) -> list[Trial]:
-    """The cases that are asked for, in each dtype. Raises Misuse for a word that is not known, and where no case is left."""
+    """The cases that are asked for, in each dtype. Raises Misuse for a word that is not known, and where
+    no case is left.
+    """
     if unknown:
         keys = [key for key in inspect.signature(trials).parameters if key not in ("book", "unknown")]
-        raise Misuse(f"the mark peref has no {next(iter(unknown))}{did_you_mean(next(iter(unknown)), keys, 'it has ' + ', '.join(keys))}")
+        raise Misuse(
+            "the mark peref has no "
+            f"{next(iter(unknown))}{did_you_mean(next(iter(unknown)), keys, 'it has ' + ', '.join(keys))}"
+        )
     if limit not in dict(CLASSES):
         raise Misuse(f"limit={limit!r}; expected one of {', '.join(dict(CLASSES))}")
     for dtype in texts(dtypes):
         if dtype not in KINDS:
             raise Misuse(f"dtypes has {dtype!r}; NumPy has {', '.join(KINDS)}")
-    pick, several = Pick(texts(case), texts(group), texts(flag), texts(level), texts(pe)), len(texts(dtypes)) > 1
+    pick, several = (
+        Pick(texts(case), texts(group), texts(flag), texts(level), texts(pe)),
+        len(texts(dtypes)) > 1,
+    )
     found = [
         Trial(entry, f"{entry.id}-{dtype}" if several else entry.id, dtype, limit)
         for entry in filter(pick, book.entries.values())
         for dtype in texts(dtypes)
     ]
     if not found:
-        raise Misuse(f"no golden case is left by {', '.join(f'{k}={v}' for k, v in vars(pick).items() if v)}; see: {share.program()} golden show")
+        raise Misuse(
+            f"no golden case is left by {', '.join(f'{k}={v}' for k, v in vars(pick).items() if v)}; see: "
+            f"{share.program()} golden show"
+        )
     return found

@@ -1,11 +1,13 @@
 """A case above one operation: a block, a model, ten steps of training, or a trace through a cache.
 
     block   one layer, pre-norm, the encoding inside: x [B,T,C] -> y [B,T,C]
-    model   tokens -> logits and loss, and the gradient of the loss or of the logits; or, in calls through a cache, the logits alone
+    model   tokens -> logits and loss, and the gradient of the loss or of the logits; or, in calls through a
+            cache, the logits alone
     step    ten steps of AdamW: losses, norms of the gradients, rates, final weights
     trace   attention, or what stands in its place, fed in uneven chunks through a cache
 
-Shapes of models are those of Config: "llama" (RMSNorm, SwiGLU, tied, no biases) and "gpt2" (LayerNorm, GELU, a head of its own, biases).
+Shapes of models are those of Config: "llama" (RMSNorm, SwiGLU, tied, no biases) and "gpt2" (LayerNorm, GELU,
+a head of its own, biases).
 
 Not here: what each computes (stack, training, trace), which there are (tests/recipes/wholes.py).
 """
@@ -21,7 +23,17 @@ from peref.golden.cases import FACTS, Case
 from peref.model import step_sizes
 
 LEVELS = ("block", "model", "step", "trace")
-RECIPE = {"rate": 0.06, "warmup": 3, "steps": 10, "floor": 0.5, "beta1": 0.9, "beta2": 0.95, "eps": 0.1, "decay": 0.3, "clip": 3.0}
+RECIPE = {
+    "rate": 0.06,
+    "warmup": 3,
+    "steps": 10,
+    "floor": 0.5,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "eps": 0.1,
+    "decay": 0.3,
+    "clip": 3.0,
+}
 MORE = ("shape", "layers", "V", "F", "qk_norm", "shrink")  # facts of a model beside those of a layer
 
 
@@ -31,7 +43,8 @@ class Whole(Case):
 
     shrink   inputs are k/128 times this, to the nearest of steps of 2**-14
     recipe   of AdamW, see training
-    calls    of a trace or a model: (first row, one beyond the last, fresh, n) for each call; fresh: the cache is empty before it
+    calls    of a trace or a model: (first row, one beyond the last, fresh, n) for each call; fresh: the cache
+             is empty before it
     judged   the output of a model that has a cotangent
     """
 
@@ -50,7 +63,9 @@ class Whole(Case):
         """Of the whole model; a trace has none and takes that of one layer."""
         if self.level == "trace":
             return Case.config.func(self)  # type: ignore[attr-defined]
-        sizes: dict[str, Any] = {name: getattr(self, name) for name in ("H", "D", "C", "L", "V", "F", "layers")}
+        sizes: dict[str, Any] = {
+            name: getattr(self, name) for name in ("H", "D", "C", "L", "V", "F", "layers")
+        }
         if self.hook != "mix":
             sizes |= {"G": self.G, "window": self.window, "qk_norm": self.qk_norm}
         if self.hook == "rotate":
@@ -81,9 +96,23 @@ def rebuilt(words: dict[str, Any], inputs: dict[str, np.ndarray], nested: Any) -
     """The case that these words of cases.json describe; `nested` makes tuples of lists."""
     seg = nested(inputs["seg"].tolist()) if "seg" in inputs else None
     facts = words["facts"]
-    given = {f.name: facts[f.name] for f in fields(Whole) if f.name in (*FACTS, *MORE, "recipe") and f.name in facts}
+    given = {
+        f.name: facts[f.name]
+        for f in fields(Whole)
+        if f.name in (*FACTS, *MORE, "recipe") and f.name in facts
+    }
     if "calls" in facts:
         given["calls"] = tuple((c["first"], c["stop"], c["fresh"], c["n"]) for c in facts["calls"])
     options = {name: nested(x) for name, x in words["options"].items()}
     slug = words["id"].partition("/")[2]
-    return Whole(words["encoding"], words["level"], slug, words["why"], (), options, nested(inputs["positions"].tolist()), seg, **given)
+    return Whole(
+        words["encoding"],
+        words["level"],
+        slug,
+        words["why"],
+        (),
+        options,
+        nested(inputs["positions"].tolist()),
+        seg,
+        **given,
+    )

@@ -12,17 +12,25 @@ OWN = ("positions", "seg", "distances")  # inputs that are places: they keep the
 
 
 def packed(inputs: Mapping[str, np.ndarray], dtype: str) -> bytes:
-    """A safetensors file of the inputs, real ones in `dtype`: the numbers are on a grid that every dtype holds.
+    """A safetensors file of the inputs, real ones in `dtype`: the numbers are on a grid that every dtype
+    holds.
 
-    Written here because that library has no bfloat16 for NumPy. Wide numbers come first, so each tensor begins at a multiple of its width.
+    Written here because that library has no bfloat16 for NumPy. Wide numbers come first, so each tensor
+    begins at a multiple of its width.
     """
     found = {}
     for name, x in inputs.items():
         real = x.dtype.kind == "f" and name not in OWN
-        found[name] = (dtype.upper(), narrowed(x, dtype)) if real else (NAMES[x.dtype], np.ascontiguousarray(x))
+        found[name] = (
+            (dtype.upper(), narrowed(x, dtype)) if real else (NAMES[x.dtype], np.ascontiguousarray(x))
+        )
     header, payload = {}, b""
     for name, (kind, x) in sorted(found.items(), key=lambda item: (-SIZES[item[1][0]][1], item[0])):
-        header[name] = {"dtype": kind, "shape": list(x.shape), "data_offsets": [len(payload), len(payload) + x.nbytes]}
+        header[name] = {
+            "dtype": kind,
+            "shape": list(x.shape),
+            "data_offsets": [len(payload), len(payload) + x.nbytes],
+        }
         payload += x.tobytes()
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -41,8 +49,8 @@ def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def text_of(request: Mapping[str, Any], data: bytes) -> str:
-    """The same request for programs without JSON: a word, blanks, values. A list is its length and its members, an
-    object its length and the name and value of each.
+    """The same request for programs without JSON: a word, blanks, values. A list is its length and its
+    members, an object its length and the name and value of each.
 
     id encoding level dtype out          one value
     fact NAME VALUE, option NAME VALUE   numbers in decimal, none, true, false, or a word
@@ -62,4 +70,8 @@ def plain(value: Any) -> str:
         return " ".join([str(len(value)), *map(plain, value)])
     if isinstance(value, Mapping):
         return " ".join([str(len(value)), *(f"{name} {plain(one)}" for name, one in sorted(value.items()))])
-    return {None: "none", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value) or "none"
+    return (
+        {None: "none", True: "true", False: "false"}[value]
+        if value is None or isinstance(value, bool)
+        else str(value) or "none"
+    )

@@ -1,13 +1,15 @@
-"""The rotations that a public config.json means: which encoding here, which options, and what in it is not read alike by everybody.
+"""The rotations that a public config.json means: which encoding here, which options, and what in it is not
+read alike by everybody.
 
     found = read(json.load(open("config.json")))
     for r in found.rotations:
         r.name, r.options, r.cfg.R, r.cfg.layout, r.notes
         w, a = frequencies(r.cfg, n)                               # as the encoding itself computes them
 
-Hugging Face's rope_parameters, or rope_scaling as it was before, with `rope_type` or `type`; rope_theta inside or beside; one dict for all
-layers or one for each type of layer. What is read is what Hugging Face's classes compute (but for the softmax scale of DeepSeek V2, which is that
-of its own code); other readings are named in the notes:
+Hugging Face's rope_parameters, or rope_scaling as it was before, with `rope_type` or `type`; rope_theta
+inside or beside; one dict for all layers or one for each type of layer. What is read is what Hugging Face's
+classes compute (but for the softmax scale of DeepSeek V2, which is that of its own code); other readings are
+named in the notes:
 
     ignored        the key is there and changes nothing
     contradictory  two keys say different things; which one counts is said
@@ -24,7 +26,18 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
-from peref.huggingface.facts import BASE, BASES, INTERVAL, LENGTH, LOCAL, PATTERN, SAVED, STILL, TEXT, UNSCALED
+from peref.huggingface.facts import (
+    BASE,
+    BASES,
+    INTERVAL,
+    LENGTH,
+    LOCAL,
+    PATTERN,
+    SAVED,
+    STILL,
+    TEXT,
+    UNSCALED,
+)
 from peref.huggingface.keys import Keys, load, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
@@ -38,9 +51,13 @@ Layers = tuple[int, ...]
 
 
 def read(public: Mapping[str, Any]) -> Found:
-    """What a config.json says of positions. Raises Misuse, naming key and value, for what cannot be read as rotations."""
+    """What a config.json says of positions. Raises Misuse, naming key and value, for what cannot be read
+    as rotations.
+    """
     top, notes = Keys(public), list[Note]()
-    while "num_attention_heads" not in top.values and (inner := next((k for k in TEXT if isinstance(top.values.get(k), dict)), None)):
+    while "num_attention_heads" not in top.values and (
+        inner := next((k for k in TEXT if isinstance(top.values.get(k), dict)), None)
+    ):
         top = Keys(top.values[inner], top.at(inner))
     kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
     check_turns(public, top, kind, notes)
@@ -59,11 +76,19 @@ def read(public: Mapping[str, Any]) -> Found:
 
 
 def layer_types(top: Keys, kind: str, layers: int | None, notes: list[Note]) -> dict[str, Layers]:
-    """Type of layer -> its layers, from layer_types, sliding_window_pattern or global_attn_every_n_layers, or as the class has it."""
+    """Type of layer -> its layers, from layer_types, sliding_window_pattern or global_attn_every_n_layers,
+    or as the class has it.
+    """
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
     every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
     if types is None and pattern is None and layers is not None and (every := PATTERN.get(kind)):
-        notes.append(Note("assumed", "sliding_window_pattern", f"absent; every layer but each {every}th has a window, as the class has it"))
+        notes.append(
+            Note(
+                "assumed",
+                "sliding_window_pattern",
+                f"absent; every layer but each {every}th has a window, as the class has it",
+            )
+        )
     if types is None and every is not None and layers is not None:
         types = ["sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)]
     if types is None and layers is not None and (every := top.size("global_attn_every_n_layers")):
@@ -84,8 +109,12 @@ def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: i
     return groups.get(STILL.get(kind, ""), ())
 
 
-def dictionaries(top: Keys, kind: str, groups: dict[str, Layers], notes: list[Note]) -> list[tuple[str, tuple[Any, str], float | None, Layers]]:
-    """(type of layer, (its dict, the place of that), a base of its own, its layers) for every rotation of the file."""
+def dictionaries(
+    top: Keys, kind: str, groups: dict[str, Layers], notes: list[Note]
+) -> list[tuple[str, tuple[Any, str], float | None, Layers]]:
+    """(type of layer, (its dict, the place of that), a base of its own, its layers) for every rotation of
+    the file.
+    """
     new, old = (top.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling"))
     if new and old and new != old:
         says = "rope_parameters says something else; Hugging Face takes rope_scaling where both are there"
@@ -93,20 +122,44 @@ def dictionaries(top: Keys, kind: str, groups: dict[str, Layers], notes: list[No
     values, where = (old, top.at("rope_scaling")) if old else (new, top.at("rope_parameters"))
     if nested := {key: inner for key, inner in values.items() if isinstance(inner, dict)}:
         for key in (key for key, value in values.items() if key not in nested and value is not None):
-            notes.append(Note("ignored", f"{where}.{key}", "it stands beside types of layers, and each of them says its own"))
+            notes.append(
+                Note(
+                    "ignored",
+                    f"{where}.{key}",
+                    "it stands beside types of layers, and each of them says its own",
+                )
+            )
         return [(key, (inner, f"{where}.{key}"), None, groups.get(key, ())) for key, inner in nested.items()]
     wide, local = top.number("global_rope_theta"), top.first(("rope_local_base_freq", "local_rope_theta"))[1]
     local = wide if local is None else local
     if local is None and (local := LOCAL.get(kind)) is not None:
-        notes.append(Note("assumed", "rope_local_base_freq", f"absent; {plain(local)} in layers with a window, as the class has it"))
-    if local is None and kind in UNSCALED and values.get("rope_type", values.get("type", "default")) != "default":
+        notes.append(
+            Note(
+                "assumed",
+                "rope_local_base_freq",
+                f"absent; {plain(local)} in layers with a window, as the class has it",
+            )
+        )
+    if (
+        local is None
+        and kind in UNSCALED
+        and values.get("rope_type", values.get("type", "default")) != "default"
+    ):
         local = Keys(values, where).number("rope_theta") or top.first(BASES)[1] or BASE[kind]
-        says = "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's class give it to every layer"
+        says = (
+            "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's "
+            "class give it to every layer"
+        )
         notes.append(Note("differs", where, says))
     if local is not None:
         slides = groups.get("sliding_attention", ())
-        rest = tuple(sorted(n for label, group in groups.items() if label != "sliding_attention" for n in group))
-        return [("full_attention", (values, where), wide, rest), ("sliding_attention", ({}, where), local, slides)]
+        rest = tuple(
+            sorted(n for label, group in groups.items() if label != "sliding_attention" for n in group)
+        )
+        return [
+            ("full_attention", (values, where), wide, rest),
+            ("sliding_attention", ({}, where), local, slides),
+        ]
     return [("", (values, where), None, ())]
 
 
@@ -115,7 +168,9 @@ def rotation(layer: Layer) -> Rotation:
     kind = layer.rope_type
     if kind not in READERS:
         known = ", ".join(READERS)
-        raise Misuse(f"{layer.keys.at('rope_type')} is {kind!r}{did_you_mean(kind, READERS, 'known are: ' + known)}")
+        raise Misuse(
+            f"{layer.keys.at('rope_type')} is {kind!r}{did_you_mean(kind, READERS, 'known are: ' + known)}"
+        )
     base, D = layer.base(), layer.head()
     if D > WIDEST:
         raise Misuse(f"a head is {D:,} channels wide; expected at most {WIDEST:,}")
@@ -131,4 +186,6 @@ def rotation(layer: Layer) -> Rotation:
     lengths = layer.lengths or (L,)
     for n in lengths:
         frequencies(cfg, n)  # refuses, in the encoding's words, numbers that make no sense
-    return Rotation(layer.label, layer.which, cfg, {key: cfg.pe[0][1][key] for key in given}, lengths, tuple(layer.notes))
+    return Rotation(
+        layer.label, layer.which, cfg, {key: cfg.pe[0][1][key] for key in given}, lengths, tuple(layer.notes)
+    )

@@ -1,36 +1,73 @@
-"""What public classes have where a config.json is silent, and names of keys: facts, of versions read up to 2026-10."""
+"""What public classes have where a config.json is silent, and names of keys: facts, of versions read up to
+2026-10.
+"""
 
 import re
 
-TEXT = ("text_config", "llm_config", "language_config", "thinker_config")  # where models of several kinds of input keep that of text
+# where models of several kinds of input keep that of text
+TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 LENGTH = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len")
 BASES = ("rope_theta", "rotary_emb_base", "rope_base")
 SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percentage", "rope_pct")
 ORIGINAL = "original_max_position_embeddings"
-SAVED = "config.json may leave out what its class has; AutoConfig.from_pretrained(...).to_json_file(path, use_diff=False) writes all"
+SAVED = (
+    "config.json may leave out what its class has; AutoConfig.from_pretrained(...).to_json_file(path, "
+    "use_diff=False) writes all"
+)
 
 # ---------------------------------------------------------------- by model_type
 
 ELSE = {  # positions that are no rotations -> the encoding
-    **dict.fromkeys(("gpt2", "opt", "gpt_neo", "gpt_bigcode", "bert", "roberta", "xlm-roberta", "biogpt", "whisper", "distilbert"), "learned"),
+    **dict.fromkeys(
+        (
+            "gpt2",
+            "opt",
+            "gpt_neo",
+            "gpt_bigcode",
+            "bert",
+            "roberta",
+            "xlm-roberta",
+            "biogpt",
+            "whisper",
+            "distilbert",
+        ),
+        "learned",
+    ),
     **dict.fromkeys(("bart", "mbart", "albert", "electra", "camembert", "imagegpt", "openai-gpt"), "learned"),
     **dict.fromkeys(("xglm", "ctrl", "marian", "pegasus", "m2m_100"), "sinusoidal"),
     **dict.fromkeys(("bloom", "mpt"), "alibi"),
     **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), "t5"),
-    **{"rwkv": "rwkv4", "mamba": "mamba", "falcon_mamba": "mamba", "transfo-xl": "transformer_xl", "xlnet": "transformer_xl"},
+    **{
+        "rwkv": "rwkv4",
+        "mamba": "mamba",
+        "falcon_mamba": "mamba",
+        "transfo-xl": "transformer_xl",
+        "xlnet": "transformer_xl",
+    },
     **dict.fromkeys(("jamba", "nemotron_h"), "none"),
 }
 TYPES = {  # a position_embedding_type that is no rotation -> the encoding
-    **{"nope": "none", "none": "none", "alibi": "alibi", "absolute": "learned", "learned": "learned", "learned_absolute": "learned"},
+    **{
+        "nope": "none",
+        "none": "none",
+        "alibi": "alibi",
+        "absolute": "learned",
+        "learned": "learned",
+        "learned_absolute": "learned",
+    },
     **{"sinusoidal": "sinusoidal", "relative_key": "shaw", "relative_key_query": "shaw"},
 }
 LAYOUTS = {  # of the weights as published for Hugging Face's classes
-    "interleaved": """gptj codegen glm glm4 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 helium ernie4_5 ernie4_5_moe llama4
-        llama4_text longcat_flash ernie4_5_vl_moe ernie4_5_vl_moe_text ernie4_5_moe_vl chatglm""",
-    "half": """llama mistral mixtral ministral3 mistral3 qwen qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl qwen2_vl_text qwen2_5_vl
-        qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text gemma4 gemma4_text phi phi3 phimoe
-        gpt_neox gpt_oss stablelm persimmon olmo olmo2 olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4
-        hunyuan_v1_dense hunyuan_v1_moe internlm2 modernbert""",
+    "interleaved": """
+        gptj codegen glm glm4 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 helium ernie4_5
+        ernie4_5_moe llama4 llama4_text longcat_flash ernie4_5_vl_moe ernie4_5_vl_moe_text ernie4_5_moe_vl
+        chatglm""",
+    "half": """
+        llama mistral mixtral ministral3 mistral3 qwen qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen2_vl
+        qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl qwen3_vl_text gemma gemma2 gemma3 gemma3_text
+        gemma3n gemma3n_text gemma4 gemma4_text phi phi3 phimoe gpt_neox gpt_oss stablelm persimmon olmo olmo2
+        olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
+        hunyuan_v1_moe internlm2 modernbert""",
 }
 SHARE = {  # the part of a head that turns
     **dict.fromkeys(("gpt_neox", "stablelm", "qwen3_next"), 0.25),
@@ -43,26 +80,47 @@ BASE = {
 }
 LOCAL = dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e4)  # the base of layers with a window, which no scaling concerns
 UNSCALED = ("olmo3",)  # nor does it here, and their base is that of the others
-PATTERN = {**dict.fromkeys(GEMMA_3, 6), **dict.fromkeys(GEMMA_3N, 5), "olmo3": 4}  # every so many layers one has no window
+# every so many layers one has no window
+PATTERN = {**dict.fromkeys(GEMMA_3, 6), **dict.fromkeys(GEMMA_3N, 5), "olmo3": 4}
 TIMES = {"chatglm": "rope_ratio"}  # the key that the base is multiplied with
-STEPS = ("qwen",)  # the base goes by the length of the prompt where use_dynamic_ntk is set, queries by their position where use_logn_attn is
+# the base goes by the length of the prompt where use_dynamic_ntk is set, queries by their position where
+# use_logn_attn is
+STEPS = ("qwen",)
 PLANES = ("chatglm",)  # half of the channels turn by a second position where position_encoding_2d is set
 STILL = {"cohere2": "full_attention", "exaone4": "full_attention"}  # the type of layer that has no positions
 INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
-SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")  # DeepSeek's code multiplies the softmax scale
+# DeepSeek's code multiplies the softmax scale
+SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")
 PLAIN = ("deepseek_v2",)  # but Hugging Face's class does not
 UNIT = ("gemma4", "gemma4_text", *GEMMA_3N)  # softmax scale 1
-ALTERNATE = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text", "ernie4_5_moe_vl")  # mrope_section is of height, width and time, and the first two alternate
+# mrope_section is of height, width and time, and the first two alternate
+ALTERNATE = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text", "ernie4_5_moe_vl")
 LISTED = ("phimoe", "phi3small")  # read short_mscale and long_mscale
 
 # ---------------------------------------------------------------- keys that no rope_type asked for
 
 TURNS = re.compile(r"(^|_)(m?rope|rotary)(_|$)")  # in the name of a key: the model turns q and k
-DECIDES = re.compile(TURNS.pattern + r"|(^|_)(ntk|logn|alibi)(_|$)|position_(embedding_type|encoding)")  # or else has to do with positions
+# or else has to do with positions
+DECIDES = re.compile(TURNS.pattern + r"|(^|_)(ntk|logn|alibi)(_|$)|position_(embedding_type|encoding)")
 
 IGNORED = {  # key -> what follows "does not read it"
-    **dict.fromkeys((ORIGINAL, "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale"), ""),
-    **dict.fromkeys(("mscale_all_dim", "alpha", "truncate", "short_factor", "long_factor", "short_mscale", "long_mscale"), ""),
+    **dict.fromkeys(
+        (
+            ORIGINAL,
+            "factor",
+            "low_freq_factor",
+            "high_freq_factor",
+            "beta_fast",
+            "beta_slow",
+            "attention_factor",
+            "mscale",
+        ),
+        "",
+    ),
+    **dict.fromkeys(
+        ("mscale_all_dim", "alpha", "truncate", "short_factor", "long_factor", "short_mscale", "long_mscale"),
+        "",
+    ),
     "finetuned": "; it says how the model came to be",
     "attn_factor": " in Hugging Face; jquesnelle's code and vLLM multiply the gain of q and k by it",
     "extrapolation_factor": " in Hugging Face; jquesnelle's code and vLLM weaken the ramp by it",
@@ -71,8 +129,11 @@ IGNORED = {  # key -> what follows "does not read it"
 }
 STORED = {"original_rope": "its class keeps it and does nothing with it"}  # beside the dict of the rotation
 BEYOND = {
-    "llama_4_scaling_beta": "queries are multiplied by a number that grows with the position (Llama 4, Ministral 3)",
-    "mrope_section": "axes of their own for images; no encoding here has them with a scaling, and these are the frequencies, for any axis",
+    "llama_4_scaling_beta": "the factor on queries grows with the position (Llama 4, Ministral 3)",
+    "mrope_section": (
+        "axes of their own for images; no encoding here has them with a scaling, and these are the "
+        "frequencies, for any axis"
+    ),
 }
 SCALES = {
     "query_pre_attn_scalar": "Gemma's softmax scale is its inverse square root",

@@ -10,15 +10,21 @@ from peref.errors import Damaged, Misuse, explained
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises PerefError, naming it, for a file that cannot be read and Damaged for what is no JSON object."""
+    """The JSON object in a file. Raises PerefError, naming it, for a file that cannot be read and Damaged
+    for what is no JSON object.
+    """
     with explained(path, "read"):
         text = path.read_bytes()
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path}: not JSON: {error or type(error).__name__}; expected the config.json of a model") from error
+        raise Damaged(
+            f"{path}: not JSON: {error or type(error).__name__}; expected the config.json of a model"
+        ) from error
     if not isinstance(found, dict):
-        raise Damaged(f"{path}: holds a {type(found).__name__}; expected an object, the config.json of a model")
+        raise Damaged(
+            f"{path}: holds a {type(found).__name__}; expected an object, the config.json of a model"
+        )
     return found
 
 
@@ -40,9 +46,21 @@ class Keys:
         """The value, None where it is absent or null. Raises Misuse for one of another kind."""
         self.read.add(key)
         value = self.values.get(key)
-        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            said = {dict: "an object", list: "a list", str: "a word", bool: "true or false", int: "a number", float: "a number"}
-            raise Misuse(f"{self.at(key)} is {brief(value)}; expected {' or '.join(dict.fromkeys(said[k] for k in kinds))}")
+        if value is not None and (
+            not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+        ):
+            said = {
+                dict: "an object",
+                list: "a list",
+                str: "a word",
+                bool: "true or false",
+                int: "a number",
+                float: "a number",
+            }
+            raise Misuse(
+                f"{self.at(key)} is {brief(value)}; expected "
+                f"{' or '.join(dict.fromkeys(said[k] for k in kinds))}"
+            )
         return value
 
     def number(self, key: str) -> float | None:
@@ -56,17 +74,23 @@ class Keys:
     def size(self, key: str) -> int | None:
         value = self.number(key)
         if value is not None and (value < 1 or value != int(value)):
-            raise Misuse(f"{self.at(key)} is {brief(self.values[key])}; expected a whole number of at least 1")
+            raise Misuse(
+                f"{self.at(key)} is {brief(self.values[key])}; expected a whole number of at least 1"
+            )
         return None if value is None else int(value)
 
     def numbers(self, key: str) -> tuple[float, ...]:
         given = self.get(key, list)
         if given is None:
-            raise Misuse(f"{self.where} has no {key}; expected a list of numbers, one for each pair of channels")
+            raise Misuse(
+                f"{self.where} has no {key}; expected a list of numbers, one for each pair of channels"
+            )
         each = Keys({str(n): value for n, value in enumerate(given)}, self.at(key))
         found = tuple(each.number(name) for name in each.values)
         if not found or None in found:
-            raise Misuse(f"{self.at(key)} is {brief(given)}; expected a list of numbers, one for each pair of channels")
+            raise Misuse(
+                f"{self.at(key)} is {brief(given)}; expected a list of numbers, one for each pair of channels"
+            )
         return tuple(x for x in found if x is not None)
 
     def needed(self, key: str, of: str) -> float:
@@ -76,7 +100,9 @@ class Keys:
 
     def first(self, keys: tuple[str, ...], what: str = "number") -> tuple[str, Any]:
         """The first of these keys that is there, with its value."""
-        return next(((key, value) for key in keys if (value := getattr(self, what)(key)) is not None), ("", None))
+        return next(
+            ((key, value) for key in keys if (value := getattr(self, what)(key)) is not None), ("", None)
+        )
 
 
 def brief(value: Any) -> str:

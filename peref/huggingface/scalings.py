@@ -5,7 +5,17 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, counted
-from peref.huggingface.facts import ALTERNATE, LENGTH, LISTED, ORIGINAL, PLAIN, SAVED, SHARES, SHARPENED, STEPS
+from peref.huggingface.facts import (
+    ALTERNATE,
+    LENGTH,
+    LISTED,
+    ORIGINAL,
+    PLAIN,
+    SAVED,
+    SHARES,
+    SHARPENED,
+    STEPS,
+)
 from peref.huggingface.keys import Keys, brief, plain
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import frequencies
@@ -29,7 +39,12 @@ def mrope(layer: Layer, R: int) -> Meaning:
     if len(sections) != len(pairs):
         raise Misuse(f"{at} is {brief(given)}; expected whole numbers, the pairs of time, height and width")
     if layer.kind in ALTERNATE and len(sections) == 3:
-        layer.note("differs", at, f"height, width and time; others list time first, here sections={','.join(map(str, (sections[2], *sections[:2])))}")
+        layer.note(
+            "differs",
+            at,
+            "height, width and time; others list time first, here "
+            f"sections={','.join(map(str, (sections[2], *sections[:2])))}",
+        )
         return "mrope", {"order": "alternate", "sections": (sections[2], *sections[:2])}
     woven = layer.keys.get("mrope_interleaved", bool)
     return "mrope", {"order": "interleaved" if woven else "chunked", "sections": sections}
@@ -40,7 +55,10 @@ def by_prompt(layer: Layer) -> Meaning:
     original = layer.top.size("seq_length") or layer.longest
     if original is None:
         raise Misuse(f"the config has no seq_length, from which the base grows; {SAVED}")
-    says = f"the base grows with the prompt beyond seq_length, {original}, and stays while generating, in its own code; vLLM's does not read it"
+    says = (
+        f"the base grows with the prompt beyond seq_length, {original}, and stays while generating, in its "
+        "own code; vLLM's does not read it"
+    )
     layer.note("differs", layer.top.at("use_dynamic_ntk"), says)
     layer.lengths = (original, max(layer.longest or 0, 2 * original))
     return "dynamic_ntk", {"original": original, "form": "steps"}
@@ -55,17 +73,31 @@ def linear(layer: Layer, R: int) -> Meaning:
 def dynamic(layer: Layer, R: int) -> Meaning:
     if alpha := layer.keys.number("alpha"):
         layer.keys.number("factor")
-        says = "read by HunYuan's classes and vLLM, a base fixed by alpha; others read factor and follow the length"
+        says = (
+            "read by HunYuan's classes and vLLM, a base fixed by alpha; others read factor and follow the "
+            "length"
+        )
         layer.note("differs", layer.keys.at("alpha"), says)
         return "ntk", {"factor": alpha}
-    factor, original = layer.keys.needed("factor", "dynamic"), layer.keys.size(ORIGINAL) or layer.top.size(ORIGINAL)
+    factor, original = (
+        layer.keys.needed("factor", "dynamic"),
+        layer.keys.size(ORIGINAL) or layer.top.size(ORIGINAL),
+    )
     if layer.longest is None:
         raise Misuse(f"the config has no {LENGTH[0]}, from which rope_type dynamic begins; {SAVED}")
     if original is not None:
         kind = "ignored" if original == layer.longest else "differs"
-        layer.note(kind, ORIGINAL, f"{original}; Hugging Face takes {LENGTH[0]}, {layer.longest}, for the length from which frequencies change")
+        layer.note(
+            kind,
+            ORIGINAL,
+            f"{original}; Hugging Face takes {LENGTH[0]}, {layer.longest}, for the length from which "
+            "frequencies change",
+        )
     static = f"vLLM made them once for factor times {LENGTH[0]}, whatever the text (form=static)"
-    says = f"dynamic: frequencies follow the text here and in Hugging Face, which keeps them in a state; {static}"
+    says = (
+        "dynamic: frequencies follow the text here and in Hugging Face, which keeps them in a state; "
+        f"{static}"
+    )
     layer.note("differs", layer.keys.at("rope_type"), says)
     layer.stretched(factor)
     layer.lengths = (layer.longest, int(layer.longest * max(factor, 2)))
@@ -77,19 +109,34 @@ def yarn(layer: Layer, R: int) -> Meaning:
     ratio = layer.ratio(original)
     if factor is None:
         if ratio is None or ratio == 1:
-            raise Misuse(f"{layer.keys.where} has no factor, and {LENGTH[0]} over {ORIGINAL} gives none; one of them must say it")
+            raise Misuse(
+                f"{layer.keys.where} has no factor, and {LENGTH[0]} over {ORIGINAL} gives none; one of them "
+                "must say it"
+            )
         factor = ratio
-        layer.note("assumed", layer.keys.at("factor"), f"absent; {LENGTH[0]} / {ORIGINAL}, {plain(ratio)}, stands for it")
+        layer.note(
+            "assumed",
+            layer.keys.at("factor"),
+            f"absent; {LENGTH[0]} / {ORIGINAL}, {plain(ratio)}, stands for it",
+        )
     elif ratio is not None and ratio != factor:
         says = f"{plain(factor)}, and {LENGTH[0]} / {ORIGINAL} is {plain(ratio)}; the factor counts"
-        layer.note("differs", layer.keys.at("factor"), f"{says}, but Hugging Face took the ratio in versions of 2025 (its issue 38224)")
+        layer.note(
+            "differs",
+            layer.keys.at("factor"),
+            f"{says}, but Hugging Face took the ratio in versions of 2025 (its issue 38224)",
+        )
     given: dict[str, Any] = {"factor": factor, "original": original}
     for key in ("beta_fast", "beta_slow"):
         given[key] = layer.keys.number(key) or None  # 0 is absent, as theirs
     if (truncate := layer.keys.get("truncate", bool)) is not None:
         given["truncate"] = truncate
         if layer.label and not truncate:
-            layer.note("differs", layer.keys.at("truncate"), "Hugging Face looks for it beside the types of layers, not in them, and truncates")
+            layer.note(
+                "differs",
+                layer.keys.at("truncate"),
+                "Hugging Face looks for it beside the types of layers, not in them, and truncates",
+            )
     return "yarn", given | attention(layer, factor)
 
 
@@ -99,18 +146,37 @@ def attention(layer: Layer, factor: float) -> dict[str, Any]:
     given = {"attention_factor": a, "mscale": m, "mscale_all_dim": M}
     at = layer.keys.at("mscale_all_dim")
     if a is not None and (m or M):
-        says = "outranks mscale and mscale_all_dim in Hugging Face and vLLM; some engines multiply, or drop it"
+        says = (
+            "outranks mscale and mscale_all_dim in Hugging Face and vLLM; some engines multiply, or drop it"
+        )
         layer.note("differs", layer.keys.at("attention_factor"), says)
     if a is None and bool(m) != bool(M):
         other = gain(factor, given | {"reading": "deepseek"})
         key, value = ("mscale_all_dim", M) if m else ("mscale", m)
-        says = f"{'absent' if value is None else plain(value)}, so that Hugging Face's gain is {gain(factor, given):.6g} as without both"
-        layer.note("differs", layer.keys.at(key), f"{says}; DeepSeek's code, and vLLM's class for it, have {other:.6g} (reading=deepseek)")
+        says = (
+            f"{'absent' if value is None else plain(value)}, so that Hugging Face's gain is "
+            f"{gain(factor, given):.6g} as without both"
+        )
+        layer.note(
+            "differs",
+            layer.keys.at(key),
+            f"{says}; DeepSeek's code, and vLLM's class for it, have {other:.6g} (reading=deepseek)",
+        )
     if M and layer.kind in SHARPENED:
-        says = "the softmax scale is multiplied too, for channels that do not turn as well; engines that leave it out agree at position 0"
-        layer.note("differs", at, says + (f"; Hugging Face's class of a {layer.kind} leaves it out" if layer.kind in PLAIN else ""))
+        says = (
+            "the softmax scale is multiplied too, for channels that do not turn as well; engines that leave "
+            "it out agree at position 0"
+        )
+        layer.note(
+            "differs",
+            at,
+            says + (f"; Hugging Face's class of a {layer.kind} leaves it out" if layer.kind in PLAIN else ""),
+        )
     elif M:
-        says = f"it lowers the gain, but the softmax scale of a {layer.kind} stays as it is; DeepSeek's code multiplies it"
+        says = (
+            f"it lowers the gain, but the softmax scale of a {layer.kind} stays as it is; DeepSeek's code "
+            "multiplies it"
+        )
         layer.note("differs", at, f"{says} (mscale_all_dim={plain(M)} here)")
         return {"attention_factor": gain(factor, given)}
     return given
@@ -131,30 +197,52 @@ def longrope(layer: Layer, R: int) -> Meaning:
     ratio = layer.ratio(original)
     if factor is None:
         if ratio is None:
-            raise Misuse(f"{layer.keys.where} has no factor, and the config no {LENGTH[0]}; one of them must say it")
+            raise Misuse(
+                f"{layer.keys.where} has no factor, and the config no {LENGTH[0]}; one of them must say it"
+            )
         factor = ratio
     elif ratio is not None and factor != ratio:
         says = f"{plain(factor)}, and {LENGTH[0]} / {ORIGINAL} is {plain(ratio)}"
-        layer.note("differs", layer.keys.at("factor"), f"{says}; Hugging Face takes the factor now, vLLM and older versions the ratio")
-    given: dict[str, Any] = {"factor": factor, "original": original, **lists, "attention_factor": layer.keys.number("attention_factor")}
+        layer.note(
+            "differs",
+            layer.keys.at("factor"),
+            f"{says}; Hugging Face takes the factor now, vLLM and older versions the ratio",
+        )
+    given: dict[str, Any] = {
+        "factor": factor,
+        "original": original,
+        **lists,
+        "attention_factor": layer.keys.number("attention_factor"),
+    }
     for key in ("short_mscale", "long_mscale"):
         value = layer.keys.number(key)
         if value is not None and layer.kind in LISTED:
             given[key] = value
         elif value is not None:
-            says = f"{plain(value)}; read by Phi-3.5-MoE's class and by vLLM, not by that of a {layer.kind}: not taken here"
+            says = (
+                f"{plain(value)}; read by Phi-3.5-MoE's class and by vLLM, not by that of a {layer.kind}: "
+                "not taken here"
+            )
             layer.note("differs", layer.keys.at(key), says)
-    says = f"for texts of more than {original} tokens; vLLM and llama.cpp choose one list for all, by the longest text they will serve"
+    says = (
+        f"for texts of more than {original} tokens; vLLM and llama.cpp choose one list for all, by the "
+        "longest text they will serve"
+    )
     layer.note("differs", layer.keys.at("long_factor"), f"{says}, Hugging Face at each call")
     layer.lengths = (original, max(layer.longest or 0, original + 1))
     return "longrope", given
 
 
 def llama3(layer: Layer, R: int) -> Meaning:
-    given = {key: layer.keys.needed(key, "llama3") for key in ("factor", "low_freq_factor", "high_freq_factor")}
+    given = {
+        key: layer.keys.needed(key, "llama3") for key in ("factor", "low_freq_factor", "high_freq_factor")
+    }
     original = layer.original()
     if layer.longest is not None and original >= layer.longest:
-        says = f"{original}, which is not below {LENGTH[0]}, {layer.longest}: nothing was lengthened, but pairs are still divided"
+        says = (
+            f"{original}, which is not below {LENGTH[0]}, {layer.longest}: nothing was lengthened, but pairs "
+            "are still divided"
+        )
         layer.note("contradictory", ORIGINAL, says)
     return "llama3", given | {"original": original}
 
@@ -162,12 +250,23 @@ def llama3(layer: Layer, R: int) -> Meaning:
 def proportional(layer: Layer, R: int) -> Meaning:
     inside, (_, outside) = layer.keys.number(SHARES[0]), layer.top.first(SHARES)
     share = inside if inside is not None else 1.0 if outside is None else outside
-    says = f"{plain(share)}: here a part of the pairs of the whole head, n with n + {R // 2}; others cut a narrower head"
+    says = (
+        f"{plain(share)}: here a part of the pairs of the whole head, n with n + {R // 2}; others cut a "
+        "narrower head"
+    )
     layer.note("differs", layer.keys.at(SHARES[0]), says)
     return "p_rope", {"fraction": share, "factor": layer.keys.number("factor")}
 
 
 READERS: dict[str, Callable[[Layer, int], Meaning]] = {
-    **{"default": default, "linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": longrope, "su": longrope, "llama3": llama3},
+    **{
+        "default": default,
+        "linear": linear,
+        "dynamic": dynamic,
+        "yarn": yarn,
+        "longrope": longrope,
+        "su": longrope,
+        "llama3": llama3,
+    },
     **{"proportional": proportional, "mrope": mrope},
 }

@@ -1,1 +1,3 @@
-"""lab: looking at encodings. Numbers first (effects, responses), then pictures of them; only pictures imports matplotlib."""
+"""lab: looking at encodings. Numbers first (effects, responses), then pictures of them; only pictures
+imports matplotlib.
+"""

@@ -1,8 +1,11 @@
-"""What an encoding does, by the hook that it fills and never by its name: what shows of positions alone. responses.py has what needs content.
+"""What an encoding does, by the hook that it fills and never by its name: what shows of positions alone.
+responses.py has what needs content.
 
 embed     the table, and how alike the vectors of two positions are
-rotate    frequencies and wavelengths beside the ladder base^(-2n/R), gains, and how the score of a key equal to the query falls
-bias      the bias over distance, the edges of its buckets where there are any, and the attention it leaves where all contents are equal
+rotate    frequencies and wavelengths beside the ladder base^(-2n/R), gains, and how the score of a key equal
+          to the query falls
+bias      the bias over distance, the edges of its buckets where there are any, and the attention it leaves
+          where all contents are equal
 """
 
 from dataclasses import dataclass
@@ -18,7 +21,8 @@ from peref.lab.panels import Curve, Image, Panel
 from peref.model import PLAIN
 from peref.rng import generator
 
-SIZES: dict[str, dict[str, int]] = {"rotate": {"C": 128, "H": 1}, "bias": {"C": 256, "H": 8}}  # else those of Config
+# else those of Config
+SIZES: dict[str, dict[str, int]] = {"rotate": {"C": 128, "H": 1}, "bias": {"C": 256, "H": 8}}
 LONGER = 4  # times L: where frequencies that depend on the length are drawn a second time
 ROWS = 128  # positions in the picture of a table
 SPAN = 8192  # positions at most that rotations are drawn over
@@ -36,7 +40,9 @@ class Subject:
 
 
 def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
-    """The encoding with parameters as they start, in a model of a size that shows it; `pe` as settings.choose gives it."""
+    """The encoding with parameters as they start, in a model of a size that shows it; `pe` as
+    settings.choose gives it.
+    """
     cfg = Config(**{**SIZES.get(get(name).hook, {}), "L": L, **pe})
     p = {n: np.asarray(a, np.float64) for n, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()}
     return Subject(name, cfg, cfg.encoding(0), p, dict(cfg.pe[0][1]))
@@ -44,7 +50,12 @@ def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
 
 def effects(s: Subject) -> list[Panel | Image]:
     """The panels of an encoding."""
-    content = {"score": responses.score, "mix": responses.mix, "attend": responses.attend, "": responses.attend}
+    content = {
+        "score": responses.score,
+        "mix": responses.mix,
+        "attend": responses.attend,
+        "": responses.attend,
+    }
     alone = {"embed": embed, "rotate": rotate, "bias": bias}
     if draw := alone.get(s.encoding.hook):
         return draw(s)
@@ -67,7 +78,12 @@ def embed(s: Subject) -> list[Panel | Image]:
         curves += [Curve(d, low, "least and most", plain=True), Curve(d, high, plain=True)]
     return [
         Image("the vector of each position", "channel", "position", e[:ROWS], centred=True),
-        Panel("how alike two positions are", "distance (tokens)", "cosine of the angle between their vectors", curves),
+        Panel(
+            "how alike two positions are",
+            "distance (tokens)",
+            "cosine of the angle between their vectors",
+            curves,
+        ),
     ]
 
 
@@ -83,13 +99,17 @@ def rotate(s: Subject) -> list[Panel | Image]:
     angles = {n: np.asarray(angle) for n, (angle, *_) in turned.items()}
     if len(angles) > 1 and np.array_equal(angles[L], angles[LONGER * L]):
         del angles[LONGER * L]
-    found: list[Panel | Image] = turning(angles, ladder, base, L) if all(map(straight, angles.values())) else [crooked(angles[L])]
+    found: list[Panel | Image] = (
+        turning(angles, ladder, base, L) if all(map(straight, angles.values())) else [crooked(angles[L])]
+    )
     if s.encoding.axes and s.encoding.axes > 1:
         found.append(by_axis(s))
     gains = {n: gain(turned[n][1], turned[n][2], angle) for n, angle in angles.items()}
     varied = [curves for curves in map(by_distance, gains.values()) if curves]
     if varied:
-        found.append(Panel("gain in the score", "distance (tokens)", "gain of query times gain of key", varied[0]))
+        found.append(
+            Panel("gain in the score", "distance (tokens)", "gain of query times gain of key", varied[0])
+        )
     return [*found, equal_content(angles, ladder, gains)]
 
 
@@ -108,13 +128,34 @@ def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Pa
     note = f"{still} of {len(pair)} pairs do not turn" if still else ""
 
     def curves(of: Any) -> list[Curve]:
-        mine = [Curve(pair, of(one), label(n) if scaled else f"base^(-2n/R), base {base:,.0f}", points=True) for n, one in w.items()]
-        return [*([Curve(pair, of(ladder), f"unscaled, base {base:,.0f}", plain=True)] if scaled else []), *mine]
+        mine = [
+            Curve(pair, of(one), label(n) if scaled else f"base^(-2n/R), base {base:,.0f}", points=True)
+            for n, one in w.items()
+        ]
+        return [
+            *([Curve(pair, of(ladder), f"unscaled, base {base:,.0f}", plain=True)] if scaled else []),
+            *mine,
+        ]
 
     wave = lambda one: 2 * np.pi / np.where(one == 0, np.nan, np.abs(one))
     found: list[Panel | Image] = [
-        Panel("frequencies", "pair n", "radians per token", curves(lambda one: np.where(one == 0, np.nan, np.abs(one))), log="y", note=note),
-        Panel("wavelengths", "pair n", "tokens per turn", curves(wave), log="y", marks=[("y", L, f"length trained for, {L:,}")], note=note),
+        Panel(
+            "frequencies",
+            "pair n",
+            "radians per token",
+            curves(lambda one: np.where(one == 0, np.nan, np.abs(one))),
+            log="y",
+            note=note,
+        ),
+        Panel(
+            "wavelengths",
+            "pair n",
+            "tokens per turn",
+            curves(wave),
+            log="y",
+            marks=[("y", L, f"length trained for, {L:,}")],
+            note=note,
+        ),
     ]
     if scaled:
         ratios = [Curve(pair, one / ladder, label(n), points=True) for n, one in w.items()]
@@ -124,7 +165,14 @@ def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Pa
 
 def crooked(angle: Any) -> Image:
     """Angles that are no multiple of the position."""
-    return Image("cosine of the angle of each pair", "position", "pair n", np.cos(angle[:ROWS]).T, centred=True, top=1.0)
+    return Image(
+        "cosine of the angle of each pair",
+        "position",
+        "pair n",
+        np.cos(angle[:ROWS]).T,
+        centred=True,
+        top=1.0,
+    )
 
 
 def by_axis(s: Subject) -> Panel:
@@ -134,12 +182,23 @@ def by_axis(s: Subject) -> Panel:
         i = np.zeros((A, 1, 2))
         i[axis, 0, 1] = 1
         w = np.abs(np.diff(np.asarray(hooks.rotation(s.encoding, s.p, i, s.cfg.L)[0])[0], axis=0)[0])
-        curves.append(Curve(np.arange(len(w)), np.where(w > 0, w, np.nan), f"axis {axis}", of=(axis, A), points=True))
-    return Panel("which axis turns a pair", "pair n", "radians per step", curves, log="y", note=f"positions of {A} axes")
+        curves.append(
+            Curve(np.arange(len(w)), np.where(w > 0, w, np.nan), f"axis {axis}", of=(axis, A), points=True)
+        )
+    return Panel(
+        "which axis turns a pair",
+        "pair n",
+        "radians per step",
+        curves,
+        log="y",
+        note=f"positions of {A} axes",
+    )
 
 
 def gain(q: Any, k: Any, angle: Any) -> Any:
-    """What the score of the last query with the key d tokens before it is multiplied with, for each pair, [L,R/2]."""
+    """What the score of the last query with the key d tokens before it is multiplied with, for each pair,
+    [L,R/2].
+    """
     of_q, of_k = (np.broadcast_to(1.0 if g is None else np.asarray(g), angle.shape) for g in (q, k))
     return of_q[-1:] * of_k[::-1]
 
@@ -163,7 +222,9 @@ def equal_content(angles: dict[int, Any], ladder: Any, gains: dict[int, Any]) ->
     everywhere = dict.fromkeys(f"{g[0, 0]:.4f}" for g in gains.values() if not by_distance(g))
     note = f"; gain of q times gain of k {', '.join(everywhere)}" if set(everywhere) - {"1.0000"} else ""
     title, y = "score of a key equal to the query", "share of the score without a turn"
-    return Panel(title, "distance (tokens)", y, curves, marks=[("y", 0, "")], note="mean over random contents" + note)
+    return Panel(
+        title, "distance (tokens)", y, curves, marks=[("y", 0, "")], note="mean over random contents" + note
+    )
 
 
 # ---------------------------------------------------------------- bias
@@ -178,15 +239,32 @@ def bias(s: Subject) -> list[Panel | Image]:
     first = edges(seen)
     reach = d[: first[-1] * 5 // 4 + 2] if first else d
     marks = [("x", float(n), "") for n in first]
-    note = f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}" if first else responses.STIRRED * idle
+    note = (
+        f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}"
+        if first
+        else responses.STIRRED * idle
+    )
     weight = np.exp(table - table.max(1, keepdims=True))
     weight /= weight.sum(1, keepdims=True)
-    curves = lambda rows: [Curve(reach, row[reach], f"head {h}", of=(h, len(rows)), steps=bool(first)) for h, row in enumerate(rows)]
+    curves = lambda rows: [
+        Curve(reach, row[reach], f"head {h}", of=(h, len(rows)), steps=bool(first))
+        for h, row in enumerate(rows)
+    ]
     title = "bias over distance"
-    drawn: Panel | Image = Panel(title, "distance (tokens)", "added to the logit", curves(table), marks=marks, note=note)
+    drawn: Panel | Image = Panel(
+        title, "distance (tokens)", "added to the logit", curves(table), marks=marks, note=note
+    )
     return [
-        Image(title, "distance (tokens)", "head", table, centred=True, note=note) if rough(seen) and not first else drawn,
-        Panel("attention where all contents are equal", "distance (tokens)", f"weight among {len(d):,} keys", curves(weight), log="y"),
+        Image(title, "distance (tokens)", "head", table, centred=True, note=note)
+        if rough(seen) and not first
+        else drawn,
+        Panel(
+            "attention where all contents are equal",
+            "distance (tokens)",
+            f"weight among {len(d):,} keys",
+            curves(weight),
+            log="y",
+        ),
     ]
 
 
@@ -196,7 +274,9 @@ def rough(table: Any) -> bool:
 
 
 def edges(table: Any) -> list[int]:
-    """First distances of the buckets after the first: where a table that mostly stands still changes. Empty where it has no buckets."""
+    """First distances of the buckets after the first: where a table that mostly stands still changes.
+    Empty where it has no buckets.
+    """
     changes = np.flatnonzero((np.diff(table, axis=1) != 0).any(0)) + 1
     return changes.tolist() if 0 < len(changes) < table.shape[1] // 2 else []
 

@@ -23,7 +23,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves under one title, with the words of both axes. `marks` are places on an axis: ("x" or "y", where, words or "")."""
+    """Curves under one title, with the words of both axes. `marks` are places on an axis: ("x" or "y",
+    where, words or "").
+    """
 
     title: str
     x: str

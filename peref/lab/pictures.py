@@ -1,4 +1,5 @@
-"""Panels as a PNG or SVG file, and a page of many. The only module that imports matplotlib (the extra `plot`).
+"""Panels as a PNG or SVG file, and a page of many. The only module that imports matplotlib (the extra
+`plot`).
 
 The same panels give the same bytes: no date, no random names, no settings of the user's.
 """
@@ -30,15 +31,25 @@ STYLE: Any = {
 NOTE: dict[str, Any] = {"fontsize": 7.8, "color": "0.4", "va": "bottom", "linespacing": 1.25}
 ABOUT = 9.5  # points of the lines over the panels
 DEEPEST = 1e-12  # of a logarithmic scale, to its top
-BEHIND: dict[str, Any] = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}  # words that a curve may cross
+# words that a curve may cross
+BEHIND: dict[str, Any] = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
 SAID: dict[str, Any] = {"x": 0.012, "ha": "left", "fontsize": 9.5, "color": "0.25"}
-COLUMNS, ABREAST, WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95  # panels, and maps of one layer each, in a row; inches
+# panels, and maps of one layer each, in a row; inches
+COLUMNS, ABREAST, WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 PLAIN, MARK = "0.45", "0.85"
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
-def draw(path: Path, name: str, about: Sequence[str], panels: Sequence[Panel | Image], maps: Sequence[Sequence[Image]] = ()) -> None:
-    """Write the panels, and the maps of a model's layers under them, to `path`; its suffix says of which kind. Raises PerefError."""
+def draw(
+    path: Path,
+    name: str,
+    about: Sequence[str],
+    panels: Sequence[Panel | Image],
+    maps: Sequence[Sequence[Image]] = (),
+) -> None:
+    """Write the panels, and the maps of a model's layers under them, to `path`; its suffix says of which
+    kind. Raises PerefError.
+    """
     columns = len(panels) if len(panels) <= COLUMNS else min(COLUMNS, -(-len(panels) // 2))
     rows = -(-len(panels) // columns)
     if max(map(len, maps), default=0) == 1:  # one of each layer: side by side
@@ -54,7 +65,9 @@ def draw(path: Path, name: str, about: Sequence[str], panels: Sequence[Panel | I
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         strips: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
         strips[0].text(0.012, 0.94, name, fontsize=16, fontweight="bold", va="top")
-        strips[0].text(0.012, 1 - 0.4 / head, "\n".join(words), fontsize=ABOUT, va="top", color="0.25", linespacing=1.4)
+        strips[0].text(
+            0.012, 1 - 0.4 / head, "\n".join(words), fontsize=ABOUT, va="top", color="0.25", linespacing=1.4
+        )
         axes = strips[1].subplots(rows, columns, squeeze=False).ravel()
         for n, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             curves(ax, panel) if isinstance(panel, Panel) else image(ax, panel)
@@ -63,16 +76,22 @@ def draw(path: Path, name: str, about: Sequence[str], panels: Sequence[Panel | I
         for ax in axes[len(panels) :]:
             ax.set_axis_off()
         if maps:
-            strips[2].suptitle("over the prompt: rows are queries, columns keys, darker is more (of a row, in square roots)", **SAID)
+            strips[2].suptitle(
+                "over the prompt: rows are queries, columns keys, darker is more (of a row, in square roots)",
+                **SAID,
+            )
             grid = strips[2].subplots(len(maps), across, squeeze=False)
             for row, images in zip(grid, maps, strict=True):
                 for ax, one in zip(row, images, strict=False):
                     tokens(ax, one, size)
                 for ax in row[len(images) :]:
                     ax.set_axis_off()
-            figure.draw_without_rendering()  # maps keep their shape, and the layout has room for words beside them the second time
+            # maps keep their shape, and the layout has room for words beside them the second time
+            figure.draw_without_rendering()
         with explained(path, "write"):
-            figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
+            figure.savefig(
+                path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None}
+            )
 
 
 def within(text: str, inches: float) -> list[str]:
@@ -91,7 +110,11 @@ def shade(curve: Curve) -> Any:
     """The colour of one of several curves alike."""
     if curve.plain:
         return PLAIN
-    return None if curve.of is None else matplotlib.colormaps["viridis"](0.9 * curve.of[0] / max(curve.of[1] - 1, 1))
+    return (
+        None
+        if curve.of is None
+        else matplotlib.colormaps["viridis"](0.9 * curve.of[0] / max(curve.of[1] - 1, 1))
+    )
 
 
 def scales(panel: Panel) -> str:
@@ -117,11 +140,22 @@ def curves(ax: Any, panel: Panel) -> None:
         style |= {"drawstyle": "steps-mid"} if curve.steps else {}
         (line,) = ax.plot(curve.x, np.where(curve.y > 0, curve.y, np.nan) if "y" in log else curve.y, **style)
         if curve.spread is not None:
-            ax.fill_between(curve.x, curve.y - curve.spread, curve.y + curve.spread, color=line.get_color(), alpha=0.12, lw=0)
+            ax.fill_between(
+                curve.x,
+                curve.y - curve.spread,
+                curve.y + curve.spread,
+                color=line.get_color(),
+                alpha=0.12,
+                lw=0,
+            )
     for axis, where, words in panel.marks:
         (ax.axvline if axis == "x" else ax.axhline)(where, color=MARK, lw=0.8, zorder=0)
         if words:
-            place = {"x": where, "y": 0.99, "ha": "left", "va": "top"} if axis == "x" else {"x": 0.99, "y": where, "ha": "right", "va": "bottom"}
+            place = (
+                {"x": where, "y": 0.99, "ha": "left", "va": "top"}
+                if axis == "x"
+                else {"x": 0.99, "y": where, "ha": "right", "va": "bottom"}
+            )
             across = ax.get_xaxis_transform() if axis == "x" else ax.get_yaxis_transform()
             ax.text(s=words, transform=across, color="0.4", fontsize=8, zorder=4, bbox=BEHIND, **place)
     ax.set(xlabel=panel.x, ylabel=panel.y, **{f"{axis}scale": "log" for axis in log})
@@ -133,7 +167,11 @@ def curves(ax: Any, panel: Panel) -> None:
     if "x" in log:
         ax.xaxis.set_major_formatter("{x:g}")
     if any(c.label for c in panel.curves):
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0} if any(c.of for c in panel.curves) else {}
+        beside = (
+            {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
+            if any(c.of for c in panel.curves)
+            else {}
+        )
         ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", handlelength=1.4, **beside)
 
 
@@ -146,13 +184,22 @@ def titled(ax: Any, panel: Panel | Image, lines: int) -> None:
     """The title, above so many lines of notes: as many as its neighbours need."""
     ax.set_title(panel.title, loc="left", pad=5 + 10.5 * lines)
     ax.annotate(
-        "\n".join(noted(panel)), (0, 1), (0, 4 + 10.5 * (lines - len(noted(panel)))), xycoords="axes fraction", textcoords="offset points", **NOTE
+        "\n".join(noted(panel)),
+        (0, 1),
+        (0, 4 + 10.5 * (lines - len(noted(panel)))),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        **NOTE,
     )
 
 
 def image(ax: Any, panel: Image) -> None:
     most = float(np.nanmax(np.abs(panel.values))) if panel.top is None else panel.top
-    colours = {"cmap": "RdBu_r", "vmin": -most, "vmax": most} if panel.centred else {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, most)}
+    colours = (
+        {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
+        if panel.centred
+        else {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, most)}
+    )
     shown = ax.imshow(panel.values, aspect="auto", interpolation="nearest", **colours)
     ax.figure.colorbar(shown, ax=ax, shrink=0.9, pad=0.02)
     ax.set(xlabel=panel.x, ylabel=panel.y)
@@ -171,8 +218,11 @@ def tokens(ax: Any, panel: Image, size: float) -> None:
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>peref: every encoding</title>
-<style>body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 1250px; padding: 0 1em }} img {{ max-width: 100%; border: 1px solid #ddd }}
-nav a {{ margin-right: 0.8em; white-space: nowrap }} h2 {{ margin: 2.5em 0 0.3em }} section {{ margin: 0 0 2em }}</style></head>
+<style>body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 1250px; padding: 0 1em }}
+img {{ max-width: 100%; border: 1px solid #ddd }}
+nav a {{ margin-right: 0.8em; white-space: nowrap }}
+h2 {{ margin: 2.5em 0 0.3em }}
+section {{ margin: 0 0 2em }}</style></head>
 <body><h1>What each encoding does</h1>
 <p>{about}</p>
 {body}
@@ -185,7 +235,14 @@ def page(about: str, pictures: Sequence[tuple[str, str, str]]) -> str:
     kinds = dict.fromkeys(kind for kind, *_ in pictures)
     of = lambda kind: [(name, file) for k, name, file in pictures if k == kind]
     link = lambda name: f'<a href="#{escape(name)}">{escape(name)}</a>'
-    index = "\n".join(f"<nav><b>{escape(kind)}</b>: {' '.join(link(name) for name, _ in of(kind))}</nav>" for kind in kinds)
-    shown = lambda name, file: f'<section id="{escape(name)}"><img src="{escape(file)}" alt="{escape(name)}" loading="lazy"></section>'
-    body = "\n".join(f"<h2>{escape(kind)}</h2>\n" + "\n".join(shown(*one) for one in of(kind)) for kind in kinds)
+    index = "\n".join(
+        f"<nav><b>{escape(kind)}</b>: {' '.join(link(name) for name, _ in of(kind))}</nav>" for kind in kinds
+    )
+    shown = lambda name, file: (
+        f'<section id="{escape(name)}"><img src="{escape(file)}" alt="{escape(name)}" '
+        'loading="lazy"></section>'
+    )
+    body = "\n".join(
+        f"<h2>{escape(kind)}</h2>\n" + "\n".join(shown(*one) for one in of(kind)) for kind in kinds
+    )
     return PAGE.format(about=escape(about), body=f"{index}\n{body}")

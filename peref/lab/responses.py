@@ -1,7 +1,9 @@
-"""What an encoding does to content, over random content or a trained model's: scores, weights of attention, responses.
+"""What an encoding does to content, over random content or a trained model's: scores, weights of attention,
+responses.
 
-Nothing here looks inside an encoding. The weight of key s in the output of query t is how much that output moves with the value of s: a
-backward pass through the whole sublayer gives a row of weights, whatever made them.
+Nothing here looks inside an encoding. The weight of key s in the output of query t is how much that output
+moves with the value of s: a backward pass through the whole sublayer gives a row of weights, whatever made
+them.
 """
 
 from collections.abc import Sequence
@@ -50,7 +52,9 @@ def length(cfg: Config, most: int) -> int:
 # ---------------------------------------------------------------- attention
 
 
-def weights(encoding: Encoding, p: Any, at: At, rows: Sequence[int], layout: str, *, q: Any, k: Any, v: Any, x: Any) -> Any:
+def weights(
+    encoding: Encoding, p: Any, at: At, rows: Sequence[int], layout: str, *, q: Any, k: Any, v: Any, x: Any
+) -> Any:
     """The weights of row rows[b] of sequence b, [B,H,S]."""
     (B, H, _, D), (G, S), tape = q.shape, k.shape[1:3], Tape()
     watched, found, u = tape.watch(v), np.zeros((B, H, S)), np.full(D, D**-0.5, v.dtype)
@@ -76,14 +80,24 @@ def whole(encoding: Encoding, p: Any, at: At, layout: str, content: dict[str, An
 def attend(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     T, t = length(cfg, TOKENS), length(cfg, SMALL)
     contents = [random_content(cfg, encoding, T, DRAWS, time) for time in range(TIMES)]
-    rows = [weights(encoding, p, At.of(T, n=cfg.L), [T - 1] * DRAWS, cfg.layout, **content) for content in contents]
+    rows = [
+        weights(encoding, p, At.of(T, n=cfg.L), [T - 1] * DRAWS, cfg.layout, **content)
+        for content in contents
+    ]
     d, of_last = np.arange(T), np.mean(rows, (0, 1))
     equal = Curve(d, np.full(T, 1 / T), "equal weights", plain=True)
     curves = [equal, *(Curve(d, row[::-1], f"head {h}", of=(h, cfg.H)) for h, row in enumerate(of_last))]
     one = whole(encoding, p, At.of(t, n=cfg.L), cfg.layout, random_content(cfg, encoding, t, 1))[0]
     note = f"mean over {DRAWS * TIMES} random contents"
     return [
-        Panel("attention of the last token", "distance (tokens)", f"weight among {T} keys", curves, log="y", note=note),
+        Panel(
+            "attention of the last token",
+            "distance (tokens)",
+            f"weight among {T} keys",
+            curves,
+            log="y",
+            note=note,
+        ),
         Image("attention, one random content, head 0", "key", "query", np.where(np.tri(t) > 0, one, np.nan)),
     ]
 
@@ -92,7 +106,9 @@ def what_is_added(cfg: Config, encoding: Encoding, p: Any, at: At, content: dict
     """Term, row and column of a score together, [B,H,T,T]."""
     f, _ = hooks.features(PLAIN, encoding, p, content["x"], at)
     parts = hooks.score_terms(PLAIN, encoding, p, content["q"], content["k"], f, at)
-    return np.broadcast_to(sum(np.asarray(a) for a in parts if a is not None), (len(content["q"]), cfg.H, at.T, at.S))
+    return np.broadcast_to(
+        sum(np.asarray(a) for a in parts if a is not None), (len(content["q"]), cfg.H, at.T, at.S)
+    )
 
 
 def score(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
@@ -119,7 +135,9 @@ def score(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
 
 
 def moved(encoding: Encoding, p: Any, x: Any, at: At, rows: Sequence[int], across: dict[str, Any]) -> Any:
-    """How much the output at rows[b] of sequence b moves with the input at each token, [B,T]: root mean square over random directions."""
+    """How much the output at rows[b] of sequence b moves with the input at each token, [B,T]: root mean
+    square over random directions.
+    """
     tape = Tape()
     watched, found = tape.watch(x), np.zeros(x.shape[:2])
     y, _ = hooks.mixed(PLAIN, encoding, p, watched, at, across=across)
@@ -135,13 +153,26 @@ def moved(encoding: Encoding, p: Any, x: Any, at: At, rows: Sequence[int], acros
 
 def mix(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     T = length(cfg, TOKENS)
-    r = moved(encoding, p, random_content(cfg, encoding, T, DRAWS)["x"], At.of(T, n=cfg.L), [T - 1] * DRAWS, {})
+    r = moved(
+        encoding, p, random_content(cfg, encoding, T, DRAWS)["x"], At.of(T, n=cfg.L), [T - 1] * DRAWS, {}
+    )
     r = np.sqrt((r**2).mean(0))[::-1]
-    d, note, back = np.arange(T), f"root mean square over {DRAWS} random contents", "tokens, from the last one back"
+    d, note, back = (
+        np.arange(T),
+        f"root mean square over {DRAWS} random contents",
+        "tokens, from the last one back",
+    )
     share = (r**2).cumsum() / (r**2).sum()
     y = "change of the last output, own token 1"
     return [
-        Panel("response to a change of an earlier input", "distance (tokens)", y, [Curve(d, r / r[0])], log="y", note=note),
+        Panel(
+            "response to a change of an earlier input",
+            "distance (tokens)",
+            y,
+            [Curve(d, r / r[0])],
+            log="y",
+            note=note,
+        ),
         Panel(
             "how far back the response comes from",
             back,
@@ -175,6 +206,18 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
             rows = [*whole(pe, p, at, cfg.layout, {"q": q, "k": k, "v": v, "x": h})]
         title = f"layer {layer}, response" if pe.mix else f"layer {layer}, head "
         seen = np.broadcast_to(at.see, (T, T))
-        found.append([Image(title + ("" if pe.mix else str(n)), "", "", np.where(seen, a, np.nan), ticks=words, top=1.0) for n, a in enumerate(rows)])
+        found.append(
+            [
+                Image(
+                    title + ("" if pe.mix else str(n)),
+                    "",
+                    "",
+                    np.where(seen, a, np.nan),
+                    ticks=words,
+                    top=1.0,
+                )
+                for n, a in enumerate(rows)
+            ]
+        )
         x, _ = block(this, layer, x, None)
     return found

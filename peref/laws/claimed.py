@@ -1,4 +1,5 @@
-"""Laws that an encoding claims or does not: a claimed one holds with every choice of its options, others fail.
+"""Laws that an encoding claims or does not: a claimed one holds with every choice of its options, others
+fail.
 
     LAW(s)         raises Differs where the claim is wrong
     not_LAW(s)     raises Differs where the law holds, or is not refused in words, although nobody claims it
@@ -17,7 +18,20 @@ from peref import model
 from peref.compare import same
 from peref.errors import Misuse
 from peref.laws.gradient import gradient
-from peref.laws.small import EXACT, REAL, Given, Subject, broken, chunked, image, others, run, tokens, told, weights
+from peref.laws.small import (
+    EXACT,
+    REAL,
+    Given,
+    Subject,
+    broken,
+    chunked,
+    image,
+    others,
+    run,
+    tokens,
+    told,
+    weights,
+)
 
 HOLDS = "not claimed, but holds: claim it"
 
@@ -78,12 +92,19 @@ def two_sided(s: Subject) -> None:
         gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()), names=list(p))
         seg = np.array([[0, 1, 1, 1, 2, 2, 2]])
         want = run(cfg, p, x[:1, 1:4])
-        same(run(cfg, p, x[:1], seg=seg)[:, 1:4], want, EXACT, "logits of a document between padding and another, both ways")
+        same(
+            run(cfg, p, x[:1], seg=seg)[:, 1:4],
+            want,
+            EXACT,
+            "logits of a document between padding and another, both ways",
+        )
 
 
 def two_sided_choices(s: Subject) -> None:
     """What it learns of the future too: its own parameters, with every choice of the options."""
-    for given in with_claim(s, "two_sided", True)[1:] if s.encoding.hook in ("bias", "score", "attend") else []:
+    for given in (
+        with_claim(s, "two_sided", True)[1:] if s.encoding.hook in ("bias", "score", "attend") else []
+    ):
         with told(given):
             cfg, x = s.config(given, causal=False, layers=1), tokens(2, 7)
             p = weights(cfg)
@@ -93,7 +114,9 @@ def two_sided_choices(s: Subject) -> None:
 
 
 def not_two_sided(s: Subject) -> list[str]:
-    return [] if "two_sided" in s.claims() else [refused("models that read both ways", s.config, causal=False)]
+    return (
+        [] if "two_sided" in s.claims() else [refused("models that read both ways", s.config, causal=False)]
+    )
 
 
 # ---------------------------------------------------------------- real_positions
@@ -104,8 +127,18 @@ def real_positions(s: Subject) -> None:
     if "real_positions" in s.claims():
         cfg, x = s.config(), tokens(2, 7)
         p = weights(cfg)
-        same(run(cfg, p, x, positions=np.arange(7.0)), run(cfg, p, x), EXACT, "logits at positions 0.0, 1.0, ...")
-        same(chunked(cfg, p, x, (3,), REAL), run(cfg, p, x, positions=REAL), EXACT, "logits at real positions, cut at 3")
+        same(
+            run(cfg, p, x, positions=np.arange(7.0)),
+            run(cfg, p, x),
+            EXACT,
+            "logits at positions 0.0, 1.0, ...",
+        )
+        same(
+            chunked(cfg, p, x, (3,), REAL),
+            run(cfg, p, x, positions=REAL),
+            EXACT,
+            "logits at real positions, cut at 3",
+        )
 
 
 def not_real_positions(s: Subject) -> list[str]:
@@ -212,7 +245,12 @@ def text(s: Subject) -> list[str]:
     said = refused("positions after an image that nobody gave", model.decode, cfg, p, x[:, 7:], memory)
     y, memory = model.decode(cfg, p, x[:, 7:8], memory, positions=np.array([20]))
     same(y, whole[:, 7:8], EXACT, "logits of the first text behind an image")
-    same(model.decode(cfg, p, x[:, 8:], memory)[0], whole[:, 8:], EXACT, "logits of text that goes on from there")
+    same(
+        model.decode(cfg, p, x[:, 8:], memory)[0],
+        whole[:, 8:],
+        EXACT,
+        "logits of text that goes on from there",
+    )
     fresh = model.decode(cfg, p, x[:, 7:], memory, seg=np.full((2, 2), 5))[0]
     same(fresh, run(cfg, p, x[:, 7:]), EXACT, "logits of a document that begins behind an image")
     return [said]
@@ -250,7 +288,12 @@ def axes(s: Subject) -> list[str]:
         same(chunked(cfg, p, x, cuts, i), whole, EXACT, f"logits of an image cut at {cuts}")
     for cuts in ((), (2, 5)):
         got = chunked(cfg, p, x, cuts, i, seg)
-        same(got[:1, 3:], run(cfg, p, x[:1, 3:], positions=i[:, :1, 3:]), EXACT, "logits of an image behind padding")
+        same(
+            got[:1, 3:],
+            run(cfg, p, x[:1, 3:], positions=i[:, :1, 3:]),
+            EXACT,
+            "logits of an image behind padding",
+        )
         for a, b in ((0, 2), (2, 7), (7, 9)):
             alone = run(cfg, p, x[1:, a:b], positions=i[:, 1:, a:b])
             same(got[1:, a:b], alone, EXACT, f"logits of tokens {a} to {b - 1}, a document of several axes")

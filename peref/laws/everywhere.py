@@ -76,7 +76,11 @@ def at_fault(s: Subject, cfg: Any) -> str:
     Each of its ops is asked with what it was called with in a model.
     """
     own, calls = encodings.module(s.name), []
-    mine = {name: op for name, op in vars(own).items() if isinstance(op, Op) and op.forward.__module__ == own.__name__}
+    mine = {
+        name: op
+        for name, op in vars(own).items()
+        if isinstance(op, Op) and op.forward.__module__ == own.__name__
+    }
 
     def listening(op: Op) -> Op:
         def forward(*arrays: Any, **settings: Any) -> Any:
@@ -137,7 +141,10 @@ def gradients_inside(s: Subject) -> None:
     names = [f"{name} in {s.encoding.hook}" for name in ("x", "q", "k", *p)]
     for n, part in enumerate(parts(*map(tape.watch, arrays))):
         if isinstance(part, Var):
-            alone = [parts(*(Tape().watch(a) if m == o else a for o, a in enumerate(arrays))) for m in range(len(arrays))]
+            alone = [
+                parts(*(Tape().watch(a) if m == o else a for o, a in enumerate(arrays)))
+                for m in range(len(arrays))
+            ]
             wrt = [m for m, found in enumerate(alone) if isinstance(found[n], Var)]
             gradient(lambda *a, n=n: parts(*a)[n], arrays, wrt=wrt, names=names)
 
@@ -168,7 +175,12 @@ def decoding(s: Subject, pieces: Any = PIECES) -> None:
     for cuts in pieces:
         for i in places:
             where = "" if i is None else f", positions {i.ravel()[0]} to {i.max()}"
-            same(chunked(cfg, p, x, cuts, i), run(cfg, p, x, positions=i), EXACT, f"logits of 9 tokens cut at {cuts}{where}")
+            same(
+                chunked(cfg, p, x, cuts, i),
+                run(cfg, p, x, positions=i),
+                EXACT,
+                f"logits of 9 tokens cut at {cuts}{where}",
+            )
     later = model.decode(cfg, p, x[:, :4], model.cache(cfg, LENGTH), positions=3 + np.arange(4))[1]
     want = run(cfg, p, x, positions=3 + np.arange(9))[:, 4:]
     same(model.decode(cfg, p, x[:, 4:], later)[0], want, EXACT, "logits of tokens that go on from position 7")
@@ -186,7 +198,9 @@ def packing(s: Subject) -> None:
     other = x.copy()
     other[0, :3] = 0
     want = run(cfg, p, x, seg=SEGMENTS)[0, 3:]
-    same(run(cfg, p, other, seg=SEGMENTS)[0, 3:], want, EXACT, "logits where other tokens stand in the padding")
+    same(
+        run(cfg, p, other, seg=SEGMENTS)[0, 3:], want, EXACT, "logits where other tokens stand in the padding"
+    )
 
 
 def packing_of_choices(s: Subject) -> None:
@@ -202,7 +216,12 @@ def packed(s: Subject, given: Given, cuts: tuple[int, ...]) -> None:
     got, how = chunked(cfg, p, x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else ""
     same(got[:1, 3:], run(cfg, p, x[:1, 3:]), EXACT, f"logits behind 3 tokens of padding{how}")
     for a, b in ((0, 2), (2, 7), (7, 9)):
-        same(got[1:, a:b], run(cfg, p, x[1:, a:b]), EXACT, f"logits of tokens {a} to {b - 1}, a document in a row of three{how}")
+        same(
+            got[1:, a:b],
+            run(cfg, p, x[1:, a:b]),
+            EXACT,
+            f"logits of tokens {a} to {b - 1}, a document in a row of three{how}",
+        )
 
 
 def padding_backward(s: Subject) -> None:
@@ -269,7 +288,9 @@ def grouped_heads(s: Subject) -> None:
     for n, a in weights(many).items():
         if p[n].shape != a.shape:
             last = p[n].shape[1:]
-            heads = p[n].reshape(groups, -1, *last) if p[n].shape[0] != groups else p[n].reshape(groups, 1, *last)
+            heads = (
+                p[n].reshape(groups, -1, *last) if p[n].shape[0] != groups else p[n].reshape(groups, 1, *last)
+            )
             p[n] = np.repeat(heads, H // groups, 0).reshape(a.shape)
     want = run(few, dict(weights(few)), x)
     same(run(many, p, x), want, EXACT, f"logits of {H} key-value heads that repeat {groups}")
@@ -305,7 +326,9 @@ def dtype(s: Subject) -> None:
     for name, leaf in leaves.items():
         g = found[leaf]
         if (g.dtype, g.shape) != (np.float32, leaf.shape):
-            raise broken(f"the gradient of {name} is {g.dtype}{list(g.shape)}; expected float32{list(leaf.shape)}")
+            raise broken(
+                f"the gradient of {name} is {g.dtype}{list(g.shape)}; expected float32{list(leaf.shape)}"
+            )
 
 
 def positions(s: Subject) -> None:

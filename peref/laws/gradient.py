@@ -28,7 +28,9 @@ def each_array(change: Callable, x: Any) -> Any:
     if isinstance(x, dict):
         return {k: each_array(change, a) for k, a in x.items()}
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return dataclasses.replace(x, **{f.name: each_array(change, getattr(x, f.name)) for f in dataclasses.fields(x) if f.init})
+        return dataclasses.replace(
+            x, **{f.name: each_array(change, getattr(x, f.name)) for f in dataclasses.fields(x) if f.init}
+        )
     return change(x) if isinstance(x, (np.ndarray, np.generic)) or library(x) == "cupy" else x
 
 
@@ -48,7 +50,11 @@ def frozen(x: Any, dtype: Any = None) -> Any:
     """A read-only copy of every array inside `x`, the real ones as `dtype` when it is given."""
 
     def copy(a: Any) -> Any:
-        return np.array(a, dtype if dtype is not None and a.dtype.kind == "f" else a.dtype) if isinstance(a, np.ndarray) else a
+        return (
+            np.array(a, dtype if dtype is not None and a.dtype.kind == "f" else a.dtype)
+            if isinstance(a, np.ndarray)
+            else a
+        )
 
     return locked(each_array(copy, x))
 
@@ -98,27 +104,38 @@ def gradient(
     function     an Op, or a Python function of arrays that calls ops; of several results the first counts
     wrt          which of `arrays`; all real ones unless said
     tolerance    for |<grad, t> - numeric| / max(|<grad, t>|, |numeric|, ||grad||). For a random direction t,
-                 standard normal, <grad, t> has the standard deviation ||grad||: a small inner product is compared on the
-                 scale it could have had. A direction with |<grad, t>| < ||grad|| / 4 is drawn again, so a gradient
+                 standard normal, <grad, t> has the standard deviation ||grad||: a small inner product is
+                 compared on the
+                 scale it could have had. A direction with |<grad, t>| < ||grad|| / 4 is drawn again, so a
+                 gradient
                  wrong as a whole by one part in a thousand is an error of at least 1e-4 of that scale.
     elementwise  one direction for each element (small arrays only), errors on the scale of the largest
     names        what a message calls each array
 
     The incoming gradient is random. The numeric derivative is extrapolated from central differences until it
-    agrees with itself, without a look at the analytic one. A gradient lost in the rounding of `function` is an
-    error too, unless it is zero by both. Also checked: arrays, dy and saved are read-only and unchanged; the
+    agrees with itself, without a look at the analytic one. A gradient lost in the rounding of `function` is
+    an error too, unless it is zero by both. Also checked: arrays, dy and saved are read-only and unchanged;
+    the
     gradient of an array is the same to the last bit whichever others are watched.
     """
     name, settings, rng = title(function), settings or {}, np.random.default_rng(seed)
     arrays = frozen(list(arrays), np.float64)
-    called = [f"{name}: array {k}" if names is None else f"gradient of {names[k]}" for k in range(len(arrays))]
+    called = [
+        f"{name}: array {k}" if names is None else f"gradient of {names[k]}" for k in range(len(arrays))
+    ]
     before = frozen(arrays)
     wrt = [k for k, a in enumerate(arrays) if is_real(a)] if wrt is None else list(wrt)
     if not wrt or any(not is_real(arrays[k]) or arrays[k].size == 0 for k in wrt):
-        raise Differs(name, "empty", f"arrays {wrt} are to be differentiated; expected at least one, real and not empty")
+        raise Differs(
+            name, "empty", f"arrays {wrt} are to be differentiated; expected at least one, real and not empty"
+        )
     y = first(run(name, function, *arrays, **settings))
     if not is_real(y) or y.size == 0 or not np.isfinite(y).all():
-        raise Differs(name, "value", f"its value is {type(y).__name__} of {getattr(y, 'dtype', None)}; expected finite real numbers")
+        raise Differs(
+            name,
+            "value",
+            f"its value is {type(y).__name__} of {getattr(y, 'dtype', None)}; expected finite real numbers",
+        )
     dy = locked(np.array(rng.standard_normal(y.shape), y.dtype))
     got = taped(name, function, arrays, settings, wrt, dy)
 
@@ -147,7 +164,14 @@ def gradient(
     unchanged(name, arrays, before)
 
 
-def taped(name: str, function: Callable, arrays: Sequence[Any], settings: dict[str, Any], wrt: Sequence[int], dy: Any) -> dict[int, Any]:
+def taped(
+    name: str,
+    function: Callable,
+    arrays: Sequence[Any],
+    settings: dict[str, Any],
+    wrt: Sequence[int],
+    dy: Any,
+) -> dict[int, Any]:
     """{k: gradient} for the arrays in `wrt`, from a tape."""
     tape = Tape()
     leaves = {k: tape.watch(arrays[k]) for k in wrt}
@@ -168,17 +192,27 @@ def direction(rng: Any, g: Any) -> Any:
     return t
 
 
-def agree(name: str, g: Any, t: Any, at: Callable, x: Any, y: Any, dy: Any, tolerance: float, size: float) -> None:
+def agree(
+    name: str, g: Any, t: Any, at: Callable, x: Any, y: Any, dy: Any, tolerance: float, size: float
+) -> None:
     """<g, t> is the derivative of <f(x + h t), dy> at h = 0; errors on the scale `size` of g."""
     analytic = float(np.vdot(g, t))
     slope = lambda h: float(np.vdot(at(locked(x + h * t)) - at(locked(x - h * t)), dy)) / (2 * h)
     numeric, doubt, step = derivative(slope, size)
-    error, scale, unit = abs(analytic - numeric), max(size, abs(analytic), abs(numeric)), float(np.abs(dy).sum())
+    error, scale, unit = (
+        abs(analytic - numeric),
+        max(size, abs(analytic), abs(numeric)),
+        float(np.abs(dy).sum()),
+    )
     rounding = 16 * EPSILON * float(np.abs(np.asarray(y) * dy).sum()) / step
     zero = size <= 64 * EPSILON * unit
     text = f"analytic {analytic:.12g}, central difference {numeric:.12g} (sure to {doubt:.1g})"
     if not (rounding <= (1e-6 * unit if zero else 1e-5 * scale)):
-        raise Differs(name, "value", f"{text}: too small to be checked beside the rounding of the function, {rounding:.1g}")
+        raise Differs(
+            name,
+            "value",
+            f"{text}: too small to be checked beside the rounding of the function, {rounding:.1g}",
+        )
     if not (error <= rounding + (0 if zero else tolerance * scale)):
         raise Differs(name, "value", f"{text}: error {error / scale:.3g}, tolerance {tolerance:.3g}")
 

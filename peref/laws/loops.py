@@ -18,14 +18,29 @@ import numpy as np
 from peref import hooks, model
 from peref.compare import same
 from peref.errors import Misuse
-from peref.laws.small import LENGTH, LONG, POSITIONS, REAL, Given, Subject, broken, layer_input, lists, place_of, told, weights
+from peref.laws.small import (
+    LENGTH,
+    LONG,
+    POSITIONS,
+    REAL,
+    Given,
+    Subject,
+    broken,
+    layer_input,
+    lists,
+    place_of,
+    told,
+    weights,
+)
 
 FAR = np.array([131071, 1048575])
 WIDTHS = (2, 4, 6, 8)  # rotary, of heads of 8
 
 
 def filled(module: ModuleType, hook: str, **known: Any) -> Callable | None:
-    """The function of that name, None where there is none, with the `known` facts and options that it asks for."""
+    """The function of that name, None where there is none, with the `known` facts and options that it asks
+    for.
+    """
     function = getattr(module, hook, None)
     if function is None:
         return None
@@ -58,9 +73,16 @@ def embed(s: Subject) -> None:
             for i in s.real(*POSITIONS):
                 want = np.array(here(lists(p), lists(i)))
                 same(made(p, i), want, 1e-13, f"rows at positions {lists(i)}, width {C}")
-                same(made(p, np.stack([i, i[::-1]]))[1], want[::-1], 1e-13, f"rows of two sequences, width {C}")
+                same(
+                    made(p, np.stack([i, i[::-1]]))[1], want[::-1], 1e-13, f"rows of two sequences, width {C}"
+                )
             if "any_length" in s.claims():  # a frequency's last digit, a million times
-                same(made(p, FAR), np.array(here(lists(p), lists(FAR))), 1e-9, f"rows at positions {lists(FAR)}, width {C}")
+                same(
+                    made(p, FAR),
+                    np.array(here(lists(p), lists(FAR))),
+                    1e-9,
+                    f"rows at positions {lists(FAR)}, width {C}",
+                )
 
 
 def widths(s: Subject, given: Given) -> list[int]:
@@ -104,7 +126,9 @@ def bias(s: Subject) -> None:
             distances = [np.arange(0 if causal else -299, 300)]
             for d in [*distances, *([abs(REAL)] if "real_positions" in s.claims() else [])]:
                 want = np.array(here(lists(p), lists(d)))
-                same(table(p, d), want, 1e-13, f"[head, distance from {d[0]} on] of {H} heads, causal={causal}")
+                same(
+                    table(p, d), want, 1e-13, f"[head, distance from {d[0]} on] of {H} heads, causal={causal}"
+                )
             if "any_length" in s.claims():
                 far = np.array(here(lists(p), lists(FAR)))
                 scale = np.where(np.isfinite(far), 1 + abs(far), 1)  # of a power they may be of 1e11
@@ -117,7 +141,11 @@ def score(s: Subject) -> None:
     for given, causal in s.ways:
         with told(given):
             cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
-            p, pe, (x, q, k, _) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+            p, pe, (x, q, k, _) = (
+                model.of_encoding(cfg, weights(cfg), 0),
+                cfg.encoding(0),
+                layer_input(cfg, LONG),
+            )
             for i in s.far(LONG):
                 at = place_of(cfg, i)
                 f, _ = hooks.features(model.PLAIN, pe, p, x, at)
@@ -133,7 +161,11 @@ def attend(s: Subject) -> None:
     for given, causal in s.ways:
         with told(given):
             cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
-            p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+            p, pe, (x, q, k, v) = (
+                model.of_encoding(cfg, weights(cfg), 0),
+                cfg.encoding(0),
+                layer_input(cfg, LONG),
+            )
             for i in s.far(LONG):
                 at = place_of(cfg, i)
                 want = needed(s, cfg, "attend")(lists(p), *(lists(a[1]) for a in (q, k, v, x)), lists(i))
@@ -160,4 +192,9 @@ def scale(s: Subject) -> None:
             cfg = s.config(given)
             says = s.of_loop(cfg, "scale", D=8)
             want = says() if says else 8**-0.5
-            same(np.float64(cfg.encoding(0).scale(8)), np.float64(want), 1e-15, "the softmax scale for heads of 8")
+            same(
+                np.float64(cfg.encoding(0).scale(8)),
+                np.float64(want),
+                1e-15,
+                "the softmax scale for heads of 8",
+            )

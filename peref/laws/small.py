@@ -59,7 +59,11 @@ class Subject:
     def ways(self) -> list[tuple[Given, bool]]:
         """Each choice of the options, causal and, where that is claimed, two-sided."""
         both = (True, False)
-        return [(given, causal) for given in self.choices for causal in both[: 1 + ("two_sided" in self.claims(given))]]
+        return [
+            (given, causal)
+            for given in self.choices
+            for causal in both[: 1 + ("two_sided" in self.claims(given))]
+        ]
 
     def of_loop(self, cfg: Config, hook: str, **more: Any) -> Callable | None:
         """The loop of a hook, with the facts of the model and the options that it asks for."""
@@ -89,12 +93,20 @@ def beside(default: Any, kind: Any) -> tuple[Any, ...]:
 
 def each_alone(name: str) -> list[tuple[str, Any]]:
     """(option, value) for each value beside the default of each option."""
-    return [(option, value) for option, (default, kind) in options(get(name)).items() for value in beside(default, kind)]
+    return [
+        (option, value)
+        for option, (default, kind) in options(get(name)).items()
+        for value in beside(default, kind)
+    ]
 
 
 def last_words(name: str) -> dict[str, Any]:
     """All options that are words, each at its last."""
-    return {n: beside(default, kind)[-1] for n, (default, kind) in options(get(name)).items() if isinstance(default, (str, bool))}
+    return {
+        n: beside(default, kind)[-1]
+        for n, (default, kind) in options(get(name)).items()
+        if isinstance(default, (str, bool))
+    }
 
 
 def broken(words: str) -> Differs:
@@ -134,13 +146,17 @@ def run(cfg: Config, p: Any, x: Any, **place: Any) -> Any:
     return model.logits(cfg, p, x, n=LENGTH, **place)
 
 
-def chunked(cfg: Config, p: Any, x: Any, cuts: tuple[int, ...], positions: Any = None, seg: Any = None) -> Any:
+def chunked(
+    cfg: Config, p: Any, x: Any, cuts: tuple[int, ...], positions: Any = None, seg: Any = None
+) -> Any:
     """The logits of x, decoded in pieces that end at `cuts`."""
     memory, rows, start = model.cache(cfg, LENGTH), [], 0
     for stop in (*cuts, x.shape[1]):
         cut = slice(start, stop)
         here = None if positions is None else positions[..., cut]
-        y, memory = model.decode(cfg, p, x[:, cut], memory, positions=here, seg=None if seg is None else seg[:, cut])
+        y, memory = model.decode(
+            cfg, p, x[:, cut], memory, positions=here, seg=None if seg is None else seg[:, cut]
+        )
         rows.append(y)
         start = stop
     return np.concatenate(rows, 1)

@@ -37,7 +37,9 @@ EVERYWHERE: dict[str, Callable[[Subject], Any]] = {
     "axes": claimed.axes,
 }
 ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some encodings only -> of which
-    "gradients inside": lambda s: s.encoding.hook == "score" or (s.learns and s.encoding.hook in ("embed", "rotate", "bias")),
+    "gradients inside": lambda s: (
+        s.encoding.hook == "score" or (s.learns and s.encoding.hook in ("embed", "rotate", "bias"))
+    ),
     "gradients, options": lambda s: len(s.choices) > 1,
     "documents, options": lambda s: len(s.choices) > 1,
     "rows of padding": lambda s: s.encoding.hook in ("score", "attend"),
@@ -76,7 +78,9 @@ class Verdict:
         return "not claimed, holds" if HOLDS in self.words else "not claimed, broken"
 
 
-def subject(name: str, given: Given, loop: str | None = None, sizes: Given | None = None) -> tuple[Subject, dict[str, str]]:
+def subject(
+    name: str, given: Given, loop: str | None = None, sizes: Given | None = None
+) -> tuple[Subject, dict[str, str]]:
     """The encoding with `given` options and the others at other values; what it refuses: option=value -> why.
 
     loop    the path of a file with its scalar loop

@@ -134,7 +134,8 @@ def gated_backward(saved, dy):
 gated = Op(gated_forward, gated_backward)
 
 GELU_OUTER = math.sqrt(2 / math.pi)
-GELU_CUBIC = 0.044715  # Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2: the tanh form, the one GPT-2 uses
+# Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2: the tanh form, the one GPT-2 uses
+GELU_CUBIC = 0.044715
 
 
 def gelu_forward(x):
@@ -154,8 +155,8 @@ gelu = Op(gelu_forward, gelu_backward)
 def erf(x):
     """The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x, float64, on a bare array.
 
-    exp(-x^2) 2 / sqrt(pi) sum_n 2^n x^(2n+1) / (1 3 ... (2n+1)): all terms of one sign, so nothing cancels. 130 of them do up to |x| = 6, where
-    it is 1 but for 2e-17.
+    exp(-x^2) 2 / sqrt(pi) sum_n 2^n x^(2n+1) / (1 3 ... (2n+1)): all terms of one sign, so nothing cancels.
+    130 of them do up to |x| = 6, where it is 1 but for 2e-17.
     """
     xp = namespace(x)
     x = xp.clip(x.astype(xp.float64), -6.0, 6.0)

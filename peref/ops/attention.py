@@ -3,7 +3,8 @@
     logits = scale q k + table[distance] + term + row + column        over the keys a query sees
     out    = softmax(logits) v
 
-A cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head h reads key-value head h // (H/G).
+A cell that is not seen is excluded; a row that sees nothing is 0 in both passes. Query head h reads key-value
+head h // (H/G).
 """
 
 from peref.ops.distance import collected, laid
@@ -41,7 +42,8 @@ def scores_backward(saved, ds, wants):
     B, S = ds.shape[0], ds.shape[3]
     dq = dk = dtable = None
     dterm, drow, dcolumn = (  # 4, 3
-        unbroadcast(ds, a[0]).astype(a[1]) if a and want else None for a, want in zip(like[1:], wants[3:], strict=True)
+        unbroadcast(ds, a[0]).astype(a[1]) if a and want else None
+        for a, want in zip(like[1:], wants[3:], strict=True)
     )
     if like[0] and wants[2]:  # 2: the sum along each diagonal
         shape, dtype = like[0]
@@ -82,17 +84,21 @@ def weigh_forward(p, v, *, matmul=matmul):  # [B,H,T,S], [B,G,S,D]
 def weigh_backward(saved, dy):
     p, v, matmul = saved
     dy = grouped(dy, v.shape[1])
-    return matmul(dy, v.swapaxes(-1, -2)).reshape(p.shape), unbroadcast(matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy), v.shape)
+    return matmul(dy, v.swapaxes(-1, -2)).reshape(p.shape), unbroadcast(
+        matmul(grouped(p, v.shape[1]).swapaxes(-1, -2), dy), v.shape
+    )
 
 
 weigh = Op(weigh_forward, weigh_backward)
 
 
 def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, matmul=matmul):
-    """softmax(scale q k + table + term + row + column) v over the keys that `at` lets each query see, [B,H,T,D].
+    """softmax(scale q k + table + term + row + column) v over the keys that `at` lets each query see,
+    [B,H,T,D].
 
-    q [B,H,T,D], k and v [B,G,S,D]; table [H,N] belongs to the distances `at.distances`; term [B,H,T,S], row [B,H,T,1], column [B,H,1,S].
-    Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
+    q [B,H,T,D], k and v [B,G,S,D]; table [H,N] belongs to the distances `at.distances`; term [B,H,T,S], row
+    [B,H,T,1], column [B,H,1,S]. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie
+    et al. 2023, arXiv:2305.13245.
     """
     s = scores(q, k, table, term, row, column, at=at, scale=scale, matmul=matmul)
     return weigh(probabilities(s, at=at), v, matmul=matmul)

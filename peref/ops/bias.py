@@ -17,14 +17,16 @@ from peref.xp import namespace
 
 
 def slopes(H: int, max_bias: float = 8.0) -> list[float]:
-    """m_h of the H heads, as ALiBi's authors have them: where H is no power of two, the slopes of the one below, then every second one of twice
-    that many, unsorted."""
+    """m_h of the H heads, as ALiBi's authors have them: where H is no power of two, the slopes of the one
+    below, then every second one of twice that many, unsorted.
+    """
     whole = 1 << (H.bit_length() - 1)  # the power of two at or below H
     of = lambda heads: [2.0 ** (-max_bias * (h + 1) / heads) for h in range(heads)]
     return of(whole) + of(2 * whole)[::2][: H - whole]
 
 
-def wide_forward(x):  # a parameter of any dtype, as float64, so that a table over distances loses nothing before its last line
+# a parameter of any dtype, as float64, so that a table over distances loses nothing before its last line
+def wide_forward(x):
     return x.astype(namespace(x).float64), x.dtype
 
 
@@ -71,8 +73,13 @@ log_kernel = Op(log_kernel_forward, log_kernel_backward)
 
 
 def log_kernel_start(rng: Any, H: int) -> dict[str, Any]:
-    """Free numbers whose softplus is r1, uniform up to 2, and r2, uniform up to 1, as KERPLE's released code draws them."""
-    return {"r1": inverse_softplus(rng.uniform(0.01, 2.0, H)), "r2": inverse_softplus(rng.uniform(0.01, 1.0, H))}
+    """Free numbers whose softplus is r1, uniform up to 2, and r2, uniform up to 1, as KERPLE's released
+    code draws them.
+    """
+    return {
+        "r1": inverse_softplus(rng.uniform(0.01, 2.0, H)),
+        "r2": inverse_softplus(rng.uniform(0.01, 1.0, H)),
+    }
 
 
 def log_kernel_of(p: dict[str, Any], d: Any) -> Any:

@@ -1,11 +1,14 @@
-"""The cells of attention a few at a time: what is kept of a cell on the way, and made again on the way back, then stays near the processor."""
+"""The cells of attention a few at a time: what is kept of a cell on the way, and made again on the way
+back, then stays near the processor.
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 def pieces(at: Any, B: int, cells: int) -> Iterator[tuple[Any, ...]]:
-    """Cuts of an array [B,H,T,S], about `cells` of each head: one sequence, every head, some queries, the keys that one of these sees.
+    """Cuts of an array [B,H,T,S], about `cells` of each head: one sequence, every head, some queries, the
+    keys that one of these sees.
 
     Where the arrays live on a device, which has no use for small pieces, all queries.
     """

@@ -8,7 +8,8 @@ from peref.tape import Op
 from peref.xp import library, namespace
 
 
-def slots(index, rows):  # [T,S] or [B,T,S] -> [1 or B,T,S]: where row `index` of each query stands among the rows of all, [T,rows]
+# [T,S] or [B,T,S] -> [1 or B,T,S]: where row `index` of each query stands among the rows of all, [T,rows]
+def slots(index, rows):
     T, S = index.shape[-2:]
     return namespace(index).arange(T)[:, None] * rows + index.reshape(-1, T, S)
 
@@ -21,7 +22,8 @@ def spread(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
     return stacked([one.reshape(H, T * R).take(where, 1) for one, where in zip(x, at, strict=True)])
 
 
-def summed(index, cells, rows):  # the sum of the cells of each row, [rows], float64; bincount would wait for a device
+# the sum of the cells of each row, [rows], float64; bincount would wait for a device
+def summed(index, cells, rows):
     if library(cells) != "numpy":
         return sums(index.ravel(), cells.ravel(), rows)
     found = np.zeros(rows)
@@ -29,7 +31,8 @@ def summed(index, cells, rows):  # the sum of the cells of each row, [rows], flo
     return found
 
 
-def gathered(cells, index, rows):  # [B,H,T,S], [T,S] or [B,T,S] -> [B,H,T,rows]: the sum over the cells of each row
+# [B,H,T,S], [T,S] or [B,T,S] -> [B,H,T,rows]: the sum over the cells of each row
+def gathered(cells, index, rows):
     if library(cells) != "numpy":
         return sums(index if index.ndim == 2 else index[:, None], cells, rows).astype(cells.dtype)
     (B, H, T, _), at = cells.shape, slots(index, rows)
@@ -60,12 +63,14 @@ def scatter_backward(index, dy):
 scatter = Op(scatter_forward, scatter_backward)
 
 
-def laid(table, index):  # [H,N], [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: every cell has the entry of its distance
+# [H,N], [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: every cell has the entry of its distance
+def laid(table, index):
     over = table[:, index]
     return over[None] if index.ndim == 2 else over.swapaxes(0, 1)
 
 
-def collected(cells, index, N):  # [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where they are consecutive
+# [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where they are consecutive
+def collected(cells, index, N):
     per_head = cells.sum(0) if index.ndim == 2 or len(index) == 1 else cells.swapaxes(0, 1)
     if library(cells) != "numpy":
         return sums(index.ravel(), per_head.reshape(len(per_head), -1), N)

@@ -3,7 +3,8 @@
     w_n = base^(-2n/R)        n = 0 .. R/2-1, the ladder
     angle = i w
 
-`rising` and what is under it decide which pairs turn fast enough to be left alone: within L tokens pair n turns L w_n / 2 pi times.
+`rising` and what is under it decide which pairs turn fast enough to be left alone: within L tokens pair n
+turns L w_n / 2 pi times.
 """
 
 import math
@@ -31,7 +32,9 @@ def angle_backward(saved, dy):
 angle = Op(angle_forward, angle_backward)
 
 
-STRONGEST = 1e6  # gains that can be asked for: models have 1 to 2, and the logits, which have the square, must stay within float32
+# gains that can be asked for: models have 1 to 2, and the logits, which have the square, must stay within
+# float32
+STRONGEST = 1e6
 
 
 def gain(angle, a):
@@ -40,9 +43,14 @@ def gain(angle, a):
 
 
 def ntk_base(name, R, base, factor):
-    """The base whose last frequency is that of `base` divided by `factor`, for encoding `name`: base factor^(R/(R-2))."""
+    """The base whose last frequency is that of `base` divided by `factor`, for encoding `name`: base
+    factor^(R/(R-2)).
+    """
     if R == 2:
-        raise Misuse(f"{name}: the rotary width is {R}; expected at least 4, the first pair is not rescaled and a last one is needed")
+        raise Misuse(
+            f"{name}: the rotary width is {R}; expected at least 4, the first pair is not rescaled and a "
+            "last one is needed"
+        )
     return base * factor ** (R / (R - 2))
 
 
@@ -57,7 +65,9 @@ Form = Literal["static", "dynamic"]
 
 
 def stretch(n, L, factor, form):
-    """The factor of position interpolation: as it is given or, dynamic, n / L for a text of n tokens where that is more."""
+    """The factor of position interpolation: as it is given or, dynamic, n / L for a text of n tokens where
+    that is more.
+    """
     return max(factor, n / L) if form == "dynamic" else factor
 
 
@@ -71,9 +81,11 @@ def pair_that_turns(times, R, L, base):
 
 
 def correction_range(R, L, base, fast, slow, truncate=True):
-    """The pairs between which the ramp of the YaRN code rises: those that turn `fast` and `slow` times, in whole numbers, within 0 .. R-1.
+    """The pairs between which the ramp of the YaRN code rises: those that turn `fast` and `slow` times, in
+    whole numbers, within 0 .. R-1.
 
-    That R-1 is no pair (the last is R/2-1), and that a range may be reversed, are theirs; so is the 0.001 between equal ends.
+    That R-1 is no pair (the last is R/2-1), and that a range may be reversed, are theirs; so is the 0.001
+    between equal ends.
     """
     low, high = (pair_that_turns(times, R, L, base) for times in (fast, slow))
     if truncate:
@@ -83,5 +95,7 @@ def correction_range(R, L, base, fast, slow, truncate=True):
 
 
 def slow_pairs(xp, R, L, base, fast, slow, truncate=True):
-    """0 for pairs that turn at least `fast` times within L tokens, 1 for those that turn at most `slow` times, the code's ramp between."""
+    """0 for pairs that turn at least `fast` times within L tokens, 1 for those that turn at most `slow`
+    times, the code's ramp between.
+    """
     return rising(xp.arange(R // 2, dtype=xp.float64), *correction_range(R, L, base, fast, slow, truncate))

@@ -1,4 +1,6 @@
-"""The distance as a share of how far the query can look back, psi(|d|) / (psi(max(|m| threshold, i)) + eps), psi(x) = log(|c| x + 1): FIRE's."""
+"""The distance as a share of how far the query can look back, psi(|d|) / (psi(max(|m| threshold, i)) +
+eps), psi(x) = log(|c| x + 1): FIRE's.
+"""
 
 from typing import Any
 
@@ -18,7 +20,8 @@ def share_forward(c, m, d, i, *, threshold, eps):  # [1], [1], [T,S] or [B,T,S],
     under = xp.log1p(abs(c_wide) * far) + eps  # 3
     u = over / under  # 4
     y = (u if u.ndim == 3 else u[None])[..., None]  # [1 or B,T,S,1]
-    bound = (xp.sign(least - i) + 1) / 2  # where the two are equal, as they begin, half of the derivative is of each
+    # where the two are equal, as they begin, half of the derivative is of each
+    bound = (xp.sign(least - i) + 1) / 2
     return y.astype(c.dtype), (c_wide, m_wide, abs(d), bound, far, under, u, threshold, c.dtype)
 
 
@@ -38,6 +41,8 @@ share = Op(share_forward, share_backward)
 
 
 def share_start(rng: Any, H: int, width: int) -> dict[str, Any]:
-    """c and m, and a network of one number for H heads, as FIRE's program draws them: W_1 and a as PyTorch does, so that bends lie apart."""
+    """c and m, and a network of one number for H heads, as FIRE's program draws them: W_1 and a as PyTorch
+    does, so that bends lie apart.
+    """
     first = {"1.weight": initial(rng, width, 1), "1.bias": rng.uniform(-1.0, 1.0, width)}
     return {"c": np.full(1, 0.1), "m": np.ones(1)} | first | {"2.weight": initial(rng, H, width)}

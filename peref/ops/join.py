@@ -1,6 +1,7 @@
 """Many arrays made one.
 
-CuPy joins up to 8 by itself; of more it moves the addresses to the device, and a step that does so cannot be recorded (backends/cuda/graph.py).
+CuPy joins up to 8 by itself; of more it moves the addresses to the device, and a step that does so cannot be
+recorded (backends/cuda/graph.py).
 """
 
 from peref.xp import library, namespace

@@ -1,4 +1,6 @@
-"""Kept: what a cache keeps of every token, in an array with room to spare, so that one more token does not copy all those before it."""
+"""Kept: what a cache keeps of every token, in an array with room to spare, so that one more token does not
+copy all those before it.
+"""
 
 from typing import Any
 
@@ -10,8 +12,8 @@ LEAST = 64  # slots that are added at once
 class Kept:
     """Rows [B,heads,S,...] of S tokens: the first S slots of `whole`.
 
-    `longer` gives the same rows with space behind them. The first that goes on from some rows takes the slots behind them, any other gets a copy:
-    rows that somebody holds never change.
+    `longer` gives the same rows with space behind them. The first that goes on from some rows takes the slots
+    behind them, any other gets a copy: rows that somebody holds never change.
     """
 
     __slots__ = ("S", "taken", "whole")
@@ -31,7 +33,9 @@ class Kept:
             new.whole, new.taken = self.whole, self.taken
         else:
             B, heads, _, *rest = self.whole.shape
-            new.whole = namespace(self.whole).empty((B, heads, stop + max(stop // 2, LEAST), *rest), self.whole.dtype)
+            new.whole = namespace(self.whole).empty(
+                (B, heads, stop + max(stop // 2, LEAST), *rest), self.whole.dtype
+            )
             new.whole[:, :, : self.S] = self.rows
             new.taken = [stop]
         new.S = new.taken[0] = stop

@@ -44,18 +44,26 @@ def transposed(x: Any) -> Any:
 
 
 def unit_lower_inverse(low: Any, matmul: Any = matmul) -> Any:
-    """The inverse of I + low, low [...,M,M] strictly lower: of blocks along the diagonal, each time twice as large, and the corners between them."""
+    """The inverse of I + low, low [...,M,M] strictly lower: of blocks along the diagonal, each time twice
+    as large, and the corners between them.
+    """
     xp = namespace(low)
     M, size = low.shape[-1], 1
     whole = 1 << (M - 1).bit_length()
     for axis in (-1, -2):
-        low = xp.concatenate([low, xp.zeros_like(low.swapaxes(axis, -1)[..., : whole - M]).swapaxes(axis, -1)], axis)
+        low = xp.concatenate(
+            [low, xp.zeros_like(low.swapaxes(axis, -1)[..., : whole - M]).swapaxes(axis, -1)], axis
+        )
     found = xp.ones((*low.shape[:-2], whole, 1, 1), low.dtype)
     while size < whole:
         a, c = found[..., 0::2, :, :], found[..., 1::2, :, :]
-        corner = stacked([low[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)], -3)
+        corner = stacked(
+            [low[..., n + size : n + 2 * size, n : n + size] for n in range(0, whole, 2 * size)], -3
+        )
         corner = -matmul(matmul(c, corner), a)
-        found = xp.concatenate([xp.concatenate([a, xp.zeros_like(a)], -1), xp.concatenate([corner, c], -1)], -2)
+        found = xp.concatenate(
+            [xp.concatenate([a, xp.zeros_like(a)], -1), xp.concatenate([corner, c], -1)], -2
+        )
         size *= 2
     return found[..., 0, :M, :M]
 
@@ -66,6 +74,10 @@ def initial(rng: Any, N: int, C: int) -> Any:
 
 
 def low_rank(be: Any, p: Any, name: str, x: Any, between: Any = None) -> Any:
-    """A linear map in two halves, `between` applied between them where it is given: x [...,C] -> [...,rank] -> [...,N]."""
+    """A linear map in two halves, `between` applied between them where it is given: x [...,C] ->
+    [...,rank] -> [...,N].
+    """
     down = be.linear(x, p[f"{name}.down.weight"], None)
-    return be.linear(down if between is None else between(down), p[f"{name}.up.weight"], p.get(f"{name}.bias"))
+    return be.linear(
+        down if between is None else between(down), p[f"{name}.up.weight"], p.get(f"{name}.bias")
+    )

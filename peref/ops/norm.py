@@ -45,7 +45,8 @@ def layer_norm_backward(saved, dy):
 layer_norm = Op(layer_norm_forward, layer_norm_backward)
 
 
-def group_norm_forward(x, w, b, *, groups, eps):  # [...,C], [C], [C]: each of `groups` groups of neighbouring channels by itself
+# [...,C], [C], [C]: each of `groups` groups of neighbouring channels by itself
+def group_norm_forward(x, w, b, *, groups, eps):
     u, saved = layer_norm_forward(x.reshape(*x.shape[:-1], groups, -1), None, None, eps=eps)  # 1
     u = u.reshape(x.shape)
     return u * w + b, (u, w, saved)  # 2
@@ -62,7 +63,9 @@ group_norm = Op(group_norm_forward, group_norm_backward)
 
 
 def head_norm(y: Any, p: dict[str, Any], *, eps: float) -> Any:
-    """Each head by itself, then the weight and bias of each channel that `p` has as norm.weight and norm.bias: [B,H,T,D] -> [B,T,HD]."""
+    """Each head by itself, then the weight and bias of each channel that `p` has as norm.weight and
+    norm.bias: [B,H,T,D] -> [B,T,HD].
+    """
     return group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=y.shape[1], eps=eps)
 
 

@@ -1,7 +1,8 @@
 """At: where and with whom every token is. Positions feed formulas; slots decide what is past.
 
-Query row t is key column S-T+t. It sees column s when s <= S-T+t (causal), within `window` slots, and both belong to the same
-non-zero segment. Comparing positions instead would leak the future for tokens that share a position and for documents that restart at 0.
+Query row t is key column S-T+t. It sees column s when s <= S-T+t (causal), within `window` slots, and both
+belong to the same non-zero segment. Comparing positions instead would leak the future for tokens that share a
+position and for documents that restart at 0.
 """
 
 from collections.abc import Callable
@@ -23,26 +24,38 @@ def exact(i: np.ndarray) -> np.ndarray:
 
 
 def positions_of(given: Any, B: int | None, T: int, axes: int | None = 1, named: str = "") -> np.ndarray:
-    """Positions of T tokens in B sequences (None: no sequences) as At has them: [T], [B,T] or, of several axes, [A,B,T].
+    """Positions of T tokens in B sequences (None: no sequences) as At has them: [T], [B,T] or, of several
+    axes, [A,B,T].
 
-    [A,1,T] and [A,T] are the same in every sequence, [1,B,T] is [B,T]. Raises Misuse for other shapes, for what are no numbers, for several axes
-    that are not the `axes` (None: any) which the encodings `named` tell apart, and for [B,T] that might as well be [A,T].
+    [A,1,T] and [A,T] are the same in every sequence, [1,B,T] is [B,T]. Raises Misuse for other shapes, for
+    what are no numbers, for several axes that are not the `axes` (None: any) which the encodings `named` tell
+    apart, and for [B,T] that might as well be [A,T].
     """
     i, rows = exact(np.asarray(given)), 1 if B is None else B
     several = i[:, None] if i.ndim == 2 else i  # [A,1,T] or [A,B,T]
     apart = B is not None and several.ndim == 3 and several.shape[1:] in ((1, T), (B, T))
     if i.dtype.kind in "iuf":
         if i.shape == (B, T) and B == axes != 1:
-            raise Misuse(f"positions are {list(i.shape)}, of {B} sequences or of {B} axes; give [1, {B}, {T}] or [{B}, 1, {T}]")
+            raise Misuse(
+                f"positions are {list(i.shape)}, of {B} sequences or of {B} axes; give [1, {B}, {T}] or "
+                f"[{B}, 1, {T}]"
+            )
         if i.shape in ((T,), (B, T)):
             return i
         if apart and i.ndim == 3 and len(i) == 1:
             return np.broadcast_to(i[0], (rows, T))
         if apart and len(several) > 1 and axes in (None, len(several)):
             return np.broadcast_to(several, (len(several), rows, T))
-    wanted = [f"[{T}]", *([] if B is None else [f"[{B}, {T}]"]), *([] if B is None or axes == 1 else [f"[{axes or 'A'}, {B}, {T}]"])]
+    wanted = [
+        f"[{T}]",
+        *([] if B is None else [f"[{B}, {T}]"]),
+        *([] if B is None or axes == 1 else [f"[{axes or 'A'}, {B}, {T}]"]),
+    ]
     more = f"; {named} cannot tell {len(several)} axes apart" if named and apart else ""
-    raise Misuse(f"positions are {i.dtype}{list(i.shape)}; expected numbers {' or '.join(wanted)}, one for each token{more}")
+    raise Misuse(
+        f"positions are {i.dtype}{list(i.shape)}; expected numbers {' or '.join(wanted)}, one for each "
+        f"token{more}"
+    )
 
 
 def positions_in(seg: np.ndarray) -> np.ndarray:
@@ -56,7 +69,8 @@ def positions_in(seg: np.ndarray) -> np.ndarray:
 class At:
     """The place of T queries and S keys; the queries are the last T keys.
 
-    i       positions of the queries, [T], [B,T] or, of several axes (time, height, width), [A,B,T]; integer or real
+    i       positions of the queries, [T], [B,T] or, of several axes (time, height, width), [A,B,T]; integer
+            or real
     j       positions of the keys, likewise with S
     n       the length that frequencies are made for
     causal  a query sees no later slot
@@ -74,8 +88,18 @@ class At:
     host: "At | None" = None
 
     @classmethod
-    def of(cls, tokens: int, *, start: int = 0, positions: Any = None, seg: Any = None, n: int | None = None, **rest: Any) -> "At":
-        """The place of a whole sequence: positions count from `start`, or within each segment, or are those given.
+    def of(
+        cls,
+        tokens: int,
+        *,
+        start: int = 0,
+        positions: Any = None,
+        seg: Any = None,
+        n: int | None = None,
+        **rest: Any,
+    ) -> "At":
+        """The place of a whole sequence: positions count from `start`, or within each segment, or are those
+        given.
 
         Raises Misuse for sizes that do not fit and for a segment that stops and starts again.
         """
@@ -93,18 +117,28 @@ class At:
         if self.window is not None and self.window < 1:
             raise Misuse(f"window is {self.window}; expected at least 1 (a token sees itself)")
         if self.i.shape[:-1] != self.j.shape[:-1] or self.T > self.S:
-            raise Misuse(f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit; queries are the last keys")
+            raise Misuse(
+                f"positions of queries {list(self.i.shape)} and keys {list(self.j.shape)} do not fit; "
+                "queries are the last keys"
+            )
         if self.i.ndim not in (1, 2, 3):
-            raise Misuse(f"positions are {list(self.i.shape)}; expected [T], [B,T] or, of several axes, [A,B,T]")
+            raise Misuse(
+                f"positions are {list(self.i.shape)}; expected [T], [B,T] or, of several axes, [A,B,T]"
+            )
         for i in (self.i, self.j):
             if not ((i >= -LARGEST) & (i <= LARGEST)).all():
-                raise Misuse(f"positions must be finite numbers of at most 2^53 in size, got {i.min()} to {i.max()}")
+                raise Misuse(
+                    f"positions must be finite numbers of at most 2^53 in size, got {i.min()} to {i.max()}"
+                )
         if self.seg is not None:
             for row in self.seg:
                 starts = row[np.flatnonzero(np.diff(row, prepend=-1))]
                 starts = starts[starts != 0]
                 if len(set(starts.tolist())) < len(starts):
-                    raise Misuse(f"seg has a document in two pieces: {row.tolist()}; give every document a number of its own")
+                    raise Misuse(
+                        f"seg has a document in two pieces: {row.tolist()}; give every document a number of "
+                        "its own"
+                    )
         return self
 
     def moved(self, asarray: Callable) -> "At":
@@ -122,8 +156,10 @@ class At:
 
     @cached_property
     def consecutive(self) -> bool:
-        """Whether the distance to every key that is seen is that of the slots, so that a table of distances can be read by diagonal: positions go up
-        in ones, within each document where there are several; those of padding may be anything."""
+        """Whether the distance to every key that is seen is that of the slots, so that a table of
+        distances can be read by diagonal: positions go up in ones, within each document where there are
+        several; those of padding may be anything.
+        """
         if self.j.ndim > 2 or self.j.dtype.kind not in "iu":
             return False
         i, j = exact(self.i), exact(self.j)
@@ -147,7 +183,9 @@ class At:
 
     @cached_property
     def spans(self) -> Any:
-        """The same as an interval of slots, first and one beyond the last, [1,T,2] or [B,T,2] in NumPy: what a query sees has no holes."""
+        """The same as an interval of slots, first and one beyond the last, [1,T,2] or [B,T,2] in NumPy:
+        what a query sees has no holes.
+        """
         if self.host is not None:
             return self.host.spans
         t = np.arange(self.S - self.T, self.S)[None]
@@ -159,17 +197,26 @@ class At:
             starts = np.diff(self.seg, axis=1, prepend=-1) != 0
             ends = np.diff(self.seg, axis=1, append=-1) != 0
             begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)[:, self.S - self.T :]
-            end = np.minimum.accumulate(np.where(ends, slot, self.S)[:, ::-1], axis=1)[:, ::-1][:, self.S - self.T :] + 1
+            end = (
+                np.minimum.accumulate(np.where(ends, slot, self.S)[:, ::-1], axis=1)[:, ::-1][
+                    :, self.S - self.T :
+                ]
+                + 1
+            )
             seen = self.seg[:, self.S - self.T :] != 0
-            first, stop = np.where(seen, np.maximum(first, begin), 0), np.where(seen, np.minimum(stop, end), 0)
+            first, stop = (
+                np.where(seen, np.maximum(first, begin), 0),
+                np.where(seen, np.minimum(stop, end), 0),
+            )
         found = np.empty((*first.shape, 2), np.int64)
         found[..., 0], found[..., 1] = first, stop
         return found
 
     @cached_property
     def distances(self) -> Any:
-        """d [N], the distances i - j between queries and keys they see, ascending. Consecutive positions have every whole number from one end
-        to the other."""
+        """d [N], the distances i - j between queries and keys they see, ascending. Consecutive positions
+        have every whole number from one end to the other.
+        """
         if self.host is not None:
             return like(self.host.distances, self.i)
         if not self.consecutive:
@@ -183,7 +230,9 @@ class At:
 
     @cached_property
     def index(self) -> Any:
-        """Which of the distances is at each cell, [T,S] or [B,T,S]. A cell that is not seen has some valid one."""
+        """Which of the distances is at each cell, [T,S] or [B,T,S]. A cell that is not seen has some valid
+        one.
+        """
         if self.host is not None:
             return like(self.host.index, self.i)
         if not self.consecutive:
@@ -195,7 +244,9 @@ class At:
     def _distinct(self) -> tuple[Any, Any]:
         """Distances and index where positions are not consecutive."""
         if self.i.ndim > 2:
-            raise Misuse(f"a function of distance needs one position for each token, got {self.i.shape[0]} axes")
+            raise Misuse(
+                f"a function of distance needs one position for each token, got {self.i.shape[0]} axes"
+            )
         apart = self.i[..., :, None] - self.j[..., None, :]  # [T,S] or [B,T,S]
         see = self.see if self.seg is None else self.see[:, 0]
         apart, see = np.broadcast_arrays(apart, see)
@@ -204,12 +255,17 @@ class At:
 
     @cached_property
     def runs(self) -> Any:
-        """For everything with a state over tokens, [B,T] or None: tokens of equal number share a state, 0 goes on with the state handed in,
-        -1 is padding."""
+        """For everything with a state over tokens, [B,T] or None: tokens of equal number share a state, 0
+        goes on with the state handed in, -1 is padding.
+        """
         if self.seg is None:
             return None
         xp = namespace(self.seg)
         first = self.S - self.T
-        before = self.seg[:, first - 1 : self.S - 1] if first else xp.concatenate([self.seg[:, :1], self.seg[:, :-1]], 1)
+        before = (
+            self.seg[:, first - 1 : self.S - 1]
+            if first
+            else xp.concatenate([self.seg[:, :1], self.seg[:, :-1]], 1)
+        )
         mine = self.seg[:, first:]
         return xp.where(mine == 0, -1, xp.cumsum(mine != before, 1))

@@ -1,4 +1,6 @@
-"""Sums over equal indices, whose bits no run can change: on a device add.at leaves it to chance who adds first, so there it is not used."""
+"""Sums over equal indices, whose bits no run can change: on a device add.at leaves it to chance who adds
+first, so there it is not used.
+"""
 
 import numpy as np
 
@@ -7,17 +9,22 @@ from peref.xp import library, namespace
 CELLS = 1 << 24  # numbers that a device lays out at once: 128 MiB of float64
 
 
-def sums(index, x, rows):  # [...,N], [...,N] -> [...,rows], float64: of each row the numbers whose index it is; what names no row is left out
+# [...,N], [...,N] -> [...,rows], float64: of each row the numbers whose index it is; what names no row is
+# left out
+def sums(index, x, rows):
     xp = namespace(index, x)
     x, many = x.astype(xp.promote_types(x.dtype, xp.float32), copy=False), max(1, CELLS // max(x.size, 1))
     found = xp.empty((*x.shape[:-1], rows), xp.float64)
     for first in range(0, rows, many):
         row = xp.arange(first, min(first + many, rows))[:, None]
-        found[..., first : first + many] = xp.where(index[..., None, :] == row, x[..., None, :], 0).sum(-1, dtype=xp.float64)
+        found[..., first : first + many] = xp.where(index[..., None, :] == row, x[..., None, :], 0).sum(
+            -1, dtype=xp.float64
+        )
     return found
 
 
-def add_rows(to, index, x):  # [V,...], whole numbers, [*index.shape,...]: to[index] += x, a row named twice gets both
+# [V,...], whole numbers, [*index.shape,...]: to[index] += x, a row named twice gets both
+def add_rows(to, index, x):
     if library(to) == "numpy":
         np.add.at(to, index, x)
     else:

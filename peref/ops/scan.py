@@ -1,7 +1,8 @@
-"""State over tokens: where it breaks, and the short convolution, which takes the state handed in and returns the last one.
+"""State over tokens: where it breaks, and the short convolution, which takes the state handed in and returns
+the last one.
 
-`runs` [B,T] says where the state is forgotten (ops/place.py): tokens of equal number share it, 0 goes on with the state handed in, -1 is
-padding. None: one run.
+`runs` [B,T] says where the state is forgotten (ops/place.py): tokens of equal number share it, 0 goes on with
+the state handed in, -1 is padding. None: one run.
 """
 
 from peref.ops.join import stacked
@@ -44,15 +45,23 @@ short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
 
 
 def follows(runs):
-    """Whether each token goes on with the state of the one before it, the first with the one handed in; bool [B,T]."""
+    """Whether each token goes on with the state of the one before it, the first with the one handed in;
+    bool [B,T].
+    """
     xp = namespace(runs)
     return (runs == xp.concatenate([xp.zeros_like(runs[:, :1]), runs[:, :-1]], 1)) & (runs >= 0)
 
 
 def breaks(xp, runs, cut):
-    """Of the tokens in the slice `cut`, bool: which pairs share a state [B,M,M], which go on with the one handed to them and which hand theirs on
-    [B,M], whether it goes through all of them [B,1]."""
+    """Of the tokens in the slice `cut`, bool: which pairs share a state [B,M,M], which go on with the one
+    handed to them and which hand theirs on [B,M], whether it goes through all of them [B,1].
+    """
     r = runs[:, cut]
     first = runs[:, cut.start - 1 : cut.start] if cut.start else xp.zeros((len(runs), 1), int)
     last, alive = r[:, -1:], r >= 0
-    return (r[:, :, None] == r[:, None, :]) & alive[:, :, None], (r == first) & alive, (r == last) & alive, (last == first) & alive[:, -1:]
+    return (
+        (r[:, :, None] == r[:, None, :]) & alive[:, :, None],
+        (r == first) & alive,
+        (r == last) & alive,
+        (last == first) & alive[:, -1:],
+    )

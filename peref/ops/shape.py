@@ -60,7 +60,8 @@ def merge_heads_backward(heads, dy):
 merge_heads = Op(merge_heads_forward, merge_heads_backward)
 
 
-def repeat_heads_forward(x, *, heads):  # [B,G,S,D] -> [B,heads,S,D]: each for the query heads that read it, next to one another
+# [B,G,S,D] -> [B,heads,S,D]: each for the query heads that read it, next to one another
+def repeat_heads_forward(x, *, heads):
     B, G, S, D = x.shape
     return namespace(x).broadcast_to(x[:, :, None], (B, G, heads // G, S, D)).reshape(B, heads, S, D), x.shape
 

@@ -2,8 +2,8 @@
 
     y_a = g (x_a cos - x_b sin)        y_b = g (x_a sin + x_b cos)
 
-The pair (a, b) is (n, n + R/2) in layout "half" (GPT-NeoX, Hugging Face's Llama) and (2n, 2n + 1) in layout "interleaved" (Meta's Llama,
-GPT-J). Channels from R on pass untouched and ungained.
+The pair (a, b) is (n, n + R/2) in layout "half" (GPT-NeoX, Hugging Face's Llama) and (2n, 2n + 1) in layout
+"interleaved" (Meta's Llama, GPT-J). Channels from R on pass untouched and ungained.
 """
 
 from peref.ops.shape import unbroadcast
@@ -14,7 +14,11 @@ LAYOUTS = ("half", "interleaved")
 
 
 def pairs(x, half, layout):  # [...,D] -> the two channels of each of `half` pairs, views
-    return (x[..., :half], x[..., half : 2 * half]) if layout == "half" else (x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2])
+    return (
+        (x[..., :half], x[..., half : 2 * half])
+        if layout == "half"
+        else (x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2])
+    )
 
 
 def joined(a, b, rest, layout):

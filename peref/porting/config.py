@@ -1,4 +1,6 @@
-"""A public config.json as a Config. What cannot be expressed is refused by name; the rotation is read by huggingface/."""
+"""A public config.json as a Config. What cannot be expressed is refused by name; the rotation is read by
+huggingface/.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +12,41 @@ from peref.huggingface import Rotation
 from peref.porting.tensors import some
 
 LLAMA: dict[str, Any] = {  # what a missing key means in the public classes; ... where it must be there
-    **dict.fromkeys("vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings".split(), ...),  # noqa: SIM905
-    **dict.fromkeys(("num_key_value_heads", "head_dim", "rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor")),
-    **{"rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False, "layer_types": None, "is_causal": True},
+    **dict.fromkeys(
+        [
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+        ],
+        ...,
+    ),
+    **dict.fromkeys(
+        (
+            "num_key_value_heads",
+            "head_dim",
+            "rope_theta",
+            "rope_parameters",
+            "rope_scaling",
+            "partial_rotary_factor",
+        )
+    ),
+    **{
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "layer_types": None,
+        "is_causal": True,
+    },
 }
-QWEN = LLAMA | {"num_key_value_heads": 32, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+QWEN = LLAMA | {
+    "num_key_value_heads": 32,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
 KEYS: dict[str, dict[str, Any]] = {
     "llama": LLAMA | {"attention_bias": False, "mlp_bias": False},
     "mistral": LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096},
@@ -26,31 +58,44 @@ KEYS: dict[str, dict[str, Any]] = {
         **{"tie_word_embeddings": True, "scale_attn_weights": True, "is_causal": True},
     },
 }
-# What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning, generation, precision.
+# What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
+# generation, precision.
 BESIDE = """
-    model_type architectures auto_map transformers_version torch_dtype dtype use_cache initializer_range output_hidden_states
-    output_attentions return_dict chunk_size_feed_forward id2label label2id problem_type is_decoder attention_dropout resid_pdrop
-    embd_pdrop attn_pdrop summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
-    task_specific_params bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id tokenizer_class
-    pretraining_tp gradient_checkpointing reorder_and_upcast_attn max_length min_length num_beams num_beam_groups num_return_sequences
-    temperature top_k top_p typical_p repetition_penalty length_penalty
+    model_type architectures auto_map transformers_version torch_dtype dtype use_cache initializer_range
+    output_hidden_states output_attentions return_dict chunk_size_feed_forward id2label label2id problem_type
+    is_decoder attention_dropout resid_pdrop embd_pdrop attn_pdrop summary_type summary_use_proj
+    summary_activation summary_proj_to_labels summary_first_dropout task_specific_params bos_token_id
+    eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id tokenizer_class pretraining_tp
+    gradient_checkpointing reorder_and_upcast_attn max_length min_length num_beams num_beam_groups
+    num_return_sequences temperature top_k top_p typical_p repetition_penalty length_penalty
 """
 
 
 def config_of(public: Mapping[str, Any]) -> Config:
     """The Config of a model whose config.json says `public`: a llama, mistral, qwen2, qwen3 or gpt2.
 
-    A key that is missing has the value that the public class gives it; sizes must be there. Raises Misuse, naming key and value, for what
-    cannot be expressed and for a key that is on and unknown: nothing that may matter is passed over.
+    A key that is missing has the value that the public class gives it; sizes must be there. Raises Misuse,
+    naming key and value, for what cannot be expressed and for a key that is on and unknown: nothing that may
+    matter is passed over.
     """
     family = public.get("model_type")
     if family not in KEYS:
-        raise Misuse(f"model_type is {family!r}{did_you_mean(str(family), KEYS, 'expected one of: ' + ', '.join(KEYS))}")
+        raise Misuse(
+            "model_type is "
+            f"{family!r}{did_you_mean(str(family), KEYS, 'expected one of: ' + ', '.join(KEYS))}"
+        )
     for key, value in public.items():
         if value and key not in KEYS[family] and key not in BESIDE.split() and not key.startswith("_"):
-            raise Misuse(f"{key} is {value!r}, which cannot be expressed for {family}; leave it out if it changes nothing that is computed")
+            raise Misuse(
+                f"{key} is {value!r}, which cannot be expressed for {family}; leave it out if it changes "
+                "nothing that is computed"
+            )
     given = KEYS[family] | dict(public)
-    if missing := [key for key, value in given.items() if value is ... or (KEYS[family].get(key) is ... and value is None)]:
+    if missing := [
+        key
+        for key, value in given.items()
+        if value is ... or (KEYS[family].get(key) is ... and value is None)
+    ]:
         raise Misuse(f"the config has no {some(missing)}; expected the whole config.json of a {family}")
     only(given, "is_causal", True)
     return gpt2_config(given) if family == "gpt2" else llama_config(given)
@@ -65,9 +110,22 @@ def gpt2_config(given: Mapping[str, Any]) -> Config:
     only(given, "activation_function", "gelu_new", "gelu_pytorch_tanh")  # two names of the tanh form
     only(given, "scale_attn_weights", True)
     only(given, "n_ctx", None, given["n_positions"])
-    sizes = {"L": given["n_positions"], "V": given["vocab_size"], "C": given["n_embd"], "layers": given["n_layer"], "F": given["n_inner"]}
+    sizes = {
+        "L": given["n_positions"],
+        "V": given["vocab_size"],
+        "C": given["n_embd"],
+        "layers": given["n_layer"],
+        "F": given["n_inner"],
+    }
     heads = {"H": given["n_head"], "G": given["n_head"]}
-    return shaped("gpt2", pe=(("learned", {}),), **sizes, **heads, eps=given["layer_norm_epsilon"], tied=given["tie_word_embeddings"])
+    return shaped(
+        "gpt2",
+        pe=(("learned", {}),),
+        **sizes,
+        **heads,
+        eps=given["layer_norm_epsilon"],
+        tied=given["tie_word_embeddings"],
+    )
 
 
 def llama_config(given: Mapping[str, Any]) -> Config:
@@ -75,7 +133,10 @@ def llama_config(given: Mapping[str, Any]) -> Config:
     only(given, "partial_rotary_factor", None, 1)
     attention, biases = given.get("attention_bias", False), given.get("mlp_bias", False)
     if attention != biases:
-        raise Misuse(f"attention_bias is {attention} and mlp_bias is {biases}; biases of both or neither can be expressed")
+        raise Misuse(
+            f"attention_bias is {attention} and mlp_bias is {biases}; biases of both or neither can be "
+            "expressed"
+        )
     rotation = rotation_of(given)
     return shaped(
         "llama",
@@ -85,7 +146,9 @@ def llama_config(given: Mapping[str, Any]) -> Config:
         C=given["hidden_size"],
         layers=given["num_hidden_layers"],
         H=given["num_attention_heads"],
-        G=given["num_attention_heads"] if given["num_key_value_heads"] is None else given["num_key_value_heads"],
+        G=given["num_attention_heads"]
+        if given["num_key_value_heads"] is None
+        else given["num_key_value_heads"],
         D=given["head_dim"],
         F=given["intermediate_size"],
         biases=biases,
@@ -98,21 +161,31 @@ def llama_config(given: Mapping[str, Any]) -> Config:
 
 
 def rotation_of(given: Mapping[str, Any]) -> Rotation:
-    """How q and k turn, as huggingface reads it. Raises Misuse where layers differ, two keys disagree, or one is not understood."""
+    """How q and k turn, as huggingface reads it. Raises Misuse where layers differ, two keys disagree, or
+    one is not understood.
+    """
     found = huggingface.read({key: value for key, value in given.items() if value is not ...})
     if len(found.rotations) > 1:
-        raise Misuse(f"rope_parameters has {' and '.join(r.layers for r in found.rotations)}; one rotation for all layers can be expressed")
+        raise Misuse(
+            f"rope_parameters has {' and '.join(r.layers for r in found.rotations)}; one rotation for all "
+            "layers can be expressed"
+        )
     (rotation,) = found.rotations
     for note in rotation.notes:
         if note.kind in ("contradictory", "beyond", "unknown"):
             raise Misuse(f"{note.key}: {note.says}; that cannot be expressed, or must be said once")
     if rotation.cfg.R != rotation.cfg.D:
-        raise Misuse(f"partial_rotary_factor leaves {rotation.cfg.R} of {rotation.cfg.D} channels; all channels of a head can be expressed")
+        raise Misuse(
+            f"partial_rotary_factor leaves {rotation.cfg.R} of {rotation.cfg.D} channels; all channels of a "
+            "head can be expressed"
+        )
     return rotation
 
 
 def window_of(given: Mapping[str, Any]) -> int | None:
-    """Keys a query sees, itself included: their i - sliding_window < j <= i is our window. Raises Misuse where layers differ."""
+    """Keys a query sees, itself included: their i - sliding_window < j <= i is our window. Raises Misuse
+    where layers differ.
+    """
     layers, width = given["num_hidden_layers"], given.get("sliding_window")
     if not given.get("use_sliding_window", True):
         width = None
@@ -121,11 +194,20 @@ def window_of(given: Mapping[str, Any]) -> int | None:
     if (types := given["layer_types"]) is not None:
         says = f"layer_types is {types}"
         said = [kind == "sliding_attention" for kind in types]
-        if set(types) - {"sliding_attention", "full_attention"} or len(types) != layers or (any(said) and width is None):
-            raise Misuse(f"{says}, which does not go with {counted(layers, 'layer')} and sliding_window {width}")
+        if (
+            set(types) - {"sliding_attention", "full_attention"}
+            or len(types) != layers
+            or (any(said) and width is None)
+        ):
+            raise Misuse(
+                f"{says}, which does not go with {counted(layers, 'layer')} and sliding_window {width}"
+            )
         if said != slides and "max_window_layers" not in given:
             raise Misuse(f"{says}, but all layers of a {given['model_type']} have sliding_window {width}")
         slides = said
     if len(set(slides)) > 1:
-        raise Misuse(f"{says}, so that sliding_window {width} is on some of the {counted(layers, 'layer')}; on all or none can be expressed")
+        raise Misuse(
+            f"{says}, so that sliding_window {width} is on some of the {counted(layers, 'layer')}; on all "
+            "or none can be expressed"
+        )
     return width if all(slides) else None

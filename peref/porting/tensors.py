@@ -13,8 +13,9 @@ from peref.xp import library, namespace
 
 Kind = Literal["llama", "gpt2"]
 
-# N is the layer, from 0; shapes are ours, in the package's letters; "bias:" names the field of Config that puts a .bias beside, "if:" the
-# one that puts the row there at all; "turned": theirs is [in,out]; q,k,v: theirs are one, cut along the first axis of ours.
+# N is the layer, from 0; shapes are ours, in the package's letters; "bias:" names the field of Config that
+# puts a .bias beside, "if:" the one that puts the row there at all; "turned": theirs is [in,out]; q,k,v:
+# theirs are one, cut along the first axis of ours.
 
 NAMES = {
     "llama": """
@@ -37,7 +38,7 @@ NAMES = {
     transformer.wte.weight                           embed.weight                  [V,C]
     transformer.wpe.weight                           pe.0.table                    [L,C]
     transformer.h.N.ln_1.weight                      N.norm1.weight                [C]     bias:biases
-    transformer.h.N.attn.c_attn.weight               N.q.weight,N.k.weight,N.v.weight  [HD,C]  bias:biases  turned
+    transformer.h.N.attn.c_attn.weight            N.q.weight,N.k.weight,N.v.weight [HD,C] bias:biases turned
     transformer.h.N.attn.c_proj.weight               N.o.weight                    [C,HD]  bias:biases  turned
     transformer.h.N.ln_2.weight                      N.norm2.weight                [C]     bias:biases
     transformer.h.N.mlp.c_fc.weight                  N.up.weight                   [F,C]   bias:biases  turned
@@ -58,7 +59,9 @@ NEEDS: dict[str, dict[str, Any]] = {  # what a name says of the model without sa
 
 
 class Row(NamedTuple):
-    """One tensor of theirs: its name, the names of ours that it holds, the shape of each of these, and whether it is turned."""
+    """One tensor of theirs: its name, the names of ours that it holds, the shape of each of these, and
+    whether it is turned.
+    """
 
     theirs: str
     ours: list[str]
@@ -73,17 +76,30 @@ class Row(NamedTuple):
 
 def rows(cfg: Config, kind: str) -> Iterator[Row]:
     """Every tensor of a model of these names."""
-    sizes = {letter: getattr(cfg, letter) for letter in "VCFDL"} | {"HD": cfg.H * cfg.D, "GD": (cfg.G or 0) * cfg.D}
-    on = {"untied": not cfg.tied} | {field: getattr(cfg, field) for field in ("biases", "qkv_bias", "qk_norm")}
+    sizes = {letter: getattr(cfg, letter) for letter in "VCFDL"} | {
+        "HD": cfg.H * cfg.D,
+        "GD": (cfg.G or 0) * cfg.D,
+    }
+    on = {"untied": not cfg.tied} | {
+        field: getattr(cfg, field) for field in ("biases", "qkv_bias", "qk_norm")
+    }
     for theirs, ours, letters, *rest in map(str.split, NAMES[kind].strip().splitlines()):
         said = dict(word.split(":") for word in rest if ":" in word)
         shape = tuple(sizes[letter] for letter in letters.strip("[]").split(","))
         for layer in range(cfg.layers if ".N." in theirs else 1):
-            full, each = theirs.replace(".N.", f".{layer}."), [re.sub(r"^N\.", f"{layer}.", name) for name in ours.split(",")]
+            full, each = (
+                theirs.replace(".N.", f".{layer}."),
+                [re.sub(r"^N\.", f"{layer}.", name) for name in ours.split(",")],
+            )
             if on[said["if"]] if "if" in said else True:
                 yield Row(full, each, shape, "turned" in rest)
             if "bias" in said and on[said["bias"]]:
-                yield Row(full[: -len("weight")] + "bias", [name[: -len("weight")] + "bias" for name in each], shape[:1], False)
+                yield Row(
+                    full[: -len("weight")] + "bias",
+                    [name[: -len("weight")] + "bias" for name in each],
+                    shape[:1],
+                    False,
+                )
 
 
 def kind_of(cfg: Config, kind: str | None) -> str:
@@ -95,18 +111,25 @@ def kind_of(cfg: Config, kind: str | None) -> str:
         raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind} are for")
     for field, wanted in (NEEDS[kind] | ({"G": cfg.H} if kind == "gpt2" else {})).items():
         if getattr(cfg, field) != wanted:
-            raise Misuse(f"{field} is {getattr(cfg, field)!r}; the names of {kind} mean a model whose {field} is {wanted!r}")
+            raise Misuse(
+                f"{field} is {getattr(cfg, field)!r}; the names of {kind} mean a model whose {field} is "
+                f"{wanted!r}"
+            )
     rng = generator(0, "pe")
     has: dict[str, tuple[int, ...]] = {}
     for index in range(len(cfg.pe)):
         has |= {where_on_disk(cfg, index, name): a.shape for name, a in cfg.encoding(index).init(rng).items()}
     if has != (wanted := {"pe.0.table": (cfg.L, cfg.C)} if kind == "gpt2" else {}):
-        raise Misuse(f"{cfg.named} has parameters {has or 'none'}; the names of {kind} are for {wanted or 'none'}")
+        raise Misuse(
+            f"{cfg.named} has parameters {has or 'none'}; the names of {kind} are for {wanted or 'none'}"
+        )
     return kind
 
 
 def check(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], whose: str) -> None:
-    """Raises Misuse unless `arrays` are the `wanted` ones, of real numbers and of these shapes; names what is not."""
+    """Raises Misuse unless `arrays` are the `wanted` ones, of real numbers and of these shapes; names what
+    is not.
+    """
     if missing := [name for name in wanted if name not in arrays]:
         raise Misuse(f"{whose} lack {some(missing)}; is this a part of the model, or the config of another?")
     if unknown := [name for name in arrays if name not in wanted]:
@@ -114,7 +137,9 @@ def check(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], whos
     for name, shape in wanted.items():
         a = arrays[name]
         if not library(a):
-            raise TypeError(f"{name} is a {type(a).__module__}.{type(a).__name__}; expected an array of numpy or cupy")
+            raise TypeError(
+                f"{name} is a {type(a).__module__}.{type(a).__name__}; expected an array of numpy or cupy"
+            )
         if tuple(a.shape) != shape:
             raise Misuse(f"{name} is {list(a.shape)}, expected {list(shape)}")
         if a.dtype.kind != "f":
@@ -126,11 +151,12 @@ def some(names: list[str]) -> str:
 
 
 def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Arrays:
-    """Parameters of `cfg` from tensors under their public names, as in the tables above; dtype and library kept, memory of their own.
+    """Parameters of `cfg` from tensors under their public names, as in the tables above; dtype and library
+    kept, memory of their own.
 
-    kind: whose names, "llama" or "gpt2"; by cfg.norm unless said. Raises Misuse, naming them, for names that are missing, unknown or there
-    twice, for a wrong shape or dtype, for a tied head that is not the embedding, and for a `cfg` that these names cannot describe;
-    TypeError for what is no array.
+    kind: whose names, "llama" or "gpt2"; by cfg.norm unless said. Raises Misuse, naming them, for names that
+    are missing, unknown or there twice, for a wrong shape or dtype, for a tied head that is not the
+    embedding, and for a `cfg` that these names cannot describe; TypeError for what is no array.
     """
     named, given = kind_of(cfg, kind), {}
     for name, a in arrays.items():
@@ -142,7 +168,9 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
     if cfg.tied and HEAD in given and TIED_TO[named] in given:
         head, embedding = given.pop(HEAD), given[TIED_TO[named]]
         if head.shape != embedding.shape or not bool((head == embedding).all()):
-            raise Misuse(f"{HEAD} is not {TIED_TO[named]}, but the config says that they are tied; give it tied=False")
+            raise Misuse(
+                f"{HEAD} is not {TIED_TO[named]}, but the config says that they are tied; give it tied=False"
+            )
     check(given, {row.theirs: row.public_shape for row in rows(cfg, named)}, f"the tensors of this {named}")
     params: Arrays = {}
     for row in rows(cfg, named):
@@ -151,17 +179,25 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
     return params
 
 
-def unload(params: Mapping[str, Any], cfg: Config, kind: Kind | None = None, *, prefix: str | None = None) -> Arrays:
-    """The inverse of `load`: parameters of `cfg`, or gradients or anything else under the same names, under their public names.
+def unload(
+    params: Mapping[str, Any], cfg: Config, kind: Kind | None = None, *, prefix: str | None = None
+) -> Arrays:
+    """The inverse of `load`: parameters of `cfg`, or gradients or anything else under the same names, under
+    their public names.
 
-    What `load` cuts is joined again (c_attn), what it turns is turned back; a tied head has one name, the embedding's. `prefix` replaces
-    the leading "model." or "transformer."; "" gives the names of the bare model. Raises Misuse as `load` does.
+    What `load` cuts is joined again (c_attn), what it turns is turned back; a tied head has one name, the
+    embedding's. `prefix` replaces the leading "model." or "transformer."; "" gives the names of the bare
+    model. Raises Misuse as `load` does.
     """
     named, found = kind_of(cfg, kind), {}
     check(params, {name: row.shape for row in rows(cfg, named) for name in row.ours}, "the parameters")
     for row in rows(cfg, named):
         pieces = [params[name] for name in row.ours]
         whole = namespace(*pieces).concatenate(pieces, 0)
-        name = row.theirs if prefix is None or row.theirs == HEAD else prefix + row.theirs.removeprefix(PREFIX[named])
+        name = (
+            row.theirs
+            if prefix is None or row.theirs == HEAD
+            else prefix + row.theirs.removeprefix(PREFIX[named])
+        )
         found[name] = whole.T.copy() if row.turned else whole
     return found

@@ -1,4 +1,6 @@
-"""What turns CUDA C++ into code for a GPU, where there is none: nvcc, or NVRTC from NVIDIA's wheel. Each tells of registers and spills."""
+"""What turns CUDA C++ into code for a GPU, where there is none: nvcc, or NVRTC from NVIDIA's wheel. Each
+tells of registers and spills.
+"""
 
 import ctypes
 import hashlib
@@ -14,7 +16,8 @@ from pathlib import Path
 from emulated.device import folder_of_results
 
 SM = (80, 90)
-TARGETS = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in SM)  # as CuPy compiles: for the device itself, flushing to zero
+# as CuPy compiles: for the device itself, flushing to zero
+TARGETS = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in SM)
 HOW = ("-std=c++17", "-ftz=true")
 
 
@@ -27,7 +30,18 @@ def nvcc(path, text, defines):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.cu"
         file.write_text(text, encoding="utf-8")
-        command = [path, *HOW, "--fatbin", *TARGETS, "-Xptxas", "-v", *defines, "-o", Path(folder) / "out", file]
+        command = [
+            path,
+            *HOW,
+            "--fatbin",
+            *TARGETS,
+            "-Xptxas",
+            "-v",
+            *defines,
+            "-o",
+            Path(folder) / "out",
+            file,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(done.stderr)
@@ -41,7 +55,9 @@ def nvrtc(path, text, defines):
         program = ctypes.c_void_p()
         library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
         options = [f"-arch=sm_{n}", *HOW, "--ptxas-options=-v", *defines]
-        failed = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options)))
+        failed = library.nvrtcCompileProgram(
+            program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        )
         size = ctypes.c_size_t()
         library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         said = ctypes.create_string_buffer(size.value)
@@ -58,18 +74,29 @@ def compiler():
     """(name, version, function of text and defines), or None where there is none."""
     if path := shutil.which("nvcc"):
         version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-        return "nvcc", re.search(r"release (\S+),", version)[1], lambda text, defines: nvcc(path, text, defines)
+        return (
+            "nvcc",
+            re.search(r"release (\S+),", version)[1],
+            lambda text, defines: nvcc(path, text, defines),
+        )
     for place in sys.path:
         for path in sorted(Path(place or ".").glob("nvidia/*/lib/libnvrtc.so.*")):
             major, minor = ctypes.c_int(), ctypes.c_int()
             ctypes.CDLL(str(path)).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-            return "NVRTC", f"{major.value}.{minor.value}", lambda text, defines, path=str(path): nvrtc(path, text, defines)
+            return (
+                "NVRTC",
+                f"{major.value}.{minor.value}",
+                lambda text, defines, path=str(path): nvrtc(path, text, defines),
+            )
     return None
 
 
 def figures(said):
     """Registers of each kernel, bytes spilled, bytes of stack, from a compiler's words."""
-    return tuple([int(n) for n in re.findall(pattern, said)] for pattern in (r"Used (\d+) registers", r"(\d+) bytes spill", r"(\d+) bytes stack"))
+    return tuple(
+        [int(n) for n in re.findall(pattern, said)]
+        for pattern in (r"Used (\d+) registers", r"(\d+) bytes spill", r"(\d+) bytes stack")
+    )
 
 
 def report(text, defines):

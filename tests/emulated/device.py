@@ -1,7 +1,8 @@
-"""CuPy's RawModule on the CPU: the same kernel text, compiled by g++ behind shim.h and run on the arrays of the fake CuPy.
+"""CuPy's RawModule on the CPU: the same kernel text, compiled by g++ behind shim.h and run on the arrays of
+the fake CuPy.
 
-Every array is copied between two guards of NaN before a kernel runs, and back afterwards: what is read beyond an end is no number, what is
-written there is an error. The order of threads is drawn from the seed.
+Every array is copied between two guards of NaN before a kernel runs, and back afterwards: what is read beyond
+an end is no number, what is written there is an error. The order of threads is drawn from the seed.
 """
 
 import ctypes
@@ -19,9 +20,22 @@ import fake_cupy
 import numpy as np
 
 SHIM = Path(__file__).with_name("shim.h").read_text(encoding="utf-8")
-FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-w")
+FLAGS = (
+    "-O1",
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-U_FORTIFY_SOURCE",
+    "-w",
+)
 GUARD = 4096
-FAILED = {1: "a barrier that some threads never reach", 2: "threads that wait for one another", 3: "writing beyond the dynamic shared memory"}
+FAILED = {
+    1: "a barrier that some threads never reach",
+    2: "threads that wait for one another",
+    3: "writing beyond the dynamic shared memory",
+}
 
 
 class Fault(Exception):
@@ -29,7 +43,9 @@ class Fault(Exception):
 
 
 def folder_of_results():
-    """Where what compilers make is kept, under the hash of all that makes it: a folder of this user's among the temporary ones."""
+    """Where what compilers make is kept, under the hash of all that makes it: a folder of this user's
+    among the temporary ones.
+    """
     folder = Path(tempfile.gettempdir()) / f"peref-emulated-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -47,7 +63,13 @@ def built(code, options):
     library = folder / f"{key[:32]}.so"
     if not library.exists():
         part = folder / f"{key[:32]}.{os.getpid()}.so"
-        done = subprocess.run(["g++", *FLAGS, *defines, "-x", "c++", "-", "-o", part], input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["g++", *FLAGS, *defines, "-x", "c++", "-", "-o", part],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise Fault(f"g++ does not compile it:\n{done.stderr[:4000]}")
         os.replace(part, library)
@@ -57,7 +79,8 @@ def built(code, options):
 class Function:
     """One kernel, called as CuPy's are: (grid, block, args, shared_mem=bytes)."""
 
-    max_dynamic_shared_size_bytes, shared_size_bytes = 0, 0  # stricter than CUDA: what fits beside 48 KiB is asked for too
+    # stricter than CUDA: what fits beside 48 KiB is asked for too
+    max_dynamic_shared_size_bytes, shared_size_bytes = 0, 0
 
     def __init__(self, device, library, name):
         self.device, self.library, self.name = device, library, name
@@ -66,12 +89,17 @@ class Function:
         if max(grid[1:], default=1) > 65535 or grid[0] >= 2**31 or math.prod(block) > 1024:
             raise Fault(f"{self.name}: no device has a grid of {grid} blocks of {block}")
         if shared_mem > self.max_dynamic_shared_size_bytes:
-            raise Fault(f"{self.name}: {shared_mem} bytes of shared memory, {self.max_dynamic_shared_size_bytes} asked for before")
+            raise Fault(
+                f"{self.name}: {shared_mem} bytes of shared memory, {self.max_dynamic_shared_size_bytes} "
+                "asked for before"
+            )
         call = ctypes.cast(getattr(self.library, f"call_{self.name}"), ctypes.c_void_p)
         sizes = [(ctypes.c_int * 3)(*s, *(1,) * (3 - len(s))) for s in (grid, block)]
         now = fake_cupy.Device.now
         held = [now.raw(a._host) if isinstance(a, fake_cupy.ndarray) else a.tobytes() for a in args]
-        now.perform(lambda: self.run(call, held, sizes, shared_mem), [a for a in held if isinstance(a, np.ndarray)])
+        now.perform(
+            lambda: self.run(call, held, sizes, shared_mem), [a for a in held if isinstance(a, np.ndarray)]
+        )
         self.device.launched.append(self.name)
 
     def run(self, call, held, sizes, shared):
@@ -89,7 +117,9 @@ class Function:
             raise Fault(f"{self.name}: {FAILED[failed]}")
         for host, copy in buffers.values():
             if (copy[:GUARD] != 0xFF).any() or (copy[GUARD + host.nbytes :] != 0xFF).any():
-                raise Fault(f"{self.name}: it writes beyond the end of an array {host.dtype}{list(host.shape)}")
+                raise Fault(
+                    f"{self.name}: it writes beyond the end of an array {host.dtype}{list(host.shape)}"
+                )
             if host.nbytes and (host.reshape(-1).view(np.uint8) != copy[GUARD : GUARD + host.nbytes]).any():
                 host.reshape(-1).view(np.uint8)[:] = copy[GUARD : GUARD + host.nbytes]
 
@@ -103,15 +133,20 @@ def guarded(host):
 
 
 def attach(cupy, seed=1, edit=None):
-    """Gives the fake CuPy a RawModule. `edit` (old, new) changes the text of the kernels, to see a mistake caught; what was launched is noted."""
+    """Gives the fake CuPy a RawModule. `edit` (old, new) changes the text of the kernels, to see a mistake
+    caught; what was launched is noted.
+    """
     device = SimpleNamespace(seed=seed, edit=edit, launched=[], changed=0)
 
     def raw_module(*, code, options=()):
         if device.edit and device.edit[0] in code:
             device.changed += 1
             code = code.replace(*device.edit)
-        library = built(code.replace("#include <cuda_bf16.h>\n", ""), tuple(options))  # a header of CUDA's, which a device has
-        return SimpleNamespace(compile=lambda: None, get_function=lambda name: Function(device, library, name))
+        # a header of CUDA's, which a device has
+        library = built(code.replace("#include <cuda_bf16.h>\n", ""), tuple(options))
+        return SimpleNamespace(
+            compile=lambda: None, get_function=lambda name: Function(device, library, name)
+        )
 
     cupy.RawModule = raw_module
     return device

@@ -22,7 +22,11 @@ def emulated(seed=1, edit=None):
 
 
 def sent(cupy, x):
-    return x.moved(cupy.asarray) if isinstance(x, At) else each_array(lambda a: cupy.asarray(a) if isinstance(a, np.ndarray) else a, x)
+    return (
+        x.moved(cupy.asarray)
+        if isinstance(x, At)
+        else each_array(lambda a: cupy.asarray(a) if isinstance(a, np.ndarray) else a, x)
+    )
 
 
 def cotangent(y):
@@ -32,7 +36,14 @@ def cotangent(y):
 def pulled(function, arrays, settings, dy=None, send=lambda x: x):
     """y and the gradient of every real array, as NumPy arrays; dy: the cotangent to use."""
     tape = Tape()
-    args = [tape.watch(send(a)) if isinstance(a, np.ndarray) and a.dtype.kind not in "iub" else None if a is None else send(a) for a in arrays]
+    args = [
+        tape.watch(send(a))
+        if isinstance(a, np.ndarray) and a.dtype.kind not in "iub"
+        else None
+        if a is None
+        else send(a)
+        for a in arrays
+    ]
     y = function(*args, **{k: send(s) for k, s in settings.items()})
     y = y[0] if isinstance(y, tuple) else y
     dy = cotangent(y).astype(y.dtype) if dy is None else dy.astype(y.dtype)
@@ -46,17 +57,27 @@ def distance(got, want):
     return np.linalg.norm(got - want) / size if size else np.linalg.norm(got)
 
 
-def errors(fast, plain, arrays, settings=None, *, dtype=np.float32, wide=(), seeds=(1, 2), edit=None, host=()):
+def errors(
+    fast, plain, arrays, settings=None, *, dtype=np.float32, wide=(), seeds=(1, 2), edit=None, host=()
+):
     """Relative errors of y and of each gradient; two orders of threads must give the same bits.
 
-    Arrays whose places are in `wide` stay float64. Both get the same numbers, those that `dtype` can hold, and the same cotangent.
+    Arrays whose places are in `wide` stay float64. Both get the same numbers, those that `dtype` can hold,
+    and the same cotangent.
     """
     settings, runs = settings or {}, []
-    held = [a if k in wide or not (isinstance(a, np.ndarray) and a.dtype.kind == "f") else a.astype(dtype) for k, a in enumerate(arrays)]
-    exact = [a.astype(np.float64) if isinstance(a, np.ndarray) and a.dtype.kind not in "iub" else a for a in held]
+    held = [
+        a if k in wide or not (isinstance(a, np.ndarray) and a.dtype.kind == "f") else a.astype(dtype)
+        for k, a in enumerate(arrays)
+    ]
+    exact = [
+        a.astype(np.float64) if isinstance(a, np.ndarray) and a.dtype.kind not in "iub" else a for a in held
+    ]
     for seed in seeds:
         with emulated(seed, edit) as cupy:
-            got, dy = pulled(fast, held, {k: s for k, s in settings.items()}, send=lambda x, c=cupy: sent(c, x))
+            got, dy = pulled(
+                fast, held, {k: s for k, s in settings.items()}, send=lambda x, c=cupy: sent(c, x)
+            )
             runs.append([a.get() for a in got])
             assert cupy.emulated.launched
             assert edit is None or cupy.emulated.changed, "nothing was changed"
@@ -71,7 +92,9 @@ def errors(fast, plain, arrays, settings=None, *, dtype=np.float32, wide=(), see
 
 
 def twins(fast, plain, arrays, settings=None, *, tolerance=CLOSE, zero=(), **rest):
-    """Holds the errors under the tolerance; `zero`: gradients that are 0 but for rounding, held against the cotangent elsewhere."""
+    """Holds the errors under the tolerance; `zero`: gradients that are 0 but for rounding, held against
+    the cotangent elsewhere.
+    """
     found = errors(fast, plain, arrays, settings, **rest)
     for k, error in enumerate(found):
         if k not in zero:

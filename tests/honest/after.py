@@ -1,12 +1,15 @@
 """Honest programs written after the constants of the rule were frozen, and used for nothing but to try it.
 
-reciprocal  every result rounded, as sixteen.eager, and computed otherwise: exp by exp2, quotients by reciprocals, roots by powers, sums of eight
-            partial sums that are kept in 16 bits
-truncated   rounded towards zero, not to the nearest, from one operation to the next: twice the error, and all of one sign
-fused       attention as kernels have it: tables of cosines and sines of the whole width in 16 bits, q scaled before it meets k, blocks of three keys
-            with a running maximum, weights in 16 bits before they meet the values, the derivative from the output that was rounded
+reciprocal  every result rounded, as sixteen.eager, and computed otherwise: exp by exp2, quotients by
+            reciprocals, roots by powers, sums of eight partial sums that are kept in 16 bits
+truncated   rounded towards zero, not to the nearest, from one operation to the next: twice the error, and all
+            of one sign
+fused       attention as kernels have it: tables of cosines and sines of the whole width in 16 bits, q scaled
+            before it meets k, blocks of three keys with a running maximum, weights in 16 bits before they
+            meet the values, the derivative from the output that was rounded
 
-The first two are of every case, the last of attention that is nothing, a rotation or a bias. Angles are float32 or better.
+The first two are of every case, the last of attention that is nothing, a rotation or a bias. Angles are
+float32 or better.
 """
 
 import numpy as np
@@ -27,7 +30,9 @@ class Reciprocal(Sixteen):
         real = all(getattr(x, "dtype", np.dtype(float)).kind == "f" for x in bare)
         if method == "__call__" and ufunc in OTHER_FUNCTIONS and out is None and not more and real:
             like = np.result_type(*bare)
-            return rounding(low(OTHER_FUNCTIONS[ufunc](*[np.asarray(x, like) for x in bare])), low, Reciprocal)
+            return rounding(
+                low(OTHER_FUNCTIONS[ufunc](*[np.asarray(x, like) for x in bare])), low, Reciprocal
+            )
         if ufunc is np.matmul and min(map(np.ndim, given)) > 1 and out is None:
             a, b = bare
             parts = [low(a[..., n::8] @ b[..., n::8, :]) for n in range(min(8, a.shape[-1]))]
@@ -61,7 +66,11 @@ def fused(case, a, low):
     if case.level != "attn" or case.hook not in ("", "rotate", "bias"):
         return None
     pe, at, D, times = case.config.encoding(0), case.at, case.D, case.H // case.G
-    p = {name.removeprefix("param."): x.astype(np.float64) for name, x in a.items() if name.startswith("param.")}
+    p = {
+        name.removeprefix("param."): x.astype(np.float64)
+        for name, x in a.items()
+        if name.startswith("param.")
+    }
     if case.hook == "rotate" and p:
         return None
     scale = np.float32(pe.scale(D))
@@ -81,7 +90,11 @@ def fused(case, a, low):
     w = np.where(np.isfinite(total), np.exp(s - np.where(np.isfinite(total), total, 0)), 0)
     ds = low(w * (dy @ wide_v.swapaxes(-1, -2) - (dy * out).sum(-1, keepdims=True)))
     few = lambda x: low(x.reshape(case.B, case.G, times, case.T, D).sum(2))
-    dq, dk, dv = low((ds @ wide_k) * scale), few(ds.swapaxes(-1, -2) @ scaled), few(low(w).swapaxes(-1, -2) @ dy)
+    dq, dk, dv = (
+        low((ds @ wide_k) * scale),
+        few(ds.swapaxes(-1, -2) @ scaled),
+        few(low(w).swapaxes(-1, -2) @ dy),
+    )
     if turns:
         dq, dk = turned(dq, *turns[0], -1, low), turned(dk, *turns[1], -1, low)
     return {"out": out, "vjp.q": dq, "vjp.k": dk, "vjp.v": dv}
@@ -90,16 +103,26 @@ def fused(case, a, low):
 def blocks(q, k, v, table, see, low):
     """The output and the logarithms of the sums."""
     B, H, T, D = q.shape
-    top, total, out = np.full((B, H, T, 1), -np.inf, np.float32), np.zeros((B, H, T, 1), np.float32), np.zeros((B, H, T, D), np.float32)
+    top, total, out = (
+        np.full((B, H, T, 1), -np.inf, np.float32),
+        np.zeros((B, H, T, 1), np.float32),
+        np.zeros((B, H, T, D), np.float32),
+    )
     for first in range(0, T, 3):
         cut = slice(first, first + 3)
         s = np.where(see[..., cut], q @ k[:, :, cut].swapaxes(-1, -2) + table[..., cut], -np.inf)
         higher = np.maximum(top, s.max(-1, keepdims=True))
         safe = np.where(np.isfinite(higher), higher, 0)
         e, shrink = np.exp(s - safe), np.exp(top - safe)
-        total, out, top = total * shrink + e.sum(-1, keepdims=True), out * shrink + low(e.astype(np.float32)) @ v[:, :, cut], higher
+        total, out, top = (
+            total * shrink + e.sum(-1, keepdims=True),
+            out * shrink + low(e.astype(np.float32)) @ v[:, :, cut],
+            higher,
+        )
     with np.errstate(divide="ignore"):
-        return low((out / np.where(total == 0, 1, total)).astype(np.float32)), np.log(total) + np.where(np.isfinite(top), top, 0)
+        return low((out / np.where(total == 0, 1, total)).astype(np.float32)), np.log(total) + np.where(
+            np.isfinite(top), top, 0
+        )
 
 
 def rotation(case, pe, low):

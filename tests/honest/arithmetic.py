@@ -1,4 +1,6 @@
-"""The reference in another arithmetic: an array type whose sums, products and functions are computed another honest way, in one precision."""
+"""The reference in another arithmetic: an array type whose sums, products and functions are computed
+another honest way, in one precision.
+"""
 
 from dataclasses import replace
 
@@ -58,11 +60,29 @@ class Other(np.ndarray):
         more = {name: bare_of(x) for name, x in more.items()}
         if more.get("dtype") is not None and np.dtype(more["dtype"]).kind == "f":
             more["dtype"] = None if how.throughout else more["dtype"]
-        if method == "reduce" and ufunc is np.add and how.order and plain[0].dtype.kind == "f" and set(more) <= {"axis", "dtype", "keepdims", "out"}:
-            got = in_order(plain[0].astype(more.get("dtype") or plain[0].dtype), more.get("axis", 0), more.get("keepdims", False), True)
-        elif ufunc is np.matmul and how.order and plain[0].dtype.kind == "f" and min(x.ndim for x in plain) > 1:
+        if (
+            method == "reduce"
+            and ufunc is np.add
+            and how.order
+            and plain[0].dtype.kind == "f"
+            and set(more) <= {"axis", "dtype", "keepdims", "out"}
+        ):
+            got = in_order(
+                plain[0].astype(more.get("dtype") or plain[0].dtype),
+                more.get("axis", 0),
+                more.get("keepdims", False),
+                True,
+            )
+        elif (
+            ufunc is np.matmul and how.order and plain[0].dtype.kind == "f" and min(x.ndim for x in plain) > 1
+        ):
             got = product_in_order(*plain)
-        elif method == "__call__" and ufunc in how.functions and not more and all(getattr(x, "dtype", np.dtype(float)).kind == "f" for x in plain):
+        elif (
+            method == "__call__"
+            and ufunc in how.functions
+            and not more
+            and all(getattr(x, "dtype", np.dtype(float)).kind == "f" for x in plain)
+        ):
             like = np.result_type(*plain)
             got = how.functions[ufunc](*[np.asarray(x, like) for x in plain])
         else:
@@ -92,7 +112,9 @@ def as_other(x, how):
 
 
 class How:
-    """throughout: whatever is float64 on the way becomes the dtype of the inputs. order: sums one after the other, from the end."""
+    """throughout: whatever is float64 on the way becomes the dtype of the inputs. order: sums one after
+    the other, from the end.
+    """
 
     def __init__(self, dtype, *, throughout=False, order=False, functions=None):
         self.dtype, self.throughout, self.order, self.functions = dtype, throughout, order, functions or PLAIN
@@ -114,7 +136,10 @@ class OtherTape(Tape):
         def backward(saved, dy, *wants):
             got = op.backward(saved, as_other(dy, self.how), *wants)
             slots = [x.slot if isinstance(x, Var) else None for x in arrays]
-            return tuple(None if g is None or s is None else as_other(bare_of(g).astype(s.dtype), self.how) for g, s in zip(got, slots, strict=True))
+            return tuple(
+                None if g is None or s is None else as_other(bare_of(g).astype(s.dtype), self.how)
+                for g, s in zip(got, slots, strict=True)
+            )
 
         out = Var(self, as_other(self.how.low(bare_of(y)), self.how))
         slots = tuple(x.slot if isinstance(x, Var) else None for x in arrays)
@@ -146,13 +171,20 @@ ARITHMETICS = {
 
 
 def computed(case, a, name, dtype):
-    """Every expected tensor of the case for inputs `a`, in the arithmetic of that name and float64 or float32 inputs."""
+    """Every expected tensor of the case for inputs `a`, in the arithmetic of that name and float64 or
+    float32 inputs.
+    """
     how = ARITHMETICS[name](np.dtype(dtype))
-    real = lambda key, x: x.astype(dtype) if x.dtype.kind == "f" and key not in ("positions", "distances") else x
+    real = lambda key, x: (
+        x.astype(dtype) if x.dtype.kind == "f" and key not in ("positions", "distances") else x
+    )
     given = {key: real(key, x) for key, x in a.items()}
     if how is None:
         return expected(case, given)
     found = expected(
-        case, {key: as_other(x, how) if x.dtype.kind == "f" else x for key, x in given.items()}, at=there(case.at, how), tape=OtherTape(how)
+        case,
+        {key: as_other(x, how) if x.dtype.kind == "f" else x for key, x in given.items()},
+        at=there(case.at, how),
+        tape=OtherTape(how),
     )
     return {key: how.low(bare_of(x)) for key, x in found.items()}

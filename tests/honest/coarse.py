@@ -1,6 +1,8 @@
-"""The reference in arithmetic of few digits: right, and so inaccurate that it fails. The diagnosis must name no trap for it.
+"""The reference in arithmetic of few digits: right, and so inaccurate that it fails. The diagnosis must name
+no trap for it.
 
-Every result on the way is rounded to bfloat16 or float16; what is made of positions alone keeps its digits, for angles of few digits are a trap.
+Every result on the way is rounded to bfloat16 or float16; what is made of positions alone keeps its digits,
+for angles of few digits are a trap.
 """
 
 import numpy as np
@@ -39,6 +41,9 @@ class Coarse(How):
 def computed(case, a, rounding):
     """Every expected tensor of the case, computed so, in float32."""
     how = Coarse(rounding)
-    given = {name: x if name in ("positions", "distances", "seg") else as_other(x.astype(np.float32), how) for name, x in a.items()}
+    given = {
+        name: x if name in ("positions", "distances", "seg") else as_other(x.astype(np.float32), how)
+        for name, x in a.items()
+    }
     found = expected(case, given, tape=OtherTape(how))
     return {name: np.asarray(bare_of(x), np.float32) for name, x in found.items()}

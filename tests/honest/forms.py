@@ -1,4 +1,6 @@
-"""Operations in other forms, written from their formulas in the precision of their inputs; each gives some tensors of a case, or None."""
+"""Operations in other forms, written from their formulas in the precision of their inputs; each gives some
+tensors of a case, or None.
+"""
 
 import math
 
@@ -9,7 +11,10 @@ from peref.encodings import get, options
 
 
 def inputs(a, dtype):
-    return {n: x.astype(dtype) if x.dtype.kind == "f" and n not in ("positions", "distances") else x for n, x in a.items()}
+    return {
+        n: x.astype(dtype) if x.dtype.kind == "f" and n not in ("positions", "distances") else x
+        for n, x in a.items()
+    }
 
 
 def ladder(case, dtype, iterative=False):
@@ -35,7 +40,11 @@ def phases(case, a, dtype, **how):
 def turned(case, x, phi):
     """Pairs as complex numbers."""
     half = phi.shape[-1]
-    first, second = (x[..., :half], x[..., half : 2 * half]) if case.layout == "half" else (x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2])
+    first, second = (
+        (x[..., :half], x[..., half : 2 * half])
+        if case.layout == "half"
+        else (x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2])
+    )
     z = (first + 1j * second).astype(np.complex64 if x.dtype == np.float32 else complex) * np.exp(1j * phi)
     y = np.array(x)
     if case.layout == "half":
@@ -61,7 +70,9 @@ def rope_rotate_half(case, a, dtype):
     cos, sin = (np.concatenate([f(phi)] * 2, -1) for f in (np.cos, np.sin))
     half = lambda x: np.concatenate([-x[..., R // 2 : R], x[..., : R // 2]], -1)
     turn = lambda x, s: np.concatenate([x[..., :R] * cos + half(x[..., :R]) * (s * sin), x[..., R:]], -1)
-    return {f"{n}_rotated": turn(a[n], 1) for n in "qk"} | {f"vjp.{n}": turn(a[f"cotangent.{n}_rotated"], -1) for n in "qk"}
+    return {f"{n}_rotated": turn(a[n], 1) for n in "qk"} | {
+        f"vjp.{n}": turn(a[f"cotangent.{n}_rotated"], -1) for n in "qk"
+    }
 
 
 def rope_iterative(case, a, dtype):
@@ -82,7 +93,12 @@ def rope_matrix(case, a, dtype):
     m = np.tile(np.eye(D, dtype=dtype), (case.T, 1, 1))
     for n in range(half):
         c, s = (n, n + half) if case.layout == "half" else (2 * n, 2 * n + 1)
-        m[:, c, c], m[:, s, s], m[:, c, s], m[:, s, c] = np.cos(phi[:, n]), np.cos(phi[:, n]), -np.sin(phi[:, n]), np.sin(phi[:, n])
+        m[:, c, c], m[:, s, s], m[:, c, s], m[:, s, c] = (
+            np.cos(phi[:, n]),
+            np.cos(phi[:, n]),
+            -np.sin(phi[:, n]),
+            np.sin(phi[:, n]),
+        )
     apply = lambda m, x: np.einsum("tij,bhtj->bhti", m, x)
     found = {f"{n}_rotated": apply(m, a[n]) for n in "qk"}
     return found | {f"vjp.{n}": apply(m.swapaxes(1, 2), a[f"cotangent.{n}_rotated"]) for n in "qk"}
@@ -109,13 +125,21 @@ def attention_online(case, a, dtype):
     a = inputs(a, dtype)
     s, _, v, see = logits_of(case, a)
     s = np.where(see, s, -np.inf)
-    top, total, out = np.full((*s.shape[:3], 1), -np.inf, dtype), np.zeros((*s.shape[:3], 1), dtype), np.zeros_like(a["q"])
+    top, total, out = (
+        np.full((*s.shape[:3], 1), -np.inf, dtype),
+        np.zeros((*s.shape[:3], 1), dtype),
+        np.zeros_like(a["q"]),
+    )
     for start in range(0, case.T, 2):
         part = s[..., start : start + 2]
         new = np.maximum(top, part.max(-1, keepdims=True))
         safe = np.where(new == -np.inf, 0, new)
         e, keep = np.exp(part - safe), np.exp(np.where(top == -np.inf, -np.inf, top - safe))
-        total, out, top = total * keep + e.sum(-1, keepdims=True), out * keep + e @ v[:, :, start : start + 2], new
+        total, out, top = (
+            total * keep + e.sum(-1, keepdims=True),
+            out * keep + e @ v[:, :, start : start + 2],
+            new,
+        )
     return {"out": out / np.where(total == 0, 1, total)}
 
 
@@ -141,7 +165,9 @@ def attention_unshifted(case, a, dtype):
     if not plain(case):
         return None
     a = inputs(a, dtype)
-    s, _, v, see = logits_of(case, {**a, "q": a["q"] * dtype(case.D**-0.25), "k": a["k"] * dtype(case.D**-0.25)})
+    s, _, v, see = logits_of(
+        case, {**a, "q": a["q"] * dtype(case.D**-0.25), "k": a["k"] * dtype(case.D**-0.25)}
+    )
     s = s * dtype(math.sqrt(case.D))
     e = np.where(see, np.exp(s), 0)
     p = e / np.maximum(e.sum(-1, keepdims=True), dtype(1e-30))
@@ -149,7 +175,9 @@ def attention_unshifted(case, a, dtype):
 
 
 def t5_one_hot(case, a, dtype):
-    """The table by a product with ones and zeros, both ways; buckets by the logarithm of the released code, in float64."""
+    """The table by a product with ones and zeros, both ways; buckets by the logarithm of the released
+    code, in float64.
+    """
     if case.encoding != "t5" or case.level != "table":
         return None
     a, d, o = inputs(a, dtype), np.asarray(a["distances"]), case.config.pe[0][1]
@@ -168,7 +196,9 @@ def alibi_slopes(case, a, dtype):
     if case.config.pe[0][1] != {name: default for name, (default, _) in options(get("alibi")).items()}:
         return None
     H, whole = case.H, 1 << (case.H.bit_length() - 1)
-    powers = np.concatenate([np.arange(1, whole + 1) / whole, (2 * np.arange(H - whole) + 1) / (2 * whole)]).astype(dtype)
+    powers = np.concatenate(
+        [np.arange(1, whole + 1) / whole, (2 * np.arange(H - whole) + 1) / (2 * whole)]
+    ).astype(dtype)
     return {"bias": np.exp(powers * dtype(-8 * math.log(2)))[:, None] * -np.abs(a["distances"]).astype(dtype)}
 
 
@@ -180,6 +210,6 @@ def loops(case, a, dtype):
 
 
 FORMS = (
-    rope_complex, rope_rotate_half, rope_iterative, rope_matrix, attention_online, attention_log_sum_exp, attention_unshifted, t5_one_hot,
-    alibi_slopes, loops,
+    rope_complex, rope_rotate_half, rope_iterative, rope_matrix, attention_online, attention_log_sum_exp,
+    attention_unshifted, t5_one_hot, alibi_slopes, loops,
 )  # fmt: skip

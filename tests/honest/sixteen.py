@@ -1,12 +1,15 @@
 """Honest programs in 16 bits: float32 arithmetic whose intermediate numbers are kept in bfloat16 or float16.
 
 between   what goes from one operation to the next, forward and backward, and the tables of biases and gains
-flash     the weights of attention before they meet the values, and the derivative of the logits before it meets q and k; the rest in float32
-eager     every result of every array operation; sums are added up in float32 and rounded once, as libraries do it
+flash     the weights of attention before they meet the values, and the derivative of the logits before it
+          meets q and k; the rest in float32
+eager     every result of every array operation; sums are added up in float32 and rounded once, as libraries
+          do it
 sums      eager, and every partial sum is rounded too
 
-Angles and positions are float32 in all of them, or better: to keep those in 16 bits is a bug, and a well known one. On the way float16 has the
-digits of float16 and the range of float32: what overflows there is wrong by no rounding, and a program that lets it is rightly told so.
+Angles and positions are float32 in all of them, or better: to keep those in 16 bits is a bug, and a well
+known one. On the way float16 has the digits of float16 and the range of float32: what overflows there is
+wrong by no rounding, and a program that lets it is rightly told so.
 """
 
 from dataclasses import replace
@@ -31,7 +34,11 @@ LOW = {"BF16": bfloat16, "F16": eleven_bits}
 
 def lowered(dtype):
     """The function that rounds real arrays to 16 bits and keeps them as float32."""
-    return lambda x: LOW[dtype](x).astype(np.float32) if getattr(x, "dtype", None) is not None and x.dtype.kind == "f" else x
+    return lambda x: (
+        LOW[dtype](x).astype(np.float32)
+        if getattr(x, "dtype", None) is not None and x.dtype.kind == "f"
+        else x
+    )
 
 
 class Sixteen(np.ndarray):
@@ -43,9 +50,13 @@ class Sixteen(np.ndarray):
         self.low = getattr(other, "low", None)
 
     def __array_ufunc__(self, ufunc, method, *given, out=None, **more):
-        low, kind = next((x.low, type(x)) for x in (*given, *(out or ())) if isinstance(x, Sixteen) and x.low is not None)
+        low, kind = next(
+            (x.low, type(x)) for x in (*given, *(out or ())) if isinstance(x, Sixteen) and x.low is not None
+        )
         into = {} if out is None else {"out": tuple(map(plain, out))}
-        got = getattr(ufunc, method)(*map(plain, given), **into, **{name: plain(x) for name, x in more.items()})
+        got = getattr(ufunc, method)(
+            *map(plain, given), **into, **{name: plain(x) for name, x in more.items()}
+        )
         if method == "at":
             return None
         if out is not None:
@@ -65,7 +76,9 @@ class Summed(Sixteen):
     def __array_ufunc__(self, ufunc, method, *given, out=None, **more):
         low = next(x.low for x in given if isinstance(x, Sixteen) and x.low is not None)
         if ufunc is np.add and method == "reduce" and out is None:
-            return rounding(summed(plain(given[0]), more.get("axis", 0), more.get("keepdims", False), low), low, Summed)
+            return rounding(
+                summed(plain(given[0]), more.get("axis", 0), more.get("keepdims", False), low), low, Summed
+            )
         if ufunc is np.matmul and min(map(np.ndim, given)) > 1:
             a, b = map(plain, given)
             total = np.zeros((), np.float32)
@@ -100,20 +113,31 @@ def rounding(x, low, kind=Sixteen):
 
 
 class LowTape(Tape):
-    """Recorded calls hand on rounded numbers; `only` some of them; while `exact`, none. `within` operations arrays are of that type."""
+    """Recorded calls hand on rounded numbers; `only` some of them; while `exact`, none. `within`
+    operations arrays are of that type.
+    """
 
     def __init__(self, low, *, only=None, within=None):
         super().__init__()
         self.low, self.only, self.within, self.exact = low, only, within, False
 
     def record(self, op, saved, arrays, y):
-        low = self.low if not self.exact and (self.only is None or op.forward.__name__ in self.only) else lambda x: x
-        wrap = (lambda x: rounding(x, self.low, self.within)) if self.within and not self.exact else lambda x: x
+        low = (
+            self.low
+            if not self.exact and (self.only is None or op.forward.__name__ in self.only)
+            else lambda x: x
+        )
+        wrap = (
+            (lambda x: rounding(x, self.low, self.within)) if self.within and not self.exact else lambda x: x
+        )
         slots = [x.slot if isinstance(x, Var) else None for x in arrays]
 
         def backward(saved, dy, *wants):
             got = op.backward(saved, wrap(dy), *wants)
-            return tuple(None if g is None or s is None else wrap(low(plain(g)).astype(s.dtype)) for g, s in zip(got, slots, strict=True))
+            return tuple(
+                None if g is None or s is None else wrap(low(plain(g)).astype(s.dtype))
+                for g, s in zip(got, slots, strict=True)
+            )
 
         backward.__name__ = op.forward.__name__
         out = Var(self, wrap(low(plain(y))))
@@ -147,7 +171,10 @@ def flash(case, a, low):
 
 def eager(case, a, low, kind=Sixteen):
     tape = LowTape(low, within=kind)
-    given = {name: rounding(x, low, kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x for name, x in a.items()}
+    given = {
+        name: rounding(x, low, kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+        for name, x in a.items()
+    }
     return expected(case, given, with_tables(case.config.encoding(0), tape), tape=tape)
 
 
@@ -161,7 +188,13 @@ VARIANTS = {"between": between, "flash": flash, "eager": eager, "sums": sums}
 def computed(case, a, name, dtype, variants=VARIANTS):
     """Every tensor that this program gives for inputs `a`, as 16-bit numbers in float32."""
     low = lowered(dtype)
-    given = {key: x.astype(np.float32) if x.dtype.kind == "f" and key not in ("positions", "distances") else x for key, x in a.items()}
+    given = {
+        key: x.astype(np.float32) if x.dtype.kind == "f" and key not in ("positions", "distances") else x
+        for key, x in a.items()
+    }
     with np.errstate(all="ignore"):
         got = variants[name](case, given, low) or {}
-    return {key: low(plain(np.asarray(x)).astype(np.float32)) if np.asarray(x).dtype.kind == "f" else x for key, x in got.items()}
+    return {
+        key: low(plain(np.asarray(x)).astype(np.float32)) if np.asarray(x).dtype.kind == "f" else x
+        for key, x in got.items()
+    }

@@ -4,8 +4,8 @@
     mhat_t = m_t / (1 - b1^t)                       vhat_t = v_t / (1 - b2^t)
     theta_t = theta_{t-1} - eta_t (alpha mhat_t / (sqrt(vhat_t) + eps) + lambda theta_{t-1})
 
-Loshchilov, Hutter 2019, arXiv:1711.05101, algorithm 2, lines 6 to 12; t counts from 1, m_0 = v_0 = 0. With alpha = 1 the schedule's eta_t
-is the learning rate, and lambda is what PyTorch calls weight_decay.
+Loshchilov, Hutter 2019, arXiv:1711.05101, algorithm 2, lines 6 to 12; t counts from 1, m_0 = v_0 = 0. With
+alpha = 1 the schedule's eta_t is the learning rate, and lambda is what PyTorch calls weight_decay.
 """
 
 import math

@@ -2,11 +2,13 @@
 
     b_h(d) = -m_h |d|        m_h = 2^(-8h/H), h = 1 .. H, for H a power of two
 
-Press, Smith, Lewis 2021, arXiv:2108.12409, section 3. Other numbers of heads follow the authors' code: the slopes for H0, the power of two
-below H, then the 1st, 3rd, 5th, ... of those for 2 H0. The paper is causal; |d| is the symmetric extension. The 8 is max_bias.
+Press, Smith, Lewis 2021, arXiv:2108.12409, section 3. Other numbers of heads follow the authors' code: the
+slopes for H0, the power of two below H, then the 1st, 3rd, 5th, ... of those for 2 H0. The paper is causal;
+|d| is the symmetric extension. The 8 is max_bias.
 
-Learned slopes are exp of what is on disk, one per head or one for each side (row 0 the past). Halves, issue 5 of the authors' repository: the
-first half of the heads is masked on the right, the others on the left, each half with the slopes of its number of heads.
+Learned slopes are exp of what is on disk, one per head or one for each side (row 0 the past). Halves, issue 5
+of the authors' repository: the first half of the heads is masked on the right, the others on the left, each
+half with the slopes of its number of heads.
 """
 
 import math

@@ -1,11 +1,13 @@
 """Contextual position encoding.
 
     g_ij = sigmoid(q_i . k_j / sqrt(d))        p_ij = sum_{k=j}^{i} g_ik, at most p_max = npos - 1
-    e[p] = (p - floor p) e[ceil p] + (1 - p + floor p) e[floor p]        softmax((q_i . k_j + q_i . e[p_ij]) / sqrt(d))
+    e[p] = (p - floor p) e[ceil p] + (1 - p + floor p) e[floor p]
+    softmax((q_i . k_j + q_i . e[p_ij]) / sqrt(d))
 
-Golovneva, Wang, Weston, Sukhbaatar 2024, arXiv:2405.18719, section 4, with the divisions of the released code. There q . k is divided before
-the gate; "both": the sum is divided; "qk": q . e is not. e has block size + 1 rows unless said. It counts tokens that are seen, so the
-positions change nothing. Causal: above the diagonal there is no number. gates "key": k in g is W x of its own.
+Golovneva, Wang, Weston, Sukhbaatar 2024, arXiv:2405.18719, section 4, with the divisions of the released
+code. There q . k is divided before the gate; "both": the sum is divided; "qk": q . e is not. e has block size
++ 1 rows unless said. It counts tokens that are seen, so the positions change nothing. Causal: above the
+diagonal there is no number. gates "key": k in g is W x of its own.
 """
 
 import math
@@ -34,7 +36,10 @@ def score(p, q, k, x, i, L, npos=None, divided="both", gates="logits"):
             for n in range(m + 1):
                 pos = min(math.fsum(gate[n:]), p_max)
                 low = math.floor(pos)
-                at_pos = [(pos - low) * b + (1 - pos + low) * a for a, b in zip(e[low], e[math.ceil(pos)], strict=True)]
+                at_pos = [
+                    (pos - low) * b + (1 - pos + low) * a
+                    for a, b in zip(e[low], e[math.ceil(pos)], strict=True)
+                ]
                 row.append(dot(q[h][m], at_pos) / (math.sqrt(d) if divided == "both" else 1))
             rows.append(row + [None] * (T - m - 1))
         out.append(rows)

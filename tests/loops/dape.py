@@ -1,9 +1,11 @@
 """Data-adaptive positional encoding.
 
-    A_DAPE = A + B + f([A; B])        A = Q K^T / sqrt(D), B the static bias, f an MLP over the 2H numbers of one pair of tokens
+    A_DAPE = A + B + f([A; B])
+    A = Q K^T / sqrt(D), B the static bias, f an MLP over the 2H numbers of one pair of tokens
 
-Zheng et al. 2024, arXiv:2405.14722; what A is (scaled, not yet masked) and that B is added beside f is read from the authors' code. The number
-that f adds last, the same for all pairs, is 0. Over "none" there is no B; FIRE's B has a network that leaks like f.
+Zheng et al. 2024, arXiv:2405.14722; what A is (scaled, not yet masked) and that B is added beside f is read
+from the authors' code. The number that f adds last, the same for all pairs, is 0. Over "none" there is no B;
+FIRE's B has a network that leaks like f.
 """
 
 import math
@@ -31,7 +33,9 @@ def leaky(y):
 
 def slopes(H):
     H0 = max(n for n in (2**e for e in range(20)) if n <= H)
-    return [2 ** (-8 * h / H0) for h in range(1, H0 + 1)] + [2 ** (-4 * h / H0) for h in range(1, 2 * (H - H0), 2)]
+    return [2 ** (-8 * h / H0) for h in range(1, H0 + 1)] + [
+        2 ** (-4 * h / H0) for h in range(1, 2 * (H - H0), 2)
+    ]
 
 
 def static(p, H, i, j, over):
@@ -47,7 +51,10 @@ def score(p, q, k, x, i, H, G, D, causal, over="kerple_log"):
     out = [[[None] * T for _ in range(T)] for _ in range(H)]
     for m in range(T):
         for n in range(m + 1 if causal else T):
-            A = [sum(a * b for a, b in zip(q[h][m], k[h // (H // G)][n], strict=True)) / math.sqrt(D) for h in range(H)]
+            A = [
+                sum(a * b for a, b in zip(q[h][m], k[h // (H // G)][n], strict=True)) / math.sqrt(D)
+                for h in range(H)
+            ]
             B = static(p, H, i[m], i[n], over)
             y = leaky(linear(p["1.weight"], p["1.bias"], A + B))
             for h, f in enumerate(linear(p["2.weight"], [0.0] * H, y)):

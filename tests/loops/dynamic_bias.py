@@ -1,9 +1,11 @@
 """Dynamic position bias.
 
-    bias(d) = W_n silu(... silu(W_2 silu(W_1 x + a_1) + a_2) ...) (+ a_n, here 0)        x = d, or sign(d) ln(|d| + 1)
+    bias(d) = W_n silu(... silu(W_2 silu(W_1 x + a_1) + a_2) ...) (+ a_n, here 0)
+    x = d, or sign(d) ln(|d| + 1)
 
-lucidrains, x-transformers, DynamicPositionBias; first in Wang et al. 2021, arXiv:2108.00154. depth hidden layers, LayerNorm before
-each silu on demand, relu in place of silu (CrossFormer) likewise; Swin v2, arXiv:2111.09883, has 16 times the sigmoid of it.
+lucidrains, x-transformers, DynamicPositionBias; first in Wang et al. 2021, arXiv:2108.00154. depth hidden
+layers, LayerNorm before each silu on demand, relu in place of silu (CrossFormer) likewise; Swin v2,
+arXiv:2111.09883, has 16 times the sigmoid of it.
 """
 
 import math
@@ -27,7 +29,10 @@ def bias(p, d, depth=2, norm="none", distance="linear", activation="silu", outpu
             x = linear(p[f"{n}.weight"], p[f"{n}.bias"], x)
             if norm == "layer":
                 x = layer(x, p[f"norm{n}.weight"], p[f"norm{n}.bias"])
-            x = [max(y, 0.0) if activation == "relu" else y / (1 + math.exp(-y)) if y > -700 else 0.0 for y in x]
+            x = [
+                max(y, 0.0) if activation == "relu" else y / (1 + math.exp(-y)) if y > -700 else 0.0
+                for y in x
+            ]
         columns.append(linear(W, [0.0] * len(W), x))
     if output == "sigmoid":
         columns = [[16 / (1 + math.exp(-b)) if b > -700 else 0.0 for b in column] for column in columns]

@@ -2,9 +2,10 @@
 
     alpha = s l / L - (s - 1), l no less than L;  b' = b alpha^(|D|/(|D|-2)),  theta_d = b'^(-2d/|D|)
 
-emozilla's post of 2023 and Hugging Face's _compute_dynamic_ntk_parameters; s is `factor`, l the length n. YaRN, arXiv:2309.00071,
-section 3.3, has alpha = max(1, l / L), which is s = 1. "static": l is s L whatever the text. "steps", Qwen's get_ntk_alpha: alpha is
-2^ceil(log_2(l / L) + 1) - 1, no less than 1; counted here by doubling L.
+emozilla's post of 2023 and Hugging Face's _compute_dynamic_ntk_parameters; s is `factor`, l the length n.
+YaRN, arXiv:2309.00071, section 3.3, has alpha = max(1, l / L), which is s = 1. "static": l is s L whatever
+the text. "steps", Qwen's get_ntk_alpha: alpha is 2^ceil(log_2(l / L) + 1) - 1, no less than 1; counted here
+by doubling L.
 """
 
 

@@ -1,6 +1,7 @@
 """Functional interpolation for relative position encoding.
 
-    b(i, j) = f_theta(psi(i - j) / psi(max(L, i)))        psi(x) = log(c x + 1), L the threshold times a learned multiplier
+    b(i, j) = f_theta(psi(i - j) / psi(max(L, i)))
+    psi(x) = log(c x + 1), L the threshold times a learned multiplier
 
 Li et al. 2023, arXiv:2310.04418; from the code of the appendix: absolute values around c x and the threshold,
 1e-6 added to the denominator, f_theta two linear maps with a ReLU between them,

@@ -2,8 +2,8 @@
 
     -r_1 |m - n|^r_2        r_1 > 0, 0 < r_2 <= 2
 
-Chi, Fan, Ramadge, Rudnicky 2022, arXiv:2205.09921. On disk are numbers x with r_1 = log(1 + e^x) and r_2 = 2 / (1 + e^-x), one of
-each per head.
+Chi, Fan, Ramadge, Rudnicky 2022, arXiv:2205.09921. On disk are numbers x with r_1 = log(1 + e^x) and r_2 = 2
+/ (1 + e^-x), one of each per head.
 """
 
 import math

@@ -2,9 +2,10 @@
 
     b_h(d) = B[h][d], 0 <= d < L (causal)        b_h(d) = B[h][d + L - 1], -L < d < L (not causal)
 
-The scalar, unclipped case of Shaw, Uszkoreit, Vaswani 2018, arXiv:1803.02155; as a table per head it is T5's (Raffel et al. 2019,
-arXiv:1910.10683, section 2.1) with one bucket per distance. A distance outside the table is an error or, with a
-max_distance k, clip(d, -k, k) is its (Shaw's equation 4), from 0 where it is causal; a row then has k + 1 or 2 k + 1 entries.
+The scalar, unclipped case of Shaw, Uszkoreit, Vaswani 2018, arXiv:1803.02155; as a table per head it is T5's
+(Raffel et al. 2019, arXiv:1910.10683, section 2.1) with one bucket per distance. A distance outside the table
+is an error or, with a max_distance k, clip(d, -k, k) is its (Shaw's equation 4), from 0 where it is causal; a
+row then has k + 1 or 2 k + 1 entries.
 """
 
 

@@ -1,7 +1,7 @@
 """Llama 3.1's scaling of frequencies.
 
-For every frequency, with its wave length 2 pi / freq: above L / low_freq_factor it is divided by `factor`; below L / high_freq_factor it
-stays; between,
+For every frequency, with its wave length 2 pi / freq: above L / low_freq_factor it is divided by `factor`;
+below L / high_freq_factor it stays; between,
 
     smooth = (L / wave length - low) / (high - low);    (1 - smooth) freq / factor + smooth freq
 
@@ -24,5 +24,7 @@ def scaled(freq, L, factor, low, high):
 
 def rotate(p, i, n, R, L, base=10000.0, factor=8.0, original=None, low_freq_factor=1.0, high_freq_factor=4.0):
     L = original if original is not None else L
-    freqs = [scaled(1 / base ** (2 * k / R), L, factor, low_freq_factor, high_freq_factor) for k in range(R // 2)]
+    freqs = [
+        scaled(1 / base ** (2 * k / R), L, factor, low_freq_factor, high_freq_factor) for k in range(R // 2)
+    ]
     return [[m * f for f in freqs] for m in i], None, None

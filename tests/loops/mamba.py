@@ -1,12 +1,15 @@
 """Mamba: the selective state space model and the block around it.
 
     h_t = A~_t h_{t-1} + B~_t x_t,    y_t = C_t h_t + D x_t,    A~_t = exp(Delta_t A),    A = -exp(A_log)
-    ZOH (equation 4)   B~_t = (Delta_t A)^{-1} (exp(Delta_t A) - 1) Delta_t B_t        Euler (the released code)   B~_t = Delta_t B_t
-    x = SiLU(conv(W_x u)),   B = W_B x,   C = W_C x,   Delta = softplus(W_Delta W_down x + bias),   out = W_out (y * SiLU(W_z u))
+    ZOH (equation 4)   B~_t = (Delta_t A)^{-1} (exp(Delta_t A) - 1) Delta_t B_t
+    Euler (the released code)   B~_t = Delta_t B_t
+    x = SiLU(conv(W_x u)),   B = W_B x,   C = W_C x,   Delta = softplus(W_Delta W_down x + bias),
+    out = W_out (y * SiLU(W_z u))
 
-Gu, Dao 2023, arXiv:2312.00752, algorithm 2 and section 3.4; bias and D as in the released mamba_simple.py. A state of N numbers for each inner
-channel. The last tap of the convolution is on the current token, zeros before the start. It counts tokens, so the positions change nothing.
-norms "rms": W_down x, B and C are normed as in Jamba. form "sum": the recurrence written out, h_t = sum_s (A~_t ... A~_{s+1}) B~_s x_s.
+Gu, Dao 2023, arXiv:2312.00752, algorithm 2 and section 3.4; bias and D as in the released mamba_simple.py. A
+state of N numbers for each inner channel. The last tap of the convolution is on the current token, zeros
+before the start. It counts tokens, so the positions change nothing. norms "rms": W_down x, B and C are normed
+as in Jamba. form "sum": the recurrence written out, h_t = sum_s (A~_t ... A~_{s+1}) B~_s x_s.
 """
 
 import math
@@ -51,10 +54,16 @@ def mix(p, x, i, discretisation="euler", form="scan", norms="none"):
     inner = [[0.0] * E for _ in x]
     for t in range(T):
         for e in range(E):
-            inner[t][e] = silu(sum(p["conv"][e][K - 1 - lag] * u[t - lag][e] for lag in range(K) if t - lag >= 0) + p["conv.bias"][e])
+            inner[t][e] = silu(
+                sum(p["conv"][e][K - 1 - lag] * u[t - lag][e] for lag in range(K) if t - lag >= 0)
+                + p["conv.bias"][e]
+            )
     B, C, low = ([linear(p[name + ".weight"], token) for token in inner] for name in ("b", "c", "down"))
     if norms == "rms":
-        B, C, low = ([normed(token, p[name + ".norm"]) for token in a] for name, a in (("b", B), ("c", C), ("down", low)))
+        B, C, low = (
+            [normed(token, p[name + ".norm"]) for token in a]
+            for name, a in (("b", B), ("c", C), ("down", low))
+        )
     y = [[p["D"][e] * inner[t][e] for e in range(E)] for t in range(T)]
     for e in range(E):
         Delta = [softplus(dot(p["dt.weight"][e], low[t]) + p["dt.bias"][e]) for t in range(T)]
@@ -62,7 +71,9 @@ def mix(p, x, i, discretisation="euler", form="scan", norms="none"):
             A = -math.exp(A_log)
             decay = [math.exp(D * A) for D in Delta]
             gain = Delta if discretisation == "euler" else [math.expm1(D * A) / (D * A) * D for D in Delta]
-            h = {"scan": scan, "sum": summed}[form](decay, [gain[t] * B[t][n] * inner[t][e] for t in range(T)])
+            h = {"scan": scan, "sum": summed}[form](
+                decay, [gain[t] * B[t][n] * inner[t][e] for t in range(T)]
+            )
             for t in range(T):
                 y[t][e] += C[t][n] * h[t]
     return [linear(p["o.weight"], [y[t][e] * silu(z[t][e]) for e in range(E)]) for t in range(T)]

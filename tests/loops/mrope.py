@@ -2,9 +2,10 @@
 
     pair n of R/2 turns by (t, h or w) base^(-2n/R)
 
-Wang et al. 2024, arXiv:2409.12191, section 2.1. Positions i are [T] for text, whose t, h and w are one, or [3][T]. Chunked: the list of axes is
-t as often as its section says, then h, then w. Interleaved: t h w t h w ..., until h and w have had as many pairs as their sections say,
-and t for what is left over. Alternate (ERNIE 4.5 VL): h w h w ... until both have had theirs, then t.
+Wang et al. 2024, arXiv:2409.12191, section 2.1. Positions i are [T] for text, whose t, h and w are one, or
+[3][T]. Chunked: the list of axes is t as often as its section says, then h, then w. Interleaved: t h w t h w
+..., until h and w have had as many pairs as their sections say, and t for what is left over. Alternate (ERNIE
+4.5 VL): h w h w ... until both have had theirs, then t.
 """
 
 
@@ -20,7 +21,10 @@ def divided(pairs, parts):
 
 def rotate(p, i, n, R, base=10000.0, order="chunked", sections=None):
     half = R // 2
-    left = list(sections or divided(half, {"chunked": [2, 3, 3], "interleaved": [6, 5, 5], "alternate": [10, 11, 11]}[order]))
+    left = list(
+        sections
+        or divided(half, {"chunked": [2, 3, 3], "interleaved": [6, 5, 5], "alternate": [10, 11, 11]}[order])
+    )
     axes = "t" * left[0] + "h" * left[1] + "w" * left[2]
     if order == "interleaved":
         axes, left = "", dict(zip("thw", left, strict=True))
@@ -35,4 +39,8 @@ def rotate(p, i, n, R, base=10000.0, order="chunked", sections=None):
         axes += "t" * t
     text = not isinstance(i[0], list)
     place = dict.fromkeys("thw", i) if text else dict(zip("thw", i, strict=True))
-    return [[place[axes[a]][m] * base ** (-2 * a / R) for a in range(half)] for m in range(len(place["t"]))], None, None
+    return (
+        [[place[axes[a]][m] * base ** (-2 * a / R) for a in range(half)] for m in range(len(place["t"]))],
+        None,
+        None,
+    )

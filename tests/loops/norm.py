@@ -3,7 +3,8 @@
     rms     y_c = x_c / sqrt(mean(x^2) + eps) weight_c
     layer   y_c = (x_c - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) weight_c + bias_c
 
-Zhang, Sennrich 2019, arXiv:1910.07467, equation 4; Ba, Kiros, Hinton 2016, arXiv:1607.06450, equation 3. eps is in neither paper.
+Zhang, Sennrich 2019, arXiv:1910.07467, equation 4; Ba, Kiros, Hinton 2016, arXiv:1607.06450, equation 3. eps
+is in neither paper.
 """
 
 import math

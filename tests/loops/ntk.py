@@ -2,10 +2,12 @@
 
     b' = b s^(|D|/(|D|-2)),  theta_d = b'^(-2d/|D|)
 
-bloc97's post of 2023 as YaRN, arXiv:2309.00071, section 3.1, writes it down; s is `factor`, |D| is R, d counts from 0.
+bloc97's post of 2023 as YaRN, arXiv:2309.00071, section 3.1, writes it down; s is `factor`, |D| is R, d
+counts from 0.
 
-kexue.fm/archives/9706: theta_m = n / (beta^(m-1) (l_1 l_2 .. l_m)) with beta = base^(2/d), m counted from 1 and the product of all
-l_1 .. l_(d/2) equal to k, which is `factor`. "kexue" (NTK-RoPE-fixed): all l_m = k^(2/d). "mixed": l_1 .. l_m = exp(a m^b), a (d/2)^b = log k.
+kexue.fm/archives/9706: theta_m = n / (beta^(m-1) (l_1 l_2 .. l_m)) with beta = base^(2/d), m counted from 1
+and the product of all l_1 .. l_(d/2) equal to k, which is `factor`. "kexue" (NTK-RoPE-fixed): all l_m =
+k^(2/d). "mixed": l_1 .. l_m = exp(a m^b), a (d/2)^b = log k.
 """
 
 import math

@@ -1,9 +1,10 @@
 """NTK-by-parts as released (jquesnelle/yarn, PartNTK), before the paper.
 
-Three frequencies of every pair: base, linear (base / scale) and ntk (from the base b scale^(dim/(dim-2))). First linear and ntk are mixed by a
-mask from beta, then that and base by a mask from gamma. A mask falls from 1 to 0 on a straight line over the pairs, from the one that turns
-beta_0 (gamma_0) times within L positions, rounded down, to the one that turns beta_1 (gamma_1) times, rounded up.
-A mask is multiplied by ntk_factor, the other by extrapolation_factor. form="dynamic" (DynamicPartNTK): scale is length / L where that is more.
+Three frequencies of every pair: base, linear (base / scale) and ntk (from the base b scale^(dim/(dim-2))).
+First linear and ntk are mixed by a mask from beta, then that and base by a mask from gamma. A mask falls from
+1 to 0 on a straight line over the pairs, from the one that turns beta_0 (gamma_0) times within L positions,
+rounded down, to the one that turns beta_1 (gamma_1) times, rounded up. A mask is multiplied by ntk_factor,
+the other by extrapolation_factor. form="dynamic" (DynamicPartNTK): scale is length / L where that is more.
 bloc97 2023; arXiv:2309.00071 section 3.2 says that a variant of the method was released under this name.
 """
 

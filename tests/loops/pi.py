@@ -2,8 +2,9 @@
 
     f'(x, m) = f(x, m L / L')        f is RoPE's
 
-Chen, Wong, Chen, Tian 2023, arXiv:2306.15595, section 2.2. L'/L is `factor`, their m an element of i; RoPE's theta_j = base^(-2j/d), d is R.
-form="dynamic" (jquesnelle's DynamicScaled): L' is the length of the text where that is more than factor L.
+Chen, Wong, Chen, Tian 2023, arXiv:2306.15595, section 2.2. L'/L is `factor`, their m an element of i; RoPE's
+theta_j = base^(-2j/d), d is R. form="dynamic" (jquesnelle's DynamicScaled): L' is the length of the text
+where that is more than factor L.
 """
 
 

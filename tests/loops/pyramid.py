@@ -3,13 +3,15 @@
 There is no paper; the definition is the list of eight decisions in the encoding's docstring. For query i:
 
     window   the keys j with i - w < j <= i
-    blocks   the prefix 0 .. i-w, from the left always the largest block that is aligned to its own size and fits: (start, n) with n a power of
-             two, start a multiple of n, start + n <= i-w+1
+    blocks   the prefix 0 .. i-w, from the left always the largest block that is aligned to its own size and
+             fits: (start, n) with n a power of two, start a multiple of n, start + n <= i-w+1
     K, V     the mean over the n members; the logit of a block is q . K / sqrt(D) + ln n
-    o_i = g (window branch) + (1 - g) (block branch), g = sigmoid(W_g x_i + c); without any block o_i is the window branch
+    o_i = g (window branch) + (1 - g) (block branch), g = sigmoid(W_g x_i + c); without any block o_i is the
+    window branch
 
-position "level" adds a learned vector for log2 n to K, "centre" turns q and k by their positions and K by the mean of its members' positions.
-`steps` is the same once more as decoding would do it: w keys and a binary counter of blocks, nothing else is remembered.
+position "level" adds a learned vector for log2 n to K, "centre" turns q and k by their positions and K by the
+mean of its members' positions. `steps` is the same once more as decoding would do it: w keys and a binary
+counter of blocks, nothing else is remembered.
 """
 
 import math
@@ -27,7 +29,10 @@ def softmax_sum(logits, values):
     """sum of exp(logit) value over the same without value."""
     top = max(logits)
     weight = [math.exp(s - top) for s in logits]
-    return [sum(a * v[c] for a, v in zip(weight, values, strict=True)) / sum(weight) for c in range(len(values[0]))]
+    return [
+        sum(a * v[c] for a, v in zip(weight, values, strict=True)) / sum(weight)
+        for c in range(len(values[0]))
+    ]
 
 
 def turned(x, place, base):
@@ -53,7 +58,10 @@ def cut(length):
 
 
 def gates(p, x):
-    return [[1 / (1 + math.exp(-dot(w, row) - c)) for row in x] for w, c in zip(p["gate.weight"], p["gate.bias"], strict=True)]
+    return [
+        [1 / (1 + math.exp(-dot(w, row) - c)) for row in x]
+        for w, c in zip(p["gate.weight"], p["gate.bias"], strict=True)
+    ]
 
 
 def attend(p, q, k, v, x, i, L, local=None, position="none", base=10000.0):
@@ -66,7 +74,9 @@ def attend(p, q, k, v, x, i, L, local=None, position="none", base=10000.0):
         for t in range(T):
             query = turn(q[h][t], i[t])
             near = range(max(t - w + 1, 0), t + 1)
-            o = softmax_sum([dot(query, turn(k[g][j], i[j])) / math.sqrt(D) for j in near], [v[g][j] for j in near])
+            o = softmax_sum(
+                [dot(query, turn(k[g][j], i[j])) / math.sqrt(D) for j in near], [v[g][j] for j in near]
+            )
             logits, values = [], []
             for start, n in cut(t - w + 1):
                 members = range(start, start + n)
@@ -84,7 +94,9 @@ def attend(p, q, k, v, x, i, L, local=None, position="none", base=10000.0):
 
 
 def steps(q, k, v, share, w):
-    """One head without position, token by token: q, k, v [T][D], share [T]. The outputs, and the most blocks that were ever kept."""
+    """One head without position, token by token: q, k, v [T][D], share [T]. The outputs, and the most
+    blocks that were ever kept.
+    """
     near, blocks, out, most = [], [], [], 0  # blocks: (n, K, V), largest first
     for query, key, value, g in zip(q, k, v, share, strict=True):
         near.append((key, value))
@@ -96,7 +108,9 @@ def steps(q, k, v, share, w):
         root = math.sqrt(len(query))
         o = softmax_sum([dot(query, a) / root for a, _ in near], [b for _, b in near])
         if blocks:
-            summary = softmax_sum([dot(query, K) / root + math.log(n) for n, K, _ in blocks], [V for *_, V in blocks])
+            summary = softmax_sum(
+                [dot(query, K) / root + math.log(n) for n, K, _ in blocks], [V for *_, V in blocks]
+            )
             o = [g * a + (1 - g) * b for a, b in zip(o, summary, strict=True)]
         out.append(o)
         most = max(most, len(blocks))

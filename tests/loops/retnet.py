@@ -4,12 +4,14 @@
     recurrent   S_n = gamma S_{n-1} + k_n^T v_n,   o_n = q_n S_n
     then        W_O (swish(W_G x) * norm_h(o)),   gamma_h = 1 - 2^(-5-h), h = 0 .. H-1
 
-Sun et al. 2023, arXiv:2307.08621, sections 2.1 (equations 5 and 6) and 2.2 (equation 8). q_n and k_n carry e^(i n theta): pair (2a, 2a+1)
-of each head, or in layout "half" (a, a + D/2), is turned by pos w_a. The paper takes theta from RoPE ("paper"); the authors' code
-(torchscale) lets the ladder end at 1/base ("endpoint"). k is scaled by D^-0.5. Positions turn; the decay counts tokens. norm "group": mean and
-variance over a head's channels, no weights; "rms": mean square. decays "spread": 1 - exp(linspace(log 1/32, log 1/512)), as in other ports. rows:
-before the norm o_n is divided, as in torchscale's recurrent_forward by the root of scale_n = gamma scale_{n-1} + 1, in its parallel_forward by
-that and by |the row sum of scores over that root|, where it is above 1.
+Sun et al. 2023, arXiv:2307.08621, sections 2.1 (equations 5 and 6) and 2.2 (equation 8). q_n and k_n carry
+e^(i n theta): pair (2a, 2a+1) of each head, or in layout "half" (a, a + D/2), is turned by pos w_a. The paper
+takes theta from RoPE ("paper"); the authors' code (torchscale) lets the ladder end at 1/base ("endpoint"). k
+is scaled by D^-0.5. Positions turn; the decay counts tokens. norm "group": mean and variance over a head's
+channels, no weights; "rms": mean square. decays "spread": 1 - exp(linspace(log 1/32, log 1/512)), as in other
+ports. rows: before the norm o_n is divided, as in torchscale's recurrent_forward by the root of scale_n =
+gamma scale_{n-1} + 1, in its parallel_forward by that and by |the row sum of scores over that root|, where it
+is above 1.
 """
 
 import math
@@ -31,7 +33,9 @@ def turn(vector, pos, w, layout):
 def parallel(q, k, v, gamma):
     out = []
     for n in range(len(q)):
-        weight = [gamma ** (n - m) * sum(a * b for a, b in zip(q[n], k[m], strict=True)) for m in range(n + 1)]
+        weight = [
+            gamma ** (n - m) * sum(a * b for a, b in zip(q[n], k[m], strict=True)) for m in range(n + 1)
+        ]
         out.append([sum(weight[m] * v[m][c] for m in range(n + 1)) for c in range(len(v[n]))])
     return out
 
@@ -49,8 +53,12 @@ def evened(o, q, k, gamma, rows):
     out, scale = [], 0.0
     for n in range(len(o)):
         scale = gamma * scale + 1
-        row = sum(gamma ** (n - m) * sum(a * b for a, b in zip(q[n], k[m], strict=True)) for m in range(n + 1)) / math.sqrt(scale)
-        by = {"none": 1.0, "recurrent": math.sqrt(scale), "parallel": math.sqrt(scale) * max(abs(row), 1.0)}[rows]
+        row = sum(
+            gamma ** (n - m) * sum(a * b for a, b in zip(q[n], k[m], strict=True)) for m in range(n + 1)
+        ) / math.sqrt(scale)
+        by = {"none": 1.0, "recurrent": math.sqrt(scale), "parallel": math.sqrt(scale) * max(abs(row), 1.0)}[
+            rows
+        ]
         out.append([a / by for a in o[n]])
     return out
 
@@ -83,7 +91,10 @@ def mix(
     Dv, heads = value_factor * D, []
     for h in range(H):
         qh = [turn(row[h * D : h * D + D], pos, w, layout) for row, pos in zip(q, i, strict=True)]
-        kh = [[a * D**-0.5 for a in turn(row[h * D : h * D + D], pos, w, layout)] for row, pos in zip(k, i, strict=True)]
+        kh = [
+            [a * D**-0.5 for a in turn(row[h * D : h * D + D], pos, w, layout)]
+            for row, pos in zip(k, i, strict=True)
+        ]
         gamma = 1 - 2.0 ** (-5 - (h if decays == "powers" else 4 * h / max(H - 1, 1)))
         vh = [row[h * Dv : h * Dv + Dv] for row in v]
         o = {"parallel": parallel, "recurrent": recurrent}[form](qh, kh, vh, gamma)

@@ -3,8 +3,9 @@
     theta_n = base^(-2n/R), n = 0 .. R/2-1
     (x_a, x_b) -> (x_a cos(m theta_n) - x_b sin(m theta_n), x_a sin(m theta_n) + x_b cos(m theta_n))
 
-Su, Lu, Pan, Murtadha, Wen, Liu 2021, arXiv:2104.09864, sections 3.2.2 and 3.4.2. Their d is R, their theta_i counts from 1, ours from 0.
-The paper pairs (2n, 2n+1), "interleaved"; "half" pairs (n, n + R/2). Channels from R on pass.
+Su, Lu, Pan, Murtadha, Wen, Liu 2021, arXiv:2104.09864, sections 3.2.2 and 3.4.2. Their d is R, their theta_i
+counts from 1, ours from 0. The paper pairs (2n, 2n+1), "interleaved"; "half" pairs (n, n + R/2). Channels
+from R on pass.
 """
 
 import math

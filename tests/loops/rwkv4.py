@@ -1,11 +1,12 @@
 """RWKV-4, time mixing.
 
     r_t = W_r (mu_r x_t + (1 - mu_r) x_{t-1}), likewise k and v
-    wkv_t = (sum_{i=1}^{t-1} e^{-(t-1-i) w + k_i} v_i + e^{u + k_t} v_t) / (sum_{i=1}^{t-1} e^{-(t-1-i) w + k_i} + e^{u + k_t})
-    o_t = W_o (sigmoid(r_t) * wkv_t)
+    wkv_t = (sum_{i=1}^{t-1} e^{-(t-1-i) w + k_i} v_i + e^{u + k_t} v_t) / (sum_{i=1}^{t-1} e^{-(t-1-i) w +
+    k_i} + e^{u + k_t}) o_t = W_o (sigmoid(r_t) * wkv_t)
 
-Peng et al. 2023, arXiv:2305.13048, section 3 (token shift, WKV operator, output gating); x_0 = 0. w = e^decay, u is the bonus. The sums are
-sums here, over all earlier tokens: nothing is carried from token to token. Positions change nothing.
+Peng et al. 2023, arXiv:2305.13048, section 3 (token shift, WKV operator, output gating); x_0 = 0. w =
+e^decay, u is the bonus. The sums are sums here, over all earlier tokens: nothing is carried from token to
+token. Positions change nothing.
 """
 
 import math

@@ -1,13 +1,14 @@
 """RWKV-6 (Finch), time mixing.
 
     lora(x) = lambda + tanh(x A) B        ddlerp(a, b) = a + (b - a) * lora(a + (b - a) * mu_x)
-    r_t, k_t, v_t, g_t = ddlerp(x_t, x_{t-1}) W        d_t = lora_d(ddlerp_d(x_t, x_{t-1}))        w_t = exp(-exp(d_t))
+    r_t, k_t, v_t, g_t = ddlerp(x_t, x_{t-1}) W        d_t = lora_d(ddlerp_d(x_t, x_{t-1}))
+    w_t = exp(-exp(d_t))
     parallel    wkv_t = diag(u) k_t^T v_t + sum_{i=1}^{t-1} diag(prod_{j=i+1}^{t-1} w_j) k_i^T v_i
     recurrent   wkv' = s + diag(u) k^T v,   s' = diag(w) s + k^T v
     o_t = concat(SiLU(g_t) * LayerNorm(r_t wkv_t)) W_o
 
-Peng et al. 2024, arXiv:2404.05892, section 4.2, equations 14 to 22; x_0 = 0. LayerNorm is over a head, with a weight and a bias for each
-channel; its epsilon is 64e-5 in the released code. Positions change nothing.
+Peng et al. 2024, arXiv:2404.05892, section 4.2, equations 14 to 22; x_0 = 0. LayerNorm is over a head, with a
+weight and a bias for each channel; its epsilon is 64e-5 in the released code. Positions change nothing.
 """
 
 import math
@@ -69,7 +70,9 @@ def mix(p, x, i, H, D, eps=64e-5, form="parallel"):
     out = [[] for _ in x]
     for h in range(H):
         cut = slice(h * D, h * D + D)
-        wkv = {"parallel": parallel, "recurrent": recurrent}[form](*([token[cut] for token in a] for a in (r, k, v, w)), p["bonus"][h])
+        wkv = {"parallel": parallel, "recurrent": recurrent}[form](
+            *([token[cut] for token in a] for a in (r, k, v, w)), p["bonus"][h]
+        )
         for t, y in enumerate(wkv):
             out[t] += normed(y, p["norm.weight"][cut], p["norm.bias"][cut], eps)
     gated = [[z / (1 + math.exp(-z)) * a for z, a in zip(g[t], out[t], strict=True)] for t in range(len(x))]

@@ -1,16 +1,22 @@
 """RWKV-7 (Goose), time mixing.
 
-    x^s_t = lerp(x_t, x_{t-1}, mu_s), s in r, k, v, d, a, g        lerp(a, b, x) = a + (b - a) * x        loramlp(f, x) = f(x A) B + lambda
-    a_t = sigmoid(loramlp_a(x^a))        k_t = x^k W_k        kappa_t = k_t * xi        k~_t = k_t * lerp(1, a_t, alpha)
-    nu_t = sigmoid(loramlp_nu(x^v))      v_t = v'_t = x^v W_v in the first layer, in later ones lerp(v'_{t,0}, v'_t, nu_t)
-    w_t = exp(-e^{-0.5} sigmoid(loramlp_d(tanh, x^d)))        r_t = x^r W_r        g_t = loramlp_g(sigmoid, x^g) without lambda
-    recurrent   wkv_t = wkv_{t-1} (diag(w_t) - kappa^_t^T (a_t * kappa^_t)) + v_t^T k~_t,   kappa^ = kappa / |kappa|
+    x^s_t = lerp(x_t, x_{t-1}, mu_s), s in r, k, v, d, a, g        lerp(a, b, x) = a + (b - a) * x
+    loramlp(f, x) = f(x A) B + lambda
+    a_t = sigmoid(loramlp_a(x^a))        k_t = x^k W_k        kappa_t = k_t * xi
+    k~_t = k_t * lerp(1, a_t, alpha)
+    nu_t = sigmoid(loramlp_nu(x^v))
+    v_t = v'_t = x^v W_v in the first layer, in later ones lerp(v'_{t,0}, v'_t, nu_t)
+    w_t = exp(-e^{-0.5} sigmoid(loramlp_d(tanh, x^d)))        r_t = x^r W_r
+    g_t = loramlp_g(sigmoid, x^g) without lambda
+    recurrent   wkv_t = wkv_{t-1} (diag(w_t) - kappa^_t^T (a_t * kappa^_t)) + v_t^T k~_t,   kappa^ = kappa /
+                |kappa|
     parallel    wkv_t = sum_{i<=t} v_i^T k~_i prod_{j=i+1}^t (diag(w_j) - kappa^_j^T (a_j * kappa^_j))
     p_t = LayerNorm(r_t wkv_t^T) + (r_t (rho * k~_t)^T) v_t        o_t = (g_t * p_t) W_o
 
-Peng et al. 2025, arXiv:2503.14456, section 4.1, equations 1 to 22; x_0 = 0. The first lerp of v is printed so ("own"); the code released
-with the paper has lerp(v'_t, v'_{t,0}, nu_t) ("first"). LayerNorm is over a head, with a weight and a bias for each channel; its epsilon is
-64e-5 there. unit_eps goes under the root of |kappa|. Given v_first [T][HD], this is a later layer. Positions change nothing.
+Peng et al. 2025, arXiv:2503.14456, section 4.1, equations 1 to 22; x_0 = 0. The first lerp of v is printed so
+("own"); the code released with the paper has lerp(v'_t, v'_{t,0}, nu_t) ("first"). LayerNorm is over a head,
+with a weight and a bias for each channel; its epsilon is 64e-5 there. unit_eps goes under the root of
+|kappa|. Given v_first [T][HD], this is a later layer. Positions change nothing.
 """
 
 import math
@@ -75,14 +81,26 @@ def mix(p, x, i, H, D, eps=64e-5, unit_eps=1e-24, value_gate="first", form="recu
     made = {name: [] for name in "rkvawgK"}
     for t, (now, before) in enumerate(zip(x, [[0.0] * len(x[0]), *x[:-1]], strict=True)):
         xr, xw, xk, xv, xa, xg = (lerp(now, before, p[f"mix.{name}"]) for name in "rwkvag")
-        a, k, v = [sigmoid(z) for z in loramlp(p, "a", xa)], times(p["k.weight"], xk), times(p["v.weight"], xv)
+        a, k, v = (
+            [sigmoid(z) for z in loramlp(p, "a", xa)],
+            times(p["k.weight"], xk),
+            times(p["v.weight"], xv),
+        )
         if v_first is not None:
             nu = [sigmoid(z) for z in loramlp(p, "v", xv)]
             v = {"own": lerp(v_first[t], v, nu), "first": lerp(v, v_first[t], nu)}[value_gate]
         w = [math.exp(-math.exp(-0.5) * sigmoid(z)) for z in loramlp(p, "decay", xw, math.tanh)]
         kappa = [b * c for b, c in zip(k, p["xi"], strict=True)]
         k = [b * m for b, m in zip(k, lerp([1.0] * len(a), a, p["alpha"]), strict=True)]
-        new = {"r": times(p["r.weight"], xr), "k": k, "v": v, "a": a, "w": w, "g": loramlp(p, "gate", xg, sigmoid), "K": kappa}
+        new = {
+            "r": times(p["r.weight"], xr),
+            "k": k,
+            "v": v,
+            "a": a,
+            "w": w,
+            "g": loramlp(p, "gate", xg, sigmoid),
+            "K": kappa,
+        }
         for name, y in new.items():
             made[name].append(y)
     out = [[] for _ in x]
@@ -95,9 +113,17 @@ def mix(p, x, i, H, D, eps=64e-5, unit_eps=1e-24, value_gate="first", form="recu
             y = normed(times(wkv, r[t]), p["norm.weight"][cut], p["norm.bias"][cut], eps)
             bonus = sum(b * c * d for b, c, d in zip(r[t], p["bonus"][h], k[t], strict=True))
             out[t] += [b + bonus * c for b, c in zip(y, v[t], strict=True)]
-    return [times(p["o.weight"], [b * c for b, c in zip(made["g"][t], out[t], strict=True)]) for t in range(len(x))]
+    return [
+        times(p["o.weight"], [b * c for b, c in zip(made["g"][t], out[t], strict=True)])
+        for t in range(len(x))
+    ]
 
 
 def across(p, x):
     """What the first layer's input gives to later ones."""
-    return {"v_first": [times(p["v.weight"], lerp(now, before, p["mix.v"])) for now, before in zip(x, [[0.0] * len(x[0]), *x[:-1]], strict=True)]}
+    return {
+        "v_first": [
+            times(p["v.weight"], lerp(now, before, p["mix.v"]))
+            for now, before in zip(x, [[0.0] * len(x[0]), *x[:-1]], strict=True)
+        ]
+    }

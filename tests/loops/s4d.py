@@ -6,9 +6,9 @@
     ZOH           A~ = exp(dt A),                          B~ = (dt A)^{-1} (exp(dt A) - 1) dt
     bilinear      A~ = (1 - dt/2 A)^{-1} (1 + dt/2 A),     B~ = (1 - dt/2 A)^{-1} dt
 
-Gu, Gupta, Goel, Re 2022, arXiv:2206.11893, sections 2 and 3; the block around it (D, GELU, a linear map with a GLU) is the
-released models/s4/s4d.py. n runs over one of each pair of conjugates, hence 2 Re. GELU in its tanh form or, gelu "erf", as
-in the code. It counts tokens, so the positions change nothing.
+Gu, Gupta, Goel, Re 2022, arXiv:2206.11893, sections 2 and 3; the block around it (D, GELU, a linear map with
+a GLU) is the released models/s4/s4d.py. n runs over one of each pair of conjugates, hence 2 Re. GELU in its
+tanh form or, gelu "erf", as in the code. It counts tokens, so the positions change nothing.
 """
 
 import math

@@ -1,9 +1,11 @@
 """Sandwich.
 
-    p_m . p_n / (8h/H)        p_m = [sin(m / 10000^(2i/d)), cos(m / 10000^(2i/d))], i = 0 .. d/2 - 1, h = 1 .. H
+    p_m . p_n / (8h/H)
+    p_m = [sin(m / 10000^(2i/d)), cos(m / 10000^(2i/d))], i = 0 .. d/2 - 1, h = 1 .. H
 
-Chi, Fan, Rudnicky, Ramadge 2022, arXiv:2212.10356, appendix E, d = 128: the product of two embeddings, as appendix E has it; their
-positions are a distance apart. NeMo's form: i = 1 .. d/2, and d/2 is subtracted before the division.
+Chi, Fan, Rudnicky, Ramadge 2022, arXiv:2212.10356, appendix E, d = 128: the product of two embeddings, as
+appendix E has it; their positions are a distance apart. NeMo's form: i = 1 .. d/2, and d/2 is subtracted
+before the division.
 """
 
 import math

@@ -2,9 +2,10 @@
 
     PE(pos, 2k) = sin(pos / base^(2k/C))        PE(pos, 2k+1) = cos(pos / base^(2k/C))
 
-Vaswani et al. 2017, arXiv:1706.03762, section 3.5; their d_model is C. The released code of the same authors (tensor2tensor) instead puts
-all sines before all cosines and ends the ladder at 1/base: w_k = base^(-k/(h-1)), h = C // 2. Channel order and ladder are chosen apart.
-An odd C ends in a lone sine (interleaved) or in a column of zeros (concatenated).
+Vaswani et al. 2017, arXiv:1706.03762, section 3.5; their d_model is C. The released code of the same authors
+(tensor2tensor) instead puts all sines before all cosines and ends the ladder at 1/base: w_k =
+base^(-k/(h-1)), h = C // 2. Channel order and ladder are chosen apart. An odd C ends in a lone sine
+(interleaved) or in a column of zeros (concatenated).
 x-transformers multiplies every row by a learned number.
 """
 

@@ -2,13 +2,13 @@
 
     b_h(d) = E[bucket(d)][h]        added to q . k, which is not divided by sqrt(D)
 
-Raffel et al. 2019, arXiv:1910.10683, section 2.1; the buckets are only in the authors' code. Of nb buckets the first e = nb // 2 hold one
-distance each, the others grow with the logarithm up to max_distance:
+Raffel et al. 2019, arXiv:1910.10683, section 2.1; the buckets are only in the authors' code. Of nb buckets
+the first e = nb // 2 hold one distance each, the others grow with the logarithm up to max_distance:
 
     e + floor((nb - e) ln(n/e) / ln(max_distance/e)), at most nb - 1
 
-In whole numbers the floor is the largest k with max_distance^k e^(nb-e) <= n^(nb-e) e^k. Not causal: half the buckets for each
-direction, the second half for keys in the future. Causal: every future distance counts as 0.
+In whole numbers the floor is the largest k with max_distance^k e^(nb-e) <= n^(nb-e) e^k. Not causal: half the
+buckets for each direction, the second half for keys in the future. Causal: every future distance counts as 0.
 """
 
 

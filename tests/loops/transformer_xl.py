@@ -1,11 +1,13 @@
 """Transformer-XL's relative score, what it adds to q . k / sqrt(d).
 
-    A_ij = E_i W_q^T W_kE E_j   (a)  +  E_i W_q^T W_kR R_(i-j)   (b)  +  u^T W_kE E_j   (c)  +  v^T W_kR R_(i-j)   (d)        softmax(A / sqrt(d))
+    A_ij = E_i W_q^T W_kE E_j   (a)  +  E_i W_q^T W_kR R_(i-j)   (b)  +  u^T W_kE E_j
+    (c)  +  v^T W_kR R_(i-j)   (d)        softmax(A / sqrt(d))
 
-Dai et al. 2019, arXiv:1901.02860, section 3.3; that the division takes in all four terms is the authors' code. (a) is the model's own.
-R_delta holds the sines of delta / 10000^(2n/d_model), then the cosines; a last channel of an odd width is 0. Their v is our w, W_kR our
-r.weight, row h d + c for channel c of head h. clamp_len limits delta from above and, for the other side, from below (XLNet's code).
-divided "not": there is no sqrt(d), not for (a) either.
+Dai et al. 2019, arXiv:1901.02860, section 3.3; that the division takes in all four terms is the authors'
+code. (a) is the model's own. R_delta holds the sines of delta / 10000^(2n/d_model), then the cosines; a last
+channel of an odd width is 0. Their v is our w, W_kR our r.weight, row h d + c for channel c of head h.
+clamp_len limits delta from above and, for the other side, from below (XLNet's code). divided "not": there is
+no sqrt(d), not for (a) either.
 """
 
 import math
@@ -40,7 +42,9 @@ def score(p, q, k, x, i, C, causal, base=10000.0, clamp_len=None, divided="sqrt"
             for s in range(T):
                 r = projected[i[t] - i[s]][h]
                 terms = dot(q[h][t], r) + dot(p["u"][h], k[g][s]) + dot(p["w"][h], r)  # b, c, d
-                row.append(terms / (math.sqrt(d) if divided == "sqrt" else 1) if s <= t or not causal else None)
+                row.append(
+                    terms / (math.sqrt(d) if divided == "sqrt" else 1) if s <= t or not causal else None
+                )
             rows.append(row)
         out.append(rows)
     return out

@@ -1,9 +1,11 @@
 """xPos.
 
     zeta_i = (i/(d/2) + gamma) / (1 + gamma), i = 0 .. d/2-1        theta_i = base^(-2i/d)
-    query at n: turned by n theta_i, times zeta_i^((n - c)/B)       key at m: turned by m theta_i, times zeta_i^((c - m)/B)
+    query at n: turned by n theta_i, times zeta_i^((n - c)/B)
+    key at m: turned by m theta_i, times zeta_i^((c - m)/B)
 
-Sun et al. 2022, arXiv:2212.10554, section 2, with B = 512 and the centre c of the authors' code. Their d is R.
+Sun et al. 2022, arXiv:2212.10554, section 2, with B = 512 and the centre c of the authors' code. Their d is
+R.
 """
 
 

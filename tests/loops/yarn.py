@@ -1,15 +1,20 @@
 """YaRN.
 
-    h(theta_d) = (1 - gamma(r(d))) theta_d / s + gamma(r(d)) theta_d        r(d) = L / lambda_d,  lambda_d = 2 pi / theta_d
-    gamma(r) = 0 if r < alpha, 1 if r > beta, else (r - alpha) / (beta - alpha)                       Definition 2
-    softmax(q' k' / (t sqrt|D|)), done as q' and k' times sqrt(1/t) = 0.1 ln(s) + 1                    section 3.4
+    h(theta_d) = (1 - gamma(r(d))) theta_d / s + gamma(r(d)) theta_d
+    r(d) = L / lambda_d,  lambda_d = 2 pi / theta_d
+    gamma(r) = 0 if r < alpha, 1 if r > beta, else (r - alpha) / (beta - alpha)
+    Definition 2
+    softmax(q' k' / (t sqrt|D|)), done as q' and k' times sqrt(1/t) = 0.1 ln(s) + 1
+    section 3.4
 
-Peng, Quesnelle, Fan, Shippole 2023, arXiv:2309.00071. s is `factor`, alpha beta_slow, beta beta_fast, |D| the R channels that turn.
+Peng, Quesnelle, Fan, Shippole 2023, arXiv:2309.00071. s is `factor`, alpha beta_slow, beta beta_fast, |D| the
+R channels that turn.
 
-ramp="code" is what the authors' repository does: gamma falls on a straight line over the index d, between the d at which r(d) is beta and the
-one at which it is alpha, rounded outwards (truncate) and cut to 0 .. R-1.
-extrapolation_factor multiplies gamma there. form="dynamic", section 3.3: s = max(1, l'/L), l' the length n; 1 is `factor`.
-DeepSeek-V2, arXiv:2405.04434: sqrt(1/t) = y(m) / y(M), y(m) = 0.1 m ln(s) + 1; and softmax_scale = y(M)^2 / sqrt(D), D the width of a head.
+ramp="code" is what the authors' repository does: gamma falls on a straight line over the index d, between the
+d at which r(d) is beta and the one at which it is alpha, rounded outwards (truncate) and cut to 0 .. R-1.
+extrapolation_factor multiplies gamma there. form="dynamic", section 3.3: s = max(1, l'/L), l' the length n; 1
+is `factor`. DeepSeek-V2, arXiv:2405.04434: sqrt(1/t) = y(m) / y(M), y(m) = 0.1 m ln(s) + 1; and softmax_scale
+= y(M)^2 / sqrt(D), D the width of a head.
 """
 
 import math
@@ -64,7 +69,10 @@ def rotate(
     for m in i:
         row = []
         for d in range(R // 2):
-            theta, g = base ** (-2 * d / R), extrapolation_factor * gamma(d, R, L, base, ramp, beta_slow, beta_fast, truncate)
+            theta, g = (
+                base ** (-2 * d / R),
+                extrapolation_factor * gamma(d, R, L, base, ramp, beta_slow, beta_fast, truncate),
+            )
             row.append(m * ((1 - g) * theta / s + g * theta))
         angles.append(row)
     a = root_of_temperature(s, attention_factor, mscale, mscale_all_dim, reading)

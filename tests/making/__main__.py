@@ -1,4 +1,6 @@
-"""python -m tests.making [--only NAME ...] [-o FOLDER]: the golden files, made from the recipes; in a checkout, from its top."""
+"""python -m tests.making [--only NAME ...] [-o FOLDER]: the golden files, made from the recipes; in a
+checkout, from its top.
+"""
 
 import argparse
 import sys
@@ -11,9 +13,25 @@ from making.make import make  # noqa: E402
 
 from peref.errors import PerefError  # noqa: E402
 
-parser = argparse.ArgumentParser(prog="python -m tests.making", description="Make golden files from the recipes: what is new or differs is written.")
-parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this encoding alone; may be given more than once")
-parser.add_argument("-o", "--output", type=Path, default=ROOT / "golden", metavar="FOLDER", help="where to  [default: golden/ of the checkout]")
+parser = argparse.ArgumentParser(
+    prog="python -m tests.making",
+    description="Make golden files from the recipes: what is new or differs is written.",
+)
+parser.add_argument(
+    "--only",
+    action="append",
+    default=[],
+    metavar="NAME",
+    help="this encoding alone; may be given more than once",
+)
+parser.add_argument(
+    "-o",
+    "--output",
+    type=Path,
+    default=ROOT / "golden",
+    metavar="FOLDER",
+    help="where to  [default: golden/ of the checkout]",
+)
 given = parser.parse_args()
 try:
     written = make(given.output, given.only, print)

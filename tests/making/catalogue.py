@@ -1,7 +1,8 @@
 """Which cases golden/ has, from the recipes: the core, which comes with every installation, and the full set.
 
-A recipe belongs to the core and a whole above one operation to the full set, traces apart (recipes/wholes.py); FULL of a file of recipes names
-those of its cases that are too large for the core, as LEVEL/SLUG.
+A recipe belongs to the core and a whole above one operation to the full set, traces apart
+(recipes/wholes.py); FULL of a file of recipes names those of its cases that are too large for the core, as
+LEVEL/SLUG.
 """
 
 from collections.abc import Iterable
@@ -46,7 +47,10 @@ def too_large(cases: list[Case]) -> set[str]:
     for name in names():
         for one in getattr(recipes.module(name), "FULL", ()):
             if f"{name}.{one}" not in ids:
-                raise Misuse(f"FULL of tests/recipes/{name}.py names {one}, and there is no such case; expected LEVEL/SLUG of one of its RECIPES")
+                raise Misuse(
+                    f"FULL of tests/recipes/{name}.py names {one}, and there is no such case; expected "
+                    "LEVEL/SLUG of one of its RECIPES"
+                )
             found.add(f"{name}.{one}")
     return found
 
@@ -62,7 +66,10 @@ def once(cases: list[Case]) -> list[Case]:
 
 def declared(name: str, part: str) -> list[dict]:
     """The words of the refusals or laws of an encoding."""
-    found = [one.words() for one in getattr(recipes.module(name), {"refusals": "REFUSED", "laws": "LAWS"}[part], ())]
+    found = [
+        one.words()
+        for one in getattr(recipes.module(name), {"refusals": "REFUSED", "laws": "LAWS"}[part], ())
+    ]
     if len({words["id"] for words in found}) < len(found):
         raise ValueError(f"two of the {part} of {name} have the same id")
     return found
@@ -74,7 +81,9 @@ def means(name: str) -> dict[str, dict[str, str]]:
 
 
 def flags(cases: Iterable[Case]) -> dict[str, set[str]]:
-    """Encoding -> all flags that its cases carry: an installation has the core alone, and explains those of the full set too."""
+    """Encoding -> all flags that its cases carry: an installation has the core alone, and explains those
+    of the full set too.
+    """
     found: dict[str, set[str]] = {}
     for case in cases:
         found.setdefault(case.encoding, set()).update(case.flags)

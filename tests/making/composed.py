@@ -1,8 +1,9 @@
 """A block, a model, training and a trace once more, composed of the loops over plain numbers in tests/loops.
 
-What these levels add to one operation (norms, linear maps, residual sums, feed-forward, loss, AdamW) is in loops.block, loops.loss and loops.adamw;
-the encodings inside are the loops that witness them at the lower levels. A trace is computed as one piece, without a cache. Gradients are no loops'
-work: they are confirmed by finite differences, and the gradients of ten training steps are taken as the tape gives them.
+What these levels add to one operation (norms, linear maps, residual sums, feed-forward, loss, AdamW) is in
+loops.block, loops.loss and loops.adamw; the encodings inside are the loops that witness them at the lower
+levels. A trace is computed as one piece, without a cache. Gradients are no loops' work: they are confirmed by
+finite differences, and the gradients of ten training steps are taken as the tape gives them.
 """
 
 import math
@@ -54,7 +55,9 @@ def of_layer(case: Whole, number: int, p: dict[str, Any]) -> tuple[dict[str, Any
 def loop_of(case: Whole, **more: Any) -> Any:
     """The encoding's witness."""
     cfg = case.config
-    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(cfg.pe[0][1])
+    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(
+        cfg.pe[0][1]
+    )
     return loops.witness(case.encoding, case.hook or "bias", **facts, **more)
 
 
@@ -98,14 +101,17 @@ def trained(case: Whole, a: Any) -> dict[str, np.ndarray]:
     """Losses by the loops, weights number by number from all gradients so far."""
     r, first = case.recipe, named(a)
     times = step_sizes(case.config)
-    p, history, losses, norms, rates = first, {name: [] for name in first}, [], [], []  # type: ignore[var-annotated]
+    p, history = first, {name: [] for name in first}
+    losses, norms, rates = [], [], []
     for tokens, targets in zip(a["tokens"], a["targets"], strict=True):
         t = len(losses) + 1
         losses.append(model(case, {name: x.tolist() for name, x in p.items()}, tokens, targets)["loss"])
         g = training.gradient(case, p, tokens, targets, training.PLAIN)[1]
         norms.append(math.sqrt(math.fsum(z * z for x in g.values() for z in x.ravel().tolist())))
         half = (1 + math.cos(math.pi * (t - r["warmup"]) / (r["steps"] - r["warmup"]))) / 2
-        rates.append(r["rate"] * (t / r["warmup"] if t <= r["warmup"] else r["floor"] + (1 - r["floor"]) * half))
+        rates.append(
+            r["rate"] * (t / r["warmup"] if t <= r["warmup"] else r["floor"] + (1 - r["floor"]) * half)
+        )
         p = {}
         for name, x in first.items():
             size = times.get(name, 1.0)
@@ -115,12 +121,16 @@ def trained(case: Whole, a: Any) -> dict[str, np.ndarray]:
             numbers = zip(x.ravel().tolist(), series, strict=True)
             new = [adamw(theta, gs, eta, r["beta1"], r["beta2"], r["eps"], lam)[0] for theta, gs in numbers]
             p[name] = np.array(new).reshape(x.shape)
-    found = {name: np.array(x, np.float64) for name, x in (("losses", losses), ("norms", norms), ("rates", rates))}
+    found = {
+        name: np.array(x, np.float64) for name, x in (("losses", losses), ("norms", norms), ("rates", rates))
+    }
     return found | {f"final.{name}": x for name, x in p.items()}
 
 
 def trace(case: Whole, a: Any) -> dict[str, np.ndarray]:
-    """The rows between two fresh calls in one piece, without a cache; a row turns by the length of its own call."""
+    """The rows between two fresh calls in one piece, without a cache; a row turns by the length of its own
+    call.
+    """
     p = {name.removeprefix("param."): x.tolist() for name, x in a.items() if name.startswith("param.")}
     starts = [first for first, _, fresh, _ in case.calls if fresh]
     pieces: dict[str, list[Any]] = {}
@@ -129,11 +139,20 @@ def trace(case: Whole, a: Any) -> dict[str, np.ndarray]:
         loop = by_call(loop_of(case), calls) if case.hook == "rotate" else loop_of(case)
         for b in range(case.B):
             i = case.at.i[..., begin:end]
-            part = {name: (a[name][b, begin:end] if name == "x" else a[name][b][:, begin:end]).tolist() for name in "xqkv" if name in a}
-            for name, rows in witness.one(case, loop, p, part, (i[:, b] if i.ndim == 3 else i[b] if i.ndim == 2 else i).tolist()).items():
+            part = {
+                name: (a[name][b, begin:end] if name == "x" else a[name][b][:, begin:end]).tolist()
+                for name in "xqkv"
+                if name in a
+            }
+            for name, rows in witness.one(
+                case, loop, p, part, (i[:, b] if i.ndim == 3 else i[b] if i.ndim == 2 else i).tolist()
+            ).items():
                 if name in ("out", "y"):
                     pieces.setdefault(name, [[] for _ in range(case.B)])[b].append(np.array(rows, np.float64))
-    return {name: np.stack([np.concatenate(found, 0 if name == "y" else 1) for found in rows]) for name, rows in pieces.items()}
+    return {
+        name: np.stack([np.concatenate(found, 0 if name == "y" else 1) for found in rows])
+        for name, rows in pieces.items()
+    }
 
 
 def by_call(loop: Any, calls: list[tuple[int, int, int]]) -> Any:
@@ -141,8 +160,13 @@ def by_call(loop: Any, calls: list[tuple[int, int, int]]) -> Any:
 
     def rotate(p: Any, i: Rows, n: int) -> tuple[Any, Any, Any]:
         several = isinstance(i[0], list)
-        found = [loop(p, [axis[first:stop] for axis in i] if several else i[first:stop], n) for first, stop, n in calls]
-        whole = [None if found[0][k] is None else [row for part in found for row in part[k]] for k in range(3)]
+        found = [
+            loop(p, [axis[first:stop] for axis in i] if several else i[first:stop], n)
+            for first, stop, n in calls
+        ]
+        whole = [
+            None if found[0][k] is None else [row for part in found for row in part[k]] for k in range(3)
+        ]
         return whole[0], whole[1], whole[2]
 
     return rotate

@@ -1,5 +1,5 @@
-"""One case computed, and given out only where array version, witness and finite differences agree and a second run gives the same bits.
-Tables also agree with their formulas in 50 digits.
+"""One case computed, and given out only where array version, witness and finite differences agree and a
+second run gives the same bits. Tables also agree with their formulas in 50 digits.
 
 Not here: what a case computes (peref.golden.levels), the files (make).
 """
@@ -46,7 +46,10 @@ def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
     found = budgeted(case, a, want)
     for variant in case.variants[1:]:
         other = of_variant(case, variant, a, want, checked)
-        found |= {f"{name.partition(':')[0]}@{variant.name}{''.join(name.partition(':')[1:])}": x for name, x in other.items()}
+        found |= {
+            f"{name.partition(':')[0]}@{variant.name}{''.join(name.partition(':')[1:])}": x
+            for name, x in other.items()
+        }
     return a, found
 
 
@@ -63,7 +66,9 @@ def read_as(case: Case, variant: Variant, a: Arrays) -> Arrays:
 
 
 def of_variant(case: Case, variant: Variant, a: Arrays, want: Arrays, checked: bool) -> Arrays:
-    """What another respected reading of the case gives, with budgets. Raises Disagrees, also where it gives the same."""
+    """What another respected reading of the case gives, with budgets. Raises Disagrees, also where it
+    gives the same.
+    """
     other = variant.of(case)
     got = expected(other, a)
     try:
@@ -78,7 +83,9 @@ def of_variant(case: Case, variant: Variant, a: Arrays, want: Arrays, checked: b
         if any(name.startswith("vjp.") for name in got):
             raise Disagrees(f"{case.id}, variant {variant.name}: it has gradients, which nothing checks")
         found |= variant.rewrite(case, a, got)
-    if set(want) != {name for name in found if ":" not in name} or all(np.array_equal(found[name], x) for name, x in want.items()):
+    if set(want) != {name for name in found if ":" not in name} or all(
+        np.array_equal(found[name], x) for name, x in want.items()
+    ):
         raise Disagrees(f"{case.id}, variant {variant.name}: it is the norm, or has other tensors")
     return found
 
@@ -92,7 +99,9 @@ def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
 
 
 def against_exact(case: Case, a: Arrays, want: Arrays) -> None:
-    """Each table whose formula the recipe has (exact) is what that gives in 50 digits; a phase of many radians may lose a rounding for each."""
+    """Each table whose formula the recipe has (exact) is what that gives in 50 digits; a phase of many
+    radians may lose a rounding for each.
+    """
     if case.level != "table" or not exact.known(case.encoding):
         return
     facts = {letter: getattr(case.config, letter) for letter in ("H", "R", "C", "L", "causal")}
@@ -115,12 +124,19 @@ def against_differences(case: Case, a: Arrays, want: Arrays) -> None:
     rng = generator(0, f"directions of {case.id}")
     judged = [name.removeprefix("cotangent.") for name in a if name.startswith("cotangent.")]
     flat = lambda arrays: np.concatenate([np.ravel(x) for x in arrays])
-    dy, y = flat([a[f"cotangent.{name}"] for name in judged]) if judged else None, flat([want[n] for n in judged]) if judged else None
+    dy, y = (
+        flat([a[f"cotangent.{name}"] for name in judged]) if judged else None,
+        flat([want[n] for n in judged]) if judged else None,
+    )
     for name in watched(a) if judged else ():
         g = want[f"vjp.{name}"]
 
         def at(moved: Any, name: str = name) -> Any:
-            got = expected(case, {k: x for k, x in {**a, name: moved}.items() if not k.startswith("cotangent.")})
+            got = expected(
+                case, {k: x for k, x in {**a, name: moved}.items() if not k.startswith("cotangent.")}
+            )
             return flat([got[n] for n in judged])
 
-        check.agree(f"vjp.{name}", g, check.direction(rng, g), at, a[name], y, dy, GRADIENT, np.linalg.norm(g))
+        check.agree(
+            f"vjp.{name}", g, check.direction(rng, g), at, a[name], y, dy, GRADIENT, np.linalg.norm(g)
+        )

@@ -1,8 +1,9 @@
 """golden/, made: one folder for each encoding, of the core and of the full set.
 
-A case that is written and still agrees, by the rule of rebuilding, keeps its bytes, whatever machine they come from: its tensors and budgets are
-taken from the file. Only what is new or differs is computed with its witnesses (confirmed). Everything is computed before anything is written, and
-nothing is where it would be too large: the sizes are known from shapes.
+A case that is written and still agrees, by the rule of rebuilding, keeps its bytes, whatever machine they
+come from: its tensors and budgets are taken from the file. Only what is new or differs is computed with its
+witnesses (confirmed). Everything is computed before anything is written, and nothing is where it would be too
+large: the sizes are known from shapes.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -33,7 +34,8 @@ from peref.golden.levels import Arrays
 from peref.golden.rebuild import agree
 from peref.golden.sums import CORE, FULL, SUMS, VERSION, of_encoding
 
-OF_ONE, OF_CORE, OF_ALL = 700_000, 20_000_000, 60_000_000  # bytes at most: the core of one encoding, the whole core, golden/ with everything
+# bytes at most: the core of one encoding, the whole core, golden/ with everything
+OF_ONE, OF_CORE, OF_ALL = 700_000, 20_000_000, 60_000_000
 
 Both = tuple[Arrays, Arrays]  # inputs; what is expected, with budgets and other readings
 
@@ -44,8 +46,9 @@ class TooLarge(PerefError):
 
 @dataclass(frozen=True)
 class Part:
-    """The folder of an encoding in the core or the full set: its cases and what they give, what stands there, what of that is kept, and what the
-    rest will look like."""
+    """The folder of an encoding in the core or the full set: its cases and what they give, what stands
+    there, what of that is kept, and what the rest will look like.
+    """
 
     place: Path
     cases: list[Case]
@@ -59,24 +62,47 @@ class Part:
         """Name -> bytes of each file, with `new` for what is not kept."""
         there = self.kept | new
         done = [made(case, *there[case.id], near.get(case.id, [])) for case in self.cases]
-        return files(self.place.name, done, traps.every(), self.flags, means=catalogue.means(self.place.name), **self.said)
+        return files(
+            self.place.name,
+            done,
+            traps.every(),
+            self.flags,
+            means=catalogue.means(self.place.name),
+            **self.said,
+        )
 
     @property
     def said(self) -> dict[str, list[dict]]:
         """Its refusals and laws, which stand in the core."""
-        return {key: catalogue.declared(self.place.name, key) if self.place.parent.name == CORE else [] for key in PARTS}
+        return {
+            key: catalogue.declared(self.place.name, key) if self.place.parent.name == CORE else []
+            for key in PARTS
+        }
 
 
 def make(folder: Path, only: Sequence[str] = (), say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Golden files of these encodings, of all where none is named; which folders were written. Raises Disagrees, TooLarge and Misuse."""
+    """Golden files of these encodings, of all where none is named; which folders were written. Raises
+    Disagrees, TooLarge and Misuse.
+    """
     for name in only:
         if name not in names():
             raise Misuse(f"unknown encoding '{name}'{did_you_mean(name, names(), 'see: python cli.py list')}")
     sets = {CORE: catalogue.core(), FULL: catalogue.full()}
-    places = [(folder / which / name, [c for c in cases if c.encoding == name]) for name in only or names() for which, cases in sets.items()]
+    places = [
+        (folder / which / name, [c for c in cases if c.encoding == name])
+        for name in only or names()
+        for which, cases in sets.items()
+    ]
     flags = catalogue.flags(case for cases in sets.values() for case in cases)
     parts = [part(place, cases, say, flags[place.name]) for place, cases in places]
-    within(folder, parts, [one.files(one.new, {id: entry.words["near_miss"] for id, entry in one.old.items()}) for one in parts])
+    within(
+        folder,
+        parts,
+        [
+            one.files(one.new, {id: entry.words["near_miss"] for id, entry in one.old.items()})
+            for one in parts
+        ],
+    )
     done = [confirmed(one, say) for one in parts]
     within(folder, parts, done)
     written = [one.place for one, found in zip(parts, done, strict=True) if write(one.place, found)]
@@ -85,7 +111,9 @@ def make(folder: Path, only: Sequence[str] = (), say: Callable[[str], None] = la
 
 
 def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
-    """The files of a folder, what is new in them confirmed. Raises Disagrees, also where peref breaks a law or computes what must be refused."""
+    """The files of a folder, what is new in them confirmed. Raises Disagrees, also where peref breaks a
+    law or computes what must be refused.
+    """
     for key, some in one.said.items():
         for words in some:
             if wrong := broken(key, words):
@@ -95,7 +123,8 @@ def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
         say(case.id)
         new[case.id] = computed(case)
     there, below = one.kept | new, [case for case in one.cases if case.level in ("table", "op", "attn")]
-    here = {case.id: (there[case.id][0], there[case.id][1] | one.want[case.id]) for case in below}  # on one processor, as the mutants are
+    # on one processor, as the mutants are
+    here = {case.id: (there[case.id][0], there[case.id][1] | one.want[case.id]) for case in below}
     near = near_misses(below, here, [m for m in mutants() if one.place.name in m.of])
     for id, miss in near.items():
         if id in one.old and alike(miss, one.old[id].words["near_miss"]):
@@ -109,7 +138,8 @@ def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
 def part(place: Path, cases: list[Case], say: Callable[[str], None], flags: Set[str] = frozenset()) -> Part:
     """The plan for one folder."""
     sets = place.parent.parent
-    old = standing(sets / CORE / place.name) | standing(sets / FULL / place.name)  # a case that moves keeps its bytes
+    # a case that moves keeps its bytes
+    old = standing(sets / CORE / place.name) | standing(sets / FULL / place.name)
     wants, kept, new = {}, {}, {}
     for case in cases:
         a, entry = inputs(case), old.get(case.id)
@@ -138,12 +168,16 @@ def shaped(case: Case, a: Arrays, want: Arrays) -> Arrays:
 
 
 def standing(place: Path) -> dict[str, Entry]:
-    """The cases in a folder, {} where it has none. Raises Untrue for files that are not those that were made."""
+    """The cases in a folder, {} where it has none. Raises Untrue for files that are not those that were
+    made.
+    """
     if not (place / SUMS).is_file():
         return {}
     name = place.name
     there = {f"{name}/{path.name}": store.read(path) for path in place.iterdir()}
-    return {entry.id: entry for entry in vectors_of(name, of_encoding(name, there, place.parent), place.parent)}
+    return {
+        entry.id: entry for entry in vectors_of(name, of_encoding(name, there, place.parent), place.parent)
+    }
 
 
 def differs(case: Case, entry: Entry, a: Arrays, want: Arrays) -> str:
@@ -159,7 +193,11 @@ def differs(case: Case, entry: Entry, a: Arrays, want: Arrays) -> str:
         same(entry.inputs(), a, 0)
         agree(entry, want)
         for variant in others:
-            agree(entry, {name: x for name, x in read_as(case, variant, a).items() if name in want}, variant.name)
+            agree(
+                entry,
+                {name: x for name, x in read_as(case, variant, a).items() if name in want},
+                variant.name,
+            )
     except AssertionError as error:
         return str(error)
     return ""
@@ -174,34 +212,63 @@ def taken(id: str, tensors: dict[str, Tensor], names: Iterable[str]) -> Arrays:
 
 
 def within(folder: Path, parts: list[Part], found: list[dict[str, bytes]]) -> None:
-    """Raises TooLarge, naming the largest case of the encoding, where these files would be too large beside what stands there."""
-    here = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.parent not in {one.place for one in parts}}
-    here |= {one.place / name: len(data) for one, some in zip(parts, found, strict=True) for name, data in some.items()}
-    core, whole = sum(n for path, n in here.items() if CORE in path.relative_to(folder).parts), sum(here.values())
+    """Raises TooLarge, naming the largest case of the encoding, where these files would be too large
+    beside what stands there.
+    """
+    here = {
+        path: path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and path.parent not in {one.place for one in parts}
+    }
+    here |= {
+        one.place / name: len(data)
+        for one, some in zip(parts, found, strict=True)
+        for name, data in some.items()
+    }
+    core, whole = (
+        sum(n for path, n in here.items() if CORE in path.relative_to(folder).parts),
+        sum(here.values()),
+    )
     for one, some in zip(parts, found, strict=True):
-        name, bytes_of = one.place.name, lambda case, one=one: sum(x.nbytes for some in (one.kept | one.new)[case.id] for x in some.values())
+        name, bytes_of = (
+            one.place.name,
+            lambda case, one=one: sum(
+                x.nbytes for some in (one.kept | one.new)[case.id] for x in some.values()
+            ),
+        )
         largest = max(one.cases, key=bytes_of)
         shrink = f"shrink its largest case, {largest.id} ({bytes_of(largest):,} bytes)"
         move = f", or move it to the full set: FULL in tests/recipes/{name}.py"
         if one.place.parent.name == CORE:
             if (mine := sum(map(len, some.values()))) > OF_ONE:
-                raise TooLarge(f"{name}: {mine:,} bytes of core, and one encoding may have {OF_ONE:,}; {shrink}{move}")
+                raise TooLarge(
+                    f"{name}: {mine:,} bytes of core, and one encoding may have {OF_ONE:,}; {shrink}{move}"
+                )
             if core > OF_CORE:
-                raise TooLarge(f"{name}: the core would have {core:,} bytes, and there may be {OF_CORE:,}; {shrink}{move}")
+                raise TooLarge(
+                    f"{name}: the core would have {core:,} bytes, and there may be {OF_CORE:,}; "
+                    f"{shrink}{move}"
+                )
         if whole > OF_ALL:
-            raise TooLarge(f"{name}: golden/ would have {whole:,} bytes, and there may be {OF_ALL:,}; {shrink}")
+            raise TooLarge(
+                f"{name}: golden/ would have {whole:,} bytes, and there may be {OF_ALL:,}; {shrink}"
+            )
 
 
 # ---------------------------------------------------------------- near misses
 
 
 def alike(new: list[dict[str, str]], old: list[dict[str, str]]) -> bool:
-    """Whether near misses are the same but for what another processor rounds otherwise, in the last digits or in the order of equals."""
+    """Whether near misses are the same but for what another processor rounds otherwise, in the last digits
+    or in the order of equals.
+    """
     plain = lambda some: [{key: x for key, x in miss.items() if key != "probes"} for miss in some]
     if plain(new) != plain(old):
         return False
     for one, other in zip(new, old, strict=True):
-        at, at_old = (dict(zip(*(x.tolist() for x in read(miss["probes"])), strict=True)) for miss in (one, other))
+        at, at_old = (
+            dict(zip(*(x.tolist() for x in read(miss["probes"])), strict=True)) for miss in (one, other)
+        )
         both = at.keys() & at_old.keys()
         if 2 * len(both) < len(at) or any(abs(at[n] - at_old[n]) > 1e-6 * (1 + abs(at_old[n])) for n in both):
             return False

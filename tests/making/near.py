@@ -1,8 +1,10 @@
-"""Near misses: what wrong implementations give for a case, at a few elements each, stored beside the case so that any language can name a trap.
+"""Near misses: what wrong implementations give for a case, at a few elements each, stored beside the case so
+that any language can name a trap.
 
-A near miss stands in cases.json as {"trap": flag, "words": what the implementation does, "tensor": name, "probes": "12:0.71875 40:-1.5 ..."}: flat
-index (row-major) and value of up to PROBES elements, those in which the mutant is farthest from the truth and from other mutants. They are made from
-the mutants of the tests that are not held out.
+A near miss stands in cases.json as {"trap": flag, "words": what the implementation does, "tensor": name,
+"probes": "12:0.71875 40:-1.5 ..."}: flat index (row-major) and value of up to PROBES elements, those in which
+the mutant is farthest from the truth and from other mutants. They are made from the mutants of the tests that
+are not held out.
 
 Not here: the mutants (tests/mutants), what is made of them (peref.golden.diagnose).
 """
@@ -33,7 +35,9 @@ def failing(case: Any, want: dict[str, Any], got: dict[str, Any]) -> dict[str, n
 
 
 def tensor_of(case: Any, bad: dict[str, np.ndarray]) -> str:
-    """The one tensor that is probed: an output before a derivative, the farthest from the truth among equals."""
+    """The one tensor that is probed: an output before a derivative, the farthest from the truth among
+    equals.
+    """
     return min(bad, key=lambda name: (name.startswith("vjp."), list(bad).index(name)))
 
 
@@ -50,14 +54,20 @@ def chosen(size: Any, want: np.ndarray, wrong: np.ndarray, others: Iterable[np.n
     return list(dict.fromkeys([*map(int, far), *map(int, spread)]))[:PROBES]
 
 
-def near_misses(cases: list[Any], tensors: dict[str, tuple[dict[str, Any], dict[str, Any]]], mutants: list[Any]) -> dict[str, list[dict[str, str]]]:
-    """Case id -> its near misses, for the cases of one encoding; tensors[id] are its inputs, and what is expected with budgets."""
+def near_misses(
+    cases: list[Any], tensors: dict[str, tuple[dict[str, Any], dict[str, Any]]], mutants: list[Any]
+) -> dict[str, list[dict[str, str]]]:
+    """Case id -> its near misses, for the cases of one encoding; tensors[id] are its inputs, and what is
+    expected with budgets.
+    """
     found: dict[str, list[dict[str, str]]] = {case.id: [] for case in cases}
     wrong: dict[tuple[str, str], list[np.ndarray]] = {}
     for mutant in mutants:
         if mutant.held_out:
             continue
-        ready = sorted(cases, key=lambda case: (mutant.flag not in case.flags, not case.id.endswith("default")))
+        ready = sorted(
+            cases, key=lambda case: (mutant.flag not in case.flags, not case.id.endswith("default"))
+        )
         left = FEW
         for case in ready:
             a, want = tensors[case.id]
@@ -68,12 +78,18 @@ def near_misses(cases: list[Any], tensors: dict[str, tuple[dict[str, Any], dict[
             name = tensor_of(case, bad)
             x = np.asarray(got[name], np.float64)
             flat, true = x.ravel(), want[name].ravel()
-            places = [n for n in chosen(bad[name], want[name], x, wrong.get((case.id, name), ())) if np.isfinite(flat[n])]
+            places = [
+                n
+                for n in chosen(bad[name], want[name], x, wrong.get((case.id, name), ()))
+                if np.isfinite(flat[n])
+            ]
             if not (np.abs(flat[places] - true[places]) > 1e-6 * (1 + np.abs(true[places]))).any():
                 continue  # wrong only where it is not finite, which needs no probe, or by less than they say
             wrong.setdefault((case.id, name), []).append(x)
             probes = " ".join(f"{n}:{flat[n]:.7g}" for n in places)
-            found[case.id].append({"trap": mutant.flag, "words": mutant.words, "tensor": name, "probes": probes})
+            found[case.id].append(
+                {"trap": mutant.flag, "words": mutant.words, "tensor": name, "probes": probes}
+            )
             left -= 1
             if not left:
                 break

@@ -1,6 +1,8 @@
-"""Honest float32 programs for a block, a model or training: the plain ops, composed so that they round as differently as implementations do.
+"""Honest float32 programs for a block, a model or training: the plain ops, composed so that they round as
+differently as implementations do.
 
-Sums of matrix products and of norms in other orders, softmax in chunks and normalised once, phases in float32, parameters off in the last place.
+Sums of matrix products and of norms in other orders, softmax in chunks and normalised once, phases in
+float32, parameters off in the last place.
 
 Not here: what is made of their deviations (reorder).
 """
@@ -30,7 +32,10 @@ Product = Callable[[Any, Any], Any]
 def programs(case: Whole, a: Arrays) -> Iterator[tuple[Backend, Arrays]]:
     """Eleven ways to compute a case in float32, and the inputs of each."""
     rng = generator(0, f"programs of {case.id}")
-    low = {name: x.astype(np.float32) if x.dtype.kind == "f" and name != "positions" else x for name, x in a.items()}
+    low = {
+        name: x.astype(np.float32) if x.dtype.kind == "f" and name != "positions" else x
+        for name, x in a.items()
+    }
     shuffles = [int(rng.integers(2**32)) for _ in range(2)]
     yield Backend(), low
     yield sums(transposed), low
@@ -43,7 +48,12 @@ def programs(case: Whole, a: Arrays) -> Iterator[tuple[Backend, Arrays]]:
     yield Backend(attention=chunked, turn=low_phase), low
     for seed in shuffles:  # parameters that are off in the last place
         by = generator(seed, "roundings")
-        off = {name: x * (1 + np.float32(UNIT["F32"]) * by.uniform(-2, 2, x.shape)) if name.startswith("param.") else x for name, x in low.items()}
+        off = {
+            name: x * (1 + np.float32(UNIT["F32"]) * by.uniform(-2, 2, x.shape))
+            if name.startswith("param.")
+            else x
+            for name, x in low.items()
+        }
         yield sums(partial(permuted, seed=seed)), {name: x.astype(low[name].dtype) for name, x in off.items()}
 
 
@@ -82,14 +92,18 @@ def lanes(a: Any, b: Any) -> Any:
 
 
 def sums(product: Product, seed: int | None = None) -> Backend:
-    """A backend whose matrix products are `product`; its norms and its loss go over channels in an order of their own (seed; -1: from the end)."""
+    """A backend whose matrix products are `product`; its norms and its loss go over channels in an order
+    of their own (seed; -1: from the end).
+    """
 
     def matmul_forward(a, b):
         return product(a, b), (a, b)
 
     def matmul_backward(saved, dy):
         a, b = saved
-        return unbroadcast(product(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(product(a.swapaxes(-1, -2), dy), b.shape)
+        return unbroadcast(product(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(
+            product(a.swapaxes(-1, -2), dy), b.shape
+        )
 
     def linear_forward(x, w, b):
         y = product(x.reshape(-1, x.shape[-1]), w.T)
@@ -132,7 +146,9 @@ def in_order(seed: int | None, op: Op, channels: int) -> Op:
         moved = (x[..., o] if x is not None and n < channels else x for n, x in enumerate(arrays))
         if op.extra:  # the loss: its class numbers move with the logits, its result has no channels
             logits, targets = arrays
-            y, saved, each = op.forward(logits[..., o], np.where(targets >= 0, np.argsort(o)[targets], -1), **settings)
+            y, saved, each = op.forward(
+                logits[..., o], np.where(targets >= 0, np.argsort(o)[targets], -1), **settings
+            )
             return y, (saved, o), each
         y, saved = op.forward(*moved, **settings)
         return y[..., np.argsort(o)], (saved, o)
@@ -149,7 +165,8 @@ def in_order(seed: int | None, op: Op, channels: int) -> Op:
 # ---------------------------------------------------------------- softmax in chunks, phases in float32
 
 
-def online_forward(s, v, *, at, width=3):  # [B,H,T,S], [B,H,S,D]: over blocks of keys, normalised once at the end
+# [B,H,T,S], [B,H,S,D]: over blocks of keys, normalised once at the end
+def online_forward(s, v, *, at, width=3):
     B, H, T, S = s.shape
     s = np.where(at.see, s, -np.inf)
     top = np.full((B, H, T, 1), -np.inf, s.dtype)
@@ -159,7 +176,11 @@ def online_forward(s, v, *, at, width=3):  # [B,H,T,S], [B,H,S,D]: over blocks o
         higher = np.maximum(top, part.max(-1, keepdims=True))
         safe = np.where(higher == -np.inf, 0, higher)
         e, shrink = np.exp(part - safe), np.exp(top - safe)
-        total, y, top = total * shrink + e.sum(-1, keepdims=True), y * shrink + e @ v[:, :, first : first + width], higher
+        total, y, top = (
+            total * shrink + e.sum(-1, keepdims=True),
+            y * shrink + e @ v[:, :, first : first + width],
+            higher,
+        )
     total = np.where(total == 0, 1, total)
     p = np.exp(s - np.where(top == -np.inf, 0, top)) / total
     return y / total, (p, v)
@@ -176,7 +197,11 @@ online = Op(online_forward, online_backward)
 
 def chunked(q, k, v, table=None, term=None, row=None, column=None, *, at, scale):
     """Attention as kernels do it, with keys and values repeated for the heads that share them."""
-    return online(scores(q, k, table, term, row, column, at=at, scale=scale), repeated(v, times=q.shape[1] // k.shape[1]), at=at)
+    return online(
+        scores(q, k, table, term, row, column, at=at, scale=scale),
+        repeated(v, times=q.shape[1] // k.shape[1]),
+        at=at,
+    )
 
 
 def repeated_forward(x, *, times):

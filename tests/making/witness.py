@@ -33,21 +33,39 @@ def documents(case: Case) -> Iterator[tuple[int, slice, Rows]]:
 def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a case, those that the loops reach."""
     cfg = case.config
-    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(cfg.pe[0][1])
+    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(
+        cfg.pe[0][1]
+    )
     loop = loops.witness(case.encoding, case.hook or "bias", **facts)
     p = {name.removeprefix("param."): x.tolist() for name, x in a.items() if name.startswith("param.")}
     if case.level == "table":
         return table(case, loop, p, a)
-    shapes = {"y": (case.B, case.T, case.C), "q_rotated": (case.B, case.H, case.T, case.D), "k_rotated": (case.B, case.G, case.T, case.D)}
+    shapes = {
+        "y": (case.B, case.T, case.C),
+        "q_rotated": (case.B, case.H, case.T, case.D),
+        "k_rotated": (case.B, case.G, case.T, case.D),
+    }
     cells = (case.B, case.H, case.T, case.T)
-    shapes |= {"term": cells, "bias": cells, "scores": cells, "probabilities": cells, "out": shapes["q_rotated"]}
+    shapes |= {
+        "term": cells,
+        "bias": cells,
+        "scores": cells,
+        "probabilities": cells,
+        "out": shapes["q_rotated"],
+    }
     found: dict[str, np.ndarray] = {}
     for b, cut, i in documents(case):
-        part = {name: (a[name][b][cut] if name == "x" else a[name][b][:, cut]).tolist() for name in "xqkv" if name in a}
+        part = {
+            name: (a[name][b][cut] if name == "x" else a[name][b][:, cut]).tolist()
+            for name in "xqkv"
+            if name in a
+        }
         for name, rows in one(case, loop, p, part, i).items():
             whole = found.setdefault(name, np.zeros(shapes[name]))
             square = name in ("term", "bias", "scores", "probabilities")
-            where = (b, slice(None), cut, cut) if square else (b, cut) if name == "y" else (b, slice(None), cut)
+            where = (
+                (b, slice(None), cut, cut) if square else (b, cut) if name == "y" else (b, slice(None), cut)
+            )
             whole[where] = np.array(rows, np.float64)
     if "bias" in found:
         found["bias"] = found["bias"][0]
@@ -59,14 +77,20 @@ def table(case: Case, loop: Callable, p: Any, a: Any) -> dict[str, np.ndarray]:
     if case.hook == "bias":
         return {"bias": np.array(loop(p, a["distances"].tolist()), np.float64)}
     i = case.at.i
-    each = [i] if i.ndim == 1 else [i[..., b, :] for b in range(i.shape[-2])]  # positions of each sequence that has its own
+    # positions of each sequence that has its own
+    each = [i] if i.ndim == 1 else [i[..., b, :] for b in range(i.shape[-2])]
     whole = lambda rows: np.array(rows if i.ndim > 1 else rows[0], np.float64)
     if case.hook == "embed":
         return {"rows": whole([loop(p, one.tolist()) for one in each])}
     angle, gain_q, gain_k = zip(*[loop(p, one.tolist(), case.at.n) for one in each], strict=True)
     found = {"angle": whole(angle)}
-    found |= {name: whole([[[f(x) for x in row] for row in one] for one in angle]) for name, f in (("cos", math.cos), ("sin", math.sin))}
-    return found | {name: whole(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain[0] is not None}
+    found |= {
+        name: whole([[[f(x) for x in row] for row in one] for one in angle])
+        for name, f in (("cos", math.cos), ("sin", math.sin))
+    }
+    return found | {
+        name: whole(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain[0] is not None
+    }
 
 
 def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any]:
@@ -75,11 +99,19 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
         return {"y": loop(p, part["x"], i)}
     if case.hook == "embed":
         rows = loop(p, i)
-        return {"y": [[x + y for x, y in zip(token, row, strict=True)] for token, row in zip(part["x"], rows, strict=True)]}
+        return {
+            "y": [
+                [x + y for x, y in zip(token, row, strict=True)]
+                for token, row in zip(part["x"], rows, strict=True)
+            ]
+        }
     if case.hook == "attend":
         return {"out": loop(p, part["q"], part["k"], part["v"], part.get("x"), i)}
     tokens = len(i[0]) if isinstance(i[0], list) else len(i)
-    look = [[loops_attention.sees(t, s, case.causal, case.window, None) for s in range(tokens)] for t in range(tokens)]
+    look = [
+        [loops_attention.sees(t, s, case.causal, case.window, None) for s in range(tokens)]
+        for t in range(tokens)
+    ]
     extra = None
     if case.hook == "rotate":
         q, k = turned(case, loop, p, part, i)
@@ -88,10 +120,16 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
         part = part | {"q": q, "k": k}
     elif case.hook == "bias":
         rows = [loop(p, [i[t] - i[s] if look[t][s] else 0 for s in range(tokens)]) for t in range(tokens)]
-        extra = [[[rows[t][h][s] if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)] for h in range(case.H)]
+        extra = [
+            [[rows[t][h][s] if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
+            for h in range(case.H)
+        ]
     elif case.hook == "score":
         term = loop(p, part["q"], part["k"], part.get("x"), i)
-        extra = [[[term[h][t][s] if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)] for h in range(case.H)]
+        extra = [
+            [[term[h][t][s] if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
+            for h in range(case.H)
+        ]
     if case.level == "op":
         assert extra is not None
         return {"bias" if case.hook == "bias" else "term": extra}
@@ -116,14 +154,21 @@ def turned(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> tuple[Rows
 
 
 def attention(case: Case, part: Any, extra: Any, look: Rows) -> dict[str, Any]:
-    """Scores as a sum of products, probabilities as the attention over values that are a unit matrix, and the output."""
+    """Scores as a sum of products, probabilities as the attention over values that are a unit matrix, and
+    the output.
+    """
     q, k, v = part["q"], part["k"], part["v"]
     scale, tokens, group = case.config.encoding(0).scale(case.D), range(len(look)), case.H // case.G
-    logit = lambda h, t, s: scale * sum(x * y for x, y in zip(q[h][t], k[h // group][s], strict=True)) + (extra[h][t][s] if extra else 0.0)
+    logit = lambda h, t, s: (
+        scale * sum(x * y for x, y in zip(q[h][t], k[h // group][s], strict=True))
+        + (extra[h][t][s] if extra else 0.0)
+    )
     unit = [[[float(s == t) for s in tokens] for t in tokens] for _ in range(case.G)]
     settings = {"bias": extra, "causal": case.causal, "window": case.window}
     return {
-        "scores": [[[logit(h, t, s) if look[t][s] else 0.0 for s in tokens] for t in tokens] for h in range(case.H)],
+        "scores": [
+            [[logit(h, t, s) if look[t][s] else 0.0 for s in tokens] for t in tokens] for h in range(case.H)
+        ],
         "probabilities": loops_attention.attend(q, k, unit, scale, **settings),
         "out": loops_attention.attend(q, k, v, scale, **settings),
     }

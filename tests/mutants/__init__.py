@@ -1,9 +1,11 @@
-"""Wrong implementations, on purpose: each is the reference with one bug in it, most of them bugs that somebody had.
+"""Wrong implementations, on purpose: each is the reference with one bug in it, most of them bugs that
+somebody had.
 
-A mutant is a record: what it is called, the trap that it falls into (a flag), which encodings have it, and a function
-that computes a case wrongly. Those of one encoding stand in its recipe, as MUTANTS; here are those that several have,
-by hook, and what both are made with. Held-out ones are never used to make near-miss probes: the diagnosis is scored on
-them as on a stranger's bug. They are the same traps written another way, with other numbers.
+A mutant is a record: what it is called, the trap that it falls into (a flag), which encodings have it, and a
+function that computes a case wrongly. Those of one encoding stand in its recipe, as MUTANTS; here are those
+that several have, by hook, and what both are made with. Held-out ones are never used to make near-miss
+probes: the diagnosis is scored on them as on a stranger's bug. They are the same traps written another way,
+with other numbers.
 """
 
 from collections.abc import Callable

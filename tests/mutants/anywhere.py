@@ -62,14 +62,20 @@ def tiled(order):
         if case.level != "attn" or case.G == case.H or case.G == 1 or case.hook == "attend":
             return None
         heads = [order(h, case.H, case.G) for h in range(case.H)]
-        return {n: x for n, x in expected(replace(case, G=case.H), {**a, **{n: a[n][:, heads] for n in "kv"}}).items() if n not in ("vjp.k", "vjp.v")}
+        return {
+            n: x
+            for n, x in expected(replace(case, G=case.H), {**a, **{n: a[n][:, heads] for n in "kv"}}).items()
+            if n not in ("vjp.k", "vjp.v")
+        }
 
     return run
 
 
 def softmax(change):
     def run(case, a):
-        return patched("golden.levels", only=attn, probabilities=forward(levels.probabilities, change))(case, a)
+        return patched("golden.levels", only=attn, probabilities=forward(levels.probabilities, change))(
+            case, a
+        )
 
     return run
 
@@ -77,23 +83,43 @@ def softmax(change):
 def scaled(change):
     def run(case, a):
         pe = case.config.encoding(0)
-        return expected(case, a, replace(pe, scale=lambda D: change(pe.scale(D), D, case.C))) if attn(case) else None
+        return (
+            expected(case, a, replace(pe, scale=lambda D: change(pe.scale(D), D, case.C)))
+            if attn(case)
+            else None
+        )
 
     return run
 
 
 MUTANTS = [
     Mutant("option-ignored", "option", "an option is ignored", ANY, lambda case, a: defaults(case, a)),
-    Mutant("counts", "position.counted", "you count positions from 0 and do not use those given", LINE, moved_positions(counted)),
+    Mutant(
+        "counts",
+        "position.counted",
+        "you count positions from 0 and do not use those given",
+        LINE,
+        moved_positions(counted),
+    ),
     Mutant(
         "counts-within-batch",
         "position.counted",
         "you count slots, whatever the positions",
         LINE,
-        lambda case, a: expected(replace(case, positions=tuple(range(case.T)), seg=None), a) if case.level != "attn" else None,
+        lambda case, a: (
+            expected(replace(case, positions=tuple(range(case.T)), seg=None), a)
+            if case.level != "attn"
+            else None
+        ),
         held_out=True,
     ),
-    Mutant("one-late", "position.off_by_one", "your positions are one too large", ABSOLUTE, moved_positions(lambda i: i + 1)),
+    Mutant(
+        "one-late",
+        "position.off_by_one",
+        "your positions are one too large",
+        ABSOLUTE,
+        moved_positions(lambda i: i + 1),
+    ),
     Mutant(
         "one-early",
         "position.off_by_one",
@@ -125,8 +151,17 @@ MUTANTS = [
         moved_positions(lambda i: np.broadcast_to(i[-1:], i.shape), lambda i: i.ndim == 2),
         held_out=True,
     ),
-    Mutant("floors", "position.rounded", "you round positions down to whole numbers", LINE, made_whole(np.floor)),
-    Mutant("rounds", "position.rounded", "you round positions to whole numbers", LINE, made_whole(np.rint), held_out=True),
+    Mutant(
+        "floors", "position.rounded", "you round positions down to whole numbers", LINE, made_whole(np.floor)
+    ),
+    Mutant(
+        "rounds",
+        "position.rounded",
+        "you round positions to whole numbers",
+        LINE,
+        made_whole(np.rint),
+        held_out=True,
+    ),
     Mutant(
         "first-axis",
         "position.axes",
@@ -158,9 +193,20 @@ MUTANTS = [
         refs=("fla-org/flash-linear-attention#1177",),
     ),
     Mutant(
-        "clips-4096", "rope.table.clip", "your table ends at position 4096 and positions are clipped to it", hooked("embed", "rotate"), clipped(4095)
+        "clips-4096",
+        "rope.table.clip",
+        "your table ends at position 4096 and positions are clipped to it",
+        hooked("embed", "rotate"),
+        clipped(4095),
     ),
-    Mutant("clips-100000", "rope.table.clip", "your table ends at position 100000", hooked("embed", "rotate"), clipped(99999), held_out=True),
+    Mutant(
+        "clips-100000",
+        "rope.table.clip",
+        "your table ends at position 100000",
+        hooked("embed", "rotate"),
+        clipped(99999),
+        held_out=True,
+    ),
     Mutant(
         "wraps-2048",
         "rope.table.wrap",
@@ -198,7 +244,9 @@ MUTANTS = [
         lambda case, a: patched(
             "golden.levels",
             only=lambda c: attn(c) and c.causal,
-            probabilities=told(levels.probabilities, at=lambda at: seeing(at, at.see & ~np.eye(at.T, dtype=bool))),
+            probabilities=told(
+                levels.probabilities, at=lambda at: seeing(at, at.see & ~np.eye(at.T, dtype=bool))
+            ),
         )(case, a),
         held_out=True,
     ),
@@ -217,7 +265,14 @@ MUTANTS = [
         SOFTMAX,
         with_case(lambda c: attn(c) and c.window, window=lambda case: case.window - 1),
     ),
-    Mutant("window-none", "mask.window", "your window is not there", SOFTMAX, with_case(lambda c: attn(c) and c.window, window=None), held_out=True),
+    Mutant(
+        "window-none",
+        "mask.window",
+        "your window is not there",
+        SOFTMAX,
+        with_case(lambda c: attn(c) and c.window, window=None),
+        held_out=True,
+    ),
     Mutant(
         "documents-seen",
         "mask.documents",
@@ -238,7 +293,9 @@ MUTANTS = [
         "padding is masked, documents are not told apart",
         EVERYWHERE,
         lambda case, a: (
-            expected(case, a, None, replace(case.at, seg=(case.at.seg > 0).astype(int))) if case.seg is not None and case.level == "attn" else None
+            expected(case, a, None, replace(case.at, seg=(case.at.seg > 0).astype(int)))
+            if case.seg is not None and case.level == "attn"
+            else None
         ),
         held_out=True,
     ),
@@ -250,7 +307,13 @@ MUTANTS = [
         lambda case, a: unseen(case, a, np.nan),
         refs=("huggingface/transformers#17866",),
     ),
-    Mutant("padding-uniform", "mask.padding", "a row that sees nothing is uniform", SOFTMAX, lambda case, a: uniform(case, a)),
+    Mutant(
+        "padding-uniform",
+        "mask.padding",
+        "a row that sees nothing is uniform",
+        SOFTMAX,
+        lambda case, a: uniform(case, a),
+    ),
     Mutant(
         "gqa-tiled",
         "gqa.order",
@@ -272,10 +335,27 @@ MUTANTS = [
         "gqa.order",
         "your key-value heads are off by one",
         EVERYWHERE,
-        lambda case, a: inputs(lambda c: c.level == "attn" and c.G > 1, k=lambda k: np.roll(k, 1, 1), v=lambda v: np.roll(v, 1, 1))(case, a),
+        lambda case, a: inputs(
+            lambda c: c.level == "attn" and c.G > 1,
+            k=lambda k: np.roll(k, 1, 1),
+            v=lambda v: np.roll(v, 1, 1),
+        )(case, a),
     ),
-    Mutant("unscaled", "attn.scale", "your logits are not scaled", tuple(n for n in SOFTMAX if n != "t5"), scaled(lambda s, D, C: 1.0)),
-    Mutant("scaled-by-width", "attn.scale", "your logits are scaled by the model's width", SOFTMAX, scaled(lambda s, D, C: C**-0.5), held_out=True),
+    Mutant(
+        "unscaled",
+        "attn.scale",
+        "your logits are not scaled",
+        tuple(n for n in SOFTMAX if n != "t5"),
+        scaled(lambda s, D, C: 1.0),
+    ),
+    Mutant(
+        "scaled-by-width",
+        "attn.scale",
+        "your logits are scaled by the model's width",
+        SOFTMAX,
+        scaled(lambda s, D, C: C**-0.5),
+        held_out=True,
+    ),
     Mutant(
         "softmax-queries",
         "attn.softmax",
@@ -283,7 +363,13 @@ MUTANTS = [
         SOFTMAX,
         softmax(lambda p, s: np.nan_to_num(p / p.sum(2, keepdims=True))),
     ),
-    Mutant("softmax-unnormed", "attn.softmax", "your weights do not add up to 1", SOFTMAX, softmax(lambda p, s: p * 1.01)),
+    Mutant(
+        "softmax-unnormed",
+        "attn.softmax",
+        "your weights do not add up to 1",
+        SOFTMAX,
+        softmax(lambda p, s: p * 1.01),
+    ),
     Mutant(
         "softmax-plus-one",
         "attn.softmax",
@@ -329,12 +415,17 @@ def defaults(case, a):
     """One option has its default: the first with which a number changes."""
     for name in case.options:
         other = replace(case, options={n: v for n, v in case.options.items() if n != name})
-        for given in (a, {n: x for n, x in a.items() if not n.startswith("cotangent.")}):  # without the option there may be no derivative
+        # without the option there may be no derivative
+        for given in (a, {n: x for n, x in a.items() if not n.startswith("cotangent.")}):
             try:
                 got, want = expected(other, given), expected(case, given)
             except (PerefError, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
                 continue
-            if any(got[n].shape != want[n].shape or not np.allclose(got[n], want[n], 1e-9, 1e-12) for n in want if n in got):
+            if any(
+                got[n].shape != want[n].shape or not np.allclose(got[n], want[n], 1e-9, 1e-12)
+                for n in want
+                if n in got
+            ):
                 return got
     return None
 
@@ -346,7 +437,12 @@ def unmasked(case, a):
     if case.encoding == "learned_bias":  # which has no entry for what lies between two documents
         see = np.broadcast_to(replace(case.at, seg=None).see, (case.B, 1, case.T, case.T))
         pe = case.config.encoding(0)
-        return expected(case, a, replace(pe, bias=lambda be, p, d: pe.bias(be, p, np.clip(d, 0, case.L - 1))), seeing(case.at, see))
+        return expected(
+            case,
+            a,
+            replace(pe, bias=lambda be, p, d: pe.bias(be, p, np.clip(d, 0, case.L - 1))),
+            seeing(case.at, see),
+        )
     return expected(case, a, None, replace(case.at, seg=None))
 
 
@@ -362,7 +458,10 @@ def unseen(case, a, value):
         return None
     found = expected(case, a)
     nothing = (case.at.seg == 0)[:, None, :, None]
-    return {**found, **{n: np.where(nothing, value, x) for n, x in found.items() if n in ("out", "probabilities")}}
+    return {
+        **found,
+        **{n: np.where(nothing, value, x) for n, x in found.items() if n in ("out", "probabilities")},
+    }
 
 
 def uniform(case, a):
@@ -371,7 +470,11 @@ def uniform(case, a):
     found = expected(case, a)
     nothing = (case.at.seg == 0)[:, None, :, None]
     mean = np.repeat(a["v"], case.H // case.G, 1).mean(2, keepdims=True)
-    return {**found, "out": np.where(nothing, mean, found["out"]), "probabilities": np.where(nothing, 1 / case.T, found["probabilities"])}
+    return {
+        **found,
+        "out": np.where(nothing, mean, found["out"]),
+        "probabilities": np.where(nothing, 1 / case.T, found["probabilities"]),
+    }
 
 
 def without(case, a):

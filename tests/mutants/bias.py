@@ -25,7 +25,11 @@ def slopes(of):
     def run(case, a):
         if case.encoding == "dape":
             return patched("encodings.score.dape", slopes=of)(case, a)
-        return patched("encodings.bias.alibi", fixed=of)(case, a) if case.config.pe[0][1]["slopes"] == "fixed" else None
+        return (
+            patched("encodings.bias.alibi", fixed=of)(case, a)
+            if case.config.pe[0][1]["slopes"] == "fixed"
+            else None
+        )
 
     return run
 
@@ -50,7 +54,11 @@ def bucketed(change):
     def wrong(d, *, causal, buckets, max_distance, place=None):
         return np.clip(
             change(
-                BUCKET(d, causal=causal, buckets=buckets, max_distance=max_distance), d, buckets if causal else buckets // 2, causal, max_distance
+                BUCKET(d, causal=causal, buckets=buckets, max_distance=max_distance),
+                d,
+                buckets if causal else buckets // 2,
+                causal,
+                max_distance,
             ),
             0,
             buckets - 1,
@@ -72,7 +80,11 @@ MUTANTS = [
         "bias.sign",
         "your distances are j - i",
         SIDED,
-        lambda case, a: None if case.causal and case.encoding == "learned_bias" else moved_distances(lambda d: -d)(case, a),
+        lambda case, a: (
+            None
+            if case.causal and case.encoding == "learned_bias"
+            else moved_distances(lambda d: -d)(case, a)
+        ),
         ("huggingface/transformers#8518",),
     ),
     Mutant(
@@ -91,17 +103,30 @@ MUTANTS = [
         lambda case, a: results(lambda x: x.swapaxes(1, 2), "bias")(case, a) if case.level == "op" else None,
     ),
     Mutant("bias-negated", "bias.negated", "you add where you should subtract", ALL, table(lambda b, d: -b)),
-    Mutant("bias-growing", "bias.negated", "you reward distance", FALLING, table(lambda b, d: abs(b)), held_out=True),
+    Mutant(
+        "bias-growing",
+        "bias.negated",
+        "you reward distance",
+        FALLING,
+        table(lambda b, d: abs(b)),
+        held_out=True,
+    ),
     Mutant(
         "bias-one-more",
         "bias.off_by_one",
         "your distances are one too large",
         ALL,
-        lambda case, a: None if case.encoding == "learned_bias" else moved_distances(lambda d: d + (d >= 0))(case, a),
+        lambda case, a: (
+            None if case.encoding == "learned_bias" else moved_distances(lambda d: d + (d >= 0))(case, a)
+        ),
         ("vllm-project/vllm#945",),
     ),
     Mutant(
-        "bias-one-less", "bias.off_by_one", "your distances are one too small", ALL, moved_distances(lambda d: np.maximum(d - 1, np.minimum(d, 0)))
+        "bias-one-less",
+        "bias.off_by_one",
+        "your distances are one too small",
+        ALL,
+        moved_distances(lambda d: np.maximum(d - 1, np.minimum(d, 0))),
     ),
     Mutant(
         "bias-from-last",
@@ -111,19 +136,52 @@ MUTANTS = [
         moved_distances(lambda d: d.max() - d + 1 if len(d) else d),
         held_out=True,
     ),
-    Mutant("bias-heads-reversed", "bias.heads", "your heads are in reverse order", ALL, table(lambda b, d: b[::-1])),
-    Mutant("bias-first-head", "bias.heads", "every head has the bias of the first", ALL, table(lambda b, d: np.broadcast_to(b[:1], b.shape) * 1.0)),
-    Mutant("bias-heads-rolled", "bias.heads", "your heads are off by one", ALL, table(lambda b, d: np.roll(b, 1, 0)), held_out=True),
     Mutant(
-        "bias-scaled", "bias.scale", "the bias is inside the softmax scale", ALL, table(lambda b, d: b * 8**-0.5), ("lucidrains/x-transformers#10",)
+        "bias-heads-reversed",
+        "bias.heads",
+        "your heads are in reverse order",
+        ALL,
+        table(lambda b, d: b[::-1]),
     ),
-    Mutant("bias-log2", "bias.scale", "the bias is in units of log 2", ALL, table(lambda b, d: b / math.log(2)), held_out=True),
+    Mutant(
+        "bias-first-head",
+        "bias.heads",
+        "every head has the bias of the first",
+        ALL,
+        table(lambda b, d: np.broadcast_to(b[:1], b.shape) * 1.0),
+    ),
+    Mutant(
+        "bias-heads-rolled",
+        "bias.heads",
+        "your heads are off by one",
+        ALL,
+        table(lambda b, d: np.roll(b, 1, 0)),
+        held_out=True,
+    ),
+    Mutant(
+        "bias-scaled",
+        "bias.scale",
+        "the bias is inside the softmax scale",
+        ALL,
+        table(lambda b, d: b * 8**-0.5),
+        ("lucidrains/x-transformers#10",),
+    ),
+    Mutant(
+        "bias-log2",
+        "bias.scale",
+        "the bias is in units of log 2",
+        ALL,
+        table(lambda b, d: b / math.log(2)),
+        held_out=True,
+    ),
     Mutant(
         "slopes-from-0",
         "alibi.slopes.exponent",
         "your first slope is 1",
         ALIBI,
-        slopes(lambda H, most=8.0: exact(H, most, 0) if not H & (H - 1) else [2 * s for s in SLOPES(H, most)]),
+        slopes(
+            lambda H, most=8.0: exact(H, most, 0) if not H & (H - 1) else [2 * s for s in SLOPES(H, most)]
+        ),
         ("aprender#2143",),
     ),
     Mutant(
@@ -165,7 +223,14 @@ MUTANTS = [
         slopes(of_next),
         held_out=True,
     ),
-    Mutant("slopes-again", "alibi.slopes.non_pow2", "your slopes begin anew", ALIBI, slopes(of_smaller), held_out=True),
+    Mutant(
+        "slopes-again",
+        "alibi.slopes.non_pow2",
+        "your slopes begin anew",
+        ALIBI,
+        slopes(of_smaller),
+        held_out=True,
+    ),
     Mutant(
         "kerple-raw",
         "kerple.parameters",
@@ -188,7 +253,13 @@ MUTANTS = [
         ("kerple_log", "kerple_power", "dape"),
         lambda case, a: swapped(case, a),
     ),
-    Mutant("kerple-squared", "kerple.formula", "your distances are squared", ("kerple_log", "kerple_power"), moved_distances(lambda d: d * abs(d))),
+    Mutant(
+        "kerple-squared",
+        "kerple.formula",
+        "your distances are squared",
+        ("kerple_log", "kerple_power"),
+        moved_distances(lambda d: d * abs(d)),
+    ),
 ]
 
 

@@ -25,5 +25,11 @@ MUTANTS = [
         other_rows(lambda e, i: e * e.shape[-1] ** -0.5),
         held_out=True,
     ),
-    Mutant("rows-of-0", "embed.rows", "every token gets the row of position 0", ("sinusoidal", "learned"), moved_positions(lambda i: i * 0)),
+    Mutant(
+        "rows-of-0",
+        "embed.rows",
+        "every token gets the row of position 0",
+        ("sinusoidal", "learned"),
+        moved_positions(lambda i: i * 0),
+    ),
 ]

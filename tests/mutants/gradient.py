@@ -9,7 +9,12 @@ from peref.golden import levels
 from peref.ops.embedding import take
 
 SOFTMAX = ("none", *hooked("rotate", "bias", "score", "attend"))
-LEARNED = tuple(n for n in ANY if get(n).hook in ("bias", "score", "attend", "mix", "embed") and n not in ("sinusoidal", "sandwich", "alibi"))
+LEARNED = tuple(
+    n
+    for n in ANY
+    if get(n).hook in ("bias", "score", "attend", "mix", "embed")
+    and n not in ("sinusoidal", "sandwich", "alibi")
+)
 
 
 def gradients(change, *names):
@@ -17,8 +22,17 @@ def gradients(change, *names):
 
     def run(case, a):
         found = expected(case, a)
-        meant = [n for n in found if n.startswith("vjp.") and (n.removeprefix("vjp.") in names or ("param" in names and n.startswith("vjp.param.")))]
-        return {**found, **{n: change(found[n], n.removeprefix("vjp."), case, a) for n in meant}} if meant else None
+        meant = [
+            n
+            for n in found
+            if n.startswith("vjp.")
+            and (n.removeprefix("vjp.") in names or ("param" in names and n.startswith("vjp.param.")))
+        ]
+        return (
+            {**found, **{n: change(found[n], n.removeprefix("vjp."), case, a) for n in meant}}
+            if meant
+            else None
+        )
 
     return run
 
@@ -28,24 +42,52 @@ def first_head(g, name, case, a):
     heads = case.H // case.G
     if heads == 1:
         return g
-    part = expected(case, {**a, "cotangent.out": a["cotangent.out"] * (np.arange(case.H) % heads == 0)[:, None, None]})
+    part = expected(
+        case, {**a, "cotangent.out": a["cotangent.out"] * (np.arange(case.H) % heads == 0)[:, None, None]}
+    )
     return part[f"vjp.{name}"]
 
 
 def first_row(g, name, case, a):
     """Only the first sequence hands its derivative on."""
     mask = lambda x: x * (np.arange(len(x)) == 0).reshape(-1, *[1] * (x.ndim - 1))
-    return expected(case, {n: mask(x) if n in ("cotangent.out", "cotangent.y", "cotangent.term") else x for n, x in a.items()})[f"vjp.{name}"]
+    return expected(
+        case,
+        {n: mask(x) if n in ("cotangent.out", "cotangent.y", "cotangent.term") else x for n, x in a.items()},
+    )[f"vjp.{name}"]
 
 
-many = lambda run: lambda case, a: run(case, a) if case.B > 1 and case.level != "table" and case.hook not in ("embed", "bias") else None
+many = lambda run: (
+    lambda case, a: (
+        run(case, a) if case.B > 1 and case.level != "table" and case.hook not in ("embed", "bias") else None
+    )
+)
 grouped = lambda run: lambda case, a: run(case, a) if case.level == "attn" and case.H > case.G else None
 attn = lambda run: lambda case, a: run(case, a) if case.level == "attn" else None
 
 MUTANTS = [
-    Mutant("grad-zero", "grad.zero", "the derivative of your parameters is zero", LEARNED, gradients(lambda g, *_: 0 * g, "param")),
-    Mutant("grad-zero-inputs", "grad.zero", "the derivative of your inputs is zero", ANY, gradients(lambda g, *_: 0 * g, "q", "x"), held_out=True),
-    Mutant("grad-negated", "grad.sign", "the derivative of your parameters has the other sign", LEARNED, gradients(lambda g, *_: -g, "param")),
+    Mutant(
+        "grad-zero",
+        "grad.zero",
+        "the derivative of your parameters is zero",
+        LEARNED,
+        gradients(lambda g, *_: 0 * g, "param"),
+    ),
+    Mutant(
+        "grad-zero-inputs",
+        "grad.zero",
+        "the derivative of your inputs is zero",
+        ANY,
+        gradients(lambda g, *_: 0 * g, "q", "x"),
+        held_out=True,
+    ),
+    Mutant(
+        "grad-negated",
+        "grad.sign",
+        "the derivative of your parameters has the other sign",
+        LEARNED,
+        gradients(lambda g, *_: -g, "param"),
+    ),
     Mutant(
         "grad-negated-inputs",
         "grad.sign",
@@ -70,7 +112,13 @@ MUTANTS = [
         ("karpathy/llm.c#801",),
         held_out=True,
     ),
-    Mutant("grad-first-row", "grad.sum", "the derivative of a parameter is that of the first sequence", LEARNED, many(gradients(first_row, "param"))),
+    Mutant(
+        "grad-first-row",
+        "grad.sum",
+        "the derivative of a parameter is that of the first sequence",
+        LEARNED,
+        many(gradients(first_row, "param")),
+    ),
     Mutant(
         "grad-first-head",
         "grad.sum",
@@ -125,7 +173,13 @@ MUTANTS = [
         gradients(lambda g, *_: g[..., ::-1, :], "v", "x"),
         held_out=True,
     ),
-    Mutant("grad-softmax", "grad.softmax", "the derivative of your softmax lacks its mean", SOFTMAX, lambda case, a: without_mean(case, a)),
+    Mutant(
+        "grad-softmax",
+        "grad.softmax",
+        "the derivative of your softmax lacks its mean",
+        SOFTMAX,
+        lambda case, a: without_mean(case, a),
+    ),
     Mutant(
         "grad-unscaled",
         "grad.softmax",
@@ -140,7 +194,9 @@ MUTANTS = [
 def without_mean(case, a):
     if case.level != "attn" or case.hook == "attend":
         return None
-    return patched("golden.levels", probabilities=backward(levels.probabilities, lambda g, p, dp: [p * dp]))(case, a)
+    return patched("golden.levels", probabilities=backward(levels.probabilities, lambda g, p, dp: [p * dp]))(
+        case, a
+    )
 
 
 def assigned(case, a, step=1):

@@ -17,7 +17,9 @@ SHIFTED = ("rwkv4", "rwkv6", "rwkv7")
 
 def of(name, **changes):
     """Something in the encoding's own file is another."""
-    return lambda case, a: patched(f"encodings.mix.{case.encoding if name is None else name}", **changes)(case, a)
+    return lambda case, a: patched(f"encodings.mix.{case.encoding if name is None else name}", **changes)(
+        case, a
+    )
 
 
 def decay(change):
@@ -25,12 +27,16 @@ def decay(change):
 
 
 def exchanged(one, two):
-    return lambda case, a: expected(case, {**a, f"param.{one}": a[f"param.{two}"], f"param.{two}": a[f"param.{one}"]})
+    return lambda case, a: expected(
+        case, {**a, f"param.{one}": a[f"param.{two}"], f"param.{two}": a[f"param.{one}"]}
+    )
 
 
 def recurrence(module, name, change):
     """The recurrence gets other arrays."""
-    return patched(f"encodings.mix.{module.__name__.rpartition('.')[2]}", **{name: asked(getattr(module, name), change)})
+    return patched(
+        f"encodings.mix.{module.__name__.rpartition('.')[2]}", **{name: asked(getattr(module, name), change)}
+    )
 
 
 def over_all_heads(y, p, eps):
@@ -46,14 +52,41 @@ def forgetful(case, a):
     size = case.config.pe[0][1]["chunk"]
     if case.seg is not None or size >= case.T:
         return None
-    return expected(case, a, None, replace(case.at, seg=np.broadcast_to(np.arange(case.T) // size + 1, (case.B, case.T))))
+    return expected(
+        case, a, None, replace(case.at, seg=np.broadcast_to(np.arange(case.T) // size + 1, (case.B, case.T)))
+    )
 
 
 MUTANTS = [
-    Mutant("chunk-forgets", "mix.chunk", "the state is lost where a chunk ends", ("retnet", "s4d", "mamba", "rwkv6", "rwkv7"), forgetful),
-    Mutant("skip-negated", "mix.skip", "D is subtracted", ("s4d", "mamba"), inputs(**{"param.D": lambda d: -d}), held_out=True),
-    Mutant("shift-none", "mix.shift", "tokens are not shifted", SHIFTED, of(None, previous=lambda x, *rest: (x, previous(x, *rest)[1]))),
-    Mutant("shift-mix", "mix.shift", "the two ends of the mix are exchanged", SHIFTED, of(None, lerp=lambda a, b, m: lerp(b, a, m))),
+    Mutant(
+        "chunk-forgets",
+        "mix.chunk",
+        "the state is lost where a chunk ends",
+        ("retnet", "s4d", "mamba", "rwkv6", "rwkv7"),
+        forgetful,
+    ),
+    Mutant(
+        "skip-negated",
+        "mix.skip",
+        "D is subtracted",
+        ("s4d", "mamba"),
+        inputs(**{"param.D": lambda d: -d}),
+        held_out=True,
+    ),
+    Mutant(
+        "shift-none",
+        "mix.shift",
+        "tokens are not shifted",
+        SHIFTED,
+        of(None, previous=lambda x, *rest: (x, previous(x, *rest)[1])),
+    ),
+    Mutant(
+        "shift-mix",
+        "mix.shift",
+        "the two ends of the mix are exchanged",
+        SHIFTED,
+        of(None, lerp=lambda a, b, m: lerp(b, a, m)),
+    ),
     Mutant(
         "shift-two",
         "mix.shift",
@@ -62,9 +95,28 @@ MUTANTS = [
         of(None, previous=forward(previous, lambda y, x, *_: np.concatenate([0 * y[:, :1], y[:, :-1]], 1))),
         held_out=True,
     ),
-    Mutant("r6-values", "rwkv.projections", "k and v are exchanged", ("rwkv4", "rwkv6"), exchanged("k.weight", "v.weight")),
-    Mutant("rwkv-gate-value", "rwkv.projections", "r and v are exchanged", SHIFTED, exchanged("r.weight", "v.weight"), held_out=True),
-    Mutant("rwkv-norm", "mix.norm", "your norm is over all heads", ("rwkv6", "rwkv7"), of(None, head_norm=over_all_heads)),
+    Mutant(
+        "r6-values",
+        "rwkv.projections",
+        "k and v are exchanged",
+        ("rwkv4", "rwkv6"),
+        exchanged("k.weight", "v.weight"),
+    ),
+    Mutant(
+        "rwkv-gate-value",
+        "rwkv.projections",
+        "r and v are exchanged",
+        SHIFTED,
+        exchanged("r.weight", "v.weight"),
+        held_out=True,
+    ),
+    Mutant(
+        "rwkv-norm",
+        "mix.norm",
+        "your norm is over all heads",
+        ("rwkv6", "rwkv7"),
+        of(None, head_norm=over_all_heads),
+    ),
     Mutant(
         "rwkv-no-norm",
         "mix.norm",
@@ -92,4 +144,7 @@ MUTANTS = [
 
 
 def scaled(x, w, b):
-    return Op(lambda x, w, b: (x * w + b, (x, w)), lambda saved, dy: (dy * saved[1], (dy * saved[0]).sum((0, 1)), dy.sum((0, 1))))(x, w, b)
+    return Op(
+        lambda x, w, b: (x * w + b, (x, w)),
+        lambda saved, dy: (dy * saved[1], (dy * saved[0]).sum((0, 1)), dy.sum((0, 1))),
+    )(x, w, b)

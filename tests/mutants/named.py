@@ -1,7 +1,9 @@
-"""Which trap is named for each mutant, given all that a check of its encoding brings in float32, and what is named for honest code.
+"""Which trap is named for each mutant, given all that a check of its encoding brings in float32, and what is
+named for honest code.
 
-The diagnosis gets what `check` has: every tensor of every case at the levels table, op and attn, the right ones too. Where a mutant says that its bug
-cannot show in a case, the case is right. Honest code is the reference in arithmetic of few digits (honest/coarse.py), which fails and is no trap.
+The diagnosis gets what `check` has: every tensor of every case at the levels table, op and attn, the right
+ones too. Where a mutant says that its bug cannot show in a case, the case is right. Honest code is the
+reference in arithmetic of few digits (honest/coarse.py), which fails and is no trap.
 """
 
 from collections import defaultdict
@@ -31,7 +33,11 @@ def by_encoding():
 def tensors(entry, given):
     """Those of the case's outputs that are real numbers, in float32."""
     with np.errstate(all="ignore"):
-        single = {n: np.asarray(x).view(np.ndarray).astype(np.float32) for n, x in given.items() if n in entry.outputs}
+        single = {
+            n: np.asarray(x).view(np.ndarray).astype(np.float32)
+            for n, x in given.items()
+            if n in entry.outputs
+        }
     return {n: Tensor("F32", x) for n, x in single.items() if entry.want(n).dtype.kind == "f"}
 
 
@@ -45,7 +51,14 @@ def came_of(mutant, cases, book):
                 given = mutant.wrong(case, entry.inputs())
         except BROKEN:
             continue  # this case cannot be computed so
-        found.append(Came(entry, tensors(entry, given) if given is not None else tensors(entry, {n: entry.want(n) for n in entry.outputs})))
+        found.append(
+            Came(
+                entry,
+                tensors(entry, given)
+                if given is not None
+                else tensors(entry, {n: entry.want(n) for n in entry.outputs}),
+            )
+        )
     return found
 
 
@@ -56,7 +69,9 @@ def flags_of(mutant, encoding, cases, book):
 
 
 def of_later(book, said=print):
-    """How many of those written afterwards (later) are named rightly, and of how many that fail somewhere; `said` is told the others."""
+    """How many of those written afterwards (later) are named rightly, and of how many that fail somewhere;
+    `said` is told the others.
+    """
     cases, right, count = by_encoding(), 0, 0
     for mutant in later.MUTANTS:
         for encoding in mutant.of:
@@ -70,7 +85,9 @@ def of_later(book, said=print):
 
 
 def of_honest(book, encodings=None):
-    """What is named for honest code: [(case or encoding, tensor, flag)], and of how many encodings and failing tensors."""
+    """What is named for honest code: [(case or encoding, tensor, flag)], and of how many encodings and
+    failing tensors.
+    """
     named, count, failing = [], 0, 0
     for encoding, cases in by_encoding().items():
         if encodings is not None and encoding not in encodings:

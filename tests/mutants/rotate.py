@@ -5,7 +5,19 @@ from dataclasses import replace
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import angles, backward, bfloat16, by, expected, float16, forward, gains, hooked, patched, with_case
+from mutants.ways import (
+    angles,
+    backward,
+    bfloat16,
+    by,
+    expected,
+    float16,
+    forward,
+    gains,
+    hooked,
+    patched,
+    with_case,
+)
 from peref.model import PLAIN
 from peref.ops.turn import joined, turn
 
@@ -28,7 +40,9 @@ def turning(change):
 
 
 def mixed_forward(y, x, angle, gain):
-    """Frequencies laid out in halves, pairs that are adjacent: what was read in one convention and applied in the other."""
+    """Frequencies laid out in halves, pairs that are adjacent: what was read in one convention and applied
+    in the other.
+    """
     half = angle.shape[-1]
     both = np.concatenate([angle, angle], -1)
     both = both[:, None] if both.ndim == 3 else both
@@ -45,17 +59,25 @@ def only(of):
 
         def call(x, angle, gain, *, layout):
             count[0] += 1
-            return turn(x, angle if count[0] % 2 == of else by(lambda phi: 0 * phi, angle), gain, layout=layout)
+            return turn(
+                x, angle if count[0] % 2 == of else by(lambda phi: 0 * phi, angle), gain, layout=layout
+            )
 
         return call
 
-    return lambda case, a: None if case.level == "table" else patched("golden.levels", PLAIN=replace(PLAIN, turn=change()))(case, a)
+    return lambda case, a: (
+        None
+        if case.level == "table"
+        else patched("golden.levels", PLAIN=replace(PLAIN, turn=change()))(case, a)
+    )
 
 
 def at_width(case, cut):
     """The angles of the whole head, cut to the rotary width, or not."""
     whole = replace(case, R=case.D).config.encoding(0).rotate
-    return lambda p, i, n: tuple(x if x is None else x[..., : case.config.R // 2 if cut else None] for x in whole(p, i, n))
+    return lambda p, i, n: tuple(
+        x if x is None else x[..., : case.config.R // 2 if cut else None] for x in whole(p, i, n)
+    )
 
 
 def of_whole(cut):
@@ -74,7 +96,9 @@ def rest(change):
         if not part(case) or case.level == "table":
             return None
         R = case.config.R
-        return turning(forward(turn, lambda y, *_: np.concatenate([y[..., :R], change(y[..., R:])], -1)))(case, a)
+        return turning(forward(turn, lambda y, *_: np.concatenate([y[..., :R], change(y[..., R:])], -1)))(
+            case, a
+        )
 
     return run
 
@@ -109,7 +133,10 @@ def frequencies(change):
     """What happens to the frequencies of the ladder."""
 
     def run(case, a):
-        return patched(f"encodings.rotate.{case.encoding}", ladder=lambda xp, R, base: change(base ** (-2 * np.arange(R // 2) / R)))(case, a)
+        return patched(
+            f"encodings.rotate.{case.encoding}",
+            ladder=lambda xp, R, base: change(base ** (-2 * np.arange(R // 2) / R)),
+        )(case, a)
 
     return run
 
@@ -139,7 +166,13 @@ MUTANTS = [
         turning(forward(turn, mixed_forward)),
     ),
     Mutant("sign-of-sine", "rope.sign", "you turn the other way", ALL, angles(lambda phi, i: -phi)),
-    Mutant("sine-for-cosine", "rope.sign", "your sines and cosines are exchanged", ALL, angles(lambda phi, i: np.pi / 2 - phi)),
+    Mutant(
+        "sine-for-cosine",
+        "rope.sign",
+        "your sines and cosines are exchanged",
+        ALL,
+        angles(lambda phi, i: np.pi / 2 - phi),
+    ),
     Mutant(
         "reflects",
         "rope.sign",
@@ -157,7 +190,10 @@ MUTANTS = [
         ALL,
         turning(
             lambda x, angle, gain, *, layout: turn(
-                x, angle if x.shape[1] % 2 == 0 and x.shape[1] > 2 else by(lambda phi: 2 * phi, angle), gain, layout=layout
+                x,
+                angle if x.shape[1] % 2 == 0 and x.shape[1] > 2 else by(lambda phi: 2 * phi, angle),
+                gain,
+                layout=layout,
             )
         ),
         held_out=True,
@@ -171,10 +207,36 @@ MUTANTS = [
         ("pie-project/pie#603", "vllm-project/vllm#43770"),
     ),
     Mutant("turns-all", "rope.partial.pairing", "you turn every channel of the head", ALL, of_whole(False)),
-    Mutant("pairs-at-half", "rope.partial.pairing", "your pairs are split at half of the head", ALL, paired_at_half, ("labscommunity/cascadia#69",)),
-    Mutant("rest-zero", "rope.partial.passthrough", "channels that should pass are zero", ALL, rest(lambda y: 0 * y)),
-    Mutant("rest-reversed", "rope.partial.passthrough", "channels that should pass change places", ALL, rest(lambda y: y[..., ::-1])),
-    Mutant("rest-doubled", "rope.partial.passthrough", "channels that should pass are scaled", ALL, rest(lambda y: 1.25 * y), held_out=True),
+    Mutant(
+        "pairs-at-half",
+        "rope.partial.pairing",
+        "your pairs are split at half of the head",
+        ALL,
+        paired_at_half,
+        ("labscommunity/cascadia#69",),
+    ),
+    Mutant(
+        "rest-zero",
+        "rope.partial.passthrough",
+        "channels that should pass are zero",
+        ALL,
+        rest(lambda y: 0 * y),
+    ),
+    Mutant(
+        "rest-reversed",
+        "rope.partial.passthrough",
+        "channels that should pass change places",
+        ALL,
+        rest(lambda y: y[..., ::-1]),
+    ),
+    Mutant(
+        "rest-doubled",
+        "rope.partial.passthrough",
+        "channels that should pass are scaled",
+        ALL,
+        rest(lambda y: 1.25 * y),
+        held_out=True,
+    ),
     Mutant(
         "phase-float16",
         "rope.phase.low_precision",
@@ -199,23 +261,74 @@ MUTANTS = [
         frequencies(bfloat16),
         ("huggingface/transformers#25681",),
     ),
-    Mutant("frequency-float16", "rope.phase.low_precision", "your frequencies were float16", LADDER, frequencies(float16), held_out=True),
+    Mutant(
+        "frequency-float16",
+        "rope.phase.low_precision",
+        "your frequencies were float16",
+        LADDER,
+        frequencies(float16),
+        held_out=True,
+    ),
     Mutant(
         "base-10000",
         "rope.base.ignored",
         "your base is 10000 whatever was configured",
         ALL,
-        lambda case, a: None if case.config.pe[0][1].get("base", 10000.0) == 10000.0 else with_option(case, a, 10000.0),
+        lambda case, a: (
+            None if case.config.pe[0][1].get("base", 10000.0) == 10000.0 else with_option(case, a, 10000.0)
+        ),
     ),
-    Mutant("base-1000000", "rope.base.ignored", "your base is 1000000 whatever was configured", ALL, lambda case, a: with_option(case, a, 1000000.0)),
     Mutant(
-        "base-300", "rope.base.ignored", "your base is 300 whatever was configured", ALL, lambda case, a: with_option(case, a, 300.0), held_out=True
+        "base-1000000",
+        "rope.base.ignored",
+        "your base is 1000000 whatever was configured",
+        ALL,
+        lambda case, a: with_option(case, a, 1000000.0),
     ),
-    Mutant("exponent-halved", "rope.exponent", "your exponent is n/R in place of 2n/R", LADDER, exponents(lambda e, R: e / 2)),
-    Mutant("exponent-next", "rope.exponent", "your exponents begin at 2/R in place of 0", LADDER, exponents(lambda e, R: e + 2)),
-    Mutant("exponent-to-1", "rope.exponent", "your frequencies end at 1/base", LADDER, exponents(lambda e, R: e * R / max(R - 2, 1)), held_out=True),
-    Mutant("flushed", "rope.frequencies", "your slow frequencies are zero", LADDER, frequencies(lambda w: np.where(w < 0.05, 0, w))),
-    Mutant("ladder-reversed", "rope.frequencies", "your frequencies run from slow to fast", ALL, angles(lambda phi, i: phi[..., ::-1])),
+    Mutant(
+        "base-300",
+        "rope.base.ignored",
+        "your base is 300 whatever was configured",
+        ALL,
+        lambda case, a: with_option(case, a, 300.0),
+        held_out=True,
+    ),
+    Mutant(
+        "exponent-halved",
+        "rope.exponent",
+        "your exponent is n/R in place of 2n/R",
+        LADDER,
+        exponents(lambda e, R: e / 2),
+    ),
+    Mutant(
+        "exponent-next",
+        "rope.exponent",
+        "your exponents begin at 2/R in place of 0",
+        LADDER,
+        exponents(lambda e, R: e + 2),
+    ),
+    Mutant(
+        "exponent-to-1",
+        "rope.exponent",
+        "your frequencies end at 1/base",
+        LADDER,
+        exponents(lambda e, R: e * R / max(R - 2, 1)),
+        held_out=True,
+    ),
+    Mutant(
+        "flushed",
+        "rope.frequencies",
+        "your slow frequencies are zero",
+        LADDER,
+        frequencies(lambda w: np.where(w < 0.05, 0, w)),
+    ),
+    Mutant(
+        "ladder-reversed",
+        "rope.frequencies",
+        "your frequencies run from slow to fast",
+        ALL,
+        angles(lambda phi, i: phi[..., ::-1]),
+    ),
     Mutant(
         "ladder-rolled",
         "rope.frequencies",
@@ -233,7 +346,11 @@ MUTANTS = [
         ("karpathy/llm.c#801",),
     ),
     Mutant(
-        "gradient-passes", "grad.rotation", "your derivative does not turn at all", ALL, turning(backward(turn, lambda g, saved, dy: [dy, *g[1:]]))
+        "gradient-passes",
+        "grad.rotation",
+        "your derivative does not turn at all",
+        ALL,
+        turning(backward(turn, lambda g, saved, dy: [dy, *g[1:]])),
     ),
     Mutant(
         "gradient-stops",
@@ -244,7 +361,12 @@ MUTANTS = [
             turning(
                 backward(
                     turn,
-                    lambda g, saved, dy: [np.concatenate([g[0][..., : 2 * saved[2].shape[-1]], 0 * dy[..., 2 * saved[2].shape[-1] :]], -1), *g[1:]],
+                    lambda g, saved, dy: [
+                        np.concatenate(
+                            [g[0][..., : 2 * saved[2].shape[-1]], 0 * dy[..., 2 * saved[2].shape[-1] :]], -1
+                        ),
+                        *g[1:],
+                    ],
                 )
             )(case, a)
             if part(case)
@@ -257,7 +379,13 @@ MUTANTS = [
         "your derivative forgets the gain",
         GAINED,
         turning(
-            backward(turn, lambda g, saved, dy: [turn.backward((*saved[:4], None, saved[5], None, saved[7]), dy, (True, False, False))[0], *g[1:]])
+            backward(
+                turn,
+                lambda g, saved, dy: [
+                    turn.backward((*saved[:4], None, saved[5], None, saved[7]), dy, (True, False, False))[0],
+                    *g[1:],
+                ],
+            )
         ),
         held_out=True,
     ),
@@ -277,7 +405,14 @@ MUTANTS = [
         gains(lambda q, k: tuple(None if g is None else g * g for g in (q, k))),
         ("sgl-project/sglang#33558",),
     ),
-    Mutant("gain-on-q", "rope.yarn.mscale_missing", "the gain is on q alone", GAINED, gains(lambda q, k: (q, None)), held_out=True),
+    Mutant(
+        "gain-on-q",
+        "rope.yarn.mscale_missing",
+        "the gain is on q alone",
+        GAINED,
+        gains(lambda q, k: (q, None)),
+        held_out=True,
+    ),
 ]
 
 
@@ -285,7 +420,10 @@ def outer(x, angle):
     n = angle.shape[-1]
     phi = angle[:, None] if angle.ndim == 3 else angle
     y, first, second = np.array(x), x[..., :n], x[..., 2 * n - 1 : n - 1 : -1]
-    y[..., :n], y[..., 2 * n - 1 : n - 1 : -1] = first * np.cos(phi) - second * np.sin(phi), first * np.sin(phi) + second * np.cos(phi)
+    y[..., :n], y[..., 2 * n - 1 : n - 1 : -1] = (
+        first * np.cos(phi) - second * np.sin(phi),
+        first * np.sin(phi) + second * np.cos(phi),
+    )
     return y
 
 
@@ -298,7 +436,11 @@ def undone(saved, dy):
     """The forward rotation where its transpose belongs."""
     _, _, cos, sin, g, angle, _, layout = saved
     half = angle.shape[-1]
-    da, db = (dy[..., :half], dy[..., half : 2 * half]) if layout == "half" else (dy[..., 0 : 2 * half : 2], dy[..., 1 : 2 * half : 2])
+    da, db = (
+        (dy[..., :half], dy[..., half : 2 * half])
+        if layout == "half"
+        else (dy[..., 0 : 2 * half : 2], dy[..., 1 : 2 * half : 2])
+    )
     g = 1 if g is None else g
     return joined(g * (da * cos - db * sin), g * (da * sin + db * cos), dy[..., 2 * half :], layout)
 

@@ -77,11 +77,15 @@ MUTANTS = [
 
 def divided(case, a, cut):
     """Positions divided first and made whole."""
-    return patched("encodings.rotate.pi", angle=lambda i, w: frequency.angle(cut(i / factor(case)), w * factor(case)))(case, a)
+    return patched(
+        "encodings.rotate.pi", angle=lambda i, w: frequency.angle(cut(i / factor(case)), w * factor(case))
+    )(case, a)
 
 
 def based(case, a, base_of):
-    return patched(f"encodings.rotate.{case.encoding}", ntk_base=lambda name, R, base, s: base_of(R, base, s))(case, a)
+    return patched(
+        f"encodings.rotate.{case.encoding}", ntk_base=lambda name, R, base, s: base_of(R, base, s)
+    )(case, a)
 
 
 def fractioned(case, a, more):

@@ -1,4 +1,5 @@
-"""The mutation table: which mutants are noticed in which dtype, whether the right trap is named, and what honest code uses of the rule.
+"""The mutation table: which mutants are noticed in which dtype, whether the right trap is named, and what
+honest code uses of the rule.
 
 python tests/mutants/table.py          measures, and writes docs/tolerance.md and the table in README.md
 """
@@ -47,7 +48,9 @@ def cases_of(mutant, cases):
 
 
 def runs(mutant, cases, book):
-    """Encoding -> [(entry, case, name, tensor that came)] where something is wrong; more cases only where those with the flag show nothing."""
+    """Encoding -> [(entry, case, name, tensor that came)] where something is wrong; more cases only where
+    those with the flag show nothing.
+    """
     found = defaultdict(list)
     first, rest = cases_of(mutant, cases)
     for case in [*first, *rest]:
@@ -76,7 +79,9 @@ def worst(entry, case, name, got):
 
 
 def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
-    """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32 (`name` False: none)."""
+    """(mutant, encoding) -> dtype -> its largest use, and the traps that are named for it in float32
+    (`name` False: none).
+    """
     cases, every, found = operations(), named.by_encoding(), {}
     for mutant in filter(only, mutants()):
         for encoding, tensors in runs(mutant, cases, book).items():
@@ -92,7 +97,9 @@ def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
 
 
 def of_levels(book, flags=None):
-    """(case, flag) of blocks, models, training and traces -> dtype -> the largest use by the mutant of the flag."""
+    """(case, flag) of blocks, models, training and traces -> dtype -> the largest use by the mutant of the
+    flag.
+    """
     found, wrong = {}, level_mutants.MUTANTS | level_mutants.LEFT
     for entry in book.entries.values():
         for flag in entry.words["flags"] if entry.words["level"] in whole.LEVELS else ():
@@ -101,12 +108,16 @@ def of_levels(book, flags=None):
                 case = rebuilt(entry.words, a)
                 with np.errstate(all="ignore"):
                     got = wrong[flag](case, a)
-                found[entry.id, flag] = {d: max(worst(entry, case, n, in_dtype(x, d)) for n, x in got.items()) for d in DTYPES}
+                found[entry.id, flag] = {
+                    d: max(worst(entry, case, n, in_dtype(x, d)) for n, x in got.items()) for d in DTYPES
+                }
     return found
 
 
 def rates(found):
-    """What the table says: killed per dtype, right diagnosis seen and held out, in implementations (a mutant in an encoding)."""
+    """What the table says: killed per dtype, right diagnosis seen and held out, in implementations (a
+    mutant in an encoding).
+    """
     share = {d: (sum(not most[d] <= LIMIT for most, _ in found.values()), len(found)) for d in DTYPES}
     for kind, held in (("seen", False), ("held out", True)):
         mine = [(m, flags) for (m, _), (_, flags) in found.items() if m.held_out is held]
@@ -115,7 +126,9 @@ def rates(found):
 
 
 WIDE = {"F64": np.float64, "F32": np.float32}
-SIXTEEN = {name: sixteen.VARIANTS for name in sixteen.VARIANTS} | {name: after.VARIANTS for name in after.VARIANTS}
+SIXTEEN = {name: sixteen.VARIANTS for name in sixteen.VARIANTS} | {
+    name: after.VARIANTS for name in after.VARIANTS
+}
 
 
 def honest(book, cases=None):
@@ -126,7 +139,9 @@ def honest(book, cases=None):
         for name, dtype, got in programs(case, entry.inputs()):
             for tensor in (t for t in got if entry.want(t).dtype.kind == "f"):
                 hook = case.hook or "none"
-                found[name, dtype][hook] = max(found[name, dtype][hook], worst(entry, case, tensor, in_dtype(got[tensor], dtype)))
+                found[name, dtype][hook] = max(
+                    found[name, dtype][hook], worst(entry, case, tensor, in_dtype(got[tensor], dtype))
+                )
     return found
 
 
@@ -143,18 +158,23 @@ def programs(case, a):
 
 
 def most_of(name):
-    """The most that a program of that name may use: class A where it is rounded once, class B where 16 bits are kept on the way."""
+    """The most that a program of that name may use: class A where it is rounded once, class B where 16
+    bits are kept on the way.
+    """
     return CLASSES[name in SIXTEEN][1]
 
 
-WORDS = """The largest use over every case, output and derivative: up to 1 is class A, up to 16 class B, up to 64 class C. What is rounded once should
-be in class A, what is kept in 16 bits on the way in class B. The programs are in tests/honest, where each is described. The constants of the rule
-(2, 2 and 4; 4 + sqrt(depth); 1, 16 and 64) were chosen with those of the first two parts and then frozen; the last were written afterwards.
+WORDS = """\
+The largest use over every case, output and derivative: up to 1 is class A, up to 16 class B, up to 64 class
+C. What is rounded once should be in class A, what is kept in 16 bits on the way in class B. The programs are
+in tests/honest, where each is described. The constants of the rule (2, 2 and 4; 4 + sqrt(depth); 1, 16 and
+64) were chosen with those of the first two parts and then frozen; the last were written afterwards.
 
-When they were first run, two of those used more than class B: `fused` 23 in bfloat16 and 90 in float16, for T5, where one weight is nearly 1 and
-kernels take the mean of a row from the output as they stored it; and in float16 `reciprocal` 88 and `truncated` 111, for DAPE, where relu bends
-within a rounding. All else was in class B at once. The budgets now know both, for every case; the constants are as they were. So for these two the
-table is no clean test of the budgets, and for the rest it is."""
+When they were first run, two of those used more than class B: `fused` 23 in bfloat16 and 90 in float16, for
+T5, where one weight is nearly 1 and kernels take the mean of a row from the output as they stored it; and in
+float16 `reciprocal` 88 and `truncated` 111, for DAPE, where relu bends within a rounding. All else was in
+class B at once. The budgets now know both, for every case; the constants are as they were. So for these two
+the table is no clean test of the budgets, and for the rest it is."""
 PARTS = {
     "Rounded once": tuple(arithmetic.ARITHMETICS),
     "16 bits on the way": tuple(sixteen.VARIANTS),
@@ -163,70 +183,147 @@ PARTS = {
 
 
 def confused(found):
-    """What docs/diagnosis.md says of the wrong names: which flag was meant, which was named, of how many implementations."""
+    """What docs/diagnosis.md says of the wrong names: which flag was meant, which was named, of how many
+    implementations.
+    """
     count = defaultdict(list)
     for (m, e), (_, flags) in found.items():
         if flags[:1] != [m.flag]:
-            count[m.flag, flags[0] if flags else "nothing"].append(f"{m.name} in {e}{', held out' if m.held_out else ''}")
+            count[m.flag, flags[0] if flags else "nothing"].append(
+                f"{m.name} in {e}{', held out' if m.held_out else ''}"
+            )
     lines = ["| meant | named | implementations |", "|---|---|---|"]
     for (meant, said), which in sorted(count.items(), key=lambda one: (-len(one[1]), one[0])):
-        lines.append(f"| {meant} | {said} | {'; '.join(which[:4])}{f' and {len(which) - 4} more' if len(which) > 4 else ''} |")
+        lines.append(
+            f"| {meant} | {said} | "
+            f"{'; '.join(which[:4])}{f' and {len(which) - 4} more' if len(which) > 4 else ''} |"
+        )
     return "\n".join(lines)
 
 
 def summary(found, table, later, unasked, levels):
     """The table of the README."""
     share = rates(found)
-    lines = ["| | |", "|---|---|", f"| wrong implementations | {len({m for m, _ in found})} bugs, {len(found)} with the encodings that have them |"]
+    lines = [
+        "| | |",
+        "|---|---|",
+        (
+            f"| wrong implementations | {len({m for m, _ in found})} bugs, {len(found)} with the encodings "
+            "that have them |"
+        ),
+    ]
     for d in DTYPES:
-        lines.append(f"| noticed in {d.lower()} | {share[d][0]} of {share[d][1]} ({100 * share[d][0] / share[d][1]:.1f} %) |")
+        lines.append(
+            f"| noticed in {d.lower()} | {share[d][0]} of {share[d][1]} "
+            f"({100 * share[d][0] / share[d][1]:.1f} %) |"
+        )
     share = {d: sum(not most[d] <= LIMIT for most in levels.values()) for d in DTYPES}
     words = ", ".join(f"{d.lower()} {share[d]} ({100 * share[d] / len(levels):.1f} %)" for d in DTYPES)
-    lines.append(f"| {len(levels)} wrong blocks, models, trainings and traces (a flag on a case each): noticed | {words} |")
+    lines.append(
+        f"| {len(levels)} wrong blocks, models, trainings and traces (a flag on a case each): noticed | "
+        f"{words} |"
+    )
     share = rates(found)
     for kind in ("seen", "held out"):
-        lines.append(f"| right trap named first, {kind} | {share[kind][0]} of {share[kind][1]} ({100 * share[kind][0] / share[kind][1]:.1f} %) |")
-    for kind, part in (("float32 and float64 inside", arithmetic.ARITHMETICS), ("16 bits on the way", SIXTEEN)):
-        uses = [(used, most_of(name)) for (name, _), hooks in table.items() if name in part for used in hooks.values()]
+        lines.append(
+            f"| right trap named first, {kind} | {share[kind][0]} of {share[kind][1]} "
+            f"({100 * share[kind][0] / share[kind][1]:.1f} %) |"
+        )
+    for kind, part in (
+        ("float32 and float64 inside", arithmetic.ARITHMETICS),
+        ("16 bits on the way", SIXTEEN),
+    ):
+        uses = [
+            (used, most_of(name))
+            for (name, _), hooks in table.items()
+            if name in part
+            for used in hooks.values()
+        ]
         limit, least = CLASSES[part is SIXTEEN]
         lines.append(
-            f"| honest programs, {kind} | {sum(not u <= m for u, m in uses)} beyond class {limit}; largest use {max(uses)[0]:.2f} of {least:.0f} |"
+            f"| honest programs, {kind} | {sum(not u <= m for u, m in uses)} beyond class {limit}; largest "
+            f"use {max(uses)[0]:.2f} of {least:.0f} |"
         )
-    lines.append(f"| right trap named first, written afterwards | {later[0]} of {later[1]} ({100 * later[0] / later[1]:.1f} %) |")
+    lines.append(
+        f"| right trap named first, written afterwards | {later[0]} of {later[1]} "
+        f"({100 * later[0] / later[1]:.1f} %) |"
+    )
     wrongly, count, failing = unasked
     words = f"{len(wrongly)} of {failing} failing tensors and {count} implementations"
-    lines.append(f"| a trap named where digits alone are missing (bfloat16 and float16 arithmetic) | {words} |")
+    lines.append(
+        f"| a trap named where digits alone are missing (bfloat16 and float16 arithmetic) | {words} |"
+    )
     return "\n".join(lines)
 
 
 def survivors(levels):
-    """What docs/tolerance.md says of the mutants above one operation: for each flag the least use, and where 16 bits do not show it."""
-    lines = ["Above one operation, the smallest use by the mutant of each flag on the cases that carry it, in what comes out:", ""]
-    lines += ["| flag | cases | " + " | ".join(d.lower() for d in DTYPES) + " | survivors |", "|---" * (len(DTYPES) + 3) + "|"]
+    """What docs/tolerance.md says of the mutants above one operation: for each flag the least use, and
+    where 16 bits do not show it.
+    """
+    lines = [
+        (
+            "Above one operation, the smallest use by the mutant of each flag on the cases that carry it, "
+            "in what comes out:"
+        ),
+        "",
+    ]
+    lines += [
+        "| flag | cases | " + " | ".join(d.lower() for d in DTYPES) + " | survivors |",
+        "|---" * (len(DTYPES) + 3) + "|",
+    ]
     for flag in sorted({flag for _, flag in levels}):
         mine = {case: most for (case, f), most in levels.items() if f == flag}
         least = [f"{min(most[d] for most in mine.values()):.3g}" for d in DTYPES]
-        alive = [f"{case} ({', '.join(d.lower() for d in DTYPES if most[d] <= LIMIT)})" for case, most in mine.items() if min(most.values()) <= LIMIT]
+        alive = [
+            f"{case} ({', '.join(d.lower() for d in DTYPES if most[d] <= LIMIT)})"
+            for case, most in mine.items()
+            if min(most.values()) <= LIMIT
+        ]
         more = f" and {len(alive) - 3} more" if len(alive) > 3 else ""
-        lines.append(f"| {flag} | {len(mine)} | " + " | ".join(least) + f" | {'; '.join(alive[:3]) + more or 'none'} |")
+        lines.append(
+            f"| {flag} | {len(mine)} | " + " | ".join(least) + f" | {'; '.join(alive[:3]) + more or 'none'} |"
+        )
     return lines
 
 
 def page(found, table, levels):
     """docs/tolerance.md."""
     hooks = sorted({hook for hooks in table.values() for hook in hooks})
-    lines = ["# What honest code uses of the tolerance rule, and what wrong code", "", "Written by `python tests/mutants/table.py`.", ""]
+    lines = [
+        "# What honest code uses of the tolerance rule, and what wrong code",
+        "",
+        "Written by `python tests/mutants/table.py`.",
+        "",
+    ]
     lines += [*WORDS.split("\n"), ""]
     for title, names in PARTS.items():
-        lines += [f"{title}:", "", "| program | dtype | " + " | ".join(hooks) + " |", "|---" * (len(hooks) + 2) + "|"]
+        lines += [
+            f"{title}:",
+            "",
+            "| program | dtype | " + " | ".join(hooks) + " |",
+            "|---" * (len(hooks) + 2) + "|",
+        ]
         for (name, dtype), used in table.items():
             if name in names:
-                lines.append(f"| {name} | {dtype.lower()} | " + " | ".join(f"{used[h]:.2f}" if h in used else "" for h in hooks) + " |")
+                lines.append(
+                    f"| {name} | {dtype.lower()} | "
+                    + " | ".join(f"{used[h]:.2f}" if h in used else "" for h in hooks)
+                    + " |"
+                )
         lines.append("")
     from peref.encodings import get
 
-    lines += ["The smallest use by a wrong implementation, taking for each the tensor in which it shows most. Above 64 it fails.", ""]
-    lines += ["| hook | " + " | ".join(d.lower() for d in DTYPES) + " | survivors |", "|---" * (len(DTYPES) + 2) + "|"]
+    lines += [
+        (
+            "The smallest use by a wrong implementation, taking for each the tensor in which it shows most. "
+            "Above 64 it fails."
+        ),
+        "",
+    ]
+    lines += [
+        "| hook | " + " | ".join(d.lower() for d in DTYPES) + " | survivors |",
+        "|---" * (len(DTYPES) + 2) + "|",
+    ]
     for hook in hooks:
         mine = {key: most for key, (most, _) in found.items() if (get(key[1]).hook or "none") == hook}
         if mine:

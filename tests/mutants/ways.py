@@ -21,7 +21,9 @@ def hooked(*hooks):
 
 
 def patched(where=None, only=None, **changes):
-    """Names of the module `where` have other values while it computes; a change may take the old value: old=lambda f: ..."""
+    """Names of the module `where` have other values while it computes; a change may take the old value:
+    old=lambda f: ...
+    """
 
     def run(case, a):
         if only is not None and not only(case):
@@ -62,7 +64,12 @@ def with_options(only=None, **given):
     def run(case, a):
         if only is not None and not only(case):
             return None
-        return expected(replace(case, options={**case.options, **{n: v(case) if callable(v) else v for n, v in given.items()}}), a)
+        return expected(
+            replace(
+                case, options={**case.options, **{n: v(case) if callable(v) else v for n, v in given.items()}}
+            ),
+            a,
+        )
 
     return run
 
@@ -81,17 +88,23 @@ def moved_positions(change, only=None):
 
 def place(only=None, **changes):
     """The place is another one."""
-    return lambda case, a: None if only is not None and not only(case) else expected(case, a, None, replace(case.at, **changes))
+    return lambda case, a: (
+        None if only is not None and not only(case) else expected(case, a, None, replace(case.at, **changes))
+    )
 
 
 def hook(name, change):
     """A hook of the encoding, in other words: change(old) -> new."""
-    return lambda case, a: expected(case, a, replace(pe := case.config.encoding(0), **{name: change(getattr(pe, name))}))
+    return lambda case, a: expected(
+        case, a, replace(pe := case.config.encoding(0), **{name: change(getattr(pe, name))})
+    )
 
 
 def angles(change):
     """The angles of a rotation are changed."""
-    return hook("rotate", lambda rotate: lambda p, i, n: (by(change, (found := rotate(p, i, n))[0], i), *found[1:]))
+    return hook(
+        "rotate", lambda rotate: lambda p, i, n: (by(change, (found := rotate(p, i, n))[0], i), *found[1:])
+    )
 
 
 def by(change, x, *more):
@@ -142,11 +155,15 @@ def parameters(**changes):
 
 
 def results(change, *wanted):
-    """What comes out is changed: the tensors of these names, or of these beginnings where they end in a star."""
+    """What comes out is changed: the tensors of these names, or of these beginnings where they end in a
+    star.
+    """
 
     def run(case, a):
         found = expected(case, a)
-        meant = [n for n in found if any(n == w or (w.endswith("*") and n.startswith(w[:-1])) for w in wanted)]
+        meant = [
+            n for n in found if any(n == w or (w.endswith("*") and n.startswith(w[:-1])) for w in wanted)
+        ]
         return {**found, **{n: change(found[n]) for n in meant}} if meant else None
 
     return run
@@ -174,7 +191,12 @@ def forward(op, change):
 
 def asked(op, change):
     """The pair with other arguments: change(*arrays) -> arrays."""
-    return Op(lambda *arrays, **settings: op.forward(*change(*arrays), **settings), op.backward, op.selective, op.extra)
+    return Op(
+        lambda *arrays, **settings: op.forward(*change(*arrays), **settings),
+        op.backward,
+        op.selective,
+        op.extra,
+    )
 
 
 def told(op, **settings):
@@ -185,7 +207,12 @@ def told(op, **settings):
 
 def bfloat16(x):
     bits = np.asarray(x, np.float32).view(np.uint32)
-    return (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16).astype(np.uint32).view(np.float32).astype(np.float64)
+    return (
+        (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16)
+        .astype(np.uint32)
+        .view(np.float32)
+        .astype(np.float64)
+    )
 
 
 def float16(x):

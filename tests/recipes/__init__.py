@@ -1,14 +1,14 @@
 """The recipes: what the golden files are made from. One file for each encoding, found by its name.
 
 A file holds RECIPES, a list of cases, each with the reason why it is there and the flags of the traps that it
-catches; REFUSED, calls that have no meaning; and LAWS, what must hold whatever the numbers are. FULL names cases, as
-LEVEL/SLUG, that stand in the full set because the core would be too large with them. What many encodings have alike (a
-case for every option, layouts and far positions of what turns, masks) comes from families.py, by one call with the
-encoding's name.
+catches; REFUSED, calls that have no meaning; and LAWS, what must hold whatever the numbers are. FULL names
+cases, as LEVEL/SLUG, that stand in the full set because the core would be too large with them. What many
+encodings have alike (a case for every option, layouts and far positions of what turns, masks) comes from
+families.py, by one call with the encoding's name.
 
-It also holds what else there is of the encoding alone: SPEC, its line of golden/SPEC.md; `program`, written from that
-line (page.py), and `exact`, the formula of its tables in 50 digits (exact.py); TRAPS, MEANS and MUTANTS (traps.py,
-mutants). wholes.py says what is otherwise above one operation.
+It also holds what else there is of the encoding alone: SPEC, its line of golden/SPEC.md; `program`, written
+from that line (page.py), and `exact`, the formula of its tables in 50 digits (exact.py); TRAPS, MEANS and
+MUTANTS (traps.py, mutants). wholes.py says what is otherwise above one operation.
 
 An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a
 new name. tests/test_recipes.py holds the ids that the files have against those that are made here.
@@ -20,7 +20,11 @@ from pathlib import Path
 
 def files():
     """Names of the encodings that have recipes."""
-    return sorted(f.stem for f in Path(__file__).parent.glob("*.py") if f.stem not in ("__init__", "families", "traps", "wholes"))
+    return sorted(
+        f.stem
+        for f in Path(__file__).parent.glob("*.py")
+        if f.stem not in ("__init__", "families", "traps", "wholes")
+    )
 
 
 def module(name):

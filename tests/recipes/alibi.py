@@ -7,7 +7,21 @@ from mutants import Mutant
 from mutants.ways import results
 from page import slopes
 
-from recipes.families import LONG, SMALL, SMALLER, SPREAD, attention, case, distances, law, laws, reading, refusals, refused, usual
+from recipes.families import (
+    LONG,
+    SMALL,
+    SMALLER,
+    SPREAD,
+    attention,
+    case,
+    distances,
+    law,
+    laws,
+    reading,
+    refusals,
+    refused,
+    usual,
+)
 from recipes.traps import trap
 from recipes.wholes import aligned, packed, small
 
@@ -28,7 +42,9 @@ def exact(p, d, facts, o):
         while 2 * below <= heads:
             below *= 2
         of = lambda count, h: mp.power(2, -most * h / count)
-        return [of(below, h) for h in range(1, below + 1)] + [of(2 * below, 2 * e + 1) for e in range(heads - below)]
+        return [of(below, h) for h in range(1, below + 1)] + [
+            of(2 * below, 2 * e + 1) for e in range(heads - below)
+        ]
 
     ahead = H // 2 if o["directions"] == "halves" else 0
     m = slopes(H - ahead) + (slopes(ahead) if ahead else [])
@@ -43,13 +59,19 @@ def exact(p, d, facts, o):
 def program(p, d, o, f):
     H = f["H"]
     first = H - H // 2 if o["directions"] == "halves" else H
-    m = np.array(slopes(first, o["max_bias"]) + (slopes(H - first, o["max_bias"]) if first < H else []))[:, None]
+    m = np.array(slopes(first, o["max_bias"]) + (slopes(H - first, o["max_bias"]) if first < H else []))[
+        :, None
+    ]
     if o["slopes"] != "fixed":
         m = np.exp(p["log_slopes"])
         m = np.where(d < 0, m[-1][:, None], m[0][:, None])
     b = -m * abs(d)
     h = np.arange(H)[:, None]
-    return np.where((h < first) & (d < 0) | (h >= first) & (d > 0), -np.inf, b) if o["directions"] == "halves" else b
+    return (
+        np.where((h < first) & (d < 0) | (h >= first) & (d > 0), -np.inf, b)
+        if o["directions"] == "halves"
+        else b
+    )
 
 
 def uniform(case, a, outputs):
@@ -82,10 +104,39 @@ RECIPES = [
     *usual("alibi", once={"directions": "heads"}, without=("across_layers",), T=5),
     *distances("alibi", heads="alibi.slopes.non_pow2"),
     *attention("alibi"),
-    case("alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.exponent", T=5, H=1, G=1),
-    case("alibi", "table", "heads-3", "3 heads: two slopes of two heads, then the first of four.", "alibi.slopes.non_pow2", T=5, H=3, G=1),
-    case("alibi", "table", "heads-8", "8 heads: 1/2 to 1/256, the first is the most local.", "basic", T=5, H=8, G=1),
-    case("alibi", "table", "heads-40", "40 heads: 32, then every other of 64.", "alibi.slopes.non_pow2", T=5, H=40, G=1),
+    case(
+        "alibi", "table", "heads-1", "One head: its slope is 1/256.", "alibi.slopes.exponent", T=5, H=1, G=1
+    ),
+    case(
+        "alibi",
+        "table",
+        "heads-3",
+        "3 heads: two slopes of two heads, then the first of four.",
+        "alibi.slopes.non_pow2",
+        T=5,
+        H=3,
+        G=1,
+    ),
+    case(
+        "alibi",
+        "table",
+        "heads-8",
+        "8 heads: 1/2 to 1/256, the first is the most local.",
+        "basic",
+        T=5,
+        H=8,
+        G=1,
+    ),
+    case(
+        "alibi",
+        "table",
+        "heads-40",
+        "40 heads: 32, then every other of 64.",
+        "alibi.slopes.non_pow2",
+        T=5,
+        H=40,
+        G=1,
+    ),
     case("alibi", "table", "max-bias-4", "Half of the exponent.", "option", options={"max_bias": 4.0}),
     case(
         "alibi",
@@ -135,7 +186,16 @@ RECIPES = [
         **SMALLER,
         positions=(5, 6, 7, 8, 9),
     ),
-    case("alibi", "attn", "rows", "Each sequence has positions of its own.", "position.batch", H=2, G=1, positions=(SPREAD, tuple(range(7)))),
+    case(
+        "alibi",
+        "attn",
+        "rows",
+        "Each sequence has positions of its own.",
+        "position.batch",
+        H=2,
+        G=1,
+        positions=(SPREAD, tuple(range(7))),
+    ),
     case(
         "alibi",
         "table",
@@ -146,8 +206,16 @@ RECIPES = [
         H=12,
         G=1,
         variants=(
-            reading("authors", "8 slopes of 8 heads, then every other of 16, unsorted: the authors' code, BLOOM, MPT, ggml, FasterTransformer"),
-            reading("paper", "2^(-8h/12): the sentence of the paper, taken for any number of heads (MLX until 2026)", rewrite=uniform),
+            reading(
+                "authors",
+                "8 slopes of 8 heads, then every other of 16, unsorted: the authors' code, BLOOM, MPT, "
+                "ggml, FasterTransformer",
+            ),
+            reading(
+                "paper",
+                "2^(-8h/12): the sentence of the paper, taken for any number of heads (MLX until 2026)",
+                rewrite=uniform,
+            ),
             reading("sorted", "the slopes of the authors' code, the largest first", rewrite=in_order),
         ),
     ),
@@ -161,7 +229,9 @@ RECIPES = [
         G=1,
         variants=(
             reading("distance", "-m (i - j): the paper's formula"),
-            reading("key", "m j, the position of the key: the authors' code, BLOOM", rewrite=by_key(lambda T: 0)),
+            reading(
+                "key", "m j, the position of the key: the authors' code, BLOOM", rewrite=by_key(lambda T: 0)
+            ),
             reading("last", "m (j - (T - 1)): MPT", rewrite=by_key(lambda T: T - 1)),
         ),
     ),
@@ -200,7 +270,12 @@ REFUSED = [
 
 LAWS = [
     *laws("alibi"),
-    law("alibi", "attn", "softmax", "-m (i - j) and + m j differ by a number for each row: scores differ, probabilities must not."),
+    law(
+        "alibi",
+        "attn",
+        "softmax",
+        "-m (i - j) and + m j differ by a number for each row: scores differ, probabilities must not.",
+    ),
     law("alibi", "table", "fading", "The farther, the less: nothing is added at distance 0.", H=6, T=40),
     law("alibi", "table", "fading", "Both sides alike.", slug="fading-two-sided", H=6, causal=False),
 ]
@@ -209,5 +284,12 @@ LAWS = [
 # wrong implementations
 
 MUTANTS = [
-    Mutant("slopes-halved", "alibi.slopes.exponent", "your slopes are halved", ("alibi",), results(lambda b: b / 2, "bias"), held_out=True),
+    Mutant(
+        "slopes-halved",
+        "alibi.slopes.exponent",
+        "your slopes are halved",
+        ("alibi",),
+        results(lambda b: b / 2, "bias"),
+        held_out=True,
+    ),
 ]

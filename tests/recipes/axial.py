@@ -26,11 +26,17 @@ def exact(p, places, facts, o, n):
         "restart": lambda m: (mp.power(base, mp.mpf(-4 * m) / R),) * 2,
         "global": lambda m: (mp.power(base, mp.mpf(-2 * m) / R), mp.power(base, mp.mpf(-2 * (m + M)) / R)),
         "alternate": lambda m: (mp.power(base, mp.mpf(-4 * m) / R), mp.power(base, mp.mpf(-4 * m - 2) / R)),
-        "pixel": lambda m: (mp.pi * (1 + (mp.mpf(o["max_freq"]) / 2 - 1) * (mp.mpf(m) / (M - 1) if M > 1 else 0)),) * 2,
+        "pixel": lambda m: (
+            (mp.pi * (1 + (mp.mpf(o["max_freq"]) / 2 - 1) * (mp.mpf(m) / (M - 1) if M > 1 else 0)),) * 2
+        ),
     }[o["ladder"]]
     found = []
     for place in places:
-        row, column = place if len(place) == 2 else (mp.floor(place[0] / width), place[0] - width * mp.floor(place[0] / width))
+        row, column = (
+            place
+            if len(place) == 2
+            else (mp.floor(place[0] / width), place[0] - width * mp.floor(place[0] / width))
+        )
         if o["ladder"] == "pixel":
             row, column = (2 * x / max(width - 1, 1) - 1 for x in (row, column))
         found.append(([row * rows(m)[0] for m in range(M)] + [column * rows(m)[1] for m in range(M)], None))
@@ -50,17 +56,42 @@ def program(p, i, o, f):
     }[o["ladder"]]
     if o["ladder"] == "pixel":
         places = tuple(2 * a / (width - 1) - 1 for a in places)
-    return np.concatenate([np.multiply.outer(places[0], row), np.multiply.outer(places[1], column)], -1), None, None
+    return (
+        np.concatenate([np.multiply.outer(places[0], row), np.multiply.outer(places[1], column)], -1),
+        None,
+        None,
+    )
 
 
 GRID = (((0, 0, 0, 1, 1, 1),), ((0, 1, 2, 0, 1, 2),))
 
 RECIPES = [
-    *usual("axial", B=1, T=5, beside={name: {"options": {"ladder": "pixel"}} for name in ("width", "max_freq")}),
+    *usual(
+        "axial", B=1, T=5, beside={name: {"options": {"ladder": "pixel"}} for name in ("width", "max_freq")}
+    ),
     *rotation("axial"),
     *attention("axial"),
-    case("axial", "table", "grid", "Rows and columns of a grid, each axis a ladder of its own.", "position.axes", B=1, T=6, positions=GRID),
-    case("axial", "table", "grid-global", "One ladder over both axes.", "position.axes", B=1, T=6, positions=GRID, options={"ladder": "global"}),
+    case(
+        "axial",
+        "table",
+        "grid",
+        "Rows and columns of a grid, each axis a ladder of its own.",
+        "position.axes",
+        B=1,
+        T=6,
+        positions=GRID,
+    ),
+    case(
+        "axial",
+        "table",
+        "grid-global",
+        "One ladder over both axes.",
+        "position.axes",
+        B=1,
+        T=6,
+        positions=GRID,
+        options={"ladder": "global"},
+    ),
     case(
         "axial",
         "table",
@@ -85,7 +116,8 @@ TRAPS = {
         "OPTION",
         "another ladder for the two axes",
         "one axis is seen too coarsely",
-        "restart: the same ladder for both axes; global: one over both; alternate: dealt out in turn; pixel: even steps",
+        "restart: the same ladder for both axes; global: one over both; alternate: dealt out in turn; "
+        "pixel: even steps",
     ),
 }
 
@@ -114,15 +146,33 @@ MUTANTS = [
         ("axial",),
         angles(lambda phi, i: np.roll(phi, phi.shape[-1] // 2, -1)),
     ),
-    Mutant("axial-width", "rope.axial.axes", "the width of your image is another", ("axial",), with_options(width=3)),
-    Mutant("axial-wide", "rope.axial.axes", "the width of your image is 5", ("axial",), with_options(width=5), held_out=True),
+    Mutant(
+        "axial-width",
+        "rope.axial.axes",
+        "the width of your image is another",
+        ("axial",),
+        with_options(width=3),
+    ),
+    Mutant(
+        "axial-wide",
+        "rope.axial.axes",
+        "the width of your image is 5",
+        ("axial",),
+        with_options(width=5),
+        held_out=True,
+    ),
     Mutant(
         "axial-ladder",
         "rope.axial.ladder",
         "your ladder is another one",
         ("axial",),
         with_options(
-            ladder=lambda case: {"restart": "global", "global": "alternate", "alternate": "pixel", "pixel": "restart"}[case.config.pe[0][1]["ladder"]]
+            ladder=lambda case: {
+                "restart": "global",
+                "global": "alternate",
+                "alternate": "pixel",
+                "pixel": "restart",
+            }[case.config.pe[0][1]["ladder"]]
         ),
     ),
     Mutant(
@@ -131,9 +181,12 @@ MUTANTS = [
         "your ladder is a third one",
         ("axial",),
         with_options(
-            ladder=lambda case: {"restart": "alternate", "global": "restart", "alternate": "global", "pixel": "global"}[
-                case.config.pe[0][1]["ladder"]
-            ]
+            ladder=lambda case: {
+                "restart": "alternate",
+                "global": "restart",
+                "alternate": "global",
+                "pixel": "global",
+            }[case.config.pe[0][1]["ladder"]]
         ),
         held_out=True,
     ),

@@ -40,10 +40,32 @@ def program(p, q, k, x, i, see, o, f):
 NOT_FLAGS = ("cache.features_dropped",)
 
 RECIPES = [
-    *usual("cope", B=1, T=5, flags=basic("across_layers"), beside={"gates": {"B": 1, "T": 5, "C": 5, "D": 4, "options": {"npos": 6}}}),
+    *usual(
+        "cope",
+        B=1,
+        T=5,
+        flags=basic("across_layers"),
+        beside={"gates": {"B": 1, "T": 5, "C": 5, "D": 4, "options": {"npos": 6}}},
+    ),
     *attention("cope"),
-    case("cope", "attn", "npos-3", "A table of 3 rows: most counts end at the last.", "bias.bucket.clamp", **SMALL, options={"npos": 3}),
-    case("cope", "attn", "divided-qk", "The term is not divided by sqrt(D), up to the output.", "option", **SMALL, options={"divided": "qk"}),
+    case(
+        "cope",
+        "attn",
+        "npos-3",
+        "A table of 3 rows: most counts end at the last.",
+        "bias.bucket.clamp",
+        **SMALL,
+        options={"npos": 3},
+    ),
+    case(
+        "cope",
+        "attn",
+        "divided-qk",
+        "The term is not divided by sqrt(D), up to the output.",
+        "option",
+        **SMALL,
+        options={"divided": "qk"},
+    ),
     case(
         "cope",
         "op",
@@ -136,7 +158,9 @@ MUTANTS = [
         "cope.interpolation",
         "the two neighbours are exchanged",
         ("cope",),
-        interpolated(lambda y, z, s, at, scale: read(z, 2 * np.floor(count(s, at)[1]) + 1 - count(s, at)[1], scale)),
+        interpolated(
+            lambda y, z, s, at, scale: read(z, 2 * np.floor(count(s, at)[1]) + 1 - count(s, at)[1], scale)
+        ),
     ),
     Mutant(
         "cope-rounded",
@@ -165,7 +189,9 @@ MUTANTS = [
         "cope.count",
         "keys of the future are counted",
         ("cope",),
-        interpolated(lambda y, z, s, at, scale: read(z, activation.logistic(s)[..., ::-1].cumsum(-1)[..., ::-1], scale)),
+        interpolated(
+            lambda y, z, s, at, scale: read(z, activation.logistic(s)[..., ::-1].cumsum(-1)[..., ::-1], scale)
+        ),
         held_out=True,
     ),
     Mutant(
@@ -182,5 +208,12 @@ MUTANTS = [
         ("cope",),
         interpolated(lambda y, z, s, at, scale: read(z, count(s, at)[1] % z.shape[-1], scale)),
     ),
-    Mutant("cope-twice", "cope.scale", "q e is divided by D", ("cope",), interpolated(lambda y, z, s, at, scale: y * 8**-0.5), held_out=True),
+    Mutant(
+        "cope-twice",
+        "cope.scale",
+        "q e is divided by D",
+        ("cope",),
+        interpolated(lambda y, z, s, at, scale: y * 8**-0.5),
+        held_out=True,
+    ),
 ]

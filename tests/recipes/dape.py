@@ -38,12 +38,18 @@ def program(p, q, k, x, i, see, o, f):
 
 
 FEW = {"width": 5}
-OVER = {"over-alibi": ("alibi.slopes.exponent",), "over-fire": ("dape.network",), "over-none": ("dape.network",)}
+OVER = {
+    "over-alibi": ("alibi.slopes.exponent",),
+    "over-fire": ("dape.network",),
+    "over-none": ("dape.network",),
+}
 
 MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 
 RECIPES = [
-    *usual("dape", B=1, T=5, small=FEW, flags=OVER | basic("width"), beside={"over": {"B": 1, "T": 5, "D": 4}}),
+    *usual(
+        "dape", B=1, T=5, small=FEW, flags=OVER | basic("width"), beside={"over": {"B": 1, "T": 5, "D": 4}}
+    ),
     *attention("dape", FEW),
     case(
         "dape",
@@ -64,7 +70,8 @@ TRAPS = {
         "MISSING_STEP",
         "another network across the heads",
         "another correction of every cell",
-        "W_2 leaky(W_1 [s; b] + a), slope 0.01, the scores of all heads first and their biases after them, before the mask",
+        "W_2 leaky(W_1 [s; b] + a), slope 0.01, the scores of all heads first and their biases after them, "
+        "before the mask",
     ),
     "dape.bias": trap(
         "MISSING_STEP",
@@ -75,13 +82,21 @@ TRAPS = {
 }
 
 MEANS = {
-    "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters", "1.*": "dape.network", "2.*": "dape.network"},
+    "parameters": {
+        "r1": "kerple.parameters",
+        "r2": "kerple.parameters",
+        "r3": "kerple.parameters",
+        "1.*": "dape.network",
+        "2.*": "dape.network",
+    },
     "functions": {"relu": "dape.network"},
 }
 
 REFUSED = [
     *refusals("dape"),
-    refused("dape", "attn", "width-0", "setting", "A network without a hidden channel.", options={"width": 0}),
+    refused(
+        "dape", "attn", "width-0", "setting", "A network without a hidden channel.", options={"width": 0}
+    ),
 ]
 
 LAWS = [
@@ -92,13 +107,34 @@ LAWS = [
 # wrong implementations
 
 MUTANTS = [
-    Mutant("dape-no-leak", "dape.network", "your network has relu", ("dape",), patched("encodings.score.dape", LEAK=0.0)),
-    Mutant("dape-leak", "dape.network", "your network leaks 0.2", ("dape",), patched("encodings.score.dape", LEAK=0.2), held_out=True),
     Mutant(
-        "dape-silu", "dape.network", "your network has silu", ("dape",), patched("encodings.score.dape", relu=lambda x, slope: activation.silu(x))
+        "dape-no-leak",
+        "dape.network",
+        "your network has relu",
+        ("dape",),
+        patched("encodings.score.dape", LEAK=0.0),
     ),
     Mutant(
-        "dape-no-bias", "dape.bias", "the static bias is not added beside the network", ("dape",), patched("encodings.score.dape", add=lambda b, y: y)
+        "dape-leak",
+        "dape.network",
+        "your network leaks 0.2",
+        ("dape",),
+        patched("encodings.score.dape", LEAK=0.2),
+        held_out=True,
+    ),
+    Mutant(
+        "dape-silu",
+        "dape.network",
+        "your network has silu",
+        ("dape",),
+        patched("encodings.score.dape", relu=lambda x, slope: activation.silu(x)),
+    ),
+    Mutant(
+        "dape-no-bias",
+        "dape.bias",
+        "the static bias is not added beside the network",
+        ("dape",),
+        patched("encodings.score.dape", add=lambda b, y: y),
     ),
     Mutant(
         "dape-twice-bias",

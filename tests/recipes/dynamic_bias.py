@@ -22,10 +22,15 @@ plus param.normk.bias. `output` "sigmoid": `16 / (1 + e^-b)` of that.
 def exact(p, d, facts, o):
     bend = lambda x: max(x, mp.mpf(0)) if o["activation"] == "relu" else x / (1 + mp.exp(-x))
     of = lambda name: (
-        [[mp.mpf(x) for x in row] for row in p[name]] if name.endswith(".weight") and isinstance(p[name][0], list) else [mp.mpf(x) for x in p[name]]
+        [[mp.mpf(x) for x in row] for row in p[name]]
+        if name.endswith(".weight") and isinstance(p[name][0], list)
+        else [mp.mpf(x) for x in p[name]]
     )
     layers = [(of(f"{n}.weight"), of(f"{n}.bias")) for n in range(1, o["depth"] + 1)]
-    norms = [(of(f"norm{n}.weight"), of(f"norm{n}.bias")) if o["norm"] == "layer" else None for n in range(1, o["depth"] + 1)]
+    norms = [
+        (of(f"norm{n}.weight"), of(f"norm{n}.bias")) if o["norm"] == "layer" else None
+        for n in range(1, o["depth"] + 1)
+    ]
     last = of(f"{o['depth'] + 1}.weight")
     columns = []
     for x in d:
@@ -37,7 +42,9 @@ def exact(p, d, facts, o):
                 root = mp.sqrt(mp.fsum((z - mean) ** 2 for z in y) / len(y) + mp.mpf(1e-5))
                 y = [(z - mean) / root * g + c for z, g, c in zip(y, *norm, strict=True)]
             y = [bend(z) for z in y]
-        columns.append([(mp.fdot(row, y), mp.fsum(abs(u * z) for u, z in zip(row, y, strict=True)) + 1) for row in last])
+        columns.append(
+            [(mp.fdot(row, y), mp.fsum(abs(u * z) for u, z in zip(row, y, strict=True)) + 1) for row in last]
+        )
     if o["output"] == "sigmoid":  # its slope is at most 4
         columns = [[(16 / (1 + mp.exp(-b)), 4 * size) for b, size in column] for column in columns]
     return [[(column[h][0], 10 * column[h][1], 0) for column in columns] for h in range(facts["H"])]
@@ -49,7 +56,10 @@ def program(p, d, o, f):
         y = y @ p[f"{k}.weight"].T + p[f"{k}.bias"]
         if o["norm"] == "layer":
             off = y - y.mean(-1, keepdims=True)
-            y = off / np.sqrt((off**2).mean(-1, keepdims=True) + 1e-5) * p[f"norm{k}.weight"] + p[f"norm{k}.bias"]
+            y = (
+                off / np.sqrt((off**2).mean(-1, keepdims=True) + 1e-5) * p[f"norm{k}.weight"]
+                + p[f"norm{k}.bias"]
+            )
         y = silu(y) if o["activation"] == "silu" else np.maximum(y, 0)
     b = (y @ p[f"{o['depth'] + 1}.weight"].T).T
     return 16 / (1 + np.exp(-b)) if o.get("output") == "sigmoid" else b
@@ -89,7 +99,8 @@ TRAPS = {
         "MISSING_STEP",
         "another network: activation, norm or distance",
         "biases of another shape",
-        "the activation after each layer but the last, `norm` before it; d goes in, with `distance` log sign(d) ln(1 + |d|)",
+        "the activation after each layer but the last, `norm` before it; d goes in, with `distance` log "
+        "sign(d) ln(1 + |d|)",
     ),
 }
 
@@ -138,7 +149,9 @@ MUTANTS = [
         "dynamic_bias.network",
         "your distances are logarithms, or are not",
         ("dynamic_bias",),
-        with_options(distance=lambda case: "log" if case.config.pe[0][1]["distance"] == "linear" else "linear"),
+        with_options(
+            distance=lambda case: "log" if case.config.pe[0][1]["distance"] == "linear" else "linear"
+        ),
     ),
     Mutant(
         "network-normed",
@@ -146,7 +159,9 @@ MUTANTS = [
         "there is no norm in it",
         ("dynamic_bias",),
         lambda case, a: (
-            with_options(norm="none")(case, {n: x for n, x in a.items() if "norm" not in n}) if case.config.pe[0][1]["norm"] == "layer" else None
+            with_options(norm="none")(case, {n: x for n, x in a.items() if "norm" not in n})
+            if case.config.pe[0][1]["norm"] == "layer"
+            else None
         ),
     ),
 ]

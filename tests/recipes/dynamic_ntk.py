@@ -42,7 +42,14 @@ def program(p, o, R, L, n, w):
 LLAMA = {"D": 128, "T": 3, "L": 2048, "options": {"factor": 2.0}}
 
 OF_LENGTH = {"base": 100.0, "factor": 4.0}  # a low base, so that frequencies matter within a few tokens
-LENGTHS = ((0, 4, True, 5), (4, 6, False, 6), (6, 9, False, 9), (9, 14, True, 9), (14, 18, True, 5), (18, 19, False, 5))
+LENGTHS = (
+    (0, 4, True, 5),
+    (4, 6, False, 6),
+    (6, 9, False, 9),
+    (9, 14, True, 9),
+    (14, 18, True, 5),
+    (18, 19, False, 5),
+)
 WHOLES = [
     length_fixed("dynamic_ntk", "rope.ntk.cache_mixed_bases", OF_LENGTH),
     Whole(
@@ -66,10 +73,38 @@ RECIPES = [
     *usual("dynamic_ntk", B=1, T=5, beside={name: {"n": 50} for name in ("factor", "form")}),
     *rotation("dynamic_ntk"),
     *attention("dynamic_ntk"),
-    case("dynamic_ntk", "table", "longer", "Made for 50 tokens, trained for 16.", "rope.ntk.static_as_dynamic", n=50),
-    case("dynamic_ntk", "table", "at-length", "Made for 16 tokens, trained for 16: nothing is scaled yet.", "rope.ntk.static_as_dynamic", n=16),
-    case("dynamic_ntk", "table", "one-beyond", "Made for 17 tokens, trained for 16.", "rope.ntk.static_as_dynamic", n=17),
-    case("dynamic_ntk", "table", "one-below", "Made for 15 tokens, trained for 16: as at 16.", "rope.ntk.static_as_dynamic", n=15),
+    case(
+        "dynamic_ntk",
+        "table",
+        "longer",
+        "Made for 50 tokens, trained for 16.",
+        "rope.ntk.static_as_dynamic",
+        n=50,
+    ),
+    case(
+        "dynamic_ntk",
+        "table",
+        "at-length",
+        "Made for 16 tokens, trained for 16: nothing is scaled yet.",
+        "rope.ntk.static_as_dynamic",
+        n=16,
+    ),
+    case(
+        "dynamic_ntk",
+        "table",
+        "one-beyond",
+        "Made for 17 tokens, trained for 16.",
+        "rope.ntk.static_as_dynamic",
+        n=17,
+    ),
+    case(
+        "dynamic_ntk",
+        "table",
+        "one-below",
+        "Made for 15 tokens, trained for 16: as at 16.",
+        "rope.ntk.static_as_dynamic",
+        n=15,
+    ),
     case(
         "dynamic_ntk",
         "table",
@@ -79,9 +114,33 @@ RECIPES = [
         **LLAMA,
         n=4096,
     ),
-    case("dynamic_ntk", "table", "llama-2049", "One token beyond 2048, factor 2: base 10009.92.", "rope.ntk.static_as_dynamic", **LLAMA, n=2049),
-    case("dynamic_ntk", "table", "llama-8192", "Made for 8192, factor 2: base 72195.86.", "rope.ntk.static_as_dynamic", **LLAMA, n=8192),
-    case("dynamic_ntk", "op", "longer", "q and k turn by the frequencies of 50 tokens.", "rope.ntk.static_as_dynamic", **SMALL, n=50),
+    case(
+        "dynamic_ntk",
+        "table",
+        "llama-2049",
+        "One token beyond 2048, factor 2: base 10009.92.",
+        "rope.ntk.static_as_dynamic",
+        **LLAMA,
+        n=2049,
+    ),
+    case(
+        "dynamic_ntk",
+        "table",
+        "llama-8192",
+        "Made for 8192, factor 2: base 72195.86.",
+        "rope.ntk.static_as_dynamic",
+        **LLAMA,
+        n=8192,
+    ),
+    case(
+        "dynamic_ntk",
+        "op",
+        "longer",
+        "q and k turn by the frequencies of 50 tokens.",
+        "rope.ntk.static_as_dynamic",
+        **SMALL,
+        n=50,
+    ),
     case(
         "dynamic_ntk",
         "table",
@@ -92,7 +151,9 @@ RECIPES = [
         options={"factor": 4.0},
         variants=(
             reading("dynamic", "by the length that frequencies are made for: Hugging Face"),
-            reading("static", "by factor times the length trained for, whatever the text: vLLM", form="static"),
+            reading(
+                "static", "by factor times the length trained for, whatever the text: vLLM", form="static"
+            ),
         ),
     ),
 ]
@@ -117,16 +178,33 @@ TRAPS = {
 }
 
 MEANS = {
-    "options": {"original": "rope.ntk.static_as_dynamic", "form": "rope.ntk.static_as_dynamic", "n": "rope.ntk.static_as_dynamic"},
+    "options": {
+        "original": "rope.ntk.static_as_dynamic",
+        "form": "rope.ntk.static_as_dynamic",
+        "n": "rope.ntk.static_as_dynamic",
+    },
 }
 
-TOGETHER = [{"factor": 2.0, "form": "static"}, {"original": 5, "factor": 3.0}, {"original": 5, "form": "steps"}]
+TOGETHER = [
+    {"factor": 2.0, "form": "static"},
+    {"original": 5, "factor": 3.0},
+    {"original": 5, "form": "steps"},
+]
 WITHOUT = ("factor",)
 
 REFUSED = [
     *refusals("dynamic_ntk"),
-    refused("dynamic_ntk", "op", "factor-negative", "setting", "A negative factor.", options={"factor": -1.0}),
-    refused("dynamic_ntk", "op", "one-pair", "width", "With one pair the exponent R/(R-2) divides by 0.", facts={"R": 2}),
+    refused(
+        "dynamic_ntk", "op", "factor-negative", "setting", "A negative factor.", options={"factor": -1.0}
+    ),
+    refused(
+        "dynamic_ntk",
+        "op",
+        "one-pair",
+        "width",
+        "With one pair the exponent R/(R-2) divides by 0.",
+        facts={"R": 2},
+    ),
 ]
 
 LAWS = [
@@ -146,7 +224,9 @@ def below(case, a):
     s = o["factor"] * (n / 2) / L - (o["factor"] - 1)
     if s <= 0:
         return None
-    return patched("encodings.rotate.dynamic_ntk", ntk_base=lambda name, R, base, _: frequency.ntk_base(name, R, base, s))(case, a)
+    return patched(
+        "encodings.rotate.dynamic_ntk", ntk_base=lambda name, R, base, _: frequency.ntk_base(name, R, base, s)
+    )(case, a)
 
 
 MUTANTS = [

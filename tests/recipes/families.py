@@ -60,7 +60,9 @@ def usual(name, *, small=None, once=None, flags=None, beside=None, without=(), *
             more = dict((beside or {}).get(option, {}))
             chosen = {**(small or {}), **more.pop("options", {}), option: value}
             meant = {option: ("option",)} | (flags or {})
-            yield case(name, levels[0], slug, why, *meant.get(slug, meant[option]), **few | more, options=chosen)
+            yield case(
+                name, levels[0], slug, why, *meant.get(slug, meant[option]), **few | more, options=chosen
+            )
 
 
 def basic(*options):
@@ -71,10 +73,31 @@ def basic(*options):
 def rotation(name):
     """Layouts, widths and places of what turns."""
     e = get(name)
-    yield case(name, "op", "interleaved", "Pairs are adjacent channels (2i, 2i+1).", "rope.layout.half", **SMALL, layout="interleaved")
-    why = "Only the first 4 of 8 channels turn: frequencies and pairs come from that width, the others pass untouched and ungained."
+    yield case(
+        name,
+        "op",
+        "interleaved",
+        "Pairs are adjacent channels (2i, 2i+1).",
+        "rope.layout.half",
+        **SMALL,
+        layout="interleaved",
+    )
+    why = (
+        "Only the first 4 of 8 channels turn: frequencies and pairs come from that width, the others pass "
+        "untouched and ungained."
+    )
     yield case(name, "op", "partial", why, *PARTIAL, **SMALL, R=4)
-    yield case(name, "op", "partial-interleaved", why, *PARTIAL, "rope.layout.half", **SMALL, R=4, layout="interleaved")
+    yield case(
+        name,
+        "op",
+        "partial-interleaved",
+        why,
+        *PARTIAL,
+        "rope.layout.half",
+        **SMALL,
+        R=4,
+        layout="interleaved",
+    )
     why = "Positions repeat and go back: they are data and not a count."
     yield case(name, "op", "unordered", why, "position.counted", **SMALL, positions=UNORDERED)
     why = "Each sequence has positions of its own."
@@ -88,13 +111,24 @@ def rotation(name):
     if e.axes not in (1, None):
         line = [tuple((k * t) % (3 + k) for t in range(7)) for k in range(1, e.axes + 1)]
         image = tuple((row, row[::-1]) for row in line)
-        yield case(name, "op", "axes", "A position is several numbers, one for each axis.", "position.axes", H=2, G=1, positions=image)
+        yield case(
+            name,
+            "op",
+            "axes",
+            "A position is several numbers, one for each axis.",
+            "position.axes",
+            H=2,
+            G=1,
+            positions=image,
+        )
 
 
 def distances(name, given=None, reach=300, heads="bias.heads", far_flags=("bias.off_by_one",), sides=()):
-    """Numbers of heads, and distances up to where every table ends; `given` are options that keep the parameters few.
+    """Numbers of heads, and distances up to where every table ends; `given` are options that keep the
+    parameters few.
 
-    heads, far_flags and sides are the flags of the cases: of the numbers of heads, of far distances, of both sides.
+    heads, far_flags and sides are the flags of the cases: of the numbers of heads, of far distances, of both
+    sides.
     """
     claims = get(name).claims
     options = {"options": given or {}}
@@ -104,22 +138,43 @@ def distances(name, given=None, reach=300, heads="bias.heads", far_flags=("bias.
     yield case(name, "table", "far", f"Every distance from 0 to {reach - 1}.", *far_flags, **far)
     if "two_sided" in claims:
         half = reach // 2
-        why = f"Distances {1 - half} to {half - 1}: the future is not the past mirrored, unless the formula says so."
+        why = (
+            f"Distances {1 - half} to {half - 1}: the future is not the past mirrored, unless the formula "
+            "says so."
+        )
         yield case(name, "table", "two-sided", why, "bias.sign", **far | {"T": half}, causal=False)
         why = "Distances of both signs: the future is not the past mirrored, unless the formula says so."
         yield case(name, "op", "two-sided", why, "bias.sign", *sides, **options, causal=False)
     if "real_positions" in claims:
-        yield case(name, "table", "real", "Distances are real numbers.", "position.rounded", **options, positions=REAL)
+        yield case(
+            name,
+            "table",
+            "real",
+            "Distances are real numbers.",
+            "position.rounded",
+            **options,
+            positions=REAL,
+        )
     why = "Positions repeat and leave gaps: distances are of positions, the mask is of slots."
     yield case(name, "op", "spread", why, "position.counted", **options, positions=SPREAD)
 
 
 def rows(name, odd="embed.rows"):
     """What is added to the embedding; `odd` is the flag of an odd width."""
-    yield case(name, "table", "unordered", "Positions repeat and go back.", "position.counted", positions=UNORDERED)
+    yield case(
+        name, "table", "unordered", "Positions repeat and go back.", "position.counted", positions=UNORDERED
+    )
     yield case(name, "table", "odd", "An odd width.", odd, C=9)
     if "any_length" in get(name).claims:
-        yield case(name, "table", "long", "Positions far out.", "rope.phase.low_precision", "rope.table.clip", positions=LONG)
+        yield case(
+            name,
+            "table",
+            "long",
+            "Positions far out.",
+            "rope.phase.low_precision",
+            "rope.table.clip",
+            positions=LONG,
+        )
 
 
 def attention(name, given=None, spread="position.counted"):
@@ -129,7 +184,9 @@ def attention(name, given=None, spread="position.counted"):
     e = get(name)
     level = LEVELS[e.hook][-1]
     options = {"options": given or {}}
-    why = "Two packed documents and padding: nothing crosses, positions restart, a row that sees nothing is 0."
+    why = (
+        "Two packed documents and padding: nothing crosses, positions restart, a row that sees nothing is 0."
+    )
     yield case(
         name,
         level,
@@ -143,14 +200,49 @@ def attention(name, given=None, spread="position.counted"):
     )
     if e.hook in ("score", "attend", "mix") and e.axes is not None:
         why = "Positions repeat and leave gaps: they are data and not a count."
-        yield case(name, level, "spread", why, spread, **options, **({} if e.hook == "mix" else SMALL), positions=SPREAD)
+        yield case(
+            name,
+            level,
+            "spread",
+            why,
+            spread,
+            **options,
+            **({} if e.hook == "mix" else SMALL),
+            positions=SPREAD,
+        )
     if e.hook == "mix":
         return
-    yield case(name, level, "heads-alone", "Every query head has a key-value head of its own.", "gqa.order", **SMALLER | {"G": 3}, **options)
+    yield case(
+        name,
+        level,
+        "heads-alone",
+        "Every query head has a key-value head of its own.",
+        "gqa.order",
+        **SMALLER | {"G": 3},
+        **options,
+    )
     if "window" in e.claims and e.hook != "attend":
-        yield case(name, level, "window-3", "A query sees 3 keys, itself included.", "mask.window", **SMALLER, **options, window=3)
+        yield case(
+            name,
+            level,
+            "window-3",
+            "A query sees 3 keys, itself included.",
+            "mask.window",
+            **SMALLER,
+            **options,
+            window=3,
+        )
     if "two_sided" in e.claims:
-        yield case(name, level, "two-sided", "Every query sees every key.", "mask.causal", **SMALLER, **options, causal=False)
+        yield case(
+            name,
+            level,
+            "two-sided",
+            "Every query sees every key.",
+            "mask.causal",
+            **SMALLER,
+            **options,
+            causal=False,
+        )
 
 
 def reading(name, words, *, facts=None, rewrite=None, **options):
@@ -163,13 +255,28 @@ def reading(name, words, *, facts=None, rewrite=None, **options):
 
 def refused(name, level, slug, kind, why, *, options=None, facts=None, given=None, or_else=None, **sizes):
     """A good call of `name` at `level` with these options, facts or inputs in place of its own."""
-    small = {"T": 5} if get(name).hook == "mix" else SMALLER | {"C": 24}  # H D: the width where no input says it
-    return Refusal(case(name, level, "good", why, **small | sizes), slug, kind, why, options or {}, facts or {}, given or {}, or_else)
+    # H D: the width where no input says it
+    small = {"T": 5} if get(name).hook == "mix" else SMALLER | {"C": 24}
+    return Refusal(
+        case(name, level, "good", why, **small | sizes),
+        slug,
+        kind,
+        why,
+        options or {},
+        facts or {},
+        given or {},
+        or_else,
+    )
 
 
 def positions(*values):
     """An input: these positions, of which some may be "nan" or "inf"."""
-    return {"positions": {"dtype": "I64" if all(isinstance(x, int) for x in values) else "F64", "values": list(values)}}
+    return {
+        "positions": {
+            "dtype": "I64" if all(isinstance(x, int) for x in values) else "F64",
+            "values": list(values),
+        }
+    }
 
 
 def refusals(name):
@@ -177,16 +284,46 @@ def refusals(name):
     e = get(name)
     level = {"rotate": "op", "bias": "op", "embed": "table"}.get(e.hook, LEVELS[e.hook][-1])
     if e.hook == "rotate":
-        yield refused(name, "op", "odd-width", "width", "An odd rotary width: the last channel has no partner.", facts={"R": 5})
-        yield refused(name, "op", "too-wide", "width", "A rotary width beyond the head: there are no such channels.", facts={"R": 12})
+        yield refused(
+            name,
+            "op",
+            "odd-width",
+            "width",
+            "An odd rotary width: the last channel has no partner.",
+            facts={"R": 5},
+        )
+        yield refused(
+            name,
+            "op",
+            "too-wide",
+            "width",
+            "A rotary width beyond the head: there are no such channels.",
+            facts={"R": 12},
+        )
     if "two_sided" not in e.claims:
-        yield refused(name, LEVELS[e.hook][-1], "two-sided", "mask", "It reads only the past: there is no two-sided form.", facts={"causal": False})
+        yield refused(
+            name,
+            LEVELS[e.hook][-1],
+            "two-sided",
+            "mask",
+            "It reads only the past: there is no two-sided form.",
+            facts={"causal": False},
+        )
     if e.axes == 1:
         if "real_positions" in e.claims:
-            yield refused(name, level, "nan-position", "position", "A position is NaN.", given=positions(0.0, 1.0, "nan", 3.0, 4.0))
+            yield refused(
+                name,
+                level,
+                "nan-position",
+                "position",
+                "A position is NaN.",
+                given=positions(0.0, 1.0, "nan", 3.0, 4.0),
+            )
         else:
             why = "Positions are real, and they name rows of a table."
-            yield refused(name, level, "real-position", "position", why, given=positions(0.0, 1.0, 1.5, 3.0, 4.0))
+            yield refused(
+                name, level, "real-position", "position", why, given=positions(0.0, 1.0, 1.5, 3.0, 4.0)
+            )
 
 
 # ---------------------------------------------------------------- laws
@@ -205,10 +342,17 @@ def laws(name):
         return
     level = LEVELS[e.hook][-1]
     yield law(name, level, "causal", "What comes later changes nothing that came before.")
-    yield law(name, level, "prefix", "The first tokens alone give what they give among more: so a cache may hold them.")
+    yield law(
+        name,
+        level,
+        "prefix",
+        "The first tokens alone give what they give among more: so a cache may hold them.",
+    )
     yield law(name, level, "packed", "A document in a packed sequence is computed as if alone.")
     if "shift" in e.claims and e.axes is not None:
-        yield law(name, level, "shift", "Only distances count: a number added to every position changes nothing.")
+        yield law(
+            name, level, "shift", "Only distances count: a number added to every position changes nothing."
+        )
     if e.hook == "rotate":
         yield law(name, "op", "adjoint", "The gradient turns back.")
         usual = law(name, "op", "norm", "A rotation changes no length.")
@@ -218,5 +362,8 @@ def laws(name):
             if e.axes == 1 or "text" in e.claims:
                 yield law(name, "op", "composition", "Turned by m and then by n is turned by m + n.")
     if e.hook != "mix" and not any("G" in settings(f) for f in (getattr(e, n) for n in FUNCTIONS) if f):
-        why = "A key-value head serves the query heads next to one another: repeated for each of them it changes nothing."
+        why = (
+            "A key-value head serves the query heads next to one another: repeated for each of them it "
+            "changes nothing."
+        )
         yield law(name, level, "groups", why, H=6, G=2)

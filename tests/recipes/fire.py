@@ -14,9 +14,8 @@ from recipes.traps import trap
 SPEC = """
 (arXiv:2310.04418). `f(psi(|d|) / (psi(max(|m threshold|, i)) + eps))`, psi(x) = ln(|c| x + 1), i the
 position of the query, c, m = param.c, param.m [1]; f(u) = param.2.weight relu(param.1.weight u +
-param.1.bias), [H,width], [width,1], [width]. Where |m threshold| = i,
-half of the derivative of the maximum is m's. m begins at 1: with a whole threshold every longer text has such a
-query.
+param.1.bias), [H,width], [width,1], [width]. Where |m threshold| = i, half of the derivative of the
+maximum is m's. m begins at 1: with a whole threshold every longer text has such a query.
 """
 
 
@@ -86,7 +85,9 @@ RECIPES = [
         positions=(0, 3, 147, 147, 400),
         untied=(0, 3, 146, 146, 400),
     ),
-    case("fire", "op", "long", "Positions far out.", "position.counted", **SMALL, options=FEW, positions=LONG),
+    case(
+        "fire", "op", "long", "Positions far out.", "position.counted", **SMALL, options=FEW, positions=LONG
+    ),
 ]
 
 TRAPS = {
@@ -118,8 +119,12 @@ MEANS = {
 
 REFUSED = [
     *refusals("fire"),
-    refused("fire", "attn", "eps-negative", "setting", "The normaliser may become 0.", options={"eps": -1e-6}),
-    refused("fire", "attn", "threshold-0", "setting", "The first query divides by 0.", options={"threshold": 0.0}),
+    refused(
+        "fire", "attn", "eps-negative", "setting", "The normaliser may become 0.", options={"eps": -1e-6}
+    ),
+    refused(
+        "fire", "attn", "threshold-0", "setting", "The first query divides by 0.", options={"threshold": 0.0}
+    ),
 ]
 
 LAWS = [
@@ -144,7 +149,12 @@ def shared(change):
 
 def at_ties(side):
     """Where the two of FIRE's maximum are equal, side(1/2) of the derivative is m's."""
-    return patched("encodings.score.fire", share=Op(SHARE.forward, lambda saved, dy: SHARE.backward((*saved[:3], side(saved[3]), *saved[4:]), dy)))
+    return patched(
+        "encodings.score.fire",
+        share=Op(
+            SHARE.forward, lambda saved, dy: SHARE.backward((*saved[:3], side(saved[3]), *saved[4:]), dy)
+        ),
+    )
 
 
 psi = lambda c, x: np.log1p(abs(c) * x)
@@ -156,7 +166,9 @@ MUTANTS = [
         "fire.normaliser",
         "your normaliser is the smaller of the two",
         ("fire",),
-        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) / (psi(c, np.minimum(abs(m * L), i)[..., None]) + eps)),
+        shared(
+            lambda c, m, d, i, L, eps: psi(c, abs(d)) / (psi(c, np.minimum(abs(m * L), i)[..., None]) + eps)
+        ),
     ),
     Mutant(
         "fire-position",
@@ -178,7 +190,11 @@ MUTANTS = [
         "fire.formula",
         "eps stands inside the logarithm",
         ("fire",),
-        shared(lambda c, m, d, i, L, eps: psi(c, abs(d)) / np.log1p(abs(c) * np.maximum(abs(m * L), i)[..., None] + eps)),
+        shared(
+            lambda c, m, d, i, L, eps: (
+                psi(c, abs(d)) / np.log1p(abs(c) * np.maximum(abs(m * L), i)[..., None] + eps)
+            )
+        ),
     ),
     Mutant(
         "fire-difference",
@@ -195,15 +211,45 @@ MUTANTS = [
         shared(lambda c, m, d, i, L, eps: abs(d) / (np.maximum(abs(m * L), i)[..., None] + eps)),
         held_out=True,
     ),
-    Mutant("fire-silu", "fire.network", "your network has silu", ("fire",), patched("encodings.score.fire", relu=activation.silu)),
+    Mutant(
+        "fire-silu",
+        "fire.network",
+        "your network has silu",
+        ("fire",),
+        patched("encodings.score.fire", relu=activation.silu),
+    ),
     Mutant(
         "fire-slots",
         "position.counted",
         "i is counted in slots",
         ("fire",),
-        lambda case, a: place(i=np.arange(case.T))(case, a) if case.positions is not None or case.seg is not None else None,
+        lambda case, a: (
+            place(i=np.arange(case.T))(case, a)
+            if case.positions is not None or case.seg is not None
+            else None
+        ),
     ),
-    Mutant("fire-no-bias", "fire.network", "the first layer has no bias", ("fire",), inputs(**{"param.1.bias": lambda b: 0 * b}), held_out=True),
-    Mutant("fire-left", "grad.tie", "your maximum hands m nothing where its two are equal", ("fire",), at_ties(np.floor)),
-    Mutant("fire-right", "grad.tie", "your maximum hands m everything where its two are equal", ("fire",), at_ties(np.ceil), held_out=True),
+    Mutant(
+        "fire-no-bias",
+        "fire.network",
+        "the first layer has no bias",
+        ("fire",),
+        inputs(**{"param.1.bias": lambda b: 0 * b}),
+        held_out=True,
+    ),
+    Mutant(
+        "fire-left",
+        "grad.tie",
+        "your maximum hands m nothing where its two are equal",
+        ("fire",),
+        at_ties(np.floor),
+    ),
+    Mutant(
+        "fire-right",
+        "grad.tie",
+        "your maximum hands m everything where its two are equal",
+        ("fire",),
+        at_ties(np.ceil),
+        held_out=True,
+    ),
 ]

@@ -62,7 +62,14 @@ MEANS = {
 
 REFUSED = [
     *refusals("forgetting"),
-    refused("forgetting", "attn", "no-input", "shape", "The gate is made of the layer's input, which is missing.", given={"x": None}),
+    refused(
+        "forgetting",
+        "attn",
+        "no-input",
+        "shape",
+        "The gate is made of the layer's input, which is missing.",
+        given={"x": None},
+    ),
 ]
 
 LAWS = [
@@ -81,7 +88,9 @@ MUTANTS = [
         "forgetting.range",
         "a key's own gate is counted",
         FOX,
-        lambda case, a: patched("encodings.score.forgetting", column=forward(forgetting.column, lambda y, f: y + f[:, :, None]))(case, a),
+        lambda case, a: patched(
+            "encodings.score.forgetting", column=forward(forgetting.column, lambda y, f: y + f[:, :, None])
+        )(case, a),
     ),
     Mutant(
         "fox-not-mine",
@@ -124,5 +133,11 @@ MUTANTS = [
         patched("encodings.score.forgetting", log_sigmoid=activation.softplus),
         held_out=True,
     ),
-    Mutant("fox-no-bias", "forgetting.gate", "the gate has no bias", FOX, inputs(**{"param.f.bias": lambda b: 0 * b})),
+    Mutant(
+        "fox-no-bias",
+        "forgetting.gate",
+        "the gate has no bias",
+        FOX,
+        inputs(**{"param.f.bias": lambda b: 0 * b}),
+    ),
 ]

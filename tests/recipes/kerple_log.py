@@ -19,10 +19,15 @@ SPEC = """
 
 
 def exact(p, d, facts, o):
-    power = [2 / (1 + mp.exp(-mp.mpf(x))) for x in p["r3"]] if o["exponent"] == "learned" else [1] * len(p["r1"])
+    power = (
+        [2 / (1 + mp.exp(-mp.mpf(x))) for x in p["r3"]] if o["exponent"] == "learned" else [1] * len(p["r1"])
+    )
     far = lambda x, r: mp.power(abs(x), r) if x else 0
     return plain(
-        [[-exact_softplus(r1) * mp.log(1 + exact_softplus(r2) * far(x, r)) for x in d] for r1, r2, r in zip(p["r1"], p["r2"], power, strict=True)]
+        [
+            [-exact_softplus(r1) * mp.log(1 + exact_softplus(r2) * far(x, r)) for x in d]
+            for r1, r2, r in zip(p["r1"], p["r2"], power, strict=True)
+        ]
     )
 
 
@@ -35,10 +40,20 @@ def program(p, d, o, f):
 TRAINED = "llama"
 
 RECIPES = [
-    *usual("kerple_log", without=("across_layers",), flags={"exponent": ("kerple.formula", "option")}, B=1, T=5),
+    *usual(
+        "kerple_log", without=("across_layers",), flags={"exponent": ("kerple.formula", "option")}, B=1, T=5
+    ),
     *distances("kerple_log"),
     *attention("kerple_log"),
-    case("kerple_log", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),
+    case(
+        "kerple_log",
+        "table",
+        "sparse",
+        "Distances up to a million.",
+        "kerple.formula",
+        **SMALL,
+        positions=LONG,
+    ),
 ]
 
 TRAPS = {
@@ -63,7 +78,14 @@ MEANS = {
 
 REFUSED = [
     *refusals("kerple_log"),
-    refused("kerple_log", "op", "heads", "shape", "Parameters of 2 heads for 3.", given={"param.r1": {"dtype": "F64", "shape": [2]}}),
+    refused(
+        "kerple_log",
+        "op",
+        "heads",
+        "shape",
+        "Parameters of 2 heads for 3.",
+        given={"param.r1": {"dtype": "F64", "shape": [2]}},
+    ),
 ]
 
 LAWS = [
@@ -82,7 +104,13 @@ MUTANTS = [
         ("kerple_log",),
         with_options(lambda c: c.config.pe[0][1]["exponent"] == "learned", exponent="one"),
     ),
-    Mutant("kerple-log2", "kerple.formula", "your logarithm is to base 2", ("kerple_log",), table(lambda b, d: b / math.log(2))),
+    Mutant(
+        "kerple-log2",
+        "kerple.formula",
+        "your logarithm is to base 2",
+        ("kerple_log",),
+        table(lambda b, d: b / math.log(2)),
+    ),
     Mutant(
         "kerple-no-1",
         "kerple.formula",

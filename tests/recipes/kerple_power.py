@@ -13,7 +13,12 @@ SPEC = """
 
 def exact(p, d, facts, o):
     power = lambda free: 2 / (1 + mp.exp(-mp.mpf(free)))
-    return plain([[-exact_softplus(r1) * (mp.power(abs(x), power(r2)) if x else 0) for x in d] for r1, r2 in zip(p["r1"], p["r2"], strict=True)])
+    return plain(
+        [
+            [-exact_softplus(r1) * (mp.power(abs(x), power(r2)) if x else 0) for x in d]
+            for r1, r2 in zip(p["r1"], p["r2"], strict=True)
+        ]
+    )
 
 
 def program(p, d, o, f):
@@ -24,7 +29,15 @@ RECIPES = [
     *usual("kerple_power", without=("across_layers",), B=1, T=5),
     *distances("kerple_power"),
     *attention("kerple_power"),
-    case("kerple_power", "table", "sparse", "Distances up to a million.", "kerple.formula", **SMALL, positions=LONG),
+    case(
+        "kerple_power",
+        "table",
+        "sparse",
+        "Distances up to a million.",
+        "kerple.formula",
+        **SMALL,
+        positions=LONG,
+    ),
 ]
 
 MEANS = {
@@ -35,10 +48,19 @@ MEANS = {
 
 REFUSED = [
     *refusals("kerple_power"),
-    refused("kerple_power", "op", "heads", "shape", "Parameters of 2 heads for 3.", given={"param.r1": {"dtype": "F64", "shape": [2]}}),
+    refused(
+        "kerple_power",
+        "op",
+        "heads",
+        "shape",
+        "Parameters of 2 heads for 3.",
+        given={"param.r1": {"dtype": "F64", "shape": [2]}},
+    ),
 ]
 
 LAWS = [
     *laws("kerple_power"),
-    law("kerple_power", "table", "fading", "The farther, the less: nothing is added at distance 0.", H=6, T=40),
+    law(
+        "kerple_power", "table", "fading", "The farther, the less: nothing is added at distance 0.", H=6, T=40
+    ),
 ]

@@ -42,7 +42,15 @@ RECIPES = [
         "position.batch",
         positions=(UNORDERED, UNORDERED[::-1]),
     ),
-    case("learned", "table", "last-row", "The last row is 15 of 16.", "rope.table.clip", T=3, positions=(15, 0, 15)),
+    case(
+        "learned",
+        "table",
+        "last-row",
+        "The last row is 15 of 16.",
+        "rope.table.clip",
+        T=3,
+        positions=(15, 0, 15),
+    ),
 ]
 
 TRAPS = {
@@ -64,7 +72,14 @@ REFUSED = [
         "The table has rows 0 to 15: there is none for 16, and the last is not it.",
         given=positions(0, 1, 2, 3, 16),
     ),
-    refused("learned", "table", "negative", "position", "There is no row -1, and the last is not it.", given=positions(-1, 0, 1, 2, 3)),
+    refused(
+        "learned",
+        "table",
+        "negative",
+        "position",
+        "There is no row -1, and the last is not it.",
+        given=positions(-1, 0, 1, 2, 3),
+    ),
 ]
 
 LAWS = [
@@ -88,10 +103,29 @@ MUTANTS = [
         ("learned",),
         moved_positions(lambda i: np.minimum(i, 14), lambda i: i.max() > 14),
     ),
-    Mutant("learned-next", "position.off_by_one", "you read the row after", ("learned",), row(lambda i, L: (i + 1) % L)),
-    Mutant("learned-before", "position.off_by_one", "you read the row before", ("learned",), row(lambda i, L: (i - 1) % L), held_out=True),
+    Mutant(
+        "learned-next",
+        "position.off_by_one",
+        "you read the row after",
+        ("learned",),
+        row(lambda i, L: (i + 1) % L),
+    ),
+    Mutant(
+        "learned-before",
+        "position.off_by_one",
+        "you read the row before",
+        ("learned",),
+        row(lambda i, L: (i - 1) % L),
+        held_out=True,
+    ),
     Mutant("learned-repeats", "embed.rows", "your rows repeat", ("learned",), row(lambda i, L: i % 4)),
-    Mutant("learned-reversed", "embed.rows", "you read the table from its end", ("learned",), row(lambda i, L: L - 1 - i)),
+    Mutant(
+        "learned-reversed",
+        "embed.rows",
+        "you read the table from its end",
+        ("learned",),
+        row(lambda i, L: L - 1 - i),
+    ),
     Mutant(
         "learned-clamped",
         "embed.rows",

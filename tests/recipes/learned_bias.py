@@ -19,7 +19,9 @@ m: d cut to 0 .. m, two-sided to -m .. m, and m in place of L - 1.
 def exact(p, d, facts, o):
     last = facts["L"] - 1 if o["max_distance"] is None else o["max_distance"]
     first = 0 if facts["causal"] else -last
-    return plain([[mp.mpf(p["table"][h][min(max(int(x), first), last) - first]) for x in d] for h in range(facts["H"])])
+    return plain(
+        [[mp.mpf(p["table"][h][min(max(int(x), first), last) - first]) for x in d] for h in range(facts["H"])]
+    )
 
 
 def program(p, d, o, f):
@@ -33,7 +35,15 @@ RECIPES = [
     *usual("learned_bias", B=1, T=5),
     *distances("learned_bias", reach=60, sides=("bias.transposed",)),
     *attention("learned_bias"),
-    case("learned_bias", "table", "last-row", "Distances 0 and 15 of a table of 16.", "bias.bucket.clamp", T=2, positions=(0, 15)),
+    case(
+        "learned_bias",
+        "table",
+        "last-row",
+        "Distances 0 and 15 of a table of 16.",
+        "bias.bucket.clamp",
+        T=2,
+        positions=(0, 15),
+    ),
     case(
         "learned_bias",
         "table",
@@ -64,8 +74,22 @@ TOGETHER = [{"max_distance": 3}]
 
 REFUSED = [
     *refusals("learned_bias"),
-    refused("learned_bias", "op", "beyond", "position", "The table ends at distance 15: there is none for 16.", given=positions(0, 1, 2, 3, 16)),
-    refused("learned_bias", "op", "max-distance-0", "setting", "A table of one entry says nothing.", options={"max_distance": 0}),
+    refused(
+        "learned_bias",
+        "op",
+        "beyond",
+        "position",
+        "The table ends at distance 15: there is none for 16.",
+        given=positions(0, 1, 2, 3, 16),
+    ),
+    refused(
+        "learned_bias",
+        "op",
+        "max-distance-0",
+        "setting",
+        "A table of one entry says nothing.",
+        options={"max_distance": 0},
+    ),
 ]
 
 LAWS = [
@@ -102,7 +126,11 @@ MUTANTS = [
         "bias.bucket.clamp",
         "the last entry for far distances is never used",
         ("learned_bias",),
-        lambda case, a: moved_distances(lambda d: np.clip(d, 1 - m, m - 1))(case, a) if (m := case.config.pe[0][1]["max_distance"]) else None,
+        lambda case, a: (
+            moved_distances(lambda d: np.clip(d, 1 - m, m - 1))(case, a)
+            if (m := case.config.pe[0][1]["max_distance"])
+            else None
+        ),
     ),
     Mutant(
         "table-rolled",

@@ -21,7 +21,12 @@ than that and 0 for others.
 
 
 def exact(p, places, facts, o, n):
-    L, s, low, high = length(facts, o), mp.mpf(o["factor"]), mp.mpf(o["low_freq_factor"]), mp.mpf(o["high_freq_factor"])
+    L, s, low, high = (
+        length(facts, o),
+        mp.mpf(o["factor"]),
+        mp.mpf(o["low_freq_factor"]),
+        mp.mpf(o["high_freq_factor"]),
+    )
     found = []
     for w in ladder(facts["R"], base_of(o)):
         wave = 2 * mp.pi / w
@@ -41,7 +46,16 @@ RECIPES = [
     *usual("llama3", B=1, T=5),
     *rotation("llama3"),
     *attention("llama3"),
-    case("llama3", "table", "borders", "Width 128, length 8192: both borders of the blend lie inside.", "rope.llama3.blend", D=128, T=3, L=8192),
+    case(
+        "llama3",
+        "table",
+        "borders",
+        "Width 128, length 8192: both borders of the blend lie inside.",
+        "rope.llama3.blend",
+        D=128,
+        T=3,
+        L=8192,
+    ),
     case(
         "llama3",
         "table",
@@ -64,7 +78,15 @@ RECIPES = [
         L=8192,
         options={"base": 500000.0, "factor": 32.0},
     ),
-    case("llama3", "op", "blend", "All three kinds of pairs within 8 channels.", "rope.llama3.blend", **SMALL, L=64),
+    case(
+        "llama3",
+        "op",
+        "blend",
+        "All three kinds of pairs within 8 channels.",
+        "rope.llama3.blend",
+        **SMALL,
+        L=64,
+    ),
 ]
 
 TRAPS = {
@@ -72,12 +94,17 @@ TRAPS = {
         "SCALING",
         "the blend of Llama 3 with its borders elsewhere",
         "middle frequencies off",
-        "left alone below the wavelength L / high_freq_factor, divided above L / low_freq_factor, a straight line in L / wavelength between",
+        "left alone below the wavelength L / high_freq_factor, divided above L / low_freq_factor, a "
+        "straight line in L / wavelength between",
     ),
 }
 
 MEANS = {
-    "options": {"original": "rope.llama3.blend", "low_freq_factor": "rope.llama3.blend", "high_freq_factor": "rope.llama3.blend"},
+    "options": {
+        "original": "rope.llama3.blend",
+        "low_freq_factor": "rope.llama3.blend",
+        "high_freq_factor": "rope.llama3.blend",
+    },
     "functions": {"ramp": "rope.llama3.blend"},
 }
 
@@ -87,7 +114,12 @@ REFUSED = [
     *refusals("llama3"),
     refused("llama3", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
     refused(
-        "llama3", "op", "borders-equal", "setting", "The low border is the longer wave (an equal one is a jump).", options={"low_freq_factor": 5.0}
+        "llama3",
+        "op",
+        "borders-equal",
+        "setting",
+        "The low border is the longer wave (an equal one is a jump).",
+        options={"low_freq_factor": 5.0},
     ),
 ]
 
@@ -101,18 +133,35 @@ LAWS = [
 
 def rise(change):
     """The ramp between its ends is change(t)."""
-    return lambda case, a: patched(f"encodings.rotate.{case.encoding}", rising=lambda x, low, high: change(frequency.rising(x, low, high)))(case, a)
+    return lambda case, a: patched(
+        f"encodings.rotate.{case.encoding}",
+        rising=lambda x, low, high: change(frequency.rising(x, low, high)),
+    )(case, a)
 
 
 MUTANTS = [
-    Mutant("llama3-hard", "rope.llama3.blend", "there is nothing between your two borders", ("llama3",), rise(np.rint)),
-    Mutant("llama3-flipped", "rope.llama3.blend", "your blend is the other way round", ("llama3",), rise(lambda t: 1 - t)),
+    Mutant(
+        "llama3-hard",
+        "rope.llama3.blend",
+        "there is nothing between your two borders",
+        ("llama3",),
+        rise(np.rint),
+    ),
+    Mutant(
+        "llama3-flipped",
+        "rope.llama3.blend",
+        "your blend is the other way round",
+        ("llama3",),
+        rise(lambda t: 1 - t),
+    ),
     Mutant(
         "llama3-borders",
         "rope.llama3.blend",
         "your borders are elsewhere",
         ("llama3",),
-        with_options(low_freq_factor=lambda c: c.config.pe[0][1]["low_freq_factor"] / 2, high_freq_factor=8.0),
+        with_options(
+            low_freq_factor=lambda c: c.config.pe[0][1]["low_freq_factor"] / 2, high_freq_factor=8.0
+        ),
         held_out=True,
     ),
     Mutant(

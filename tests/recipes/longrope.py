@@ -44,21 +44,40 @@ def program(p, o, R, L, n, w):
     c = o["long_factor"] if n > L else o["short_factor"]
     g = ramp(R, L, o["base"], 32, 1)
     inverse = 1 / np.array(c) if c else g / o["factor"] + 1 - g if n > L else np.ones(R // 2)
-    given = [o["long_mscale" if n > L else "short_mscale"], o["attention_factor"], sqrt(1 + log(o["factor"]) / log(L)) if o["factor"] > 1 else 1.0]
+    given = [
+        o["long_mscale" if n > L else "short_mscale"],
+        o["attention_factor"],
+        sqrt(1 + log(o["factor"]) / log(L)) if o["factor"] > 1 else 1.0,
+    ]
     return w * inverse, next(a for a in given if a is not None)
 
 
 LISTS = {"factor": 16.0, "short_factor": (1.0, 1.05, 1.1, 1.25), "long_factor": (1.0, 2.5, 8.0, 15.5)}
 
-OF_LENGTH = {"base": 100.0, "long_factor": (4.0, 3.0, 2.0, 6.0)}  # a low base, so that frequencies matter within a few tokens
+# a low base, so that frequencies matter within a few tokens
+OF_LENGTH = {"base": 100.0, "long_factor": (4.0, 3.0, 2.0, 6.0)}
 WHOLES = [length_fixed("longrope", "rope.longrope.cache_mixed", OF_LENGTH)]
 
 RECIPES = [
     *usual("longrope", B=1, T=5),
     *rotation("longrope"),
     *attention("longrope"),
-    case("longrope", "table", "one-beyond", "Made for 17 tokens, trained for 16: the factors for long text.", "rope.longrope.switch", n=17),
-    case("longrope", "table", "at-length", "Made for 16 tokens, trained for 16: the factors for short text.", "rope.longrope.switch", n=16),
+    case(
+        "longrope",
+        "table",
+        "one-beyond",
+        "Made for 17 tokens, trained for 16: the factors for long text.",
+        "rope.longrope.switch",
+        n=17,
+    ),
+    case(
+        "longrope",
+        "table",
+        "at-length",
+        "Made for 16 tokens, trained for 16: the factors for short text.",
+        "rope.longrope.switch",
+        n=16,
+    ),
     case(
         "longrope",
         "table",
@@ -80,14 +99,42 @@ RECIPES = [
         options=LISTS,
     ),
     case(
-        "longrope", "op", "phi-long", "q and k turned by the divisors for long text.", "rope.longrope.switch", **SMALL, L=4096, n=4097, options=LISTS
+        "longrope",
+        "op",
+        "phi-long",
+        "q and k turned by the divisors for long text.",
+        "rope.longrope.switch",
+        **SMALL,
+        L=4096,
+        n=4097,
+        options=LISTS,
     ),
-    case("longrope", "table", "attention-factor", "An explicit magnitude.", "option", options={"attention_factor": 1.25}),
     case(
-        "longrope", "table", "mscales", "A magnitude of its own for long text.", "option", n=17, options={"short_mscale": 1.5, "long_mscale": 1.125}
+        "longrope",
+        "table",
+        "attention-factor",
+        "An explicit magnitude.",
+        "option",
+        options={"attention_factor": 1.25},
     ),
     case(
-        "longrope", "op", "start-tokens", "The first three positions turn as in RoPE, ungained.", "option", **SMALL, n=17, options={"start_tokens": 3}
+        "longrope",
+        "table",
+        "mscales",
+        "A magnitude of its own for long text.",
+        "option",
+        n=17,
+        options={"short_mscale": 1.5, "long_mscale": 1.125},
+    ),
+    case(
+        "longrope",
+        "op",
+        "start-tokens",
+        "The first three positions turn as in RoPE, ungained.",
+        "option",
+        **SMALL,
+        n=17,
+        options={"start_tokens": 3},
     ),
 ]
 
@@ -130,18 +177,49 @@ TOGETHER = [
         {"start_tokens": 4, "original": 8},
         {"start_tokens": 4, "attention_factor": 1.0, "original": 8},
     ),
-    *({"attention_factor": 1.5}, {"short_mscale": 1.5, "attention_factor": 0.5}, {"long_mscale": 1.5, "attention_factor": 0.5, "original": 8}),
+    *(
+        {"attention_factor": 1.5},
+        {"short_mscale": 1.5, "attention_factor": 0.5},
+        {"long_mscale": 1.5, "attention_factor": 0.5, "original": 8},
+    ),
 ]
 
 REFUSED = [
     *refusals("longrope"),
-    refused("longrope", "op", "factors-too-few", "setting", "3 divisors for 4 pairs.", options={"short_factor": (1.0, 1.5, 2.0)}),
     refused(
-        "longrope", "op", "long-factors-too-many", "setting", "5 divisors for 4 pairs.", options={"long_factor": (1.0, 1.5, 2.0, 3.0, 4.0)}, n=50
+        "longrope",
+        "op",
+        "factors-too-few",
+        "setting",
+        "3 divisors for 4 pairs.",
+        options={"short_factor": (1.0, 1.5, 2.0)},
     ),
-    refused("longrope", "op", "factors-0", "setting", "A divisor of 0.", options={"short_factor": (1.0, 1.5, 0.0, 2.0)}),
+    refused(
+        "longrope",
+        "op",
+        "long-factors-too-many",
+        "setting",
+        "5 divisors for 4 pairs.",
+        options={"long_factor": (1.0, 1.5, 2.0, 3.0, 4.0)},
+        n=50,
+    ),
+    refused(
+        "longrope",
+        "op",
+        "factors-0",
+        "setting",
+        "A divisor of 0.",
+        options={"short_factor": (1.0, 1.5, 0.0, 2.0)},
+    ),
     refused("longrope", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
-    refused("longrope", "op", "original-length-1", "setting", "ln 1 is 0, and the magnitude divides by it.", options={"original": 1}),
+    refused(
+        "longrope",
+        "op",
+        "original-length-1",
+        "setting",
+        "ln 1 is 0, and the magnitude divides by it.",
+        options={"original": 1},
+    ),
 ]
 
 LAWS = [
@@ -174,5 +252,12 @@ MUTANTS = [
         long_one(lambda n, L: min(n, L)),
         ("ggml-org/llama.cpp#8995",),
     ),
-    Mutant("long-always", "rope.longrope.switch", "you always take the long factors", ("longrope",), long_one(lambda n, L: L + 100), held_out=True),
+    Mutant(
+        "long-always",
+        "rope.longrope.switch",
+        "you always take the long factors",
+        ("longrope",),
+        long_one(lambda n, L: L + 100),
+        held_out=True,
+    ),
 ]

@@ -27,7 +27,10 @@ def program(p, x, i, o, f):
     u = silu(conv(x @ p["x.weight"].T, p["conv"]) + p["conv.bias"])
     low, B, C = (u @ p[f"{n}.weight"].T for n in ("down", "b", "c"))
     if o["norms"] == "rms":
-        low, B, C = (a / np.sqrt((a**2).mean(-1, keepdims=True) + 1e-6) * p[f"{n}.norm"] for n, a in (("down", low), ("b", B), ("c", C)))
+        low, B, C = (
+            a / np.sqrt((a**2).mean(-1, keepdims=True) + 1e-6) * p[f"{n}.norm"]
+            for n, a in (("down", low), ("b", B), ("c", C))
+        )
     dt, A = softplus(low @ p["dt.weight"].T + p["dt.bias"]), -np.exp(p["A_log"])
     h, out = np.zeros(A.shape), np.zeros_like(u)
     for t in range(len(x)):
@@ -39,16 +42,32 @@ def program(p, x, i, o, f):
 
 
 FEW = {"state_size": 3}
-FLAGS = basic("state_size", "expand", "kernel", "dt_min", "dt_max") | {"chunk": ("mix.chunk",), "norms": ("mix.norm",)}
+FLAGS = basic("state_size", "expand", "kernel", "dt_min", "dt_max") | {
+    "chunk": ("mix.chunk",),
+    "norms": ("mix.norm",),
+}
 
 TRAINED = "gpt2"
 CACHED = ("gpt2", "cache.state_dropped")
 MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
-    *usual("mamba", small=FEW, flags=FLAGS, beside={"chunk": {"T": 37, "B": 1}, "norms": {"B": 1, "T": 5, "options": {"rank": 3}}}),
+    *usual(
+        "mamba",
+        small=FEW,
+        flags=FLAGS,
+        beside={"chunk": {"T": 37, "B": 1}, "norms": {"B": 1, "T": 5, "options": {"rank": 3}}},
+    ),
     *attention("mamba", FEW),
-    case("mamba", "op", "short", "Two tokens, fewer than the convolution looks back.", "mix.conv", T=2, options=FEW),
+    case(
+        "mamba",
+        "op",
+        "short",
+        "Two tokens, fewer than the convolution looks back.",
+        "mix.conv",
+        T=2,
+        options=FEW,
+    ),
     case(
         "mamba",
         "op",
@@ -152,7 +171,11 @@ MUTANTS = [
         "mix.discretisation",
         "your discretisation of B is another",
         MAMBA,
-        with_options(discretisation=lambda case: "zoh" if case.config.pe[0][1]["discretisation"] == "euler" else "euler"),
+        with_options(
+            discretisation=lambda case: (
+                "zoh" if case.config.pe[0][1]["discretisation"] == "euler" else "euler"
+            )
+        ),
         ("state-spaces/mamba#19", "state-spaces/mamba#114"),
     ),
     Mutant("mamba-no-skip", "mix.skip", "D is missing", MAMBA, inputs(**{"param.D": lambda d: 0 * d})),
@@ -161,23 +184,68 @@ MUTANTS = [
         "mamba.step",
         "the step has no softplus",
         MAMBA,
-        recurrence(mamba, "selective_scan", lambda u, dt, *rest: (u, np.log(np.expm1(np.exp(np.clip(dt, -4, 2)))), *rest)),
+        recurrence(
+            mamba,
+            "selective_scan",
+            lambda u, dt, *rest: (u, np.log(np.expm1(np.exp(np.clip(dt, -4, 2)))), *rest),
+        ),
     ),
-    Mutant("mamba-step-bias", "mamba.step", "the step has no bias", MAMBA, inputs(**{"param.dt.bias": lambda b: 0 * b}), ("state-spaces/mamba#121",)),
-    Mutant("mamba-step-twice", "mamba.step", "the bias of the step counts twice", MAMBA, inputs(**{"param.dt.bias": lambda b: 2 * b}), held_out=True),
-    Mutant("mamba-b-and-c", "mamba.projections", "B and C are exchanged", MAMBA, exchanged("b.weight", "c.weight"), ("annotated-mamba#4",)),
-    Mutant("mamba-x-and-z", "mamba.projections", "x and z are exchanged", MAMBA, exchanged("x.weight", "z.weight"), ("mamba-minimal#2",)),
+    Mutant(
+        "mamba-step-bias",
+        "mamba.step",
+        "the step has no bias",
+        MAMBA,
+        inputs(**{"param.dt.bias": lambda b: 0 * b}),
+        ("state-spaces/mamba#121",),
+    ),
+    Mutant(
+        "mamba-step-twice",
+        "mamba.step",
+        "the bias of the step counts twice",
+        MAMBA,
+        inputs(**{"param.dt.bias": lambda b: 2 * b}),
+        held_out=True,
+    ),
+    Mutant(
+        "mamba-b-and-c",
+        "mamba.projections",
+        "B and C are exchanged",
+        MAMBA,
+        exchanged("b.weight", "c.weight"),
+        ("annotated-mamba#4",),
+    ),
+    Mutant(
+        "mamba-x-and-z",
+        "mamba.projections",
+        "x and z are exchanged",
+        MAMBA,
+        exchanged("x.weight", "z.weight"),
+        ("mamba-minimal#2",),
+    ),
     Mutant(
         "mamba-a",
         "mamba.decay",
         "A is A_log with its sign changed, without exp",
         MAMBA,
-        recurrence(mamba, "selective_scan", lambda u, dt, a, *rest: (u, dt, np.log(np.maximum(a, 0.01)), *rest)),
+        recurrence(
+            mamba, "selective_scan", lambda u, dt, a, *rest: (u, dt, np.log(np.maximum(a, 0.01)), *rest)
+        ),
     ),
     Mutant(
-        "mamba-a-reversed", "mamba.decay", "the states are in reverse order", MAMBA, inputs(**{"param.A_log": lambda a: a[:, ::-1]}), held_out=True
+        "mamba-a-reversed",
+        "mamba.decay",
+        "the states are in reverse order",
+        MAMBA,
+        inputs(**{"param.A_log": lambda a: a[:, ::-1]}),
+        held_out=True,
     ),
-    Mutant("mamba-conv", "mix.conv", "your convolution is reversed in time", MAMBA, inputs(**{"param.conv": lambda w: w[:, ::-1]})),
+    Mutant(
+        "mamba-conv",
+        "mix.conv",
+        "your convolution is reversed in time",
+        MAMBA,
+        inputs(**{"param.conv": lambda w: w[:, ::-1]}),
+    ),
     Mutant(
         "mamba-conv-late",
         "mix.conv",
@@ -193,6 +261,19 @@ MUTANTS = [
         MAMBA,
         unnormed_inside,
     ),
-    Mutant("mamba-no-silu", "mix.activation", "there is no silu after the convolution", MAMBA, of("mamba", silu=kept)),
-    Mutant("mamba-tanh", "mix.activation", "you have tanh where silu belongs", MAMBA, of("mamba", silu=activation.tanh), held_out=True),
+    Mutant(
+        "mamba-no-silu",
+        "mix.activation",
+        "there is no silu after the convolution",
+        MAMBA,
+        of("mamba", silu=kept),
+    ),
+    Mutant(
+        "mamba-tanh",
+        "mix.activation",
+        "you have tanh where silu belongs",
+        MAMBA,
+        of("mamba", silu=activation.tanh),
+        held_out=True,
+    ),
 ]

@@ -37,9 +37,14 @@ def exact(p, places, facts, o, n):
     elif o["order"] == "alternate":
         axis = [1, 2] * s[2] + [1] * (s[1] - s[2]) + [0] * s[0]
     else:
-        axis = [1 if k % 3 == 1 and k < 3 * s[1] else 2 if k % 3 == 2 and k < 3 * s[2] else 0 for k in range(pairs)]
+        axis = [
+            1 if k % 3 == 1 and k < 3 * s[1] else 2 if k % 3 == 2 and k < 3 * s[2] else 0
+            for k in range(pairs)
+        ]
     w = ladder(facts["R"], base_of(o))
-    return [([place[axis[k] if len(place) > 1 else 0] * w[k] for k in range(pairs)], None) for place in places]
+    return [
+        ([place[axis[k] if len(place) > 1 else 0] * w[k] for k in range(pairs)], None) for place in places
+    ]
 
 
 def axis_of_pairs(o, pairs):
@@ -53,7 +58,10 @@ def axis_of_pairs(o, pairs):
     if o["order"] == "chunked":
         return list(chain(*([a] * s[a] for a in range(3))))
     if o["order"] == "interleaved":
-        return [1 if n % 3 == 1 and n < 3 * s[1] else 2 if n % 3 == 2 and n < 3 * s[2] else 0 for n in range(pairs)]
+        return [
+            1 if n % 3 == 1 and n < 3 * s[1] else 2 if n % 3 == 2 and n < 3 * s[2] else 0
+            for n in range(pairs)
+        ]
     return [1 + n % 2 if n < s[1] + s[2] else 0 for n in range(pairs)]
 
 
@@ -69,7 +77,12 @@ AROUND = (((0, 1, 2, 2, 2, 2, 2, 2, 5),), ((0, 1, 2, 2, 2, 3, 3, 3, 5),), ((0, 1
 QWEN3 = {"sections": (24, 20, 20), "order": "interleaved", "base": 5e6}
 
 RECIPES = [
-    *usual("mrope", B=1, T=5, beside={"order": {"B": 1, "T": 4, "positions": IMAGE, "options": {"sections": (2, 1, 1)}}}),
+    *usual(
+        "mrope",
+        B=1,
+        T=5,
+        beside={"order": {"B": 1, "T": 4, "positions": IMAGE, "options": {"sections": (2, 1, 1)}}},
+    ),
     *rotation("mrope"),
     *attention("mrope"),
     case(
@@ -154,7 +167,14 @@ MEANS = {
 
 REFUSED = [
     *refusals("mrope"),
-    refused("mrope", "op", "sections-sum", "setting", "Sections of 5 pairs for 4.", options={"sections": (1, 2, 2)}),
+    refused(
+        "mrope",
+        "op",
+        "sections-sum",
+        "setting",
+        "Sections of 5 pairs for 4.",
+        options={"sections": (1, 2, 2)},
+    ),
     refused(
         "mrope",
         "op",
@@ -202,13 +222,21 @@ MUTANTS = [
             order=lambda case: "chunked" if case.config.pe[0][1]["order"] == "interleaved" else "interleaved",
         ),
     ),
-    Mutant("mrope-restarts", "rope.mrope.sections", "your frequencies begin anew in each section", ("mrope",), lambda case, a: restarted(case, a)),
+    Mutant(
+        "mrope-restarts",
+        "rope.mrope.sections",
+        "your frequencies begin anew in each section",
+        ("mrope",),
+        lambda case, a: restarted(case, a),
+    ),
     Mutant(
         "mrope-sections",
         "rope.mrope.sections",
         "your sections are in reverse order",
         ("mrope",),
-        lambda case, a: patched("encodings.rotate.mrope", axis_of=lambda *given: AXIS_OF(*given)[::-1])(case, a),
+        lambda case, a: patched("encodings.rotate.mrope", axis_of=lambda *given: AXIS_OF(*given)[::-1])(
+            case, a
+        ),
         held_out=True,
     ),
 ]

@@ -25,7 +25,9 @@ def exact(p, places, facts, o, n):
         return everywhere(stretched(R, base_of(o), s), places)
     b = mp.mpf(1 if o["form"] == "kexue" else 0.625 if o["mixed_b"] is None else o["mixed_b"])
     a = mp.log(s) / mp.power(mp.mpf(R) / 2, b)
-    return everywhere([w * mp.exp(-a * mp.power(k + 1, b)) for k, w in enumerate(ladder(R, base_of(o)))], places)
+    return everywhere(
+        [w * mp.exp(-a * mp.power(k + 1, b)) for k, w in enumerate(ladder(R, base_of(o)))], places
+    )
 
 
 @frequencies
@@ -44,7 +46,16 @@ RECIPES = [
     *rotation("ntk"),
     *attention("ntk"),
     case("ntk", "table", "wide", "64 channels.", "rope.ntk.exponent", D=64, options={"factor": 2.0}),
-    case("ntk", "table", "llama", "128 channels, factor 8: the base becomes 82684.62.", "rope.ntk.exponent", D=128, T=3, options={"factor": 8.0}),
+    case(
+        "ntk",
+        "table",
+        "llama",
+        "128 channels, factor 8: the base becomes 82684.62.",
+        "rope.ntk.exponent",
+        D=128,
+        T=3,
+        options={"factor": 8.0},
+    ),
     case(
         "ntk",
         "table",
@@ -56,7 +67,16 @@ RECIPES = [
         options={"factor": 8.0, "form": "kexue"},
     ),
     case("ntk", "table", "mixed-b", "Mixed with b 0.5.", "option", options={"form": "mixed", "mixed_b": 0.5}),
-    case("ntk", "op", "partial-of-ten", "The exponent R/(R-2) has the rotary width, 4 of 10.", "rope.ntk.exponent", **SMALL, D=10, R=4),
+    case(
+        "ntk",
+        "op",
+        "partial-of-ten",
+        "The exponent R/(R-2) has the rotary width, 4 of 10.",
+        "rope.ntk.exponent",
+        **SMALL,
+        D=10,
+        R=4,
+    ),
     case(
         "ntk",
         "table",
@@ -64,8 +84,12 @@ RECIPES = [
         "Two forms of one idea have one name.",
         "ambiguous",
         variants=(
-            reading("bloc97", "the first pair untouched, the last divided by the factor: bloc97, YaRN's paper"),
-            reading("kexue", "every pair rescaled, the last by the factor: Su, vLLM's NTKScaling", form="kexue"),
+            reading(
+                "bloc97", "the first pair untouched, the last divided by the factor: bloc97, YaRN's paper"
+            ),
+            reading(
+                "kexue", "every pair rescaled, the last by the factor: Su, vLLM's NTKScaling", form="kexue"
+            ),
         ),
     ),
 ]
@@ -75,13 +99,15 @@ TRAPS = {
         "SCALING",
         "the base scaled by s^(d/(d-2)) with another d",
         "ends of the ladder off",
-        "base s^(R/(R-2)), R the rotary width and not that of the head: the last frequency is divided by s, the first stays",
+        "base s^(R/(R-2)), R the rotary width and not that of the head: the last frequency is divided by "
+        "s, the first stays",
     ),
     "rope.ntk.form": trap(
         "OPTION",
         "another form of NTK-aware scaling",
         "all frequencies but the ends of the ladder are off",
-        "bloc97 raises the base, kexue and mixed divide each frequency by a power of its own: see which one the weights had",
+        "bloc97 raises the base, kexue and mixed divide each frequency by a power of its own: see which "
+        "one the weights had",
     ),
 }
 
@@ -94,8 +120,17 @@ TOGETHER = [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)]
 REFUSED = [
     *refusals("ntk"),
     refused("ntk", "op", "factor-0", "setting", "A factor of 0 makes a base of 0.", options={"factor": 0.0}),
-    refused("ntk", "op", "one-pair", "width", "With one pair the exponent R/(R-2) divides by 0.", facts={"R": 2}),
-    refused("ntk", "op", "idle-option", "setting", "mixed_b belongs to the mixed form alone.", options={"mixed_b": 0.5}),
+    refused(
+        "ntk", "op", "one-pair", "width", "With one pair the exponent R/(R-2) divides by 0.", facts={"R": 2}
+    ),
+    refused(
+        "ntk",
+        "op",
+        "idle-option",
+        "setting",
+        "mixed_b belongs to the mixed form alone.",
+        options={"mixed_b": 0.5},
+    ),
 ]
 
 LAWS = [
@@ -111,16 +146,21 @@ MUTANTS = [
         "rope.ntk.form",
         "your form of NTK is another",
         ("ntk",),
-        with_options(form=lambda case: {"bloc97": "kexue", "kexue": "bloc97", "mixed": "kexue"}[case.config.pe[0][1]["form"]]),
+        with_options(
+            form=lambda case: {"bloc97": "kexue", "kexue": "bloc97", "mixed": "kexue"}[
+                case.config.pe[0][1]["form"]
+            ]
+        ),
     ),
     Mutant(
         "ntk-interpolates",
         "rope.ntk.form",
         "you interpolate every pair",
         ("ntk",),
-        lambda case, a: patched("encodings.rotate.ntk", frequencies=lambda xp, n, *, R, base, factor, **rest: frequency.ladder(np, R, base) / factor)(
-            case, a
-        ),
+        lambda case, a: patched(
+            "encodings.rotate.ntk",
+            frequencies=lambda xp, n, *, R, base, factor, **rest: frequency.ladder(np, R, base) / factor,
+        )(case, a),
         held_out=True,
     ),
 ]

@@ -24,7 +24,9 @@ def exact(p, places, facts, o, n):
     w, v = ladder(R, base), stretched(R, base, s)
     b = [1 - mp.mpf(o["ntk_factor"]) * (1 - x) for x in slow(R, base, L, *o["beta"])]
     c = [1 - mp.mpf(o["extrapolation_factor"]) * (1 - x) for x in slow(R, base, L, *o["gamma"])]
-    return everywhere([c[k] * (b[k] * w[k] / s + (1 - b[k]) * v[k]) + (1 - c[k]) * w[k] for k in range(R // 2)], places)
+    return everywhere(
+        [c[k] * (b[k] * w[k] / s + (1 - b[k]) * v[k]) + (1 - c[k]) * w[k] for k in range(R // 2)], places
+    )
 
 
 @frequencies
@@ -70,12 +72,18 @@ TRAPS = {
         "SCALING",
         "ramps of NTK-by-parts elsewhere, or one in place of two",
         "middle frequencies off",
-        "one ramp between the pairs that turn beta times within L (NTK against PI), one for gamma (RoPE against both)",
+        "one ramp between the pairs that turn beta times within L (NTK against PI), one for gamma (RoPE "
+        "against both)",
     ),
 }
 
 MEANS = {
-    "options": {"beta": "rope.parts.ramp", "gamma": "rope.parts.ramp", "original": "rope.parts.ramp", "form": "rope.ntk.static_as_dynamic"},
+    "options": {
+        "beta": "rope.parts.ramp",
+        "gamma": "rope.parts.ramp",
+        "original": "rope.parts.ramp",
+        "form": "rope.ntk.static_as_dynamic",
+    },
     "functions": {"ramp": "rope.parts.ramp"},
 }
 
@@ -89,7 +97,14 @@ TOGETHER = [
 REFUSED = [
     *refusals("ntk_by_parts"),
     refused("ntk_by_parts", "op", "factor-0", "setting", "A factor of 0.", options={"factor": 0.0}),
-    refused("ntk_by_parts", "op", "ends-reversed", "setting", "The ramp falls from many turns to few.", options={"gamma": (2.0, 16.0)}),
+    refused(
+        "ntk_by_parts",
+        "op",
+        "ends-reversed",
+        "setting",
+        "The ramp falls from many turns to few.",
+        options={"gamma": (2.0, 16.0)},
+    ),
 ]
 
 LAWS = [
@@ -105,7 +120,9 @@ MUTANTS = [
         "rope.parts.ramp",
         "beta and gamma have changed places",
         ("ntk_by_parts",),
-        with_options(beta=lambda case: case.config.pe[0][1]["gamma"], gamma=lambda case: case.config.pe[0][1]["beta"]),
+        with_options(
+            beta=lambda case: case.config.pe[0][1]["gamma"], gamma=lambda case: case.config.pe[0][1]["beta"]
+        ),
     ),
     Mutant(
         "parts-one-ramp",
@@ -114,5 +131,12 @@ MUTANTS = [
         ("ntk_by_parts",),
         with_options(beta=lambda case: case.config.pe[0][1]["gamma"]),
     ),
-    Mutant("parts-wide", "rope.parts.ramp", "your ramp ends elsewhere", ("ntk_by_parts",), with_options(gamma=(32.0, 1.0)), held_out=True),
+    Mutant(
+        "parts-wide",
+        "rope.parts.ramp",
+        "your ramp ends elsewhere",
+        ("ntk_by_parts",),
+        with_options(gamma=(32.0, 1.0)),
+        held_out=True,
+    ),
 ]

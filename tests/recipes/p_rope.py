@@ -20,7 +20,9 @@ whole width.
 def exact(p, places, facts, o, n):
     R, s = facts["R"], mp.mpf(o["factor"])
     turning = int(o["fraction"] * R // 2)
-    return everywhere([w / s if k < turning else mp.mpf(0) for k, w in enumerate(ladder(R, base_of(o)))], places)
+    return everywhere(
+        [w / s if k < turning else mp.mpf(0) for k, w in enumerate(ladder(R, base_of(o)))], places
+    )
 
 
 @frequencies
@@ -41,7 +43,16 @@ RECIPES = [
         D=16,
         options={"fraction": 0.25},
     ),
-    case("p_rope", "table", "nine-pairs", "0.3 of 64 channels are 9 pairs.", "rope.p.fraction", D=64, T=3, options={"fraction": 0.3}),
+    case(
+        "p_rope",
+        "table",
+        "nine-pairs",
+        "0.3 of 64 channels are 9 pairs.",
+        "rope.p.fraction",
+        D=64,
+        T=3,
+        options={"fraction": 0.3},
+    ),
     case(
         "p_rope",
         "op",
@@ -72,7 +83,9 @@ MEANS = {
 REFUSED = [
     *refusals("p_rope"),
     refused("p_rope", "op", "fraction-above-1", "setting", "More than all pairs.", options={"fraction": 1.5}),
-    refused("p_rope", "op", "fraction-negative", "setting", "Fewer than no pairs.", options={"fraction": -0.25}),
+    refused(
+        "p_rope", "op", "fraction-negative", "setting", "Fewer than no pairs.", options={"fraction": -0.25}
+    ),
 ]
 
 LAWS = [
@@ -83,8 +96,27 @@ LAWS = [
 # wrong implementations
 
 MUTANTS = [
-    Mutant("p-more", "rope.p.fraction", "one pair more turns", ("p_rope",), lambda case, a: fractioned(case, a, 1)),
-    Mutant("p-last", "rope.p.fraction", "your slow pairs turn and the fast ones do not", ("p_rope",), angles(lambda phi, i: phi[..., ::-1])),
+    Mutant(
+        "p-more",
+        "rope.p.fraction",
+        "one pair more turns",
+        ("p_rope",),
+        lambda case, a: fractioned(case, a, 1),
+    ),
+    Mutant(
+        "p-last",
+        "rope.p.fraction",
+        "your slow pairs turn and the fast ones do not",
+        ("p_rope",),
+        angles(lambda phi, i: phi[..., ::-1]),
+    ),
     Mutant("p-none-still", "rope.p.fraction", "every pair turns", ("p_rope",), with_options(fraction=1.0)),
-    Mutant("p-less", "rope.p.fraction", "one pair less turns", ("p_rope",), lambda case, a: fractioned(case, a, -1), held_out=True),
+    Mutant(
+        "p-less",
+        "rope.p.fraction",
+        "one pair less turns",
+        ("p_rope",),
+        lambda case, a: fractioned(case, a, -1),
+        held_out=True,
+    ),
 ]

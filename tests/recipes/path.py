@@ -38,7 +38,9 @@ def program(p, q, k, x, i, see, o, f, v):
                 s[j] = row @ k[h, j] / sqrt(D) + kept
                 row = row - (row @ w[j, g]) * beta[j, g] * w[j, g]
                 if o["gate"] != "none":
-                    kept += np.log(sigmoid(x[j] @ p["f.weight"][h] + p["f.bias"][h])) / (sqrt(D) if o["gate"] == "scaled" else 1)
+                    kept += np.log(sigmoid(x[j] @ p["f.weight"][h] + p["f.bias"][h])) / (
+                        sqrt(D) if o["gate"] == "scaled" else 1
+                    )
             e = np.exp(s - s.max())
             out[h, t] = e @ v[h, : t + 1] / e.sum()
     return out
@@ -48,7 +50,13 @@ FEW = {"rank": 4}
 MORE_FLAGS = {"chunks": ("cache.tail_dropped",)}
 
 RECIPES = [
-    *usual("path", B=1, T=5, flags=basic("rank", "kernel"), beside={"gate": {"options": {"rank": 4}}, "rank": {"C": 4}}),
+    *usual(
+        "path",
+        B=1,
+        T=5,
+        flags=basic("rank", "kernel"),
+        beside={"gate": {"options": {"rank": 4}}, "rank": {"C": 4}},
+    ),
     *attention("path", {"rank": 4}),
     case(
         "path",
@@ -91,7 +99,15 @@ RECIPES = [
         **SMALLER | {"C": 4},
         options={"rank": 4, "kernel": None},
     ),
-    case("path", "attn", "full-rank", "One full matrix makes w, as fla has it where heads are grouped.", "path.w", **SMALLER, options={"rank": None}),
+    case(
+        "path",
+        "attn",
+        "full-rank",
+        "One full matrix makes w, as fla has it where heads are grouped.",
+        "path.w",
+        **SMALLER,
+        options={"rank": None},
+    ),
 ]
 
 TRAPS = {
@@ -138,7 +154,13 @@ PATH = ("path",)
 
 
 MUTANTS = [
-    Mutant("path-beta-1", "path.beta", "your beta is not doubled", PATH, patched("encodings.attend.path", twice=lambda x: x)),
+    Mutant(
+        "path-beta-1",
+        "path.beta",
+        "your beta is not doubled",
+        PATH,
+        patched("encodings.attend.path", twice=lambda x: x),
+    ),
     Mutant(
         "path-beta-half",
         "path.beta",
@@ -147,9 +169,27 @@ MUTANTS = [
         patched("encodings.attend.path", twice=forward(path.twice, lambda y, x: 3 * x)),
         held_out=True,
     ),
-    Mutant("path-beta-tanh", "path.beta", "your beta is a tanh", PATH, patched("encodings.attend.path", sigmoid=activation.tanh)),
-    Mutant("path-unnormed", "path.w", "your w has not length one", PATH, patched("encodings.attend.path", unit=lambda x, eps: x)),
-    Mutant("path-no-silu", "path.w", "there is no silu before the norm", PATH, patched("encodings.attend.path", silu=lambda x: x)),
+    Mutant(
+        "path-beta-tanh",
+        "path.beta",
+        "your beta is a tanh",
+        PATH,
+        patched("encodings.attend.path", sigmoid=activation.tanh),
+    ),
+    Mutant(
+        "path-unnormed",
+        "path.w",
+        "your w has not length one",
+        PATH,
+        patched("encodings.attend.path", unit=lambda x, eps: x),
+    ),
+    Mutant(
+        "path-no-silu",
+        "path.w",
+        "there is no silu before the norm",
+        PATH,
+        patched("encodings.attend.path", silu=lambda x: x),
+    ),
     Mutant(
         "path-sigmoid",
         "path.w",
@@ -158,20 +198,32 @@ MUTANTS = [
         patched("encodings.attend.path", silu=activation.sigmoid),
         held_out=True,
     ),
-    Mutant("path-no-conv", "path.w", "the short convolution is reversed in time", PATH, inputs(**{"param.conv": lambda w: w[:, ::-1]})),
+    Mutant(
+        "path-no-conv",
+        "path.w",
+        "the short convolution is reversed in time",
+        PATH,
+        inputs(**{"param.conv": lambda w: w[:, ::-1]}),
+    ),
     Mutant(
         "path-late",
         "path.order",
         "the map of the next token is used",
         PATH,
-        patched("encodings.attend.path", scores=asked(path.scores, lambda q, k, w, b: (q, k, np.roll(w, -1, 2), np.roll(b, -1, 2)))),
+        patched(
+            "encodings.attend.path",
+            scores=asked(path.scores, lambda q, k, w, b: (q, k, np.roll(w, -1, 2), np.roll(b, -1, 2))),
+        ),
     ),
     Mutant(
         "path-early",
         "path.order",
         "the map of the token before is used",
         PATH,
-        patched("encodings.attend.path", scores=asked(path.scores, lambda q, k, w, b: (q, k, np.roll(w, 1, 2), np.roll(b, 1, 2)))),
+        patched(
+            "encodings.attend.path",
+            scores=asked(path.scores, lambda q, k, w, b: (q, k, np.roll(w, 1, 2), np.roll(b, 1, 2))),
+        ),
         held_out=True,
     ),
     Mutant(
@@ -179,7 +231,16 @@ MUTANTS = [
         "path.order",
         "maps of the tokens between are left out",
         PATH,
-        patched("encodings.attend.path", scores=asked(path.scores, lambda q, k, w, b: (q, k, w, b * (np.arange(b.shape[-1]) % 2)))),
+        patched(
+            "encodings.attend.path",
+            scores=asked(path.scores, lambda q, k, w, b: (q, k, w, b * (np.arange(b.shape[-1]) % 2))),
+        ),
     ),
-    Mutant("path-unscaled", "attn.scale", "your logits are not scaled", PATH, patched("encodings.attend.path", scores=told(path.scores, scale=1.0))),
+    Mutant(
+        "path-unscaled",
+        "attn.scale",
+        "your logits are not scaled",
+        PATH,
+        patched("encodings.attend.path", scores=told(path.scores, scale=1.0)),
+    ),
 ]

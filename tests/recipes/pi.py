@@ -25,7 +25,9 @@ def program(p, o, R, L, n, w):
 
 
 RECIPES = [
-    *usual("pi", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside={"form": {"n": 80, "T": 3}}),
+    *usual(
+        "pi", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside={"form": {"n": 80, "T": 3}}
+    ),
     *rotation("pi"),
     *attention("pi"),
     case(
@@ -39,7 +41,13 @@ RECIPES = [
         positions=LONG,
     ),
     case(
-        "pi", "table", "factor-3", "A factor that is no power of two, positions far out.", "rope.pi.factor", options={"factor": 3.0}, positions=LONG
+        "pi",
+        "table",
+        "factor-3",
+        "A factor that is no power of two, positions far out.",
+        "rope.pi.factor",
+        options={"factor": 3.0},
+        positions=LONG,
     ),
 ]
 
@@ -61,7 +69,14 @@ TOGETHER = [{"original": 8, "factor": 1.0, "form": "dynamic"}]
 REFUSED = [
     *refusals("pi"),
     refused("pi", "op", "factor-0", "setting", "Positions cannot be divided by 0.", options={"factor": 0.0}),
-    refused("pi", "op", "factor-negative", "setting", "A negative factor turns time round.", options={"factor": -2.0}),
+    refused(
+        "pi",
+        "op",
+        "factor-negative",
+        "setting",
+        "A negative factor turns time round.",
+        options={"factor": -2.0},
+    ),
 ]
 
 LAWS = [
@@ -73,8 +88,25 @@ LAWS = [
 
 MUTANTS = [
     Mutant(
-        "pi-multiplied", "rope.pi.factor", "your positions are multiplied by the factor", ("pi",), with_options(factor=lambda case: 1 / factor(case))
+        "pi-multiplied",
+        "rope.pi.factor",
+        "your positions are multiplied by the factor",
+        ("pi",),
+        with_options(factor=lambda case: 1 / factor(case)),
     ),
-    Mutant("pi-whole", "rope.pi.factor", "your positions are divided as whole numbers", ("pi",), lambda case, a: divided(case, a, np.floor)),
-    Mutant("pi-rounded", "rope.pi.factor", "your divided positions are rounded", ("pi",), lambda case, a: divided(case, a, np.rint), held_out=True),
+    Mutant(
+        "pi-whole",
+        "rope.pi.factor",
+        "your positions are divided as whole numbers",
+        ("pi",),
+        lambda case, a: divided(case, a, np.floor),
+    ),
+    Mutant(
+        "pi-rounded",
+        "rope.pi.factor",
+        "your divided positions are rounded",
+        ("pi",),
+        lambda case, a: divided(case, a, np.rint),
+        held_out=True,
+    ),
 ]

@@ -31,13 +31,18 @@ def program(p, q, k, x, i, see, o, f, v):
 
     def turned(y, at):  # y [...,D] by one position
         a, b, angle = y[..., n], y[..., n + D // 2], at * o["base"] ** (-2 * n / D)
-        return np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], -1)
+        return np.concatenate(
+            [a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], -1
+        )
 
     place = turned if o["position"] == "centre" else lambda y, at: y
     out = np.zeros_like(q)
     for h, t in np.ndindex(H, T):
         ask, first = place(q[h, t], i[t]), max(t - w + 1, 0)
-        near = softmax(np.array([ask @ place(k[h, j], i[j]) / sqrt(D) for j in range(first, t + 1)]), True) @ v[h, first : t + 1]
+        near = (
+            softmax(np.array([ask @ place(k[h, j], i[j]) / sqrt(D) for j in range(first, t + 1)]), True)
+            @ v[h, first : t + 1]
+        )
         begin, logits, values = 0, [], []
         for level in reversed(range(first.bit_length())):
             size = 2**level
@@ -58,7 +63,13 @@ RECIPES = [
     *usual("pyramid", B=1, T=5, beside={"base": {"T": 11, "options": {"local": 2, "position": "centre"}}}),
     *attention("pyramid", spread="pyramid.blocks"),
     case(
-        "pyramid", "attn", "levels", "13 tokens and a window of 2: blocks of 8, 4, 2 and 1.", "mask.window", **SMALL | {"T": 13}, options={"local": 2}
+        "pyramid",
+        "attn",
+        "levels",
+        "13 tokens and a window of 2: blocks of 8, 4, 2 and 1.",
+        "mask.window",
+        **SMALL | {"T": 13},
+        options={"local": 2},
     ),
     case(
         "pyramid",
@@ -105,14 +116,26 @@ TRAPS = {
 MEANS = {
     "options": {"local": "pyramid.window"},
     "parameters": {"gate.*": "pyramid.gate", "level": "pyramid.blocks"},
-    "functions": {"sigmoid": "pyramid.gate", "blend": "pyramid.gate", "pool": "pyramid.blocks", "far": "pyramid.blocks"},
+    "functions": {
+        "sigmoid": "pyramid.gate",
+        "blend": "pyramid.gate",
+        "pool": "pyramid.blocks",
+        "far": "pyramid.blocks",
+    },
 }
 
 TOGETHER = [{"local": 3}]
 
 REFUSED = [
     *refusals("pyramid"),
-    refused("pyramid", "attn", "local-0", "setting", "A window of no key: a query sees itself at least.", options={"local": 0}),
+    refused(
+        "pyramid",
+        "attn",
+        "local-0",
+        "setting",
+        "A window of no key: a query sees itself at least.",
+        options={"local": 0},
+    ),
 ]
 
 LAWS = [
@@ -192,7 +215,12 @@ MUTANTS = [
         patched("encodings.attend.pyramid", sigmoid=asked(activation.sigmoid, lambda x: (0 * x,))),
     ),
     Mutant(
-        "pyramid-tanh", "pyramid.gate", "the gate is a tanh", PYRAMID, patched("encodings.attend.pyramid", sigmoid=activation.tanh), held_out=True
+        "pyramid-tanh",
+        "pyramid.gate",
+        "the gate is a tanh",
+        PYRAMID,
+        patched("encodings.attend.pyramid", sigmoid=activation.tanh),
+        held_out=True,
     ),
     Mutant(
         "pyramid-near",

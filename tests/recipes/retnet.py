@@ -29,16 +29,25 @@ eps); "rms": o/sqrt(mean of o^2 + eps); no weight. y = W_o (silu(gate) o), [C,H 
 def program(p, x, i, o, f):
     H, D, T = f["H"], f["D"], len(x)
     n, h = np.arange(D // 2), np.arange(H)
-    angle = np.outer(i, o["base"] ** (-n / max(D / 2 - 1, 1) if o["ladder"] == "endpoint" else -2 * n / D))[:, None]
+    angle = np.outer(i, o["base"] ** (-n / max(D / 2 - 1, 1) if o["ladder"] == "endpoint" else -2 * n / D))[
+        :, None
+    ]
     first, second = (2 * n, 2 * n + 1) if o["layout"] == "interleaved" else (n, n + D // 2)
 
     def turned(y):
         y, a, b = np.array(y), y[..., first], y[..., second]
-        y[..., first], y[..., second] = a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
+        y[..., first], y[..., second] = (
+            a * np.cos(angle) - b * np.sin(angle),
+            a * np.sin(angle) + b * np.cos(angle),
+        )
         return y
 
     q, k, v = ((x @ p[f"{name}.weight"].T).reshape(T, H, -1) for name in "qkv")
-    q, k, decay = turned(q), turned(k), 1 - 2.0 ** (-5 - (h if o["decays"] == "powers" else 4 * h / max(H - 1, 1)))
+    q, k, decay = (
+        turned(q),
+        turned(k),
+        1 - 2.0 ** (-5 - (h if o["decays"] == "powers" else 4 * h / max(H - 1, 1))),
+    )
     out = np.zeros((T, H, D * o["value_factor"]))
     for t in range(T):
         m = np.arange(t + 1)
@@ -59,7 +68,8 @@ BESIDE = {
     "rows": {"B": 1, "T": 5, "options": {"eps": 0.5, "value_factor": 1}},
 }
 
-SHARP = {"model": {"eps": 1.0}, "step": {"eps": 1.0}}  # a norm of heads that are nearly 0 divides by what is nearly 0
+# a norm of heads that are nearly 0 divides by what is nearly 0
+SHARP = {"model": {"eps": 1.0}, "step": {"eps": 1.0}}
 LOGITS = "llama"
 TRAINED = "llama"
 CACHED = ("llama", "cache.state_dropped")
@@ -68,10 +78,24 @@ MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 RECIPES = [
     *usual("retnet", flags=FLAGS, beside=BESIDE),
     *attention("retnet"),
-    case("retnet", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options={"chunk": 3}),
+    case(
+        "retnet",
+        "op",
+        "ragged",
+        "Chunks of 3 of 7 tokens: the last is shorter.",
+        "mix.chunk",
+        options={"chunk": 3},
+    ),
     case("retnet", "op", "recurrent", "One token at a time.", "mix.chunk", options={"chunk": 1}),
     case("retnet", "op", "far", "50 tokens, so that the slow decays show.", "retnet.decay", T=50, B=1),
-    case("retnet", "op", "unordered", "Angles take positions, decays count tokens.", "position.counted", positions=UNORDERED),
+    case(
+        "retnet",
+        "op",
+        "unordered",
+        "Angles take positions, decays count tokens.",
+        "position.counted",
+        positions=UNORDERED,
+    ),
     case(
         "retnet",
         "op",
@@ -127,7 +151,14 @@ TOGETHER = [{"rows": rows, "norm": "rms", "eps": 0.5, "chunk": 3} for rows in ("
 
 REFUSED = [
     *refusals("retnet"),
-    refused("retnet", "op", "odd-head", "width", "Channels of a head turn in pairs: 3 have no pairs.", facts={"D": 3}),
+    refused(
+        "retnet",
+        "op",
+        "odd-head",
+        "width",
+        "Channels of a head turn in pairs: 3 have no pairs.",
+        facts={"D": 3},
+    ),
 ]
 
 LAWS = [
@@ -141,8 +172,16 @@ RET = ("retnet",)
 
 
 MUTANTS = [
-    Mutant("ret-decay-sign", "retnet.decay", "your decay is 1 - 2^(-h)", RET, decay(lambda d: np.log1p(-(2.0 ** (-1.0 - np.arange(len(d))))))),
-    Mutant("ret-decay-heads", "retnet.decay", "your heads are in reverse order", RET, decay(lambda d: d[::-1])),
+    Mutant(
+        "ret-decay-sign",
+        "retnet.decay",
+        "your decay is 1 - 2^(-h)",
+        RET,
+        decay(lambda d: np.log1p(-(2.0 ** (-1.0 - np.arange(len(d)))))),
+    ),
+    Mutant(
+        "ret-decay-heads", "retnet.decay", "your heads are in reverse order", RET, decay(lambda d: d[::-1])
+    ),
     Mutant(
         "ret-decay-next",
         "retnet.decay",
@@ -156,7 +195,9 @@ MUTANTS = [
         "retnet.decay",
         "your decays are those of the other reading",
         RET,
-        with_options(decays=lambda case: "spread" if case.config.pe[0][1]["decays"] == "powers" else "powers"),
+        with_options(
+            decays=lambda case: "spread" if case.config.pe[0][1]["decays"] == "powers" else "powers"
+        ),
     ),
     Mutant("ret-no-decay", "retnet.decay", "nothing decays", RET, decay(lambda d: 0 * d)),
     Mutant(
@@ -174,16 +215,31 @@ MUTANTS = [
         of("retnet", retention=told(retnet.retention, scale=lambda scale: scale * 0.03)),
         held_out=True,
     ),
-    Mutant("ret-turn", "rope.layout.half", "your pairs are in halves", RET, backend(turn=lambda *given, layout: PLAIN.turn(*given, layout="half"))),
+    Mutant(
+        "ret-turn",
+        "rope.layout.half",
+        "your pairs are in halves",
+        RET,
+        backend(turn=lambda *given, layout: PLAIN.turn(*given, layout="half")),
+    ),
     Mutant(
         "ret-ladder",
         "retnet.ladder",
         "your frequencies are those of RoPE, or are not where they should",
         RET,
-        with_options(ladder=lambda case: "paper" if case.config.pe[0][1]["ladder"] == "endpoint" else "endpoint"),
+        with_options(
+            ladder=lambda case: "paper" if case.config.pe[0][1]["ladder"] == "endpoint" else "endpoint"
+        ),
         ("microsoft/torchscale#47",),
     ),
-    Mutant("ret-ladder-base", "retnet.ladder", "your frequencies have another base", RET, with_options(base=100.0), held_out=True),
+    Mutant(
+        "ret-ladder-base",
+        "retnet.ladder",
+        "your frequencies have another base",
+        RET,
+        with_options(base=100.0),
+        held_out=True,
+    ),
     Mutant(
         "ret-norm",
         "mix.norm",
@@ -199,5 +255,11 @@ MUTANTS = [
         of("retnet", layer_norm=lambda x, w, b, eps: x, rms_norm=lambda x, w, eps: x),
         held_out=True,
     ),
-    Mutant("ret-gate", "mix.gate", "the gate is on the other side", RET, backend(swiglu=lambda g, y: PLAIN.swiglu(y, g))),
+    Mutant(
+        "ret-gate",
+        "mix.gate",
+        "the gate is on the other side",
+        RET,
+        backend(swiglu=lambda g, y: PLAIN.swiglu(y, g)),
+    ),
 ]

@@ -82,7 +82,11 @@ R4 = ("rwkv4",)
 
 MUTANTS = [
     Mutant(
-        "r4-bonus", "rwkv.bonus", "the present token has no bonus", R4, recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, w, 0 * u, *rest))
+        "r4-bonus",
+        "rwkv.bonus",
+        "the present token has no bonus",
+        R4,
+        recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, w, 0 * u, *rest)),
     ),
     Mutant(
         "r4-bonus-decay",
@@ -113,5 +117,11 @@ MUTANTS = [
         recurrence(rwkv4, "wkv4", lambda k, v, w, u, *rest: (k, v, 2 * w, u, *rest)),
         held_out=True,
     ),
-    Mutant("r4-gate", "mix.gate", "the gate is a silu", R4, of("rwkv4", gated=forward(activation.gated, lambda y, r, x: y * r))),
+    Mutant(
+        "r4-gate",
+        "mix.gate",
+        "the gate is a silu",
+        R4,
+        of("rwkv4", gated=forward(activation.gated, lambda y, r, x: y * r)),
+    ),
 ]

@@ -51,8 +51,22 @@ RECIPES = [
         beside={"chunk": {"T": 37, "B": 1}, "mix_rank": {"C": 2}, "decay_rank": {"C": 2, "H": 1}},
     ),
     *attention("rwkv6", FEW),
-    case("rwkv6", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),
-    case("rwkv6", "op", "eps-1", "The eps of the norm is 1: it is in the root, and of this size.", "option", options=FEW | {"eps": 1.0}),
+    case(
+        "rwkv6",
+        "op",
+        "ragged",
+        "Chunks of 3 of 7 tokens: the last is shorter.",
+        "mix.chunk",
+        options=FEW | {"chunk": 3},
+    ),
+    case(
+        "rwkv6",
+        "op",
+        "eps-1",
+        "The eps of the norm is 1: it is in the root, and of this size.",
+        "option",
+        options=FEW | {"eps": 1.0},
+    ),
 ]
 
 TRAPS = {
@@ -60,7 +74,8 @@ TRAPS = {
         "SCALING",
         "another eps or scale",
         "small outputs are off, all others nearly right",
-        "the eps of the head norm is 64e-5 in released code (D 1e-5 in fla), and r k is not divided by sqrt(D)",
+        "the eps of the head norm is 64e-5 in released code (D 1e-5 in fla), and r k is not divided by "
+        "sqrt(D)",
     ),
     "rwkv.projections": trap(
         "LAYOUT",
@@ -84,7 +99,12 @@ MEANS = {
         "g.weight": "mix.gate",
         "gate.*": "mix.gate",
     },
-    "functions": {"group_norm": "mix.norm", "previous": "mix.shift", "lerp": "mix.shift", "minus_exp": "rwkv.decay"},
+    "functions": {
+        "group_norm": "mix.norm",
+        "previous": "mix.shift",
+        "lerp": "mix.shift",
+        "minus_exp": "rwkv.decay",
+    },
 }
 
 REFUSED = [
@@ -125,15 +145,37 @@ MUTANTS = [
         recurrence(rwkv6, "wkv6", lambda r, w, k, v, u, *rest: (r, w, k, v, np.exp(u), *rest)),
         held_out=True,
     ),
-    Mutant("r6-decay", "rwkv.decay", "your decay lacks an exp", R6, of("rwkv6", minus_exp=forward(activation.minus_exp, lambda y, x: -abs(x) / 4))),
+    Mutant(
+        "r6-decay",
+        "rwkv.decay",
+        "your decay lacks an exp",
+        R6,
+        of("rwkv6", minus_exp=forward(activation.minus_exp, lambda y, x: -abs(x) / 4)),
+    ),
     Mutant(
         "r6-decay-late",
         "rwkv.decay",
         "the decay of the token before is used",
         R6,
-        recurrence(rwkv6, "wkv6", lambda r, w, k, v, *rest: (r, np.concatenate([w[:, :, :1], w[:, :, :-1]], 2), k, v, *rest)),
+        recurrence(
+            rwkv6,
+            "wkv6",
+            lambda r, w, k, v, *rest: (r, np.concatenate([w[:, :, :1], w[:, :, :-1]], 2), k, v, *rest),
+        ),
         held_out=True,
     ),
-    Mutant("r6-scaled", "rwkv.scale", "r is divided by sqrt(D) and the norm's eps is another", R6, with_options(eps=0.1)),
-    Mutant("r6-gate", "mix.gate", "the gate is on the other side", R6, backend(swiglu=lambda g, y: PLAIN.swiglu(y, g))),
+    Mutant(
+        "r6-scaled",
+        "rwkv.scale",
+        "r is divided by sqrt(D) and the norm's eps is another",
+        R6,
+        with_options(eps=0.1),
+    ),
+    Mutant(
+        "r6-gate",
+        "mix.gate",
+        "the gate is on the other side",
+        R6,
+        backend(swiglu=lambda g, y: PLAIN.swiglu(y, g)),
+    ),
 ]

@@ -48,7 +48,9 @@ def program(p, x, i, o, f, first=None):
     for h in range(H):
         S = np.zeros((D, D))
         for t in range(T):
-            S = (np.diag(w[t, h]) - np.outer(a[t, h] * kappa[t, h], kappa[t, h])) @ S + np.outer(k[t, h], v[t, h])
+            S = (np.diag(w[t, h]) - np.outer(a[t, h] * kappa[t, h], kappa[t, h])) @ S + np.outer(
+                k[t, h], v[t, h]
+            )
             out[t, h] = S.T @ r[t, h]
     bonus = (r * p["bonus"] * k).sum(-1, keepdims=True) * v
     return (g * (head_norm(out.reshape(T, -1), p, H, o["eps"]) + bonus.reshape(T, -1))) @ p["o.weight"].T
@@ -68,8 +70,22 @@ RECIPES = [
         beside={"chunk": {"T": 69, "B": 1}},
     ),
     *attention("rwkv7", FEW),
-    case("rwkv7", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),
-    case("rwkv7", "op", "eps-1", "The eps of the norm is 1: it is in the root, and of this size.", "option", options=FEW | {"eps": 1.0}),
+    case(
+        "rwkv7",
+        "op",
+        "ragged",
+        "Chunks of 3 of 7 tokens: the last is shorter.",
+        "mix.chunk",
+        options=FEW | {"chunk": 3},
+    ),
+    case(
+        "rwkv7",
+        "op",
+        "eps-1",
+        "The eps of the norm is 1: it is in the root, and of this size.",
+        "option",
+        options=FEW | {"eps": 1.0},
+    ),
 ]
 
 TRAPS = {
@@ -150,7 +166,11 @@ MUTANTS = [
         held_out=True,
     ),
     Mutant(
-        "r7-decay", "rwkv.decay", "the e^(-1/2) of the decay is missing", R7, of("rwkv7", decay=forward(rwkv7.decay, lambda y, x: y * np.exp(0.5)))
+        "r7-decay",
+        "rwkv.decay",
+        "the e^(-1/2) of the decay is missing",
+        R7,
+        of("rwkv7", decay=forward(rwkv7.decay, lambda y, x: y * np.exp(0.5))),
     ),
     Mutant(
         "r7-decay-exp",
@@ -182,8 +202,17 @@ MUTANTS = [
         recurrence(rwkv7, "wkv7", lambda r, w, k, v, kappa, a, *rest: (r, w, k, v, kappa, -a, *rest)),
         held_out=True,
     ),
-    Mutant("r7-alpha", "rwkv7.key", "the key is not changed by a", R7, inputs(**{"param.alpha": lambda x: 0 * x})),
+    Mutant(
+        "r7-alpha", "rwkv7.key", "the key is not changed by a", R7, inputs(**{"param.alpha": lambda x: 0 * x})
+    ),
     Mutant("r7-bonus", "rwkv.bonus", "the bonus is missing", R7, inputs(**{"param.bonus": lambda x: 0 * x})),
-    Mutant("r7-key", "rwkv7.key", "the key is multiplied by a", R7, inputs(**{"param.alpha": lambda x: 0 * x + 1}), held_out=True),
+    Mutant(
+        "r7-key",
+        "rwkv7.key",
+        "the key is multiplied by a",
+        R7,
+        inputs(**{"param.alpha": lambda x: 0 * x + 1}),
+        held_out=True,
+    ),
     Mutant("r7-gate", "mix.gate", "the gate has no sigmoid inside", R7, of("rwkv7", sigmoid=activation.tanh)),
 ]

@@ -27,12 +27,19 @@ u^3))); "erf": u/2 (1 + erf(u/sqrt(2))); param.o.weight, param.g.weight [C,C], p
 def program(p, x, i, o, f):
     z = np.exp(p["log_dt"])[:, None] * (A := -np.exp(p["log_A_real"]) + 1j * p["A_imag"])
     C, dt = p["C"][..., 0] + 1j * p["C"][..., 1], z / A
-    a, b = {"zoh": (np.exp(z), dt * (np.exp(z) - 1) / z), "bilinear": ((1 + z / 2) / (1 - z / 2), dt / (1 - z / 2))}[o["discretisation"]]
+    a, b = {
+        "zoh": (np.exp(z), dt * (np.exp(z) - 1) / z),
+        "bilinear": ((1 + z / 2) / (1 - z / 2), dt / (1 - z / 2)),
+    }[o["discretisation"]]
     s, u = np.zeros_like(z), np.zeros_like(x)
     for t in range(len(x)):
         s = a * s + b * x[t][:, None]
         u[t] = 2 * (C * s).sum(-1).real + p["D"] * x[t]
-    bend = np.tanh(sqrt(2 / pi) * (u + 0.044715 * u**3)) if o["gelu"] == "tanh" else np.vectorize(erf)(u / sqrt(2))
+    bend = (
+        np.tanh(sqrt(2 / pi) * (u + 0.044715 * u**3))
+        if o["gelu"] == "tanh"
+        else np.vectorize(erf)(u / sqrt(2))
+    )
     g = u / 2 * (1 + bend)
     return (g @ p["o.weight"].T + p["o.bias"]) * sigmoid(g @ p["g.weight"].T + p["g.bias"])
 
@@ -49,7 +56,14 @@ RECIPES = [
         beside={"chunk": {"T": 69, "B": 1}, "gelu": {"B": 1, "T": 5}},
     ),
     *attention("s4d", FEW),
-    case("s4d", "op", "ragged", "Chunks of 3 of 7 tokens: the last is shorter.", "mix.chunk", options=FEW | {"chunk": 3}),
+    case(
+        "s4d",
+        "op",
+        "ragged",
+        "Chunks of 3 of 7 tokens: the last is shorter.",
+        "mix.chunk",
+        options=FEW | {"chunk": 3},
+    ),
     case(
         "s4d",
         "op",
@@ -78,7 +92,14 @@ MEANS = {
 
 REFUSED = [
     *refusals("s4d"),
-    refused("s4d", "op", "odd-state", "setting", "Of each pair of conjugates one is kept: 63 have no pairs.", options={"state_size": 63}),
+    refused(
+        "s4d",
+        "op",
+        "odd-state",
+        "setting",
+        "Of each pair of conjugates one is kept: 63 have no pairs.",
+        options={"state_size": 63},
+    ),
 ]
 
 LAWS = [
@@ -119,18 +140,42 @@ MUTANTS = [
         "mix.discretisation",
         "your discretisation is another",
         S4D,
-        with_options(discretisation=lambda case: "zoh" if case.config.pe[0][1]["discretisation"] == "bilinear" else "bilinear"),
+        with_options(
+            discretisation=lambda case: (
+                "zoh" if case.config.pe[0][1]["discretisation"] == "bilinear" else "bilinear"
+            )
+        ),
     ),
     Mutant(
         "s4d-no-step",
         "mix.discretisation",
         "B is not multiplied by the step",
         S4D,
-        of("s4d", modes=forward(s4d.modes, lambda y, log_dt, *_: np.concatenate([y[:2], y[2:] / np.exp(log_dt)[:, None]]))),
+        of(
+            "s4d",
+            modes=forward(
+                s4d.modes, lambda y, log_dt, *_: np.concatenate([y[:2], y[2:] / np.exp(log_dt)[:, None]])
+            ),
+        ),
         held_out=True,
     ),
     Mutant("s4d-no-skip", "mix.skip", "D is missing", S4D, inputs(**{"param.D": lambda d: 0 * d})),
-    Mutant("s4d-gelu", "mix.activation", "you have relu where gelu belongs", S4D, backend(gelu=activation.relu)),
-    Mutant("s4d-gate", "mix.gate", "the halves of the gate are exchanged", S4D, of("s4d", gated=lambda g, x: activation.gated(x, g))),
-    Mutant("s4d-no-gate", "mix.gate", "the gate is missing", S4D, of("s4d", gated=forward(activation.gated, lambda y, g, x: x * 1.0)), held_out=True),
+    Mutant(
+        "s4d-gelu", "mix.activation", "you have relu where gelu belongs", S4D, backend(gelu=activation.relu)
+    ),
+    Mutant(
+        "s4d-gate",
+        "mix.gate",
+        "the halves of the gate are exchanged",
+        S4D,
+        of("s4d", gated=lambda g, x: activation.gated(x, g)),
+    ),
+    Mutant(
+        "s4d-no-gate",
+        "mix.gate",
+        "the gate is missing",
+        S4D,
+        of("s4d", gated=forward(activation.gated, lambda y, g, x: x * 1.0)),
+        held_out=True,
+    ),
 ]

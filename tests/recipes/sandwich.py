@@ -17,7 +17,9 @@ SPEC = """
 def exact(p, d, facts, o):
     width, first = o["width"], 0 if o["form"] == "paper" else 1
     w = [mp.power(mp.mpf(o["base"]), mp.mpf(-2 * k) / width) for k in range(first, first + width // 2)]
-    waves = [(sum(mp.cos(x * f) for f in w) - (width // 2 if first else 0), sum(abs(x) * f for f in w)) for x in d]
+    waves = [
+        (sum(mp.cos(x * f) for f in w) - (width // 2 if first else 0), sum(abs(x) * f for f in w)) for x in d
+    ]
     share = [mp.mpf(facts["H"]) / (8 * h) for h in range(1, facts["H"] + 1)]
     return [[(value * c, width * c, phase * c) for value, phase in waves] for c in share]
 
@@ -42,7 +44,15 @@ RECIPES = [
         **SMALL | {"T": 5},
         options={"width": 4},
     ),
-    case("sandwich", "table", "sparse", "Distances up to a million: phases lose digits.", "rope.phase.low_precision", **SMALL, positions=LONG),
+    case(
+        "sandwich",
+        "table",
+        "sparse",
+        "Distances up to a million: phases lose digits.",
+        "rope.phase.low_precision",
+        **SMALL,
+        positions=LONG,
+    ),
     case(
         "sandwich",
         "table",
@@ -76,7 +86,12 @@ MEANS = {
 REFUSED = [
     *refusals("sandwich"),
     refused(
-        "sandwich", "op", "odd-width", "setting", "Each frequency has a sine and a cosine: an odd width has one without.", options={"width": 127}
+        "sandwich",
+        "op",
+        "odd-width",
+        "setting",
+        "Each frequency has a sine and a cosine: an odd width has one without.",
+        options={"width": 127},
     ),
 ]
 
@@ -102,8 +117,20 @@ MUTANTS = [
         ("sandwich",),
         table(lambda b, d: b * (np.arange(1, len(b) + 1) ** 2 / len(b))[:, None]),
     ),
-    Mutant("sandwich-sines", "sandwich.formula", "you sum sines", ("sandwich",), moved_distances(lambda d: d - 0.5)),
-    Mutant("sandwich-mean", "sandwich.formula", "you take the mean of the waves", ("sandwich",), table(lambda b, d: b / 64)),
+    Mutant(
+        "sandwich-sines",
+        "sandwich.formula",
+        "you sum sines",
+        ("sandwich",),
+        moved_distances(lambda d: d - 0.5),
+    ),
+    Mutant(
+        "sandwich-mean",
+        "sandwich.formula",
+        "you take the mean of the waves",
+        ("sandwich",),
+        table(lambda b, d: b / 64),
+    ),
     Mutant(
         "sandwich-width",
         "sandwich.formula",

@@ -24,7 +24,9 @@ def program(p, q, k, x, i, see, o, f, v):
     H, _, D = q.shape
     m = o["max_distance"]
     r = np.clip(-np.subtract.outer(i, i), -m, m).astype(int) + m
-    rows = lambda name: p[name][:, r] if o["across_heads"] == "own" else np.broadcast_to(p[name][r], (H, *r.shape, D))
+    rows = lambda name: (
+        p[name][:, r] if o["across_heads"] == "own" else np.broadcast_to(p[name][r], (H, *r.shape, D))
+    )
     s = np.einsum("htd,htsd->hts", q, k[:, None] + rows("key"))
     if o["tables"] == "key_query":
         s = s + np.einsum("hsd,htsd->hts", k, rows("key"))
@@ -40,7 +42,9 @@ CACHED = ("gpt2", "cache.position_restarts")
 MORE_FLAGS = {"block-gpt2": ("block.gelu_exact",), "positions": ("cache.position_restarts",)}
 
 RECIPES = [
-    *usual("shaw", B=1, flags=basic("max_distance", "across_heads") | {"tables": ("shaw.key",)}, beside=BESIDE),
+    *usual(
+        "shaw", B=1, flags=basic("max_distance", "across_heads") | {"tables": ("shaw.key",)}, beside=BESIDE
+    ),
     *attention("shaw", {"max_distance": 3}),
     case(
         "shaw",
@@ -89,7 +93,14 @@ MEANS = {
 
 REFUSED = [
     *refusals("shaw"),
-    refused("shaw", "attn", "max-distance-0", "setting", "One row for every distance.", options={"max_distance": 0}),
+    refused(
+        "shaw",
+        "attn",
+        "max-distance-0",
+        "setting",
+        "One row for every distance.",
+        options={"max_distance": 0},
+    ),
 ]
 
 LAWS = [
@@ -115,10 +126,22 @@ def rows(change):
 
 
 MUTANTS = [
-    Mutant("shaw-causal", "mask.causal", "your mask looks at the past alone", ("shaw",), with_case(lambda c: not c.causal, causal=True)),
+    Mutant(
+        "shaw-causal",
+        "mask.causal",
+        "your mask looks at the past alone",
+        ("shaw",),
+        with_case(lambda c: not c.causal, causal=True),
+    ),
     Mutant("shaw-future", "shaw.rows", "your distances are i - j", SHAW, rows(lambda r, n: n - 1 - r)),
     Mutant("shaw-next", "shaw.rows", "you read the row beside", SHAW, rows(lambda r, n: r + 1)),
-    Mutant("shaw-mirrored", "bias.sign", "the future has the rows of the past", SHAW, rows(lambda r, n: np.minimum(r, n - 1 - r))),
+    Mutant(
+        "shaw-mirrored",
+        "bias.sign",
+        "the future has the rows of the past",
+        SHAW,
+        rows(lambda r, n: np.minimum(r, n - 1 - r)),
+    ),
     Mutant(
         "shaw-other-key",
         "shaw.key",
@@ -130,9 +153,23 @@ MUTANTS = [
             swap=lambda x, axes: x if axes == (2, 3) else swap(x, axes=axes),
         ),
     ),
-    Mutant("shaw-clips-earlier", "bias.bucket.clamp", "you clip one distance earlier", SHAW, rows(lambda r, n: np.clip(r, 1, n - 2))),
-    Mutant("shaw-before", "shaw.rows", "you read the row before", SHAW, rows(lambda r, n: r - 1), held_out=True),
-    Mutant("shaw-no-value", "shaw.value", "the vectors of the values are missing", SHAW, inputs(**{"param.value": lambda x: 0 * x})),
+    Mutant(
+        "shaw-clips-earlier",
+        "bias.bucket.clamp",
+        "you clip one distance earlier",
+        SHAW,
+        rows(lambda r, n: np.clip(r, 1, n - 2)),
+    ),
+    Mutant(
+        "shaw-before", "shaw.rows", "you read the row before", SHAW, rows(lambda r, n: r - 1), held_out=True
+    ),
+    Mutant(
+        "shaw-no-value",
+        "shaw.value",
+        "the vectors of the values are missing",
+        SHAW,
+        inputs(**{"param.value": lambda x: 0 * x}),
+    ),
     Mutant(
         "shaw-values-of-keys",
         "shaw.value",
@@ -141,9 +178,20 @@ MUTANTS = [
         lambda case, a: inputs(**{"param.value": lambda x: a["param.key"]})(case, a),
     ),
     Mutant(
-        "shaw-value-twice", "shaw.value", "the vectors of the values count twice", SHAW, inputs(**{"param.value": lambda x: 2 * x}), held_out=True
+        "shaw-value-twice",
+        "shaw.value",
+        "the vectors of the values count twice",
+        SHAW,
+        inputs(**{"param.value": lambda x: 2 * x}),
+        held_out=True,
     ),
-    Mutant("shaw-no-key", "shaw.key", "the vectors of the keys are missing", SHAW, inputs(**{"param.key": lambda x: 0 * x})),
+    Mutant(
+        "shaw-no-key",
+        "shaw.key",
+        "the vectors of the keys are missing",
+        SHAW,
+        inputs(**{"param.key": lambda x: 0 * x}),
+    ),
     Mutant(
         "shaw-unscaled",
         "shaw.key",
@@ -159,13 +207,28 @@ MUTANTS = [
         patched("encodings.attend.shaw", gather=told(shaw.gather, scale=lambda s: 2 * s)),
         held_out=True,
     ),
-    Mutant("shaw-clips-early", "shaw.clip", "you clip distances one too early", SHAW, rows(lambda r, n: np.clip(r, n // 2 - 1, n // 2 + 1))),
-    Mutant("shaw-clips", "shaw.clip", "you clip distances too early", SHAW, rows(lambda r, n: np.clip(r, n // 2 - 2, n // 2 + 2)), held_out=True),
+    Mutant(
+        "shaw-clips-early",
+        "shaw.clip",
+        "you clip distances one too early",
+        SHAW,
+        rows(lambda r, n: np.clip(r, n // 2 - 1, n // 2 + 1)),
+    ),
+    Mutant(
+        "shaw-clips",
+        "shaw.clip",
+        "you clip distances too early",
+        SHAW,
+        rows(lambda r, n: np.clip(r, n // 2 - 2, n // 2 + 2)),
+        held_out=True,
+    ),
     Mutant(
         "shaw-logits-unscaled",
         "attn.scale",
         "your logits are not scaled",
         SHAW,
-        patched("encodings.attend.shaw", scores=told(shaw.scores, scale=1.0), gather=told(shaw.gather, scale=1.0)),
+        patched(
+            "encodings.attend.shaw", scores=told(shaw.scores, scale=1.0), gather=told(shaw.gather, scale=1.0)
+        ),
     ),
 ]

@@ -40,7 +40,9 @@ def exact(p, i, facts, o):
 def program(p, i, o, f):
     C, h = f["C"], f["C"] // 2
     k = np.arange(h + C % 2)
-    angle = np.multiply.outer(i, o["base"] ** (-2 * k / C) if o["ladder"] == "paper" else o["base"] ** (-k / max(h - 1, 1)))
+    angle = np.multiply.outer(
+        i, o["base"] ** (-2 * k / C) if o["ladder"] == "paper" else o["base"] ** (-k / max(h - 1, 1))
+    )
     rows = np.zeros((*i.shape, C))
     if o["layout"] == "interleaved":
         rows[..., 0::2], rows[..., 1::2] = np.sin(angle), np.cos(angle)[..., :h]
@@ -54,13 +56,52 @@ T2T = {"layout": "concatenated", "ladder": "endpoint"}
 RECIPES = [
     *usual("sinusoidal"),
     *rows("sinusoidal", odd="sin.order"),
-    case("sinusoidal", "table", "tensor2tensor", "All sines, then all cosines, and frequencies that end at 1/10000.", "sin.order", C=8, options=T2T),
-    case("sinusoidal", "table", "tensor2tensor-odd", "The same with 7 channels: the last is 0.", "sin.order", C=7, options=T2T),
-    case("sinusoidal", "table", "tensor2tensor-two", "2 channels: one frequency, whose divisor must not be 0.", "sin.order", C=2, options=T2T),
+    case(
+        "sinusoidal",
+        "table",
+        "tensor2tensor",
+        "All sines, then all cosines, and frequencies that end at 1/10000.",
+        "sin.order",
+        C=8,
+        options=T2T,
+    ),
+    case(
+        "sinusoidal",
+        "table",
+        "tensor2tensor-odd",
+        "The same with 7 channels: the last is 0.",
+        "sin.order",
+        C=7,
+        options=T2T,
+    ),
+    case(
+        "sinusoidal",
+        "table",
+        "tensor2tensor-two",
+        "2 channels: one frequency, whose divisor must not be 0.",
+        "sin.order",
+        C=2,
+        options=T2T,
+    ),
     case("sinusoidal", "table", "paper-8", "8 channels: frequencies 1, 0.1, 0.01, 0.001.", "sin.order", C=8),
-    case("sinusoidal", "table", "offset-2", "Positions begin at 2, beyond the row of padding.", "position.counted", T=5, positions=(2, 3, 4, 5, 6)),
+    case(
+        "sinusoidal",
+        "table",
+        "offset-2",
+        "Positions begin at 2, beyond the row of padding.",
+        "position.counted",
+        T=5,
+        positions=(2, 3, 4, 5, 6),
+    ),
     case("sinusoidal", "table", "real", "Positions are real numbers.", "position.rounded", positions=REAL),
-    case("sinusoidal", "op", "rows", "Each sequence has positions of its own.", "position.batch", positions=(UNORDERED, UNORDERED[::-1])),
+    case(
+        "sinusoidal",
+        "op",
+        "rows",
+        "Each sequence has positions of its own.",
+        "position.batch",
+        positions=(UNORDERED, UNORDERED[::-1]),
+    ),
     case(
         "sinusoidal",
         "table",
@@ -100,7 +141,9 @@ MEANS = {
 
 REFUSED = [
     *refusals("sinusoidal"),
-    refused("sinusoidal", "table", "base-0", "setting", "Powers of 0 are no frequencies.", options={"base": 0.0}),
+    refused(
+        "sinusoidal", "table", "base-0", "setting", "Powers of 0 are no frequencies.", options={"base": 0.0}
+    ),
     refused(
         "sinusoidal",
         "op",
@@ -165,8 +208,22 @@ MUTANTS = [
         other("layout", "interleaved", "concatenated"),
         ("tensorflow/tensor2tensor#1925",),
     ),
-    Mutant("sin-cos-first", "sin.order", "your cosines come before your sines", SIN, other_rows(swapped), ("kimiyoung/transformer-xl#119",)),
-    Mutant("sin-reversed", "sin.order", "your channels run from slow to fast", SIN, other_rows(lambda e, i: e[..., ::-1]), held_out=True),
+    Mutant(
+        "sin-cos-first",
+        "sin.order",
+        "your cosines come before your sines",
+        SIN,
+        other_rows(swapped),
+        ("kimiyoung/transformer-xl#119",),
+    ),
+    Mutant(
+        "sin-reversed",
+        "sin.order",
+        "your channels run from slow to fast",
+        SIN,
+        other_rows(lambda e, i: e[..., ::-1]),
+        held_out=True,
+    ),
     Mutant(
         "sin-denominator",
         "sin.denominator",
@@ -176,9 +233,25 @@ MUTANTS = [
         ("huggingface/blog#2183",),
     ),
     Mutant("sin-exponent-k", "sin.denominator", "your exponent has k in place of 2k", SIN, ladder(1)),
-    Mutant("sin-exponent-channel", "sin.denominator", "your exponent has four times the number of the pair", SIN, ladder(4), held_out=True),
+    Mutant(
+        "sin-exponent-channel",
+        "sin.denominator",
+        "your exponent has four times the number of the pair",
+        SIN,
+        ladder(4),
+        held_out=True,
+    ),
     Mutant("sin-base-1000", "rope.base.ignored", "your base is another", SIN, with_options(base=1000.0)),
-    Mutant("sin-base-500", "rope.base.ignored", "your base is 500", SIN, with_options(base=500.0), held_out=True),
+    Mutant(
+        "sin-base-500", "rope.base.ignored", "your base is 500", SIN, with_options(base=500.0), held_out=True
+    ),
     Mutant("sin-float16", "rope.phase.low_precision", "your table is made in float16", SIN, lower(float16)),
-    Mutant("sin-bfloat16", "rope.phase.low_precision", "your table is made in bfloat16", SIN, lower(bfloat16), held_out=True),
+    Mutant(
+        "sin-bfloat16",
+        "rope.phase.low_precision",
+        "your table is made in bfloat16",
+        SIN,
+        lower(bfloat16),
+        held_out=True,
+    ),
 ]

@@ -27,7 +27,11 @@ def exact(p, d, facts, o):
 
     def bucket(x):
         n = max(x, 0) if facts["causal"] else abs(x)
-        k = int(n) if n < e else min(m - 1, e + int(mp.floor((m - e) * mp.log(n / e) / mp.log(last / e) + EDGE)))
+        k = (
+            int(n)
+            if n < e
+            else min(m - 1, e + int(mp.floor((m - e) * mp.log(n / e) / mp.log(last / e) + EDGE)))
+        )
         return k if facts["causal"] or x >= 0 else k + m
 
     return plain([[mp.mpf(p["table"][bucket(x)][h]) for x in d] for h in range(facts["H"])])
@@ -57,7 +61,12 @@ CACHED = ("llama", "cache.position_restarts")
 MORE_FLAGS = {"model": ("model.shared_gradient",), "chunks": ("t5.bias.dropped_on_decode",)}
 
 RECIPES = [
-    *usual("t5", B=1, without=("divided",), beside={name: FEW_HEADS | {"T": 300, "L": 300} for name in ("buckets", "max_distance")}),
+    *usual(
+        "t5",
+        B=1,
+        without=("divided",),
+        beside={name: FEW_HEADS | {"T": 300, "L": 300} for name in ("buckets", "max_distance")},
+    ),
     *distances("t5", far_flags=("bias.bucket.border", "bias.bucket.clamp"), sides=("bias.transposed",)),
     *attention("t5"),
     case(
@@ -127,8 +136,24 @@ RECIPES = [
         positions=(0, 1, 3, 145, 266, 267, 268, 412),
         options={"max_distance": 512},
     ),
-    case("t5", "attn", "wide", "Nothing divides q k: 16 channels and the scale is 1.", "attn.scale", **SMALL, D=16),
-    case("t5", "attn", "divided", "q k is divided by the root of D, the bias is not.", "option", **SMALL, options={"divided": "qk"}),
+    case(
+        "t5",
+        "attn",
+        "wide",
+        "Nothing divides q k: 16 channels and the scale is 1.",
+        "attn.scale",
+        **SMALL,
+        D=16,
+    ),
+    case(
+        "t5",
+        "attn",
+        "divided",
+        "q k is divided by the root of D, the bias is not.",
+        "option",
+        **SMALL,
+        options={"divided": "qk"},
+    ),
 ]
 
 TRAPS = {
@@ -194,7 +219,12 @@ REFUSED = [
     ),
     refused("t5", "op", "buckets-0", "setting", "No bucket for any distance.", options={"buckets": 0}),
     refused(
-        "t5", "op", "max-distance", "setting", "16 exact buckets leave nothing between 16 and a last distance of 8.", options={"max_distance": 8}
+        "t5",
+        "op",
+        "max-distance",
+        "setting",
+        "16 exact buckets leave nothing between 16 and a last distance of 8.",
+        options={"max_distance": 8},
     ),
 ]
 
@@ -202,7 +232,16 @@ LAWS = [
     *laws("t5"),
     law("t5", "attn", "softmax", "A number added to a whole row of scores changes nothing."),
     law("t5", "table", "buckets", "32 buckets, 128 the last distance: the usual ones.", T=300, L=300),
-    law("t5", "table", "buckets", "Two-sided: 16 for each side.", slug="buckets-two-sided", T=300, L=300, causal=False),
+    law(
+        "t5",
+        "table",
+        "buckets",
+        "Two-sided: 16 for each side.",
+        slug="buckets-two-sided",
+        T=300,
+        L=300,
+        causal=False,
+    ),
     law(
         "t5",
         "table",
@@ -231,7 +270,15 @@ LAWS = [
         T=300,
         options={"buckets": 64, "max_distance": 256},
     ),
-    law("t5", "table", "buckets", "Distance 267 is in 28: in float16 it is 29.", slug="buckets-32-512", T=600, options={"max_distance": 512}),
+    law(
+        "t5",
+        "table",
+        "buckets",
+        "Distance 267 is in 28: in float16 it is 29.",
+        slug="buckets-32-512",
+        T=600,
+        options={"max_distance": 512},
+    ),
 ]
 
 
@@ -249,10 +296,26 @@ def by_log(round_, most=None):
 
 
 MUTANTS = [
-    Mutant("scaled", "attn.scale", "your logits are scaled by D**-0.5", ("t5",), scaled(lambda s, D, C: D**-0.5)),
-    Mutant("bucket-rounded", "bias.bucket.border", "your logarithm is rounded, not cut off", ("t5",), by_log(np.rint), ("huggingface/candle#727",)),
+    Mutant(
+        "scaled", "attn.scale", "your logits are scaled by D**-0.5", ("t5",), scaled(lambda s, D, C: D**-0.5)
+    ),
+    Mutant(
+        "bucket-rounded",
+        "bias.bucket.border",
+        "your logarithm is rounded, not cut off",
+        ("t5",),
+        by_log(np.rint),
+        ("huggingface/candle#727",),
+    ),
     Mutant("bucket-up", "bias.bucket.border", "your logarithm is rounded up", ("t5",), by_log(np.ceil)),
-    Mutant("bucket-half-float", "bias.bucket.border", "your logarithm is float16", ("t5",), by_log(lambda x: np.floor(float16(x))), ("mindone#670",)),
+    Mutant(
+        "bucket-half-float",
+        "bias.bucket.border",
+        "your logarithm is float16",
+        ("t5",),
+        by_log(lambda x: np.floor(float16(x))),
+        ("mindone#670",),
+    ),
     Mutant(
         "bucket-next",
         "bias.bucket.border",
@@ -274,7 +337,9 @@ MUTANTS = [
         "bias.bucket.clamp",
         "your last distance is 64",
         ("t5",),
-        lambda case, a: with_options(max_distance=64)(case, a) if case.config.pe[0][1]["max_distance"] > 64 else None,
+        lambda case, a: (
+            with_options(max_distance=64)(case, a) if case.config.pe[0][1]["max_distance"] > 64 else None
+        ),
     ),
     Mutant(
         "bucket-not-last",
@@ -297,14 +362,22 @@ MUTANTS = [
         "t5.bidirectional",
         "causal, half of the buckets are kept for the future",
         ("t5",),
-        lambda case, a: patched("encodings.bias.t5", bucket=lambda d, *, causal, **o: BUCKET(d, causal=False, **o))(case, a) if case.causal else None,
+        lambda case, a: (
+            patched("encodings.bias.t5", bucket=lambda d, *, causal, **o: BUCKET(d, causal=False, **o))(
+                case, a
+            )
+            if case.causal
+            else None
+        ),
     ),
     Mutant(
         "bucket-other-side",
         "t5.bidirectional",
         "the past has the buckets of the future",
         ("t5",),
-        lambda case, a: None if case.causal else bucketed(lambda b, d, m, causal, most: (b + m) % (2 * m))(case, a),
+        lambda case, a: (
+            None if case.causal else bucketed(lambda b, d, m, causal, most: (b + m) % (2 * m))(case, a)
+        ),
         held_out=True,
     ),
 ]

@@ -39,9 +39,33 @@ MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 RECIPES = [
     *usual("transformer_xl", B=1, T=5, flags=basic("across_layers")),
     *attention("transformer_xl"),
-    case("transformer_xl", "op", "clamp-3", "Distances beyond 3 count as 3.", "bias.bucket.clamp", **SMALL, options={"clamp_len": 3}),
-    case("transformer_xl", "op", "two-sided", "The sine of a distance has its sign.", "bias.sign", **SMALL, causal=False),
-    case("transformer_xl", "attn", "undivided", "Nothing is divided by sqrt(D), q k neither.", "basic", **SMALL, options={"divided": "not"}),
+    case(
+        "transformer_xl",
+        "op",
+        "clamp-3",
+        "Distances beyond 3 count as 3.",
+        "bias.bucket.clamp",
+        **SMALL,
+        options={"clamp_len": 3},
+    ),
+    case(
+        "transformer_xl",
+        "op",
+        "two-sided",
+        "The sine of a distance has its sign.",
+        "bias.sign",
+        **SMALL,
+        causal=False,
+    ),
+    case(
+        "transformer_xl",
+        "attn",
+        "undivided",
+        "Nothing is divided by sqrt(D), q k neither.",
+        "basic",
+        **SMALL,
+        options={"divided": "not"},
+    ),
     case("transformer_xl", "op", "odd", "An odd width: its last channel is 0.", "sin.order", **SMALL, C=9),
 ]
 
@@ -90,7 +114,9 @@ XL = ("transformer_xl",)
 def exchanged(one, two):
     """Two parameters have changed places."""
     return lambda case, a: (
-        expected(case, {**a, f"param.{one}": a[f"param.{two}"], f"param.{two}": a[f"param.{one}"]}) if f"param.{one}" in a else None
+        expected(case, {**a, f"param.{one}": a[f"param.{two}"], f"param.{two}": a[f"param.{one}"]})
+        if f"param.{one}" in a
+        else None
     )
 
 
@@ -99,8 +125,17 @@ SINUSOIDS = transformer_xl.sinusoids
 
 MUTANTS = [
     Mutant("xl-u-and-w", "xl.terms", "u and w are exchanged", XL, exchanged("u", "w")),
-    Mutant("xl-no-u", "xl.terms", "the key has no liking of its own", XL, inputs(**{"param.u": lambda u: 0 * u})),
-    Mutant("xl-no-w", "xl.terms", "the distance has no liking of its own", XL, inputs(**{"param.w": lambda w: 0 * w}), held_out=True),
+    Mutant(
+        "xl-no-u", "xl.terms", "the key has no liking of its own", XL, inputs(**{"param.u": lambda u: 0 * u})
+    ),
+    Mutant(
+        "xl-no-w",
+        "xl.terms",
+        "the distance has no liking of its own",
+        XL,
+        inputs(**{"param.w": lambda w: 0 * w}),
+        held_out=True,
+    ),
     Mutant(
         "xl-unscaled",
         "xl.scale",
@@ -137,7 +172,13 @@ MUTANTS = [
         XL,
         patched("encodings.score.transformer_xl", sinusoids=lambda d, C, base: SINUSOIDS(d + 1, C, base)),
     ),
-    Mutant("xl-unclamped", "bias.bucket.clamp", "distances are not clamped", XL, with_options(lambda c: "clamp_len" in c.options, clamp_len=None)),
+    Mutant(
+        "xl-unclamped",
+        "bias.bucket.clamp",
+        "distances are not clamped",
+        XL,
+        with_options(lambda c: "clamp_len" in c.options, clamp_len=None),
+    ),
     Mutant(
         "xl-unsigned",
         "bias.sign",
@@ -160,7 +201,9 @@ MUTANTS = [
         XL,
         patched(
             "encodings.score.transformer_xl",
-            sinusoids=lambda d, C, base: SINUSOIDS(d, C, base)[:, np.argsort(np.arange(C) % max(C // 2, 1), kind="stable")],
+            sinusoids=lambda d, C, base: SINUSOIDS(d, C, base)[
+                :, np.argsort(np.arange(C) % max(C // 2, 1), kind="stable")
+            ],
         ),
     ),
 ]

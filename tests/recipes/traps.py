@@ -51,7 +51,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "LAYOUT",
         "pairs (i, i + R/2) in place of (2i, 2i+1), or the other way round",
         "text that looks plausible and falls apart with length",
-        "take the layout that the weights were trained with; permuting the rows of W_q and W_k changes from one to the other",
+        "take the layout that the weights were trained with; permuting the rows of W_q and W_k changes "
+        "from one to the other",
         "huggingface/transformers#25199",
         "huggingface/transformers#39687",
         "karpathy/nanochat#264",
@@ -298,7 +299,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "MISSING_STEP",
         "gradients are not clipped",
         "one long gradient is remembered by the moments for many steps",
-        "where the length of all gradients together is above clip, multiply each by clip / length, before the moments see them",
+        "where the length of all gradients together is above clip, multiply each by clip / length, before "
+        "the moments see them",
     ),
     "mask.padding": trap(
         "MASK",
@@ -376,7 +378,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "VALIDATION",
         "a mask that does not fit, or that the encoding has no form for",
         "tokens see what they should not",
-        "compare its shape with B and T, and refuse window or two-sided attention where the encoding is only causal",
+        "compare its shape with B and T, and refuse window or two-sided attention where the encoding is "
+        "only causal",
     ),
     "refuse.dtype": trap(
         "VALIDATION",
@@ -424,7 +427,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "LAW",
         "the future is seen",
         "a leak: training looks good and generation fails",
-        "leave out keys of later slots before the softmax, and look no token ahead in convolutions and shifts",
+        "leave out keys of later slots before the softmax, and look no token ahead in convolutions and "
+        "shifts",
     ),
     "law.prefix": trap(
         "LAW",
@@ -454,7 +458,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "OFF_BY_ONE",
         "positions one too early or too late",
         "every token stands where its neighbour should: weights read with another's places",
-        "begin at the position that the case gives for the first token, and go on from the last key in a cache",
+        "begin at the position that the case gives for the first token, and go on from the last key in a "
+        "cache",
     ),
     "attn.scale": trap(
         "MISSING_STEP",
@@ -550,7 +555,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "LAYOUT",
         "gate and value exchanged, or another gate",
         "outputs of another model",
-        "retnet, rwkv6, mamba: silu(gate) times the normed output; rwkv4: sigmoid(r); rwkv7: g as it is; s4d: the second half through a sigmoid",
+        "retnet, rwkv6, mamba: silu(gate) times the normed output; rwkv4: sigmoid(r); rwkv7: g as it is; "
+        "s4d: the second half through a sigmoid",
     ),
     "mix.discretisation": trap(
         "OPTION",
@@ -592,7 +598,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "LAYOUT",
         "time that runs backward or is shifted",
         "the future leaks, or the present token is missing",
-        "from the first token to the last; rwkv6 reads the state before it writes the token, the others after",
+        "from the first token to the last; rwkv6 reads the state before it writes the token, the others "
+        "after",
     ),
     "grad.rotation": trap(
         "GRADIENT",
@@ -628,7 +635,8 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "GRADIENT",
         "a derivative of a part of those who used the number",
         "what the other tokens, sequences or heads teach is lost",
-        "add up with += over batch, tokens and heads that read the parameter, and over the query heads of a group; scatter with add, not with =",
+        "add up with += over batch, tokens and heads that read the parameter, and over the query heads of "
+        "a group; scatter with add, not with =",
     ),
     "grad.heads_permuted": trap(
         "GRADIENT",

@@ -71,9 +71,15 @@ def options_of(name: str, level: str) -> Facts:
 def sizes_of(name: str, level: str) -> Facts:
     e = get(name)
     if level == "tiny":
-        return {"layers": 1, "H": 2, "D": 4, "C": 6, "F": 5, "V": 7, "T": 5} | ({"G": 1} if e.hook != "mix" else {})
+        return {"layers": 1, "H": 2, "D": 4, "C": 6, "F": 5, "V": 7, "T": 5} | (
+            {"G": 1} if e.hook != "mix" else {}
+        )
     if level in ("model", "step"):
-        sizes: Facts = {"layers": 2, "H": 4, "G": 2, "D": 8, "C": 18, "F": 22} if e.hook != "mix" else {"layers": 2, "H": 3, "D": 4, "C": 10, "F": 18}
+        sizes: Facts = (
+            {"layers": 2, "H": 4, "G": 2, "D": 8, "C": 18, "F": 22}
+            if e.hook != "mix"
+            else {"layers": 2, "H": 3, "D": 4, "C": 10, "F": 18}
+        )
         return sizes | ({"n": 20} if e.hook == "rotate" else {})
     return {"H": 3, "D": 4, "C": 5} if e.hook == "mix" else {}
 
@@ -88,30 +94,44 @@ def blocks() -> Iterator[Whole]:
         for shape in SHAPES:
             why = f"One pre-norm layer of a model of the shape {shape}, the encoding inside, every gradient."
             more = more_flags(name, f"block-{shape}")
-            yield Whole(name, "block", shape, why, (*SHAPE_FLAGS[shape], *more), shape=shape, **widths(name, "block"))
+            yield Whole(
+                name, "block", shape, why, (*SHAPE_FLAGS[shape], *more), shape=shape, **widths(name, "block")
+            )
     yield from own("block")
 
 
 def models() -> Iterator[Whole]:
     for name in names():
         for shape in SHAPES:
-            flags = ("loss.ignored_targets", *(("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)))
+            flags = (
+                "loss.ignored_targets",
+                *(("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)),
+            )
             more = more_flags(name, "model")
-            why = f"Two layers of the shape {shape} from tokens to the loss, and the gradient of every parameter."
+            why = (
+                f"Two layers of the shape {shape} from tokens to the loss, and the gradient of every "
+                "parameter."
+            )
             yield Whole(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
     for name in names():
         if cached := said(name, "CACHED", None):
             shape, flag = cached
             why = (
-                f"A prefill, a token, a chunk and a token through the cache of a model of the shape {shape}: the logits of one call with all tokens."
+                f"A prefill, a token, a chunk and a token through the cache of a model of the shape {shape}: "
+                "the logits of one call with all tokens."
             )
             given = {"T": 9, "calls": in_calls(CHUNKS)} | sizes_of(name, "model") | options_of(name, "cached")
             yield Whole(name, "model", f"cached-{shape}", why, (flag,), shape=shape, **given)
     for name in names():
         shape, sizes = full_size(name, "LOGITS", "model")
-        why = f"The gradient of every parameter for a random cotangent of the logits, every row of them, of the shape {shape}."
+        why = (
+            "The gradient of every parameter for a random cotangent of the logits, every row of them, of "
+            f"the shape {shape}."
+        )
         flags = ("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)
-        yield Whole(name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, sizes))
+        yield Whole(
+            name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, sizes)
+        )
     yield from own("model")
 
 
@@ -127,7 +147,13 @@ def full_size(name: str, what: str, sizes: str) -> tuple[str, str]:
 
 
 def steps() -> Iterator[Whole]:
-    flags = ("adamw.decay_everywhere", "adamw.decay_coupled", "adamw.bias_correction", "schedule.counted_from_0", "clip.missing")
+    flags = (
+        "adamw.decay_everywhere",
+        "adamw.decay_coupled",
+        "adamw.bias_correction",
+        "schedule.counted_from_0",
+        "clip.missing",
+    )
     for name in names():
         shape, sizes = full_size(name, "TRAINED", "step")
         why = f"Ten steps of AdamW of the shape {shape}: warm-up, cosine, clipping, decay of matrices alone."
@@ -148,18 +174,36 @@ def traces() -> Iterator[Whole]:
         e, flags = get(name), of_positions(name)
         sizes = FEW_HEADS | ({"H": 2} if e.hook == "mix" else {}) | options_of(name, "trace")
         why = "A prefill, a token, a chunk and a token through the cache give the rows of one call with all."
-        yield Whole(name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes)
-        if "window" in e.claims and e.hook not in ("embed", "attend", "mix"):  # the loops of attend take no window
-            why = "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; positions are not places in a ring."
+        yield Whole(
+            name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes
+        )
+        # the loops of attend take no window
+        if "window" in e.claims and e.hook not in ("embed", "attend", "mix"):
+            why = (
+                "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; "
+                "positions are not places in a ring."
+            )
             calls = in_calls(((0, 4), (4, 5), (5, 6), (6, 10), (10, 11)))
             ring = ("cache.ring_positions",) if flags else ()
-            yield Whole(name, "trace", "window-rolls", why, ("cache.window_late", "mask.window", *ring), window=3, T=11, calls=calls, **sizes)
+            yield Whole(
+                name,
+                "trace",
+                "window-rolls",
+                why,
+                ("cache.window_late", "mask.window", *ring),
+                window=3,
+                T=11,
+                calls=calls,
+                **sizes,
+            )
         if e.hook != "embed":
             why = "A long text, then a short one from an empty cache: nothing of the first is left."
             calls = in_calls(((0, 3), (3, 4), (4, 6), (6, 7)), fresh=4)
             again = (*range(4), *range(3))
             kept = without(name, ("cache.not_cleared",))
-            yield Whole(name, "trace", "long-then-short", why, kept, positions=again, T=7, calls=calls, **sizes)
+            yield Whole(
+                name, "trace", "long-then-short", why, kept, positions=again, T=7, calls=calls, **sizes
+            )
     yield from own("trace")
 
 
@@ -193,7 +237,15 @@ def packed(name: str, level: str = "block") -> Whole:
         why = "Two packed documents and padding through a whole layer: nothing crosses, and padding is 0."
         return Whole(name, "block", "packed", why, ("mask.documents",), seg=PACKED, **widths(name, "block"))
     why = "Two packed documents and padding from tokens to the loss; targets at padding are not asked."
-    return Whole(name, "model", "packed", why, ("mask.documents", "loss.ignored_targets"), seg=PACKED, **widths(name, "model"))
+    return Whole(
+        name,
+        "model",
+        "packed",
+        why,
+        ("mask.documents", "loss.ignored_targets"),
+        seg=PACKED,
+        **widths(name, "model"),
+    )
 
 
 def small(name: str) -> Iterator[Whole]:
@@ -204,7 +256,10 @@ def small(name: str) -> Iterator[Whole]:
 
 def length_fixed(name: str, flag: str, options: Facts) -> Whole:
     """Frequencies depend on a length."""
-    why = "The length is fixed when the cache is made, beyond the length trained for: every key and every query meets the same frequencies."
+    why = (
+        "The length is fixed when the cache is made, beyond the length trained for: every key and every "
+        "query meets the same frequencies."
+    )
     given = {"L": 5, "T": 9, "calls": in_calls(CHUNKS, 9)} | FEW_HEADS | {"D": 8}
     return Whole(name, "trace", "length-fixed", why, (flag,), options, **given)
 

@@ -6,7 +6,19 @@ from mpmath import mp
 from mutants import Mutant
 from mutants.ways import gains, with_options
 
-from recipes.families import FAR_FLAGS, SMALL, attention, case, laws, positions, reading, refusals, refused, rotation, usual
+from recipes.families import (
+    FAR_FLAGS,
+    SMALL,
+    attention,
+    case,
+    laws,
+    positions,
+    reading,
+    refusals,
+    refused,
+    rotation,
+    usual,
+)
 from recipes.traps import trap
 
 SPEC = """
@@ -38,11 +50,49 @@ RECIPES = [
     *rotation("xpos"),
     *attention("xpos"),
     case("xpos", "table", "centre-3", "Gains are 1 at position 3.", "option", options={"centre": 3.0}),
-    case("xpos", "table", "centre-3-steep", "Gains of a steep scale are 1 at position 3.", "option", options={"centre": 3.0, "scale_base": 4.0}),
-    case("xpos", "table", "centre-4", "Gains are 1 at position 4, the half of 7 rounded up.", "option", options={"centre": 4.0}),
-    case("xpos", "attn", "centre-3", "The centre changes no logit.", "rope.xpos.gain", **SMALL, options={"centre": 3.0}),
-    case("xpos", "table", "long", "Positions in the thousands.", *FAR_FLAGS, **SMALL, positions=(0, 1, 512, 2047, 2048, 8191, 20000)),
-    case("xpos", "op", "long", "Positions in the thousands.", *FAR_FLAGS, **SMALL, positions=(0, 1, 512, 1024, 2047, 2048, 3000)),
+    case(
+        "xpos",
+        "table",
+        "centre-3-steep",
+        "Gains of a steep scale are 1 at position 3.",
+        "option",
+        options={"centre": 3.0, "scale_base": 4.0},
+    ),
+    case(
+        "xpos",
+        "table",
+        "centre-4",
+        "Gains are 1 at position 4, the half of 7 rounded up.",
+        "option",
+        options={"centre": 4.0},
+    ),
+    case(
+        "xpos",
+        "attn",
+        "centre-3",
+        "The centre changes no logit.",
+        "rope.xpos.gain",
+        **SMALL,
+        options={"centre": 3.0},
+    ),
+    case(
+        "xpos",
+        "table",
+        "long",
+        "Positions in the thousands.",
+        *FAR_FLAGS,
+        **SMALL,
+        positions=(0, 1, 512, 2047, 2048, 8191, 20000),
+    ),
+    case(
+        "xpos",
+        "op",
+        "long",
+        "Positions in the thousands.",
+        *FAR_FLAGS,
+        **SMALL,
+        positions=(0, 1, 512, 1024, 2047, 2048, 3000),
+    ),
     case(
         "xpos",
         "table",
@@ -76,8 +126,22 @@ TOGETHER = [{"centre": -3.0}]
 
 REFUSED = [
     *refusals("xpos"),
-    refused("xpos", "op", "too-far", "position", "Gains at that position leave the range of float64.", given=positions(0, 1, 2, 3, 400000)),
-    refused("xpos", "op", "scale-base-0", "setting", "Exponents cannot be divided by 0.", options={"scale_base": 0.0}),
+    refused(
+        "xpos",
+        "op",
+        "too-far",
+        "position",
+        "Gains at that position leave the range of float64.",
+        given=positions(0, 1, 2, 3, 400000),
+    ),
+    refused(
+        "xpos",
+        "op",
+        "scale-base-0",
+        "setting",
+        "Exponents cannot be divided by 0.",
+        options={"scale_base": 0.0},
+    ),
 ]
 
 LAWS = [
@@ -88,8 +152,20 @@ LAWS = [
 # wrong implementations
 
 MUTANTS = [
-    Mutant("xpos-both-rise", "rope.xpos.gain", "the gain of k is not the inverse of that of q", ("xpos",), gains(lambda q, k: (q, q))),
-    Mutant("xpos-exchanged", "rope.xpos.gain", "the gains of q and k are exchanged", ("xpos",), gains(lambda q, k: (k, q))),
+    Mutant(
+        "xpos-both-rise",
+        "rope.xpos.gain",
+        "the gain of k is not the inverse of that of q",
+        ("xpos",),
+        gains(lambda q, k: (q, q)),
+    ),
+    Mutant(
+        "xpos-exchanged",
+        "rope.xpos.gain",
+        "the gains of q and k are exchanged",
+        ("xpos",),
+        gains(lambda q, k: (k, q)),
+    ),
     Mutant(
         "xpos-centre",
         "rope.xpos.gain",
@@ -97,5 +173,12 @@ MUTANTS = [
         ("xpos",),
         with_options(centre=lambda case: case.config.pe[0][1]["centre"] + case.T // 2),
     ),
-    Mutant("xpos-base", "rope.xpos.gain", "your scale base is 256", ("xpos",), with_options(scale_base=256.0), held_out=True),
+    Mutant(
+        "xpos-base",
+        "rope.xpos.gain",
+        "your scale base is 256",
+        ("xpos",),
+        with_options(scale_base=256.0),
+        held_out=True,
+    ),
 ]

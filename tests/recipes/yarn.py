@@ -79,7 +79,16 @@ RECIPES = [
     *usual("yarn", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),
     *rotation("yarn"),
     *attention("yarn"),
-    case("yarn", "table", "llama-2", "Llama 2: width 128, length 4096, the ramp goes from pair 20 to 46.", "rope.yarn.ramp", D=128, T=3, L=4096),
+    case(
+        "yarn",
+        "table",
+        "llama-2",
+        "Llama 2: width 128, length 4096, the ramp goes from pair 20 to 46.",
+        "rope.yarn.ramp",
+        D=128,
+        T=3,
+        L=4096,
+    ),
     case(
         "yarn",
         "table",
@@ -90,7 +99,14 @@ RECIPES = [
         n=80,
         options={"form": "dynamic", "factor": 1.0},
     ),
-    case("yarn", "table", "factor-1", "A factor of 1 scales nothing, magnitude included.", "basic", options={"factor": 1.0}),
+    case(
+        "yarn",
+        "table",
+        "factor-1",
+        "A factor of 1 scales nothing, magnitude included.",
+        "basic",
+        options={"factor": 1.0},
+    ),
     case(
         "yarn",
         "attn",
@@ -174,7 +190,15 @@ RECIPES = [
         L=32768,
         options={"base": 1e6},
     ),
-    case("yarn", "table", "low-below-0", "16 channels, length 64: the ramp begins before the first pair.", "rope.yarn.ramp", D=16, L=64),
+    case(
+        "yarn",
+        "table",
+        "low-below-0",
+        "16 channels, length 64: the ramp begins before the first pair.",
+        "rope.yarn.ramp",
+        D=16,
+        L=64,
+    ),
     case(
         "yarn",
         "table",
@@ -185,7 +209,15 @@ RECIPES = [
         T=3,
         L=2**20,
     ),
-    case("yarn", "table", "ends-equal", "Both ends are pair 0 and the ramp is 0.001 wide.", "rope.yarn.ramp", D=8, L=4),
+    case(
+        "yarn",
+        "table",
+        "ends-equal",
+        "Both ends are pair 0 and the ramp is 0.001 wide.",
+        "rope.yarn.ramp",
+        D=8,
+        L=4,
+    ),
     case(
         "yarn",
         "table",
@@ -265,8 +297,14 @@ RECIPES = [
         T=5,
         options=ALL_DIM_0,
         variants=(
-            reading("huggingface", "0 means absent, so 0.1 ln s + 1 = 1.3689: Hugging Face, vLLM's plain class"),
-            reading("deepseek", "y(0.707) / y(0) = 1.2608: DeepSeek's code, vLLM's class for its models", reading="deepseek"),
+            reading(
+                "huggingface", "0 means absent, so 0.1 ln s + 1 = 1.3689: Hugging Face, vLLM's plain class"
+            ),
+            reading(
+                "deepseek",
+                "y(0.707) / y(0) = 1.2608: DeepSeek's code, vLLM's class for its models",
+                reading="deepseek",
+            ),
         ),
     ),
 ]
@@ -277,7 +315,8 @@ TRAPS = {
     "rope.yarn.ramp": trap(
         "SCALING",
         "the ramp of YaRN begins or ends elsewhere",
-        "pairs of middle speed are scaled too much or too little: right within the length trained for, and worse the longer the text",
+        "pairs of middle speed are scaled too much or too little: right within the length trained for, and "
+        "worse the longer the text",
         "the ramp rises over the index of the pair from the one that turns beta_fast times within L (rounded "
         "down, at least 0) to the one that turns beta_slow times (rounded up, at most R-1); divided by the "
         "factor are the slow pairs behind it",
@@ -323,7 +362,11 @@ MEANS = {
 }
 
 TOGETHER = [
-    *({"original": 64, "base": 10.0}, {"original": 64, "base": 10.0, "ramp": "paper"}, {"original": 64, "base": 10.0, "truncate": False}),
+    *(
+        {"original": 64, "base": 10.0},
+        {"original": 64, "base": 10.0, "ramp": "paper"},
+        {"original": 64, "base": 10.0, "truncate": False},
+    ),
     *(
         {"factor": 0.5},
         {"factor": 1.0},
@@ -332,10 +375,17 @@ TOGETHER = [
         {"attention_factor": 1.0},
         {"attention_factor": 1.5, "mscale": 2.0},
     ),
-    *({"mscale": 0.707, "mscale_all_dim": m, "reading": r} for m in (1.0, 0.0, None) for r in ("huggingface", "deepseek")),
+    *(
+        {"mscale": 0.707, "mscale_all_dim": m, "reading": r}
+        for m in (1.0, 0.0, None)
+        for r in ("huggingface", "deepseek")
+    ),
     {"mscale_all_dim": 0.5, "reading": "deepseek"},
     {"mscale": 0.0, "reading": "deepseek"},
-    *({"original": 8, "base": 10.0, "factor": 1.0, "form": "dynamic"}, {"original": 8, "form": "dynamic", "mscale": 2.0, "reading": "deepseek"}),
+    *(
+        {"original": 8, "base": 10.0, "factor": 1.0, "form": "dynamic"},
+        {"original": 8, "form": "dynamic", "mscale": 2.0, "reading": "deepseek"},
+    ),
     {"extrapolation_factor": 0.0},
 ]
 NEEDED = {"reading": {"mscale": 0.707}}
@@ -343,11 +393,41 @@ WITHOUT = ("truncate", "reading")
 
 REFUSED = [
     *refusals("yarn"),
-    refused("yarn", "op", "factor-0", "setting", "Frequencies cannot be divided by 0.", options={"factor": 0.0}),
-    refused("yarn", "op", "no-original-length", "setting", "Without the length trained for there is no ramp.", options={"original": 0}),
-    refused("yarn", "op", "ends-reversed", "setting", "beta_fast is the larger number of turns.", options={"beta_fast": 1.0, "beta_slow": 32.0}),
-    refused("yarn", "op", "base-1", "setting", "With base 1 all pairs turn alike and the ramp divides by ln 1.", options={"base": 1.0}),
-    refused("yarn", "op", "attention-factor-0", "setting", "A magnitude of 0 leaves nothing of q and k.", options={"attention_factor": 0.0}),
+    refused(
+        "yarn", "op", "factor-0", "setting", "Frequencies cannot be divided by 0.", options={"factor": 0.0}
+    ),
+    refused(
+        "yarn",
+        "op",
+        "no-original-length",
+        "setting",
+        "Without the length trained for there is no ramp.",
+        options={"original": 0},
+    ),
+    refused(
+        "yarn",
+        "op",
+        "ends-reversed",
+        "setting",
+        "beta_fast is the larger number of turns.",
+        options={"beta_fast": 1.0, "beta_slow": 32.0},
+    ),
+    refused(
+        "yarn",
+        "op",
+        "base-1",
+        "setting",
+        "With base 1 all pairs turn alike and the ramp divides by ln 1.",
+        options={"base": 1.0},
+    ),
+    refused(
+        "yarn",
+        "op",
+        "attention-factor-0",
+        "setting",
+        "A magnitude of 0 leaves nothing of q and k.",
+        options={"attention_factor": 0.0},
+    ),
     refused(
         "yarn",
         "op",
@@ -414,7 +494,9 @@ MUTANTS = [
         "your ramp interpolates the fast pairs",
         ("yarn",),
         lambda case, a: (
-            patched("encodings.rotate.yarn", slow_pairs=lambda *g: 1 - SLOW(*g))(case, a) if case.config.pe[0][1]["ramp"] == "code" else None
+            patched("encodings.rotate.yarn", slow_pairs=lambda *g: 1 - SLOW(*g))(case, a)
+            if case.config.pe[0][1]["ramp"] == "code"
+            else None
         ),
     ),
     Mutant(
@@ -422,9 +504,19 @@ MUTANTS = [
         "rope.yarn.ramp",
         "your ramp is that of the paper, or of the code where the paper's is asked for",
         ("yarn",),
-        with_options(lambda c: c.config.pe[0][1]["truncate"], ramp=lambda case: "paper" if case.config.pe[0][1]["ramp"] == "code" else "code"),
+        with_options(
+            lambda c: c.config.pe[0][1]["truncate"],
+            ramp=lambda case: "paper" if case.config.pe[0][1]["ramp"] == "code" else "code",
+        ),
     ),
-    Mutant("ramp-betas", "rope.yarn.ramp", "your ramp has other ends", ("yarn",), with_options(beta_fast=16.0, beta_slow=2.0), held_out=True),
+    Mutant(
+        "ramp-betas",
+        "rope.yarn.ramp",
+        "your ramp has other ends",
+        ("yarn",),
+        with_options(beta_fast=16.0, beta_slow=2.0),
+        held_out=True,
+    ),
     Mutant(
         "ramp-length",
         "rope.yarn.ramp",

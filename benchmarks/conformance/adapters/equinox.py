@@ -1,6 +1,8 @@
-"""Equinox (JAX): nn.RotaryPositionalEmbedding, pairs in halves, positions that count from 0. Gradients through jax.vjp.
+"""Equinox (JAX): nn.RotaryPositionalEmbedding, pairs in halves, positions that count from 0. Gradients
+through jax.vjp.
 
-The modules are made and called in the order of the cases, in one process, as a program with several models would.
+The modules are made and called in the order of the cases, in one process, as a program with several models
+would.
 """
 
 import equinox as eqx
@@ -22,5 +24,8 @@ def run(case, a):
     found = {}
     for name in "qk":
         y, back = jax.vjp(jax.vmap(jax.vmap(made)), a[name])
-        found |= {f"{name}_rotated": np.asarray(y), f"vjp.{name}": np.asarray(back(a[f"cotangent.{name}_rotated"])[0])}
+        found |= {
+            f"{name}_rotated": np.asarray(y),
+            f"vjp.{name}": np.asarray(back(a[f"cotangent.{name}_rotated"])[0]),
+        }
     return found

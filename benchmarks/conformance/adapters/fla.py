@@ -1,7 +1,9 @@
-"""flash-linear-attention: its references in plain torch, which need no GPU: PaTH and forgetting attention, retention, RWKV-6, RWKV-7, the rotation.
+"""flash-linear-attention: its references in plain torch, which need no GPU: PaTH and forgetting attention,
+retention, RWKV-6, RWKV-7, the rotation.
 
-Each computes the inner operation; projections, shifts, convolutions and norms around it are torch's, with the parameters of the case.
-The rotation is rotary_embedding_ref with its RotaryEmbedding's frequencies. They compute in float32 throughout.
+Each computes the inner operation; projections, shifts, convolutions and norms around it are torch's, with the
+parameters of the case. The rotation is rotary_embedding_ref with its RotaryEmbedding's frequencies. They
+compute in float32 throughout.
 """
 
 import math
@@ -36,7 +38,9 @@ def rotation(case, a, o, facts):
     if case["level"] == "table":
         return {"angle": angle, "cos": angle.cos(), "sin": angle.sin()}
     cos, sin = angle.cos(), angle.sin()
-    turn = lambda x, role: rotary_embedding_ref(x.transpose(1, 2), cos, sin, facts["layout"] == "interleaved").transpose(1, 2)
+    turn = lambda x, role: rotary_embedding_ref(
+        x.transpose(1, 2), cos, sin, facts["layout"] == "interleaved"
+    ).transpose(1, 2)
     return rotated(case, a, turn)
 
 
@@ -48,7 +52,11 @@ def forgetting(case, a, o, facts):
     if case["level"] != "attn":
         return None
     g = F.logsigmoid(F.linear(a["x"], a["param.f.weight"], a["param.f.bias"]))
-    return {"out": by_token(naive_forgetting_attn(*(by_token(a[name]) for name in "qkv"), g, window_size=facts["window"]))}
+    return {
+        "out": by_token(
+            naive_forgetting_attn(*(by_token(a[name]) for name in "qkv"), g, window_size=facts["window"])
+        )
+    }
 
 
 def path(case, a, o, facts):
@@ -60,13 +68,23 @@ def path(case, a, o, facts):
     for name in maps:
         low = F.linear(low, a[name])
     if o["kernel"] is not None:
-        line = F.conv1d(F.pad(by_token(low), (o["kernel"] - 1, 0)), a["param.conv"][:, None], groups=low.shape[-1])
+        line = F.conv1d(
+            F.pad(by_token(low), (o["kernel"] - 1, 0)), a["param.conv"][:, None], groups=low.shape[-1]
+        )
         low = F.silu(by_token(line))
     w = low.unflatten(-1, (G, facts["D"]))
     w = w * torch.rsqrt((w * w).sum(-1, keepdim=True) + 1e-6)
     beta = 2 * torch.sigmoid(F.linear(x, a["param.beta.weight"], a["param.beta.bias"]))
-    gate = torch.zeros(*x.shape[:2], facts["H"]) if o["gate"] == "none" else F.logsigmoid(F.linear(x, a["param.f.weight"], a["param.f.bias"]))
-    return {"out": by_token(naive_path_attn(*(by_token(a[name]) for name in "qkv"), w, beta, gate, facts["D"] ** -0.5))}
+    gate = (
+        torch.zeros(*x.shape[:2], facts["H"])
+        if o["gate"] == "none"
+        else F.logsigmoid(F.linear(x, a["param.f.weight"], a["param.f.bias"]))
+    )
+    return {
+        "out": by_token(
+            naive_path_attn(*(by_token(a[name]) for name in "qkv"), w, beta, gate, facts["D"] ** -0.5)
+        )
+    }
 
 
 def heads(x, facts):
@@ -80,10 +98,16 @@ def retention(case, a, o, facts):
     n = torch.arange(D // 2)
     w = o["base"] ** (-n / max(D // 2 - 1, 1) if o["ladder"] == "endpoint" else -2 * n / D)
     angle = torch.arange(facts["T"])[:, None] * w
-    turn = lambda y: by_token(rotary_embedding_ref(by_token(y), angle.cos(), angle.sin(), o["layout"] == "interleaved"))
+    turn = lambda y: by_token(
+        rotary_embedding_ref(by_token(y), angle.cos(), angle.sin(), o["layout"] == "interleaved")
+    )
     q, k, v = (heads(F.linear(x, a[f"param.{role}.weight"]), facts) for role in "qkv")
     y = naive_retention(turn(q), turn(k), v)
-    y = F.layer_norm(y, y.shape[-1:], eps=o["eps"]) if o["norm"] == "group" else F.rms_norm(y, y.shape[-1:], eps=o["eps"])
+    y = (
+        F.layer_norm(y, y.shape[-1:], eps=o["eps"])
+        if o["norm"] == "group"
+        else F.rms_norm(y, y.shape[-1:], eps=o["eps"])
+    )
     gated = F.silu(F.linear(x, a["param.g.weight"])) * by_token(y).flatten(2)
     return {"y": F.linear(gated, a["param.o.weight"])}
 
@@ -91,33 +115,52 @@ def retention(case, a, o, facts):
 def rwkv6(case, a, o, facts):
     x, p = a["x"], {name.removeprefix("param."): y for name, y in a.items() if name.startswith("param.")}
     before = F.pad(x, (0, 0, 1, -1)) - x
-    lora = lambda name, y: p[f"{name}.bias"] + F.linear(torch.tanh(F.linear(y, p[f"{name}.down.weight"])), p[f"{name}.up.weight"])
+    lora = lambda name, y: (
+        p[f"{name}.bias"]
+        + F.linear(torch.tanh(F.linear(y, p[f"{name}.down.weight"])), p[f"{name}.up.weight"])
+    )
     halfway = x + before * p["mix.x"]
     shifted = lambda role: x + before * lora(f"mix.{role}", halfway)
     r, k, v, g = (F.linear(shifted(role), p[f"{role}.weight"]) for role in "rkvg")
     w = -torch.exp(lora("decay", shifted("w")))
     r, k, v, w = (heads(y, facts) for y in (r, k, v, w))
     y, _ = naive_recurrent_rwkv6(r, k, v, w, p["bonus"], scale=1.0)
-    y = F.group_norm(by_token(y).flatten(2).flatten(0, 1), facts["H"], p["norm.weight"], p["norm.bias"], o["eps"]).view_as(g)
+    y = F.group_norm(
+        by_token(y).flatten(2).flatten(0, 1), facts["H"], p["norm.weight"], p["norm.bias"], o["eps"]
+    ).view_as(g)
     return {"y": F.linear(F.silu(g) * y, p["o.weight"])}
 
 
 def rwkv7(case, a, o, facts):
-    """The recurrence with a diagonal and a rank of one, whose scale K^-0.5 is taken back; the unit keys are torch's normalize, as in its layer."""
+    """The recurrence with a diagonal and a rank of one, whose scale K^-0.5 is taken back; the unit keys
+    are torch's normalize, as in its layer.
+    """
     x, p = a["x"], {name.removeprefix("param."): y for name, y in a.items() if name.startswith("param.")}
     before = F.pad(x, (0, 0, 1, -1)) - x
     shifted = lambda role: x + before * p[f"mix.{role}"]
-    lora = lambda name, y, inside: F.linear(inside(F.linear(y, p[f"{name}.down.weight"])), p[f"{name}.up.weight"]) + p.get(f"{name}.bias", 0)
+    lora = lambda name, y, inside: (
+        F.linear(inside(F.linear(y, p[f"{name}.down.weight"])), p[f"{name}.up.weight"])
+        + p.get(f"{name}.bias", 0)
+    )
     r, k, v = (F.linear(shifted(role), p[f"{role}.weight"]) for role in "rkv")
     rate, g = torch.sigmoid(lora("a", shifted("a"), torch.clone)), lora("gate", shifted("g"), torch.sigmoid)
     w = -math.exp(-0.5) * torch.sigmoid(lora("decay", shifted("w"), torch.tanh))
     kappa = F.normalize(heads(k * p["xi"], facts), dim=-1)
     r, k, v, w, rate = (heads(y, facts) for y in (r, k * (1 + (rate - 1) * p["alpha"]), v, w, rate))
     y, _ = dplr_recurrence(r * facts["D"] ** 0.5, k, v, -kappa, kappa * rate, w)
-    y = F.group_norm(by_token(y).flatten(2).flatten(0, 1), facts["H"], p["norm.weight"], p["norm.bias"], o["eps"]).view_as(g)
+    y = F.group_norm(
+        by_token(y).flatten(2).flatten(0, 1), facts["H"], p["norm.weight"], p["norm.bias"], o["eps"]
+    ).view_as(g)
     own = (r * p["bonus"][:, None] * k).sum(-1, keepdim=True) * v
     return {"y": F.linear(g * (y + by_token(own).flatten(2)), p["o.weight"])}
 
 
-PARTS = {"rope": rotation, "forgetting": forgetting, "path": path, "retnet": retention, "rwkv6": rwkv6, "rwkv7": rwkv7}
+PARTS = {
+    "rope": rotation,
+    "forgetting": forgetting,
+    "path": path,
+    "retnet": retention,
+    "rwkv6": rwkv6,
+    "rwkv7": rwkv7,
+}
 run = adapter(compute)

@@ -1,4 +1,6 @@
-"""labml's annotated implementations: RotaryPositionalEmbeddings (halves), ALiBi's slopes and biases, sinusoids. Positions count from 0 there."""
+"""labml's annotated implementations: RotaryPositionalEmbeddings (halves), ALiBi's slopes and biases,
+sinusoids. Positions count from 0 there.
+"""
 
 import torch
 from labml_nn.transformers.alibi import get_alibi_biases, get_slopes
@@ -13,18 +15,27 @@ DTYPES = ("f32", "bf16")
 def compute(case, a):
     o, facts = case["options"], case["facts"]
     match case["encoding"]:
-        case "rope" if counts(case, a) and not o["learned"] and facts["layout"] == "half" and case["level"] != "table":
+        case "rope" if (
+            counts(case, a) and not o["learned"] and facts["layout"] == "half" and case["level"] != "table"
+        ):
             made = RotaryPositionalEmbeddings(facts["R"], o["base"])
             return rotated(case, a, lambda x, role: made(x.permute(2, 0, 1, 3)).permute(1, 2, 0, 3))
         case "alibi" if (o["slopes"], o["directions"], o["max_bias"]) == ("fixed", "both", 8.0):
             if case["level"] == "table":
-                return {"bias": -get_slopes(facts["H"])[:, None] * a["distances"].abs()}  # slopes are theirs, distances ours
+                # slopes are theirs, distances ours
+                return {"bias": -get_slopes(facts["H"])[:, None] * a["distances"].abs()}
             if case["level"] == "op" or not counts(case, a) or "seg" in a or not facts["causal"]:
                 return None  # a row's constant is left out
             bias = get_alibi_biases(facts["H"], torch.tril(torch.ones(facts["T"], facts["T"])))
             found = plain_attention(case, a, a["q"], a["k"], a["v"], bias.permute(2, 0, 1))
-            return {name: found[name] for name in ("probabilities", "out")}  # its scores are ours plus a number for each row
-        case "sinusoidal" if (o["layout"], o["ladder"], o["base"], o["learned"]) == ("interleaved", "paper", 10000.0, False) and facts["C"] % 2 == 0:
+            # its scores are ours plus a number for each row
+            return {name: found[name] for name in ("probabilities", "out")}
+        case "sinusoidal" if (o["layout"], o["ladder"], o["base"], o["learned"]) == (
+            "interleaved",
+            "paper",
+            10000.0,
+            False,
+        ) and facts["C"] % 2 == 0:
             if not rows(a):
                 return None
             i = a["positions"]

@@ -13,7 +13,12 @@ def compute(case, a):
         return None
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
     config = MambaConfig(
-        d_model=facts["C"], n_layers=1, d_state=o["state_size"], expand_factor=o["expand"], d_conv=o["kernel"], pscan=case["id"].endswith("default")
+        d_model=facts["C"],
+        n_layers=1,
+        d_state=o["state_size"],
+        expand_factor=o["expand"],
+        d_conv=o["kernel"],
+        pscan=case["id"].endswith("default"),
     )
     config.dt_rank = p["down.weight"].shape[0]
     block = MambaBlock(config)

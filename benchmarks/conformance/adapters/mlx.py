@@ -1,7 +1,8 @@
-"""MLX (Apple), on the CPU: fast.rope in both layouts and for partial widths with an offset, a factor or frequencies of the case; ALiBi; sinusoids.
+"""MLX (Apple), on the CPU: fast.rope in both layouts and for partial widths with an offset, a factor or
+frequencies of the case; ALiBi; sinusoids.
 
-fast.rope takes an offset and counts from there: other positions are not claimed, save single tokens, which are given one by one.
-Gradients through mlx.core.vjp.
+fast.rope takes an offset and counts from there: other positions are not claimed, save single tokens, which
+are given one by one. Gradients through mlx.core.vjp.
 """
 
 import mlx.core as mx
@@ -14,18 +15,37 @@ DTYPES = ("f32",)
 
 def run(case, a):
     made = {"rope": rotation, "pi": rotation, "alibi": alibi, "sinusoidal": sinusoidal}.get(case["encoding"])
-    return made and made(case, a, case["options"], case["facts"]) if case["level"] in ("table", "op", "attn") else None
+    return (
+        made and made(case, a, case["options"], case["facts"])
+        if case["level"] in ("table", "op", "attn")
+        else None
+    )
 
 
 def rotation(case, a, o, facts):
     i = a["positions"]
-    if case["level"] != "op" or o.get("learned") or o.get("form") == "dynamic" or i.ndim != 1 or i.dtype.kind != "i":
+    if (
+        case["level"] != "op"
+        or o.get("learned")
+        or o.get("form") == "dynamic"
+        or i.ndim != 1
+        or i.dtype.kind != "i"
+    ):
         return None
-    made = nn.RoPE(facts["R"], traditional=facts["layout"] == "interleaved", base=o["base"], scale=1 / o.get("factor", 1.0))
+    made = nn.RoPE(
+        facts["R"],
+        traditional=facts["layout"] == "interleaved",
+        base=o["base"],
+        scale=1 / o.get("factor", 1.0),
+    )
     counted = (i == np.arange(len(i))).all()
 
     def turn(x):
-        return made(x) if counted else mx.concatenate([made(x[:, :, t : t + 1], offset=int(p)) for t, p in enumerate(i)], axis=2)
+        return (
+            made(x)
+            if counted
+            else mx.concatenate([made(x[:, :, t : t + 1], offset=int(p)) for t, p in enumerate(i)], axis=2)
+        )
 
     found = {}
     for name in "qk":
@@ -47,7 +67,18 @@ def alibi(case, a, o, facts):
 
 
 def sinusoidal(case, a, o, facts):
-    if o["learned"] or (o["layout"], o["ladder"]) != ("concatenated", "endpoint") or facts["C"] % 2 or a["positions"].ndim != 1:
+    if (
+        o["learned"]
+        or (o["layout"], o["ladder"]) != ("concatenated", "endpoint")
+        or facts["C"] % 2
+        or a["positions"].ndim != 1
+    ):
         return None
-    rows = np.array(nn.SinusoidalPositionalEncoding(facts["C"], min_freq=1 / o["base"], scale=1.0)(mx.array(a["positions"].astype(np.float32))))
-    return {"rows": rows} if case["level"] == "table" else {"y": np.asarray(mx.array(a["x"]) + mx.array(rows))}
+    rows = np.array(
+        nn.SinusoidalPositionalEncoding(facts["C"], min_freq=1 / o["base"], scale=1.0)(
+            mx.array(a["positions"].astype(np.float32))
+        )
+    )
+    return (
+        {"rows": rows} if case["level"] == "table" else {"y": np.asarray(mx.array(a["x"]) + mx.array(rows))}
+    )

@@ -1,7 +1,9 @@
-"""rotary-embedding-torch (lucidrains): RoPE with fixed and learned frequencies, position interpolation, NTK, xPos, axial pixels.
+"""rotary-embedding-torch (lucidrains): RoPE with fixed and learned frequencies, position interpolation, NTK,
+xPos, axial pixels.
 
-Its pairs are adjacent channels; cases of the other layout come with their channels permuted. Position interpolation is inside get_seq_pos, so that
-only positions that count from 0 reach it. Its xPos has the centre at half the length, ours at 0: attention, where it has no say, is claimed.
+Its pairs are adjacent channels; cases of the other layout come with their channels permuted. Position
+interpolation is inside get_seq_pos, so that only positions that count from 0 reach it. Its xPos has the
+centre at half the length, ours at 0: attention, where it has no say, is claimed.
 """
 
 from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
@@ -50,7 +52,9 @@ def compute(case, a):
         freqs = rotary(a["positions"])
         return apply_rotary_emb(freqs if freqs.ndim == 2 else freqs[:, None], x)
 
-    return rotated(case, a, turn if facts["layout"] == "interleaved" else with_pairs(turn, "half", facts["R"]))
+    return rotated(
+        case, a, turn if facts["layout"] == "interleaved" else with_pairs(turn, "half", facts["R"])
+    )
 
 
 def pixels(case, a, rotary):

@@ -1,7 +1,9 @@
-"""torch's own functions: attention with a mask of numbers (scaled_dot_product_attention), embedding and complex products.
+"""torch's own functions: attention with a mask of numbers (scaled_dot_product_attention), embedding and
+complex products.
 
-No encoding is in torch; what is added to the logits, and the angles, are made here in the dtype of the case. What is checked is that torch's fused
-attention and its gradients agree with ours in every mask, group of heads and bias.
+No encoding is in torch; what is added to the logits, and the angles, are made here in the dtype of the case.
+What is checked is that torch's fused attention and its gradients agree with ours in every mask, group of
+heads and bias.
 """
 
 import math
@@ -25,7 +27,9 @@ def attention(case, a, q, k, bias=None, scale=None):
     T = q.shape[2]
     real = torch.zeros(1, 1, T, T, dtype=q.dtype) if bias is None else bias.to(q.dtype)
     mask = torch.where(see, real, torch.tensor(-torch.inf, dtype=q.dtype))
-    out = F.scaled_dot_product_attention(q, k, a["v"], attn_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    out = F.scaled_dot_product_attention(
+        q, k, a["v"], attn_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
     return {"out": out}
 
 
@@ -63,14 +67,24 @@ def rope(case, a, o, facts):
     w = a.get("param.frequency", torch.tensor(o["base"]).double() ** (-torch.arange(0, R, 2).double() / R))
     angle = i[..., None].double() * w.double()
     if case["level"] == "table":
-        return {"angle": angle.to(w.dtype if o["learned"] else torch.float64), "cos": angle.cos(), "sin": angle.sin()}
+        return {
+            "angle": angle.to(w.dtype if o["learned"] else torch.float64),
+            "cos": angle.cos(),
+            "sin": angle.sin(),
+        }
     wide = torch.float64 if a["q"].dtype == torch.float64 else torch.float32
-    unit = torch.polar(torch.ones_like(angle), angle).to(torch.complex128 if wide == torch.float64 else torch.complex64)
+    unit = torch.polar(torch.ones_like(angle), angle).to(
+        torch.complex128 if wide == torch.float64 else torch.complex64
+    )
     unit = unit if i.ndim == 1 else unit[:, None]
 
     def turn(x):
         part = x[..., :R].to(wide)
-        pairs = part.unflatten(-1, (-1, 2)) if facts["layout"] == "interleaved" else part.unflatten(-1, (2, -1)).transpose(-1, -2)
+        pairs = (
+            part.unflatten(-1, (-1, 2))
+            if facts["layout"] == "interleaved"
+            else part.unflatten(-1, (2, -1)).transpose(-1, -2)
+        )
         y = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * unit)
         y = y.flatten(-2) if facts["layout"] == "interleaved" else y.transpose(-1, -2).flatten(-2)
         return torch.cat([y.to(x.dtype), x[..., R:]], -1)
@@ -89,7 +103,9 @@ def t5(case, a, o, facts):
         return None  # only the exact buckets: the others are other libraries' business
     row = n if facts["causal"] else n + buckets // 2 * (d < 0)
     scale = 1.0 if o["divided"] == "not" else facts["D"] ** -0.5
-    return attention(case, a, a["q"], a["k"], F.embedding(row[0], a["param.table"]).permute(2, 0, 1)[None], scale)
+    return attention(
+        case, a, a["q"], a["k"], F.embedding(row[0], a["param.table"]).permute(2, 0, 1)[None], scale
+    )
 
 
 PARTS = {"none": none, "alibi": alibi, "learned": learned, "rope": rope, "t5": t5}

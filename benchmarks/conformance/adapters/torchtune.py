@@ -1,7 +1,9 @@
-"""torchtune: RotaryPositionalEmbeddings and Llama3ScaledRoPE (adjacent pairs), Qwen2's (halves), rows of a cache.
+"""torchtune: RotaryPositionalEmbeddings and Llama3ScaledRoPE (adjacent pairs), Qwen2's (halves), rows of a
+cache.
 
-Where positions do not fit a cache (real, negative, or beyond 8192) nothing is claimed. torchtune 0.6.1 is the last release, and as a package it wants
-a torchao that does not import beside torch 2.13; its position embeddings want torch alone and are loaded from their files.
+Where positions do not fit a cache (real, negative, or beyond 8192) nothing is claimed. torchtune 0.6.1 is the
+last release, and as a package it wants a torchao that does not import beside torch 2.13; its position
+embeddings want torch alone and are loaded from their files.
 """
 
 from importlib.metadata import distribution
@@ -12,14 +14,18 @@ from through_torch import adapter, rotated, rows
 
 def loaded(path):
     """One file of the installed package as a module."""
-    spec = spec_from_file_location(path.replace("/", "_"), distribution("torchtune").locate_file(f"torchtune/{path}.py"))
+    spec = spec_from_file_location(
+        path.replace("/", "_"), distribution("torchtune").locate_file(f"torchtune/{path}.py")
+    )
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 Llama3ScaledRoPE = loaded("models/llama3_1/_position_embeddings").Llama3ScaledRoPE
-Qwen2RotaryPositionalEmbeddings = loaded("models/qwen2/_positional_embeddings").Qwen2RotaryPositionalEmbeddings
+Qwen2RotaryPositionalEmbeddings = loaded(
+    "models/qwen2/_positional_embeddings"
+).Qwen2RotaryPositionalEmbeddings
 RotaryPositionalEmbeddings = loaded("modules/position_embeddings").RotaryPositionalEmbeddings
 
 PACKAGES = ("torchtune", "torch")
@@ -36,7 +42,9 @@ def compute(case, a):
         if half or facts["R"] != facts["D"]:
             return None
         edges = {key: o[key] for key in ("low_freq_factor", "high_freq_factor")}
-        made = Llama3ScaledRoPE(**given, scale_factor=o["factor"], old_context_len=o["original"] or facts["L"], **edges)
+        made = Llama3ScaledRoPE(
+            **given, scale_factor=o["factor"], old_context_len=o["original"] or facts["L"], **edges
+        )
     elif facts["R"] != facts["D"]:
         return None
     else:

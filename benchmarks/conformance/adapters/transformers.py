@@ -1,12 +1,16 @@
-"""Hugging Face transformers: the rotations of modeling_rope_utils through the model classes, and the biases and sinusoids of several models.
+"""Hugging Face transformers: the rotations of modeling_rope_utils through the model classes, and the biases
+and sinusoids of several models.
 
 layout half          GPT-NeoX's apply_rotary_pos_emb, which takes a partial width
 layout interleaved   GLM's
-cosines and sines    LlamaRotaryEmbedding with the rope_parameters of the case; GPT-NeoX's frequencies where only a part turns
-dynamic, longrope    the function of ROPE_INIT_FUNCTIONS with the n of the case as its seq_len; their state over calls is not asked for here
+cosines and sines    LlamaRotaryEmbedding with the rope_parameters of the case; GPT-NeoX's frequencies where
+only a part turns
+dynamic, longrope    the function of ROPE_INIT_FUNCTIONS with the n of the case as its seq_len; their state
+                     over calls is not asked for here
 mrope                Qwen2-VL's (chunked) and Qwen3-VL's (interleaved)
 YaRN's softmax scale DeepSeek-V3's yarn_apply_mscale: Llama's class has none
-ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, attention of Llama's eager path (its softmax is float32)
+ALiBi                MPT's tensor; T5's bias, M2M100's and Marian's sinusoids, attention of Llama's eager path
+                     (its softmax is float32)
 """
 
 import torch
@@ -17,7 +21,11 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_msca
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as turn_adjacent
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXConfig, GPTNeoXRotaryEmbedding
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as turn_halves
-from transformers.models.llama.modeling_llama import LlamaConfig, LlamaRotaryEmbedding, eager_attention_forward
+from transformers.models.llama.modeling_llama import (
+    LlamaConfig,
+    LlamaRotaryEmbedding,
+    eager_attention_forward,
+)
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.mamba.modeling_mamba import MambaConfig, MambaMixer
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
@@ -46,7 +54,9 @@ def attention(case, a, q, k, bias=None, scale=None):
     group = torch.nn.Module()
     group.num_key_value_groups = facts["H"] // facts["G"]
     scale = facts["D"] ** -0.5 if scale is None else scale
-    out, share = eager_attention_forward(group, q, k, a["v"], hidden if bias is None else hidden + bias, scale)
+    out, share = eager_attention_forward(
+        group, q, k, a["v"], hidden if bias is None else hidden + bias, scale
+    )
     return {"probabilities": share, "out": out.transpose(1, 2)}
 
 
@@ -66,14 +76,46 @@ def parameters(case, o, facts):
         case "llama3":
             edges = {key: o[key] for key in ("factor", "low_freq_factor", "high_freq_factor")}
             return known | {"rope_type": "llama3", "original_max_position_embeddings": L, **edges}
-        case "yarn" if (o["ramp"], o["reading"], o["form"], o["extrapolation_factor"]) == ("code", "huggingface", "static", 1):
-            given = {key: o[key] for key in ("factor", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim")}
-            return known | {"rope_type": "yarn", "original_max_position_embeddings": L, **{k: v for k, v in given.items() if v is not None}}
+        case "yarn" if (o["ramp"], o["reading"], o["form"], o["extrapolation_factor"]) == (
+            "code",
+            "huggingface",
+            "static",
+            1,
+        ):
+            given = {
+                key: o[key]
+                for key in (
+                    "factor",
+                    "beta_fast",
+                    "beta_slow",
+                    "truncate",
+                    "attention_factor",
+                    "mscale",
+                    "mscale_all_dim",
+                )
+            }
+            return known | {
+                "rope_type": "yarn",
+                "original_max_position_embeddings": L,
+                **{k: v for k, v in given.items() if v is not None},
+            }
         case "p_rope" if facts["R"] == facts["D"]:
-            return known | {"rope_type": "proportional", "partial_rotary_factor": o["fraction"], "factor": o["factor"]}
+            return known | {
+                "rope_type": "proportional",
+                "partial_rotary_factor": o["fraction"],
+                "factor": o["factor"],
+            }
         case "longrope" if not o["start_tokens"] and o["short_mscale"] is None and o["long_mscale"] is None:
-            given = {"rope_type": "longrope", "original_max_position_embeddings": L, "factor": o["factor"], "attention_factor": o["attention_factor"]}
-            factors = {"short_factor": o["short_factor"] or [1.0] * (facts["R"] // 2), "long_factor": o["long_factor"] or yarn_divisors(facts, o, L)}
+            given = {
+                "rope_type": "longrope",
+                "original_max_position_embeddings": L,
+                "factor": o["factor"],
+                "attention_factor": o["attention_factor"],
+            }
+            factors = {
+                "short_factor": o["short_factor"] or [1.0] * (facts["R"] // 2),
+                "long_factor": o["long_factor"] or yarn_divisors(facts, o, L),
+            }
             return known | given | factors
         case "mrope" if o["order"] != "alternate":
             return known | {"rope_type": "default", "mrope_section": list(sections(facts["R"] // 2, o))}
@@ -81,17 +123,37 @@ def parameters(case, o, facts):
 
 
 def yarn_divisors(facts, o, L):
-    """What the case has for long texts where it has no factors of its own: the ratios by which YaRN divides, from its function here."""
-    given = {"rope_type": "yarn", "rope_theta": o["base"], "factor": o["factor"], "original_max_position_embeddings": L}
-    config = LlamaConfig(hidden_size=facts["R"], num_attention_heads=1, head_dim=facts["R"], max_position_embeddings=L, rope_parameters=given)
-    plain = LlamaConfig(
-        hidden_size=facts["R"], num_attention_heads=1, head_dim=facts["R"], rope_parameters={"rope_type": "default", "rope_theta": o["base"]}
+    """What the case has for long texts where it has no factors of its own: the ratios by which YaRN
+    divides, from its function here.
+    """
+    given = {
+        "rope_type": "yarn",
+        "rope_theta": o["base"],
+        "factor": o["factor"],
+        "original_max_position_embeddings": L,
+    }
+    config = LlamaConfig(
+        hidden_size=facts["R"],
+        num_attention_heads=1,
+        head_dim=facts["R"],
+        max_position_embeddings=L,
+        rope_parameters=given,
     )
-    return (LlamaRotaryEmbedding(plain).inv_freq.double() / LlamaRotaryEmbedding(config).inv_freq.double()).tolist()
+    plain = LlamaConfig(
+        hidden_size=facts["R"],
+        num_attention_heads=1,
+        head_dim=facts["R"],
+        rope_parameters={"rope_type": "default", "rope_theta": o["base"]},
+    )
+    return (
+        LlamaRotaryEmbedding(plain).inv_freq.double() / LlamaRotaryEmbedding(config).inv_freq.double()
+    ).tolist()
 
 
 def sections(pairs, o):
-    """Those of the case, else the shares that its catalogue has: 2:3:3 chunked, 6:5:5 interleaved, by largest remainder."""
+    """Those of the case, else the shares that its catalogue has: 2:3:3 chunked, 6:5:5 interleaved, by
+    largest remainder.
+    """
     if o["sections"]:
         return o["sections"]
     ratio = (2, 3, 3) if o["order"] == "chunked" else (6, 5, 5)
@@ -107,17 +169,26 @@ def rotation(case, a, o, facts):
     part = facts["R"] != facts["D"]
     if part and case["encoding"] not in ("rope", "pi", "yarn", "llama3", "dynamic_ntk", "longrope"):
         return None
-    sizes = {"hidden_size": facts["H"] * facts["D"], "num_attention_heads": facts["H"], "max_position_embeddings": facts["L"]}
+    sizes = {
+        "hidden_size": facts["H"] * facts["D"],
+        "num_attention_heads": facts["H"],
+        "max_position_embeddings": facts["L"],
+    }
     if part:
         given |= {"partial_rotary_factor": facts["R"] / facts["D"]}
         config = GPTNeoXConfig(rope_parameters=given, **sizes)
         rotary = GPTNeoXRotaryEmbedding(config)
     else:
         config = LlamaConfig(rope_parameters=given, head_dim=facts["D"], **sizes)
-        kind = {("mrope", "chunked"): Qwen2VLRotaryEmbedding, ("mrope", "interleaved"): Qwen3VLTextRotaryEmbedding}
+        kind = {
+            ("mrope", "chunked"): Qwen2VLRotaryEmbedding,
+            ("mrope", "interleaved"): Qwen3VLTextRotaryEmbedding,
+        }
         rotary = kind.get((case["encoding"], o.get("order")), LlamaRotaryEmbedding)(config)
     if given["rope_type"] in ("dynamic", "longrope"):
-        rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[given["rope_type"]](config, seq_len=facts["n"])
+        rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[given["rope_type"]](
+            config, seq_len=facts["n"]
+        )
         rotary.rope_type = "default"  # frequencies stay those of n
     i = a["positions"]
     real = a.get("q", torch.zeros(1, dtype=torch.float32))
@@ -155,17 +226,27 @@ def alibi(case, a, o, facts):
 
 
 def t5(case, a, o, facts):
-    words = {"relative_attention_num_buckets": o["buckets"], "relative_attention_max_distance": o["max_distance"], "is_decoder": facts["causal"]}
+    words = {
+        "relative_attention_num_buckets": o["buckets"],
+        "relative_attention_max_distance": o["max_distance"],
+        "is_decoder": facts["causal"],
+    }
     config = T5Config(num_heads=facts["H"], d_kv=facts["D"], d_model=facts["H"] * facts["D"], **words)
     layer = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
     put(layer.relative_attention_bias, "weight", a["param.table"])
     if case["level"] == "table":
-        rows = layer._relative_position_bucket(-a["distances"], not facts["causal"], o["buckets"], o["max_distance"])
+        rows = layer._relative_position_bucket(
+            -a["distances"], not facts["causal"], o["buckets"], o["max_distance"]
+        )
         return {"bias": layer.relative_attention_bias(rows).T}
     if not counts(case, a) or o["divided"] != "not":
         return None
     bias = layer.compute_bias(facts["T"], facts["T"])
-    return at_queries(case, a, bias[0]) if case["level"] == "op" else attention(case, a, a["q"], a["k"], bias, 1.0)
+    return (
+        at_queries(case, a, bias[0])
+        if case["level"] == "op"
+        else attention(case, a, a["q"], a["k"], bias, 1.0)
+    )
 
 
 def sinusoidal(case, a, o, facts):
@@ -202,12 +283,24 @@ def mamba(case, a, o, facts):
     if (o["discretisation"], o["norms"]) != ("euler", "none") or "seg" in a:
         return None
     p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
-    sizes = {"hidden_size": facts["C"], "state_size": o["state_size"], "expand": o["expand"], "conv_kernel": o["kernel"]}
+    sizes = {
+        "hidden_size": facts["C"],
+        "state_size": o["state_size"],
+        "expand": o["expand"],
+        "conv_kernel": o["kernel"],
+    }
     layer = MambaMixer(MambaConfig(**sizes, time_step_rank=p["down.weight"].shape[0]), layer_idx=0)
     put_mamba(layer, p)
     return {"y": layer(a["x"])}
 
 
 ROTATIONS = ("rope", "pi", "dynamic_ntk", "llama3", "yarn", "p_rope", "longrope", "mrope")
-PARTS = dict.fromkeys(ROTATIONS, rotation) | {"alibi": alibi, "t5": t5, "sinusoidal": sinusoidal, "none": none, "rwkv4": rwkv4, "mamba": mamba}
+PARTS = dict.fromkeys(ROTATIONS, rotation) | {
+    "alibi": alibi,
+    "t5": t5,
+    "sinusoidal": sinusoidal,
+    "none": none,
+    "rwkv4": rwkv4,
+    "mamba": mamba,
+}
 run = adapter(compute)

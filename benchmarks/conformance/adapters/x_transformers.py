@@ -1,8 +1,9 @@
-"""x-transformers (lucidrains): RoPE, interpolation, NTK, xPos, ALiBi, T5 buckets, dynamic bias, CoPE, the forget gate, sinusoids, learned rows.
+"""x-transformers (lucidrains): RoPE, interpolation, NTK, xPos, ALiBi, T5 buckets, dynamic bias, CoPE, the
+forget gate, sinusoids, learned rows.
 
-Its pairs are adjacent channels; cases of the other layout come with their channels permuted. Its T5 bias has a factor of its own, which is 1 here.
-Its xPos has the centre at half the length, ours at 0: only attention is claimed. Where positions do not count from 0, ALiBi goes through
-forward_custom_pos; the other biases cannot.
+Its pairs are adjacent channels; cases of the other layout come with their channels permuted. Its T5 bias has
+a factor of its own, which is 1 here. Its xPos has the centre at half the length, ours at 0: only attention is
+claimed. Where positions do not count from 0, ALiBi goes through forward_custom_pos; the other biases cannot.
 """
 
 import torch
@@ -54,7 +55,9 @@ def rotation(case, a, o, facts):
     def turn(x, role):
         return apply_rotary_pos_emb(x, freqs, gain if role == "q" else gain**-1)
 
-    return rotated(case, a, turn if facts["layout"] == "interleaved" else with_pairs(turn, "half", facts["R"]))
+    return rotated(
+        case, a, turn if facts["layout"] == "interleaved" else with_pairs(turn, "half", facts["R"])
+    )
 
 
 # ---------------------------------------------------------------- biases
@@ -64,7 +67,11 @@ def biased(case, a, bias, scale=None):
     """A bias [H,T,T] at the level that is asked for; its last row has the distances of a table."""
     if case["level"] == "table":
         return {"bias": bias[:, -1].flip(-1)}
-    return at_queries(case, a, bias) if case["level"] == "op" else plain_attention(case, a, a["q"], a["k"], a["v"], bias, scale)
+    return (
+        at_queries(case, a, bias)
+        if case["level"] == "op"
+        else plain_attention(case, a, a["q"], a["k"], a["v"], bias, scale)
+    )
 
 
 def usable(case, a):
@@ -88,7 +95,9 @@ def t5(case, a, o, facts):
     made = RelativePositionBias(1, facts["causal"], o["buckets"], o["max_distance"], facts["H"])
     put(made.relative_attention_bias, "weight", a["param.table"])
     if case["level"] == "table":
-        rows = made._relative_position_bucket(-a["distances"], facts["causal"], o["buckets"], o["max_distance"])
+        rows = made._relative_position_bucket(
+            -a["distances"], facts["causal"], o["buckets"], o["max_distance"]
+        )
         return {"bias": made.relative_attention_bias(rows).T * made.scale}
     scale = 1.0 if o["divided"] == "not" else facts["D"] ** -0.5
     return biased(case, a, made(facts["T"], facts["T"]), scale) if usable(case, a) else None
@@ -97,7 +106,13 @@ def t5(case, a, o, facts):
 def dynamic(case, a, o, facts):
     if not usable(case, a) or (o["activation"], o["output"]) != ("silu", "plain"):
         return None
-    made = DynamicPositionBias(o["width"], heads=facts["H"], depth=o["depth"], log_distance=o["distance"] == "log", norm=o["norm"] == "layer")
+    made = DynamicPositionBias(
+        o["width"],
+        heads=facts["H"],
+        depth=o["depth"],
+        log_distance=o["distance"] == "log",
+        norm=o["norm"] == "layer",
+    )
     linears = [m for m in made.modules() if isinstance(m, nn.Linear)]
     norms = [m for m in made.modules() if type(m).__name__ == "LayerNorm"]
     if norms:
@@ -158,6 +173,15 @@ def embedded(case, a, rows):
     return {"rows": rows} if case["level"] == "table" else {"y": a["x"] + rows}
 
 
-PARTS = {"rope": rotation, "pi": rotation, "ntk": rotation, "xpos": rotation, "alibi": alibi, "t5": t5, "dynamic_bias": dynamic, "cope": cope}
+PARTS = {
+    "rope": rotation,
+    "pi": rotation,
+    "ntk": rotation,
+    "xpos": rotation,
+    "alibi": alibi,
+    "t5": t5,
+    "dynamic_bias": dynamic,
+    "cope": cope,
+}
 PARTS |= {"forgetting": forgetting, "sinusoidal": sinusoidal, "learned": learned}
 run = adapter(compute)

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend, call, cupy, find
-from peref.backends.cuda import activation, attention, embedding, loss, norm, optimizer, retention, scans, turn, wkv
+from peref.backends.cuda import (
+    activation,
+    attention,
+    embedding,
+    loss,
+    norm,
+    optimizer,
+    retention,
+    scans,
+    turn,
+    wkv,
+)
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.flat import Flat
 from peref.backends.cuda.graph import Steps
@@ -72,12 +83,25 @@ def opened(
     Training steps are recorded where `record` says so.
     """
     tf32 = name == "cuda:tf32"
-    half: dict[str, Any] = {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))} if name == "cuda:bf16" else {}
+    half: dict[str, Any] = (
+        {"working": halved, "widen": partial(in_dtype, dtype=np.dtype(np.float32))}
+        if name == "cuda:bf16"
+        else {}
+    )
     made = products(Cublas(xp, library, tf32=tf32), activation.gelu, activation.swiglu)
-    cut: dict[str, Any] = {"recurrences": {**BACKEND.recurrences, "retention": partial(retention.retention, tf32=True)}} if tf32 else {}
+    cut: dict[str, Any] = (
+        {"recurrences": {**BACKEND.recurrences, "retention": partial(retention.retention, tf32=True)}}
+        if tf32
+        else {}
+    )
     if tf32 or every_tile:
-        cut |= {"attention": partial(attention.attention, tf32=tf32, skip=not every_tile), "skips": not every_tile}
-    whole = replace(BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear)
+        cut |= {
+            "attention": partial(attention.attention, tf32=tf32, skip=not every_tile),
+            "skips": not every_tile,
+        }
+    whole = replace(
+        BACKEND, **cut, linear=made.linear, matmul=made.matmul, activated_linear=made.activated_linear
+    )
     step = Steps(xp, say) if record else call
     return replace(whole, name=name, **half, place=lambda thing: place(thing, xp), step=step)
 
@@ -88,6 +112,8 @@ def here(name: str, every_tile: bool, record: bool, say: Callable[[str], None]) 
     find.check_capability(xp, "cuda")
     find.check_memory(xp, "cuda")
     if name == "cuda:bf16" and not find_spec("ml_dtypes"):
-        raise Misuse(f"the cuda:bf16 backend needs NumPy's bfloat16: {install('ml_dtypes')}; or use --backend cuda")
+        raise Misuse(
+            f"the cuda:bf16 backend needs NumPy's bfloat16: {install('ml_dtypes')}; or use --backend cuda"
+        )
     find.check_compiler(xp, half=name == "cuda:bf16")
     return opened(xp, find.cublas(xp), name, every_tile=every_tile, record=record, say=say)

@@ -19,7 +19,18 @@ def swiglu_forward(gate, up):
 def swiglu_backward(saved, dy):
     g, u = saved
     dgate, dup = (namespace(g).empty_like(g) for _ in range(2))
-    launch("activation.swiglu_backward", strided(g.size), THREADS, dgate, dup, line(dy), g, u, g.size, real=g.dtype)
+    launch(
+        "activation.swiglu_backward",
+        strided(g.size),
+        THREADS,
+        dgate,
+        dup,
+        line(dy),
+        g,
+        u,
+        g.size,
+        real=g.dtype,
+    )
     return dgate.reshape(dy.shape), dup.reshape(dy.shape)
 
 
@@ -29,13 +40,26 @@ swiglu = Op(swiglu_forward, swiglu_backward)
 def gelu_forward(x):
     dtype, a = real("gelu", x), line(x)
     y = namespace(a).empty_like(a)
-    launch("activation.gelu_forward", strided(a.size), THREADS, y, a, a.size, GELU_OUTER, GELU_CUBIC, real=dtype)
+    launch(
+        "activation.gelu_forward", strided(a.size), THREADS, y, a, a.size, GELU_OUTER, GELU_CUBIC, real=dtype
+    )
     return y.reshape(x.shape), a
 
 
 def gelu_backward(x, dy):
     dx = namespace(x).empty_like(x)
-    launch("activation.gelu_backward", strided(x.size), THREADS, dx, line(dy), x, x.size, GELU_OUTER, GELU_CUBIC, real=x.dtype)
+    launch(
+        "activation.gelu_backward",
+        strided(x.size),
+        THREADS,
+        dx,
+        line(dy),
+        x,
+        x.size,
+        GELU_OUTER,
+        GELU_CUBIC,
+        real=x.dtype,
+    )
     return (dx.reshape(dy.shape),)
 
 

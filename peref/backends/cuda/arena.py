@@ -1,7 +1,8 @@
 """Memory of a recorded step: one piece, and pieces of it at addresses that the order of requests decides.
 
-Arrays made while a graph is recorded come from here and go back here, never to CuPy's pool: the pool would give their memory to others while the
-graph still writes there (cupy#8318). Reuse inside is safe, for a graph repeats the order in which the pieces were taken and given back.
+Arrays made while a graph is recorded come from here and go back here, never to CuPy's pool: the pool would
+give their memory to others while the graph still writes there (cupy#8318). Reuse inside is safe, for a graph
+repeats the order in which the pieces were taken and given back.
 """
 
 from typing import Any
@@ -25,7 +26,10 @@ class Layout:
                 self.gaps[k : k + 1] = [(start + size, length - size)] if length > size else []
                 self.peak = max(self.peak, start + size)
                 return start, size
-        raise PerefError(f"the recorded step asks for {size} bytes more than its {self.size}; it did not ask for them when it was measured")
+        raise PerefError(
+            f"the recorded step asks for {size} bytes more than its {self.size}; it did not ask for them "
+            "when it was measured"
+        )
 
     def give(self, start: int, size: int) -> None:
         """Back, joined with the gaps on both sides."""
@@ -49,7 +53,9 @@ class Piece:
 
 
 class Measure:
-    """An allocator that takes from CuPy's pool and notes in `layout` how large an Arena must be for the same requests."""
+    """An allocator that takes from CuPy's pool and notes in `layout` how large an Arena must be for the
+    same requests.
+    """
 
     def __init__(self, xp: Any):
         self.xp, self.layout, self.pool = xp, Layout(1 << 62), xp.get_default_memory_pool()
@@ -57,16 +63,24 @@ class Measure:
     def malloc(self, size: int) -> Any:
         memory = self.pool.malloc(size)
         piece = Piece(self.layout, size, memory)
-        return self.xp.cuda.MemoryPointer(self.xp.cuda.UnownedMemory(memory.ptr, piece.place[1], piece, self.xp.cuda.Device().id), 0)
+        return self.xp.cuda.MemoryPointer(
+            self.xp.cuda.UnownedMemory(memory.ptr, piece.place[1], piece, self.xp.cuda.Device().id), 0
+        )
 
 
 class Arena:
     """An allocator over one piece of memory of `size` bytes, which it keeps."""
 
     def __init__(self, xp: Any, size: int):
-        self.xp, self.layout, self.memory = xp, Layout(size), xp.get_default_memory_pool().malloc(max(size, UNIT))
+        self.xp, self.layout, self.memory = (
+            xp,
+            Layout(size),
+            xp.get_default_memory_pool().malloc(max(size, UNIT)),
+        )
 
     def malloc(self, size: int) -> Any:
         piece = Piece(self.layout, size, self.memory)
         start, length = piece.place
-        return self.xp.cuda.MemoryPointer(self.xp.cuda.UnownedMemory(self.memory.ptr + start, length, piece, self.xp.cuda.Device().id), 0)
+        return self.xp.cuda.MemoryPointer(
+            self.xp.cuda.UnownedMemory(self.memory.ptr + start, length, piece, self.xp.cuda.Device().id), 0
+        )

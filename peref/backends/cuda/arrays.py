@@ -15,14 +15,20 @@ def real(what: str, *arrays: Any) -> Any:
     """The one dtype of these arrays (None has no say), float32 or bfloat16, or Misuse."""
     found = {a.dtype.name: a.dtype for a in arrays if a is not None}
     if len(found) != 1 or not found.keys() <= {"float32", "bfloat16"}:
-        raise Misuse(f"{what}: the cuda backend computes in float32 or bfloat16 and got {' and '.join(sorted(found))}; use --backend cuda or numpy")
+        raise Misuse(
+            f"{what}: the cuda backend computes in float32 or bfloat16 and got "
+            f"{' and '.join(sorted(found))}; use --backend cuda or numpy"
+        )
     return next(iter(found.values()))
 
 
 def fit(what: str, *shapes: Any) -> None:
     """Kernels do not look where an array ends."""
     if len({tuple(shape) for shape in shapes}) > 1:
-        raise Misuse(f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal ones")
+        raise Misuse(
+            f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal "
+            "ones"
+        )
 
 
 def stands(what: str, x: Any, shape: tuple[int, ...]) -> None:
@@ -70,8 +76,9 @@ def token_first(x: Any) -> Any:
 
 
 def laid(x: Any) -> tuple[Any, tuple[int, int, int]]:
-    """x [B,H,T,D] as an array that is C-contiguous, and in it the strides of batch, head and token; copied only where neither tokens nor heads
-    come first."""
+    """x [B,H,T,D] as an array that is C-contiguous, and in it the strides of batch, head and token; copied
+    only where neither tokens nor heads come first.
+    """
     _, H, T, D = x.shape
     by_token = x.swapaxes(1, 2)
     if not by_token.flags.c_contiguous and x.flags.c_contiguous:

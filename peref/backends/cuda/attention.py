@@ -1,5 +1,7 @@
-"""Attention without anything of size T x S (kernels/attention.cu, attention_backward.cu), but where positions are not consecutive: their table is
-read through an index, and its gradient made from that of the logits."""
+"""Attention without anything of size T x S (kernels/attention.cu, attention_backward.cu), but where
+positions are not consecutive: their table is read through an index, and its gradient made from that of the
+logits.
+"""
 
 import math
 from typing import Any
@@ -16,13 +18,15 @@ from peref.xp import namespace
 PAD, BLOCK = 8, 128  # as in the kernels, and BYTES there
 FORWARD, BACKWARD = 16384, 8192
 LONG = 512  # queries from which on it pays to read all keys once, to know where to stop
-ROOM, PIECES, PLACES = 1024, 256, 4096  # rows of the table in a block of by_index; pieces at most, of so many places
+# rows of the table in a block of by_index; pieces at most, of so many places
+ROOM, PIECES, PLACES = 1024, 256, 4096
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
 def bytes_of(width: int, size: int, own: int, tile: int, summed: bool = False) -> int:
-    """Shared memory of a kernel that keeps `own` tiles of its rows, two of the other side, of at most `tile` bytes and 64 rows, and, where diagonals
-    are summed, one product."""
+    """Shared memory of a kernel that keeps `own` tiles of its rows, two of the other side, of at most
+    `tile` bytes and 64 rows, and, where diagonals are summed, one product.
+    """
     loop = min(64, tile // size // width)
     return (own * OWN + 2 * loop) * (width + PAD) * size + summed * OWN * (loop + 1) * 4
 
@@ -38,28 +42,49 @@ def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
 
 def whole(x: Any, shape: tuple[int, ...]) -> Any:
     xp = namespace(x)
-    return xp.ascontiguousarray(xp.broadcast_to(x.reshape(*x.shape[:2], -1).astype("float64", copy=False), shape))
+    return xp.ascontiguousarray(
+        xp.broadcast_to(x.reshape(*x.shape[:2], -1).astype("float64", copy=False), shape)
+    )
 
 
-def added(q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, at: Any, scale: float) -> tuple[Any, ...]:
+def added(
+    q: Any, k: Any, v: Any, table: Any, term: Any, row: Any, column: Any, at: Any, scale: float
+) -> tuple[Any, ...]:
     """What the kernels take after q, k and v: what is added to the logits, the sizes and the place."""
     xp, (B, H, T, D), (G, S), E = namespace(q), q.shape, k.shape[1:3], v.shape[3]
     host, index, nearest, N = at.host or at, None, 0, 0
     if table is not None:
-        table, N = spread("attention: heads of q and rows of the table", table, (H, table.shape[1])).astype("float32", copy=False), table.shape[1]
+        table, N = (
+            spread("attention: heads of q and rows of the table", table, (H, table.shape[1])).astype(
+                "float32", copy=False
+            ),
+            table.shape[1],
+        )
         if len(host.distances) > N:
-            raise Misuse(f"attention: the table has {N} numbers for each head; expected one for each of {len(host.distances)} distances")
+            raise Misuse(
+                f"attention: the table has {N} numbers for each head; expected one for each of "
+                f"{len(host.distances)} distances"
+            )
         if host.consecutive:
             nearest = int(host.distances[0])
         else:
             index = at.index[0] if at.index.ndim == 3 and len(at.index) == 1 else at.index
             fit("attention: sequences, queries and slots of positions", (B, T, S)[-index.ndim :], index.shape)
             index = xp.ascontiguousarray(index).astype("int32", copy=False)
-    row, column = None if row is None else whole(row, (B, H, T)), None if column is None else whole(column, (B, H, S))
+    row, column = (
+        None if row is None else whole(row, (B, H, T)),
+        None if column is None else whole(column, (B, H, S)),
+    )
     if term is not None:
         stands("attention: logits and term", term, (B, H, T, S))
         term = xp.ascontiguousarray(term)
-    seg = None if at.seg is None else spread("attention: sequences and slots of k, and seg", at.seg, (B, S)).astype("int64", copy=False)
+    seg = (
+        None
+        if at.seg is None
+        else spread("attention: sequences and slots of k, and seg", at.seg, (B, S)).astype(
+            "int64", copy=False
+        )
+    )
     apart = [0] * 4 if term is None else strides(term, (B, H, T, S))
     by_sequence = T * S if index is not None and index.ndim == 3 else 0
     sizes = (H, G, T, S, D, E, N, nearest, at.causal, at.window or 0, by_sequence, *apart, scale)
@@ -76,18 +101,28 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
     tokens = [token_first(x) for x in (q, k, v)]
     rest = added(q, k, v, table, term, row, column, at, scale)
     o, lse = xp.empty((B, T, H, E), dtype), xp.empty((B, H, T), "float32")
-    kind, bare = kind_of(width, dtype, tf32), table is not None and rest[1] is None and all(a is None for a in (term, row, column))
+    kind, bare = (
+        kind_of(width, dtype, tf32),
+        table is not None and rest[1] is None and all(a is None for a in (term, row, column)),
+    )
     stop, span = None, min(64, FORWARD // dtype.itemsize // width)
     if skip and bare and at.causal and T >= LONG:
         stop = (*reach(xp, tokens[1], tokens[2], rest[0], span), span)
-    given, shared = (*tokens, *rest, *(stop or (None, None, 0.0))[:3]), bytes_of(width, dtype.itemsize, 1, FORWARD)
-    launch("attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *given, real=dtype, shared=shared, **kind)
+    given, shared = (
+        (*tokens, *rest, *(stop or (None, None, 0.0))[:3]),
+        bytes_of(width, dtype.itemsize, 1, FORWARD),
+    )
+    launch(
+        "attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *given, real=dtype, shared=shared, **kind
+    )
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (tokens, o, lse, rest, stop, like, kind)
 
 
 def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N: int, starts: Any) -> Any:
-    """dq, dterm [B,H,T,S], drow [B,H,T] and the shares of the table's gradient [lines,H,N], each None where it is not wanted."""
+    """dq, dterm [B,H,T,S], drow [B,H,T] and the shares of the table's gradient [lines,H,N], each None
+    where it is not wanted.
+    """
     q, k = given[3:5]
     (_, T, H, _), S, work = q.shape, k.shape[1], blocks(q.shape[1], OWN) * B
     lines = min(work, LINES) if wants[3] else work
@@ -129,11 +164,28 @@ def attention_backward(saved, dy, wants):
     table, term, row, column = (a is not None and want for a, want in zip(like, wants[3:], strict=True))
     index, N = rest[1], like[0][0][1] if table else 0
     y, delta = token_first(dy), xp.empty((B, H, T), "float32")
-    launch("attention_backward.inner", (blocks(B * H * T, THREADS // 32),), THREADS, delta, y, o, B * H * T, H, T, E, real=dtype, **kind)
+    launch(
+        "attention_backward.inner",
+        (blocks(B * H * T, THREADS // 32),),
+        THREADS,
+        delta,
+        y,
+        o,
+        B * H * T,
+        H,
+        T,
+        E,
+        real=dtype,
+        **kind,
+    )
     given, by_index = (y, delta, lse, q, k, v, *rest), table and index is not None
     starts, stops = (None, None) if stop is None else kept(q, k, lse, delta, rest, stop)
-    dq, dterm, drow, parts = of_queries(xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N, starts)
-    dk, dv, dcolumn = of_keys(xp, given, B, dtype, kind, column, stops) if wants[1] or wants[2] or column else (None,) * 3  # type: Any, Any, Any
+    dq, dterm, drow, parts = of_queries(
+        xp, given, B, dtype, kind, (wants[0], term or by_index, row, table and not by_index), N, starts
+    )
+    dk, dv, dcolumn = (
+        of_keys(xp, given, B, dtype, kind, column, stops) if wants[1] or wants[2] or column else (None,) * 3
+    )  # type: Any, Any, Any
     found: list[Any] = [
         None,
         dterm.astype("float32", copy=False) if term else None,
@@ -144,7 +196,10 @@ def attention_backward(saved, dy, wants):
         found[0] = summed_by(dterm, index, N)
     elif table:
         found[0] = summed("attention_backward", parts, "float32", **kind)
-    added = (None if g is None else unbroadcast(g, a[0]).astype(a[1], copy=False) for g, a in zip(found, like, strict=True))
+    added = (
+        None if g is None else unbroadcast(g, a[0]).astype(a[1], copy=False)
+        for g, a in zip(found, like, strict=True)
+    )
     return *(None if g is None else g.swapaxes(1, 2) for g in (dq, dk, dv)), *added
 
 
@@ -152,6 +207,8 @@ attend = Op(attention_forward, attention_backward, selective=True)
 
 
 def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, tf32=False, skip=True):
-    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11 bits, for speed. skip=False: it goes
-    through every key that somebody sees, also where no weight can matter."""
+    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11
+    bits, for speed. skip=False: it goes through every key that somebody sees, also where no weight can
+    matter.
+    """
     return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32, skip=skip)

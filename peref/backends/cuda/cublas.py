@@ -1,11 +1,15 @@
-"""Products of matrices by cuBLAS, called through ctypes: CuPy refuses its own binding while a stream is captured, this one does not ask.
+"""Products of matrices by cuBLAS, called through ctypes: CuPy refuses its own binding while a stream is
+captured, this one does not ask.
 
-    C = op(A) op(B) + beta C        row-major, [M,K] [K,N]; transposed views as they are; batches at one stride; float32, TF32 by option, or bfloat16
+    C = op(A) op(B) + beta C
+    row-major, [M,K] [K,N]; transposed views as they are; batches at one stride; float32, TF32 by option, or
+    bfloat16
 
-Sums are taken in float32; the mode that is set forbids to add their parts in bfloat16, which cuBLAS else may. cuBLAS knows columns, not rows: a
-row-major matrix is its transpose there, so C' = op(B)' op(A)' is what is asked for.
-The workspace is ours, so that a captured product allocates nothing and repeats its bits (cuBLAS documentation, section 2.1.4).
-Not here: derivatives (products.py), where the library is (find.py).
+Sums are taken in float32; the mode that is set forbids to add their parts in bfloat16, which cuBLAS else may.
+cuBLAS knows columns, not rows: a row-major matrix is its transpose there, so C' = op(B)' op(A)' is what is
+asked for.
+The workspace is ours, so that a captured product allocates nothing and repeats its bits (cuBLAS
+documentation, section 2.1.4). Not here: derivatives (products.py), where the library is (find.py).
 """
 
 import ctypes
@@ -41,7 +45,9 @@ SIGNATURES = {
 
 
 def laid(a: Any, size: int) -> tuple[int, int] | None:
-    """How cuBLAS reads the last two axes of a row-major view: as they are or transposed, and its leading dimension; None: it must be copied."""
+    """How cuBLAS reads the last two axes of a row-major view: as they are or transposed, and its leading
+    dimension; None: it must be copied.
+    """
     rows, columns = a.shape[-2:]
     down, right = (step // size for step in a.strides[-2:])
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
@@ -52,7 +58,9 @@ def laid(a: Any, size: int) -> tuple[int, int] | None:
 
 
 def batched(a: Any, lead: tuple[int, ...], size: int) -> int | None:
-    """The stride, in numbers, between the matrices of `a` broadcast over `lead`; 0: all are one; None where no one stride reaches them all."""
+    """The stride, in numbers, between the matrices of `a` broadcast over `lead`; 0: all are one; None
+    where no one stride reaches them all.
+    """
     given = (1,) * (len(lead) + 2 - a.ndim) + tuple(a.shape[:-2])
     steps = (0,) * (len(lead) + 2 - a.ndim) + tuple(step // size for step in a.strides[:-2])
     axes = [(n, 0 if one == 1 else step) for n, one, step in zip(lead, given, steps, strict=True) if n != 1]
@@ -62,7 +70,9 @@ def batched(a: Any, lead: tuple[int, ...], size: int) -> int | None:
 
 
 class Cublas:
-    """One handle with a workspace of its own, on CuPy's current stream. `library` is cuBLAS as ctypes loads it."""
+    """One handle with a workspace of its own, on CuPy's current stream. `library` is cuBLAS as ctypes
+    loads it.
+    """
 
     def __init__(self, xp: Any, library: Any, *, tf32: bool = False):
         self.xp, self.library, self.compute = xp, library, TF32 if tf32 else FLOAT32
@@ -79,7 +89,10 @@ class Cublas:
         """Raises PerefError, in words, when cuBLAS says no."""
         status = getattr(self.library, name)(*([self.handle] if handle else []), *given)
         if status:
-            raise PerefError(f"{name} failed: {STATUS.get(status, 'unknown status')} ({status}); the arguments were {given}")
+            raise PerefError(
+                f"{name} failed: {STATUS.get(status, 'unknown status')} ({status}); the arguments were "
+                f"{given}"
+            )
 
     def follow(self) -> None:
         """Work on CuPy's current stream. Setting a stream takes the workspace away, so it is given again."""
@@ -90,14 +103,20 @@ class Cublas:
             self.stream = stream
 
     def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
-        """a [...,M,K] b [...,K,N] -> [...,M,N], leading axes broadcast; added to `out`, C-contiguous and of that shape, where it is given."""
+        """a [...,M,K] b [...,K,N] -> [...,M,N], leading axes broadcast; added to `out`, C-contiguous and
+        of that shape, where it is given.
+        """
         dtype = a.dtype
         if dtype != b.dtype or dtype.name not in REAL or (out is not None and out.dtype != dtype):
             raise Misuse(
-                f"product: the cuda backend multiplies float32 or bfloat16 matrices, got {a.dtype} and {b.dtype}; use --backend cuda or numpy"
+                f"product: the cuda backend multiplies float32 or bfloat16 matrices, got {a.dtype} and "
+                f"{b.dtype}; use --backend cuda or numpy"
             )
         if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
-            raise Misuse(f"product: sizes {list(a.shape)} and {list(b.shape)} do not fit; expected [...,M,K] and [...,K,N]")
+            raise Misuse(
+                f"product: sizes {list(a.shape)} and {list(b.shape)} do not fit; expected [...,M,K] and "
+                "[...,K,N]"
+            )
         lead = shape_of(a.shape[:-2], b.shape[:-2])
         (M, K), N = a.shape[-2:], b.shape[-1]
         if out is None:
@@ -127,7 +146,15 @@ class Cublas:
         left, right = (b.data.ptr, kind, ldb, steps[1]), (a.data.ptr, kind, lda, steps[0])
         result = (out.data.ptr, kind, N, M * N, count, self.compute if kind == 0 else FLOAT32, DEFAULT)
         sizes = (flip_b, flip_a, N, M, a.shape[-1])
-        self.ask("cublasGemmStridedBatchedEx", *sizes, ctypes.byref(alpha), *left, *right, ctypes.byref(beta_), *result)
+        self.ask(
+            "cublasGemmStridedBatchedEx",
+            *sizes,
+            ctypes.byref(alpha),
+            *left,
+            *right,
+            ctypes.byref(beta_),
+            *result,
+        )
 
 
 def shape_of(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,6 @@
-"""Where parameters live: all of one kind in one line of memory, in chunks of one tensor each, so that AdamW goes over them in one launch."""
+"""Where parameters live: all of one kind in one line of memory, in chunks of one tensor each, so that
+AdamW goes over them in one launch.
+"""
 
 from typing import Any
 
@@ -10,7 +12,9 @@ CHUNK = 256  # numbers; a tensor begins at a multiple of it, what is left over i
 
 
 class Flat(dict):
-    """Arrays by name, views of `line` [chunks,CHUNK] float32 in which they stand in the order of their names; owner[chunk] is a tensor's number."""
+    """Arrays by name, views of `line` [chunks,CHUNK] float32 in which they stand in the order of their
+    names; owner[chunk] is a tensor's number.
+    """
 
     def __init__(self, arrays: dict[str, Any], xp: Any):
         self.shapes = {name: a.shape for name, a in arrays.items()}
@@ -31,7 +35,9 @@ class Flat(dict):
         return line.reshape(-1)[start : start + int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
     def rule(self, values: dict[str, float]) -> Any:
-        """A number for each tensor as one for each chunk, [chunks] on the device; made once for the same numbers."""
+        """A number for each tensor as one for each chunk, [chunks] on the device; made once for the same
+        numbers.
+        """
         key = tuple(values[name] for name in sorted(self.shapes))
         if key not in self.rules:
             self.rules[key] = namespace(self.line).asarray(np.asarray(key, np.float32)[self.chunks])

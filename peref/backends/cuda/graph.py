@@ -1,12 +1,14 @@
 """Backend.step: a training step recorded as one CUDA graph and replayed.
 
-The first two calls of a step run as they are; the requests for memory of the second are measured, when all that is made once has been made. The
-third is captured on a stream of its own, in an arena of that size, and launched; from the fourth on only the arguments on the host are copied and the
-graph is launched: no kernel is launched by hand, nothing is allocated, nothing waits. The bits are those of the step run as it is: the same kernels
-in the same order.
+The first two calls of a step run as they are; the requests for memory of the second are measured, when all
+that is made once has been made. The third is captured on a stream of its own, in an arena of that size, and
+launched; from the fourth on only the arguments on the host are copied and the graph is launched: no kernel is
+launched by hand, nothing is allocated, nothing waits. The bits are those of the step run as it is: the same
+kernels in the same order.
 
-What a step is known by: the function, every setting, shape and dtype, the content of an At, the address of every array on the device. Arrays on the
-host are its input: tokens; learning rate, step and clip. What else a step moves to the device goes through
+What a step is known by: the function, every setting, shape and dtype, the content of an At, the address of
+every array on the device. Arrays on the host are its input: tokens; learning rate, step and clip. What else a
+step moves to the device goes through
 `be.place`, is moved once and kept.
 
 A step that cannot be recorded is run as it is, every time, which is said once: where it changes what it moves
@@ -70,7 +72,9 @@ PAST = "did not go through Backend.place"
 
 
 def past_place(size: int) -> Any:
-    """Stands in for CuPy's pinned memory during a capture, so that no copy from it becomes part of a graph."""
+    """Stands in for CuPy's pinned memory during a capture, so that no copy from it becomes part of a
+    graph.
+    """
     raise NotRecorded(f"it moves an array of {size} bytes to the device that {PAST}")
 
 
@@ -87,7 +91,9 @@ def as_reason() -> Iterator[None]:
 
 @contextmanager
 def no_numbers(xp: Any) -> Iterator[None]:
-    """During a capture: CuPy makes an array of a NumPy array without axes by a kernel that has the number in it, and the graph would keep it."""
+    """During a capture: CuPy makes an array of a NumPy array without axes by a kernel that has the number
+    in it, and the graph would keep it.
+    """
     made = xp.asarray, xp.array
 
     def refusing(function: Callable) -> Callable:
@@ -131,7 +137,9 @@ class Recording:
         self.refused = True
 
     def feed(self, stream: Any, inputs: list[np.ndarray]) -> None:
-        """The inputs, on their way to the device; waits only where the copy of two calls ago is not done yet."""
+        """The inputs, on their way to the device; waits only where the copy of two calls ago is not done
+        yet.
+        """
         cuda = self.xp.cuda
         if not self.slots:
             memory = lambda a: cuda.alloc_pinned_memory(max(a.nbytes, 1))
@@ -147,7 +155,9 @@ class Recording:
         copied.record(stream)
 
     def place(self, thing: Any, inputs: list[np.ndarray]) -> Any:
-        """`thing` on the device: an input where inputs are, another array or an At where the first call put it."""
+        """`thing` on the device: an input where inputs are, another array or an At where the first call
+        put it.
+        """
         if isinstance(thing, dict):
             return {name: self.place(one, inputs) for name, one in thing.items()}
         if library(thing) == "cupy":
@@ -191,10 +201,13 @@ class Recording:
         return found
 
     def captured(self, stream: Any, arguments: tuple[Any, ...], inputs: list[np.ndarray]) -> Any:
-        """The graph of the step; its result is kept. What would read pinned memory of CuPy's when it is replayed is refused."""
+        """The graph of the step; its result is kept. What would read pinned memory of CuPy's when it is
+        replayed is refused.
+        """
         if self.changes:
             raise NotRecorded(CHANGES)
-        self.xp.get_default_memory_pool().free_all_blocks()  # what the step took before is what the arena will be
+        # what the step took before is what the arena will be
+        self.xp.get_default_memory_pool().free_all_blocks()
         self.arena = Arena(self.xp, self.peak)
         self.xp.cuda.set_pinned_memory_allocator(past_place)
         try:
@@ -213,7 +226,9 @@ class Recording:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Arrays go when their last name goes, and not when a collector comes by: then two runs ask for memory in the same order."""
+    """Arrays go when their last name goes, and not when a collector comes by: then two runs ask for memory
+    in the same order.
+    """
     was = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,9 @@
-"""Launch: the one place that compiles kernels, and that checks each call against the kernel's own declaration.
+"""Launch: the one place that compiles kernels, and that checks each call against the kernel's own
+declaration.
 
-A kernel is named "file.kernel" and declared in kernels/file.cu by `KERNEL name(...)`. A compiled variant is (file, defines); it is made when it is
-first called and kept by CuPy on disk. Only CuPy's public names are used, on arrays that are given: nothing here imports it.
+A kernel is named "file.kernel" and declared in kernels/file.cu by `KERNEL name(...)`. A compiled variant is
+(file, defines); it is made when it is first called and kept by CuPy on disk. Only CuPy's public names are
+used, on arrays that are given: nothing here imports it.
 """
 
 import hashlib
@@ -20,12 +22,15 @@ TYPES = {"float": "float32", "double": "float64", "int": "int32", "i64": "int64"
 OPTIN = 97  # CUDA's number of the attribute that says how many it can ask for
 ELSE = "use narrower heads or --backend numpy"
 
-# of each file, what it is compiled with: the type in memory; for products of tiles how wide they are, and whether float32 is cut to TF32 there
+# of each file, what it is compiled with: the type in memory; for products of tiles how wide they are, and
+# whether float32 is cut to TF32 there
 WIDTHS = (32, 64, 128)
 REALS: tuple[dict[str, int], ...] = ({}, {"BF16": 1})
 TILES = tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in (*REALS, {"TF32": 1}))
 VARIANTS: dict[str, tuple[dict[str, int], ...]] = {
-    **dict.fromkeys(("activation", "by_index", "embedding", "loss", "norm", "optimizer", "reach", "turn"), REALS),
+    **dict.fromkeys(
+        ("activation", "by_index", "embedding", "loss", "norm", "optimizer", "reach", "turn"), REALS
+    ),
     **dict.fromkeys(("convolution", "diagonal", "selective", "wkv4"), REALS),
     **dict.fromkeys(("wkv6", "wkv7"), tuple({"WIDTH": width, **kind} for width in WIDTHS for kind in REALS)),
     **dict.fromkeys(("attention", "attention_backward", "retention"), TILES),
@@ -49,7 +54,9 @@ def digest() -> str:
 
 @lru_cache
 def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
-    """Of each kernel in a file its parameters: C's type, whether a pointer, whether it may be null, the name."""
+    """Of each kernel in a file its parameters: C's type, whether a pointer, whether it may be null, the
+    name.
+    """
     found = {}
     for name, inside in re.findall(r"^KERNEL (\w+)\((.*?)\) \{", source(file), re.DOTALL | re.MULTILINE):
         parts = [re.fullmatch(r"(?:const )?(\w+) (\*?)(MAYBE )?(\w+)", p.strip()) for p in inside.split(",")]
@@ -59,9 +66,14 @@ def declared(file: str) -> dict[str, list[tuple[str, bool, bool, str]]]:
 
 
 def module(xp: Any, file: str, defines: dict[str, int]) -> Any:
-    """A variant. Its defines always come in one order: CuPy's folder of compiled kernels tells options in another order apart."""
+    """A variant. Its defines always come in one order: CuPy's folder of compiled kernels tells options in
+    another order apart.
+    """
     assert defines in VARIANTS[file], f"{file} {defines}: a variant that no test compiles"
-    return xp.RawModule(code=source(file), options=("--std=c++17", *(f"-D{key}={value}" for key, value in sorted(defines.items()))))
+    return xp.RawModule(
+        code=source(file),
+        options=("--std=c++17", *(f"-D{key}={value}" for key, value in sorted(defines.items()))),
+    )
 
 
 @cache
@@ -85,18 +97,33 @@ def argument(where: str, given: Any, kind: str, pointer: bool, maybe: bool) -> A
     if given is None and maybe:
         return np.uintp(0)
     if library(given) != "cupy":
-        raise Misuse(f"{where} is {type(given).__module__}.{type(given).__name__}; the cuda backend takes arrays on the device, see Backend.place")
+        raise Misuse(
+            f"{where} is {type(given).__module__}.{type(given).__name__}; the cuda backend takes arrays on "
+            "the device, see Backend.place"
+        )
     if given.dtype.name != kind:
         raise Misuse(f"{where} is {given.dtype.name}; the kernel takes {kind}")
     if not given.flags.c_contiguous:
-        raise Misuse(f"{where} {list(given.shape)} is not C-contiguous, and kernels do not look at strides; make it so with ascontiguousarray")
+        raise Misuse(
+            f"{where} {list(given.shape)} is not C-contiguous, and kernels do not look at strides; make it "
+            "so with ascontiguousarray"
+        )
     if given.data.ptr % given.dtype.itemsize:
         raise Misuse(f"{where} does not lie at a multiple of its {given.dtype.itemsize} bytes; copy it")
     return given
 
 
-def launch(kernel: str, grid: tuple[int, ...], block: int, *given: Any, real: Any = None, shared: int = 0, **defines: int) -> None:
-    """Run "file.kernel" on CuPy's current stream. `real` is the dtype of arrays declared real*, `shared` the bytes of dynamic shared memory.
+def launch(
+    kernel: str,
+    grid: tuple[int, ...],
+    block: int,
+    *given: Any,
+    real: Any = None,
+    shared: int = 0,
+    **defines: int,
+) -> None:
+    """Run "file.kernel" on CuPy's current stream. `real` is the dtype of arrays declared real*, `shared` the
+    bytes of dynamic shared memory.
 
     Raises Misuse where an array or number is not as the kernel declares it. An empty grid is nothing to do.
     """
@@ -106,15 +133,23 @@ def launch(kernel: str, grid: tuple[int, ...], block: int, *given: Any, real: An
     if len(given) != len(parameters):
         raise Misuse(f"{kernel} takes {counted(len(parameters), 'argument')}, {len(given)} given")
     names = {**TYPES, "real": "bfloat16" if bf16 else "float32"}
-    made = [argument(f"{kernel}: {n}", a, names[k] if p else k, p, m) for a, (k, p, m, n) in zip(given, parameters, strict=True)]
+    made = [
+        argument(f"{kernel}: {n}", a, names[k] if p else k, p, m)
+        for a, (k, p, m, n) in zip(given, parameters, strict=True)
+    ]
     arrays = [a for a, (_, pointer, _, _) in zip(given, parameters, strict=True) if pointer and a is not None]
     if len(places := {a.device.id for a in arrays}) > 1:
         raise Misuse(f"{kernel}: its arrays are on devices {sorted(places)}; expected one")
     if 0 in grid:
         return
-    function = compiled(namespace(*arrays), file, name, frozenset({**defines, **({"BF16": 1} if bf16 else {})}.items()))
+    function = compiled(
+        namespace(*arrays), file, name, frozenset({**defines, **({"BF16": 1} if bf16 else {})}.items())
+    )
     if shared:
         if shared > (most := most_shared(namespace(*arrays), places.pop()) - function.shared_size_bytes):
-            raise Misuse(f"{kernel} takes {shared} bytes of shared memory for sizes like these, and a block has at most {most} on this GPU; {ELSE}")
+            raise Misuse(
+                f"{kernel} takes {shared} bytes of shared memory for sizes like these, and a block has at "
+                f"most {most} on this GPU; {ELSE}"
+            )
         function.max_dynamic_shared_size_bytes = shared
     function(tuple(grid) + (1,) * (3 - len(grid)), (block, 1, 1), tuple(made), shared_mem=shared)

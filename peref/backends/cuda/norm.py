@@ -14,9 +14,15 @@ PARTS, EACH = 128, 64  # into how many pieces at most, and of how many rows at l
 
 def normed(x: Any, w: Any, b: Any, eps: float, centred: bool) -> Any:
     dtype, a, xp = real("norm", x, w, b), flat(x), namespace(x)
-    y, r, mean = xp.empty_like(a), xp.empty(len(a), "float32"), xp.empty(len(a), "float32") if centred else None
+    y, r, mean = (
+        xp.empty_like(a),
+        xp.empty(len(a), "float32"),
+        xp.empty(len(a), "float32") if centred else None,
+    )
     w, b = (None if v is None else line(v) for v in (w, b))
-    launch("norm.norm_forward", (blocks(len(a), ROWS),), THREADS, y, mean, r, a, w, b, *a.shape, eps, real=dtype)
+    launch(
+        "norm.norm_forward", (blocks(len(a), ROWS),), THREADS, y, mean, r, a, w, b, *a.shape, eps, real=dtype
+    )
     return y.reshape(x.shape), (a, mean, r, w, b is not None)
 
 
@@ -28,8 +34,25 @@ def gradients(saved: Any, dy: Any) -> Any:
     if w is not None or biased:
         P = max(1, min(PARTS, blocks(M, EACH)))
         of_w, of_b = (xp.empty((P, C), "float32") for _ in range(2))
-        launch("norm.norm_columns", (blocks(C, COLUMNS), P), THREADS, of_w, of_b, d, x, mean, r, M, C, P, real=x.dtype)
-        dw, db = (summed("norm", part, x.dtype) if wanted else None for part, wanted in ((of_w, w is not None), (of_b, biased)))
+        launch(
+            "norm.norm_columns",
+            (blocks(C, COLUMNS), P),
+            THREADS,
+            of_w,
+            of_b,
+            d,
+            x,
+            mean,
+            r,
+            M,
+            C,
+            P,
+            real=x.dtype,
+        )
+        dw, db = (
+            summed("norm", part, x.dtype) if wanted else None
+            for part, wanted in ((of_w, w is not None), (of_b, biased))
+        )
     return dx.reshape(dy.shape), dw, db
 
 

@@ -1,4 +1,6 @@
-"""AdamW (kernels/optimizer.cu): of one tensor, as its plain twin, and of all at once with clipping and the status that tells what came of it."""
+"""AdamW (kernels/optimizer.cu): of one tensor, as its plain twin, and of all at once with clipping and the
+status that tells what came of it.
+"""
 
 from typing import Any
 
@@ -24,7 +26,10 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
         raise Misuse(f"adamw: parameters and moments are {p.dtype}; the cuda backend keeps them in float32")
     fit("adamw: parameters, gradient and moments", p.shape, g.shape, m.shape, v.shape)
     if not all(a.flags.c_contiguous for a in (p, m, v)):
-        raise Misuse("adamw: parameters and moments are changed in place and must be C-contiguous; make them so with ascontiguousarray")
+        raise Misuse(
+            "adamw: parameters and moments are changed in place and must be C-contiguous; make them so "
+            "with ascontiguousarray"
+        )
     given = (
         p,
         namespace(g).ascontiguousarray(g),
@@ -46,21 +51,38 @@ def gathered(p: Flat, g: dict[str, Any]) -> Any:
     """The arrays of g, float32 or bfloat16, in a new line of p's layout: eight in a launch."""
     xp, line = namespace(p.line), namespace(p.line).zeros(p.line.shape, p.line.dtype)
     for dtype in sorted({a.dtype.name for a in g.values()}):
-        parts = [(xp.ascontiguousarray(a), p.starts[name], a.size) for name, a in g.items() if a.dtype.name == dtype]
+        parts = [
+            (xp.ascontiguousarray(a), p.starts[name], a.size)
+            for name, a in g.items()
+            if a.dtype.name == dtype
+        ]
         for group in (parts[k : k + PARTS] for k in range(0, len(parts), PARTS)):
             most = max(size for _, _, size in group)
             group += [(None, 0, 0)] * (PARTS - len(group))
-            launch("optimizer.gather", strided(most), THREADS, line, *(x for part in group for x in part), real=group[0][0].dtype)
+            launch(
+                "optimizer.gather",
+                strided(most),
+                THREADS,
+                line,
+                *(x for part in group for x in part),
+                real=group[0][0].dtype,
+            )
     return line
 
 
 def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, beta2, eps, adamw=None):
-    """As optim.update, over the lines in which Backend.place puts parameters. Two launches beside those that gather g, and nothing is read back.
+    """As optim.update, over the lines in which Backend.place puts parameters. Two launches beside those that
+    gather g, and nothing is read back.
 
     The fault in `status` is that of the first name, in alphabetical order, whose gradient is not finite.
     """
-    if not all(isinstance(kind, Flat) for kind in (p, m, v)) or not p.shapes == m.shapes == v.shapes == {n: a.shape for n, a in g.items()}:
-        raise Misuse("update: the cuda backend moves parameters and moments that were handed through its Backend.place, with a gradient for each")
+    if not all(isinstance(kind, Flat) for kind in (p, m, v)) or not p.shapes == m.shapes == v.shapes == {
+        n: a.shape for n, a in g.items()
+    }:
+        raise Misuse(
+            "update: the cuda backend moves parameters and moments that were handed through its "
+            "Backend.place, with a gradient for each"
+        )
     scale = p.rule({name: sizes.get(name, 1.0) for name in p})
     falls = p.rule({name: decay / sizes.get(name, 1.0) if decays(name, a) else 0.0 for name, a in p.items()})
     line, (chunks, chunk), xp = gathered(p, g), p.line.shape, namespace(p.line)
@@ -68,4 +90,19 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
     total, bad = xp.empty(P, "float64"), xp.empty(P, "int32")
     launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, chunk)
     numbers = (*map(number, (loss, rate, step, clip)), status, chunks, chunk, beta1, beta2, eps)
-    launch("optimizer.arena", (min(chunks, MOST_BLOCKS),), THREADS, p.line, line, m.line, v.line, scale, falls, p.owner, total, bad, P, *numbers)
+    launch(
+        "optimizer.arena",
+        (min(chunks, MOST_BLOCKS),),
+        THREADS,
+        p.line,
+        line,
+        m.line,
+        v.line,
+        scale,
+        falls,
+        p.owner,
+        total,
+        bad,
+        P,
+        *numbers,
+    )

@@ -1,4 +1,6 @@
-"""linear, matmul and activated_linear with their derivatives, over one way to multiply matrices (cublas.Cublas). Their plain twins: ops/linear.py."""
+"""linear, matmul and activated_linear with their derivatives, over one way to multiply matrices
+(cublas.Cublas). Their plain twins: ops/linear.py.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

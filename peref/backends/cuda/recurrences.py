@@ -1,5 +1,6 @@
-"""What the recurrences over tokens share (kernels/state.cuh). `chunk` and `matmul`, which say how the plain ops share out their work, are without
-effect here: the kernels walk token by token."""
+"""What the recurrences over tokens share (kernels/state.cuh). `chunk` and `matmul`, which say how the
+plain ops share out their work, are without effect here: the kernels walk token by token.
+"""
 
 from typing import Any
 
@@ -7,7 +8,8 @@ from peref.backends.cuda.arrays import blocks, fit, spread, summed
 from peref.xp import namespace
 
 COLUMNS, THREADS, AREA = 16, 128, 512  # as in the kernels: AREA numbers of the rows in a piece
-KEPT, SHARE = AREA // 8 * THREADS * 4, 4 * AREA * 4  # bytes of shared memory: the states of a piece, one sum over columns
+# bytes of shared memory: the states of a piece, one sum over columns
+KEPT, SHARE = AREA // 8 * THREADS * 4, 4 * AREA * 4
 
 
 def pieces(T: int, width: int) -> int:

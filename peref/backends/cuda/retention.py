@@ -18,21 +18,44 @@ def part_of(width: int, size: int) -> int:
 
 
 def bytes_of(width: int, size: int, wide: int, parts: int) -> int:
-    """Shared memory of a kernel that keeps `wide` tiles as wide as q, `parts` of as many columns as it takes at a time, and a state of these."""
+    """Shared memory of a kernel that keeps `wide` tiles as wide as q, `parts` of as many columns as it
+    takes at a time, and a state of these.
+    """
     column = part_of(width, size) + PAD
     return (CHUNK * (wide * (width + PAD) + parts * column) + width * column) * size
 
 
-def states_of(x: Any, y: Any, first: Any, rest: tuple[Any, ...], backward: bool, scale: float, kind: Any) -> Any:
+def states_of(
+    x: Any, y: Any, first: Any, rest: tuple[Any, ...], backward: bool, scale: float, kind: Any
+) -> Any:
     (B, T, H, D), E = x.shape, y.shape[3]
     found = namespace(x).empty((B, H, blocks(T, CHUNK) + 1, D, E), "float32")
     grid = (B * H, blocks(D, SLICE), blocks(E, SLICE))
-    launch("retention.states", grid, BLOCK, found, x, y, first, *rest, H, T, D, E, backward, scale, real=x.dtype, **kind)
+    launch(
+        "retention.states",
+        grid,
+        BLOCK,
+        found,
+        x,
+        y,
+        first,
+        *rest,
+        H,
+        T,
+        D,
+        E,
+        backward,
+        scale,
+        real=x.dtype,
+        **kind,
+    )
     return found
 
 
 def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=None, tf32=False):
-    """As retention of retnet.py; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
+    """As retention of retnet.py; the result does not depend on `chunk`, which is the kernel's own here,
+    and products are its own too.
+    """
     dtype, xp, (B, H, T, D), E = real("retention", q, k, v, state), namespace(q, k, v), q.shape, v.shape[3]
     fit("retention: q and k", q.shape, k.shape)
     fit("retention: q and v", q.shape[:3], v.shape[:3])
@@ -43,8 +66,21 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     states, y = states_of(k, v, first, rest, False, scale, kind), xp.empty((B, T, H, E), dtype)
     given = (q, k, v, states, *rest, H, T, D, E, False, scale)
     shared, part = bytes_of(kind["WIDTH"], dtype.itemsize, 2, 1), part_of(kind["WIDTH"], dtype.itemsize)
-    launch("retention.outputs", (blocks(T, CHUNK) * B * H, blocks(E, part)), BLOCK, y, *given, real=dtype, shared=shared, **kind)
-    return y.swapaxes(1, 2), (q, k, v, states, rest, scale, state is not None, kind), states[:, :, -1].astype(dtype)
+    launch(
+        "retention.outputs",
+        (blocks(T, CHUNK) * B * H, blocks(E, part)),
+        BLOCK,
+        y,
+        *given,
+        real=dtype,
+        shared=shared,
+        **kind,
+    )
+    return (
+        y.swapaxes(1, 2),
+        (q, k, v, states, rest, scale, state is not None, kind),
+        states[:, :, -1].astype(dtype),
+    )
 
 
 def retention_backward(saved, dy):
@@ -54,8 +90,36 @@ def retention_backward(saved, dy):
     dq, dk, dv = (xp.empty_like(x) for x in (q, k, v))
     sizes, chunks, how = (*rest, H, T, D, E), blocks(T, CHUNK) * B * H, {"real": dtype, **kind}
     few, many = (bytes_of(kind["WIDTH"], dtype.itemsize, *tiles) for tiles in ((2, 1), (1, 2)))
-    launch("retention.gradients", (chunks,), BLOCK, dq, dy, v, k, states, *sizes, False, scale, shared=many, **how)
-    launch("retention.gradients", (chunks,), BLOCK, dk, v, dy, q, dstates, *sizes, True, scale, shared=many, **how)
+    launch(
+        "retention.gradients",
+        (chunks,),
+        BLOCK,
+        dq,
+        dy,
+        v,
+        k,
+        states,
+        *sizes,
+        False,
+        scale,
+        shared=many,
+        **how,
+    )
+    launch(
+        "retention.gradients",
+        (chunks,),
+        BLOCK,
+        dk,
+        v,
+        dy,
+        q,
+        dstates,
+        *sizes,
+        True,
+        scale,
+        shared=many,
+        **how,
+    )
     launch(
         "retention.outputs",
         (chunks, blocks(E, part_of(kind["WIDTH"], dtype.itemsize))),

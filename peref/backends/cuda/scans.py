@@ -1,4 +1,6 @@
-"""The short convolution and the scans of Mamba and S4D (kernels/convolution.cu, selective.cu, diagonal.cu)."""
+"""The short convolution and the scans of Mamba and S4D (kernels/convolution.cu, selective.cu,
+diagonal.cu).
+"""
 
 from peref.backends.cuda.arrays import THREADS as MANY
 from peref.backends.cuda.arrays import blocks, fit, real, strided
@@ -7,7 +9,8 @@ from peref.backends.cuda.recurrences import COLUMNS, KEPT, SHARE, THREADS, line_
 from peref.tape import Op
 from peref.xp import namespace
 
-PARTS, EACH = 64, 32  # into how many pieces at most, and of how many tokens at least, sums over tokens are cut
+# into how many pieces at most, and of how many tokens at least, sums over tokens are cut
+PARTS, EACH = 64, 32
 STATES, MODES = 16, 32  # rows of a block: WIDTH in selective.cu and in diagonal.cu
 
 
@@ -17,9 +20,27 @@ def short_conv_forward(x, w, state, runs):
     fit("short_conv: channels of x and rows of w", (C,), w.shape[:1])
     if state is not None:
         fit("short_conv: the state", (B, K - 1, C), state.shape)
-    x, w, first, line = *(a if a is None else xp.ascontiguousarray(a) for a in (x, w, state)), line_of(runs, B, T)
+    x, w, first, line = (
+        *(a if a is None else xp.ascontiguousarray(a) for a in (x, w, state)),
+        line_of(runs, B, T),
+    )
     y, last = xp.empty((B, T, C), dtype), xp.empty((B, K - 1, C), dtype)
-    launch("convolution.convolved", strided(B * (T + K - 1) * C), MANY, y, last, x, w, first, line, B, T, C, K, real=dtype)
+    launch(
+        "convolution.convolved",
+        strided(B * (T + K - 1) * C),
+        MANY,
+        y,
+        last,
+        x,
+        w,
+        first,
+        line,
+        B,
+        T,
+        C,
+        K,
+        real=dtype,
+    )
     return y, (x, w, first, line), last
 
 
@@ -27,10 +48,39 @@ def short_conv_backward(saved, dy):
     x, w, first, line = saved
     (B, T, C), K, xp, dy = x.shape, w.shape[1], namespace(x), namespace(x).ascontiguousarray(dy)
     dx, dfirst = xp.empty_like(x), None if first is None else xp.empty_like(first)
-    launch("convolution.convolved_back", strided(B * (T + K - 1) * C), MANY, dx, dfirst, dy, w, line, B, T, C, K, real=x.dtype)
+    launch(
+        "convolution.convolved_back",
+        strided(B * (T + K - 1) * C),
+        MANY,
+        dx,
+        dfirst,
+        dy,
+        w,
+        line,
+        B,
+        T,
+        C,
+        K,
+        real=x.dtype,
+    )
     P = max(1, min(PARTS, blocks(B * T, EACH)))
     parts = xp.empty((P, C, K), "float32")
-    launch("convolution.convolved_weights", (blocks(C, 32), P, K), MANY, parts, dy, x, first, line, B, T, C, K, P, real=x.dtype)
+    launch(
+        "convolution.convolved_weights",
+        (blocks(C, 32), P, K),
+        MANY,
+        parts,
+        dy,
+        x,
+        first,
+        line,
+        B,
+        T,
+        C,
+        K,
+        P,
+        real=x.dtype,
+    )
     return dx, total("convolution", parts, w.dtype), dfirst, None
 
 
@@ -39,7 +89,12 @@ short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=None):
     """As selective_scan of mamba.py."""
-    dtype, xp, (B, T, E), N = real("selective_scan", x, delta, a_log, b, c, skip, state), namespace(x), x.shape, a_log.shape[1]
+    dtype, xp, (B, T, E), N = (
+        real("selective_scan", x, delta, a_log, b, c, skip, state),
+        namespace(x),
+        x.shape,
+        a_log.shape[1],
+    )
     fit("selective_scan: x and delta", x.shape, delta.shape)
     fit("selective_scan: b, c and the columns of a_log", (B, T, N), b.shape, c.shape)
     fit("selective_scan: channels of x, rows of a_log and skip", (E,), a_log.shape[:1], skip.shape)
@@ -47,20 +102,41 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     slices, states = blocks(N, STATES), xp.empty((B, pieces(T, STATES) + 1, N, E), "float32")
     y, sizes = xp.empty((slices, B, T, E), "float32"), (T, E, N, discretisation == "zoh")
     rest = (*given, wide(state, (B, N, E)), line, *sizes)
-    launch("selective.selective_forward", (B, blocks(E, COLUMNS), slices), THREADS, y, states, *rest, real=dtype)
-    return total("selective", y, dtype), (states, given, line, sizes, state is not None), states[:, -1].astype(dtype)
+    launch(
+        "selective.selective_forward", (B, blocks(E, COLUMNS), slices), THREADS, y, states, *rest, real=dtype
+    )
+    return (
+        total("selective", y, dtype),
+        (states, given, line, sizes, state is not None),
+        states[:, -1].astype(dtype),
+    )
 
 
 def selective_scan_backward(saved, dy):
     states, given, line, sizes, stateful = saved
-    (B, T, E), N, xp, dtype, dy = dy.shape, sizes[2], namespace(dy), dy.dtype, namespace(dy).ascontiguousarray(dy)
+    (B, T, E), N, xp, dtype, dy = (
+        dy.shape,
+        sizes[2],
+        namespace(dy),
+        dy.dtype,
+        namespace(dy).ascontiguousarray(dy),
+    )
     slices, groups = blocks(N, STATES), blocks(E, COLUMNS)
     empty = lambda *shape: xp.empty(shape, "float32")
     dx, ddelta, parts = empty(slices, B, T, E), empty(slices, B, T, E), empty(groups, 2, B, T, N)
     da_log, dskip, dh = empty(B, E, N), empty(B, E), empty(B, N, E)
     given = (dx, ddelta, parts, da_log, dskip, dh, dy, states, *given, line, *sizes)
-    launch("selective.selective_backward", (B, groups, slices), THREADS, *given, real=dtype, shared=KEPT + 2 * SHARE)
-    dx, ddelta, (db, dc), da_log, dskip = (total("selective", a, dtype) for a in (dx, ddelta, parts, da_log, dskip))
+    launch(
+        "selective.selective_backward",
+        (B, groups, slices),
+        THREADS,
+        *given,
+        real=dtype,
+        shared=KEPT + 2 * SHARE,
+    )
+    dx, ddelta, (db, dc), da_log, dskip = (
+        total("selective", a, dtype) for a in (dx, ddelta, parts, da_log, dskip)
+    )
     return dx, ddelta, da_log, db, dc, dskip, dh.astype(dtype, copy=False) if stateful else None, None
 
 
@@ -68,26 +144,50 @@ selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
 
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
-    """As diagonal_scan of s4d.py; modes are float64, and so is what they are multiplied with, states and sums (diagonal.cu says why)."""
+    """As diagonal_scan of s4d.py; modes are float64, and so is what they are multiplied with, states and
+    sums (diagonal.cu says why).
+    """
     dtype, xp, (B, T, C), M = real("diagonal_scan", u, skip, state), namespace(u), u.shape, modes.shape[2]
     fit("diagonal_scan: the four arrays of modes, and skip", (4, C), modes.shape[:2], (4, *skip.shape))
     u, skip, line = xp.ascontiguousarray(u), xp.ascontiguousarray(skip), line_of(runs, B, T)
     system = xp.ascontiguousarray(modes).astype("float64", copy=False)
     slices, states = blocks(M, MODES), xp.empty((B, pieces(T, MODES) + 1, C, 2 * M), "float32")
-    y, rest = xp.empty((slices, B, T, C), "float32"), (u, system, skip, wide(state, (B, C, 2 * M)), line, T, C, M)
-    launch("diagonal.diagonal_forward", (B, blocks(C, COLUMNS), slices), THREADS, y, states, *rest, real=dtype)
+    y, rest = (
+        xp.empty((slices, B, T, C), "float32"),
+        (u, system, skip, wide(state, (B, C, 2 * M)), line, T, C, M),
+    )
+    launch(
+        "diagonal.diagonal_forward", (B, blocks(C, COLUMNS), slices), THREADS, y, states, *rest, real=dtype
+    )
     saved = states, u, system, skip, line, modes.dtype, state is not None
     return total("diagonal", y, dtype), saved, states[:, -1].astype(dtype)
 
 
 def diagonal_scan_backward(saved, dy):
     states, u, system, skip, line, of_modes, stateful = saved
-    (B, T, C), M, xp, dtype, dy = u.shape, system.shape[2], namespace(u), u.dtype, namespace(u).ascontiguousarray(dy)
+    (B, T, C), M, xp, dtype, dy = (
+        u.shape,
+        system.shape[2],
+        namespace(u),
+        u.dtype,
+        namespace(u).ascontiguousarray(dy),
+    )
     slices, empty = blocks(M, MODES), lambda *shape: xp.empty(shape, "float32")
     du, dmodes, dskip, ds = empty(slices, B, T, C), empty(B, 4, C, M), empty(B, C), empty(B, C, 2 * M)
     given = (du, dmodes, dskip, ds, dy, states, u, system, skip, line, T, C, M)
-    launch("diagonal.diagonal_backward", (B, blocks(C, COLUMNS), slices), THREADS, *given, real=dtype, shared=2 * KEPT)
-    du, dskip, dmodes = total("diagonal", du, dtype), total("diagonal", dskip, dtype), total("diagonal", dmodes, of_modes)
+    launch(
+        "diagonal.diagonal_backward",
+        (B, blocks(C, COLUMNS), slices),
+        THREADS,
+        *given,
+        real=dtype,
+        shared=2 * KEPT,
+    )
+    du, dskip, dmodes = (
+        total("diagonal", du, dtype),
+        total("diagonal", dskip, dtype),
+        total("diagonal", dmodes, of_modes),
+    )
     return du, dmodes, dskip, ds.astype(dtype, copy=False) if stateful else None, None
 
 

@@ -12,7 +12,10 @@ def width_of(what: str, *D: int) -> int:
     """What heads are padded to."""
     found = [w for w in WIDTHS if max(D) <= w]
     if not found:
-        raise Misuse(f"{what}: heads are {max(D)} wide; the cuda backend takes them up to {WIDTHS[-1]}, use --backend numpy")
+        raise Misuse(
+            f"{what}: heads are {max(D)} wide; the cuda backend takes them up to {WIDTHS[-1]}, use "
+            "--backend numpy"
+        )
     return found[0]
 
 

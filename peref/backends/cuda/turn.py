@@ -1,4 +1,6 @@
-"""Pairs of channels turned by an angle (kernels/turn.cu). Angles stay float64 until their cos and sin are made."""
+"""Pairs of channels turned by an angle (kernels/turn.cu). Angles stay float64 until their cos and sin are
+made.
+"""
 
 import math
 from typing import Any
@@ -12,10 +14,15 @@ from peref.xp import namespace
 
 
 def over(x: Any, angle: Any, gain: Any) -> tuple[int, ...]:
-    """The shape that angles and gains have together beside x [B,H,T,D]: [T,half], [1,T,half] or [B,T,half]. Misuse for what does not fit."""
+    """The shape that angles and gains have together beside x [B,H,T,D]: [T,half], [1,T,half] or
+    [B,T,half]. Misuse for what does not fit.
+    """
     (B, _, T, D), half, given = x.shape, angle.shape[-1], [a for a in (angle, gain) if a is not None]
     if 2 * half > D:
-        raise Misuse(f"turn: {counted(half, 'angle')} for heads that are {D} wide; expected at most one for each two channels")
+        raise Misuse(
+            f"turn: {counted(half, 'angle')} for heads that are {D} wide; expected at most one for each two "
+            "channels"
+        )
     first = [len(a) for a in given if a.ndim == 3]
     shape = (*([B if max(first) > 1 else 1] if first else []), T, half)
     for a in given:
@@ -71,9 +78,24 @@ def turn_backward(saved, dy, wants):
         cos, sin = tables(angle, None, cos.shape)
     sizes = (B, T, H, half, *dstrides, *strides, step(cos), layout != "half")
     scale = None if gain is None else whole(gain, cos.shape)
-    launch("turn.turn_angles", strided(B * T * half), THREADS, *found, down, source, cos, sin, scale, *sizes, real=x.dtype)
+    launch(
+        "turn.turn_angles",
+        strided(B * T * half),
+        THREADS,
+        *found,
+        down,
+        source,
+        cos,
+        sin,
+        scale,
+        *sizes,
+        real=x.dtype,
+    )
     like = (angle if wants[1] else None, gain if wants[2] else None)
-    return dx, *(None if a is None else unbroadcast(g, a.shape).astype(a.dtype, copy=False) for g, a in zip(found, like, strict=True))
+    return dx, *(
+        None if a is None else unbroadcast(g, a.shape).astype(a.dtype, copy=False)
+        for g, a in zip(found, like, strict=True)
+    )
 
 
 turn = Op(turn_forward, turn_backward, selective=True)

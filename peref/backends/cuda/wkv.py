@@ -19,7 +19,20 @@ def wkv4_forward(k, v, log_w, u, state, runs):
     fit("wkv4: channels of k, log w and u", (C,), log_w.shape, u.shape)
     given = (*(xp.ascontiguousarray(a) for a in (k, v, log_w, u)),)
     line, y, states = line_of(runs, B, T), xp.empty((B, T, C), dtype), xp.empty((B, T + 1, 3, C), "float32")
-    launch("wkv4.wkv4_forward", (blocks(B * C, LANES),), LANES, y, states, *given, wide(state, (B, 3, C)), line, B, T, C, real=dtype)
+    launch(
+        "wkv4.wkv4_forward",
+        (blocks(B * C, LANES),),
+        LANES,
+        y,
+        states,
+        *given,
+        wide(state, (B, 3, C)),
+        line,
+        B,
+        T,
+        C,
+        real=dtype,
+    )
     return y, (states, given, line, state is not None), states[:, -1].astype(dtype)
 
 
@@ -28,7 +41,23 @@ def wkv4_backward(saved, dy):
     (B, T, C), xp, dtype, dy = dy.shape, namespace(dy), given[0].dtype, namespace(dy).ascontiguousarray(dy)
     dk, dv = (xp.empty_like(dy) for _ in range(2))
     first, parts = xp.empty((B, 3, C), "float32"), xp.empty((B, 2, C), "float32")
-    launch("wkv4.wkv4_backward", (blocks(B * C, LANES),), LANES, dk, dv, first, parts, dy, states, *given, line, B, T, C, real=dtype)
+    launch(
+        "wkv4.wkv4_backward",
+        (blocks(B * C, LANES),),
+        LANES,
+        dk,
+        dv,
+        first,
+        parts,
+        dy,
+        states,
+        *given,
+        line,
+        B,
+        T,
+        C,
+        real=dtype,
+    )
     return dk, dv, *total("wkv4", parts, dtype), first.astype(dtype, copy=False) if stateful else None, None
 
 
@@ -45,25 +74,46 @@ def heads(what: str, r: Any, v: Any, *others: Any) -> int:
 def forward(kernel: str, arrays: list[Any], bonus: list[Any], state: Any, runs: Any) -> Any:
     """y, what backward needs and the last state; arrays [B,H,T,.], of which the fourth are the values."""
     what = kernel.partition(".")[0]
-    dtype, xp, (B, H, T, K), V = real(what, *arrays, *bonus, state), namespace(arrays[0]), arrays[0].shape, arrays[3].shape[3]
+    dtype, xp, (B, H, T, K), V = (
+        real(what, *arrays, *bonus, state),
+        namespace(arrays[0]),
+        arrays[0].shape,
+        arrays[3].shape[3],
+    )
     width = heads(what, arrays[0], arrays[3], *arrays[1:3], *arrays[4:])
     given = (*(token_first(a) for a in arrays), *(xp.ascontiguousarray(a) for a in bonus))
-    line, y, states = line_of(runs, B, T), xp.empty((B, T, H, V), dtype), xp.empty((B, H, pieces(T, width) + 1, K, V), "float32")
+    line, y, states = (
+        line_of(runs, B, T),
+        xp.empty((B, T, H, V), dtype),
+        xp.empty((B, H, pieces(T, width) + 1, K, V), "float32"),
+    )
     rest = (*given, wide(state, (B, H, K, V)), line, H, T, K, V)
     launch(kernel, (B * H, blocks(V, COLUMNS)), THREADS, y, states, *rest, real=dtype, WIDTH=width)
     return y.swapaxes(1, 2), (states, given, line, width, state is not None), states[:, :, -1].astype(dtype)
 
 
 def backward(kernel: str, saved: Any, dy: Any, quantities: int, *others: Any) -> Any:
-    """dv, the gradient of the state handed in, and of `quantities` others [quantities,B,T,H,K]; `others` are given to the kernel behind dv."""
+    """dv, the gradient of the state handed in, and of `quantities` others [quantities,B,T,H,K]; `others`
+    are given to the kernel behind dv.
+    """
     states, given, line, width, stateful = saved
     (B, H, _, K, V), xp, dtype, dy = states.shape, namespace(dy), given[0].dtype, token_first(dy)
     T, slices = dy.shape[1], blocks(V, COLUMNS)
-    parts, dv, ds = xp.empty((slices, quantities, B, T, H, K), "float32"), xp.empty((B, T, H, V), dtype), xp.empty((B, H, K, V), "float32")
+    parts, dv, ds = (
+        xp.empty((slices, quantities, B, T, H, K), "float32"),
+        xp.empty((B, T, H, V), dtype),
+        xp.empty((B, H, K, V), "float32"),
+    )
     how = {"real": dtype, "shared": KEPT + quantities * SHARE, "WIDTH": width}
-    launch(kernel, (B * H, slices), THREADS, parts, dv, *others, ds, dy, states, *given, line, H, T, K, V, **how)
+    launch(
+        kernel, (B * H, slices), THREADS, parts, dv, *others, ds, dy, states, *given, line, H, T, K, V, **how
+    )
     found = total(kernel.partition(".")[0], parts, dtype, WIDTH=width)
-    return dv.swapaxes(1, 2), ds.astype(dtype, copy=False) if stateful else None, [a.swapaxes(1, 2) for a in found]
+    return (
+        dv.swapaxes(1, 2),
+        ds.astype(dtype, copy=False) if stateful else None,
+        [a.swapaxes(1, 2) for a in found],
+    )
 
 
 def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):

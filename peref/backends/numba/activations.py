@@ -1,5 +1,6 @@
-"""SwiGLU and GELU with their derivatives, number by number: as formulas on vectors, which feed.py and token.py use too, and for whole arrays,
-a STRETCH at a time (rows.py). Bound: exp and one division a number; memory where the arrays are not in the cache.
+"""SwiGLU and GELU with their derivatives, number by number: as formulas on vectors, which feed.py and
+token.py use too, and for whole arrays, a STRETCH at a time (rows.py). Bound: exp and one division a number;
+memory where the arrays are not in the cache.
 """
 
 from numba import njit
@@ -14,7 +15,9 @@ from peref.ops.activation import GELU_CUBIC, GELU_OUTER
 
 
 def pointwise(inputs, outputs, formula):
-    """An intrinsic of arrays, at, n: outputs = formula(emit, *inputs) over n elements of contiguous arrays, all from element `at`."""
+    """An intrinsic of arrays, at, n: outputs = formula(emit, *inputs) over n elements of contiguous
+    arrays, all from element `at`.
+    """
     count = len(inputs)
 
     def body(e):

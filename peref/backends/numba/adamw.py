@@ -1,4 +1,6 @@
-"""AdamW in one pass over parameters and moments, a STRETCH at a time (rows.py). Bound: memory, seven numbers read or written for each parameter."""
+"""AdamW in one pass over parameters and moments, a STRETCH at a time (rows.py). Bound: memory, seven
+numbers read or written for each parameter.
+"""
 
 import numpy as np
 from numba import njit

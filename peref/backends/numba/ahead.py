@@ -13,8 +13,21 @@ from numba.core import config
 from peref.backends.numba.kernel import FOLDER, KERNELS, digest, kernels
 
 OFTEN = (  # what training the default model calls, what takes longest to compile first
-    *("attention_backward.backward", "attention.forward", "feed.backward", "feed.forward", "matrix.multiply", "norms.rms_norm_backward"),
-    *("cross_entropy.cross_entropy", "embedding.take", "adamw.adamw", "norms.rms_norm", "cross_entropy.cross_entropy_backward"),
+    *(
+        "attention_backward.backward",
+        "attention.forward",
+        "feed.backward",
+        "feed.forward",
+        "matrix.multiply",
+        "norms.rms_norm_backward",
+    ),
+    *(
+        "cross_entropy.cross_entropy",
+        "embedding.take",
+        "adamw.adamw",
+        "norms.rms_norm",
+        "cross_entropy.cross_entropy_backward",
+    ),
     "embedding.take_backward",
 )
 CHILD = """
@@ -37,7 +50,9 @@ def every() -> list[str]:
 def missing(names: Iterable[str]) -> list[str]:
     """Those that have yet to be compiled."""
     ready = {name for name, kernel in KERNELS.items() if kernel.compiled}
-    return [name for name in names if name not in ready and not (FOLDER and (FOLDER / f"{name}.done").exists())]
+    return [
+        name for name in names if name not in ready and not (FOLDER and (FOLDER / f"{name}.done").exists())
+    ]
 
 
 def compile_now(names: Iterable[str], done: Callable[[str], None]) -> None:
@@ -49,9 +64,11 @@ def compile_now(names: Iterable[str], done: Callable[[str], None]) -> None:
 
 
 def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
-    """In as many processes as there are cores, into FOLDER; where there is none each process must compile for itself. `done` as above.
+    """In as many processes as there are cores, into FOLDER; where there is none each process must compile for
+    itself. `done` as above.
 
-    Each process is told the next name when it has done one. What a process leaves undone is compiled when it is called.
+    Each process is told the next name when it has done one. What a process leaves undone is compiled when it
+    is called.
     """
     jobs = min(config.NUMBA_DEFAULT_NUM_THREADS, len(names))
     if FOLDER is None:
@@ -62,7 +79,11 @@ def compile_ahead(names: Sequence[str], done: Callable[[str], None]) -> None:
     children, queue = [], iter(names)
     for _ in range(jobs):
         command = [sys.executable, "-c", CHILD, json.dumps([digest(), sys.path])]
-        children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        children.append(
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        )
         tell(children[-1], queue)
     try:
         with selectors.DefaultSelector() as waiting:

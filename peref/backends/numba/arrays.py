@@ -1,4 +1,6 @@
-"""The types of the arguments of kernels and of what they are made from: numbers, and float32 arrays unless said."""
+"""The types of the arguments of kernels and of what they are made from: numbers, and float32 arrays unless
+said.
+"""
 
 from numba import types
 

@@ -1,13 +1,16 @@
 """Softmax attention in tiles, forward: nothing of size T x S.
 
-    a unit is (sequence, head, QUERIES queries). It walks over the keys they see, KEYS at a time: S = Q K' in a tile, bias and running maximum,
-    exp and running sum, O += P V; O and the sum are scaled down where the maximum grows.
+    a unit is (sequence, head, QUERIES queries). It walks over the keys they see, KEYS at a time: S = Q K' in
+    a tile, bias and running maximum, exp and running sum, O += P V; O and the sum are scaled down where the
+    maximum grows.
 
-Tiles are visited from the diagonal outwards, where decaying rows have their maximum, so that most others can be skipped (skipping.py).
+Tiles are visited from the diagonal outwards, where decaying rows have their maximum, so that most others can
+be skipped (skipping.py).
 
-Each query sees one interval of slots: causality, a window and documents all are intervals. A tile outside is not visited, a row's part
-outside is 0. A row that sees nothing is 0. Units write to places of their own and walk in one order, so the bits do not depend on the number
-of threads. Bound: the multiplier, 2 products; exp is a fifth of the time, what is done once for a row of a tile another.
+Each query sees one interval of slots: causality, a window and documents all are intervals. A tile outside is
+not visited, a row's part outside is 0. A row that sees nothing is 0. Units write to places of their own and
+walk in one order, so the bits do not depend on the number of threads. Bound: the multiplier, 2 products; exp
+is a fifth of the time, what is done once for a row of a tile another.
 """
 
 import numpy as np
@@ -39,7 +42,9 @@ def packed_head(unit, k, v, kt, vc, size):
 
 
 @njit(**INNER)
-def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit):
+def forward_lane(
+    lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit
+):
     """Every LANES-th unit."""
     B, H, T, D = q.shape
     E, long, wide_e = o.shape[3], vc.shape[2], vc.shape[1] * COLUMNS
@@ -69,14 +74,48 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
         for step in range(high - low):
             tile = tile_of(step, home, low)
             key = tile * KEYS
-            if skips(b, h, first, rows, key, see, length, top, limit, size[n, tile], table, index, base, row, column):
+            if skips(
+                b,
+                h,
+                first,
+                rows,
+                key,
+                see,
+                length,
+                top,
+                limit,
+                size[n, tile],
+                table,
+                index,
+                base,
+                row,
+                column,
+            ):
                 continue
             width = rounded(min(stop - key, KEYS), COLUMNS)
-            product(P, 0, KEYS, Q, 0, D, 1, QUERIES, kt[n], key // COLUMNS * D * COLUMNS, D * COLUMNS, COLUMNS, width // COLUMNS, D, False)
+            product(
+                P,
+                0,
+                KEYS,
+                Q,
+                0,
+                D,
+                1,
+                QUERIES,
+                kt[n],
+                key // COLUMNS * D * COLUMNS,
+                D * COLUMNS,
+                COLUMNS,
+                width // COLUMNS,
+                D,
+                False,
+            )
             for r in range(rows):
                 (a, z), t = seen(see, r, key), first + r
                 if simple and table.shape[1]:
-                    new[r] = scale_bias_max(P, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, top[r])
+                    new[r] = scale_bias_max(
+                        P, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, top[r]
+                    )
                 else:
                     if not simple:
                         fill(added, b, h, t, key, a, z, table, index, base, term, row, column)
@@ -94,7 +133,23 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
                         O[r, d] *= less
                 total[r] += some
                 top[r] = new[r]
-            product(O, 0, wide_e, P, 0, KEYS, 1, QUERIES, vc[n], key * COLUMNS, long * COLUMNS, COLUMNS, wide_e // COLUMNS, width, True)
+            product(
+                O,
+                0,
+                wide_e,
+                P,
+                0,
+                KEYS,
+                1,
+                QUERIES,
+                vc[n],
+                key * COLUMNS,
+                long * COLUMNS,
+                COLUMNS,
+                wide_e // COLUMNS,
+                width,
+                True,
+            )
         for r in range(rows):
             none, out = total[r] == 0, o[b, first + r, h]
             lse[b, h, first + r] = np.inf if none else top[r] + np.log(total[r])
@@ -103,9 +158,26 @@ def forward_lane(lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, 
                 out[d] = O[r, d] * by
 
 
-@kernel(writes(4), writes(3), reads(4), reads(4), reads(4), tables, indices, i8, reads(4), wide, wide, spans, f4, f4)
+@kernel(
+    writes(4),
+    writes(3),
+    reads(4),
+    reads(4),
+    reads(4),
+    tables,
+    indices,
+    i8,
+    reads(4),
+    wide,
+    wide,
+    spans,
+    f4,
+    f4,
+)
 def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale, limit):
-    """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the reversed table."""
+    """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the
+    reversed table.
+    """
     B, D = q.shape[0], q.shape[3]
     G, S = k.shape[1], k.shape[2]
     wide_e, long = rounded(v.shape[3], COLUMNS), rounded(S, KEYS)
@@ -113,4 +185,8 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale,
     vc = np.empty((B * G, wide_e // COLUMNS, long, COLUMNS), np.float32)
     size = np.empty((B * G, long // KEYS), np.float32)
     spread(packed_head, B * G, (k, v, kt, vc, size))
-    spread(forward_lane, LANES, (o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit))
+    spread(
+        forward_lane,
+        LANES,
+        (o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit),
+    )

@@ -1,7 +1,8 @@
 """Matrices in whole tiles: packed into panels (matrix.py), padded with zeros, multiplied.
 
-Keys and values are packed once for all queries: K' and V' as panels over the keys, K and V as panels over the channels. Bound: packing and padding
-memory, each number read and written once; products the multiplier (tile.py), for as long as a panel stays in the first cache.
+Keys and values are packed once for all queries: K' and V' as panels over the keys, K and V as panels over the
+channels. Bound: packing and padding memory, each number read and written once; products the multiplier
+(tile.py), for as long as a panel stays in the first cache.
 """
 
 from numba import njit
@@ -46,9 +47,33 @@ def product(c, c_at, c_row, a, a_at, a_row, a_column, M, b, b_at, panel, row, co
     for p in range(count):
         for m in range(0, M, ROWS):
             if add:
-                tile_add(c, c_at + m * c_row + p * COLUMNS, c_row, a, a_at + m * a_row, a_row, a_column, b, b_at + p * panel, row, K)
+                tile_add(
+                    c,
+                    c_at + m * c_row + p * COLUMNS,
+                    c_row,
+                    a,
+                    a_at + m * a_row,
+                    a_row,
+                    a_column,
+                    b,
+                    b_at + p * panel,
+                    row,
+                    K,
+                )
             else:
-                tile_set(c, c_at + m * c_row + p * COLUMNS, c_row, a, a_at + m * a_row, a_row, a_column, b, b_at + p * panel, row, K)
+                tile_set(
+                    c,
+                    c_at + m * c_row + p * COLUMNS,
+                    c_row,
+                    a,
+                    a_at + m * a_row,
+                    a_row,
+                    a_column,
+                    b,
+                    b_at + p * panel,
+                    row,
+                    K,
+                )
 
 
 @njit(**INNER)

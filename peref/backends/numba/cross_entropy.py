@@ -1,4 +1,5 @@
-"""The loss, CHUNK rows at a time (rows.py): largest logit, exponentials with their sum, and the division, each a walk over a row in the first cache.
+"""The loss, CHUNK rows at a time (rows.py): largest logit, exponentials with their sum, and the division,
+each a walk over a row in the first cache.
 
 Bound: the exponentials; backward, which only scales what forward kept, memory.
 """

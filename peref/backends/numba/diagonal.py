@@ -1,9 +1,10 @@
 """The scan of S4D: formula and names as in encodings/mix/s4d.py, `runs` as in ops/scan.py.
 
-A unit is one sequence and WIDTH channels and walks over its tokens one by one. A state is multiplied by the same factor at every token, so what
-that factor is off by would grow with the distance: factors and states are float64 here. Forward keeps every CHUNK-th state and backward makes
-those between again; what is a sum over sequences has a place for each, added in order. Bound: reading M factors, weights and states for every
-channel and token.
+A unit is one sequence and WIDTH channels and walks over its tokens one by one. A state is multiplied by the
+same factor at every token, so what that factor is off by would grow with the distance: factors and states are
+float64 here. Forward keeps every CHUNK-th state and backward makes those between again; what is a sum over
+sequences has a place for each, added in order. Bound: reading M factors, weights and states for every channel
+and token.
 """
 
 import numpy as np
@@ -86,13 +87,17 @@ def scan_channels(unit, y, starts, u, modes, skip, runs):
 
 @kernel(writes(3), writes(4), c_reads(3), system, c_reads(1), longs)
 def scan(y, starts, u, modes, skip, runs):
-    """y, u [B,T,C]; starts [B,chunks+1,2M,C], the first as given, then the state after each chunk; modes [4,M,C] float64."""
+    """y, u [B,T,C]; starts [B,chunks+1,2M,C], the first as given, then the state after each chunk; modes
+    [4,M,C] float64.
+    """
     spread(scan_channels, len(u) * groups(u.shape[2]), (y, starts, u, modes, skip, runs))
 
 
 @njit(**INNER)
 def retreat(d, z, x, before, after, dx, dz):
-    """One token back: d [2,M,WIDTH], the gradient of the state after it, becomes that of the one before; dx [WIDTH] of u, dz [4,M,WIDTH] added to."""
+    """One token back: d [2,M,WIDTH], the gradient of the state after it, becomes that of the one before;
+    dx [WIDTH] of u, dz [4,M,WIDTH] added to.
+    """
     for m in range(d.shape[1]):
         re, im, a, b, c, e = d[0, m], d[1, m], z[0, m], z[1, m], z[2, m], z[3, m]
         da, db, dc, de = dz[0, m], dz[1, m], dz[2, m], dz[3, m]
@@ -113,7 +118,12 @@ def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, run
     b, first = unit // groups(C), unit % groups(C) * WIDTH
     W = min(WIDTH, C - first)
     z, x, out = opened(modes, first, W), np.zeros(WIDTH), np.zeros(WIDTH)
-    s, d, dz, nothing = np.zeros((2, M, WIDTH)), np.zeros((2, M, WIDTH)), np.zeros((4, M, WIDTH)), np.zeros((2, M, WIDTH))
+    s, d, dz, nothing = (
+        np.zeros((2, M, WIDTH)),
+        np.zeros((2, M, WIDTH)),
+        np.zeros((4, M, WIDTH)),
+        np.zeros((2, M, WIDTH)),
+    )
     states = np.zeros((CHUNK + 1, 2, M, WIDTH))
     for chunk in range((T - 1) // CHUNK, -1, -1):
         begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
@@ -149,4 +159,8 @@ def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, run
 @kernel(writes(3), writes(3), writes(4, f8), c_reads(3), c_reads(4), c_reads(3), system, c_reads(1), longs)
 def scan_backward(du, ds, dmodes, dy, starts, u, modes, skip, runs):
     """du [B,T,C] and ds [B,2M,C] of the state handed in, dmodes [B,4,M,C]: zeros."""
-    spread(scan_backward_channels, len(u) * groups(u.shape[2]), (du, ds, dmodes, dy, starts, u, modes, skip, runs))
+    spread(
+        scan_backward_channels,
+        len(u) * groups(u.shape[2]),
+        (du, ds, dmodes, dy, starts, u, modes, skip, runs),
+    )

@@ -1,4 +1,5 @@
-"""Rows of a table by their numbers, CHUNK at a time (rows.py); backward a row of the table at a time, the rows of dy that it was taken for in order.
+"""Rows of a table by their numbers, CHUNK at a time (rows.py); backward a row of the table at a time, the
+rows of dy that it was taken for in order.
 
 Bound: memory.
 """

@@ -1,9 +1,11 @@
-"""How an intrinsic is written: LLVM IR for vectors of the host's width, with what all of them do in one place.
+"""How an intrinsic is written: LLVM IR for vectors of the host's width, with what all of them do in one
+place.
 
-Every intrinsic takes whole arrays (float32, any shape and strides) and offsets counted in elements from their first one: the array stays
-alive as long as the kernel that uses it. Lengths may be anything; the last vector is masked. Sums have LANES lanes, added in a fixed order
-at the end, so that the bits depend on nothing but the numbers. Of fast-math only fused multiply-add, which is written out. A NaN that goes
-in comes out: maxima take it, comparisons are chosen so that it passes every clamp.
+Every intrinsic takes whole arrays (float32, any shape and strides) and offsets counted in elements from their
+first one: the array stays alive as long as the kernel that uses it. Lengths may be anything; the last vector
+is masked. Sums have LANES lanes, added in a fixed order at the end, so that the bits depend on nothing but
+the numbers. Of fast-math only fused multiply-add, which is written out. A NaN that goes in comes out: maxima
+take it, comparisons are chosen so that it passes every clamp.
 """
 
 import math
@@ -42,7 +44,9 @@ class Emit:
         return self.b.gep(array.data, [offset])
 
     def fma(self, x, y, z):
-        f = cgutils.get_or_insert_function(self.b.module, ir.FunctionType(VEC, [VEC, VEC, VEC]), f"llvm.fma.v{LANES}f32")
+        f = cgutils.get_or_insert_function(
+            self.b.module, ir.FunctionType(VEC, [VEC, VEC, VEC]), f"llvm.fma.v{LANES}f32"
+        )
         return self.b.call(f, [x, y, z])
 
     def splat(self, x):
@@ -66,7 +70,9 @@ class Emit:
         lane = ir.Constant(IVEC, list(range(LANES)))
         n = self.b.trunc(count, I32)
         one = self.b.insert_element(ir.Constant(IVEC, ir.Undefined), n, ir.Constant(I32, 0))
-        return self.b.icmp_signed("<", lane, self.b.shuffle_vector(one, ir.Constant(IVEC, ir.Undefined), whole(0)))
+        return self.b.icmp_signed(
+            "<", lane, self.b.shuffle_vector(one, ir.Constant(IVEC, ir.Undefined), whole(0))
+        )
 
     def load_some(self, pointer, mask, otherwise):
         p = self.b.bitcast(pointer, VEC.as_pointer())
@@ -85,7 +91,9 @@ class Emit:
         size = LANES
         while size > 1:
             size //= 2
-            halves = (ir.Constant(ir.VectorType(I32, size), list(range(first, first + size))) for first in (0, size))
+            halves = (
+                ir.Constant(ir.VectorType(I32, size), list(range(first, first + size))) for first in (0, size)
+            )
             x = join(*(self.b.shuffle_vector(x, ir.Constant(x.type, ir.Undefined), half) for half in halves))
         return self.b.extract_element(x, ir.Constant(I32, 0))
 
@@ -94,7 +102,9 @@ class Emit:
         return self.b.select(self.b.fcmp_unordered(">", x, y), x, y)
 
     def exp(self, x):
-        """exp of a vector to 1.5 units in the last place; below -87.3 it is 0, above 88.7 infinite, NaN stays."""
+        """exp of a vector to 1.5 units in the last place; below -87.3 it is 0, above 88.7 infinite, NaN
+        stays.
+        """
         b = self.b
         capped = b.select(b.fcmp_unordered("<", x, number(-87.5)), number(-87.5), x)
         capped = b.select(b.fcmp_ordered("<", x, number(-87.5)), capped, x)
@@ -106,7 +116,9 @@ class Emit:
         return b.select(b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
 
     def exp_of_less(self, x):
-        """The same for numbers that are not above 80: what is out of range ends as 0 or NaN by itself, and one step makes 2^n."""
+        """The same for numbers that are not above 80: what is out of range ends as 0 or NaN by itself, and
+        one step makes 2^n.
+        """
         y, bits = self.power(x, exact=False)
         y = self.b.fmul(y, self.b.bitcast(self.b.shl(self.b.add(bits, whole(127)), whole(23)), VEC))
         return self.b.select(self.b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
@@ -114,8 +126,9 @@ class Emit:
     def power(self, x, exact=True):
         """exp(r) and the whole number n of 2^n exp(r), |r| <= ln(2)/2.
 
-        n by adding and taking off 1.5 2^23; exp(r) by the polynomial of degree 6 through the Chebyshev points, 3e-9 off. n ln(2) is `exact` in two
-        parts; in one it is off by n 2e-9, less than a twentieth of what rounding x has cost.
+        n by adding and taking off 1.5 2^23; exp(r) by the polynomial of degree 6 through the Chebyshev
+        points, 3e-9 off. n ln(2) is `exact` in two parts; in one it is off by n 2e-9, less than a twentieth
+        of what rounding x has cost.
         """
         big = number(1.5 * 2**23)
         shifted = self.fma(x, number(1 / math.log(2)), big)
@@ -132,10 +145,15 @@ class Emit:
 
 
 def each(emit: Emit, n, body, *carried):
-    """body(offset, mask or None, *carried) -> carried, over n elements in vectors, the last one masked. Returns what is carried out."""
+    """body(offset, mask or None, *carried) -> carried, over n elements in vectors, the last one masked.
+    Returns what is carried out.
+    """
     b = emit.b
     whole_part = b.and_(n, ir.Constant(I64, -LANES))
-    start, head, loop, after, tail, end = b.block, *(b.append_basic_block(name) for name in ("head", "loop", "after", "tail", "end"))
+    start, head, loop, after, tail, end = (
+        b.block,
+        *(b.append_basic_block(name) for name in ("head", "loop", "after", "tail", "end")),
+    )
     b.branch(head)
     b.position_at_end(head)
     k = b.phi(I64)
@@ -166,7 +184,9 @@ def each(emit: Emit, n, body, *carried):
 
 
 def made(result, kinds, body):
-    """What an intrinsic returns: its signature, and the code that `body`, given an Emit, writes; body returns the result's value or None."""
+    """What an intrinsic returns: its signature, and the code that `body`, given an Emit, writes; body
+    returns the result's value or None.
+    """
 
     def codegen(context, builder, sig, args):
         out = body(Emit(context, builder, sig, args))

@@ -3,8 +3,9 @@
     y = h W' + b + residual        h = gelu(up), or silu(gate) up where there is a gate
     dh = dy W,  dup and dgate from dh;  h is made once more, for the gradient of W (matrix.multiply)
 
-Rows go BLOCK at a time: the activation before the product and its derivative after it work on what lies in the cache of the core, so h and dh
-are never written out and read again, and h need not be kept for backward. Bound: the multiplier, as matrix.py; exp is a tenth of the time.
+Rows go BLOCK at a time: the activation before the product and its derivative after it work on what lies in
+the cache of the core, so h and dh are never written out and read again, and h need not be kept for backward.
+Bound: the multiplier, as matrix.py; exp is a tenth of the time.
 """
 
 import numpy as np
@@ -54,7 +55,9 @@ def forward_block(unit, y, up, gate, panelled, b, residual):
 
 @kernel(writes(2), c_reads(2), c_reads(2), reads(2), c_reads(1), c_reads(2))
 def forward(y, up, gate, w, b, residual):
-    """y [M,C] of up and gate [M,F] with w [F,C]; gate, b and residual have no elements where there are none."""
+    """y [M,C] of up and gate [M,F] with w [F,C]; gate, b and residual have no elements where there are
+    none.
+    """
     spread(forward_block, (len(up) + BLOCK - 1) // BLOCK, (y, up, gate, packed(w), b, residual))
 
 
@@ -82,7 +85,9 @@ def backward_block(unit, dup, dgate, h, dy, up, gate, panelled):
     block(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
     activated(h[first:stop], up[first:stop], gate[first:stop])
     if len(gate):
-        swiglu_row_backward(gate[first:stop], up[first:stop], dh, dgate[first:stop], dup[first:stop], 0, n * F)
+        swiglu_row_backward(
+            gate[first:stop], up[first:stop], dh, dgate[first:stop], dup[first:stop], 0, n * F
+        )
     else:
         gelu_row_backward(up[first:stop], dh, dup[first:stop], 0, n * F)
 

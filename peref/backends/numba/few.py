@@ -1,7 +1,8 @@
 """Few rows: products with weights as they lie, and RMSNorm.
 
-No tile (matrix.py) pays for a few rows: every number of a weight is read once for each, so nothing is packed and no thread is woken. Weights are
-read GROUP rows at a time against one row of x, whose vectors they share. Bound: how fast one core reads the weights.
+No tile (matrix.py) pays for a few rows: every number of a weight is read once for each, so nothing is packed
+and no thread is woken. Weights are read GROUP rows at a time against one row of x, whose vectors they share.
+Bound: how fast one core reads the weights.
 """
 
 import numpy as np
@@ -20,16 +21,25 @@ GROUP = 8  # rows of a weight that are read together
 
 
 def folded(e: Emit, rows):
-    """Vectors whose lanes are to be summed -> vectors that hold the sums, in the order of `rows`: halves are added until one lane is left of each."""
+    """Vectors whose lanes are to be summed -> vectors that hold the sums, in the order of `rows`: halves
+    are added until one lane is left of each.
+    """
     size, undefined = LANES, ir.Constant(VEC, ir.Undefined)
     while size > 1:
         half, joined = size // 2, []
-        pairs = [(a, b) for a, b in zip(rows[::2], rows[1::2], strict=True)] if len(rows) > 1 else [(rows[0], undefined)]
+        pairs = (
+            [(a, b) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+            if len(rows) > 1
+            else [(rows[0], undefined)]
+        )
         for a, b in pairs:
             starts = range(0, LANES if len(rows) == 1 else 2 * LANES, size)
             low = [s + k for s in starts for k in range(half)]
             low += [0] * (LANES - len(low))
-            parts = (e.b.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, LANES), [k + off for k in low])) for off in (0, half))
+            parts = (
+                e.b.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, LANES), [k + off for k in low]))
+                for off in (0, half)
+            )
             joined.append(e.b.fadd(*parts))
         rows, size = joined, half
     return rows
@@ -53,7 +63,10 @@ def dot_group(typingctx, y, y_at, w, w_at, w_row, x, x_at, n):
         sums = folded(e, each(e, n, step, *[number(0)] * GROUP))
         for m, found in enumerate(sums):
             for k in range(min(LANES, GROUP)):
-                B.store(B.extract_element(found, ir.Constant(I32, k)), e.at(0, B.add(y_at, ir.Constant(I64, m * LANES + k))))
+                B.store(
+                    B.extract_element(found, ir.Constant(I32, k)),
+                    e.at(0, B.add(y_at, ir.Constant(I64, m * LANES + k))),
+                )
 
     return made(void, (y, i8, w, i8, i8, x, i8, i8), body)
 

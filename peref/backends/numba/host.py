@@ -1,7 +1,7 @@
 """What this machine is: the width of its vectors, its threads, its memory.
 
-The width follows the host: 16 float32 lanes with AVX-512, 8 with AVX2, 4 elsewhere (NEON, SSE). A tile of the matrix kernel is ROWS x 2
-vectors: as many sums as leave registers for the operands.
+The width follows the host: 16 float32 lanes with AVX-512, 8 with AVX2, 4 elsewhere (NEON, SSE). A tile of the
+matrix kernel is ROWS x 2 vectors: as many sums as leave registers for the operands.
 """
 
 import contextlib
@@ -31,14 +31,16 @@ def lanes() -> int:
 
 
 LANES = lanes()
-ROWS = 4 if LANES == 8 else 8  # 8 of 16 registers hold sums with AVX2, 16 of 32 elsewhere; blocks of 64 divide by it
+# 8 of 16 registers hold sums with AVX2, 16 of 32 elsewhere; blocks of 64 divide by it
+ROWS = 4 if LANES == 8 else 8
 COLUMNS = 2 * LANES
 
 
 def keep_memory() -> None:
     """Have malloc keep up to a gigabyte of what is freed, where it is glibc's.
 
-    It would give the arrays of a step back to the system and be given them again page by page in the next, a sixth of a training step.
+    It would give the arrays of a step back to the system and be given them again page by page in the next, a
+    sixth of a training step.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -49,8 +51,9 @@ def keep_memory() -> None:
 def idle_cores(ready: Callable[[], int] | None = None) -> int:
     """Cores that nobody else computes on, at least 1; all of them where the system does not say.
 
-    A thread that must wait for a core holds up all others at the end of every kernel: with one busy neighbour on two cores a training step on
-    both takes several times as long as on one. What is ready to run is counted a few times, for one look may catch a moment.
+    A thread that must wait for a core holds up all others at the end of every kernel: with one busy neighbour
+    on two cores a training step on both takes several times as long as on one. What is ready to run is
+    counted a few times, for one look may catch a moment.
     """
     cores = os.cpu_count() or 1
     try:
@@ -64,7 +67,9 @@ def idle_cores(ready: Callable[[], int] | None = None) -> int:
 
 
 def ready_tasks() -> int:
-    """How many tasks are running or ready to, this one not counted: the fourth number of Linux's /proc/loadavg."""
+    """How many tasks are running or ready to, this one not counted: the fourth number of Linux's
+    /proc/loadavg.
+    """
     return int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) - 1
 
 

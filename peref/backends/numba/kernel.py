@@ -1,7 +1,8 @@
 """Kernel: a function that is compiled when it is first called, and kept for later processes.
 
-Compiled kernels are kept in the user's cache folder, under a digest of all that they are made from: numba looks at the age of one file only and
-would run old code after a change in another. Where that folder cannot be written (a full disk, no home) every process compiles for itself.
+Compiled kernels are kept in the user's cache folder, under a digest of all that they are made from: numba
+looks at the age of one file only and would run old code after a change in another. Where that folder cannot
+be written (a full disk, no home) every process compiles for itself.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ from peref import share
 from peref.backends.numba.host import LANES, features
 from peref.ops import activation
 
-OPTIMIZED = type(config.OPT)(min(config.OPT, 2))  # numba's 3 compiles a tenth longer, and what comes out is not faster
+# numba's 3 compiles a tenth longer, and what comes out is not faster
+OPTIMIZED = type(config.OPT)(min(config.OPT, 2))
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "no_cfunc_wrapper": True}
 INNER = OPTIONS | {"no_cpython_wrapper": True}  # of functions that only kernels call
 
@@ -37,7 +39,9 @@ def sources() -> list[Path]:
 
 
 def digest() -> str:
-    """Of the kernels' sources, the compiler, NumPy, which makes the polynomial of exp (emit.py), and the width."""
+    """Of the kernels' sources, the compiler, NumPy, which makes the polynomial of exp (emit.py), and the
+    width.
+    """
     found = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {np.__version__} {LANES}".encode())
     for path in sources():
         found.update(path.read_bytes())
@@ -45,7 +49,9 @@ def digest() -> str:
 
 
 def here() -> str:
-    """Digest of what numba's own cache goes by besides: where the sources lie and how old they are, this Python, this processor."""
+    """Digest of what numba's own cache goes by besides: where the sources lie and how old they are, this
+    Python, this processor.
+    """
     files = sorted(Path(__file__).resolve().parent.glob("*.py"))
     about = [sys.implementation.cache_tag, llvm.get_host_cpu_name(), features()]
     about += [f"{file} {file.stat().st_mtime_ns}" for file in files]
@@ -53,7 +59,9 @@ def here() -> str:
 
 
 def writable() -> Path | None:
-    """The folder that compiled kernels are kept in, or None where nothing can be written or nothing is compiled."""
+    """The folder that compiled kernels are kept in, or None where nothing can be written or nothing is
+    compiled.
+    """
     if config.DISABLE_JIT:
         return None
     folder = share.cache() / "numba" / f"{digest()}-{here()}"
@@ -72,7 +80,9 @@ FOLDER = writable()
 
 @contextlib.contextmanager
 def kept(name: str) -> Iterator[None]:
-    """What is compiled meanwhile goes to FOLDER and comes from there; each kernel in one process at a time, for two may spoil each other's files."""
+    """What is compiled meanwhile goes to FOLDER and comes from there; each kernel in one process at a
+    time, for two may spoil each other's files.
+    """
     if FOLDER is None:
         yield
         return
@@ -95,7 +105,9 @@ KERNELS: dict[str, "Kernel"] = {}  # "module.function", of the modules that are 
 
 
 class Kernel:
-    """A function that is compiled, or taken from FOLDER, when it is first called. Functions that it calls are compiled into it."""
+    """A function that is compiled, or taken from FOLDER, when it is first called. Functions that it calls
+    are compiled into it.
+    """
 
     def __init__(self, function: Callable, signature: Any) -> None:
         self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
@@ -104,7 +116,9 @@ class Kernel:
         KERNELS[self.name] = self
 
     def __call__(self, *arguments: Any) -> None:
-        """On one thread while tracemalloc traces: others would wait for the interpreter's lock, which the caller has, at their first allocation."""
+        """On one thread while tracemalloc traces: others would wait for the interpreter's lock, which the
+        caller has, at their first allocation.
+        """
         compiled = self.compiled or self.ready()
         if not is_tracing():
             compiled(*arguments)

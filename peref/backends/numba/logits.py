@@ -1,9 +1,12 @@
-"""What is added to the scaled products of queries and keys, and what its gradients are made of, a row of a tile at a time.
+"""What is added to the scaled products of queries and keys, and what its gradients are made of, a row of a
+tile at a time.
 
-A tile is QUERIES x KEYS. A table of distances is read by diagonal, so a row of the tile is a run of it and needs no copy; an index, a term, a row
-and a column are put together into one row first. The gradient of a table by distance is the sum of each diagonal of dS: a tile of dS has
-MARGIN columns of zeros beside it, so that its diagonals are rows of a slanted array and one pass adds them up. Bound: reading and writing a tile
-that lies in the first two caches, once for each thing that is added; a term, and its gradient, come from memory.
+A tile is QUERIES x KEYS. A table of distances is read by diagonal, so a row of the tile is a run of it and
+needs no copy; an index, a term, a row and a column are put together into one row first. The gradient of a
+table by distance is the sum of each diagonal of dS: a tile of dS has MARGIN columns of zeros beside it, so
+that its diagonals are rows of a slanted array and one pass adds them up. Bound: reading and writing a tile
+that lies in the first two caches, once for each thing that is added; a term, and its gradient, come from
+memory.
 """
 
 import numpy as np
@@ -26,7 +29,9 @@ def pick(x, n):
 
 @njit(**INNER)
 def extra(out, k, a, b, table, index, base, term, row, column):
-    """What is added to the scaled products of one row in columns a..b of the tile at key k: table, term, and row + column in their own dtype."""
+    """What is added to the scaled products of one row in columns a..b of the tile at key k: table, term,
+    and row + column in their own dtype.
+    """
     for j in range(a, b):
         out[j] = 0
     if len(index):
@@ -51,9 +56,15 @@ def extra(out, k, a, b, table, index, base, term, row, column):
 
 @njit(**INNER)
 def fill(added, b, h, t, key, a, z, table, index, base, term, row, column):
-    """`extra` for query t of head h of sequence b, each array at its own place on axes that may be of size 1."""
+    """`extra` for query t of head h of sequence b, each array at its own place on axes that may be of size
+    1.
+    """
     there = index[pick(len(index), b), t] if index.shape[2] else index[0, 0]
-    terms = term[pick(len(term), b), pick(term.shape[1], h), pick(term.shape[2], t)] if term.shape[3] else term[0, 0, 0]
+    terms = (
+        term[pick(len(term), b), pick(term.shape[1], h), pick(term.shape[2], t)]
+        if term.shape[3]
+        else term[0, 0, 0]
+    )
     has = column.shape[2] > 0
     r = row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], t)] if has else 0.0
     columns = column[pick(len(column), b), pick(column.shape[1], h)] if has else column[0, 0]
@@ -81,7 +92,9 @@ def keep(ds, b, h, t, key, a, z, index, dtable, dterm, drow, dcolumn):
 
 @njit(**INNER)
 def by_distance(total, Z, at, rows, width):
-    """Add the diagonals of a tile [rows,width], which lies MARGIN columns in and has zeros around it; that of column 0, row 0 to total[at]."""
+    """Add the diagonals of a tile [rows,width], which lies MARGIN columns in and has zeros around it; that
+    of column 0, row 0 to total[at].
+    """
     first, last = max(1 - rows, -at), min(width, len(total) - at)
     diagonals(total, at + first, Z, MARGIN + first, Z.shape[1] + 1, rows, max(0, last - first))
 

@@ -1,9 +1,10 @@
 """Products of matrices: one micro-kernel (tile.py), its right operand in panels, threads over blocks of rows.
 
-C[M,N] = A[M,K] B[K,N]. A may have any strides, so A' needs no copy. B is cut into panels of COLUMNS columns, each a run of contiguous rows:
-weights are packed into panels inside the call that uses them, an array whose width is a whole number of panels serves as it is. K is taken
-in steps of DEPTH, so that a panel stays in the first cache; the order of every sum is that of K, whatever the number of threads.
-Bound: the multiplier. A tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS numbers that it loads.
+C[M,N] = A[M,K] B[K,N]. A may have any strides, so A' needs no copy. B is cut into panels of COLUMNS columns,
+each a run of contiguous rows: weights are packed into panels inside the call that uses them, an array whose
+width is a whole number of panels serves as it is. K is taken in steps of DEPTH, so that a panel stays in the
+first cache; the order of every sum is that of K, whatever the number of threads. Bound: the multiplier. A
+tile does 2 ROWS COLUMNS operations for ROWS + COLUMNS numbers that it loads.
 """
 
 import numpy as np
@@ -60,7 +61,9 @@ def block(c, first, stop, a, b, panel, row, K):
                     if k == 0:
                         tile_set(c, m * N + n, N, a, m * a_row, a_row, a_column, b, at, row, depth)
                     else:
-                        tile_add(c, m * N + n, N, a, m * a_row + k * a_column, a_row, a_column, b, at, row, depth)
+                        tile_add(
+                            c, m * N + n, N, a, m * a_row + k * a_column, a_row, a_column, b, at, row, depth
+                        )
             else:
                 for m in range(first, whole, ROWS):
                     tile_set(out, 0, COLUMNS, a, m * a_row + k * a_column, a_row, a_column, b, at, row, depth)
@@ -96,7 +99,9 @@ def multiply_one(unit, c, a, b, panel, row):
 
 @kernel(writes(3), reads(3), reads(3))
 def multiply(c, a, b):
-    """c [n,M,N] = a [n,M,K] b [n,K,N]. b in whole panels with contiguous rows is read as it is, else packed."""
+    """c [n,M,N] = a [n,M,K] b [n,K,N]. b in whole panels with contiguous rows is read as it is, else
+    packed.
+    """
     n, M, K = a.shape
     N = b.shape[2]
     as_it_is = N % COLUMNS == 0 and b.strides[2] == 4 and b.strides[1] > 0

@@ -1,6 +1,8 @@
-"""RMSNorm and LayerNorm, CHUNK rows at a time (rows.py): one walk over a row for its mean square, one that writes. Bound: memory.
+"""RMSNorm and LayerNorm, CHUNK rows at a time (rows.py): one walk over a row for its mean square, one that
+writes. Bound: memory.
 
-Backward makes du = dy w for a row in a line of its own, which stays in the first cache, and takes its means from there.
+Backward makes du = dy w for a row in a line of its own, which stays in the first cache, and takes its means
+from there.
 """
 
 import numpy as np

@@ -1,8 +1,9 @@
 """What the recurrences share.
 
-Where channels know nothing of one another (convolution.py, wkv4.py, selective.py) a unit is one sequence and WIDTH channels, a few vectors, and walks
-over its tokens one by one. Where a gradient is a sum over sequences or units, each has a place of its own, and these are added in order: the bits do
-not depend on the number of threads. `runs` as in ops/scan.py.
+Where channels know nothing of one another (convolution.py, wkv4.py, selective.py) a unit is one sequence and
+WIDTH channels, a few vectors, and walks over its tokens one by one. Where a gradient is a sum over sequences
+or units, each has a place of its own, and these are added in order: the bits do not depend on the number of
+threads. `runs` as in ops/scan.py.
 """
 
 from numba import njit

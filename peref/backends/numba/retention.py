@@ -1,10 +1,12 @@
-"""Retention in chunks: a state of constant size per sequence and head, and one tile of CHUNK x CHUNK within a chunk.
+"""Retention in chunks: a state of constant size per sequence and head, and one tile of CHUNK x CHUNK within a
+chunk.
 
     A = (Q K') * within        O = A V + (into Q) S        S <- over S + (out_of K)' V
 
-with the decays of retnet.py: within between tokens of a chunk, into from the state to each, out_of from each to the end, over for all. They
-follow from runs and from g^n, tabled once in float64. Backward walks the chunks in reverse over the states that forward kept.
-Sequences and heads are independent, so the bits do not depend on the number of threads. Bound: the multiplier, on tiles that fit the first cache.
+with the decays of retnet.py: within between tokens of a chunk, into from the state to each, out_of from each
+to the end, over for all. They follow from runs and from g^n, tabled once in float64. Backward walks the
+chunks in reverse over the states that forward kept. Sequences and heads are independent, so the bits do not
+depend on the number of threads. Bound: the multiplier, on tiles that fit the first cache.
 """
 
 import numpy as np
@@ -21,7 +23,9 @@ CHUNK = 64
 
 @njit(**INNER)
 def decays(powers, runs, first, rows, within, into, out_of):
-    """The decays of one chunk of one sequence and head; returns `over`. powers[n] = g^n; runs [T], as ops/place.py has them."""
+    """The decays of one chunk of one sequence and head; returns `over`. powers[n] = g^n; runs [T], as
+    ops/place.py has them.
+    """
     before = runs[first - 1] if first else 0
     last = runs[first + rows - 1]
     for n in range(rows):
@@ -65,9 +69,21 @@ def retention_head(unit, o, states, q, k, v, runs, powers, scale):
     E = v.shape[3]
     d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
     b, h = unit // H, unit % H
-    Q, K, V = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
-    KT, A, O = np.empty((d, CHUNK), np.float32), np.empty((CHUNK, CHUNK), np.float32), np.empty((CHUNK, e), np.float32)
-    within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
+    Q, K, V = (
+        np.empty((CHUNK, d), np.float32),
+        np.empty((CHUNK, d), np.float32),
+        np.empty((CHUNK, e), np.float32),
+    )
+    KT, A, O = (
+        np.empty((d, CHUNK), np.float32),
+        np.empty((CHUNK, CHUNK), np.float32),
+        np.empty((CHUNK, e), np.float32),
+    )
+    within, into, out_of = (
+        np.empty((CHUNK, CHUNK), np.float32),
+        np.empty(CHUNK, np.float32),
+        np.empty(CHUNK, np.float32),
+    )
     for n in range((T + CHUNK - 1) // CHUNK):
         first = n * CHUNK
         rows = min(CHUNK, T - first)
@@ -92,7 +108,9 @@ def retention_head(unit, o, states, q, k, v, runs, powers, scale):
 
 @kernel(writes(4), writes(5), reads(4), reads(4), reads(4), c_reads(2, i8), c_reads(2), f4)
 def retention(o, states, q, k, v, runs, powers, scale):
-    """o [B,T,H,E]; states [B,H,chunks+1,D',E'], the first given, padded with zeros; q, k [B,H,T,D], v [B,H,T,E]; powers [H,CHUNK+1]."""
+    """o [B,T,H,E]; states [B,H,chunks+1,D',E'], the first given, padded with zeros; q, k [B,H,T,D], v
+    [B,H,T,E]; powers [H,CHUNK+1].
+    """
     spread(retention_head, len(q) * q.shape[1], (o, states, q, k, v, runs, powers, scale))
 
 
@@ -114,9 +132,21 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
         np.empty((CHUNK, CHUNK), np.float32),
         np.empty((CHUNK, CHUNK), np.float32),
     )
-    dQ, dK, dV = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32), np.empty((CHUNK, e), np.float32)
-    within, into, out_of = np.empty((CHUNK, CHUNK), np.float32), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
-    S, ST, scaled = np.zeros((d, e), np.float32), np.empty((e, d), np.float32), np.empty((CHUNK, e), np.float32)
+    dQ, dK, dV = (
+        np.empty((CHUNK, d), np.float32),
+        np.empty((CHUNK, d), np.float32),
+        np.empty((CHUNK, e), np.float32),
+    )
+    within, into, out_of = (
+        np.empty((CHUNK, CHUNK), np.float32),
+        np.empty(CHUNK, np.float32),
+        np.empty(CHUNK, np.float32),
+    )
+    S, ST, scaled = (
+        np.zeros((d, e), np.float32),
+        np.empty((e, d), np.float32),
+        np.empty((CHUNK, e), np.float32),
+    )
     far, near = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32)
     for n in range((T + CHUNK - 1) // CHUNK - 1, -1, -1):
         first = n * CHUNK
@@ -162,4 +192,8 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
 )
 def retention_backward(dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
     """dq, dk [B,T,H,D], dv [B,T,H,E], ds [B,H,D',E'] of the first state; do [B,T,H,E]."""
-    spread(retention_backward_head, len(q) * q.shape[1], (dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale))
+    spread(
+        retention_backward_head,
+        len(q) * q.shape[1],
+        (dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale),
+    )

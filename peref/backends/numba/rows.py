@@ -1,6 +1,8 @@
-"""How arrays are dealt out that know nothing of order: rows CHUNK at a time, single numbers a STRETCH at a time.
+"""How arrays are dealt out that know nothing of order: rows CHUNK at a time, single numbers a STRETCH at a
+time.
 
-A sum over rows goes chunk by chunk into rows of its own, which `summed` adds in order: the bits do not depend on the number of threads.
+A sum over rows goes chunk by chunk into rows of its own, which `summed` adds in order: the bits do not depend
+on the number of threads.
 """
 
 from numba import njit

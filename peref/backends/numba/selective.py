@@ -1,7 +1,7 @@
 """The scan of Mamba: formula and names as in encodings/mix/mamba.py, units as recurrences.py says.
 
-Forward keeps every CHUNK-th state, backward makes those between again. Bound: the exponentials, one for each number of the state, twice in
-backward and forward together.
+Forward keeps every CHUNK-th state, backward makes those between again. Bound: the exponentials, one for each
+number of the state, twice in backward and forward together.
 """
 
 import math
@@ -55,7 +55,11 @@ def selective_scan_channels(unit, y, step, starts, x, delta, A, b, c, skip, runs
     (_, T, E), N = y.shape, len(A)
     s, first = unit // blocks(E), unit % blocks(E) * WIDTH
     stop = min(E, first + WIDTH)
-    h, Z, G = np.zeros((N, WIDTH), np.float32), np.zeros((N, WIDTH), np.float32), np.zeros((N, WIDTH), np.float32)
+    h, Z, G = (
+        np.zeros((N, WIDTH), np.float32),
+        np.zeros((N, WIDTH), np.float32),
+        np.zeros((N, WIDTH), np.float32),
+    )
     for n in range(N):
         for e in range(first, stop):
             h[n, e - first] = starts[s, 0, n, e]
@@ -83,19 +87,31 @@ def selective_scan_channels(unit, y, step, starts, x, delta, A, b, c, skip, runs
 
 @kernel(writes(3), writes(3), writes(4), *scan_reads)
 def selective_scan(y, step, starts, x, delta, A, b, c, skip, runs, zoh):
-    """y, step [B,T,E]; starts [B,chunks+1,N,E], the first as given, then the state after each chunk; A [N,E]."""
-    spread(selective_scan_channels, len(y) * blocks(y.shape[2]), (y, step, starts, x, delta, A, b, c, skip, runs, zoh))
+    """y, step [B,T,E]; starts [B,chunks+1,N,E], the first as given, then the state after each chunk; A
+    [N,E].
+    """
+    spread(
+        selective_scan_channels,
+        len(y) * blocks(y.shape[2]),
+        (y, step, starts, x, delta, A, b, c, skip, runs, zoh),
+    )
 
 
 @njit(**INNER)
-def selective_scan_backward_channels(unit, dx, ddelta, db, dc, dA, dh, dy, step, starts, x, delta, A, b, c, skip, runs, zoh):
+def selective_scan_backward_channels(
+    unit, dx, ddelta, db, dc, dA, dh, dy, step, starts, x, delta, A, b, c, skip, runs, zoh
+):
     (_, T, E), N = dy.shape, len(A)
     s, part = unit // blocks(E), unit % blocks(E)
     first = part * WIDTH
     stop = min(E, first + WIDTH)
     W = stop - first
     H, Z = np.zeros((CHUNK + 1, N, WIDTH), np.float32), np.zeros((CHUNK, N, WIDTH), np.float32)
-    G, D, ones = np.zeros((N, WIDTH), np.float32), np.zeros((N, WIDTH), np.float32), np.ones(WIDTH, np.float32)
+    G, D, ones = (
+        np.zeros((N, WIDTH), np.float32),
+        np.zeros((N, WIDTH), np.float32),
+        np.ones(WIDTH, np.float32),
+    )
     g, into, slope = np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
     for chunk in range((T - 1) // CHUNK, -1, -1):
         begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
@@ -148,9 +164,22 @@ def selective_scan_backward_channels(unit, dx, ddelta, db, dc, dA, dh, dy, step,
             dh[s, n, e] = D[n, e - first]
 
 
-@kernel(writes(3), writes(3), writes(4), writes(4), writes(3), writes(3), c_reads(3), c_reads(3), c_reads(4), *scan_reads)
+@kernel(
+    writes(3),
+    writes(3),
+    writes(4),
+    writes(4),
+    writes(3),
+    writes(3),
+    c_reads(3),
+    c_reads(3),
+    c_reads(4),
+    *scan_reads,
+)
 def selective_scan_backward(dx, ddelta, db, dc, dA, dh, dy, step, starts, x, delta, A, b, c, skip, runs, zoh):
-    """dx, ddelta [B,T,E]; db, dc [blocks,B,T,N]; dA [B,N,E]; dh [B,N,E] of the state handed in. All hold zeros."""
+    """dx, ddelta [B,T,E]; db, dc [blocks,B,T,N]; dA [B,N,E]; dh [B,N,E] of the state handed in. All hold
+    zeros.
+    """
     spread(
         selective_scan_backward_channels,
         len(dy) * blocks(dy.shape[2]),

@@ -1,9 +1,10 @@
 """Which tiles of attention can be left out: those in which no weight can matter to any row.
 
-A tile's logits are at most scale |q| |k| + its largest bias. Where that is, for every row, below what the row has (the running maximum, backward
-the log of its sum) by ln(2^26 S), all that S such weights add up to is less than a quarter unit in the last place of the row's sum. The bound
-names no encoding; any that decays profits. Nothing is skipped where `limit` is -inf: where k, v or the table hold a number that is not finite
-(a NaN must come out), where there is a term, or where somebody asked for every tile.
+A tile's logits are at most scale |q| |k| + its largest bias. Where that is, for every row, below what the row
+has (the running maximum, backward the log of its sum) by ln(2^26 S), all that S such weights add up to is
+less than a quarter unit in the last place of the row's sum. The bound names no encoding; any that decays
+profits. Nothing is skipped where `limit` is -inf: where k, v or the table hold a number that is not finite (a
+NaN must come out), where there is a term, or where somebody asked for every tile.
 """
 
 import numpy as np
@@ -43,7 +44,9 @@ def largest(x, a, z):
 
 @njit(**INNER)
 def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, base, row, column):
-    """Whether no weight of the tile at `key` can matter to any row: `length` of each q times the scale, `top` what a logit is held against."""
+    """Whether no weight of the tile at `key` can matter to any row: `length` of each q times the scale,
+    `top` what a logit is held against.
+    """
     if limit == -np.inf:
         return False
     most = np.float32(0)
@@ -51,7 +54,9 @@ def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, b
         most += largest(table[h], 0, table.shape[1])
     elif table.shape[1]:
         begin = max(base - (first + rows - 1) + key, 0)
-        most += largest(table[h], min(begin, table.shape[1] - 1), max(min(base - first + key + KEYS, table.shape[1]), 1))
+        most += largest(
+            table[h], min(begin, table.shape[1] - 1), max(min(base - first + key + KEYS, table.shape[1]), 1)
+        )
     far = 0.0
     if column.shape[2]:
         line = column[pick(len(column), b), pick(column.shape[1], h)]
@@ -60,7 +65,9 @@ def skips(b, h, first, rows, key, see, length, top, limit, size, table, index, b
         if see[r, 0] < key + KEYS and key < see[r, 1]:
             bound = length[r] * size + most
             if column.shape[2]:
-                bound += np.float32(row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], first + r)] + far)
+                bound += np.float32(
+                    row[pick(len(row), b), pick(row.shape[1], h), pick(row.shape[2], first + r)] + far
+                )
             if not bound < top[r] + limit:
                 return False
     return True

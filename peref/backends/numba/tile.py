@@ -1,7 +1,8 @@
 """The micro-kernel of all products: a tile of ROWS x COLUMNS sums stays in registers while K is walked.
 
-For each k it loads one row of B, two vectors, and ROWS numbers of A, each spread over a vector: ROWS + 2 loads for 2 ROWS multiply-adds.
-Bound: the multiplier, from K of about 32 on; below that, reading and writing C.
+For each k it loads one row of B, two vectors, and ROWS numbers of A, each spread over a vector: ROWS + 2
+loads for 2 ROWS multiply-adds. Bound: the multiplier, from K of about 32 on; below that, reading and writing
+C.
 """
 
 from llvmlite import ir

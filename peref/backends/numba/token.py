@@ -1,6 +1,7 @@
 """One token: a whole transformer layer for it in one call.
 
-    h = norm(x);  q, k, v = W h;  k, v go into the cache;  x += W_o softmax(scale q K' + bias) V;  x += feed-forward(norm(x))
+    h = norm(x);  q, k, v = W h;  k, v go into the cache;  x += W_o softmax(scale q K' + bias) V;  x +=
+    feed-forward(norm(x))
 
 Every number of a weight and of the cache is read once (few.py), by the thread that calls: no other is woken.
 Bound: how fast one core reads weights and cache.
@@ -32,7 +33,10 @@ def add_rows(typingctx, y, y_at, p, p_at, count, v, v_at, v_row, n):
         def step(k, mask):
             to = e.at(0, B.add(y_at, k))
             first = e.load(to) if mask is None else e.load_some(to, mask, number(0))
-            start, head, loop, after = B.block, *(B.append_basic_block(name) for name in ("rows", "row", "rest"))
+            start, head, loop, after = (
+                B.block,
+                *(B.append_basic_block(name) for name in ("rows", "row", "rest")),
+            )
             B.branch(head)
             B.position_at_end(head)
             s, total = B.phi(I64), B.phi(VEC)
@@ -93,7 +97,9 @@ def scaled_heads(x, w, eps):
 
 @njit(**INNER)
 def turned(x, cos, sin, half):
-    """The first channels of every head of x [heads,D], in place: halves or neighbours pair up (ops/turn.py)."""
+    """The first channels of every head of x [heads,D], in place: halves or neighbours pair up
+    (ops/turn.py).
+    """
     R2 = len(cos)
     for h in range(len(x)):
         for n in range(R2):
@@ -124,8 +130,10 @@ vectors = c_reads(1)
 def layer(
     x, keys, values, slot, first, stop, cos_q, sin_q, cos_k, sin_k, bias, scale, half, eps, centred, weights
 ):  # fmt: skip
-    """x [C] in place. keys [G,room,D] and values get the token at `slot`; it sees slots first..stop, to whose logits bias [H,stop-first] is added
-    where there is one. weights are those of AXES; one that is absent has no elements."""
+    """x [C] in place. keys [G,room,D] and values get the token at `slot`; it sees slots first..stop, to
+    whose logits bias [H,stop-first] is added where there is one. weights are those of AXES; one that is
+    absent has no elements.
+    """
     w = Weights(*weights)
     G, room, D = keys.shape
     H = len(w.q_weight) // D

@@ -1,6 +1,8 @@
-"""Pairs of channels turned, of CHUNK tokens of all heads at a time (rows.py), in one pass: x [B,H,T,D] is read where it lies and y [B,T,H,D] written.
+"""Pairs of channels turned, of CHUNK tokens of all heads at a time (rows.py), in one pass: x [B,H,T,D] is
+read where it lies and y [B,T,H,D] written.
 
-Halves with contiguous channels go by vectors. Bound: memory; what is too large to stay in the cache is written past it.
+Halves with contiguous channels go by vectors. Bound: memory; what is too large to stay in the cache is
+written past it.
 """
 
 from numba import njit
@@ -39,13 +41,17 @@ def turned(x, y, cos, sin, past_cache):
 
 @intrinsic
 def turn_halves(typingctx, x, x_at, y, y_at, cos, sin, at, n):
-    """y_a = x_a cos - x_b sin, y_b = x_a sin + x_b cos for n pairs: b stands n after a in x and y, cos and sin begin at `at`."""
+    """y_a = x_a cos - x_b sin, y_b = x_a sin + x_b cos for n pairs: b stands n after a in x and y, cos and
+    sin begin at `at`.
+    """
     return turned(x, y, cos, sin, past_cache=False)
 
 
 @intrinsic
 def turn_halves_past_cache(typingctx, x, x_at, y, y_at, cos, sin, at, n):
-    """The same, written straight to memory, which is not read first. y begins at a multiple of 16 bytes, so does y_at; `written` must follow."""
+    """The same, written straight to memory, which is not read first. y begins at a multiple of 16 bytes,
+    so does y_at; `written` must follow.
+    """
     return turned(x, y, cos, sin, past_cache=True)
 
 
@@ -90,6 +96,8 @@ def turn_chunk(unit, y, x, cos, sin, half, past_cache):
 def turn(y, x, cos, sin, half):
     """Pairs of channels of x [B,H,T,D] turned into y [B,T,H,D]; cos and sin [1 or B,T,R/2] hold the gain too.
 
-    half says which channels pair up. In one pass; halves with contiguous channels go by vectors, and past the cache where y would not stay in it."""
+    half says which channels pair up. In one pass; halves with contiguous channels go by vectors, and past
+    the cache where y would not stay in it.
+    """
     past_cache = y.size > LARGE and x.shape[3] % 4 == 0 and cos.shape[2] % 4 == 0 and y.ctypes.data % 16 == 0
     spread(turn_chunk, len(x) * chunks(x.shape[2]), (y, x, cos, sin, half, past_cache))

@@ -1,6 +1,7 @@
 """Sums over rows of numbers, and what attention does with a row of logits.
 
-A row is walked once, LANES numbers at a time. Bound: exp, at about 13 multiply-adds a vector; the others, the first cache.
+A row is walked once, LANES numbers at a time. Bound: exp, at about 13 multiply-adds a vector; the others, the
+first cache.
 """
 
 from llvmlite import ir
@@ -39,7 +40,9 @@ def copy(typingctx, y, y_at, x, x_at, n):
 
         def step(k, mask):
             to, p = e.at(0, e.b.add(y_at, k)), e.at(2, e.b.add(x_at, k))
-            e.store(e.load(p), to) if mask is None else e.store_some(e.load_some(p, mask, number(0)), to, mask)
+            e.store(e.load(p), to) if mask is None else e.store_some(
+                e.load_some(p, mask, number(0)), to, mask
+            )
             return []
 
         each(e, n, step)
@@ -96,7 +99,9 @@ def exp_sum(typingctx, s, at, n, m):
 
 @intrinsic
 def slopes(typingctx, s, at, z, z_at, n, scale, t, t_at, less, off):
-    """s = exp(s scale + t - less), then z = s (z - off), over n elements, in place: P and dS of a row, whose log-sum is `less`."""
+    """s = exp(s scale + t - less), then z = s (z - off), over n elements, in place: P and dS of a row,
+    whose log-sum is `less`.
+    """
 
     def body(e):
         _, at, _, z_at, n, scale, _, t_at, less, off = e.args
@@ -117,7 +122,9 @@ def slopes(typingctx, s, at, z, z_at, n, scale, t, t_at, less, off):
 
 @intrinsic
 def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
-    """y += the sum of `count` rows of x, over n elements: rows are `row` apart. y is float64; a sum is made in float32 first."""
+    """y += the sum of `count` rows of x, over n elements: rows are `row` apart. y is float64; a sum is
+    made in float32 first.
+    """
 
     def body(e):
         B, (_, y_at, _, x_at, row, count, n) = e.b, e.args
@@ -129,7 +136,10 @@ def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
             B.position_at_end(loop)
             r, total = B.phi(I64), B.phi(VEC)
             p = e.at(2, B.add(B.add(x_at, k), B.mul(r, row)))
-            new, more = B.fadd(total, e.load(p) if mask is None else e.load_some(p, mask, number(0))), B.add(r, ir.Constant(I64, 1))
+            new, more = (
+                B.fadd(total, e.load(p) if mask is None else e.load_some(p, mask, number(0))),
+                B.add(r, ir.Constant(I64, 1)),
+            )
             for phi, first, later in ((r, ir.Constant(I64, 0), more), (total, number(0), new)):
                 phi.add_incoming(first, start)
                 phi.add_incoming(later, loop)
@@ -142,10 +152,14 @@ def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
                 B.store(B.fadd(old, B.fpext(new, double)), to).align = 8
             else:
                 here = cgutils.get_or_insert_function(
-                    B.module, ir.FunctionType(double, [to.type, I32, MASK, double]), f"llvm.masked.load.v{LANES}f64.p0"
+                    B.module,
+                    ir.FunctionType(double, [to.type, I32, MASK, double]),
+                    f"llvm.masked.load.v{LANES}f64.p0",
                 )
                 there = cgutils.get_or_insert_function(
-                    B.module, ir.FunctionType(ir.VoidType(), [double, to.type, I32, MASK]), f"llvm.masked.store.v{LANES}f64.p0"
+                    B.module,
+                    ir.FunctionType(ir.VoidType(), [double, to.type, I32, MASK]),
+                    f"llvm.masked.store.v{LANES}f64.p0",
                 )
                 eight = ir.Constant(I32, 8)
                 old = B.call(here, [to, eight, mask, ir.Constant(double, [0.0] * LANES)])

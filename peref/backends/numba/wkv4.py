@@ -14,7 +14,9 @@ from peref.backends.numba.threads import spread
 
 @njit(**INNER)
 def shares(E, p, k, log_w, u, first, stop):
-    """Rows of E: exp of minus how far the state's exponent p is from that of a token, when it is read and when it is written."""
+    """Rows of E: exp of minus how far the state's exponent p is from that of a token, when it is read and
+    when it is written.
+    """
     for c in range(first, stop):
         E[0, c - first] = -abs(p[c] - (u[c] + k[c]))
         E[1, c - first] = -abs(p[c] + log_w[c] - k[c])
@@ -41,7 +43,15 @@ def wkv4_channels(unit, y, states, k, v, log_w, u, runs):
             for c in range(first, stop):
                 y[b, t, c] = 0
             continue
-        sa, sb, p, after, kt, vt, out = states[b, t, 0], states[b, t, 1], states[b, t, 2], states[b, t + 1], k[b, t], v[b, t], y[b, t]
+        sa, sb, p, after, kt, vt, out = (
+            states[b, t, 0],
+            states[b, t, 1],
+            states[b, t, 2],
+            states[b, t + 1],
+            k[b, t],
+            v[b, t],
+            y[b, t],
+        )
         shares(E, p, kt, log_w, u, first, stop)
         for c in range(first, stop):
             x, of_read, of_write = u[c] + kt[c], E[0, c - first], E[1, c - first]
@@ -67,7 +77,15 @@ def wkv4_backward_channels(unit, dk, dv, dstate, dparts, dy, y, states, k, v, lo
     da, db, dw, du = dstate[b, 0], dstate[b, 1], dparts[b, 0], dparts[b, 1]
     for t in range(T - 1, -1, -1):
         keep = one if follows(runs[b], t) else zero
-        sa, sb, p, kt, vt, yt, g = states[b, t, 0], states[b, t, 1], states[b, t, 2], k[b, t], v[b, t], y[b, t], dy[b, t]
+        sa, sb, p, kt, vt, yt, g = (
+            states[b, t, 0],
+            states[b, t, 1],
+            states[b, t, 2],
+            k[b, t],
+            v[b, t],
+            y[b, t],
+            dy[b, t],
+        )
         if runs[b, t] < 0:
             for c in range(first, stop):
                 dk[b, t, c], dv[b, t, c], da[c], db[c] = 0, 0, 0, 0
@@ -85,7 +103,24 @@ def wkv4_backward_channels(unit, dk, dv, dstate, dparts, dy, y, states, k, v, lo
             da[c], db[c] = keep * (e_next * da[c] + e * each), keep * (e_next * db[c] - e * each * yt[c])
 
 
-@kernel(writes(3), writes(3), writes(3), writes(3), c_reads(3), c_reads(3), c_reads(4), c_reads(3), c_reads(3), c_reads(1), c_reads(1), longs)
+@kernel(
+    writes(3),
+    writes(3),
+    writes(3),
+    writes(3),
+    c_reads(3),
+    c_reads(3),
+    c_reads(4),
+    c_reads(3),
+    c_reads(3),
+    c_reads(1),
+    c_reads(1),
+    longs,
+)
 def wkv4_backward(dk, dv, dstate, dparts, dy, y, states, k, v, log_w, u, runs):
     """dstate [B,2,C] of the sums handed in, dparts [B,2,C] of log_w and u: both hold zeros."""
-    spread(wkv4_backward_channels, len(dy) * blocks(dy.shape[2]), (dk, dv, dstate, dparts, dy, y, states, k, v, log_w, u, runs))
+    spread(
+        wkv4_backward_channels,
+        len(dy) * blocks(dy.shape[2]),
+        (dk, dv, dstate, dparts, dy, y, states, k, v, log_w, u, runs),
+    )

@@ -1,4 +1,6 @@
-"""The recurrence of RWKV-6: formula and names as in encodings/mix/rwkv6.py, units, states and bound as wkv.py here says."""
+"""The recurrence of RWKV-6: formula and names as in encodings/mix/rwkv6.py, units, states and bound as
+wkv.py here says.
+"""
 
 import numpy as np
 from numba import njit
@@ -25,7 +27,12 @@ def wkv6_head(unit, y, states, r, log_w, k, v, u, runs):
     (_, T, H, V), K = y.shape, r.shape[3]
     b, h = unit // H, unit % H
     S, out = states[b, h, 0].copy(), np.zeros(V, np.float32)
-    rt, wt, kt, vt = np.zeros(K, np.float32), np.zeros(K, np.float32), np.zeros(K, np.float32), np.zeros(V, np.float32)
+    rt, wt, kt, vt = (
+        np.zeros(K, np.float32),
+        np.zeros(K, np.float32),
+        np.zeros(K, np.float32),
+        np.zeros(V, np.float32),
+    )
     for t in range(T):
         if not follows(runs[b], t):
             S[:] = 0
@@ -61,7 +68,12 @@ def wkv6_backward_head(unit, dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k
     b, h = unit // H, unit % H
     S, W, D = np.zeros((CHUNK + 1, K, V), np.float32), np.zeros((CHUNK, K), np.float32), ds[b, h]
     nothing = np.zeros((K, V), np.float32)
-    rt, kt, vt, g = np.zeros(K, np.float32), np.zeros(K, np.float32), np.zeros(V, np.float32), np.zeros(V, np.float32)
+    rt, kt, vt, g = (
+        np.zeros(K, np.float32),
+        np.zeros(K, np.float32),
+        np.zeros(V, np.float32),
+        np.zeros(V, np.float32),
+    )
     for chunk in range((T - 1) // CHUNK, -1, -1):
         begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
         S[0] = states[b, h, chunk]
@@ -108,5 +120,11 @@ def wkv6_backward_head(unit, dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k
     *(reads(4), c_reads(5), reads(4), reads(4), reads(4), reads(4), c_reads(2), longs),
 )
 def wkv6_backward(dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k, v, u, runs):
-    """dr, dlog_w, dk [B,T,H,K], dv [B,T,H,V], du [B,H,K], ds [B,H,K,V] of the state handed in; dy [B,H,T,V]. All hold zeros."""
-    spread(wkv6_backward_head, dv.shape[0] * dv.shape[2], (dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k, v, u, runs))
+    """dr, dlog_w, dk [B,T,H,K], dv [B,T,H,V], du [B,H,K], ds [B,H,K,V] of the state handed in; dy
+    [B,H,T,V]. All hold zeros.
+    """
+    spread(
+        wkv6_backward_head,
+        dv.shape[0] * dv.shape[2],
+        (dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k, v, u, runs),
+    )

@@ -1,4 +1,6 @@
-"""The recurrence of RWKV-7: formula and names as in encodings/mix/rwkv7.py, units, states and bound as wkv.py here says."""
+"""The recurrence of RWKV-7: formula and names as in encodings/mix/rwkv7.py, units, states and bound as
+wkv.py here says.
+"""
 
 import numpy as np
 from numba import njit
@@ -29,7 +31,12 @@ def advance(S, w, k, v, kappa, a, out, taken):
 def wkv7_head(unit, y, states, r, log_w, k, v, kappa, a, runs):
     (_, T, H, V), K = y.shape, r.shape[3]
     b, h = unit // H, unit % H
-    S, out, taken, vt = states[b, h, 0].copy(), np.zeros(V, np.float32), np.zeros(V, np.float32), np.zeros(V, np.float32)
+    S, out, taken, vt = (
+        states[b, h, 0].copy(),
+        np.zeros(V, np.float32),
+        np.zeros(V, np.float32),
+        np.zeros(V, np.float32),
+    )
     rt, wt, kt = np.zeros(K, np.float32), np.zeros(K, np.float32), np.zeros(K, np.float32)
     qt, at = np.zeros(K, np.float32), np.zeros(K, np.float32)
     for t in range(T):
@@ -66,7 +73,12 @@ def wkv7_backward_head(unit, dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, 
     S, W, D = np.zeros((CHUNK + 1, K, V), np.float32), np.zeros((CHUNK, K), np.float32), ds[b, h]
     nothing = np.zeros((K, V), np.float32)
     taken, dtaken = np.zeros((CHUNK, V), np.float32), np.zeros(V, np.float32)
-    rt, kt, vt, g = np.zeros(K, np.float32), np.zeros(K, np.float32), np.zeros(V, np.float32), np.zeros(V, np.float32)
+    rt, kt, vt, g = (
+        np.zeros(K, np.float32),
+        np.zeros(K, np.float32),
+        np.zeros(V, np.float32),
+        np.zeros(V, np.float32),
+    )
     qt, at = np.zeros(K, np.float32), np.zeros(K, np.float32)
     for chunk in range((T - 1) // CHUNK, -1, -1):
         begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
@@ -122,4 +134,8 @@ def wkv7_backward_head(unit, dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, 
 )
 def wkv7_backward(dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, log_w, k, v, kappa, a, runs):
     """As wkv6_backward; dkappa and da are [B,T,H,K]."""
-    spread(wkv7_backward_head, dv.shape[0] * dv.shape[2], (dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, log_w, k, v, kappa, a, runs))
+    spread(
+        wkv7_backward_head,
+        dv.shape[0] * dv.shape[2],
+        (dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, log_w, k, v, kappa, a, runs),
+    )

@@ -2,12 +2,14 @@
 
     s_ij = q_i' H_i H_(i-1) ... H_(j+1) k_j / sqrt(D)        H_t = I - beta_t w_t w_t'        o = softmax(s) v
 
-w_t, of length one, comes from x through a low-rank map, a short convolution over time and a SiLU; beta_t = 2 sigmoid(W_beta x_t + b). Both
-belong to a key-value head.
+w_t, of length one, comes from x through a low-rank map, a short convolution over time and a SiLU; beta_t = 2
+sigmoid(W_beta x_t + b). Both belong to a key-value head.
 
-gate   "none"; "forget": sum_{l=j+1..i} log f_l is added to s_ij, f_l = sigmoid(W_f x_l + b_f) of a query head, as in the forgetting
-       transformer: the paper's PaTH-FoX; "scaled": the sum is divided by sqrt(D) too, the authors' code (fla).
-rank   of the map from x to w; none: one full matrix. Their code has 32 where each head has keys of its own, a full one where heads are grouped.
+gate   "none"; "forget": sum_{l=j+1..i} log f_l is added to s_ij, f_l = sigmoid(W_f x_l + b_f) of a query
+       head, as in the forgetting transformer: the paper's PaTH-FoX; "scaled": the sum is divided by sqrt(D)
+       too, the authors' code (fla).
+rank   of the map from x to w; none: one full matrix. Their code has 32 where each head has keys of its own, a
+       full one where heads are grouped.
 kernel  tokens that the convolution reads; none: neither convolution nor SiLU (their use_w_shortconv off).
 
 Yang et al. 2025, arXiv:2505.16381, section 3. Their w, beta, H are ours.
@@ -18,7 +20,8 @@ matrices: with W, K the block's rows,
     C = tril(U W') inverse(I + tril(beta W W', -1))    S = U K' - C tril(beta W K', -1)    U <- U - C beta W
 
 where row t of C holds w_m u at the moment that H_m acts. Time grows with T S D, memory with T S.
-Not here: norms of q and k (Config has one), a bias of the convolution (off there), summaries that some tutorials call PaTH (pyramid.py).
+Not here: norms of q and k (Config has one), a bias of the convolution (off there), summaries that some
+tutorials call PaTH (pyramid.py).
 """
 
 from typing import Literal
@@ -38,7 +41,8 @@ Gate = Literal["none", "forget", "scaled"]
 EPS = 1e-6
 
 
-def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):  # [B,H,T,D], [B,G,S,D], [B,G,S,D], [B,G,S]
+# [B,H,T,D], [B,G,S,D], [B,G,S,D], [B,G,S]
+def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):
     xp = namespace(q)
     (B, H, T, _), (G, S) = q.shape, k.shape[1:3]
     u = grouped(q, G) * scale  # [B,G,(H/G)T,D]
@@ -47,7 +51,11 @@ def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):  # [B,H
     for start in reversed(range(0, S, block)):
         cut = slice(start, min(start + block, S))
         K, W, b = k[:, :, cut], w[:, :, cut], beta[:, :, cut, None]
-        ww, wk, seen = matmul(W, transposed(W)), matmul(W, transposed(K)), slot >= xp.arange(cut.start, cut.stop)
+        ww, wk, seen = (
+            matmul(W, transposed(W)),
+            matmul(W, transposed(K)),
+            slot >= xp.arange(cut.start, cut.stop),
+        )
         inverse = unit_lower_inverse(xp.tril(b * ww, -1), matmul)  # 1
         across = xp.tril(b * wk, -1)  # 2
         c = matmul(xp.where(seen, matmul(u, transposed(W)), 0), inverse)  # 3
@@ -73,7 +81,9 @@ def scores_backward(saved, dy):
         dacross = xp.tril(-matmul(transposed(c), ds), -1)  # 4, 2
         dk[:, :, cut] = matmul(transposed(ds), u) + matmul(transposed(b * dacross), W)  # 4, 2
         both = b * dlow + transposed(b * dlow)
-        dw[:, :, cut] = matmul(transposed(da), u) + matmul(both, W) + matmul(b * dacross, K) + b * dbw  # 3, 1, 2, 5
+        dw[:, :, cut] = (
+            matmul(transposed(da), u) + matmul(both, W) + matmul(b * dacross, K) + b * dbw
+        )  # 3, 1, 2, 5
         dbeta[:, :, cut] = (dlow * ww).sum(-1) + (dacross * wk).sum(-1) + (dbw * W).sum(-1)  # 1, 2, 5
         du = du + matmul(ds, K) + matmul(da, W)  # 4, 3
     return du.reshape(q_shape) * scale, dk, dw, dbeta
@@ -93,7 +103,8 @@ def twice_backward(saved, dy):
 twice = Op(twice_forward, twice_backward)
 
 
-def forgotten_forward(log_f, *, T, scale):  # [B,H,S] -> [B,H,T,S]: the sum over the tokens after each key, up to each query
+# [B,H,S] -> [B,H,T,S]: the sum over the tokens after each key, up to each query
+def forgotten_forward(log_f, *, T, scale):
     c = log_f.cumsum(-1, dtype=namespace(log_f).float64)  # 1
     return (scale * (c[..., -T:, None] - c[..., None, :])).astype(log_f.dtype), (T, scale, log_f.dtype)  # 2
 
@@ -111,7 +122,11 @@ forgotten = Op(forgotten_forward, forgotten_backward)
 def init(rng, *, C, H, G, D, rank: int | None = 32, kernel: int | None = 3, gate: Gate = "none"):
     positive("path", rank=rank, kernel=kernel)
     return {
-        **({"w.weight": initial(rng, G * D, C)} if rank is None else {"down.weight": initial(rng, rank, C), "up.weight": initial(rng, G * D, rank)}),
+        **(
+            {"w.weight": initial(rng, G * D, C)}
+            if rank is None
+            else {"down.weight": initial(rng, rank, C), "up.weight": initial(rng, G * D, rank)}
+        ),
         **({} if kernel is None else {"conv": kernel**-0.5 * rng.uniform(-1.0, 1.0, (G * D, kernel))}),
         "beta.weight": initial(rng, G, C),
         "beta.bias": 0.0 * rng.uniform(size=G),

@@ -1,25 +1,35 @@
-"""Pyramid: dense attention to a window, and beside it attention to log-many summaries of all that lies before; a gate mixes the two.
+"""Pyramid: dense attention to a window, and beside it attention to log-many summaries of all that lies
+before; a gate mixes the two.
 
-    o_i = g_i softmax(q_i k_j / sqrt(D)) v_j  +  (1 - g_i) softmax(q_i K_b / sqrt(D) + ln n_b) V_b          g_i = sigmoid(W_g x_i + c)
+    o_i = g_i softmax(q_i k_j / sqrt(D)) v_j  +  (1 - g_i) softmax(q_i K_b / sqrt(D) + ln n_b) V_b
+    g_i = sigmoid(W_g x_i + c)
           over i-w < j <= i                      over the blocks b of the first i-w+1 tokens
 
-There is no paper: this is our own definition of what some tutorials sketch under the name of PaTH (path.py is PaTH). What they leave open:
+There is no paper: this is our own definition of what some tutorials sketch under the name of PaTH (path.py is
+PaTH). What they leave open:
 
-1. The window is w keys, the query's own included. Blocks hold only tokens before it: no token is in both branches.
-2. A block of level l is 2^l tokens of one document, aligned at its start: [m 2^l, (m+1) 2^l). It is read when all of it lies before the window.
-3. The first i-w+1 tokens are cut as that number is written in base 2 (a Fenwick tree): at most one block of each level, largest first.
+1. The window is w keys, the query's own included. Blocks hold only tokens before it: no token is in both
+   branches.
+2. A block of level l is 2^l tokens of one document, aligned at its start: [m 2^l, (m+1) 2^l). It is read when
+   all of it lies before the window.
+3. The first i-w+1 tokens are cut as that number is written in base 2 (a Fenwick tree): at most one block of
+   each level, largest first.
 4. K_b and V_b are the means over the block of keys and values; all levels share their maps.
-5. ln n_b makes a block of n_b equal keys weigh as n_b keys, so that on constant blocks each branch is full attention over its tokens.
+5. ln n_b makes a block of n_b equal keys weigh as n_b keys, so that on constant blocks each branch is full
+   attention over its tokens.
 6. One gate per head. Without a token before the window it is 1.
 7. A block that is not full is never read; what stands where is decided by slots, whatever the positions.
-8. Time and memory grow with N (w + log N). A step needs w keys and, like the digits of a binary counter, one block for each level at most.
+8. Time and memory grow with N (w + log N). A step needs w keys and, like the digits of a binary counter, one
+   block for each level at most.
 
 local     w; none: an eighth of the length trained for
-position  "none"; "level": a learned vector for each level is added to K_b; "centre": q and k turn as in RoPE, K_b by the mean of its positions.
+position  "none"; "level": a learned vector for each level is added to K_b; "centre": q and k turn as in RoPE,
+          K_b by the mean of its positions.
 base      of the frequencies of "centre", base^(-2n/D), pairs (n, n + D/2); without effect elsewhere
 
 Windows are overlapping pieces of the line of tokens, so attention over them costs no square. The cut into
-blocks is that of Guo et al. 2025, arXiv:2506.04761. Not here: a cache without old keys (it keeps all, as everywhere).
+blocks is that of Guo et al. 2025, arXiv:2506.04761. Not here: a cache without old keys (it keeps all, as
+everywhere).
 """
 
 import math
@@ -43,10 +53,12 @@ LEVELS = 32  # rows for "level": no sequence is as long as two such blocks
 
 
 def tree(at, *, w, B):
-    """Which blocks there are and who reads them, for queries that read what lies w slots and more before them; in NumPy.
+    """Which blocks there are and who reads them, for queries that read what lies w slots and more before
+    them; in NumPy.
 
-    They are rows of one table: B*S tokens, then the blocks of level 1, of level 2, ... pairs[l] are the left halves of the blocks of level
-    l+1, the right ones follow them. reads[l] = (queries among B*T, the rows of level l that they read). Nothing is made that nobody reads.
+    They are rows of one table: B*S tokens, then the blocks of level 1, of level 2, ... pairs[l] are the left
+    halves of the blocks of level l+1, the right ones follow them. reads[l] = (queries among B*T, the rows of
+    level l that they read). Nothing is made that nobody reads.
     """
     S, T = at.S, at.T
     seg = np.ones((B, S), int) if at.seg is None else at.seg
@@ -127,7 +139,8 @@ def far_backward(saved, dy):
     du, dk, dv, dp = xp.zeros_like(u), xp.zeros_like(k), xp.zeros_like(v), xp.zeros_like(p)
     for level, (t, row) in enumerate(reads):
         dp[level][:, :, t] = (dy[:, :, t] * V[:, :, row]).sum(-1)  # 4
-        add_rows(dv[0].swapaxes(0, 1), row, (p[level][:, :, t, None] * dy[:, :, t]).sum(1).swapaxes(0, 1))  # 4: 2^level queries share a row
+        # 4: 2^level queries share a row
+        add_rows(dv[0].swapaxes(0, 1), row, (p[level][:, :, t, None] * dy[:, :, t]).sum(1).swapaxes(0, 1))
     ds = p * (dp - (p * dp).sum(0))  # 3, 2
     for level, (t, row) in enumerate(reads):
         d = ds[level][:, :, t, None]
@@ -140,13 +153,16 @@ pool, far = Op(pool_forward, pool_backward), Op(far_forward, far_backward)
 
 
 def laid_out(S, tokens, chunk, back):
-    """How many pieces there are, which slots of S they are made of, and where on the padded line these lie."""
+    """How many pieces there are, which slots of S they are made of, and where on the padded line these
+    lie.
+    """
     behind = min(back, S - tokens)
     return -(-tokens // chunk), slice(S - tokens - behind, S), slice(back - behind, back + tokens)
 
 
 def fold_forward(x, *, tokens, chunk, back):
-    # [B,G,S,D]; the last `tokens` of S, `chunk` by `chunk`, each piece with the `back` slots before it; zeros where there are none
+    # [B,G,S,D]; the last `tokens` of S, `chunk` by `chunk`, each piece with the `back` slots before it;
+    # zeros where there are none
     xp = namespace(x)
     B, G, S, D = x.shape
     n, slots, place = laid_out(S, tokens, chunk, back)
@@ -172,7 +188,8 @@ def fold_backward(saved, dy):
 fold = Op(fold_forward, fold_backward)
 
 
-def unfold_forward(y, *, tokens, rows):  # [B n,H,chunk,D] -> [B,H,tokens,D]: pieces that do not overlap, B = rows
+# [B n,H,chunk,D] -> [B,H,tokens,D]: pieces that do not overlap, B = rows
+def unfold_forward(y, *, tokens, rows):
     _, H, chunk, D = y.shape
     line = y.reshape(rows, -1, H, chunk, D).swapaxes(1, 2).reshape(rows, H, -1, D)
     return line[:, :, :tokens], chunk
@@ -185,7 +202,8 @@ def unfold_backward(chunk, dy):
 unfold = Op(unfold_forward, unfold_backward)
 
 
-def blend_forward(near, far, gate, reads):  # [B,H,T,D], [B,H,T,D], [B,H,S], [B,1,T,1]: whether a query reads a block
+# [B,H,T,D], [B,H,T,D], [B,H,S], [B,1,T,1]: whether a query reads a block
+def blend_forward(near, far, gate, reads):
     g = namespace(near).where(reads, gate[..., -near.shape[2] :, None], 1)  # 1
     return g * near + (1 - g) * far, (near, far, g, gate.shape, reads)  # 2
 
@@ -221,7 +239,21 @@ def features(be, p, x, at, state):
     return {"gate": swap(sigmoid(be.linear(x, p["gate.weight"], p["gate.bias"])), axes=(1, 2))}, {}  # [B,H,T]
 
 
-def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: Literal["none", "level", "centre"] = "none", base: float = 10000.0):
+def attend(
+    be,
+    p,
+    q,
+    k,
+    v,
+    f,
+    at,
+    *,
+    D,
+    L,
+    local: int | None = None,
+    position: Literal["none", "level", "centre"] = "none",
+    base: float = 10000.0,
+):
     w = max(L // 8, 1) if local is None else local
     positive("pyramid", local=w, base=base)
     host, xp, B, scale = at.host or at, namespace(at.i), q.shape[0], D**-0.5
@@ -237,10 +269,18 @@ def attend(be, p, q, k, v, f, at, *, D, L, local: int | None = None, position: L
         K = add(K, be.take(p["level"], there(level)))
     if position == "centre":
         if D % 2 or at.i.ndim > 2:
-            raise Misuse(f"pyramid: position=centre turns pairs of channels by one position; got width {D} and positions {list(at.i.shape)}")
+            raise Misuse(
+                f"pyramid: position=centre turns pairs of channels by one position; got width {D} and "
+                f"positions {list(at.i.shape)}"
+            )
         turns = base ** (-2 * xp.arange(D // 2, dtype=xp.float64) / D)
-        centre = pool(xp.broadcast_to(at.j.astype(xp.float64), (B, host.S))[:, None, :, None], pairs=pairs)[0, 0]
-        q, k, K = (be.turn(x, i * turns, None, layout="half") for x, i in ((q, at.i[..., None]), (k, at.j[..., None]), (K, centre)))
+        centre = pool(xp.broadcast_to(at.j.astype(xp.float64), (B, host.S))[:, None, :, None], pairs=pairs)[
+            0, 0
+        ]
+        q, k, K = (
+            be.turn(x, i * turns, None, layout="half")
+            for x, i in ((q, at.i[..., None]), (k, at.j[..., None]), (K, centre))
+        )
     near = windowed(be, q, k, v, host, w, scale)
     return blend(near, far(q, K, V, reads=reads, scale=scale), f["gate"], there(some)) if reads else near
 

@@ -1,15 +1,19 @@
 """Shaw: a learned vector for each clipped distance joins the key in the logits and the value in the sum.
 
-    s_ij = q_i (k_j + key[r]) / sqrt(D)        o_i = sum_j p_ij (v_j + value[r])        r = clip(j - i, -m, m) + m
+    s_ij = q_i (k_j + key[r]) / sqrt(D)        o_i = sum_j p_ij (v_j + value[r])
+    r = clip(j - i, -m, m) + m
 
-Shaw, Uszkoreit, Vaswani 2018, arXiv:1803.02155, section 3.2. Their a^K, a^V, k are our key, value, m (max_distance). Note j - i: row 0 is the
-far past; where code has i - j (Hugging Face) its tables are ours upside down.
+Shaw, Uszkoreit, Vaswani 2018, arXiv:1803.02155, section 3.2. Their a^K, a^V, k are our key, value, m
+(max_distance). Note j - i: row 0 is the far past; where code has i - j (Hugging Face) its tables are ours
+upside down.
 
-tables        "both"; "key": the value has no vector (add_relative_to_values off in Tensor2Tensor; Hugging Face's relative_key, whose table is as
-              long as the longest text: nothing is clipped); "key_query": nor has it here, and the key meets the vector as the query does,
-              s_ij = (q_i k_j + q_i key[r] + k_j key[r]) / sqrt(D) (Hugging Face's relative_key_query).
-across_heads  "shared": the heads of a layer have the same tables; "own": each has its own (heads_share_relative_embedding off in
-              Tensor2Tensor's relative_v2, as in the Music Transformer).
+tables        "both"; "key": the value has no vector (add_relative_to_values off in Tensor2Tensor; Hugging
+              Face's relative_key, whose table is as long as the longest text: nothing is clipped);
+              "key_query": nor has it here, and the key meets the vector as the query does, s_ij = (q_i k_j +
+              q_i key[r] + k_j key[r]) / sqrt(D) (Hugging Face's relative_key_query).
+across_heads  "shared": the heads of a layer have the same tables; "own": each has its own
+              (heads_share_relative_embedding off in Tensor2Tensor's relative_v2, as in the Music
+              Transformer).
 """
 
 from typing import Literal
@@ -28,7 +32,10 @@ Heads = Literal["shared", "own"]
 def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_heads: Heads = "shared"):
     positive("shaw", max_distance=max_distance)
     shape = (*((H,) if across_heads == "own" else ()), 2 * max_distance + 1, D)
-    return {name: 0.02 * rng.standard_normal(shape) for name in (("key", "value") if tables == "both" else ("key",))}
+    return {
+        name: 0.02 * rng.standard_normal(shape)
+        for name in (("key", "value") if tables == "both" else ("key",))
+    }
 
 
 def attend(be, p, q, k, v, f, at, *, H, D, max_distance: int = 16, tables: Tables = "both"):
@@ -40,7 +47,8 @@ def attend(be, p, q, k, v, f, at, *, H, D, max_distance: int = 16, tables: Table
     rows = swap(p["key"], axes=(-2, -1))  # [D,2m+1] or [H,D,2m+1]
     term = gather(be.matmul(q, rows), r, scale=D**-0.5)  # [B,H,T,S]
     if tables == "key_query":
-        of_keys = gather(be.matmul(repeat_heads(k, heads=H), rows), r.swapaxes(-2, -1), scale=D**-0.5)  # [B,H,S,T]
+        # [B,H,S,T]
+        of_keys = gather(be.matmul(repeat_heads(k, heads=H), rows), r.swapaxes(-2, -1), scale=D**-0.5)
         term = add(term, swap(of_keys, axes=(2, 3)))
     w = probabilities(scores(q, k, None, term, None, None, at=at, scale=D**-0.5, matmul=be.matmul), at=at)
     o = weigh(w, v, matmul=be.matmul)

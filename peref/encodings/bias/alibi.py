@@ -2,26 +2,31 @@
 
     b_h(d) = -m_h |d|        m_h = 2^(-max_bias h/H), h = 1..H
 
-Head 1 has the largest slope and is the most local. Where H is no power of two: the slopes of the power of two below, then every second
-one of twice that many, unsorted, as the authors' code has it (ops/bias.py). |d| makes it symmetric, which a causal model cannot see.
+Head 1 has the largest slope and is the most local. Where H is no power of two: the slopes of the power of two
+below, then every second one of twice that many, unsorted, as the authors' code has it (ops/bias.py). |d|
+makes it symmetric, which a causal model cannot see.
 
-Press, Smith, Lewis 2022, arXiv:2108.12409, section 3. Their n heads are our H; max_bias is 8 in the paper (MPT's alibi_bias_max, ggml's max_bias).
+Press, Smith, Lewis 2022, arXiv:2108.12409, section 3. Their n heads are our H; max_bias is 8 in the paper
+(MPT's alibi_bias_max, ggml's max_bias).
 
-slopes  "fixed". "learned": one per head, exp of log_slopes [1,H], which starts at the fixed ones (x-transformers). "sides": one for the past and
-        one for the future, log_slopes [2,H]: "nonsymmetric" in the first author's issue attention_with_linear_biases#5, where bare numbers of any
-        sign, normal around -2 at the start, multiply |d|.
+slopes  "fixed". "learned": one per head, exp of log_slopes [1,H], which starts at the fixed ones
+        (x-transformers). "sides": one for the past and one for the future, log_slopes [2,H]: "nonsymmetric"
+        in the first author's issue attention_with_linear_biases#5, where bare numbers of any sign, normal
+        around -2 at the start, multiply |d|.
 directions
-        "both". "halves": the first half of the heads sees the query and its past, the rest the query and its future; both halves have
-        the slopes of that many heads ("nonsymmetric" with a mask in #5, for even H). d < 0 is the future. In a causal model the rest sees the
-        query alone.
+        "both". "halves": the first half of the heads sees the query and its past, the rest the query and its
+        future; both halves have the slopes of that many heads ("nonsymmetric" with a mask in #5, for even H).
+        d < 0 is the future. In a causal model the rest sees the query alone.
 
 across_layers
-        of slopes that are learned: "own", each layer has its own; "shared", one for all (x-transformers, the form of #5), refused with fixed ones.
+        of slopes that are learned: "own", each layer has its own; "shared", one for all (x-transformers, the
+        form of #5), refused with fixed ones.
 
 Both forms of #5 were confirmed from public copies of its code.
 
-The authors' code and BLOOM's add m_h j, MPT's m_h (j - T + 1): a number more for each row of the logits, which softmax does not see. Falcon's bias
-is inside the scale and x-transformers can leave heads without one: slopes=learned with D**-0.5 times the fixed ones, and with slopes 0.
+The authors' code and BLOOM's add m_h j, MPT's m_h (j - T + 1): a number more for each row of the logits,
+which softmax does not see. Falcon's bias is inside the scale and x-transformers can leave heads without one:
+slopes=learned with D**-0.5 times the fixed ones, and with slopes 0.
 """
 
 from typing import Literal
@@ -66,10 +71,23 @@ def of_heads(H: int, max_bias: float, directions: str) -> list[float]:
     return fixed(H - ahead, max_bias) + (fixed(ahead, max_bias) if ahead else [])
 
 
-def init(rng, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both", across_layers: Across = "own"):
+def init(
+    rng,
+    *,
+    H,
+    max_bias: float = 8.0,
+    slopes: Slopes = "fixed",
+    directions: Directions = "both",
+    across_layers: Across = "own",
+):
     if across_layers == "shared" and slopes == "fixed":
-        raise Misuse("alibi: across_layers is shared, but slopes is fixed, the same in every layer; leave it out, or set slopes=learned or sides")
-    return {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)} if (rows := ROWS[slopes]) else {}
+        raise Misuse(
+            "alibi: across_layers is shared, but slopes is fixed, the same in every layer; leave it out, "
+            "or set slopes=learned or sides"
+        )
+    return (
+        {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)} if (rows := ROWS[slopes]) else {}
+    )
 
 
 def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", directions: Directions = "both"):
@@ -87,4 +105,6 @@ def shared(*, across_layers: Across = "own"):
     return frozenset({"log_slopes"} if across_layers == "shared" else ())
 
 
-ENCODING = Encoding("arXiv:2108.12409", "b_h(d) = -m_h |d|", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding(
+    "arXiv:2108.12409", "b_h(d) = -m_h |d|", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE
+)

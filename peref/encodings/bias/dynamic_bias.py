@@ -1,26 +1,32 @@
 """Dynamic position bias: a small network turns a distance into a bias for every head.
 
-    b(d) = W_(n+1) y_n        y_k = silu(W_k y_(k-1) + a_k), k = 1 .. n = depth        y_0 = d or sign(d) log(1 + |d|)
+    b(d) = W_(n+1) y_n        y_k = silu(W_k y_(k-1) + a_k), k = 1 .. n = depth
+    y_0 = d or sign(d) log(1 + |d|)
 
-Wang et al. 2021, arXiv:2108.00154 (CrossFormer), for images; for text lucidrains' x-transformers, DynamicPositionBias, which this is, confirmed
-from its code. Its width is C/4, which 32 is at width 128; its indices are our d, so the sign says past or future.
+Wang et al. 2021, arXiv:2108.00154 (CrossFormer), for images; for text lucidrains' x-transformers,
+DynamicPositionBias, which this is, confirmed from its code. Its width is C/4, which 32 is at width 128; its
+indices are our d, so the sign says past or future.
 
-distance  "linear": y_0 = d, x-transformers' default. "log": sign(d) log(1 + |d|), the log-spaced coordinates of Swin v2, Liu et
-          al. 2021, arXiv:2111.09883.
+distance  "linear": y_0 = d, x-transformers' default. "log": sign(d) log(1 + |d|), the log-spaced coordinates
+          of Swin v2, Liu et al. 2021, arXiv:2111.09883.
 activation
           "silu"; "relu" in its place (CrossFormer, Swin v2).
 output    "plain": b as above; "sigmoid": 16 / (1 + e^-b), within 0 and 16 (Swin v2).
 norm      "none", or "layer": LayerNorm before each silu (CrossFormer).
 across_layers
-          "own": each layer has its own network (CrossFormer, Swin v2); "shared": one for all (x-transformers).
+          "own": each layer has its own network (CrossFormer, Swin v2); "shared": one for all
+          (x-transformers).
 
-A network of a linear distance grows on: a million tokens off the bias may be as large as the distance, where float32 numbers are 1/8 apart. So much
-is off what far keys do to one another in float32, whatever the table is made in.
+A network of a linear distance grows on: a million tokens off the bias may be as large as the distance, where
+float32 numbers are 1/8 apart. So much is off what far keys do to one another in float32, whatever the table
+is made in.
 
-Matrices start as every linear map here, a_k uniform within (inputs)**-0.5, as in PyTorch. x-transformers adds one more number for each head, a_(n+1),
-the same for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
+Matrices start as every linear map here, a_k uniform within (inputs)**-0.5, as in PyTorch. x-transformers adds
+one more number for each head, a_(n+1), the same for a whole row of logits: softmax does not see it and it has
+no gradient, so it is left out.
 
-Not here: distances in two dimensions, and with them Swin v2's logarithm of shares of an image's window; a bias made of content.
+Not here: distances in two dimensions, and with them Swin v2's logarithm of shares of an image's window; a
+bias made of content.
 """
 
 from itertools import pairwise
@@ -77,17 +83,28 @@ def bias(
 ):
     xp, bend = namespace(d), {"silu": silu, "relu": relu}[activation]
     d = d.astype(xp.float64)
-    y = (xp.sign(d) * xp.log1p(abs(d)) if distance == "log" else d)[:, None].astype(p["1.weight"].dtype)  # [N,1]
+    # [N,1]
+    y = (xp.sign(d) * xp.log1p(abs(d)) if distance == "log" else d)[:, None].astype(p["1.weight"].dtype)
     for n in range(1, depth + 1):
         y = be.linear(y, p[f"{n}.weight"], p[f"{n}.bias"])
-        y = bend(be.layer_norm(y, p[f"norm{n}.weight"], p[f"norm{n}.bias"], eps=1e-5) if norm == "layer" else y)  # [N,width]
+        # [N,width]
+        y = bend(
+            be.layer_norm(y, p[f"norm{n}.weight"], p[f"norm{n}.bias"], eps=1e-5) if norm == "layer" else y
+        )
     b = swap(be.linear(y, p[f"{depth + 1}.weight"], None), axes=(0, 1))  # [H,N]
     return b if output == "plain" else squashed(b)
 
 
 def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):
-    parts = [f"{name}.{part}" for n in range(1, depth + 2) for name in (n, f"norm{n}") for part in ("weight", "bias")]
+    parts = [
+        f"{name}.{part}"
+        for n in range(1, depth + 2)
+        for name in (n, f"norm{n}")
+        for part in ("weight", "bias")
+    ]
     return frozenset(parts if across_layers == "shared" else ())
 
 
-ENCODING = Encoding("arXiv:2108.00154", "b(d) = network(d)", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding(
+    "arXiv:2108.00154", "b(d) = network(d)", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE
+)

@@ -2,18 +2,19 @@
 
     b_h(d) = -r1_h |d|^r2_h        r1 > 0, 0 < r2 < 2, learned, one of each per head
 
-Chi, Fan, Ramadge, Rudnicky 2022, arXiv:2205.09921, section 4; read, and with it their released code (chijames/KERPLE). Their |m - n| is our |d|; the
-code's bias_a and bias_p are r1 and r2.
+Chi, Fan, Ramadge, Rudnicky 2022, arXiv:2205.09921, section 4; read, and with it their released code
+(chijames/KERPLE). Their |m - n| is our |d|; the code's bias_a and bias_p are r1 and r2.
 
-r1 is the softplus of a free number and r2 twice the sigmoid of one. The released code keeps the numbers themselves, lifts any below 0.01 to
-0.01 and lowers r2 to at most 2 before each use; here 2 is a limit that is not reached. Both draw r1 uniform up to 1, r2 uniform up to 2.
-0^r2 is 0 and has no slope in r2. r2 = 1 is ALiBi with a learned slope. Equation 1 has the bias inside the softmax scale, the code outside, as here:
-r1 of equation 1 is sqrt(D) times ours.
+r1 is the softplus of a free number and r2 twice the sigmoid of one. The released code keeps the numbers
+themselves, lifts any below 0.01 to 0.01 and lowers r2 to at most 2 before each use; here 2 is a limit that is
+not reached. Both draw r1 uniform up to 1, r2 uniform up to 2. 0^r2 is 0 and has no slope in r2. r2 = 1 is
+ALiBi with a learned slope. Equation 1 has the bias inside the softmax scale, the code outside, as here: r1 of
+equation 1 is sqrt(D) times ours.
 
 across_layers  "shared": one r1 and r2 for all layers (figure 1 and the code); "own": each layer its own.
 
-Not here: the logarithmic kernel (kerple_log.py); bias+wht of section 5.3, whose exp(-r3 |d|^r4) multiplies q k: what is added then goes by
-content, and is no function of distance alone.
+Not here: the logarithmic kernel (kerple_log.py); bias+wht of section 5.3, whose exp(-r3 |d|^r4) multiplies q
+k: what is added then goes by content, and is no function of distance alone.
 """
 
 from typing import Literal
@@ -52,4 +53,11 @@ def bias(be, p, d):
     return table(softplus(wide(p["r1"])), sigmoid(wide(p["r2"])), d, dtype=p["r1"].dtype)
 
 
-ENCODING = Encoding("arXiv:2205.09921", "b_h(d) = -r1_h |d|^r2_h", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding(
+    "arXiv:2205.09921",
+    "b_h(d) = -r1_h |d|^r2_h",
+    init=init,
+    bias=bias,
+    shared=shared,
+    claims=EVERY_LAW_OF_DISTANCE,
+)

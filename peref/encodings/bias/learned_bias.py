@@ -3,13 +3,16 @@
     b_h(d) = table[h, d]            causal, table [H,L]
     b_h(d) = table[h, d + L - 1]    two-sided, table [H,2L-1]
 
-The plainest relative encoding: Raffel et al. 2020, arXiv:1910.10683, without buckets. A distance beyond the table is refused.
-It learns D times as fast as the rest, for AdamW moves a number by about the rate and a table must reach several nats.
+The plainest relative encoding: Raffel et al. 2020, arXiv:1910.10683, without buckets. A distance beyond the
+table is refused. It learns D times as fast as the rest, for AdamW moves a number by about the rate and a
+table must reach several nats.
 
-max_distance  None, or farther distances share the last entry of their side, as Shaw's vectors do (arXiv:1803.02155, section 3.2): the table is
-              [H,max_distance+1] or [H,2max_distance+1], and any length has entries. A causal model then puts the future with distance 0.
+max_distance  None, or farther distances share the last entry of their side, as Shaw's vectors do
+              (arXiv:1803.02155, section 3.2): the table is [H,max_distance+1] or [H,2max_distance+1], and any
+              length has entries. A causal model then puts the future with distance 0.
 
-Not here: a table made by a small network (dynamic_bias), rows weighed by content (x-transformers' RelativeProj), which is no function of distance.
+Not here: a table made by a small network (dynamic_bias), rows weighed by content (x-transformers'
+RelativeProj), which is no function of distance.
 """
 
 from peref.encodings import Encoding, logit_steps, positive
@@ -39,18 +42,25 @@ def within(d, L, causal, max_distance):
         raise Misuse("learned_bias: positions must be whole numbers, distances name entries of a table")
     first, last = ends(L, causal, max_distance)
     if max_distance is None and not (first <= int(d.min()) and int(d.max()) <= last):
-        raise Misuse(f"learned_bias: distances {int(d.min())} to {int(d.max())} were asked for; the table has {first} to {last} and ends there")
+        raise Misuse(
+            f"learned_bias: distances {int(d.min())} to {int(d.max())} were asked for; the table has "
+            f"{first} to {last} and ends there"
+        )
 
 
 def bias(be, p, d, *, L, causal, max_distance: int | None = None):
     if library(d) == "numpy":  # what is on a device was checked on the host
         within(d, L, causal, max_distance)
     first, last = ends(L, causal, max_distance)
-    return swap(be.take(swap(p["table"], axes=(0, 1)), namespace(d).clip(d, first, last) - first), axes=(0, 1))
+    return swap(
+        be.take(swap(p["table"], axes=(0, 1)), namespace(d).clip(d, first, last) - first), axes=(0, 1)
+    )
 
 
 def claims(*, max_distance: int | None = None):
-    return frozenset({"shift", "two_sided", "window"} | ({"any_length"} if max_distance is not None else set()))
+    return frozenset(
+        {"shift", "two_sided", "window"} | ({"any_length"} if max_distance is not None else set())
+    )
 
 
 ENCODING = Encoding(

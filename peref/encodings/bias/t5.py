@@ -1,21 +1,24 @@
-"""T5: one learned number per head for each bucket of distances; buckets are exact when near, logarithmic when far.
+"""T5: one learned number per head for each bucket of distances; buckets are exact when near, logarithmic when
+far.
 
     b_h(d) = table[bucket(d), h]
 
-Of n = |d| the first e buckets are one distance each; bucket e + k starts at the smallest n with (n/e)^(m-e) >= (max_distance/e)^k, in
-whole numbers, so that no rounding of a logarithm moves an edge. Causal: m = buckets, e = m/2. Two-sided: m = buckets/2 for the past and
-as many, after them, for the future. All layers share the table, and nothing divides q k: the scale is 1.
+Of n = |d| the first e buckets are one distance each; bucket e + k starts at the smallest n with (n/e)^(m-e)
+>= (max_distance/e)^k, in whole numbers, so that no rounding of a logarithm moves an edge. Causal: m =
+buckets, e = m/2. Two-sided: m = buckets/2 for the past and as many, after them, for the future. All layers
+share the table, and nothing divides q k: the scale is 1.
 
-Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what the paper leaves out. Their relative_position is our -d.
-The table learns D times as fast as the rest: AdamW moves a number by about the rate, and a table must reach several nats (T5 was trained
-with steps in proportion to the parameters).
+Raffel et al. 2020, arXiv:1910.10683, section 2.1; the authors' code adds what the paper leaves out. Their
+relative_position is our -d. The table learns D times as fast as the rest: AdamW moves a number by about the
+rate, and a table must reach several nats (T5 was trained with steps in proportion to the parameters).
 
-divided  "not"; "qk": q k is divided by sqrt(D), the bias is not (torchscale, MPNet). x-transformers does this and multiplies the bias by sqrt(D): its
-         table times that is ours.
+divided  "not"; "qk": q k is divided by sqrt(D), the bias is not (torchscale, MPNet). x-transformers does this
+         and multiplies the bias by sqrt(D): its table times that is ours.
 
-Not here: the logarithm of the published code in float32, which rounds as its library does (in the usual settings no edge moves); other families
-of log buckets. DeBERTa's, the best
-known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors that meet the content.
+Not here: the logarithm of the published code in float32, which rounds as its library does (in the usual
+settings no edge moves); other families of log buckets. DeBERTa's, the best
+known, is no option of this one: it rounds up, has other borders and signed rows, and its rows are vectors
+that meet the content.
 """
 
 from bisect import bisect_left
@@ -55,12 +58,17 @@ def bias(be, p, d, *, causal, buckets: int = 32, max_distance: int = 128):
     m = buckets if causal else buckets // 2
     if buckets % (2 if causal else 4) or m < 2 or not m // 2 < max_distance < 2**31:
         raise Misuse(
-            f"t5: buckets={buckets}, max_distance={max_distance}; expected a multiple of {2 if causal else 4} buckets "
-            f"and a max_distance beyond the {m // 2} exact ones, below 2**31"
+            f"t5: buckets={buckets}, max_distance={max_distance}; expected a multiple of "
+            f"{2 if causal else 4} buckets and a max_distance beyond the {m // 2} exact ones, below 2**31"
         )
     if d.dtype.kind not in "iu":
         raise Misuse("t5: positions must be whole numbers, buckets are of whole distances")
-    return swap(be.take(p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance, place=be.place)), axes=(0, 1))
+    return swap(
+        be.take(
+            p["table"], bucket(d, causal=causal, buckets=buckets, max_distance=max_distance, place=be.place)
+        ),
+        axes=(0, 1),
+    )
 
 
 def scale(D, *, divided: Literal["not", "qk"] = "not"):

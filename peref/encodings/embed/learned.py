@@ -2,10 +2,12 @@
 
     x_i + table[i]        table [L,C]
 
-Gehring et al. 2017, arXiv:1705.03122, section 3.1; GPT-2, BERT. A position that has no row is refused, never clamped.
-Rows that start at 2 (RoBERTa, OPT) are L rows and positions from 2 on; x-transformers' factor C^-0.5 goes into the table.
+Gehring et al. 2017, arXiv:1705.03122, section 3.1; GPT-2, BERT. A position that has no row is refused, never
+clamped. Rows that start at 2 (RoBERTa, OPT) are L rows and positions from 2 on; x-transformers' factor C^-0.5
+goes into the table.
 
-unit  Each row is divided by its length (x-transformers' l2norm_embed, which then has no factor); rows of the table may have any.
+unit  Each row is divided by its length (x-transformers' l2norm_embed, which then has no factor); rows of the
+      table may have any.
 """
 
 from peref.encodings import Encoding
@@ -29,7 +31,10 @@ def within(i, L):
     if i.dtype.kind not in "iu":
         raise Misuse("learned: positions must be whole numbers, they name rows of a table")
     if i.size and not (int(i.min()) >= 0 and int(i.max()) < L):
-        raise Misuse(f"learned: positions {int(i.min())} to {int(i.max())} were asked for; the table has rows 0 to {L - 1} and ends there")
+        raise Misuse(
+            f"learned: positions {int(i.min())} to {int(i.max())} were asked for; the table has rows 0 to "
+            f"{L - 1} and ends there"
+        )
 
 
 def embed(p, i, *, L, unit: bool = False):
@@ -39,4 +44,11 @@ def embed(p, i, *, L, unit: bool = False):
     return over_length(rows, eps=EPS) if unit else rows
 
 
-ENCODING = Encoding("arXiv:1705.03122", "x + table[i]", init=init, embed=embed, check=check, claims=frozenset({"two_sided", "window"}))
+ENCODING = Encoding(
+    "arXiv:1705.03122",
+    "x + table[i]",
+    init=init,
+    embed=embed,
+    check=check,
+    claims=frozenset({"two_sided", "window"}),
+)

@@ -5,13 +5,15 @@
 Vaswani et al. 2017, arXiv:1706.03762, section 3.5. Their pos and d_model are our i and C.
 
 layout  "interleaved" is the paper's; "concatenated" has all sines, then all cosines (tensor2tensor, fairseq).
-ladder  "paper": w_k as above; "endpoint": w_k = base^(-k/(h-1)), h = C // 2, which ends at 1/base exactly (tensor2tensor, fairseq).
+ladder  "paper": w_k as above; "endpoint": w_k = base^(-k/(h-1)), h = C // 2, which ends at 1/base exactly
+        (tensor2tensor, fairseq).
 
-learned All rows are multiplied by one learned number, `scale`, which starts at C^-0.5 (x-transformers' ScaledSinusoidalEmbedding, whose layout
+learned All rows are multiplied by one learned number, `scale`, which starts at C^-0.5 (x-transformers'
+ScaledSinusoidalEmbedding, whose layout
         is concatenated with the ladder of the paper).
 
-An odd C has one slot left: interleaved fills it with a last sine, concatenated with zero. Not here: fairseq's start at padding_idx + 1
-(give positions), the embedding's factor sqrt(C) of the paper's section 3.4.
+An odd C has one slot left: interleaved fills it with a last sine, concatenated with zero. Not here: fairseq's
+start at padding_idx + 1 (give positions), the embedding's factor sqrt(C) of the paper's section 3.4.
 """
 
 from typing import Literal
@@ -29,7 +31,9 @@ def scaled_forward(a, e):  # [1], [...,T,C] of any dtype
 
 def scaled_backward(saved, dy, wants):
     a, e = saved
-    return (dy * e).sum().reshape(1).astype(a.dtype) if wants[0] else None, (dy * a).astype(e.dtype) if wants[1] else None
+    return (dy * e).sum().reshape(1).astype(a.dtype) if wants[0] else None, (dy * a).astype(e.dtype) if wants[
+        1
+    ] else None
 
 
 scaled = Op(scaled_forward, scaled_backward, selective=True)

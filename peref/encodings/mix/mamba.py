@@ -1,23 +1,28 @@
-"""Mamba: a linear system for each channel whose step, input and output weights every token chooses (selective state space, S6).
+"""Mamba: a linear system for each channel whose step, input and output weights every token chooses (selective
+state space, S6).
 
-    h_t = exp(dt_t A) h_(t-1) + G_t B_t u_t,    y_t = C_t h_t + D u_t        A = -exp(A_log), h_t [N] for each of E = expand C channels
-    u = silu(conv(W_x x)),    dt = softplus(W_dt W_down u + b_dt),    B = W_b u,    C = W_c u,    out = W_o (silu(W_z x) * y)
+    h_t = exp(dt_t A) h_(t-1) + G_t B_t u_t,    y_t = C_t h_t + D u_t
+    A = -exp(A_log), h_t [N] for each of E = expand C channels
+    u = silu(conv(W_x x)),    dt = softplus(W_dt W_down u + b_dt),    B = W_b u,    C = W_c u,
+    out = W_o (silu(W_z x) * y)
 
-Gu, Dao 2023, arXiv:2312.00752, sections 3.2 to 3.6, algorithm 2. Their Delta is dt, their D (width) our C, their x after the convolution u.
-The convolution is causal, each channel's own, over `kernel` tokens, with a bias. Positions have no say: order is that of the tokens.
-The released code (mamba_simple.py) stacks W_x and W_z into in_proj, W_down, W_b and W_c into x_proj; dt_proj is W_dt with b_dt.
+Gu, Dao 2023, arXiv:2312.00752, sections 3.2 to 3.6, algorithm 2. Their Delta is dt, their D (width) our C,
+their x after the convolution u. The convolution is causal, each channel's own, over `kernel` tokens, with a
+bias. Positions have no say: order is that of the tokens. The released code (mamba_simple.py) stacks W_x and
+W_z into in_proj, W_down, W_b and W_c into x_proj; dt_proj is W_dt with b_dt.
 
-discretisation   of B: "euler": G = dt, the released code, on purpose (state-spaces/mamba, issues 19, 114 and 121); "zoh": equation 4 of the
-                 paper, G = (exp(dt A) - 1) / A. They part where dt A is large: at dt 0.1, A -16 they are 0.1 and 0.0499.
-norms            "none"; "rms": W_down u, B and C are divided by their root mean square and multiplied by weights (Jamba; Falcon Mamba has
-                 none, which is weights of one). Both have an eps of 1e-6.
+discretisation   of B: "euler": G = dt, the released code, on purpose (state-spaces/mamba, issues 19, 114 and
+                 121); "zoh": equation 4 of the paper, G = (exp(dt A) - 1) / A. They part where dt A is large:
+                 at dt 0.1, A -16 they are 0.1 and 0.0499.
+norms            "none"; "rms": W_down u, B and C are divided by their root mean square and multiplied by
+                 weights (Jamba; Falcon Mamba has none, which is weights of one). Both have an eps of 1e-6.
 rank             width between W_down and W_dt; C/16 rounded up unless said.
 chunk            tokens that are worked on together; any number gives the same. Of the states only one in
                  `chunk` is kept, backward makes the others again.
 Nothing in the scan is the exponential of a positive number. `runs` as in ops/scan.py; y is 0 at padding.
-A begins at -1 ... -N for every channel (S4D-Real), D at 1, W_dt uniform within rank**-0.5, b_dt so that dt is log-uniform between dt_min and
-dt_max. Not here: complex A and biases of the projections (the code can, no released model does), the floor of 1e-4 under the first dt (dt_min
-is above it).
+A begins at -1 ... -N for every channel (S4D-Real), D at 1, W_dt uniform within rank**-0.5, b_dt so that dt is
+log-uniform between dt_min and dt_max. Not here: complex A and biases of the projections (the code can, no
+released model does), the floor of 1e-4 under the first dt (dt_min is above it).
 """
 
 import math
@@ -43,12 +48,15 @@ def first(x):
     return x.swapaxes(0, 1).astype(x.dtype, order="C", copy=False)
 
 
-def rows(x, m, matmul):  # [n,B,E], [n,B,N,E] -> [n,B,N]: m x, with x as a row, which leaves no product of one column to a tiled kernel
+# [n,B,E], [n,B,N,E] -> [n,B,N]: m x, with x as a row, which leaves no product of one column to a tiled kernel
+def rows(x, m, matmul):
     return matmul(x[:, :, None], m.swapaxes(-1, -2))[:, :, 0]
 
 
 def states(h, x, step, b, A, keep, zoh):
-    """decay, gain and h of each token of a chunk, [n,B,N,E] ([n,B,1,E] for Euler's gain); x, step [n,B,E], b [n,B,N], h before them [B,N,E]."""
+    """decay, gain and h of each token of a chunk, [n,B,N,E] ([n,B,1,E] for Euler's gain); x, step [n,B,E],
+    b [n,B,N], h before them [B,N,E].
+    """
     xp = namespace(x)
     z = step[:, :, None] * A  # 2
     decay = xp.exp(z) if keep is None else xp.exp(z) * keep[:, :, None, None]  # 3
@@ -132,7 +140,9 @@ def init(
     norms: Norms = "none",
 ):
     rank = -(-C // 16) if rank is None else rank
-    positive("mamba", state_size=state_size, expand=expand, kernel=kernel, rank=rank, dt_min=dt_min, dt_max=dt_max)
+    positive(
+        "mamba", state_size=state_size, expand=expand, kernel=kernel, rank=rank, dt_min=dt_min, dt_max=dt_max
+    )
     bounded("mamba", "<=", 1e6, dt_max=dt_max)
     if dt_min > dt_max:
         raise Misuse(f"mamba: dt_min is {dt_min}, above dt_max, {dt_max}; expected at most that")
@@ -151,7 +161,11 @@ def init(
         "A_log": np.log(np.arange(1.0, N + 1)) * np.ones((E, 1)),
         "D": np.ones(E),
         "o.weight": initial(rng, C, E),
-        **({f"{name}.norm": np.ones(n) for name, n in (("down", rank), ("b", N), ("c", N))} if norms == "rms" else {}),
+        **(
+            {f"{name}.norm": np.ones(n) for name, n in (("down", rank), ("b", N), ("c", N))}
+            if norms == "rms"
+            else {}
+        ),
     }
 
 
@@ -165,10 +179,14 @@ def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] 
     u = silu(add(line, p["conv.bias"]))
     low, b, c = (of(u, role) for role in ("down", "b", "c"))
     if "b.norm" in p:
-        low, b, c = (be.rms_norm(a, p[f"{role}.norm"], eps=1e-6) for role, a in (("down", low), ("b", b), ("c", c)))
+        low, b, c = (
+            be.rms_norm(a, p[f"{role}.norm"], eps=1e-6) for role, a in (("down", low), ("b", b), ("c", c))
+        )
     dt = of(low, "dt")
     how = {"discretisation": discretisation, "chunk": chunk, "matmul": be.matmul}
-    y, last = be.recurrence("selective_scan", selective_scan)(u, dt, p["A_log"], b, c, p["D"], state.get("h"), at.runs, **how)
+    y, last = be.recurrence("selective_scan", selective_scan)(
+        u, dt, p["A_log"], b, c, p["D"], state.get("h"), at.runs, **how
+    )
     return of(be.swiglu(of(x, "z"), y), "o"), {"tail": tail, "h": last}
 
 

@@ -1,22 +1,31 @@
-"""RetNet: attention without softmax, every head with its own fixed decay, so that a state of constant size replaces the cache.
+"""RetNet: attention without softmax, every head with its own fixed decay, so that a state of constant size
+replaces the cache.
 
     o_n = sum_{m<=n} g_h^(n-m) (q_n k_m) v_m / sqrt(D)             parallel
     S_n = g_h S_(n-1) + k_n' v_n,    o_n = q_n S_n / sqrt(D)       recurrent, the same
     out = W_o (swish(W_g x) * norm(o))                             g_h = 1 - 2^(-5-h), h = 0..H-1
 
 q and k are turned by the position first. n - m counts tokens, the angle takes positions.
-Sun et al. 2023, arXiv:2307.08621, section 2. Their gamma is g_h. Values are value_factor times as wide as keys.
+Sun et al. 2023, arXiv:2307.08621, section 2. Their gamma is g_h. Values are value_factor times as wide as
+keys.
 
-chunk   tokens that the parallel form takes at once, between them the recurrent one: 1 is recurrent, T parallel, results agree.
-decays  "powers": as above; "spread": g_h = 1 - 2^(-5-4h/(H-1)), the same ends for any H (Jamie-Stirling/RetNet and others).
+chunk   tokens that the parallel form takes at once, between them the recurrent one: 1 is recurrent, T
+        parallel, results agree.
+decays  "powers": as above; "spread": g_h = 1 - 2^(-5-4h/(H-1)), the same ends for any H
+        (Jamie-Stirling/RetNet and others).
 ladder  "endpoint": frequencies base^(-n/(D/2-1)), the authors' code; "paper": base^(-2n/D), as in RoPE.
-layout  of the pairs that turn: "interleaved", adjacent channels, the authors' code; "half": n and n + D/2 (fla).
-norm    "group": per head, mean and variance, the paper; "rms": no mean, the authors' later code and fla. fla's weight of the norm is a factor of W_o.
-rows    what o_n is divided by before the norm, which takes it out again but for eps: "none": nothing, the paper and fla; "recurrent": root_n =
-        (sum_{m<=n} g_h^(n-m))^(1/2), the authors' step by step code; "parallel": the larger of root_n and |sum_m g_h^(n-m) q_n k_m| / sqrt(D),
-        their code for whole texts, which sends no gradient by way of that sum; here it goes, and reaches what the norm's eps leaves of it.
+layout  of the pairs that turn: "interleaved", adjacent channels, the authors' code; "half": n and n + D/2
+        (fla).
+norm    "group": per head, mean and variance, the paper; "rms": no mean, the authors' later code and fla.
+        fla's weight of the norm is a factor of W_o.
+rows    what o_n is divided by before the norm, which takes it out again but for eps: "none": nothing, the
+        paper and fla; "recurrent": root_n = (sum_{m<=n} g_h^(n-m))^(1/2), the authors' step by step code;
+        "parallel": the larger of root_n and |sum_m g_h^(n-m) q_n k_m| / sqrt(D), their code for whole texts,
+        which sends no gradient by way of that sum; here it goes, and reaches what the norm's eps leaves of
+        it.
 `runs` as in ops/scan.py.
-Not here: what their chunked code divides by, which depends on where chunks end; xPos gains (g_h plays that part).
+Not here: what their chunked code divides by, which depends on where chunks end; xPos gains (g_h plays that
+part).
 """
 
 from typing import Literal
@@ -35,12 +44,14 @@ Rows = Literal["none", "recurrent", "parallel"]
 
 
 def chunks(xp, T, chunk, runs, log_decay, dtype):
-    """What each chunk of up to `chunk` tokens needs: its slice, decay between its tokens, from the state to each, from each to its end,
-    and over the whole."""
+    """What each chunk of up to `chunk` tokens needs: its slice, decay between its tokens, from the state
+    to each, from each to its end, and over the whole.
+    """
     for start in range(0, T, chunk):
         cut = slice(start, min(start + chunk, T))
         n = xp.arange(cut.stop - cut.start)
-        powers = lambda m: xp.exp(log_decay[:, None, None] * m).astype(dtype)  # [H,1,1] to the power m, made in float64
+        # [H,1,1] to the power m, made in float64
+        powers = lambda m: xp.exp(log_decay[:, None, None] * m).astype(dtype)
         within = xp.where(n[:, None] >= n, powers(xp.maximum(n[:, None] - n, 0)), 0)  # [H,M,M]
         into, out_of = powers(n[None] + 1).swapaxes(1, 2), powers(n[::-1][None]).swapaxes(1, 2)  # [H,M,1]
         over = powers(xp.full((1, 1), len(n)))  # [H,1,1]
@@ -86,7 +97,8 @@ def retention_backward(saved, dy):
 retention = Op(retention_forward, retention_backward, extra=True)
 
 
-def evened_forward(o, weights, sums):  # [B,H,T,E], [B,H,T,1] the sum of the decays of each row, the same of its scores or None
+# [B,H,T,E], [B,H,T,1] the sum of the decays of each row, the same of its scores or None
+def evened_forward(o, weights, sums):
     xp = namespace(o)
     by = xp.sqrt(xp.maximum(weights, 1))  # 1: in padding there are none
     large = None if sums is None else (xp.sign(abs(sums) - by) + 1) / 2  # half where they are equal

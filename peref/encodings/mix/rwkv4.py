@@ -1,15 +1,19 @@
-"""RWKV-4: a mean of all values so far, weighted by exp(key) and a decay of each channel's own; the present token has a weight of its own.
+"""RWKV-4: a mean of all values so far, weighted by exp(key) and a decay of each channel's own; the present
+token has a weight of its own.
 
     wkv_t = (sum_{i<t} e^(-(t-1-i) w + k_i) v_i + e^(u + k_t) v_t) / (the same without v)
-    out   = W_o (sigmoid(r) * wkv)                 r, k, v = W (mu x_t + (1 - mu) x_(t-1)), each with its own W and mu
+    out   = W_o (sigmoid(r) * wkv)                 r, k, v = W (mu x_t + (1 - mu) x_(t-1)), each with its own
+          W and mu
 
-Peng et al. 2023, arXiv:2305.13048, section 3.1. Their w = exp(decay), u = bonus, mu_r, mu_k, mu_v = mix.r, mix.k, mix.v. The token before the
-present one has not decayed. t counts tokens, the positions say nothing. Before a document's first token stands a zero.
-The state is the two sums, A_t = e^(-w) A_(t-1) + e^(k_t) v_t and B_t, the same without v, and the last x.
+Peng et al. 2023, arXiv:2305.13048, section 3.1. Their w = exp(decay), u = bonus, mu_r, mu_k, mu_v = mix.r,
+mix.k, mix.v. The token before the present one has not decayed. t counts tokens, the positions say nothing.
+Before a document's first token stands a zero. The state is the two sums, A_t = e^(-w) A_(t-1) + e^(k_t) v_t
+and B_t, the same without v, and the last x.
 The sums are kept as a e^p and b e^p, p the largest exponent so far, so that no key is too large. The
 recurrence takes -w as log_w; `runs` as in ops/scan.py.
-Mixes, decays and bonuses start, and learn at 1, 2 and 3 times the rate, as in the code released with the paper (RWKV-LM, v4neo).
-Not here: its channel mix (the feed-forward layer stays the model's), a zero start for linear maps.
+Mixes, decays and bonuses start, and learn at 1, 2 and 3 times the rate, as in the code released with the
+paper (RWKV-LM, v4neo). Not here: its channel mix (the feed-forward layer stays the model's), a zero start for
+linear maps.
 """
 
 import math

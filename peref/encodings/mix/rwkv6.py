@@ -1,23 +1,30 @@
 """RWKV-6 (Finch): each head has a matrix for a state, each of its rows a decay that every token sets anew.
 
     S_t = diag(w_t) S_(t-1) + k_t v_t'        y_t = S_(t-1)' r_t + (r_t u k_t) v_t        w_t = exp(-exp(d_t))
-    out = W_o (silu(g) * norm(y))             r, k, v, g = W (x_t shifted), each shifted by itself, d = lora(x_t shifted)
-    shifted: x_t + (x_(t-1) - x_t) lora(x_t + (x_(t-1) - x_t) mu)       lora(x) = lambda + B tanh(A x), one for each use
+    out = W_o (silu(g) * norm(y))
+    r, k, v, g = W (x_t shifted), each shifted by itself, d = lora(x_t shifted)
+    shifted: x_t + (x_(t-1) - x_t) lora(x_t + (x_(t-1) - x_t) mu)
+    lora(x) = lambda + B tanh(A x), one for each use
 
-Peng et al. 2024, arXiv:2404.05892, section 4.2. Their s is S; mu_x is mix.x, u bonus, and lambda, A, B of a lora are .bias, .down.weight,
-.up.weight. The state is read before the token is written. norm is over each head, with a weight and a bias for each channel.
-t counts tokens, the positions say nothing. Before a document's first token stands a zero. Heads are H, D wide, as the model's.
+Peng et al. 2024, arXiv:2404.05892, section 4.2. Their s is S; mu_x is mix.x, u bonus, and lambda, A, B of a
+lora are .bias, .down.weight, .up.weight. The state is read before the token is written. norm is over each
+head, with a weight and a bias for each channel. t counts tokens, the positions say nothing. Before a
+document's first token stands a zero. Heads are H, D wide, as the model's.
 
-chunk       tokens that are taken at once, between them the recurrence: 1 is recurrent, T parallel, results agree.
-eps         of the norm: 64e-5 in the code released with the paper (RWKV-LM, v6), whose heads are 64 wide; fla takes 1e-5.
-mix_rank, decay_rank   widths of the loras of the shifts and of the decay: 32 and 64, in released models of width 4096 twice that.
+chunk       tokens that are taken at once, between them the recurrence: 1 is recurrent, T parallel, results
+            agree.
+eps         of the norm: 64e-5 in the code released with the paper (RWKV-LM, v6), whose heads are 64 wide; fla
+            takes 1e-5.
+mix_rank, decay_rank   widths of the loras of the shifts and of the decay: 32 and 64, in released models of
+                       width 4096 twice that.
 With c_t the sum of log w up to token t of its chunk, what token i < t wrote has decayed by exp(c_t - c_i)
 after t. These factors are made pair by pair, so that no exponent is positive, however fast the decay. `runs`
 as in ops/scan.py.
 Equations 14 to 22 were read in a text taken out of the paper; public code (RWKV-LM, fla) agrees with them.
 Mixes, decays, bonuses and loras start, and decays learn at twice the rate, as in the released code.
-Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full linear maps, a scale on r (fla's
-plain recurrence has D^-0.5, its layer and the released code 1), the variants x060a to c.
+Not here: its channel mix (the feed-forward layer stays the model's), orthogonal and zero starts for the full
+linear maps, a scale on r (fla's plain recurrence has D^-0.5, its layer and the released code 1), the variants
+x060a to c.
 """
 
 import numpy as np
@@ -37,7 +44,9 @@ from peref.xp import namespace
 def decays(before, c, seen, dtype):
     """What is left of each token i when token t reads, [B,H,M,M,K]: 0 where it is not seen."""
     xp = namespace(c)
-    return xp.exp(xp.where(seen[..., None], before[..., :, None, :] - c[..., None, :, :], -xp.inf).astype(dtype))
+    return xp.exp(
+        xp.where(seen[..., None], before[..., :, None, :] - c[..., None, :, :], -xp.inf).astype(dtype)
+    )
 
 
 def earlier(x):
@@ -52,11 +61,14 @@ def after(x):
 
 
 def between(pair, matmul):
-    """For each token the sum over the pairs [B,H,M,M,K] that read after it what was written before it. No differences of long sums: where decay is
-    fast, these would be all rounding."""
+    """For each token the sum over the pairs [B,H,M,M,K] that read after it what was written before it. No
+    differences of long sums: where decay is fast, these would be all rounding.
+    """
     n = namespace(pair).arange(pair.shape[2])
     inside = (n[:, None] > n[:, None, None]) & (n < n[:, None, None])  # [M,M,M]
-    return matmul(inside.reshape(len(n), -1).astype(pair.dtype), pair.reshape(*pair.shape[:2], -1, pair.shape[4]))
+    return matmul(
+        inside.reshape(len(n), -1).astype(pair.dtype), pair.reshape(*pair.shape[:2], -1, pair.shape[4])
+    )
 
 
 def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=matmul):
@@ -66,7 +78,11 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=matmul):
     out, steps = [], []
     for cut, pairs, begin, before, c, out_of, over in chunks(log_w, runs, chunk):
         rc, kc, vc, n = r[:, :, cut], k[:, :, cut], v[:, :, cut], xp.arange(c.shape[2])
-        seen, own, into = pairs & (n[:, None] > n), pairs & (n[:, None] == n), (xp.exp(before) * begin).astype(r.dtype)
+        seen, own, into = (
+            pairs & (n[:, None] > n),
+            pairs & (n[:, None] == n),
+            (xp.exp(before) * begin).astype(r.dtype),
+        )
         a = (rc[..., :, None, :] * decays(before, c, seen, r.dtype) * kc[..., None, :, :]).sum(-1)  # 1
         a = a + xp.where(own, (rc * u[:, None] * kc).sum(-1)[..., None], 0)  # 2
         out.append(matmul(a, vc) + matmul(rc * into, s))  # 3
@@ -106,10 +122,20 @@ def init(rng, *, C, H, D, layer, layers, mix_rank: int = 32, decay_rank: int = 6
     n, depth, left = np.arange(C) / C, layer / max(layers - 1, 1), 1 - layer / layers
     wide = H * D
     m = np.arange(wide) / max(wide - 1, 1)
-    mixes = {"x": n**left, "w": n**left, "k": n**left, "v": n**left + 0.3 * depth, "r": n ** (left / 2), "g": n ** (left / 2)}
+    mixes = {
+        "x": n**left,
+        "w": n**left,
+        "k": n**left,
+        "v": n**left + 0.3 * depth,
+        "r": n ** (left / 2),
+        "g": n ** (left / 2),
+    }
     p = {"mix.x": 1 - mixes.pop("x")} | {f"mix.{role}.bias": 1 - a for role, a in mixes.items()}
     for name, rows, rank in [(f"mix.{role}", C, mix_rank) for role in mixes] + [("decay", wide, decay_rank)]:
-        p |= {f"{name}.down.weight": np.zeros((rank, C)), f"{name}.up.weight": rng.uniform(-0.01, 0.01, (rows, rank))}
+        p |= {
+            f"{name}.down.weight": np.zeros((rank, C)),
+            f"{name}.up.weight": rng.uniform(-0.01, 0.01, (rows, rank)),
+        }
     p |= {f"{role}.weight": initial(rng, wide, C) for role in "rkvg"}
     return p | {
         "o.weight": initial(rng, C, wide),
@@ -131,7 +157,9 @@ def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
     r, k, v, g = (be.linear(shifted(role), p[f"{role}.weight"], None) for role in "rkvg")
     log_w = minus_exp(low_rank(be, p, "decay", shifted("w"), tanh))
     r, log_w, k, v = (split_heads(a, heads=H) for a in (r, log_w, k, v))
-    y, s = be.recurrence("wkv6", wkv6)(r, log_w, k, v, p["bonus"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
+    y, s = be.recurrence("wkv6", wkv6)(
+        r, log_w, k, v, p["bonus"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul
+    )
     return be.linear(be.swiglu(g, head_norm(y, p, eps=eps)), p["o.weight"], None), {"x": last, "s": s}
 
 

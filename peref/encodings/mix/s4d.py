@@ -1,24 +1,30 @@
-"""S4D: every channel passes through a linear system of its own, N/2 pairs of damped oscillations sampled at a step it learns.
+"""S4D: every channel passes through a linear system of its own, N/2 pairs of damped oscillations sampled at a
+step it learns.
 
     s_t = a s_(t-1) + b u_t,    y_t = 2 Re sum_n C_n s_tn + D u_t            recurrent
     K_l = 2 Re sum_n C_n b_n a_n^l,    y = K * u + D u                       convolution, the same
-    out = (W_o g + c_o) sigmoid(W_g g + c_g),    g = gelu(y)                 A = -exp(log_A_real) + i A_imag, z = dt A
+    out = (W_o g + c_o) sigmoid(W_g g + c_g),    g = gelu(y)
+    A = -exp(log_A_real) + i A_imag, z = dt A
 
     "zoh":      a = e^z,                    b = dt (e^z - 1) / z             the released S4D
     "bilinear": a = (1 + z/2) / (1 - z/2),  b = dt / (1 - z/2)               S4
 
-Gu, Gupta, Goel, Re 2022, arXiv:2206.11893, sections 3 and 4; S4 is arXiv:2111.00396. Their H is our C, their state x is s; here s is kept
-without b, which is the same for every token and sits in the weights 2 C b that read it. Positions have no say: order is that of the tokens.
-Names on disk are those of models/s4/s4d.py in the released code, o and g the halves of its output_linear; complex C is stored as two.
+Gu, Gupta, Goel, Re 2022, arXiv:2206.11893, sections 3 and 4; S4 is arXiv:2111.00396. Their H is our C, their
+state x is s; here s is kept without b, which is the same for every token and sits in the weights 2 C b that
+read it. Positions have no say: order is that of the tokens. Names on disk are those of models/s4/s4d.py in
+the released code, o and g the halves of its output_linear; complex C is stored as two.
 
-start   A begins at "lin": -1/2 + i pi n; "inv": -1/2 + i (N/pi) (N/(2n+1) - 1); "legs": the eigenvalues of the normal part of HiPPO-LegS;
-        "real": -(n+1). n = 0 .. N/2-1, N = state_size; dt is log-uniform between dt_min and dt_max, one for each channel.
+start   A begins at "lin": -1/2 + i pi n; "inv": -1/2 + i (N/pi) (N/(2n+1) - 1); "legs": the eigenvalues of
+        the normal part of HiPPO-LegS; "real": -(n+1). n = 0 .. N/2-1, N = state_size; dt is log-uniform
+        between dt_min and dt_max, one for each channel.
 chunk   tokens that are convolved at once, by a lower triangle of K for each channel; between them goes
         the state: 1 is recurrent, T the convolution, results agree. Powers of a are made in float64, by
         doubling, so a may be 0. `runs` as in ops/scan.py; y is 0 at padding.
-gelu    "tanh": the form that is fast here; "erf": x Phi(x), the released code's. They are at most 0.0005 apart.
-Not here: B (it sits in C: a factor of C for each n), a learning rate of their own for dt and A (0.001 whatever the model's, which is the
-trainer's), dropout, two directions (that is no causal layer), the FFT (of length 2T in the released code; the sums are the same).
+gelu    "tanh": the form that is fast here; "erf": x Phi(x), the released code's. They are at most 0.0005
+        apart.
+Not here: B (it sits in C: a factor of C for each n), a learning rate of their own for dt and A (0.001
+whatever the model's, which is the trainer's), dropout, two directions (that is no causal layer), the FFT (of
+length 2T in the released code; the sums are the same).
 """
 
 import math
@@ -64,7 +70,8 @@ def times(xp, s, z):  # [C,2M,B], [C,M]
     return two(xp, one(s, 1) * z[..., None], 1).astype(s.dtype)
 
 
-def apart(x, same):  # [C,n,B] -> [C,1,n,B], or where the rows of the batch break at places of their own [C,B,n,1]
+# [C,n,B] -> [C,1,n,B], or where the rows of the batch break at places of their own [C,B,n,1]
+def apart(x, same):
     return x[:, None] if same is None else transposed(x)[..., None]
 
 
@@ -78,7 +85,9 @@ def triangle(within, n, same):
 
 
 def broken(xp, runs, cut):
-    """Which tokens of a chunk share a run [B,n,n], which of them read the state and which write it [n,B], where it outlives the chunk [B]."""
+    """Which tokens of a chunk share a run [B,n,n], which of them read the state and which write it [n,B],
+    where it outlives the chunk [B].
+    """
     if runs is None:
         return None, 1, 1, 1
     same, reads, writes, lives = breaks(xp, runs, cut)
@@ -86,14 +95,16 @@ def broken(xp, runs, cut):
 
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
-    # [B,T,C], [4,C,M] float64: Re a, Im a, Re w, Im w; [C], [B,C,2M] (real parts first) or None, [B,T] or None
+    # [B,T,C], [4,C,M] float64: Re a, Im a, Re w, Im w; [C], [B,C,2M] (real parts first) or None, [B,T] or
+    # None
     xp = namespace(u)
     (B, T, C), M, m = u.shape, modes.shape[2], min(chunk, u.shape[1])
     a, w = modes[0] + 1j * modes[1], modes[2] + 1j * modes[3]
     p = powers(xp, a, m + 1)  # 1
     k, lag = (w * p[:m]).real.sum(-1).T, xp.arange(m)[:, None] - xp.arange(m)  # 2
     within = packed(xp.where(lag >= 0, k[:, xp.maximum(lag, 0)], 0), u)  # 3: [C,m,m]
-    read = packed(two(xp, (w * p[1:]).conj(), 2).swapaxes(0, 1), u)  # 4: [C,m,2M], for Re z s = Re z Re s - Im z Im s
+    # 4: [C,m,2M], for Re z s = Re z Re s - Im z Im s
+    read = packed(two(xp, (w * p[1:]).conj(), 2).swapaxes(0, 1), u)
     write = packed(two(xp, p[:m][::-1], 2).transpose(1, 2, 0), u)  # 5: [C,2M,m]
     v = packed(u.transpose(2, 1, 0), u)
     s = xp.zeros((C, 2 * M, B), u.dtype) if state is None else state.transpose(1, 2, 0)
@@ -101,7 +112,11 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
     for start in range(0, T, m):
         cut = slice(start, min(start + m, T))
         n, vc, (same, reads, writes, lives) = cut.stop - start, v[:, cut], broken(xp, runs, cut)
-        out.append(together(matmul(triangle(within, n, same), apart(vc, same)), same) + matmul(read[:, :n], s) * reads)  # 6
+        # 6
+        out.append(
+            together(matmul(triangle(within, n, same), apart(vc, same)), same)
+            + matmul(read[:, :n], s) * reads
+        )
         steps.append((cut, n, same, reads, writes, lives, s))
         s = times(xp, s, p[n]) * lives + matmul(write[:, :, m - n :], vc * writes)  # 7
     y = joined(out, 1).transpose(2, 1, 0) + skip * u  # 8
@@ -135,7 +150,13 @@ def diagonal_scan_backward(saved, dy):
     dw = (p[:m].conj() * dk).sum(0) + (p[1:].conj() * dr).sum(0)  # 2, 4
     da = (xp.arange(1, m + 1)[:, None, None] * p[:m].conj() * dp[1:]).sum(0)  # 1
     du = dv.transpose(2, 1, 0) + skip * dy  # 8
-    return du, xp.stack([da.real, da.imag, dw.real, dw.imag]), (dy * u).sum((0, 1)), ds.transpose(2, 0, 1) if stateful else None, None
+    return (
+        du,
+        xp.stack([da.real, da.imag, dw.real, dw.imag]),
+        (dy * u).sum((0, 1)),
+        ds.transpose(2, 0, 1) if stateful else None,
+        None,
+    )
 
 
 diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, extra=True)
@@ -163,11 +184,16 @@ RULES = {"zoh": zoh, "bilinear": bilinear}
 
 def modes_forward(log_dt, log_re, im, c, *, discretisation):  # [C], [C,M], [C,M], [C,M,2]
     xp = namespace(log_dt)
-    dt, A = xp.exp(log_dt.astype(xp.float64))[:, None], -xp.exp(log_re.astype(xp.float64)) + 1j * im.astype(xp.float64)  # 1
+    # 1
+    dt, A = (
+        xp.exp(log_dt.astype(xp.float64))[:, None],
+        -xp.exp(log_re.astype(xp.float64)) + 1j * im.astype(xp.float64),
+    )
     a, da_dz, phi, dphi_dz = RULES[discretisation](dt * A)  # 2, 3
     C = c[..., 0].astype(xp.float64) + 1j * c[..., 1].astype(xp.float64)
     w = 2 * dt * C * phi  # 4
-    return xp.stack([a.real, a.imag, w.real, w.imag]), (dt, A, da_dz, phi, dphi_dz, C, log_dt.dtype)  # [4,C,M], float64
+    # [4,C,M], float64
+    return xp.stack([a.real, a.imag, w.real, w.imag]), (dt, A, da_dz, phi, dphi_dz, C, log_dt.dtype)
 
 
 def modes_backward(saved, dy):
@@ -210,7 +236,10 @@ def init(
     if dt_min > dt_max:
         raise Misuse(f"s4d: dt_min is {dt_min}, above dt_max, {dt_max}; expected at most that")
     if state_size % 2:
-        raise Misuse(f"s4d: state_size is {state_size}; expected an even number, of each pair of conjugates one is kept")
+        raise Misuse(
+            f"s4d: state_size is {state_size}; expected an even number, of each pair of conjugates one is "
+            "kept"
+        )
     A = spectrum(start, state_size)
     each = np.ones((C, 1))
     return {
@@ -226,12 +255,27 @@ def init(
     }
 
 
-def mix(be, p, x, at, state, across, *, discretisation: Literal["zoh", "bilinear"] = "zoh", gelu: Literal["tanh", "erf"] = "tanh", chunk: int = 32):
+def mix(
+    be,
+    p,
+    x,
+    at,
+    state,
+    across,
+    *,
+    discretisation: Literal["zoh", "bilinear"] = "zoh",
+    gelu: Literal["tanh", "erf"] = "tanh",
+    chunk: int = 32,
+):
     positive("s4d", chunk=chunk)
     system = modes(p["log_dt"], p["log_A_real"], p["A_imag"], p["C"], discretisation=discretisation)
-    y, last = be.recurrence("diagonal_scan", diagonal_scan)(x, system, p["D"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul)
+    y, last = be.recurrence("diagonal_scan", diagonal_scan)(
+        x, system, p["D"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul
+    )
     y = be.gelu(y) if gelu == "tanh" else gelu_erf(y)
-    return gated(be.linear(y, p["g.weight"], p["g.bias"]), be.linear(y, p["o.weight"], p["o.bias"])), {"s": last}
+    return gated(be.linear(y, p["g.weight"], p["g.bias"]), be.linear(y, p["o.weight"], p["o.bias"])), {
+        "s": last
+    }
 
 
 ENCODING = Encoding(

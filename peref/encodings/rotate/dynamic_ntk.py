@@ -2,17 +2,21 @@
 
     base' = base s^(R/(R-2))        s = factor m / L - (factor - 1),  m = max(n, L)
 
-emozilla 2023, a post; YaRN, arXiv:2309.00071, section 3.3, where s = max(1, n / L), which is factor = 1. Their l', L and |D| are our n,
-L (`original`, the length trained for unless said) and R. Hugging Face's "dynamic" takes max_position_embeddings for L.
+emozilla 2023, a post; YaRN, arXiv:2309.00071, section 3.3, where s = max(1, n / L), which is factor = 1.
+Their l', L and |D| are our n, L (`original`, the length trained for unless said) and R. Hugging Face's
+"dynamic" takes max_position_embeddings for L.
 
-This is a pure function of n, the length that frequencies are made for, fixed when a cache is made; keys in a cache have turned by one
-set of frequencies. Hugging Face keeps a state instead: n is the largest length seen; a longer text makes new frequencies, and keys cached
-before stay as they were; a text shorter than L (not one of exactly L) sets it back. tests/test_scalings.py follows that state, and
-transformers 5.23.0, run beside it, behaves so.
+This is a pure function of n, the length that frequencies are made for, fixed when a cache is made; keys in a
+cache have turned by one set of frequencies. Hugging Face keeps a state instead: n is the largest length seen;
+a longer text makes new frequencies, and keys cached before stay as they were; a text shorter than L (not one
+of exactly L) sets it back. tests/test_scalings.py follows that state, and transformers 5.23.0, run beside it,
+behaves so.
 
-form  "dynamic": the above. "static": m = factor L whatever the text, so s = factor^2 - factor + 1: vLLM, under the name dynamic too. In
-      its versions we read last m is the longest text that the server takes, which is n here. "steps": s = 2^(k+1) - 1 with the least whole k >= 0
-      for which n <= 2^k L: 1, 3, 7, ...: Qwen's first generation (use_dynamic_ntk), at whose prompt s is fixed. It has no factor, which must be 1.
+form  "dynamic": the above. "static": m = factor L whatever the text, so s = factor^2 - factor + 1: vLLM,
+      under the name dynamic too. In its versions we read last m is the longest text that the server takes,
+      which is n here. "steps": s = 2^(k+1) - 1 with the least whole k >= 0 for which n <= 2^k L: 1, 3, 7,
+      ...: Qwen's first generation (use_dynamic_ntk), at whose prompt s is fixed. It has no factor, which must
+      be 1.
 
 It needs two pairs: R = 2 is refused.
 """

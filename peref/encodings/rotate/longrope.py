@@ -1,30 +1,38 @@
-"""LongRoPE: every pair has a divisor of its own, found by search, and texts longer than L have another list of them.
+"""LongRoPE: every pair has a divisor of its own, found by search, and texts longer than L have another list
+of them.
 
-    angle(i)[n] = i w_n / c_n        c = long_factor for texts longer than L, else short_factor; q and k turned are multiplied by
+    angle(i)[n] = i w_n / c_n
+    c = long_factor for texts longer than L, else short_factor; q and k turned are multiplied by
     a = sqrt(1 + ln(factor) / ln(L))
 
-Ding, Zhang, et al. 2024, arXiv:2402.13753, sections 3.1 and 3.3; a and the switch as in Phi-3 ("longrope", once "su"). Their lambda, theta, s and
-n-hat are our c, w, factor and start_tokens; L is `original`, the length trained for unless said. Long is n > L, not n = L: n is the length that
-frequencies are made for, fixed when a cache is made, so that keys never meet queries of the other list. (Hugging Face decides at each call,
-and its Phi-3 begins a new cache when a text grows over L; vLLM and llama.cpp take one list, that of the longest text they will serve.)
+Ding, Zhang, et al. 2024, arXiv:2402.13753, sections 3.1 and 3.3; a and the switch as in Phi-3 ("longrope",
+once "su"). Their lambda, theta, s and n-hat are our c, w, factor and start_tokens; L is `original`, the
+length trained for unless said. Long is n > L, not n = L: n is the length that frequencies are made for, fixed
+when a cache is made, so that keys never meet queries of the other list. (Hugging Face decides at each call,
+and its Phi-3 begins a new cache when a text grows over L; vLLM and llama.cpp take one list, that of the
+longest text they will serve.)
 
 short_factor, long_factor
-           R/2 numbers each. Unless said 1 for short texts, and for long ones YaRN's ratios w_n / w'_n (code ramp, 32 and 1 turns), a seed of the
-           published search, beside PI's and NTK's. (The released search starts from YaRN's alone, on a line in c between 1 and s, not in 1/c.)
-factor     target length over L, for a and for the ratios above; a is 1 where factor <= 1. Hugging Face has max_position_embeddings / L.
+           R/2 numbers each. Unless said 1 for short texts, and for long ones YaRN's ratios w_n / w'_n (code
+           ramp, 32 and 1 turns), a seed of the published search, beside PI's and NTK's. (The released search
+           starts from YaRN's alone, on a line in c between 1 and s, not in 1/c.)
+factor     target length over L, for a and for the ratios above; a is 1 where factor <= 1. Hugging Face has
+           max_position_embeddings / L.
 attention_factor, short_mscale, long_mscale
            a itself, for both lists, or for one, before that (Phi-3.5-MoE has 1.2432 for both).
 start_tokens
-           how many positions, from 0, turn as in RoPE, without c and a (equation 3). Shifting positions then changes the result, and the law
-           of shifts is not claimed. 0 in the released models.
+           how many positions, from 0, turn as in RoPE, without c and a (equation 3). Shifting positions then
+           changes the result, and the law of shifts is not claimed. 0 in the released models.
 
-YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1; its DynamicLongRoPE class, whose factors grow with n, is
-1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the search, over c from 1 to 1.25 s in steps of .01, never falling from pair to
-pair, and start_tokens of 0, 1, 2, 4, 8, 12, ... 32, 64, 128, 256 (table 4).
+YaRN's a, an alternative of the authors' code, is attention_factor = 0.1 ln(factor) + 1; its DynamicLongRoPE
+class, whose factors grow with n, is 1 + (c - 1) (n/L - 1) / (factor - 1) as long_factor. Not here: the
+search, over c from 1 to 1.25 s in steps of .01, never falling from pair to pair, and start_tokens of 0, 1, 2,
+4, 8, 12, ... 32, 64, 128, 256 (table 4).
 
-Equation 3 and table 4 were read in public notes that go through sections 2 and 3 line by line, the paper itself was not at hand; a, which is not
-in these sections, is from public code. The authors' repository turns start tokens so (rope/longrope.py) and searched their number in an early
-version (evolution/dim_mono_n), but not in the release, where c ends at 1 + s.
+Equation 3 and table 4 were read in public notes that go through sections 2 and 3 line by line, the paper
+itself was not at hand; a, which is not in these sections, is from public code. The authors' repository turns
+start tokens so (rope/longrope.py) and searched their number in an early version (evolution/dim_mono_n), but
+not in the release, where c ends at 1 + s.
 """
 
 import math
@@ -103,4 +111,6 @@ def claims(*, start_tokens: int = 0):
     return EVERY_LAW_OF_DISTANCE - ({"shift"} if start_tokens else set())
 
 
-ENCODING = Encoding("arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=claims)
+ENCODING = Encoding(
+    "arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=claims
+)

@@ -1,19 +1,24 @@
-"""NTK-by-parts, as released: slow pairs are interpolated, fast ones left alone, and those between have the NTK-aware base.
+"""NTK-by-parts, as released: slow pairs are interpolated, fast ones left alone, and those between have the
+NTK-aware base.
 
     w'_n = c_n (b_n w_n / factor + (1 - b_n) v_n) + (1 - c_n) w_n        v_n = (base factor^(R/(R-2)))^(-2n/R)
-    b_n rises from 0 to 1 between the pairs that turn beta[0] and beta[1] times within L tokens, c_n between gamma[0] and gamma[1]
+    b_n rises from 0 to 1 between the pairs that turn beta[0] and beta[1] times within L tokens, c_n between
+    gamma[0] and gamma[1]
 
-bloc97 2023, LlamaPartNTKScaledRotaryEmbedding in jquesnelle/yarn, with its names beta and gamma; our b and c are 1 - its masks. The ramps
-are straight lines over the index of the pair between whole numbers (ops/frequency.py). L is `original`, the length trained for unless said.
+bloc97 2023, LlamaPartNTKScaledRotaryEmbedding in jquesnelle/yarn, with its names beta and gamma; our b and c
+are 1 - its masks. The ramps are straight lines over the index of the pair between whole numbers
+(ops/frequency.py). L is `original`, the length trained for unless said.
 
 ntk_factor, extrapolation_factor
-      what the mask of NTK and that of RoPE are multiplied with: 1 - b_n becomes ntk_factor (1 - b_n), and 1 - c_n likewise. 1 in the release.
+      what the mask of NTK and that of RoPE are multiplied with: 1 - b_n becomes ntk_factor (1 - b_n), and 1 -
+      c_n likewise. 1 in the release.
 
-form  "static": the above. "dynamic": max(factor, n / L) in place of the factor, n the length that frequencies are made for, fixed when a cache is
-      made; factor=1 is LlamaDynamicPartNTKScaledRotaryEmbedding, whose n is the largest length seen.
+form  "static": the above. "dynamic": max(factor, n / L) in place of the factor, n the length that frequencies
+      are made for, fixed when a cache is made; factor=1 is LlamaDynamicPartNTKScaledRotaryEmbedding, whose n
+      is the largest length seen.
 
-The NTK-by-parts of the paper, arXiv:2309.00071, section 3.2, Definition 2, is another: one ramp, straight in the number of turns, and no
-NTK base. That is yarn with ramp=paper and attention_factor=1.
+The NTK-by-parts of the paper, arXiv:2309.00071, section 3.2, Definition 2, is another: one ramp, straight in
+the number of turns, and no NTK base. That is yarn with ramp=paper and attention_factor=1.
 It needs two pairs: R = 2 is refused.
 """
 
@@ -27,7 +32,10 @@ Pair = tuple[float, ...]
 
 def falling(option, given):
     if len(given) != 2 or not given[0] > given[1] > 0:
-        raise Misuse(f"ntk_by_parts: {option} is {given}; expected two numbers of turns, the larger first, such as 16,2")
+        raise Misuse(
+            f"ntk_by_parts: {option} is {given}; expected two numbers of turns, the larger first, such as "
+            "16,2"
+        )
 
 
 def frequencies(
@@ -63,4 +71,9 @@ def rotate(p, i, n, **given):
     return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
-ENCODING = Encoding("arXiv:2309.00071", "angle = i (c (b w / factor + (1-b) v) + (1-c) w)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding(
+    "arXiv:2309.00071",
+    "angle = i (c (b w / factor + (1-b) v) + (1-c) w)",
+    rotate=rotate,
+    claims=EVERY_LAW_OF_DISTANCE,
+)

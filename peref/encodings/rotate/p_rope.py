@@ -2,12 +2,14 @@
 
     angle(i)[n] = i base^(-2n/R) / factor   for n < k,  0 from k on        k = int(fraction R // 2)
 
-Barbero, Vitvitskyi, Perivolaropoulos, Pascanu, Velickovic 2024, arXiv:2410.06205, section 6.1 and the code in its appendix. Their p
-(rope_percentage) is our fraction, their head_dim our R; 0.75 did best in their table 2. "proportional" in Hugging Face, where Gemma 4 has 0.25.
-k is what that expression gives in floating point, as published: 9 for fraction=0.3 and R=64.
+Barbero, Vitvitskyi, Perivolaropoulos, Pascanu, Velickovic 2024, arXiv:2410.06205, section 6.1 and the code in
+its appendix. Their p (rope_percentage) is our fraction, their head_dim our R; 0.75 did best in their table 2.
+"proportional" in Hugging Face, where Gemma 4 has 0.25. k is what that expression gives in floating point, as
+published: 9 for fraction=0.3 and R=64.
 
-Unlike RoPE on a part of the channels (rope with rotary_dim), exponents and pairs are those of the whole width: in layout "half" channel n
-pairs with n + R/2. Their width is the head's, so leave rotary_dim alone to have theirs. factor is Hugging Face's, 1 unless said.
+Unlike RoPE on a part of the channels (rope with rotary_dim), exponents and pairs are those of the whole
+width: in layout "half" channel n pairs with n + R/2. Their width is the head's, so leave rotary_dim alone to
+have theirs. factor is Hugging Face's, 1 unless said.
 """
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
@@ -19,7 +21,9 @@ from peref.xp import namespace
 def frequencies(xp, n, *, R, base: float = 10000.0, fraction: float = 0.75, factor: float = 1.0):
     positive("p_rope", base=base, factor=factor)
     if not 0 <= fraction <= 1:
-        raise Misuse(f"p_rope: fraction is {fraction}; expected a number from 0, nothing turns, to 1, every pair does")
+        raise Misuse(
+            f"p_rope: fraction is {fraction}; expected a number from 0, nothing turns, to 1, every pair does"
+        )
     return xp.where(xp.arange(R // 2) < int(fraction * R // 2), ladder(xp, R, base) / factor, 0.0)
 
 
@@ -28,4 +32,9 @@ def rotate(p, i, n, **given):
     return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
-ENCODING = Encoding("arXiv:2410.06205", "angle = i base^(-2n/R) for n < fraction R/2, else 0", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding(
+    "arXiv:2410.06205",
+    "angle = i base^(-2n/R) for n < fraction R/2, else 0",
+    rotate=rotate,
+    claims=EVERY_LAW_OF_DISTANCE,
+)

@@ -1,13 +1,16 @@
-"""Position interpolation: RoPE with every position divided, so that a longer text turns no further than a short one did.
+"""Position interpolation: RoPE with every position divided, so that a longer text turns no further than a
+short one did.
 
     angle(i)[n] = (i / factor) base^(-2n/R)
 
-Chen, Wong, Chen, Tian 2023, arXiv:2306.15595, section 2.2; kaiokendev at the same time. Their x L/L' is our i / factor. Hugging Face's
-"linear", which divides the frequencies as here. A factor below 1 is no error: it spreads positions.
+Chen, Wong, Chen, Tian 2023, arXiv:2306.15595, section 2.2; kaiokendev at the same time. Their x L/L' is our i
+/ factor. Hugging Face's "linear", which divides the frequencies as here. A factor below 1 is no error: it
+spreads positions.
 
-form  "static": the above. "dynamic": max(factor, n / L) in place of the factor; n is the length that frequencies are made for, fixed when a cache is
-      made, L `original`, the length trained for unless said. factor=1 is jquesnelle's dynamic scaling without NTK, which keeps a state: its n is
-      the largest length seen. `original` is without effect on "static".
+form  "static": the above. "dynamic": max(factor, n / L) in place of the factor; n is the length that
+      frequencies are made for, fixed when a cache is made, L `original`, the length trained for unless said.
+      factor=1 is jquesnelle's dynamic scaling without NTK, which keeps a state: its n is the largest length
+      seen. `original` is without effect on "static".
 """
 
 from peref.encodings import EVERY_LAW_OF_DISTANCE, Encoding, positive, with_settings_of
@@ -15,7 +18,17 @@ from peref.ops.frequency import Form, angle, ladder, stretch
 from peref.xp import namespace
 
 
-def frequencies(xp, n, *, R, L, base: float = 10000.0, factor: float = 4.0, original: int | None = None, form: Form = "static"):
+def frequencies(
+    xp,
+    n,
+    *,
+    R,
+    L,
+    base: float = 10000.0,
+    factor: float = 4.0,
+    original: int | None = None,
+    form: Form = "static",
+):
     L = L if original is None else original
     positive("pi", base=base, factor=factor, original=L)
     return ladder(xp, R, base) / stretch(n, L, factor, form)
@@ -26,4 +39,6 @@ def rotate(p, i, n, **given):
     return angle(i, frequencies(namespace(i), n, **given)), None, None
 
 
-ENCODING = Encoding("arXiv:2306.15595", "angle = (i / factor) base^(-2n/R)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding(
+    "arXiv:2306.15595", "angle = (i / factor) base^(-2n/R)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE
+)

@@ -1,13 +1,16 @@
-"""RoPE: pairs of channels of q and k turn by an angle proportional to the position; their product sees the difference.
+"""RoPE: pairs of channels of q and k turn by an angle proportional to the position; their product sees the
+difference.
 
     angle(i)[n] = i w_n        w_n = base^(-2n/R),  n = 0 .. R/2-1
 
-Su et al. 2021, arXiv:2104.09864, section 3.2.2. Their m, theta and d are our i, w and R. Which channels form a pair (layout) and
-how many turn (R) belong to the model (ops/turn.py).
+Su et al. 2021, arXiv:2104.09864, section 3.2.2. Their m, theta and d are our i, w and R. Which channels form
+a pair (layout) and how many turn (R) belong to the model (ops/turn.py).
 
-base     A larger one is ABF, adjusted base frequency, Xiong et al. 2023, arXiv:2309.16039, section 2.1: base=500000; Code Llama has 1000000.
-learned  Each layer learns its own w, and base only says where it starts (lucidrains' rotary-embedding-torch, learned_freq). It is learned
-         at 1/L times the rate, our choice: a step then turns the end of a training sequence by about the rate.
+base     A larger one is ABF, adjusted base frequency, Xiong et al. 2023, arXiv:2309.16039, section 2.1:
+         base=500000; Code Llama has 1000000.
+learned  Each layer learns its own w, and base only says where it starts (lucidrains' rotary-embedding-torch,
+         learned_freq). It is learned at 1/L times the rate, our choice: a step then turns the end of a
+         training sequence by about the rate.
 
 Not here: any scaling of the frequencies.
 """
@@ -36,4 +39,11 @@ def steps(D, *, L, learned: bool = False):
     return {"frequency": 1 / L} if learned else {}
 
 
-ENCODING = Encoding("arXiv:2104.09864", "angle = i base^(-2n/R)", init=init, rotate=rotate, steps=steps, claims=EVERY_LAW_OF_DISTANCE)
+ENCODING = Encoding(
+    "arXiv:2104.09864",
+    "angle = i base^(-2n/R)",
+    init=init,
+    rotate=rotate,
+    steps=steps,
+    claims=EVERY_LAW_OF_DISTANCE,
+)

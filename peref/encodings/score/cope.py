@@ -1,20 +1,26 @@
-"""CoPE: each query counts the keys between it and a key, those that it chooses to count, and takes that number as the position.
+"""CoPE: each query counts the keys between it and a key, those that it chooses to count, and takes that
+number as the position.
 
-    s_ij = (q_i k_j + q_i e[p_ij]) / sqrt(D)        p_ij = sum_{l=j..i} g_il, at most P-1        g_il = sigmoid(q_i k_l / sqrt(D))
-    q_i e[p] = (1 - t) q_i e[n] + t q_i e[n+1]      p = n + t,  n whole, 0 <= t < 1              a key that is not seen counts 0
+    s_ij = (q_i k_j + q_i e[p_ij]) / sqrt(D)        p_ij = sum_{l=j..i} g_il, at most P-1
+    g_il = sigmoid(q_i k_l / sqrt(D))
+    q_i e[p] = (1 - t) q_i e[n] + t q_i e[n+1]      p = n + t,  n whole, 0 <= t < 1
+    a key that is not seen counts 0
 
-Golovneva, Wang, Weston, Sukhbaatar 2024, arXiv:2405.18719, section 4; code facebookresearch/RAM. Their k in the sum is our l, p_max is P - 1.
-p counts the key itself and the query's own; positions given from outside have no say. e [P,D], zero at first, serves all heads. Where p is
-whole both neighbours are one row, and the gradient to the gates is 0 there (as in the code; from either side it would be something else).
-The count needs the scores themselves: memory grows with T S.
+Golovneva, Wang, Weston, Sukhbaatar 2024, arXiv:2405.18719, section 4; code facebookresearch/RAM. Their k in
+the sum is our l, p_max is P - 1. p counts the key itself and the query's own; positions given from outside
+have no say. e [P,D], zero at first, serves all heads. Where p is whole both neighbours are one row, and the
+gradient to the gates is 0 there (as in the code; from either side it would be something else). The count
+needs the scores themselves: memory grows with T S.
 
 npos           P, the rows of e; none: L + 1, which no count up to L can pass (the code's default).
-divided        "both": as above (the code's default); "qk": q e is not divided by sqrt(D) (the paper's listing, the code's --cope-nodiv,
-               x-transformers).
+divided        "both": as above (the code's default); "qk": q e is not divided by sqrt(D) (the paper's
+               listing, the code's --cope-nodiv, x-transformers).
 across_layers  "own": each layer its own e; "shared": one for all (--cope-shared).
-gates          "logits": as above; "key": sigmoid(q_i k'_l / sqrt(D)), k' = W x made for them alone (--cope-sep-key), of each query head.
-Not here: gates from values (--cope-val-gates): what adds to the logits is given q and k, not v; x-transformers' soft choice of a row and its mix of
-gates over heads (both off there); the authors' two-sided encoder, where p counts from the key to the end of the text whoever asks.
+gates          "logits": as above; "key": sigmoid(q_i k'_l / sqrt(D)), k' = W x made for them alone
+               (--cope-sep-key), of each query head.
+Not here: gates from values (--cope-val-gates): what adds to the logits is given q and k, not v;
+x-transformers' soft choice of a row and its mix of gates over heads (both off there); the authors' two-sided
+encoder, where p counts from the key to the end of the text whoever asks.
 """
 
 from typing import Literal
@@ -33,7 +39,9 @@ Gates = Literal["logits", "key"]
 CELLS = 1 << 12  # of a piece
 
 
-def counted(z, s, at, cut):  # of a piece [H,T,S]: gates, the two rows of z next to p, by slot (one where p is whole), how far p is from the first
+# of a piece [H,T,S]: gates, the two rows of z next to p, by slot (one where p is whole), how far p is from
+# the first
+def counted(z, s, at, cut):
     xp = namespace(z)
     seen, last = at.see if at.see.ndim == 4 else at.see[None, None], z.shape[-1] - 1
     g = xp.where(seen[cut_of(seen, cut)], logistic(s[cut]), 0)  # 1

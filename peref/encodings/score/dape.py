@@ -1,20 +1,26 @@
-"""DAPE: a small network across the heads sees the logit and a static bias of every pair of tokens and corrects their sum.
+"""DAPE: a small network across the heads sees the logit and a static bias of every pair of tokens and
+corrects their sum.
 
     s'_ij = s_ij + b(i, j) + W_2 leaky_relu(W_1 [s_ij; b(i, j)] + a)        s_ij, b in R^H, s = q k / sqrt(D)
 
-Zheng et al. 2024, arXiv:2405.14722 (first called CAPE); read from the authors' code, chuanyang-Zheng/DAPE, the paper was not at hand. Their A and
-B are our s and b. W_1 [width,2H] and W_2 [H,width] are those of a layer and of all its pairs; below zero leaky_relu has PyTorch's slope 0.01.
-The network comes before the mask: it never sees a masked logit, and what it gives in a masked cell has no say. Its hidden layer, T x S x width, is
-made a few queries at a time and once more on the way back. Their code adds one more number for each head after W_2, the same
-for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
+Zheng et al. 2024, arXiv:2405.14722 (first called CAPE); read from the authors' code, chuanyang-Zheng/DAPE,
+the paper was not at hand. Their A and B are our s and b. W_1 [width,2H] and W_2 [H,width] are those of a
+layer and of all its pairs; below zero leaky_relu has PyTorch's slope 0.01. The network comes before the mask:
+it never sees a masked logit, and what it gives in a masked cell has no say. Its hidden layer, T x S x width,
+is made a few queries at a time and once more on the way back. Their code adds one more number for each head
+after W_2, the same for a whole row of logits: softmax does not see it and it has no gradient, so it is left
+out.
 
-A network passes on what b is off by: in float32 m_h d 2^-24, with ALiBi's slope of 1/2 that is 2^-12 at 8,192 tokens and 1/32 at a million.
+A network passes on what b is off by: in float32 m_h d 2^-24, with ALiBi's slope of 1/2 that is 2^-12 at 8,192
+tokens and 1/32 at a million.
 
-over  the static bias: "kerple_log" (learned r1, r2 as in bias/kerple_log.py); "alibi" (fixed slopes); "fire" (as in score/fire.py with a
-      threshold of 512; W_1 there is as wide as here and its relu leaks too, which theirs does in DAPE and not in FIRE; where their threshold
-      is another, m is); "none": the network sees s alone (their nope_c). Over FIRE `shift` is not claimed.
+over  the static bias: "kerple_log" (learned r1, r2 as in bias/kerple_log.py); "alibi" (fixed slopes); "fire"
+      (as in score/fire.py with a threshold of 512; W_1 there is as wide as here and its relu leaks too, which
+      theirs does in DAPE and not in FIRE; where their threshold is another, m is); "none": the network sees s
+      alone (their nope_c). Over FIRE `shift` is not claimed.
 
-Not here: DAPE over RoPE, which turns q and k besides, and an encoding fills one hook; DAPE v2's convolution along the keys, another paper.
+Not here: DAPE over RoPE, which turns q and k besides, and an encoding fills one hook; DAPE v2's convolution
+along the keys, another paper.
 """
 
 from typing import Literal
@@ -38,13 +44,15 @@ LEAK = 0.01
 CELLS = 1 << 13  # of a piece
 
 
-def hidden(s, b, w1, a, cut, matmul):  # what the network sees of a piece, [2H,N], and its hidden layer before the bend, [width,N]
+# what the network sees of a piece, [2H,N], and its hidden layer before the bend, [width,N]
+def hidden(s, b, w1, a, cut, matmul):
     x = s[cut] if b is None else join(s[cut], b[cut_of(b, cut)], axis=0)  # 1
     x = x.reshape(len(x), -1)
     return x, matmul(w1, x) + a[:, None]  # 2
 
 
-def network_forward(s, b, w1, a, w2, *, at, matmul=matmul):  # [B,H,T,S], [B or 1,H,T,S] or None, [width,2H or H], [width], [H,width] -> [B,H,T,S]
+# [B,H,T,S], [B or 1,H,T,S] or None, [width,2H or H], [width], [H,width] -> [B,H,T,S]
+def network_forward(s, b, w1, a, w2, *, at, matmul=matmul):
     y = namespace(s).zeros_like(s)
     for cut in pieces(at, len(s), CELLS):
         _, h = hidden(s, b, w1, a, cut, matmul)  # 1, 2
@@ -99,7 +107,11 @@ def init(rng, *, H, width: int = 32, over: Over = "kerple_log"):
     positive("dape", width=width)
     static = STARTS[over](rng, H, width) if over in STARTS else {}
     seen = H if over == "none" else 2 * H
-    return static | {"1.weight": initial(rng, width, seen), "1.bias": np.zeros(width), "2.weight": initial(rng, H, width)}
+    return static | {
+        "1.weight": initial(rng, width, seen),
+        "1.bias": np.zeros(width),
+        "2.weight": initial(rng, H, width),
+    }
 
 
 def score(be, p, q, k, f, at, *, D, over: Over = "kerple_log"):

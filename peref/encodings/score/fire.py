@@ -1,17 +1,21 @@
 """FIRE: a small network of the distance as a share of how far the query can look back.
 
-    b(i, j) = f(psi(|i - j|) / (psi(max(|m L|, i)) + eps))        psi(x) = log(|c| x + 1)        f(u) = W_2 relu(W_1 u + a)
+    b(i, j) = f(psi(|i - j|) / (psi(max(|m L|, i)) + eps))        psi(x) = log(|c| x + 1)
+    f(u) = W_2 relu(W_1 u + a)
 
-Li et al. 2023, arXiv:2310.04418; the program of their appendix, confirmed from three public copies that agree. The normaliser goes by
-the position i of the query, so distances are shares of a growing whole: not shift invariant past the threshold, and decoding needs the true i.
-L is our threshold (512 in their code, whatever the length trained for), m and c are learned and start at 1 and 0.1; W_1 has `width` rows. |i - j|
-serves both sides. The share is made in float64. a starts uniform in (-1, 1), as in PyTorch, so that the bends of relu lie apart. Their code adds one
-more number for each head after W_2, the same for a whole row of logits: softmax does not see it and it has no gradient, so it is left out.
+Li et al. 2023, arXiv:2310.04418; the program of their appendix, confirmed from three public copies that
+agree. The normaliser goes by the position i of the query, so distances are shares of a growing whole: not
+shift invariant past the threshold, and decoding needs the true i. L is our threshold (512 in their code,
+whatever the length trained for), m and c are learned and start at 1 and 0.1; W_1 has `width` rows. |i - j|
+serves both sides. The share is made in float64. a starts uniform in (-1, 1), as in PyTorch, so that the bends
+of relu lie apart. Their code adds one more number for each head after W_2, the same for a whole row of
+logits: softmax does not see it and it has no gradient, so it is left out.
 
 across_layers  "own": each layer its own f, c and m; "shared": one for all (FIRE-S).
 
 Seen in other programs and not FIRE: min for max in the normaliser; eps inside the logarithm; a
-difference of logarithms for their quotient; one layer more, or no a; L = 16**2; the bias inside the softmax scale; i counted in slots.
+difference of logarithms for their quotient; one layer more, or no a; L = 16**2; the bias inside the softmax
+scale; i counted in slots.
 """
 
 from typing import Literal

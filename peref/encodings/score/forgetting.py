@@ -1,13 +1,16 @@
 """Forgetting Transformer: every token decides how much of the past each head forgets.
 
-    s_ij + sum_{l=j+1..i} log f_l = s_ij + c_i - c_j        f_l = sigmoid(W_f x_l + b_f),  c = prefix sum of log f
+    s_ij + sum_{l=j+1..i} log f_l = s_ij + c_i - c_j
+    f_l = sigmoid(W_f x_l + b_f),  c = prefix sum of log f
 
-Lin, Nikishin, He, Courville 2025, arXiv:2503.02130, section 3. A constant f is ALiBi with slope -log f. c is summed in float64 and stays
-so until row and column meet, for they are large and nearly cancel; nothing of size T x S is made.
-b_f starts between 1 and 5, our choice, so that heads begin with memories of different length. x-transformers has it as data-dependent ALiBi,
-where b_f starts at 5.
-Not here: their Pro block (output gate, output norm, key and value shift: that is a layer); x-transformers' factor of log f (1 there) and its gates
-for the future, a second set that counts backward: the sum over both sides is no row and column any more.
+Lin, Nikishin, He, Courville 2025, arXiv:2503.02130, section 3. A constant f is ALiBi with slope -log f. c is
+summed in float64 and stays so until row and column meet, for they are large and nearly cancel; nothing of
+size T x S is made.
+b_f starts between 1 and 5, our choice, so that heads begin with memories of different length. x-transformers
+has it as data-dependent ALiBi, where b_f starts at 5.
+Not here: their Pro block (output gate, output norm, key and value shift: that is a layer); x-transformers'
+factor of log f (1 there) and its gates for the future, a second set that counts backward: the sum over both
+sides is no row and column any more.
 """
 
 from peref.encodings import Encoding

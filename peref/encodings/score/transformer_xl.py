@@ -1,20 +1,27 @@
-"""Transformer-XL: a query meets a key's content and, projected, the sinusoids of its distance; each head has a liking for either of its own.
+"""Transformer-XL: a query meets a key's content and, projected, the sinusoids of its distance; each head has
+a liking for either of its own.
 
-    s_ij = [(q_i + u) k_j + (q_i + w) r_(i-j)] / sqrt(D)        r_d = W_r [sin(d f), cos(d f)],  f_n = base^(-2n/C), n = 0 .. C/2-1
+    s_ij = [(q_i + u) k_j + (q_i + w) r_(i-j)] / sqrt(D)
+    r_d = W_r [sin(d f), cos(d f)],  f_n = base^(-2n/C), n = 0 .. C/2-1
 
-Dai, Yang, Yang, Carbonell, Le, Salakhutdinov 2019, arXiv:1901.02860, section 3.3. Their E_x W_q, E_x W_k_E, R W_k_R, v are our q, k, r, w;
-their i - j is our d. In the code u, w and W_r are r_w_bias, r_r_bias and r_net, and sqrt(D) divides the sum of all four terms. With grouped
-heads they belong to a query head. An odd C has one channel left, which stays zero.
+Dai, Yang, Yang, Carbonell, Le, Salakhutdinov 2019, arXiv:1901.02860, section 3.3. Their E_x W_q, E_x W_k_E, R
+W_k_R, v are our q, k, r, w; their i - j is our d. In the code u, w and W_r are r_w_bias, r_r_bias and r_net,
+and sqrt(D) divides the sum of all four terms. With grouped heads they belong to a query head. An odd C has
+one channel left, which stays zero.
 
-The memory of section 3.2 is the cache: model.decode of one segment after another, or with window=w of w tokens. The authors keep hidden
-states and take keys of them anew; keys kept are the same numbers, but no gradient reaches W_k and W_v by way of the memory.
+The memory of section 3.2 is the cache: model.decode of one segment after another, or with window=w of w
+tokens. The authors keep hidden states and take keys of them anew; keys kept are the same numbers, but no
+gradient reaches W_k and W_v by way of the memory.
 
-across_layers  "shared": one u and one w for all layers (the authors' PyTorch code); "own": each layer its own (untie_r of other code).
-divided        "sqrt": all four terms by sqrt(D); "not": none of them, as in T5 (McGill-NLP/length-generalization, which has clamp_len=1000).
+across_layers  "shared": one u and one w for all layers (the authors' PyTorch code); "own": each layer its own
+               (untie_r of other code).
+divided        "sqrt": all four terms by sqrt(D); "not": none of them, as in T5
+               (McGill-NLP/length-generalization, which has clamp_len=1000).
 clamp_len      distances beyond it count as it, on both sides; none: no such distance.
 
-Two-sided is XLNet's use (arXiv:1906.08237). The terms take memory in proportion to B H T (S + N), N the number of different distances.
-Not here: dropout on r; a learned r for each distance (attn_type 1 of the code), which ends at a length and is a table like Shaw's.
+Two-sided is XLNet's use (arXiv:1906.08237). The terms take memory in proportion to B H T (S + N), N the
+number of different distances. Not here: dropout on r; a learned r for each distance (attn_type 1 of the
+code), which ends at a length and is a table like Shaw's.
 """
 
 from typing import Literal
@@ -27,7 +34,8 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def column_forward(u, k, *, scale, matmul=matmul):  # [H,D], [B,G,S,D]: what a key is worth to a head whoever asks
+# [H,D], [B,G,S,D]: what a key is worth to a head whoever asks
+def column_forward(u, k, *, scale, matmul=matmul):
     B, G, S, D = k.shape
     few = u.reshape(1, G, -1, D) * scale  # 1
     return matmul(few, k.swapaxes(-1, -2)).reshape(B, -1, 1, S), (few, k, u.shape, scale, matmul)  # 2
@@ -60,7 +68,11 @@ def sinusoids(d, C, base):  # [N] -> [N,C]
 
 
 def init(rng, *, H, C, D):
-    return {"u": 0.02 * rng.standard_normal((H, D)), "w": 0.02 * rng.standard_normal((H, D)), "r.weight": initial(rng, H * D, C)}
+    return {
+        "u": 0.02 * rng.standard_normal((H, D)),
+        "w": 0.02 * rng.standard_normal((H, D)),
+        "r.weight": initial(rng, H * D, C),
+    }
 
 
 def shared(*, across_layers: Literal["shared", "own"] = "shared"):
@@ -71,12 +83,27 @@ def scale(D, *, divided: Literal["sqrt", "not"] = "sqrt"):
     return D**-0.5 if divided == "sqrt" else 1.0
 
 
-def score(be, p, q, k, f, at, *, H, C, D, base: float = 10000.0, clamp_len: int | None = None, divided: Literal["sqrt", "not"] = "sqrt"):
+def score(
+    be,
+    p,
+    q,
+    k,
+    f,
+    at,
+    *,
+    H,
+    C,
+    D,
+    base: float = 10000.0,
+    clamp_len: int | None = None,
+    divided: Literal["sqrt", "not"] = "sqrt",
+):
     positive("transformer_xl", base=base, clamp_len=clamp_len)
     d = at.distances  # [N]
     if clamp_len is not None:
         d = namespace(d).clip(d, -clamp_len, clamp_len)
-    r = split_heads(be.linear(sinusoids(d, C, base)[None].astype(q.dtype), p["r.weight"], None), heads=H)  # [1,H,N,D]
+    # [1,H,N,D]
+    r = split_heads(be.linear(sinusoids(d, C, base)[None].astype(q.dtype), p["r.weight"], None), heads=H)
     of_distances = be.matmul(asked(q, p["w"]), swap(r, axes=(2, 3)))  # [B,H,T,N]
     by = scale(D, divided=divided)
     return gather(of_distances, at.index, scale=by), None, column(p["u"], k, scale=by, matmul=be.matmul)

@@ -1,7 +1,8 @@
 """What came for one case, and how a guess at the bug is held against it.
 
-A guess is a function of a case that gives what somebody with the bug would have: where its numbers came, it explains them. Guesses have parameters
-that are fitted on one case (a table that ends at N, a base, an offset), and are then tried on all others: the right one fits everywhere.
+A guess is a function of a case that gives what somebody with the bug would have: where its numbers came, it
+explains them. Guesses have parameters that are fitted on one case (a table that ends at N, a base, an
+offset), and are then tried on all others: the right one fits everywhere.
 
 Not here: the guesses (places, turning, distances, logits, knobs, derivative), which of them is named (whole).
 """
@@ -21,7 +22,8 @@ from peref.golden.files import Tensor
 from peref.golden.rule import CLASSES, UNIT, judged
 
 Arrays = dict[str, Any]
-BROKEN = (PerefError, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError)  # a case that cannot be changed so
+# a case that cannot be changed so
+BROKEN = (PerefError, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError)
 NEARLY = 0.005  # a factor or a setting so near to the right one is no other: something else is inaccurate
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 LEVELS = ("table", "op", "attn")  # those that the reference computes anew for a guess
@@ -38,7 +40,9 @@ class Trap:
 
 @dataclass(frozen=True)
 class Guess:
-    """A bug, and what it gives for a case: tensors, or None where it cannot show. `sure` is how much it is worth where it fits."""
+    """A bug, and what it gives for a case: tensors, or None where it cannot show. `sure` is how much it is
+    worth where it fits.
+    """
 
     trap: Trap
     gives: Callable[["Came"], Arrays | None]
@@ -68,12 +72,23 @@ class Came:
     def __post_init__(self) -> None:
         for name, x in self.got.items():
             if name not in self.verdicts:
-                self.verdicts[name] = judged(x, self.entry.want(name), *self.entry.budget(name), self.entry.words["depth"]).worst <= CLASSES[-1][1]
+                self.verdicts[name] = (
+                    judged(
+                        x, self.entry.want(name), *self.entry.budget(name), self.entry.words["depth"]
+                    ).worst
+                    <= CLASSES[-1][1]
+                )
 
     @cached_property
     def wrong(self) -> list[str]:
-        """Real tensors that fail; derivatives only where no output does: what is wrong about an output shows in them too."""
-        bad = [name for name, right in self.verdicts.items() if not right and self.want(name).dtype.kind == "f" and self.got[name].dtype in UNIT]
+        """Real tensors that fail; derivatives only where no output does: what is wrong about an output
+        shows in them too.
+        """
+        bad = [
+            name
+            for name, right in self.verdicts.items()
+            if not right and self.want(name).dtype.kind == "f" and self.got[name].dtype in UNIT
+        ]
         return [name for name in bad if not name.startswith("vjp.")] or bad
 
     @property
@@ -110,16 +125,26 @@ class Came:
         return self.verdicts.get(name, False)
 
     def far(self, name: str) -> bool:
-        """Whether it is farther from what is expected than arithmetic of few digits makes it: by more than a part of the terms it is the sum of."""
+        """Whether it is farther from what is expected than arithmetic of few digits makes it: by more than
+        a part of the terms it is the sum of.
+        """
         x, want, a = self.wide(name), self.want(name), self.entry.budget(name)[0]
         with np.errstate(invalid="ignore"):
             return x is None or a is None or not bool((np.abs(x - want) <= COARSE * a).all())
 
     def near(self, name: str, x: Any) -> bool:
-        """Whether what came agrees with x by the rule, with the budget that numbers of its size need; NaN and infinities where x has them."""
+        """Whether what came agrees with x by the rule, with the budget that numbers of its size need; NaN
+        and infinities where x has them.
+        """
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
-        if x.shape != want.shape or self.got[name].wide.shape != want.shape or a is None or b is None or not np.isfinite(x).any():
+        if (
+            x.shape != want.shape
+            or self.got[name].wide.shape != want.shape
+            or a is None
+            or b is None
+            or not np.isfinite(x).any()
+        ):
             return False
         with np.errstate(all="ignore"):
             larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
@@ -127,7 +152,9 @@ class Came:
         return judged(self.got[name], x, a + larger, b, self.entry.words["depth"]).worst <= CLASSES[-1][1]
 
     def fits(self, guess: Guess) -> float | None:
-        """The share of wrong tensors that the guess gives, less one where it makes something wrong that came right; None where it says nothing."""
+        """The share of wrong tensors that the guess gives, less one where it makes something wrong that
+        came right; None where it says nothing.
+        """
         try:
             with np.errstate(all="ignore"):
                 given = guess.gives(self)
@@ -137,15 +164,29 @@ class Came:
             return None
         some = [name for name in self.wrong if name in given]
         if not self.wrong:
-            told = [name for name in self.got if name in given and not name.startswith("vjp.") and self.want(name).dtype.kind == "f"]
+            told = [
+                name
+                for name in self.got
+                if name in given and not name.startswith("vjp.") and self.want(name).dtype.kind == "f"
+            ]
             return -float(any(not self.near(name, given[name]) for name in told))
         if not some:
             return None
         share = sum(self.near(name, given[name]) for name in some) / len(self.wrong)
         if share and not self.derivative:
-            kept = [name for name, right in self.verdicts.items() if right and name in given and not name.startswith("vjp.")]
-            share -= 0.5 * any(not self.near(name, given[name]) for name in kept if self.want(name).dtype.kind == "f")
-            learnt = [name for name, right in self.verdicts.items() if right and name in given and name.startswith("vjp.")]
+            kept = [
+                name
+                for name, right in self.verdicts.items()
+                if right and name in given and not name.startswith("vjp.")
+            ]
+            share -= 0.5 * any(
+                not self.near(name, given[name]) for name in kept if self.want(name).dtype.kind == "f"
+            )
+            learnt = [
+                name
+                for name, right in self.verdicts.items()
+                if right and name in given and name.startswith("vjp.")
+            ]
             share -= 0.1 * any(not self.near(name, given[name]) for name in learnt)
         return share
 

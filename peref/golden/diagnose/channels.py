@@ -1,7 +1,9 @@
-"""What turned, read from what came: which two channels make up a pair, by which angles and gains, and which pass.
+"""What turned, read from what came: which two channels make up a pair, by which angles and gains, and which
+pass.
 
-A pair of channels that turns is a complex number times another: z' = c z, the same c for every head. For each two channels of what came this is
-tried, and the mirror image z' = c conj(z) too; so pairs are found whatever the layout, |c| is the gain and the argument of c the angle.
+A pair of channels that turns is a complex number times another: z' = c z, the same c for every head. For each
+two channels of what came this is tried, and the mirror image z' = c conj(z) too; so pairs are found whatever
+the layout, |c| is the gain and the argument of c the angle.
 """
 
 from collections.abc import Iterator
@@ -19,7 +21,11 @@ WIDEST = 32  # heads in which every two channels are tried
 
 def pairs_of(R: int, layout: str) -> list[tuple[int, int]]:
     half = R // 2
-    return [(n, n + half) for n in range(half)] if layout == "half" else [(2 * n, 2 * n + 1) for n in range(half)]
+    return (
+        [(n, n + half) for n in range(half)]
+        if layout == "half"
+        else [(2 * n, 2 * n + 1) for n in range(half)]
+    )
 
 
 def looseness(came: Came, name: str) -> float:
@@ -50,7 +56,11 @@ def turned(came: Came, name: str) -> Any:
     if not several(x, rows):
         return None
     found = [ratio(x, y, *pair, rows) for pair in pairs_of(case.config.R, case.layout)]
-    return np.stack([c for c, _ in found], -1) if all(miss < looseness(came, name) for _, miss in found) else None
+    return (
+        np.stack([c for c, _ in found], -1)
+        if all(miss < looseness(came, name) for _, miss in found)
+        else None
+    )
 
 
 def cosines(came: Came) -> Any:
@@ -76,19 +86,29 @@ def of_channels(came: Came) -> Iterator[Clue]:
     y = came.wide(name) if name else None
     if case is None or name is None or y is None or case.D > WIDEST or not came.far(name):
         return
-    x, R, rows, most = came.a[name.partition("_")[0]], case.config.R, case.at.i.ndim > 1, looseness(came, name)
+    x, R, rows, most = (
+        came.a[name.partition("_")[0]],
+        case.config.R,
+        case.at.i.ndim > 1,
+        looseness(came, name),
+    )
     if not several(x, rows):
         return
     same = [bool(np.abs(y[..., d] - x[..., d]).max() <= most * np.abs(x).max()) for d in range(case.D)]
     rest_wrong, turn_right = not all(same[R:]), turned(came, name) is not None
     if rest_wrong and turn_right and not any(fits_any(x, y, d, rows, most) for d in range(R, case.D)):
-        yield Clue(Trap("rope.partial.passthrough", f"channels from {R} on should pass as they are and do not"), 1)
+        yield Clue(
+            Trap("rope.partial.passthrough", f"channels from {R} on should pass as they are and do not"), 1
+        )
         return
     if turn_right:
         return
     right = {frozenset(pair) for pair in pairs_of(R, case.layout)}
     turns = [(d, e) for d in range(case.D) for e in range(d + 1, case.D) if not (same[d] and same[e])]
-    if all(any(ratio(x, y, *pair, rows, mirror=mirror)[1] < most for mirror in (False, True)) for pair in pairs_of(R, case.layout)):
+    if all(
+        any(ratio(x, y, *pair, rows, mirror=mirror)[1] < most for mirror in (False, True))
+        for pair in pairs_of(R, case.layout)
+    ):
         yield Clue(Trap("rope.sign", "you reflect in place of turning: one minus is missing or too many"), 1)
         return
     plain = [pair for pair in turns if ratio(x, y, *pair, rows)[1] < most]
@@ -96,7 +116,11 @@ def of_channels(came: Came) -> Iterator[Clue]:
         partial = R != case.D and all(e - d == case.D // 2 for d, e in plain)
         words = ", ".join(f"{d} with {e}" for d, e in plain[:4])
         yield Clue(
-            Trap("rope.partial.pairing" if partial else "rope.layout.half", f"you pair channels {words}; this case wants layout {case.layout}"), 1
+            Trap(
+                "rope.partial.pairing" if partial else "rope.layout.half",
+                f"you pair channels {words}; this case wants layout {case.layout}",
+            ),
+            1,
         )
 
 
@@ -104,7 +128,10 @@ def fits_any(x: Any, y: Any, d: int, rows: bool, most: float) -> bool:
     """Whether channel d turns with some other one."""
     alike = lambda e: np.abs(y[..., [d, e]] - x[..., [d, e]]).max() > most
     others = [e for e in range(x.shape[-1]) if e != d and alike(e)]
-    return any((found := ratio(x, y, d, e, rows))[1] < most and np.abs(np.angle(found[0])).max() > 1e-3 for e in others)
+    return any(
+        (found := ratio(x, y, d, e, rows))[1] < most and np.abs(np.angle(found[0])).max() > 1e-3
+        for e in others
+    )
 
 
 def gained(came: Came) -> bool:
@@ -112,7 +139,9 @@ def gained(came: Came) -> bool:
     for name in came.wrong:
         c = turned(came, name) if name.endswith("_rotated") else None
         right = gains_of(came)["qk".index(name[0])] if c is not None else None
-        if name.startswith("gain_") or (c is not None and np.abs(abs(c) - (1 if right is None else right)).min() > 1e-3):
+        if name.startswith("gain_") or (
+            c is not None and np.abs(abs(c) - (1 if right is None else right)).min() > 1e-3
+        ):
             return True
     return False
 

@@ -1,7 +1,8 @@
-"""Guesses at a wrong derivative beside right outputs: a factor, a part of the sum, other heads or tokens, a rotation that does not turn back.
+"""Guesses at a wrong derivative beside right outputs: a factor, a part of the sum, other heads or tokens, a
+rotation that does not turn back.
 
-A derivative is a sum over those who used the number. What each sequence and each query head adds is computed by giving only its cotangent; the
-shares in which these parts came say which are missing.
+A derivative is a sum over those who used the number. What each sequence and each query head adds is computed
+by giving only its cotangent; the shares in which these parts came say which are missing.
 """
 
 from collections.abc import Iterator
@@ -42,8 +43,19 @@ def of_factors(came: Came, factors: dict[str, float]) -> Iterator[Clue]:
     for name, c in factors.items():
         if abs(c + 1) < 1e-4:
             yield Clue(Trap("grad.sign", f"{name}: its sign is the other one"), 1)
-        elif set(factors) <= logits and came.entry.words["level"] == "attn" and any(abs(c / power - 1) < 1e-4 for power in powers):
-            yield Clue(Trap("grad.softmax", f"{name} is the golden tensor times {c:.6g}: the scale of the logits is missing, or is there twice"), 1)
+        elif (
+            set(factors) <= logits
+            and came.entry.words["level"] == "attn"
+            and any(abs(c / power - 1) < 1e-4 for power in powers)
+        ):
+            yield Clue(
+                Trap(
+                    "grad.softmax",
+                    f"{name} is the golden tensor times {c:.6g}: the scale of the logits is missing, or is "
+                    "there twice",
+                ),
+                1,
+            )
         else:
             yield Clue(Trap("grad.factor", f"{name} is the golden tensor times {c:.6g}"), 1)
 
@@ -51,9 +63,15 @@ def of_factors(came: Came, factors: dict[str, float]) -> Iterator[Clue]:
 def of_one(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
     """One derivative that is no multiple of the right one."""
     letters = came.axes.get(name, "")
-    for letter, flag, words in (("T", "grad.time", "tokens"), ("H", "grad.heads_permuted", "heads"), ("G", "grad.heads_permuted", "heads")):
+    for letter, flag, words in (
+        ("T", "grad.time", "tokens"),
+        ("H", "grad.heads_permuted", "heads"),
+        ("G", "grad.heads_permuted", "heads"),
+    ):
         if letter in letters and (order := permuted(came, name, x, g, letters.index(letter))):
-            yield Clue(Trap(flag, f"{name} has the derivatives of other {words}: {', '.join(map(str, order))}"), 1)
+            yield Clue(
+                Trap(flag, f"{name} has the derivatives of other {words}: {', '.join(map(str, order))}"), 1
+            )
             return
         if letter == "T" and letter in letters and shifted(came, name, x, g, letters.index(letter)):
             yield Clue(Trap(flag, f"{name} comes a token late or early"), 1)
@@ -68,7 +86,9 @@ def of_one(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
         yield from of_rotation(came, name, x, g)
     if parts := list(of_parts(came, name, x)):
         yield from parts
-    elif case.level == "attn" and name in ("vjp.q", "vjp.k") and came.right("vjp.v") and case.hook != "attend":
+    elif (
+        case.level == "attn" and name in ("vjp.q", "vjp.k") and came.right("vjp.v") and case.hook != "attend"
+    ):
         yield Clue(Trap("grad.softmax", f"{name} is wrong, and the derivative of the values is right"), 0.5)
 
 
@@ -76,16 +96,23 @@ def permuted(came: Came, name: str, x: Any, g: Any, axis: int) -> list[int]:
     """Which slice of the right derivative each slice is, [] where they are none, or each its own."""
     x, g = np.moveaxis(x, axis, 0), np.moveaxis(g, axis, 0)
     size = 1e-4 * (np.abs(g).max() + 1e-30)
-    order = [next((m for m in [n, *range(len(g))] if np.abs(x[n] - g[m]).max() <= size), None) for n in range(len(g))]
+    order = [
+        next((m for m in [n, *range(len(g))] if np.abs(x[n] - g[m]).max() <= size), None)
+        for n in range(len(g))
+    ]
     known = [m for m in order if m is not None]
-    return known if len(known) == len(order) and known != list(range(len(order))) and len(set(known)) > 1 else []
+    return (
+        known if len(known) == len(order) and known != list(range(len(order))) and len(set(known)) > 1 else []
+    )
 
 
 def shifted(came: Came, name: str, x: Any, g: Any, axis: int) -> bool:
     """Whether it comes a token late or early, whatever stands in the place that is left."""
     x, g = np.moveaxis(x, axis, 0), np.moveaxis(g, axis, 0)
     size = 1e-4 * (np.abs(g).max() + 1e-30)
-    return bool(len(g) > 2 and any(np.abs(a - b).max() <= size for a, b in ((x[1:], g[:-1]), (x[:-1], g[1:]))))
+    return bool(
+        len(g) > 2 and any(np.abs(a - b).max() <= size for a, b in ((x[1:], g[:-1]), (x[:-1], g[1:])))
+    )
 
 
 def of_rotation(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
@@ -93,10 +120,17 @@ def of_rotation(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
     case, cotangent = came.case, came.a.get(f"cotangent.{name.removeprefix('vjp.')}_rotated")
     assert case is not None
     R = case.config.R
-    if name in ("vjp.q", "vjp.k") and R != case.D and not x[..., R:].any() and np.abs(x[..., :R] - g[..., :R]).max() < 1e-4 * np.abs(g).max():
+    if (
+        name in ("vjp.q", "vjp.k")
+        and R != case.D
+        and not x[..., R:].any()
+        and np.abs(x[..., :R] - g[..., :R]).max() < 1e-4 * np.abs(g).max()
+    ):
         yield Clue(Trap("grad.passthrough", f"{name} is zero from channel {R} on"), 1)
     if cotangent is not None and came.near(name, cotangent):
-        yield Clue(Trap("grad.rotation", f"{name} is the cotangent as it went in: it does not turn at all"), 1)
+        yield Clue(
+            Trap("grad.rotation", f"{name} is the cotangent as it went in: it does not turn at all"), 1
+        )
     for words, change in (
         ("turns forward, not back", lambda phi, *h: (-phi, *h)),
         ("does not turn at all", lambda phi, *h: (0 * phi, *h)),
@@ -104,13 +138,20 @@ def of_rotation(came: Came, name: str, x: Any, g: Any) -> Iterator[Clue]:
         ("does not turn and has no gain", lambda phi, *h: (0 * phi, None, None)),
         ("has the gain twice", lambda phi, *h: (phi, *(None if one is None else one * one for one in h))),
     ):
-        if case.level == "op" and (made := with_angles(change)(came)) is not None and name in made and came.near(name, made[name]):
+        if (
+            case.level == "op"
+            and (made := with_angles(change)(came)) is not None
+            and name in made
+            and came.near(name, made[name])
+        ):
             yield Clue(Trap("grad.rotation", f"{name} {words}"), 1)
             return
     if case.level == "attn" and name in ("vjp.q", "vjp.k") and came.right("vjp.v"):
         norm = lambda y: np.sqrt((y * y).sum(-1))
         if np.abs(norm(x) - norm(g)).max() < 1e-4 * norm(g).max():
-            yield Clue(Trap("grad.rotation", f"{name} has the right length and another direction in each token"), 0.9)
+            yield Clue(
+                Trap("grad.rotation", f"{name} has the right length and another direction in each token"), 0.9
+            )
 
 
 def of_parts(came: Came, name: str, x: Any) -> Iterator[Clue]:
@@ -124,20 +165,30 @@ def of_parts(came: Came, name: str, x: Any) -> Iterator[Clue]:
     for what, axis, count in axes:
         parts = []
         for n in range(count):
-            only = lambda y, n=n, axis=axis, count=count: y * (np.arange(y.shape[axis]) % count == n).reshape(-1, *[1] * (y.ndim - 1 - axis))
+            only = lambda y, n=n, axis=axis, count=count: (
+                y * (np.arange(y.shape[axis]) % count == n).reshape(-1, *[1] * (y.ndim - 1 - axis))
+            )
             parts.append(expected(case, {**came.a, **{key: only(y) for key, y in given.items()}})[name])
         flat = np.stack([part.ravel() for part in parts], 1)
         shares = np.linalg.lstsq(flat, x.ravel(), rcond=None)[0]
-        if came.near(name, (flat @ shares).reshape(x.shape)) and np.ptp(shares) > NEARLY and np.linalg.matrix_rank(flat) == count:
+        if (
+            came.near(name, (flat @ shares).reshape(x.shape))
+            and np.ptp(shares) > NEARLY
+            and np.linalg.matrix_rank(flat) == count
+        ):
             has = ", ".join(f"{share:.3g}" for share in shares)
-            yield Clue(Trap("grad.sum", f"{name} has the parts of each {what} in shares {has}, expected 1 of each"), 1)
+            yield Clue(
+                Trap("grad.sum", f"{name} has the parts of each {what} in shares {has}, expected 1 of each"),
+                1,
+            )
             return
 
 
 def overwritten(came: Came, name: str) -> str:
     """Whether each row of a table has the derivative of one of its uses alone, in words; "" where it has not.
 
-    Which row each number of the output comes from is asked of the encoding itself: its table is replaced by the numbers of its rows.
+    Which row each number of the output comes from is asked of the encoding itself: its table is replaced by
+    the numbers of its rows.
     """
     case, table = came.case, came.a.get(name.removeprefix("vjp."))
     if case is None or table is None or table.ndim != 2:
@@ -162,5 +213,8 @@ def overwritten(came: Came, name: str) -> str:
         one = np.zeros(table.size)
         one[at[used][order]] = flat[used][order]
         if came.near(name, one.reshape(table.shape)):
-            return f"a row that is used several times has the derivative of its {words} use alone; add up all of them (+=, not =)"
+            return (
+                f"a row that is used several times has the derivative of its {words} use alone; add up all "
+                "of them (+=, not =)"
+            )
     return ""

@@ -1,4 +1,5 @@
-"""Guesses at tables: what is added to the embedding, and biases of distance: factors, other heads, other distances, other rows.
+"""Guesses at tables: what is added to the embedding, and biases of distance: factors, other heads, other
+distances, other rows.
 
 Not here: positions (places), formulas and options (knobs).
 """
@@ -58,7 +59,10 @@ def with_buckets(step: int) -> Any:
         if came.case is None:
             return None
         table = came.a["param.table"]
-        return expected(came.case, {**came.a, "param.table": table[np.clip(np.arange(len(table)) + step, 0, len(table) - 1)]})
+        return expected(
+            came.case,
+            {**came.a, "param.table": table[np.clip(np.arange(len(table)) + step, 0, len(table) - 1)]},
+        )
 
     return gives
 
@@ -97,9 +101,16 @@ def of_rows(came: Came) -> Iterator[Guess]:
     yield guess("basic", "nothing is added: there is no position in it", with_rows(lambda e: 0 * e))
     flat, goal = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
     room = 1e-4 * np.abs(goal).max()
-    order = [next((m for m in [n, *range(len(goal.T))] if np.abs(flat[:, n] - goal[:, m]).max() < room), None) for n in range(len(goal.T))]
+    order = [
+        next((m for m in [n, *range(len(goal.T))] if np.abs(flat[:, n] - goal[:, m]).max() < room), None)
+        for n in range(len(goal.T))
+    ]
     if None not in order and len(set(order)) > 1:
-        yield guess("sin.order", f"your channels are in another order: {', '.join(map(str, order))}", with_rows(lambda e: e[..., order]))
+        yield guess(
+            "sin.order",
+            f"your channels are in another order: {', '.join(map(str, order))}",
+            with_rows(lambda e: e[..., order]),
+        )
 
 
 def of_biases(came: Came) -> Iterator[Guess | Clue]:
@@ -127,20 +138,32 @@ def of_biases(came: Came) -> Iterator[Guess | Clue]:
         ("counted from the last key", lambda d: d.max() - d if len(d) else d),
         ("counted from the last key", lambda d: d.max() - d + 1 if len(d) else d),
     ):
-        yield guess("bias.rows" if learned and "last" in words else "bias.off_by_one", f"your distances are {words}", told_apart(change))
+        yield guess(
+            "bias.rows" if learned and "last" in words else "bias.off_by_one",
+            f"your distances are {words}",
+            told_apart(change),
+        )
     yield guess("bias.negated", "your bias has the other sign", with_table(lambda b: -b))
     yield guess("bias.negated", "your bias is positive: distance is rewarded", with_table(abs))
     if learned:
-        yield guess("bias.rows", "the rows of your table are read in reverse order, from its end", with_rows_reversed)
+        yield guess(
+            "bias.rows", "the rows of your table are read in reverse order, from its end", with_rows_reversed
+        )
     if learned and "max_distance" in case.config.pe[0][1]:
         for words, step in (("before", -1), ("after", 1)):
             yield guess("bias.rows", f"every distance has the bucket {words} its own", with_buckets(step))
     if x is None or name != "bias":
-        yield guess("bias.scale", "your bias is inside the softmax scale", with_table(lambda b: b * case.D**-0.5))
+        yield guess(
+            "bias.scale", "your bias is inside the softmax scale", with_table(lambda b: b * case.D**-0.5)
+        )
         return
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
-        yield guess("bias.negated" if c < 0 else "bias.scale", f"your bias is the golden one times {c:.6g}", with_table(lambda b: c * b))
+        yield guess(
+            "bias.negated" if c < 0 else "bias.scale",
+            f"your bias is the golden one times {c:.6g}",
+            with_table(lambda b: c * b),
+        )
     if case.level == "op" and x.shape[1] == x.shape[2] and came.near("bias", g.swapaxes(1, 2)):
         turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", turned)
@@ -162,7 +185,11 @@ def of_heads(came: Came, x: Any, g: Any) -> Iterator[Guess | Clue]:
         elif len(shift) == 1 and H > 2:
             yield guess("bias.heads", words, with_table(lambda b: np.roll(b, -shift.copy().pop(), 0)))
         elif len(set(order)) == 1:
-            yield guess("bias.heads", words, with_table(lambda b: np.broadcast_to(b[order[0] : order[0] + 1], b.shape) * 1.0))
+            yield guess(
+                "bias.heads",
+                words,
+                with_table(lambda b: np.broadcast_to(b[order[0] : order[0] + 1], b.shape) * 1.0),
+            )
         elif slopes := list(of_slopes(came, x, g)):
             yield from slopes
         else:
@@ -189,7 +216,9 @@ def of_slopes(came: Came, x: Any, g: Any) -> Iterator[Clue]:
         mine = slopes_of(x) / far
         whole = 1 << (H.bit_length() - 1)
         kept = np.abs(factors[:whole] - 1).max() < 1e-4
-        in_order = np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4) and (np.diff(mine) <= 0).all()
+        in_order = (
+            np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4) and (np.diff(mine) <= 0).all()
+        )
         plain = np.allclose(mine, 2.0 ** (-m * (h + 1) / H), rtol=1e-4)
         if whole != H and (kept or in_order or plain):
             flag = "alibi.slopes.non_pow2"
@@ -229,17 +258,23 @@ def of_table_rows(came: Came, x: Any) -> Iterator[Clue]:
     far = abs(d) >= abs(d)[right % m == m - 1].min(initial=10**9)
     halved = case.causal and mine.max() < len(rows) // 2 <= right.max()
     if sides or halved:
-        yield Clue(Trap("t5.bidirectional", f"{words}: buckets are divided otherwise between past and future"), 1.1)
+        yield Clue(
+            Trap("t5.bidirectional", f"{words}: buckets are divided otherwise between past and future"), 1.1
+        )
     elif not (off & ~far).any():
         yield Clue(Trap("bias.bucket.clamp", f"{words}, beyond the last edge"), 0.9)
     elif changed_places(mine, right):
-        yield Clue(Trap("bias.rows", f"{words}: your edges are right, and each bucket has the row of another"), 0.9)
+        yield Clue(
+            Trap("bias.rows", f"{words}: your edges are right, and each bucket has the row of another"), 0.9
+        )
     else:
         yield Clue(Trap("bias.bucket.border", f"{words}: edges of the buckets are elsewhere"), 0.7)
 
 
 def changed_places(mine: Any, right: Any) -> bool:
-    """Whether each row stands for one other: most of them moved, and no two distances of a bucket came apart or together."""
+    """Whether each row stands for one other: most of them moved, and no two distances of a bucket came
+    apart or together.
+    """
     pairs = set(zip(right.tolist(), mine.tolist(), strict=True))
     apart = len(pairs) == len({r for r, _ in pairs}) == len({m for _, m in pairs})
     return apart and len(pairs) > 4 and sum(r != m for r, m in pairs) > len(pairs) / 2

@@ -1,4 +1,5 @@
-"""A tensor of another shape or dtype, in words: which axes it seems to have, which of them is too long, what came in place of real numbers.
+"""A tensor of another shape or dtype, in words: which axes it seems to have, which of them is too long, what
+came in place of real numbers.
 
 Not here: tensors of the right shape (numbers), the rule that refuses them (rule).
 """
@@ -16,11 +17,17 @@ from peref.golden.rule import CLASSES, UNIT, judged
 
 
 def of_form(entry: Entry, name: str, got: Tensor) -> Trap | None:
-    """What is wrong about the dtype or the shape, None where both are right. Only axes in another order have a flag."""
+    """What is wrong about the dtype or the shape, None where both are right. Only axes in another order
+    have a flag.
+    """
     want = entry.want(name)
     if want.dtype.kind == "f" and got.dtype not in UNIT:
         kind = (
-            "truth values" if got.dtype == "BOOL" else "whole numbers" if got.dtype[0] in "IU" else "numbers of a dtype that the rule does not know"
+            "truth values"
+            if got.dtype == "BOOL"
+            else "whole numbers"
+            if got.dtype[0] in "IU"
+            else "numbers of a dtype that the rule does not know"
         )
         return Trap("", f"dtype {got.dtype} came, {kind}; expected real numbers, one of {', '.join(UNIT)}")
     if want.dtype.kind != "f" and got.dtype in UNIT:
@@ -38,17 +45,29 @@ def spelt(letters: Iterable[str]) -> str:
 
 
 def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[str]:
-    """The right numbers, their axes in another order, some of them as one, or with axes of length 1 besides."""
+    """The right numbers, their axes in another order, some of them as one, or with axes of length 1
+    besides.
+    """
     want, (a, b) = entry.want(name), entry.budget(name)
     shape = got.wide.shape
-    if got.bits.size != want.size or want.ndim > 5 or not want.any() or a is None or b is None or not same_numbers(got.wide, want):
+    if (
+        got.bits.size != want.size
+        or want.ndim > 5
+        or not want.any()
+        or a is None
+        or b is None
+        or not same_numbers(got.wide, want)
+    ):
         return
     for order in permutations(range(want.ndim)):
         put = lambda x, order=order: x.transpose(order).reshape(shape)
         if judged(got, put(want), put(a), put(b), entry.words["depth"]).worst <= CLASSES[-1][1]:
             axes = "".join(letters[n] for n in order)
             came = grouped(axes, [want.shape[n] for n in order], shape)
-            yield f"{came} came, expected {spelt(letters)}: the numbers are right{', the axes are exchanged' if axes != letters else ''}"
+            yield (
+                f"{came} came, expected {spelt(letters)}: the numbers are "
+                f"right{', the axes are exchanged' if axes != letters else ''}"
+            )
 
 
 def same_numbers(x: np.ndarray, want: np.ndarray) -> bool:
@@ -73,10 +92,17 @@ def sized(entry: Entry, shape: tuple[int, ...], want: tuple[int, ...], letters: 
     """Which axes it seems to have, where the numbers are wrong too."""
     if sorted(shape) == sorted(want):
         order = next(o for o in permutations(range(len(want))) if tuple(want[n] for n in o) == shape)
-        return f"its axes seem to be {spelt(letters[n] for n in order)}, expected {spelt(letters)}; put in that order, the numbers are wrong too"
+        return (
+            f"its axes seem to be {spelt(letters[n] for n in order)}, expected {spelt(letters)}; put in that "
+            "order, the numbers are wrong too"
+        )
     if len(shape) != len(want):
         return f"{counted(len(shape), 'axis', 'axes')} came, expected {len(want)}: {spelt(letters)}"
-    off = [(letter, mine, right) for letter, mine, right in zip(letters, shape, want, strict=True) if mine != right]
+    off = [
+        (letter, mine, right)
+        for letter, mine, right in zip(letters, shape, want, strict=True)
+        if mine != right
+    ]
     facts = entry.words["facts"]
     words = ", ".join(f"{letter} is {mine}, expected {right}" for letter, mine, right in off)
     if len(off) == 1 and off[0][0] == "G" and off[0][1] == facts.get("H"):

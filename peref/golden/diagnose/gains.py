@@ -1,7 +1,8 @@
-"""Guesses at gains, what q and k are multiplied with beside their rotation: missing, squared, exchanged, a power or a multiple of the right ones.
+"""Guesses at gains, what q and k are multiplied with beside their rotation: missing, squared, exchanged, a
+power or a multiple of the right ones.
 
-Gains are read from a table (gain_q, gain_k) or from what was turned, whose pairs have grown by them. xPos has a gain for each place, YaRN and
-LongRoPE one number.
+Gains are read from a table (gain_q, gain_k) or from what was turned, whose pairs have grown by them. xPos has
+a gain for each place, YaRN and LongRoPE one number.
 """
 
 from collections.abc import Iterator
@@ -49,7 +50,11 @@ def seen_gains(came: Came) -> dict[str, Any]:
     found = {}
     for n, letter in enumerate("qk"):
         x, g = came.wide(f"gain_{letter}"), gains_of(came)[n]
-        if x is None and f"{letter}_rotated" in came.wrong and (c := turned(came, f"{letter}_rotated")) is not None:
+        if (
+            x is None
+            and f"{letter}_rotated" in came.wrong
+            and (c := turned(came, f"{letter}_rotated")) is not None
+        ):
             x = abs(c)
         if x is not None and g is not None and np.isfinite(x).all() and np.abs(x / g - 1).max() > NEARLY:
             found[letter] = x
@@ -59,7 +64,13 @@ def seen_gains(came: Came) -> dict[str, Any]:
 def of_gains(came: Came) -> Iterator[Guess | Clue]:
     """All that may be wrong about gains."""
     case = came.case
-    if case is None or case.hook != "rotate" or came.derivative or not came.wrong or all(g is None for g in gains_of(came)):
+    if (
+        case is None
+        or case.hook != "rotate"
+        or came.derivative
+        or not came.wrong
+        or all(g is None for g in gains_of(came))
+    ):
         return
     for flag, words, change in (
         (MISSING, "the gain (magnitude) is missing", lambda g, h: (None, None)),
@@ -89,12 +100,19 @@ def of_power(came: Came, missing: str, twice: str) -> Iterator[Guess | Clue]:
         powers, factors = np.log(x[telling]) / np.log(g[telling]), x / g
     both = len(seen) == 2
     whose = "gains are" if both else f"gain of {letter} is"
-    put = lambda change: with_gains(lambda g, h: (change(g) if "q" in seen else g, change(h) if "k" in seen else h))
+    put = lambda change: with_gains(
+        lambda g, h: (change(g) if "q" in seen else g, change(h) if "k" in seen else h)
+    )
     if telling.any() and np.ptp(powers) < NEARLY * (1 + abs(powers[0])):
         p = float(np.median(powers))
         p = round(p) if abs(p - round(p)) < 1e-5 else p
         if abs(p) > NEARLY:
-            yield guess(twice if p > 1 else missing, f"your {whose} the right one to the power of {p:.6g}", put(lambda g: g**p), 0.9)
+            yield guess(
+                twice if p > 1 else missing,
+                f"your {whose} the right one to the power of {p:.6g}",
+                put(lambda g: g**p),
+                0.9,
+            )
     if np.ptp(factors) < NEARLY:
         c = float(np.median(factors))
         yield guess(missing, f"your {whose} the right one times {c:.6g}", put(lambda g: c * g), 0.85)
@@ -107,5 +125,8 @@ def another(came: Came) -> str:
     for letter, x in seen_gains(came).items():
         g = gains_of(came)["qk".index(letter)] + np.zeros_like(x)
         at = tuple(int(n) for n in np.argwhere(np.abs(x / g - 1) > NEARLY)[0])
-        return f"the gain (magnitude) of {letter} is another: {x[at]:.6g} at token {at[-2]}, expected {g[at]:.6g}"
+        return (
+            f"the gain (magnitude) of {letter} is another: {x[at]:.6g} at token {at[-2]}, expected "
+            f"{g[at]:.6g}"
+        )
     return "the gain (magnitude) is another"

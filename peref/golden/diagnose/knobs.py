@@ -1,7 +1,8 @@
 """Guesses at the options of an encoding: ignored, of another choice, or a number that is another.
 
-A number is fitted: the reference computes the case for values along a line, and the nearest is refined. It may then be that number in every case,
-or a multiple or a power of what the case asks for; the other cases decide.
+A number is fitted: the reference computes the case for values along a line, and the nearest is refined. It
+may then be that number in every case, or a multiple or a power of what the case asks for; the other cases
+decide.
 
 Not here: parameters and functions (parts), which flag explains which option (meanings).
 """
@@ -41,14 +42,18 @@ def with_option(option: str, value: Value) -> Any:
 
 
 def of_options(came: Came) -> Iterator[Guess]:
-    """Every option at its default, then each with its other choices, and numbers of simple relations to what is asked for."""
+    """Every option at its default, then each with its other choices, and numbers of simple relations to
+    what is asked for.
+    """
     case = came.case
     if case is None:
         return
     known = options(get(case.encoding))
     mine = case.config.pe[0][1]
     if known:
-        none = lambda c: None if c.case is None or not c.case.options else expected(replace(c.case, options={}), c.a)
+        none = lambda c: (
+            None if c.case is None or not c.case.options else expected(replace(c.case, options={}), c.a)
+        )
         yield guess("option", "your options have their defaults, whatever the case asks for", none, 0.97)
     yield from of_groups(came, case, known)
     for option, (default, kind) in known.items():
@@ -91,7 +96,10 @@ def unscaled(came: Came) -> Any:
     case = came.case
     if case is None or case.hook != "rotate" or "factor" not in case.config.pe[0][1]:
         return None
-    pe, plain = case.config.encoding(0), replace(case, options={**case.options, "factor": 1.0}).config.encoding(0)
+    pe, plain = (
+        case.config.encoding(0),
+        replace(case, options={**case.options, "factor": 1.0}).config.encoding(0),
+    )
     turned = lambda rotate, *place: (rotation(plain, *place)[0], *rotate(*place)[1:])
     return expected(case, came.a, around(pe, "rotate", turned))
 
@@ -102,11 +110,19 @@ def always(value: Any) -> Value:
 
 def of_factor(came: Came) -> Iterator[Guess]:
     """A factor that is ignored, applied twice, halved or turned round."""
-    yield guess("rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0))
-    yield guess("rope.factor.ignored", "your frequencies are not scaled, your gains (magnitudes) are right", unscaled)
+    yield guess(
+        "rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0)
+    )
+    yield guess(
+        "rope.factor.ignored", "your frequencies are not scaled, your gains (magnitudes) are right", unscaled
+    )
     yield guess("rope.factor.twice", "the factor is applied twice", with_option("factor", lambda f: f * f))
     upside = flag_of(came, "options", "1/factor", "rope.factor.twice")
-    yield guess(upside, "your positions are multiplied by the factor, not divided", with_option("factor", lambda f: 1 / f))
+    yield guess(
+        upside,
+        "your positions are multiplied by the factor, not divided",
+        with_option("factor", lambda f: 1 / f),
+    )
 
 
 def of_length(came: Came, case: Any) -> Iterator[Guess]:
@@ -131,7 +147,11 @@ def of_length(came: Came, case: Any) -> Iterator[Guess]:
     ):
         yield guess(flag, f"the length that your frequencies are made for is {words}", given(change))
     for n in (2, 4, 8, 32, 64, 128):
-        yield guess(flag, f"your frequencies are made for {n * case.L // 16} tokens", given(lambda c, n=n: n * c.L // 16))
+        yield guess(
+            flag,
+            f"your frequencies are made for {n * case.L // 16} tokens",
+            given(lambda c, n=n: n * c.L // 16),
+        )
 
 
 def of_numbers(came: Came) -> Iterator[Guess]:
@@ -141,7 +161,12 @@ def of_numbers(came: Came) -> Iterator[Guess]:
         return
     mine = case.config.pe[0][1]
     for option, (default, _) in options(get(case.encoding)).items():
-        if option == "n" or type(default) not in (int, float) or not isinstance(mine[option], (int, float)) or option in ("chunk", "rank", "kernel"):
+        if (
+            option == "n"
+            or type(default) not in (int, float)
+            or not isinstance(mine[option], (int, float))
+            or option in ("chunk", "rank", "kernel")
+        ):
             continue
         value = fitted(came, option)
         if value is not None:
@@ -149,19 +174,36 @@ def of_numbers(came: Came) -> Iterator[Guess]:
 
 
 def of_value(came: Came, case: Any, option: str, now: Any, value: float, kind: Any) -> Iterator[Guess]:
-    """An option that is `value` where the case asks for `now`: that number always, so many times as much, or to that power."""
+    """An option that is `value` where the case asks for `now`: that number always, so many times as much,
+    or to that power.
+    """
     flag = flag_of(came, "options", option)
     if option == "factor":
         flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
     words = f"the option {option} seems to be {value:.6g}"
-    yield guess(flag, f"{words}, whatever the case asks for (here {now})", with_option(option, lambda _: kind(value)), 0.95)
+    yield guess(
+        flag,
+        f"{words}, whatever the case asks for (here {now})",
+        with_option(option, lambda _: kind(value)),
+        0.95,
+    )
     words += f", this case has {now}"
     if now > 0 and value > 0:
-        yield guess(flag, f"{words}: {value / now:.4g} times as much", with_option(option, lambda x: kind(x * value / now)), 0.9)
+        yield guess(
+            flag,
+            f"{words}: {value / now:.4g} times as much",
+            with_option(option, lambda x: kind(x * value / now)),
+            0.9,
+        )
         if now != 1 and value != 1:
             p, ladder = math.log(value) / math.log(now), option == "base" and case.hook in ("rotate", "embed")
             other = "sin.denominator" if case.hook == "embed" else "rope.exponent"
-            yield guess(other if ladder else flag, f"{words}: to the power of {p:.4g}", with_option(option, lambda x: kind(x**p)), 0.85)
+            yield guess(
+                other if ladder else flag,
+                f"{words}: to the power of {p:.4g}",
+                with_option(option, lambda x: kind(x**p)),
+                0.85,
+            )
 
 
 def fitted(came: Came, option: str) -> float | None:
@@ -193,9 +235,15 @@ def fitted(came: Came, option: str) -> float | None:
         span = math.log(2.0)
         for _ in range(8):
             span /= 2
-            best, value = min((best, value), *((miss(v), v) for v in (value * math.exp(span), value * math.exp(-span))))
+            best, value = min(
+                (best, value), *((miss(v), v) for v in (value * math.exp(span), value * math.exp(-span)))
+            )
         value = polished(came, option, value, name, x, size)
-    return value if abs(value - now) > NEARLY * abs(now) and came.near(name, attempt(came, option, value, name)) else None
+    return (
+        value
+        if abs(value - now) > NEARLY * abs(now) and came.near(name, attempt(came, option, value, name))
+        else None
+    )
 
 
 def polished(came: Came, option: str, value: float, name: str, x: Any, size: Any) -> float:

@@ -1,4 +1,5 @@
-"""Guesses at attention: who sees whom, which of scores, probabilities and output is wrong first, heads, scale.
+"""Guesses at attention: who sees whom, which of scores, probabilities and output is wrong first, heads,
+scale.
 
 Not here: what is added to the logits (distances, knobs), how q and k turn (turning).
 """
@@ -20,7 +21,11 @@ def with_case(**changes: Any) -> Any:
         if came.case is None or came.case.level != "attn":
             return None
         given = {name: change(came.case) if callable(change) else change for name, change in changes.items()}
-        return None if all(getattr(came.case, name) == x for name, x in given.items()) else expected(replace(came.case, **given), came.a)
+        return (
+            None
+            if all(getattr(came.case, name) == x for name, x in given.items())
+            else expected(replace(came.case, **given), came.a)
+        )
 
     return gives
 
@@ -46,7 +51,11 @@ def ahead(came: Came) -> Any:
     case = came.case
     if case is None or case.level != "attn" or not case.causal or case.seg is not None:
         return None
-    return {n: x for n, x in placed(came, see=case.at.see | np.eye(case.T, k=1, dtype=bool)).items() if n != "scores"}
+    return {
+        n: x
+        for n, x in placed(came, see=case.at.see | np.eye(case.T, k=1, dtype=bool)).items()
+        if n != "scores"
+    }
 
 
 def in_segments(change: Any) -> Any:
@@ -77,7 +86,9 @@ def heads(order: Any) -> Any:
             return None
         reads = [order(h, case.H, case.G) for h in range(case.H)]
         many = {**came.a, **{n: came.a[n][:, reads] for n in "kv"}}
-        return {n: x for n, x in expected(replace(case, G=case.H), many).items() if n not in ("vjp.k", "vjp.v")}
+        return {
+            n: x for n, x in expected(replace(case, G=case.H), many).items() if n not in ("vjp.k", "vjp.v")
+        }
 
     return gives
 
@@ -99,20 +110,40 @@ def of_attention(came: Came) -> Iterator[Guess | Clue]:
         return
     if case.seg is not None:
         yield guess("mask.documents", "documents and padding see one another", in_segments(lambda seg: None))
-        yield guess("mask.documents", "padding is masked, documents are not told apart", in_segments(lambda seg: (seg > 0).astype(int)))
+        yield guess(
+            "mask.documents",
+            "padding is masked, documents are not told apart",
+            in_segments(lambda seg: (seg > 0).astype(int)),
+        )
         yield guess("mask.documents", "documents and padding see one another", seen_all)
     if case.level != "attn":
         return
-    yield guess("mask.causal", f"your mask is {'not causal' if case.causal else 'causal'}", with_case(causal=lambda c: not c.causal))
+    yield guess(
+        "mask.causal",
+        f"your mask is {'not causal' if case.causal else 'causal'}",
+        with_case(causal=lambda c: not c.causal),
+    )
     yield guess("mask.causal", "a token does not see itself", strict)
     yield guess("mask.causal", "a token sees the one after it", ahead)
     if case.window:
         for more in (1, -1, 2, -2):
             words = f"your window is {case.window + more}, this case has {case.window}"
-            yield guess("mask.window", words, with_case(window=lambda c, more=more: c.window and max(c.window + more, 1)))
+            yield guess(
+                "mask.window",
+                words,
+                with_case(window=lambda c, more=more: c.window and max(c.window + more, 1)),
+            )
         yield guess("mask.window", "your window is not there", with_case(window=None))
-    yield guess("gqa.order", "query head h reads key-value head h mod G, expected h // (H/G)", heads(lambda h, H, G: h % G))
-    yield guess("gqa.order", "the order of your key-value heads is reversed", heads(lambda h, H, G: G - 1 - h // (H // G)))
+    yield guess(
+        "gqa.order",
+        "query head h reads key-value head h mod G, expected h // (H/G)",
+        heads(lambda h, H, G: h % G),
+    )
+    yield guess(
+        "gqa.order",
+        "the order of your key-value heads is reversed",
+        heads(lambda h, H, G: G - 1 - h // (H // G)),
+    )
     for step in range(1, case.G):
         words = f"your key-value heads are off by {'one' if step == 1 else step}"
         yield guess("gqa.order", words, heads(lambda h, H, G, step=step: (h // (H // G) - step) % G))
@@ -133,14 +164,27 @@ def of_scale(came: Came) -> Iterator[Guess]:
         there = np.isfinite(x) & np.isfinite(g) & np.isfinite(rest)
         c = factor(x[there] - rest[there], g[there] - rest[there])
         if c is not None and abs(c - 1) > NEARLY:
-            yield guess("attn.scale", f"your logits are scaled by {c * scale:.6g}, expected {scale:.6g}", fixed(c * scale, case))
-    for words, change in (("are not scaled", lambda s, case: 1.0), ("are scaled by D**-0.5", lambda s, case: case.D**-0.5)):
+            yield guess(
+                "attn.scale",
+                f"your logits are scaled by {c * scale:.6g}, expected {scale:.6g}",
+                fixed(c * scale, case),
+            )
+    for words, change in (
+        ("are not scaled", lambda s, case: 1.0),
+        ("are scaled by D**-0.5", lambda s, case: case.D**-0.5),
+    ):
         yield guess("attn.scale", f"your logits {words}", scaled(change))
 
 
 def fixed(value: float, mine: Any) -> Any:
     """That scale: as a power of D or C where it is one here, so that it is another elsewhere."""
-    for change in (lambda s, c: c.C**-0.5, lambda s, c: 1 / c.C, lambda s, c: c.D**-0.5, lambda s, c: 1 / c.D, lambda s, c: (c.D / 1) ** -0.25):
+    for change in (
+        lambda s, c: c.C**-0.5,
+        lambda s, c: 1 / c.C,
+        lambda s, c: c.D**-0.5,
+        lambda s, c: 1 / c.D,
+        lambda s, c: (c.D / 1) ** -0.25,
+    ):
         if abs(change(0, mine) / value - 1) < 1e-5:
             return scaled(change)
     return scaled(lambda s, case: value * s / mine.config.encoding(0).scale(mine.D))
@@ -153,7 +197,9 @@ def factor(x: Any, g: Any) -> float | None:
 
 
 def of_steps(came: Came) -> Iterator[Clue]:
-    """Who sees whom in the probabilities, and where all is right before them, whether their rows are a softmax."""
+    """Who sees whom in the probabilities, and where all is right before them, whether their rows are a
+    softmax.
+    """
     case, p = came.case, came.wide("probabilities")
     assert case is not None
     if p is None:
@@ -188,12 +234,17 @@ def of_steps(came: Came) -> Iterator[Clue]:
             yield Clue(Trap("mask.causal", "cells that should be seen are not"), 0.6)
     elif came.right("scores") and came.far("probabilities"):
         rows = p.sum(-1)[see.any(-1)]
-        words = f"your scores are right and your weights are not; a row of them adds up to {rows.ravel()[np.argmax(abs(rows.ravel() - 1))]:.4g}"
+        words = (
+            "your scores are right and your weights are not; a row of them adds up to "
+            f"{rows.ravel()[np.argmax(abs(rows.ravel() - 1))]:.4g}"
+        )
         yield Clue(Trap("attn.softmax", words), 1)
 
 
 def of_blind(came: Came) -> Iterator[Clue]:
-    """Where there are no probabilities: rows of the output that see nothing are not 0, and all others are right."""
+    """Where there are no probabilities: rows of the output that see nothing are not 0, and all others are
+    right.
+    """
     case, out = came.case, came.wide("out")
     if case is None or out is None or case.seg is None:
         return
@@ -201,7 +252,13 @@ def of_blind(came: Came) -> Iterator[Clue]:
     with np.errstate(invalid="ignore"):
         off = ~(np.abs(out - came.want("out")) <= 1e-3 * np.abs(came.want("out")).max())
     if off.any() and not (off & ~blind).any():
-        yield Clue(Trap("mask.padding", f"a row that sees nothing is {'not finite' if not np.isfinite(out[off]).any() else 'not 0'}"), 1)
+        yield Clue(
+            Trap(
+                "mask.padding",
+                f"a row that sees nothing is {'not finite' if not np.isfinite(out[off]).any() else 'not 0'}",
+            ),
+            1,
+        )
 
 
 def of_values(came: Came) -> Iterator[Clue]:
@@ -211,6 +268,15 @@ def of_values(came: Came) -> Iterator[Clue]:
     assert out is not None
     p, v = came.want("probabilities"), came.a["v"]
     size = np.abs(came.want("out")).max() + 1e-30
-    each = [[np.abs(p[:, h] @ v[:, m] - out[:, h]).max() < 1e-3 * size for m in range(case.G)] for h in range(case.H)]
+    each = [
+        [np.abs(p[:, h] @ v[:, m] - out[:, h]).max() < 1e-3 * size for m in range(case.G)]
+        for h in range(case.H)
+    ]
     if case.G > 1 and all(any(row) for row in each):
-        yield Clue(Trap("gqa.order", f"query heads read values of heads {', '.join(str(row.index(True)) for row in each)}"), 0.9)
+        yield Clue(
+            Trap(
+                "gqa.order",
+                f"query heads read values of heads {', '.join(str(row.index(True)) for row in each)}",
+            ),
+            0.9,
+        )

@@ -21,11 +21,27 @@ def of_numbers(came: Came) -> Iterator[Guess | Clue]:
         if not x.any():
             yield Clue(Trap("basic", f"{name} is zero throughout"), 0.5)
             continue
-        factor = float(np.vdot(g, x) / np.vdot(g, g)) if np.isfinite(x).all() and np.isfinite(g).all() else np.nan
-        if np.isfinite(factor) and abs(factor) > 1e-6 and abs(factor - 1) > NEARLY and came.near(name, factor * g):
-            words = "its sign is the other one" if abs(factor + 1) < 1e-6 else f"it is the golden tensor times {factor:.6g}"
+        factor = (
+            float(np.vdot(g, x) / np.vdot(g, g)) if np.isfinite(x).all() and np.isfinite(g).all() else np.nan
+        )
+        if (
+            np.isfinite(factor)
+            and abs(factor) > 1e-6
+            and abs(factor - 1) > NEARLY
+            and came.near(name, factor * g)
+        ):
+            words = (
+                "its sign is the other one"
+                if abs(factor + 1) < 1e-6
+                else f"it is the golden tensor times {factor:.6g}"
+            )
             if name == "probabilities" and came.right("scores"):
-                yield guess("attn.softmax", f"your scores are right, a row of your weights adds up to {factor:.6g}", multiplied(factor), 0.97)
+                yield guess(
+                    "attn.softmax",
+                    f"your scores are right, a row of your weights adds up to {factor:.6g}",
+                    multiplied(factor),
+                    0.97,
+                )
             yield guess("basic", f"{name}: {words}", multiplied(factor), 0.95)
         if late := of_time(came, name, x, g):
             yield Clue(Trap("", late), 0.2)
@@ -35,7 +51,10 @@ def multiplied(factor: float) -> Any:
     """Outputs times a number, and derivatives as they were."""
 
     def gives(came: Came) -> Any:
-        return {n: (factor if not n.startswith("vjp.") and n in came.wrong else 1) * came.want(n) for n in came.got}
+        return {
+            n: (factor if not n.startswith("vjp.") and n in came.wrong else 1) * came.want(n)
+            for n in came.got
+        }
 
     return gives
 

@@ -1,4 +1,5 @@
-"""Guesses at the parts of an encoding: a parameter read otherwise, a function left out, applied twice, or another in its place, another ladder.
+"""Guesses at the parts of an encoding: a parameter read otherwise, a function left out, applied twice, or
+another in its place, another ladder.
 
 A function is replaced in a copy of the encoding's file, made for the guess: nothing outside sees it.
 
@@ -37,7 +38,9 @@ def with_inputs(change: Callable[[Any], Any]) -> Any:
 
 
 def of_parameters(came: Came) -> Iterator[Guess]:
-    """A parameter that is missing, negated, doubled or halved, reversed, shifted, or exchanged with another."""
+    """A parameter that is missing, negated, doubled or halved, reversed, shifted, or exchanged with
+    another.
+    """
     case = came.case
     if case is None or came.derivative:
         return
@@ -62,14 +65,29 @@ def of_parameters(came: Came) -> Iterator[Guess]:
             if x.ndim > 1 and x.shape[axis] == 2:
                 for part, words in ((0, "first"), (1, "second")):
                     for factor, what in ((0, "missing"), (-1, "negated")):
-                        one = lambda a, name=name, axis=axis, part=part, factor=factor: {name: partly(a[name], axis, part, factor)}
-                        yield guess(flag, f"the {words} part of the parameter {bare} is {what}", with_inputs(one))
+                        one = lambda a, name=name, axis=axis, part=part, factor=factor: {
+                            name: partly(a[name], axis, part, factor)
+                        }
+                        yield guess(
+                            flag, f"the {words} part of the parameter {bare} is {what}", with_inputs(one)
+                        )
         for other in names:
-            if other > name and came.a[other].shape == x.shape and flag_of(came, "parameters", other.removeprefix("param."), "") == flag:
+            if (
+                other > name
+                and came.a[other].shape == x.shape
+                and flag_of(came, "parameters", other.removeprefix("param."), "") == flag
+            ):
                 swap = lambda a, name=name, other=other: {name: a[other], other: a[name]}
-                yield guess(flag, f"the parameters {bare} and {other.removeprefix('param.')} are exchanged", with_inputs(swap))
+                yield guess(
+                    flag,
+                    f"the parameters {bare} and {other.removeprefix('param.')} are exchanged",
+                    with_inputs(swap),
+                )
                 for mine, theirs in ((name, other), (other, name)):
-                    words = f"{theirs.removeprefix('param.')} is read in place of the parameter {mine.removeprefix('param.')}"
+                    words = (
+                        f"{theirs.removeprefix('param.')} is read in place of the parameter "
+                        f"{mine.removeprefix('param.')}"
+                    )
                     put = lambda a, mine=mine, theirs=theirs: {mine: a[theirs]}
                     yield guess(flag, words, with_inputs(put))
 
@@ -88,18 +106,37 @@ def partly(x: Any, axis: int, part: int, factor: float) -> Any:
 
 
 def of_functions(came: Came) -> Iterator[Guess]:
-    """A function that the encoding calls is left out, or another activation stands in its place; the layer sees other tokens."""
+    """A function that the encoding calls is left out, or another activation stands in its place; the layer
+    sees other tokens.
+    """
     case = came.case
     if case is None or came.derivative:
         return
     if case.hook == "mix":
-        for words, change in (("time runs backward", lambda x: x[:, ::-1]), ("the layer sees the next token", lambda x: np.roll(x, -1, 1))):
-            turned = lambda c, change=change: None if c.case is None or c.case.seg is not None else with_inputs(lambda a: {"x": change(a["x"])})(c)
+        for words, change in (
+            ("time runs backward", lambda x: x[:, ::-1]),
+            ("the layer sees the next token", lambda x: np.roll(x, -1, 1)),
+        ):
+            turned = lambda c, change=change: (
+                None
+                if c.case is None or c.case.seg is not None
+                else with_inputs(lambda a: {"x": change(a["x"])})(c)
+            )
             yield guess("mix.time", words, turned)
-        yield guess("mix.time", "the layer sees the token before", with_inputs(lambda a: {"x": np.roll(a["x"], 1, 1)}))
-        yield guess("mix.gate", "the gate is on the other side", backed(lambda be: {"swiglu": lambda g, y: be.swiglu(y, g)}))
+        yield guess(
+            "mix.time", "the layer sees the token before", with_inputs(lambda a: {"x": np.roll(a["x"], 1, 1)})
+        )
+        yield guess(
+            "mix.gate",
+            "the gate is on the other side",
+            backed(lambda be: {"swiglu": lambda g, y: be.swiglu(y, g)}),
+        )
         for name in ACTIVATIONS:
-            yield guess("mix.activation", f"you have {name} where gelu belongs", backed(lambda be, name=name: {"gelu": getattr(activation, name)}))
+            yield guess(
+                "mix.activation",
+                f"you have {name} where gelu belongs",
+                backed(lambda be, name=name: {"gelu": getattr(activation, name)}),
+            )
     for name, f in vars(module_of(case.encoding)).items():
         flag = flag_of(came, "functions", name, "")
         if not flag or name.startswith("_"):
@@ -108,7 +145,11 @@ def of_functions(came: Came) -> Iterator[Guess]:
         if name in (*ACTIVATIONS, "logistic"):
             for other in ACTIVATIONS:
                 if other != name:
-                    yield guess(flag, f"you have {other} where {name} belongs", copied(**{name: getattr(activation, other)}))
+                    yield guess(
+                        flag,
+                        f"you have {other} where {name} belongs",
+                        copied(**{name: getattr(activation, other)}),
+                    )
         if "norm" in name:
             affine = lambda x, w, b=None, *rest, **more: weighted(x, w, b)
             yield guess(flag, f"{name} is left out, but for its weights", copied(**{name: affine}))
@@ -117,7 +158,9 @@ def of_functions(came: Came) -> Iterator[Guess]:
             yield guess(flag, f"{name} is applied twice", copied(**{name: again}))
             for factor in (0.5, 2.0):
                 scaled = lambda *g, f=f, factor=factor, **more: times(f, factor, *g, **more)
-                yield guess(flag, f"{name} counts {'half' if factor < 1 else 'twice'}", copied(**{name: scaled}))
+                yield guess(
+                    flag, f"{name} counts {'half' if factor < 1 else 'twice'}", copied(**{name: scaled})
+                )
 
 
 def twice(f: Any, x: Any, *rest: Any, **more: Any) -> Any:
@@ -140,7 +183,11 @@ weighted = Op(weighted_forward, weighted_backward)
 
 def times(f: Any, factor: float, *given: Any, **more: Any) -> Any:
     y = f(*given, **more)
-    return (changed(lambda x: factor * x)(y[0]), *y[1:]) if isinstance(y, tuple) else changed(lambda x: factor * x)(y)
+    return (
+        (changed(lambda x: factor * x)(y[0]), *y[1:])
+        if isinstance(y, tuple)
+        else changed(lambda x: factor * x)(y)
+    )
 
 
 def backed(change: Any) -> Any:
@@ -157,7 +204,9 @@ def backed(change: Any) -> Any:
 
 
 def module_of(encoding: str) -> ModuleType:
-    """A copy of the encoding's file of its own, in which names may have other values: nothing outside sees them."""
+    """A copy of the encoding's file of its own, in which names may have other values: nothing outside sees
+    them.
+    """
     spec = find_spec(files()[encoding])
     assert spec is not None
     assert spec.loader is not None
@@ -175,7 +224,11 @@ def copied(**changes: Any) -> Any:
         pe, made = came.case.config.encoding(0), module_of(came.case.encoding)
         made.__dict__.update(changes)
         bound = lambda f, like: partial(f, **like.keywords) if isinstance(like, partial) else f
-        new: dict[str, Any] = {name: bound(f, getattr(pe, name)) for name in HOOKS if (f := getattr(made.ENCODING, name)) and getattr(pe, name)}
+        new: dict[str, Any] = {
+            name: bound(f, getattr(pe, name))
+            for name in HOOKS
+            if (f := getattr(made.ENCODING, name)) and getattr(pe, name)
+        }
         return expected(came.case, came.a, replace(pe, **new))
 
     return gives
@@ -198,11 +251,15 @@ def of_ladders(came: Came) -> Iterator[Guess]:
 
 
 def of_ramps(came: Came) -> Iterator[Guess]:
-    """A ramp over the pairs that falls where it should rise, or is a jump; whatever function of the encoding's file makes it."""
+    """A ramp over the pairs that falls where it should rise, or is a jump; whatever function of the
+    encoding's file makes it.
+    """
     case = came.case
     if case is None or case.hook != "rotate":
         return
-    ramps = {name: f for name, f in vars(module_of(case.encoding)).items() if name in ("rising", "slow_pairs")}
+    ramps = {
+        name: f for name, f in vars(module_of(case.encoding)).items() if name in ("rising", "slow_pairs")
+    }
     flag = flag_of(came, "functions", "ramp", "")
     for words, change in (
         ("your ramp is the other way round: it stands where 1 minus it belongs", lambda x: 1 - x),
@@ -210,7 +267,9 @@ def of_ramps(came: Came) -> Iterator[Guess]:
     ):
         new = {name: lambda *g, f=f, change=change: change(f(*g)) for name, f in ramps.items()}
         for some in (new, *({name: f} for name, f in new.items() if len(new) > 1)) if flag and new else ():
-            yield guess(flag, words if some is new else f"{words} (that of {', '.join(some)} alone)", copied(**some))
+            yield guess(
+                flag, words if some is new else f"{words} (that of {', '.join(some)} alone)", copied(**some)
+            )
 
 
 def of_ntk(came: Came) -> Iterator[Guess]:
@@ -224,8 +283,12 @@ def of_ntk(came: Came) -> Iterator[Guess]:
         ("the factor to the power of (R-2)/R", lambda R, D: (R - 2) / R),
         ("the factor to the power of 2, whatever the width", lambda R, D: 2.0),
     ):
-        gives = lambda c, power=power: copied(ntk_base=lambda name, R, base, s: base * s ** power(R, c.case.D))(c)
-        yield guess("rope.ntk.exponent", f"your base is multiplied by {words}; expected that of R/(R-2)", gives)
+        gives = lambda c, power=power: copied(
+            ntk_base=lambda name, R, base, s: base * s ** power(R, c.case.D)
+        )(c)
+        yield guess(
+            "rope.ntk.exponent", f"your base is multiplied by {words}; expected that of R/(R-2)", gives
+        )
 
 
 def of_buckets(came: Came) -> Iterator[Guess]:
@@ -235,10 +298,24 @@ def of_buckets(came: Came) -> Iterator[Guess]:
     if case is None or made is None:
         return
     for words, shows, change in (
-        ("half of your buckets are kept for the future, as in a two-sided model", True, lambda d, o: made(d, causal=False, **o)),
-        ("you have the buckets of a causal model: the future counts as distance 0", False, lambda d, o: made(d, causal=True, **o)),
-        ("you have the buckets of a causal model, alike for past and future", False, lambda d, o: made(abs(d), causal=True, **o)),
+        (
+            "half of your buckets are kept for the future, as in a two-sided model",
+            True,
+            lambda d, o: made(d, causal=False, **o),
+        ),
+        (
+            "you have the buckets of a causal model: the future counts as distance 0",
+            False,
+            lambda d, o: made(d, causal=True, **o),
+        ),
+        (
+            "you have the buckets of a causal model, alike for past and future",
+            False,
+            lambda d, o: made(abs(d), causal=True, **o),
+        ),
     ):
         new = copied(bucket=lambda d, *, causal, change=change, **o: change(d, o))
-        only = lambda c, new=new, shows=shows: new(c) if c.case is not None and c.case.causal == shows else None
+        only = lambda c, new=new, shows=shows: (
+            new(c) if c.case is not None and c.case.causal == shows else None
+        )
         yield guess("t5.bidirectional", words, only)

@@ -1,7 +1,9 @@
-"""Guesses at positions: counted, rounded, another row's or axis's, shifted; and for tables the position whose row each token has.
+"""Guesses at positions: counted, rounded, another row's or axis's, shifted; and for tables the position whose
+row each token has.
 
-Where a table of rows or angles can be read from what came, the place of every token is looked for among the whole numbers. How these places
-differ from the right ones says what is done with positions: all those beyond N are N, or all are modulo N, or all are so many too large.
+Where a table of rows or angles can be read from what came, the place of every token is looked for among the
+whole numbers. How these places differ from the right ones says what is done with positions: all those beyond
+N are N, or all are modulo N, or all are so many too large.
 
 Not here: the channels that a rotation pairs (turning).
 """
@@ -25,7 +27,9 @@ BLOCK = 1 << 16
 
 
 def moved(change: Any) -> Any:
-    """The case with other positions: change(positions, case) -> positions, None where that changes nothing."""
+    """The case with other positions: change(positions, case) -> positions, None where that changes
+    nothing.
+    """
 
     def gives(came: Came) -> Any:
         case = came.case
@@ -72,7 +76,11 @@ def of_places(came: Came) -> Iterator[Guess]:
     count = lambda i, case: np.broadcast_to(np.arange(case.T), i.shape[-1:] if i.ndim < 3 else i.shape)
     if case.positions is not None:
         yield guess("position.counted", "you count positions from 0 and do not use those given", moved(count))
-        plain = lambda c: expected(replace(c.case, positions=tuple(range(c.case.T)), seg=None), c.a) if c.case and c.case.level != "attn" else None
+        plain = lambda c: (
+            expected(replace(c.case, positions=tuple(range(c.case.T)), seg=None), c.a)
+            if c.case and c.case.level != "attn"
+            else None
+        )
         yield guess("position.counted", "you count slots, whatever positions and documents are given", plain)
     if i.dtype.kind == "f":
         for words, cut in (("down to", np.floor), ("to", np.rint), ("up to", np.ceil)):
@@ -80,15 +88,23 @@ def of_places(came: Came) -> Iterator[Guess]:
     if i.ndim == 2:
         for row in range(len(i)):
             which = ("first", "second", "third")[row] if row < 3 else f"{row + 1}th"
-            one = lambda i, case, row=row: np.broadcast_to(i[min(row, len(i) - 1)], i.shape) if i.ndim == 2 else None
+            one = lambda i, case, row=row: (
+                np.broadcast_to(i[min(row, len(i) - 1)], i.shape) if i.ndim == 2 else None
+            )
             yield guess("position.batch", f"you use the {which} sequence's positions for all", moved(one))
     if i.ndim == 3:
         for axis in range(len(i)):
-            one = lambda i, case, axis=axis: np.broadcast_to(i[axis : axis + 1], i.shape) if i.ndim == 3 else None
+            one = lambda i, case, axis=axis: (
+                np.broadcast_to(i[axis : axis + 1], i.shape) if i.ndim == 3 else None
+            )
             yield guess("position.axes", f"you use axis {axis} of the positions for all", moved(one))
         for order in list(permutations(range(len(i))))[1:]:
             one = lambda i, case, order=order: i[list(order)] if i.ndim == 3 else None
-            yield guess("position.axes", f"the axes of your positions are in the order {', '.join(map(str, order))}", moved(one))
+            yield guess(
+                "position.axes",
+                f"the axes of your positions are in the order {', '.join(map(str, order))}",
+                moved(one),
+            )
     if case.hook not in ("bias", "mix"):
         for step in (1, -1, 2, -2):
             words = f"your positions are {abs(step)} too {'large' if step > 0 else 'small'}"
@@ -111,8 +127,17 @@ def of_search(came: Came) -> Iterator[Guess]:
     clip, wrap = ("embed.rows", "embed.rows") if learned else ("rope.table.clip", "rope.table.wrap")
     off = i != j
     lost, end = i[off] - j[off], j[off]
-    if len(set(end.tolist())) == 1 and (i[off] > end).all() and (i[~off] <= end[0]).all() and end[0] > i.min():
-        either = ", or taken modulo its length: those of this case do not tell" if (i % (end[0] + 1) == j).all() else ""
+    if (
+        len(set(end.tolist())) == 1
+        and (i[off] > end).all()
+        and (i[~off] <= end[0]).all()
+        and end[0] > i.min()
+    ):
+        either = (
+            ", or taken modulo its length: those of this case do not tell"
+            if (i % (end[0] + 1) == j).all()
+            else ""
+        )
         words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it{either}"
         yield guess(clip, words, moved(lambda i, case: np.minimum(i, end[0])))
     if (lost == np.rint(lost)).all() and (lost > 0).all():
@@ -120,7 +145,9 @@ def of_search(came: Came) -> Iterator[Guess]:
         if size > j.max():
             yield guess(wrap, f"your positions are modulo {size}", moved(lambda i, case: i % size))
     f = came.case.config.pe[0][1].get("factor", 1)
-    for words, cut in (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)) if f > 1 else ():
+    for words, cut in (
+        (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)) if f > 1 else ()
+    ):
         if (np.abs(f * cut(i / f) - j) < 1e-6).all():
             by = lambda i, case, cut=cut: (f := case.config.pe[0][1]["factor"]) * cut(i / f)
             yield guess("rope.pi.factor", f"your positions are {words}", moved(by))
@@ -128,10 +155,18 @@ def of_search(came: Came) -> Iterator[Guess]:
         words = f"your positions are {abs(lost[0]):g} too {'small' if lost[0] > 0 else 'large'}"
         yield guess("position.off_by_one", words, moved(lambda i, case: i - lost[0]))
     if len(set(j.ravel().tolist())) == 1 and learned:
-        yield guess("embed.rows", f"every token gets the row of position {j.ravel()[0]:g}", moved(lambda i, case: 0 * i + j.ravel()[0]))
+        yield guess(
+            "embed.rows",
+            f"every token gets the row of position {j.ravel()[0]:g}",
+            moved(lambda i, case: 0 * i + j.ravel()[0]),
+        )
     total = set((i + j).ravel().tolist())
     if len(total) == 1:
-        yield guess("embed.rows" if learned else "rope.sign", "you count positions from the end", moved(lambda i, case: total.copy().pop() - i))
+        yield guess(
+            "embed.rows" if learned else "rope.sign",
+            "you count positions from the end",
+            moved(lambda i, case: total.copy().pop() - i),
+        )
 
 
 def seeming(came: Came) -> Any:
@@ -142,9 +177,12 @@ def seeming(came: Came) -> Any:
         return None
     i, dtype = case.at.i, next(came.got[name].dtype for name in came.wrong)
     flat, goal = seen.reshape(-1, seen.shape[-1]), np.asarray(i, float).ravel()
-    sure = 8 * UNIT[dtype] + 1e-5  # of cosines and sines as they are stored; far positions may have lost digits before
+    # of cosines and sines as they are stored; far positions may have lost digits before
+    sure = 8 * UNIT[dtype] + 1e-5
     room = lambda j: sure + 2 * UNIT["F64" if dtype == "F64" else "F32"] * np.abs(j)
-    fits = np.array([apart_of(came, x, np.array([j])).max() <= room(j) for x, j in zip(flat, goal, strict=True)], bool)
+    fits = np.array(
+        [apart_of(came, x, np.array([j])).max() <= room(j) for x, j in zip(flat, goal, strict=True)], bool
+    )
     best, found, open_ = np.ones(len(goal)), goal.copy(), np.flatnonzero(~fits)
     last = min(int(goal.max()) + 64, FARTHEST)
     rows = came.a.get("param.table")

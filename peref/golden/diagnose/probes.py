@@ -23,16 +23,24 @@ def of_probes(entry: Entry, name: str, got: Tensor) -> list[Trap]:
             if len(places) and places.max() < want.size:
                 part = lambda x, places=places: np.asarray(x).reshape(-1)[places]
                 room = 2e-7 * np.abs(values) / 2.0**-24 / 4  # values have seven digits
-                came = judged(Tensor(got.dtype, part(got.bits)), values, part(a) + np.abs(values), part(b) + room, entry.words["depth"])
+                came = judged(
+                    Tensor(got.dtype, part(got.bits)),
+                    values,
+                    part(a) + np.abs(values),
+                    part(b) + room,
+                    entry.words["depth"],
+                )
                 if came.worst <= CLASSES[-1][1]:
                     found.append(Trap(miss["trap"], miss["words"]))
     return found
 
 
 def likeness(came: Came) -> list[tuple[float, Trap]]:
-    """How far the error at the probes of each near miss lies along the line to that near miss: the size of a cosine, largest first.
+    """How far the error at the probes of each near miss lies along the line to that near miss: the size of a
+    cosine, largest first.
 
-    An error the other way along the line is the same thing overdone: a number that should be doubled and is tripled.
+    An error the other way along the line is the same thing overdone: a number that should be doubled and is
+    tripled.
     """
     found = []
     for miss in came.entry.words["near_miss"]:

@@ -1,7 +1,7 @@
 """Guesses at rotations: pairs, signs, angles of few digits, frequencies in another order.
 
-Not here: gains (gains), how pairs and angles are read from what came (channels), frequencies of options or other ladders (knobs, parts), positions
-(places).
+Not here: gains (gains), how pairs and angles are read from what came (channels), frequencies of options or
+other ladders (knobs, parts), positions (places).
 """
 
 from collections.abc import Iterator
@@ -58,12 +58,16 @@ def mixed(came: Came) -> Any:
     for name in "qk":
         x, R = came.a[name], case.config.R
         mate = np.stack([-x[..., 1:R:2], x[..., 0:R:2]], -1).reshape(x[..., :R].shape)
-        found[f"{name}_rotated"] = np.concatenate([x[..., :R] * np.cos(both) + mate * np.sin(both), x[..., R:]], -1)
+        found[f"{name}_rotated"] = np.concatenate(
+            [x[..., :R] * np.cos(both) + mate * np.sin(both), x[..., R:]], -1
+        )
     return found
 
 
 def one_of_two(times_q: float, times_k: float) -> Any:
-    """Other multiples of the angle for q and for k: what is missing is turned before, what is too much is turned back."""
+    """Other multiples of the angle for q and for k: what is missing is turned before, what is too much is
+    turned back.
+    """
 
     def gives(came: Came) -> Any:
         case = came.case
@@ -71,7 +75,9 @@ def one_of_two(times_q: float, times_k: float) -> Any:
             return None
         angle = rotation_of(case, came)[0]
         before = lambda x, times: PLAIN.turn(x, (times - 1) * np.asarray(angle), None, layout=case.layout)
-        return expected(case, {**came.a, "q": before(came.a["q"], times_q), "k": before(came.a["k"], times_k)})
+        return expected(
+            case, {**came.a, "q": before(came.a["q"], times_q), "k": before(came.a["k"], times_k)}
+        )
 
     return gives
 
@@ -82,30 +88,76 @@ def of_turning(came: Came) -> Iterator[Guess | Clue]:
     if case is None or case.hook != "rotate" or came.derivative:
         return
     other = "interleaved" if case.layout == "half" else "half"
-    swap = lambda c: expected(replace(c.case, layout="interleaved" if c.case.layout == "half" else "half"), c.a) if c.case.level != "table" else None
-    yield guess("rope.layout.half", f"you pair channels as layout {other} does, this case wants {case.layout}", swap)
+    swap = lambda c: (
+        expected(replace(c.case, layout="interleaved" if c.case.layout == "half" else "half"), c.a)
+        if c.case.level != "table"
+        else None
+    )
+    yield guess(
+        "rope.layout.half", f"you pair channels as layout {other} does, this case wants {case.layout}", swap
+    )
     always = lambda c: expected(replace(c.case, layout=other), c.a) if c.case.level != "table" else None
-    yield guess("rope.layout.half", f"you pair channels as layout {other} does, whatever the case asks for (here {case.layout})", always)
-    yield guess("rope.layout.mixed", "your frequencies are laid out in halves, your pairs are adjacent", mixed)
-    yield guess("basic", "there is no position in it: nothing turns", with_angles(lambda phi, *g: (0 * phi, *g)))
-    yield guess("rope.sign", "you turn the other way: the sign of the sine", with_angles(lambda phi, *g: (-phi, *g)))
-    turned = lambda c: with_angles(lambda phi, *g: (-phi, *g))(c) if c.entry.words["level"] != "table" else None
-    yield guess("rope.sign", "your angles are right and you turn the other way: the minus is on the wrong half of a pair", turned)
-    yield guess("rope.sign", "your sines and cosines are exchanged", with_angles(lambda phi, *g: (np.pi / 2 - phi, *g)))
-    yield guess("rope.partial.exponent_head_dim", "your frequencies come from the head width, not the rotary width", at_width(True))
+    yield guess(
+        "rope.layout.half",
+        f"you pair channels as layout {other} does, whatever the case asks for (here {case.layout})",
+        always,
+    )
+    yield guess(
+        "rope.layout.mixed", "your frequencies are laid out in halves, your pairs are adjacent", mixed
+    )
+    yield guess(
+        "basic", "there is no position in it: nothing turns", with_angles(lambda phi, *g: (0 * phi, *g))
+    )
+    yield guess(
+        "rope.sign", "you turn the other way: the sign of the sine", with_angles(lambda phi, *g: (-phi, *g))
+    )
+    turned = lambda c: (
+        with_angles(lambda phi, *g: (-phi, *g))(c) if c.entry.words["level"] != "table" else None
+    )
+    yield guess(
+        "rope.sign",
+        "your angles are right and you turn the other way: the minus is on the wrong half of a pair",
+        turned,
+    )
+    yield guess(
+        "rope.sign",
+        "your sines and cosines are exchanged",
+        with_angles(lambda phi, *g: (np.pi / 2 - phi, *g)),
+    )
+    yield guess(
+        "rope.partial.exponent_head_dim",
+        "your frequencies come from the head width, not the rotary width",
+        at_width(True),
+    )
     yield guess("rope.partial.pairing", "you turn every channel of the head", at_width(False))
-    for words, q, k in (("you turn q and not k", 1, 0), ("you turn k and not q", 0, 1), ("you turn k twice", 1, 2), ("you turn q twice", 2, 1)):
+    for words, q, k in (
+        ("you turn q and not k", 1, 0),
+        ("you turn k and not q", 0, 1),
+        ("you turn k twice", 1, 2),
+        ("you turn q twice", 2, 1),
+    ):
         yield guess("rope.one_of_two", words, one_of_two(q, k))
     for words, change in (
         ("run from slow to fast", lambda x: x[..., ::-1]),
         ("are those of the next pair", lambda x: np.roll(x, 1, -1)),
         ("are those of the pair before", lambda x: np.roll(x, -1, -1)),
     ):
-        new = lambda phi, g, h, change=change: (change(phi), *(None if x is None else change(x) for x in (g, h)))
+        new = lambda phi, g, h, change=change: (
+            change(phi),
+            *(None if x is None else change(x) for x in (g, h)),
+        )
         yield guess("rope.frequencies", f"your frequencies {words}", with_angles(new))
-        yield guess("rope.frequencies", f"your frequencies {words}, gains apart", with_angles(lambda phi, *g, change=change: (change(phi), *g)))
+        yield guess(
+            "rope.frequencies",
+            f"your frequencies {words}, gains apart",
+            with_angles(lambda phi, *g, change=change: (change(phi), *g)),
+        )
     for words, low in (("float16", float16), ("bfloat16", bfloat16)):
-        yield guess("rope.phase.low_precision", f"your angles were {words}", with_angles(lambda phi, *g, low=low: (low(phi), *g)))
+        yield guess(
+            "rope.phase.low_precision",
+            f"your angles were {words}",
+            with_angles(lambda phi, *g, low=low: (low(phi), *g)),
+        )
         yield guess("rope.phase.low_precision", f"your positions were {words}", with_positions(low))
         slow = lambda c, low=low: with_frequencies(c, low)
         yield guess("rope.phase.low_precision", f"your frequencies were {words}", slow)
@@ -164,11 +216,23 @@ def of_angles(came: Came) -> Iterator[Guess | Clue]:
         axes = case.config.encoding(0).axes not in (1, None)
         flag = "rope.axial.axes" if halves and axes and half > 2 else "rope.frequencies"
         words = f"your frequencies are in another order: {', '.join(map(str, order))}"
-        yield guess(flag, words, with_angles(lambda phi, *g: (phi[..., order] if phi.shape[-1] == half else phi, *g)), 0.9)
+        yield guess(
+            flag,
+            words,
+            with_angles(lambda phi, *g: (phi[..., order] if phi.shape[-1] == half else phi, *g)),
+            0.9,
+        )
     still = [bool(np.abs(z[..., n] - 1).max() < most) for n in range(half)]
     kept = [bool(alike(n, n)) for n in range(half)]
-    if all(s or k for s, k in zip(still, kept, strict=True)) and not all(kept) and any(k and not s for s, k in zip(still, kept, strict=True)):
-        words = f"pairs {', '.join(str(n) for n in range(half) if not kept[n])} do not turn: slow frequencies are dropped"
+    if (
+        all(s or k for s, k in zip(still, kept, strict=True))
+        and not all(kept)
+        and any(k and not s for s, k in zip(still, kept, strict=True))
+    ):
+        words = (
+            f"pairs {', '.join(str(n) for n in range(half) if not kept[n])} do not turn: slow frequencies "
+            "are dropped"
+        )
         yield Clue(Trap("rope.frequencies", words), 0.8)
 
 
@@ -181,4 +245,9 @@ def float16(x: Any) -> Any:
 def bfloat16(x: Any) -> Any:
     """To the nearest bfloat16, ties to even, and back."""
     bits = x.astype(np.float32).view(np.uint32)
-    return (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16).astype(np.uint32).view(np.float32).astype(np.float64)
+    return (
+        (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16)
+        .astype(np.uint32)
+        .view(np.float32)
+        .astype(np.float64)
+    )

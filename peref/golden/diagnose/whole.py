@@ -1,9 +1,12 @@
-"""Which trap is named: guesses are fitted on a few failing cases, tried on all, and weighed with what else the cases say.
+"""Which trap is named: guesses are fitted on a few failing cases, tried on all, and weighed with what else
+the cases say.
 
-Each flag gets the largest share of failing cases that one of its guesses gives, less where the guess makes wrong what came right; then what clues and
-near misses say. Guesses that take longer are made only where none of those before gives everything.
+Each flag gets the largest share of failing cases that one of its guesses gives, less where the guess makes
+wrong what came right; then what clues and near misses say. Guesses that take longer are made only where none
+of those before gives everything.
 
-A trap is named only where something gives or shows what came. Honest code that is merely inaccurate is near the golden numbers and near no guess.
+A trap is named only where something gives or shows what came. Honest code that is merely inaccurate is near
+the golden numbers and near no guess.
 """
 
 from collections import defaultdict
@@ -11,14 +14,32 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from peref.golden.book import Entry
-from peref.golden.diagnose import channels, derivative, distances, gains, knobs, logits, numbers, parts, places, turning
+from peref.golden.diagnose import (
+    channels,
+    derivative,
+    distances,
+    gains,
+    knobs,
+    logits,
+    numbers,
+    parts,
+    places,
+    turning,
+)
 from peref.golden.diagnose.came import BROKEN, LEVELS, Came, Clue, Guess, Trap
 from peref.golden.diagnose.forms import of_form
 from peref.golden.diagnose.probes import likeness, of_probes
 from peref.golden.files import Tensor
 
 FIRST = (
-    *(numbers.of_numbers, derivative.of_derivative, turning.of_turning, gains.of_gains, channels.of_channels, places.of_places),
+    *(
+        numbers.of_numbers,
+        derivative.of_derivative,
+        turning.of_turning,
+        gains.of_gains,
+        channels.of_channels,
+        places.of_places,
+    ),
     *(distances.of_rows, distances.of_biases, parts.of_buckets, logits.of_attention),
 )
 SECOND = (knobs.of_options, parts.of_ladders, parts.of_ramps, parts.of_ntk)
@@ -43,7 +64,9 @@ LIKE = 0.6  # a cosine from which on an error is called alike
 
 @dataclass(frozen=True)
 class Said:
-    """What speaks for a flag: a bug, how much it weighs, the guess where it is one, and in words what was looked at."""
+    """What speaks for a flag: a bug, how much it weighs, the guess where it is one, and in words what was
+    looked at.
+    """
 
     trap: Trap
     weight: float
@@ -57,16 +80,23 @@ def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap
         return form
     if entry.want(name).dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
         return None
-    return next((replace(one.trap, evidence=one.evidence) for one in weighed([Came(entry, {name: got})], probes)), None)
+    return next(
+        (replace(one.trap, evidence=one.evidence) for one in weighed([Came(entry, {name: got})], probes)),
+        None,
+    )
 
 
 def likely(cames: list[Came]) -> list[Trap]:
-    """The traps that all that came from one implementation speaks for, the likeliest first, with the evidence."""
+    """The traps that all that came from one implementation speaks for, the likeliest first, with the
+    evidence.
+    """
     return [replace(one.trap, evidence=one.evidence) for one in weighed(cames)]
 
 
 def weighed(cames: list[Came], probes: bool = True) -> list[Said]:
-    """What speaks for each flag, the most first. Derivatives are asked where no output of any case is wrong."""
+    """What speaks for each flag, the most first. Derivatives are asked where no output of any case is
+    wrong.
+    """
     bad = [came for came in cames if came.wrong]
     if any(not came.derivative for came in bad):
         bad = [came for came in bad if not came.derivative]
@@ -83,11 +113,16 @@ def weighed(cames: list[Came], probes: bool = True) -> list[Said]:
     for flag, one in of_near_misses(bad, good, best).items() if probes else ():
         if not any(known.trap == one.trap for known in found[flag]):
             found[flag].append(one)
-    return sorted((one for some in found.values() if some and (one := together(some)).weight > 0), key=lambda one: -one.weight)
+    return sorted(
+        (one for some in found.values() if some and (one := together(some)).weight > 0),
+        key=lambda one: -one.weight,
+    )
 
 
 def together(some: list[Said]) -> Said:
-    """All that speaks for one flag: the weights add up; the words, the guess and the evidence are those of the one that weighs most."""
+    """All that speaks for one flag: the weights add up; the words, the guess and the evidence are those of
+    the one that weighs most.
+    """
     return replace(max(some, key=lambda one: one.weight), weight=sum(one.weight for one in some))
 
 
@@ -136,7 +171,9 @@ def seen_in(words: dict[str, list[str]]) -> str:
     """Where clues were seen: those of the words that are said, then where others pointed to the same flag."""
     mine, *others = (list(dict.fromkeys(cases)) for cases in words.values())
     more = list(dict.fromkeys(case for cases in others for case in cases if case not in mine))
-    return f"seen in what came for {', '.join(mine)}" + (f"; {', '.join(more)} point to the same flag" if more else "")
+    return f"seen in what came for {', '.join(mine)}" + (
+        f"; {', '.join(more)} point to the same flag" if more else ""
+    )
 
 
 def made(family: object, came: Came) -> Iterator[Guess | Clue]:
@@ -148,11 +185,15 @@ def made(family: object, came: Came) -> Iterator[Guess | Clue]:
 
 
 def share(one: Guess, bad: list[Came], good: list[Came]) -> tuple[float, str]:
-    """The share of failing cases that it gives, less half of that of the others in which it makes something wrong; and in words."""
+    """The share of failing cases that it gives, less half of that of the others in which it makes
+    something wrong; and in words.
+    """
     some = bad[:: max(1, -(-len(bad) // TRIED))]
     told = [came.fits(one) for came in some if came.case is not None or came.fits(one) is not None]
     fits = [fit or 0.0 for fit in told]
-    kept = [wrong for came in good[:: max(1, -(-len(good) // TRIED))] if (wrong := came.fits(one)) is not None]
+    kept = [
+        wrong for came in good[:: max(1, -(-len(good) // TRIED))] if (wrong := came.fits(one)) is not None
+    ]
     evidence = "the reference with this bug gives what came"
     evidence += f" in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else ""
     if spoilt := sum(wrong < 0 for wrong in kept):
@@ -163,26 +204,40 @@ def share(one: Guess, bad: list[Came], good: list[Came]) -> tuple[float, str]:
 
 
 def of_near_misses(bad: list[Came], good: list[Came], best: float) -> dict[str, Said]:
-    """What the near misses say: those that came exactly, else those the error points to; little where a guess gives everything.
+    """What the near misses say: those that came exactly, else those the error points to; little where a guess
+    gives everything.
 
-    Where a guess of the same flag gives what came in that case, the near miss says nothing of its own: the guess counts, by its share of all cases.
-    Traps of COMPUTED are guessed with any parameter: they would have been found, and no error points to them.
+    Where a guess of the same flag gives what came in that case, the near miss says nothing of its own: the
+    guess counts, by its share of all cases. Traps of COMPUTED are guessed with any parameter: they would have
+    been found, and no error points to them.
     """
     found: dict[str, Said] = {}
 
     def add(trap: Trap, weight: float, evidence: str) -> None:
-        found[trap.flag] = replace(one, weight=one.weight + weight) if (one := found.get(trap.flag)) else Said(trap, weight, None, evidence)
+        found[trap.flag] = (
+            replace(one, weight=one.weight + weight)
+            if (one := found.get(trap.flag))
+            else Said(trap, weight, None, evidence)
+        )
 
     for came in bad:
         exact = [trap for name in came.wrong for trap in of_probes(came.entry, name, came.got[name])]
-        known = {flag: one for flag in {trap.flag for trap in exact} if best <= ENOUGH and (one := fitting(flag, came, bad, good))}
+        known = {
+            flag: one
+            for flag in {trap.flag for trap in exact}
+            if best <= ENOUGH and (one := fitting(flag, came, bad, good))
+        }
         for trap in exact:
             if trap.flag in known:
                 found.setdefault(trap.flag, known[trap.flag])
                 continue
             guessed = trap.flag.startswith(COMPUTED)
             weight = (0.0 if guessed else 0.2) if best > ENOUGH else 0.4 if guessed else 0.9
-            add(trap, weight / len(exact), f"the numbers stored of this bug came in {came.entry.id}, to all their digits")
+            add(
+                trap,
+                weight / len(exact),
+                f"the numbers stored of this bug came in {came.entry.id}, to all their digits",
+            )
     if not found and best < 0.5:
         for came in bad:
             for cosine, trap in likeness(came)[:3]:
@@ -190,14 +245,22 @@ def of_near_misses(bad: list[Came], good: list[Came], best: float) -> dict[str, 
                     add(
                         trap,
                         0.4 * cosine**2 / len(bad),
-                        f"no bug that was tried gives what came; in {came.entry.id} the error has the direction of this one",
+                        f"no bug that was tried gives what came; in {came.entry.id} the error has the "
+                        "direction of this one",
                     )
     return found
 
 
 def fitting(flag: str, came: Came, bad: list[Came], good: list[Came]) -> Said | None:
-    """The guess of a flag that gives what came for a case, weighed over all cases; None where there is none."""
-    some = [one for family in (*FIRST, *SECOND) for one in made(family, came) if isinstance(one, Guess) and one.trap.flag == flag]
+    """The guess of a flag that gives what came for a case, weighed over all cases; None where there is
+    none.
+    """
+    some = [
+        one
+        for family in (*FIRST, *SECOND)
+        for one in made(family, came)
+        if isinstance(one, Guess) and one.trap.flag == flag
+    ]
     best = None
     for one in (one for one in some if (came.fits(one) or 0) > 0):
         weight, evidence = share(one, bad, good)

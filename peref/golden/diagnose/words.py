@@ -10,7 +10,9 @@ def rebuilt(words: dict[str, Any], inputs: dict[str, Any]) -> Case:
     seg = nested(inputs["seg"].tolist()) if "seg" in inputs else None
     given = {name: nested(x) for name, x in words["options"].items()}
     slug, positions = words["id"].partition("/")[2], nested(inputs["positions"].tolist())
-    return Case(words["encoding"], words["level"], slug, words["why"], (), given, positions, seg, **words["facts"])
+    return Case(
+        words["encoding"], words["level"], slug, words["why"], (), given, positions, seg, **words["facts"]
+    )
 
 
 def nested(x: Any) -> Any:

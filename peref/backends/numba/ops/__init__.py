@@ -1,1 +1,3 @@
-"""The ops that the numba backend fills: each is called like its plain twin and computes every call in float32, or refuses in words."""
+"""The ops that the numba backend fills: each is called like its plain twin and computes every call in
+float32, or refuses in words.
+"""

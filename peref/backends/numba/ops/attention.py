@@ -1,4 +1,6 @@
-"""Attention (attention.py, attention_backward.py): the table reversed, what is absent without elements, what is asked for made."""
+"""Attention (attention.py, attention_backward.py): the table reversed, what is absent without elements,
+what is asked for made.
+"""
 
 import math
 
@@ -11,18 +13,24 @@ from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
 NOTHING = np.zeros((1, 1, 1, 0), np.float32)
-UNITS, SHORTEST = 8, 256  # backward has so many units at least, if its parts of the queries are not shorter than this
+# backward has so many units at least, if its parts of the queries are not shorter than this
+UNITS, SHORTEST = 8, 256
 
 
 def sizes(q, k, v, at):
     """B, H, T, S and E of what fits together; k and v may be of one sequence."""
-    (B, H, T, D), (many, G, S, _), (others, *_, E) = (shape_of(f"attention: {name}", x, 4) for name, x in (("q", q), ("k", k), ("v", v)))
+    (B, H, T, D), (many, G, S, _), (others, *_, E) = (
+        shape_of(f"attention: {name}", x, 4) for name, x in (("q", q), ("k", k), ("v", v))
+    )
     fit("attention: tokens of q and k, and of the place", (T, S), (at.T, at.S))
     fit("attention: widths of q and k", (D,), k.shape[3:])
     fit("attention: heads and tokens of k and v", (G, S), v.shape[1:3])
     divisible("attention", H, G)
     if not {many, others, len(at.spans)} <= {1, B}:
-        raise Misuse(f"attention: {B} sequences of q, {many} of k, {others} of v, {len(at.spans)} of the place; expected as many as of q, or 1")
+        raise Misuse(
+            f"attention: {B} sequences of q, {many} of k, {others} of v, {len(at.spans)} of the place; "
+            "expected as many as of q, or 1"
+        )
     return B, H, T, S, E
 
 
@@ -35,16 +43,26 @@ def fitting(table, term, row, column, at, B, H):
     """term, row and column with four axes, after a look at all sizes."""
     if table is not None:
         heads, N = shape_of("attention: the table", table, 2)
-        fit("attention: heads and distances, and the table", (H if heads > 1 else 1, len(at.distances)), (heads, N))
+        fit(
+            "attention: heads and distances, and the table",
+            (H if heads > 1 else 1, len(at.distances)),
+            (heads, N),
+        )
     shapes = (B, H, at.T, at.S), (B, H, at.T, 1), (B, H, 1, at.S)
-    for name, x, shape in zip(("the term", "the row", "the column"), (term, row, column), shapes, strict=True):
+    for name, x, shape in zip(
+        ("the term", "the row", "the column"), (term, row, column), shapes, strict=True
+    ):
         beside(f"attention: {name}", x, shape)
-    return [x if x is None or x.ndim == 4 else x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (term, row, column)]
+    return [
+        x if x is None or x.ndim == 4 else x.reshape((1,) * (4 - x.ndim) + x.shape)
+        for x in (term, row, column)
+    ]
 
 
 def read(table, at, B, H):
-    """The table for the kernels, [H,N] float32, ascending in slots where positions are consecutive; the index [1 or B,T,S] where they are not;
-    and where slot 0 of query 0 is."""
+    """The table for the kernels, [H,N] float32, ascending in slots where positions are consecutive; the
+    index [1 or B,T,S] where they are not; and where slot 0 of query 0 is.
+    """
     if table is None:
         return np.zeros((1, 0), np.float32), np.zeros((1, 1, 0), np.int32), 0
     table = np.broadcast_to(table, (H, table.shape[1])).astype(np.float32, order="C")
@@ -65,7 +83,9 @@ def wide(row, column):
 
 
 def limit_of(S, skip, term, *arrays):
-    """How far below a row's maximum a logit does not matter: S weights of 2^-26 / S add up to a quarter of a float32 unit. -inf: all matter."""
+    """How far below a row's maximum a logit does not matter: S weights of 2^-26 / S add up to a quarter of
+    a float32 unit. -inf: all matter.
+    """
     finite = skip and term is None and all(a is None or np.isfinite(a).all() for a in arrays)
     return np.float32(-math.log(2.0**26 * S) if finite else -math.inf)
 
@@ -76,7 +96,13 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     term, row, column = fitting(table, term, row, column, at, B, H)
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
-    added = (*read(table, at, B, H), NOTHING if term is None else term, *wide(row, column), at.spans, np.float32(scale))
+    added = (
+        *read(table, at, B, H),
+        NOTHING if term is None else term,
+        *wide(row, column),
+        at.spans,
+        np.float32(scale),
+    )
     added = (*added, limit_of(S, skip, term, k, v, table, row, column))
     kernels("attention").forward(o, lse, q, *over_sequences(B, k, v), *added)
     return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, at.consecutive)
@@ -88,17 +114,29 @@ def attention_backward(saved, dy, wants):
     k, v = over_sequences(B, k, v)
     asked = [a is not None and want for a, want in zip(like, wants[3:], strict=True)]
     parts = max(1, min(-(-UNITS // max(1, B * G)), -(-T // SHORTEST)))
-    dq, dk, dv = np.empty((B, T, H, D), np.float32), np.empty((parts, B, S, G, D), np.float32), np.empty((parts, B, S, G, E), np.float32)
-    dtable, dterm = np.zeros((parts, B, H, like[0][0][1] if asked[0] else 0)), np.zeros((B, H, T, S if asked[1] else 0), np.float32)
+    dq, dk, dv = (
+        np.empty((B, T, H, D), np.float32),
+        np.empty((parts, B, S, G, D), np.float32),
+        np.empty((parts, B, S, G, E), np.float32),
+    )
+    dtable, dterm = (
+        np.zeros((parts, B, H, like[0][0][1] if asked[0] else 0)),
+        np.zeros((B, H, T, S if asked[1] else 0), np.float32),
+    )
     drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((parts, B, H, S if asked[3] else 0))
     *rest, limit = added
     if limit > -math.inf and not np.isfinite(dy).all():
         limit = np.float32(-math.inf)
-    kernels("attention_backward").backward(dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *rest, limit)
+    kernels("attention_backward").backward(
+        dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *rest, limit
+    )
     dk, dv = (x[0] if parts == 1 else x.sum(0) for x in (dk, dv))
     table = dtable.sum((0, 1))[:, :: -1 if consecutive else 1]
     found = [table, dterm, drow[..., None], dcolumn.sum(0)[:, :, None]]
-    given = [unbroadcast(g, a[0]).astype(a[1]) if want else None for g, a, want in zip(found, like, asked, strict=True)]
+    given = [
+        unbroadcast(g, a[0]).astype(a[1]) if want else None
+        for g, a, want in zip(found, like, asked, strict=True)
+    ]
     dk, dv = (unbroadcast(d.swapaxes(1, 2), shape) for d, shape in zip((dk, dv), shapes, strict=True))
     return dq.swapaxes(1, 2), dk, dv, *given
 
@@ -107,7 +145,8 @@ attend = Op(attention_forward, attention_backward, selective=True)
 
 
 def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, skip=True):
-    """As ops.attention.attention, without anything of size T x S but the index of a table, where positions are not consecutive.
+    """As ops.attention.attention, without anything of size T x S but the index of a table, where positions
+    are not consecutive.
 
     skip=False visits every tile that somebody sees (attention.py).
     """

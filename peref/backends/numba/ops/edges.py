@@ -13,13 +13,19 @@ FEW = 8  # rows below which a tile of the matrix kernel would be mostly empty
 def float32(what: str, *arrays: Any) -> None:
     for a in arrays:
         if a is not None and a.dtype != np.float32:
-            raise Misuse(f"{what}: the numba backend computes in float32 and got {a.dtype}; use --backend numpy (peref.backends.get('numpy'))")
+            raise Misuse(
+                f"{what}: the numba backend computes in float32 and got {a.dtype}; use --backend numpy "
+                "(peref.backends.get('numpy'))"
+            )
 
 
 def fit(what: str, *shapes: Any) -> None:
     """Kernels do not look where an array ends."""
     if len({tuple(shape) for shape in shapes}) > 1:
-        raise Misuse(f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal ones")
+        raise Misuse(
+            f"{what}: sizes {' and '.join(str(list(shape)) for shape in shapes)} do not fit; expected equal "
+            "ones"
+        )
 
 
 def shape_of(what: str, x: Any, axes: int) -> Any:
@@ -30,7 +36,9 @@ def shape_of(what: str, x: Any, axes: int) -> Any:
 
 def beside(what: str, x: Any, shape: Any) -> None:
     """x may stand beside an array of this shape: its last axes are as long, or 1."""
-    if x is not None and (x.ndim > len(shape) or not all(n in (1, m) for n, m in zip(x.shape[::-1], shape[::-1], strict=False))):
+    if x is not None and (
+        x.ndim > len(shape) or not all(n in (1, m) for n, m in zip(x.shape[::-1], shape[::-1], strict=False))
+    ):
         raise Misuse(f"{what}: {list(x.shape)} does not fit; expected {list(shape)}, where axes may be 1")
 
 
@@ -70,7 +78,9 @@ def whole(*arrays):
 
 
 def handed(shape, state, at):
-    """An array for the states of every chunk or token, [..., at, ...]: zeros, and what was handed in first."""
+    """An array for the states of every chunk or token, [..., at, ...]: zeros, and what was handed in
+    first.
+    """
     states = np.zeros(shape, np.float32)
     if state is not None:
         states[at] = state

@@ -1,4 +1,6 @@
-"""Where a model begins and ends: rows of a table, the loss, AdamW (embedding.py, cross_entropy.py, adamw.py)."""
+"""Where a model begins and ends: rows of a table, the loss, AdamW (embedding.py, cross_entropy.py,
+adamw.py).
+"""
 
 import numpy as np
 
@@ -39,11 +41,17 @@ def cross_entropy_forward(logits, targets):
     a, t = flat(logits), numbers("cross_entropy: the targets", targets)
     fit("cross_entropy: rows of logits, and targets", (len(a),), t.shape)
     if t.size and t.max() >= a.shape[1]:
-        raise Misuse(f"cross_entropy: a target is {t.max()}; expected less than the vocabulary of {a.shape[1]}")
+        raise Misuse(
+            f"cross_entropy: a target is {t.max()}; expected less than the vocabulary of {a.shape[1]}"
+        )
     p, nll = np.empty_like(a), np.empty(len(a), np.float32)
     kernels("cross_entropy").cross_entropy(p, nll, a, t)
     count = max(int((t >= 0).sum()), 1)
-    return np.float32(nll.sum(dtype=np.float64) / count), (p, t, count, logits.shape), nll.reshape(targets.shape)
+    return (
+        np.float32(nll.sum(dtype=np.float64) / count),
+        (p, t, count, logits.shape),
+        nll.reshape(targets.shape),
+    )
 
 
 def cross_entropy_backward(saved, dy):
@@ -61,7 +69,10 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
     float32("adamw", p, g, m, v)
     fit("adamw: the parameter, its gradient and moments", p.shape, g.shape, m.shape, v.shape)
     if not all(a.flags.c_contiguous for a in (p, m, v)):
-        raise Misuse("adamw: parameters and moments are changed in place and must be C-contiguous; make them so with numpy.ascontiguousarray")
+        raise Misuse(
+            "adamw: parameters and moments are changed in place and must be C-contiguous; make them so "
+            "with numpy.ascontiguousarray"
+        )
     if shrink is not None:
         if not shrink > 0:
             return

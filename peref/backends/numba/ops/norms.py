@@ -31,7 +31,10 @@ def layer_norm_forward(x, w, b, *, eps):
     float32("layer_norm", x, w, b)
     fit("layer_norm: channels of x, w and b", x.shape[-1:], *(a.shape for a in (w, b) if a is not None))
     a, C = flat(x), x.shape[-1]
-    scale, offset = np.ones(C, np.float32) if w is None else line(w), np.zeros(C, np.float32) if b is None else line(b)
+    scale, offset = (
+        np.ones(C, np.float32) if w is None else line(w),
+        np.zeros(C, np.float32) if b is None else line(b),
+    )
     y, u, r = np.empty_like(a), np.empty_like(a), np.empty(len(a), np.float32)
     kernels("norms").layer_norm(y, u, r, a, scale, offset, np.float32(eps))
     return y.reshape(x.shape), (u, r, scale, w is not None, b is not None)

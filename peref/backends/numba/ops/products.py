@@ -1,4 +1,6 @@
-"""Products of matrices and the second half of a feed-forward (matrix.py, feed.py; few rows and one column: few.py)."""
+"""Products of matrices and the second half of a feed-forward (matrix.py, feed.py; few rows and one column:
+few.py).
+"""
 
 import math
 from typing import Any
@@ -33,13 +35,18 @@ def matmul_forward(a, b):
     float32("matmul", a, b)
     lead = zip(a.shape[-3::-1], b.shape[-3::-1], strict=False)
     if min(a.ndim, b.ndim) < 2 or not all(n == m or 1 in (n, m) for n, m in lead):
-        raise Misuse(f"matmul: {list(a.shape)} and {list(b.shape)} do not fit; expected matrices, leading axes equal or 1")
+        raise Misuse(
+            f"matmul: {list(a.shape)} and {list(b.shape)} do not fit; expected matrices, leading axes equal "
+            "or 1"
+        )
     return times(a, b), (a, b)
 
 
 def matmul_backward(saved, dy):
     a, b = saved
-    return unbroadcast(times(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(times(a.swapaxes(-1, -2), dy), b.shape)
+    return unbroadcast(times(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(
+        times(a.swapaxes(-1, -2), dy), b.shape
+    )
 
 
 matmul = Op(matmul_forward, matmul_backward)
@@ -71,7 +78,10 @@ linear = Op(linear_forward, linear_backward)
 
 def filled(like, *arrays):
     """Contiguous; in place of None one of the same number of axes without elements."""
-    return [np.zeros((0,) * n, np.float32) if a is None else np.ascontiguousarray(a) for n, a in zip(like, arrays, strict=True)]
+    return [
+        np.zeros((0,) * n, np.float32) if a is None else np.ascontiguousarray(a)
+        for n, a in zip(like, arrays, strict=True)
+    ]
 
 
 def activated_linear_forward(up, gate, w, b, residual):

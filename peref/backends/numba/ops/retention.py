@@ -8,7 +8,9 @@ from peref.tape import Op
 
 
 def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=None):
-    """As retention of retnet.py; the result does not depend on `chunk`, which is the kernel's own here, and products are its own too."""
+    """As retention of retnet.py; the result does not depend on `chunk`, which is the kernel's own here,
+    and products are its own too.
+    """
     float32("retention", q, k, v, state)
     kernel = kernels("retention")
     (B, H, T, D), E = shape_of("retention: q", q, 4), shape_of("retention: v", v, 4)[3]
@@ -24,7 +26,11 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     powers = np.exp(log_decay[:, None] * np.arange(kernel.CHUNK + 1)).astype(np.float32)
     o = np.empty((B, T, H, E), np.float32)
     kernel.retention(o, states, q, k, v, at, powers, np.float32(scale))
-    return o.swapaxes(1, 2), (q, k, v, states, at, powers, scale, state is not None), states[:, :, -1, :D, :E].copy()
+    return (
+        o.swapaxes(1, 2),
+        (q, k, v, states, at, powers, scale, state is not None),
+        states[:, :, -1, :D, :E].copy(),
+    )
 
 
 def retention_backward(saved, dy):
@@ -32,8 +38,16 @@ def retention_backward(saved, dy):
     D, E = q.shape[3], v.shape[3]
     dq, dk, dv = (np.empty_like(a.swapaxes(1, 2), order="C") for a in (q, k, v))
     ds = np.empty_like(states[:, :, 0], order="C")
-    kernels("retention").retention_backward(dq, dk, dv, ds, dy.swapaxes(1, 2), states, q, k, v, at, powers, np.float32(scale))
-    return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2), ds[:, :, :D, :E] if stateful else None, None
+    kernels("retention").retention_backward(
+        dq, dk, dv, ds, dy.swapaxes(1, 2), states, q, k, v, at, powers, np.float32(scale)
+    )
+    return (
+        dq.swapaxes(1, 2),
+        dk.swapaxes(1, 2),
+        dv.swapaxes(1, 2),
+        ds[:, :, :D, :E] if stateful else None,
+        None,
+    )
 
 
 retention = Op(retention_forward, retention_backward, extra=True)

@@ -1,6 +1,7 @@
 """The short convolution and the scans of Mamba and S4D (convolution.py, selective.py, diagonal.py).
 
-`chunk` and `matmul` are how the plain scans share out their work: these walk token by token, whatever they are.
+`chunk` and `matmul` are how the plain scans share out their work: these walk token by token, whatever they
+are.
 """
 
 import numpy as np
@@ -37,7 +38,11 @@ short_conv = Op(short_conv_forward, short_conv_backward, extra=True)
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=None):
     float32("selective_scan", x, delta, a_log, b, c, skip, state)
-    (B, T, E), N, kernel = shape_of("selective_scan: x", x, 3), shape_of("selective_scan: a_log", a_log, 2)[1], kernels("selective")
+    (B, T, E), N, kernel = (
+        shape_of("selective_scan: x", x, 3),
+        shape_of("selective_scan: a_log", a_log, 2)[1],
+        kernels("selective"),
+    )
     fit("selective_scan: x and delta", x.shape, delta.shape)
     fit("selective_scan: b, c and the columns of a_log", (B, T, N), b.shape, c.shape)
     fit("selective_scan: channels of x, rows of a_log and skip", (E,), a_log.shape[:1], skip.shape)
@@ -45,7 +50,11 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     at, A, zoh = line_of(runs, B, T), np.ascontiguousarray(-np.exp(a_log).T), discretisation == "zoh"
     x = x if runs is None else np.where(at[..., None] < 0, np.float32(0), x)
     starts = handed((B, -(-T // kernel.CHUNK) + 1, N, E), state, np.s_[:, 0])
-    y, step, given = np.empty((B, T, E), np.float32), np.empty((B, T, E), np.float32), (*whole(x, delta), A, *whole(b, c, skip), at, zoh)
+    y, step, given = (
+        np.empty((B, T, E), np.float32),
+        np.empty((B, T, E), np.float32),
+        (*whole(x, delta), A, *whole(b, c, skip), at, zoh),
+    )
     kernel.selective_scan(y, step, starts, *given)
     return y, (step, starts, given, state is not None), starts[:, -1].copy()
 
@@ -58,7 +67,16 @@ def selective_scan_backward(saved, dy):
     dA, dh = np.zeros((2, len(dy), *A.shape), np.float32)
     db, dc = np.zeros((2, -(-E // kernel.WIDTH), *b.shape), np.float32)
     kernel.selective_scan_backward(dx, ddelta, db, dc, dA, dh, *whole(dy), step, starts, *given)
-    return dx, ddelta, (dA.sum(0) * A).T, db.sum(0), dc.sum(0), (dy * x).sum((0, 1)), dh if stateful else None, None
+    return (
+        dx,
+        ddelta,
+        (dA.sum(0) * A).T,
+        db.sum(0),
+        dc.sum(0),
+        (dy * x).sum((0, 1)),
+        dh if stateful else None,
+        None,
+    )
 
 
 selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
@@ -66,23 +84,43 @@ selective_scan = Op(selective_scan_forward, selective_scan_backward, extra=True)
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     float32("diagonal_scan", u, skip, state)
-    (B, T, C), M, kernel = shape_of("diagonal_scan: u", u, 3), shape_of("diagonal_scan: modes", modes, 3)[2], kernels("diagonal")
+    (B, T, C), M, kernel = (
+        shape_of("diagonal_scan: u", u, 3),
+        shape_of("diagonal_scan: modes", modes, 3)[2],
+        kernels("diagonal"),
+    )
     fit("diagonal_scan: the four arrays of modes, and skip", (4, C), modes.shape[:2], (4, *skip.shape))
     fit("diagonal_scan: the state", (B, C, 2 * M), (B, C, 2 * M) if state is None else state.shape)
     system, at = np.ascontiguousarray(modes.swapaxes(1, 2), np.float64), line_of(runs, B, T)
-    starts = handed((B, -(-T // kernel.CHUNK) + 1, 2 * M, C), None if state is None else state.swapaxes(1, 2), np.s_[:, 0])
+    starts = handed(
+        (B, -(-T // kernel.CHUNK) + 1, 2 * M, C), None if state is None else state.swapaxes(1, 2), np.s_[:, 0]
+    )
     y, (u, skip) = np.empty((B, T, C), np.float32), whole(u, skip)
     kernel.scan(y, starts, u, system, skip, at)
-    return y, (starts, u, system, skip, at, modes.dtype, state is not None), starts[:, -1].swapaxes(1, 2).copy()
+    return (
+        y,
+        (starts, u, system, skip, at, modes.dtype, state is not None),
+        starts[:, -1].swapaxes(1, 2).copy(),
+    )
 
 
 def diagonal_scan_backward(saved, dy):
     starts, u, system, skip, runs, dtype, stateful = saved
     (B, T, C), M = u.shape, system.shape[1]
-    du, ds, dmodes = np.zeros((B, T, C), np.float32), np.zeros((B, 2 * M, C), np.float32), np.zeros((B, 4, M, C))
+    du, ds, dmodes = (
+        np.zeros((B, T, C), np.float32),
+        np.zeros((B, 2 * M, C), np.float32),
+        np.zeros((B, 4, M, C)),
+    )
     kernels("diagonal").scan_backward(du, ds, dmodes, *whole(dy), starts, u, system, skip, runs)
     dskip = (np.where(runs[..., None] < 0, np.float32(0), dy) * u).sum((0, 1))
-    return du, dmodes.sum(0).swapaxes(1, 2).astype(dtype), dskip, ds.swapaxes(1, 2) if stateful else None, None
+    return (
+        du,
+        dmodes.sum(0).swapaxes(1, 2).astype(dtype),
+        dskip,
+        ds.swapaxes(1, 2) if stateful else None,
+        None,
+    )
 
 
 diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, extra=True)

@@ -39,7 +39,9 @@ def fitting(weights, shapes):
 
 
 def laid(rotation, table, at, H, D):
-    """The first and one beyond the last slot that the query sees, cos and sin for q and for k, and what `table` [H or 1,N] adds for these slots."""
+    """The first and one beyond the last slot that the query sees, cos and sin for q and for k, and what
+    `table` [H or 1,N] adds for these slots.
+    """
     first, stop = at.spans[0, 0].tolist()
     turns = NO_TURN
     if rotation:
@@ -55,7 +57,8 @@ def laid(rotation, table, at, H, D):
     heads, N = shape_of("token: the table", table, 2)
     fit("token: heads and distances, and the table", (H if heads > 1 else 1, len(at.distances)), (heads, N))
     if at.consecutive:
-        nearest = at.S - int(at.distances[0])  # slot s is at distance S - 1 - s, and distances[0] stands in column 0
+        # slot s is at distance S - 1 - s, and distances[0] stands in column 0
+        nearest = at.S - int(at.distances[0])
         seen = table[:, nearest - stop : nearest - first][:, ::-1]
     else:
         fit("token: positions of one sequence", (at.S,), (at.index.size,))

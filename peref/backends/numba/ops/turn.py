@@ -23,7 +23,10 @@ def turned(x, angle, gain, layout, sign):
     cos, sin = cos_sin(angle, gain)
     y = np.empty((B, T, H, D), np.float32)
     shape = (cos.shape[0] if cos.ndim == 3 else 1, T, cos.shape[-1])
-    cos, sin = (a.reshape(shape) if a.size == math.prod(shape) else np.ascontiguousarray(np.broadcast_to(a, shape)) for a in (cos, sign * sin))
+    cos, sin = (
+        a.reshape(shape) if a.size == math.prod(shape) else np.ascontiguousarray(np.broadcast_to(a, shape))
+        for a in (cos, sign * sin)
+    )
     kernels("turn").turn(y, x, cos, sin, layout == "half")
     return y.swapaxes(1, 2)
 

@@ -22,7 +22,11 @@ def wkv4_forward(k, v, log_w, u, state, runs):
 
 def wkv4_backward(saved, dy):
     y, states, k, v, log_w, u, runs, stateful = saved
-    dk, dv, (dstate, dparts) = np.empty_like(k), np.empty_like(v), np.zeros((2, len(dy), 2, dy.shape[2]), np.float32)
+    dk, dv, (dstate, dparts) = (
+        np.empty_like(k),
+        np.empty_like(v),
+        np.zeros((2, len(dy), 2, dy.shape[2]), np.float32),
+    )
     kernels("wkv4").wkv4_backward(dk, dv, dstate, dparts, *whole(dy), y, states, k, v, log_w, u, runs)
     last = None
     if stateful:
@@ -45,7 +49,9 @@ def states_of(r, v, state):
     (B, H, T, K), V = r.shape, v.shape[3]
     if state is not None:
         fit("the state", (B, H, K, V), state.shape)
-    return handed((B, H, -(-T // kernels("wkv").CHUNK) + 1, K, V), state, np.s_[:, :, 0]), np.empty((B, T, H, V), np.float32)
+    return handed((B, H, -(-T // kernels("wkv").CHUNK) + 1, K, V), state, np.s_[:, :, 0]), np.empty(
+        (B, T, H, V), np.float32
+    )
 
 
 def rooms(*arrays):
@@ -57,7 +63,10 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
     float32("wkv6", r, log_w, k, v, u, state)
     heads_fit("wkv6", r, v, log_w, k)
     fit("wkv6: heads of r and u", (r.shape[1], r.shape[3]), u.shape)
-    (states, y), given = states_of(r, v, state), (r, log_w, k, v, *whole(u), line_of(runs, r.shape[0], r.shape[2]))
+    (states, y), given = (
+        states_of(r, v, state),
+        (r, log_w, k, v, *whole(u), line_of(runs, r.shape[0], r.shape[2])),
+    )
     kernels("wkv6").wkv6(y, states, *given)
     return y.swapaxes(1, 2), (states, given, state is not None), states[:, :, -1].copy()
 
@@ -76,7 +85,10 @@ wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
 def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
     float32("wkv7", r, log_w, k, v, kappa, a, state)
     heads_fit("wkv7", r, v, log_w, k, kappa, a)
-    (states, y), given = states_of(r, v, state), (r, log_w, k, v, kappa, a, line_of(runs, r.shape[0], r.shape[2]))
+    (states, y), given = (
+        states_of(r, v, state),
+        (r, log_w, k, v, kappa, a, line_of(runs, r.shape[0], r.shape[2])),
+    )
     kernels("wkv7").wkv7(y, states, *given)
     return y.swapaxes(1, 2), (states, given, state is not None), states[:, :, -1].copy()
 
