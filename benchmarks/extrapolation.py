@@ -34,7 +34,7 @@ def run_of(
         same = all(record[key] == value for key, value in wanted.items())
         if same and record["data"]["sha256"] == corpus.sha256 and record["environment"]["backend"] == be.name:
             return run
-    return train.create(root, cfg, recipe, corpus, data.DEFAULT, be, [])
+    return train.create_run(root, cfg, recipe, corpus, data.DEFAULT, be, [])
 
 
 def measured(run: runs.Run, corpus: data.Corpus, be: backends.Backend) -> dict:

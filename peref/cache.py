@@ -11,7 +11,7 @@ import numpy as np
 from peref.config import Config
 from peref.errors import Misuse, counted
 from peref.ops.place import At, positions_in
-from peref.parameters import Arrays
+from peref.xp import Arrays
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {"norm": "layer", "activation": "gelu", "biases": True, "tied": False},
 }
 
-LARGEST = 2**53  # a size beyond it would leave the 64 bits of places and products of sizes
+LARGEST_SIZE = 2**53  # a size beyond it would leave the 64 bits of places and products of sizes
 
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -72,15 +72,17 @@ class Config:
             if field.name != "pe" and (given is not None or field.default is not None):
                 self._fill(field.name, fitting(field.name, given, kinds[field.name]))
         for name in ("L", "V", "C", "layers", "H", "G", "D", "F", "window"):
-            if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST:
+            if (given := getattr(self, name)) is not None and not 1 <= given <= LARGEST_SIZE:
                 raise Misuse(
-                    f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST}'}"
+                    f"{name} is {given}; expected {'at least 1' if given < 1 else f'at most {LARGEST_SIZE}'}"
                 )
         if not 0 < self.eps < math.inf:
             raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
-        self._fill("pe", tuple((spelled(name), resolve(name, dict(given))) for name, given in pairs(self.pe)))
+        self._fill(
+            "pe", tuple((spelled(name), resolve(name, dict(given))) for name, given in cycle_pairs(self.pe))
+        )
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
             raise Misuse(
@@ -262,7 +264,7 @@ def check_claims(name: str, encoding: Encoding, causal: bool, window: int | None
         raise Misuse(f"{name} has no attention that a window could limit; leave window unset")
 
 
-def pairs(pe: Any) -> Cycle:
+def cycle_pairs(pe: Any) -> Cycle:
     """`pe` itself where it is a cycle of (name, options) pairs, or Misuse."""
     for pair in pe if isinstance(pe, (tuple, list)) else (pe,):
         if not (

@@ -108,14 +108,14 @@ def corpus(spec: str = DEFAULT) -> Corpus:
     if spec == STDLIB:
         return stdlib()
     if entry := catalogue().get(spec):
-        return by_position(spec, entry.title, unpacked(entry, share.folder("data") / entry.file))
+        return last_tenth(spec, entry.title, unpacked(entry, share.folder("data") / entry.file))
     path = Path(spec)
     with explained(path, "look at"):
         file, folder = bool(spec) and path.is_file(), bool(spec) and path.is_dir()
     if file:
-        return by_position(path.name, str(path), text_of(path))
+        return last_tenth(path.name, str(path), text_of(path))
     if folder:
-        return texts(path)
+        return folder_texts(path)
     near = did_you_mean(spec, known(), f"known: {', '.join(known())}")
     raise Misuse(f"--data {spec!r} is neither a file, nor a folder, nor a known corpus{near}")
 
@@ -133,7 +133,7 @@ def stdlib(root: Path | None = None) -> Corpus:
         if root.is_dir()
         else []
     )
-    files = [(name, read(root / name).replace(b"\r\n", b"\n")) for name in names if name.endswith(".py")]
+    files = [(name, read_text(root / name).replace(b"\r\n", b"\n")) for name in names if name.endswith(".py")]
     files = [(name, body) for name, body in files if body]
     if len(files) < MANY:
         raise Misuse(
@@ -148,7 +148,7 @@ def stdlib(root: Path | None = None) -> Corpus:
     return by_path(STDLIB, source, files)
 
 
-def texts(root: Path) -> Corpus:
+def folder_texts(root: Path) -> Corpus:
     """All text files under a folder, recursively. Hidden files are left out; so are binary ones, and `source`
     says how many.
 
@@ -157,7 +157,7 @@ def texts(root: Path) -> Corpus:
     files: Files = []
     binary = 0
     for name in walk(root, lambda name: not name.startswith(".")):
-        body = read(root / name)
+        body = read_text(root / name)
         if why_not_text(body):
             binary += 1
         elif body:
@@ -168,12 +168,14 @@ def texts(root: Path) -> Corpus:
             f"--data {str(root)!r}: no text in this folder ({source}; empty and hidden files do not count)"
         )
     name = root.resolve().name
-    return by_path(name, source, files) if len(files) >= MANY else by_position(name, source, joined(files))
+    return (
+        by_path(name, source, files) if len(files) >= MANY else last_tenth(name, source, joined_text(files))
+    )
 
 
 def text_of(path: Path) -> bytes:
     """The content of one text file. Raises Misuse where it is empty or binary."""
-    body = read(path)
+    body = read_text(path)
     if not body:
         raise Misuse(f"--data {str(path)!r}: the file is empty")
     if why := why_not_text(body):
@@ -197,7 +199,7 @@ def unpacked(entry: Entry, path: Path) -> bytes:
     catalogue's.
     """
     try:
-        body = lzma.decompress(read(path)) if path.exists() else b""
+        body = lzma.decompress(read_text(path)) if path.exists() else b""
         found = f"{len(body)} bytes with SHA-256 {hashlib.sha256(body).hexdigest()}"
     except lzma.LZMAError as error:
         found = f"no whole xz file ({error})"
@@ -231,13 +233,13 @@ def walk(root: Path, keep: Callable[[str], bool]) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in found)
 
 
-def read(path: Path) -> bytes:
+def read_text(path: Path) -> bytes:
     """The bytes of a file. Raises PerefError where it cannot be read."""
     with explained(path, "read"):
         return path.read_bytes()
 
 
-def by_position(name: str, source: str, body: bytes) -> Corpus:
+def last_tenth(name: str, source: str, body: bytes) -> Corpus:
     """Held out: the last 10 % of the bytes (rounded down)."""
     cut = len(body) - len(body) // 10
     return assemble(name, source, [("", body[:cut])], [("", body[cut:])])
@@ -264,11 +266,11 @@ def assemble(name: str, source: str, train: Files, valid: Files) -> Corpus:
         name,
         source,
         digest.hexdigest(),
-        *(np.frombuffer(joined(files), np.uint8) for files in (train, valid)),
+        *(np.frombuffer(joined_text(files), np.uint8) for files in (train, valid)),
     )
 
 
-def joined(files: Files) -> bytes:
+def joined_text(files: Files) -> bytes:
     """Their contents with a newline between two files."""
     return b"\n".join(body for _, body in files)
 
@@ -317,11 +319,11 @@ def yardsticks(train: np.ndarray, valid: np.ndarray) -> dict[str, float]:
     if not valid.size:
         raise Misuse("the validation text is empty: nothing to measure")
     one = np.bincount(train, minlength=256) + 1.0  # [V]
-    two = np.bincount(pairs(train), minlength=256 * 256).reshape(256, 256) + 1.0  # [V,V]
+    two = np.bincount(byte_pairs(train), minlength=256 * 256).reshape(256, 256) + 1.0  # [V,V]
     one = -np.log2(one / one.sum())
     two = -np.log2(two / two.sum(1, keepdims=True))
     unigram = one[valid].mean()
-    bigram = (one[valid[0]] + two.ravel()[pairs(valid)].sum()) / valid.size
+    bigram = (one[valid[0]] + two.ravel()[byte_pairs(valid)].sum()) / valid.size
     return {
         "unigram_bpb": float(unigram),
         "bigram_bpb": float(bigram),
@@ -329,6 +331,6 @@ def yardsticks(train: np.ndarray, valid: np.ndarray) -> dict[str, float]:
     }
 
 
-def pairs(tokens: np.ndarray) -> np.ndarray:
+def byte_pairs(tokens: np.ndarray) -> np.ndarray:
     """256 a + b for each byte a and the byte b after it: [N] uint8 -> [N-1] uint16."""
     return tokens[:-1] * np.uint16(256) + tokens[1:]

@@ -56,10 +56,10 @@ def of_device(backend: str) -> dict[str, Any]:
     """The device, and what computes on it."""
     from peref.backends.cuda import launch
 
-    return find.about(backend) | ({} if backend == "cupy" else {"kernels": launch.digest()})
+    return find.about(backend) | ({} if backend == "cupy" else {"kernels": launch.sources_digest()})
 
 
-def moved(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+def differences(began: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """What differs between two environments, in words; "" for nothing."""
     keys = [key for key in {**here, **began} if began.get(key) != here.get(key)]
     return ", ".join(f"{key} {began.get(key, 'unknown')} -> {here.get(key, 'none')}" for key in keys)

@@ -20,10 +20,10 @@ from peref.encodings import get, origin
 from peref.errors import Misuse, counted
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
-from peref.parameters import Arrays, check
+from peref.parameters import check
 from peref.runs import Run
 from peref.settings import choose
-from peref.xp import to_host
+from peref.xp import Arrays, to_host
 
 TOKENS_AT_ONCE = 4096
 
@@ -101,7 +101,7 @@ def score(
     return row, total, count
 
 
-def by_position(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
+def by_buckets(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
     """Mean loss in buckets of positions that double: 0, 1, 2-3, 4-7, ..."""
     edges = [0] + [1 << k for k in range(len(total).bit_length()) if 1 << k < len(total)] + [len(total)]
     rows = []
@@ -187,7 +187,7 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     return replace(cfg, **turning | {"G": cfg.G if attends else None} | chosen)
 
 
-def check_request(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -> None:
+def check_evaluation(cfg: Config, params: Arrays, text: np.ndarray, longest: int) -> None:
     """Raises Misuse for what `evaluate` cannot do: weights that do not fit, a length that the encoding or
     the text does not reach.
     """
@@ -219,13 +219,13 @@ def evaluate(
     text [N+1] bytes is the same for all. Raises Misuse as check_request does, and for what does not fit into
     memory.
     """
-    check_request(cfg, params, text, longest)
+    check_evaluation(cfg, params, text, longest)
     if be.attention is PLAIN.attention:
         check_attention(cfg, params["embed.weight"].dtype, longest, be.name)
     params = be.place(params)
     for length in lengths(cfg.L, longest):
         row, total, count = score(cfg, params, text, length, protocol=protocol, be=be, progress=progress)
-        yield row if length < longest else row | {"by_position": by_position(total, count)}
+        yield row if length < longest else row | {"by_position": by_buckets(total, count)}
 
 
 def stored(

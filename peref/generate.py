@@ -11,9 +11,8 @@ from peref.cache import cache
 from peref.config import Config
 from peref.errors import Misuse
 from peref.model import PLAIN, decode
-from peref.parameters import Arrays
 from peref.rng import generator
-from peref.xp import to_host
+from peref.xp import Arrays, to_host
 
 
 def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
@@ -30,7 +29,7 @@ def pick(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.rand
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
-def check_request(
+def check_generation(
     cfg: Config, prompt: np.ndarray, count: int, temperature: float, top_k: int | None, seed: int, dtype: Any
 ) -> None:
     """Raises Misuse for what `generate` cannot do: an encoding that does not reach as far, a setting that
@@ -73,7 +72,7 @@ def generate(
     Raises Misuse as check_request does.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
-    check_request(
+    check_generation(
         cfg, prompt, count, temperature, top_k, seed, next((a.dtype for a in params.values()), np.float64)
     )
     params = be.place(params)

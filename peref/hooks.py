@@ -23,8 +23,8 @@ from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.ops.shape import add_position, join
 from peref.tape import Var, value
+from peref.xp import Arrays
 
-Arrays = dict[str, Any]
 State = Arrays | None
 
 

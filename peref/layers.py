@@ -17,8 +17,8 @@ from peref.config import Config
 from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.ops.shape import add, merge_heads, split_heads
-from peref.parameters import Arrays, by_layer, where_on_disk
-from peref.xp import namespace
+from peref.parameters import by_layer, where_on_disk
+from peref.xp import Arrays, namespace
 
 
 class Tables(NamedTuple):

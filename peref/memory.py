@@ -44,7 +44,7 @@ def inner_maps(cfg: Config) -> int:
     return 2 if cfg.activation == "swiglu" else 1
 
 
-def numbers(cfg: Config) -> int:
+def parameter_count(cfg: Config) -> int:
     """Parameters that a model of this shape has at least."""
     rows = (
         layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D
@@ -77,16 +77,16 @@ def offers(proc: Path, group: Path) -> Iterator[int]:
         yield int(group.read_text())
 
 
-def offered(backend: str) -> tuple[int | None, str]:
+def available(backend: str) -> tuple[int | None, str]:
     """Bytes that the backend of this name may still take, and where."""
     return (find.free(find.cupy(backend)), "on the GPU") if backend == "cupy" else (free(), "here")
 
 
 def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend: str) -> None:
     """Raises Misuse, saying how much is needed, for a training that does not fit where `backend` computes."""
-    width, (here, where), tokens = np.dtype(dtype).itemsize, offered(backend), batch * cfg.L
+    width, (here, where), tokens = np.dtype(dtype).itemsize, available(backend), batch * cfg.L
     plain = backend in ("numpy", "cupy")  # attention is the plain op's
-    weights = 4 * numbers(cfg) * width
+    weights = 4 * parameter_count(cfg) * width
     kept = tokens * activations(cfg) + (
         layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L if plain else 0
     )
@@ -94,15 +94,15 @@ def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend
     if here is not None and weights + step > here:
         raise Misuse(
             f"this training needs at least {gigabytes(weights + step)} of memory, {gigabytes(weights)} for "
-            f"{numbers(cfg):,} parameters with their gradients and moments and {gigabytes(step)} for the "
-            f"tokens of a step; {gigabytes(here)} are free {where}: choose fewer layers, a smaller width, "
-            "batch or length"
+            f"{parameter_count(cfg):,} parameters with their gradients and moments and {gigabytes(step)} for "
+            f"the tokens of a step; {gigabytes(here)} are free {where}: choose fewer layers, a smaller "
+            "width, batch or length"
         )
 
 
 def check_attention(cfg: Config, dtype: Any, length: int, backend: str) -> None:
     """Raises Misuse for a length whose attention by the plain ops, without a gradient, cannot fit there."""
-    (here, where), needed = offered(backend), 2 * cfg.H * length * length * np.dtype(dtype).itemsize
+    (here, where), needed = available(backend), 2 * cfg.H * length * length * np.dtype(dtype).itemsize
     if layers_with(cfg, "mix", "attend") and here is not None and needed > here:
         raise Misuse(
             f"attention over {length} tokens by the {backend} backend needs at least {gigabytes(needed)} of "

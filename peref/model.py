@@ -14,9 +14,9 @@ from peref.config import Config
 from peref.errors import Misuse
 from peref.layers import Pass, block, embed, head, start_pass
 from peref.ops.place import At
-from peref.parameters import Arrays, check, init, of_encoding, step_sizes
+from peref.parameters import check, init, of_encoding, step_sizes
 from peref.tape import Var
-from peref.xp import to_host
+from peref.xp import Arrays, to_host
 
 PLAIN = Backend()
 __all__ = [

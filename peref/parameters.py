@@ -23,8 +23,7 @@ from peref.config import Config
 from peref.errors import Misuse
 from peref.ops.linear import initial
 from peref.rng import generator
-
-Arrays = dict[str, Any]
+from peref.xp import Arrays
 
 
 def where_on_disk(cfg: Config, layer: int, name: str) -> str:

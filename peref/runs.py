@@ -54,7 +54,7 @@ class Run:
     def record(self) -> dict[str, Any]:
         """What `create` was given. Raises Damaged when run.json is not the bytes that were written."""
         path = self.folder / "run.json"
-        data = store.read(path)
+        data = store.read_bytes(path)
         try:
             record = json.loads(data)
             del record["sha256"]
@@ -188,7 +188,7 @@ class Run:
         Damaged, for another run's.
         """
         path = self._checkpoint(step)
-        arrays, meta = store.load(path)
+        arrays, meta = store.load_arrays(path)
         if meta.get("step") != step:
             raise Damaged(f"{path}: holds step {meta.get('step')}, so it was renamed")
         mine = self.identity
@@ -230,7 +230,7 @@ class Run:
         are.
         """
         path, kept = self.folder / "metrics.jsonl", []
-        for line in store.read(path).split(b"\n")[:-1]:
+        for line in store.read_bytes(path).split(b"\n")[:-1]:
             with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
                 if json.loads(line)["step"] <= step:
                     kept.append(line + b"\n")
@@ -243,7 +243,7 @@ class Run:
         """
         path = self.folder / "metrics.jsonl"
         records: list[dict[str, Any]] = []
-        for number, line in enumerate(store.read(path).split(b"\n")[:-1], start=1):
+        for number, line in enumerate(store.read_bytes(path).split(b"\n")[:-1], start=1):
             try:
                 records.append({**json.loads(line)})
             except (TypeError, ValueError, RecursionError) as error:

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from typing import Any, get_args, get_type_hints
 
 from peref.config import Config
-from peref.encodings import fitting, get, named, options, resolve
+from peref.encodings import fitting, get, name_of, options, resolve
 from peref.errors import Misuse, did_you_mean
 
 # options of every encoding that fills rotate -> the field that keeps them
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}
-WORDS = {"true": True, "false": False, "none": None}
+CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 def value_of(text: str) -> Any:
-    """What the text after --set NAME= means: one of WORDS, JSON where it is JSON (4, 0.5, null), a list
+    """What the text after --set NAME= means: one of CONSTANTS, JSON where it is JSON (4, 0.5, null), a list
     where commas part JSON, else itself.
     """
-    if text.lower() in WORDS:
-        return WORDS[text.lower()]
+    if text.lower() in CONSTANTS:
+        return CONSTANTS[text.lower()]
     for reading in (text, f"[{text}]") if "," in text else (text,):
         with contextlib.suppress(ValueError):  # not JSON, or a number of thousands of digits
             return json.loads(reading)
@@ -33,7 +33,7 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
     Without an index an option goes to every member of the cycle that has it. Raises Misuse for a name or an
     option nobody has.
     """
-    cycle: list[tuple[str, dict[str, Any]]] = [(named(name.strip()), {}) for name in pe.split(",")]
+    cycle: list[tuple[str, dict[str, Any]]] = [(name_of(name.strip()), {}) for name in pe.split(",")]
     for name, _ in cycle:
         get(name)
     found: dict[str, Any] = {}

@@ -90,7 +90,7 @@ def folder(name: str, package: Path = PACKAGE) -> Path:
     return place
 
 
-def cache(platform: str = sys.platform, environ: Mapping[str, str] = os.environ) -> Path:
+def cache_folder(platform: str = sys.platform, environ: Mapping[str, str] = os.environ) -> Path:
     """The user's cache folder for peref, by the custom of the platform. It need not exist yet."""
     if platform == "darwin":
         return Path.home() / "Library" / "Caches" / "peref"

@@ -60,14 +60,14 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
     _replace(Path(path), encoded(arrays, meta))
 
 
-def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays, in the order of their names, and the meta that `save` put into `path`.
 
     Raises Damaged when a single bit differs from what was written, or the file was never ours; TooNew, a
     Damaged, for a later format; Misuse when there is no such file; PerefError when it cannot be read.
     """
     path = Path(path)
-    data = read(path)
+    data = read_bytes(path)
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         note = json.loads(header["__metadata__"]["peref"])
@@ -103,7 +103,7 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, meta
 
 
-def read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """All bytes of a regular file. Raises Misuse when there is none at `path` and PerefError when it
     cannot be read.
     """

@@ -17,19 +17,19 @@ from peref.backends import Backend, resolved
 from peref.config import Config
 from peref.data import Corpus, batch, check_length
 from peref.encodings import origin
-from peref.environment import environment, moved
+from peref.environment import differences, environment
 from peref.errors import Damaged, Diverged, Misuse, counted
 from peref.evaluate import config_of, differing, score
 from peref.memory import check_training
 from peref.model import check_targets, check_tokens, forward, logits
 from peref.optim import read_status
-from peref.parameters import Arrays, check, init, step_sizes
+from peref.parameters import check, init, step_sizes
 from peref.recipe import Recipe
 from peref.tape import Tape
-from peref.xp import fetch, library, namespace, to_host
+from peref.xp import Arrays, fetch, library, namespace, to_host
 
 
-def check_request(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> None:
+def check_recipe(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> None:
     """Raises Misuse for what cannot be trained: a model that reads both ways, a length that the encoding
     or the text does not reach, and what does not fit into the memory that `backend`, a name, computes in.
     """
@@ -47,13 +47,13 @@ def check_request(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> 
         check_training(cfg, recipe.dtype, recipe.batch, recipe.accumulate, meant)
 
 
-def create(
+def create_run(
     root: Any, cfg: Config, recipe: Recipe, corpus: Corpus, data: str, be: Backend, argv: list[str]
 ) -> runs.Run:
     """A new run folder, once everything that can be refused has been. `data` is the name or path that
     `corpus` came from.
     """
-    check_request(cfg, recipe, corpus, be.name)
+    check_recipe(cfg, recipe, corpus, be.name)
     with np.errstate(all="ignore"):
         trial = logits(
             cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be
@@ -153,7 +153,7 @@ def one_step(
     return status
 
 
-def flat(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
+def checkpoint_arrays(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
     """As one checkpoint holds them."""
     return {
         f"{kind}/{name}": to_host(a)
@@ -204,7 +204,7 @@ def check_run(
             f"{run.folder} was trained on another text (SHA-256 {text[:12]}, this is {corpus.sha256[:12]}); "
             "give its --data"
         )
-    if differs := moved(record["environment"], environment(be)):
+    if differs := differences(record["environment"], environment(be)):
         say(f"this run began elsewhere: {differs}; it goes on, but perhaps not to the same bits")
     if recipe.warmup > recipe.steps:
         say(f"the peak rate is never reached: warm-up is {recipe.warmup} steps of {recipe.steps}")
@@ -275,7 +275,7 @@ def train(
                 mean, norm = read_status(arrived(), p)
             except Diverged as error:
                 if saved < step - 1:
-                    run.save(step - 1, flat(p, m, v), {})
+                    run.save(step - 1, checkpoint_arrays(p, m, v), {})
                 last = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
                 raise Diverged(
                     f"step {step}: {error}; {last}; try a lower --rate or a lower --clip"
@@ -293,7 +293,7 @@ def train(
             speed = (step - done) * tokens / spent
             stop = stop or stopping()
             if saves or (stop and not ahead):
-                run.save(step, flat(p, m, v), {})
+                run.save(step, checkpoint_arrays(p, m, v), {})
                 run.append_timing(
                     {"step": step, "tokens_per_s": speed, "seconds": spent, "time": time.time()}
                 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+Arrays = dict[str, Any]  # name -> array
 LIBRARIES = ("numpy", "cupy")
 
 

@@ -15,9 +15,9 @@ from peref.laws.gradient import (
     each_array,
     frozen,
     gradient,
+    guarded,
     is_real,
     locked,
-    run,
     title,
     unchanged,
 )
@@ -78,7 +78,7 @@ def to_device(cp):
 
 def forward(name, op, args, keywords):
     """y, by-products or None, saved (read-only)."""
-    result = run(name, op.forward, *args, **keywords)
+    result = guarded(name, op.forward, *args, **keywords)
     if not isinstance(result, tuple) or len(result) != 2 + op.extra:
         raise Differs(
             name, "names", f"forward returns {type(result).__name__}; expected a tuple of {2 + op.extra}"
@@ -88,7 +88,11 @@ def forward(name, op, args, keywords):
 
 
 def backward(name, op, saved, dy, wants):
-    got = run(name, op.backward, saved, dy, wants) if op.selective else run(name, op.backward, saved, dy)
+    got = (
+        guarded(name, op.backward, saved, dy, wants)
+        if op.selective
+        else guarded(name, op.backward, saved, dy)
+    )
     if not isinstance(got, tuple):
         raise Differs(name, "names", f"backward returns {type(got).__name__}; expected a tuple")
     return got

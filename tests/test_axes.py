@@ -9,7 +9,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import same
-from generated import EXACT, NAMES, config, every_choice, image, loop, of, run, subject, tokens, weights
+from generated import EXACT, NAMES, config, every_choice, image, logits, loop, of, subject, tokens, weights
 from loops import witness
 
 from peref import model
@@ -57,13 +57,13 @@ def test_axes_the_same_for_every_sequence(name):
         with pytest.raises(
             Misuse, match=rf"of {A} sequences or of {A} axes; give \[1, {A}, 9\] or \[{A}, 1, 9\]"
         ):
-            run(cfg, p, tokens(A, 9), positions=form)
+            logits(cfg, p, tokens(A, 9), positions=form)
     same(
-        run(cfg, p, tokens(4, 9), positions=one[:, 0]),
-        run(cfg, p, tokens(4, 9), positions=np.repeat(one, 4, 1)),
+        logits(cfg, p, tokens(4, 9), positions=one[:, 0]),
+        logits(cfg, p, tokens(4, 9), positions=np.repeat(one, 4, 1)),
         0,
     )
-    same(run(cfg, p, x, positions=one), run(cfg, p, x, positions=np.repeat(one, 3, 1)), 0)
+    same(logits(cfg, p, x, positions=one), logits(cfg, p, x, positions=np.repeat(one, 3, 1)), 0)
 
 
 @pytest.mark.parametrize("name", [n for n in of_axes(True) if n in of("text")])
@@ -95,7 +95,7 @@ def test_axes_on_the_fake_cupy(name, cupy):
     memory = model.decode(cfg, there, x[:, :4], model.cache(cfg, 16), be=be, positions=i[..., :4])[1]
     same(
         model.decode(cfg, there, x[:, 4:], memory, be=be, positions=i[..., 4:])[0],
-        cupy.asarray(run(cfg, p, x, positions=i)[:, 4:]),
+        cupy.asarray(logits(cfg, p, x, positions=i)[:, 4:]),
         EXACT,
     )
 
@@ -172,7 +172,7 @@ def test_mrope_sections_that_cannot_be(given, words):
     """They add up to the pairs; interleaved no axis gets more than it can, where public code says nothing."""
     cfg = config("mrope", pe=(("mrope", given),))
     with pytest.raises(Misuse, match=f"^mrope: {words}"):
-        run(cfg, weights(cfg), tokens(1, 3))
+        logits(cfg, weights(cfg), tokens(1, 3))
 
 
 def test_mrope_text_after_an_image_of_2_by_3():
@@ -195,8 +195,8 @@ def test_mrope_text_after_an_image_of_2_by_3():
     ):
         y, memory = model.decode(cfg, p, x[:, cut], memory, positions=positions)
         rows.append(y)
-    same(np.concatenate(rows, 1), run(cfg, p, x, positions=i), EXACT)
-    assert abs(rows[-1] - run(cfg, p, x)[:, -1:]).max() > 1e-4
+    same(np.concatenate(rows, 1), logits(cfg, p, x, positions=i), EXACT)
+    assert abs(rows[-1] - logits(cfg, p, x)[:, -1:]).max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_axial_moves_with_rows_and_columns():
         cfg, x = config("axial", pe=(("axial", given),), D=8), tokens(2, 9)
         p, i = weights(cfg), image(2)
         same(
-            run(cfg, p, x, positions=i + np.array([100, 37])[:, None, None]),
-            run(cfg, p, x, positions=i),
+            logits(cfg, p, x, positions=i + np.array([100, 37])[:, None, None]),
+            logits(cfg, p, x, positions=i),
             EXACT,
         )
 

@@ -129,7 +129,7 @@ def test_kernels_are_kept_and_a_first_use_says_so(tmp_path):
     first = start(tmp_path, USE)
     assert first.returncode == 0, first.stderr
     folder, said, kept = first.stdout.splitlines()
-    assert folder == str(tmp_path / "peref" / "numba" / f"{kernel.digest()}-{kernel.here()}")
+    assert folder == str(tmp_path / "peref" / "numba" / f"{kernel.digest()}-{kernel.fingerprint()}")
     assert said.startswith("compiling the kernels that most models need")
     assert int(kept) == 2
     assert {path.stem for path in Path(folder).glob("*.done")} == {"embedding.take", "adamw.adamw"}

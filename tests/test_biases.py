@@ -109,7 +109,7 @@ def test_alibi_halves_give_no_nan_anywhere():
 
 def test_alibi_learns_nothing_from_what_a_head_does_not_see():
     """Whatever the cotangent says there."""
-    op = import_module(files()["alibi"]).table
+    op = import_module(files()["alibi"]).slope_bias
     log_m, hidden = np.log([[0.5, 0.25]]), np.stack([D9 < 0, D9 > 0])
     _, saved = op.forward(log_m, 0 * D9, D9, hidden)
     dy = np.arange(1.0, 19).reshape(2, 9)
@@ -172,7 +172,7 @@ def test_kerple_power_from_the_smallest_to_the_largest_power():
     """|d|^0.01, ALiBi at 1, and the square at 2; the slope in the power is finite at 0, where |d|^p log
     |d| is 0.
     """
-    op = import_module(files()["kerple_power"]).table
+    op = import_module(files()["kerple_power"]).power_kernel
     r1, half, d = np.array([1.0, 0.5, 0.25]), np.array([0.005, 0.5, 1.0]), np.array([0, 1, 4])
     got, saved = op.forward(r1, half, d)
     same(got, -np.array([[0, 1, 4**0.01], [0, 0.5, 2], [0, 0.25, 4]]), 1e-15)

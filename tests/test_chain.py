@@ -206,8 +206,8 @@ def score_forward(p, q, k, v, x):
     f, s_f = linear.forward(x, p["0.pe.f.weight"], p["0.pe.f.bias"])  # 1
     f, s_swap = swap.forward(f, axes=(1, 2))  # 2  [B,H,T]
     log_f, s_log = log_sigmoid.forward(f)  # 3
-    row, s_row = forgetting.row.forward(log_f, T=T)  # 4
-    column, s_column = forgetting.column.forward(log_f)  # 5
+    row, s_row = forgetting.gate_row.forward(log_f, T=T)  # 4
+    column, s_column = forgetting.gate_column.forward(log_f)  # 5
     o, s_softmax = softmax_forward(q, k, v, None, None, row, column)  # 6
     return o, (s_f, s_swap, s_log, s_row, s_column, s_softmax)
 
@@ -215,8 +215,8 @@ def score_forward(p, q, k, v, x):
 def score_backward(saved, do, g):
     s_f, s_swap, s_log, s_row, s_column, s_softmax = saved
     dv, dq, dk, _, _, drow, dcolumn = softmax_backward(s_softmax, do, "row", "column")  # 6
-    (dlog_f,) = forgetting.column.backward(s_column, dcolumn)  # 5
-    dlog_f = dlog_f + forgetting.row.backward(s_row, drow)[0]  # 4
+    (dlog_f,) = forgetting.gate_column.backward(s_column, dcolumn)  # 5
+    dlog_f = dlog_f + forgetting.gate_row.backward(s_row, drow)[0]  # 4
     (df,) = log_sigmoid.backward(s_log, dlog_f)  # 3
     (df,) = swap.backward(s_swap, df)  # 2
     dx, g["0.pe.f.weight"], g["0.pe.f.bias"] = linear.backward(s_f, df)  # 1

@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import gradient, same
-from generated import chunked, config, layer_input, lists, loop, run, tokens, weights
+from generated import chunked, config, layer_input, lists, logits, loop, tokens, weights
 
 from peref import model
 from peref.encodings import files
@@ -29,8 +29,8 @@ def test_a_saturated_count_is_the_loop(npos, divided):
     at = model.At.of(11)
     want = np.array(loop(cfg)(lists(own), *(lists(a[1]) for a in (q, k, q)), [*range(11)]), float)
     same(term(cfg, own, q, k, at)[1][:, at.see], want[:, at.see], 1e-13)
-    same(chunked(cfg, p, x, (2, 5, 6)), run(cfg, p, x), 1e-10)
-    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()))
+    same(chunked(cfg, p, x, (2, 5, 6)), logits(cfg, p, x), 1e-10)
+    gradient(lambda *a: logits(cfg, dict(zip(p, a, strict=True)), x), list(p.values()))
 
 
 def test_with_every_gate_open_it_is_a_relative_position(rng):
@@ -100,8 +100,8 @@ def test_the_table_starts_at_zero_and_may_be_shared():
     p = model.init(cfg, 0, np.float64)
     assert p["0.pe.table"].shape == (17, 4)
     same(
-        run(cfg, p, tokens(2, 9)),
-        run(config("none"), {n: a for n, a in p.items() if "pe." not in n}, tokens(2, 9)),
+        logits(cfg, p, tokens(2, 9)),
+        logits(config("none"), {n: a for n, a in p.items() if "pe." not in n}, tokens(2, 9)),
         1e-15,
     )
     one = config("cope", pe=(("cope", {"across_layers": "shared", "npos": 5}),))

@@ -18,7 +18,7 @@ import pytest
 from emulated.twins import emulated
 from generated import filling
 
-from peref.backends.cuda import launch, opened
+from peref.backends.cuda import launch, open_device
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
@@ -395,6 +395,6 @@ def test_golden_files_of_the_recurrences(name, gpu):
     from peref.golden.book import Book
 
     with emulated() as cp:
-        found = compared(opened(cp, fake_cublas.Library()), Book(ROOT / "golden"), name)
+        found = compared(open_device(cp, fake_cublas.Library()), Book(ROOT / "golden"), name)
     assert found["good"], found
     assert found["A"] == found["tensors"] > 40

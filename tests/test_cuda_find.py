@@ -177,7 +177,7 @@ def test_with_everything(loaded):
             be.filled()
         )
         assert set(be.filled()) | set(be.plain()) == set(backends.Backend.__dataclass_fields__) - set(
-            backends.ABOUT
+            backends.NO_OPERATION
         ) | set(RECURRENCES)
         assert not set(be.filled()) & set(be.plain())
         found = environment(be)

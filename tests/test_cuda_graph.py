@@ -17,7 +17,7 @@ from emulated.twins import emulated
 from test_train import CORPUS, SMALL, parts, tiny, zeros
 
 from peref.backends import Backend, call
-from peref.backends.cuda import graph, opened, place
+from peref.backends.cuda import graph, open_device, place
 from peref.backends.cuda.arena import Arena, Layout, Measure
 from peref.backends.cuda.cublas import Cublas
 from peref.backends.cuda.products import products
@@ -36,7 +36,7 @@ def steps(
     name,
     count,
     record,
-    make=lambda cp: opened(cp, fake_cublas.Library()),
+    make=lambda cp: open_device(cp, fake_cublas.Library()),
     numbers=lambda step: (0.01, step, 1.0),
     batches=lambda step: parts(1),
     **given,
@@ -131,7 +131,7 @@ def test_only_what_differs_is_recorded_again():
 def test_a_bad_step_is_held_back_by_the_graph_too():
     """A NaN among the weights: the replayed step changes nothing, and its status names the loss."""
     with emulated() as cp:
-        be, cfg = opened(cp, fake_cublas.Library()), tiny("rope")
+        be, cfg = open_device(cp, fake_cublas.Library()), tiny("rope")
         host = init(cfg)
         p, m, v, status = (be.place(a) for a in (host, zeros(host), zeros(host), np.zeros(3)))
         for step in range(1, 6):
@@ -181,7 +181,7 @@ def test_a_step_that_moves_something_else_is_not_recorded(moved):
         return x
 
     with emulated() as cp:
-        be, x = opened(cp, fake_cublas.Library(), say=said.append), cp.ones(1)
+        be, x = open_device(cp, fake_cublas.Library(), say=said.append), cp.ones(1)
         for digits in moved.split():
             now[:] = [digits]
             found.append(be.step(step, be, x).tolist())
@@ -307,7 +307,7 @@ def test_a_failure_while_a_step_is_recorded_changes_no_bit(phase, monkeypatch):
 def test_an_interruption_of_a_recording_is_no_reason_to_go_on(monkeypatch):
     """Ctrl-C during a capture ends it and is passed on."""
     with emulated() as cp:
-        be, x = opened(cp, fake_cublas.Library(), say=pytest.fail), cp.ones(1)
+        be, x = open_device(cp, fake_cublas.Library(), say=pytest.fail), cp.ones(1)
 
         def step(be, x):
             if be.step.stream.is_capturing():
@@ -344,7 +344,7 @@ def test_errors_of_the_step_itself_are_its_own(fine):
 def test_nothing_is_recorded_where_that_is_asked_for():
     """The bits are the same."""
     with emulated() as cp:
-        be = opened(cp, fake_cublas.Library(), record=False)
+        be = open_device(cp, fake_cublas.Library(), record=False)
         assert be.step is call
         got = steps(cp, "rope", 4, True, lambda cp: be)
         assert fake_cupy.counts().get("graphs", 0) == 0
@@ -413,7 +413,7 @@ def test_what_goes_past_place_is_not_recorded():
         return x + cp.asarray(np.ones(1))
 
     with emulated() as cp:
-        be = opened(cp, fake_cublas.Library(), say=said.append)
+        be = open_device(cp, fake_cublas.Library(), say=said.append)
         x = cp.ones(1)
         assert [be.step(step, be, x).tolist() for _ in range(5)] == [[2]] * 5
     assert said == [
@@ -431,7 +431,7 @@ def test_a_number_that_goes_past_place_is_not_recorded():
         return x + cp.asarray(np.array(float(next(rate))))
 
     with emulated() as cp:
-        be = opened(cp, fake_cublas.Library(), say=said.append)
+        be = open_device(cp, fake_cublas.Library(), say=said.append)
         x = cp.zeros(1)
         before = cp.asarray
         assert [be.step(step, be, x).tolist() for _ in range(2)] == [[0], [1]]

@@ -91,7 +91,7 @@ def test_too_little_shared_memory_is_a_fault():
     at = At.of(3)
     q = [random(1, 1, 3, 4).astype(np.float32)] * 3
     with emulated() as cupy, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "bytes_of", lambda *a, **k: 64)
+        patch.setattr(attention, "attention_bytes", lambda *a, **k: 64)
         with pytest.raises(Fault, match="beyond the dynamic shared memory"):
             attention.attention(*sent(cupy, q), at=sent(cupy, at), scale=1.0)
 

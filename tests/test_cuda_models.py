@@ -11,7 +11,7 @@ from generated import config, filling, tokens, weights
 from test_train import SMALL, parts, tiny, zeros
 
 from peref import backends, model
-from peref.backends.cuda import opened
+from peref.backends.cuda import open_device
 from peref.ops.cast import in_dtype
 from peref.optim import read_status
 from peref.tape import Tape
@@ -64,7 +64,7 @@ def test_models_are_their_plain_twins(name, shape, seg):
     want = of_model(PLAIN, cfg, {n: a.astype(np.float64) for n, a in p.items()}, x, seg)
     rounded = of_model(PLAIN, cfg, p, x, seg)
     with emulated() as cupy:
-        got = of_model(opened(cupy, fake_cublas.Library()), cfg, p, x, seg)
+        got = of_model(open_device(cupy, fake_cublas.Library()), cfg, p, x, seg)
         assert len(set(cupy.emulated.launched)) > 8
     for n, a in want.items():
         assert got[n].dtype == np.float32
@@ -77,7 +77,7 @@ def test_every_op_is_filled():
     ops.
     """
     with emulated() as cupy:
-        assert opened(cupy, fake_cublas.Library(), "cuda:bf16").plain() == ["token"]
+        assert open_device(cupy, fake_cublas.Library(), "cuda:bf16").plain() == ["token"]
 
 
 OWN = filling("score", "attend", "mix")
@@ -100,7 +100,7 @@ def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
         return y
 
     with emulated() as cupy:
-        be = opened(cupy, fake_cublas.Library(), "cuda:bf16")
+        be = open_device(cupy, fake_cublas.Library(), "cuda:bf16")
         be = replace(be, step=backends.call, widen=lambda x, widen=be.widen: widened(x, widen))
         for one, first in ((be, p), (PLAIN, p), (PLAIN, rounded)):
             weights, *moments = (

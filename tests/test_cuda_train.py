@@ -16,7 +16,7 @@ from test_train import CORPUS, SMALL, finish, kept, made, tiny, weights
 
 from peref import backends
 from peref.backends import find
-from peref.backends.cuda import opened
+from peref.backends.cuda import open_device
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.errors import Diverged, Misuse
@@ -28,7 +28,7 @@ RECIPE = replace(SMALL, steps=6, save_every=6, valid_every=6)
 
 
 def device(cp):
-    return opened(cp, fake_cublas.Library())
+    return open_device(cp, fake_cublas.Library())
 
 
 def test_a_run_is_that_of_the_plain_backend_and_goes_on_to_the_same_bits(tmp_path):
@@ -186,7 +186,7 @@ def test_narrower_products(tmp_path):
     with emulated() as cp:
         for name in ("cuda", "cuda:tf32", "cuda:bf16"):
             run = made(tmp_path, tiny("rope"), recipe, device(cp))
-            finish(run, opened(cp, fake_cublas.Library(), name))
+            finish(run, open_device(cp, fake_cublas.Library(), name))
             found[name] = np.array([line["loss"] for line in run.read_metrics()])
             assert {a.dtype.name for a in weights(run).values()} == {"float32"}
             assert found[name][-1] < found[name][0]

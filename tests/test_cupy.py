@@ -22,7 +22,7 @@ from peref.evaluate import evaluate
 from peref.generate import generate
 from peref.model import cache, decode, init, logits
 from peref.optim import read_status
-from peref.train import check_request, one_step
+from peref.train import check_recipe, one_step
 
 CLOSE = {"float32": 1e-5, "float64": 1e-12}
 EITHER = pytest.mark.parametrize("dtype", CLOSE)
@@ -233,7 +233,10 @@ def test_threads_are_refused():
 CFG, RECIPE = Config(pe=(("alibi", {}),), L=64), replace(SMALL, accumulate=10**6)
 OF_TOKENS = 2 * 64 * (4 * (memory.activations(CFG) + CFG.layers * CFG.H * 64) + memory.TOKEN)
 NEEDED = {  # bytes, and who asks
-    "training": (16 * memory.numbers(CFG) + OF_TOKENS, lambda: check_request(CFG, RECIPE, CORPUS, "cupy")),
+    "training": (
+        16 * memory.parameter_count(CFG) + OF_TOKENS,
+        lambda: check_recipe(CFG, RECIPE, CORPUS, "cupy"),
+    ),
     "attention": (
         2 * CFG.H * 900 * 900 * 4,
         lambda: next(evaluate(CFG, init(CFG), CORPUS.train, 900, be=backends.get("cupy"))),
@@ -246,7 +249,7 @@ def test_what_does_not_fit_on_the_gpu_is_refused(cupy, what, monkeypatch):
     """Counted as for numpy, but in the device's memory, where what CuPy's pool holds unused is free too."""
     (needed, ask), there = NEEDED[what], 10**9
     monkeypatch.setattr(memory, "free", lambda: 0)
-    monkeypatch.setattr(find, "LEAST", 0)
+    monkeypatch.setattr(find, "LEAST_MEMORY", 0)
     cupy.cuda.runtime.memGetInfo = lambda: (there - 1000, 10**10)
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 1000)
     there = needed

@@ -269,7 +269,7 @@ def test_an_unknown_name_is_refused_with_what_was_meant():
 
 def test_what_cannot_be_read_is_named(tmp_path):
     with pytest.raises(PerefError, match=r"nowhere: cannot read: No such file"):
-        data.read(tmp_path / "nowhere")
+        data.read_text(tmp_path / "nowhere")
     with pytest.raises(PerefError, match=r"nowhere: cannot list: No such file"):
         data.walk(tmp_path / "nowhere", bool)
 
@@ -464,11 +464,13 @@ def test_the_threads_of_the_blas(monkeypatch):
 
 def test_the_cache_folder(tmp_path):
     home, elsewhere = Path.home(), str(tmp_path)
-    assert share.cache("linux", {}) == home / ".cache" / "peref"
-    assert share.cache("linux", {"XDG_CACHE_HOME": "relative"}) == home / ".cache" / "peref"
-    assert share.cache("linux", {"XDG_CACHE_HOME": elsewhere}) == tmp_path / "peref"
-    assert share.cache("darwin", {"XDG_CACHE_HOME": elsewhere}) == home / "Library" / "Caches" / "peref"
-    assert share.cache("win32", {"LOCALAPPDATA": elsewhere}) == tmp_path / "peref"
+    assert share.cache_folder("linux", {}) == home / ".cache" / "peref"
+    assert share.cache_folder("linux", {"XDG_CACHE_HOME": "relative"}) == home / ".cache" / "peref"
+    assert share.cache_folder("linux", {"XDG_CACHE_HOME": elsewhere}) == tmp_path / "peref"
+    assert (
+        share.cache_folder("darwin", {"XDG_CACHE_HOME": elsewhere}) == home / "Library" / "Caches" / "peref"
+    )
+    assert share.cache_folder("win32", {"LOCALAPPDATA": elsewhere}) == tmp_path / "peref"
 
 
 # --- batches

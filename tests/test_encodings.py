@@ -19,8 +19,8 @@ from generated import (
     filling,
     layer_input,
     lists,
+    logits,
     loop,
-    run,
     subject,
     tokens,
     weights,
@@ -131,7 +131,7 @@ def test_mix_is_the_loop(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_scale_is_the_loop(name):
     """Every option; 1 / sqrt(D) where the loop says nothing of it."""
-    loops.scale(subject(name))
+    loops.check_scale(subject(name))
 
 
 def test_forgetting_with_a_constant_gate_is_a_linear_bias():
@@ -317,7 +317,7 @@ def test_on_the_fake_cupy(name, cupy):
             1e-12,
         )
     memory = model.decode(cfg, there, x[:, :4], model.cache(cfg, 16), be=be)[1]
-    same(model.decode(cfg, there, x[:, 4:], memory, be=be)[0], cupy.asarray(run(cfg, p, x)[:, 4:]), EXACT)
+    same(model.decode(cfg, there, x[:, 4:], memory, be=be)[0], cupy.asarray(logits(cfg, p, x)[:, 4:]), EXACT)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_options_that_make_no_sense(name, option, value):
 
     def use():
         cfg = config(name, pe=((name, {option: value}),))
-        return run(cfg, model.init(cfg), tokens(1, 3))
+        return logits(cfg, model.init(cfg), tokens(1, 3))
 
     with pytest.raises(Misuse, match=rf"^{name}: .*{re.escape(str(value))}"):
         use()
@@ -463,4 +463,4 @@ def test_without_position_and_mask_tokens_are_a_set():
     """A two-sided model without position gives permuted rows for permuted tokens."""
     cfg, x, order = config("none", causal=False), tokens(1, 7), np.array([3, 0, 6, 1, 2, 5, 4])
     p = weights(cfg)
-    same(run(cfg, p, x[:, order]), run(cfg, p, x)[:, order], EXACT)
+    same(logits(cfg, p, x[:, order]), logits(cfg, p, x)[:, order], EXACT)

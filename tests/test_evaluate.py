@@ -14,7 +14,7 @@ from peref import runs, store
 from peref.backends import Backend
 from peref.config import Config
 from peref.errors import Damaged, Misuse
-from peref.evaluate import Protocol, by_position, evaluate, lengths, score, stored, under, weights_of
+from peref.evaluate import Protocol, by_buckets, evaluate, lengths, score, stored, under, weights_of
 from peref.model import check, init, loss
 
 TEXT = np.random.default_rng(0).integers(97, 105, 200).astype(np.uint8)
@@ -206,7 +206,7 @@ def test_buckets_double():
     total.
     """
     total, count = np.arange(1.0, 8), np.array([4, 4, 4, 4, 2, 2, 1.0])
-    rows = by_position(total, count)
+    rows = by_buckets(total, count)
     assert [(r["from"], r["to"]) for r in rows] == [(0, 0), (1, 1), (2, 3), (4, 6)]
     assert [r["tokens"] for r in rows] == [4, 4, 8, 5]
     assert [r["loss"] for r in rows] == pytest.approx([1 / 4, 2 / 4, 7 / 8, 18 / 5], rel=1e-15)
@@ -218,14 +218,14 @@ def test_buckets_double():
 )
 def test_buckets_end_at_the_length(length, last):
     """The buckets are the positions in order, without gap or overlap."""
-    rows = by_position(np.ones(length), np.ones(length))
+    rows = by_buckets(np.ones(length), np.ones(length))
     assert [at for r in rows for at in range(r["from"], r["to"] + 1)] == list(range(length))
     assert (rows[-1]["from"], rows[-1]["to"]) == last
 
 
 def test_buckets_without_tokens_are_left_out():
     """Positions that no window reached have no row."""
-    assert [r["to"] for r in by_position(np.array([1.0, 1, 0, 0, 0]), np.array([1.0, 1, 0, 0, 0]))] == [0, 1]
+    assert [r["to"] for r in by_buckets(np.array([1.0, 1, 0, 0, 0]), np.array([1.0, 1, 0, 0, 0]))] == [0, 1]
 
 
 @pytest.mark.parametrize("protocol", [PLAIN, SLIDING], ids=str)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from check import frozen, same
-from generated import NAMES, config, every_choice, filling, of, run, tokens, weights
+from generated import NAMES, config, every_choice, filling, logits, of, tokens, weights
 from test_numba import neighbours
 
 from peref import backends, model
@@ -83,10 +83,11 @@ def around_zero(name, p, x, i):
     Where they are next to exact, 4 roundings of the largest number.
     """
     cfg, i = choice(name, float(1048575 - i[0])), i - i[0]
-    exact = run(cfg, frozen(p, np.float64), x, positions=i)
+    exact = logits(cfg, frozen(p, np.float64), x, positions=i)
     draws = [p, *(neighbours(p, seed) for seed in (1, 2))]
     return 4 * max(
-        ROUNDED, *(abs(run(cfg, frozen(a), x, positions=i) - exact).max() / abs(exact).max() for a in draws)
+        ROUNDED,
+        *(abs(logits(cfg, frozen(a), x, positions=i) - exact).max() / abs(exact).max() for a in draws),
     )
 
 
@@ -107,8 +108,8 @@ def test_around_a_million(name, backend):
     p = frozen(weights(cfg), np.float32)
     for i in (NEAR, 1048567.375 + np.arange(9.0)) if name in of("real_positions") else (NEAR,):
         close = around_zero(name, p, x, i)
-        want = run(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32)
-        same(run(cfg, p, x, positions=i, be=be), want, close)
+        want = logits(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32)
+        same(logits(cfg, p, x, positions=i, be=be), want, close)
         memory = model.decode(cfg, p, x[:, :-1], model.cache(cfg, 16), positions=i[:-1], be=be)[1]
         same(model.decode(cfg, p, x[:, -1:], memory, positions=i[-1:], be=be)[0], want[:, -1:], close)
 

@@ -429,8 +429,8 @@ def test_vectors_that_cannot_be(capsys, tmp_path, more):
 
 
 def test_tensors_are_also_peref_s_own_files(small):
-    """store.load reads them and checks their own digest."""
-    arrays, meta = store.load(small.folder / "rope" / "inputs.safetensors")
+    """store.load_arrays reads them and checks their own digest."""
+    arrays, meta = store.load_arrays(small.folder / "rope" / "inputs.safetensors")
     assert meta == {"encoding": "rope", "part": "inputs"}
     assert "rope.op/default:q" in arrays
 

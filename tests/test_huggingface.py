@@ -944,7 +944,7 @@ def test_what_makes_no_sense_is_refused(public, says):
 
 def test_encodings_that_are_named_are_there():
     """What models without rotations have."""
-    for name in set(huggingface.facts.ELSE.values()) - {"mamba"}:
+    for name in set(huggingface.facts.NO_ROTATION.values()) - {"mamba"}:
         assert get(name)
 
 

@@ -30,13 +30,13 @@ def test_parameters_are_never_counted_too_high(name):
         config(name),
         *([] if get(name).embed else [config(name, pe=((name, {}), ("none", {})), layers=5)]),
     ):
-        assert 0 < memory.numbers(cfg) <= sizes(cfg)
+        assert 0 < memory.parameter_count(cfg) <= sizes(cfg)
 
 
 @pytest.mark.parametrize("given", [{}, {"tied": False, "H": 4, "G": 1, "D": 3}, {"layers": 3, "F": 7}])
 def test_parameters_without_biases_or_an_encoding_are_all_counted(given):
     cfg = Config(pe=(("none", {}),), C=20, **given)
-    assert memory.numbers(cfg) == sizes(cfg)
+    assert memory.parameter_count(cfg) == sizes(cfg)
 
 
 @pytest.mark.parametrize("shape", ["llama", "gpt2"])
@@ -55,7 +55,7 @@ def test_a_step_takes_no_less_than_is_counted(shape, monkeypatch):
     finally:
         tracemalloc.stop()
     weights, tokens_ = (
-        4 * memory.numbers(cfg) * 8,
+        4 * memory.parameter_count(cfg) * 8,
         x.size * (memory.TOKEN + 8 * (memory.activations(cfg) + 3 * 8 * 64)),
     )
     monkeypatch.setattr(memory, "free", lambda: weights + peak)
@@ -104,7 +104,7 @@ def test_what_is_free(tmp_path):
 def test_a_training_is_refused_by_what_it_needs(monkeypatch):
     """Just so much is enough, a byte less is not; where nobody says how much there is nothing is refused."""
     cfg, recipe, said = Config(), Recipe(), []
-    needed = 16 * memory.numbers(cfg) + 8 * 512 * (4 * memory.activations(cfg) + memory.TOKEN)
+    needed = 16 * memory.parameter_count(cfg) + 8 * 512 * (4 * memory.activations(cfg) + memory.TOKEN)
     for free in (needed, needed - 1, None):
         monkeypatch.setattr(memory, "free", lambda free=free: free)
         try:

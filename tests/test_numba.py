@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check import same
-from generated import NAMES, config, run, subject, tokens, weights
+from generated import NAMES, config, logits, subject, tokens, weights
 from registry import RECURRENCES, operation, ops
 from test_ops import CASES, random
 from without_avx512 import AVX, AVX512, without
@@ -619,7 +619,7 @@ def test_an_encoding_asks_for_its_recurrence():
     cfg = config("rwkv4", layers=1)
     plain, calls = RECURRENCES["wkv4"], []
     be = replace(PLAIN, recurrences={"wkv4": lambda *given: (calls.append(1), plain(*given))[1]})
-    same(run(cfg, weights(cfg), tokens(1, 3), be=be), run(cfg, weights(cfg), tokens(1, 3)), 0)
+    same(logits(cfg, weights(cfg), tokens(1, 3), be=be), logits(cfg, weights(cfg), tokens(1, 3)), 0)
     assert calls == [1]
 
 
@@ -781,7 +781,7 @@ def test_units_are_dealt_once_each_and_a_failure_is_told():
     from numba import njit
 
     from peref.backends.numba.kernel import INNER
-    from peref.backends.numba.threads import spread
+    from peref.backends.numba.threads import in_parallel
 
     @njit(**INNER)
     def body(unit, seen, size):
@@ -790,7 +790,7 @@ def test_units_are_dealt_once_each_and_a_failure_is_told():
 
     @njit
     def run(seen, size):
-        spread(body, len(seen), (seen, size))
+        in_parallel(body, len(seen), (seen, size))
 
     seen = np.zeros(1000, np.int64)
     run(seen, 8)

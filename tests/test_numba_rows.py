@@ -8,10 +8,10 @@ from check import same
 from test_numba import CLOSE, NUMBA, PLAIN, both
 from test_ops import positive, random
 
-from peref.backends.numba.rows import CHUNK, STRETCH
+from peref.backends.numba.rows import ROW_CHUNK, STRETCH
 from peref.backends.numba.turn import LARGE
 
-ROWS = (1, 7, 8, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 2)
+ROWS = (1, 7, 8, ROW_CHUNK - 1, ROW_CHUNK, ROW_CHUNK + 1, 2 * ROW_CHUNK + 2)
 NUMBERS = (1, STRETCH - 1, STRETCH, STRETCH + 1, 2 * STRETCH + 8)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check import same
-from generated import NAMES, config, of, run, tokens, weights
+from generated import NAMES, config, logits, of, tokens, weights
 from test_numba import NUMBA, PLAIN, U, neighbours
 
 import peref
@@ -137,9 +137,9 @@ def both_sides(name):
     """
     cfg, x, worst = config(name), tokens(2, 9), U
     narrow = {n: a.astype(np.float32) for n, a in weights(cfg).items()}
-    exact = run(cfg, {n: a.astype(np.float64) for n, a in narrow.items()}, x)
+    exact = logits(cfg, {n: a.astype(np.float64) for n, a in narrow.items()}, x)
     for p in (narrow, neighbours(narrow, 1), neighbours(narrow, 2)):
-        worst = max(worst, abs(run(cfg, p, x, be=PLAIN) - exact).max() / abs(exact).max())
+        worst = max(worst, abs(logits(cfg, p, x, be=PLAIN) - exact).max() / abs(exact).max())
     return 8 * worst
 
 
@@ -152,13 +152,13 @@ def test_padding_and_packing_on_the_kernels(name):
     """Padded and packed tokens equal those alone; what stands in padding has no say to the bit."""
     cfg, x, close = config(name), tokens(2, 9), both_sides(name)
     p, seg = narrow(cfg), np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
-    got = run(cfg, p, x, seg=seg, be=NUMBA)
-    same(got[:1, 3:], run(cfg, p, x[:1, 3:], be=NUMBA), close)
+    got = logits(cfg, p, x, seg=seg, be=NUMBA)
+    same(got[:1, 3:], logits(cfg, p, x[:1, 3:], be=NUMBA), close)
     for a, b in ((0, 2), (2, 7), (7, 9)):
-        same(got[1:, a:b], run(cfg, p, x[1:, a:b], be=NUMBA), close)
+        same(got[1:, a:b], logits(cfg, p, x[1:, a:b], be=NUMBA), close)
     other = x.copy()
     other[0, :3] = 0
-    same(run(cfg, p, other, seg=seg, be=NUMBA)[0, 3:], got[0, 3:], 0)
+    same(logits(cfg, p, other, seg=seg, be=NUMBA)[0, 3:], got[0, 3:], 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -166,7 +166,7 @@ def test_decoding_is_the_whole_on_the_kernels(name):
     """In pieces and token by token; what was computed in between changes no bit."""
     cfg, x = config(name), tokens(1, 9)
     p = narrow(cfg)
-    whole = run(cfg, p, x, be=NUMBA)
+    whole = logits(cfg, p, x, be=NUMBA)
     for cuts in ((3, 4, 9), tuple(range(1, 10))):
         memory, rows, start = model.cache(cfg, 16), [], 0
         for stop in cuts:
@@ -174,7 +174,7 @@ def test_decoding_is_the_whole_on_the_kernels(name):
             rows.append(y)
             start = stop
         same(np.concatenate(rows, 1), whole, both_sides(name))
-    same(run(cfg, p, x, be=NUMBA), whole, 0)
+    same(logits(cfg, p, x, be=NUMBA), whole, 0)
 
 
 @pytest.mark.parametrize("name", of("shift"))
@@ -182,7 +182,11 @@ def test_shift_on_the_kernels(name):
     """Positions 1,000 further on give the same logits."""
     cfg, x = config(name, L=64), tokens(2, 7)
     p = narrow(cfg)
-    same(run(cfg, p, x, positions=1000 + np.arange(7), be=NUMBA), run(cfg, p, x, be=NUMBA), both_sides(name))
+    same(
+        logits(cfg, p, x, positions=1000 + np.arange(7), be=NUMBA),
+        logits(cfg, p, x, be=NUMBA),
+        both_sides(name),
+    )
 
 
 @pytest.mark.parametrize("name", of("window"))
@@ -192,7 +196,7 @@ def test_window_on_the_kernels(name):
     p, other = narrow(cfg), x.copy()
     features = 2 if cfg.encoding(0).features else 0  # features may look back themselves
     other[:, 0] = (other[:, 0] + 3) % 11
-    change = abs(run(cfg, p, other, be=NUMBA) - run(cfg, p, x, be=NUMBA)).max((0, 2))
+    change = abs(logits(cfg, p, other, be=NUMBA) - logits(cfg, p, x, be=NUMBA)).max((0, 2))
     assert (change[:3] > 0).all()
     assert not change[3 + features :].any()
 
@@ -203,10 +207,10 @@ def test_two_sided_on_the_kernels(name):
     cfg, x = config(name, causal=False), tokens(1, 7)
     p, other, seg = narrow(cfg), x.copy(), np.array([[0, 1, 1, 1, 2, 2, 2]])
     other[:, -1] = (other[:, -1] + 3) % 11
-    assert abs(run(cfg, p, other, be=NUMBA) - run(cfg, p, x, be=NUMBA))[:, 0].max() > 0
-    got = run(cfg, p, x, seg=seg, be=NUMBA)
-    same(run(cfg, p, other, seg=seg, be=NUMBA)[:, 1:4], got[:, 1:4], 0)
-    same(got[:, 1:4], run(cfg, p, x[:, 1:4], be=NUMBA), both_sides(name))
+    assert abs(logits(cfg, p, other, be=NUMBA) - logits(cfg, p, x, be=NUMBA))[:, 0].max() > 0
+    got = logits(cfg, p, x, seg=seg, be=NUMBA)
+    same(logits(cfg, p, other, seg=seg, be=NUMBA)[:, 1:4], got[:, 1:4], 0)
+    same(got[:, 1:4], logits(cfg, p, x[:, 1:4], be=NUMBA), both_sides(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in of("window")])
@@ -223,4 +227,4 @@ def test_grouped_heads_on_the_kernels(name):
                 else p[n].reshape(2, 1, *p[n].shape[1:])
             )
             full[n] = np.repeat(heads, 3, 0).reshape(a.shape)
-    same(run(many, full, x, be=NUMBA), run(few, p, x, be=NUMBA), both_sides(name))
+    same(logits(many, full, x, be=NUMBA), logits(few, p, x, be=NUMBA), both_sides(name))

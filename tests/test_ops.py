@@ -269,7 +269,7 @@ CASES = {
         ([random(1), random(2, 5, 3)], {}),
         ([random(1), random(5, 3)], {}),
     ],
-    "encodings.bias.kerple_power.table": [
+    "encodings.bias.kerple_power.power_kernel": [
         ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),
     ],
     "ops.interpolation.share": [
@@ -301,8 +301,8 @@ CASES = {
     ],
     "encodings.attend.path.twice": [([random(2, 5)], {})],
     "encodings.attend.path.forgotten": [([random(2, 3, 7)], {"T": 4, "scale": 0.5})],
-    "encodings.score.forgetting.row": [([random(2, 3, 7)], {"T": 4})],
-    "encodings.score.forgetting.column": [([random(2, 3, 7)], {})],
+    "encodings.score.forgetting.gate_row": [([random(2, 3, 7)], {"T": 4})],
+    "encodings.score.forgetting.gate_column": [([random(2, 3, 7)], {})],
 }
 # arrays that stay float64
 WIDE = {"ops.turn.turn": (1, 2), "ops.shape.add_position": (1,), "encodings.mix.s4d.diagonal_scan": (1,)}

@@ -38,7 +38,7 @@ def rotation(rotate, claims=("any_length",), L=64):
     """Title -> panel of a made-up encoding that fills rotate, at head width 8 and base 10000."""
     cfg = Config(pe=(("rope", {}),), C=8, H=1, L=L)
     encoding = replace(get("rope"), rotate=rotate, claims=frozenset(claims))
-    return {p.title: p for p in effects.rotate(Subject("made up", cfg, encoding, {}, {}))}
+    return {p.title: p for p in effects.rotate_panels(Subject("made up", cfg, encoding, {}, {}))}
 
 
 LADDER = 10.0 ** -np.arange(4)
@@ -181,7 +181,9 @@ def test_weights_are_those_of_the_softmax(name):
     content = responses.random_content(cfg, encoding, 5, 1)
     table = encoding.bias(model.PLAIN, p, at.distances) if encoding.bias else None
     logits = scores(content["q"], content["k"], table, None, None, None, at=at, scale=encoding.scale(cfg.D))
-    same(responses.whole(encoding, p, at, "half", content), probabilities(logits, at=at)[0], 1e-14)
+    same(
+        responses.attention_weights(encoding, p, at, "half", content), probabilities(logits, at=at)[0], 1e-14
+    )
 
 
 def test_what_starts_as_nothing_is_shown_with_other_parameters():
@@ -192,7 +194,7 @@ def test_what_starts_as_nothing_is_shown_with_other_parameters():
         features=None,
         score=lambda be, p, q, k, f, at: (p["a"] * np.ones((1, 2, at.T, at.S)), None, None),
     )
-    found = responses.score(cfg, encoding, {"a": np.zeros((2, 1, 1))})
+    found = responses.score_panels(cfg, encoding, {"a": np.zeros((2, 1, 1))})
     assert responses.STIRRED in found[0].note
     assert found[0].curves[0].y.any()
 
@@ -209,7 +211,7 @@ def test_a_response_comes_from_the_past_alone():
         model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0),
         np.random.default_rng(0).standard_normal((2, 5, 8)),
     )
-    rows = responses.moved(cfg.encoding(0), p, x, model.At.of(5), [1, 3], {})
+    rows = responses.sensitivity(cfg.encoding(0), p, x, model.At.of(5), [1, 3], {})
     assert (rows[0, 2:] == 0).all()
     assert (rows[0, :2] > 0).all()
     assert (rows[1, 4:] == 0).all()
@@ -317,13 +319,13 @@ def test_lines_are_as_wide_as_the_picture(inches):
 
     figure = pictures.Figure(figsize=(inches, 1))
     wide = lambda line: (
-        figure.text(0, 0, line, fontsize=pictures.ABOUT).get_window_extent().width / figure.dpi
+        figure.text(0, 0, line, fontsize=pictures.CAPTION).get_window_extent().width / figure.dpi
     )
     for name in names():
         text = "options:        " + ", ".join(
             f"{option}={default}" for option, (default, _) in options(get(name)).items()
         )
-        lines = pictures.within(text, inches)
+        lines = pictures.wrapped(text, inches)
         assert " ".join(lines) == text
         assert all(wide(line) <= 1.02 * inches for line in lines), name
         assert all(wide(f"{line} {after.split()[0]}") > 0.98 * inches for line, after in pairwise(lines)), (

@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import frozen, same
-from generated import config, run, tokens, weights
+from generated import config, logits, tokens, weights
 
 from peref import model
 from peref.encodings import files, get
@@ -130,7 +130,7 @@ def test_xpos_ends_where_its_gains_leave_the_dtype(dtype, last):
                 "there"
             ),
         ):
-            run(cfg, p, x, positions=i)
+            logits(cfg, p, x, positions=i)
     wide = model.decode(cfg, p, x[:, :1], model.cache(cfg), positions=np.array([-last]))[1]
     assert np.isfinite(model.decode(cfg, p, x[:, 1:], wide, positions=np.array([last]))[0]).all()
     with pytest.raises(
@@ -140,7 +140,7 @@ def test_xpos_ends_where_its_gains_leave_the_dtype(dtype, last):
             "decode them in"
         ),
     ):
-        run(cfg, p, x, positions=np.array([-last, 1]))
+        logits(cfg, p, x, positions=np.array([-last, 1]))
     for centre, i in ((0.0, [-last, 0]), (0.0, [0, last]), (1.04e6, [1048574, 1048575])):
         cfg = config("xpos", pe=(("xpos", {"centre": centre}),))
         tape = Tape()
@@ -160,7 +160,9 @@ def test_xpos_in_float32_is_as_good_as_its_logits():
     cfg, x, i = config("xpos", pe=pe), tokens(2, 9), 1048575 - 1000 * np.arange(9)[::-1]
     p = frozen(weights(cfg), np.float32)
     same(
-        run(cfg, p, x, positions=i), run(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32), 2e-5
+        logits(cfg, p, x, positions=i),
+        logits(cfg, frozen(p, np.float64), x, positions=i).astype(np.float32),
+        2e-5,
     )
 
 
@@ -207,5 +209,5 @@ def test_longformer_counts_its_window_otherwise():
         for t in range(9):
             other = x.copy()
             other[:, t] = (other[:, t] + 3) % 11
-            middle.append(abs(run(cfg, p, other) - run(cfg, p, x))[0, 4].max() > 1e-9)
+            middle.append(abs(logits(cfg, p, other) - logits(cfg, p, x))[0, 4].max() > 1e-9)
         assert np.flatnonzero(middle).tolist() == [*range(2, 2 + seen)]

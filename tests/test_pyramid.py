@@ -6,7 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from check import gradient, same
-from generated import EXACT, LONG, chunked, config, layer_input, lists, loop, place_of, run, tokens, weights
+from generated import (
+    EXACT,
+    LONG,
+    chunked,
+    config,
+    layer_input,
+    lists,
+    logits,
+    loop,
+    place_of,
+    tokens,
+    weights,
+)
 from loops import pyramid
 
 from peref import model
@@ -53,8 +65,8 @@ def test_gradients_and_decoding_of_every_option(given, first):
     )
     for seg in (None, np.array([[0, 0, 1, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 2, 7]])):
         for i in (None, np.arange(9) / 4 - 1):
-            same(chunked(cfg, p, x, (1, 4, 5), i, seg), run(cfg, p, x, positions=i, seg=seg), EXACT)
-    same(run(cfg, p, x, positions=5 + np.arange(9)), run(cfg, p, x), EXACT)
+            same(chunked(cfg, p, x, (1, 4, 5), i, seg), logits(cfg, p, x, positions=i, seg=seg), EXACT)
+    same(logits(cfg, p, x, positions=5 + np.arange(9)), logits(cfg, p, x), EXACT)
 
 
 @pytest.mark.parametrize("w", [1, 3, 4])
@@ -143,7 +155,7 @@ def test_nothing_of_size_n_squared_is_made():
 def test_centre_turns_whole_pairs():
     """An odd head width is refused."""
     with pytest.raises(Misuse, match="pyramid: position=centre turns pairs of channels"):
-        run(
+        logits(
             cfg := config("pyramid", pe=(("pyramid", {"position": "centre"}),), D=5),
             weights(cfg),
             tokens(1, 3),

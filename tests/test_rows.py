@@ -17,7 +17,7 @@ def both(function, *arrays):
 @pytest.mark.parametrize("cells", [1, 40, 1 << 24])
 def test_rows_are_added_alike(rng, monkeypatch, cells):
     """Whatever fits at once; rows that nobody names stay, and every number named twice counts twice."""
-    monkeypatch.setattr(rows, "CELLS", cells)
+    monkeypatch.setattr(rows, "LAID_OUT", cells)
     to, index, x = (
         rng.standard_normal((7, 3)),
         np.array([[1, 6, 1], [0, 1, 6]]),

@@ -456,7 +456,7 @@ def test_yarn_attention_factor(factor, given, a):
     1.
     """
     same(
-        np.float64(module("yarn").attention(4096, L=4096, factor=factor, **ABSENT | given)),
+        np.float64(module("yarn").yarn_gain(4096, L=4096, factor=factor, **ABSENT | given)),
         np.float64(a),
         1e-6,
     )
@@ -551,7 +551,7 @@ def test_longrope_without_lists():
 def test_longrope_attention_factor(n, given, a):
     """sqrt(1 + ln s / ln 4096), for both lists, unless said: 1.1547005 for s = 16."""
     given = {"attention_factor": None, "short_mscale": None, "long_mscale": None} | given
-    same(np.float64(module("longrope").attention(n, L=4096, **given)), np.float64(a), 1e-6)
+    same(np.float64(module("longrope").longrope_gain(n, L=4096, **given)), np.float64(a), 1e-6)
 
 
 @pytest.mark.parametrize("given", [{}, {"start_tokens": 3}])

@@ -47,7 +47,7 @@ def raw(header, payload=b""):
 
 def test_round_trip(tmp_path):
     write(tmp_path / "a")
-    arrays, meta = store.load(tmp_path / "a")
+    arrays, meta = store.load_arrays(tmp_path / "a")
     assert list(arrays) == sorted(ARRAYS)
     assert all(same(arrays[name], ARRAYS[name]) for name in ARRAYS)
     assert meta == META
@@ -59,7 +59,7 @@ def test_round_trip(tmp_path):
 def test_every_dtype_and_shape(tmp_path, dtype, shape):
     array = np.random.default_rng(1).integers(0, 2, shape).astype(dtype)
     write(tmp_path / "a", {"x": array}, {})
-    assert same(store.load(tmp_path / "a")[0]["x"], array)
+    assert same(store.load_arrays(tmp_path / "a")[0]["x"], array)
 
 
 def test_nan_payloads_and_minus_zero_keep_their_bits(tmp_path):
@@ -67,7 +67,7 @@ def test_nan_payloads_and_minus_zero_keep_their_bits(tmp_path):
         np.float64
     )
     write(tmp_path / "a", {"x": array}, {})
-    assert same(store.load(tmp_path / "a")[0]["x"], array)
+    assert same(store.load_arrays(tmp_path / "a")[0]["x"], array)
 
 
 def test_layout_and_byte_order_do_not_matter(tmp_path):
@@ -76,7 +76,7 @@ def test_layout_and_byte_order_do_not_matter(tmp_path):
     layouts = [plain, np.asfortranarray(plain), wide[:, ::2], plain.astype(">f4")]
     assert len({write(tmp_path / "a", {"x": layout}, {}) for layout in layouts}) == 1
     write(tmp_path / "t", {"x": plain.T[::-1]}, {})
-    assert same(store.load(tmp_path / "t")[0]["x"], np.ascontiguousarray(plain.T[::-1]))
+    assert same(store.load_arrays(tmp_path / "t")[0]["x"], np.ascontiguousarray(plain.T[::-1]))
 
 
 def test_any_safetensors_reader_opens_it_and_finds_one_metadata_key(tmp_path):
@@ -123,13 +123,13 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         try:
-            store.load(path)
+            store.load_arrays(path)
         except Damaged:
             continue
         accepted.append(bit)
     assert accepted == []
     path.write_bytes(data)
-    store.load(path)
+    store.load_arrays(path)
 
 
 def test_every_shorter_or_longer_file_is_refused(tmp_path):
@@ -138,7 +138,7 @@ def test_every_shorter_or_longer_file_is_refused(tmp_path):
     for wrong in [data[:n] for n in range(len(data))] + [data + b"\0", data + data, b"\0" + data]:
         path.write_bytes(wrong)
         with pytest.raises(Damaged, match="a: "):
-            store.load(path)
+            store.load_arrays(path)
 
 
 PLAIN = '{"format":1,"meta":{},"sha256":""}'
@@ -176,7 +176,7 @@ HOSTILE = {
 def test_what_is_not_ours_is_refused_without_a_traceback_of_somebody_else(tmp_path, name):
     (tmp_path / "a").write_bytes(HOSTILE[name])
     with pytest.raises(Damaged, match="a: ") as caught:
-        store.load(tmp_path / "a")
+        store.load_arrays(tmp_path / "a")
     assert not isinstance(caught.value, store.TooNew)
 
 
@@ -187,7 +187,7 @@ def test_a_rewritten_header_is_noticed_though_the_tensors_are_intact(tmp_path):
         raw(json.dumps(json.loads(data[8 : 8 + length])).encode(), data[8 + length :])
     )
     with pytest.raises(Damaged, match="intact tensors"):
-        store.load(tmp_path / "a")
+        store.load_arrays(tmp_path / "a")
 
 
 def test_content_swapped_under_an_honest_header_is_noticed(tmp_path):
@@ -196,7 +196,7 @@ def test_content_swapped_under_an_honest_header_is_noticed(tmp_path):
     changed = {**ARRAYS, "w": ARRAYS["w"] + 1}
     (tmp_path / "a").write_bytes(safetensors.numpy.save(changed, {"peref": store.canonical(note)}))
     with pytest.raises(Damaged, match="another SHA-256"):
-        store.load(tmp_path / "a")
+        store.load_arrays(tmp_path / "a")
 
 
 def safetensors_note(data):
@@ -208,14 +208,14 @@ def test_a_later_format_says_so(tmp_path):
         safetensors.numpy.save({}, {"peref": '{"format":2,"anything":[],"sha256":"?"}'})
     )
     with pytest.raises(store.TooNew, match="format 2; this peref reads up to 1"):
-        store.load(tmp_path / "a")
+        store.load_arrays(tmp_path / "a")
     assert issubclass(store.TooNew, Damaged)
 
 
 def test_a_missing_file_or_a_folder_is_misuse(tmp_path):
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(Misuse, match="no such file"):
-            store.load(path)
+            store.load_arrays(path)
 
 
 def test_an_unreadable_file_is_explained(tmp_path, monkeypatch):
@@ -226,7 +226,7 @@ def test_an_unreadable_file_is_explained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(PerefError, match=r"a: cannot read: Input/output error"):
-        store.load(tmp_path / "a")
+        store.load_arrays(tmp_path / "a")
 
 
 @pytest.mark.parametrize("name", ["", "__metadata__", "é", "a\nb", "\ud800"])
@@ -256,7 +256,7 @@ def test_canonical_text():
 
 def test_integer_keys_can_be_read_back(tmp_path):
     write(tmp_path / "a", {}, {"loss": {9: 1, 10: 2}})
-    assert store.load(tmp_path / "a")[1] == {"loss": {"9": 1, "10": 2}}
+    assert store.load_arrays(tmp_path / "a")[1] == {"loss": {"9": 1, "10": 2}}
 
 
 @pytest.fixture
@@ -332,7 +332,7 @@ def test_a_folder_that_cannot_be_synced_is_said_to_hold_the_new_file(tmp_path, c
     calls[1]["fsync folder"] = OSError(errno.EIO, "I/O error")
     with pytest.raises(PerefError, match="in place"):
         store.save(tmp_path / "a", {}, {"new": 1})
-    assert store.load(tmp_path / "a") == ({}, {"new": 1})
+    assert store.load_arrays(tmp_path / "a") == ({}, {"new": 1})
 
 
 def test_short_writes_are_continued(tmp_path, monkeypatch):
@@ -360,11 +360,11 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path):
         child = subprocess.Popen(
             [sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": str(ROOT)}
         )
-        while store.load(path)[1]["n"] < 5:
+        while store.load_arrays(path)[1]["n"] < 5:
             assert child.poll() is None
         child.kill()
         child.wait()
-        arrays, meta = store.load(path)
+        arrays, meta = store.load_arrays(path)
         assert (arrays["x"] == meta["n"]).all()
         store.sweep(tmp_path)
         assert [p.name for p in tmp_path.iterdir()] == ["a"]
@@ -408,7 +408,7 @@ def test_what_may_not_be_looked_at_is_no_absence(tmp_path, monkeypatch):
     assert not store.is_file(tmp_path / "missing" / "a")
     monkeypatch.setattr(os, "listdir", refuse)
     monkeypatch.setattr(os, "stat", refuse)
-    for call, verb in ((store.names_in, "list"), (store.is_file, "look at"), (store.read, "look at")):
+    for call, verb in ((store.names_in, "list"), (store.is_file, "look at"), (store.read_bytes, "look at")):
         with pytest.raises(
             PerefError, match=f"^{re.escape(str(tmp_path))}: cannot {verb}: Permission denied"
         ):

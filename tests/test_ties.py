@@ -18,7 +18,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from check import frozen, gradient
-from generated import NAMES, config, every_choice, layer_input, run, tokens
+from generated import NAMES, config, every_choice, layer_input, logits, tokens
 from making.confirmed import computed
 from making.near import computed as near
 from mutants import mutants
@@ -44,7 +44,7 @@ def test_gradient_where_parameters_begin(name):
         cfg = config(name, pe=((name, given),), layers=1)
         p = frozen(model.init(cfg, 0, np.float64))
         for own in (n for n in p if "pe." in n):
-            gradient(lambda a, c=cfg, p=p, n=own: run(c, p | {n: a}, tokens(2, 7)), [p[own]])
+            gradient(lambda a, c=cfg, p=p, n=own: logits(c, p | {n: a}, tokens(2, 7)), [p[own]])
 
 
 @pytest.mark.parametrize("m", [1.0, -1.0, 0.5, 0.0])
@@ -74,7 +74,7 @@ def test_dape_over_fire_too():
     """Its threshold is 512: m = 1/128 puts the tie at 4."""
     cfg = config("dape", pe=(("dape", {"over": "fire"}),), layers=1)
     p = model.init(cfg, 0, np.float64) | {"0.pe.fire.m": np.full(1, 1 / 128)}
-    gradient(lambda m: run(cfg, p | {"0.pe.fire.m": m}, tokens(2, 9)), [p["0.pe.fire.m"]], tolerance=NEAR)
+    gradient(lambda m: logits(cfg, p | {"0.pe.fire.m": m}, tokens(2, 9)), [p["0.pe.fire.m"]], tolerance=NEAR)
 
 
 def test_the_golden_case_has_its_tie():

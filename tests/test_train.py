@@ -14,7 +14,7 @@ from check import each_array, frozen, same
 from peref import backends, runs, share, store
 from peref.backends import Backend
 from peref.config import Config
-from peref.data import batch, by_position
+from peref.data import batch, last_tenth
 from peref.encodings import names
 from peref.environment import environment
 from peref.errors import Damaged, Diverged, Misuse, PerefError
@@ -28,10 +28,10 @@ from peref.ops.shape import add
 from peref.optim import adamw, decays, read_status, schedule
 from peref.recipe import Recipe
 from peref.tape import Op, Tape
-from peref.train import create, one_step, train
+from peref.train import create_run, one_step, train
 
 WORDS = [b"the ", b"cat ", b"sat ", b"on ", b"a ", b"mat ", b"and ", b"ran "]
-CORPUS = by_position(
+CORPUS = last_tenth(
     "words", "made here", b"".join(WORDS[k] for k in np.random.default_rng(0).integers(8, size=1000))
 )
 SMALL = Recipe(steps=7, batch=2, warmup=2, rate=1e-2, save_every=3, valid_every=2, valid_bytes=70)
@@ -44,7 +44,7 @@ def tiny(pe="alibi", L=8, **given):
 
 
 def made(root, cfg=None, recipe=SMALL, be=BE):
-    return create(root, cfg or tiny(), recipe, CORPUS, "words", be, ["train"])
+    return create_run(root, cfg or tiny(), recipe, CORPUS, "words", be, ["train"])
 
 
 def finish(run, be=BE, **given):
@@ -72,7 +72,7 @@ def result(run):
 
 
 def weights(run, kind="p"):
-    arrays, _ = store.load(run.folder / "ckpt" / f"{run.checkpoints[-1]:08d}.safetensors")
+    arrays, _ = store.load_arrays(run.folder / "ckpt" / f"{run.checkpoints[-1]:08d}.safetensors")
     return {name[2:]: a for name, a in arrays.items() if name.startswith(f"{kind}/")}
 
 
@@ -512,7 +512,7 @@ def test_a_poisoned_weight_stops_the_run_at_once(tmp_path):
     """Weights that already hold a NaN give no step, no metrics and no checkpoint."""
     run = made(tmp_path)
     finish(run, stopping=after(3))
-    arrays, _ = store.load(run.folder / "ckpt" / "00000003.safetensors")
+    arrays, _ = store.load_arrays(run.folder / "ckpt" / "00000003.safetensors")
     arrays["p/0.up.weight"][0, 0] = np.nan
     run.save(3, arrays, {})
     before = kept(run)
@@ -571,7 +571,7 @@ def test_another_text_is_refused(tmp_path):
     """A run goes on only with the text it began with, and is not touched otherwise."""
     run = made(tmp_path)
     finish(run, stopping=after(2))
-    before, other = kept(run), by_position("words", "made here", CORPUS.train.tobytes())
+    before, other = kept(run), last_tenth("words", "made here", CORPUS.train.tobytes())
     with pytest.raises(
         Misuse,
         match=rf"was trained on another text \(SHA-256 {CORPUS.sha256[:12]}, this is {other.sha256[:12]}\)",
@@ -723,7 +723,7 @@ def test_what_cannot_be_trained_makes_no_folder(cfg, word, tmp_path):
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 def test_a_model_that_is_not_finite_makes_no_folder(tmp_path, monkeypatch):
     """Were the bounds of the options wider."""
-    monkeypatch.setattr("peref.encodings.SMALLEST", 0.0)
+    monkeypatch.setattr("peref.encodings.SMALLEST_OPTION", 0.0)
     cfg = Config(pe=(("retnet", {"base": 1e-320}),), L=8, C=16, layers=1, H=2)
     with pytest.raises(Misuse, match=r"logits of the new model are not finite.*'base': 1e-320"):
         made(tmp_path / "runs", cfg)

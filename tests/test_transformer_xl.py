@@ -5,7 +5,7 @@ distances, biases tied or not.
 import numpy as np
 import pytest
 from check import frozen, gradient, same
-from generated import config, layer_input, lists, loop, run, tokens, weights
+from generated import config, layer_input, lists, logits, loop, tokens, weights
 
 import peref
 from peref import model
@@ -105,11 +105,11 @@ def test_biases_tied_or_each_layer_s_own():
     assert names(tied) == {"pe.0.u", "pe.0.w", "0.pe.r.weight", "1.pe.r.weight"}
     assert names(own) == {f"{layer}.pe.{n}" for layer in (0, 1) for n in ("u", "w", "r.weight")}
     p, x = dict(weights(tied)), tokens(2, 7)
-    y = run(tied, p, x)
+    y = logits(tied, p, x)
     u, w = p.pop("pe.0.u"), p.pop("pe.0.w")
-    same(run(own, p | {f"{n}.pe.{name}": a for n in (0, 1) for name, a in (("u", u), ("w", w))}, x), y, 0)
+    same(logits(own, p | {f"{n}.pe.{name}": a for n in (0, 1) for name, a in (("u", u), ("w", w))}, x), y, 0)
     q = weights(own)
-    gradient(lambda *a: run(own, dict(zip(q, a, strict=True)), x), list(q.values()))
+    gradient(lambda *a: logits(own, dict(zip(q, a, strict=True)), x), list(q.values()))
 
 
 def test_a_million_tokens_apart_in_float32():

@@ -139,9 +139,9 @@ class Session:
         return next((row.get(key) for row in reversed(self.rows) if row["name"] == name), None)
 
     def backend(self, name: str = "cuda", *, every_tile: bool = False) -> Any:
-        from peref.backends.cuda import opened
+        from peref.backends.cuda import open_device
 
-        return opened(self.xp, self.library, name, every_tile=every_tile)
+        return open_device(self.xp, self.library, name, every_tile=every_tile)
 
     def timed(self, act: Callable[[], Any], least: int = 30, each: int = 1) -> dict[str, Any]:
         """Median, lowest and highest microseconds of act(), which does `each` pieces of work, by events on

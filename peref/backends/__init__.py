@@ -33,7 +33,7 @@ def call(function: Callable, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-ABOUT = ("name", "skips", "recurrences")  # fields that are no operation
+NO_OPERATION = ("name", "skips", "recurrences")  # fields that are no operation
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,17 @@ class Backend:
     def filled(self) -> list[str]:
         """Fields that are not the plain ones, and recurrences."""
         found = [
-            f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is not f.default
+            f.name
+            for f in fields(self)
+            if f.name not in NO_OPERATION and getattr(self, f.name) is not f.default
         ]
         return found + sorted(self.recurrences)
 
     def plain(self) -> list[str]:
         """Fields left at their default: the plain ops, on whatever library the arrays are of."""
-        return [f.name for f in fields(self) if f.name not in ABOUT and getattr(self, f.name) is f.default]
+        return [
+            f.name for f in fields(self) if f.name not in NO_OPERATION and getattr(self, f.name) is f.default
+        ]
 
 
 NAMES = ("numpy", "numba", "cupy", "cuda")

@@ -13,7 +13,7 @@ from typing import Any
 from peref import share
 from peref.errors import Misuse
 
-LEAST = 512 << 20  # bytes: cuBLAS's workspace, CUDA's own memory and a small model
+LEAST_MEMORY = 512 << 20  # bytes: cuBLAS's workspace, CUDA's own memory and a small model
 CAPABILITY = 80  # the kernels multiply with mma.sync of bfloat16 and TF32, and copy with cp.async: Ampere
 HALF = 14  # the first CuPy that computes in bfloat16
 HEADER = "cuda_bf16.h"  # CuPy's own kernels of bfloat16 include it, ours need no header
@@ -70,9 +70,9 @@ def free(xp: Any) -> int:
 
 def check_memory(xp: Any, backend: str) -> None:
     """Raises Misuse for a GPU with too little memory free."""
-    if free(xp) < LEAST:
+    if free(xp) < LEAST_MEMORY:
         has = f"{free(xp) / 2**20:,.0f} MiB of {xp.cuda.runtime.memGetInfo()[1] / 2**20:,.0f} MiB free"
-        needs = f"the {backend} backend needs {LEAST >> 20} MiB"
+        needs = f"the {backend} backend needs {LEAST_MEMORY >> 20} MiB"
         do = f"end what else runs on it (nvidia-smi lists that), {ELSE}"
         raise Misuse(f"the GPU {name_of(xp)} has {has}, {needs}; {do}")
 

@@ -17,11 +17,13 @@ from peref.golden.sums import versioned
 from peref.golden.theirs import asked, joined, run
 from peref.golden.told import lines, together
 
-LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law")
+LEVEL_NAMES = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law")
 
 
 @click.command("check")
-@click.argument("output", required=False, metavar="[OUT.safetensors]", shell_complete=completion.files)
+@click.argument(
+    "output", required=False, metavar="[OUT.safetensors]", shell_complete=completion.complete_file
+)
 @click.option(
     "--impl",
     metavar="MODULE:FUNCTION",
@@ -31,7 +33,7 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
     "--cmd",
     "program",
     metavar="COMMAND",
-    shell_complete=completion.files,
+    shell_complete=completion.complete_file,
     help="Ask this program for each case, in JSON lines over stdin and stdout.",
 )
 @click.option(
@@ -65,7 +67,7 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
     "groups",
     multiple=True,
     metavar="PATTERN",
-    shell_complete=completion.groups,
+    shell_complete=completion.complete_group,
     help="Only these groups, such as rotate_op.",
 )
 @click.option(
@@ -81,8 +83,8 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
     "levels",
     multiple=True,
     metavar="LEVEL",
-    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, LEVELS),
-    help=f"Only this level: {', '.join(LEVELS[:-1])} or {LEVELS[-1]}.",
+    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, LEVEL_NAMES),
+    help=f"Only this level: {', '.join(LEVEL_NAMES[:-1])} or {LEVEL_NAMES[-1]}.",
 )
 @click.option(
     "--pe", "encodings", multiple=True, metavar="NAME", type=options.ENCODINGS, help="Only this encoding."
@@ -113,7 +115,7 @@ LEVELS = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "l
 @click.option(
     "--xfail",
     metavar="FILE",
-    shell_complete=completion.files,
+    shell_complete=completion.complete_file,
     help="Lines CASE:TENSOR # why: these are expected to fail; one that passes counts as a failure.",
 )
 @click.option(

@@ -36,7 +36,7 @@ def beginning(incomplete: str, words: Iterable[str]) -> Items:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -85,16 +85,16 @@ def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     return beginning(incomplete, found) or [CompletionItem(incomplete, type="dir")]
 
 
-def texts(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+def complete_text(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Those with a name, and files."""
-    return files(ctx, param, incomplete) + beginning(incomplete, data.known())
+    return complete_file(ctx, param, incomplete) + beginning(incomplete, data.known())
 
 
 def cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     return beginning(incomplete, book(ctx).entries)
 
 
-def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     return beginning(incomplete, sorted({entry.group for entry in book(ctx).entries.values()}))
 
 

@@ -11,8 +11,8 @@ from peref.golden.apart import RULES, apart, failures
 
 
 @click.command("diff")
-@click.argument("first", shell_complete=completion.files)
-@click.argument("second", shell_complete=completion.files)
+@click.argument("first", shell_complete=completion.complete_file)
+@click.argument("second", shell_complete=completion.complete_file)
 @click.option(
     "--rule",
     type=click.Choice(RULES),

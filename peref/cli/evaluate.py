@@ -14,13 +14,13 @@ import numpy as np
 
 from peref import store
 from peref.cli import completion, options, text
-from peref.cli.found import find_trained, reach, text_of
+from peref.cli.found import find_trained, reach, run_text
 from peref.cli.progress import Progress
 from peref.config import Config
 from peref.data import Corpus
 from peref.encodings import origin
 from peref.errors import Misuse, counted
-from peref.evaluate import Protocol, check_request, differing, evaluate, lengths, stored, under
+from peref.evaluate import Protocol, check_evaluation, differing, evaluate, lengths, stored, under
 from peref.runs import Run
 from peref.settings import OF_ROTATIONS
 
@@ -51,7 +51,7 @@ BYTES = 131072
 @click.option(
     "--data",
     metavar="NAME|PATH",
-    shell_complete=completion.texts,
+    shell_complete=completion.complete_text,
     help="Another text, or where that of the run is now.  [default: the text of the run]",
 )
 @options.pe_option
@@ -90,7 +90,7 @@ def command(
     corpus = corpus_of(found.run, data)
     same = corpus.sha256 == record["data"]["sha256"]
     part = corpus.valid[: count + 1]
-    check_request(cfg, found.params, part, longest)
+    check_evaluation(cfg, found.params, part, longest)
     marks = [*marks_of(rule, cfg, trained, corpus, same, part.size - 1), *marks_of_files(found.run, cfg)]
     path = found.run.folder / "eval" / f"{'-'.join([str(longest), *marks])}.json"
     store.check_writable(path.parent)
@@ -162,7 +162,7 @@ def corpus_of(run: Run, spec: str | None) -> Corpus:
     """The text to evaluate on. Raises Misuse where nobody chose another than the run's, and yet it is
     another.
     """
-    corpus, trained_on = text_of(run, spec), run.record["data"]
+    corpus, trained_on = run_text(run, spec), run.record["data"]
     if spec is None and corpus.sha256 != trained_on["sha256"]:
         raise Misuse(
             f"{trained_on['spec']} is not the text that {run.folder} was trained on (SHA-256 "

@@ -11,9 +11,9 @@ from peref.cli.completion import RUNS
 from peref.config import Config
 from peref.errors import Misuse
 from peref.evaluate import weights_of
-from peref.parameters import Arrays
 from peref.runs import Run, newest, open_run
 from peref.settings import choose
+from peref.xp import Arrays
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> 
     return Trained(run, how, *weights_of(run))
 
 
-def text_of(run: Run, spec: str | None) -> data.Corpus:
+def run_text(run: Run, spec: str | None) -> data.Corpus:
     """The text at `spec`, or where the run's was when it began."""
     began_with = run.record["data"]["spec"]
     try:

@@ -10,7 +10,7 @@ import numpy as np
 from peref.cli import completion, options, text
 from peref.cli.found import find_trained
 from peref.evaluate import differing, under
-from peref.generate import check_request, generate
+from peref.generate import check_generation, generate
 from peref.parameters import check
 
 
@@ -50,7 +50,7 @@ def command(
     found, given = find_trained(run, runs, pe), os.fsencode(prompt)
     cfg = under(found.cfg, pe, settings)
     check(cfg, found.params)
-    check_request(
+    check_generation(
         cfg,
         np.frombuffer(given, np.uint8),
         tokens,

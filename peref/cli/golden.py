@@ -30,7 +30,7 @@ def folder_of(given: str | None) -> Path:
 
 
 @command.command("archive", short_help="Pack golden files into one file.")
-@click.argument("file", shell_complete=completion.files)
+@click.argument("file", shell_complete=completion.complete_file)
 @click.option(
     "--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]"
 )
@@ -48,7 +48,7 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
 
 
 @command.command("verify", short_help="Check that golden files are as they were made.")
-@click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]", shell_complete=completion.files)
+@click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]", shell_complete=completion.complete_file)
 @click.option(
     "--against",
     metavar="OLD",
@@ -115,14 +115,14 @@ def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
         return
     print(entry.id)
     for label in ("why", "flags", "options", "facts"):
-        print(text.labelled(f"  {label}", shown(entry.words[label])))
+        print(text.labelled(f"  {label}", settings_line(entry.words[label])))
     for label, names in (("inputs", entry.words["inputs"]), ("expected", entry.outputs)):
         print(f"\n{label}")
         for name in names:
             print(tensor(entry, name))
 
 
-def shown(value: object) -> str:
+def settings_line(value: object) -> str:
     """Settings and flags in a line."""
     if isinstance(value, dict):
         return ", ".join(f"{k}={text.shown(v)}" for k, v in value.items()) or "none"

@@ -18,7 +18,10 @@ LAW, STATUS = 20, 20  # columns
 @click.command("laws", cls=options.Command)
 @click.argument("name", metavar="NAME|./FILE.py", type=options.ENCODINGS)
 @click.option(
-    "--loop", metavar="FILE.py", shell_complete=completion.files, help="Also compare with this scalar loop."
+    "--loop",
+    metavar="FILE.py",
+    shell_complete=completion.complete_file,
+    help="Also compare with this scalar loop.",
 )
 @click.option("--width", type=options.SIZE, help="The small models' width.  [default: 30]")
 @click.option("--head-width", type=options.SIZE, help="The width of their heads.  [default: 4]")
@@ -56,7 +59,7 @@ def command(
             print(line(verdict), flush=True)
     wrong = [verdict for verdict in found if not verdict.right]
     if as_json:
-        print(text.document(data(encoding, resolve(encoding, given), found, refused)))
+        print(text.document(verdict_data(encoding, resolve(encoding, given), found, refused)))
     else:
         for choice, why in refused.items():
             print(fill(f"not tried: {choice}: {why}", text.WIDTH, subsequent_indent=" " * 4))
@@ -85,7 +88,7 @@ def line(verdict: Verdict) -> str:
     return "\n".join(said)
 
 
-def data(
+def verdict_data(
     encoding: str, given: dict[str, Any], found: list[Verdict], refused: dict[str, str]
 ) -> dict[str, Any]:
     """The same for programs."""

@@ -13,12 +13,12 @@ FORMS = {".md": tables.markdown, ".html": tables.page}
 
 
 @click.command("matrix")
-@click.argument("reports", nargs=-1, metavar="REPORT...", shell_complete=completion.files)
+@click.argument("reports", nargs=-1, metavar="REPORT...", shell_complete=completion.complete_file)
 @click.option(
     "-o",
     "--out",
     metavar="FILE",
-    shell_complete=completion.files,
+    shell_complete=completion.complete_file,
     help="Write FILE, .md or .html, instead of Markdown to stdout.",
 )
 @options.as_json

@@ -13,12 +13,19 @@ from peref.errors import counted
 from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
 
-ROWS = 17  # pairs of a table in text; --json has all
-KINDS = ("contradictory", "differs", "ignored", "unknown", "beyond", "assumed")  # of notes, in this order
+PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
+NOTE_KINDS = (
+    "contradictory",
+    "differs",
+    "ignored",
+    "unknown",
+    "beyond",
+    "assumed",
+)  # of notes, in this order
 
 
-def read(path: Path) -> Found:
-    return huggingface.read(huggingface.load(path))
+def read_config(path: Path) -> Found:
+    return huggingface.read(huggingface.load_json(path))
 
 
 def described(path: str, found: Found) -> dict[str, Any]:
@@ -31,11 +38,11 @@ def described(path: str, found: Found) -> dict[str, Any]:
         "layers": found.layers,
         "without_positions": list(found.still),
         "train": text.command("train", *whole) if whole else None,
-        "rotations": [rotation(r) for r in found.rotations],
+        "rotations": [rotation_data(r) for r in found.rotations],
     }
 
 
-def rotation(r: Rotation) -> dict[str, Any]:
+def rotation_data(r: Rotation) -> dict[str, Any]:
     encoding, plain = r.cfg.encoding(0), huggingface.unscaled(r.cfg)
     made = {n: huggingface.frequencies(r.cfg, n) for n in r.lengths}
     return {
@@ -112,24 +119,24 @@ def told(r: dict[str, Any]) -> None:
             + (f" times {times:.9g}" if times != 1 else ""),
         )
     )
-    for note in sorted(r["notes"], key=lambda note: KINDS.index(note["kind"])):
+    for note in sorted(r["notes"], key=lambda note: NOTE_KINDS.index(note["kind"])):
         print(text.labelled(note["kind"].ljust(text.LABEL), f"{note['key']}: {note['says']}"))
     print()
-    print(frequencies(r))
+    print(frequency_table(r))
 
 
-def frequencies(r: dict[str, Any]) -> str:
+def frequency_table(r: dict[str, Any]) -> str:
     """A table of some pairs: evenly, and where the ratio begins and ends to change."""
     plain, made = (
         np.array(r["unscaled"]),
         [(one["length"], np.array(one["frequencies"])) for one in r["made_for"]],
     )
     half = len(plain)
-    rows = set(np.linspace(0, half - 1, min(ROWS, half)).round().astype(int).tolist())
+    rows = set(np.linspace(0, half - 1, min(PAIRS_SHOWN, half)).round().astype(int).tolist())
     for _, w in made:
         level = np.isclose(np.diff(w / plain), 0, rtol=0, atol=1e-12)
         turns = np.flatnonzero(level[1:] != level[:-1]) + 1
-        rows |= set(turns.tolist()) if len(turns) < ROWS else set()
+        rows |= set(turns.tolist()) if len(turns) < PAIRS_SHOWN else set()
     head = ["pair", "unscaled"]
     for n, _ in made:
         head += [f"for {n:,}" if len(made) > 1 else "frequency", "ratio", "tokens a turn"]

@@ -128,7 +128,7 @@ runs_folder = click.option(
 data_option = click.option(
     "--data",
     metavar="NAME|PATH",
-    shell_complete=completion.texts,
+    shell_complete=completion.complete_text,
     help=f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]",
 )
 pe_option = click.option(

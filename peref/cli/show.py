@@ -15,7 +15,7 @@ from peref.cli import completion, meant, options, text
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
-from peref.encodings import get, named, names
+from peref.encodings import get, name_of, names
 from peref.errors import Misuse, explained
 from peref.evaluate import under
 from peref.lab.effects import Subject, effects, fresh
@@ -24,7 +24,7 @@ from peref.lab.responses import maps
 from peref.parameters import check, of_encoding
 from peref.settings import choose
 
-KINDS = (".png", ".svg")
+PICTURE_KINDS = (".png", ".svg")
 PROMPT = "for(i=0; i<n; i++){\n  x = f(i) + f(i-1);\n}\n"
 LONGEST = 64  # bytes that an attention map can be read at
 FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of positions
@@ -42,7 +42,7 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
     "-o",
     "--output",
     metavar="PATH",
-    shell_complete=completion.files,
+    shell_complete=completion.complete_file,
     help="The file to write, .png or .svg; with --all a folder.  [default: NAME.png; gallery]",
 )
 @click.option(
@@ -51,7 +51,7 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 @click.option(
     "--format",
     "kind",
-    type=click.Choice([k[1:] for k in KINDS]),
+    type=click.Choice([k[1:] for k in PICTURE_KINDS]),
     help="The format of the pictures of --all.  [default: png]",
 )
 @click.option("--len", "L", type=options.SIZE, help=f"The length trained for.  [default: {Config.L}]")
@@ -66,7 +66,7 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
     "--config",
     "public",
     metavar="FILE",
-    shell_complete=completion.files,
+    shell_complete=completion.complete_file,
     help="A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it.",
 )
 @click.option("--prompt", help="The text that the run attends over.  [default: three lines of C]")
@@ -108,7 +108,7 @@ def command(
         alone = (("NAME", name), ("--all", every), ("--run", run), ("--len", L), ("--set", settings))
         for option in (o for o, given in alone if given):
             raise Misuse(f"--config says all of the encoding itself; leave out {option}")
-        found = meant.read(Path(public))
+        found = meant.read_config(Path(public))
         drawn = [picture(*one) for one in meant.subjects(found, output)] if output else []
         described = meant.described(public, found)
     elif every:
@@ -124,7 +124,7 @@ def command(
         if run is not None:
             subject, about, layers = trained(run, name, layer, settings, prompt)
         elif name is not None:
-            name = named(name)
+            name = name_of(name)
             subject, about, layers = fresh(name, choose(name, settings), L or Config.L), "", []
         else:
             raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
@@ -156,8 +156,8 @@ def picture(
     path: Path, subject: Subject, about: str = "", layers: list[list[Image]] | None = None
 ) -> dict[str, Any]:
     """Draw one encoding to `path`; what was drawn, as data."""
-    if path.suffix not in KINDS:
-        raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(KINDS)}")
+    if path.suffix not in PICTURE_KINDS:
+        raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(PICTURE_KINDS)}")
     pictures, e, panels = drawing(), subject.encoding, effects(subject)
     chosen = ", ".join(f"{k}={short(v)}" for k, v in subject.options.items()) or "none"
     start = f"as it starts{', parameters drawn at random' if subject.p else ''}, for length {subject.cfg.L:,}"

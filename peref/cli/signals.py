@@ -6,14 +6,14 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
 class Interrupted(BaseException):
     """A signal asked the command to end. `details` go beside the error in --json output."""
 
     def __init__(self, number: int, message: str = "", **details: Any) -> None:
-        super().__init__(message or WORDS.get(number, f"signal {number}"))  # type: ignore[call-overload]
+        super().__init__(message or SIGNAL_WORDS.get(number, f"signal {number}"))  # type: ignore[call-overload]
         self.number = number
         self.details = details
 
@@ -32,7 +32,7 @@ class Signals:
         """Take over SIGINT and SIGTERM, but not one that this process was told to ignore (a shell's
         background job).
         """
-        for number in WORDS:
+        for number in SIGNAL_WORDS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self.handle)
 

@@ -17,7 +17,7 @@ from peref.backends import Backend
 from peref.backends import get as get_backend
 from peref.cli import completion, options, text
 from peref.cli.completion import RUNS, beginning
-from peref.cli.found import reach, text_of
+from peref.cli.found import reach, run_text
 from peref.cli.options import NEWEST, picked, section, setting
 from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
@@ -205,13 +205,13 @@ def begin(
     recipe = Recipe(**picked("recipe", given))
     spec = data.DEFAULT if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
-    loop.check_request(cfg, recipe, corpus, given["backend"])
+    loop.check_recipe(cfg, recipe, corpus, given["backend"])
     be = backend_for(recipe.dtype)
     marks = data.yardsticks(corpus.train, corpus.valid)
     if spec not in data.known():
         spec = str(Path(spec).resolve())
     runs = RUNS if given["runs"] is None else given["runs"]
-    return loop.create(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be
+    return loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be
 
 
 def go_on(
@@ -243,12 +243,12 @@ def go_on(
             "run without --resume"
         )
     config_of(run)
-    if run.finished and whole(run):
+    if run.finished and verifies(run):
         raise Misuse(
             f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: "
             f"{text.command('eval', run.folder, *files_of(run))}"
         )
-    corpus = text_of(run, given["data"])
+    corpus = run_text(run, given["data"])
     be = backend_for(run.record["recipe"]["dtype"])
     return run, corpus, data.yardsticks(corpus.train, corpus.valid), be
 
@@ -265,7 +265,7 @@ def files_of(run: Run) -> list[str]:
     return [] if all(about["package"] for about in run.own.values()) else ["--pe", run.cycle]
 
 
-def whole(run: Run) -> bool:
+def verifies(run: Run) -> bool:
     """Whether the last checkpoint verifies; a run whose last one was damaged can go on from the one
     before.
     """

@@ -29,7 +29,7 @@ FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "sh
 FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")
 
 # of options that are real numbers: beyond these, powers and products of two of them overflow
-SMALLEST, LARGEST = 1e-30, 1e30
+SMALLEST_OPTION, LARGEST_OPTION = 1e-30, 1e30
 
 LAWS = {
     "shift": "a number added to every position changes nothing",
@@ -175,7 +175,7 @@ def load(path: str | os.PathLike[str]) -> str:
     return name
 
 
-def named(word: str) -> str:
+def name_of(word: str) -> str:
     """The name that a word of the command line means: for the path of a file that of the encoding in it."""
     return load(word) if modules.is_path(word) else word
 
@@ -409,10 +409,12 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
     found = {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
     for key, value in found.items():
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and not (number == 0 or SMALLEST <= abs(number) <= LARGEST):
+            if isinstance(number, (int, float)) and not (
+                number == 0 or SMALLEST_OPTION <= abs(number) <= LARGEST_OPTION
+            ):
                 raise Misuse(
-                    f"option {key} of {name} is {number}; expected a finite number, 0 or from {SMALLEST:g} "
-                    f"to {LARGEST:g} in size"
+                    f"option {key} of {name} is {number}; expected a finite number, 0 or "
+                    f"from {SMALLEST_OPTION:g} to {LARGEST_OPTION:g} in size"
                 )
     return found
 

@@ -18,7 +18,7 @@ from peref.golden.files import Tensor, read_tensors, strict_json
 from peref.golden.report import Pick, Report, check
 from peref.golden.rule import CLASSES, beyond, judged
 from peref.golden.sums import versioned
-from peref.store import is_file, read
+from peref.store import is_file, read_bytes
 
 RULES = ("golden", "allclose", "bits")
 
@@ -50,7 +50,7 @@ def depths(path: Path) -> dict[str, float]:
     for file in sorted(
         p for p in ([folder / "cases.json"] if path.is_file() else folder.rglob("cases.json")) if is_file(p)
     ):
-        words = strict_json(read(file), str(file))
+        words = strict_json(read_bytes(file), str(file))
         try:
             found |= {case["id"]: float(case["depth"]) for case in words["cases"]}
         except (KeyError, TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ import tarfile
 from pathlib import Path
 
 from peref.errors import Damaged
-from peref.store import read, write_bytes
+from peref.store import read_bytes, write_bytes
 
 TOP = "golden/"
 LARGEST = 200_000_000
@@ -37,7 +37,7 @@ def unpacked(path: Path) -> dict[str, bytes]:
     """Path -> bytes. Raises Damaged for what is no such archive, a path that leads out or is there twice,
     and anything but regular files.
     """
-    data = read(path)
+    data = read_bytes(path)
     if len(data) > LARGEST:
         raise Damaged(f"{path}: {len(data):,} bytes; an archive of golden files has at most {LARGEST:,}")
     found: dict[str, bytes] = {}

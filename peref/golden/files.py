@@ -17,7 +17,7 @@ import numpy as np
 import safetensors
 
 from peref.errors import Damaged, Misuse, counted
-from peref.store import is_file, read
+from peref.store import is_file, read_bytes
 
 SIZES = {
     "F64": (np.float64, 8),
@@ -203,10 +203,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Raises Misuse where there is no such thing and Damaged for a file that is not what it claims to be.
     """
     if not path.is_dir():
-        return tensors(read(path), str(path))
+        return tensors(read_bytes(path), str(path))
     found: dict[str, Tensor] = {}
     for file in sorted(p for p in path.rglob("*.safetensors") if is_file(p)):
-        for name, tensor in tensors(read(file), str(file)).items():
+        for name, tensor in tensors(read_bytes(file), str(file)).items():
             if name in found:
                 raise Damaged(f"{file}: {name} is also in another file of {path}")
             found[name] = tensor

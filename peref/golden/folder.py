@@ -96,7 +96,7 @@ def write(folder: Path, found: dict[str, bytes]) -> bool:
     new = {
         name: data
         for name, data in found.items()
-        if not store.is_file(folder / name) or store.read(folder / name) != data
+        if not store.is_file(folder / name) or store.read_bytes(folder / name) != data
     }
     for name, data in new.items():
         store.write_bytes(folder / name, data)

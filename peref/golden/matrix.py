@@ -17,7 +17,7 @@ from typing import Any
 
 from peref.errors import Damaged, Misuse
 from peref.golden.files import strict_json
-from peref.store import read
+from peref.store import read_bytes
 
 WORST = ("A", "B", "C", "FAIL", "ERROR")
 LEVELS = ("table", "op", "attn", "block", "model", "step", "trace")
@@ -101,7 +101,7 @@ def row_of(case: str) -> tuple[str, str]:
 
 def column(path: Path) -> Column:
     """The report in a file. Raises Damaged for what is no report, Misuse where there is no file."""
-    data = read(path)
+    data = read_bytes(path)
     if len(data) > LARGEST:
         raise Damaged(f"{path}: {len(data):,} bytes; a report has at most {LARGEST:,}")
     report = strict_json(data, str(path))

@@ -20,7 +20,7 @@ from peref.golden import declared
 from peref.golden.book import Book, with_full
 from peref.golden.entry import Entry
 from peref.golden.report import Pick
-from peref.store import read
+from peref.store import read_bytes
 
 OF_FULL = ("block", "model", "step")  # levels of the full set; of op and attn it has the cases aligned-*
 
@@ -81,7 +81,7 @@ def expected(path: Path, book: Book) -> dict[str, int]:
     pattern that is there twice, and one that matches nothing.
     """
     found: dict[str, int] = {}
-    for number, line in enumerate(read(path).decode("utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
         pattern, _, reason = (part.strip() for part in line.partition("#"))
         if not line.strip():
             continue

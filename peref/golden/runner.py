@@ -38,7 +38,7 @@ from peref.golden.files import Tensor, tensors
 from peref.golden.process import Broken, Process
 from peref.golden.refusals import Refused
 from peref.golden.wire import OWN, packed, text_of
-from peref.store import read
+from peref.store import read_bytes
 
 PROTOCOL = 1
 SECONDS = 30.0
@@ -245,7 +245,7 @@ def outputs(folder: Path, name: str, want: list[str]) -> dict[str, Tensor]:
         raise Broken(f"{name} is no plain file of its own in the run's folder")
     if about.st_size > LARGEST_OUTPUT:
         raise Broken(f"{name} has {about.st_size:,} bytes; at most {LARGEST_OUTPUT:,} are read")
-    found = tensors(read(path), name)
+    found = tensors(read_bytes(path), name)
     if strange := sorted(found.keys() - set(want)):
         raise Unable(f"it gave {strange[0][:80]}, which was not asked for; wanted: {', '.join(want)}")
     return found

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from peref.errors import PerefError
 from peref.golden.archive import unpacked
-from peref.store import is_file, read
+from peref.store import is_file, read_bytes
 
 VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
 # of one encoding, beside SUMS
@@ -57,7 +57,7 @@ def in_folder(folder: Path) -> dict[str, bytes]:
         raise Untrue(f"{folder}: no golden files here ({VERSION} is missing); restore the folder")
     if is_file(place / BEFORE):
         raise Untrue(f"{folder}: {LAID_OUT}")
-    found = {VERSION: read(version)}
+    found = {VERSION: read_bytes(version)}
     inside = sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL))
     for one in inside:
         if not is_file(one / SUMS):
@@ -65,7 +65,7 @@ def in_folder(folder: Path) -> dict[str, bytes]:
         there = {p.relative_to(place).as_posix(): p for p in one.rglob("*") if not p.is_dir()}
         if leading := [p for p in there.values() if not p.resolve().is_relative_to(place.resolve())]:
             raise Untrue(f"{leading[0]}: leads out of the folder")
-        found |= of_encoding(one.name, {path: read(p) for path, p in there.items()}, place)
+        found |= of_encoding(one.name, {path: read_bytes(p) for path, p in there.items()}, place)
     if not inside:
         raise Untrue(f"{folder}: no golden files here; restore the folder")
     return found
@@ -98,7 +98,7 @@ def to_archive(folder: Path) -> dict[str, bytes]:
     place, data = folder / CORE if (folder / CORE).is_dir() else folder, in_folder(folder)
     top, under = (place.parent, f"{place.name}/") if place.name in (CORE, FULL) else (place, "")
     found = {path if path == VERSION else under + path: part for path, part in data.items()}
-    found |= {name: read(top / name) for name in WORDS if is_file(top / name)}
+    found |= {name: read_bytes(top / name) for name in WORDS if is_file(top / name)}
     return found | {SUMS: listing(found)}
 
 

@@ -38,13 +38,13 @@ from peref.huggingface.facts import (
     TEXT,
     UNSCALED,
 )
-from peref.huggingface.keys import Keys, load, plain
+from peref.huggingface.keys import Keys, digits, load_json
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
 from peref.huggingface.scalings import READERS
 from peref.huggingface.turning import check_turns
 
-__all__ = ["Found", "Note", "Rotation", "cycle", "frequencies", "load", "read", "unscaled", "words"]
+__all__ = ["Found", "Note", "Rotation", "cycle", "frequencies", "load_json", "read", "unscaled", "words"]
 MOST, WIDEST = 100_000, 65_536  # layers, and channels of a head: more is a mistake
 
 Layers = tuple[int, ...]
@@ -137,7 +137,7 @@ def dictionaries(
             Note(
                 "assumed",
                 "rope_local_base_freq",
-                f"absent; {plain(local)} in layers with a window, as the class has it",
+                f"absent; {digits(local)} in layers with a window, as the class has it",
             )
         )
     if (

@@ -17,7 +17,7 @@ SAVED = (
 
 # ---------------------------------------------------------------- by model_type
 
-ELSE = {  # positions that are no rotations -> the encoding
+NO_ROTATION = {  # positions that are no rotations -> the encoding
     **dict.fromkeys(
         (
             "gpt2",
@@ -92,7 +92,7 @@ INTERVAL = {"llama4_text": 4, "smollm3": 4}  # every so many layers one has none
 # DeepSeek's code multiplies the softmax scale
 SHARPENED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "longcat_flash")
 PLAIN = ("deepseek_v2",)  # but Hugging Face's class does not
-UNIT = ("gemma4", "gemma4_text", *GEMMA_3N)  # softmax scale 1
+SCALE_ONE = ("gemma4", "gemma4_text", *GEMMA_3N)  # softmax scale 1
 # mrope_section is of height, width and time, and the first two alternate
 ALTERNATE = ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text", "ernie4_5_moe_vl")
 LISTED = ("phimoe", "phi3small")  # read short_mscale and long_mscale

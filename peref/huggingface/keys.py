@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from peref.encodings import LARGEST_OPTION, SMALLEST_OPTION
 from peref.errors import Damaged, Misuse, explained
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises PerefError, naming it, for a file that cannot be read and Damaged
     for what is no JSON object.
     """
@@ -26,9 +27,6 @@ def load(path: Path) -> dict[str, Any]:
             f"{path}: holds a {type(found).__name__}; expected an object, the config.json of a model"
         )
     return found
-
-
-SMALLEST, LARGEST = 1e-30, 1e30  # beyond these frequencies overflow
 
 
 @dataclass
@@ -67,7 +65,7 @@ class Keys:
         value = self.get(key, int, float)
         if value is None:
             return None
-        if not (value == 0 or SMALLEST <= abs(value) <= LARGEST):
+        if not (value == 0 or SMALLEST_OPTION <= abs(value) <= LARGEST_OPTION):
             raise Misuse(f"{self.at(key)} is {brief(value)}; expected a finite number such as a model has")
         return float(value)
 
@@ -110,6 +108,6 @@ def brief(value: Any) -> str:
     return text if len(text) <= 60 else text[:56] + " ..."
 
 
-def plain(number: float) -> str:
+def digits(number: float) -> str:
     """As it is written in a file: 32768 and not 32768.0."""
     return str(int(number)) if number == int(number) else f"{number:.6g}"

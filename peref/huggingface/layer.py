@@ -15,15 +15,15 @@ from peref.huggingface.facts import (
     LENGTH,
     ORIGINAL,
     SAVED,
+    SCALE_ONE,
     SCALES,
     SHARE,
     SHARES,
     STEPS,
     STORED,
     TIMES,
-    UNIT,
 )
-from peref.huggingface.keys import Keys, brief, plain
+from peref.huggingface.keys import Keys, brief, digits
 from peref.huggingface.rotation import Note
 
 
@@ -69,7 +69,7 @@ class Layer:
         if self.base_of_type is not None:
             return self.base_of_type
         if inside is not None and outside is not None and inside != outside:
-            says = f"{key} is {plain(outside)} and rope_theta of {self.keys.where} is {plain(inside)}"
+            says = f"{key} is {digits(outside)} and rope_theta of {self.keys.where} is {digits(inside)}"
             self.note(
                 "contradictory",
                 key,
@@ -82,7 +82,7 @@ class Layer:
             self.note(
                 "assumed",
                 "rope_theta",
-                f"absent; {plain(found)}, "
+                f"absent; {digits(found)}, "
                 f"{'as the class has it' if self.kind in BASE else 'as most classes have it'}",
             )
         times = self.top.number(TIMES[self.kind]) if self.kind in TIMES else None
@@ -94,7 +94,7 @@ class Layer:
             self.note(
                 "differs",
                 self.top.at(TIMES[self.kind]),
-                f"{plain(times)}: {says} (pi with factor={plain(times)})",
+                f"{digits(times)}: {says} (pi with factor={digits(times)})",
             )
         return found if times is None else found * times
 
@@ -136,7 +136,7 @@ class Layer:
             self.note(
                 "contradictory",
                 key,
-                f"{plain(outside)}, and {plain(inside)} in {self.keys.where}, which counts",
+                f"{digits(outside)}, and {digits(inside)} in {self.keys.where}, which counts",
             )
         if kind == "proportional":
             return D
@@ -144,19 +144,19 @@ class Layer:
         wide = self.top.size("rotary_dim")
         if share is None and wide is None and self.kind in SHARE:
             share = SHARE[self.kind]
-            self.note("assumed", SHARES[0], f"absent; {plain(share)}, as the class has it")
+            self.note("assumed", SHARES[0], f"absent; {digits(share)}, as the class has it")
         if wide is not None and share is not None and wide != int(D * share):
             self.note(
                 "contradictory",
                 "rotary_dim",
-                f"it is {wide}, and {key} {plain(share)} means {int(D * share)}; rotary_dim counts",
+                f"it is {wide}, and {key} {digits(share)} means {int(D * share)}; rotary_dim counts",
             )
         R = wide if wide is not None else int(D * (1 if share is None else share))
         if R % 2 or not 0 < R <= D:
             said = (
                 f"rotary_dim is {wide}"
                 if wide is not None
-                else f"{key} {1 if share is None else plain(share)} of {D} channels is {R}"
+                else f"{key} {1 if share is None else digits(share)} of {D} channels is {R}"
             )
             raise Misuse(f"{said}; expected an even number from 2 to {D}, channels turn in pairs")
         return R
@@ -200,7 +200,7 @@ class Layer:
         """vLLM's longest text where it is another than theirs."""
         if factor != 1 and self.longest is not None:
             says = (
-                f"vLLM takes it for the length before scaling and serves {plain(self.longest * factor)} "
+                f"vLLM takes it for the length before scaling and serves {digits(self.longest * factor)} "
                 "tokens"
             )
             self.note("differs", LENGTH[0], f"{self.longest}; {says}, Hugging Face has no such limit")
@@ -252,7 +252,7 @@ class Layer:
                 "/ floor_scale)), t their position"
             )
             self.note("beyond", self.top.at("attn_temperature_tuning"), says)
-        if self.kind in UNIT:
+        if self.kind in SCALE_ONE:
             self.note(
                 "beyond",
                 "the softmax scale",
@@ -261,11 +261,11 @@ class Layer:
         for key, says in SCALES.items():
             if (value := self.top.number(key)) is None:
                 continue
-            if self.kind in UNIT:
+            if self.kind in SCALE_ONE:
                 self.note(
                     "ignored",
                     self.top.at(key),
-                    f"{plain(value)}: the class of a {self.kind} does not read it",
+                    f"{digits(value)}: the class of a {self.kind} does not read it",
                 )
             else:
-                self.note("beyond", key, f"{plain(value)}: {says}, which outranks the softmax scale below")
+                self.note("beyond", key, f"{digits(value)}: {says}, which outranks the softmax scale below")

@@ -16,7 +16,7 @@ from peref.huggingface.facts import (
     SHARPENED,
     STEPS,
 )
-from peref.huggingface.keys import Keys, brief, plain
+from peref.huggingface.keys import Keys, brief, digits
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import frequencies
 
@@ -117,10 +117,10 @@ def yarn(layer: Layer, R: int) -> Meaning:
         layer.note(
             "assumed",
             layer.keys.at("factor"),
-            f"absent; {LENGTH[0]} / {ORIGINAL}, {plain(ratio)}, stands for it",
+            f"absent; {LENGTH[0]} / {ORIGINAL}, {digits(ratio)}, stands for it",
         )
     elif ratio is not None and ratio != factor:
-        says = f"{plain(factor)}, and {LENGTH[0]} / {ORIGINAL} is {plain(ratio)}; the factor counts"
+        says = f"{digits(factor)}, and {LENGTH[0]} / {ORIGINAL} is {digits(ratio)}; the factor counts"
         layer.note(
             "differs",
             layer.keys.at("factor"),
@@ -154,7 +154,7 @@ def attention(layer: Layer, factor: float) -> dict[str, Any]:
         other = gain(factor, given | {"reading": "deepseek"})
         key, value = ("mscale_all_dim", M) if m else ("mscale", m)
         says = (
-            f"{'absent' if value is None else plain(value)}, so that Hugging Face's gain is "
+            f"{'absent' if value is None else digits(value)}, so that Hugging Face's gain is "
             f"{gain(factor, given):.6g} as without both"
         )
         layer.note(
@@ -177,7 +177,7 @@ def attention(layer: Layer, factor: float) -> dict[str, Any]:
             f"it lowers the gain, but the softmax scale of a {layer.kind} stays as it is; DeepSeek's code "
             "multiplies it"
         )
-        layer.note("differs", at, f"{says} (mscale_all_dim={plain(M)} here)")
+        layer.note("differs", at, f"{says} (mscale_all_dim={digits(M)} here)")
         return {"attention_factor": gain(factor, given)}
     return given
 
@@ -202,7 +202,7 @@ def longrope(layer: Layer, R: int) -> Meaning:
             )
         factor = ratio
     elif ratio is not None and factor != ratio:
-        says = f"{plain(factor)}, and {LENGTH[0]} / {ORIGINAL} is {plain(ratio)}"
+        says = f"{digits(factor)}, and {LENGTH[0]} / {ORIGINAL} is {digits(ratio)}"
         layer.note(
             "differs",
             layer.keys.at("factor"),
@@ -220,7 +220,7 @@ def longrope(layer: Layer, R: int) -> Meaning:
             given[key] = value
         elif value is not None:
             says = (
-                f"{plain(value)}; read by Phi-3.5-MoE's class and by vLLM, not by that of a {layer.kind}: "
+                f"{digits(value)}; read by Phi-3.5-MoE's class and by vLLM, not by that of a {layer.kind}: "
                 "not taken here"
             )
             layer.note("differs", layer.keys.at(key), says)
@@ -251,7 +251,7 @@ def proportional(layer: Layer, R: int) -> Meaning:
     inside, (_, outside) = layer.keys.number(SHARES[0]), layer.top.first(SHARES)
     share = inside if inside is not None else 1.0 if outside is None else outside
     says = (
-        f"{plain(share)}: here a part of the pairs of the whole head, n with n + {R // 2}; others cut a "
+        f"{digits(share)}: here a part of the pairs of the whole head, n with n + {R // 2}; others cut a "
         "narrower head"
     )
     layer.note("differs", layer.keys.at(SHARES[0]), says)

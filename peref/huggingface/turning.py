@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from peref.errors import Misuse
-from peref.huggingface.facts import ELSE, LAYOUTS, PLANES, SAVED, TURNS, TYPES
+from peref.huggingface.facts import LAYOUTS, NO_ROTATION, PLANES, SAVED, TURNS, TYPES
 from peref.huggingface.keys import Keys
 from peref.huggingface.rotation import Note
 
@@ -19,7 +19,7 @@ def check_turns(public: Mapping[str, Any], top: Keys, kind: str, notes: list[Not
     )
     rotary = bool(TURNS.search(said.lower()))
     turns = rotary or any(TURNS.search(key) for key in (*public, *top.values))
-    if said == "absolute" and turns and kind not in ELSE:
+    if said == "absolute" and turns and kind not in NO_ROTATION:
         says = (
             "'absolute', which classes that have BERT's settings write whatever they compute; the keys of a "
             "rotation count"
@@ -32,8 +32,8 @@ def check_turns(public: Mapping[str, Any], top: Keys, kind: str, notes: list[Not
             f"position_encoding_2d of a {kind}: half of the channels turn by the place in the answer; no "
             "encoding here does that"
         )
-    if alibi or (kind in ELSE and not rotary):
-        no_rotation(f"model_type {kind}", "alibi" if alibi else ELSE[kind])
+    if alibi or (kind in NO_ROTATION and not rotary):
+        no_rotation(f"model_type {kind}", "alibi" if alibi else NO_ROTATION[kind])
     if not turns and not any(kind in kinds.split() for kinds in LAYOUTS.values()):
         says = (
             "is not known here, and nothing in the config says that it turns q and k; expected rope_theta "

@@ -22,9 +22,9 @@ from peref.model import PLAIN
 from peref.rng import generator
 
 # else those of Config
-SIZES: dict[str, dict[str, int]] = {"rotate": {"C": 128, "H": 1}, "bias": {"C": 256, "H": 8}}
+HOOK_SIZES: dict[str, dict[str, int]] = {"rotate": {"C": 128, "H": 1}, "bias": {"C": 256, "H": 8}}
 LONGER = 4  # times L: where frequencies that depend on the length are drawn a second time
-ROWS = 128  # positions in the picture of a table
+TABLE_POSITIONS = 128  # positions in the picture of a table
 SPAN = 8192  # positions at most that rotations are drawn over
 
 
@@ -43,7 +43,7 @@ def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
     """The encoding with parameters as they start, in a model of a size that shows it; `pe` as
     settings.choose gives it.
     """
-    cfg = Config(**{**SIZES.get(get(name).hook, {}), "L": L, **pe})
+    cfg = Config(**{**HOOK_SIZES.get(get(name).hook, {}), "L": L, **pe})
     p = {n: np.asarray(a, np.float64) for n, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()}
     return Subject(name, cfg, cfg.encoding(0), p, dict(cfg.pe[0][1]))
 
@@ -51,12 +51,12 @@ def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
 def effects(s: Subject) -> list[Panel | Image]:
     """The panels of an encoding."""
     content = {
-        "score": responses.score,
-        "mix": responses.mix,
-        "attend": responses.attend,
-        "": responses.attend,
+        "score": responses.score_panels,
+        "mix": responses.mix_panels,
+        "attend": responses.attend_panels,
+        "": responses.attend_panels,
     }
-    alone = {"embed": embed, "rotate": rotate, "bias": bias}
+    alone = {"embed": embed_panels, "rotate": rotate_panels, "bias": bias_panels}
     if draw := alone.get(s.encoding.hook):
         return draw(s)
     return content[s.encoding.hook](s.cfg, s.encoding, s.p)
@@ -65,7 +65,7 @@ def effects(s: Subject) -> list[Panel | Image]:
 # ---------------------------------------------------------------- embed
 
 
-def embed(s: Subject) -> list[Panel | Image]:
+def embed_panels(s: Subject) -> list[Panel | Image]:
     L = s.cfg.L
     e = np.asarray(hooks.position_rows(s.encoding, s.p, np.arange(L)))
     unit = e / np.maximum(np.linalg.norm(e, axis=1, keepdims=True), np.finfo(float).tiny)
@@ -77,7 +77,7 @@ def embed(s: Subject) -> list[Panel | Image]:
     if not np.allclose(low, high, rtol=0, atol=1e-9):
         curves += [Curve(d, low, "least and most", plain=True), Curve(d, high, plain=True)]
     return [
-        Image("the vector of each position", "channel", "position", e[:ROWS], centred=True),
+        Image("the vector of each position", "channel", "position", e[:TABLE_POSITIONS], centred=True),
         Panel(
             "how alike two positions are",
             "distance (tokens)",
@@ -90,7 +90,7 @@ def embed(s: Subject) -> list[Panel | Image]:
 # ---------------------------------------------------------------- rotate
 
 
-def rotate(s: Subject) -> list[Panel | Image]:
+def rotate_panels(s: Subject) -> list[Panel | Image]:
     L, half = s.cfg.L, s.cfg.R // 2
     base = s.options.get("base", 10000.0)
     ladder = base ** (-2 * np.arange(half) / s.cfg.R)
@@ -104,7 +104,7 @@ def rotate(s: Subject) -> list[Panel | Image]:
     )
     if s.encoding.axes and s.encoding.axes > 1:
         found.append(by_axis(s))
-    gains = {n: gain(turned[n][1], turned[n][2], angle) for n, angle in angles.items()}
+    gains = {n: score_gain(turned[n][1], turned[n][2], angle) for n, angle in angles.items()}
     varied = [curves for curves in map(by_distance, gains.values()) if curves]
     if varied:
         found.append(
@@ -169,7 +169,7 @@ def crooked(angle: Any) -> Image:
         "cosine of the angle of each pair",
         "position",
         "pair n",
-        np.cos(angle[:ROWS]).T,
+        np.cos(angle[:TABLE_POSITIONS]).T,
         centred=True,
         top=1.0,
     )
@@ -195,7 +195,7 @@ def by_axis(s: Subject) -> Panel:
     )
 
 
-def gain(q: Any, k: Any, angle: Any) -> Any:
+def score_gain(q: Any, k: Any, angle: Any) -> Any:
     """What the score of the last query with the key d tokens before it is multiplied with, for each pair,
     [L,R/2].
     """
@@ -230,7 +230,7 @@ def equal_content(angles: dict[int, Any], ladder: Any, gains: dict[int, Any]) ->
 # ---------------------------------------------------------------- bias
 
 
-def bias(s: Subject) -> list[Panel | Image]:
+def bias_panels(s: Subject) -> list[Panel | Image]:
     d = np.arange(2 * s.cfg.L if "any_length" in s.encoding.claims else s.cfg.L)
     table = np.asarray(hooks.distance_table(PLAIN, s.encoding, s.p, d), np.float64)
     if idle := not table.any():

@@ -20,7 +20,7 @@ from matplotlib.textpath import text_to_path
 from peref.errors import explained
 from peref.lab.panels import Curve, Image, Panel
 
-STYLE: Any = {
+MATPLOTLIB: Any = {
     **dict[Any, Any](matplotlib.rcParamsDefault),
     "svg.hashsalt": "peref",
     "font.size": 9.0,
@@ -29,14 +29,14 @@ STYLE: Any = {
     "axes.spines.right": False,
 }
 NOTE: dict[str, Any] = {"fontsize": 7.8, "color": "0.4", "va": "bottom", "linespacing": 1.25}
-ABOUT = 9.5  # points of the lines over the panels
+CAPTION = 9.5  # points of the lines over the panels
 DEEPEST = 1e-12  # of a logarithmic scale, to its top
 # words that a curve may cross
 BEHIND: dict[str, Any] = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
 SAID: dict[str, Any] = {"x": 0.012, "ha": "left", "fontsize": 9.5, "color": "0.25"}
 # panels, and maps of one layer each, in a row; inches
-COLUMNS, ABREAST, WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
-PLAIN, MARK = "0.45", "0.85"
+GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
+GREY, MARK = "0.45", "0.85"
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
@@ -50,23 +50,23 @@ def draw(
     """Write the panels, and the maps of a model's layers under them, to `path`; its suffix says of which
     kind. Raises PerefError.
     """
-    columns = len(panels) if len(panels) <= COLUMNS else min(COLUMNS, -(-len(panels) // 2))
+    columns = len(panels) if len(panels) <= GRID_COLUMNS else min(GRID_COLUMNS, -(-len(panels) // 2))
     rows = -(-len(panels) // columns)
     if max(map(len, maps), default=0) == 1:  # one of each layer: side by side
         flat = [one for row in maps for one in row]
         maps = [flat[n : n + ABREAST] for n in range(0, len(flat), ABREAST)]
     across = max(map(len, maps), default=0)
     size = min(max(3.3, 11.0 / across), 5.5) if maps else 0.0
-    width = max(columns * WIDTH, across * size)
-    words = [line for text in about for line in within(text, 0.97 * width)]
+    width = max(columns * PANEL_WIDTH, across * size)
+    words = [line for text in about for line in wrapped(text, 0.97 * width)]
     head = HEAD / 2 + 0.18 * len(words)
     heights = [head, ROW * rows, *([size * len(maps) + 0.3] if maps else [])]
-    with matplotlib.rc_context(STYLE):  # no settings of the user
+    with matplotlib.rc_context(MATPLOTLIB):  # no settings of the user
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         strips: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
         strips[0].text(0.012, 0.94, name, fontsize=16, fontweight="bold", va="top")
         strips[0].text(
-            0.012, 1 - 0.4 / head, "\n".join(words), fontsize=ABOUT, va="top", color="0.25", linespacing=1.4
+            0.012, 1 - 0.4 / head, "\n".join(words), fontsize=CAPTION, va="top", color="0.25", linespacing=1.4
         )
         axes = strips[1].subplots(rows, columns, squeeze=False).ravel()
         for n, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
@@ -83,7 +83,7 @@ def draw(
             grid = strips[2].subplots(len(maps), across, squeeze=False)
             for row, images in zip(grid, maps, strict=True):
                 for ax, one in zip(row, images, strict=False):
-                    tokens(ax, one, size)
+                    draw_tokens(ax, one, size)
                 for ax in row[len(images) :]:
                     ax.set_axis_off()
             # maps keep their shape, and the layout has room for words beside them the second time
@@ -94,9 +94,9 @@ def draw(
             )
 
 
-def within(text: str, inches: float) -> list[str]:
+def wrapped(text: str, inches: float) -> list[str]:
     """The words of `text` in lines that are no wider."""
-    font, lines = FontProperties(size=ABOUT), [""]
+    font, lines = FontProperties(size=CAPTION), [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if lines[-1] and text_to_path.get_text_width_height_descent(longer, font, False)[0] > 72 * inches:
@@ -109,7 +109,7 @@ def within(text: str, inches: float) -> list[str]:
 def shade(curve: Curve) -> Any:
     """The colour of one of several curves alike."""
     if curve.plain:
-        return PLAIN
+        return GREY
     return (
         None
         if curve.of is None
@@ -205,7 +205,7 @@ def image(ax: Any, panel: Image) -> None:
     ax.set(xlabel=panel.x, ylabel=panel.y)
 
 
-def tokens(ax: Any, panel: Image, size: float) -> None:
+def draw_tokens(ax: Any, panel: Image, size: float) -> None:
     """An attention map, `size` inches wide, with its tokens along both sides."""
     words = panel.ticks or ()
     font = min(8.0, 72 * (size - 0.3) / max(len(words), 1))

@@ -70,14 +70,14 @@ def weights(
     return found
 
 
-def whole(encoding: Encoding, p: Any, at: At, layout: str, content: dict[str, Any]) -> Any:
+def attention_weights(encoding: Encoding, p: Any, at: At, layout: str, content: dict[str, Any]) -> Any:
     """The weights of every row of one sequence, [H,T,T]."""
     T = at.T
     copies = {name: np.repeat(a, T, 0) for name, a in content.items()}
     return weights(encoding, p, at, range(T), layout, **copies).swapaxes(0, 1)
 
 
-def attend(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
+def attend_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     T, t = length(cfg, TOKENS), length(cfg, SMALL)
     contents = [random_content(cfg, encoding, T, DRAWS, time) for time in range(TIMES)]
     rows = [
@@ -87,7 +87,9 @@ def attend(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     d, of_last = np.arange(T), np.mean(rows, (0, 1))
     equal = Curve(d, np.full(T, 1 / T), "equal weights", plain=True)
     curves = [equal, *(Curve(d, row[::-1], f"head {h}", of=(h, cfg.H)) for h, row in enumerate(of_last))]
-    one = whole(encoding, p, At.of(t, n=cfg.L), cfg.layout, random_content(cfg, encoding, t, 1))[0]
+    one = attention_weights(encoding, p, At.of(t, n=cfg.L), cfg.layout, random_content(cfg, encoding, t, 1))[
+        0
+    ]
     note = f"mean over {DRAWS * TIMES} random contents"
     return [
         Panel(
@@ -111,7 +113,7 @@ def what_is_added(cfg: Config, encoding: Encoding, p: Any, at: At, content: dict
     )
 
 
-def score(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
+def score_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     T, t = length(cfg, TOKENS), length(cfg, SMALL)
     at, content = At.of(T, n=cfg.L), random_content(cfg, encoding, T, DRAWS)
     added = what_is_added(cfg, encoding, p, at, content)
@@ -127,14 +129,16 @@ def score(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     return [
         Panel("what is added to the logits", "distance (tokens)", "added to the logit", curves, note=note),
         Image("what is added, one random content, head 0", "key", "query", one, centred=True),
-        *attend(cfg, encoding, p)[:1],
+        *attend_panels(cfg, encoding, p)[:1],
     ]
 
 
 # ---------------------------------------------------------------- mixers
 
 
-def moved(encoding: Encoding, p: Any, x: Any, at: At, rows: Sequence[int], across: dict[str, Any]) -> Any:
+def sensitivity(
+    encoding: Encoding, p: Any, x: Any, at: At, rows: Sequence[int], across: dict[str, Any]
+) -> Any:
     """How much the output at rows[b] of sequence b moves with the input at each token, [B,T]: root mean
     square over random directions.
     """
@@ -151,9 +155,9 @@ def moved(encoding: Encoding, p: Any, x: Any, at: At, rows: Sequence[int], acros
     return np.sqrt(found / UNITS)
 
 
-def mix(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
+def mix_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     T = length(cfg, TOKENS)
-    r = moved(
+    r = sensitivity(
         encoding, p, random_content(cfg, encoding, T, DRAWS)["x"], At.of(T, n=cfg.L), [T - 1] * DRAWS, {}
     )
     r = np.sqrt((r**2).mean(0))[::-1]
@@ -199,11 +203,11 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
         h = norm(this, this.weights[layer], "norm1", x)
         if pe.mix:
             before = {name: np.repeat(a, T, 0) for name, a in this.across.items()}
-            rows = [moved(pe, p, np.repeat(h, T, 0), at, range(T), before)]
+            rows = [sensitivity(pe, p, np.repeat(h, T, 0), at, range(T), before)]
             rows = [a / np.maximum(a.sum(-1, keepdims=True), np.finfo(float).tiny) for a in rows]
         else:
             q, k, v = projected(this, layer, h)
-            rows = [*whole(pe, p, at, cfg.layout, {"q": q, "k": k, "v": v, "x": h})]
+            rows = [*attention_weights(pe, p, at, cfg.layout, {"q": q, "k": k, "v": v, "x": h})]
         title = f"layer {layer}, response" if pe.mix else f"layer {layer}, head "
         seen = np.broadcast_to(at.see, (T, T))
         found.append(

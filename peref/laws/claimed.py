@@ -26,8 +26,8 @@ from peref.laws.small import (
     broken,
     chunked,
     image,
+    logits,
     others,
-    run,
     tokens,
     told,
     weights,
@@ -55,17 +55,17 @@ def with_claim(s: Subject, law: str, claimed: bool) -> list[Given]:
 # ---------------------------------------------------------------- shift
 
 
-def moved(s: Subject, given: Given, by: int) -> tuple[Any, Any]:
+def logits_moved(s: Subject, given: Given, by: int) -> tuple[Any, Any]:
     """Logits at positions 0 on, and at positions `by` on."""
     cfg, x = s.config(given, **{"L": 64} | dict(s.sizes)), tokens(2, 7)
     p = weights(cfg)
-    return run(cfg, p, x), run(cfg, p, x, positions=by + np.arange(7))
+    return logits(cfg, p, x), logits(cfg, p, x, positions=by + np.arange(7))
 
 
 def shift(s: Subject) -> None:
     for given in with_claim(s, "shift", True):
         with told(given):
-            here, there = moved(s, given, 1000)
+            here, there = logits_moved(s, given, 1000)
             same(there, here, EXACT, "logits at positions 1000 to 1006, against 0 to 6")
 
 
@@ -73,7 +73,7 @@ def not_shift(s: Subject) -> None:
     """Far away, if there is such a place: some hide it up to there."""
     for given in with_claim(s, "shift", False):
         with told(given):
-            here, there = moved(s, given, 1021 if "any_length" in s.claims(given) else 13)
+            here, there = logits_moved(s, given, 1021 if "any_length" in s.claims(given) else 13)
             if not abs(there - here).max() > 1e-6:
                 raise broken(f"logits at other positions are the same: {HOLDS}")
 
@@ -87,13 +87,13 @@ def two_sided(s: Subject) -> None:
         cfg, x = s.config(causal=False), tokens(2, 7)
         p, other = weights(cfg), x.copy()
         other[:, -1] = others(other[:, -1])
-        if not (abs(run(cfg, p, other)[:, 0] - run(cfg, p, x)[:, 0]).max() > 1e-9):
+        if not (abs(logits(cfg, p, other)[:, 0] - logits(cfg, p, x)[:, 0]).max() > 1e-9):
             raise broken("the last token does not reach the first row where causal is False")
-        gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()), names=list(p))
+        gradient(lambda *a: logits(cfg, dict(zip(p, a, strict=True)), x), list(p.values()), names=list(p))
         seg = np.array([[0, 1, 1, 1, 2, 2, 2]])
-        want = run(cfg, p, x[:1, 1:4])
+        want = logits(cfg, p, x[:1, 1:4])
         same(
-            run(cfg, p, x[:1], seg=seg)[:, 1:4],
+            logits(cfg, p, x[:1], seg=seg)[:, 1:4],
             want,
             EXACT,
             "logits of a document between padding and another, both ways",
@@ -109,7 +109,7 @@ def two_sided_choices(s: Subject) -> None:
             cfg, x = s.config(given, causal=False, layers=1), tokens(2, 7)
             p = weights(cfg)
             if own := [n for n, key in enumerate(p) if "pe." in key]:
-                function = lambda *a, p=p, cfg=cfg, x=x: run(cfg, dict(zip(p, a, strict=True)), x)
+                function = lambda *a, p=p, cfg=cfg, x=x: logits(cfg, dict(zip(p, a, strict=True)), x)
                 gradient(function, list(p.values()), wrt=own, names=list(p))
 
 
@@ -128,14 +128,14 @@ def real_positions(s: Subject) -> None:
         cfg, x = s.config(), tokens(2, 7)
         p = weights(cfg)
         same(
-            run(cfg, p, x, positions=np.arange(7.0)),
-            run(cfg, p, x),
+            logits(cfg, p, x, positions=np.arange(7.0)),
+            logits(cfg, p, x),
             EXACT,
             "logits at positions 0.0, 1.0, ...",
         )
         same(
             chunked(cfg, p, x, (3,), REAL),
-            run(cfg, p, x, positions=REAL),
+            logits(cfg, p, x, positions=REAL),
             EXACT,
             "logits at real positions, cut at 3",
         )
@@ -145,7 +145,7 @@ def not_real_positions(s: Subject) -> list[str]:
     if "real_positions" in s.claims():
         return []
     cfg = s.config()
-    return [refused("real positions", run, cfg, weights(cfg), tokens(2, 7), positions=REAL)]
+    return [refused("real positions", logits, cfg, weights(cfg), tokens(2, 7), positions=REAL)]
 
 
 # ---------------------------------------------------------------- any_length
@@ -172,11 +172,11 @@ def not_any_length(s: Subject) -> list[str]:
             p, x, (end, who) = weights(cfg), tokens(1, 2), cfg.ends(np.float64)
             if not (end < np.inf and who == s.name):
                 raise broken(f"its reach says that it never ends: {HOLDS}")
-            if not np.isfinite(run(cfg, p, x, positions=np.array([0, end - 1]))).all():
+            if not np.isfinite(logits(cfg, p, x, positions=np.array([0, end - 1]))).all():
                 raise broken(f"logits at position {end - 1}, the last one, are not finite")
             memory = model.decode(cfg, p, x[:, :1], model.cache(cfg))[1]
             what = f"positions from {end} on, where it ends,"
-            words = [refused(what, run, cfg, p, x, positions=np.array([0, end]))]
+            words = [refused(what, logits, cfg, p, x, positions=np.array([0, end]))]
             words += [refused(what, model.decode, cfg, p, x[:, 1:], memory, positions=np.array([end]))]
             if wrong := [one for one in words if str(end - 1) not in one]:
                 told_not = f"position {end} is refused, but not told that {end - 1} is the last: {wrong[0]}"
@@ -196,14 +196,14 @@ def window(s: Subject) -> None:
     p, other = weights(cfg), tokens(2, 9)
     features = 2 if cfg.encoding(0).features else 0  # features may look back themselves
     other[:, 0] = others(other[:, 0])
-    change = abs(run(cfg, p, other) - run(cfg, p, x)).max((0, 2))
+    change = abs(logits(cfg, p, other) - logits(cfg, p, x)).max((0, 2))
     if not (change[:3] > 1e-9).all():
         raise broken("token 0 does not reach rows 0 to 2 with window 3")
     if not (change[3 + features :] < 1e-13).all():
         by = change[3 + features :].max()
         raise broken(f"token 0 reaches a row from {3 + features} on with window 3, by {by:.3g}")
-    same(chunked(cfg, p, x, (2, 5, 6)), run(cfg, p, x), EXACT, "logits with window 3, cut at 2, 5 and 6")
-    gradient(lambda *a: run(cfg, dict(zip(p, a, strict=True)), x), list(p.values()), names=list(p))
+    same(chunked(cfg, p, x, (2, 5, 6)), logits(cfg, p, x), EXACT, "logits with window 3, cut at 2, 5 and 6")
+    gradient(lambda *a: logits(cfg, dict(zip(p, a, strict=True)), x), list(p.values()), names=list(p))
 
 
 def not_window(s: Subject) -> list[str]:
@@ -226,7 +226,7 @@ def alike(s: Subject) -> tuple[Any, Any]:
     """Logits at one number for a token, and at that number on every axis."""
     cfg, x, A = s.config(), tokens(2, 9), axes_of(s)
     p = weights(cfg)
-    return run(cfg, p, x), run(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1)))
+    return logits(cfg, p, x), logits(cfg, p, x, positions=np.tile(np.arange(9), (A, 1, 1)))
 
 
 def text(s: Subject) -> list[str]:
@@ -240,7 +240,7 @@ def text(s: Subject) -> list[str]:
     cfg, x, A = s.config(), tokens(2, 9), axes_of(s)
     p, i = weights(cfg), image(A)
     i[..., :2], i[..., 7:] = np.arange(2), [20, 21]
-    whole, memory = run(cfg, p, x, positions=i), model.decode(cfg, p, x[:, :2], model.cache(cfg, 16))[1]
+    whole, memory = logits(cfg, p, x, positions=i), model.decode(cfg, p, x[:, :2], model.cache(cfg, 16))[1]
     memory = model.decode(cfg, p, x[:, 2:7], memory, positions=i[..., 2:7])[1]
     said = refused("positions after an image that nobody gave", model.decode, cfg, p, x[:, 7:], memory)
     y, memory = model.decode(cfg, p, x[:, 7:8], memory, positions=np.array([20]))
@@ -252,7 +252,7 @@ def text(s: Subject) -> list[str]:
         "logits of text that goes on from there",
     )
     fresh = model.decode(cfg, p, x[:, 7:], memory, seg=np.full((2, 2), 5))[0]
-    same(fresh, run(cfg, p, x[:, 7:]), EXACT, "logits of a document that begins behind an image")
+    same(fresh, logits(cfg, p, x[:, 7:]), EXACT, "logits of a document that begins behind an image")
     return [said]
 
 
@@ -279,10 +279,10 @@ def axes(s: Subject) -> list[str]:
     if A == 0:
         return []
     if A == 1:
-        return [refused("three axes of positions", run, cfg, p, x, positions=image(3))]
+        return [refused("three axes of positions", logits, cfg, p, x, positions=image(3))]
     i, seg = image(A), np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
-    whole = run(cfg, p, x, positions=i)
-    if not abs(whole - run(cfg, p, x)).max() > 1e-3:
+    whole = logits(cfg, p, x, positions=i)
+    if not abs(whole - logits(cfg, p, x)).max() > 1e-3:
         raise broken(f"positions of {A} axes change nothing")
     for cuts in ((2,), (4,), (2, 7), tuple(range(1, 9))):
         same(chunked(cfg, p, x, cuts, i), whole, EXACT, f"logits of an image cut at {cuts}")
@@ -290,13 +290,13 @@ def axes(s: Subject) -> list[str]:
         got = chunked(cfg, p, x, cuts, i, seg)
         same(
             got[:1, 3:],
-            run(cfg, p, x[:1, 3:], positions=i[:, :1, 3:]),
+            logits(cfg, p, x[:1, 3:], positions=i[:, :1, 3:]),
             EXACT,
             "logits of an image behind padding",
         )
         for a, b in ((0, 2), (2, 7), (7, 9)):
-            alone = run(cfg, p, x[1:, a:b], positions=i[:, 1:, a:b])
+            alone = logits(cfg, p, x[1:, a:b], positions=i[:, 1:, a:b])
             same(got[1:, a:b], alone, EXACT, f"logits of tokens {a} to {b - 1}, a document of several axes")
-    function = lambda *a: run(cfg, dict(zip(p, a, strict=True)), x, positions=i, seg=seg)
+    function = lambda *a: logits(cfg, dict(zip(p, a, strict=True)), x, positions=i, seg=seg)
     gradient(function, list(p.values()), names=list(p))
     return []

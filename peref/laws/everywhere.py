@@ -21,8 +21,8 @@ from peref.laws.small import (
     chunked,
     image,
     layer_input,
+    logits,
     others,
-    run,
     tokens,
     told,
     weights,
@@ -156,11 +156,11 @@ def causal(s: Subject) -> None:
     """Tokens from t on change no bit of the rows before t, and some of those after."""
     cfg, x = s.config(), tokens(2, 9)
     p = weights(cfg)
-    full = run(cfg, p, x)
+    full = logits(cfg, p, x)
     for t in (1, 4, 8):
         other = x.copy()
         other[:, t:] = others(other[:, t:])
-        changed = run(cfg, p, other)
+        changed = logits(cfg, p, other)
         same(changed[:, :t], full[:, :t], 0, f"logits before token {t}, where tokens from {t} on are others")
         if not abs(changed[:, t:] - full[:, t:]).max() > 0:
             raise broken(f"logits from token {t} on are the same where these tokens are others")
@@ -177,12 +177,12 @@ def decoding(s: Subject, pieces: Any = PIECES) -> None:
             where = "" if i is None else f", positions {i.ravel()[0]} to {i.max()}"
             same(
                 chunked(cfg, p, x, cuts, i),
-                run(cfg, p, x, positions=i),
+                logits(cfg, p, x, positions=i),
                 EXACT,
                 f"logits of 9 tokens cut at {cuts}{where}",
             )
     later = model.decode(cfg, p, x[:, :4], model.cache(cfg, LENGTH), positions=3 + np.arange(4))[1]
-    want = run(cfg, p, x, positions=3 + np.arange(9))[:, 4:]
+    want = logits(cfg, p, x, positions=3 + np.arange(9))[:, 4:]
     same(model.decode(cfg, p, x[:, 4:], later)[0], want, EXACT, "logits of tokens that go on from position 7")
 
 
@@ -192,14 +192,17 @@ def decoding(s: Subject, pieces: Any = PIECES) -> None:
 def packing(s: Subject) -> None:
     """Left padding and packed documents equal the documents alone; what stands in padding has no say."""
     for cuts in ((), (2, 5), (6,)):
-        packed(s, s.choices[0], cuts)
+        check_packing(s, s.choices[0], cuts)
     cfg = s.config()
     p, x = weights(cfg), tokens(2, 9)
     other = x.copy()
     other[0, :3] = 0
-    want = run(cfg, p, x, seg=SEGMENTS)[0, 3:]
+    want = logits(cfg, p, x, seg=SEGMENTS)[0, 3:]
     same(
-        run(cfg, p, other, seg=SEGMENTS)[0, 3:], want, EXACT, "logits where other tokens stand in the padding"
+        logits(cfg, p, other, seg=SEGMENTS)[0, 3:],
+        want,
+        EXACT,
+        "logits where other tokens stand in the padding",
     )
 
 
@@ -207,18 +210,18 @@ def packing_of_choices(s: Subject) -> None:
     """So with every choice of the options: what is kept of tokens is forgotten where a document ends."""
     for given in s.choices[1:]:
         with told(given):
-            packed(s, given, (2, 5, 6))
+            check_packing(s, given, (2, 5, 6))
 
 
-def packed(s: Subject, given: Given, cuts: tuple[int, ...]) -> None:
+def check_packing(s: Subject, given: Given, cuts: tuple[int, ...]) -> None:
     cfg = s.config(given)
     p, x = weights(cfg), tokens(2, 9)
     got, how = chunked(cfg, p, x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else ""
-    same(got[:1, 3:], run(cfg, p, x[:1, 3:]), EXACT, f"logits behind 3 tokens of padding{how}")
+    same(got[:1, 3:], logits(cfg, p, x[:1, 3:]), EXACT, f"logits behind 3 tokens of padding{how}")
     for a, b in ((0, 2), (2, 7), (7, 9)):
         same(
             got[1:, a:b],
-            run(cfg, p, x[1:, a:b]),
+            logits(cfg, p, x[1:, a:b]),
             EXACT,
             f"logits of tokens {a} to {b - 1}, a document in a row of three{how}",
         )
@@ -292,19 +295,19 @@ def grouped_heads(s: Subject) -> None:
                 p[n].reshape(groups, -1, *last) if p[n].shape[0] != groups else p[n].reshape(groups, 1, *last)
             )
             p[n] = np.repeat(heads, H // groups, 0).reshape(a.shape)
-    want = run(few, dict(weights(few)), x)
-    same(run(many, p, x), want, EXACT, f"logits of {H} key-value heads that repeat {groups}")
+    want = logits(few, dict(weights(few)), x)
+    same(logits(many, p, x), want, EXACT, f"logits of {H} key-value heads that repeat {groups}")
 
 
 def history(s: Subject) -> None:
     """Another length, option or batch in between changes no bit."""
     cfg, x = s.config(), tokens(2, 9)
     p = weights(cfg)
-    before = run(cfg, p, x)
+    before = logits(cfg, p, x)
     for given in s.choices:
         other = s.config(given, **{"H": 2, "D": 8, "L": 11} | dict(s.sizes))
         model.logits(other, weights(other, 1), tokens(3, 11))
-    same(run(cfg, p, x), before, 0, "logits, computed again after other models")
+    same(logits(cfg, p, x), before, 0, "logits, computed again after other models")
 
 
 def dtype(s: Subject) -> None:
@@ -313,7 +316,7 @@ def dtype(s: Subject) -> None:
     wide = weights(cfg)
     p = frozen(wide, np.float32)
     y, memory = model.decode(cfg, p, x, model.cache(cfg, LENGTH))
-    same(y, run(cfg, wide, x).astype(np.float32), 2e-5, "logits in float32")
+    same(y, logits(cfg, wide, x).astype(np.float32), 2e-5, "logits in float32")
     for n, layer in enumerate(memory.layers):
         kept = {name: kept.rows for name, kept in layer.items() if name != "state"} | layer["state"]
         for name, a in kept.items():
@@ -338,13 +341,18 @@ def positions(s: Subject) -> None:
         cfg = s.config()
         p = weights(cfg)
         for i in (image(3), image(5), np.arange(9)[::-1] / 3):
-            same(run(cfg, p, x, positions=i), run(cfg, p, x), 0, "logits at other positions; axes is None")
+            same(
+                logits(cfg, p, x, positions=i),
+                logits(cfg, p, x),
+                0,
+                "logits at other positions; axes is None",
+            )
     elif axes == 1:
         changes = []
         for given in s.choices:
             cfg = s.config(given)
             p = weights(cfg)
-            elsewhere = run(cfg, p, x, positions=np.array([0, 1, 3, 4, 6, 8, 9, 12, 15]))
-            changes.append(abs(elsewhere - run(cfg, p, x)).max())
+            elsewhere = logits(cfg, p, x, positions=np.array([0, 1, 3, 4, 6, 8, 9, 12, 15]))
+            changes.append(abs(elsewhere - logits(cfg, p, x)).max())
         if not max(changes) > 1e-6:
             raise broken("positions change nothing, whatever the options; the file should say axes=None")

@@ -59,7 +59,7 @@ def frozen(x: Any, dtype: Any = None) -> Any:
     return locked(each_array(copy, x))
 
 
-def run(name: str, function: Callable, *args: Any, **keywords: Any) -> Any:
+def guarded(name: str, function: Callable, *args: Any, **keywords: Any) -> Any:
     """Call; writing into a read-only array is a difference like any other."""
     try:
         return function(*args, **keywords)
@@ -129,7 +129,7 @@ def gradient(
         raise Differs(
             name, "empty", f"arrays {wrt} are to be differentiated; expected at least one, real and not empty"
         )
-    y = first(run(name, function, *arrays, **settings))
+    y = first(guarded(name, function, *arrays, **settings))
     if not is_real(y) or y.size == 0 or not np.isfinite(y).all():
         raise Differs(
             name,
@@ -146,7 +146,7 @@ def gradient(
 
         def at(v: Any, k: int = k) -> Any:
             moved = [v if n == k else a for n, a in enumerate(arrays)]
-            return np.asarray(first(run(name, function, *moved, **settings)), np.float64)
+            return np.asarray(first(guarded(name, function, *moved, **settings)), np.float64)
 
         if elementwise:
             for n in range(x.size):
@@ -175,11 +175,11 @@ def taped(
     """{k: gradient} for the arrays in `wrt`, from a tape."""
     tape = Tape()
     leaves = {k: tape.watch(arrays[k]) for k in wrt}
-    y = first(run(name, function, *(leaves.get(k, a) for k, a in enumerate(arrays)), **settings))
+    y = first(guarded(name, function, *(leaves.get(k, a) for k, a in enumerate(arrays)), **settings))
     if not isinstance(y, Var):
         raise Differs(name, "value", f"its value does not depend on arrays {list(wrt)} by way of any op")
     locked([saved for _, saved, *_ in tape.entries])
-    got = run(name, tape.gradients, y, dy)
+    got = guarded(name, tape.gradients, y, dy)
     return {k: got[v] for k, v in leaves.items()}
 
 

@@ -57,12 +57,19 @@ def needed(s: Subject, cfg: Any, hook: str) -> Callable:
 
 def loop(s: Subject) -> None:
     """With every choice of the options, at any positions, the encoding gives what its scalar loop gives."""
-    against = {"embed": embed, "rotate": rotate, "bias": bias, "score": score, "attend": attend, "mix": mix}
+    against = {
+        "embed": check_embed,
+        "rotate": check_rotate,
+        "bias": check_bias,
+        "score": check_score,
+        "attend": check_attend,
+        "mix": check_mix,
+    }
     if s.encoding.hook:
         against[s.encoding.hook](s)
 
 
-def embed(s: Subject) -> None:
+def check_embed(s: Subject) -> None:
     """Odd and even widths, positions in any order."""
     for C, given in product((1, 2, 7, 8), s.choices):
         with told(given):
@@ -101,7 +108,7 @@ def widths(s: Subject, given: Given) -> list[int]:
     return found
 
 
-def rotate(s: Subject) -> None:
+def check_rotate(s: Subject) -> None:
     """Angles and gains in float64, for any positions, made for any length, widths below the head's too."""
     for given in s.choices:
         with told(given):
@@ -115,7 +122,7 @@ def rotate(s: Subject) -> None:
                     same(got, wanted, 1e-14, f"rotary width {R}, made for {n}, positions {lists(i)}")
 
 
-def bias(s: Subject) -> None:
+def check_bias(s: Subject) -> None:
     """Past and, where it is two-sided, future; heads that are no power of two."""
     for (given, causal), H in product(s.ways, (1, 6, 7)):
         with told(given):
@@ -136,7 +143,7 @@ def bias(s: Subject) -> None:
                 same(got, far / scale, 1e-9, f"[head, distance] of distances {lists(FAR)}, each by its size")
 
 
-def score(s: Subject) -> None:
+def check_score(s: Subject) -> None:
     """Term, row and column add up to what the loop has wherever a query looks."""
     for given, causal in s.ways:
         with told(given):
@@ -156,7 +163,7 @@ def score(s: Subject) -> None:
                 same(got, want[:, at.see], 1e-13, f"[head, cell that is seen], causal={causal}")
 
 
-def attend(s: Subject) -> None:
+def check_attend(s: Subject) -> None:
     """Features and attention together, from the layer's input on."""
     for given, causal in s.ways:
         with told(given):
@@ -173,7 +180,7 @@ def attend(s: Subject) -> None:
                 same(got, np.array(want), 1e-12, f"[head, token, channel], causal={causal}")
 
 
-def mix(s: Subject) -> None:
+def check_mix(s: Subject) -> None:
     """The whole layer."""
     for given, causal in s.ways:
         with told(given):
@@ -185,7 +192,7 @@ def mix(s: Subject) -> None:
                 same(got[1], np.array(want), 1e-12, f"[token, channel], causal={causal}")
 
 
-def scale(s: Subject) -> None:
+def check_scale(s: Subject) -> None:
     """The softmax scale is the loop's, and 1 / sqrt(D) where the loop says nothing of it."""
     for given in s.choices:
         with told(given):

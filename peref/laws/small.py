@@ -142,7 +142,7 @@ def others(x: Any) -> Any:
     return (x + 3) % VOCABULARY
 
 
-def run(cfg: Config, p: Any, x: Any, **place: Any) -> Any:
+def logits(cfg: Config, p: Any, x: Any, **place: Any) -> Any:
     return model.logits(cfg, p, x, n=LENGTH, **place)
 
 

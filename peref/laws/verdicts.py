@@ -17,7 +17,7 @@ from peref.encodings import LAWS
 from peref.errors import Misuse
 from peref.laws import claimed, everywhere, loops
 from peref.laws.claimed import HOLDS
-from peref.laws.small import Given, Subject, broken, each_alone, last_words, run, tokens, weights
+from peref.laws.small import Given, Subject, broken, each_alone, last_words, logits, tokens, weights
 
 EVERYWHERE: dict[str, Callable[[Subject], Any]] = {
     "gradients": everywhere.gradients,
@@ -47,7 +47,7 @@ ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some
     "loop": lambda s: s.loop is not None and s.encoding.hook,
     "scale of the loop": lambda s: s.loop is not None,
 }
-OF_LOOP = {"loop": loops.loop, "scale of the loop": loops.scale}
+OF_LOOP = {"loop": loops.loop, "scale of the loop": loops.check_scale}
 CLAIMED = {
     "shift": (claimed.shift, claimed.not_shift),
     "two_sided": (claimed.two_sided, claimed.two_sided_choices, claimed.not_two_sided),
@@ -103,7 +103,7 @@ def subject(
 def computed(s: Subject, given: Given) -> Any:
     """Logits of a small model. Raises Misuse where the options, or the sizes, are none that it takes."""
     cfg = s.config(given)
-    return run(cfg, weights(cfg), tokens(1, 3))
+    return logits(cfg, weights(cfg), tokens(1, 3))
 
 
 def runs(s: Subject) -> None:
@@ -113,7 +113,7 @@ def runs(s: Subject) -> None:
         raise broken(f"{np.count_nonzero(~np.isfinite(y))} of {y.size} logits are not finite")
 
 
-def judged(s: Subject, *checks: Callable[[Subject], Any]) -> tuple[bool, str]:
+def passes(s: Subject, *checks: Callable[[Subject], Any]) -> tuple[bool, str]:
     """Whether all of them pass, and in words why not, or what was refused as it must be."""
     said: list[str] = []
     try:
@@ -134,17 +134,17 @@ def judged(s: Subject, *checks: Callable[[Subject], Any]) -> tuple[bool, str]:
 def verdicts(s: Subject) -> Iterator[Verdict]:
     """One after the other; where the first, that it computes anything, fails, the others are not asked."""
     with np.errstate(all="ignore"):
-        right, words = judged(s, runs)
+        right, words = passes(s, runs)
         if not right:
             yield Verdict("a model", None, right, words)
             return
         for law, check in (EVERYWHERE | OF_LOOP).items():
             if ASKED_OF.get(law, bool)(s):
-                yield Verdict(law, None, *judged(s, check))
+                yield Verdict(law, None, *passes(s, check))
         for law, checks in CLAIMED.items():
             claims = law in s.claims()
             if law != "text" or claims or claimed.several(s):
-                yield Verdict(law, claims, *judged(s, *checks))
+                yield Verdict(law, claims, *passes(s, *checks))
 
 
 def about(law: str, found: Mapping[str, str] = LAWS) -> str:

@@ -14,7 +14,7 @@ def slots(index, rows):
     return namespace(index).arange(T)[:, None] * rows + index.reshape(-1, T, S)
 
 
-def spread(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
+def at_cells(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
     B, H, T, R = x.shape
     at = slots(index, R)
     if len(at) == 1:
@@ -41,7 +41,7 @@ def gathered(cells, index, rows):
 
 
 def gather_forward(x, index, *, scale):
-    return spread(x, index) * scale, (index, x.shape[-1], scale)
+    return at_cells(x, index) * scale, (index, x.shape[-1], scale)
 
 
 def gather_backward(saved, dy):
@@ -57,7 +57,7 @@ def scatter_forward(cells, index, *, rows):
 
 
 def scatter_backward(index, dy):
-    return spread(dy, index), None
+    return at_cells(dy, index), None
 
 
 scatter = Op(scatter_forward, scatter_backward)

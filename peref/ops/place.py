@@ -15,7 +15,9 @@ import numpy as np
 from peref.errors import Misuse
 from peref.xp import like, namespace
 
-LARGEST = 2**53  # beyond it float64, in which angles and biases are made, does not tell neighbours apart
+LARGEST_POSITION = (
+    2**53
+)  # beyond it float64, in which angles and biases are made, does not tell neighbours apart
 
 
 def exact(i: np.ndarray) -> np.ndarray:
@@ -126,7 +128,7 @@ class At:
                 f"positions are {list(self.i.shape)}; expected [T], [B,T] or, of several axes, [A,B,T]"
             )
         for i in (self.i, self.j):
-            if not ((i >= -LARGEST) & (i <= LARGEST)).all():
+            if not ((i >= -LARGEST_POSITION) & (i <= LARGEST_POSITION)).all():
                 raise Misuse(
                     f"positions must be finite numbers of at most 2^53 in size, got {i.min()} to {i.max()}"
                 )

@@ -6,14 +6,14 @@ import numpy as np
 
 from peref.xp import library, namespace
 
-CELLS = 1 << 24  # numbers that a device lays out at once: 128 MiB of float64
+LAID_OUT = 1 << 24  # numbers that a device lays out at once: 128 MiB of float64
 
 
 # [...,N], [...,N] -> [...,rows], float64: of each row the numbers whose index it is; what names no row is
 # left out
 def sums(index, x, rows):
     xp = namespace(index, x)
-    x, many = x.astype(xp.promote_types(x.dtype, xp.float32), copy=False), max(1, CELLS // max(x.size, 1))
+    x, many = x.astype(xp.promote_types(x.dtype, xp.float32), copy=False), max(1, LAID_OUT // max(x.size, 1))
     found = xp.empty((*x.shape[:-1], rows), xp.float64)
     for first in range(0, rows, many):
         row = xp.arange(first, min(first + many, rows))[:, None]

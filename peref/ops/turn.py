@@ -13,7 +13,7 @@ from peref.xp import namespace
 LAYOUTS = ("half", "interleaved")
 
 
-def pairs(x, half, layout):  # [...,D] -> the two channels of each of `half` pairs, views
+def split_pairs(x, half, layout):  # [...,D] -> the two channels of each of `half` pairs, views
     return (
         (x[..., :half], x[..., half : 2 * half])
         if layout == "half"
@@ -21,7 +21,7 @@ def pairs(x, half, layout):  # [...,D] -> the two channels of each of `half` pai
     )
 
 
-def joined(a, b, rest, layout):
+def join_pairs(a, b, rest, layout):
     xp = namespace(a)
     turned = [a, b] if layout == "half" else [xp.stack([a, b], -1).reshape(*a.shape[:-1], 2 * a.shape[-1])]
     return xp.concatenate([*turned, rest], -1)
@@ -35,17 +35,17 @@ def turn_forward(x, angle, gain, *, layout):  # [B,H,T,D], [T,R/2] or [B,T,R/2],
     xp = namespace(x, angle)
     half = angle.shape[-1]
     cos, sin = xp.cos(over_heads(angle)).astype(x.dtype), xp.sin(over_heads(angle)).astype(x.dtype)  # 1
-    a, b = pairs(x, half, layout)
+    a, b = split_pairs(x, half, layout)
     ya, yb = a * cos - b * sin, a * sin + b * cos  # 2
     g = None if gain is None else over_heads(gain).astype(x.dtype)
     out = (ya, yb) if g is None else (ya * g, yb * g)  # 3
-    return joined(*out, x[..., 2 * half :], layout), (ya, yb, cos, sin, g, angle, gain, layout)
+    return join_pairs(*out, x[..., 2 * half :], layout), (ya, yb, cos, sin, g, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
     ya, yb, cos, sin, g, angle, gain, layout = saved
     half = angle.shape[-1]
-    da, db = pairs(dy, half, layout)
+    da, db = split_pairs(dy, half, layout)
     dgain = dangle = dx = None
     if wants[2] and gain is not None:
         dgain = as_given(da * ya + db * yb, gain)  # 3
@@ -54,7 +54,7 @@ def turn_backward(saved, dy, wants):
     if wants[1]:
         dangle = as_given(db * ya - da * yb, angle)  # 2, 1
     if wants[0]:
-        dx = joined(da * cos + db * sin, db * cos - da * sin, dy[..., 2 * half :], layout)  # 2
+        dx = join_pairs(da * cos + db * sin, db * cos - da * sin, dy[..., 2 * half :], layout)  # 2
     return dx, dangle, dgain
 
 

@@ -7,7 +7,7 @@ from peref.ops.scan import breaks
 from peref.xp import namespace
 
 # exp of it is 0, so a log w below it can stand for it: large ones would drown the others in their sum
-NOTHING = -1000.0
+FORGOTTEN = -1000.0
 
 
 def chunks(log_w, runs, chunk):
@@ -20,7 +20,7 @@ def chunks(log_w, runs, chunk):
     for start in range(0, T, chunk):
         cut = slice(start, min(start + chunk, T))
         pairs, begin, end, whole = breaks(xp, runs, cut)
-        c = xp.maximum(log_w[:, :, cut], NOTHING).cumsum(2, dtype=xp.float64)
+        c = xp.maximum(log_w[:, :, cut], FORGOTTEN).cumsum(2, dtype=xp.float64)
         before, total = xp.concatenate([xp.zeros_like(c[:, :, :1]), c[:, :, :-1]], 2), c[:, :, -1:]
         out_of = (xp.exp(total - c) * end[:, None, :, None]).astype(log_w.dtype)
         over = transposed((xp.exp(total) * whole[:, None, :, None]).astype(log_w.dtype))

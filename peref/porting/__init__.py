@@ -17,7 +17,7 @@ mixtures of experts, quantised weights, layers that turn differently, heads that
 """
 
 from peref.porting.config import config_of
-from peref.porting.tensors import NAMES, Kind, load, unload
+from peref.porting.tensors import PUBLIC_NAMES, Kind, load, unload
 
-__doc__ = f"{__doc__}\nTheirs, ours, shape of ours:\n{NAMES['llama']}{NAMES['gpt2']}"
+__doc__ = f"{__doc__}\nTheirs, ours, shape of ours:\n{PUBLIC_NAMES['llama']}{PUBLIC_NAMES['gpt2']}"
 __all__ = ["NAMES", "Kind", "config_of", "load", "unload"]

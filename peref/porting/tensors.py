@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 from peref.config import Config
 from peref.encodings import get
 from peref.errors import Misuse
-from peref.parameters import Arrays, where_on_disk
+from peref.parameters import where_on_disk
 from peref.rng import generator
-from peref.xp import library, namespace
+from peref.xp import Arrays, library, namespace
 
 Kind = Literal["llama", "gpt2"]
 
@@ -17,7 +17,7 @@ Kind = Literal["llama", "gpt2"]
 # puts a .bias beside, "if:" the one that puts the row there at all; "turned": theirs is [in,out]; q,k,v:
 # theirs are one, cut along the first axis of ours.
 
-NAMES = {
+PUBLIC_NAMES = {
     "llama": """
     model.embed_tokens.weight                        embed.weight                  [V,C]
     model.layers.N.input_layernorm.weight            N.norm1.weight                [C]
@@ -83,7 +83,7 @@ def rows(cfg: Config, kind: str) -> Iterator[Row]:
     on = {"untied": not cfg.tied} | {
         field: getattr(cfg, field) for field in ("biases", "qkv_bias", "qk_norm")
     }
-    for theirs, ours, letters, *rest in map(str.split, NAMES[kind].strip().splitlines()):
+    for theirs, ours, letters, *rest in map(str.split, PUBLIC_NAMES[kind].strip().splitlines()):
         said = dict(word.split(":") for word in rest if ":" in word)
         shape = tuple(sizes[letter] for letter in letters.strip("[]").split(","))
         for layer in range(cfg.layers if ".N." in theirs else 1):
@@ -105,8 +105,8 @@ def rows(cfg: Config, kind: str) -> Iterator[Row]:
 def kind_of(cfg: Config, kind: str | None) -> str:
     """`kind`, by the norm unless said. Raises Misuse where these names cannot name what `cfg` has."""
     kind = kind or ("gpt2" if cfg.norm == "layer" else "llama")
-    if kind not in NAMES:
-        raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(NAMES)}")
+    if kind not in PUBLIC_NAMES:
+        raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
     if any(get(name).mix for name, _ in cfg.pe):
         raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind} are for")
     for field, wanted in (NEEDS[kind] | ({"G": cfg.H} if kind == "gpt2" else {})).items():
@@ -126,7 +126,7 @@ def kind_of(cfg: Config, kind: str | None) -> str:
     return kind
 
 
-def check(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], whose: str) -> None:
+def check_tensors(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], whose: str) -> None:
     """Raises Misuse unless `arrays` are the `wanted` ones, of real numbers and of these shapes; names what
     is not.
     """
@@ -171,7 +171,9 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
             raise Misuse(
                 f"{HEAD} is not {TIED_TO[named]}, but the config says that they are tied; give it tied=False"
             )
-    check(given, {row.theirs: row.public_shape for row in rows(cfg, named)}, f"the tensors of this {named}")
+    check_tensors(
+        given, {row.theirs: row.public_shape for row in rows(cfg, named)}, f"the tensors of this {named}"
+    )
     params: Arrays = {}
     for row in rows(cfg, named):
         whole, n = given[row.theirs].T if row.turned else given[row.theirs], row.shape[0]
@@ -190,7 +192,9 @@ def unload(
     model. Raises Misuse as `load` does.
     """
     named, found = kind_of(cfg, kind), {}
-    check(params, {name: row.shape for row in rows(cfg, named) for name in row.ours}, "the parameters")
+    check_tensors(
+        params, {name: row.shape for row in rows(cfg, named) for name in row.ours}, "the parameters"
+    )
     for row in rows(cfg, named):
         pieces = [params[name] for name in row.ours]
         whole = namespace(*pieces).concatenate(pieces, 0)

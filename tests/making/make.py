@@ -174,7 +174,7 @@ def standing(place: Path) -> dict[str, Entry]:
     if not (place / SUMS).is_file():
         return {}
     name = place.name
-    there = {f"{name}/{path.name}": store.read(path) for path in place.iterdir()}
+    there = {f"{name}/{path.name}": store.read_bytes(path) for path in place.iterdir()}
     return {
         entry.id: entry for entry in vectors_of(name, of_encoding(name, there, place.parent), place.parent)
     }

@@ -19,7 +19,7 @@ from mutants.ways import (
     with_case,
 )
 from peref.model import PLAIN
-from peref.ops.turn import joined, turn
+from peref.ops.turn import join_pairs, turn
 
 ALL = hooked("rotate")
 GAINED = ("yarn", "longrope", "xpos")
@@ -442,7 +442,7 @@ def undone(saved, dy):
         else (dy[..., 0 : 2 * half : 2], dy[..., 1 : 2 * half : 2])
     )
     g = 1 if g is None else g
-    return joined(g * (da * cos - db * sin), g * (da * sin + db * cos), dy[..., 2 * half :], layout)
+    return join_pairs(g * (da * cos - db * sin), g * (da * sin + db * cos), dy[..., 2 * half :], layout)
 
 
 def with_option(case, a, base):

@@ -89,7 +89,8 @@ MUTANTS = [
         "a key's own gate is counted",
         FOX,
         lambda case, a: patched(
-            "encodings.score.forgetting", column=forward(forgetting.column, lambda y, f: y + f[:, :, None])
+            "encodings.score.forgetting",
+            column=forward(forgetting.gate_column, lambda y, f: y + f[:, :, None]),
         )(case, a),
     ),
     Mutant(
@@ -97,7 +98,9 @@ MUTANTS = [
         "forgetting.range",
         "the query's own gate is not counted",
         FOX,
-        patched("encodings.score.forgetting", row=forward(forgetting.row, lambda y, f: y - f[..., None])),
+        patched(
+            "encodings.score.forgetting", row=forward(forgetting.gate_row, lambda y, f: y - f[..., None])
+        ),
     ),
     Mutant(
         "fox-both",
@@ -106,8 +109,8 @@ MUTANTS = [
         FOX,
         patched(
             "encodings.score.forgetting",
-            column=forward(forgetting.column, lambda y, f: y + f[:, :, None]),
-            row=forward(forgetting.row, lambda y, f: y - f[..., None]),
+            column=forward(forgetting.gate_column, lambda y, f: y + f[:, :, None]),
+            row=forward(forgetting.gate_row, lambda y, f: y - f[..., None]),
         ),
         held_out=True,
     ),

@@ -162,7 +162,9 @@ def kept(x):
 
 def unnormed_inside(case, a):
     """Mamba's step, B and C keep their size."""
-    return backend(rms_norm=lambda x, w, eps: rwkv7.scaled(x, w))(case, a) if "param.b.norm" in a else None
+    return (
+        backend(rms_norm=lambda x, w, eps: rwkv7.by_channel(x, w))(case, a) if "param.b.norm" in a else None
+    )
 
 
 MUTANTS = [

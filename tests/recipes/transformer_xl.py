@@ -148,7 +148,7 @@ MUTANTS = [
         "xl.scale",
         "the term of the key is not divided by sqrt(D)",
         XL,
-        patched("encodings.score.transformer_xl", column=told(transformer_xl.column, scale=1.0)),
+        patched("encodings.score.transformer_xl", column=told(transformer_xl.key_bias, scale=1.0)),
     ),
     Mutant(
         "xl-scaled-twice",

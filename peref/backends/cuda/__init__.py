@@ -69,7 +69,7 @@ def halved(p: Flat) -> dict[str, Any]:
     return {name: p.of(line, name) for name in p}
 
 
-def opened(
+def open_device(
     xp: Any,
     library: Any,
     name: str = "cuda",
@@ -116,4 +116,4 @@ def here(name: str, every_tile: bool, record: bool, say: Callable[[str], None]) 
             f"the cuda:bf16 backend needs NumPy's bfloat16: {install('ml_dtypes')}; or use --backend cuda"
         )
     find.check_compiler(xp, half=name == "cuda:bf16")
-    return opened(xp, find.cublas(xp), name, every_tile=every_tile, record=record, say=say)
+    return open_device(xp, find.cublas(xp), name, every_tile=every_tile, record=record, say=say)

@@ -1,6 +1,6 @@
 """SwiGLU and GELU (kernels/activation.cu)."""
 
-from peref.backends.cuda.arrays import THREADS, fit, line, real, strided
+from peref.backends.cuda.arrays import THREADS, fit, one_line, real, strided
 from peref.backends.cuda.launch import launch
 from peref.ops.activation import GELU_CUBIC, GELU_OUTER
 from peref.tape import Op
@@ -10,7 +10,7 @@ from peref.xp import namespace
 def swiglu_forward(gate, up):
     dtype = real("swiglu", gate, up)
     fit("swiglu: gate and up", gate.shape, up.shape)
-    g, u = line(gate), line(up)
+    g, u = one_line(gate), one_line(up)
     y = namespace(g).empty_like(g)
     launch("activation.swiglu_forward", strided(g.size), THREADS, y, g, u, g.size, real=dtype)
     return y.reshape(gate.shape), (g, u)
@@ -25,7 +25,7 @@ def swiglu_backward(saved, dy):
         THREADS,
         dgate,
         dup,
-        line(dy),
+        one_line(dy),
         g,
         u,
         g.size,
@@ -38,7 +38,7 @@ swiglu = Op(swiglu_forward, swiglu_backward)
 
 
 def gelu_forward(x):
-    dtype, a = real("gelu", x), line(x)
+    dtype, a = real("gelu", x), one_line(x)
     y = namespace(a).empty_like(a)
     launch(
         "activation.gelu_forward", strided(a.size), THREADS, y, a, a.size, GELU_OUTER, GELU_CUBIC, real=dtype
@@ -53,7 +53,7 @@ def gelu_backward(x, dy):
         strided(x.size),
         THREADS,
         dx,
-        line(dy),
+        one_line(dy),
         x,
         x.size,
         GELU_OUTER,

@@ -9,7 +9,7 @@ from typing import Any
 
 from peref.errors import PerefError
 
-UNIT = 512  # bytes: what CuPy's own pool rounds to
+POOL_UNIT = 512  # bytes: what CuPy's own pool rounds to
 
 
 class Layout:
@@ -20,7 +20,7 @@ class Layout:
 
     def take(self, size: int) -> tuple[int, int]:
         """(start, size) of a new piece. Raises PerefError where no gap is long enough."""
-        size = -(-max(size, 1) // UNIT) * UNIT
+        size = -(-max(size, 1) // POOL_UNIT) * POOL_UNIT
         for k, (start, length) in enumerate(self.gaps):
             if length >= size:
                 self.gaps[k : k + 1] = [(start + size, length - size)] if length > size else []
@@ -75,7 +75,7 @@ class Arena:
         self.xp, self.layout, self.memory = (
             xp,
             Layout(size),
-            xp.get_default_memory_pool().malloc(max(size, UNIT)),
+            xp.get_default_memory_pool().malloc(max(size, POOL_UNIT)),
         )
 
     def malloc(self, size: int) -> Any:

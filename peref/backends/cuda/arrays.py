@@ -8,6 +8,7 @@ from peref.errors import Misuse
 from peref.xp import namespace
 
 THREADS = 256
+ROWS = THREADS // 32  # of a block that has a warp for each
 MOST_BLOCKS = 4096  # of kernels that go on in strides of the grid
 
 
@@ -37,7 +38,7 @@ def stands(what: str, x: Any, shape: tuple[int, ...]) -> None:
         fit(what, shape, x.shape)
 
 
-def spread(what: str, x: Any, shape: tuple[int, ...]) -> Any:
+def repeated(what: str, x: Any, shape: tuple[int, ...]) -> Any:
     """x, C-contiguous, repeated to this shape, or Misuse."""
     stands(what, x, shape)
     return namespace(x).ascontiguousarray(x if x.shape == shape else namespace(x).broadcast_to(x, shape))
@@ -58,11 +59,11 @@ def flat(x: Any) -> Any:
     return namespace(x).ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def line(x: Any) -> Any:
+def one_line(x: Any) -> Any:
     return namespace(x).ascontiguousarray(x).reshape(-1)
 
 
-def summed(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
+def sum_parts(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     """parts [P,...] added over the first axis in order, [...] as `dtype`."""
     shape = parts.shape[1:]
     out = namespace(parts).empty(shape, "float32")
@@ -75,7 +76,7 @@ def token_first(x: Any) -> Any:
     return namespace(x).ascontiguousarray(x.swapaxes(1, 2))
 
 
-def laid(x: Any) -> tuple[Any, tuple[int, int, int]]:
+def strided_heads(x: Any) -> tuple[Any, tuple[int, int, int]]:
     """x [B,H,T,D] as an array that is C-contiguous, and in it the strides of batch, head and token; copied
     only where neither tokens nor heads come first.
     """

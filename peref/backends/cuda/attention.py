@@ -6,29 +6,28 @@ logits.
 import math
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, blocks, fit, real, spread, stands, summed, token_first
+from peref.backends.cuda.arrays import THREADS, blocks, fit, real, repeated, stands, sum_parts, token_first
 from peref.backends.cuda.launch import launch
 from peref.backends.cuda.reach import kept, reach
-from peref.backends.cuda.tiles import OWN, kind_of, width_of
+from peref.backends.cuda.tiles import BLOCK, OWN_ROWS, PAD, kind_of, width_of
 from peref.errors import Misuse, counted
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
 
-PAD, BLOCK = 8, 128  # as in the kernels, and BYTES there
-FORWARD, BACKWARD = 16384, 8192
+FORWARD, BACKWARD = 16384, 8192  # BYTES of the kernels
 LONG = 512  # queries from which on it pays to read all keys once, to know where to stop
 # rows of the table in a block of by_index; pieces at most, of so many places
 ROOM, PIECES, PLACES = 1024, 256, 4096
 LINES = 64  # of the table's gradient, each of one block for a head
 
 
-def bytes_of(width: int, size: int, own: int, tile: int, summed: bool = False) -> int:
+def attention_bytes(width: int, size: int, own: int, tile: int, summed: bool = False) -> int:
     """Shared memory of a kernel that keeps `own` tiles of its rows, two of the other side, of at most
     `tile` bytes and 64 rows, and, where diagonals are summed, one product.
     """
     loop = min(64, tile // size // width)
-    return (own * OWN + 2 * loop) * (width + PAD) * size + summed * OWN * (loop + 1) * 4
+    return (own * OWN_ROWS + 2 * loop) * (width + PAD) * size + summed * OWN_ROWS * (loop + 1) * 4
 
 
 def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
@@ -40,7 +39,7 @@ def strides(term: Any, shape: tuple[int, ...]) -> list[int]:
     return found[::-1]
 
 
-def whole(x: Any, shape: tuple[int, ...]) -> Any:
+def in_float64(x: Any, shape: tuple[int, ...]) -> Any:
     xp = namespace(x)
     return xp.ascontiguousarray(
         xp.broadcast_to(x.reshape(*x.shape[:2], -1).astype("float64", copy=False), shape)
@@ -55,7 +54,7 @@ def added(
     host, index, nearest, N = at.host or at, None, 0, 0
     if table is not None:
         table, N = (
-            spread("attention: heads of q and rows of the table", table, (H, table.shape[1])).astype(
+            repeated("attention: heads of q and rows of the table", table, (H, table.shape[1])).astype(
                 "float32", copy=False
             ),
             table.shape[1],
@@ -72,8 +71,8 @@ def added(
             fit("attention: sequences, queries and slots of positions", (B, T, S)[-index.ndim :], index.shape)
             index = xp.ascontiguousarray(index).astype("int32", copy=False)
     row, column = (
-        None if row is None else whole(row, (B, H, T)),
-        None if column is None else whole(column, (B, H, S)),
+        None if row is None else in_float64(row, (B, H, T)),
+        None if column is None else in_float64(column, (B, H, S)),
     )
     if term is not None:
         stands("attention: logits and term", term, (B, H, T, S))
@@ -81,7 +80,7 @@ def added(
     seg = (
         None
         if at.seg is None
-        else spread("attention: sequences and slots of k, and seg", at.seg, (B, S)).astype(
+        else repeated("attention: sequences and slots of k, and seg", at.seg, (B, S)).astype(
             "int64", copy=False
         )
     )
@@ -110,10 +109,18 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, tf32, ski
         stop = (*reach(xp, tokens[1], tokens[2], rest[0], span), span)
     given, shared = (
         (*tokens, *rest, *(stop or (None, None, 0.0))[:3]),
-        bytes_of(width, dtype.itemsize, 1, FORWARD),
+        attention_bytes(width, dtype.itemsize, 1, FORWARD),
     )
     launch(
-        "attention.forward", (blocks(T, OWN) * B, H), BLOCK, o, lse, *given, real=dtype, shared=shared, **kind
+        "attention.forward",
+        (blocks(T, OWN_ROWS) * B, H),
+        BLOCK,
+        o,
+        lse,
+        *given,
+        real=dtype,
+        shared=shared,
+        **kind,
     )
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     return o.swapaxes(1, 2), (tokens, o, lse, rest, stop, like, kind)
@@ -124,14 +131,14 @@ def of_queries(xp: Any, given: Any, B: int, dtype: Any, kind: Any, wants: Any, N
     where it is not wanted.
     """
     q, k = given[3:5]
-    (_, T, H, _), S, work = q.shape, k.shape[1], blocks(q.shape[1], OWN) * B
+    (_, T, H, _), S, work = q.shape, k.shape[1], blocks(q.shape[1], OWN_ROWS) * B
     lines = min(work, LINES) if wants[3] else work
     dq = xp.empty_like(q) if wants[0] else None
     dterm = xp.zeros((B, H, T, S), dtype) if wants[1] else None
     drow = xp.empty((B, H, T), "float64") if wants[2] else None
     parts = xp.empty((lines, H, N), "float32") if wants[3] else None
     if any(wants):
-        shared = bytes_of(kind["WIDTH"], dtype.itemsize, 2, BACKWARD, summed=wants[3])
+        shared = attention_bytes(kind["WIDTH"], dtype.itemsize, 2, BACKWARD, summed=wants[3])
         made = (dq, dterm, drow, parts, *given[:12], B, *given[12:], starts)
         launch("attention_backward.queries", (lines, H), BLOCK, *made, real=dtype, shared=shared, **kind)
     return dq, dterm, drow, parts
@@ -142,8 +149,8 @@ def of_keys(xp: Any, given: Any, B: int, dtype: Any, kind: Any, column: bool, st
     q, k, v = given[3:6]
     H, (_, S, G, _), width, size = q.shape[2], k.shape, kind["WIDTH"], dtype.itemsize
     dk, dv, dcolumn = xp.empty_like(k), xp.empty_like(v), xp.empty((B, H, S), "float64") if column else None
-    grid = (blocks(S, OWN) * B, G, 2 if width * size > 256 else 1)
-    made, shared = (dk, dv, dcolumn, *given, stops), bytes_of(width, size, 2, BACKWARD)
+    grid = (blocks(S, OWN_ROWS) * B, G, 2 if width * size > 256 else 1)
+    made, shared = (dk, dv, dcolumn, *given, stops), attention_bytes(width, size, 2, BACKWARD)
     launch("attention_backward.keys", grid, BLOCK, *made, real=dtype, shared=shared, **kind)
     return dk, dv, dcolumn
 
@@ -155,7 +162,7 @@ def summed_by(x: Any, index: Any, N: int) -> Any:
     parts = namespace(x).empty((B * P, H, N), "float32")
     given = (x, index, H, N, M, M if index.ndim == 3 else 0, P)
     launch("by_index.shares", (B * P, H, blocks(N, ROOM)), THREADS, parts, *given, real=x.dtype)
-    return summed("by_index", parts, "float32")
+    return sum_parts("by_index", parts, "float32")
 
 
 def attention_backward(saved, dy, wants):
@@ -195,7 +202,7 @@ def attention_backward(saved, dy, wants):
     if by_index:
         found[0] = summed_by(dterm, index, N)
     elif table:
-        found[0] = summed("attention_backward", parts, "float32", **kind)
+        found[0] = sum_parts("attention_backward", parts, "float32", **kind)
     added = (
         None if g is None else unbroadcast(g, a[0]).astype(a[1], copy=False)
         for g, a in zip(found, like, strict=True)

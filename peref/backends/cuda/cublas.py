@@ -21,7 +21,7 @@ from peref.errors import Misuse, PerefError
 WORKSPACE = 32 << 20  # bytes, what NVIDIA recommends for Hopper
 REAL = {"float32": 0, "bfloat16": 14}  # cudaDataType_t
 FLOAT32, TF32 = 68, 77  # cublasComputeType_t: CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32
-PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
+AS_STORED, TRANSPOSED = 0, 1  # cublasOperation_t
 DEFAULT = -1  # cublasGemmAlgo_t
 FULL_SUMS = 16  # cublasMath_t: CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, with CUBLAS_DEFAULT_MATH
 STATUS = {
@@ -44,14 +44,14 @@ SIGNATURES = {
 }
 
 
-def laid(a: Any, size: int) -> tuple[int, int] | None:
+def leading(a: Any, size: int) -> tuple[int, int] | None:
     """How cuBLAS reads the last two axes of a row-major view: as they are or transposed, and its leading
     dimension; None: it must be copied.
     """
     rows, columns = a.shape[-2:]
     down, right = (step // size for step in a.strides[-2:])
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
-        return PLAIN, max(down, columns) if rows > 1 else columns
+        return AS_STORED, max(down, columns) if rows > 1 else columns
     if (down == 1 or rows == 1) and (right >= rows or columns == 1):
         return TRANSPOSED, max(right, rows) if columns > 1 else rows
     return None
@@ -132,14 +132,14 @@ class Cublas:
 
     def into(self, a: Any, b: Any, out: Any, lead: tuple[int, ...], beta: float) -> None:
         size = a.dtype.itemsize
-        a, b = (x if laid(x, size) else self.xp.ascontiguousarray(x) for x in (a, b))
+        a, b = (x if leading(x, size) else self.xp.ascontiguousarray(x) for x in (a, b))
         steps = [batched(x, lead, size) for x in (a, b)]
         if None in steps:  # no one stride: the first axis in a loop
             for n in range(lead[0]):
                 one, other = (x if x.ndim < len(lead) + 2 else x[n if x.shape[0] > 1 else 0] for x in (a, b))
                 self.into(one, other, out[n], lead[1:], beta)
             return
-        (flip_a, lda), (flip_b, ldb) = laid(a, size), laid(b, size)  # type: ignore[misc]
+        (flip_a, lda), (flip_b, ldb) = leading(a, size), leading(b, size)  # type: ignore[misc]
         M, N = out.shape[-2:]
         count, kind = out.size // (M * N), REAL[a.dtype.name]
         alpha, beta_ = ctypes.c_float(1.0), ctypes.c_float(beta)

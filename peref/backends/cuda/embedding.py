@@ -1,6 +1,6 @@
 """Rows of a table (kernels/embedding.cu)."""
 
-from peref.backends.cuda.arrays import THREADS, blocks, flat, line, real, strided
+from peref.backends.cuda.arrays import THREADS, blocks, flat, one_line, real, strided
 from peref.backends.cuda.launch import launch
 from peref.errors import Misuse
 from peref.tape import Op
@@ -13,7 +13,7 @@ def take_forward(table, index):
     dtype, xp = real("take", table), namespace(table, index)
     if table.ndim != 2:
         raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
-    rows, n, (V, C) = flat(table), line(index).astype("int64", copy=False), table.shape
+    rows, n, (V, C) = flat(table), one_line(index).astype("int64", copy=False), table.shape
     y = xp.empty((n.size, C), dtype)
     launch("embedding.gather", strided(n.size * C), THREADS, y, rows, n, n.size, C, V, real=dtype)
     return y.reshape(*index.shape, C), (table.shape, n)
@@ -22,7 +22,7 @@ def take_forward(table, index):
 def take_backward(saved, dy):
     (V, C), n = saved
     out = namespace(dy).empty((V, C), "float32")
-    launch("embedding.scatter", (V, blocks(C, WIDE)), THREADS, out, line(dy), n, n.size, C, real=dy.dtype)
+    launch("embedding.scatter", (V, blocks(C, WIDE)), THREADS, out, one_line(dy), n, n.size, C, real=dy.dtype)
     return out.astype(dy.dtype, copy=False), None
 
 

@@ -8,21 +8,21 @@ import numpy as np
 
 from peref.xp import namespace
 
-CHUNK = 256  # numbers; a tensor begins at a multiple of it, what is left over is 0 and stays 0
+ALIGNED = 256  # numbers; a tensor begins at a multiple of it, what is left over is 0 and stays 0
 
 
 class Flat(dict):
-    """Arrays by name, views of `line` [chunks,CHUNK] float32 in which they stand in the order of their
+    """Arrays by name, views of `line` [chunks,ALIGNED] float32 in which they stand in the order of their
     names; owner[chunk] is a tensor's number.
     """
 
     def __init__(self, arrays: dict[str, Any], xp: Any):
         self.shapes = {name: a.shape for name, a in arrays.items()}
-        counts = {name: -(-a.size // CHUNK) for name, a in sorted(arrays.items())}
+        counts = {name: -(-a.size // ALIGNED) for name, a in sorted(arrays.items())}
         ends = np.cumsum([0, *counts.values()])
-        self.starts = {name: int(start) * CHUNK for name, start in zip(counts, ends, strict=False)}
+        self.starts = {name: int(start) * ALIGNED for name, start in zip(counts, ends, strict=False)}
         self.chunks = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
-        host = np.zeros((int(ends[-1]), CHUNK), np.float32)
+        host = np.zeros((int(ends[-1]), ALIGNED), np.float32)
         for name, a in arrays.items():
             self.of(host, name)[...] = a
         self.line, self.owner = xp.asarray(host), xp.asarray(self.chunks)

@@ -31,7 +31,7 @@ from peref.errors import PerefError
 from peref.ops.place import At
 from peref.xp import library
 
-KEPT = 4  # recordings: a training run has one, or two where the last batch is smaller
+RECORDINGS = 4  # recordings: a training run has one, or two where the last batch is smaller
 
 
 def known_by(x: Any, inputs: list[np.ndarray]) -> Any:
@@ -251,7 +251,7 @@ class Steps:
         key = id(function), *(known_by(a, inputs) for a in arguments)
         if key not in self.kept:
             self.kept[key] = Recording(self.xp, function, arguments)
-            while len(self.kept) > KEPT:
+            while len(self.kept) > RECORDINGS:
                 self.stream.synchronize()
                 self.kept.popitem(last=False)
         self.kept.move_to_end(key)

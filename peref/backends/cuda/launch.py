@@ -43,7 +43,7 @@ def source(file: str) -> str:
     return re.sub(r'#include "(\w+\.cuh)"', lambda m: (FOLDER / m[1]).read_text(encoding="utf-8"), text)
 
 
-def digest() -> str:
+def sources_digest() -> str:
     """16 hex digits of the SHA-256 of all kernel sources."""
     found = hashlib.sha256()
     for path in sorted(FOLDER.iterdir()):

@@ -2,18 +2,16 @@
 stay on the device.
 """
 
-from peref.backends.cuda.arrays import THREADS, blocks, fit, flat, line, real
+from peref.backends.cuda.arrays import ROWS, THREADS, blocks, fit, flat, one_line, real
 from peref.backends.cuda.launch import launch
 from peref.tape import Op
 from peref.xp import namespace
-
-ROWS = THREADS // 32
 
 
 def cross_entropy_forward(logits, targets):
     dtype, xp = real("cross_entropy", logits), namespace(logits, targets)
     fit("cross_entropy: rows of logits, and targets", logits.shape[:-1], targets.shape)
-    x, t = flat(logits), line(targets).astype("int64", copy=False)
+    x, t = flat(logits), one_line(targets).astype("int64", copy=False)
     M, V = x.shape
     nll, lse, count, y = (
         xp.empty(M, "float32"),

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, blocks, fit, flat, line, real, summed
+from peref.backends.cuda.arrays import ROWS, THREADS, blocks, fit, flat, one_line, real, sum_parts
 from peref.backends.cuda.launch import launch
 from peref.tape import Op
 from peref.xp import namespace
 
 COLUMNS = 32  # as in norm.cu
-ROWS = THREADS // 32  # a block has, a warp for each
 PARTS, EACH = 128, 64  # into how many pieces at most, and of how many rows at least, sums over rows are cut
 
 
@@ -19,7 +18,7 @@ def normed(x: Any, w: Any, b: Any, eps: float, centred: bool) -> Any:
         xp.empty(len(a), "float32"),
         xp.empty(len(a), "float32") if centred else None,
     )
-    w, b = (None if v is None else line(v) for v in (w, b))
+    w, b = (None if v is None else one_line(v) for v in (w, b))
     launch(
         "norm.norm_forward", (blocks(len(a), ROWS),), THREADS, y, mean, r, a, w, b, *a.shape, eps, real=dtype
     )
@@ -50,7 +49,7 @@ def gradients(saved: Any, dy: Any) -> Any:
             real=x.dtype,
         )
         dw, db = (
-            summed("norm", part, x.dtype) if wanted else None
+            sum_parts("norm", part, x.dtype) if wanted else None
             for part, wanted in ((of_w, w is not None), (of_b, biased))
         )
     return dx.reshape(dy.shape), dw, db

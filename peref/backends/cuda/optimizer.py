@@ -11,11 +11,11 @@ from peref.errors import Misuse
 from peref.optim import decays
 from peref.xp import namespace
 
-PARTS = 8  # tensors in a launch of gather
+TENSORS = 8  # tensors in a launch of gather
 SHARES = 256  # into which the length of the gradient is cut
 
 
-def number(x: Any) -> Any:
+def scalar(x: Any) -> Any:
     """A 0-d array as the kernels read it."""
     return x.astype("float64", copy=False).reshape(())
 
@@ -35,9 +35,9 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
         namespace(g).ascontiguousarray(g),
         m,
         v,
-        number(rate),
-        number(step),
-        None if shrink is None else number(shrink),
+        scalar(rate),
+        scalar(step),
+        None if shrink is None else scalar(shrink),
         p.size,
         beta1,
         beta2,
@@ -56,9 +56,9 @@ def gathered(p: Flat, g: dict[str, Any]) -> Any:
             for name, a in g.items()
             if a.dtype.name == dtype
         ]
-        for group in (parts[k : k + PARTS] for k in range(0, len(parts), PARTS)):
+        for group in (parts[k : k + TENSORS] for k in range(0, len(parts), TENSORS)):
             most = max(size for _, _, size in group)
-            group += [(None, 0, 0)] * (PARTS - len(group))
+            group += [(None, 0, 0)] * (TENSORS - len(group))
             launch(
                 "optimizer.gather",
                 strided(most),
@@ -89,7 +89,7 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
     P = max(1, min(SHARES, chunks))
     total, bad = xp.empty(P, "float64"), xp.empty(P, "int32")
     launch("optimizer.squares", (P,), THREADS, total, bad, line, chunks, chunk)
-    numbers = (*map(number, (loss, rate, step, clip)), status, chunks, chunk, beta1, beta2, eps)
+    numbers = (*map(scalar, (loss, rate, step, clip)), status, chunks, chunk, beta1, beta2, eps)
     launch(
         "optimizer.arena",
         (min(chunks, MOST_BLOCKS),),

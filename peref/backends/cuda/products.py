@@ -18,7 +18,7 @@ class Products:
     activated_linear: Callable
 
 
-def rows(x: Any) -> Any:
+def as_rows(x: Any) -> Any:
     """x [...,C] as [M,C], C-contiguous."""
     return namespace(x).ascontiguousarray(x).reshape(-1, x.shape[-1])
 
@@ -34,12 +34,12 @@ def products(multiply: Callable, gelu: Op, swiglu: Op) -> Products:
             out = out.copy() if b is None else out
         elif b is not None:
             out = xp.broadcast_to(b, shape).copy().reshape(-1, len(w))
-        x = rows(x)
+        x = as_rows(x)
         return multiply(x, w.T, out).reshape(shape), (x, w, shape, b is not None, residual is not None)
 
     def onto_backward(saved, dy, wants):
         x, w, shape, biased, added = saved
-        flat = rows(dy)
+        flat = as_rows(dy)
         dx = multiply(flat, w).reshape(*shape[:-1], w.shape[1]) if wants[0] else None
         dw = multiply(flat.T, x) if wants[1] else None
         return dx, dw, flat.sum(0) if biased and wants[2] else None, dy if added and wants[3] else None

@@ -5,10 +5,8 @@ from typing import Any
 
 from peref.backends.cuda.arrays import blocks
 from peref.backends.cuda.launch import launch
-from peref.backends.cuda.tiles import OWN
+from peref.backends.cuda.tiles import BLOCK, OWN_ROWS
 from peref.xp import namespace
-
-BLOCK = 128
 
 
 def reach(xp: Any, k: Any, v: Any, table: Any, keys: int) -> tuple[Any, Any, float]:
@@ -39,8 +37,8 @@ def kept(q: Any, k: Any, lse: Any, delta: Any, rest: Any, stop: Any) -> tuple[An
         rest[12:14],
         rest[-1],
     )
-    starts, stops = (xp.empty((B, H, blocks(n, OWN)), "int32") for n in (T, S))
+    starts, stops = (xp.empty((B, H, blocks(n, OWN_ROWS)), "int32") for n in (T, S))
     given = (q, lse, delta, ahead, far, H, G, T, S, D, N, nearest, keys, scale, limit)
-    launch("reach.starting", (blocks(T, OWN) * B, H), BLOCK, starts, *given, real=q.dtype)
-    launch("reach.stopping", (blocks(S, OWN) * B * H,), 32, stops, starts, T, S, real=q.dtype)
+    launch("reach.starting", (blocks(T, OWN_ROWS) * B, H), BLOCK, starts, *given, real=q.dtype)
+    launch("reach.stopping", (blocks(S, OWN_ROWS) * B * H,), 32, stops, starts, T, S, real=q.dtype)
     return starts, stops

@@ -4,12 +4,12 @@ plain ops share out their work, are without effect here: the kernels walk token 
 
 from typing import Any
 
-from peref.backends.cuda.arrays import blocks, fit, spread, summed
+from peref.backends.cuda.arrays import blocks, fit, repeated, sum_parts
 from peref.xp import namespace
 
-COLUMNS, THREADS, AREA = 16, 128, 512  # as in the kernels: AREA numbers of the rows in a piece
+STATE_COLUMNS, STATE_THREADS, AREA = 16, 128, 512  # as in the kernels: AREA numbers of the rows in a piece
 # bytes of shared memory: the states of a piece, one sum over columns
-KEPT, SHARE = AREA // 8 * THREADS * 4, 4 * AREA * 4
+KEPT, SHARE = AREA // 8 * STATE_THREADS * 4, 4 * AREA * 4
 
 
 def pieces(T: int, width: int) -> int:
@@ -20,10 +20,10 @@ def line_of(runs: Any, B: int, T: int) -> Any:
     """`runs` as the kernels read it, or None."""
     if runs is None:
         return None
-    return spread("runs, and sequences and tokens", runs, (B, T)).astype("int64", copy=False)
+    return repeated("runs, and sequences and tokens", runs, (B, T)).astype("int64", copy=False)
 
 
-def wide(state: Any, shape: tuple[int, ...]) -> Any:
+def state_in_float32(state: Any, shape: tuple[int, ...]) -> Any:
     """The state handed in, in float32, or None."""
     if state is None:
         return None
@@ -33,4 +33,4 @@ def wide(state: Any, shape: tuple[int, ...]) -> Any:
 
 def total(file: str, parts: Any, dtype: Any, **defines: int) -> Any:
     """parts [P,...] added over the first axis in order."""
-    return parts[0].astype(dtype, copy=False) if len(parts) == 1 else summed(file, parts, dtype, **defines)
+    return parts[0].astype(dtype, copy=False) if len(parts) == 1 else sum_parts(file, parts, dtype, **defines)

@@ -4,12 +4,12 @@ from typing import Any
 
 from peref.backends.cuda.arrays import blocks, fit, real, token_first
 from peref.backends.cuda.launch import launch
-from peref.backends.cuda.recurrences import line_of, wide
-from peref.backends.cuda.tiles import kind_of, width_of
+from peref.backends.cuda.recurrences import line_of, state_in_float32
+from peref.backends.cuda.tiles import BLOCK, PAD, kind_of, width_of
 from peref.tape import Op
 from peref.xp import like, namespace
 
-CHUNK, SLICE, PAD, BLOCK = 64, 64, 8, 128  # as in the kernels
+CHUNK, SLICE = 64, 64  # as in the kernels
 
 
 def part_of(width: int, size: int) -> int:
@@ -17,7 +17,7 @@ def part_of(width: int, size: int) -> int:
     return 32 if width * size > 256 else 64
 
 
-def bytes_of(width: int, size: int, wide: int, parts: int) -> int:
+def retention_bytes(width: int, size: int, wide: int, parts: int) -> int:
     """Shared memory of a kernel that keeps `wide` tiles as wide as q, `parts` of as many columns as it
     takes at a time, and a state of these.
     """
@@ -61,11 +61,14 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     fit("retention: q and v", q.shape[:3], v.shape[:3])
     (q, k, v), kind = (token_first(x) for x in (q, k, v)), kind_of(width_of("retention", D), dtype, tf32)
     fit("retention: heads of q, and log decay", (H,), log_decay.shape)
-    first, line = wide(state, (B, H, D, E)), line_of(runs, B, T)
+    first, line = state_in_float32(state, (B, H, D, E)), line_of(runs, B, T)
     rest = (xp.ascontiguousarray(like(log_decay, q)).astype("float64", copy=False), line)
     states, y = states_of(k, v, first, rest, False, scale, kind), xp.empty((B, T, H, E), dtype)
     given = (q, k, v, states, *rest, H, T, D, E, False, scale)
-    shared, part = bytes_of(kind["WIDTH"], dtype.itemsize, 2, 1), part_of(kind["WIDTH"], dtype.itemsize)
+    shared, part = (
+        retention_bytes(kind["WIDTH"], dtype.itemsize, 2, 1),
+        part_of(kind["WIDTH"], dtype.itemsize),
+    )
     launch(
         "retention.outputs",
         (blocks(T, CHUNK) * B * H, blocks(E, part)),
@@ -89,7 +92,7 @@ def retention_backward(saved, dy):
     dstates = states_of(q, dy, None, rest, True, scale, kind)
     dq, dk, dv = (xp.empty_like(x) for x in (q, k, v))
     sizes, chunks, how = (*rest, H, T, D, E), blocks(T, CHUNK) * B * H, {"real": dtype, **kind}
-    few, many = (bytes_of(kind["WIDTH"], dtype.itemsize, *tiles) for tiles in ((2, 1), (1, 2)))
+    few, many = (retention_bytes(kind["WIDTH"], dtype.itemsize, *tiles) for tiles in ((2, 1), (1, 2)))
     launch(
         "retention.gradients",
         (chunks,),

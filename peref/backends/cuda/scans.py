@@ -5,12 +5,21 @@ diagonal.cu).
 from peref.backends.cuda.arrays import THREADS as MANY
 from peref.backends.cuda.arrays import blocks, fit, real, strided
 from peref.backends.cuda.launch import launch
-from peref.backends.cuda.recurrences import COLUMNS, KEPT, SHARE, THREADS, line_of, pieces, total, wide
+from peref.backends.cuda.recurrences import (
+    KEPT,
+    SHARE,
+    STATE_COLUMNS,
+    STATE_THREADS,
+    line_of,
+    pieces,
+    state_in_float32,
+    total,
+)
 from peref.tape import Op
 from peref.xp import namespace
 
 # into how many pieces at most, and of how many tokens at least, sums over tokens are cut
-PARTS, EACH = 64, 32
+SCAN_PARTS, SCAN_TOKENS = 64, 32
 STATES, MODES = 16, 32  # rows of a block: WIDTH in selective.cu and in diagonal.cu
 
 
@@ -63,7 +72,7 @@ def short_conv_backward(saved, dy):
         K,
         real=x.dtype,
     )
-    P = max(1, min(PARTS, blocks(B * T, EACH)))
+    P = max(1, min(SCAN_PARTS, blocks(B * T, SCAN_TOKENS)))
     parts = xp.empty((P, C, K), "float32")
     launch(
         "convolution.convolved_weights",
@@ -101,9 +110,15 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     given, line = tuple(xp.ascontiguousarray(a) for a in (x, delta, a_log, b, c, skip)), line_of(runs, B, T)
     slices, states = blocks(N, STATES), xp.empty((B, pieces(T, STATES) + 1, N, E), "float32")
     y, sizes = xp.empty((slices, B, T, E), "float32"), (T, E, N, discretisation == "zoh")
-    rest = (*given, wide(state, (B, N, E)), line, *sizes)
+    rest = (*given, state_in_float32(state, (B, N, E)), line, *sizes)
     launch(
-        "selective.selective_forward", (B, blocks(E, COLUMNS), slices), THREADS, y, states, *rest, real=dtype
+        "selective.selective_forward",
+        (B, blocks(E, STATE_COLUMNS), slices),
+        STATE_THREADS,
+        y,
+        states,
+        *rest,
+        real=dtype,
     )
     return (
         total("selective", y, dtype),
@@ -121,7 +136,7 @@ def selective_scan_backward(saved, dy):
         dy.dtype,
         namespace(dy).ascontiguousarray(dy),
     )
-    slices, groups = blocks(N, STATES), blocks(E, COLUMNS)
+    slices, groups = blocks(N, STATES), blocks(E, STATE_COLUMNS)
     empty = lambda *shape: xp.empty(shape, "float32")
     dx, ddelta, parts = empty(slices, B, T, E), empty(slices, B, T, E), empty(groups, 2, B, T, N)
     da_log, dskip, dh = empty(B, E, N), empty(B, E), empty(B, N, E)
@@ -129,7 +144,7 @@ def selective_scan_backward(saved, dy):
     launch(
         "selective.selective_backward",
         (B, groups, slices),
-        THREADS,
+        STATE_THREADS,
         *given,
         real=dtype,
         shared=KEPT + 2 * SHARE,
@@ -154,10 +169,16 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     slices, states = blocks(M, MODES), xp.empty((B, pieces(T, MODES) + 1, C, 2 * M), "float32")
     y, rest = (
         xp.empty((slices, B, T, C), "float32"),
-        (u, system, skip, wide(state, (B, C, 2 * M)), line, T, C, M),
+        (u, system, skip, state_in_float32(state, (B, C, 2 * M)), line, T, C, M),
     )
     launch(
-        "diagonal.diagonal_forward", (B, blocks(C, COLUMNS), slices), THREADS, y, states, *rest, real=dtype
+        "diagonal.diagonal_forward",
+        (B, blocks(C, STATE_COLUMNS), slices),
+        STATE_THREADS,
+        y,
+        states,
+        *rest,
+        real=dtype,
     )
     saved = states, u, system, skip, line, modes.dtype, state is not None
     return total("diagonal", y, dtype), saved, states[:, -1].astype(dtype)
@@ -177,8 +198,8 @@ def diagonal_scan_backward(saved, dy):
     given = (du, dmodes, dskip, ds, dy, states, u, system, skip, line, T, C, M)
     launch(
         "diagonal.diagonal_backward",
-        (B, blocks(C, COLUMNS), slices),
-        THREADS,
+        (B, blocks(C, STATE_COLUMNS), slices),
+        STATE_THREADS,
         *given,
         real=dtype,
         shared=2 * KEPT,

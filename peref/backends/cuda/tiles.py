@@ -5,7 +5,8 @@ from typing import Any
 from peref.backends.cuda.launch import WIDTHS
 from peref.errors import Misuse
 
-OWN = 64  # rows of a block of attention's kernels
+# as in the kernels: rows of a block of attention's, threads of a block, columns beside a tile
+OWN_ROWS, BLOCK, PAD = 64, 128, 8
 
 
 def width_of(what: str, *D: int) -> int:

@@ -5,7 +5,7 @@ made.
 import math
 from typing import Any
 
-from peref.backends.cuda.arrays import THREADS, laid, real, stands, strided
+from peref.backends.cuda.arrays import THREADS, real, stands, strided, strided_heads
 from peref.backends.cuda.launch import launch
 from peref.errors import Misuse, counted
 from peref.ops.shape import unbroadcast
@@ -30,7 +30,7 @@ def over(x: Any, angle: Any, gain: Any) -> tuple[int, ...]:
     return shape
 
 
-def whole(values: Any, shape: tuple[int, ...]) -> Any:
+def angles_in_float64(values: Any, shape: tuple[int, ...]) -> Any:
     """[T,half] or [B,T,half] in float64, as the kernel reads it."""
     xp = namespace(values)
     return xp.ascontiguousarray(xp.broadcast_to(values, shape)).astype("float64", copy=False)
@@ -40,7 +40,11 @@ def tables(angle: Any, gain: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """cos and sin of the angles, times the gains, in float32."""
     xp = namespace(angle)
     cos, sin = (xp.empty(shape, "float32") for _ in range(2))
-    given = (whole(angle, shape), None if gain is None else whole(gain, shape), cos.size)
+    given = (
+        angles_in_float64(angle, shape),
+        None if gain is None else angles_in_float64(gain, shape),
+        cos.size,
+    )
     launch("turn.tables", strided(cos.size), THREADS, cos, sin, *given)
     return cos, sin
 
@@ -50,10 +54,10 @@ def step(table: Any) -> int:
     return math.prod(table.shape[-2:]) if table.ndim == 3 and len(table) > 1 else 0
 
 
-def turned(x: Any, cos: Any, sin: Any, layout: str, sign: int) -> Any:
+def turn_by(x: Any, cos: Any, sin: Any, layout: str, sign: int) -> Any:
     """x [B,H,T,D] turned by sign times the angles of the tables, and gained."""
     (B, H, T, D), half = x.shape, cos.shape[-1]
-    source, strides = laid(x)
+    source, strides = strided_heads(x)
     y = namespace(x).empty((B, T, H, D), x.dtype)
     sizes = (B, T, H, D, half, *strides, step(cos), layout != "half", sign)
     launch("turn.turn", strided(B * T * H * (D - half)), THREADS, y, source, cos, sin, *sizes, real=x.dtype)
@@ -63,21 +67,21 @@ def turned(x: Any, cos: Any, sin: Any, layout: str, sign: int) -> Any:
 def turn_forward(x, angle, gain, *, layout):
     real("turn", x)
     cos, sin = tables(angle, gain, over(x, angle, gain))
-    return turned(x, cos, sin, layout, 1), (x, cos, sin, angle, gain, layout)
+    return turn_by(x, cos, sin, layout, 1), (x, cos, sin, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
     x, cos, sin, angle, gain, layout = saved
-    dx = turned(dy, cos, sin, layout, -1) if wants[0] else None
+    dx = turn_by(dy, cos, sin, layout, -1) if wants[0] else None
     if not (wants[1] or (wants[2] and gain is not None)):
         return dx, None, None
     (B, H, T, _), half, xp = x.shape, cos.shape[-1], namespace(x)
-    (down, dstrides), (source, strides) = laid(dy), laid(x)
+    (down, dstrides), (source, strides) = strided_heads(dy), strided_heads(x)
     found = [xp.empty((B, T, half), "float64") for _ in range(2)]
     if gain is not None:
         cos, sin = tables(angle, None, cos.shape)
     sizes = (B, T, H, half, *dstrides, *strides, step(cos), layout != "half")
-    scale = None if gain is None else whole(gain, cos.shape)
+    scale = None if gain is None else angles_in_float64(gain, cos.shape)
     launch(
         "turn.turn_angles",
         strided(B * T * half),

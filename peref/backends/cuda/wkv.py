@@ -4,7 +4,16 @@ from typing import Any
 
 from peref.backends.cuda.arrays import blocks, fit, real, token_first
 from peref.backends.cuda.launch import launch
-from peref.backends.cuda.recurrences import COLUMNS, KEPT, SHARE, THREADS, line_of, pieces, total, wide
+from peref.backends.cuda.recurrences import (
+    KEPT,
+    SHARE,
+    STATE_COLUMNS,
+    STATE_THREADS,
+    line_of,
+    pieces,
+    state_in_float32,
+    total,
+)
 from peref.backends.cuda.tiles import width_of
 from peref.tape import Op
 from peref.xp import namespace
@@ -26,7 +35,7 @@ def wkv4_forward(k, v, log_w, u, state, runs):
         y,
         states,
         *given,
-        wide(state, (B, 3, C)),
+        state_in_float32(state, (B, 3, C)),
         line,
         B,
         T,
@@ -71,7 +80,7 @@ def heads(what: str, r: Any, v: Any, *others: Any) -> int:
     return width_of(what, r.shape[3])
 
 
-def forward(kernel: str, arrays: list[Any], bonus: list[Any], state: Any, runs: Any) -> Any:
+def matrix_state_forward(kernel: str, arrays: list[Any], bonus: list[Any], state: Any, runs: Any) -> Any:
     """y, what backward needs and the last state; arrays [B,H,T,.], of which the fourth are the values."""
     what = kernel.partition(".")[0]
     dtype, xp, (B, H, T, K), V = (
@@ -87,18 +96,20 @@ def forward(kernel: str, arrays: list[Any], bonus: list[Any], state: Any, runs: 
         xp.empty((B, T, H, V), dtype),
         xp.empty((B, H, pieces(T, width) + 1, K, V), "float32"),
     )
-    rest = (*given, wide(state, (B, H, K, V)), line, H, T, K, V)
-    launch(kernel, (B * H, blocks(V, COLUMNS)), THREADS, y, states, *rest, real=dtype, WIDTH=width)
+    rest = (*given, state_in_float32(state, (B, H, K, V)), line, H, T, K, V)
+    launch(
+        kernel, (B * H, blocks(V, STATE_COLUMNS)), STATE_THREADS, y, states, *rest, real=dtype, WIDTH=width
+    )
     return y.swapaxes(1, 2), (states, given, line, width, state is not None), states[:, :, -1].astype(dtype)
 
 
-def backward(kernel: str, saved: Any, dy: Any, quantities: int, *others: Any) -> Any:
+def matrix_state_backward(kernel: str, saved: Any, dy: Any, quantities: int, *others: Any) -> Any:
     """dv, the gradient of the state handed in, and of `quantities` others [quantities,B,T,H,K]; `others`
     are given to the kernel behind dv.
     """
     states, given, line, width, stateful = saved
     (B, H, _, K, V), xp, dtype, dy = states.shape, namespace(dy), given[0].dtype, token_first(dy)
-    T, slices = dy.shape[1], blocks(V, COLUMNS)
+    T, slices = dy.shape[1], blocks(V, STATE_COLUMNS)
     parts, dv, ds = (
         xp.empty((slices, quantities, B, T, H, K), "float32"),
         xp.empty((B, T, H, V), dtype),
@@ -106,7 +117,22 @@ def backward(kernel: str, saved: Any, dy: Any, quantities: int, *others: Any) ->
     )
     how = {"real": dtype, "shared": KEPT + quantities * SHARE, "WIDTH": width}
     launch(
-        kernel, (B * H, slices), THREADS, parts, dv, *others, ds, dy, states, *given, line, H, T, K, V, **how
+        kernel,
+        (B * H, slices),
+        STATE_THREADS,
+        parts,
+        dv,
+        *others,
+        ds,
+        dy,
+        states,
+        *given,
+        line,
+        H,
+        T,
+        K,
+        V,
+        **how,
     )
     found = total(kernel.partition(".")[0], parts, dtype, WIDTH=width)
     return (
@@ -119,14 +145,14 @@ def backward(kernel: str, saved: Any, dy: Any, quantities: int, *others: Any) ->
 def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
     """As wkv6 of rwkv6.py; heads of up to 128 keys and any number of values."""
     fit("wkv6: heads of r and u", (r.shape[1], r.shape[3]), u.shape)
-    return forward("wkv6.wkv6_forward", [r, log_w, k, v], [u], state, runs)
+    return matrix_state_forward("wkv6.wkv6_forward", [r, log_w, k, v], [u], state, runs)
 
 
 def wkv6_backward(saved, dy):
     states, given, _, width, _ = saved
     B, H, _, K, V = states.shape
-    of_u = namespace(dy).empty((blocks(V, COLUMNS), B, H, K), "float32")
-    dv, ds, (dr, dlog_w, dk) = backward("wkv6.wkv6_backward", saved, dy, 3, of_u)
+    of_u = namespace(dy).empty((blocks(V, STATE_COLUMNS), B, H, K), "float32")
+    dv, ds, (dr, dlog_w, dk) = matrix_state_backward("wkv6.wkv6_backward", saved, dy, 3, of_u)
     return dr, dlog_w, dk, dv, total("wkv6", of_u.reshape(-1, H, K), given[0].dtype, WIDTH=width), ds, None
 
 
@@ -135,11 +161,11 @@ wkv6 = Op(wkv6_forward, wkv6_backward, extra=True)
 
 def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=None):
     """As wkv7 of rwkv7.py; heads of up to 128 keys and any number of values."""
-    return forward("wkv7.wkv7_forward", [r, log_w, k, v, kappa, a], [], state, runs)
+    return matrix_state_forward("wkv7.wkv7_forward", [r, log_w, k, v, kappa, a], [], state, runs)
 
 
 def wkv7_backward(saved, dy):
-    dv, ds, (dr, dlog_w, dk, dkappa, da) = backward("wkv7.wkv7_backward", saved, dy, 5)
+    dv, ds, (dr, dlog_w, dk, dkappa, da) = matrix_state_backward("wkv7.wkv7_backward", saved, dy, 5)
     return dr, dlog_w, dk, dv, dkappa, da, ds, None
 
 

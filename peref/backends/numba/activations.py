@@ -7,10 +7,10 @@ from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import c_reads, i8, void, writes
-from peref.backends.numba.emit import each, made, number
+from peref.backends.numba.emit import constant, each, intrinsic_of
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.rows import STRETCH, stretches
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.ops.activation import GELU_CUBIC, GELU_OUTER
 
 
@@ -25,25 +25,25 @@ def pointwise(inputs, outputs, formula):
 
         def step(k, mask):
             here = [e.at(j, e.b.add(at, k)) for j in range(count + len(outputs))]
-            x = [e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in here[:count]]
+            x = [e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in here[:count]]
             for y, p in zip(formula(e, *x), here[count:], strict=True):
                 e.store(y, p) if mask is None else e.store_some(y, p, mask)
             return []
 
         each(e, n, step)
 
-    return made(void, (*inputs, *outputs, i8, i8), body)
+    return intrinsic_of(void, (*inputs, *outputs, i8, i8), body)
 
 
 def logistic(e, x):
-    return e.b.fdiv(number(1), e.b.fadd(number(1), e.exp(e.b.fsub(number(0), x))))
+    return e.b.fdiv(constant(1), e.b.fadd(constant(1), e.exp(e.b.fsub(constant(0), x))))
 
 
 def gelu_parts(e, x):
     """x^2, and tanh of GELU's inner polynomial as 1 - 2 / (1 + exp(2 z))."""
     square = e.b.fmul(x, x)
-    twice = e.b.fmul(e.b.fmul(number(2 * GELU_OUTER), x), e.fma(number(GELU_CUBIC), square, number(1)))
-    return square, e.b.fsub(number(1), e.b.fdiv(number(2), e.b.fadd(number(1), e.exp(twice))))
+    twice = e.b.fmul(e.b.fmul(constant(2 * GELU_OUTER), x), e.fma(constant(GELU_CUBIC), square, constant(1)))
+    return square, e.b.fsub(constant(1), e.b.fdiv(constant(2), e.b.fadd(constant(1), e.exp(twice))))
 
 
 @intrinsic
@@ -59,7 +59,7 @@ def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, at, n):
 
     def formula(e, g, u, d):
         s = logistic(e, g)
-        slope = e.fma(g, e.b.fsub(number(1), s), number(1))
+        slope = e.fma(g, e.b.fsub(constant(1), s), constant(1))
         return [e.b.fmul(e.b.fmul(d, u), e.b.fmul(s, slope)), e.b.fmul(d, e.b.fmul(g, s))]
 
     return pointwise([gate, up, dy], [dgate, dup], formula)
@@ -68,7 +68,7 @@ def swiglu_row_backward(typingctx, gate, up, dy, dgate, dup, at, n):
 @intrinsic
 def gelu_row(typingctx, x, y, at, n):
     """y = x (1 + t) / 2, t the tanh."""
-    formula = lambda e, x: [e.b.fmul(e.b.fmul(number(0.5), x), e.b.fadd(number(1), gelu_parts(e, x)[1]))]
+    formula = lambda e, x: [e.b.fmul(e.b.fmul(constant(0.5), x), e.b.fadd(constant(1), gelu_parts(e, x)[1]))]
     return pointwise([x], [y], formula)
 
 
@@ -78,9 +78,9 @@ def gelu_row_backward(typingctx, x, dy, dx, at, n):
 
     def formula(e, x, d):
         square, t = gelu_parts(e, x)
-        inner = e.b.fmul(number(GELU_OUTER), e.fma(number(3 * GELU_CUBIC), square, number(1)))
-        bell = e.b.fmul(x, e.fma(e.b.fsub(number(0), t), t, number(1)))
-        return [e.b.fmul(e.b.fmul(number(0.5), d), e.fma(bell, inner, e.b.fadd(number(1), t)))]
+        inner = e.b.fmul(constant(GELU_OUTER), e.fma(constant(3 * GELU_CUBIC), square, constant(1)))
+        bell = e.b.fmul(x, e.fma(e.b.fsub(constant(0), t), t, constant(1)))
+        return [e.b.fmul(e.b.fmul(constant(0.5), d), e.fma(bell, inner, e.b.fadd(constant(1), t)))]
 
     return pointwise([x, dy], [dx], formula)
 
@@ -92,7 +92,7 @@ def swiglu_stretch(k, y, gate, up):
 
 @kernel(writes(1), c_reads(1), c_reads(1))
 def swiglu(y, gate, up):
-    spread(swiglu_stretch, stretches(len(y)), (y, gate, up))
+    in_parallel(swiglu_stretch, stretches(len(y)), (y, gate, up))
 
 
 @njit(**INNER)
@@ -102,7 +102,7 @@ def swiglu_backward_stretch(k, dgate, dup, dy, gate, up):
 
 @kernel(writes(1), writes(1), c_reads(1), c_reads(1), c_reads(1))
 def swiglu_backward(dgate, dup, dy, gate, up):
-    spread(swiglu_backward_stretch, stretches(len(dy)), (dgate, dup, dy, gate, up))
+    in_parallel(swiglu_backward_stretch, stretches(len(dy)), (dgate, dup, dy, gate, up))
 
 
 @njit(**INNER)
@@ -112,7 +112,7 @@ def gelu_stretch(k, y, x):
 
 @kernel(writes(1), c_reads(1))
 def gelu(y, x):
-    spread(gelu_stretch, stretches(len(y)), (y, x))
+    in_parallel(gelu_stretch, stretches(len(y)), (y, x))
 
 
 @njit(**INNER)
@@ -122,4 +122,4 @@ def gelu_backward_stretch(k, dx, dy, x):
 
 @kernel(writes(1), c_reads(1), c_reads(1))
 def gelu_backward(dx, dy, x):
-    spread(gelu_backward_stretch, stretches(len(dy)), (dx, dy, x))
+    in_parallel(gelu_backward_stretch, stretches(len(dy)), (dx, dy, x))

@@ -8,7 +8,7 @@ from numba import njit
 from peref.backends.numba.arrays import c_reads, f4, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.rows import STRETCH, stretches
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 
 
 @njit(**INNER)
@@ -24,4 +24,4 @@ def adamw_stretch(k, p, g, m, v, rate, first, second, beta1, beta2, eps, decay):
 @kernel(writes(1), c_reads(1), writes(1), writes(1), f4, f4, f4, f4, f4, f4, f4)
 def adamw(p, g, m, v, rate, first, second, beta1, beta2, eps, decay):
     """One step in place; first and second are 1 - beta^step."""
-    spread(adamw_stretch, stretches(len(p)), (p, g, m, v, rate, first, second, beta1, beta2, eps, decay))
+    in_parallel(adamw_stretch, stretches(len(p)), (p, g, m, v, rate, first, second, beta1, beta2, eps, decay))

@@ -16,8 +16,8 @@ OFTEN = (  # what training the default model calls, what takes longest to compil
     *(
         "attention_backward.backward",
         "attention.forward",
-        "feed.backward",
-        "feed.forward",
+        "feed.activated_linear_backward",
+        "feed.activated_linear_forward",
         "matrix.multiply",
         "norms.rms_norm_backward",
     ),

@@ -22,15 +22,15 @@ from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.logits import KEYS, QUERIES, fill, pick, seen, tile_of
 from peref.backends.numba.skipping import sizes, skips
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
 
-LANES = 32  # queues that units are dealt to: the buffers of one serve all its units
+QUEUES = 32  # queues that units are dealt to: the buffers of one serve all its units
 
 tables = c_reads(2)  # [H,N], reversed: ascending slots
 indices = reads(3, i4)  # [1 or B,T,S] into the reversed table, or [.,.,0]
 spans = c_reads(3, i8)  # [1 or B,T,2]: the slots each query sees
-wide = c_reads(3, f8)  # [B or 1,H or 1,T or 1 or 0]
+float64_terms = c_reads(3, f8)  # [B or 1,H or 1,T or 1 or 0]
 
 
 @njit(**INNER)
@@ -45,7 +45,7 @@ def packed_head(unit, k, v, kt, vc, size):
 def forward_lane(
     lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit
 ):
-    """Every LANES-th unit."""
+    """Every QUEUES-th unit."""
     B, H, T, D = q.shape
     E, long, wide_e = o.shape[3], vc.shape[2], vc.shape[1] * COLUMNS
     blocks = (T + QUERIES - 1) // QUERIES
@@ -58,7 +58,7 @@ def forward_lane(
         np.empty(QUERIES, np.float32),
         np.empty(QUERIES, np.float32),
     )
-    for unit in range(lane, B * H * blocks, LANES):
+    for unit in range(lane, B * H * blocks, QUEUES):
         b, h, first = unit // (H * blocks), unit // blocks % H, unit % blocks * QUERIES
         n, rows, see = b * G + h // (H // G), min(QUERIES, T - first), span[pick(len(span), b), first:]
         padded(q[b, h], first, Q)
@@ -168,8 +168,8 @@ def forward_lane(
     indices,
     i8,
     reads(4),
-    wide,
-    wide,
+    float64_terms,
+    float64_terms,
     spans,
     f4,
     f4,
@@ -184,9 +184,9 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale,
     kt = np.empty((B * G, long // COLUMNS, D, COLUMNS), np.float32)
     vc = np.empty((B * G, wide_e // COLUMNS, long, COLUMNS), np.float32)
     size = np.empty((B * G, long // KEYS), np.float32)
-    spread(packed_head, B * G, (k, v, kt, vc, size))
-    spread(
+    in_parallel(packed_head, B * G, (k, v, kt, vc, size))
+    in_parallel(
         forward_lane,
-        LANES,
+        QUEUES,
         (o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit),
     )

@@ -16,13 +16,13 @@ import numpy as np
 from numba import njit
 
 from peref.backends.numba.arrays import c_reads, f4, f8, i8, reads, writes
-from peref.backends.numba.attention import indices, spans, tables, wide
+from peref.backends.numba.attention import float64_terms, indices, spans, tables
 from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.logits import KEYS, MARGIN, QUERIES, WIDE, by_distance, fill, keep, pick, seen
 from peref.backends.numba.skipping import sizes, skips
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, slopes
 
 
@@ -246,7 +246,7 @@ def backward_head(
 @kernel(
     *(writes(4), writes(5), writes(5), writes(4, f8), writes(4), writes(3, f8), writes(4, f8)),
     *(reads(4), c_reads(4), reads(4), reads(4), reads(4), reads(3)),
-    *(tables, indices, i8, reads(4), wide, wide, spans, f4, f4),
+    *(tables, indices, i8, reads(4), float64_terms, float64_terms, spans, f4, f4),
 )
 def backward(
     dq,
@@ -300,4 +300,4 @@ def backward(
         scale,
         limit,
     )
-    spread(backward_head, len(k) * k.shape[1] * len(dk), given)
+    in_parallel(backward_head, len(k) * k.shape[1] * len(dk), given)

@@ -5,7 +5,7 @@ from numba import njit
 from peref.backends.numba.arrays import c_reads, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.recurrences import WIDTH, blocks, longs, reaches
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 
 
 @njit(**INNER)
@@ -25,7 +25,7 @@ def short_conv_channels(unit, y, line, w, runs):
 @kernel(writes(3), c_reads(3), c_reads(2), longs)
 def short_conv(y, line, w, runs):
     """y [B,T,C]; line [B,K-1+T,C], what was handed in before x; w [K,C]."""
-    spread(short_conv_channels, len(y) * blocks(y.shape[2]), (y, line, w, runs))
+    in_parallel(short_conv_channels, len(y) * blocks(y.shape[2]), (y, line, w, runs))
 
 
 @njit(**INNER)
@@ -44,4 +44,4 @@ def short_conv_backward_channels(unit, dline, dw, dy, line, w, runs):
 @kernel(writes(3), writes(3), c_reads(3), c_reads(3), c_reads(2), longs)
 def short_conv_backward(dline, dw, dy, line, w, runs):
     """dline and dw [B,K,C] hold zeros."""
-    spread(short_conv_backward_channels, len(dy) * blocks(dy.shape[2]), (dline, dw, dy, line, w, runs))
+    in_parallel(short_conv_backward_channels, len(dy) * blocks(dy.shape[2]), (dline, dw, dy, line, w, runs))

@@ -9,15 +9,15 @@ from numba import njit
 
 from peref.backends.numba.arrays import c_reads, f4, i8, writes
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.rows import CHUNK, chunks
-from peref.backends.numba.threads import spread
+from peref.backends.numba.rows import ROW_CHUNK, row_chunks
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import exp_sum, scale_bias_max
 
 
 @njit(**INNER)
 def cross_entropy_chunk(chunk, p, nll, logits, targets, zeros):
     M, V = logits.shape
-    for m in range(chunk * CHUNK, min(M, (chunk + 1) * CHUNK)):
+    for m in range(chunk * ROW_CHUNK, min(M, (chunk + 1) * ROW_CHUNK)):
         row, given = p[m], logits[m]
         for v in range(V):
             row[v] = given[v]
@@ -33,13 +33,15 @@ def cross_entropy_chunk(chunk, p, nll, logits, targets, zeros):
 @kernel(writes(2), writes(1), c_reads(2), c_reads(1, i8))
 def cross_entropy(p, nll, logits, targets):
     """p = softmax of each row, nll = -log p[target], 0 where the target is negative."""
-    spread(cross_entropy_chunk, chunks(len(p)), (p, nll, logits, targets, np.zeros(p.shape[1], np.float32)))
+    in_parallel(
+        cross_entropy_chunk, row_chunks(len(p)), (p, nll, logits, targets, np.zeros(p.shape[1], np.float32))
+    )
 
 
 @njit(**INNER)
 def cross_entropy_backward_chunk(chunk, d, p, targets, by):
     M, V = p.shape
-    for m in range(chunk * CHUNK, min(M, (chunk + 1) * CHUNK)):
+    for m in range(chunk * ROW_CHUNK, min(M, (chunk + 1) * ROW_CHUNK)):
         a, out, share = p[m], d[m], by if targets[m] >= 0 else np.float32(0)
         for c in range(V):
             out[c] = a[c] * share
@@ -48,4 +50,4 @@ def cross_entropy_backward_chunk(chunk, d, p, targets, by):
 
 @kernel(writes(2), c_reads(2), c_reads(1, i8), f4)
 def cross_entropy_backward(d, p, targets, by):
-    spread(cross_entropy_backward_chunk, chunks(len(p)), (d, p, targets, by))
+    in_parallel(cross_entropy_backward_chunk, row_chunks(len(p)), (d, p, targets, by))

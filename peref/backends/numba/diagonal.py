@@ -1,10 +1,10 @@
 """The scan of S4D: formula and names as in encodings/mix/s4d.py, `runs` as in ops/scan.py.
 
-A unit is one sequence and WIDTH channels and walks over its tokens one by one. A state is multiplied by the
-same factor at every token, so what that factor is off by would grow with the distance: factors and states are
-float64 here. Forward keeps every CHUNK-th state and backward makes those between again; what is a sum over
-sequences has a place for each, added in order. Bound: reading M factors, weights and states for every channel
-and token.
+A unit is one sequence and MODE_WIDTH channels and walks over its tokens one by one. A state is multiplied by
+the same factor at every token, so what that factor is off by would grow with the distance: factors and states
+are float64 here. Forward keeps every MODE_CHUNK-th state and backward makes those between again; what is a
+sum over sequences has a place for each, added in order. Bound: reading M factors, weights and states for
+every channel and token.
 """
 
 import numpy as np
@@ -13,22 +13,22 @@ from numba import njit
 from peref.backends.numba.arrays import c_reads, f8, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.recurrences import follows, longs
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 
-WIDTH = 16
-CHUNK = 32
+MODE_WIDTH = 16
+MODE_CHUNK = 32
 system = c_reads(3, f8)
 
 
 @njit(**INNER)
-def groups(C):
-    return (C + WIDTH - 1) // WIDTH
+def mode_units(C):
+    return (C + MODE_WIDTH - 1) // MODE_WIDTH
 
 
 @njit(**INNER)
-def opened(modes, first, W):
-    """Re a, Im a, Re w, Im w of some channels, [4,M,WIDTH]: those beyond the last are 0."""
-    found = np.zeros((4, modes.shape[1], WIDTH))
+def mode_parts(modes, first, W):
+    """Re a, Im a, Re w, Im w of some channels, [4,M,MODE_WIDTH]: those beyond the last are 0."""
+    found = np.zeros((4, modes.shape[1], MODE_WIDTH))
     for n in range(4):
         for m in range(modes.shape[1]):
             for j in range(W):
@@ -38,7 +38,7 @@ def opened(modes, first, W):
 
 @njit(**INNER)
 def received(s, kept, first, W):
-    """s [2,M,WIDTH] from a state [2M,C] as it is kept, real parts first."""
+    """s [2,M,MODE_WIDTH] from a state [2M,C] as it is kept, real parts first."""
     M = s.shape[1]
     for n in range(2):
         for m in range(M):
@@ -47,11 +47,11 @@ def received(s, kept, first, W):
 
 
 @njit(**INNER)
-def advance(s, z, x, y):
-    """s = a s + x in place and y += Re w s, for x and y [WIDTH]."""
+def advance_modes(s, z, x, y):
+    """s = a s + x in place and y += Re w s, for x and y [MODE_WIDTH]."""
     for m in range(s.shape[1]):
         re, im, a, b, c, d = s[0, m], s[1, m], z[0, m], z[1, m], z[2, m], z[3, m]
-        for j in range(WIDTH):
+        for j in range(MODE_WIDTH):
             p = a[j] * re[j] - b[j] * im[j] + x[j]
             q = a[j] * im[j] + b[j] * re[j]
             re[j], im[j] = p, q
@@ -61,9 +61,14 @@ def advance(s, z, x, y):
 @njit(**INNER)
 def scan_channels(unit, y, starts, u, modes, skip, runs):
     (_, T, C), M = u.shape, modes.shape[1]
-    b, first = unit // groups(C), unit % groups(C) * WIDTH
-    W = min(WIDTH, C - first)
-    z, s, x, out = opened(modes, first, W), np.zeros((2, M, WIDTH)), np.zeros(WIDTH), np.zeros(WIDTH)
+    b, first = unit // mode_units(C), unit % mode_units(C) * MODE_WIDTH
+    W = min(MODE_WIDTH, C - first)
+    z, s, x, out = (
+        mode_parts(modes, first, W),
+        np.zeros((2, M, MODE_WIDTH)),
+        np.zeros(MODE_WIDTH),
+        np.zeros(MODE_WIDTH),
+    )
     received(s, starts[b, 0], first, W)
     for t in range(T):
         out[:] = 0
@@ -72,13 +77,13 @@ def scan_channels(unit, y, starts, u, modes, skip, runs):
         if runs[b, t] >= 0:
             for j in range(W):
                 x[j] = u[b, t, first + j]
-            advance(s, z, x, out)
+            advance_modes(s, z, x, out)
             for j in range(W):
                 out[j] += skip[first + j] * x[j]
         for j in range(W):
             y[b, t, first + j] = out[j]
-        if (t + 1) % CHUNK == 0 or t == T - 1:
-            kept = starts[b, t // CHUNK + 1]
+        if (t + 1) % MODE_CHUNK == 0 or t == T - 1:
+            kept = starts[b, t // MODE_CHUNK + 1]
             for n in range(2):
                 for m in range(M):
                     for j in range(W):
@@ -90,19 +95,19 @@ def scan(y, starts, u, modes, skip, runs):
     """y, u [B,T,C]; starts [B,chunks+1,2M,C], the first as given, then the state after each chunk; modes
     [4,M,C] float64.
     """
-    spread(scan_channels, len(u) * groups(u.shape[2]), (y, starts, u, modes, skip, runs))
+    in_parallel(scan_channels, len(u) * mode_units(u.shape[2]), (y, starts, u, modes, skip, runs))
 
 
 @njit(**INNER)
 def retreat(d, z, x, before, after, dx, dz):
-    """One token back: d [2,M,WIDTH], the gradient of the state after it, becomes that of the one before;
-    dx [WIDTH] of u, dz [4,M,WIDTH] added to.
+    """One token back: d [2,M,MODE_WIDTH], the gradient of the state after it, becomes that of the one before;
+    dx [MODE_WIDTH] of u, dz [4,M,MODE_WIDTH] added to.
     """
     for m in range(d.shape[1]):
         re, im, a, b, c, e = d[0, m], d[1, m], z[0, m], z[1, m], z[2, m], z[3, m]
         da, db, dc, de = dz[0, m], dz[1, m], dz[2, m], dz[3, m]
         p, q, v, w = before[0, m], before[1, m], after[0, m], after[1, m]
-        for j in range(WIDTH):
+        for j in range(MODE_WIDTH):
             g, h = re[j] + c[j] * x[j], im[j] - e[j] * x[j]
             dx[j] += g
             da[j] += p[j] * g + q[j] * h
@@ -115,18 +120,18 @@ def retreat(d, z, x, before, after, dx, dz):
 @njit(**INNER)
 def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, runs):
     (_, T, C), M = u.shape, modes.shape[1]
-    b, first = unit // groups(C), unit % groups(C) * WIDTH
-    W = min(WIDTH, C - first)
-    z, x, out = opened(modes, first, W), np.zeros(WIDTH), np.zeros(WIDTH)
+    b, first = unit // mode_units(C), unit % mode_units(C) * MODE_WIDTH
+    W = min(MODE_WIDTH, C - first)
+    z, x, out = mode_parts(modes, first, W), np.zeros(MODE_WIDTH), np.zeros(MODE_WIDTH)
     s, d, dz, nothing = (
-        np.zeros((2, M, WIDTH)),
-        np.zeros((2, M, WIDTH)),
-        np.zeros((4, M, WIDTH)),
-        np.zeros((2, M, WIDTH)),
+        np.zeros((2, M, MODE_WIDTH)),
+        np.zeros((2, M, MODE_WIDTH)),
+        np.zeros((4, M, MODE_WIDTH)),
+        np.zeros((2, M, MODE_WIDTH)),
     )
-    states = np.zeros((CHUNK + 1, 2, M, WIDTH))
-    for chunk in range((T - 1) // CHUNK, -1, -1):
-        begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
+    states = np.zeros((MODE_CHUNK + 1, 2, M, MODE_WIDTH))
+    for chunk in range((T - 1) // MODE_CHUNK, -1, -1):
+        begin, end = chunk * MODE_CHUNK, min(T, (chunk + 1) * MODE_CHUNK)
         received(s, starts[b, chunk], first, W)
         states[0] = s
         for t in range(begin, end):
@@ -135,7 +140,7 @@ def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, run
             if runs[b, t] >= 0:
                 for j in range(W):
                     x[j] = u[b, t, first + j]
-                advance(s, z, x, out)
+                advance_modes(s, z, x, out)
             states[t - begin + 1] = s
         for t in range(end - 1, begin - 1, -1):
             n = t - begin
@@ -159,8 +164,8 @@ def scan_backward_channels(unit, du, ds, dmodes, dy, starts, u, modes, skip, run
 @kernel(writes(3), writes(3), writes(4, f8), c_reads(3), c_reads(4), c_reads(3), system, c_reads(1), longs)
 def scan_backward(du, ds, dmodes, dy, starts, u, modes, skip, runs):
     """du [B,T,C] and ds [B,2M,C] of the state handed in, dmodes [B,4,M,C]: zeros."""
-    spread(
+    in_parallel(
         scan_backward_channels,
-        len(u) * groups(u.shape[2]),
+        len(u) * mode_units(u.shape[2]),
         (du, ds, dmodes, dy, starts, u, modes, skip, runs),
     )

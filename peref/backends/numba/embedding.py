@@ -8,13 +8,13 @@ from numba import njit
 
 from peref.backends.numba.arrays import c_reads, i8, writes
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.rows import CHUNK, chunks
-from peref.backends.numba.threads import spread
+from peref.backends.numba.rows import ROW_CHUNK, row_chunks
+from peref.backends.numba.threads import in_parallel
 
 
 @njit(**INNER)
 def take_chunk(chunk, y, table, index):
-    for m in range(chunk * CHUNK, min(len(index), (chunk + 1) * CHUNK)):
+    for m in range(chunk * ROW_CHUNK, min(len(index), (chunk + 1) * ROW_CHUNK)):
         to, row = y[m], table[index[m]]
         for c in range(len(to)):
             to[c] = row[c]
@@ -22,7 +22,7 @@ def take_chunk(chunk, y, table, index):
 
 @kernel(writes(2), c_reads(2), c_reads(1, i8))
 def take(y, table, index):
-    spread(take_chunk, chunks(len(index)), (y, table, index))
+    in_parallel(take_chunk, row_chunks(len(index)), (y, table, index))
 
 
 @njit(**INNER)
@@ -39,4 +39,4 @@ def take_backward_row(v, dtable, dy, order, starts):
 @kernel(writes(2), c_reads(2), c_reads(1, i8), c_reads(1, i8))
 def take_backward(dtable, dy, order, starts):
     """Row v of dtable is the sum of the rows of dy named by order[starts[v]:starts[v + 1]], in that order."""
-    spread(take_backward_row, len(dtable), (dtable, dy, order, starts))
+    in_parallel(take_backward_row, len(dtable), (dtable, dy, order, starts))

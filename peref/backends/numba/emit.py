@@ -24,11 +24,11 @@ F32, I1, I32, I64 = ir.FloatType(), ir.IntType(1), ir.IntType(32), ir.IntType(64
 VEC, MASK, IVEC = ir.VectorType(F32, LANES), ir.VectorType(I1, LANES), ir.VectorType(I32, LANES)
 
 
-def number(x: float) -> ir.Constant:
+def constant(x: float) -> ir.Constant:
     return ir.Constant(VEC, [float(x)] * LANES)
 
 
-def whole(x: int) -> ir.Constant:
+def whole_number(x: int) -> ir.Constant:
     return ir.Constant(IVEC, [x] * LANES)
 
 
@@ -71,7 +71,7 @@ class Emit:
         n = self.b.trunc(count, I32)
         one = self.b.insert_element(ir.Constant(IVEC, ir.Undefined), n, ir.Constant(I32, 0))
         return self.b.icmp_signed(
-            "<", lane, self.b.shuffle_vector(one, ir.Constant(IVEC, ir.Undefined), whole(0))
+            "<", lane, self.b.shuffle_vector(one, ir.Constant(IVEC, ir.Undefined), whole_number(0))
         )
 
     def load_some(self, pointer, mask, otherwise):
@@ -106,22 +106,24 @@ class Emit:
         stays.
         """
         b = self.b
-        capped = b.select(b.fcmp_unordered("<", x, number(-87.5)), number(-87.5), x)
-        capped = b.select(b.fcmp_ordered("<", x, number(-87.5)), capped, x)
-        capped = b.select(b.fcmp_ordered(">", capped, number(89.0)), number(89.0), capped)
+        capped = b.select(b.fcmp_unordered("<", x, constant(-87.5)), constant(-87.5), x)
+        capped = b.select(b.fcmp_ordered("<", x, constant(-87.5)), capped, x)
+        capped = b.select(b.fcmp_ordered(">", capped, constant(89.0)), constant(89.0), capped)
         y, bits = self.power(capped)
-        half = b.ashr(bits, whole(1))  # 2^n in two steps: n may be 128
+        half = b.ashr(bits, whole_number(1))  # 2^n in two steps: n may be 128
         for part in (half, b.sub(bits, half)):
-            y = b.fmul(y, b.bitcast(b.shl(b.add(part, whole(127)), whole(23)), VEC))
-        return b.select(b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
+            y = b.fmul(y, b.bitcast(b.shl(b.add(part, whole_number(127)), whole_number(23)), VEC))
+        return b.select(b.fcmp_ordered("<", x, constant(-87.3)), constant(0.0), y)
 
     def exp_of_less(self, x):
         """The same for numbers that are not above 80: what is out of range ends as 0 or NaN by itself, and
         one step makes 2^n.
         """
         y, bits = self.power(x, exact=False)
-        y = self.b.fmul(y, self.b.bitcast(self.b.shl(self.b.add(bits, whole(127)), whole(23)), VEC))
-        return self.b.select(self.b.fcmp_ordered("<", x, number(-87.3)), number(0.0), y)
+        y = self.b.fmul(
+            y, self.b.bitcast(self.b.shl(self.b.add(bits, whole_number(127)), whole_number(23)), VEC)
+        )
+        return self.b.select(self.b.fcmp_ordered("<", x, constant(-87.3)), constant(0.0), y)
 
     def power(self, x, exact=True):
         """exp(r) and the whole number n of 2^n exp(r), |r| <= ln(2)/2.
@@ -130,18 +132,18 @@ class Emit:
         points, 3e-9 off. n ln(2) is `exact` in two parts; in one it is off by n 2e-9, less than a twentieth
         of what rounding x has cost.
         """
-        big = number(1.5 * 2**23)
-        shifted = self.fma(x, number(1 / math.log(2)), big)
+        big = constant(1.5 * 2**23)
+        shifted = self.fma(x, constant(1 / math.log(2)), big)
         n = self.b.fsub(shifted, big)
         if exact:
-            r = self.fma(n, number(-0.693359375), x)  # 355/512: few bits, so n times it is exact
-            r = self.fma(n, number(0.693359375 - math.log(2)), r)
+            r = self.fma(n, constant(-0.693359375), x)  # 355/512: few bits, so n times it is exact
+            r = self.fma(n, constant(0.693359375 - math.log(2)), r)
         else:
-            r = self.fma(n, number(-math.log(2)), x)
-        y = number(EXP[-1])
+            r = self.fma(n, constant(-math.log(2)), x)
+        y = constant(EXP[-1])
         for c in EXP[-2::-1]:
-            y = self.fma(y, r, number(c))
-        return y, self.b.sub(self.b.bitcast(shifted, IVEC), whole(0x4B400000))
+            y = self.fma(y, r, constant(c))
+        return y, self.b.sub(self.b.bitcast(shifted, IVEC), whole_number(0x4B400000))
 
 
 def each(emit: Emit, n, body, *carried):
@@ -183,7 +185,7 @@ def each(emit: Emit, n, body, *carried):
     return out
 
 
-def made(result, kinds, body):
+def intrinsic_of(result, kinds, body):
     """What an intrinsic returns: its signature, and the code that `body`, given an Emit, writes; body
     returns the result's value or None.
     """

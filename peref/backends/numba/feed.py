@@ -16,8 +16,8 @@ from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.few import dots
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.matrix import BLOCK, block, pack, panels
-from peref.backends.numba.threads import spread
+from peref.backends.numba.matrix import ROWS_AT_ONCE, pack, panels, product_rows
+from peref.backends.numba.threads import in_parallel
 
 
 @njit(**INNER)
@@ -30,7 +30,7 @@ def activated(h, up, gate):
 
 
 @njit(**INNER)
-def packed(b):
+def in_panels(b):
     """b [K,N] in panels; the caller's loop over them is serial, for a weight is small beside the rows."""
     out = np.empty((panels(b.shape[1]) * len(b), COLUMNS), np.float32)
     for p in range(panels(b.shape[1])):
@@ -41,10 +41,10 @@ def packed(b):
 @njit(**INNER)
 def forward_block(unit, y, up, gate, panelled, b, residual):
     M, F = up.shape
-    first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
+    first, n = unit * ROWS_AT_ONCE, min(ROWS_AT_ONCE, M - unit * ROWS_AT_ONCE)
     h, out = np.empty((n, F), np.float32), y[first : first + n]
     activated(h, up[first : first + n], gate[first : first + n])
-    block(out, 0, n, h, panelled, F * COLUMNS, COLUMNS, F)
+    product_rows(out, 0, n, h, panelled, F * COLUMNS, COLUMNS, F)
     for m in range(n):
         for c in range(len(b)):
             out[m, c] += b[c]
@@ -54,15 +54,17 @@ def forward_block(unit, y, up, gate, panelled, b, residual):
 
 
 @kernel(writes(2), c_reads(2), c_reads(2), reads(2), c_reads(1), c_reads(2))
-def forward(y, up, gate, w, b, residual):
+def activated_linear_forward(y, up, gate, w, b, residual):
     """y [M,C] of up and gate [M,F] with w [F,C]; gate, b and residual have no elements where there are
     none.
     """
-    spread(forward_block, (len(up) + BLOCK - 1) // BLOCK, (y, up, gate, packed(w), b, residual))
+    in_parallel(
+        forward_block, (len(up) + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE, (y, up, gate, in_panels(w), b, residual)
+    )
 
 
 @kernel(writes(2), c_reads(2), c_reads(2), c_reads(2), c_reads(1), c_reads(2))
-def few(y, up, gate, w, b, residual):
+def activated_linear_few(y, up, gate, w, b, residual):
     """The same for few rows, with w [C,F] as it lies (few.py)."""
     F = up.shape[1]
     h = np.empty((len(up), F), np.float32)
@@ -79,10 +81,10 @@ def few(y, up, gate, w, b, residual):
 @njit(**INNER)
 def backward_block(unit, dup, dgate, h, dy, up, gate, panelled):
     (M, F), C = up.shape, dy.shape[1]
-    first, n = unit * BLOCK, min(BLOCK, M - unit * BLOCK)
+    first, n = unit * ROWS_AT_ONCE, min(ROWS_AT_ONCE, M - unit * ROWS_AT_ONCE)
     stop = first + n
     dh = np.empty((n, F), np.float32)
-    block(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
+    product_rows(dh, 0, n, dy[first:stop], panelled, C * COLUMNS, COLUMNS, C)
     activated(h[first:stop], up[first:stop], gate[first:stop])
     if len(gate):
         swiglu_row_backward(
@@ -93,6 +95,10 @@ def backward_block(unit, dup, dgate, h, dy, up, gate, panelled):
 
 
 @kernel(writes(2), writes(2), writes(2), c_reads(2), c_reads(2), c_reads(2), reads(2))
-def backward(dup, dgate, h, dy, up, gate, w):
+def activated_linear_backward(dup, dgate, h, dy, up, gate, w):
     """dup, dgate and h [M,F] from dy [M,C] with w [C,F]."""
-    spread(backward_block, (len(up) + BLOCK - 1) // BLOCK, (dup, dgate, h, dy, up, gate, packed(w)))
+    in_parallel(
+        backward_block,
+        (len(up) + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE,
+        (dup, dgate, h, dy, up, gate, in_panels(w)),
+    )

@@ -11,10 +11,10 @@ from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import c_reads, f4, i8, void, writes
-from peref.backends.numba.emit import I32, I64, VEC, Emit, each, made, number
+from peref.backends.numba.emit import I32, I64, VEC, Emit, constant, each, intrinsic_of
 from peref.backends.numba.host import LANES
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot
 
 GROUP = 8  # rows of a weight that are read together
@@ -55,12 +55,12 @@ def dot_group(typingctx, y, y_at, w, w_at, w_row, x, x_at, n):
 
         def step(k, mask, *sums):
             one = e.at(5, B.add(x_at, k))
-            right = e.load(one) if mask is None else e.load_some(one, mask, number(0))
+            right = e.load(one) if mask is None else e.load_some(one, mask, constant(0))
             places = [e.at(2, B.add(s, k)) for s in starts]
-            left = [e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in places]
+            left = [e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in places]
             return [e.fma(a, right, s) for a, s in zip(left, sums, strict=True)]
 
-        sums = folded(e, each(e, n, step, *[number(0)] * GROUP))
+        sums = folded(e, each(e, n, step, *[constant(0)] * GROUP))
         for m, found in enumerate(sums):
             for k in range(min(LANES, GROUP)):
                 B.store(
@@ -68,7 +68,7 @@ def dot_group(typingctx, y, y_at, w, w_at, w_row, x, x_at, n):
                     e.at(0, B.add(y_at, ir.Constant(I64, m * LANES + k))),
                 )
 
-    return made(void, (y, i8, w, i8, i8, x, i8, i8), body)
+    return intrinsic_of(void, (y, i8, w, i8, i8, x, i8, i8), body)
 
 
 @njit(**INNER)
@@ -94,13 +94,13 @@ def column_one(unit, c, a, b):
 
 
 @kernel(writes(2), c_reads(3), c_reads(2))
-def column(c, a, b):
+def column_products(c, a, b):
     """c [n,M] = a [n,M,K] b [n,K]: products of one column."""
-    spread(column_one, len(a), (c, a, b))
+    in_parallel(column_one, len(a), (c, a, b))
 
 
 @kernel(writes(2), writes(1), c_reads(2), c_reads(1), f4)
-def rms_norm(y, r, x, w, eps):
+def rms_norm_few(y, r, x, w, eps):
     """RMSNorm of few rows: y = x r w."""
     for m in range(len(x)):
         r[m] = np.float32(1) / np.sqrt(dot(x, m * len(w), x, m * len(w), len(w)) / np.float32(len(w)) + eps)

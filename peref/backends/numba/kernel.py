@@ -48,7 +48,7 @@ def digest() -> str:
     return found.hexdigest()[:16]
 
 
-def here() -> str:
+def fingerprint() -> str:
     """Digest of what numba's own cache goes by besides: where the sources lie and how old they are, this
     Python, this processor.
     """
@@ -64,7 +64,7 @@ def writable() -> Path | None:
     """
     if config.DISABLE_JIT:
         return None
-    folder = share.cache() / "numba" / f"{digest()}-{here()}"
+    folder = share.cache_folder() / "numba" / f"{digest()}-{fingerprint()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"

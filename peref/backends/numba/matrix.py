@@ -13,10 +13,10 @@ from numba import njit
 from peref.backends.numba.arrays import reads, writes
 from peref.backends.numba.host import COLUMNS, ROWS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.tile import tile_add, tile_set
 
-BLOCK = 64  # rows that one thread takes at a time
+ROWS_AT_ONCE = 64  # rows that one thread takes at a time
 DEPTH = 256
 
 
@@ -39,7 +39,7 @@ def pack(b, p, out):
 
 
 @njit(**INNER)
-def block(c, first, stop, a, b, panel, row, K):
+def product_rows(c, first, stop, a, b, panel, row, K):
     """Rows first..stop of C = A B; panel p of B starts at element p panel, its rows are `row` apart."""
     N = c.shape[1]
     a_row, a_column = a.strides[0] // 4, a.strides[1] // 4
@@ -92,9 +92,9 @@ def pack_one(unit, b, packed):
 @njit(**INNER)
 def multiply_one(unit, c, a, b, panel, row):
     M, K = a.shape[1], a.shape[2]
-    blocks = (M + BLOCK - 1) // BLOCK
-    i, first = unit // blocks, unit % blocks * BLOCK
-    block(c[i], first, min(M, first + BLOCK), a[i], b[i], panel, row, K)
+    blocks = (M + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
+    i, first = unit // blocks, unit % blocks * ROWS_AT_ONCE
+    product_rows(c[i], first, min(M, first + ROWS_AT_ONCE), a[i], b[i], panel, row, K)
 
 
 @kernel(writes(3), reads(3), reads(3))
@@ -107,5 +107,9 @@ def multiply(c, a, b):
     as_it_is = N % COLUMNS == 0 and b.strides[2] == 4 and b.strides[1] > 0
     panel, row = (COLUMNS, b.strides[1] // 4) if as_it_is else (K * COLUMNS, COLUMNS)
     packed = np.empty((0 if as_it_is else n, panels(N) * K, COLUMNS), np.float32)
-    spread(pack_one, len(packed) * panels(N), (b, packed))
-    spread(multiply_one, n * ((M + BLOCK - 1) // BLOCK), (c, a, b if as_it_is else packed, panel, row))
+    in_parallel(pack_one, len(packed) * panels(N), (b, packed))
+    in_parallel(
+        multiply_one,
+        n * ((M + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE),
+        (c, a, b if as_it_is else packed, panel, row),
+    )

@@ -1,5 +1,5 @@
-"""Retention in chunks: a state of constant size per sequence and head, and one tile of CHUNK x CHUNK within a
-chunk.
+"""Retention in chunks: a state of constant size per sequence and head, and within a chunk one tile of
+RETENTION_CHUNK x RETENTION_CHUNK.
 
     A = (Q K') * within        O = A V + (into Q) S        S <- over S + (out_of K)' V
 
@@ -16,13 +16,13 @@ from peref.backends.numba.arrays import c_reads, f4, i8, reads, writes
 from peref.backends.numba.blocks import padded, product, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 
-CHUNK = 64
+RETENTION_CHUNK = 64
 
 
 @njit(**INNER)
-def decays(powers, runs, first, rows, within, into, out_of):
+def chunk_decays(powers, runs, first, rows, within, into, out_of):
     """The decays of one chunk of one sequence and head; returns `over`. powers[n] = g^n; runs [T], as
     ops/place.py has them.
     """
@@ -30,7 +30,7 @@ def decays(powers, runs, first, rows, within, into, out_of):
     last = runs[first + rows - 1]
     for n in range(rows):
         r = runs[first + n]
-        for m in range(CHUNK):
+        for m in range(RETENTION_CHUNK):
             within[n, m] = powers[n - m] if m <= n and r >= 0 and runs[first + m] == r else np.float32(0)
         into[n] = powers[n + 1] if r == before and before >= 0 else np.float32(0)
         out_of[n] = powers[rows - 1 - n] if r == last and last >= 0 else np.float32(0)
@@ -70,24 +70,24 @@ def retention_head(unit, o, states, q, k, v, runs, powers, scale):
     d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
     b, h = unit // H, unit % H
     Q, K, V = (
-        np.empty((CHUNK, d), np.float32),
-        np.empty((CHUNK, d), np.float32),
-        np.empty((CHUNK, e), np.float32),
+        np.empty((RETENTION_CHUNK, d), np.float32),
+        np.empty((RETENTION_CHUNK, d), np.float32),
+        np.empty((RETENTION_CHUNK, e), np.float32),
     )
     KT, A, O = (
-        np.empty((d, CHUNK), np.float32),
-        np.empty((CHUNK, CHUNK), np.float32),
-        np.empty((CHUNK, e), np.float32),
+        np.empty((d, RETENTION_CHUNK), np.float32),
+        np.empty((RETENTION_CHUNK, RETENTION_CHUNK), np.float32),
+        np.empty((RETENTION_CHUNK, e), np.float32),
     )
     within, into, out_of = (
-        np.empty((CHUNK, CHUNK), np.float32),
-        np.empty(CHUNK, np.float32),
-        np.empty(CHUNK, np.float32),
+        np.empty((RETENTION_CHUNK, RETENTION_CHUNK), np.float32),
+        np.empty(RETENTION_CHUNK, np.float32),
+        np.empty(RETENTION_CHUNK, np.float32),
     )
-    for n in range((T + CHUNK - 1) // CHUNK):
-        first = n * CHUNK
-        rows = min(CHUNK, T - first)
-        over = decays(powers[h], runs[b], first, rows, within, into, out_of)
+    for n in range((T + RETENTION_CHUNK - 1) // RETENTION_CHUNK):
+        first = n * RETENTION_CHUNK
+        rows = min(RETENTION_CHUNK, T - first)
+        over = chunk_decays(powers[h], runs[b], first, rows, within, into, out_of)
         padded(q[b, h], first, Q)
         padded(k[b, h], first, K)
         padded(v[b, h], first, V)
@@ -109,9 +109,9 @@ def retention_head(unit, o, states, q, k, v, runs, powers, scale):
 @kernel(writes(4), writes(5), reads(4), reads(4), reads(4), c_reads(2, i8), c_reads(2), f4)
 def retention(o, states, q, k, v, runs, powers, scale):
     """o [B,T,H,E]; states [B,H,chunks+1,D',E'], the first given, padded with zeros; q, k [B,H,T,D], v
-    [B,H,T,E]; powers [H,CHUNK+1].
+    [B,H,T,E]; powers [H,RETENTION_CHUNK+1].
     """
-    spread(retention_head, len(q) * q.shape[1], (o, states, q, k, v, runs, powers, scale))
+    in_parallel(retention_head, len(q) * q.shape[1], (o, states, q, k, v, runs, powers, scale))
 
 
 @njit(**INNER)
@@ -121,37 +121,37 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
     d, e = rounded(D, COLUMNS), rounded(E, COLUMNS)
     b, h = unit // H, unit % H
     Q, K, V, G = (
-        np.empty((CHUNK, d), np.float32),
-        np.empty((CHUNK, d), np.float32),
-        np.empty((CHUNK, e), np.float32),
-        np.empty((CHUNK, e), np.float32),
+        np.empty((RETENTION_CHUNK, d), np.float32),
+        np.empty((RETENTION_CHUNK, d), np.float32),
+        np.empty((RETENTION_CHUNK, e), np.float32),
+        np.empty((RETENTION_CHUNK, e), np.float32),
     )
     KT, VT, A, Z = (
-        np.empty((d, CHUNK), np.float32),
-        np.empty((e, CHUNK), np.float32),
-        np.empty((CHUNK, CHUNK), np.float32),
-        np.empty((CHUNK, CHUNK), np.float32),
+        np.empty((d, RETENTION_CHUNK), np.float32),
+        np.empty((e, RETENTION_CHUNK), np.float32),
+        np.empty((RETENTION_CHUNK, RETENTION_CHUNK), np.float32),
+        np.empty((RETENTION_CHUNK, RETENTION_CHUNK), np.float32),
     )
     dQ, dK, dV = (
-        np.empty((CHUNK, d), np.float32),
-        np.empty((CHUNK, d), np.float32),
-        np.empty((CHUNK, e), np.float32),
+        np.empty((RETENTION_CHUNK, d), np.float32),
+        np.empty((RETENTION_CHUNK, d), np.float32),
+        np.empty((RETENTION_CHUNK, e), np.float32),
     )
     within, into, out_of = (
-        np.empty((CHUNK, CHUNK), np.float32),
-        np.empty(CHUNK, np.float32),
-        np.empty(CHUNK, np.float32),
+        np.empty((RETENTION_CHUNK, RETENTION_CHUNK), np.float32),
+        np.empty(RETENTION_CHUNK, np.float32),
+        np.empty(RETENTION_CHUNK, np.float32),
     )
     S, ST, scaled = (
         np.zeros((d, e), np.float32),
         np.empty((e, d), np.float32),
-        np.empty((CHUNK, e), np.float32),
+        np.empty((RETENTION_CHUNK, e), np.float32),
     )
-    far, near = np.empty((CHUNK, d), np.float32), np.empty((CHUNK, d), np.float32)
-    for n in range((T + CHUNK - 1) // CHUNK - 1, -1, -1):
-        first = n * CHUNK
-        rows = min(CHUNK, T - first)
-        over = decays(powers[h], runs[b], first, rows, within, into, out_of)
+    far, near = np.empty((RETENTION_CHUNK, d), np.float32), np.empty((RETENTION_CHUNK, d), np.float32)
+    for n in range((T + RETENTION_CHUNK - 1) // RETENTION_CHUNK - 1, -1, -1):
+        first = n * RETENTION_CHUNK
+        rows = min(RETENTION_CHUNK, T - first)
+        over = chunk_decays(powers[h], runs[b], first, rows, within, into, out_of)
         padded(q[b, h], first, Q)
         padded(k[b, h], first, K)
         padded(v[b, h], first, V)
@@ -192,7 +192,7 @@ def retention_backward_head(unit, dq, dk, dv, ds, do, states, q, k, v, runs, pow
 )
 def retention_backward(dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale):
     """dq, dk [B,T,H,D], dv [B,T,H,E], ds [B,H,D',E'] of the first state; do [B,T,H,E]."""
-    spread(
+    in_parallel(
         retention_backward_head,
         len(q) * q.shape[1],
         (dq, dk, dv, ds, do, states, q, k, v, runs, powers, scale),

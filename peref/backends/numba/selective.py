@@ -1,7 +1,7 @@
 """The scan of Mamba: formula and names as in encodings/mix/mamba.py, units as recurrences.py says.
 
-Forward keeps every CHUNK-th state, backward makes those between again. Bound: the exponentials, one for each
-number of the state, twice in backward and forward together.
+Forward keeps every SELECTIVE_CHUNK-th state, backward makes those between again. Bound: the exponentials, one
+for each number of the state, twice in backward and forward together.
 """
 
 import math
@@ -12,14 +12,14 @@ from numba import njit
 from peref.backends.numba.arrays import c_reads, flag, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.recurrences import WIDTH, blocks, exps, follows, longs
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot
 
-CHUNK = 16
+SELECTIVE_CHUNK = 16
 
 
 @njit(**INNER)
-def decays(Z, step, A, first, stop, alive):
+def step_decays(Z, step, A, first, stop, alive):
     """Z [N,WIDTH] = exp(step A), or 0 where the state is forgotten."""
     for n in range(len(A)):
         for e in range(first, stop):
@@ -39,7 +39,7 @@ def gains(G, step, A, first, stop, zoh):
 
 
 @njit(**INNER)
-def advance(h, Z, G, x, b, first, stop, out):
+def advance_selective(h, Z, G, x, b, first, stop, out):
     """out = Z h + G b x, [N,WIDTH]."""
     for n in range(len(out)):
         for e in range(first, stop):
@@ -71,18 +71,18 @@ def selective_scan_channels(unit, y, step, starts, x, delta, A, b, c, skip, runs
         if runs[s, t] < 0:
             h[:] = 0
         else:
-            decays(Z, step[s, t], A, first, stop, follows(runs[s], t))
+            step_decays(Z, step[s, t], A, first, stop, follows(runs[s], t))
             gains(G, step[s, t], A, first, stop, zoh)
-            advance(h, Z, G, x[s, t], b[s, t], first, stop, h)
+            advance_selective(h, Z, G, x[s, t], b[s, t], first, stop, h)
             for n in range(N):
                 for e in range(first, stop):
                     y[s, t, e] += c[s, t, n] * h[n, e - first]
             for e in range(first, stop):
                 y[s, t, e] += skip[e] * x[s, t, e]
-        if (t + 1) % CHUNK == 0 or t == T - 1:
+        if (t + 1) % SELECTIVE_CHUNK == 0 or t == T - 1:
             for n in range(N):
                 for e in range(first, stop):
-                    starts[s, t // CHUNK + 1, n, e] = h[n, e - first]
+                    starts[s, t // SELECTIVE_CHUNK + 1, n, e] = h[n, e - first]
 
 
 @kernel(writes(3), writes(3), writes(4), *scan_reads)
@@ -90,7 +90,7 @@ def selective_scan(y, step, starts, x, delta, A, b, c, skip, runs, zoh):
     """y, step [B,T,E]; starts [B,chunks+1,N,E], the first as given, then the state after each chunk; A
     [N,E].
     """
-    spread(
+    in_parallel(
         selective_scan_channels,
         len(y) * blocks(y.shape[2]),
         (y, step, starts, x, delta, A, b, c, skip, runs, zoh),
@@ -106,15 +106,18 @@ def selective_scan_backward_channels(
     first = part * WIDTH
     stop = min(E, first + WIDTH)
     W = stop - first
-    H, Z = np.zeros((CHUNK + 1, N, WIDTH), np.float32), np.zeros((CHUNK, N, WIDTH), np.float32)
+    H, Z = (
+        np.zeros((SELECTIVE_CHUNK + 1, N, WIDTH), np.float32),
+        np.zeros((SELECTIVE_CHUNK, N, WIDTH), np.float32),
+    )
     G, D, ones = (
         np.zeros((N, WIDTH), np.float32),
         np.zeros((N, WIDTH), np.float32),
         np.ones(WIDTH, np.float32),
     )
     g, into, slope = np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
-    for chunk in range((T - 1) // CHUNK, -1, -1):
-        begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
+    for chunk in range((T - 1) // SELECTIVE_CHUNK, -1, -1):
+        begin, end = chunk * SELECTIVE_CHUNK, min(T, (chunk + 1) * SELECTIVE_CHUNK)
         for n in range(N):
             for e in range(first, stop):
                 H[0, n, e - first] = starts[s, chunk, n, e]
@@ -123,9 +126,9 @@ def selective_scan_backward_channels(
             if runs[s, t] < 0:
                 H[m + 1] = 0
             else:
-                decays(Z[m], step[s, t], A, first, stop, follows(runs[s], t))
+                step_decays(Z[m], step[s, t], A, first, stop, follows(runs[s], t))
                 gains(G, step[s, t], A, first, stop, zoh)
-                advance(H[m], Z[m], G, x[s, t], b[s, t], first, stop, H[m + 1])
+                advance_selective(H[m], Z[m], G, x[s, t], b[s, t], first, stop, H[m + 1])
         for t in range(end - 1, begin - 1, -1):
             m = t - begin
             if runs[s, t] < 0:
@@ -180,7 +183,7 @@ def selective_scan_backward(dx, ddelta, db, dc, dA, dh, dy, step, starts, x, del
     """dx, ddelta [B,T,E]; db, dc [blocks,B,T,N]; dA [B,N,E]; dh [B,N,E] of the state handed in. All hold
     zeros.
     """
-    spread(
+    in_parallel(
         selective_scan_backward_channels,
         len(dy) * blocks(dy.shape[2]),
         (dx, ddelta, db, dc, dA, dh, dy, step, starts, x, delta, A, b, c, skip, runs, zoh),

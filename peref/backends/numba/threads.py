@@ -1,7 +1,7 @@
-"""Work for all threads: `spread` calls a compiled function once for every unit, each on the thread that is
-free first.
+"""Work for all threads: `in_parallel` calls a compiled function once for every unit, each on the thread that
+is free first.
 
-    spread(body, count, (a, b, c))        body(unit, a, b, c) for unit = 0 .. count - 1
+    in_parallel(body, count, (a, b, c))        body(unit, a, b, c) for unit = 0 .. count - 1
 
 Units must write to places of their own; then who takes which changes no bit. A shared counter deals them out,
 so a thread that another process holds up delays the one unit it works on, and units may differ in size. One
@@ -17,7 +17,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-I32, I64, PTR, VOID = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.VoidType()
+from peref.backends.numba.emit import I32, I64
+
+PTR, VOID = ir.IntType(8).as_pointer(), ir.VoidType()
 # args, dimensions, steps, data of a ufunc
 WORK = ir.FunctionType(VOID, [PTR.as_pointer(), I64.as_pointer(), I64.as_pointer(), PTR])
 
@@ -49,7 +51,7 @@ def worker(context, module, compiled, kinds, shared):
 
 
 @intrinsic
-def spread(typingctx, body, count, given):
+def in_parallel(typingctx, body, count, given):
     """body(unit, *given) for every unit below count. Raises MemoryError where a body fails: nothing else
     can fail in one.
     """

@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import i8, void
-from peref.backends.numba.emit import I64, VEC, made, number
+from peref.backends.numba.emit import I64, VEC, constant, intrinsic_of
 from peref.backends.numba.host import LANES, ROWS
 
 
@@ -19,7 +19,7 @@ def tile(c, a, b, add):
         row_of = lambda k, at, r, stride: e.at(k, B.add(at, B.mul(ir.Constant(I64, r), stride)))
         to = [row_of(0, c_at, r, c_row) for r in range(ROWS)]
         to = [*to, *(B.gep(p, [ir.Constant(I64, LANES)]) for p in to)]
-        first = [e.load(p) if add else number(0) for p in to]
+        first = [e.load(p) if add else constant(0) for p in to]
         of_a, of_b = [row_of(3, a_at, r, a_row) for r in range(ROWS)], e.at(7, b_at)
         start, loop, done = B.block, B.append_basic_block("loop"), B.append_basic_block("done")
         B.cbranch(B.icmp_signed(">", K, ir.Constant(I64, 0)), loop, done)
@@ -43,7 +43,7 @@ def tile(c, a, b, add):
         for p, x in zip(to, out, strict=True):
             e.store(x, p)
 
-    return made(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8), body)
+    return intrinsic_of(void, (c, i8, i8, a, i8, i8, i8, b, i8, i8, i8), body)
 
 
 @intrinsic

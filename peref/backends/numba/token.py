@@ -17,7 +17,7 @@ from numba.types import Tuple
 
 from peref.backends.numba.activations import gelu_row, swiglu_row
 from peref.backends.numba.arrays import c_reads, f4, flag, i8, void, writes
-from peref.backends.numba.emit import I64, VEC, each, made, number
+from peref.backends.numba.emit import I64, VEC, constant, each, intrinsic_of
 from peref.backends.numba.few import dots
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
@@ -32,7 +32,7 @@ def add_rows(typingctx, y, y_at, p, p_at, count, v, v_at, v_row, n):
 
         def step(k, mask):
             to = e.at(0, B.add(y_at, k))
-            first = e.load(to) if mask is None else e.load_some(to, mask, number(0))
+            first = e.load(to) if mask is None else e.load_some(to, mask, constant(0))
             start, head, loop, after = (
                 B.block,
                 *(B.append_basic_block(name) for name in ("rows", "row", "rest")),
@@ -46,7 +46,7 @@ def add_rows(typingctx, y, y_at, p, p_at, count, v, v_at, v_row, n):
             B.position_at_end(loop)
             row = e.at(5, B.add(B.add(v_at, k), B.mul(s, v_row)))
             by = e.splat(B.load(e.at(2, B.add(p_at, s))))
-            new = e.fma(by, e.load(row) if mask is None else e.load_some(row, mask, number(0)), total)
+            new = e.fma(by, e.load(row) if mask is None else e.load_some(row, mask, constant(0)), total)
             s.add_incoming(B.add(s, ir.Constant(I64, 1)), loop)
             total.add_incoming(new, loop)
             B.branch(head)
@@ -56,7 +56,7 @@ def add_rows(typingctx, y, y_at, p, p_at, count, v, v_at, v_row, n):
 
         each(e, n, step)
 
-    return made(void, (y, i8, p, i8, i8, v, i8, i8, i8), body)
+    return intrinsic_of(void, (y, i8, p, i8, i8, v, i8, i8, i8), body)
 
 
 @njit(**INNER)
@@ -96,7 +96,7 @@ def scaled_heads(x, w, eps):
 
 
 @njit(**INNER)
-def turned(x, cos, sin, half):
+def turn_one(x, cos, sin, half):
     """The first channels of every head of x [heads,D], in place: halves or neighbours pair up
     (ops/turn.py).
     """
@@ -143,8 +143,8 @@ def layer(
     v = mapped(w.v_weight, w.v_bias, h).reshape(G, D)
     scaled_heads(q, w.qnorm_weight, eps)
     scaled_heads(k, w.knorm_weight, eps)
-    turned(q, cos_q, sin_q, half)
-    turned(k, cos_k, sin_k, half)
+    turn_one(q, cos_q, sin_q, half)
+    turn_one(k, cos_k, sin_k, half)
     keys[:, slot] = k
     values[:, slot] = v
     count = stop - first

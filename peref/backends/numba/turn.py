@@ -9,22 +9,24 @@ from numba import njit
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import c_reads, flag, i8, reads, void, writes
-from peref.backends.numba.emit import each, made, number
+from peref.backends.numba.emit import constant, each, intrinsic_of
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.rows import CHUNK, chunks
-from peref.backends.numba.threads import spread
+from peref.backends.numba.rows import ROW_CHUNK, row_chunks
+from peref.backends.numba.threads import in_parallel
 
 LARGE = 1 << 22  # numbers of an array that will be out of the cache before somebody reads it
 
 
-def turned(x, y, cos, sin, past_cache):
+def turn_units(x, y, cos, sin, past_cache):
     def body(e):
         _, x_at, _, y_at, _, _, at, n = e.args
 
         def step(k, mask):
             a, b = e.b.add(x_at, k), e.b.add(y_at, k)
             places = e.at(0, a), e.at(0, e.b.add(a, n)), e.at(4, e.b.add(at, k)), e.at(5, e.b.add(at, k))
-            one, two, c, s = (e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in places)
+            one, two, c, s = (
+                e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in places
+            )
             first = e.b.fsub(e.b.fmul(one, c), e.b.fmul(two, s))
             second = e.b.fadd(e.b.fmul(one, s), e.b.fmul(two, c))
             for out, p in ((first, e.at(2, b)), (second, e.at(2, e.b.add(b, n)))):
@@ -36,7 +38,7 @@ def turned(x, y, cos, sin, past_cache):
 
         each(e, n, step)
 
-    return made(void, (x, i8, y, i8, cos, sin, i8, i8), body)
+    return intrinsic_of(void, (x, i8, y, i8, cos, sin, i8, i8), body)
 
 
 @intrinsic
@@ -44,7 +46,7 @@ def turn_halves(typingctx, x, x_at, y, y_at, cos, sin, at, n):
     """y_a = x_a cos - x_b sin, y_b = x_a sin + x_b cos for n pairs: b stands n after a in x and y, cos and
     sin begin at `at`.
     """
-    return turned(x, y, cos, sin, past_cache=False)
+    return turn_units(x, y, cos, sin, past_cache=False)
 
 
 @intrinsic
@@ -52,7 +54,7 @@ def turn_halves_past_cache(typingctx, x, x_at, y, y_at, cos, sin, at, n):
     """The same, written straight to memory, which is not read first. y begins at a multiple of 16 bytes,
     so does y_at; `written` must follow.
     """
-    return turned(x, y, cos, sin, past_cache=True)
+    return turn_units(x, y, cos, sin, past_cache=True)
 
 
 @intrinsic
@@ -62,7 +64,7 @@ def written(typingctx):
     def body(e):
         e.b.fence("seq_cst")
 
-    return made(void, (), body)
+    return intrinsic_of(void, (), body)
 
 
 @njit(**INNER)
@@ -70,10 +72,10 @@ def turn_chunk(unit, y, x, cos, sin, half, past_cache):
     _, H, T, D = x.shape
     R2 = cos.shape[2]
     by_vectors = half and x.strides[3] == 4
-    b, first = unit // chunks(T), unit % chunks(T) * CHUNK
+    b, first = unit // row_chunks(T), unit % row_chunks(T) * ROW_CHUNK
     c = min(b, len(cos) - 1)
     for h in range(H):
-        for t in range(first, min(T, first + CHUNK)):
+        for t in range(first, min(T, first + ROW_CHUNK)):
             to, at = ((b * T + t) * H + h) * D, (c * T + t) * R2
             here = b * (x.strides[0] // 4) + h * (x.strides[1] // 4) + t * (x.strides[2] // 4)
             if by_vectors and past_cache:
@@ -100,4 +102,4 @@ def turn(y, x, cos, sin, half):
     the cache where y would not stay in it.
     """
     past_cache = y.size > LARGE and x.shape[3] % 4 == 0 and cos.shape[2] % 4 == 0 and y.ctypes.data % 16 == 0
-    spread(turn_chunk, len(x) * chunks(x.shape[2]), (y, x, cos, sin, half, past_cache))
+    in_parallel(turn_chunk, len(x) * row_chunks(x.shape[2]), (y, x, cos, sin, half, past_cache))

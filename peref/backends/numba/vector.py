@@ -9,7 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from peref.backends.numba.arrays import f4, i8, void
-from peref.backends.numba.emit import I32, I64, MASK, VEC, each, made, number
+from peref.backends.numba.emit import I32, I64, MASK, VEC, constant, each, intrinsic_of
 from peref.backends.numba.host import LANES
 
 
@@ -24,11 +24,11 @@ def dot(typingctx, a, a_at, b, b_at, n):
             p, q = e.at(0, e.b.add(a_at, k)), e.at(2, e.b.add(b_at, k))
             if mask is None:
                 return [e.fma(e.load(p), e.load(q), total)]
-            return [e.fma(e.load_some(p, mask, number(0)), e.load_some(q, mask, number(0)), total)]
+            return [e.fma(e.load_some(p, mask, constant(0)), e.load_some(q, mask, constant(0)), total)]
 
-        return e.halve(each(e, n, step, number(0))[0], e.b.fadd)
+        return e.halve(each(e, n, step, constant(0))[0], e.b.fadd)
 
-    return made(f4, (a, i8, b, i8, i8), body)
+    return intrinsic_of(f4, (a, i8, b, i8, i8), body)
 
 
 @intrinsic
@@ -41,13 +41,13 @@ def copy(typingctx, y, y_at, x, x_at, n):
         def step(k, mask):
             to, p = e.at(0, e.b.add(y_at, k)), e.at(2, e.b.add(x_at, k))
             e.store(e.load(p), to) if mask is None else e.store_some(
-                e.load_some(p, mask, number(0)), to, mask
+                e.load_some(p, mask, constant(0)), to, mask
             )
             return []
 
         each(e, n, step)
 
-    return made(void, (y, i8, x, i8, i8), body)
+    return intrinsic_of(void, (y, i8, x, i8, i8), body)
 
 
 @intrinsic
@@ -64,14 +64,14 @@ def scale_bias_max(typingctx, s, at, n, scale, t, t_at, m):
                 y = e.fma(e.load(p), by, e.load(q))
                 e.store(y, p)
             else:
-                y = e.fma(e.load_some(p, mask, number(0)), by, e.load_some(q, mask, number(0)))
+                y = e.fma(e.load_some(p, mask, constant(0)), by, e.load_some(q, mask, constant(0)))
                 e.store_some(y, p, mask)
                 y = e.b.select(mask, y, top)
             return [e.larger(y, top)]
 
         return e.halve(each(e, n, step, e.splat(m))[0], e.larger)
 
-    return made(f4, (s, i8, i8, f4, t, i8, f4), body)
+    return intrinsic_of(f4, (s, i8, i8, f4, t, i8, f4), body)
 
 
 @intrinsic
@@ -89,12 +89,12 @@ def exp_sum(typingctx, s, at, n, m):
                 e.store(y, p)
             else:
                 e.store_some(y, p, mask)
-                y = e.b.select(mask, y, number(0))
+                y = e.b.select(mask, y, constant(0))
             return [e.b.fadd(total, y)]
 
-        return e.halve(each(e, n, step, number(0))[0], e.b.fadd)
+        return e.halve(each(e, n, step, constant(0))[0], e.b.fadd)
 
-    return made(f4, (s, i8, i8, f4), body)
+    return intrinsic_of(f4, (s, i8, i8, f4), body)
 
 
 @intrinsic
@@ -109,7 +109,7 @@ def slopes(typingctx, s, at, z, z_at, n, scale, t, t_at, less, off):
 
         def step(k, mask):
             places = e.at(0, e.b.add(at, k)), e.at(2, e.b.add(z_at, k)), e.at(6, e.b.add(t_at, k))
-            x, d, bias = (e.load(p) if mask is None else e.load_some(p, mask, number(0)) for p in places)
+            x, d, bias = (e.load(p) if mask is None else e.load_some(p, mask, constant(0)) for p in places)
             y = e.exp_of_less(e.b.fsub(e.fma(x, by, bias), below))
             for out, p in ((y, places[0]), (e.b.fmul(y, e.b.fsub(d, mean)), places[1])):
                 e.store(out, p) if mask is None else e.store_some(out, p, mask)
@@ -117,7 +117,7 @@ def slopes(typingctx, s, at, z, z_at, n, scale, t, t_at, less, off):
 
         each(e, n, step)
 
-    return made(void, (s, i8, z, i8, i8, f4, t, i8, f4, f4), body)
+    return intrinsic_of(void, (s, i8, z, i8, i8, f4, t, i8, f4, f4), body)
 
 
 @intrinsic
@@ -137,10 +137,10 @@ def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
             r, total = B.phi(I64), B.phi(VEC)
             p = e.at(2, B.add(B.add(x_at, k), B.mul(r, row)))
             new, more = (
-                B.fadd(total, e.load(p) if mask is None else e.load_some(p, mask, number(0))),
+                B.fadd(total, e.load(p) if mask is None else e.load_some(p, mask, constant(0))),
                 B.add(r, ir.Constant(I64, 1)),
             )
-            for phi, first, later in ((r, ir.Constant(I64, 0), more), (total, number(0), new)):
+            for phi, first, later in ((r, ir.Constant(I64, 0), more), (total, constant(0), new)):
                 phi.add_incoming(first, start)
                 phi.add_incoming(later, loop)
             B.cbranch(B.icmp_signed("<", more, count), loop, after)
@@ -168,4 +168,4 @@ def diagonals(typingctx, y, y_at, x, x_at, row, count, n):
 
         each(e, n, step)
 
-    return made(void, (y, i8, x, i8, i8, i8, i8), body)
+    return intrinsic_of(void, (y, i8, x, i8, i8, i8, i8), body)

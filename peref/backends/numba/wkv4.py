@@ -9,7 +9,7 @@ from numba import njit
 from peref.backends.numba.arrays import c_reads, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.recurrences import WIDTH, blocks, exps, follows, longs
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 
 
 @njit(**INNER)
@@ -65,7 +65,7 @@ def wkv4_channels(unit, y, states, k, v, log_w, u, runs):
 @kernel(writes(3), writes(4), c_reads(3), c_reads(3), c_reads(1), c_reads(1), longs)
 def wkv4(y, states, k, v, log_w, u, runs):
     """y [B,T,C]; states [B,T+1,3,C]: before each token, the first as given, and the last."""
-    spread(wkv4_channels, len(y) * blocks(y.shape[2]), (y, states, k, v, log_w, u, runs))
+    in_parallel(wkv4_channels, len(y) * blocks(y.shape[2]), (y, states, k, v, log_w, u, runs))
 
 
 @njit(**INNER)
@@ -119,7 +119,7 @@ def wkv4_backward_channels(unit, dk, dv, dstate, dparts, dy, y, states, k, v, lo
 )
 def wkv4_backward(dk, dv, dstate, dparts, dy, y, states, k, v, log_w, u, runs):
     """dstate [B,2,C] of the sums handed in, dparts [B,2,C] of log_w and u: both hold zeros."""
-    spread(
+    in_parallel(
         wkv4_backward_channels,
         len(dy) * blocks(dy.shape[2]),
         (dk, dv, dstate, dparts, dy, y, states, k, v, log_w, u, runs),

@@ -8,13 +8,13 @@ from numba import njit
 from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.recurrences import follows, longs
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot
-from peref.backends.numba.wkv import CHUNK, decay, row
+from peref.backends.numba.wkv import WKV_CHUNK, decay, row
 
 
 @njit(**INNER)
-def advance(S, w, k, v, out):
+def advance_wkv6(S, w, k, v, out):
     """out = diag(w) S + k v'."""
     for i in range(len(k)):
         a, b, wi, ki = S[i], out[i], w[i], k[i]
@@ -50,23 +50,23 @@ def wkv6_head(unit, y, states, r, log_w, k, v, u, runs):
                 s += ri * u[h, i] * kt[i]
             for j in range(V):
                 out[j] += s * vt[j]
-            advance(S, wt, kt, vt, S)
+            advance_wkv6(S, wt, kt, vt, S)
         row(out, y[b, t, h])
-        if (t + 1) % CHUNK == 0 or t == T - 1:
-            states[b, h, t // CHUNK + 1] = S
+        if (t + 1) % WKV_CHUNK == 0 or t == T - 1:
+            states[b, h, t // WKV_CHUNK + 1] = S
 
 
 @kernel(writes(4), writes(5), reads(4), reads(4), reads(4), reads(4), c_reads(2), longs)
 def wkv6(y, states, r, log_w, k, v, u, runs):
     """y [B,T,H,V]; states [B,H,chunks+1,K,V], the first as given, then the state after each chunk."""
-    spread(wkv6_head, y.shape[0] * y.shape[2], (y, states, r, log_w, k, v, u, runs))
+    in_parallel(wkv6_head, y.shape[0] * y.shape[2], (y, states, r, log_w, k, v, u, runs))
 
 
 @njit(**INNER)
 def wkv6_backward_head(unit, dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k, v, u, runs):
     (_, T, H, V), K = dv.shape, r.shape[3]
     b, h = unit // H, unit % H
-    S, W, D = np.zeros((CHUNK + 1, K, V), np.float32), np.zeros((CHUNK, K), np.float32), ds[b, h]
+    S, W, D = np.zeros((WKV_CHUNK + 1, K, V), np.float32), np.zeros((WKV_CHUNK, K), np.float32), ds[b, h]
     nothing = np.zeros((K, V), np.float32)
     rt, kt, vt, g = (
         np.zeros(K, np.float32),
@@ -74,8 +74,8 @@ def wkv6_backward_head(unit, dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k
         np.zeros(V, np.float32),
         np.zeros(V, np.float32),
     )
-    for chunk in range((T - 1) // CHUNK, -1, -1):
-        begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
+    for chunk in range((T - 1) // WKV_CHUNK, -1, -1):
+        begin, end = chunk * WKV_CHUNK, min(T, (chunk + 1) * WKV_CHUNK)
         S[0] = states[b, h, chunk]
         for t in range(begin, end):
             m = t - begin
@@ -85,7 +85,7 @@ def wkv6_backward_head(unit, dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k
             row(k[b, h, t], kt)
             row(v[b, h, t], vt)
             decay(log_w[b, h, t], W[m])
-            advance(S[m] if follows(runs[b], t) else nothing, W[m], kt, vt, S[m + 1])
+            advance_wkv6(S[m] if follows(runs[b], t) else nothing, W[m], kt, vt, S[m + 1])
         for t in range(end - 1, begin - 1, -1):
             m = t - begin
             if runs[b, t] < 0:
@@ -123,7 +123,7 @@ def wkv6_backward(dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k, v, u, run
     """dr, dlog_w, dk [B,T,H,K], dv [B,T,H,V], du [B,H,K], ds [B,H,K,V] of the state handed in; dy
     [B,H,T,V]. All hold zeros.
     """
-    spread(
+    in_parallel(
         wkv6_backward_head,
         dv.shape[0] * dv.shape[2],
         (dr, dlog_w, dk, dv, du, ds, dy, states, r, log_w, k, v, u, runs),

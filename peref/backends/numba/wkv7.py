@@ -8,13 +8,13 @@ from numba import njit
 from peref.backends.numba.arrays import c_reads, reads, writes
 from peref.backends.numba.kernel import INNER, kernel
 from peref.backends.numba.recurrences import follows, longs
-from peref.backends.numba.threads import spread
+from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot
-from peref.backends.numba.wkv import CHUNK, decay, row
+from peref.backends.numba.wkv import WKV_CHUNK, decay, row
 
 
 @njit(**INNER)
-def advance(S, w, k, v, kappa, a, out, taken):
+def advance_wkv7(S, w, k, v, kappa, a, out, taken):
     """out = (diag(w) - (a kappa) kappa') S + k v'; taken [V] = kappa' S."""
     taken[:] = 0
     for i in range(len(k)):
@@ -50,29 +50,29 @@ def wkv7_head(unit, y, states, r, log_w, k, v, kappa, a, runs):
             row(kappa[b, h, t], qt)
             row(a[b, h, t], at)
             decay(log_w[b, h, t], wt)
-            advance(S, wt, kt, vt, qt, at, S, taken)
+            advance_wkv7(S, wt, kt, vt, qt, at, S, taken)
             for i in range(K):
                 x, ri = S[i], rt[i]
                 for j in range(V):
                     out[j] += ri * x[j]
         row(out, y[b, t, h])
-        if (t + 1) % CHUNK == 0 or t == T - 1:
-            states[b, h, t // CHUNK + 1] = S
+        if (t + 1) % WKV_CHUNK == 0 or t == T - 1:
+            states[b, h, t // WKV_CHUNK + 1] = S
 
 
 @kernel(writes(4), writes(5), reads(4), reads(4), reads(4), reads(4), reads(4), reads(4), longs)
 def wkv7(y, states, r, log_w, k, v, kappa, a, runs):
     """y [B,T,H,V]; states as in wkv6."""
-    spread(wkv7_head, y.shape[0] * y.shape[2], (y, states, r, log_w, k, v, kappa, a, runs))
+    in_parallel(wkv7_head, y.shape[0] * y.shape[2], (y, states, r, log_w, k, v, kappa, a, runs))
 
 
 @njit(**INNER)
 def wkv7_backward_head(unit, dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, log_w, k, v, kappa, a, runs):
     (_, T, H, V), K = dv.shape, r.shape[3]
     b, h = unit // H, unit % H
-    S, W, D = np.zeros((CHUNK + 1, K, V), np.float32), np.zeros((CHUNK, K), np.float32), ds[b, h]
+    S, W, D = np.zeros((WKV_CHUNK + 1, K, V), np.float32), np.zeros((WKV_CHUNK, K), np.float32), ds[b, h]
     nothing = np.zeros((K, V), np.float32)
-    taken, dtaken = np.zeros((CHUNK, V), np.float32), np.zeros(V, np.float32)
+    taken, dtaken = np.zeros((WKV_CHUNK, V), np.float32), np.zeros(V, np.float32)
     rt, kt, vt, g = (
         np.zeros(K, np.float32),
         np.zeros(K, np.float32),
@@ -80,8 +80,8 @@ def wkv7_backward_head(unit, dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, 
         np.zeros(V, np.float32),
     )
     qt, at = np.zeros(K, np.float32), np.zeros(K, np.float32)
-    for chunk in range((T - 1) // CHUNK, -1, -1):
-        begin, end = chunk * CHUNK, min(T, (chunk + 1) * CHUNK)
+    for chunk in range((T - 1) // WKV_CHUNK, -1, -1):
+        begin, end = chunk * WKV_CHUNK, min(T, (chunk + 1) * WKV_CHUNK)
         S[0] = states[b, h, chunk]
         for t in range(begin, end):
             m = t - begin
@@ -93,7 +93,7 @@ def wkv7_backward_head(unit, dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, 
             row(kappa[b, h, t], qt)
             row(a[b, h, t], at)
             decay(log_w[b, h, t], W[m])
-            advance(S[m] if follows(runs[b], t) else nothing, W[m], kt, vt, qt, at, S[m + 1], taken[m])
+            advance_wkv7(S[m] if follows(runs[b], t) else nothing, W[m], kt, vt, qt, at, S[m + 1], taken[m])
         for t in range(end - 1, begin - 1, -1):
             m = t - begin
             if runs[b, t] < 0:
@@ -134,7 +134,7 @@ def wkv7_backward_head(unit, dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, 
 )
 def wkv7_backward(dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, log_w, k, v, kappa, a, runs):
     """As wkv6_backward; dkappa and da are [B,T,H,K]."""
-    spread(
+    in_parallel(
         wkv7_backward_head,
         dv.shape[0] * dv.shape[2],
         (dr, dlog_w, dk, dv, dkappa, da, ds, dy, states, r, log_w, k, v, kappa, a, runs),

@@ -36,13 +36,13 @@ from peref.ops.shape import add, split_heads, swap
 from peref.tape import Op
 from peref.xp import namespace
 
-BLOCK = 64  # keys that the queries walk over at once
+KEYS_AT_ONCE = 64  # keys that the queries walk over at once
 Gate = Literal["none", "forget", "scaled"]
 EPS = 1e-6
 
 
 # [B,H,T,D], [B,G,S,D], [B,G,S,D], [B,G,S]
-def scores_forward(q, k, w, beta, *, scale, block=BLOCK, matmul=matmul):
+def scores_forward(q, k, w, beta, *, scale, block=KEYS_AT_ONCE, matmul=matmul):
     xp = namespace(q)
     (B, H, T, _), (G, S) = q.shape, k.shape[1:3]
     u = grouped(q, G) * scale  # [B,G,(H/G)T,D]

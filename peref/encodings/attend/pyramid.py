@@ -49,7 +49,7 @@ from peref.tape import Op
 from peref.xp import like, namespace
 
 CHUNK = 32  # queries that share a copy of their windows, where w is smaller
-LEVELS = 32  # rows for "level": no sequence is as long as two such blocks
+LEVEL_ROWS = 32  # rows for "level": no sequence is as long as two such blocks
 
 
 def tree(at, *, w, B):
@@ -232,7 +232,7 @@ def windowed(be, q, k, v, at, w, scale):
 
 def init(rng, *, C, H, D, position: Literal["none", "level", "centre"] = "none"):
     gate = {"gate.weight": initial(rng, H, C), "gate.bias": 0.0 * rng.uniform(size=H)}
-    return gate | ({"level": 0.02 * rng.standard_normal((LEVELS, D))} if position == "level" else {})
+    return gate | ({"level": 0.02 * rng.standard_normal((LEVEL_ROWS, D))} if position == "level" else {})
 
 
 def features(be, p, x, at, state):

@@ -43,17 +43,17 @@ from peref.xp import like, namespace
 Slopes = Literal["fixed", "learned", "sides"]
 Across = Literal["own", "shared"]
 Directions = Literal["both", "halves"]
-ROWS = {"fixed": 0, "learned": 1, "sides": 2}  # of log_slopes
+SLOPE_ROWS = {"fixed": 0, "learned": 1, "sides": 2}  # of log_slopes
 
 
-def table_forward(log_m, side, d, hidden):  # [1,H] or [2,H], [N] which row, [N], [H,N] or None
+def slope_bias_forward(log_m, side, d, hidden):  # [1,H] or [2,H], [N] which row, [N], [H,N] or None
     xp = namespace(log_m)
     m = xp.exp(log_m.astype(xp.float64))  # 1
     b = (-m[side].T * abs(d)).astype(log_m.dtype)  # 2: [H,N]
     return b if hidden is None else xp.where(hidden, -xp.inf, b), (m, side, d, hidden, log_m.dtype)  # 3
 
 
-def table_backward(saved, db):
+def slope_bias_backward(saved, db):
     m, side, d, hidden, dtype = saved
     xp = namespace(m)
     db = db if hidden is None else xp.where(hidden, 0, db)  # 3
@@ -61,7 +61,7 @@ def table_backward(saved, db):
     return (dm * m).astype(dtype), None, None, None  # 1
 
 
-table = Op(table_forward, table_backward)
+slope_bias = Op(slope_bias_forward, slope_bias_backward)
 
 
 def of_heads(H: int, max_bias: float, directions: str) -> list[float]:
@@ -86,7 +86,9 @@ def init(
             "or set slopes=learned or sides"
         )
     return (
-        {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)} if (rows := ROWS[slopes]) else {}
+        {"log_slopes": np.log([of_heads(H, max_bias, directions)] * rows)}
+        if (rows := SLOPE_ROWS[slopes])
+        else {}
     )
 
 
@@ -95,10 +97,10 @@ def bias(be, p, d, *, H, max_bias: float = 8.0, slopes: Slopes = "fixed", direct
     hidden = None
     if directions == "halves":
         hidden = xp.where(xp.arange(H)[:, None] < H - H // 2, d < 0, d > 0)  # [H,N]
-    if not (rows := ROWS[slopes]):
+    if not (rows := SLOPE_ROWS[slopes]):
         b = -like(be.place(np.asarray(of_heads(H, max_bias, directions))), d)[:, None] * abs(d)
         return b if hidden is None else xp.where(hidden, -xp.inf, b)
-    return table(p["log_slopes"], (d < 0) * (rows - 1), d, hidden)
+    return slope_bias(p["log_slopes"], (d < 0) * (rows - 1), d, hidden)
 
 
 def shared(*, across_layers: Across = "own"):

@@ -25,19 +25,19 @@ from peref.ops.bias import half_power_start, power, wide
 from peref.tape import Op
 
 
-def table_forward(r1, half, d, *, dtype=None):  # [H], [H] (half of r2), [N]
+def power_kernel_forward(r1, half, d, *, dtype=None):  # [H], [H] (half of r2), [N]
     y, saved = power.forward(half, d)  # 1
     return (-r1[:, None] * y).astype(dtype or r1.dtype), (r1, y, saved)  # 2
 
 
-def table_backward(saved, dy):  # [H,N]
+def power_kernel_backward(saved, dy):  # [H,N]
     r1, y, saved = saved
     dr1 = -(dy * y).sum(1)  # 2
     dhalf, _ = power.backward(saved, -dy * r1[:, None])  # 2, 1
     return dr1.astype(r1.dtype), dhalf.astype(r1.dtype), None
 
 
-table = Op(table_forward, table_backward)
+power_kernel = Op(power_kernel_forward, power_kernel_backward)
 
 
 def init(rng, *, H):
@@ -50,7 +50,7 @@ def shared(*, across_layers: Literal["shared", "own"] = "shared"):
 
 
 def bias(be, p, d):
-    return table(softplus(wide(p["r1"])), sigmoid(wide(p["r2"])), d, dtype=p["r1"].dtype)
+    return power_kernel(softplus(wide(p["r1"])), sigmoid(wide(p["r2"])), d, dtype=p["r1"].dtype)
 
 
 ENCODING = Encoding(

@@ -49,7 +49,7 @@ def first(x):
 
 
 # [n,B,E], [n,B,N,E] -> [n,B,N]: m x, with x as a row, which leaves no product of one column to a tiled kernel
-def rows(x, m, matmul):
+def row_products(x, m, matmul):
     return matmul(x[:, :, None], m.swapaxes(-1, -2))[:, :, 0]
 
 
@@ -99,7 +99,7 @@ def selective_scan_backward(saved, dy):
     for cut, h in reversed(starts):
         g, xc, sc, bc = dy[cut], x[cut], step[cut], b[cut]
         decay, gain, every = states(h, xc, sc, bc, A, None if keep is None else keep[cut], zoh)
-        dc[cut] = rows(g, every, matmul)  # 7
+        dc[cut] = row_products(g, every, matmul)  # 7
         dhs = c[cut][..., None] * g[:, :, None]  # 7
         for t in reversed(range(len(g))):
             dhs[t] += dh  # 6
@@ -109,13 +109,13 @@ def selective_scan_backward(saved, dy):
         read = matmul(bc[:, :, None], gained)[:, :, 0]
         if zoh:
             dx[cut] += read  # 5
-            db[cut] = rows(xc, gained, matmul)  # 5
+            db[cut] = row_products(xc, gained, matmul)  # 5
             dgain = dhs * xc[:, :, None] * bc[..., None] / A  # 5, 4
             dz += dgain * (1 + gain * A)  # 4
             dA -= (dgain * gain).sum((0, 1))  # 4
         else:
             dx[cut] += read * sc  # 5
-            db[cut] = rows(sc * xc, dhs, matmul)  # 5
+            db[cut] = row_products(sc * xc, dhs, matmul)  # 5
         dA += (dz * sc[:, :, None]).sum((0, 1))  # 2
         dstep[cut] = (dz * A).sum(2) + (0 if zoh else read * xc)  # 2, 4
     dx = dx if pad is None else xp.where(pad, 0, dx)  # 0

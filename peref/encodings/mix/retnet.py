@@ -43,7 +43,7 @@ from peref.xp import namespace
 Rows = Literal["none", "recurrent", "parallel"]
 
 
-def chunks(xp, T, chunk, runs, log_decay, dtype):
+def retention_chunks(xp, T, chunk, runs, log_decay, dtype):
     """What each chunk of up to `chunk` tokens needs: its slice, decay between its tokens, from the state
     to each, from each to its end, and over the whole.
     """
@@ -68,7 +68,7 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=m
     B, H, T, D = q.shape
     s = xp.zeros((B, H, D, v.shape[-1]), q.dtype) if state is None else state
     out, steps = [], []
-    for cut, within, into, out_of, over in chunks(xp, T, chunk, runs, log_decay, q.dtype):
+    for cut, within, into, out_of, over in retention_chunks(xp, T, chunk, runs, log_decay, q.dtype):
         qc, kc, vc = q[:, :, cut], k[:, :, cut], v[:, :, cut]
         a = matmul(qc, kc.swapaxes(-1, -2)) * (within * scale)  # 1
         out.append(matmul(a, vc) + matmul(qc, s) * (into * scale))  # 2

@@ -143,16 +143,16 @@ def decay_backward(s, dy):
 decay = Op(decay_forward, decay_backward)
 
 
-def scaled_forward(k, m):  # [B,T,HD], [B,T,HD] or [HD]
+def by_channel_forward(k, m):  # [B,T,HD], [B,T,HD] or [HD]
     return k * m, (k, m)
 
 
-def scaled_backward(saved, dy):
+def by_channel_backward(saved, dy):
     k, m = saved
     return dy * m, unbroadcast(dy * k, m.shape)
 
 
-scaled = Op(scaled_forward, scaled_backward)
+by_channel = Op(by_channel_forward, by_channel_backward)
 
 
 def read_out_forward(y, r, k, v, rho, g):  # [B,T,HD] each, rho [H,D]
@@ -251,8 +251,8 @@ def mix(
         across["rwkv7.v"] = v
     log_w, kappa, k = (
         decay(low_rank(be, p, "decay", xw, tanh)),
-        scaled(k, p["xi"]),
-        lerp(k, scaled(k, a), p["alpha"]),
+        by_channel(k, p["xi"]),
+        lerp(k, by_channel(k, a), p["alpha"]),
     )
     heads = [split_heads(one, heads=H) for one in (r, log_w, k, v, kappa, a)]
     heads[4] = unit(heads[4], eps=unit_eps)

@@ -49,25 +49,25 @@ def powers(xp, a, count):  # [C,M] -> [count,C,M]: a^0, a^1, ...
     return p[:count]
 
 
-def two(xp, z, axis):
+def real_of(xp, z, axis):
     """Complex numbers as real ones, first the real parts."""
     return xp.concatenate([z.real, z.imag], axis)
 
 
-def one(x, axis):
-    """The complex numbers that `two` took apart."""
+def complex_of(x, axis):
+    """The complex numbers that `real_of` took apart."""
     x = x.swapaxes(0, axis)
     M = len(x) // 2
     return (x[:M] + 1j * x[M:]).swapaxes(0, axis)
 
 
-def packed(x, like):
+def contiguous_like(x, like):
     """In one piece of memory, whatever axes were swapped before, and in the dtype of `like`."""
     return x.astype(like.dtype, order="C", copy=False)
 
 
 def times(xp, s, z):  # [C,2M,B], [C,M]
-    return two(xp, one(s, 1) * z[..., None], 1).astype(s.dtype)
+    return real_of(xp, complex_of(s, 1) * z[..., None], 1).astype(s.dtype)
 
 
 # [C,n,B] -> [C,1,n,B], or where the rows of the batch break at places of their own [C,B,n,1]
@@ -75,7 +75,7 @@ def apart(x, same):
     return x[:, None] if same is None else transposed(x)[..., None]
 
 
-def together(x, same):
+def runs_together(x, same):
     return x[:, 0] if same is None else transposed(x[..., 0])
 
 
@@ -84,7 +84,7 @@ def triangle(within, n, same):
     return within[:, None, :n, :n] if same is None else within[:, None, :n, :n] * same
 
 
-def broken(xp, runs, cut):
+def runs_in_chunk(xp, runs, cut):
     """Which tokens of a chunk share a run [B,n,n], which of them read the state and which write it [n,B],
     where it outlives the chunk [B].
     """
@@ -102,19 +102,19 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
     a, w = modes[0] + 1j * modes[1], modes[2] + 1j * modes[3]
     p = powers(xp, a, m + 1)  # 1
     k, lag = (w * p[:m]).real.sum(-1).T, xp.arange(m)[:, None] - xp.arange(m)  # 2
-    within = packed(xp.where(lag >= 0, k[:, xp.maximum(lag, 0)], 0), u)  # 3: [C,m,m]
+    within = contiguous_like(xp.where(lag >= 0, k[:, xp.maximum(lag, 0)], 0), u)  # 3: [C,m,m]
     # 4: [C,m,2M], for Re z s = Re z Re s - Im z Im s
-    read = packed(two(xp, (w * p[1:]).conj(), 2).swapaxes(0, 1), u)
-    write = packed(two(xp, p[:m][::-1], 2).transpose(1, 2, 0), u)  # 5: [C,2M,m]
-    v = packed(u.transpose(2, 1, 0), u)
+    read = contiguous_like(real_of(xp, (w * p[1:]).conj(), 2).swapaxes(0, 1), u)
+    write = contiguous_like(real_of(xp, p[:m][::-1], 2).transpose(1, 2, 0), u)  # 5: [C,2M,m]
+    v = contiguous_like(u.transpose(2, 1, 0), u)
     s = xp.zeros((C, 2 * M, B), u.dtype) if state is None else state.transpose(1, 2, 0)
     out, steps = [], []
     for start in range(0, T, m):
         cut = slice(start, min(start + m, T))
-        n, vc, (same, reads, writes, lives) = cut.stop - start, v[:, cut], broken(xp, runs, cut)
+        n, vc, (same, reads, writes, lives) = cut.stop - start, v[:, cut], runs_in_chunk(xp, runs, cut)
         # 6
         out.append(
-            together(matmul(triangle(within, n, same), apart(vc, same)), same)
+            runs_together(matmul(triangle(within, n, same), apart(vc, same)), same)
             + matmul(read[:, :n], s) * reads
         )
         steps.append((cut, n, same, reads, writes, lives, s))
@@ -130,20 +130,20 @@ def diagonal_scan_backward(saved, dy):
     xp = namespace(dy)
     m = within.shape[-1]
     dy = dy if pad is None else xp.where(pad, 0, dy)  # 9
-    g, dv, ds = packed(dy.transpose(2, 1, 0), dy), xp.empty_like(v), xp.zeros_like(steps[0][-1])
+    g, dv, ds = contiguous_like(dy.transpose(2, 1, 0), dy), xp.empty_like(v), xp.zeros_like(steps[0][-1])
     dwithin, dread, dwrite, dp = (xp.zeros_like(a) for a in (within, read, write, p))
     for cut, n, same, reads, writes, lives, s in reversed(steps):
         gc, vc, dl = g[:, cut], v[:, cut], ds * lives
         dwrite[:, :, m - n :] += matmul(ds, transposed(vc * writes))  # 7
-        dp[n] += (one(s, 1).conj() * one(dl, 1)).sum(-1)  # 7
+        dp[n] += (complex_of(s, 1).conj() * complex_of(dl, 1)).sum(-1)  # 7
         dtriangle = matmul(apart(gc, same), transposed(apart(vc, same)))  # 6
         dwithin[:, :n, :n] += (dtriangle if same is None else dtriangle * same).sum(1)  # 6
         dread[:, :n] += matmul(gc * reads, transposed(s))  # 6
         dv[:, cut] = matmul(transposed(write[:, :, m - n :]), ds) * writes  # 7
-        dv[:, cut] += together(matmul(transposed(triangle(within, n, same)), apart(gc, same)), same)  # 6
+        dv[:, cut] += runs_together(matmul(transposed(triangle(within, n, same)), apart(gc, same)), same)  # 6
         ds = times(xp, dl, p[n].conj()) + matmul(transposed(read[:, :n]), gc * reads)  # 7, 6
-    dp[:m] += one(dwrite, 1).transpose(2, 0, 1)[::-1]  # 5
-    dr = one(dread, 2).swapaxes(0, 1).conj()  # 4
+    dp[:m] += complex_of(dwrite, 1).transpose(2, 0, 1)[::-1]  # 5
+    dr = complex_of(dread, 2).swapaxes(0, 1).conj()  # 4
     dk = stacked([xp.trace(dwithin, -lag, 1, 2) for lag in range(m)])[..., None]  # 3: [m,C,1]
     dp[:m] += w.conj() * dk  # 2
     dp[1:] += w.conj() * dr  # 4

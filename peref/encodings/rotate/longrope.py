@@ -72,7 +72,7 @@ def frequencies(
     return w * (slow / factor + (1 - slow)) if n > L else w
 
 
-def attention(
+def longrope_gain(
     n,
     *,
     L,
@@ -93,13 +93,13 @@ def attention(
     return math.sqrt(1 + math.log(factor) / math.log(L)) if factor > 1 else 1.0
 
 
-@with_settings_of(frequencies, attention)
+@with_settings_of(frequencies, longrope_gain)
 def rotate(p, i, n, *, R, base: float = 10000.0, start_tokens: int = 0, **given):
     bounded("longrope", ">=", 0, start_tokens=start_tokens)
     given |= {"R": R, "base": base}
     xp = namespace(i)
     phi = angle(i, frequencies(xp, n, **part(given, frequencies)))
-    a = gain(phi, attention(n, **part(given, attention)))
+    a = gain(phi, longrope_gain(n, **part(given, longrope_gain)))
     if start_tokens:
         first = ((i >= 0) & (i < start_tokens))[..., None]
         phi = xp.where(first, angle(i, ladder(xp, R, base)), phi)

@@ -98,7 +98,7 @@ def sharpness(s, m):
     return 1.0 if s <= 1 else 0.1 * m * math.log(s) + 1.0
 
 
-def attention(
+def yarn_gain(
     n,
     *,
     L,
@@ -143,10 +143,10 @@ def scale(D, *, factor: float = 4.0, mscale_all_dim: float | None = None):
     return D**-0.5 * sharpness(factor, mscale_all_dim or 0) ** 2
 
 
-@with_settings_of(frequencies, attention)
+@with_settings_of(frequencies, yarn_gain)
 def rotate(p, i, n, **given):
     phi = angle(i, frequencies(namespace(i), n, **part(given, frequencies)))
-    a = attention(n, **part(given, attention))
+    a = yarn_gain(n, **part(given, yarn_gain))
     return phi, gain(phi, a), gain(phi, a)
 
 

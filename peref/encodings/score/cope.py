@@ -81,14 +81,14 @@ def interpolate_backward(saved, dy):
 interpolate = Op(interpolate_forward, interpolate_backward)
 
 
-def rows(npos, L):
+def table_rows(npos, L):
     positive("cope", npos=npos)
     return L + 1 if npos is None else npos
 
 
 def init(rng, *, C, H, L, D, npos: int | None = None, gates: Gates = "logits"):
     own = {"k.weight": initial(rng, H * D, C)} if gates == "key" else {}
-    return {"table": 0.0 * rng.standard_normal((rows(npos, L), D))} | own
+    return {"table": 0.0 * rng.standard_normal((table_rows(npos, L), D))} | own
 
 
 def shared(*, across_layers: Literal["own", "shared"] = "own"):

@@ -41,7 +41,7 @@ from peref.xp import namespace
 
 Over = Literal["kerple_log", "alibi", "fire", "none"]
 LEAK = 0.01
-CELLS = 1 << 13  # of a piece
+CELLS_AT_ONCE = 1 << 13  # of a piece
 
 
 # what the network sees of a piece, [2H,N], and its hidden layer before the bend, [width,N]
@@ -54,7 +54,7 @@ def hidden(s, b, w1, a, cut, matmul):
 # [B,H,T,S], [B or 1,H,T,S] or None, [width,2H or H], [width], [H,width] -> [B,H,T,S]
 def network_forward(s, b, w1, a, w2, *, at, matmul=matmul):
     y = namespace(s).zeros_like(s)
-    for cut in pieces(at, len(s), CELLS):
+    for cut in pieces(at, len(s), CELLS_AT_ONCE):
         _, h = hidden(s, b, w1, a, cut, matmul)  # 1, 2
         y[cut] = matmul(w2, relu(h, slope=LEAK)).reshape(y[cut].shape)  # 3
     return y, (s, b, w1, a, w2, at, matmul)
@@ -65,7 +65,7 @@ def network_backward(saved, dy):
     xp, H = namespace(dy), dy.shape[1]
     dw1, da, dw2 = (xp.zeros_like(x) for x in (w1, a, w2))
     parts = [xp.zeros(x.shape, x.dtype) for x in (s, b) if x is not None]
-    for cut in pieces(at, len(s), CELLS):
+    for cut in pieces(at, len(s), CELLS_AT_ONCE):
         x, h = hidden(s, b, w1, a, cut, matmul)
         g = dy[cut].reshape(H, -1)
         dw2 += matmul(g, relu(h, slope=LEAK).T)  # 3

@@ -29,25 +29,25 @@ def suffix_sum(dc, dtype):
     return dc[..., ::-1].cumsum(-1)[..., ::-1].astype(dtype)
 
 
-def row_forward(log_f, *, T):  # [B,H,S]
+def gate_row_forward(log_f, *, T):  # [B,H,S]
     return prefix_sum(log_f)[..., -T:, None], log_f  # [B,H,T,1]
 
 
-def row_backward(log_f, dy):
+def gate_row_backward(log_f, dy):
     dc = namespace(dy).zeros(log_f.shape, dy.dtype)
     dc[..., -dy.shape[2] :] = dy[..., 0]
     return (suffix_sum(dc, log_f.dtype),)
 
 
-def column_forward(log_f):  # [B,H,S]
+def gate_column_forward(log_f):  # [B,H,S]
     return -prefix_sum(log_f)[:, :, None], log_f.dtype  # [B,H,1,S]
 
 
-def column_backward(dtype, dy):
+def gate_column_backward(dtype, dy):
     return (suffix_sum(-dy[:, :, 0], dtype),)
 
 
-row, column = Op(row_forward, row_backward), Op(column_forward, column_backward)
+gate_row, gate_column = Op(gate_row_forward, gate_row_backward), Op(gate_column_forward, gate_column_backward)
 
 
 def init(rng, *, C, H):
@@ -59,7 +59,7 @@ def features(be, p, x, at, state):
 
 
 def score(be, p, q, k, f, at):
-    return None, row(f["log_f"], T=at.T), column(f["log_f"])
+    return None, gate_row(f["log_f"], T=at.T), gate_column(f["log_f"])
 
 
 ENCODING = Encoding(

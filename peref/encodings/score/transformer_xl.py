@@ -35,13 +35,13 @@ from peref.xp import namespace
 
 
 # [H,D], [B,G,S,D]: what a key is worth to a head whoever asks
-def column_forward(u, k, *, scale, matmul=matmul):
+def key_bias_forward(u, k, *, scale, matmul=matmul):
     B, G, S, D = k.shape
     few = u.reshape(1, G, -1, D) * scale  # 1
     return matmul(few, k.swapaxes(-1, -2)).reshape(B, -1, 1, S), (few, k, u.shape, scale, matmul)  # 2
 
 
-def column_backward(saved, dy):
+def key_bias_backward(saved, dy):
     few, k, shape, scale, matmul = saved
     B, G, S, _ = k.shape
     dy = dy.reshape(B, G, -1, S)
@@ -57,7 +57,7 @@ def asked_backward(_, dy):
     return dy, dy.sum((0, 2))
 
 
-column, asked = Op(column_forward, column_backward), Op(asked_forward, asked_backward)
+key_bias, asked = Op(key_bias_forward, key_bias_backward), Op(asked_forward, asked_backward)
 
 
 def sinusoids(d, C, base):  # [N] -> [N,C]
@@ -106,7 +106,7 @@ def score(
     r = split_heads(be.linear(sinusoids(d, C, base)[None].astype(q.dtype), p["r.weight"], None), heads=H)
     of_distances = be.matmul(asked(q, p["w"]), swap(r, axes=(2, 3)))  # [B,H,T,N]
     by = scale(D, divided=divided)
-    return gather(of_distances, at.index, scale=by), None, column(p["u"], k, scale=by, matmul=be.matmul)
+    return gather(of_distances, at.index, scale=by), None, key_bias(p["u"], k, scale=by, matmul=be.matmul)
 
 
 ENCODING = Encoding(

@@ -3,14 +3,14 @@
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import fit, float32, line
+from peref.backends.numba.ops.edges import fit, float32, one_line
 from peref.tape import Op
 
 
 def swiglu_forward(gate, up):
     float32("swiglu", gate, up)
     fit("swiglu: gate and up", gate.shape, up.shape)
-    g, u = line(gate), line(up)
+    g, u = one_line(gate), one_line(up)
     y = np.empty_like(g)
     kernels("activations").swiglu(y, g, u)
     return y.reshape(gate.shape), (g, u)
@@ -18,7 +18,7 @@ def swiglu_forward(gate, up):
 
 def swiglu_backward(saved, dy):
     dgate, dup = np.empty_like(saved[0]), np.empty_like(saved[1])
-    kernels("activations").swiglu_backward(dgate, dup, line(dy), *saved)
+    kernels("activations").swiglu_backward(dgate, dup, one_line(dy), *saved)
     return dgate.reshape(dy.shape), dup.reshape(dy.shape)
 
 
@@ -27,7 +27,7 @@ swiglu = Op(swiglu_forward, swiglu_backward)
 
 def gelu_forward(x):
     float32("gelu", x)
-    a = line(x)
+    a = one_line(x)
     y = np.empty_like(a)
     kernels("activations").gelu(y, a)
     return y.reshape(x.shape), a
@@ -35,7 +35,7 @@ def gelu_forward(x):
 
 def gelu_backward(x, dy):
     dx = np.empty_like(x)
-    kernels("activations").gelu_backward(dx, line(dy), x)
+    kernels("activations").gelu_backward(dx, one_line(dy), x)
     return (dx.reshape(dy.shape),)
 
 

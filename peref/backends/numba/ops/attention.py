@@ -39,7 +39,7 @@ def over_sequences(B, *arrays):
     return [a if len(a) == B else np.broadcast_to(a, (B, *a.shape[1:])) for a in arrays]
 
 
-def fitting(table, term, row, column, at, B, H):
+def with_four_axes(table, term, row, column, at, B, H):
     """term, row and column with four axes, after a look at all sizes."""
     if table is not None:
         heads, N = shape_of("attention: the table", table, 2)
@@ -59,7 +59,7 @@ def fitting(table, term, row, column, at, B, H):
     ]
 
 
-def read(table, at, B, H):
+def kernel_table(table, at, B, H):
     """The table for the kernels, [H,N] float32, ascending in slots where positions are consecutive; the
     index [1 or B,T,S] where they are not; and where slot 0 of query 0 is.
     """
@@ -74,7 +74,7 @@ def read(table, at, B, H):
     return table, index if index.ndim == 3 else index[None], 0
 
 
-def wide(row, column):
+def row_and_column(row, column):
     """row and column as float64 [.,.,.]; one that is absent beside the other is 0, both absent are empty."""
     if row is None and column is None:
         return np.zeros((1, 1, 1)), np.zeros((1, 1, 0))
@@ -94,12 +94,12 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
     float32("attention", q, k, v, term)
     B, H, T, S, E = sizes(q, k, v, at)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
-    term, row, column = fitting(table, term, row, column, at, B, H)
+    term, row, column = with_four_axes(table, term, row, column, at, B, H)
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     added = (
-        *read(table, at, B, H),
+        *kernel_table(table, at, B, H),
         NOTHING if term is None else term,
-        *wide(row, column),
+        *row_and_column(row, column),
         at.spans,
         np.float32(scale),
     )

@@ -47,7 +47,7 @@ def divisible(what: str, H: int, G: int) -> None:
         raise Misuse(f"{what}: {counted(H, 'head')} of q over {G} of k; expected a multiple")
 
 
-def numbers(what: str, x: Any) -> Any:
+def whole_numbers(what: str, x: Any) -> Any:
     """Whole numbers as the kernels take them, in one line."""
     if x.dtype.kind not in "iu":
         raise Misuse(f"{what}: {x.dtype}{list(x.shape)}; expected whole numbers")
@@ -59,12 +59,12 @@ def as_rows(x):
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def flat(x):
+def contiguous_rows(x):
     """x as contiguous rows, [M,C]."""
     return as_rows(np.ascontiguousarray(x))
 
 
-def line(x):
+def one_line(x):
     return np.ascontiguousarray(x).reshape(-1)
 
 
@@ -73,7 +73,7 @@ def line_of(runs, B, T):
     return np.zeros((B, T), np.int64) if runs is None else np.ascontiguousarray(runs, np.int64)
 
 
-def whole(*arrays):
+def contiguous(*arrays):
     return [np.ascontiguousarray(a) for a in arrays]
 
 

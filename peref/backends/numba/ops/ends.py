@@ -5,7 +5,7 @@ adamw.py).
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import FEW, fit, flat, float32, line, numbers
+from peref.backends.numba.ops.edges import FEW, contiguous_rows, fit, float32, one_line, whole_numbers
 from peref.errors import Misuse
 from peref.tape import Op
 
@@ -14,7 +14,7 @@ def take_forward(table, index):
     float32("take", table)
     if table.ndim != 2:
         raise Misuse(f"take: the table is {list(table.shape)}; expected rows, [V,C]")
-    t, n = flat(table), numbers("take: the rows", index)
+    t, n = contiguous_rows(table), whole_numbers("take: the rows", index)
     if n.size and not (n.min() >= 0 and n.max() < len(t)):
         raise Misuse(f"take: rows {n.min()} to {n.max()} of a table that has {len(t)}")
     if len(n) < FEW:
@@ -29,7 +29,7 @@ def take_backward(saved, dy):
     shape, n = saved
     dtable = np.empty(shape, np.float32)
     starts = np.concatenate([[0], np.bincount(n, minlength=shape[0]).cumsum()])
-    kernels("embedding").take_backward(dtable, flat(dy), np.argsort(n, kind="stable"), starts)
+    kernels("embedding").take_backward(dtable, contiguous_rows(dy), np.argsort(n, kind="stable"), starts)
     return dtable, None
 
 
@@ -38,7 +38,7 @@ take = Op(take_forward, take_backward)
 
 def cross_entropy_forward(logits, targets):
     float32("cross_entropy", logits)
-    a, t = flat(logits), numbers("cross_entropy: the targets", targets)
+    a, t = contiguous_rows(logits), whole_numbers("cross_entropy: the targets", targets)
     fit("cross_entropy: rows of logits, and targets", (len(a),), t.shape)
     if t.size and t.max() >= a.shape[1]:
         raise Misuse(
@@ -79,4 +79,4 @@ def adamw(p, g, m, v, rate, step, shrink=None, *, beta1, beta2, eps, decay):
         g = g * np.float32(shrink) if shrink < 1 else g
     first, second = 1 - beta1 ** float(step), 1 - beta2 ** float(step)
     numbers = (np.float32(x) for x in (rate, first, second, beta1, beta2, eps, decay))
-    kernels("adamw").adamw(p.reshape(-1), line(g), m.reshape(-1), v.reshape(-1), *numbers)
+    kernels("adamw").adamw(p.reshape(-1), one_line(g), m.reshape(-1), v.reshape(-1), *numbers)

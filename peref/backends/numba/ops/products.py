@@ -14,18 +14,18 @@ from peref.ops.shape import unbroadcast
 from peref.tape import Op
 
 
-def times(a: Any, b: Any) -> Any:
+def batched(a: Any, b: Any) -> Any:
     """a [...,M,K] b [...,K,N], leading axes broadcast."""
     fit("a product", a.shape[-1:], b.shape[-2:-1])
     if b.shape[-1] == 1 and a.shape[-2] > 1 and a.strides[-1] != 4:  # C' = B' A': A' lies in rows
-        return times(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
+        return batched(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     c = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
     many = math.prod(lead)
     flat = (np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(many, *x.shape[-2:]) for x in (a, b))
     if c.shape[-1] == 1:
         a, b = map(np.ascontiguousarray, flat)
-        kernels("few").column(c.reshape(many, -1), a, b.reshape(many, -1))
+        kernels("few").column_products(c.reshape(many, -1), a, b.reshape(many, -1))
     else:
         kernels("matrix").multiply(c.reshape(many, *c.shape[-2:]), *flat)
     return c
@@ -39,13 +39,13 @@ def matmul_forward(a, b):
             f"matmul: {list(a.shape)} and {list(b.shape)} do not fit; expected matrices, leading axes equal "
             "or 1"
         )
-    return times(a, b), (a, b)
+    return batched(a, b), (a, b)
 
 
 def matmul_backward(saved, dy):
     a, b = saved
-    return unbroadcast(times(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(
-        times(a.swapaxes(-1, -2), dy), b.shape
+    return unbroadcast(batched(dy, b.swapaxes(-1, -2)), a.shape), unbroadcast(
+        batched(a.swapaxes(-1, -2), dy), b.shape
     )
 
 
@@ -61,7 +61,7 @@ def linear_forward(x, w, b):
         y = np.empty((len(rows), len(w)), np.float32)
         kernels("few").linear(y, np.ascontiguousarray(rows), np.ascontiguousarray(w))
     else:
-        y = times(rows, w.T)
+        y = batched(rows, w.T)
     if b is not None:
         y += b
     return y.reshape(*x.shape[:-1], len(w)), (x, w, b is not None)
@@ -70,7 +70,7 @@ def linear_forward(x, w, b):
 def linear_backward(saved, dy):
     x, w, biased = saved
     dy = as_rows(dy)
-    return times(dy, w).reshape(x.shape), times(dy.T, as_rows(x)), dy.sum(0) if biased else None
+    return batched(dy, w).reshape(x.shape), batched(dy.T, as_rows(x)), dy.sum(0) if biased else None
 
 
 linear = Op(linear_forward, linear_backward)
@@ -96,9 +96,9 @@ def activated_linear_forward(up, gate, w, b, residual):
     up, gate, b, residual = filled((2, 2, 1, 2), up, gate, b, None if residual is None else as_rows(residual))
     y = np.empty((len(up), len(w)), np.float32)
     if len(up) < FEW:
-        kernels("feed").few(y, up, gate, np.ascontiguousarray(w), b, residual)
+        kernels("feed").activated_linear_few(y, up, gate, np.ascontiguousarray(w), b, residual)
     else:
-        kernels("feed").forward(y, up, gate, w.T, b, residual)
+        kernels("feed").activated_linear_forward(y, up, gate, w.T, b, residual)
     return y.reshape(shape), (up, gate, w, absent)
 
 
@@ -106,9 +106,9 @@ def activated_linear_backward(saved, dy):
     up, gate, w, (no_gate, no_bias, no_residual) = saved
     flat_dy = np.ascontiguousarray(as_rows(dy))
     dup, dgate, h = np.empty_like(up), np.empty_like(gate), np.empty_like(up)
-    kernels("feed").backward(dup, dgate, h, flat_dy, up, gate, w)
+    kernels("feed").activated_linear_backward(dup, dgate, h, flat_dy, up, gate, w)
     shape = (*dy.shape[:-1], w.shape[1])
-    gradients = dup.reshape(shape), None if no_gate else dgate.reshape(shape), times(flat_dy.T, h)
+    gradients = dup.reshape(shape), None if no_gate else dgate.reshape(shape), batched(flat_dy.T, h)
     return *gradients, None if no_bias else flat_dy.sum(0), None if no_residual else dy
 
 

@@ -7,7 +7,7 @@ are.
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import fit, float32, handed, line_of, shape_of, whole
+from peref.backends.numba.ops.edges import contiguous, fit, float32, handed, line_of, shape_of
 from peref.tape import Op
 
 
@@ -29,7 +29,7 @@ def short_conv_backward(saved, dy):
     line, taps, runs, stateful = saved
     K = len(taps)
     dline, dw = np.zeros_like(line), np.zeros((len(dy), *taps.shape), np.float32)
-    kernels("convolution").short_conv_backward(dline, dw, *whole(dy), line, taps, runs)
+    kernels("convolution").short_conv_backward(dline, dw, *contiguous(dy), line, taps, runs)
     return dline[:, K - 1 :], dw.sum(0).T, dline[:, : K - 1] if stateful else None, None
 
 
@@ -53,7 +53,7 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     y, step, given = (
         np.empty((B, T, E), np.float32),
         np.empty((B, T, E), np.float32),
-        (*whole(x, delta), A, *whole(b, c, skip), at, zoh),
+        (*contiguous(x, delta), A, *contiguous(b, c, skip), at, zoh),
     )
     kernel.selective_scan(y, step, starts, *given)
     return y, (step, starts, given, state is not None), starts[:, -1].copy()
@@ -66,7 +66,7 @@ def selective_scan_backward(saved, dy):
     dx, ddelta = np.zeros((2, *dy.shape), np.float32)
     dA, dh = np.zeros((2, len(dy), *A.shape), np.float32)
     db, dc = np.zeros((2, -(-E // kernel.WIDTH), *b.shape), np.float32)
-    kernel.selective_scan_backward(dx, ddelta, db, dc, dA, dh, *whole(dy), step, starts, *given)
+    kernel.selective_scan_backward(dx, ddelta, db, dc, dA, dh, *contiguous(dy), step, starts, *given)
     return (
         dx,
         ddelta,
@@ -95,7 +95,7 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     starts = handed(
         (B, -(-T // kernel.CHUNK) + 1, 2 * M, C), None if state is None else state.swapaxes(1, 2), np.s_[:, 0]
     )
-    y, (u, skip) = np.empty((B, T, C), np.float32), whole(u, skip)
+    y, (u, skip) = np.empty((B, T, C), np.float32), contiguous(u, skip)
     kernel.scan(y, starts, u, system, skip, at)
     return (
         y,
@@ -112,7 +112,7 @@ def diagonal_scan_backward(saved, dy):
         np.zeros((B, 2 * M, C), np.float32),
         np.zeros((B, 4, M, C)),
     )
-    kernels("diagonal").scan_backward(du, ds, dmodes, *whole(dy), starts, u, system, skip, runs)
+    kernels("diagonal").scan_backward(du, ds, dmodes, *contiguous(dy), starts, u, system, skip, runs)
     dskip = (np.where(runs[..., None] < 0, np.float32(0), dy) * u).sum((0, 1))
     return (
         du,

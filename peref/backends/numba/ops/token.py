@@ -21,7 +21,7 @@ def shapes_of(C, H, G, D, F):
     return {name: tuple(sizes[axis] for axis in axes) for name, axes in kernels("token").AXES.items()}
 
 
-def fitting(weights, shapes):
+def in_order(weights, shapes):
     """The weights in the order of `shapes`, without elements where the model has none."""
     found = []
     for name, shape in shapes.items():
@@ -38,7 +38,7 @@ def fitting(weights, shapes):
     return found
 
 
-def laid(rotation, table, at, H, D):
+def slots_and_turns(rotation, table, at, H, D):
     """The first and one beyond the last slot that the query sees, cos and sin for q and for k, and what
     `table` [H or 1,N] adds for these slots.
     """
@@ -77,7 +77,7 @@ def token(rotation, table, *, at, C, H, G, D, F, scale, norm, eps, layout):
         raise Misuse(f"token: {at.T} tokens of {len(at.spans)} sequences; expected one token of one")
     layer, shapes = kernels("token").layer, shapes_of(C, H, G, D, F)
     how = (np.float32(scale), layout == "half", np.float32(eps), norm == "layer")
-    settings = (*laid(rotation, table, at, H, D), *how)
+    settings = (*slots_and_turns(rotation, table, at, H, D), *how)
 
     def step(x, weights, keys, values):
         fit("token: x", (1, 1, C), x.shape)
@@ -85,7 +85,7 @@ def token(rotation, table, *, at, C, H, G, D, F, scale, norm, eps, layout):
         fit("token: keys and values", (1, G, room, D), keys.shape, values.shape)
         if room < at.S:
             raise Misuse(f"token: the last of {at.S} tokens, in room for {room}")
-        given = fitting(weights, shapes)
+        given = in_order(weights, shapes)
         y = x.reshape(-1).copy()
         try:
             layer(y, keys[0], values[0], at.S - 1, *settings, tuple(given))

@@ -7,7 +7,7 @@ import numpy as np
 from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import beside, float32, shape_of
 from peref.errors import Misuse, counted
-from peref.ops.turn import as_given, pairs
+from peref.ops.turn import as_given, split_pairs
 from peref.tape import Op
 
 
@@ -17,7 +17,7 @@ def cos_sin(angle, gain):
     return tuple(np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin))
 
 
-def turned(x, angle, gain, layout, sign):
+def turn_by(x, angle, gain, layout, sign):
     """x turned by sign times the angles, and gained."""
     B, H, T, D = x.shape
     cos, sin = cos_sin(angle, gain)
@@ -38,19 +38,19 @@ def turn_forward(x, angle, gain, *, layout):
         raise Misuse(f"turn: {counted(half, 'angle')} turn {2 * half} channels, x has {D}")
     beside("turn: the angles", angle, (B, T, half))
     beside("turn: the gain", gain, (B, T, half))
-    y = turned(x, angle, gain, layout, 1)
+    y = turn_by(x, angle, gain, layout, 1)
     return y, (x, y, angle, gain, layout)
 
 
 def turn_backward(saved, dy, wants):
     x, y, angle, gain, layout = saved
     half = angle.shape[-1]
-    (da, db), (ya, yb) = pairs(dy, half, layout), pairs(y, half, layout)
-    dx = turned(dy, angle, gain, layout, -1) if wants[0] else None
+    (da, db), (ya, yb) = split_pairs(dy, half, layout), split_pairs(y, half, layout)
+    dx = turn_by(dy, angle, gain, layout, -1) if wants[0] else None
     dangle = as_given(db * ya - da * yb, angle) if wants[1] else None
     dgain = None
     if wants[2] and gain is not None:
-        plain = pairs(turned(x, angle, None, layout, 1), half, layout)
+        plain = split_pairs(turn_by(x, angle, None, layout, 1), half, layout)
         dgain = as_given(da * plain[0] + db * plain[1], gain)
     return dx, dangle, dgain
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from peref.backends.numba.kernel import kernels
-from peref.backends.numba.ops.edges import fit, float32, handed, line_of, shape_of, whole
+from peref.backends.numba.ops.edges import contiguous, fit, float32, handed, line_of, shape_of
 from peref.tape import Op
 
 
@@ -15,7 +15,7 @@ def wkv4_forward(k, v, log_w, u, state, runs):
     states, at = np.empty((B, T + 1, 3, C), np.float32), line_of(runs, B, T)
     fit("wkv4: the state", (B, 3, C), (B, 3, C) if state is None else state.shape)
     states[:, 0] = np.array([0, 0, -np.inf], np.float32)[:, None] if state is None else state
-    y, (k, v, log_w, u) = np.empty((B, T, C), np.float32), whole(k, v, log_w, u)
+    y, (k, v, log_w, u) = np.empty((B, T, C), np.float32), contiguous(k, v, log_w, u)
     kernels("wkv4").wkv4(y, states, k, v, log_w, u, at)
     return y, (y, states, k, v, log_w, u, at, state is not None), states[:, -1].copy()
 
@@ -27,7 +27,7 @@ def wkv4_backward(saved, dy):
         np.empty_like(v),
         np.zeros((2, len(dy), 2, dy.shape[2]), np.float32),
     )
-    kernels("wkv4").wkv4_backward(dk, dv, dstate, dparts, *whole(dy), y, states, k, v, log_w, u, runs)
+    kernels("wkv4").wkv4_backward(dk, dv, dstate, dparts, *contiguous(dy), y, states, k, v, log_w, u, runs)
     last = None
     if stateful:
         last = np.concatenate([dstate, (states[:, 0, :2] * dstate).sum(1, keepdims=True)], 1)
@@ -49,7 +49,7 @@ def states_of(r, v, state):
     (B, H, T, K), V = r.shape, v.shape[3]
     if state is not None:
         fit("the state", (B, H, K, V), state.shape)
-    return handed((B, H, -(-T // kernels("wkv").CHUNK) + 1, K, V), state, np.s_[:, :, 0]), np.empty(
+    return handed((B, H, -(-T // kernels("wkv").WKV_CHUNK) + 1, K, V), state, np.s_[:, :, 0]), np.empty(
         (B, T, H, V), np.float32
     )
 
@@ -65,7 +65,7 @@ def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=None):
     fit("wkv6: heads of r and u", (r.shape[1], r.shape[3]), u.shape)
     (states, y), given = (
         states_of(r, v, state),
-        (r, log_w, k, v, *whole(u), line_of(runs, r.shape[0], r.shape[2])),
+        (r, log_w, k, v, *contiguous(u), line_of(runs, r.shape[0], r.shape[2])),
     )
     kernels("wkv6").wkv6(y, states, *given)
     return y.swapaxes(1, 2), (states, given, state is not None), states[:, :, -1].copy()
