@@ -108,9 +108,8 @@ def test_a_skip_needs_its_reason(ran, line, code):
 
 
 def test_the_quick_part_is_there():
-    """The line that the README names for a first look; CONTRIBUTING.md has it too."""
-    (quick,) = re.findall(r"^pytest -n auto (tests/.*)$", README, re.M)
-    assert f"pytest -n auto {quick} " in (ROOT / "CONTRIBUTING.md").read_text()
+    """The line that CONTRIBUTING.md names for a first look."""
+    (quick,) = re.findall(r"^pytest -n auto (tests/\S+)", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     echo = subprocess.run(["bash", "-c", f"echo {quick}"], capture_output=True, text=True, check=True)
     files = echo.stdout.split()
     assert len(files) > 3

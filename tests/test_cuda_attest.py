@@ -39,7 +39,9 @@ def test_every_kernel_has_its_line():
 def test_cuda_is_called_experimental_until_a_device_has_attested_it():
     """By the help of every command that computes, and behind its name; no longer when all are verified."""
     awaited = [line for line in attest.states(KEPT, attest.kernels()) if "awaits a device" in line]
-    assert awaited, "all kernels are verified on a GPU: take EXPERIMENTAL away, and README.md's word for it"
+    assert awaited, (
+        "all kernels are verified on a GPU: take EXPERIMENTAL away, and docs/cuda.md's word for it"
+    )
     assert backends.EXPERIMENTAL.startswith("experimental: not all of its kernels are verified")
     for command in (train, evaluate, generate):
         (option,) = (one for one in command.command.params if one.name == "backend")
@@ -47,8 +49,8 @@ def test_cuda_is_called_experimental_until_a_device_has_attested_it():
     for name in backends.KNOWN:
         more = f" ({backends.EXPERIMENTAL})" if name.startswith("cuda") else ""
         assert text.chosen(name, name) == name + more
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert "`--backend cuda`, which is **experimental**" in readme
+    page = " ".join((ROOT / "docs" / "cuda.md").read_text().split())
+    assert "`--backend cuda`, which is **experimental**" in page
 
 
 def test_what_a_line_says():

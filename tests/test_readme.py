@@ -1,7 +1,7 @@
-"""What the README says is so: its table is the registry, its Python runs, its commands run, its keys and exit
-codes are those of the package.
+"""What README and docs say is so: links lead somewhere, tables are the registry, Python and commands run, and
+transcripts, keys and exit codes are those of the package. The README stays short.
 
-`python tests/test_readme.py` writes the table of encodings anew.
+`python tests/test_readme.py` writes what follows from the package: tables of encodings and transcripts.
 """
 
 import json
@@ -12,6 +12,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -21,22 +23,30 @@ import pytest
 import safetensors.numpy
 
 import peref
-from peref import cli, compare, data, errors, model, porting
+from peref import cli, compare, data, errors, model, modules, porting
 from peref.cli import text
 from peref.cli.app import group
 from peref.cli.signals import Interrupted, Signals
 from peref.config import Config
-from peref.encodings import get, names
+from peref.encodings import HOOKS, get, names
 from peref.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = ROOT / "README.md"
-README = FILE.read_text()
-START, END = "<!-- encodings -->\n", "<!-- /encodings -->"
+PAGES = {  # path -> text of every page that a user reads
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for where in ("*.md", "docs/*.md", "golden/*.md", "data/*.md", "benchmarks/**/*.md")
+    for path in sorted(ROOT.glob(where))
+}
+README, CLI, CHECKING, PROTOCOL = (
+    PAGES[page] for page in ("README.md", "docs/cli.md", "docs/checking.md", "docs/protocol.md")
+)
+START, END = "<!-- encodings: python tests/test_readme.py -->\n", "<!-- /encodings -->"
+MOST_WORDS, MOST_BYTES = 1200, 150_000
+TRANSCRIPT = re.compile(r"(?<=^```console\n)\$ (.*?)\n(.*?)(?=^```$)", re.M | re.S)
 
 
 def table() -> str:
-    """The README's table of encodings, from the registry."""
+    """The table of docs/encodings.md, from the registry."""
     lines = ["| name | hook | formula | paper |", "|---|---|---|---|"]
     for name in names():
         encoding = get(name)
@@ -44,42 +54,139 @@ def table() -> str:
         if paper.startswith("arXiv:"):
             paper = f"[{paper}](https://arxiv.org/abs/{paper.removeprefix('arXiv:')})"
         formula = encoding.formula.replace("|", r"\|")
-        lines.append(f"| `{name}` | {encoding.hook or '-'} | `{formula}` | {paper} |")
+        lines.append(f"| [{name}](../{file_of(name)}) | {encoding.hook or '-'} | `{formula}` | {paper} |")
     return "\n".join(lines) + "\n"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.S | re.M)
+def links() -> str:
+    """The README's table: for each hook the names, each with a link to its file."""
+    lines = ["| hook | encodings |", "|---|---|"]
+    for hook in ("", *HOOKS):
+        found = [f"[{name}]({file_of(name)})" for name in names() if get(name).hook == hook]
+        lines.append(f"| {hook or '-'} | {' '.join(found)} |")
+    return "\n".join(lines) + "\n"
+
+
+def file_of(name: str) -> str:
+    """Path of the file of an encoding in the checkout."""
+    return "/".join(["peref", "encodings", get(name).hook or "", f"{name}.py"]).replace("//", "/")
+
+
+def transcripts(page: str) -> dict[str, str]:
+    """Command -> what it prints now, for each transcript of a page, beside the files that the page holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        (here / "cli.py").symlink_to(ROOT / "cli.py")
+        for name, code in re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", page, re.S):
+            (here / name).write_text(code)
+        return {line: printed(line, here) for line, _ in TRANSCRIPT.findall(page)}
+
+
+def printed(line: str, here: Path) -> str:
+    python, *words = shlex.split(line)
+    assert python == "python"
+    done = subprocess.run(
+        [sys.executable, *words], cwd=here, env=environment(), capture_output=True, text=True
+    )
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.S | re.M)
 
 
 def rows(head: str) -> list[list[str]]:
-    """The cells of the table that begins with this line."""
-    lines = README[README.index(head) :].split("\n\n")[0].splitlines()[2:]
+    """The cells of the table of docs/cli.md that begins with this line."""
+    lines = CLI[CLI.index(head) :].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def commands() -> list[list[str]]:
-    """The words after `python cli.py` of every command line in a block, in the README's order."""
-    lines = [line for block in blocks("") for line in block.splitlines()]
+def commands(*pages: str) -> list[list[str]]:
+    """The words after `python cli.py` of each command in a block, in the order of the pages, each once."""
+    lines = [line for page in pages for block in blocks(page, "(?:console)?") for line in block.splitlines()]
+    parts = [part for line in lines for part in line.removeprefix("$ ").split(" && ")]
     return [
-        shlex.split(part)[2:]
-        for line in lines
-        for part in line.split(" && ")
+        shlex.split(part, comments=True)[2:]
+        for part in dict.fromkeys(parts)
         if part.startswith("python cli.py ")
     ]
 
 
-def test_the_table_of_encodings_is_the_registry():
-    """`python tests/test_readme.py` makes it so."""
-    assert README.count(START) == README.count(END) == 1
-    assert README.partition(START)[2].partition(END)[0] == table()
+# ---------------------------------------------------------------- the pages
+
+
+def test_the_readme_is_short():
+    count = len(README.split())
+    more = "move what a newcomer does not need into docs/"
+    assert count <= MOST_WORDS, f"README.md has {count} words, expected at most {MOST_WORDS}: {more}"
+
+
+@pytest.mark.parametrize(("page", "expected"), [("README.md", links), ("docs/encodings.md", table)])
+def test_the_tables_of_encodings_are_the_registry(page, expected):
+    assert PAGES[page].count(START) == PAGES[page].count(END) == 1
+    assert PAGES[page].partition(START)[2].partition(END)[0] == expected(), "run: python tests/test_readme.py"
+
+
+def test_the_transcripts_are_what_is_printed():
+    """Each transcript of the README, to the letter."""
+    assert dict(TRANSCRIPT.findall(README)) == transcripts(README), "run: python tests/test_readme.py"
+
+
+def test_the_citation_has_the_version_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = dict(re.findall(r"^(\w+): (.+)$", (ROOT / "CITATION.cff").read_text(), re.M))
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])
+    assert f"({project['version']})" in PAGES["CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_a_file_and_a_heading(page):
+    """Every relative link of a page, its anchor too, and every picture is there and small."""
+    for bang, words, target in re.findall(
+        r"(!?)\[([^\]]*)\]\((?!https?:)([^)\s]+)\)", without_code(PAGES[page])
+    ):
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), f"{page}: {target}: no such file"
+        if anchor:
+            assert anchor in anchors(file.read_text()), f"{page}: {target}: no such heading"
+        if bang:
+            assert len(words.split()) > 10, f"{page}: {target}: say in words what the picture shows"
+            assert file.stat().st_size < MOST_BYTES, f"{page}: {target}: larger than {MOST_BYTES} bytes"
+
+
+def without_code(page: str) -> str:
+    """The page without blocks and words of code, which have brackets of their own."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$|^    .*?$", "", page, flags=re.S | re.M))
+
+
+def anchors(page: str) -> set[str]:
+    """Those that GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("README", "docs/"))])
+def test_files_that_are_named_are_there(page):
+    """Every path in backquotes or after `python` that is one of the checkout's."""
+    for path in re.findall(r"(?:`|python )((?:peref|tests|benchmarks|golden)/[\w./]+)", PAGES[page]):
+        assert (ROOT / path).exists(), path
 
 
 # ---------------------------------------------------------------- Python
 
 
-@pytest.mark.parametrize("number", range(len(blocks("python"))))
-def test_python_runs(number, tmp_path):
+PYTHON = [
+    (page, n)
+    for page in PAGES
+    if page.startswith(("README", "docs/"))
+    for n in range(len(blocks(PAGES[page], "python")))
+]
+
+
+@pytest.mark.parametrize(("page", "number"), PYTHON)
+def test_python_runs(page, number, tmp_path):
     """Each block by itself, in a folder where a public model lies."""
     public = {
         "model_type": "llama",
@@ -92,12 +199,8 @@ def test_python_runs(number, tmp_path):
     cfg = porting.config_of(public)
     (tmp_path / "config.json").write_text(json.dumps(public))
     safetensors.numpy.save_file(porting.unload(model.init(cfg), cfg), tmp_path / "model.safetensors")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", blocks("python")[number]],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-    )
+    command = [sys.executable, "-W", "error", "-c", blocks(PAGES[page], "python")[number]]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
 
 
@@ -105,21 +208,24 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
 
+def test_there_is_python_to_run():
+    assert {page for page, _ in PYTHON} >= {"README.md", "docs/checking.md", "docs/python.md"}
+
+
 def test_the_comparison_is_five_lines_and_says_what_is_printed():
-    """With the other layout it raises, in the words that the README has."""
-    code = blocks("python")[0].replace('layout="half"', 'layout="interleaved"')
+    """With the other layout it raises, in the words that the page has."""
+    code = blocks(CHECKING, "python")[0].replace('layout="half"', 'layout="interleaved"')
     assert len([line for line in code.splitlines() if "import" not in line]) <= 5
     with pytest.raises(compare.Differs) as error:
         exec(code, {})
-    # the last digits are the machine's
-    said, readme = (re.sub(r"(-?\d\.\d{8})\d*", r"\1", text) for text in (str(error.value), README))
-    assert said in readme
+    last = re.compile(r"(-?\d\.\d{8})\d*")  # the last digits are the machine's
+    assert last.sub(r"\1", str(error.value)) in last.sub(r"\1", CHECKING)
 
 
 def test_what_the_python_blocks_say_of_shapes():
     """Read off after running them."""
     scope = {}
-    exec(blocks("python")[1], scope)
+    exec(blocks(PAGES["docs/python.md"], "python")[0], scope)
     assert scope["b"].shape == (2, 7, 7)
     assert scope["dp"]["table"].shape == (32, 2)
 
@@ -127,17 +233,31 @@ def test_what_the_python_blocks_say_of_shapes():
 # ---------------------------------------------------------------- commands
 
 
-@pytest.mark.parametrize("args", commands(), ids=" ".join)
-def test_click_takes_every_command(args):
-    """Names and kinds of options, without running."""
-    with group.make_context("peref", list(args)) as ctx:
-        name, command, rest = group.resolve_command(ctx, list(args))
-        with command.make_context(name, rest, parent=ctx) as inner:
-            if isinstance(command, click.Group) and rest:
-                name, command, rest = command.resolve_command(inner, rest)
-                command.make_context(name, rest, parent=inner)
+SAID = [page for name, page in PAGES.items() if name.startswith(("README", "docs/", "golden/README"))]
 
 
+@pytest.mark.parametrize("args", commands(*SAID), ids=" ".join)
+def test_click_takes_every_command(args, tmp_path, monkeypatch):
+    """Names and kinds of options, without running; mine.py is the example of CONTRIBUTING.md."""
+    (encoding,) = re.findall(r"bias/square_root.py`:\n\n```python\n(.*?)```", PAGES["CONTRIBUTING.md"], re.S)
+    for file in ("mine.py", "loop.py"):
+        (tmp_path / file).write_text(encoding)
+    monkeypatch.chdir(tmp_path)
+    try:
+        with group.make_context("peref", list(args)) as ctx:
+            name, command, rest = group.resolve_command(ctx, list(args))
+            with command.make_context(name, rest, parent=ctx) as inner:
+                if isinstance(command, click.Group) and rest:
+                    name, command, rest = command.resolve_command(inner, rest)
+                    command.make_context(name, rest, parent=inner)
+    finally:
+        for name in modules.everyone():
+            modules.forget(name)
+
+
+TOLD = [
+    args for args in commands(README, CLI) if args[0] != "check" and args[-1] != "alibi.png"
+]  # but for the transcripts
 SMALL = [
     "--steps",
     "2",
@@ -164,14 +284,14 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def told(here):
-    """Every command run in the README's order, training made small: command line -> what `--json` says."""
+    """Every command of README and docs/cli.md, training made small: command line -> what `--json` says."""
     words = "".join(f"def f{n}(x):\n    return x * {n} + {n * n}\n\n" for n in range(9000))
     (here / "text.py").write_text(words)
     (here / "peref").mkdir()
     (here / "peref" / "text.py").write_text(words)
     shutil.copy(ROOT / "tests" / "configs" / "llama-3.1-8b.json", here / "config.json")
     found = {}
-    for args in commands():
+    for args in TOLD:
         line = list(args)
         if args[:2] == ["train", "--resume"]:
             newest = max((here / "runs").iterdir(), key=lambda run: (run / "run.json").stat().st_mtime_ns)
@@ -198,47 +318,39 @@ def test_the_sample_shows_the_defaults():
     """What it says of model, encoding and training, which no machine changes."""
     cfg, recipe = Config(), Recipe()
     count = sum(a.size for a in model.init(cfg).values())
-    assert (
-        "\n"
-        f"model         {count:,} parameters: {cfg.layers} layers, width {cfg.C}, {cfg.H} heads of {cfg.D} "
-        f"({cfg.G} key-value)" in README
-    )
-    assert f"\n{text.labelled('encoding', text.cycle(cfg.pe))}\n" in README
-    assert (
-        "\n"
-        f"training      {recipe.steps} steps, {recipe.batch * cfg.L:,} tokens a step ({recipe.batch} x "
-        f"{cfg.L}), rate {recipe.rate}" in README
-    )
+    heads = f"{cfg.H} heads of {cfg.D} ({cfg.G} key-value)"
+    assert f"\nmodel         {count:,} parameters: {cfg.layers} layers, width {cfg.C}, {heads}" in CLI
+    assert f"\n{text.labelled('encoding', text.cycle(cfg.pe))}\n" in CLI
+    tokens = f"{recipe.batch * cfg.L:,} tokens a step ({recipe.batch} x {cfg.L})"
+    assert f"\ntraining      {recipe.steps} steps, {tokens}, rate {recipe.rate}" in CLI
 
 
 def test_the_sample_is_of_the_default_text():
     """Which text it is, and its yardsticks, as printed."""
     corpus = data.corpus()
     assert (
-        f"\ndata          {corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, "
-        in README
+        f"\ndata          {corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, " in CLI
     )
     marks = data.yardsticks(corpus.train, corpus.valid)
     assert (
-        f"\nyardsticks    unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 "
-        in README
+        f"\nyardsticks    unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 " in CLI
     )
 
 
 @pytest.mark.parametrize("name", ["extrapolation", "scalings"])
 def test_the_measured_tables_are_those_of_the_benchmarks(name):
-    """Every row that the README has of them, and the text that they were measured on is the default."""
+    """Every row that docs/protocol.md has of them, and the text that they were measured on is the default."""
     corpus = data.corpus()
     found = (ROOT / "benchmarks" / "results" / f"{name}.md").read_text()
     assert f"{corpus.source} ({corpus.sha256[:12]})" in found
     measured = [line for line in found.splitlines() if re.fullmatch(r"\| \w+ (\| \d\.\d\d )+\|", line)]
     assert len(measured) > 6
-    assert [line for line in measured if line not in README.splitlines()] == []
+    assert [line for line in measured if line not in PROTOCOL.splitlines()] == []
 
 
 def test_every_command_runs(told):
     """As written, but for the size of the training and the text of those that name none."""
-    assert len(told) == len({" ".join(args) for args in commands()}) > 10
+    assert len(told) == len(TOLD) > 10
 
 
 def test_json_has_the_keys_that_are_said(told):
@@ -249,7 +361,7 @@ def test_json_has_the_keys_that_are_said(told):
     assert set(said) == {line.split()[0] for line in told}
     for line, document in told.items():
         assert set(document) == said[line.split()[0]], line
-    row = re.search(r"A row has (.*?)\. ", README.replace("\n", " "))[1]
+    row = re.search(r"A row has (.*?)\. ", CLI.replace("\n", " "))[1]
     assert set(re.findall(r"`(\w+)`", row)) == set(told["eval --len 2048"]["rows"][0])
     assert set(told["train --resume"]["val"]) == {"loss", "bpb"}
 
@@ -287,8 +399,9 @@ def kinds(error=errors.PerefError):
 
 def test_exit_codes_are_those_of_the_errors():
     """The table has every code that there is, and the kinds are all named."""
-    # every error of the package, whatever ran before this test
-    for found in walk_packages(peref.__path__, "peref."):
+    for found in walk_packages(
+        peref.__path__, "peref."
+    ):  # every error of the package, whatever ran before this test
         import_module(found.name)
     of_signals = {n: cli.explain(Interrupted(n))[::2] for n in (signal.SIGINT, signal.SIGTERM)}
     others = {cli.explain(error)[2] for error in (RuntimeError("bug"), BrokenPipeError())}
@@ -300,7 +413,7 @@ def test_exit_codes_are_those_of_the_errors():
     assert "differs" in said[compare.Differs.exit_code]
     assert "SIGINT" in said[of_signals[signal.SIGINT][1]]
     assert "SIGTERM" in said[of_signals[signal.SIGTERM][1]]
-    named = re.search(r"The kinds are (.*?)\.\n", README, re.S)[1]
+    named = re.search(r"The kinds are (.*?)\.\n", CLI, re.S)[1]
     assert set(re.findall(r"`(\w+)`", named)) == {*kinds(), "interrupted", "internal"}
 
 
@@ -314,19 +427,9 @@ def test_the_command_gives_those_codes(args, code, tmp_path, monkeypatch):
     assert cli.run(args, Signals()) == code
 
 
-def test_links_and_files_that_are_named_are_there():
-    """Every relative link, and every path in backquotes that is one of the checkout's."""
-    for link in re.findall(r"\]\((?!http|#)([^)]+)\)", README):
-        assert (ROOT / link).exists(), link
-    for anchor in re.findall(r"\]\(#([^)]+)\)", README):
-        assert anchor in {
-            re.sub(r"[^\w -]", "", h).lower().replace(" ", "-")
-            for h in re.findall(r"^#+ (.*)$", README, re.M)
-        }
-    for path in re.findall(r"(?:`|python )((?:peref|tests|benchmarks)/[\w./]+)", README):
-        assert (ROOT / path).exists(), path
-
-
 if __name__ == "__main__":
-    before, _, rest = README.partition(START)
-    FILE.write_text(before + START + table() + END + rest.partition(END)[2])
+    for page, rows_of in {"README.md": links, "docs/encodings.md": table}.items():
+        before, _, rest = PAGES[page].partition(START)
+        words = before + START + rows_of() + END + rest.partition(END)[2]
+        found = transcripts(words)
+        (ROOT / page).write_text(TRANSCRIPT.sub(lambda m, found=found: f"$ {m[1]}\n{found[m[1]]}", words))

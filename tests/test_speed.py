@@ -222,7 +222,7 @@ def test_results_that_differ_fail_the_command(speed, store, monkeypatch, tmp_pat
 
 # ---------------------------------------------------------------- what is committed
 
-IN_README = {  # a row of README's table -> section and case
+ON_THE_PAGE = {  # a row of the table in docs/speed.md -> section and case
     "training step 8 x 512, ALiBi": ("train", "alibi"),
     "training step 8 x 512, T5": ("train", "t5"),
     "training step 8 x 512, RoPE": ("train", "rope"),
@@ -245,16 +245,16 @@ def test_the_committed_tables_are_those_of_the_committed_runs(speed):
     assert store.path.with_name("speed.md").read_text() == speed.document(store)
 
 
-def test_the_readme_says_what_was_measured(speed):
+def test_the_page_says_what_was_measured(speed):
     """Each ratio, and the memory beside it; a row is known by what stands before its brackets."""
-    store, lines = committed(speed), (BENCHMARKS.parent / "README.md").read_text().splitlines()
+    store, lines = committed(speed), (BENCHMARKS.parent / "docs" / "speed.md").read_text().splitlines()
     begins = ("| training step", "| loss of", "| attention", "| RoPE into", "| 1,000 tokens")
     found = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith(begins)
     ]
-    assert {re.sub(r" \([^)]*: .*\)$", "", row[0]) for row in found} == set(IN_README)
+    assert {re.sub(r" \([^)]*: .*\)$", "", row[0]) for row in found} == set(ON_THE_PAGE)
     for what, *cells in found:
-        section, case = IN_README[re.sub(r" \([^)]*: .*\)$", "", what)]
+        section, case = ON_THE_PAGE[re.sub(r" \([^)]*: .*\)$", "", what)]
         for said, peer in zip(cells, ("torch", "torch-compile", "jax"), strict=True):
             if not said:
                 continue

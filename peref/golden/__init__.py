@@ -19,4 +19,4 @@ report   which case is right, from where on it is wrong, which trap that looks l
 apart    two files or folders of tensors, compared
 """
 
-SPEC_VERSION = "0.10.0"
+SPEC_VERSION = "0.10.1"

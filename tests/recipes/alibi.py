@@ -26,11 +26,11 @@ from recipes.traps import trap
 from recipes.wholes import aligned, packed, small
 
 SPEC = """
-(arXiv:2108.12409). `-m_h |d|`, `m_h = 2^(-max_bias h/H)`, h = 1 .. H, for H a power of two; else the slopes
-of the power of two below, then every other one (first, third, ...) of twice that many. `slopes` "learned":
-m = exp(param.log_slopes[0]); "sides": row 0 for d >= 0, row 1 for d < 0. `directions` "halves": the first H
-- H//2 heads see d >= 0 alone, the rest d <= 0 (what they do not see is minus infinity), each part with the
-slopes of its own number.
+(arXiv:2108.12409). `-m_h |d|`. If H is a power of two, `m_h = 2^(-max_bias h/H)`, h = 1 .. H. Otherwise the
+slopes are those of the power of two below, then every second one (first, third, ...) of twice that many.
+`slopes` "learned": m = exp(param.log_slopes[0]); "sides": row 0 for d >= 0, row 1 for d < 0. `directions`
+"halves": the first H - H//2 heads see only d >= 0, the others only d <= 0 (the bias is minus infinity where
+they do not see), and each part has the slopes of its own number of heads.
 """
 
 

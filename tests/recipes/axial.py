@@ -12,10 +12,10 @@ from recipes.families import attention, case, laws, refusals, refused, rotation,
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2403.13298). The first R/4 pairs take the row, the others the column; one number is (i // `width`, i
-mod width). `ladder` "restart": `base^(-4m/R)` for both; "global": one ladder over all pairs; "alternate":
-`base^(-4m/R)` and `base^(-(4m+2)/R)`; "pixel": pi times R/4 even steps from 1 to `max_freq`/2, rows and
-columns a taken to 2a/(width - 1) - 1.
+(arXiv:2403.13298). The first R/4 pairs take the row, the others the column. A single number i means (i //
+`width`, i mod width). `ladder` "restart": `base^(-4m/R)` for both axes; "global": one ladder over all
+pairs; "alternate": `base^(-4m/R)` for rows and `base^(-(4m+2)/R)` for columns; "pixel": pi times R/4 even
+steps from 1 to `max_freq`/2, where a row or column a is first taken to 2a/(width - 1) - 1.
 """
 
 

@@ -13,11 +13,11 @@ from recipes.families import PACKED, attention, basic, case, laws, refusals, ref
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2405.14722). `b + W_2 leaky(W_1 [s; b] + a)` over the heads of a cell, s = q k/sqrt(D) of all H
-heads, then b of all: a static bias (`over`: kerple_log with param.r1, param.r2; alibi; fire with threshold
-512, eps 1e-6, leaky for relu and parameters param.fire.*; none: no b, W_1 sees s alone); leaky(z) is z,
-below 0 z/100; W_1 param.1.weight [`width`,2H], a param.1.bias [width], W_2 param.2.weight [H,width]. What
-stands in cells that are not seen has no say.
+(arXiv:2405.14722). `b + W_2 leaky(W_1 [s; b] + a)` over the heads of a cell. s = q k/sqrt(D) of all H heads
+comes first, then b of all heads. b is a static bias, `over`: kerple_log with param.r1, param.r2; alibi;
+fire with threshold 512, eps 1e-6, leaky in place of relu and parameters param.fire.*; none: there is no b,
+and W_1 sees s alone. leaky(z) is z, or z/100 below 0. W_1 is param.1.weight [`width`,2H], a param.1.bias
+[width], W_2 param.2.weight [H,width]. Cells that are not seen have no influence.
 """
 
 

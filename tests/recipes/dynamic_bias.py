@@ -11,11 +11,11 @@ from recipes.families import SMALL, attention, basic, case, distances, laws, ref
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2108.00154). `W_m y`, m = `depth` + 1, of `y_k = silu(W_k y_(k-1) + a_k)`, k = 1 .. depth, y_0 the
-one number d or, `distance` "log", sign(d) ln(1 + |d|); W_k is param.k.weight, [`width`,1] the first,
-[width,width], [H,width] the last; a_k is param.k.bias [width]. `activation` "relu" in place of silu. `norm`
-"layer": before it, over the width, `(u - mean)/sqrt(mean of (u - mean)^2 + 1e-5)` times param.normk.weight
-plus param.normk.bias. `output` "sigmoid": `16 / (1 + e^-b)` of that.
+(arXiv:2108.00154). `W_m y`, m = `depth` + 1, of `y_k = silu(W_k y_(k-1) + a_k)`, k = 1 .. depth. y_0 is the
+one number d or, with `distance` "log", sign(d) ln(1 + |d|). W_k is param.k.weight: [`width`,1] the first,
+[H,width] the last, [width,width] those between; a_k is param.k.bias [width]. `activation` "relu" replaces
+silu. `norm` "layer": before the activation, over the width, `(u - mean)/sqrt(mean of (u - mean)^2 + 1e-5)`
+times param.normk.weight plus param.normk.bias. `output` "sigmoid": `16 / (1 + e^-b)` of the result b.
 """
 
 

@@ -15,9 +15,9 @@ from recipes.traps import trap
 from recipes.wholes import FEW_HEADS, length_fixed
 
 SPEC = """
-(arXiv:2309.00071, 3.3). As ntk with factor `s = factor m/L - (factor - 1)`, m = max(n, L), L = `original`
-where given. `form` "static": m = factor L. "steps": `s = 2^(k+1) - 1`, k the least whole number from 0 on
-with `m <= 2^k L`; factor is 1 there.
+(arXiv:2309.00071, 3.3). As ntk with the factor `s = factor m/L - (factor - 1)`, m = max(n, L), and L =
+`original` where it is given. `form` "static": m = factor L. "steps": `s = 2^(k+1) - 1`, where k is the
+least integer from 0 on with `m <= 2^k L`, and factor is 1.
 """
 
 

@@ -12,10 +12,11 @@ from recipes.families import LONG, SMALL, SPREAD, attention, basic, case, laws, 
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2310.04418). `f(psi(|d|) / (psi(max(|m threshold|, i)) + eps))`, psi(x) = ln(|c| x + 1), i the
-position of the query, c, m = param.c, param.m [1]; f(u) = param.2.weight relu(param.1.weight u +
-param.1.bias), [H,width], [width,1], [width]. Where |m threshold| = i, half of the derivative of the
-maximum is m's. m begins at 1: with a whole threshold every longer text has such a query.
+(arXiv:2310.04418). `f(psi(|d|) / (psi(max(|m threshold|, i)) + eps))`, where psi(x) = ln(|c| x + 1), i is
+the position of the query, and c, m = param.c, param.m [1]. f(u) = param.2.weight relu(param.1.weight u +
+param.1.bias), [H,width], [width,1], [width]. Where |m threshold| = i, half of the derivative of the maximum
+is m's. This happens in practice: m begins at 1, so with an integer threshold every longer text has such a
+query.
 """
 
 

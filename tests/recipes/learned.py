@@ -10,8 +10,8 @@ from recipes.families import UNORDERED, case, laws, positions, refusals, refused
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:1705.03122). Row i of param.table [L,C], with `unit` over sqrt(|row|^2 + 1e-24). No row, no answer:
-refused, never clamped.
+(arXiv:1705.03122). Row i of param.table [L,C], with `unit` divided by sqrt(|row|^2 + 1e-24). A position
+without a row is refused, never clamped.
 """
 
 

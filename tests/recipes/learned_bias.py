@@ -11,8 +11,8 @@ from recipes.families import SMALL, attention, case, distances, laws, positions,
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:1910.10683). param.table[h, d], [H,L], two-sided param.table[h, d + L - 1], [H,2L-1]. `max_distance`
-m: d cut to 0 .. m, two-sided to -m .. m, and m in place of L - 1.
+(arXiv:1910.10683). param.table[h, d], [H,L]; two-sided param.table[h, d + L - 1], [H,2L-1]. `max_distance`
+m: d is clipped to 0 .. m, two-sided to -m .. m, and m replaces L - 1.
 """
 
 

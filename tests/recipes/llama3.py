@@ -14,9 +14,9 @@ from recipes.families import SMALL, attention, case, laws, refusals, refused, ro
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2407.21783). `(1 - t) w_n/factor + t w_n`, `t = (L w_n/(2 pi) - low_freq_factor) / (high_freq_factor
-- low_freq_factor)` within 0 and 1. Where the two factors are equal, t = 1 for more turns `L w_n/(2 pi)`
-than that and 0 for others.
+(arXiv:2407.21783). `(1 - t) w_n/factor + t w_n`, with `t = (L w_n/(2 pi) - low_freq_factor) /
+(high_freq_factor - low_freq_factor)` limited to 0 and 1. If the two factors are equal, t = 1 where the
+turns `L w_n/(2 pi)` are more than that, and 0 elsewhere.
 """
 
 

@@ -12,8 +12,8 @@ from recipes.families import SMALL, attention, case, laws, refusals, refused, ro
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2410.06205). `w_n/factor` for n < int(`fraction` R // 2), 0 after; pairs and exponents are of the
-whole width.
+(arXiv:2410.06205). `w_n/factor` for n < int(`fraction` R // 2), and 0 for the other pairs. Pairs and
+exponents are those of the whole width.
 """
 
 

@@ -14,12 +14,14 @@ from recipes.families import SMALL, attention, case, laws, refusals, refused, us
 from recipes.traps import trap
 
 SPEC = """
-(defined here). `g softmax(q k_j/sqrt(D)) v` over the last w tokens plus `(1 - g)` softmax(q K_b/sqrt(D) +
-ln n_b) V_b over blocks of all before: that many tokens cut as their number is written in base 2, largest
-first, means of keys and values. w = `local`, L // 8 unless said, at least 1; g = sigmoid(param.gate.weight
-x + param.gate.bias), [H,C] and [H], of the query, 1 where nothing lies before. `position` "level":
-param.level[l] [32,D] is added to K_b of 2^l tokens; "centre": q, k turn as in rope with `base`, pairs (n, n
-+ D/2) of all D channels, K_b, the mean of keys unturned, by the mean of its positions.
+(defined here). `g softmax(q k_j/sqrt(D)) v` over the last w tokens, plus `(1 - g)` softmax(q K_b/sqrt(D) +
+ln n_b) V_b over blocks of all tokens before them. These tokens are cut into blocks as their number is
+written in base 2, largest first; K_b and V_b are the means of the keys and values of a block, and n_b is
+its number of tokens. w = `local`, at least 1; L // 8 unless said otherwise. g = sigmoid(param.gate.weight x
++ param.gate.bias), [H,C] and [H], of the query, and 1 where nothing lies before. `position` "level":
+param.level[l] [32,D] is added to K_b of 2^l tokens; "centre": q and k are turned as in rope with `base`, in
+pairs (n, n + D/2) of all D channels, and K_b, the mean of unturned keys, is turned by the mean of its
+positions.
 """
 
 

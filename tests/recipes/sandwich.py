@@ -10,7 +10,7 @@ from recipes.traps import trap
 
 SPEC = """
 (arXiv:2212.10356). `H/(8h) sum_k cos(d base^(-2k/width))`, k = 0 .. `width`/2 - 1, h = 1 .. H. `form`
-"nemo": k = 1 .. width/2, less width/2.
+"nemo": k = 1 .. width/2, and width/2 is subtracted from the sum.
 """
 
 

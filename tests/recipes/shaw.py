@@ -13,10 +13,11 @@ from recipes.families import SMALL, attention, basic, case, laws, refusals, refu
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:1803.02155). Scores `q (k_j + key[r])/sqrt(D)`, output sum of p (v_j + value[r]), r = clip(j - i,
--`max_distance`, max_distance) + max_distance; param.key, param.value [2 max_distance + 1,D], shared by the
-heads. Row 0 is the far past. `tables` "key": no value[r]; "key_query": nor it, and k_j key[r]/sqrt(D) is
-added to the scores. `across_heads` "own": param.key, param.value [H,...], one for each query head.
+(arXiv:1803.02155). Scores `q (k_j + key[r])/sqrt(D)`, output the sum of p (v_j + value[r]), r = clip(j - i,
+-`max_distance`, max_distance) + max_distance. param.key and param.value, [2 max_distance + 1,D], are shared
+by the heads. Row 0 is the far past. `tables` "key": no value[r]; "key_query": no value[r] either, and k_j
+key[r]/sqrt(D) is added to the scores. `across_heads` "own": param.key, param.value [H,...], one for each
+query head.
 """
 
 

@@ -14,10 +14,11 @@ from recipes.families import SMALL, attention, case, distances, law, laws, refus
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:1910.10683). param.table[bucket(d), h], [`buckets`,H], softmax scale 1, `divided` "qk" D**-0.5. Of m
-= `buckets` (two-sided: half of them) e = m/2 are one distance each; distance n >= e is in bucket e + k, k
-the largest, below m - e, with `max_distance^k e^(m-e) <= n^(m-e) e^k`, in whole numbers. Causal: the future
-counts as 0. Two-sided: d < 0 is m buckets on.
+(arXiv:1910.10683). param.table[bucket(d), h], [`buckets`,H]. The softmax scale is 1, with `divided` "qk" it
+is D**-0.5. Let m = `buckets` (two-sided: half of them) and e = m/2. The first e buckets hold one distance
+each. A distance n >= e is in bucket e + k, where k is the largest number below m - e with `max_distance^k
+e^(m-e) <= n^(m-e) e^k`, in integers. Causal: the future counts as distance 0. Two-sided: d < 0 is m buckets
+further on.
 """
 
 

@@ -11,11 +11,11 @@ from recipes.families import SMALL, attention, basic, case, laws, refusals, refu
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:1901.02860). `[u_h k_j + (q_i + w_h) r_d] / sqrt(D)` beside q k/sqrt(D), d = i - j, r_d =
-param.r.weight e_d, [H D,C], its rows h D to (h+1) D - 1 for head h; e_d has all sin(d f_n), then all cos(d
-f_n), `f_n = base^(-2n/C)`, n = 0 .. C//2 - 1, and for an odd C a 0 at last; u, w are param.u, param.w
-[H,D]. `clamp_len`: d within -clamp_len and clamp_len. `divided` "not": nothing is divided by sqrt(D), q k
-neither.
+(arXiv:1901.02860). `[u_h k_j + (q_i + w_h) r_d] / sqrt(D)` is added to q k/sqrt(D), d = i - j. r_d =
+param.r.weight e_d, [H D,C], with rows h D to (h+1) D - 1 for head h. e_d has all sin(d f_n), then all cos(d
+f_n), `f_n = base^(-2n/C)`, n = 0 .. C//2 - 1, and for an odd C a 0 at the end. u, w are param.u, param.w
+[H,D]. `clamp_len`: d is clipped to -clamp_len .. clamp_len. `divided` "not": nothing is divided by sqrt(D),
+not even q k.
 """
 
 
