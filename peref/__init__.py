@@ -9,14 +9,35 @@ The letters, everywhere:
     i, j  position of a query and of a key        d = i - j, positive where the key is in the past
 """
 
-from importlib.metadata import PackageNotFoundError, version
+TYPE_CHECKING = False  # typing takes longer to import than all that is here
+if TYPE_CHECKING:
+    from peref.direct import attention, bias, rotate, vjp
+    from peref.encodings import get, load, names
 
-from peref.direct import attention, bias, rotate, vjp
-from peref.encodings import get, load, names
-
-try:
-    __version__ = version("peref")
-except PackageNotFoundError:  # run from a checkout that was never installed
-    __version__ = "0+checkout"
+    __version__: str
 
 __all__ = ["attention", "bias", "get", "load", "names", "rotate", "vjp"]
+
+
+def __getattr__(name: str) -> object:
+    """What `__all__` names, imported when it is asked for: a command passes here before it minds Ctrl-C."""
+    if name == "__version__":
+        return version()
+    if name not in __all__:
+        raise AttributeError(f"module 'peref' has no attribute {name!r}")
+    from peref import direct, encodings
+
+    return getattr(encodings if name in ("get", "load", "names") else direct, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("peref")
+    except metadata.PackageNotFoundError:  # run from a checkout that was never installed
+        return "0+checkout"

@@ -1,6 +1,21 @@
-"""`python -m peref` is the command `peref`."""
+"""The command `peref`, also as `python -m peref` and `python cli.py`. It imports next to nothing before it
+minds signals: Ctrl-C while the rest is imported ends it without a word, with exit code 130.
+"""
 
-if __name__ == "__main__":
+import os
+import signal
+
+
+def main() -> None:
+    """Mind signals, then import the commands, which mind them from then on."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # an exception could be lost in an import
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: os._exit(128 + number))
+
     from peref.cli import main
 
+    main()
+
+
+if __name__ == "__main__":
     main()

@@ -1,8 +1,10 @@
-"""What every other test checks with. Each function raises AssertionError; none returns a bool.
+"""What every other test checks with. Each function but `apart` raises AssertionError; none returns a bool.
 
-same(actual, expected, tolerance)    two arrays, or dicts of arrays, agree (peref.compare)
-gradient(function, arrays)           the derivative written by hand agrees with finite differences
-op_contract(op, arrays, settings)    an op keeps the promises that the tape and the backends rely on
+same(actual, expected, tolerance)            two arrays, or dicts of arrays, agree (peref.compare)
+same_numbers(actual, expected, tolerance)    the same of plain numbers, and of lists and dicts of them
+apart(actual, expected, tolerance)           in what two arrays differ that should, or None
+gradient(function, arrays)                   the derivative written by hand agrees with finite differences
+op_contract(op, arrays, settings)            an op keeps the promises that the tape and the backends rely on
 """
 
 import fake_cupy
@@ -24,7 +26,39 @@ from peref.laws.gradient import (
 from peref.ops.place import At
 from peref.xp import library
 
-__all__ = ["Differs", "agree", "direction", "each_array", "frozen", "gradient", "op_contract", "same"]
+__all__ = [
+    "Differs",
+    "agree",
+    "apart",
+    "direction",
+    "each_array",
+    "frozen",
+    "gradient",
+    "op_contract",
+    "same",
+    "same_numbers",
+]
+
+
+def same_numbers(actual, expected, tolerance, name=""):
+    """Two numbers, or lists or dicts of them, agree: `same` of the arrays that they make."""
+    same(made_array(actual), made_array(expected), tolerance, name)
+
+
+def made_array(x):
+    if isinstance(x, dict):
+        return {name: made_array(value) for name, value in x.items()}
+    return None if x is None else np.asarray(x)
+
+
+def apart(actual, expected, tolerance=0):
+    """In what two arrays differ, whatever their dtypes, or None: where a test asks that something shows."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    try:
+        same(actual.astype(expected.dtype), expected, tolerance, empty=not expected.size)
+    except Differs as found:
+        return found
+    return None
 
 
 def op_contract(op, arrays, settings=None, *, host=(), wide=(), seed=0):

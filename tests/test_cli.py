@@ -20,12 +20,14 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 import peref
 from peref import backends, data, runs, share
 from peref.cli import main
 from peref.cli import run as run_cli
+from peref.cli.app import group
 from peref.cli.signals import Interrupted, Signals
 from peref.config import Config
 from peref.encodings import HOOKS, names
@@ -618,7 +620,7 @@ def test_an_encoding_in_a_wrong_place(cli, command):
         f"error: unexpected argument 'ALiBi'; for this encoding, use: python cli.py {command} --pe alibi "
         "(see: " in err
     )
-    assert "unexpected argument 'words' (see: " in cli(*command.split(), "words", *rest)[2]
+    assert "unexpected argument 'words'; expected: " in cli(*command.split(), "words", *rest)[2]
 
 
 def test_names_in_any_case(cli, text, tmp_path):
@@ -954,18 +956,22 @@ def test_a_signal_during_generate_or_before_training_ends_it_without_a_traceback
     assert not (tmp_path / "never").exists()
 
 
+ENTRY = "from peref.__main__ import main; main()"  # what the installed command does
+
+
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_the_package_is_imported_ends_it_without_a_word(tmp_path, number, expected):
-    """The shim itself, before a package that never ends to load."""
-    (tmp_path / "cli.py").write_text((ROOT / "cli.py").read_text())
-    (tmp_path / "peref").mkdir()
-    (tmp_path / "peref" / "__init__.py").write_text(
+@pytest.mark.parametrize("args", [["cli.py"], ["-m", "peref"], ["-c", ENTRY]])
+def test_a_signal_while_the_package_is_imported_ends_it_without_a_word(tmp_path, args, number, expected):
+    """However it is started, where the commands never end to load."""
+    (tmp_path / "peref" / "cli").mkdir(parents=True)
+    for file in ("cli.py", "peref/__init__.py", "peref/__main__.py"):
+        (tmp_path / file).write_text((ROOT / file).read_text())
+    (tmp_path / "peref" / "cli" / "__init__.py").write_text(
         "import time\nprint('loading', flush=True)\ntime.sleep(60)\n"
     )
-    args = [sys.executable, "cli.py"]
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(
-        args,
+        [sys.executable, *args],
         cwd=tmp_path,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         **quiet,
@@ -1082,8 +1088,36 @@ MISUSE = {
     "show no config": (["show", "--config", "nowhere.json"], "nowhere.json: cannot read"),
     "show a config and a name": (["show", "rope", "--config", "config.json"], "leave out NAME"),
     "show no run": (["show", "alibi", "--run", "nowhere"], "not a run folder"),
+    "an argument too many": (["list", "rope"], "for this encoding, use: python cli.py list --pe rope"),
+    "an argument where there is none": (["warmup", "x"], "expected: python cli.py warmup [OPTIONS]"),
+    "an argument of golden": (["golden", "show", "x", "y"], "golden show [OPTIONS] [CASE]"),
+    "a command of golden": (["golden", "vrify"], "there is no command 'vrify'; did you mean 'verify'?"),
+    "an argument missing": (["diff", "a"], "expected: python cli.py diff [OPTIONS] FIRST SECOND"),
+    "no such option": (["train", "--lenn", "3"], "there is no option '--lenn'; did you mean '--len'"),
+    "an option without its value": (["train", "--len"], "--len has no value"),
     "no such corpus": (["train", "--data", "shakespear"], "did you mean 'tinyshakespeare'?"),
 }
+
+
+def leaves(group, *names):
+    """Every command below: (its words, the command)."""
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        yield from leaves(found, *names, name) if hasattr(found, "commands") else [([*names, name], found)]
+
+
+def test_no_command_speaks_in_clicks_words_of_an_argument_too_many(cli):
+    """Each that takes a fixed number of them."""
+    for words, command in leaves(group):
+        if all(param.nargs != -1 for param in command.params):
+            wanted = [
+                word
+                for param in command.params
+                if isinstance(param, click.Option) and param.required
+                for word in (param.opts[0], "1,2,1,3,4" if param.opts[0] == "--shape" else "rope")
+            ]
+            code, _, err = cli(*words, *wanted, *["rope"] * 3)
+            assert (code, err.startswith("error: unexpected argument 'rope'; ")) == (2, True), err
 
 
 @pytest.mark.parametrize(("args", "word"), MISUSE.values(), ids=MISUSE.keys())
@@ -1341,7 +1375,7 @@ def test_a_reader_that_leaves_is_told_nothing(trained, tmp_path, text):
     ):
         process = start(tmp_path, *args)
         process.stdout.close()
-        err = process.stderr.read()
+        err = re.sub(r"(?m)^length [\d,]+: \d\.\d+ bits/byte\n", "", process.stderr.read())  # eval goes on
         process.stderr.close()
         assert (process.wait(30), err) == (141, ""), args
 
@@ -1356,3 +1390,29 @@ def test_python_m_peref_is_the_same_command(tmp_path):
         said = [f"{done.stdout}{done.stderr}{done.returncode}".split() for done in (module, shim)]
         assert " ".join(said[0]).replace("python -m peref", f"python {ROOT / 'cli.py'}") == " ".join(said[1])
     assert "`python -m peref train` makes one" in call("-m", "peref", "eval").stderr
+
+
+def test_what_was_evaluated_is_stored_whoever_reads(trained, tmp_path):
+    """`peref eval | head -1`: the first line goes out long before the result."""
+    process = start(tmp_path, "eval", "--len", 16, "--backend", "numpy")
+    assert process.stdout.readline().startswith("run ")
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(timeout=PATIENCE), "Traceback" in err, "ignored" in err) == (141, False, False), err
+    (stored,) = (the_run(tmp_path) / "eval").iterdir()
+    assert [row["length"] for row in json.loads(stored.read_text())["rows"]] == [8, 16]
+
+
+def test_names_of_other_things_in_any_case(cli, text):
+    """Of texts, backends and shapes, of cases and flags; a file of that name is the file."""
+    given = ["--steps", 1, "--shape", "GPT2", "--backend", "NumPy"]
+    code, out, err = cli("train", *TINY, *given, "--data", "SQLite")
+    assert code == 0, err
+    assert re.search(r"^data +sqlite", out, re.M), out
+    assert re.search(r"^backend +numpy", out, re.M), out
+    assert cli("golden", "show", "RoPE.op/Default")[1].startswith("rope.op/default")
+    assert cli("explain", "RoPE.sign")[1].startswith("rope.sign")
+    assert cli("check", "--impl", "peref.golden.report:reference", "--case", "RoPE.op/Default")[0] == 0
+    Path("SQLite").write_text(Path(text).read_text())
+    assert re.search(r"^data +SQLite", cli("train", *TINY, *given, "--data", "SQLite")[1], re.M)

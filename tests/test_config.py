@@ -630,7 +630,8 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
     """Else --set could mean two things."""
     for name in names():
         if get(name).rotate:
-            assert not set(OF_ROTATIONS) & set(options(get(name)))
+            both = set(OF_ROTATIONS) & set(options(get(name)))
+            assert not both, f"{both} of {name} is a setting of every rotation too; call the option otherwise"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import fake_cublas
 import fake_cupy
 import numpy as np
 import pytest
+from check import same
 from emulated.twins import emulated
 from generated import filling
 
@@ -299,10 +300,10 @@ def test_a_long_row_is_measured_a_few_times(gpu):
         200,
     ]
     gpu.session.spans_of(lambda: span(1.5e6), 30)
-    assert len(asked) == 1 + 3
+    assert len(asked) <= 2 * 3
     asked.clear()
     gpu.session.spans_of(lambda: span(2e3), 30)
-    assert len(asked) == 4 + 30
+    assert 30 < len(asked) <= 2 * 30
 
 
 def test_numbers_beyond_a_tile_repeat(tmp_path, monkeypatch, gpu):
@@ -316,7 +317,7 @@ def test_numbers_beyond_a_tile_repeat(tmp_path, monkeypatch, gpu):
             .get()
             .ravel()
         )
-    np.testing.assert_array_equal(x, np.resize(x[:5], 12))
+    same(x, np.resize(x[:5], 12), 0)
     assert len(set(x[:5])) == 5
 
 
@@ -337,9 +338,7 @@ def test_a_table_as_a_mask_is_the_same_function(gpu):
     y = torch.nn.functional.scaled_dot_product_attention(
         *map(torch.tensor, (q, k, v)), attn_mask=table_mask(torch, torch.tensor(table))
     )
-    np.testing.assert_allclose(
-        y, Backend().attention(q, k, v, table, at=At.of(7), scale=0.5), rtol=0, atol=1e-12
-    )
+    same(y.numpy(), Backend().attention(q, k, v, table, at=At.of(7), scale=0.5), 1e-12)
 
 
 def test_memory_is_that_of_one_set(tmp_path, gpu):

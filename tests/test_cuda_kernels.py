@@ -5,6 +5,7 @@ backward.
 import ml_dtypes
 import numpy as np
 import pytest
+from check import same
 from emulated.twins import BF16, emulated, twins
 from test_ops import random
 
@@ -84,7 +85,7 @@ def test_cross_entropy_of_extremes():
         nll = loss.cross_entropy(given, cupy.asarray(np.array([1, 25, 0, 1, 40])))[1].get()
     assert np.isfinite(nll[:3]).all()
     assert np.isnan(nll[3:]).all()
-    np.testing.assert_allclose(nll[1], np.log(np.exp(x[1]).sum()) - x[1, 25], rtol=1e-6)
+    same(np.float64(nll[1]), np.log(np.exp(x[1]).sum()) - x[1, 25], 1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,7 +119,7 @@ def test_adamw(step):
         optimizer.adamw(*there, cupy.asarray(np.array(0.01)), cupy.asarray(np.array(step)), **RULE, decay=0.1)
         optim.adamw(*plain, np.array(0.01), np.array(step), **RULE, decay=0.1)
         for a, b in zip(there, plain, strict=True):
-            np.testing.assert_allclose(a.get(), b, rtol=1e-5, atol=1e-7)
+            same(a.get().astype(np.float64), b, 1e-6)
 
 
 SHAPES = {"a.weight": (3, 100), "b": (513,), "c": (7,), "d.weight": (2, 2, 2)}
@@ -156,16 +157,16 @@ def updated(cupy, clip=1.0, loss=2.0, wrong=(), fault=0.0, step=3):
 
 @pytest.mark.parametrize("clip", [1.0, 1e6])
 def test_all_parameters_at_once(clip):
-    """In two launches, every tensor with its own rate and decay; a long gradient is made shorter, a short
-    one taken as it is.
+    """In fewer launches than there are tensors, each with its own rate and decay; a long gradient is made
+    shorter, a short one taken as it is.
     """
     with emulated() as cupy:
         got, want, _, word, expected, launched = updated(cupy, clip)
-    assert launched == ["gather", "squares", "arena"]
-    np.testing.assert_allclose(word, expected, rtol=1e-12)
+    assert len(launched) < len(SHAPES)
+    same(word, expected, 1e-12)
     for kind, plain in zip(got, want, strict=True):
         for name, a in kind.items():
-            np.testing.assert_allclose(a, plain[name], rtol=1e-5, atol=1e-7)
+            same(a.astype(np.float64), plain[name], 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +186,8 @@ def test_a_step_that_must_not_be(given, said):
     with emulated() as cupy:
         got, _, before, word, expected, _ = updated(cupy, **given)
     assert word[2] == expected[2] == said
-    np.testing.assert_allclose(word, expected, rtol=1e-12)
-    for kind, was in zip(got, before, strict=True):
-        for name, a in kind.items():
-            assert a.tobytes() == was[name].tobytes()
+    same(word, expected, 1e-12)
+    same(got, before, 0)
 
 
 @pytest.mark.parametrize("shrink", [0.0, 0.25, 1.0])
@@ -203,5 +202,6 @@ def test_adamw_with_a_shorter_gradient(shrink):
         optimizer.adamw(*there, *map(cupy.asarray, rest), **RULE, decay=0.1)
         optim.adamw(*plain, *rest, **RULE, decay=0.1)
         for a, b, was in zip(there, plain, arrays, strict=True):
-            np.testing.assert_allclose(a.get(), b, rtol=1e-5, atol=1e-7)
-            assert shrink or a.get().tobytes() == was.tobytes()
+            same(a.get().astype(np.float64), b, 1e-6)
+            if not shrink:
+                same(a.get(), was, 0)

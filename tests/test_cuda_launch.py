@@ -47,8 +47,9 @@ def test_what_a_kernel_does_not_take_is_refused(make, said):
     with emulated() as cupy:
         with pytest.raises(Misuse, match=said):
             call(cupy, **make(cupy))
+        assert not cupy.emulated.launched
         call(cupy)
-        assert cupy.emulated.launched == ["gelu_forward"]
+        assert cupy.emulated.launched
 
 
 @pytest.mark.parametrize(("grid", "block"), [((1, 65536), 32), ((1, 1, 65536), 32), ((1,), 1056)])

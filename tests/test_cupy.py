@@ -53,7 +53,7 @@ def test_steps(cupy, name, dtype):
         numbers = np.array([0.01 * step, step, 0.1])
         for one, state, word in ((be, moved, words[0]), (BE, states[1], words[1])):
             one.step(one_step, one, cfg, SMALL.rule | {"eps": 1e-3}, *state, parts(2), numbers, word)
-    assert fake_cupy.counts().get("syncs", 0) == before
+    assert fake_cupy.counts().get("syncs", 0) == before, f"{name} waits: it asks a device array for a number"
     assert read_status(words[1], first)[1] > 0.1
     same(here(words[0]), words[1], CLOSE[dtype])
     for got, want in zip(moved, states[1], strict=True):

@@ -53,12 +53,15 @@ def test_every_file_has_its_loop_and_says_what_it_is(name):
     """A witness of the same name, a docstring with the paper, a formula, known facts, options that agree,
     claims that exist.
     """
-    assert (TESTS / "loops" / f"{name}.py").is_file()
+    assert (TESTS / "loops" / f"{name}.py").is_file(), (
+        f"write tests/loops/{name}.py; CONTRIBUTING.md says how"
+    )
     module = import_module(files()[name])
     encoding = module.ENCODING
-    assert encoding.paper in module.__doc__
-    assert encoding.formula
-    assert encoding.claims <= set(LAWS)
+    assert encoding.paper in module.__doc__, f"say {encoding.paper} in the docstring of {module.__file__}"
+    assert encoding.formula, f"{name} has no formula; give Encoding(paper, formula, ...) one"
+    unknown = encoding.claims - set(LAWS)
+    assert not unknown, f"{name} claims {unknown}; the laws are {', '.join(LAWS)}"
     check_functions(encoding, name)
     for line in Path(module.__file__).read_text().splitlines():
         assert not line.startswith(("from peref.encodings.", "import peref.encodings.")), (
@@ -440,8 +443,12 @@ def test_layers_share_their_parameters_or_have_their_own(name):
             cfg = config(name, pe=((name, {**more, **given, "across_layers": which}),))
             parts = [n for n in model.init(cfg) if "pe." in n]
             own = {n.partition(".pe.")[2] for n in parts if not n.startswith("pe.")}
-            assert any(n.startswith("pe.") for n in parts) == (which == "shared")
-            assert own <= EACH_LAYER.get(name, set()) if which == "shared" else own
+            shared = any(n.startswith("pe.") for n in parts)
+            assert shared == (which == "shared"), f"across_layers={which}, {given}: {name} shares {parts}"
+            left = own - EACH_LAYER.get(name, set())
+            assert not left if shared else own, (
+                f"across_layers={which}, {given}: name {left} in shared of {name}"
+            )
 
 
 def test_unit_rows_do_not_go_by_their_length(rng):

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from check import frozen
+from check import frozen, same, same_numbers
 
 from peref import evaluate as evaluate_module
 from peref import runs, store
@@ -105,15 +105,14 @@ def test_score_is_a_loop_over_windows(size, stride):
     found = brute(cfg, p, text, 10, stride or 10)
     mean = math.fsum(nll for _, nll in found) / size
     assert len(found) == size
-    assert row["loss"] == pytest.approx(mean, rel=1e-12)
-    assert row["ppl"] == pytest.approx(math.exp(mean), rel=1e-12)
-    assert row["bpb"] == pytest.approx(mean / math.log(2), rel=1e-12)
+    for name, want in {"loss": mean, "ppl": math.exp(mean), "bpb": mean / math.log(2)}.items():
+        same_numbers(row[name], want, 1e-12)
     assert (row["length"], row["tokens"]) == (10, size)
     assert row["windows"] == len(list(Protocol(stride).windows(size, 10)))
     for place in range(10):
         here = [nll for at, nll in found if at == place]
         assert count[place] == len(here)
-        assert total[place] == pytest.approx(math.fsum(here), rel=1e-12, abs=1e-12)
+        same_numbers(total[place], math.fsum(here), 1e-12)
 
 
 @pytest.mark.parametrize("protocol", [PLAIN, SLIDING], ids=str)
@@ -125,9 +124,8 @@ def test_how_windows_are_grouped_does_not_matter(protocol, monkeypatch):
         monkeypatch.setattr(evaluate_module, "TOKENS_AT_ONCE", at_once)
         rows.append(score(cfg, p, TEXT[:98], 10, protocol=protocol))
     for row, total, count in rows[1:]:
-        assert row == pytest.approx(rows[0][0], rel=1e-12)
-        assert total == pytest.approx(rows[0][1], rel=1e-12)
-        assert (count == rows[0][2]).all()
+        same_numbers(row, rows[0][0], 1e-12)
+        same([total, count], rows[0][1:], 1e-12)
 
 
 def test_a_stride_of_the_length_is_side_by_side():
@@ -137,7 +135,7 @@ def test_a_stride_of_the_length_is_side_by_side():
         score(cfg, untrained(cfg), TEXT, 16, protocol=Protocol(s)) for s in (None, 16)
     )
     assert row == other
-    np.testing.assert_array_equal(sums, others)
+    same(sums, others, 0)
 
 
 def test_a_shorter_stride_is_a_longer_context():
@@ -173,7 +171,7 @@ def test_the_standard_error_of_equal_windows():
     row, *_ = score(cfg, untrained(cfg), TEXT[:121], 10)
     means, _ = window_means(cfg, untrained(cfg), TEXT[:121], 10, PLAIN)
     assert row["windows"] == len(means) == 12
-    assert row["stderr"] == pytest.approx(means.std(ddof=1) / math.sqrt(12) / math.log(2), rel=1e-12)
+    same_numbers(row["stderr"], means.std(ddof=1) / math.sqrt(12) / math.log(2), 1e-12)
 
 
 @pytest.mark.parametrize("protocol", [PLAIN, SLIDING], ids=str)
@@ -186,7 +184,7 @@ def test_the_standard_error_of_unequal_windows(protocol):
     assert len(set(tokens)) > 1
     n, mean = len(means), (means * tokens).sum() / 37
     square = n / (n - 1) * sum((w / 37) ** 2 * (x - mean) ** 2 for x, w in zip(means, tokens, strict=True))
-    assert row["stderr"] == pytest.approx(math.sqrt(square) / math.log(2), rel=1e-12)
+    same_numbers(row["stderr"], math.sqrt(square) / math.log(2), 1e-12)
     assert score(cfg, p, TEXT[:11], 10, protocol=Protocol())[0]["stderr"] is None
 
 
@@ -209,8 +207,8 @@ def test_buckets_double():
     rows = by_buckets(total, count)
     assert [(r["from"], r["to"]) for r in rows] == [(0, 0), (1, 1), (2, 3), (4, 6)]
     assert [r["tokens"] for r in rows] == [4, 4, 8, 5]
-    assert [r["loss"] for r in rows] == pytest.approx([1 / 4, 2 / 4, 7 / 8, 18 / 5], rel=1e-15)
-    assert [r["bpb"] for r in rows] == pytest.approx([r["loss"] / math.log(2) for r in rows], rel=1e-15)
+    same_numbers([r["loss"] for r in rows], [1 / 4, 2 / 4, 7 / 8, 18 / 5], 1e-15)
+    same_numbers([r["bpb"] for r in rows], [r["loss"] / math.log(2) for r in rows], 1e-15)
 
 
 @pytest.mark.parametrize(
@@ -233,9 +231,7 @@ def test_buckets_sum_to_the_row(protocol):
     """Tokens and loss of the buckets of the longest length are those of its row."""
     *_, row = evaluate(tiny(), untrained(tiny()), TEXT, 24, protocol=protocol)
     assert sum(b["tokens"] for b in row["by_position"]) == row["tokens"] == 199
-    assert sum(b["tokens"] * b["loss"] for b in row["by_position"]) == pytest.approx(
-        row["loss"] * 199, rel=1e-12
-    )
+    same_numbers(sum(b["tokens"] * b["loss"] for b in row["by_position"]), row["loss"] * 199, 1e-12)
 
 
 # lengths
@@ -448,8 +444,7 @@ def test_the_weights_of_a_run(run):
     cfg, p, step = weights_of(run)
     assert (cfg, step) == (tiny(), 5)
     assert set(p) == set(init(cfg))
-    for name, a in init(cfg).items():
-        np.testing.assert_array_equal(p[name], a + np.float32(5))
+    same(p, {name: a + np.float32(5) for name, a in init(cfg).items()}, 0)
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(run):

@@ -4,7 +4,7 @@ and nothing else.
 
 import numpy as np
 import pytest
-from check import frozen
+from check import frozen, same
 
 from peref.config import Config
 from peref.encodings import get, names
@@ -40,9 +40,9 @@ def test_greedy_is_the_argmax_of_the_whole_forward(name):
     trained for.
     """
     cfg, p = model(name, L=16)
-    got = text(cfg, p, temperature=0)
-    assert got == greedy(cfg, p, 12, 16)
-    assert len(set(got)) > 1
+    got, want = text(cfg, p, temperature=0), greedy(cfg, p, 12, 16)
+    assert got == want, f"{name} through the cache is not {name} at once; test_encodings.py decodes in pieces"
+    assert len(set(got)) > 1, f"the weights of {name} always give one token; a test of {name} needs others"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_top_k_keeps_the_largest(top_k):
 @pytest.mark.parametrize("top_k", [5, 6, 1000])
 def test_top_k_of_all_is_no_top_k(top_k):
     """A k of the vocabulary or more changes no draw."""
-    assert (drawn(1.0, top_k, count=200) == drawn(1.0, None, count=200)).all()
+    same(drawn(1.0, top_k, count=200), drawn(1.0, None, count=200), 0)
 
 
 def test_temperature_zero_is_the_largest():
@@ -129,7 +129,7 @@ def test_a_high_temperature_is_a_fair_die():
 
 def test_a_number_added_to_all_logits_changes_nothing():
     """Only differences of logits matter, also where e^logit is no number."""
-    assert (drawn(1.0, 3, count=200) == drawn(1.0, 3, z=Z + 4096, count=200)).all()
+    same(drawn(1.0, 3, z=Z + 4096, count=200), drawn(1.0, 3, count=200), 0)
 
 
 # the text

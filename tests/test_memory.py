@@ -30,7 +30,10 @@ def test_parameters_are_never_counted_too_high(name):
         config(name),
         *([] if get(name).embed else [config(name, pe=((name, {}), ("none", {})), layers=5)]),
     ):
-        assert 0 < memory.parameter_count(cfg) <= sizes(cfg)
+        counted, there = memory.parameter_count(cfg), sizes(cfg)
+        assert 0 < counted <= there, (
+            f"{name}: memory.parameter_count counts {counted} of {there} numbers; it may not say more"
+        )
 
 
 @pytest.mark.parametrize("given", [{}, {"tied": False, "H": 4, "G": 1, "D": 3}, {"layers": 3, "F": 7}])

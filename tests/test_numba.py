@@ -620,7 +620,7 @@ def test_an_encoding_asks_for_its_recurrence():
     plain, calls = RECURRENCES["wkv4"], []
     be = replace(PLAIN, recurrences={"wkv4": lambda *given: (calls.append(1), plain(*given))[1]})
     same(logits(cfg, weights(cfg), tokens(1, 3), be=be), logits(cfg, weights(cfg), tokens(1, 3)), 0)
-    assert calls == [1]
+    assert len(calls) == cfg.layers
 
 
 def test_one_token_goes_by_its_kernel():

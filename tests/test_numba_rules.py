@@ -89,7 +89,10 @@ def test_a_step_multiplies_by_the_kernels_alone(name):
         memory = model.decode(cfg, p, x[:1, :8], model.cache(cfg, 16), be=be)[1]
         model.decode(cfg, p, x[:1, 8:], memory, be=be)
 
-    assert products_of(lambda: step(NUMBA)) == 0
+    products = products_of(lambda: step(NUMBA))
+    assert products == 0, (
+        f"{name} multiplies matrices past the backend {products} times; use be.linear or be.matmul"
+    )
     assert products_of(lambda: step(PLAIN)) > 0
 
 

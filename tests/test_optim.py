@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from check import frozen, same
+from check import frozen, same, same_numbers
 from loops import adamw as loop
 
 from peref.errors import Diverged
@@ -119,7 +119,7 @@ def test_what_decays():
 def test_warm_up_is_linear_and_ends_at_the_peak():
     """Step 1 of w has 1/w of the peak rate, step w the peak."""
     got = [schedule(t, peak=0.3, warmup=5, steps=20, floor=0.1) for t in range(1, 6)]
-    assert got == pytest.approx([0.06, 0.12, 0.18, 0.24, 0.3], rel=1e-15)
+    same_numbers(got, [0.06, 0.12, 0.18, 0.24, 0.3], 1e-15)
 
 
 def test_after_the_peak_half_a_cosine_falls_to_the_floor():
@@ -128,8 +128,8 @@ def test_after_the_peak_half_a_cosine_falls_to_the_floor():
     """
     at = lambda t: schedule(t, peak=2.0, warmup=10, steps=30, floor=0.25)
     assert at(10) == 2.0
-    assert at(20) == pytest.approx(2.0 * (1 + 0.25) / 2, rel=1e-15)
-    assert at(15) == pytest.approx(2.0 * (0.25 + 0.75 * (1 + math.sqrt(0.5)) / 2), rel=1e-15)
+    same_numbers(at(20), 2.0 * (1 + 0.25) / 2, 1e-15)
+    same_numbers(at(15), 2.0 * (0.25 + 0.75 * (1 + math.sqrt(0.5)) / 2), 1e-15)
     assert at(30) == at(31) == at(1000) == 0.5
     rates = [at(t) for t in range(10, 31)]
     assert rates == sorted(set(rates), reverse=True)
@@ -140,8 +140,8 @@ def test_without_warm_up_the_cosine_begins_at_once():
     has the floor.
     """
     rates = [schedule(t, peak=1.0, warmup=0, steps=4, floor=0.0) for t in range(1, 5)]
-    assert rates == pytest.approx([0.5 * (1 + math.cos(math.pi * t / 4)) for t in range(1, 5)], abs=1e-15)
-    assert schedule(1, peak=1.0, warmup=0, steps=1, floor=0.1) == pytest.approx(0.1, rel=1e-15)
+    same_numbers(rates, [0.5 * (1 + math.cos(math.pi * t / 4)) for t in range(1, 5)], 1e-15)
+    same_numbers(schedule(1, peak=1.0, warmup=0, steps=1, floor=0.1), 0.1, 1e-15)
 
 
 def test_a_run_that_ends_with_its_warm_up():
@@ -164,7 +164,7 @@ def test_the_norm_is_that_of_one_long_vector(rng):
     """
     g = {name: rng.standard_normal(shape) for name, shape in (("b", (3, 5)), ("a", (7,)), ("c", (2, 2, 2)))}
     norm = global_norm(g)
-    assert norm == pytest.approx(np.linalg.norm(np.concatenate([a.ravel() for a in g.values()])), rel=1e-15)
+    same_numbers(norm, np.linalg.norm(np.concatenate([a.ravel() for a in g.values()])), 1e-15)
     assert type(norm) is float
     assert global_norm({"a": np.zeros(3)}) == 0.0
 
@@ -185,20 +185,16 @@ def test_the_norm_is_summed_in_float64():
     """Squares that float32 cannot hold are no reason to stop, and small gradients beside large ones are
     not lost.
     """
-    assert global_norm({"a": np.full(4, 1e25, np.float32)}) == pytest.approx(2e25, rel=1e-6)
-    assert global_norm({"a": np.full(4, 1e-25, np.float32)}) == pytest.approx(2e-25, rel=1e-6)
+    same_numbers(global_norm({"a": np.full(4, 1e25, np.float32)}), 2e25, 1e-6)
+    same_numbers(global_norm({"a": np.full(4, 1e-25, np.float32)}), 2e-25, 1e-6)
     many = np.full(1 << 16, 2.0**-13, np.float32)
-    assert global_norm({"a": np.ones(1, np.float32), "b": many}) ** 2 == pytest.approx(
-        1 + 2.0**-10, rel=1e-14
-    )
+    same_numbers(global_norm({"a": np.ones(1, np.float32), "b": many}) ** 2, 1 + 2.0**-10, 1e-14)
 
 
 def test_the_norm_on_the_fake_cupy(cupy, rng):
     """Gradients on the device have the norm they have on the host."""
     g = {"a": rng.standard_normal(5), "b": rng.standard_normal((2, 3))}
-    assert global_norm({name: cupy.asarray(a) for name, a in g.items()}) == pytest.approx(
-        global_norm(g), rel=1e-15
-    )
+    same_numbers(global_norm({name: cupy.asarray(a) for name, a in g.items()}), global_norm(g), 1e-15)
     g["b"][1, 2] = np.nan
     with pytest.raises(Diverged, match="the gradient of b "):
         global_norm({name: cupy.asarray(a) for name, a in g.items()})

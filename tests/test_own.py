@@ -14,6 +14,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from check import same
 
 import peref
 from peref import modules
@@ -109,7 +110,7 @@ def test_a_file_is_an_encoding_like_any_other(tmp_path):
     assert "mine" not in names()
     got = peref.bias("mine", heads=2, tokens=3, params={"r": np.array([1.0, 2.0])})
     want = [[0, 0, 0], [-1, 0, 0], [-(2**0.5), -1, 0]]
-    assert abs(got - np.array([[want, 2 * np.array(want)]])).max() < 1e-15
+    same(got, np.array([[want, 2 * np.array(want)]]), 1e-15)
     assert peref.load(path) == "mine"
     # as somebody who edits it in a notebook
     path.write_text(MINE.replace('-r_h sqrt(|d|)", init', 'again", init'))
@@ -375,7 +376,7 @@ def test_a_stopped_run_goes_on_with_the_same_file_only(cli, tmp_path):
     code, _, err = cli(*again, "--pe", "rope,./mine.py,none")
     assert code == 0, err
     a, b = (weights_of(open_run(folder))[1] for folder in (whole, cut))
-    assert all((a[name] == b[name]).all() for name in a)
+    same(a, b, 0)
 
 
 def test_a_record_that_was_made_up(trained, tmp_path):

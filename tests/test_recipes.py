@@ -49,14 +49,16 @@ def test_every_encoding_has_its_recipes():
 def test_a_file_of_recipes_is_of_its_encoding(name):
     """Each level at its default, and a reason, a sentence, for every case."""
     module = import_module(f"recipes.{name}")
-    assert module.__doc__
-    assert {case.encoding for case in module.RECIPES} == {name}
+    assert module.__doc__, f"{module.__file__} has no docstring; say what is in it"
+    others = {case.encoding for case in module.RECIPES} - {name}
+    assert not others, f"{module.__file__} has cases of {others}; move them into their own files"
     have = {(case.level, case.slug) for case in module.RECIPES}
-    assert {(level, "default") for level in LEVELS[module.RECIPES[0].hook]} <= have
+    missing = {(level, "default") for level in LEVELS[module.RECIPES[0].hook]} - have
+    assert not missing, f"{module.__file__} lacks the cases {missing}; usual({name!r}) makes them"
     for case in module.RECIPES:
-        assert len(case.why.split()) > 1, case.id
-        assert case.why.endswith("."), case.id
-        assert case.flags, case.id
+        assert len(case.why.split()) > 1, f"{case.id}: say in a sentence why it is there"
+        assert case.why.endswith("."), f"{case.id}: end {case.why!r} with a full stop"
+        assert case.flags, f"{case.id}: name the traps that it catches (recipes/traps.py has their flags)"
 
 
 def test_no_id_is_ever_dropped():

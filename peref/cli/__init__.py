@@ -1,7 +1,8 @@
 """The commands: arguments in, text out, no maths. Only this package imports click and tqdm, and it imports
 both when they are needed.
 
-main() is the console script; run() is the same for one list of arguments and returns the exit code:
+main() is the command, started by peref.__main__; run() is the same for one list of arguments and returns the
+exit code:
 
     0 done      1 failed, or differs      2 misuse
     130 interrupted (SIGINT)      141 whoever read the output left (SIGPIPE)      143 terminated (SIGTERM)
@@ -25,7 +26,7 @@ from peref.errors import PerefError
 
 
 def main() -> None:
-    """The console script: run() on the arguments of the process, minding signals."""
+    """The command: run() on the arguments of the process, minding signals."""
     signals = Signals()
     try:
         signals.install()
@@ -111,6 +112,21 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     return explain_click(error)
 
 
+def misused(error: Any) -> str:
+    """A click.UsageError in words of ours where click's do not say what to do."""
+    import click
+
+    if isinstance(error, click.NoSuchOption):
+        near = " or ".join(f"'{option}'" for option in error.possibilities or ())
+        return f"there is no option '{error.option_name}'" + (f"; did you mean {near}?" if near else "")
+    if isinstance(error, click.MissingParameter) and error.ctx:
+        usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
+        return f"an argument is missing; expected: {usage}"
+    if isinstance(error, click.BadOptionUsage) and "requires" in error.message:
+        return f"{error.option_name} has no value; say it after the option: {error.option_name} VALUE"
+    return error.format_message()
+
+
 def explain_click(error: BaseException) -> tuple[str, str, int]:
     """As explain(), for what click raises, and for all that nobody meant to raise."""
     with contextlib.suppress(ImportError):
@@ -125,7 +141,7 @@ def explain_click(error: BaseException) -> tuple[str, str, int]:
             )
         if isinstance(error, click.UsageError):
             see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
-            return "misuse", error.format_message().rstrip(".") + see, 2
+            return "misuse", misused(error).rstrip(".") + see, 2
         if isinstance(error, click.ClickException):
             return "failed", error.format_message(), 1
     from peref import modules, share

@@ -27,7 +27,20 @@ COMMANDS = {  # name -> the module whose `command` it is, and what it does
 }
 
 
-class Commands(click.Group):
+class Group(click.Group):
+    """A group that says which commands it has where there is none of that name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = did_you_mean(args[0], known, f"expected one of: {', '.join(known)}")
+            raise click.UsageError(f"there is no command '{args[0]}'{near}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
     """The table above as a click group."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -47,14 +60,6 @@ class Commands(click.Group):
             if name.startswith(incomplete)
         ]
         return named + click.Command.shell_complete(self, ctx, incomplete)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = did_you_mean(args[0], COMMANDS, f"expected one of: {', '.join(COMMANDS)}")
-            raise click.UsageError(f"there is no command '{args[0]}'{near}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 ABOUT = f"""The reference for how position enters a transformer: train, evaluate and compare encodings.

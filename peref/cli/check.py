@@ -20,7 +20,7 @@ from peref.golden.told import lines, together
 LEVEL_NAMES = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law")
 
 
-@click.command("check")
+@click.command("check", cls=options.Command)
 @click.argument(
     "output", required=False, metavar="[OUT.safetensors]", shell_complete=completion.complete_file
 )
@@ -59,6 +59,7 @@ LEVEL_NAMES = ("table", "op", "attn", "trace", "block", "model", "step", "refuse
     "cases",
     multiple=True,
     metavar="PATTERN",
+    callback=options.lowered,
     shell_complete=completion.cases,
     help="Only these cases, such as 'rope.op/*'.",
 )
@@ -67,6 +68,7 @@ LEVEL_NAMES = ("table", "op", "attn", "trace", "block", "model", "step", "refuse
     "groups",
     multiple=True,
     metavar="PATTERN",
+    callback=options.lowered,
     shell_complete=completion.complete_group,
     help="Only these groups, such as rotate_op.",
 )
@@ -75,6 +77,7 @@ LEVEL_NAMES = ("table", "op", "attn", "trace", "block", "model", "step", "refuse
     "flags",
     multiple=True,
     metavar="PATTERN",
+    callback=options.lowered,
     shell_complete=completion.flags,
     help="Only cases with such a flag, as 'rope.layout.*'.",
 )

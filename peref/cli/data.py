@@ -10,7 +10,7 @@ from peref.data import STDLIB, catalogue, stdlib
 from peref.errors import Misuse
 
 
-@click.command("data")
+@click.command("data", cls=options.Command)
 @options.as_json
 def command(as_json: bool) -> None:
     """The texts to train on: those that come with peref, the default first, and this Python's own library."""

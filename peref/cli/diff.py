@@ -10,7 +10,7 @@ from peref.golden import told
 from peref.golden.apart import RULES, apart, failures
 
 
-@click.command("diff")
+@click.command("diff", cls=options.Command)
 @click.argument("first", shell_complete=completion.complete_file)
 @click.argument("second", shell_complete=completion.complete_file)
 @click.option(

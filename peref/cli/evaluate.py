@@ -1,5 +1,6 @@
 """eval: loss by length and by position of a run's newest checkpoint."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -51,6 +52,7 @@ BYTES = 131072
 @click.option(
     "--data",
     metavar="NAME|PATH",
+    callback=options.text_named,
     shell_complete=completion.complete_text,
     help="Another text, or where that of the run is now.  [default: the text of the run]",
 )
@@ -97,7 +99,8 @@ def command(
     grid = lengths(trained.L, longest)
 
     def say(name: str, what: str) -> None:
-        print(text.labelled(name, what), file=out, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
+            print(text.labelled(name, what), file=out, flush=True)
 
     be = found.backend(backend, threads, every_tile, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
@@ -125,7 +128,10 @@ def command(
     result = text.finite(
         stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=record["data"]["sha256"], be=be)
     )
-    if not as_json:
+    store.write_text(path, store.canonical(result) + "\n")
+    if as_json:
+        print(text.document({"run": str(found.run.folder), "file": str(path), **result}))
+    else:
         print(
             "\n"
             f"{by_length(result['rows'], trained.L)}\n"
@@ -134,11 +140,7 @@ def command(
             "\n"
             f"{by_place(result['by_position'])}\n"
         )
-    store.write_text(path, store.canonical(result) + "\n")
-    if as_json:
-        print(text.document({"run": str(found.run.folder), "file": str(path), **result}))
-    else:
-        say("stored", str(path))
+        print(text.labelled("stored", str(path)))
 
 
 def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Protocol:

@@ -8,7 +8,7 @@ from peref.errors import Misuse, did_you_mean
 from peref.golden.flags import known
 
 
-@click.command("explain")
+@click.command("explain", cls=options.Command)
 @click.argument("flag", required=False, metavar="[FLAG]", shell_complete=completion.flags)
 @options.as_json
 def command(flag: str | None, as_json: bool) -> None:
@@ -24,6 +24,7 @@ def command(flag: str | None, as_json: bool) -> None:
             else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in flags.items())
         )
         return
+    flag = options.spelled_as(flag, flags)
     if flag not in flags:
         raise Misuse(
             f"there is no flag '{flag}'{did_you_mean(flag, flags, f'see: {share.program()} explain')}"

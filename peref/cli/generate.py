@@ -14,7 +14,7 @@ from peref.generate import check_generation, generate
 from peref.parameters import check
 
 
-@click.command("generate")
+@click.command("generate", cls=options.Command)
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=completion.runs)
 @click.option("--prompt", default="static int ", show_default=True, help="The text to continue.")
 @click.option("--tokens", default=200, show_default=True, help="Number of tokens (bytes) to generate.")

@@ -8,6 +8,7 @@ import numpy as np
 
 from peref import share
 from peref.cli import completion, options, text
+from peref.cli.app import Group
 from peref.cli.progress import Progress
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.archive import pack
@@ -20,7 +21,7 @@ from peref.golden.sums import FULL, to_archive
 from peref.settings import choose
 
 
-@click.group("golden")
+@click.group("golden", cls=Group)
 def command() -> None:
     """Golden vectors: the files that `check` and `diff` compare with."""
 
@@ -29,7 +30,7 @@ def folder_of(given: str | None) -> Path:
     return share.folder("golden") if given is None else Path(given)
 
 
-@command.command("archive", short_help="Pack golden files into one file.")
+@command.command("archive", cls=options.Command, short_help="Pack golden files into one file.")
 @click.argument("file", shell_complete=completion.complete_file)
 @click.option(
     "--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]"
@@ -47,7 +48,7 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     print(text.document(done) if as_json else said)
 
 
-@command.command("verify", short_help="Check that golden files are as they were made.")
+@command.command("verify", cls=options.Command, short_help="Check that golden files are as they were made.")
 @click.argument("folder", required=False, metavar="[FOLDER|ARCHIVE]", shell_complete=completion.complete_file)
 @click.option(
     "--against",
@@ -83,7 +84,7 @@ def verify_command(
     ctx.exit(1 if found.get("removed") or found.get("changed") or found.get("differ") else 0)
 
 
-@command.command("show", short_help="Print one case, or the list of all cases.")
+@command.command("show", cls=options.Command, short_help="Print one case, or the list of all cases.")
 @click.argument("case", required=False, shell_complete=completion.cases)
 @click.option(
     "--golden", "folder", type=options.Folder(), help="The folder.  [default: those that come with peref]"
@@ -92,7 +93,10 @@ def verify_command(
 def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
     """Print one CASE readably; without one, the id of every case with its reason."""
     book = Book(folder_of(folder))
-    book = book if case in book.entries else with_full(book)
+    case = case and options.spelled_as(case, book.entries)
+    if case not in book.entries:
+        book = with_full(book)
+        case = case and options.spelled_as(case, book.entries)
     if case is None:
         cases = [
             {"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()

@@ -14,7 +14,7 @@ from peref.rng import generator
 from peref.settings import OF_ROTATIONS, choose
 
 
-@click.command("list")
+@click.command("list", cls=options.Command)
 @click.option(
     "--pe",
     type=options.ENCODINGS,

@@ -12,7 +12,7 @@ from peref.golden import matrix, tables
 FORMS = {".md": tables.markdown, ".html": tables.page}
 
 
-@click.command("matrix")
+@click.command("matrix", cls=options.Command)
 @click.argument("reports", nargs=-1, metavar="REPORT...", shell_complete=completion.complete_file)
 @click.option(
     "-o",

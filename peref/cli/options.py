@@ -1,7 +1,8 @@
 """Options that several commands have, and options whose defaults are those of a dataclass."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import click
@@ -12,7 +13,7 @@ from peref.backends import EXPERIMENTAL, KNOWN
 from peref.cli import completion
 from peref.cli.completion import RUNS, beginning
 from peref.config import Config
-from peref.data import DEFAULT
+from peref.data import DEFAULT, known
 from peref.encodings import names, spelled
 from peref.recipe import Recipe
 
@@ -94,13 +95,32 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         for word in ctx.args:
-            hint = (
-                f"; for this encoding, use: {ctx.command_path} --pe {spelled(word)}"
-                if spelled(word) in names()
-                else ""
-            )
-            raise click.UsageError(f"unexpected argument '{word}'{hint}", ctx)
+            usage = " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])
+            takes = any("--pe" in param.opts for param in self.params) and spelled(word) in names()
+            hint = f"for this encoding, use: {ctx.command_path} --pe {spelled(word)}" if takes else ""
+            raise click.UsageError(f"unexpected argument '{word}'; {hint or f'expected: {usage}'}", ctx)
         return super().invoke(ctx)
+
+
+def spelled_as(name: str, known: Iterable[str]) -> str:
+    """The one of these that is `name` but for the case of its letters, else `name`."""
+    known = list(known)
+    return name if name in known else next((one for one in known if one.lower() == name.lower()), name)
+
+
+def one_of(known: Iterable[str]) -> Callable[..., Any]:
+    """A callback for an option whose value is one of these names, in upper or lower case."""
+    return lambda ctx, param, name: name and spelled_as(name, known)
+
+
+def lowered(ctx: click.Context, param: click.Parameter, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """A callback for patterns of cases, groups and flags, which have no capitals."""
+    return tuple(pattern.lower() for pattern in patterns)
+
+
+def text_named(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    """A callback for --data: a path that is there is that path."""
+    return spelled_as(name, known()) if name and not Path(name).exists() else name
 
 
 def section(title: str, *options: Callable) -> Callable:
@@ -128,6 +148,7 @@ runs_folder = click.option(
 data_option = click.option(
     "--data",
     metavar="NAME|PATH",
+    callback=text_named,
     shell_complete=completion.complete_text,
     help=f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]",
 )
@@ -161,6 +182,7 @@ def computing(command: Callable) -> Callable:
             metavar="NAME",
             default="auto",
             show_default=True,
+            callback=one_of(("auto", *KNOWN)),
             shell_complete=lambda ctx, param, incomplete: beginning(incomplete, ("auto", *KNOWN)),
             help=f"What computes: auto, {', '.join(KNOWN)}. {ON_A_GPU}",
         ),

@@ -55,6 +55,7 @@ SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
     click.option(
         "--shape",
         metavar="NAME",
+        callback=options.one_of(SHAPES),
         shell_complete=lambda ctx, param, incomplete: beginning(incomplete, SHAPES),
         help=f"Defaults for the settings below: {' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]",
     ),

@@ -11,7 +11,7 @@ from peref.cli import options, text
 from peref.cli.progress import Progress
 
 
-@click.command("warmup")
+@click.command("warmup", cls=options.Command)
 @options.as_json
 def command(as_json: bool) -> None:
     """Compile all kernels of the numba backend in advance, and keep them for later runs."""

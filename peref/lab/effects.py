@@ -125,7 +125,7 @@ def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Pa
     scaled = any(not np.allclose(one, ladder, rtol=1e-9, atol=0) for one in w.values())
     label = lambda n: f"made for length {n:,}" if len(w) > 1 else "of this encoding"
     still = sum(one == 0 for one in w[L])
-    note = f"{still} of {len(pair)} pairs do not turn" if still else ""
+    note = f"{still} of {len(pair)} pairs {'does' if still == 1 else 'do'} not turn" if still else ""
 
     def curves(of: Any) -> list[Curve]:
         mine = [
