@@ -6,7 +6,7 @@
         peref_case.facts["layout"]))
 
 Every keyword is a text or a list of them, with * and ? (dtypes: f64, f32, f16); what is left out is not
-narrowed. See peref.golden.trial.
+narrowed. See peref.golden.judge.trial.
 """
 
 import pytest
@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc):
     if "peref_case" not in metafunc.fixturenames:
         return
     from peref.errors import PerefError
-    from peref.golden import trial
+    from peref.golden.judge import trial
 
     asked = {}
     for mark in reversed(list(metafunc.definition.iter_markers("peref"))):

@@ -11,9 +11,9 @@ from making import confirmed
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.golden import SPEC_VERSION
-from peref.golden.cases import sized
-from peref.golden.flags import known
-from peref.golden.folder import files, made, write
+from peref.golden.compute.vectors import described_case, folder_files, write_folder
+from peref.golden.spec.book import known_flags
+from peref.golden.spec.cases import sized
 
 
 def cli(capsys, *args):
@@ -47,12 +47,12 @@ def two_cases(folder):
 def folder_of(folder, cases, checked=False, **declared):
     """Golden files of these cases in `folder`; `declared` are refusals and laws of their one encoding."""
     for name in dict.fromkeys(case.encoding for case in cases):
-        write(
+        write_folder(
             folder / name,
-            files(
+            folder_files(
                 name,
-                [made(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name],
-                known(),
+                [described_case(c, *confirmed.computed(c, checked)) for c in cases if c.encoding == name],
+                known_flags(),
                 **declared,
             ),
         )

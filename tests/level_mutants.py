@@ -12,7 +12,8 @@ import numpy as np
 
 from peref import layers, model
 from peref.backends import Backend
-from peref.golden import kinds, stack, trace, training
+from peref.golden.compute import model as stack
+from peref.golden.compute import reference, trace, training
 from peref.ops.feed import activated_linear
 from peref.ops.linear import linear
 from peref.ops.norm import layer_norm, rms_norm
@@ -35,7 +36,7 @@ def wired(order):
     """A block whose parts are joined by `order`(x, norm1, norm2, attend, feed)."""
 
     def block(case, a):
-        p, cfg, at = stack.named(a), case.config, case.at
+        p, cfg, at = stack.stored_names(a), case.config, case.at
         this = layers.start_pass(model.PLAIN, cfg, p, at)
         norm = lambda name: lambda x: layers.norm(this, this.weights[0], name, x)
         feed = lambda x: layers.feed_forward(this, this.weights[0], x, None)
@@ -55,7 +56,7 @@ def parallel(x, norm1, norm2, attend, feed):
 
 def with_backend(**changes):
     """The outputs with some operations replaced; no gradients."""
-    return lambda case, a: stack.compute(case, a, Backend(**changes))
+    return lambda case, a: stack.run_model(case, a, Backend(**changes))
 
 
 def layer_for_rms(x, w, *, eps):
@@ -86,7 +87,7 @@ exact_gelu = Op(exact_gelu_forward, exact_gelu_backward)
 
 def gelu_of_erf(case, a):
     """And its derivative, which is farther from that of the tanh form than the values are."""
-    return stack.expected(
+    return stack.model_outputs(
         case,
         a,
         Backend(
@@ -101,7 +102,7 @@ def other_eps(case, a):
         lambda x, w, eps: rms_norm(x, w, eps=1e-6),
         lambda x, w, b, eps: layer_norm(x, w, b, eps=1e-6),
     )
-    return stack.compute(case, a, Backend(rms_norm=rms, layer_norm=layer))
+    return stack.run_model(case, a, Backend(rms_norm=rms, layer_norm=layer))
 
 
 def norm_after_turn(case, a):
@@ -117,11 +118,11 @@ def norm_after_turn(case, a):
         w, eps = weights.pop(0)
         return rms_norm(turn(x, angle, gain, layout=layout), w, eps=eps)
 
-    return stack.compute(case, a, Backend(rms_norm=later, turn=turned))
+    return stack.run_model(case, a, Backend(rms_norm=later, turn=turned))
 
 
 def documents_mixed(case, a):
-    return stack.compute(replace(case, seg=None, positions=tuple(map(tuple, case.at.i.tolist()))), a)
+    return stack.run_model(replace(case, seg=None, positions=tuple(map(tuple, case.at.i.tolist()))), a)
 
 
 # ---------------------------------------------------------------- model
@@ -132,19 +133,19 @@ def mean_of_all(case, a):
         _, each = model.PLAIN.cross_entropy(logits, targets)
         return each.mean(), each
 
-    return stack.compute(case, a, Backend(cross_entropy=loss))
+    return stack.run_model(case, a, Backend(cross_entropy=loss))
 
 
 def no_final_norm(case, a):
     last = a["param.norm.weight"]
-    return stack.compute(
+    return stack.run_model(
         case, a, Backend(layer_norm=lambda x, w, b, eps: x if w is last else layer_norm(x, w, b, eps=eps))
     )
 
 
 def head_alone(case, a):
     """Only the head's part of the gradient."""
-    return stack.expected(case, a, Backend(take=lambda w, tokens: model.PLAIN.take(value(w), tokens)))
+    return stack.model_outputs(case, a, Backend(take=lambda w, tokens: model.PLAIN.take(value(w), tokens)))
 
 
 def first_layer_alone(case, a):
@@ -155,7 +156,7 @@ def first_layer_alone(case, a):
         count.append(1)
         return model.PLAIN.attention(q, k, v, table if len(count) == 1 else value(table), *more, **how)
 
-    return stack.expected(case, a, Backend(attention=attention))
+    return stack.model_outputs(case, a, Backend(attention=attention))
 
 
 # ---------------------------------------------------------------- step
@@ -163,7 +164,7 @@ def first_layer_alone(case, a):
 
 def trained(change):
     """Training with another AdamW."""
-    return lambda case, a: training.expected(case, a, Backend(adamw=change(case)))
+    return lambda case, a: training.training_outputs(case, a, Backend(adamw=change(case)))
 
 
 def decay_everywhere(case):
@@ -186,20 +187,22 @@ def uncorrected(case):
 def from_zero(case, a):
     """Rates of the step before."""
     r = case.recipe
-    rates = iter([0.0, *(training.rate(case, step) for step in range(1, r["steps"]))])
+    rates = iter([0.0, *(training.rate_at(case, step) for step in range(1, r["steps"]))])
     seen = {}
 
     def late(p, g, m, v, rate, step, **how):
         now = int(step)
         if now not in seen:
             seen[now] = next(rates)
-        return adamw(p, g, m, v, np.asarray(seen[now] * float(rate) / training.rate(case, now)), step, **how)
+        return adamw(
+            p, g, m, v, np.asarray(seen[now] * float(rate) / training.rate_at(case, now)), step, **how
+        )
 
-    return training.expected(case, a, Backend(adamw=late))
+    return training.training_outputs(case, a, Backend(adamw=late))
 
 
 def unclipped(case, a):
-    return training.expected(replace(case, recipe={**case.recipe, "clip": 1e9}), a)
+    return training.training_outputs(replace(case, recipe={**case.recipe, "clip": 1e9}), a)
 
 
 # ---------------------------------------------------------------- trace
@@ -207,7 +210,7 @@ def unclipped(case, a):
 
 def called(change):
     """A trace, or a model, whose calls are change(first, stop, fresh, n)."""
-    return lambda case, a: kinds.expected(
+    return lambda case, a: reference.expected(
         replace(case, calls=tuple(change(case, *call) for call in case.calls)), a
     )
 
@@ -220,7 +223,7 @@ def at_positions(change):
             )
             return stack.in_calls(case, a, model.PLAIN, counted)
         i = change(case, case.at.i)
-        return trace.expected(case, a, None, replace(case.at, i=i, j=i))
+        return trace.trace_outputs(case, a, None, replace(case.at, i=i, j=i))
 
     return run
 
@@ -249,11 +252,11 @@ def top_left(case, a):
                 )
             ),
         )
-    return trace.expected(case, a, None, aligned(case.at))
+    return trace.trace_outputs(case, a, None, aligned(case.at))
 
 
 def with_encoding(change):
-    return lambda case, a: trace.expected(case, a, change(case.config.encoding(0)))
+    return lambda case, a: trace.trace_outputs(case, a, change(case.config.encoding(0)))
 
 
 def without_tail(pe):
@@ -290,7 +293,7 @@ def without_bias(pe):
 
 
 def static(case, a):
-    return trace.expected(replace(case, options={**case.options, "form": "static"}), a)
+    return trace.trace_outputs(replace(case, options={**case.options, "form": "static"}), a)
 
 
 MUTANTS = {
@@ -336,8 +339,8 @@ MUTANTS = {
 }
 LEFT = {  # flags that other cases have too: their mutants at these levels
     "mask.documents": documents_mixed,
-    "mask.window": lambda case, a: (trace.expected if case.level == "trace" else stack.compute)(
+    "mask.window": lambda case, a: (trace.trace_outputs if case.level == "trace" else stack.run_model)(
         replace(case, window=case.window + 1), a
     ),
-    "rope.layout.half": lambda case, a: stack.compute(replace(case, layout="half"), a),
+    "rope.layout.half": lambda case, a: stack.run_model(replace(case, layout="half"), a),
 }

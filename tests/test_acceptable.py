@@ -13,10 +13,11 @@ from making.catalogue import catalogue
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
-from peref.golden.book import Book, Untrue
-from peref.golden.cases import Variant
-from peref.golden.files import Tensor
-from peref.golden.report import Pick, check
+from peref.golden.judge.report import check_tensors
+from peref.golden.judge.selection import Pick
+from peref.golden.spec.book import Book, Untrue
+from peref.golden.spec.cases import Variant
+from peref.golden.spec.files import Tensor
 
 CASES = {case.id: case for case in catalogue() if case.variants}
 SOME = ("alibi.table/slopes-12", "ntk.table/form", "yarn.table/magnitude", "cope.op/divided")
@@ -54,7 +55,7 @@ def test_every_reading_passes_and_is_named(book, name):
     norm = entry.words["acceptable"]["norm"]
     for variant in entry.words["acceptable"]["variants"]:
         which = "" if variant == norm else variant
-        report = check(book, given(entry, which), Pick())
+        report = check_tensors(book, given(entry, which), Pick())
         assert report.exit_code == 0
         assert {r.variant for r in report.results} == {which}
 
@@ -63,11 +64,11 @@ def test_readings_are_not_mixed(book):
     """One tensor of this and one of that is neither."""
     entry = book.entries["ntk.table/form"]
     mixed = given(entry, "", ["angle"]) | given(entry, "kexue", ["cos", "sin"])
-    report = check(book, mixed, Pick())
+    report = check_tensors(book, mixed, Pick())
     assert report.exit_code == 1
     assert {r.name for r in report.failed} == {"cos", "sin"}
     wrong = {f"{entry.id}:angle": Tensor("F64", entry.want("angle") * 1.01)}
-    assert check(book, wrong, Pick()).exit_code == 1
+    assert check_tensors(book, wrong, Pick()).exit_code == 1
 
 
 def test_what_check_says(book, capsys, tmp_path, monkeypatch):

@@ -14,12 +14,13 @@ import pytest
 from golden_files import cli, dumped, two_cases
 
 from peref.errors import Misuse
-from peref.golden import patterns
-from peref.golden.apart import apart
-from peref.golden.book import Book, with_full
-from peref.golden.files import read_tensors
-from peref.golden.kinds import expected, rebuilt
-from peref.golden.report import Pick
+from peref.golden.compute.reference import expected
+from peref.golden.judge import selection
+from peref.golden.judge.diff import compare_files
+from peref.golden.judge.selection import Pick
+from peref.golden.spec.book import Book, with_full
+from peref.golden.spec.files import read_tensors
+from peref.golden.spec.models import rebuilt
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 Q = "rope.op/default:q_rotated"
@@ -289,7 +290,14 @@ def test_failures_that_are_expected_and_reports(book, capsys, tmp_path):
 def test_check_of_a_function(capsys, tmp_path, monkeypatch):
     """peref's own passes; one that raises, one that is not there, one that claims nothing."""
     code, text = cli(
-        capsys, "check", "--impl", "peref.golden.report:reference", "--pe", "alibi", "--dtype", "f32"
+        capsys,
+        "check",
+        "--impl",
+        "peref.golden.compute.reference:reference",
+        "--pe",
+        "alibi",
+        "--dtype",
+        "f32",
     )
     assert (code, "pass: " in text) == (0, True), text
     (tmp_path / "theirs_for_a_test.py").write_text(
@@ -345,7 +353,7 @@ def test_diff(capsys, small, tmp_path):
     )
     code, text = cli(capsys, "diff", small.folder, bad, "--json")
     assert (code, list(json.loads(text)["differ"])) == (1, ["rope.op/default:q_rotated"])
-    assert apart(small.folder, small.folder).differ == {}
+    assert compare_files(small.folder, small.folder).differ == {}
 
 
 class Page(HTMLParser):
@@ -419,7 +427,7 @@ def test_a_report_as_a_page(book, capsys, tmp_path, monkeypatch):
 
 def test_filters_hold_for_functions_too(capsys):
     """Group, flag, level, dtype: several dtypes in one run, and the same words for every form."""
-    impl = ["check", "--impl", "peref.golden.report:reference"]
+    impl = ["check", "--impl", "peref.golden.compute.reference:reference"]
     code, text = cli(
         capsys, *impl, "--group", "bias_table", "--pe", "alibi", "--dtype", "f64", "--dtype", "f32", "--json"
     )
@@ -498,19 +506,19 @@ def test_an_expected_failure_that_nothing_is_called_is_misuse(book, capsys, tmp_
 )
 def test_what_could_be_a_name_of_the_full_set(book, both, pattern, could):
     """As an installation without it has to tell; whatever a name there matches could be one."""
-    assert patterns.could_be_of_full(pattern) == could
-    assert could or not patterns.matches(pattern, patterns.tensors_of(both) - patterns.tensors_of(book))
+    assert selection.could_be_of_full(pattern) == could
+    assert could or not selection.matches(pattern, selection.tensors_of(both) - selection.tensors_of(book))
 
 
 def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatch):
     """What only the full set could have is let pass, anything else is not."""
-    monkeypatch.setattr(patterns, "with_full", lambda book: book)
+    monkeypatch.setattr(selection, "with_full", lambda book: book)
     known = tmp_path / "known.txt"
     known.write_text("rope.block/no-such-case:y # cannot be known here\n")
-    assert patterns.expected(known, book) == {"rope.block/no-such-case:y": 1}
+    assert selection.expected_failures(known, book) == {"rope.block/no-such-case:y": 1}
     known.write_text("rope.attn/no-such-case:out # can\n")
     with pytest.raises(Misuse, match=r"line 1: rope\.attn/no-such-case:out matches none"):
-        patterns.expected(known, book)
+        selection.expected_failures(known, book)
 
 
 @pytest.mark.parametrize(
@@ -531,7 +539,7 @@ def test_expected_failures_where_there_is_no_full_set(book, tmp_path, monkeypatc
 )
 def test_a_filter_that_nothing_is_called_is_misuse(book, both, monkeypatch, words, said):
     """The option, and what is near it."""
-    monkeypatch.setattr(patterns, "with_full", lambda _: both)
+    monkeypatch.setattr(selection, "with_full", lambda _: both)
     option, pattern = words
     field = {
         "--case": "cases",
@@ -541,12 +549,12 @@ def test_a_filter_that_nothing_is_called_is_misuse(book, both, monkeypatch, word
         "--pe": "encodings",
     }[option]
     with pytest.raises(Misuse, match=said):
-        patterns.picked(Pick(**{field: (pattern,)}), book)
+        selection.refuse_unknown(Pick(**{field: (pattern,)}), book)
 
 
 def test_a_filter_on_the_command_line(capsys):
     """In one line, exit 2."""
-    code, text = cli(capsys, "check", "--impl", "peref.golden.report:reference", "--pe", "roep")
+    code, text = cli(capsys, "check", "--impl", "peref.golden.compute.reference:reference", "--pe", "roep")
     assert (code, text.count("\n"), "near it: rope" in text) == (2, 1, True), text
 
 

@@ -18,7 +18,7 @@ from peref.cli import run as run_cli
 from peref.cli.app import COMMANDS
 from peref.cli.signals import Signals
 from peref.encodings import names
-from peref.golden.flags import known
+from peref.golden.spec.book import known_flags
 from peref.runs import create
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +57,7 @@ LINES = {
     "peref show --run runs/2026-02": [NEWER],
     "peref train --data ": [*FILES, *data.known()],
     "peref check --flag adamw.b": ["adamw.bias_correction"],
-    "peref explain ": list(known()),
+    "peref explain ": list(known_flags()),
     "peref golden show rope.op/def": ["rope.op/default"],
     "peref check --case t5.table/two": ["t5.table/two-sided"],
     "peref check --level r": ["refuse"],

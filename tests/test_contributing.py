@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from peref.golden.sums import FILES as VECTORS
-from peref.golden.sums import SUMS
+from peref.golden.spec.checksums import FILES as VECTORS
+from peref.golden.spec.checksums import SUMS
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "square_root"

@@ -364,7 +364,7 @@ def test_golden_files_find_a_wrong_backend(gpu):
     from on_gpu.golden import compared, lawful
     from test_cuda_graph import quick
 
-    from peref.golden.book import Book
+    from peref.golden.spec.book import Book
 
     book = Book(ROOT / "golden")
     with fake_cupy.installed(memory=True) as cp:
@@ -391,7 +391,7 @@ def test_golden_files_of_the_recurrences(name, gpu):
     """Each agrees with its kernels in class A, gradients too; so they will be looked at on a device."""
     from on_gpu.golden import compared
 
-    from peref.golden.book import Book
+    from peref.golden.spec.book import Book
 
     with emulated() as cp:
         found = compared(open_device(cp, fake_cublas.Library()), Book(ROOT / "golden"), name)

@@ -9,11 +9,11 @@ from golden_files import cli, folder_of
 from making import catalogue, make
 
 from peref.encodings import names
-from peref.golden import declared
-from peref.golden.book import Book
-from peref.golden.cases import sized
-from peref.golden.rebuild import differing
-from peref.golden.sums import Untrue
+from peref.golden.judge import declared
+from peref.golden.judge.rebuild import differing
+from peref.golden.spec.book import Book
+from peref.golden.spec.cases import sized
+from peref.golden.spec.checksums import Untrue
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("golden") / "small"
     for name in names():
         case = next(c for c in catalogue.core() if c.encoding == name and c.slug == "default")
-        folder_of(place, [case], **{part: catalogue.declared(name, part) for part in declared.PARTS})
+        folder_of(place, [case], **{part: catalogue.declared(name, part) for part in declared.VERDICTS})
     return place
 
 
@@ -33,7 +33,7 @@ def theirs(tmp_path, monkeypatch):
 
     def write(name, text):
         (tmp_path / f"{name}.py").write_text(
-            f"from peref.golden.refusals import ours\nfrom peref.golden.report import reference\n\n{text}"
+            f"from peref.golden.compute.reference import direct_call as ours, reference\n\n{text}"
         )
         return f"{name}:run"
 
@@ -43,10 +43,10 @@ def theirs(tmp_path, monkeypatch):
 def test_they_are_part_of_the_folder(folder):
     """Beside the cases of their encoding, and the recipes say the same."""
     book = Book(folder)
-    found = declared.read(book)
+    found = declared.declared_entries(book)
     said = {
         part: [words for name in names() for words in catalogue.declared(name, part)]
-        for part in declared.PARTS
+        for part in declared.VERDICTS
     }
     assert {part: sorted(e.id for e in entries) for part, entries in found.items()} == {
         p: sorted(w["id"] for w in some) for p, some in said.items()
@@ -59,10 +59,10 @@ def test_what_peref_does_not_hold_is_not_written(tmp_path, monkeypatch):
     case = sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)
     monkeypatch.setattr(catalogue, "core", lambda: [case])
     monkeypatch.setattr(catalogue, "full", lambda: [case])
-    right, words = dict(declared.PARTS), catalogue.declared
+    right, words = dict(declared.VERDICTS), catalogue.declared
     for part, said in (("refusals", "in place of refusing"), ("laws", "lengths of q")):
         spoilt = lambda case, a: {"q_rotated": 2 * a["q"], "k_rotated": a["k"]} if "q" in a else None
-        monkeypatch.setattr(declared, "PARTS", right | {part: (right[part][0], spoilt)})
+        monkeypatch.setattr(declared, "VERDICTS", right | {part: (right[part][0], spoilt)})
         some = lambda name, part: [
             w for w in words(name, part) if "rope.law/norm" in w["id"] or "rope.refuse/odd" in w["id"]
         ]
@@ -81,7 +81,7 @@ def test_one_that_no_longer_holds_is_noticed(folder, monkeypatch):
     book = Book(folder)
     book.data[path] = book.data[path].replace(b'"law": "adjoint"', b'"law": 1', 1)
     with pytest.raises(Untrue, match=r"cases\.json: not the words of one of the laws"):
-        declared.read(book)
+        declared.declared_entries(book)
 
 
 def test_check_of_one_that_holds_them(folder, theirs, capsys):

@@ -11,14 +11,15 @@ import pytest
 
 from peref.encodings.bias import t5
 from peref.encodings.rotate import llama3, ntk_by_parts, yarn
-from peref.golden.book import Book
-from peref.golden.diagnose import diagnosed, likely
-from peref.golden.diagnose.came import Came, Trap
-from peref.golden.diagnose.whole import Said, together
-from peref.golden.files import Tensor
-from peref.golden.kinds import expected, rebuilt
-from peref.golden.report import Pick, check
-from peref.golden.told import block
+from peref.golden.compute.reference import expected
+from peref.golden.diagnosis.answer import Answer, Trap
+from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, likely
+from peref.golden.judge.report import check_tensors
+from peref.golden.judge.selection import Pick
+from peref.golden.judge.text import failure_lines
+from peref.golden.spec.book import Book
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
 from peref.model import PLAIN
 
 
@@ -47,12 +48,14 @@ def wrong(book, change, *cases):
     return found
 
 
-def named(came):
-    return likely([Came(entry, got) for entry, got in came])
+def named(answer):
+    return likely([Answer(entry, got) for entry, got in answer])
 
 
-def reported(book, came):
-    return check(book, {f"{entry.id}:{n}": x for entry, got in came for n, x in got.items()}, Pick())
+def reported(book, answer):
+    return check_tensors(
+        book, {f"{entry.id}:{n}": x for entry, got in answer for n, x in got.items()}, Pick()
+    )
 
 
 def flipped(module, *names):
@@ -191,7 +194,7 @@ def test_words_of_one_trap_alone():
         Said(Trap("rope.yarn.ramp", "one"), 0.3, None, "of one"),
         Said(Trap("rope.yarn.ramp", "two"), 0.5, None, "of two"),
     )
-    assert together([small, large]) == replace(large, weight=0.8)
+    assert added_up([small, large]) == replace(large, weight=0.8)
 
 
 def test_evidence_says_what_was_checked(book):
@@ -222,9 +225,9 @@ def test_the_root_comes_first(book):
         ),
     ]
     first, *others = report.failed
-    assert "base seems to be 1000" in " ".join(block(first))
+    assert "base seems to be 1000" in " ".join(failure_lines(first))
     for r in others:
-        said = block(r)
+        said = failure_lines(r)
         assert sum(line.startswith(("follows from  ", "same as       ")) for line in said) == 1
         assert not any(line.startswith(("looks like", "evidence", "why")) for line in said)
     assert (
@@ -317,7 +320,7 @@ def test_another_shape_or_dtype(book, change, words):
     got = Tensor(dtype, np.ascontiguousarray(x))
     assert words in diagnosed(entry, "q_rotated", got).words
     (r,) = reported(book, [(entry, {"q_rotated": got})]).failed
-    assert words in "\n".join(block(r))
+    assert words in "\n".join(failure_lines(r))
 
 
 def test_heads_that_were_repeated(book):

@@ -10,8 +10,8 @@ import pytest
 from making import confirmed
 from making.catalogue import catalogue
 
-from peref.golden.cases import sized
-from peref.golden.levels import expected, inputs
+from peref.golden.compute.reference import expected, inputs
+from peref.golden.spec.cases import sized
 
 TABLES = {case.id: case for case in catalogue() if case.level == "table"}
 

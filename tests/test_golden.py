@@ -20,16 +20,21 @@ from recipes.traps import KINDS, every
 from peref import store
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden import SPEC_VERSION, budget, declared
-from peref.golden.book import Book, changed, opened
-from peref.golden.cases import LEVELS, Case, sized
-from peref.golden.files import Tensor
-from peref.golden.kinds import expected, inputs, rebuilt
-from peref.golden.levels import rounded
-from peref.golden.report import NothingRan, Pick, check, reference, run_function
-from peref.golden.rule import judged
-from peref.golden.sums import FULL, WORDS
-from peref.golden.told import lines
+from peref.golden import SPEC_VERSION
+from peref.golden.compute import budgets
+from peref.golden.compute.operation import rounded
+from peref.golden.compute.reference import expected, inputs, reference
+from peref.golden.judge import declared
+from peref.golden.judge.implementation import run_function
+from peref.golden.judge.report import NothingRan, check_tensors
+from peref.golden.judge.selection import Pick
+from peref.golden.judge.text import failure_block
+from peref.golden.spec.book import Book, changed, open_book
+from peref.golden.spec.cases import LEVELS_OF_HOOK, Case, sized
+from peref.golden.spec.checksums import DOCUMENTS, FULL
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
+from peref.golden.spec.rule import verdict_on
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 EVERY = Pick()
@@ -67,14 +72,14 @@ def test_every_encoding_has_every_level(book):
         for case in (*core(), *(c for c in full() if c.level in ("table", "op", "attn")))
     }
     assert {name for name, _ in have} == set(names())
-    assert all((case.encoding, level) in have for case in catalogue() for level in LEVELS[case.hook])
+    assert all((case.encoding, level) in have for case in catalogue() for level in LEVELS_OF_HOOK[case.hook])
 
 
 def test_flags_are_explained_and_used(book):
     """Each flag on a case, or of a near miss of one, stands in the dictionary, and the other way round;
     beside the cases as there.
     """
-    entries = [*opened(GOLDEN).entries.values(), *chain(*declared.read(book).values())]
+    entries = [*open_book(GOLDEN).entries.values(), *chain(*declared.declared_entries(book).values())]
     used = {
         flag
         for e in entries
@@ -85,7 +90,7 @@ def test_flags_are_explained_and_used(book):
     )
     unused = set(every()) - used
     assert not unused, f"no case has the flags {unused}; write one, or take the traps out"
-    for vectors in opened(GOLDEN).vectors:
+    for vectors in open_book(GOLDEN).vectors:
         assert all(words == every()[flag] for flag, words in vectors.words["flags"].items())
     assert all(f["kind"] in KINDS and f["title"] and f["effect"] and f["fix"] for f in every().values())
     assert all(e.words["why"].endswith(".") for e in book.entries.values())
@@ -114,7 +119,7 @@ def test_the_wheel_has_them():
         "targets"
     ]["wheel"]["force-include"]
     there = {p.name for p in GOLDEN.iterdir() if p.name not in (FULL, "__pycache__")}
-    assert there == {"core", "runners", "SPEC_VERSION", *WORDS}
+    assert there == {"core", "runners", "SPEC_VERSION", *DOCUMENTS}
     assert {
         path.removeprefix("golden/"): to for path, to in carried.items() if path.startswith("golden")
     } == {name: f"peref/_share/golden/{name}" for name in there}
@@ -148,7 +153,7 @@ def test_made_twice_the_bytes_are_the_same(tmp_path):
 @pytest.mark.parametrize("name", ["rope", "t5", "forgetting", "path", "retnet", "learned", "none"])
 def test_a_case_passes_its_own_checks(name):
     """Witness and finite differences, at every level."""
-    for level in LEVELS[sized(name, "op", "x", "x").hook]:
+    for level in LEVELS_OF_HOOK[sized(name, "op", "x", "x").hook]:
         confirmed.computed(sized(name, level, "default", "The usual.", T=3))
 
 
@@ -195,7 +200,7 @@ def test_what_changed_is_told(small, tmp_path):
 def honest(book, dtype, pick=EVERY):
     given, errors = run_function(reference, book, pick, dtype)
     assert not errors, errors
-    return check(book, given, pick)
+    return check_tensors(book, given, pick)
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32"])
@@ -224,13 +229,13 @@ def test_golden_numbers_rounded_pass(book, dtype):
                     )
                 )
                 given[f"{entry.id}:{name}"] = Tensor(dtype, bits)
-    report = check(book, given, EVERY)
+    report = check_tensors(book, given, EVERY)
     assert report.by_class()["A"] == len(report.results) > 300
 
 
 def verdict(c, g, a=1.0, b=0.0, dtype="F64"):
     x = lambda v: np.array(v, np.float64)
-    return judged(Tensor(dtype, x(c)), x(g), np.full(x(g).shape, a), np.full(x(g).shape, b), 0)
+    return verdict_on(Tensor(dtype, x(c)), x(g), np.full(x(g).shape, a), np.full(x(g).shape, b), 0)
 
 
 def test_the_rule_in_numbers():
@@ -246,8 +251,8 @@ def test_the_rule_in_numbers():
     assert verdict([1e-300], [0.0], a=0.0).grade == "FAIL"
     assert verdict([0.0], [0.0], a=0.0).grade == "A"
     assert verdict([1.0, 1.0], [1.0]).words == "shape [2], expected [1]"
-    assert judged(Tensor("I32", np.array([3])), np.array([3]), None, None, 0).grade == "A"
-    assert judged(Tensor("I32", np.array([4])), np.array([3]), None, None, 0).grade == "FAIL"
+    assert verdict_on(Tensor("I32", np.array([3])), np.array([3]), None, None, 0).grade == "A"
+    assert verdict_on(Tensor("I32", np.array([4])), np.array([3]), None, None, 0).grade == "FAIL"
 
 
 def test_budgets_are_what_the_formula_says():
@@ -257,7 +262,7 @@ def test_budgets_are_what_the_formula_says():
     case = sized("rope", "op", "default", "x", positions=(0, 1, 2047, 2048, 4096, 131071, 1048575))
     a = inputs(case)
     want = expected(case, a)
-    size, phase = budget.budgets(case, a, want)["q_rotated"]
+    size, phase = budgets.budgets(case, a, want)["q_rotated"]
     x1, x2 = a["q"][..., :4], a["q"][..., 4:]
     scale = np.hypot(x1, x2)
     # at position 0 nothing has turned yet: two products and their sum
@@ -307,9 +312,9 @@ MUTANTS = {  # of tests/mutants: a case that they fail, the tensor that comes, a
 def test_a_wrong_implementation_fails_and_is_named(book, name):
     """Each fails its case, and the block says which trap it is, why the case exists and how to repeat it."""
     case, tensor, words = MUTANTS[name]
-    report = check(book, wrong(book.entries[case], name, tensor), EVERY)
+    report = check_tensors(book, wrong(book.entries[case], name, tensor), EVERY)
     assert report.exit_code == 1
-    block = "\n".join(lines(report.failed[0], "python cli.py check OUT.safetensors"))
+    block = "\n".join(failure_block(report.failed[0], "python cli.py check OUT.safetensors"))
     assert words in block, block
     assert book.entries[case].words["why"] in block
     assert f"--case {case}" in block
@@ -317,8 +322,8 @@ def test_a_wrong_implementation_fails_and_is_named(book, name):
 
 def test_up_to_where_it_is_right(book):
     """A table that ends is right up to its end."""
-    report = check(book, wrong(book.entries["rope.op/long"], "clips-2048"), EVERY)
-    block = "\n".join(lines(next(r for r in report.failed if r.name == "q_rotated"), "check X"))
+    report = check_tensors(book, wrong(book.entries["rope.op/long"], "clips-2048"), EVERY)
+    block = "\n".join(failure_block(next(r for r in report.failed if r.name == "q_rotated"), "check X"))
     assert "right up to   token 2, position 2047; wrong from token 3, position 2048 on" in block
     assert "first wrong   q_rotated[0, 0, 3, 0] (b 0, h 0, t 3, d 0)" in block
 
@@ -329,7 +334,7 @@ def test_a_small_error_in_one_element_is_found(book):
     for dtype, size in (("F64", 1e-12), ("F32", 1e-3)):
         x = entry.want("q_rotated").astype({"F64": np.float64, "F32": np.float32}[dtype])
         x[1, 2, 3, 4] += size * max(1.0, abs(x[1, 2, 3, 4]))
-        report = check(book, {Q: Tensor(dtype, x)}, EVERY)
+        report = check_tensors(book, {Q: Tensor(dtype, x)}, EVERY)
         assert report.failed[0].first == (1, 2, 3, 4)
         assert report.failed[0].trap is None
 
@@ -342,13 +347,13 @@ def test_names_that_nobody_has_and_nothing_at_all(book):
             r"'rope\.op/default:q_rotated'"
         ),
     ):
-        check(book, {"rope.op/default:q_rotatde": Tensor("F64", np.zeros(1))}, EVERY)
+        check_tensors(book, {"rope.op/default:q_rotatde": Tensor("F64", np.zeros(1))}, EVERY)
     with pytest.raises(NothingRan):
-        check(book, {}, EVERY)
+        check_tensors(book, {}, EVERY)
     q = {Q: Tensor("F64", book.entries["rope.op/default"].want("q_rotated"))}
     for pick, dtypes in ((Pick(levels=("table",)), ()), (Pick(flags=("sin.*",)), ()), (EVERY, ("f32",))):
         with pytest.raises(NothingRan):
-            check(book, q, pick, dtypes=dtypes)
+            check_tensors(book, q, pick, dtypes=dtypes)
     for pick in (
         Pick(levels=("op",)),
         Pick(flags=("bas*",)),
@@ -356,7 +361,7 @@ def test_names_that_nobody_has_and_nothing_at_all(book):
         Pick(cases=("rope.*",)),
         Pick(encodings=("rope",)),
     ):
-        assert len(check(book, q, pick).results) == 1
+        assert len(check_tensors(book, q, pick).results) == 1
 
 
 # ---------------------------------------------------------------- the commands
@@ -396,7 +401,7 @@ def test_vectors_for_a_shape_of_one_s_own(capsys, tmp_path, name, more):
         capsys,
         "check",
         "--impl",
-        "peref.golden.report:reference",
+        "peref.golden.compute.reference:reference",
         "--dtype",
         "f32",
         "--golden",

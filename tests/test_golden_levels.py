@@ -24,16 +24,18 @@ from peref.backends import Backend
 from peref.config import SHAPES
 from peref.encodings import get, names
 from peref.errors import Damaged
-from peref.golden import archive
-from peref.golden.book import Book, opened
-from peref.golden.files import Tensor
-from peref.golden.flags import known
-from peref.golden.kinds import expected, inputs, rebuilt
-from peref.golden.levels import rounded
-from peref.golden.report import Pick, check, reference, run_function
-from peref.golden.rule import judged
-from peref.golden.sums import FULL, Untrue, to_archive
-from peref.golden.whole import LEVELS, Whole
+from peref.golden.compute.operation import rounded
+from peref.golden.compute.reference import expected, inputs, reference
+from peref.golden.judge.implementation import run_function
+from peref.golden.judge.report import check_tensors
+from peref.golden.judge.selection import Pick
+from peref.golden.spec import checksums
+from peref.golden.spec.book import Book, known_flags, open_book
+from peref.golden.spec.cases import MODEL_LEVELS
+from peref.golden.spec.checksums import FULL, Untrue, to_archive
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import ModelCase, rebuilt
+from peref.golden.spec.rule import verdict_on
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 U32 = 2.0**-24
@@ -41,7 +43,7 @@ U32 = 2.0**-24
 
 @pytest.fixture(scope="module")
 def book():
-    return opened(GOLDEN)
+    return open_book(GOLDEN)
 
 
 def of_levels(book, *levels):
@@ -72,7 +74,7 @@ def test_every_encoding_has_every_level(book):
     """From the registry alone: traces, both models, the gradient of logits, ten steps, and both blocks
     unless it is added to the embedding.
     """
-    have = {(e.words["encoding"], e.id.partition(".")[2]) for e in of_levels(book, *LEVELS)}
+    have = {(e.words["encoding"], e.id.partition(".")[2]) for e in of_levels(book, *MODEL_LEVELS)}
     for name in names():
         assert {(name, "trace/chunks"), (name, "model/llama"), (name, "model/gpt2")} <= have
         assert {(name, f"model/logits-{shape}") for shape in SHAPES} & have
@@ -101,7 +103,7 @@ def test_kernels_have_their_sizes(book):
 
 
 def test_inputs_are_exact_in_every_dtype(book):
-    for entry in of_levels(book, *LEVELS):
+    for entry in of_levels(book, *MODEL_LEVELS):
         for name, x in entry.inputs().items():
             if x.dtype.kind == "f" and name != "positions":
                 same(x.astype(np.float16).astype(x.dtype), x, 0, f"{entry.id}:{name}")
@@ -111,7 +113,7 @@ def test_inputs_are_exact_in_every_dtype(book):
 def test_computed_again_they_are_the_same(book):
     """One case of each group, with the words of the files in place of the recipe."""
     for group, entry in {entry.group: entry for entry in book.entries.values()}.items():
-        if entry.words["level"] in LEVELS or group.endswith("_aligned"):
+        if entry.words["level"] in MODEL_LEVELS or group.endswith("_aligned"):
             for name, g in expected(rebuilt(entry.words, entry.inputs()), entry.inputs()).items():
                 same(g, entry.want(name), 1e-12, f"{entry.id}:{name}")
 
@@ -169,10 +171,10 @@ UNSEEN = {  # on how many cases with a flag its mutant may pass where the output
 def test_the_reference_passes_in_float32(book):
     """One encoding of each hook, at every level here, class A."""
     few = ("none", "learned", "rope", "t5", "forgetting", "shaw", "retnet")
-    pick = Pick(levels=LEVELS, encodings=few)
+    pick = Pick(levels=MODEL_LEVELS, encodings=few)
     given, errors = run_function(reference, book, pick, "f32")
     assert not errors, errors[0]
-    report = check(book, given, pick)
+    report = check_tensors(book, given, pick)
     assert report.exit_code == 0
     assert report.by_class()["A"] == len(report.results) > 500
 
@@ -197,7 +199,7 @@ def test_another_honest_program_passes(book):
                 for name, x in entry.inputs().items()
             }
             for name, c in expected(rebuilt(entry.words, entry.inputs()), a, be).items():
-                verdict = judged(
+                verdict = verdict_on(
                     Tensor("F32", c), entry.want(name), *entry.budget(name), entry.words["depth"]
                 )
                 assert verdict.grade == "A", (entry.id, name, verdict.worst)
@@ -211,7 +213,7 @@ def test_a_flag_stands_where_its_mutant_fails(book, flag):
     UNSEEN says how many it may pass.
     """
     entries, unseen = (
-        [e for e in of_levels(book, *LEVELS) if flag in e.words["flags"]],
+        [e for e in of_levels(book, *MODEL_LEVELS) if flag in e.words["flags"]],
         dict.fromkeys(UNSEEN, 0),
     )
     assert entries
@@ -222,7 +224,7 @@ def test_a_flag_stands_where_its_mutant_fails(book, flag):
         for dtype, cast in (("F64", np.float64), ("F32", np.float32)):
             with np.errstate(all="ignore"):
                 verdicts = [
-                    judged(
+                    verdict_on(
                         Tensor(dtype, np.asarray(x, cast)),
                         entry.want(n),
                         *entry.budget(n),
@@ -233,7 +235,7 @@ def test_a_flag_stands_where_its_mutant_fails(book, flag):
             assert any(v.grade == "FAIL" for v in verdicts), (entry.id, dtype, [v.worst for v in verdicts])
         for dtype in unseen:
             verdicts = [
-                judged(in_dtype(x, dtype), entry.want(n), *entry.budget(n), entry.words["depth"])
+                verdict_on(in_dtype(x, dtype), entry.want(n), *entry.budget(n), entry.words["depth"])
                 for n, x in got.items()
             ]
             unseen[dtype] += all(v.grade != "FAIL" for v in verdicts)
@@ -243,7 +245,7 @@ def test_a_flag_stands_where_its_mutant_fails(book, flag):
 @pytest.mark.parametrize("dtype", UNSEEN)
 def test_nearly_all_are_seen_in_16_bits(book, dtype):
     """97 in 100, of the mutant of each flag on each case that carries it."""
-    count = sum(flag in e.words["flags"] for e in of_levels(book, *LEVELS) for flag in MUTANTS | LEFT)
+    count = sum(flag in e.words["flags"] for e in of_levels(book, *MODEL_LEVELS) for flag in MUTANTS | LEFT)
     assert sum(UNSEEN[dtype].values()) <= 0.03 * count
 
 
@@ -251,7 +253,7 @@ def test_no_flag_without_a_mutant():
     """Those that cases of these levels carry."""
     carried = {flag for case in (*traces(), *blocks(), *models(), *steps()) for flag in case.flags}
     assert carried == {*MUTANTS, *LEFT}
-    assert carried <= set(known())
+    assert carried <= set(known_flags())
 
 
 # ---------------------------------------------------------------- budgets
@@ -263,7 +265,7 @@ def small(level, name="rope", **given):
         if level in ("model", "step")
         else {"T": 3, "D": 4}
     )
-    return Whole(name, level, "small", "For a test.", **(sizes | given))
+    return ModelCase(name, level, "small", "For a test.", **(sizes | given))
 
 
 def test_a_budget_for_a_tensor_is_what_it_says():
@@ -294,8 +296,8 @@ def test_bfloat16_between_operations_is_class_b(name, level, monkeypatch):
     want = expected(case, a)
     found = reorder.budgets(case, a, want)
     low = sixteen.lowered("BF16")
-    for where in ("stack", "training"):
-        monkeypatch.setattr(f"peref.golden.{where}.Tape", lambda: sixteen.LowTape(low))
+    for where in ("model", "training"):
+        monkeypatch.setattr(f"peref.golden.compute.{where}.Tape", lambda: sixteen.LowTape(low))
     got = expected(
         case,
         {
@@ -305,7 +307,7 @@ def test_bfloat16_between_operations_is_class_b(name, level, monkeypatch):
     )
     for tensor, g in want.items():
         if g.dtype.kind == "f":
-            verdict = judged(in_dtype(got[tensor], "BF16"), g, *found[tensor], case.depth)
+            verdict = verdict_on(in_dtype(got[tensor], "BF16"), g, *found[tensor], case.depth)
             assert verdict.grade in "AB", (tensor, verdict.worst)
 
 
@@ -316,7 +318,7 @@ def test_a_golden_number_rounded_is_class_a(book):
         bits = want.astype(np.float32).view(np.uint32)
         rounded_bits = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
         for got in (Tensor("F16", want.astype(np.float16)), Tensor("BF16", rounded_bits)):
-            assert judged(got, want, *entry.budget("y"), 0).grade == "A", entry.id
+            assert verdict_on(got, want, *entry.budget("y"), 0).grade == "A", entry.id
 
 
 # ---------------------------------------------------------------- the maker
@@ -427,15 +429,15 @@ def folder(tmp_path):
 def test_core_and_full_are_two_sets(folder, capsys):
     """Each has digests of its own; together they are one book; the core does not know of the other."""
     assert list(Book(folder).entries) == ["rope.trace/small"]
-    assert set(opened(folder).entries) == {"rope.trace/small", "rope.block/small", "rope.model/small"}
+    assert set(open_book(folder).entries) == {"rope.trace/small", "rope.block/small", "rope.model/small"}
     assert set(Book(folder / FULL).entries) == {"rope.block/small", "rope.model/small"}
-    implementation = ["check", "--impl", "peref.golden.report:reference", "--golden", folder]
+    implementation = ["check", "--impl", "peref.golden.compute.reference:reference", "--golden", folder]
     assert "of 1 case compared" in cli(capsys, *implementation)[1]
     code, text = cli(capsys, *implementation, "--full")
     assert (code, "of 3 cases compared" in text) == (0, True), text
     for name in ("rope.block/small", "rope.trace/small"):
         assert cli(capsys, "golden", "show", name, "--golden", folder)[0] == 0
-    y = opened(folder).entries["rope.block/small"].want("y")
+    y = open_book(folder).entries["rope.block/small"].want("y")
     store.save(folder.parent / "mine.safetensors", {"rope.block/small:y": y}, {})
     code, text = cli(capsys, "check", folder.parent / "mine.safetensors", "--golden", folder)
     assert (code, "1 tensor of 1 case compared" in text) == (0, True), text
@@ -457,7 +459,7 @@ def test_an_archive_is_the_same_each_time_and_read_like_a_folder(folder, tmp_pat
         capsys,
         "check",
         "--impl",
-        "peref.golden.report:reference",
+        "peref.golden.compute.reference:reference",
         "--golden",
         tmp_path / "a.tar",
         "--dtype",
@@ -480,7 +482,7 @@ def test_an_archive_is_the_same_each_time_and_read_like_a_folder(folder, tmp_pat
 
 def test_a_changed_byte_in_an_archive_is_noticed(folder, tmp_path):
     """Any of its files', and any of a header that matters."""
-    archive.pack(to_archive(folder / FULL), tmp_path / "a.tar")
+    checksums.pack(to_archive(folder / FULL), tmp_path / "a.tar")
     data = bytearray((tmp_path / "a.tar").read_bytes())
     with tarfile.open(tmp_path / "a.tar") as tar:
         places = [m.offset_data + n for m in tar for n in (0, m.size // 2, m.size - 1)] + [
@@ -542,9 +544,9 @@ def test_a_hostile_archive_is_refused(name, tmp_path, capsys):
 
 def test_an_archive_that_is_too_large_is_refused(tmp_path, monkeypatch):
     (tmp_path / "x.tar").write_bytes(bytes(2000))
-    monkeypatch.setattr(archive, "LARGEST", 1999)
+    monkeypatch.setattr(checksums, "LARGEST_ARCHIVE", 1999)
     with pytest.raises(Damaged, match="at most 1,999"):
-        archive.unpacked(tmp_path / "x.tar")
+        checksums.unpacked(tmp_path / "x.tar")
 
 
 def test_the_plain_backend_is_one_of_the_programs():

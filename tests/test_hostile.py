@@ -13,11 +13,10 @@ import pytest
 from golden_files import cli, two_cases
 
 from peref.errors import Damaged
-from peref.golden.archive import pack
-from peref.golden.book import Book
-from peref.golden.files import DEEPEST, read_tensors, strict_json, tensors
-from peref.golden.runner import outputs
-from peref.golden.sums import SUMS, Untrue, in_folder, listing, sums
+from peref.golden.judge.runner import outputs
+from peref.golden.spec.book import Book
+from peref.golden.spec.checksums import SUMS, Untrue, in_folder, pack, parsed_sums, sha256sums
+from peref.golden.spec.files import DEEPEST, read_tensors, strict_json, tensors
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -245,20 +244,20 @@ BAD_SUMS += [
 @pytest.mark.parametrize("text", BAD_SUMS)
 def test_hostile_sums_are_refused(text):
     with pytest.raises(Untrue):
-        sums(text.encode(), "x")
+        parsed_sums(text.encode(), "x")
 
 
 def test_a_flipped_bit_anywhere_is_noticed(small):
     """Every bit of the files of one encoding, sums included; of the words, which are long, every seventh."""
     files = sorted(p for p in (small.folder / "alibi").iterdir())
-    digests = sums((small.folder / "alibi" / SUMS).read_bytes(), "x")
+    digests = parsed_sums((small.folder / "alibi" / SUMS).read_bytes(), "x")
     for path in files:
         data = bytearray(path.read_bytes())
         for bit in range(0, 8 * len(data), 7 if path.name == "cases.json" else 1):
             data[bit // 8] ^= 1 << bit % 8
             if path.name == SUMS:
                 with contextlib.suppress(Untrue):
-                    assert sums(bytes(data), "x") != digests
+                    assert parsed_sums(bytes(data), "x") != digests
             else:
                 assert hashlib.sha256(data).hexdigest() != digests[path.name]
             if bit % 4999 == 0:
@@ -274,7 +273,7 @@ def signed_again(folder):
     """SHA256SUMS for what now stands in the folders, as somebody hostile would make it."""
     for place in (p for p in folder.iterdir() if p.is_dir()):
         (place / SUMS).write_bytes(
-            listing({p.name: p.read_bytes() for p in place.iterdir() if p.name != SUMS})
+            sha256sums({p.name: p.read_bytes() for p in place.iterdir() if p.name != SUMS})
         )
 
 
@@ -458,7 +457,7 @@ def test_a_flipped_bit_in_the_committed_files_is_noticed(part, tmp_path):
         SUMS,
     }
     for path in paths:
-        data, digests = bytearray(path.read_bytes()), sums((path.parent / SUMS).read_bytes(), "x")
+        data, digests = bytearray(path.read_bytes()), parsed_sums((path.parent / SUMS).read_bytes(), "x")
         for n, bit in enumerate((0, 8 * len(data) - 1, len(data) * 3, len(data) * 5, 1)):
             data[bit // 8] ^= 1 << bit % 8
             if path in kinds and n < 3:

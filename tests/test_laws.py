@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from peref.encodings import names
-from peref.golden.laws import LAWS, verdict
-from peref.golden.report import reference
+from peref.golden.compute.reference import reference
+from peref.golden.judge.laws import LAWS, law_verdict
 
 EVERY = {law.id: law for name in names() for law in import_module(f"recipes.{name}").LAWS}
 
@@ -24,7 +24,7 @@ def words_of(name):
 @pytest.mark.parametrize("name", names())
 def test_peref_keeps_them(name, kind):
     for law in import_module(f"recipes.{name}").LAWS:
-        assert verdict(words_of(law.id), reference, kind) == (True, "holds"), law.id
+        assert law_verdict(words_of(law.id), reference, kind) == (True, "holds"), law.id
 
 
 def test_ids_and_laws():
@@ -110,20 +110,20 @@ def test_a_wrong_implementation_breaks_it(law):
     name, wrong, said = BREAKS[law]
     assert EVERY[name].law == law
     for kind in (np.float64, np.float32):
-        held, words = verdict(words_of(name), wrong, kind)
+        held, words = law_verdict(words_of(name), wrong, kind)
         assert (held, said in words) == (False, True), words
 
 
 def test_nothing_is_claimed_and_nothing_is_right():
     """None is not claimed; NaN, shapes and exceptions break a law."""
     words = words_of("rope.law/norm")
-    assert verdict(words, lambda case, a: None) == (None, "not claimed")
-    assert verdict(words, lambda case, a: {"k_rotated": a["k"]})[0] is None
-    held, said = verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"] * np.nan}))
+    assert law_verdict(words, lambda case, a: None) == (None, "not claimed")
+    assert law_verdict(words, lambda case, a: {"k_rotated": a["k"]})[0] is None
+    held, said = law_verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"] * np.nan}))
     assert (held, "NaN" in said) == (False, True)
-    held, said = verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"][:, :, 1:]}))
+    held, said = law_verdict(words, off(lambda y, a: y | {"q_rotated": y["q_rotated"][:, :, 1:]}))
     assert (held, "shapes" in said) == (False, True)
-    held, said = verdict(words, lambda case, a: 1 / 0)
+    held, said = law_verdict(words, lambda case, a: 1 / 0)
     assert (held, said) == (False, "raised ZeroDivisionError: division by zero")
 
 
@@ -139,4 +139,4 @@ def test_t5_in_float16_breaks_its_laws():
         return {"bias": a["param.table"][np.where(d < e, d, np.minimum(e + share.astype(int), 2 * e - 1))].T}
 
     for name in ("t5.law/buckets-64-256", "t5.law/buckets-32-512"):
-        assert verdict(words_of(name), in_float16)[0] is False
+        assert law_verdict(words_of(name), in_float16)[0] is False

@@ -36,16 +36,21 @@ ROWS = [
     "peref",
     "environment recipe",
     "train",
-    "golden.*",
+    "golden",
+    "golden.spec golden.spec.*",
+    "golden.compute golden.compute.*",
+    "golden.diagnosis golden.diagnosis.*",
+    "golden.judge golden.judge.*",
     "laws.*",
     "laws",
     "lab.*",
     "cli.*",
     "__main__",
 ]
+ROOMS = ("spec", "compute", "diagnosis", "judge")  # of golden, in the order in which they import
 OTHERS = {  # packages that are not the standard library -> the modules that may import them; "" is all
     "numpy": [""],
-    "safetensors": ["store", "golden.files"],
+    "safetensors": ["store", "golden.spec.files"],
     "click": ["cli"],
     "tqdm": ["cli"],
     "matplotlib": ["lab.pictures"],
@@ -69,7 +74,12 @@ IN_TESTS = {
     "jsonschema",
 }
 OF_TESTS = {"loops", "recipes", "mutants", "making"}  # what tests are made of, which the package does without
-DYNAMIC = ("encodings", "cli.app", "backends", "golden.outside")  # and below: import by a computed name
+DYNAMIC = (
+    "encodings",
+    "cli.app",
+    "backends",
+    "golden.judge.implementation",
+)  # and below: import by a computed name
 
 
 def name_of(path: Path) -> str:
@@ -121,9 +131,10 @@ def row_of(name: str) -> int:
     for k, row in enumerate(ROWS):
         if name in row.split():
             return k
-    for k, row in enumerate(ROWS):
-        if name.partition(".")[0] + ".*" in row.split():
-            return k
+    for folder in (name.rpartition(".")[0], name.partition(".")[0]):
+        for k, row in enumerate(ROWS):
+            if f"{folder}.*" in row.split():
+                return k
     raise AssertionError(f"{name} stands in no row of test_layers.ROWS; say who may import it")
 
 
@@ -227,6 +238,15 @@ def report(wrong, remedy):
     return "\n".join([remedy, *map(str, wrong)])
 
 
+@pytest.mark.parametrize("folder", ["golden", *(f"golden.{room}" for room in ROOMS)])
+def test_a_folder_lists_what_is_in_it(folder):
+    """The docstring of golden names every room, and that of each room every module, a line each."""
+    place = PEREF / folder.replace(".", "/")
+    there = {p.stem for p in place.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()}
+    said = re.findall(r"^(\w+)  +\S", ast.get_docstring(ast.parse((place / "__init__.py").read_text())), re.M)
+    assert sorted(said) == sorted(there - {"__init__"})
+
+
 @cache
 def graph() -> dict[str, set[str]]:
     return {
@@ -321,6 +341,21 @@ def test_what_nothing_uses():
         (
             {"encodings.bias.t5": "from . import alibi", "encodings.bias.alibi": ""},
             "encodings.bias.t5 imports encodings.bias.alibi",
+        ),
+        (
+            {"golden.spec.rule": "from peref.golden.judge.report import check", "golden.judge.report": ""},
+            "golden.spec.rule imports golden.judge.report",
+        ),
+        (
+            {
+                "golden.compute.model": "from peref.golden.diagnosis import pairs",
+                "golden.diagnosis.pairs": "",
+            },
+            "golden.compute.model imports golden.diagnosis.pairs",
+        ),
+        (
+            {"golden.diagnosis.pairs": "from peref.golden.judge import text", "golden.judge.text": ""},
+            "golden.diagnosis.pairs imports golden.judge.text",
         ),
         ({"train": "from peref.cli import text", "cli": "", "cli.text": ""}, "train imports cli.text"),
     ],

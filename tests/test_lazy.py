@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from peref.cli.app import COMMANDS
-from peref.golden.book import Book
+from peref.golden.spec.book import Book
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = {"numba", "llvmlite", "cupy"}

@@ -16,13 +16,12 @@ from making import catalogue, confirmed, make, witness
 
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden.book import Book, opened
-from peref.golden.cases import sized
-from peref.golden.flags import known
-from peref.golden.folder import files, made
-from peref.golden.kinds import expected
-from peref.golden.rebuild import agree
-from peref.golden.whole import Whole
+from peref.golden.compute.reference import expected
+from peref.golden.compute.vectors import described_case, folder_files
+from peref.golden.judge.rebuild import agree
+from peref.golden.spec.book import Book, known_flags, open_book
+from peref.golden.spec.cases import sized
+from peref.golden.spec.models import ModelCase
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "golden"
@@ -30,7 +29,8 @@ OP = sized("rope", "op", "default", "The usual.", ("basic",), T=3, D=4)
 TABLE = sized("rope", "table", "default", "The usual.", ("basic",), T=3, D=4)
 ALIBI = sized("alibi", "table", "default", "The usual.", ("basic",), T=3)
 BLOCKS = [
-    Whole(name, "block", "small", "For a test.", T=3, H=2, G=1, D=4, C=6, F=5) for name in ("rope", "alibi")
+    ModelCase(name, "block", "small", "For a test.", T=3, H=2, G=1, D=4, C=6, F=5)
+    for name in ("rope", "alibi")
 ]
 
 
@@ -64,7 +64,7 @@ def spoil(folder, tensor, change):
     place = folder / "core" / "rope"
     done = []
     for case in (OP, TABLE):
-        entry = opened(folder).entries[case.id]
+        entry = open_book(folder).entries[case.id]
         a = {
             name: t.bits
             for name, t in ((n, entry.vectors.inputs[f"{case.id}:{n}"]) for n in entry.words["inputs"])
@@ -76,8 +76,8 @@ def spoil(folder, tensor, change):
         }
         if f"{case.id}:{tensor}" in entry.vectors.expected:
             found[tensor] = change(found[tensor])
-        done.append(made(case, a, found, entry.words["near_miss"]))
-    for name, data in files("rope", done, known()).items():
+        done.append(described_case(case, a, found, entry.words["near_miss"]))
+    for name, data in folder_files("rope", done, known_flags()).items():
         (place / name).write_bytes(data)
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_written_when_a_second_run_differs(recipes, tmp_path, monkeyp
 
 
 def test_what_is_made_is_read(folder):
-    assert set(opened(folder).entries) == {case.id for case in (OP, TABLE, ALIBI, *BLOCKS)}
+    assert set(open_book(folder).entries) == {case.id for case in (OP, TABLE, ALIBI, *BLOCKS)}
     assert set(Book(folder).entries) == {case.id for case in (OP, TABLE, ALIBI)}
     assert {miss["trap"] for miss in Book(folder).entries[OP.id].words["near_miss"]} > {"rope.sign"}
 
@@ -146,7 +146,7 @@ def test_what_really_differs_is_made_anew(folder):
     not give.
     """
     spoil(folder, "cos", lambda x: x + 1e-14)
-    kept = opened(folder).entries[TABLE.id].want("cos")
+    kept = open_book(folder).entries[TABLE.id].want("cos")
     before = bytes_of(folder)
     spoil(folder, "q_rotated", lambda x: x + 1e-10)
     spoil(folder, "cos", lambda x: x)
@@ -155,7 +155,7 @@ def test_what_really_differs_is_made_anew(folder):
     assert any(line.startswith("rope.op/default: not as it is written: ") for line in said)
     assert "rope.table/default" not in said
     assert bytes_of(folder) == before
-    same(opened(folder).entries[TABLE.id].want("cos"), kept, 0)
+    same(open_book(folder).entries[TABLE.id].want("cos"), kept, 0)
 
 
 def test_other_words_are_other_words_alone(folder, recipes):
@@ -179,11 +179,11 @@ def test_other_settings_are_another_case(folder, recipes):
 def test_a_case_that_moves_to_the_full_set_keeps_its_bytes(folder, recipes):
     """Numbers that this processor would round otherwise, too."""
     spoil(folder, "cos", lambda x: x + 1e-14)
-    before = opened(folder).entries[TABLE.id].want("cos")
+    before = open_book(folder).entries[TABLE.id].want("cos")
     recipes(OP, ALIBI, full=[*BLOCKS, TABLE])
     assert make.make(folder, ["rope", "alibi"]) == [folder / "core" / "rope", folder / "full" / "rope"]
     assert TABLE.id not in Book(folder).entries
-    same(opened(folder).entries[TABLE.id].want("cos"), before, 0)
+    same(open_book(folder).entries[TABLE.id].want("cos"), before, 0)
 
 
 def test_a_new_encoding_changes_no_other_file(folder, recipes):

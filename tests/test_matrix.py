@@ -17,8 +17,8 @@ from peref import golden
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.errors import PerefError
-from peref.golden import matrix, tables
-from peref.golden.cases import sized
+from peref.golden.judge import matrix, tables
+from peref.golden.spec.cases import sized
 
 CONFORMANCE = Path(__file__).resolve().parent.parent / "benchmarks" / "conformance"
 
@@ -68,17 +68,17 @@ def cli(capsys, *args):
 def test_a_cell_is_the_worst_class_of_its_tensors(written):
     good, bad = result(), result(tensor="vjp.q", grade="C", used=40.0)
     rest = ["rope.op/long", "rope.table/wide", "alibi.op/default"]
-    (one,) = matrix.columns([written("one.json", report(good, bad, not_run=rest))])
+    (one,) = matrix.read_reports([written("one.json", report(good, bad, not_run=rest))])
     x = matrix.cell(one, ("rope", "op"))
     assert (x.worst, x.claimed, x.known, x.used) == ("C", 1, 2, 40.0)
     assert str(x) == "C (1/2)"
     assert str(matrix.cell(one, ("alibi", "op"))) == "-"
-    assert matrix.rows([one]) == [("rope", "op")]
+    assert matrix.table_rows([one]) == [("rope", "op")]
     assert matrix.unclaimed([one]) == ["alibi"]
 
 
 def test_dtypes_that_differ_each_have_their_class(written):
-    (one,) = matrix.columns(
+    (one,) = matrix.read_reports(
         [written("one.json", report(result(), result(dtype="BF16", grade="FAIL", used=None)))]
     )
     x = matrix.cell(one, ("rope", "op"))
@@ -87,7 +87,7 @@ def test_dtypes_that_differ_each_have_their_class(written):
 
 
 def test_what_raised_is_an_error(written):
-    (one,) = matrix.columns([written("one.json", report(errors={"rope.op/long": "ValueError: no"}))])
+    (one,) = matrix.read_reports([written("one.json", report(errors={"rope.op/long": "ValueError: no"}))])
     assert matrix.cell(one, ("rope", "op")).worst == "ERROR"
     assert "ValueError: no" in tables.markdown([one])
 
@@ -95,14 +95,14 @@ def test_what_raised_is_an_error(written):
 def test_failures_and_flags(written):
     trap = {"flag": "rope.layout.half", "words": "you pair channels otherwise"}
     wrong = [result(grade="FAIL", used=9e5, trap=trap), result(tensor="k_rotated", grade="FAIL", used=8e5)]
-    a, b = matrix.columns([written("a.json", report(*wrong)), written("b.json", report(result()))])
-    (name, first, count) = next(iter(matrix.failures([a, b])))
+    a, b = matrix.read_reports([written("a.json", report(*wrong)), written("b.json", report(result()))])
+    (name, first, count) = next(iter(matrix.first_failures([a, b])))
     assert (name, first.tensor, first.words, count) == ("a", "q_rotated", "you pair channels otherwise", 2)
     assert matrix.by_flag([a, b]) == {"basic": [(1, 1), (0, 1)]}
 
 
 def test_markdown_has_every_implementation_and_row(written):
-    found = matrix.columns(
+    found = matrix.read_reports(
         [written("a.json", report(result())), written("b.json", report(result("t5.table/far", "bias")))]
     )
     lines = tables.markdown(found).splitlines()
@@ -114,10 +114,10 @@ def test_markdown_has_every_implementation_and_row(written):
 def test_what_a_report_says_is_never_markup(written):
     nasty = "<script>x</script> | *a* `b` [c](d)"
     about = {"name": nasty, "versions": "<img src=x>"}
-    (one,) = matrix.columns(
+    (one,) = matrix.read_reports(
         [written("a.json", report(result(grade="FAIL", said=["<b>\n|"]), implementation=about))]
     )
-    page = tables.page([one])
+    page = tables.matrix_page([one])
     assert "<script>" not in page
     assert "<img" not in page
     assert html.escape(nasty) in page
@@ -131,7 +131,7 @@ def test_what_a_report_says_is_never_markup(written):
 
 
 def test_a_page_loads_nothing(written):
-    page = tables.page(matrix.columns([written("a.json", report(result()))]))
+    page = tables.matrix_page(matrix.read_reports([written("a.json", report(result()))]))
     assert not re.search(r"(src|href)\s*=|url\(|@import|<script|<link|http", page)
 
 
@@ -142,7 +142,7 @@ def test_the_command_writes_what_is_asked_for(capsys, written, tmp_path):
     path = written("a.json", report(result()))
     code, out, _ = cli(capsys, "matrix", path)
     assert code == 0
-    assert out == tables.markdown(matrix.columns([path]))
+    assert out == tables.markdown(matrix.read_reports([path]))
     for name, start in (("m.md", "# Implementations"), ("m.html", "<!doctype html>")):
         code, out, _ = cli(capsys, "matrix", path, "-o", tmp_path / name)
         assert code == 0
@@ -162,7 +162,7 @@ def test_check_writes_what_matrix_reads(capsys, tmp_path):
     out = tmp_path / "reference.json"
     words = (
         "--impl",
-        "peref.golden.report:reference",
+        "peref.golden.compute.reference:reference",
         "--group",
         "bias_op",
         "--dtype",
@@ -171,10 +171,10 @@ def test_check_writes_what_matrix_reads(capsys, tmp_path):
         f"json:{out}",
     )
     assert cli(capsys, "check", *words)[0] == 0
-    (one,) = matrix.columns([out])
+    (one,) = matrix.read_reports([out])
     assert one.name == "reference"
     assert one.spec == golden.SPEC_VERSION
-    assert {str(matrix.cell(one, row))[0] for row in matrix.rows([one])} <= {"A", "B"}
+    assert {str(matrix.cell(one, row))[0] for row in matrix.table_rows([one])} <= {"A", "B"}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ HOSTILE = {
 def test_what_is_no_report_is_refused_in_words(capsys, written, name):
     path = written("bad.json", HOSTILE[name])
     with pytest.raises(PerefError):
-        matrix.column(path)
+        matrix.read_report(path)
     code, out, err = cli(capsys, "matrix", path)
     assert code in (1, 2)
     assert not out
@@ -256,7 +256,7 @@ def test_what_is_no_report_is_refused_in_words(capsys, written, name):
 
 
 def test_a_report_that_is_too_large_is_refused(capsys, written, monkeypatch):
-    monkeypatch.setattr(matrix, "LARGEST", 100)
+    monkeypatch.setattr(matrix, "LARGEST_REPORT", 100)
     code, _, err = cli(capsys, "matrix", written("a.json", report(result())))
     assert code == 1
     assert "at most 100" in err
@@ -316,7 +316,7 @@ def test_the_runner_writes_reports_and_the_table(runner, tmp_path, capsys):
     assert runner.main(["--reports", str(tmp_path / "reports"), "--golden", str(tmp_path / "golden")]) == 0
     said = capsys.readouterr().out
     assert "absent: not run, No module named 'a_library_that_nobody_has'" in said
-    (one,) = matrix.columns([tmp_path / "reports" / "plain.json"])
+    (one,) = matrix.read_reports([tmp_path / "reports" / "plain.json"])
     assert one.name == "plain"
     assert one.about["versions"] == f"numpy {np.__version__}"
     assert set(one.about) == {"versions", "dtypes", "date", "python"}

@@ -13,13 +13,12 @@ from making.near import computed, failing
 from mutants import mutants, named, table
 
 from peref.encodings import names
-from peref.golden.book import Book
-from peref.golden.diagnose import diagnosed, likely
-from peref.golden.diagnose.came import Came
-from peref.golden.diagnose.probes import read
-from peref.golden.files import Tensor
-from peref.golden.flags import known
-from peref.golden.levels import expected, inputs
+from peref.golden.compute.reference import expected, inputs
+from peref.golden.diagnosis.answer import Answer
+from peref.golden.diagnosis.near_misses import parsed_probes
+from peref.golden.diagnosis.ranking import diagnosed, likely
+from peref.golden.spec.book import Book, known_flags
+from peref.golden.spec.files import Tensor
 
 EVERY = 12  # one mutant in so many
 LEAST = {"F64": 1.0, "F32": 1.0, "BF16": 0.97, "F16": 0.97}  # the share that must be noticed
@@ -38,7 +37,7 @@ def test_there_are_enough_of_them():
     assert len(every) >= 150
     assert {name for m in every for name in m.of} == set(names())
     assert 0.3 < sum(m.held_out for m in every) / len(every) < 0.4
-    assert {m.flag for m in every} <= set(known())
+    assert {m.flag for m in every} <= set(known_flags())
     assert all(m.words and m.of for m in every)
 
 
@@ -97,7 +96,7 @@ def test_near_misses_are_of_mutants_that_are_not_held_out(book):
     seen, count = {m.flag for m in mutants() if not m.held_out}, 0
     for entry in book.entries.values():
         for miss in entry.words["near_miss"]:
-            places, values = read(miss["probes"])
+            places, values = parsed_probes(miss["probes"])
             assert miss["trap"] in seen
             assert (np.abs(values - entry.want(miss["tensor"]).ravel()[places]) > 1e-9).any(), (
                 entry.id,
@@ -138,7 +137,7 @@ def wrong(book, change, *cases, encoding="rope"):
     """What comes from somebody for whom change(case, inputs) is the case."""
     every = {case.id: case for case in named.by_encoding()[encoding]}
     return [
-        Came(
+        Answer(
             book.entries[name],
             named.tensors(book.entries[name], change(every[name], book.entries[name].inputs())),
         )
@@ -157,12 +156,12 @@ def wrong(book, change, *cases, encoding="rope"):
 @pytest.mark.parametrize("case", ["rope.table/long", "rope.op/long"])
 def test_a_parameter_of_the_trap_is_found(book, place, words, case):
     """Where a table ends, wraps or begins: no number that is stored anywhere."""
-    came = wrong(
+    answer = wrong(
         book,
         lambda case, a: expected(case, a, None, replace(case.at, i=place(case.at.i), j=place(case.at.i))),
         case,
     )
-    assert words in likely(came)[0].words
+    assert words in likely(answer)[0].words
 
 
 def replace_see(case, see):
@@ -228,7 +227,7 @@ def test_one_number_is_no_rotation(book):
             np.float32
         ),
     )
-    assert Came(entry, {"k_rotated": k}).wrong
+    assert Answer(entry, {"k_rotated": k}).wrong
     assert diagnosed(entry, "k_rotated", k) is None
 
 
@@ -260,6 +259,6 @@ def test_a_wrong_derivative_is_named(book, change, flag):
     entry = book.entries["rope.op/default"]
     wrong = Tensor("F64", change(entry.want("vjp.q"), entry.inputs()["cotangent.q_rotated"]))
     assert diagnosed(entry, "vjp.q", wrong, probes=False).flag == flag
-    assert likely([Came(entry, {"vjp.q": wrong})])[0].flag == flag
+    assert likely([Answer(entry, {"vjp.q": wrong})])[0].flag == flag
     turned = Tensor("F64", entry.want("q_rotated").swapaxes(2, 3))
-    assert flag not in [trap.flag for trap in likely([Came(entry, {"vjp.q": wrong, "q_rotated": turned})])]
+    assert flag not in [trap.flag for trap in likely([Answer(entry, {"vjp.q": wrong, "q_rotated": turned})])]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from peref.errors import Misuse
-from peref.golden import trial
+from peref.golden.judge import trial
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,7 +22,7 @@ def book():
 
 RIGHT = """
 import pytest
-from peref.golden.report import reference
+from peref.golden.compute.reference import reference
 
 @pytest.mark.peref(case="rope.op/p*", flag="rope.partial.*", dtypes=["f64", "f32"])
 def test_right(peref_case):

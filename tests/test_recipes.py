@@ -17,8 +17,8 @@ from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden.cases import LEVELS, yours
-from peref.golden.declared import PARTS
+from peref.golden.judge.declared import VERDICTS
+from peref.golden.spec.cases import LEVELS_OF_HOOK, yours
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -28,7 +28,7 @@ def committed():
     found = {}
     for file in GOLDEN.glob("*/*/cases.json"):
         words = json.loads(file.read_text())
-        found |= {case["id"]: case for part in ("cases", *PARTS) for case in words[part]}
+        found |= {case["id"]: case for part in ("cases", *VERDICTS) for case in words[part]}
     return found
 
 
@@ -36,7 +36,7 @@ def made():
     """The same from the recipes."""
     found = {case.id: {"encoding": case.encoding, "level": case.level} for case in (*core(), *full())}
     return found | {
-        words["id"]: words for part in PARTS for name in names() for words in declared(name, part)
+        words["id"]: words for part in VERDICTS for name in names() for words in declared(name, part)
     }
 
 
@@ -53,7 +53,7 @@ def test_a_file_of_recipes_is_of_its_encoding(name):
     others = {case.encoding for case in module.RECIPES} - {name}
     assert not others, f"{module.__file__} has cases of {others}; move them into their own files"
     have = {(case.level, case.slug) for case in module.RECIPES}
-    missing = {(level, "default") for level in LEVELS[module.RECIPES[0].hook]} - have
+    missing = {(level, "default") for level in LEVELS_OF_HOOK[module.RECIPES[0].hook]} - have
     assert not missing, f"{module.__file__} lacks the cases {missing}; usual({name!r}) makes them"
     for case in module.RECIPES:
         assert len(case.why.split()) > 1, f"{case.id}: say in a sentence why it is there"

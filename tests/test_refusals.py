@@ -10,7 +10,8 @@ import pytest
 
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden.refusals import KINDS, Refused, materialised, ours, verdict
+from peref.golden.compute.reference import direct_call
+from peref.golden.judge.refusals import WRONGS, Refused, materialised, refusal_verdict
 
 EVERY = {r.id: r for name in names() for r in import_module(f"recipes.{name}").REFUSED}
 
@@ -25,12 +26,12 @@ def test_peref_refuses(name):
     """With Misuse; and what stands beside the wrong thing is right, for without it the call is computed."""
     refusal, words = EVERY[name], words_of(name)
     with pytest.raises(Misuse):
-        ours(words, materialised(words))
+        direct_call(words, materialised(words))
     good = refusal.good.words()
     arrays = {key: x for key, x in words["inputs"].items() if key not in refusal.given}
     known = type(refusal)(refusal.good, "good", refusal.kind, refusal.why).words()
     assert arrays.items() <= known["inputs"].items()
-    assert ours({**words, "options": good["options"], "facts": good["facts"]}, materialised(known))
+    assert direct_call({**words, "options": good["options"], "facts": good["facts"]}, materialised(known))
 
 
 def test_ids_and_words():
@@ -39,7 +40,7 @@ def test_ids_and_words():
     assert len(EVERY) == sum(len(import_module(f"recipes.{name}").REFUSED) for name in names())
     for name, refusal in EVERY.items():
         words = words_of(name)
-        assert words["kind"] in KINDS, name
+        assert words["kind"] in WRONGS, name
         assert words["why"].endswith("."), name
         assert (words["result"] == "refuse") == (refusal.or_else is None)
 
@@ -62,7 +63,7 @@ def test_what_counts_as_a_refusal():
         RuntimeError("sizes"),
         Refused("width"),
     ):
-        assert verdict(words, says(error))[0] is True
+        assert refusal_verdict(words, says(error))[0] is True
     for error in (
         KeyError("x"),
         AttributeError("x"),
@@ -70,10 +71,10 @@ def test_what_counts_as_a_refusal():
         ZeroDivisionError(),
         RecursionError(),
     ):
-        held, said = verdict(words, says(error))
+        held, said = refusal_verdict(words, says(error))
         assert (held, "an accident" in said) == (False, True)
-    assert verdict(words, lambda case, a: None)[0] is None
-    held, said = verdict(words, lambda case, a: {"q_rotated": a["q"]})
+    assert refusal_verdict(words, lambda case, a: None)[0] is None
+    held, said = refusal_verdict(words, lambda case, a: {"q_rotated": a["q"]})
     assert (held, said) == (
         False,
         "computed q_rotated in place of refusing: An odd rotary width: the last channel has no partner.",
@@ -84,9 +85,9 @@ def test_acceptable_to_give_it_back():
     """A width of 0 turns nothing: unchanged is as good as an error, changed is not."""
     words = words_of("rope.refuse/zero-width")
     assert (words["result"], words["or"]) == ("acceptable", "unchanged")
-    assert verdict(words, lambda case, a: {"q_rotated": a["q"], "k_rotated": a["k"]})[0] is True
-    assert verdict(words, lambda case, a: {"q_rotated": -a["q"], "k_rotated": a["k"]})[0] is False
-    assert verdict(words, lambda case, a: {})[0] is False
+    assert refusal_verdict(words, lambda case, a: {"q_rotated": a["q"], "k_rotated": a["k"]})[0] is True
+    assert refusal_verdict(words, lambda case, a: {"q_rotated": -a["q"], "k_rotated": a["k"]})[0] is False
+    assert refusal_verdict(words, lambda case, a: {})[0] is False
 
 
 def test_inputs_as_arrays():

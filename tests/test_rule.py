@@ -11,13 +11,13 @@ from honest import after, arithmetic, forms, sixteen
 from making.catalogue import operations
 from mutants import table
 
-from peref.golden import budget
-from peref.golden.book import Book
-from peref.golden.cases import sized
-from peref.golden.files import Tensor
-from peref.golden.levels import expected, inputs
-from peref.golden.noise import Noisy, bare, rounding, wrapped
-from peref.golden.rule import between, judged, limits
+from peref.golden.compute import budgets
+from peref.golden.compute.noise import Noisy, bare, rounding, wrapped
+from peref.golden.compute.reference import expected, inputs
+from peref.golden.spec.book import Book
+from peref.golden.spec.cases import sized
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import between, limits, verdict_on
 from peref.tape import Tape
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -44,7 +44,7 @@ def uses(entry, case, got, dtype):
         x, want = np.asarray(x).view(np.ndarray), entry.want(name)
         if want.dtype.kind == "f":
             x = x.astype(DTYPES[dtype])
-            found[name] = judged(Tensor(dtype, x), want, *entry.budget(name), case.depth).worst
+            found[name] = verdict_on(Tensor(dtype, x), want, *entry.budget(name), case.depth).worst
     return found
 
 
@@ -91,7 +91,9 @@ def test_sixteen_bits_on_the_way_are_class_b(book, name, dtype):
         entry = book.entries[case.id]
         for tensor, x in sixteen.computed(case, entry.inputs(), name, dtype, PROGRAMS).items():
             if entry.want(tensor).dtype.kind == "f":
-                got = judged(table.in_dtype(x, dtype), entry.want(tensor), *entry.budget(tensor), case.depth)
+                got = verdict_on(
+                    table.in_dtype(x, dtype), entry.want(tensor), *entry.budget(tensor), case.depth
+                )
                 assert got.grade in "AB", (case.id, tensor, got.worst)
                 count += 1
     assert count > 20
@@ -106,7 +108,7 @@ def test_angles_in_16_bits_are_no_class(book, dtype):
     a, b = np.split(entry.inputs()["q"], 2, -1)
     y = np.concatenate([a * np.cos(phi) - b * np.sin(phi), a * np.sin(phi) + b * np.cos(phi)], -1)
     assert (
-        judged(table.in_dtype(y, dtype), entry.want("q_rotated"), *entry.budget("q_rotated"), 0).grade
+        verdict_on(table.in_dtype(y, dtype), entry.want("q_rotated"), *entry.budget("q_rotated"), 0).grade
         == "FAIL"
     )
 
@@ -131,9 +133,11 @@ def test_beyond_the_largest_is_an_infinity():
         (-np.inf, 70000.0, "FAIL"),
         (np.inf, 60000.0, "FAIL"),
     ):
-        assert judged(Tensor("F16", np.array([c], np.float16)), np.array([g]), size, size, 0).grade == grade
+        assert (
+            verdict_on(Tensor("F16", np.array([c], np.float16)), np.array([g]), size, size, 0).grade == grade
+        )
     assert (
-        judged(Tensor("F32", np.array([np.inf], np.float32)), np.array([70000.0]), size, size, 0).grade
+        verdict_on(Tensor("F32", np.array([np.inf], np.float32)), np.array([70000.0]), size, size, 0).grade
         == "FAIL"
     )
 
@@ -147,11 +151,11 @@ def test_a_number_that_cancels_has_room_for_what_is_kept():
     want = expected(case, a)
     zero = np.argwhere((a["q"] == 0) & (np.abs(want["vjp.k"]) < 1e-15))
     assert len(zero) > 0
-    size, rest = budget.budgets(case, a, want)["vjp.k"]
+    size, rest = budgets.budgets(case, a, want)["vjp.k"]
     assert all(size[tuple(n)] > 1e-3 for n in zero)
     got = sixteen.computed(case, a, "between", "BF16")["vjp.k"]
     assert any(got[tuple(n)] != 0 for n in zero)
-    assert judged(table.in_dtype(got, "BF16"), want["vjp.k"], size, rest, case.depth).grade in "AB"
+    assert verdict_on(table.in_dtype(got, "BF16"), want["vjp.k"], size, rest, case.depth).grade in "AB"
 
 
 def test_budgets_are_made_in_float64(monkeypatch):
@@ -162,10 +166,10 @@ def test_budgets_are_made_in_float64(monkeypatch):
         seen.update(x.dtype for x in a.values() if x.dtype.kind == "f")
         return expected(case, a, *more)
 
-    monkeypatch.setattr(budget, "expected", watching)
+    monkeypatch.setattr(budgets, "expected", watching)
     case = sized("forgetting", "attn", "default", "x", T=3)
     a = inputs(case)
-    got = budget.budgets(case, a, expected(case, a))
+    got = budgets.budgets(case, a, expected(case, a))
     assert seen == {np.dtype(np.float64)}
     assert all((size >= np.float32(np.abs(expected(case, a)[name]))).all() for name, (size, _) in got.items())
 
@@ -177,7 +181,7 @@ def test_budgets_grow_with_what_cancels():
     case = sized("t5", "attn", "default", "x", T=5)
     a = inputs(case)
     want = expected(case, a)
-    size, rest = budget.budgets(case, a, want)["vjp.param.table"]
+    size, rest = budgets.budgets(case, a, want)["vjp.param.table"]
     assert (rest[:5] > 0).all()
     assert not size[5:].any()
     assert not rest[5:].any()
@@ -222,6 +226,6 @@ def test_noise_reaches_the_gradients():
     case = sized("mamba", "op", "default", "x", T=3)
     a = inputs(case)
     plain = expected(case, a, tape=Tape())
-    got = budget.budgets(case, a, plain)
+    got = budgets.budgets(case, a, plain)
     assert {name for name, (_, rest) in got.items() if (rest > 0).any()} == set(plain)
     assert (got["vjp.x"][1] > 0).all()

@@ -17,14 +17,15 @@ from check import same
 from golden_files import cli
 
 from peref.errors import Misuse
-from peref.golden.book import Book
-from peref.golden.declared import read
-from peref.golden.files import tensors
-from peref.golden.process import Broken
-from peref.golden.report import NothingRan, Pick
-from peref.golden.runner import Runner
-from peref.golden.theirs import asked, joined
-from peref.golden.wire import packed, text_of
+from peref.golden.judge.declared import declared_entries
+from peref.golden.judge.implementation import check_program, merged
+from peref.golden.judge.process import RunnerBroken
+from peref.golden.judge.report import NothingRan
+from peref.golden.judge.runner import Runner
+from peref.golden.judge.selection import Pick
+from peref.golden.judge.wire import encoded_inputs, request_text
+from peref.golden.spec.book import Book
+from peref.golden.spec.files import tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNNERS = ROOT / "golden" / "runners"
@@ -70,7 +71,7 @@ def refusals_of(book):
     others = {"ramp": "code", "attention_factor": None, "form": "static"}
     cases = [
         one.words
-        for one in read(book)["refusals"]
+        for one in declared_entries(book)["refusals"]
         if one.words["encoding"] in CLAIMED and one.words["call"] in ("table", "op")
     ]
     return {
@@ -87,7 +88,7 @@ def test_an_example_passes_what_it_claims(book, language, tmp_path):
     """
     command = built(language, tmp_path)
     for dtype in ("f32", "f64"):
-        report = asked(command, book, Pick(), dtype)
+        report = check_program(command, book, Pick(), dtype)
         refused = {o.id for o in report.outcomes if o.words["level"] == "refuse" and o.held}
         assert refused == refusals_of(book), report.outcomes
         assert len(refused) > 20
@@ -207,7 +208,7 @@ BREAKS = {
 def test_a_program_that_breaks_is_told(book, name, tmp_path):
     """How, with its stderr; it is started once more, and then no more."""
     case, words = BREAKS[name]
-    report = asked(program(tmp_path, case), book, FEW, "f64", seconds=0.5 if name == "hang" else 20)
+    report = check_program(program(tmp_path, case), book, FEW, "f64", seconds=0.5 if name == "hang" else 20)
     assert report.exit_code == 4
     assert (len(report.crashes), report.errors) == (2, {})
     assert re.search(words, next(iter(report.crashes.values())).replace(" 2 where", " 1 where")), (
@@ -223,7 +224,9 @@ def test_it_is_started_once_more_and_not_again(book, tmp_path):
     """Also where laws call the same case several times."""
     log = f"open({str(tmp_path / 'log')!r}, 'a').write('x')"
     pick = Pick(levels=("law",), encodings=("t5",))
-    report = asked(program(tmp_path, "os._exit(1)", hello=f"supports = {{}}; {log}"), book, pick, "f64")
+    report = check_program(
+        program(tmp_path, "os._exit(1)", hello=f"supports = {{}}; {log}"), book, pick, "f64"
+    )
     assert report.exit_code == 4
     assert (tmp_path / "log").read_text() == "xx"
 
@@ -234,7 +237,7 @@ def test_a_program_that_recovers(book, tmp_path):
         "if r['id'] == 'alibi.table/default': os._exit(1)\n"
         "say({'seq': seq, 'status': 'skip', 'reason': 'enough'})"
     )
-    report = asked(program(tmp_path, case), book, FEW, "f64")
+    report = check_program(program(tmp_path, case), book, FEW, "f64")
     assert (list(report.crashes), len(report.skipped), report.exit_code) == (["alibi.table/default"], 2, 4)
 
 
@@ -251,15 +254,15 @@ def test_a_program_that_recovers(book, tmp_path):
 )
 def test_a_first_answer_that_is_none(book, tmp_path, hello, words):
     command = program(tmp_path, hello=hello)
-    with pytest.raises(Broken, match=words) as error:
-        asked(command, book, FEW, "f64")
+    with pytest.raises(RunnerBroken, match=words) as error:
+        check_program(command, book, FEW, "f64")
     assert str(error.value).startswith(f"--cmd {shlex.quote(command)}: asked hello: ")
 
 
 def test_a_crash_at_the_end_is_told(book, tmp_path):
     case = "say({'seq': seq, 'status': 'skip', 'reason': 'no time', 'issue': 'https://example.org/1'})"
     command = program(tmp_path, case, bye="os._exit(9)")
-    report = asked(command, book, FEW, "f64")
+    report = check_program(command, book, FEW, "f64")
     assert report.crashes == {
         "bye": f"--cmd {shlex.quote(command)}: asked bye: exit code 9 at its end; its stderr is empty"
     }
@@ -274,12 +277,12 @@ def test_what_it_does_not_claim_is_not_sent(book, tmp_path):
         log + skip,
         hello="supports = {'ops': ['rope.op'], 'dtypes': ['f64'], 'max_position': 4096, 'vjp': False}",
     )
-    report = asked(command, book, FEW, "f64")
+    report = check_program(command, book, FEW, "f64")
     assert (list(report.skipped), len(report.not_run)) == (["rope.op/default"], 3)
     with pytest.raises(NothingRan, match="2 cases were asked for and none was claimed, 1 skipped"):
-        joined([report])
+        merged([report])
     assert (tmp_path / "log").read_text() == "rope.op/default k_rotated q_rotated\n"
-    report = asked(command, book, FEW, "f32")
+    report = check_program(command, book, FEW, "f32")
     assert (report.skipped, report.exit_code) == ({}, 0)
 
 
@@ -288,22 +291,24 @@ def test_refused_and_error_are_failures_of_a_valid_case(book, tmp_path):
         ("'refused', 'kind': 'width', 'message': 'R is odd'", "Refused: R is odd"),
         ("'error', 'message': 'no memory'", "Unable: no memory"),
     ):
-        report = asked(program(tmp_path, f"say({{'seq': seq, 'status': {answer}}})"), book, FEW, "f64")
+        report = check_program(
+            program(tmp_path, f"say({{'seq': seq, 'status': {answer}}})"), book, FEW, "f64"
+        )
         assert report.exit_code == 1
         assert set(report.errors.values()) == {words}
 
 
 def test_an_output_that_nobody_asked_for_or_that_is_no_tensor_file(book, tmp_path):
     """The case fails; the program is not to blame for the protocol."""
-    report = asked(program(tmp_path, f"write(out, {{'a/b': [1.0]}}); {OK}"), book, FEW, "f64")
+    report = check_program(program(tmp_path, f"write(out, {{'a/b': [1.0]}}); {OK}"), book, FEW, "f64")
     assert all("gave a/b, which was not asked for" in words for words in report.errors.values())
-    report = asked(program(tmp_path, f"open(out, 'wb').write(b'x' * 50); {OK}"), book, FEW, "f64")
+    report = check_program(program(tmp_path, f"open(out, 'wb').write(b'x' * 50); {OK}"), book, FEW, "f64")
     assert len(report.errors) == 3
     assert all(words.startswith("Damaged: out-") for words in report.errors.values())
 
 
 def test_wrong_numbers_and_wrong_shapes_fail(book, tmp_path):
-    report = asked(
+    report = check_program(
         program(tmp_path, f"write(out, {{n: [1.0, 2.0] for n in r['want']}}); {OK}"), book, FEW, "f64"
     )
     assert (report.exit_code, len(report.failed)) == (1, len(report.results))
@@ -314,7 +319,7 @@ def test_refusals_are_sent_to_who_takes_them(tmp_path, book):
     """One that refuses everything holds all of them, one that says nothing is not asked."""
     pick = Pick(levels=("refuse",), encodings=("rope",))
     refuse = "say({'seq': seq, 'status': 'refused', 'kind': 'width', 'message': 'no'})"
-    report = asked(
+    report = check_program(
         program(tmp_path, refuse, hello="supports = {'ops': ['rope.op'], 'refusals': True}"),
         book,
         pick,
@@ -323,7 +328,7 @@ def test_refusals_are_sent_to_who_takes_them(tmp_path, book):
     held = [o for o in report.outcomes if o.held is not None]
     assert len(held) > 3
     assert all(o.held for o in held)
-    assert all(o.held is None for o in asked(program(tmp_path, refuse), book, pick, "f64").outcomes)
+    assert all(o.held is None for o in check_program(program(tmp_path, refuse), book, pick, "f64").outcomes)
 
 
 def test_nothing_is_left_and_nobody_sees_what_is_expected(book, tmp_path, monkeypatch):
@@ -331,7 +336,7 @@ def test_nothing_is_left_and_nobody_sees_what_is_expected(book, tmp_path, monkey
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     look = f"open({str(tmp_path / 'log')!r}, 'a').write(' '.join(sorted(os.listdir(folder))) + '\\n')\n"
-    asked(program(tmp_path, look + f"write(out, {{}}); {OK}"), book, FEW, "f32")
+    check_program(program(tmp_path, look + f"write(out, {{}}); {OK}"), book, FEW, "f32")
     assert os.listdir(tmp_path / "tmp") == []
     assert (tmp_path / "log").read_text().splitlines() == [
         f"case-{n}.txt in-{n}.safetensors" for n in (1, 2, 3)
@@ -343,7 +348,7 @@ def test_inputs_arrive_exactly(book, dtype):
     """In every dtype: the grid is made for that. The lines say where each tensor lies."""
     for name in ("rope.op/rows", "t5.table/default"):
         a = book.entries[name].inputs()
-        data = packed(a, dtype)
+        data = encoded_inputs(a, dtype)
         found = tensors(data, "x")
         assert set(found) == set(a)
         same({key: x.wide for key, x in found.items()}, a, 0)
@@ -357,7 +362,7 @@ def test_inputs_arrive_exactly(book, dtype):
             "facts": {"n": None, "shape": {"b": True, "a": [3]}},
             "options": {"f": [1, 2.5]},
         }
-        lines = text_of(request, data).splitlines()
+        lines = request_text(request, data).splitlines()
         assert {"fact n none", "fact shape 2 a 1 3 b true", "option f 2 1 2.5", "want y", "end"} <= set(lines)
         for line in lines:
             if line.startswith("input "):

@@ -14,10 +14,10 @@ from recipes import said as said_of
 from recipes.traps import KINDS, every
 
 from peref.encodings import HOOKS, get, names, options
-from peref.golden.laws import LAWS
-from peref.golden.refusals import KINDS as WRONGS
-from peref.golden.rule import CLASSES, K_ACC, K_OUT
-from peref.golden.sums import FILES, SUMS
+from peref.golden.judge.laws import LAWS
+from peref.golden.judge.refusals import WRONGS as WRONGS
+from peref.golden.spec.checksums import FILES, SUMS
+from peref.golden.spec.rule import CLASSES, K_ACC, K_OUT
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 LEFT_OUT = {

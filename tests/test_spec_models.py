@@ -15,9 +15,9 @@ from page import silu, softmax
 from recipes import module, said
 
 from peref.encodings import get, names
-from peref.golden.book import opened
-from peref.golden.files import Tensor
-from peref.golden.rule import judged
+from peref.golden.spec.book import open_book
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import verdict_on
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -163,7 +163,7 @@ def traced(words, a):
 
 @pytest.fixture(scope="module")
 def book():
-    return opened(GOLDEN)
+    return open_book(GOLDEN)
 
 
 @pytest.mark.parametrize("name", names())
@@ -177,7 +177,7 @@ def test_a_program_written_from_the_page_agrees(book, name):
     assert len(entries) > 2
     for entry in entries:
         for output, got in computed(entry.words, entry.inputs()).items():
-            verdict = judged(
+            verdict = verdict_on(
                 Tensor("F64", np.asarray(got)),
                 entry.want(output),
                 *entry.budget(output),
@@ -195,7 +195,7 @@ def test_a_trace_agrees(book, name):
     assert entries
     for entry in entries:
         (output,) = entry.outputs
-        verdict = judged(
+        verdict = verdict_on(
             Tensor("F64", traced(entry.words, entry.inputs())),
             entry.want(output),
             *entry.budget(output),

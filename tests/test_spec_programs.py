@@ -10,9 +10,9 @@ import pytest
 from recipes import said
 
 from peref.encodings import get, names
-from peref.golden.book import Book
-from peref.golden.files import Tensor
-from peref.golden.rule import judged
+from peref.golden.spec.book import Book
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import verdict_on
 
 LEVEL = {"embed": "table", "rotate": "table", "bias": "table", "score": "op", "attend": "attn", "mix": "op"}
 
@@ -81,7 +81,7 @@ def test_a_program_written_from_the_page_agrees(book, name):
     for entry in entries:
         got = computed(entry.words, entry.inputs())
         for output in (n for n in entry.outputs if not n.startswith("vjp.")):
-            verdict = judged(
+            verdict = verdict_on(
                 *(Tensor("F64", np.asarray(got[output], float)), entry.want(output), *entry.budget(output)),
                 entry.words["depth"],
             )

@@ -26,9 +26,9 @@ from recipes.fire import RECIPES
 
 from peref import model
 from peref.encodings import files
-from peref.golden.files import Tensor
-from peref.golden.levels import expected, inputs
-from peref.golden.rule import judged
+from peref.golden.compute.reference import expected, inputs
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import verdict_on
 from peref.ops.activation import relu
 
 FIRE, RETNET = (import_module(files()[name]) for name in ("fire", "retnet"))
@@ -95,7 +95,7 @@ def test_the_golden_case_shows_a_derivative_of_one_side(dtype):
     own = expected(case, narrow)["vjp.param.m"]
     assert own.dtype == real
     truth = [want[f"vjp.param.m{part}"] for part in ("", ":a", ":b")]
-    judge = lambda g: judged(Tensor(dtype, g.astype(real)), *truth, case.depth).grade
+    judge = lambda g: verdict_on(Tensor(dtype, g.astype(real)), *truth, case.depth).grade
     assert judge(own) == "A"
     sides = [near(mutant, case, a)["vjp.param.m"] for mutant in mutants() if mutant.flag == "grad.tie"]
     assert [judge(g) for g in sides] == ["FAIL", "FAIL"]

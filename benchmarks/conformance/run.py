@@ -34,10 +34,12 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 from peref import share, store  # noqa: E402
 from peref.cli import text  # noqa: E402
 from peref.errors import Misuse, did_you_mean  # noqa: E402
-from peref.golden import matrix, reports, tables  # noqa: E402
-from peref.golden.book import Book  # noqa: E402
-from peref.golden.report import Pick, Report, check, run_function  # noqa: E402
-from peref.golden.theirs import unsaid  # noqa: E402
+from peref.golden.judge import matrix, tables  # noqa: E402
+from peref.golden.judge.implementation import run_function, unsaid  # noqa: E402
+from peref.golden.judge.report import Report, check_tensors  # noqa: E402
+from peref.golden.judge.report import report_data as report_data  # noqa: E402
+from peref.golden.judge.selection import Pick  # noqa: E402
+from peref.golden.spec.book import Book  # noqa: E402
 
 
 def names():
@@ -56,7 +58,7 @@ def report_of(module, book, dtypes):
             if dtype == "bf16"
             else run_function(module.run, book, Pick(), dtype)
         )
-        one = check(book, given, Pick()) if given else Report()
+        one = check_tensors(book, given, Pick()) if given else Report()
         found.results += one.results
         found.probable += unsaid(one.probable, found.probable)
         for case, words in errors.items():
@@ -130,14 +132,14 @@ def main(words=None):
             print(f"{name}: not run, {error}")
             continue
         report = report_of(module, book, module.DTYPES)
-        data = {"implementation": said} | reports.data(report, book)
+        data = {"implementation": said} | report_data(report, book)
         store.write_text(given.reports / f"{name}.json", compact(data))
         grades = ", ".join(f"{grade} {n}" for grade, n in report.by_class().items() if n)
         print(
             f"{name}: {len(report.results)} tensors of {len({r.entry.id for r in report.results})} cases "
             f"({grades}), {len(report.errors)} raised"
         )
-    there = [matrix.column(path) for path in sorted(given.reports.glob("*.json"))]
+    there = [matrix.read_report(path) for path in sorted(given.reports.glob("*.json"))]
     for old in (c for c in there if c.golden != book.digest):
         print(
             f"{old.name}: left out of the table, its report is of other golden files ({old.golden[:16]}); "
@@ -146,12 +148,10 @@ def main(words=None):
     found = [c for c in there if c.golden == book.digest]
     if not found:
         return 0
-    for form, path in ((tables.markdown, "matrix.md"), (tables.page, "matrix.html")):
+    for form, path in ((tables.markdown, "matrix.md"), (tables.matrix_page, "matrix.html")):
         store.write_text(given.reports.parent / path, form(found))
-    print(
-        f"{given.reports.parent / 'matrix.md'}: {len(found)} implementations, {len(matrix.rows(found))} "
-        "encodings and levels"
-    )
+    rows = len(matrix.table_rows(found))
+    print(f"{given.reports.parent / 'matrix.md'}: {len(found)} implementations, {rows} encodings and levels")
     return 0
 
 

@@ -11,7 +11,7 @@ vjp.NAME for every input that the case has a gradient of.
 import numpy as np
 import torch
 
-from peref.golden.files import Tensor
+from peref.golden.spec.files import Tensor
 
 KEPT = ("positions", "distances", "seg")
 NAMES = {

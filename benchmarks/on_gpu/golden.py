@@ -12,11 +12,13 @@ import numpy as np
 
 from peref import hooks
 from peref.encodings import get
-from peref.golden.book import Book
-from peref.golden.declared import read
-from peref.golden.kinds import rebuilt
-from peref.golden.laws import verdict
-from peref.golden.report import Pick, agreeing, of_one, run_function
+from peref.golden.judge.declared import declared_entries
+from peref.golden.judge.implementation import run_function
+from peref.golden.judge.laws import law_verdict
+from peref.golden.judge.report import agreeing, judged_tensor
+from peref.golden.judge.selection import Pick
+from peref.golden.spec.book import Book
+from peref.golden.spec.models import rebuilt
 from peref.tape import Tape
 from peref.xp import to_host
 
@@ -114,7 +116,7 @@ def compared(be: Any, book: Book, name: str) -> dict[str, Any]:
             if f"{entry.id}:{tensor}" in found
         }
         variant = agreeing(entry, some, "C") if some else ""
-        results += [of_one(entry, tensor, x, "C", False, variant) for tensor, x in some.items()]
+        results += [judged_tensor(entry, tensor, x, "C", False, variant) for tensor, x in some.items()]
     classes = {grade: sum(r.verdict.grade == grade for r in results) for grade in ("A", "B", "C", "FAIL")}
     wrong = [f"{r.entry.id}:{r.name}" for r in results if not r.passed] + [
         f"{case}: {said}" for case, said in errors.items()
@@ -128,8 +130,8 @@ def compared(be: Any, book: Book, name: str) -> dict[str, Any]:
 def lawful(be: Any, book: Book, name: str) -> dict[str, Any]:
     """The laws of an encoding, in float32."""
     said = {
-        law.id: verdict(law.words, through(be), np.float32)
-        for law in read(book)["laws"]
+        law.id: law_verdict(law.words, through(be), np.float32)
+        for law in declared_entries(book)["laws"]
         if law.words["encoding"] == name
     }
     held, wrong = (

@@ -7,17 +7,18 @@ import click
 from peref import share, store
 from peref.cli import completion, options, text
 from peref.errors import Misuse, counted, theirs
-from peref.golden import page, patterns, reports
-from peref.golden.book import Book, with_full
-from peref.golden.files import read_tensors
-from peref.golden.outside import function_of
-from peref.golden.report import DTYPES, Pick, Report, check
-from peref.golden.runner import SECONDS
-from peref.golden.sums import versioned
-from peref.golden.theirs import asked, joined, run
-from peref.golden.told import lines, together
+from peref.golden.judge import html, junit, selection
+from peref.golden.judge.implementation import check_function, check_program, function_of, merged
+from peref.golden.judge.report import DTYPES, Report, check_tensors, report_data, stale_patterns
+from peref.golden.judge.runner import SECONDS
+from peref.golden.judge.selection import Pick
+from peref.golden.judge.text import failure_block, probable_lines
+from peref.golden.spec.book import Book, with_full
+from peref.golden.spec.cases import LEVELS
+from peref.golden.spec.checksums import versioned
+from peref.golden.spec.files import read_tensors
 
-LEVEL_NAMES = ("table", "op", "attn", "trace", "block", "model", "step", "refuse", "law")
+ASKED = (*LEVELS, "refuse", "law")
 
 
 @click.command("check", cls=options.Command)
@@ -86,8 +87,8 @@ LEVEL_NAMES = ("table", "op", "attn", "trace", "block", "model", "step", "refuse
     "levels",
     multiple=True,
     metavar="LEVEL",
-    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, LEVEL_NAMES),
-    help=f"Only this level: {', '.join(LEVEL_NAMES[:-1])} or {LEVEL_NAMES[-1]}.",
+    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, ASKED),
+    help=f"Only this level: {', '.join(ASKED[:-1])} or {ASKED[-1]}.",
 )
 @click.option(
     "--pe", "encodings", multiple=True, metavar="NAME", type=options.ENCODINGS, help="Only this encoding."
@@ -162,9 +163,9 @@ def command(
     if sum(x is not None for x in (output, impl, program)) != 1:
         raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")
     forms = {
-        "junit": reports.junit,
-        "html": page.html,
-        "json": lambda *found: text.document(reports.data(*found)) + "\n",
+        "junit": junit.junit_xml,
+        "html": html.report_page,
+        "json": lambda *found: text.document(report_data(*found)) + "\n",
     }
     for item in written:
         kind, _, path = item.partition(":")
@@ -190,20 +191,22 @@ def command(
     ):
         book = with_full(book)
     pick = Pick(cases, groups, flags, levels, encodings)
-    patterns.picked(pick, book)
-    known = {} if xfail is None else patterns.expected(Path(xfail), book)
+    selection.refuse_unknown(pick, book)
+    known = {} if xfail is None else selection.expected_failures(Path(xfail), book)
     if output is not None:
-        report = check(book, given, pick, dtypes=dtypes, limit=limit)
+        report = check_tensors(book, given, pick, dtypes=dtypes, limit=limit)
         words = ["check", output]
     elif impl is not None:
         function = function_of(impl)
-        report = joined([run(function, book, pick, dtype, limit) for dtype in dtypes or ("f64",)])
+        report = merged([check_function(function, book, pick, dtype, limit) for dtype in dtypes or ("f64",)])
         words = ["check", "--impl", impl]
     else:
         assert program is not None
-        report = joined([asked(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)])
+        report = merged(
+            [check_program(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)]
+        )
         words = ["check", "--cmd", program]
-    report.known, report.stale = tuple(known), reports.stale(report, known)
+    report.known, report.stale = tuple(known), stale_patterns(report, known)
     if folder is not None:
         words += ["--golden", folder]
     if full:
@@ -214,7 +217,7 @@ def command(
         kind, _, path = item.partition(":")
         store.write_text(path, forms[kind](report, book))
     if as_json:
-        print(text.document(reports.data(report, book)))
+        print(text.document(report_data(report, book)))
     else:
         tell(report, book, most)
     ctx.exit(report.exit_code)
@@ -232,11 +235,11 @@ def tell(report: Report, book: Book, most: int) -> None:
             f"  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n"
         )
     for result in report.failed[:most]:
-        print("\n".join(lines(result, repeat)) + "\n")
+        print("\n".join(failure_block(result, repeat)) + "\n")
     if len(report.failed) > most:
         print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
     for one in report.probable if len(report.failed) > 1 else ():
-        print("PROBABLE " + "\n  ".join(together(one)) + "\n")
+        print("PROBABLE " + "\n  ".join(probable_lines(one)) + "\n")
     for o in report.broken[:most]:
         print(
             f"FAIL {o.id}\n"

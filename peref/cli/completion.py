@@ -100,15 +100,15 @@ def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def book(ctx: click.Context) -> Any:
     """The golden files of the command."""
-    from peref.golden.book import Book  # here, for most commands need none of it
+    from peref.golden.spec.book import Book  # here, for most commands need none of it
 
     return Book(Path(ctx.params.get("folder") or share.folder("golden")))
 
 
 def flags(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    from peref.golden.flags import known
+    from peref.golden.spec.book import known_flags
 
-    return beginning(incomplete, known())
+    return beginning(incomplete, known_flags())
 
 
 @add_completion_class

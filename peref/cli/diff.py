@@ -6,8 +6,8 @@ import click
 
 from peref.cli import completion, options, text
 from peref.errors import counted, theirs
-from peref.golden import told
-from peref.golden.apart import RULES, apart, failures
+from peref.golden.judge.diff import RULES, compare_files, diagnosed_failures
+from peref.golden.judge.text import failure_block, probable_lines
 
 
 @click.command("diff", cls=options.Command)
@@ -54,8 +54,8 @@ def command(
     are diagnosed as `check` does.
     """
     with theirs():
-        found = apart(Path(first), Path(second), rule, tolerance, limit)
-    folder, report = failures(found, Path(first), Path(second), limit)
+        found = compare_files(Path(first), Path(second), rule, tolerance, limit)
+    folder, report = diagnosed_failures(found, Path(first), Path(second), limit)
     report.repeat = text.command("check", second, "--golden", folder or "")
     if as_json:
         document = {
@@ -75,12 +75,12 @@ def command(
         )
     else:
         for r in report.failed[:most]:
-            print("\n".join(told.lines(r, report.repeat)) + "\n")
+            print("\n".join(failure_block(r, report.repeat)) + "\n")
         for one in report.probable if len(report.failed) > 1 else ():
-            print("PROBABLE " + "\n  ".join(told.together(one)) + "\n")
+            print("PROBABLE " + "\n  ".join(probable_lines(one)) + "\n")
         blocks = {f"{r.entry.id}:{r.name}" for r in report.failed[:most]}
-        lines = [f"{name}: {words}" for name, words in found.differ.items() if name not in blocks]
-        print("".join(f"{line}\n" for line in lines[: most - len(blocks)]), end="")
+        rest = [f"{name}: {words}" for name, words in found.differ.items() if name not in blocks]
+        print("".join(f"{line}\n" for line in rest[: most - len(blocks)]), end="")
         if len(found.differ) > most:
             print(f"and {len(found.differ) - most} more; --show {len(found.differ)} tells them all")
         missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""

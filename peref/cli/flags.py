@@ -5,7 +5,7 @@ import click
 from peref import share
 from peref.cli import completion, options, text
 from peref.errors import Misuse, did_you_mean
-from peref.golden.flags import known
+from peref.golden.spec.book import known_flags
 
 
 @click.command("explain", cls=options.Command)
@@ -16,7 +16,7 @@ def command(flag: str | None, as_json: bool) -> None:
 
     Without FLAG, list all flags.
     """
-    flags = known()
+    flags = known_flags()
     if flag is None:
         print(
             text.document({"flags": flags})

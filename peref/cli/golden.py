@@ -11,13 +11,12 @@ from peref.cli import completion, options, text
 from peref.cli.app import Group
 from peref.cli.progress import Progress
 from peref.errors import Misuse, counted, did_you_mean
-from peref.golden.archive import pack
-from peref.golden.book import Book, changed, opened, with_full
-from peref.golden.cases import yours
-from peref.golden.entry import Entry
-from peref.golden.folder import vectors
-from peref.golden.rebuild import differing
-from peref.golden.sums import FULL, to_archive
+from peref.golden.compute.vectors import make_vectors
+from peref.golden.judge.rebuild import differing
+from peref.golden.spec.book import Book, changed, open_book, with_full
+from peref.golden.spec.cases import yours
+from peref.golden.spec.checksums import FULL, pack, to_archive
+from peref.golden.spec.entries import Entry
 from peref.settings import choose
 
 
@@ -65,11 +64,11 @@ def verify_command(
     """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where
     --against or --rebuild finds a change.
     """
-    book = opened(folder_of(folder))
+    book = open_book(folder_of(folder))
     found: dict[str, Any] = {"folder": str(book.folder), "spec": book.version, "cases": len(book.entries)}
     found["encodings"] = len({vectors.words["encoding"] for vectors in book.vectors})
     if against is not None:
-        found |= changed(opened(Path(against)), book)
+        found |= changed(open_book(Path(against)), book)
     if rebuild:
         with Progress(len(book.entries), "cases", plain=as_json) as bar:
             found["differ"] = differing(book, lambda _: bar.add(1))
@@ -224,7 +223,7 @@ def vectors_command(
     facts |= {key: chosen[key] for key in ("R", "layout") if key in chosen}
     place = ranges(positions, T) if positions is not None else None
     cases = yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts)
-    files = vectors(Path(output), cases)
+    files = make_vectors(Path(output), cases)
     size = sum(map(len, files.values()))
     done = {"folder": output, "cases": sorted(case.id for case in cases), "files": len(files), "bytes": size}
     if as_json:

@@ -7,9 +7,9 @@ import click
 from peref import store
 from peref.cli import completion, options, text
 from peref.errors import Misuse, counted
-from peref.golden import matrix, tables
+from peref.golden.judge import matrix, tables
 
-FORMS = {".md": tables.markdown, ".html": tables.page}
+FORMS = {".md": tables.markdown, ".html": tables.matrix_page}
 
 
 @click.command("matrix", cls=options.Command)
@@ -29,15 +29,13 @@ def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
     """
     if out is not None and Path(out).suffix not in FORMS:
         raise Misuse(f"-o {out}: expected a file that ends in {' or '.join(FORMS)}")
-    found = matrix.columns([Path(path) for path in reports])
+    found = matrix.read_reports([Path(path) for path in reports])
     if out is not None:
         store.write_text(out, FORMS[Path(out).suffix](found))
     if as_json:
-        print(text.document(matrix.data(found)))
+        print(text.document(matrix.matrix_data(found)))
     elif out is None:
         print(tables.markdown(found), end="")
     else:
-        print(
-            f"{out}: {counted(len(found), 'implementation')}, {counted(len(matrix.rows(found)), 'row')} of "
-            "encodings and levels"
-        )
+        rows = counted(len(matrix.table_rows(found)), "row")
+        print(f"{out}: {counted(len(found), 'implementation')}, {rows} of encodings and levels")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from peref.golden.levels import expected
+from peref.golden.compute.reference import expected
 from peref.tape import Op, Tape, Var
 
 

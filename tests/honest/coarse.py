@@ -8,7 +8,7 @@ for angles of few digits are a trap.
 import numpy as np
 
 from honest.arithmetic import How, OtherTape, as_other, bare_of
-from peref.golden.levels import expected
+from peref.golden.compute.reference import expected
 
 
 def bfloat16(x):

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from mutants.ways import bfloat16
 
-from peref.golden.levels import expected
+from peref.golden.compute.reference import expected
 from peref.tape import Op, Tape, Var
 
 FLASH = ("probabilities_forward", "weigh_forward")

@@ -12,7 +12,7 @@ from recipes import wholes
 
 from peref.encodings import names
 from peref.errors import Misuse
-from peref.golden.cases import Case
+from peref.golden.spec.cases import Case
 
 
 def catalogue() -> list[Case]:

@@ -19,20 +19,20 @@ from loops.block import block, logits, plus
 from loops.loss import cross_entropy
 from making import witness
 
-from peref.golden import training
-from peref.golden.stack import named
-from peref.golden.whole import Whole
+from peref.golden.compute import training
+from peref.golden.compute.model import stored_names
+from peref.golden.spec.models import ModelCase
 from peref.model import step_sizes
 from peref.optim import decays
 
 Rows = list[Any]
 
 
-def witnessed(case: Whole, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def witnessed(case: ModelCase, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a case."""
     if case.level == "trace":
         return trace(case, a)
-    p = {name: x.tolist() for name, x in named(a).items()}
+    p = {name: x.tolist() for name, x in stored_names(a).items()}
     if case.level == "step":
         return trained(case, a)
     if case.level == "block":
@@ -45,14 +45,14 @@ def witnessed(case: Whole, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return model(case, p, a["tokens"], a["targets"])
 
 
-def of_layer(case: Whole, number: int, p: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def of_layer(case: ModelCase, number: int, p: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters of a layer, and those of its encoding, under their bare names."""
     own = {name.removeprefix(f"{number}."): x for name, x in p.items() if name.startswith(f"{number}.")}
     inside = {name.removeprefix("pe."): x for name, x in own.items() if name.startswith("pe.")}
     return own, inside | {name.removeprefix("pe.0."): x for name, x in p.items() if name.startswith("pe.0.")}
 
 
-def loop_of(case: Whole, **more: Any) -> Any:
+def loop_of(case: ModelCase, **more: Any) -> Any:
     """The encoding's witness."""
     cfg = case.config
     facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(
@@ -61,7 +61,7 @@ def loop_of(case: Whole, **more: Any) -> Any:
     return loops.witness(case.encoding, case.hook or "bias", **facts, **more)
 
 
-def layer(case: Whole, number: int, p: Any, x: Rows, i: Rows, across: dict[str, Any]) -> Rows:
+def layer(case: ModelCase, number: int, p: Any, x: Rows, i: Rows, across: dict[str, Any]) -> Rows:
     """x [T][C] after one layer. `across` is what layers hand on."""
     own, inside = of_layer(case, number, p)
     facts = {name: getattr(case.config, name) for name in ("norm", "activation", "eps")}
@@ -80,7 +80,7 @@ def layer(case: Whole, number: int, p: Any, x: Rows, i: Rows, across: dict[str, 
     return block(own, x, attended, case.D, qk_norm=case.qk_norm, **facts)
 
 
-def model(case: Whole, p: Any, tokens: Any, targets: Any) -> dict[str, np.ndarray]:
+def model(case: ModelCase, p: Any, tokens: Any, targets: Any) -> dict[str, np.ndarray]:
     """Logits and loss."""
     cfg, found, asked = case.config, np.zeros((case.B, case.T, case.V)), []
     for b, cut, i in witness.documents(case):
@@ -97,16 +97,16 @@ def model(case: Whole, p: Any, tokens: Any, targets: Any) -> dict[str, np.ndarra
     return {"logits": found, "loss": np.array(loss)}
 
 
-def trained(case: Whole, a: Any) -> dict[str, np.ndarray]:
+def trained(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
     """Losses by the loops, weights number by number from all gradients so far."""
-    r, first = case.recipe, named(a)
+    r, first = case.recipe, stored_names(a)
     times = step_sizes(case.config)
     p, history = first, {name: [] for name in first}
     losses, norms, rates = [], [], []
     for tokens, targets in zip(a["tokens"], a["targets"], strict=True):
         t = len(losses) + 1
         losses.append(model(case, {name: x.tolist() for name, x in p.items()}, tokens, targets)["loss"])
-        g = training.gradient(case, p, tokens, targets, training.PLAIN)[1]
+        g = training.loss_gradient(case, p, tokens, targets, training.PLAIN)[1]
         norms.append(math.sqrt(math.fsum(z * z for x in g.values() for z in x.ravel().tolist())))
         half = (1 + math.cos(math.pi * (t - r["warmup"]) / (r["steps"] - r["warmup"]))) / 2
         rates.append(
@@ -127,7 +127,7 @@ def trained(case: Whole, a: Any) -> dict[str, np.ndarray]:
     return found | {f"final.{name}": x for name, x in p.items()}
 
 
-def trace(case: Whole, a: Any) -> dict[str, np.ndarray]:
+def trace(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
     """The rows between two fresh calls in one piece, without a cache; a row turns by the length of its own
     call.
     """

@@ -1,7 +1,7 @@
 """One case computed, and given out only where array version, witness and finite differences agree and a
 second run gives the same bits. Tables also agree with their formulas in 50 digits.
 
-Not here: what a case computes (peref.golden.levels), the files (make).
+Not here: what a case computes (peref.golden.compute.operation), the files (make).
 """
 
 from typing import Any
@@ -15,12 +15,13 @@ from making.witness import witnessed
 
 from peref.compare import same
 from peref.errors import PerefError
-from peref.golden import budget
-from peref.golden.cases import Case, Variant
-from peref.golden.folder import finite, with_budgets
-from peref.golden.kinds import expected, inputs
-from peref.golden.levels import Arrays, watched
-from peref.golden.whole import Whole
+from peref.golden.compute import budgets
+from peref.golden.compute.operation import watched
+from peref.golden.compute.reference import expected, inputs
+from peref.golden.compute.vectors import finite, with_budgets
+from peref.golden.spec.cases import Case, Variant
+from peref.golden.spec.models import ModelCase
+from peref.parameters import Arrays
 from peref.rng import generator
 
 WITNESS, GRADIENT, EXACT = 1e-12, 1e-8, 1e-12
@@ -56,8 +57,8 @@ def computed(case: Case, checked: bool = True) -> tuple[Arrays, Arrays]:
 
 def budgeted(case: Case, a: Arrays, want: Arrays) -> Arrays:
     """What is expected with its budgets."""
-    whole = isinstance(case, Whole) and case.level != "trace"
-    return with_budgets(want, reorder.budgets(case, a, want) if whole else budget.budgets(case, a, want))
+    whole = isinstance(case, ModelCase) and case.level != "trace"
+    return with_budgets(want, reorder.budgets(case, a, want) if whole else budgets.budgets(case, a, want))
 
 
 def read_as(case: Case, variant: Variant, a: Arrays) -> Arrays:
@@ -95,7 +96,7 @@ def against_witness(case: Case, a: Arrays, want: Arrays) -> None:
     """Each output is what the loops give: relative to the largest, with what a phase costs in float64."""
     reach = float(np.abs(case.at.i).max())
     outputs = {name: g for name, g in want.items() if not name.startswith("vjp.")}
-    seen = composed.witnessed(case, a) if isinstance(case, Whole) else witnessed(case, a)
+    seen = composed.witnessed(case, a) if isinstance(case, ModelCase) else witnessed(case, a)
     same(seen, outputs, WITNESS + 1e-15 * reach, "witness")
 
 

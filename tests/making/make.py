@@ -22,17 +22,17 @@ from peref.compare import same
 from peref.encodings import names
 from peref.errors import Misuse, PerefError, did_you_mean
 from peref.golden import SPEC_VERSION
-from peref.golden.book import vectors_of
-from peref.golden.cases import Case
-from peref.golden.declared import PARTS, broken
-from peref.golden.diagnose.probes import read
-from peref.golden.entry import Entry
-from peref.golden.files import Tensor
-from peref.golden.folder import files, made, write
-from peref.golden.kinds import expected, inputs
-from peref.golden.levels import Arrays
-from peref.golden.rebuild import agree
-from peref.golden.sums import CORE, FULL, SUMS, VERSION, of_encoding
+from peref.golden.compute.reference import expected, inputs
+from peref.golden.compute.vectors import described_case, folder_files, write_folder
+from peref.golden.diagnosis.near_misses import parsed_probes
+from peref.golden.judge.declared import VERDICTS, peref_breaks
+from peref.golden.judge.rebuild import agree
+from peref.golden.spec.book import vectors_of
+from peref.golden.spec.cases import Case
+from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, of_encoding
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+from peref.parameters import Arrays
 
 # bytes at most: the core of one encoding, the whole core, golden/ with everything
 OF_ONE, OF_CORE, OF_ALL = 700_000, 20_000_000, 60_000_000
@@ -61,8 +61,8 @@ class Part:
     def files(self, new: dict[str, Both], near: dict[str, list[dict[str, str]]]) -> dict[str, bytes]:
         """Name -> bytes of each file, with `new` for what is not kept."""
         there = self.kept | new
-        done = [made(case, *there[case.id], near.get(case.id, [])) for case in self.cases]
-        return files(
+        done = [described_case(case, *there[case.id], near.get(case.id, [])) for case in self.cases]
+        return folder_files(
             self.place.name,
             done,
             traps.every(),
@@ -76,7 +76,7 @@ class Part:
         """Its refusals and laws, which stand in the core."""
         return {
             key: catalogue.declared(self.place.name, key) if self.place.parent.name == CORE else []
-            for key in PARTS
+            for key in VERDICTS
         }
 
 
@@ -105,7 +105,7 @@ def make(folder: Path, only: Sequence[str] = (), say: Callable[[str], None] = la
     )
     done = [confirmed(one, say) for one in parts]
     within(folder, parts, done)
-    written = [one.place for one, found in zip(parts, done, strict=True) if write(one.place, found)]
+    written = [one.place for one, found in zip(parts, done, strict=True) if write_folder(one.place, found)]
     store.write_text(folder / VERSION, SPEC_VERSION + "\n")
     return written
 
@@ -116,7 +116,7 @@ def confirmed(one: Part, say: Callable[[str], None]) -> dict[str, bytes]:
     """
     for key, some in one.said.items():
         for words in some:
-            if wrong := broken(key, words):
+            if wrong := peref_breaks(key, words):
                 raise Disagrees(f"{words['id']}: {wrong}")
     new = {}
     for case in (case for case in one.cases if case.id in one.new):
@@ -267,7 +267,8 @@ def alike(new: list[dict[str, str]], old: list[dict[str, str]]) -> bool:
         return False
     for one, other in zip(new, old, strict=True):
         at, at_old = (
-            dict(zip(*(x.tolist() for x in read(miss["probes"])), strict=True)) for miss in (one, other)
+            dict(zip(*(x.tolist() for x in parsed_probes(miss["probes"])), strict=True))
+            for miss in (one, other)
         )
         both = at.keys() & at_old.keys()
         if 2 * len(both) < len(at) or any(abs(at[n] - at_old[n]) > 1e-6 * (1 + abs(at_old[n])) for n in both):

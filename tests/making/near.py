@@ -6,7 +6,7 @@ A near miss stands in cases.json as {"trap": flag, "words": what the implementat
 the mutant is farthest from the truth and from other mutants. They are made from the mutants of the tests that
 are not held out.
 
-Not here: the mutants (tests/mutants), what is made of them (peref.golden.diagnose).
+Not here: the mutants (tests/mutants), what is made of them (peref.golden.diagnosis).
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.files import Tensor
-from peref.golden.rule import CLASSES, judged
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import CLASSES, verdict_on
 
 PROBES = 8
 FEW = 1  # cases of an encoding that carry the same mutant, one with its flag first
@@ -28,7 +28,7 @@ def failing(case: Any, want: dict[str, Any], got: dict[str, Any]) -> dict[str, n
         if name.endswith((":a", ":b")) or name not in got or g.dtype.kind != "f":
             continue
         x = np.asarray(got[name]).view(np.ndarray).astype(np.float64)
-        verdict = judged(Tensor("F64", x), g, want[f"{name}:a"], want[f"{name}:b"], case.depth)
+        verdict = verdict_on(Tensor("F64", x), g, want[f"{name}:a"], want[f"{name}:b"], case.depth)
         if not verdict.worst <= CLASSES[-1][1] and verdict.used is not None and np.isfinite(x).any():
             found[name] = verdict.used
     return found

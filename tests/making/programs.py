@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
-from peref.golden.levels import Arrays
-from peref.golden.rule import UNIT
-from peref.golden.whole import Whole
+from peref.golden.spec.models import ModelCase
+from peref.golden.spec.rule import ROUNDOFF
 from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import probabilities_backward, scores
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.shape import add, unbroadcast
 from peref.ops.turn import turn
+from peref.parameters import Arrays
 from peref.rng import generator
 from peref.tape import Op
 
 Product = Callable[[Any, Any], Any]
 
 
-def programs(case: Whole, a: Arrays) -> Iterator[tuple[Backend, Arrays]]:
+def programs(case: ModelCase, a: Arrays) -> Iterator[tuple[Backend, Arrays]]:
     """Eleven ways to compute a case in float32, and the inputs of each."""
     rng = generator(0, f"programs of {case.id}")
     low = {
@@ -49,7 +49,7 @@ def programs(case: Whole, a: Arrays) -> Iterator[tuple[Backend, Arrays]]:
     for seed in shuffles:  # parameters that are off in the last place
         by = generator(seed, "roundings")
         off = {
-            name: x * (1 + np.float32(UNIT["F32"]) * by.uniform(-2, 2, x.shape))
+            name: x * (1 + np.float32(ROUNDOFF["F32"]) * by.uniform(-2, 2, x.shape))
             if name.startswith("param.")
             else x
             for name, x in low.items()

@@ -20,14 +20,14 @@ none of them. Not here: budgets of single operations, which have a number for ea
 import numpy as np
 from making.programs import programs
 
-from peref.golden.budget import up
-from peref.golden.kinds import expected
-from peref.golden.levels import Arrays
-from peref.golden.rule import UNIT
-from peref.golden.whole import Whole
+from peref.golden.compute.budgets import up
+from peref.golden.compute.reference import expected
+from peref.golden.spec.models import ModelCase
+from peref.golden.spec.rule import ROUNDOFF
+from peref.parameters import Arrays
 
 
-def budgets(case: Whole, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def budgets(case: ModelCase, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Name -> a and b, float32 numbers, for every real one of the expected tensors."""
     real = [name for name, g in want.items() if g.dtype.kind == "f"]
     most = dict.fromkeys(real, 0.0)
@@ -37,5 +37,5 @@ def budgets(case: Whole, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray,
             most[name] = max(
                 most[name], float(np.abs(got[name].astype(np.float64) - want[name]).max(initial=0))
             )
-    found = {name: np.asarray(most[name] / UNIT["F32"]) for name in real}
+    found = {name: np.asarray(most[name] / ROUNDOFF["F32"]) for name in real}
     return {name: (up(max(np.abs(want[name]).max(initial=0), found[name])), up(found[name])) for name in real}

@@ -12,7 +12,7 @@ import numpy as np
 from loops import attention as loops_attention
 from loops.rope import turned as turned_pair
 
-from peref.golden.cases import Case
+from peref.golden.spec.cases import Case
 
 Rows = list[Any]
 

@@ -26,7 +26,7 @@ from mutants.ways import (
 )
 from peref.encodings import get
 from peref.errors import PerefError
-from peref.golden import levels
+from peref.golden.compute import operation
 
 PLACED = tuple(name for name in ANY if get(name).hook and get(name).axes is not None)
 LINE = PLACED
@@ -74,9 +74,9 @@ def tiled(order):
 
 def softmax(change):
     def run(case, a):
-        return patched("golden.levels", only=attn, probabilities=forward(levels.probabilities, change))(
-            case, a
-        )
+        return patched(
+            "golden.compute.operation", only=attn, probabilities=forward(operation.probabilities, change)
+        )(case, a)
 
     return run
 
@@ -243,10 +243,10 @@ MUTANTS = [
         "a token does not see itself",
         SOFTMAX,
         lambda case, a: patched(
-            "golden.levels",
+            "golden.compute.operation",
             only=lambda c: attn(c) and c.causal,
             probabilities=told(
-                levels.probabilities, at=lambda at: seeing(at, at.see & ~np.eye(at.T, dtype=bool))
+                operation.probabilities, at=lambda at: seeing(at, at.see & ~np.eye(at.T, dtype=bool))
             ),
         )(case, a),
         held_out=True,

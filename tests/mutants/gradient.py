@@ -5,7 +5,7 @@ import numpy as np
 from mutants import Mutant
 from mutants.ways import ANY, backend, backward, expected, hooked, patched
 from peref.encodings import get
-from peref.golden import levels
+from peref.golden.compute import operation
 from peref.ops.embedding import take
 
 SOFTMAX = ("none", *hooked("rotate", "bias", "score", "attend"))
@@ -194,9 +194,9 @@ MUTANTS = [
 def without_mean(case, a):
     if case.level != "attn" or case.hook == "attend":
         return None
-    return patched("golden.levels", probabilities=backward(levels.probabilities, lambda g, p, dp: [p * dp]))(
-        case, a
-    )
+    return patched(
+        "golden.compute.operation", probabilities=backward(operation.probabilities, lambda g, p, dp: [p * dp])
+    )(case, a)
 
 
 def assigned(case, a, step=1):

@@ -13,19 +13,17 @@ from honest import coarse
 from making.catalogue import operations
 
 from mutants import later
-from peref.golden.diagnose import diagnosed
-from peref.golden.diagnose.came import BROKEN, Came
-from peref.golden.diagnose.whole import weighed
-from peref.golden.files import Tensor
-
-LEVELS = ("table", "op", "attn")
+from peref.golden.diagnosis.answer import BROKEN, Answer
+from peref.golden.diagnosis.ranking import diagnosed, weighed
+from peref.golden.spec.cases import OPERATIONS
+from peref.golden.spec.files import Tensor
 
 
 def by_encoding():
     """Encoding -> its cases at the levels that a mutant is run on."""
     found = defaultdict(list)
     for case in operations():
-        if case.level in LEVELS:
+        if case.level in OPERATIONS:
             found[case.encoding].append(case)
     return found
 
@@ -52,7 +50,7 @@ def came_of(mutant, cases, book):
         except BROKEN:
             continue  # this case cannot be computed so
         found.append(
-            Came(
+            Answer(
                 entry,
                 tensors(entry, given)
                 if given is not None
@@ -64,8 +62,8 @@ def came_of(mutant, cases, book):
 
 def flags_of(mutant, encoding, cases, book):
     """The flags that are named, the likeliest first; none where nothing fails."""
-    came = came_of(mutant, cases[encoding], book)
-    return [one.trap.flag for one in weighed(came) if one.trap.flag]
+    answer = came_of(mutant, cases[encoding], book)
+    return [one.trap.flag for one in weighed(answer) if one.trap.flag]
 
 
 def of_later(book, said=print):
@@ -75,9 +73,9 @@ def of_later(book, said=print):
     cases, right, count = by_encoding(), 0, 0
     for mutant in later.MUTANTS:
         for encoding in mutant.of:
-            came = came_of(mutant, cases[encoding], book)
-            if any(one.wrong for one in came):
-                flags = [one.trap.flag for one in weighed(came) if one.trap.flag]
+            answer = came_of(mutant, cases[encoding], book)
+            if any(one.wrong for one in answer):
+                flags = [one.trap.flag for one in weighed(answer) if one.trap.flag]
                 right, count = right + (flags[:1] == [mutant.flag]), count + 1
                 if flags[:1] != [mutant.flag]:
                     said("misnamed later", mutant.name, encoding, mutant.flag, flags[:3])
@@ -93,14 +91,16 @@ def of_honest(book, encodings=None):
         if encodings is not None and encoding not in encodings:
             continue
         for rounding in coarse.ROUNDINGS:
-            came = []
+            answer = []
             for case in cases:
                 entry = book.entries[case.id]
                 with np.errstate(all="ignore"):
-                    came.append(Came(entry, tensors(entry, coarse.computed(case, entry.inputs(), rounding))))
+                    answer.append(
+                        Answer(entry, tensors(entry, coarse.computed(case, entry.inputs(), rounding)))
+                    )
             count += 1
-            named += [(encoding, rounding, one.trap.flag) for one in weighed(came)[:1]]
-            for one in came:
+            named += [(encoding, rounding, one.trap.flag) for one in weighed(answer)[:1]]
+            for one in answer:
                 for name in one.wrong:
                     failing += 1
                     if trap := diagnosed(one.entry, name, one.got[name]):

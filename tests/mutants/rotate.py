@@ -34,7 +34,7 @@ def turning(change):
     def run(case, a):
         if case.level == "table":
             return None
-        return patched("golden.levels", PLAIN=replace(PLAIN, turn=change))(case, a)
+        return patched("golden.compute.operation", PLAIN=replace(PLAIN, turn=change))(case, a)
 
     return run
 
@@ -68,7 +68,7 @@ def only(of):
     return lambda case, a: (
         None
         if case.level == "table"
-        else patched("golden.levels", PLAIN=replace(PLAIN, turn=change()))(case, a)
+        else patched("golden.compute.operation", PLAIN=replace(PLAIN, turn=change()))(case, a)
     )
 
 

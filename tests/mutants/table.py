@@ -21,11 +21,11 @@ from making.near import computed  # noqa: E402
 
 from mutants import mutants, named  # noqa: E402
 from mutants.ways import bfloat16  # noqa: E402
-from peref.golden import whole  # noqa: E402
-from peref.golden.book import Book, opened  # noqa: E402
-from peref.golden.files import Tensor  # noqa: E402
-from peref.golden.kinds import rebuilt  # noqa: E402
-from peref.golden.rule import CLASSES, judged  # noqa: E402
+from peref.golden.spec.book import Book, open_book  # noqa: E402
+from peref.golden.spec.cases import MODEL_LEVELS  # noqa: E402
+from peref.golden.spec.files import Tensor  # noqa: E402
+from peref.golden.spec.models import rebuilt  # noqa: E402
+from peref.golden.spec.rule import CLASSES, verdict_on  # noqa: E402
 
 DTYPES = ("F64", "F32", "BF16", "F16")
 START, STOP = "<!-- mutants: python tests/mutants/table.py -->", "<!-- /mutants -->"
@@ -76,7 +76,7 @@ def of_case(mutant, case, book):
 
 def worst(entry, case, name, got):
     """The largest use of class A."""
-    return judged(got, entry.want(name), *entry.budget(name), case.depth).worst
+    return verdict_on(got, entry.want(name), *entry.budget(name), case.depth).worst
 
 
 def measured(book, dtypes=DTYPES, only=lambda m: True, name=True):
@@ -103,7 +103,7 @@ def of_levels(book, flags=None):
     """
     found, wrong = {}, level_mutants.MUTANTS | level_mutants.LEFT
     for entry in book.entries.values():
-        for flag in entry.words["flags"] if entry.words["level"] in whole.LEVELS else ():
+        for flag in entry.words["flags"] if entry.words["level"] in MODEL_LEVELS else ():
             if flags is None or flag in flags:
                 a = entry.inputs()
                 case = rebuilt(entry.words, a)
@@ -350,7 +350,7 @@ def main():
     book = Book(ROOT / "golden")
     found, table = measured(book), honest(book)
     later = named.of_later(book, lambda *words: print(*words, file=sys.stderr))
-    unasked, levels = named.of_honest(book), of_levels(opened(ROOT / "golden"))
+    unasked, levels = named.of_honest(book), of_levels(open_book(ROOT / "golden"))
     text = summary(found, table, later, unasked, levels)
     print(text)
     both = f"{text}\n\nBugs that still get another name:\n\n{confused(found)}"

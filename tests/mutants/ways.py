@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 
 from peref.encodings import get, names
-from peref.golden.levels import expected
+from peref.golden.compute.reference import expected
 from peref.model import PLAIN
 from peref.tape import Op
 
@@ -41,7 +41,7 @@ def backend(**changes):
     """A field of the backend does something else."""
 
     def run(case, a):
-        with mock.patch("peref.golden.levels.PLAIN", replace(PLAIN, **changes)):
+        with mock.patch("peref.golden.compute.operation.PLAIN", replace(PLAIN, **changes)):
             return expected(case, a)
 
     return run

@@ -23,7 +23,7 @@ def files():
     return sorted(
         f.stem
         for f in Path(__file__).parent.glob("*.py")
-        if f.stem not in ("__init__", "families", "traps", "wholes")
+        if f.stem not in ("__init__", "declared", "families", "traps", "wholes")
     )
 
 

@@ -8,7 +8,7 @@ from mutants import Mutant
 from mutants.ways import patched, with_case
 from page import frequencies, scaled
 
-from peref.golden.whole import Whole
+from peref.golden.spec.models import ModelCase
 from peref.ops import frequency
 from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
 from recipes.traps import trap
@@ -52,7 +52,7 @@ LENGTHS = (
 )
 WHOLES = [
     length_fixed("dynamic_ntk", "rope.ntk.cache_mixed_bases", OF_LENGTH),
-    Whole(
+    ModelCase(
         "dynamic_ntk",
         "trace",
         "length-as-hugging-face",

@@ -15,9 +15,8 @@ Not here: cases of one encoding alone, which stand in its own file.
 import numpy as np
 
 from peref.encodings import FUNCTIONS, get, options, settings
-from peref.golden.cases import LEVELS, Variant, other_choices, sized
-from peref.golden.laws import Law
-from peref.golden.refusals import Refusal
+from peref.golden.spec.cases import LEVELS_OF_HOOK, Variant, other_choices, sized
+from recipes.declared import Law, Refusal
 
 LONG = (0, 1, 2047, 2048, 4096, 131071, 1048575)
 UNORDERED = (5, 0, 3, 3, 11, 2, 15)
@@ -46,7 +45,7 @@ def usual(name, *, small=None, once=None, flags=None, beside=None, without=(), *
     number at that level and have no case there.
     """
     e = get(name)
-    levels = LEVELS[e.hook]
+    levels = LEVELS_OF_HOOK[e.hook]
     for level in levels:
         why = "Every option at its default: if this fails, the set-up is wrong."
         yield case(name, level, "default", why, "basic", **({} if level == "table" else sizes))
@@ -182,7 +181,7 @@ def attention(name, given=None, spread="position.counted"):
     others.
     """
     e = get(name)
-    level = LEVELS[e.hook][-1]
+    level = LEVELS_OF_HOOK[e.hook][-1]
     options = {"options": given or {}}
     why = (
         "Two packed documents and padding: nothing crosses, positions restart, a row that sees nothing is 0."
@@ -282,7 +281,7 @@ def positions(*values):
 def refusals(name):
     """What an encoding refuses by what it claims."""
     e = get(name)
-    level = {"rotate": "op", "bias": "op", "embed": "table"}.get(e.hook, LEVELS[e.hook][-1])
+    level = {"rotate": "op", "bias": "op", "embed": "table"}.get(e.hook, LEVELS_OF_HOOK[e.hook][-1])
     if e.hook == "rotate":
         yield refused(
             name,
@@ -303,7 +302,7 @@ def refusals(name):
     if "two_sided" not in e.claims:
         yield refused(
             name,
-            LEVELS[e.hook][-1],
+            LEVELS_OF_HOOK[e.hook][-1],
             "two-sided",
             "mask",
             "It reads only the past: there is no two-sided form.",
@@ -340,7 +339,7 @@ def laws(name):
     e = get(name)
     if e.hook == "embed":
         return
-    level = LEVELS[e.hook][-1]
+    level = LEVELS_OF_HOOK[e.hook][-1]
     yield law(name, level, "causal", "What comes later changes nothing that came before.")
     yield law(
         name,

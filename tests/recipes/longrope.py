@@ -14,10 +14,11 @@ from recipes.traps import trap
 from recipes.wholes import length_fixed
 
 SPEC = """
-(arXiv:2402.13753). `w_n / c_n`, c = `long_factor` where n > L, else `short_factor` (absent: 1, but for long
-texts `1/c_n = g_n/factor + 1 - g_n`, g yarn's ramp between 32 and 1 turns). Gain `sqrt(1 +
-ln(factor)/ln(L))`, 1 for factor <= 1; `attention_factor`, or `short_mscale` and `long_mscale` before it,
-are the gain itself. The first `start_tokens` positions turn as in rope without gain.
+(arXiv:2402.13753). `w_n / c_n`, where c is `long_factor` if n > L and `short_factor` otherwise. If that
+list is absent, c = 1 up to L, and beyond it `1/c_n = g_n/factor + 1 - g_n`, where g is yarn's ramp between
+32 and 1 turns. The gain is `long_mscale` if n > L and `short_mscale` otherwise; if that is absent,
+`attention_factor`; if that is absent too, `sqrt(1 + ln(factor)/ln(L))`, or 1 for factor <= 1. The first
+`start_tokens` positions turn as in rope, without gain.
 """
 
 

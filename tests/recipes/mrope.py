@@ -14,12 +14,12 @@ from recipes.families import SMALL, attention, case, laws, refusals, refused, ro
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2409.12191). `angle[n] = i_a(n) w_n`, the ladder running over all pairs. `order` "chunked": the first
-`sections`[0] pairs take time, the next height, the last width; "interleaved": pair n takes height where n
-mod 3 = 1 and n < 3 sections[1], width where n mod 3 = 2 and n < 3 sections[2], else time; "alternate": of
-the first sections[1] + sections[2] pairs even ones take height and odd ones width, the rest time. One
-number for a token is that number on each axis. Sections unless said: 2:3:3, interleaved 6:5:5, alternate
-10:11:11, by largest remainder.
+(arXiv:2409.12191). `angle[n] = i_a(n) w_n`; the ladder runs over all pairs. `order` "chunked": the first
+`sections`[0] pairs take time, the next ones height, the last ones width; "interleaved": pair n takes height
+if n mod 3 = 1 and n < 3 sections[1], width if n mod 3 = 2 and n < 3 sections[2], and time otherwise;
+"alternate": of the first sections[1] + sections[2] pairs, even ones take height and odd ones width, and the
+rest take time. A single number for a token is used on each axis. Unless given, the sections are 2:3:3,
+interleaved 6:5:5, alternate 10:11:11, by largest remainder.
 """
 
 

@@ -11,7 +11,7 @@ from recipes.families import LONG, SMALL, attention, case, laws, refusals, refus
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2306.15595). `w_n / factor`; `form`.
+(arXiv:2306.15595). `w_n / factor`. It has `form`.
 """
 
 

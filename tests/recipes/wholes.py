@@ -23,8 +23,8 @@ from typing import Any
 
 from peref.config import SHAPES
 from peref.encodings import get, names
-from peref.golden.cases import Case, sized
-from peref.golden.whole import RECIPE, Whole
+from peref.golden.spec.cases import Case, sized
+from peref.golden.spec.models import RECIPE, ModelCase
 from recipes import module
 
 Facts = dict[str, Any]
@@ -87,20 +87,20 @@ def sizes_of(name: str, level: str) -> Facts:
 # ---------------------------------------------------------------- block, model, step
 
 
-def blocks() -> Iterator[Whole]:
+def blocks() -> Iterator[ModelCase]:
     for name in names():
         if get(name).embed:
             continue
         for shape in SHAPES:
             why = f"One pre-norm layer of a model of the shape {shape}, the encoding inside, every gradient."
             more = more_flags(name, f"block-{shape}")
-            yield Whole(
+            yield ModelCase(
                 name, "block", shape, why, (*SHAPE_FLAGS[shape], *more), shape=shape, **widths(name, "block")
             )
     yield from own("block")
 
 
-def models() -> Iterator[Whole]:
+def models() -> Iterator[ModelCase]:
     for name in names():
         for shape in SHAPES:
             flags = (
@@ -112,7 +112,7 @@ def models() -> Iterator[Whole]:
                 f"Two layers of the shape {shape} from tokens to the loss, and the gradient of every "
                 "parameter."
             )
-            yield Whole(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
+            yield ModelCase(name, "model", shape, why, (*flags, *more), shape=shape, **widths(name, "model"))
     for name in names():
         if cached := said(name, "CACHED", None):
             shape, flag = cached
@@ -121,7 +121,7 @@ def models() -> Iterator[Whole]:
                 "the logits of one call with all tokens."
             )
             given = {"T": 9, "calls": in_calls(CHUNKS)} | sizes_of(name, "model") | options_of(name, "cached")
-            yield Whole(name, "model", f"cached-{shape}", why, (flag,), shape=shape, **given)
+            yield ModelCase(name, "model", f"cached-{shape}", why, (flag,), shape=shape, **given)
     for name in names():
         shape, sizes = full_size(name, "LOGITS", "model")
         why = (
@@ -129,7 +129,7 @@ def models() -> Iterator[Whole]:
             f"the shape {shape}."
         )
         flags = ("model.tied_gradient",) if shape == "llama" else ("model.final_norm",)
-        yield Whole(
+        yield ModelCase(
             name, "model", f"logits-{shape}", why, flags, shape=shape, judged="logits", **widths(name, sizes)
         )
     yield from own("model")
@@ -146,7 +146,7 @@ def full_size(name: str, what: str, sizes: str) -> tuple[str, str]:
     return (shape, sizes) if shape else (shape_of(name), "tiny")
 
 
-def steps() -> Iterator[Whole]:
+def steps() -> Iterator[ModelCase]:
     flags = (
         "adamw.decay_everywhere",
         "adamw.decay_coupled",
@@ -158,7 +158,7 @@ def steps() -> Iterator[Whole]:
         shape, sizes = full_size(name, "TRAINED", "step")
         why = f"Ten steps of AdamW of the shape {shape}: warm-up, cosine, clipping, decay of matrices alone."
         clip = {"recipe": RECIPE | {"clip": 0.5}} if sizes == "tiny" else {}
-        yield Whole(name, "step", shape, why, flags, shape=shape, **clip, **widths(name, sizes))
+        yield ModelCase(name, "step", shape, why, flags, shape=shape, **clip, **widths(name, sizes))
 
 
 # ---------------------------------------------------------------- trace
@@ -169,12 +169,12 @@ def in_calls(chunks: Any, n: int = 16, fresh: int = 0) -> tuple[tuple[int, int, 
     return tuple((first, stop, first in (0, fresh), n) for first, stop in chunks)
 
 
-def traces() -> Iterator[Whole]:
+def traces() -> Iterator[ModelCase]:
     for name in names():
         e, flags = get(name), of_positions(name)
         sizes = FEW_HEADS | ({"H": 2} if e.hook == "mix" else {}) | options_of(name, "trace")
         why = "A prefill, a token, a chunk and a token through the cache give the rows of one call with all."
-        yield Whole(
+        yield ModelCase(
             name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes
         )
         # the loops of attend take no window
@@ -185,7 +185,7 @@ def traces() -> Iterator[Whole]:
             )
             calls = in_calls(((0, 4), (4, 5), (5, 6), (6, 10), (10, 11)))
             ring = ("cache.ring_positions",) if flags else ()
-            yield Whole(
+            yield ModelCase(
                 name,
                 "trace",
                 "window-rolls",
@@ -201,7 +201,7 @@ def traces() -> Iterator[Whole]:
             calls = in_calls(((0, 3), (3, 4), (4, 6), (6, 7)), fresh=4)
             again = (*range(4), *range(3))
             kept = without(name, ("cache.not_cleared",))
-            yield Whole(
+            yield ModelCase(
                 name, "trace", "long-then-short", why, kept, positions=again, T=7, calls=calls, **sizes
             )
     yield from own("trace")
@@ -232,12 +232,14 @@ def without(name: str, flags: tuple[str, ...]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- what recipes make their own cases with
 
 
-def packed(name: str, level: str = "block") -> Whole:
+def packed(name: str, level: str = "block") -> ModelCase:
     if level == "block":
         why = "Two packed documents and padding through a whole layer: nothing crosses, and padding is 0."
-        return Whole(name, "block", "packed", why, ("mask.documents",), seg=PACKED, **widths(name, "block"))
+        return ModelCase(
+            name, "block", "packed", why, ("mask.documents",), seg=PACKED, **widths(name, "block")
+        )
     why = "Two packed documents and padding from tokens to the loss; targets at padding are not asked."
-    return Whole(
+    return ModelCase(
         name,
         "model",
         "packed",
@@ -248,20 +250,20 @@ def packed(name: str, level: str = "block") -> Whole:
     )
 
 
-def small(name: str) -> Iterator[Whole]:
+def small(name: str) -> Iterator[ModelCase]:
     why = "The inputs are small, so that the epsilon of the norms is a part of what is under the root."
     for shape in SHAPES:
-        yield Whole(name, "block", f"small-{shape}", why, ("norm.eps",), shape=shape, shrink=2.0**-10)
+        yield ModelCase(name, "block", f"small-{shape}", why, ("norm.eps",), shape=shape, shrink=2.0**-10)
 
 
-def length_fixed(name: str, flag: str, options: Facts) -> Whole:
+def length_fixed(name: str, flag: str, options: Facts) -> ModelCase:
     """Frequencies depend on a length."""
     why = (
         "The length is fixed when the cache is made, beyond the length trained for: every key and every "
         "query meets the same frequencies."
     )
     given = {"L": 5, "T": 9, "calls": in_calls(CHUNKS, 9)} | FEW_HEADS | {"D": 8}
-    return Whole(name, "trace", "length-fixed", why, (flag,), options, **given)
+    return ModelCase(name, "trace", "length-fixed", why, (flag,), options, **given)
 
 
 # ---------------------------------------------------------------- aligned

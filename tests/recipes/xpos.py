@@ -22,8 +22,8 @@ from recipes.families import (
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2212.10554). Gains `z_n^((i - centre)/scale_base)` of q and the inverse of k, `z_n = (2n/R +
-gamma)/(1 + gamma)`. Causal only.
+(arXiv:2212.10554). The gain of q is `z_n^((i - centre)/scale_base)` and that of k its inverse, `z_n = (2n/R
++ gamma)/(1 + gamma)`. Causal only.
 """
 
 

@@ -15,13 +15,13 @@ from recipes.traps import trap
 from recipes.wholes import aligned_op
 
 SPEC = """
-(arXiv:2309.00071). `g w_n/factor + (1 - g) w_n`, g the ramp above between `beta_fast` and `beta_slow`
-turns, the latter no larger (`truncate` false: ends unrounded). `ramp` "paper": g falls straight in the
-turns L w_n/(2 pi), 1 at beta_slow, 0 at beta_fast, which must be larger. 1 - g is multiplied by
-`extrapolation_factor`; `form`. Gain of q and of k: `0.1 ln(factor) + 1` (1 for factor <= 1), or
-`attention_factor`; with `mscale` m and `mscale_all_dim` M: `y(m)/y(M)`, `y(x) = 0.1 x ln(factor) + 1`, and
-the softmax scale times y(M)^2. `reading` says what an absent or zero m or M means: "huggingface", gain
-y(1); "deepseek", y(m or 1)/y(M or 0).
+(arXiv:2309.00071). `g w_n/factor + (1 - g) w_n`, where g is the ramp of ntk_by_parts between `beta_fast`
+and `beta_slow` turns, the latter no larger (`truncate` false: its ends are not rounded). `ramp` "paper": g
+falls linearly in the turns L w_n/(2 pi), from 1 at beta_slow to 0 at beta_fast, which must be larger. 1 - g
+is multiplied by `extrapolation_factor`. It has `form`. The gain of q and of k is `attention_factor` if it
+is given, else `0.1 ln(factor) + 1` (1 for factor <= 1). With `mscale` m and `mscale_all_dim` M the latter
+is `y(m)/y(M)`, `y(x) = 0.1 x ln(factor) + 1`, and the softmax scale is multiplied by y(M)^2. `reading` says
+what an absent or zero m or M means: "huggingface", gain y(1); "deepseek", y(m or 1)/y(M or 0).
 """
 
 

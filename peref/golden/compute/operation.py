@@ -1,0 +1,208 @@
+"""What a case computes: its inputs, its outputs, and for random cotangents the products with the Jacobian.
+
+    table   embed: rows    rotate: angle, cos, sin, gain_q, gain_k    bias: bias [H,N] at each of the
+            `distances`
+    op      embed: y       rotate: q_rotated, k_rotated    bias: bias [H,T,T]    score: term [B,H,T,T]    mix:
+            y, the layer's output, 0 at padding
+    attn    scores and probabilities [B,H,T,T], 0 where a query does not look, and out [B,H,T,D]; of `attend`
+            only out
+
+vjp.NAME is the gradient of sum(cotangent.OUTPUT * OUTPUT) with respect to the input NAME, over the outputs
+that have a cotangent. Inputs are k/128 with |k| <= 255, parameters have 8 significant bits: bfloat16,
+float16, float32 and float64 hold both exactly.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from peref import hooks
+from peref.direct import seen
+from peref.encodings import Encoding
+from peref.golden.spec.cases import Case
+from peref.model import PLAIN
+from peref.ops.attention import probabilities, scores, weigh
+from peref.ops.place import At
+from peref.parameters import Arrays
+from peref.rng import generator
+from peref.tape import Op, Tape, Var, value
+
+AXES = {  # of each tensor, in the letters of the package; N distances, P pairs
+    "q": "BHTD",
+    "k": "BGTD",
+    "v": "BGTD",
+    "x": "BTC",
+    "rows": "TC",
+    "y": "BTC",
+    "q_rotated": "BHTD",
+    "k_rotated": "BGTD",
+    "term": "BHTS",
+    "scores": "BHTS",
+    "probabilities": "BHTS",
+    "out": "BHTD",
+    "angle": "TP",
+    "cos": "TP",
+    "sin": "TP",
+    "gain_q": "TP",
+    "gain_k": "TP",
+    "tokens": "BT",
+    "targets": "BT",
+    "logits": "BTV",
+}
+DIFFERENTIATED = {  # level -> outputs that have a cotangent where they depend on an input
+    "table": ("rows", "angle", "bias"),
+    "op": ("y", "q_rotated", "k_rotated", "bias", "term"),
+    "attn": ("out",),
+}
+
+
+def masked_forward(s, see):  # bool of a shape that broadcasts
+    return np.where(see, s, 0), see
+
+
+def masked_backward(see, dy):
+    return np.where(see, dy, 0), None
+
+
+masked = Op(masked_forward, masked_backward)
+
+
+def axes_of(case: Case, tensor: str) -> str:
+    """The letters of a tensor's axes, "" where none are known."""
+    name = tensor.removeprefix("vjp.")
+    if name == "bias":
+        return "HN" if case.level == "table" else "HTS"
+    found = AXES.get(name, "")
+    return f"B{found}" if name in ("rows", "angle", "cos", "sin") and case.at.i.ndim == 2 else found
+
+
+def rounded(x: Any) -> np.ndarray:
+    """The nearest number of 8 significant bits, in steps of at least 2**-14."""
+    x = np.asarray(x, np.float64)
+    exponent = np.maximum(np.frexp(x)[1] - 1, -7) - 7
+    return np.asarray(np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent))
+
+
+def needs(case: Case) -> tuple[str, ...]:
+    """Which of x, q, k, v it takes."""
+    pe = case.config.encoding(0)
+    x = ("x",) if pe.features or pe.mix or (pe.embed and case.level == "op") else ()
+    if case.level == "attn":
+        return (*x, "q", "k", "v")
+    if case.level == "op" and case.hook in ("rotate", "score"):
+        return (*x, "q", "k")
+    return x
+
+
+def operation_inputs(case: Case) -> dict[str, np.ndarray]:
+    """All that goes in, cotangents included."""
+    rng, cfg = generator(0, case.id), case.config
+    on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
+    shapes = {
+        "x": (case.B, case.T, case.C),
+        "q": (case.B, case.H, case.T, case.D),
+        "k": (case.B, case.G, case.T, case.D),
+    }
+    shapes["v"] = shapes["k"]
+    found = {"positions": np.array(case.at.i)}
+    if case.seg is not None:
+        found["seg"] = np.array(case.at.seg)
+    if case.hook == "bias" and case.level == "table":
+        found["distances"] = np.array(case.at.distances)
+    found |= {name: on_grid(shapes[name]) for name in needs(case)}
+    for name, a in cfg.encoding(0).init(rng).items():
+        found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + 0.3 * rng.standard_normal(np.shape(a)))
+    leaves = watched(found)
+    tape = Tape()
+    outputs = operate(case, found | {name: tape.watch(found[name]) for name in leaves})
+    for name, y in outputs.items():
+        if isinstance(y, Var) and name in DIFFERENTIATED[case.level]:
+            found[f"cotangent.{name}"] = on_grid(y.shape)
+    return found
+
+
+def watched(given: Arrays) -> list[str]:
+    """The inputs that have a gradient."""
+    return [name for name in given if name in ("x", "q", "k", "v") or name.startswith("param.")]
+
+
+def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> Arrays:
+    """The outputs for inputs `a`, arrays or on a tape; `pe` and `at` in place of the case's own where
+    given.
+    """
+    pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    x, q, k, v = (a.get(name) for name in ("x", "q", "k", "v"))
+    match case.hook, case.level:
+        case "embed", "table":
+            return {"rows": hooks.position_rows(pe, p, at.i)}
+        case "embed", _:
+            return {"y": hooks.with_position(pe, p, x, at.i)}
+        case "rotate", "table":
+            return turned_by(*hooks.rotation(pe, p, at.i, at.n))
+        case "rotate", "op":
+            turned = hooks.turn_heads(PLAIN, q, k, hooks.rotation(pe, p, at.i, at.n), layout=case.layout)
+            return dict(zip(("q_rotated", "k_rotated"), turned, strict=True))
+        case "bias", "table":
+            return {"bias": hooks.distance_table(PLAIN, pe, p, at.distances)}
+        case "bias", "op":
+            table = hooks.distance_table(PLAIN, pe, p, at.distances)
+            nothing = np.zeros((1, case.H, case.T, 1), value(table).dtype)
+            return {"bias": seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)}
+        case "score", "op":
+            terms = hooks.score_terms(PLAIN, pe, p, q, k, hooks.features(PLAIN, pe, p, x, at)[0], at)
+            nothing = np.zeros((case.B, case.H, case.T, 1), value(q).dtype)
+            return {"term": masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)}
+        case "mix", _:
+            y = hooks.mixed(PLAIN, pe, p, x, at)[0]
+            # what a layer says of padding means nothing
+            return {"y": y if at.seg is None else masked(y, at.seg[..., None] != 0)}
+    return attended(case, pe, p, x, q, k, v, at)
+
+
+def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
+    """The table of a rotation: gains only where there are some."""
+    found = {"angle": angle, "cos": np.cos(value(angle)), "sin": np.sin(value(angle))}
+    return found | {
+        name: value(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain is not None
+    }
+
+
+def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At) -> Arrays:
+    """Attention, and what is seen of it on the way where it is a softmax."""
+    found: Arrays = {}
+
+    def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, scale: float) -> Any:
+        logits = scores(q, k, *terms, at=at, scale=scale)
+        share = probabilities(logits, at=at)
+        found.update(scores=np.where(at.see, value(logits), 0), probabilities=value(share))
+        return weigh(share, v)
+
+    be = PLAIN if pe.attend else replace(PLAIN, attention=in_steps)
+    out, _ = hooks.attend_heads(be, pe, p, q, k, v, x, at, layout=case.layout)
+    return found | {"out": out}
+
+
+def operation_outputs(
+    case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None
+) -> dict[str, np.ndarray]:
+    """Outputs and products with the Jacobian, for inputs with their cotangents; on `tape` where one is
+    given.
+    """
+    tape, leaves = Tape() if tape is None else tape, watched(a)
+    on_tape = {name: tape.watch(a[name]) for name in leaves}
+    return pulled(tape, on_tape, operate(case, {**a, **on_tape}, pe, at), a)
+
+
+def pulled(tape: Tape, on_tape: Arrays, outputs: Arrays, a: Arrays) -> dict[str, np.ndarray]:
+    """Bare outputs, and the gradients of what is `on_tape` for the cotangents in `a`."""
+    found = {name: np.asarray(value(y)) for name, y in outputs.items()}
+    judged = [name for name in outputs if f"cotangent.{name}" in a]
+    if judged:
+        gradients = tape.gradients(
+            tuple(outputs[name] for name in judged),
+            tuple(np.asarray(a[f"cotangent.{name}"], outputs[name].dtype) for name in judged),
+        )
+        found |= {f"vjp.{name}": gradients[leaf] for name, leaf in on_tape.items()}
+    return found

@@ -1,0 +1,71 @@
+"""What peref itself gives for a case of any level. Everything that takes cases asks here.
+
+table, op, attn: operation    block, model: model    step: training    trace: trace
+"""
+
+from typing import Any
+
+import numpy as np
+
+from peref import direct
+from peref.encodings import get
+from peref.golden.compute.model import model_inputs, model_outputs
+from peref.golden.compute.operation import operation_inputs, operation_outputs
+from peref.golden.compute.trace import trace_inputs, trace_outputs
+from peref.golden.compute.training import training_inputs, training_outputs
+from peref.golden.spec.cases import Case, nested
+from peref.golden.spec.models import rebuilt
+from peref.parameters import Arrays
+
+OPERATION = operation_inputs, operation_outputs
+LEVEL = {  # of the others: what makes its inputs, and what its outputs
+    "block": (model_inputs, model_outputs),
+    "model": (model_inputs, model_outputs),
+    "step": (training_inputs, training_outputs),
+    "trace": (trace_inputs, trace_outputs),
+}
+
+
+def inputs(case: Case) -> Arrays:
+    """All that goes in, cotangents included."""
+    return LEVEL.get(case.level, OPERATION)[0](case)
+
+
+def expected(case: Case, a: Arrays, *more: Any, **named: Any) -> Arrays:
+    """Outputs and products with the Jacobian. `more`: of table, op, attn and trace an encoding and a
+    place, of the others a backend.
+    """
+    return LEVEL.get(case.level, OPERATION)[1](case, a, *more, **named)
+
+
+def reference(case: dict[str, Any], inputs: Arrays) -> Arrays:
+    """peref itself as a function that is judged, in the dtype of the inputs: check --impl
+    peref.golden.compute.reference:reference.
+    """
+    if case["level"] == "refuse":
+        return direct_call(case, inputs)
+    return expected(rebuilt(case, inputs), inputs)
+
+
+def direct_call(case: dict[str, Any], a: dict[str, Any]) -> Any:
+    """peref itself as such a function: the calls that a user would make where there are such, else a
+    model's layer.
+    """
+    f, name, hook = case["facts"], case["encoding"], get(case["encoding"]).hook
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in case["options"].items()
+    }
+    p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
+    where: dict[str, Any] = {"positions": a.get("positions"), "params": p, "L": f["L"], **given}
+    if hook == "rotate" and case["call"] == "op":
+        q, k = direct.rotate(name, a["q"], a["k"], layout=f["layout"], rotary_dim=f["R"], n=f["n"], **where)
+        return {"q_rotated": q, "k_rotated": k}
+    if case["call"] == "attn":
+        where |= {key: f[key] for key in ("causal", "window", "n")} | {"x": a.get("x"), "seg": a.get("seg")}
+        where |= {"layout": f["layout"], "rotary_dim": f["R"]} if hook == "rotate" else {}
+        return {"out": direct.attention(name, a["q"], a["k"], a["v"], **where)}
+    dtype = direct.real({"x": a["x"]}) if "x" in a else np.dtype(np.float64)
+    place: dict[str, Any] = {key: nested(a[key].tolist()) for key in ("positions", "seg") if key in a}
+    again = Case(name, case["call"], "refused", case["why"], (), given, **place, **f)
+    direct.parameters(name, again.config.encoding(0), p, 0, dtype)
+    return expected(again, a)

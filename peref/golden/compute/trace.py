@@ -1,0 +1,86 @@
+"""Level trace: attention, or what stands in its place, fed in uneven chunks through a cache.
+
+Inputs are whole rows of tokens: q, k, v and x where the encoding looks at it. The calls in the case's facts
+say which rows come in one call, whether the cache is empty before it, and the length n that frequencies are
+made for then. out (y of a layer, or of an embedding) has the rows of all calls. A call sees the rows since
+the last fresh one, no others; keys stay in the cache as they turned when they came.
+
+Where n is the same throughout, a call gives the rows of one call with all tokens, which is what the witness
+computes. There are no gradients: decoding has none, and those of a whole sequence are in level attn. Budgets
+have a number for each element, as at the lower levels: what comes out is still the sum of one operation, and
+in bfloat16 one number for the tensor would let its small elements be anything.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from peref import hooks
+from peref.encodings import Encoding
+from peref.golden.compute.operation import rounded, watched
+from peref.golden.spec.models import ModelCase
+from peref.model import PLAIN
+from peref.ops.place import At
+from peref.parameters import Arrays
+from peref.rng import generator
+from peref.tape import Op, Tape, value
+
+
+def trace_inputs(case: ModelCase) -> Arrays:
+    rng, pe = generator(0, case.id), case.config.encoding(0)
+    on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
+    found: Arrays = {"positions": np.array(case.at.i)}
+    if pe.features or pe.mix or pe.embed:
+        found["x"] = on_grid((case.B, case.T, case.C))
+    if not (pe.mix or pe.embed):
+        found["q"] = on_grid((case.B, case.H, case.T, case.D))
+        found |= {name: on_grid((case.B, case.G, case.T, case.D)) for name in "kv"}
+    for name, a in pe.init(rng).items():
+        found[f"param.{name}"] = rounded(
+            np.asarray(a, np.float64) + (1 if pe.bias else 0.3) * rng.standard_normal(np.shape(a))
+        )
+    return found
+
+
+def trace_outputs(
+    case: ModelCase, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None
+) -> Arrays:
+    """The rows of all calls; `pe` and the positions of `at` in place of the case's own where given; on
+    `tape` where one is given.
+    """
+    pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
+    a = a if tape is None else {name: tape.watch(x) if name in watched(a) else x for name, x in a.items()}
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    rows: list[Any] = []
+    old: Any = {}
+    begin = 0
+    for first, stop, fresh, n in case.calls:
+        if fresh:
+            old, begin = {}, first
+        there = replace(at, i=at.i[..., first:stop], j=at.j[..., begin:stop], n=n)
+        x = rows_of(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
+        if pe.embed:
+            y = hooks.with_position(pe, p, x, there.i)
+        elif pe.mix:
+            y, old = hooks.mixed(PLAIN, pe, p, x, there, old)
+        else:
+            q, k, v = (rows_of(a[name], first=first, stop=stop, axis=2) for name in "qkv")
+            y, old = hooks.attend_heads(PLAIN, pe, p, q, k, v, x, there, old, layout=case.layout)
+        rows.append(value(y))
+    name, axis = ("y", 1) if pe.embed or pe.mix else ("out", 2)
+    return {name: np.concatenate(rows, axis)}
+
+
+def rows_of_forward(x, *, first, stop, axis):
+    return x[(slice(None),) * axis + (slice(first, stop),)], (x.shape, first, stop, axis)
+
+
+def rows_of_backward(saved, dy):
+    shape, first, stop, axis = saved
+    dx = np.zeros(shape, dy.dtype)
+    dx[(slice(None),) * axis + (slice(first, stop),)] = dy
+    return (dx,)
+
+
+rows_of = Op(rows_of_forward, rows_of_backward)

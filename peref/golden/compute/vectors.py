@@ -1,0 +1,157 @@
+"""The folder of one encoding as files: words and tensors of its cases, an index and digests; the same bytes
+in every process.
+
+Not here: what a case computes (reference), and whether it is confirmed, which is asked of golden/ itself
+(tests/making).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref import store
+from peref.encodings import get
+from peref.errors import Misuse, PerefError, explained
+from peref.golden import SPEC_VERSION
+from peref.golden.compute.budgets import budgets
+from peref.golden.compute.operation import axes_of
+from peref.golden.compute.reference import expected, inputs
+from peref.golden.spec.book import known_flags
+from peref.golden.spec.cases import Case
+from peref.golden.spec.checksums import SUMS, VERSION, sha256sums
+from peref.golden.spec.entries import SCHEMA
+from peref.golden.spec.files import checked_header, index_of
+from peref.parameters import Arrays
+
+Made = tuple[dict[str, Any], Arrays, Arrays]  # words, inputs and expected tensors of a case
+
+
+def described_case(case: Case, a: Arrays, found: Arrays, near_miss: Sequence[dict[str, str]] = ()) -> Made:
+    """A case for `files`; `found` has budgets and other readings beside what is expected."""
+    outputs = [name for name in found if not name.endswith((":a", ":b")) and "@" not in name]
+    axes = {
+        name: letters
+        for name, x in {**a, **found}.items()
+        if (letters := axes_of(case, name)) and len(letters) == x.ndim and "@" not in name
+    }
+    more = {
+        "inputs": sorted(a),
+        "expected": sorted(outputs),
+        "axes": axes,
+        "digest": case_digest(case, a, found),
+        "near_miss": list(near_miss),
+    }
+    return case.words() | more, a, found
+
+
+def case_digest(case: Case, a: Arrays, found: Arrays) -> str:
+    """SHA-256 of what the case is: settings, and name, dtype, shape and bytes of every tensor but the
+    budgets.
+    """
+    words = case.words()
+    sha = hashlib.sha256(store.canonical([words[key] for key in ("id", "options", "facts")]).encode())
+    for name, x in sorted({**a, **found}.items()):
+        if not name.endswith((":a", ":b")):
+            sha.update(
+                store.canonical([name, x.dtype.str, x.shape]).encode() + np.ascontiguousarray(x).tobytes()
+            )
+    return sha.hexdigest()
+
+
+def folder_files(
+    encoding: str, cases: Iterable[Made], flags: Mapping[str, Any], also: Iterable[str] = (), **said: Any
+) -> dict[str, bytes]:
+    """Name -> bytes of each file. `flags` has the words of every flag; those that are used are written, and
+    `also` these.
+
+    said: refusals and laws, and means, the flag that explains another option, parameter or function of its.
+    """
+    cases = list(cases)
+    words: dict[str, Any] = {"schema": SCHEMA, "encoding": encoding, "hook": get(encoding).hook}
+    words |= {"cases": [one for one, *_ in cases], "refusals": [], "laws": [], "means": {}} | said
+    used = {*also} | {
+        flag for part in ("cases", "refusals", "laws") for one in words[part] for flag in one["flags"]
+    }
+    used |= {miss["trap"] for one in words["cases"] for miss in one["near_miss"]}
+    used |= {flag for part in words["means"].values() for flag in part.values()}
+    found = {"cases.json": document(words | {"flags": {flag: flags[flag] for flag in used}}).encode()}
+    lines: list[str] = []
+    for n, part in ((1, "inputs"), (2, "expected")):
+        tensors = {f"{one[0]['id']}:{name}": x for one in cases for name, x in one[n].items()}
+        file = f"{part}.safetensors"
+        found[file] = store.encoded(tensors, {"encoding": encoding, "part": part})
+        lines += index_of(checked_header(found[file], file), file)
+    found["index.txt"] = ("\n".join(lines) + "\n").encode()
+    return found | {SUMS: sha256sums(found)}
+
+
+def write_folder(folder: Path, found: dict[str, bytes]) -> bool:
+    """These files in `folder`; whether any of them is new or differs from what stands there. Others are
+    left as they are.
+    """
+    with explained(folder, "make it"):
+        folder.mkdir(parents=True, exist_ok=True)
+    new = {
+        name: data
+        for name, data in found.items()
+        if not store.is_file(folder / name) or store.read_bytes(folder / name) != data
+    }
+    for name, data in new.items():
+        store.write_bytes(folder / name, data)
+    return bool(new)
+
+
+def make_vectors(folder: Path, cases: Sequence[Case]) -> dict[str, bytes]:
+    """Golden files of these cases of one encoding in `folder`, computed as those of the package are and not
+    confirmed; what was written.
+
+    Raises Misuse for a folder of other things.
+    """
+    strange = (
+        [p.name for p in sorted(folder.iterdir()) if p.name != VERSION and not (p / SUMS).is_file()]
+        if folder.is_dir()
+        else []
+    )
+    if strange:
+        raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
+    computed = [(case, a := inputs(case), finite(case, expected(case, a))) for case in cases]
+    done = [described_case(case, a, with_budgets(want, budgets(case, a, want))) for case, a, want in computed]
+    found = folder_files(cases[0].encoding, done, known_flags())
+    write_folder(folder / cases[0].encoding, found)
+    store.write_text(folder / VERSION, SPEC_VERSION + "\n")
+    return found
+
+
+def finite(case: Case, want: Arrays) -> Arrays:
+    """What is expected, where that is numbers: an infinite bias is one, NaN is none. Raises PerefError."""
+    for name, g in want.items():
+        if np.isnan(g).any() or (name.startswith("vjp.") and not np.isfinite(g).all()):
+            raise PerefError(f"{case.id}: {name} has NaN, or a gradient that is not finite")
+    return want
+
+
+def with_budgets(want: Arrays, measured: dict[str, tuple[Any, Any]]) -> Arrays:
+    """What is expected, and a and b of each tensor beside it."""
+    both = {
+        f"{name}:{letter}": x for name, pair in measured.items() for letter, x in zip("ab", pair, strict=True)
+    }
+    return want | both
+
+
+def document(value: Any, margin: str = "") -> str:
+    """As JSON, keys in order: what holds neither objects nor lists on one line, anything else a line for
+    each of its own.
+    """
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(isinstance(one, (dict, list)) for one in inner):
+        return json.dumps(value, sort_keys=True, allow_nan=False)
+    deeper, (first, last) = margin + " ", "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, dict):
+        lines = [f"{json.dumps(name)}: {document(value[name], deeper)}" for name in sorted(value)]
+    else:
+        lines = [document(one, deeper) for one in value]
+    return f"{first}\n{deeper}" + f",\n{deeper}".join(lines) + f"\n{margin}{last}" + "\n" * (not margin)

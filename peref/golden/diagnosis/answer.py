@@ -1,0 +1,207 @@
+"""What somebody's implementation answered for one case, and how a guess at the bug is held against it.
+
+A guess is a function of a case that gives what somebody with the bug would have: where its numbers came, it
+explains them. Guesses have parameters that are fitted on one case (a table that ends at N, a base, an
+offset), and are then tried on all others: the right one fits everywhere.
+
+Not here: the guesses (one module each), which of them is named (ranking).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from peref.errors import PerefError
+from peref.golden.spec.cases import OPERATIONS, Case
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
+from peref.golden.spec.rule import CLASSES, ROUNDOFF, verdict_on
+from peref.parameters import Arrays
+
+# a case that cannot be changed so
+BROKEN = (PerefError, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError)
+NEARLY = 0.005  # a factor or a setting so near to the right one is no other: something else is inaccurate
+COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
+
+
+@dataclass(frozen=True)
+class Trap:
+    """What it looks like, and the flag that explains it, "" where there is none."""
+
+    flag: str
+    words: str
+    evidence: str = ""  # of a whole run: what speaks for it
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A bug, and what it gives for a case: tensors, or None where it cannot show. `sure` is how much it is
+    worth where it fits.
+    """
+
+    trap: Trap
+    gives: Callable[["Answer"], Arrays | None]
+    sure: float = 1.0
+
+
+def guess(flag: str, words: str, gives: Callable[["Answer"], Arrays | None], sure: float = 1.0) -> Guess:
+    return Guess(Trap(flag, words), gives, sure)
+
+
+@dataclass(frozen=True)
+class Clue:
+    """A bug that a case speaks for without numbers of its own: who sees whom, which channels are wrong."""
+
+    trap: Trap
+    weight: float
+
+
+@dataclass
+class Answer:
+    """The tensors that came for one case."""
+
+    entry: Entry
+    got: dict[str, Tensor]
+    verdicts: dict[str, bool] = field(default_factory=dict)  # name -> whether it passes
+
+    def __post_init__(self) -> None:
+        for name, x in self.got.items():
+            if name not in self.verdicts:
+                self.verdicts[name] = (
+                    verdict_on(
+                        x, self.entry.want(name), *self.entry.budget(name), self.entry.words["depth"]
+                    ).worst
+                    <= CLASSES[-1][1]
+                )
+
+    @cached_property
+    def wrong(self) -> list[str]:
+        """Real tensors that fail; derivatives only where no output does: what is wrong about an output
+        shows in them too.
+        """
+        bad = [
+            name
+            for name, right in self.verdicts.items()
+            if not right and self.want(name).dtype.kind == "f" and self.got[name].dtype in ROUNDOFF
+        ]
+        return [name for name in bad if not name.startswith("vjp.")] or bad
+
+    @property
+    def derivative(self) -> bool:
+        """Whether only derivatives are wrong."""
+        return bool(self.wrong) and self.wrong[0].startswith("vjp.")
+
+    @cached_property
+    def case(self) -> Case | None:
+        """The case, None for a level or an encoding that cannot be computed anew."""
+        if self.entry.words["level"] not in OPERATIONS:
+            return None
+        try:
+            case = rebuilt(self.entry.words, self.a)
+            case.config.encoding(0)
+        except BROKEN:
+            return None
+        return case
+
+    @cached_property
+    def a(self) -> Arrays:
+        return self.entry.inputs()
+
+    def want(self, name: str) -> np.ndarray:
+        return self.entry.want(name)
+
+    def wide(self, name: str) -> np.ndarray | None:
+        """What came, None where it did not or has another shape."""
+        x = self.got.get(name)
+        return x.wide if x is not None and x.wide.shape == self.want(name).shape else None
+
+    def right(self, name: str) -> bool:
+        """Whether it came and passes."""
+        return self.verdicts.get(name, False)
+
+    def far(self, name: str) -> bool:
+        """Whether it is farther from what is expected than arithmetic of few digits makes it: by more than
+        a part of the terms it is the sum of.
+        """
+        x, want, a = self.wide(name), self.want(name), self.entry.budget(name)[0]
+        with np.errstate(invalid="ignore"):
+            return x is None or a is None or not bool((np.abs(x - want) <= COARSE * a).all())
+
+    def near(self, name: str, x: Any) -> bool:
+        """Whether what came agrees with x by the rule, with the budget that numbers of its size need; NaN
+        and infinities where x has them.
+        """
+        want, (a, b) = self.want(name), self.entry.budget(name)
+        x = np.asarray(x)
+        if (
+            x.shape != want.shape
+            or self.got[name].wide.shape != want.shape
+            or a is None
+            or b is None
+            or not np.isfinite(x).any()
+        ):
+            return False
+        with np.errstate(all="ignore"):
+            larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
+            b = b * (1 + np.where(a > 0, larger / a, 0))
+        return verdict_on(self.got[name], x, a + larger, b, self.entry.words["depth"]).worst <= CLASSES[-1][1]
+
+    def fits(self, guess: Guess) -> float | None:
+        """The share of wrong tensors that the guess gives, less one where it makes something wrong that
+        came right; None where it says nothing.
+        """
+        try:
+            with np.errstate(all="ignore"):
+                given = guess.gives(self)
+        except BROKEN:
+            return None
+        if given is None:
+            return None
+        some = [name for name in self.wrong if name in given]
+        if not self.wrong:
+            told = [
+                name
+                for name in self.got
+                if name in given and not name.startswith("vjp.") and self.want(name).dtype.kind == "f"
+            ]
+            return -float(any(not self.near(name, given[name]) for name in told))
+        if not some:
+            return None
+        share = sum(self.near(name, given[name]) for name in some) / len(self.wrong)
+        if share and not self.derivative:
+            kept = [
+                name
+                for name, right in self.verdicts.items()
+                if right and name in given and not name.startswith("vjp.")
+            ]
+            share -= 0.5 * any(
+                not self.near(name, given[name]) for name in kept if self.want(name).dtype.kind == "f"
+            )
+            learnt = [
+                name
+                for name, right in self.verdicts.items()
+                if right and name in given and name.startswith("vjp.")
+            ]
+            share -= 0.1 * any(not self.near(name, given[name]) for name in learnt)
+        return share
+
+    @property
+    def axes(self) -> dict[str, str]:
+        return self.entry.words["axes"]
+
+
+EVERYWHERE = {("options", "base"): "rope.base.ignored", ("heads", "*"): "bias.heads"}
+
+
+def flag_of(answer: Answer, part: str, name: str = "*", other: str = "option") -> str:
+    """The flag of this option, parameter or function, of the heads; `other` where the encoding says
+    nothing of it.
+    """
+    means = answer.entry.vectors.words["means"].get(part, {})
+    fitting = (flag for pattern, flag in means.items() if fnmatchcase(name, pattern))
+    return means.get(name) or next(fitting, None) or EVERYWHERE.get((part, name), other)

@@ -1,0 +1,320 @@
+"""Guesses at the parts of an encoding: a parameter read otherwise, a function left out, applied twice, or
+another in its place, another ladder.
+
+A function is replaced in a copy of the encoding's file, made for the guess: nothing outside sees it.
+
+Not here: options (options), which flag explains which part (answer).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from peref.encodings import FUNCTIONS as HOOKS
+from peref.encodings import files
+from peref.golden.compute.reference import expected
+from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.biases import changed
+from peref.hooks import around
+from peref.ops import activation
+from peref.tape import Op
+
+ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
+
+
+def with_inputs(change: Callable[[Any], Any]) -> Any:
+    """The case with other inputs: change(inputs) -> those that differ."""
+
+    def gives(answer: Answer) -> Any:
+        return None if answer.case is None else expected(answer.case, {**answer.a, **change(answer.a)})
+
+    return gives
+
+
+def of_parameters(answer: Answer) -> Iterator[Guess]:
+    """A parameter that is missing, negated, doubled or halved, reversed, shifted, or exchanged with
+    another.
+    """
+    case = answer.case
+    if case is None or answer.derivative:
+        return
+    names = [name for name in answer.a if name.startswith("param.")]
+    for name in names:
+        bare, x = name.removeprefix("param."), answer.a[name]
+        flag = flag_of(answer, "parameters", bare, "")
+        if not flag:
+            continue
+        for words, factor in (("missing", 0), ("negated", -1), ("doubled", 2), ("halved", 0.5)):
+            many = lambda a, name=name, factor=factor: {name: factor * a[name]}
+            yield guess(flag, f"the parameter {bare} is {words}", with_inputs(many))
+        for axis in range(x.ndim):
+            if 1 < x.shape[axis] < 64:
+                flip = lambda a, name=name, axis=axis: {name: np.flip(a[name], axis)}
+                yield guess(flag, f"the parameter {bare} is in reverse order", with_inputs(flip))
+                for step in (1, -1):
+                    roll = lambda a, name=name, axis=axis, step=step: {name: np.roll(a[name], step, axis)}
+                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(roll))
+                    fall = lambda a, name=name, axis=axis, step=step: {name: dropped(a[name], axis, step)}
+                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(fall))
+            if x.ndim > 1 and x.shape[axis] == 2:
+                for part, words in ((0, "first"), (1, "second")):
+                    for factor, what in ((0, "missing"), (-1, "negated")):
+                        one = lambda a, name=name, axis=axis, part=part, factor=factor: {
+                            name: partly(a[name], axis, part, factor)
+                        }
+                        yield guess(
+                            flag, f"the {words} part of the parameter {bare} is {what}", with_inputs(one)
+                        )
+        for other in names:
+            if (
+                other > name
+                and answer.a[other].shape == x.shape
+                and flag_of(answer, "parameters", other.removeprefix("param."), "") == flag
+            ):
+                swap = lambda a, name=name, other=other: {name: a[other], other: a[name]}
+                yield guess(
+                    flag,
+                    f"the parameters {bare} and {other.removeprefix('param.')} are exchanged",
+                    with_inputs(swap),
+                )
+                for mine, theirs in ((name, other), (other, name)):
+                    words = (
+                        f"{theirs.removeprefix('param.')} is read in place of the parameter "
+                        f"{mine.removeprefix('param.')}"
+                    )
+                    put = lambda a, mine=mine, theirs=theirs: {mine: a[theirs]}
+                    yield guess(flag, words, with_inputs(put))
+
+
+def dropped(x: Any, axis: int, step: int) -> Any:
+    """Shifted, with zeros where nothing comes."""
+    y = np.roll(x, step, axis)
+    y[(slice(None),) * axis + (0 if step > 0 else -1,)] = 0
+    return y
+
+
+def partly(x: Any, axis: int, part: int, factor: float) -> Any:
+    y = np.array(x)
+    y[(slice(None),) * axis + (part,)] *= factor
+    return y
+
+
+def of_functions(answer: Answer) -> Iterator[Guess]:
+    """A function that the encoding calls is left out, or another activation stands in its place; the layer
+    sees other tokens.
+    """
+    case = answer.case
+    if case is None or answer.derivative:
+        return
+    if case.hook == "mix":
+        for words, change in (
+            ("time runs backward", lambda x: x[:, ::-1]),
+            ("the layer sees the next token", lambda x: np.roll(x, -1, 1)),
+        ):
+            turned = lambda c, change=change: (
+                None
+                if c.case is None or c.case.seg is not None
+                else with_inputs(lambda a: {"x": change(a["x"])})(c)
+            )
+            yield guess("mix.time", words, turned)
+        yield guess(
+            "mix.time", "the layer sees the token before", with_inputs(lambda a: {"x": np.roll(a["x"], 1, 1)})
+        )
+        yield guess(
+            "mix.gate",
+            "the gate is on the other side",
+            backed(lambda be: {"swiglu": lambda g, y: be.swiglu(y, g)}),
+        )
+        for name in ACTIVATIONS:
+            yield guess(
+                "mix.activation",
+                f"you have {name} where gelu belongs",
+                backed(lambda be, name=name: {"gelu": getattr(activation, name)}),
+            )
+    for name, f in vars(module_of(case.encoding)).items():
+        flag = flag_of(answer, "functions", name, "")
+        if not flag or name.startswith("_"):
+            continue
+        yield guess(flag, f"{name} is left out", copied(**{name: lambda x, *rest, **more: x}))
+        if name in (*ACTIVATIONS, "logistic"):
+            for other in ACTIVATIONS:
+                if other != name:
+                    yield guess(
+                        flag,
+                        f"you have {other} where {name} belongs",
+                        copied(**{name: getattr(activation, other)}),
+                    )
+        if "norm" in name:
+            affine = lambda x, w, b=None, *rest, **more: weighted(x, w, b)
+            yield guess(flag, f"{name} is left out, but for its weights", copied(**{name: affine}))
+        if callable(f):
+            again = lambda x, *rest, f=f, **more: twice(f, x, *rest, **more)
+            yield guess(flag, f"{name} is applied twice", copied(**{name: again}))
+            for factor in (0.5, 2.0):
+                scaled = lambda *g, f=f, factor=factor, **more: scaled_op(f, factor, *g, **more)
+                yield guess(
+                    flag, f"{name} counts {'half' if factor < 1 else 'twice'}", copied(**{name: scaled})
+                )
+
+
+def twice(f: Any, x: Any, *rest: Any, **more: Any) -> Any:
+    y = f(x, *rest, **more)
+    return f(y[0] if isinstance(y, tuple) else y, *rest, **more)
+
+
+def weighted_forward(x: Any, w: Any, b: Any) -> Any:
+    return x * w + (0 if b is None else b), (x, w, b)
+
+
+def weighted_backward(saved: Any, dy: Any) -> Any:
+    x, w, b = saved
+    over = tuple(range(dy.ndim - 1))
+    return dy * w, (dy * x).sum(over), None if b is None else dy.sum(over)
+
+
+weighted = Op(weighted_forward, weighted_backward)
+
+
+def scaled_op(f: Any, factor: float, *given: Any, **more: Any) -> Any:
+    y = f(*given, **more)
+    return (
+        (changed(lambda x: factor * x)(y[0]), *y[1:])
+        if isinstance(y, tuple)
+        else changed(lambda x: factor * x)(y)
+    )
+
+
+def backed(change: Any) -> Any:
+    """The backend that a layer is given has other functions."""
+
+    def gives(answer: Answer) -> Any:
+        if answer.case is None or answer.case.hook != "mix":
+            return None
+        pe = answer.case.config.encoding(0)
+        other = around(pe, "mix", lambda mix, be, *given: mix(replace(be, **change(be)), *given))
+        return expected(answer.case, answer.a, other)
+
+    return gives
+
+
+def module_of(encoding: str) -> ModuleType:
+    """A copy of the encoding's file of its own, in which names may have other values: nothing outside sees
+    them.
+    """
+    spec = find_spec(files()[encoding])
+    assert spec is not None
+    assert spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def copied(**changes: Any) -> Any:
+    """The encoding where names of its file have other values."""
+
+    def gives(answer: Answer) -> Any:
+        if answer.case is None:
+            return None
+        pe, made = answer.case.config.encoding(0), module_of(answer.case.encoding)
+        made.__dict__.update(changes)
+        bound = lambda f, like: partial(f, **like.keywords) if isinstance(like, partial) else f
+        new: dict[str, Any] = {
+            name: bound(f, getattr(pe, name))
+            for name in HOOKS
+            if (f := getattr(made.ENCODING, name)) and getattr(pe, name)
+        }
+        return expected(answer.case, answer.a, replace(pe, **new))
+
+    return gives
+
+
+def of_ladders(answer: Answer) -> Iterator[Guess]:
+    """Other exponents of the ladder, base^(-e(n)/R)."""
+    case = answer.case
+    if case is None or case.hook != "rotate" or "ladder" not in vars(module_of(case.encoding)):
+        return
+    for words, e in (
+        ("n in place of 2n", lambda n, R: n),
+        ("4n in place of 2n", lambda n, R: 4 * n),
+        ("2n + 2: they begin at 2/R in place of 0", lambda n, R: 2 * n + 2),
+        ("2n + 1", lambda n, R: 2 * n + 1),
+        ("such that the last is 1/base", lambda n, R: 2 * n * R / max(R - 2, 1)),
+    ):
+        new = lambda xp, R, base, e=e: base ** (-e(np.arange(R // 2, dtype=float), R) / R)
+        yield guess("rope.exponent", f"your exponents are {words}", copied(ladder=new))
+
+
+def of_ramps(answer: Answer) -> Iterator[Guess]:
+    """A ramp over the pairs that falls where it should rise, or is a jump; whatever function of the
+    encoding's file makes it.
+    """
+    case = answer.case
+    if case is None or case.hook != "rotate":
+        return
+    ramps = {
+        name: f for name, f in vars(module_of(case.encoding)).items() if name in ("rising", "slow_pairs")
+    }
+    flag = flag_of(answer, "functions", "ramp", "")
+    for words, change in (
+        ("your ramp is the other way round: it stands where 1 minus it belongs", lambda x: 1 - x),
+        ("your ramp is a jump: pairs are rescaled or they are not", np.rint),
+    ):
+        new = {name: lambda *g, f=f, change=change: change(f(*g)) for name, f in ramps.items()}
+        for some in (new, *({name: f} for name, f in new.items() if len(new) > 1)) if flag and new else ():
+            yield guess(
+                flag, words if some is new else f"{words} (that of {', '.join(some)} alone)", copied(**some)
+            )
+
+
+def of_ntk(answer: Answer) -> Iterator[Guess]:
+    """The base of NTK-aware scaling has another power of the factor."""
+    case = answer.case
+    if case is None or case.hook != "rotate" or "ntk_base" not in vars(module_of(case.encoding)):
+        return
+    for words, power in (
+        ("the factor itself, without its power", lambda R, D: 1.0),
+        ("the factor to the power of D/(D-2), D the head width", lambda R, D: D / (D - 2)),
+        ("the factor to the power of (R-2)/R", lambda R, D: (R - 2) / R),
+        ("the factor to the power of 2, whatever the width", lambda R, D: 2.0),
+    ):
+        gives = lambda c, power=power: copied(
+            ntk_base=lambda name, R, base, s: base * s ** power(R, c.case.D)
+        )(c)
+        yield guess(
+            "rope.ntk.exponent", f"your base is multiplied by {words}; expected that of R/(R-2)", gives
+        )
+
+
+def of_buckets(answer: Answer) -> Iterator[Guess]:
+    """Buckets of distances divided otherwise between past and future."""
+    case = answer.case
+    made = None if case is None or case.hook != "bias" else getattr(module_of(case.encoding), "bucket", None)
+    if case is None or made is None:
+        return
+    for words, shows, change in (
+        (
+            "half of your buckets are kept for the future, as in a two-sided model",
+            True,
+            lambda d, o: made(d, causal=False, **o),
+        ),
+        (
+            "you have the buckets of a causal model: the future counts as distance 0",
+            False,
+            lambda d, o: made(d, causal=True, **o),
+        ),
+        (
+            "you have the buckets of a causal model, alike for past and future",
+            False,
+            lambda d, o: made(abs(d), causal=True, **o),
+        ),
+    ):
+        new = copied(bucket=lambda d, *, causal, change=change, **o: change(d, o))
+        only = lambda c, new=new, shows=shows: (
+            new(c) if c.case is not None and c.case.causal == shows else None
+        )
+        yield guess("t5.bidirectional", words, only)

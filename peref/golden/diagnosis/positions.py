@@ -1,0 +1,236 @@
+"""Guesses at positions: counted, rounded, another row's or axis's, shifted; and for tables the position whose
+row each token has.
+
+Where a table of rows or angles can be read from what came, the place of every token is looked for among the
+whole numbers. How these places differ from the right ones says what is done with positions: all those beyond
+N are N, or all are modulo N, or all are so many too large.
+
+Not here: the channels that a rotation pairs (pairs, rotation).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from peref.golden.compute.reference import expected
+from peref.golden.diagnosis.answer import Answer, Guess, guess
+from peref.golden.diagnosis.pairs import cosines
+from peref.golden.spec.rule import ROUNDOFF
+from peref.hooks import around, position_rows, rotation
+
+FARTHEST = 1 << 21  # positions that are looked through
+LOOKED_THROUGH = 1 << 16
+
+
+def at_positions(change: Any) -> Any:
+    """The case with other positions: change(positions, case) -> positions, None where that changes
+    nothing.
+    """
+
+    def gives(answer: Answer) -> Any:
+        case = answer.case
+        if case is None:
+            return None
+        i = change(case.at.i, case)
+        return None if i is None else expected(case, answer.a, None, replace(case.at, i=i, j=i))
+
+    return gives
+
+
+def at_distances(distance: Any) -> Any:
+    """The table of a bias at other distances."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.case
+        if case is None or case.hook != "bias":
+            return None
+        pe = case.config.encoding(0)
+        return expected(case, answer.a, around(pe, "bias", lambda bias, be, p, d: bias(be, p, distance(d))))
+
+    return gives
+
+
+def whole_positions(cut: Any) -> Any:
+    """Positions, or where a table is asked for them the distances, become whole numbers."""
+
+    def gives(answer: Answer) -> Any:
+        if answer.case is None or answer.case.at.i.dtype.kind != "f":
+            return None
+        if answer.case.hook == "bias" and answer.case.level == "table":
+            return at_distances(cut)(answer)
+        return at_positions(lambda i, case: cut(i))(answer)
+
+    return gives
+
+
+def of_places(answer: Answer) -> Iterator[Guess]:
+    """What may be done with positions whatever the encoding."""
+    case = answer.case
+    if case is None or case.config.encoding(0).axes is None:
+        return
+    i = case.at.i
+    count = lambda i, case: np.broadcast_to(np.arange(case.T), i.shape[-1:] if i.ndim < 3 else i.shape)
+    if case.positions is not None:
+        yield guess(
+            "position.counted", "you count positions from 0 and do not use those given", at_positions(count)
+        )
+        plain = lambda c: (
+            expected(replace(c.case, positions=tuple(range(c.case.T)), seg=None), c.a)
+            if c.case and c.case.level != "attn"
+            else None
+        )
+        yield guess("position.counted", "you count slots, whatever positions and documents are given", plain)
+    if i.dtype.kind == "f":
+        for words, cut in (("down to", np.floor), ("to", np.rint), ("up to", np.ceil)):
+            yield guess(
+                "position.rounded", f"you round positions {words} whole numbers", whole_positions(cut)
+            )
+    if i.ndim == 2:
+        for row in range(len(i)):
+            which = ("first", "second", "third")[row] if row < 3 else f"{row + 1}th"
+            one = lambda i, case, row=row: (
+                np.broadcast_to(i[min(row, len(i) - 1)], i.shape) if i.ndim == 2 else None
+            )
+            yield guess(
+                "position.batch", f"you use the {which} sequence's positions for all", at_positions(one)
+            )
+    if i.ndim == 3:
+        for axis in range(len(i)):
+            one = lambda i, case, axis=axis: (
+                np.broadcast_to(i[axis : axis + 1], i.shape) if i.ndim == 3 else None
+            )
+            yield guess("position.axes", f"you use axis {axis} of the positions for all", at_positions(one))
+        for order in list(permutations(range(len(i))))[1:]:
+            one = lambda i, case, order=order: i[list(order)] if i.ndim == 3 else None
+            yield guess(
+                "position.axes",
+                f"the axes of your positions are in the order {', '.join(map(str, order))}",
+                at_positions(one),
+            )
+    if case.hook not in ("bias", "mix"):
+        for step in (1, -1, 2, -2):
+            words = f"your positions are {abs(step)} too {'large' if step > 0 else 'small'}"
+            words = words.replace(" 1 ", " one ")
+            yield guess("position.off_by_one", words, at_positions(lambda i, case, step=step: i + step))
+            later = lambda i, case, step=step: i + step * (i.min(-1, keepdims=True) > 0)
+            yield guess("position.off_by_one", f"{words} where they do not begin at 0", at_positions(later))
+    if case.hook in ("embed", "rotate"):
+        yield from of_search(answer)
+
+
+def of_search(answer: Answer) -> Iterator[Guess]:
+    """What the places at which the tokens seem to be say."""
+    j = seeming(answer)
+    assert answer.case is not None
+    i = answer.case.at.i
+    if j is None or i.ndim == 3 or (i == j).all():
+        return
+    learned = any(name.startswith("param.") for name in answer.a) and answer.case.hook == "embed"
+    clip, wrap = ("embed.rows", "embed.rows") if learned else ("rope.table.clip", "rope.table.wrap")
+    off = i != j
+    lost, end = i[off] - j[off], j[off]
+    if (
+        len(set(end.tolist())) == 1
+        and (i[off] > end).all()
+        and (i[~off] <= end[0]).all()
+        and end[0] > i.min()
+    ):
+        either = (
+            ", or taken modulo its length: those of this case do not tell"
+            if (i % (end[0] + 1) == j).all()
+            else ""
+        )
+        words = f"your table ends at position {end[0] + 1:g} and positions are clipped to it{either}"
+        yield guess(clip, words, at_positions(lambda i, case: np.minimum(i, end[0])))
+    if (lost == np.rint(lost)).all() and (lost > 0).all():
+        size = math.gcd(*map(int, lost))
+        if size > j.max():
+            yield guess(wrap, f"your positions are modulo {size}", at_positions(lambda i, case: i % size))
+    f = answer.case.config.pe[0][1].get("factor", 1)
+    for words, cut in (
+        (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)) if f > 1 else ()
+    ):
+        if (np.abs(f * cut(i / f) - j) < 1e-6).all():
+            by = lambda i, case, cut=cut: (f := case.config.pe[0][1]["factor"]) * cut(i / f)
+            yield guess("rope.pi.factor", f"your positions are {words}", at_positions(by))
+    if len(set(lost.tolist())) == 1 and off.all():
+        words = f"your positions are {abs(lost[0]):g} too {'small' if lost[0] > 0 else 'large'}"
+        yield guess("position.off_by_one", words, at_positions(lambda i, case: i - lost[0]))
+    if len(set(j.ravel().tolist())) == 1 and learned:
+        yield guess(
+            "embed.rows",
+            f"every token gets the row of position {j.ravel()[0]:g}",
+            at_positions(lambda i, case: 0 * i + j.ravel()[0]),
+        )
+    total = set((i + j).ravel().tolist())
+    if len(total) == 1:
+        yield guess(
+            "embed.rows" if learned else "rope.sign",
+            "you count positions from the end",
+            at_positions(lambda i, case: total.copy().pop() - i),
+        )
+
+
+def seeming(answer: Answer) -> Any:
+    """The position whose row or angles each token has, None where one has none."""
+    seen = observed(answer)
+    case = answer.case
+    if seen is None or case is None:
+        return None
+    i, dtype = case.at.i, next(answer.got[name].dtype for name in answer.wrong)
+    flat, goal = seen.reshape(-1, seen.shape[-1]), np.asarray(i, float).ravel()
+    # of cosines and sines as they are stored; far positions may have lost digits before
+    sure = 8 * ROUNDOFF[dtype] + 1e-5
+    room = lambda j: sure + 2 * ROUNDOFF["F64" if dtype == "F64" else "F32"] * np.abs(j)
+    fits = np.array(
+        [distance_to(answer, x, np.array([j])).max() <= room(j) for x, j in zip(flat, goal, strict=True)],
+        bool,
+    )
+    best, found, open_ = np.ones(len(goal)), goal.copy(), np.flatnonzero(~fits)
+    last = min(int(goal.max()) + 64, FARTHEST)
+    rows = answer.a.get("param.table")
+    last, first = (len(rows) - 1, 0) if rows is not None and case.hook == "embed" else (last, -16)
+    for start in range(first, last + 1, LOOKED_THROUGH):
+        j = np.arange(start, min(start + LOOKED_THROUGH, last + 1))
+        made = row_of(case, answer.a, j) if len(open_) else None
+        for t in open_:
+            share = np.abs(flat[t] - made).max(-1) / room(j)
+            if share.min() < best[t]:
+                best[t], close = share.min(), j[share <= share.min() + 1e-3]
+                found[t] = close[np.argmin(np.abs(close - goal[t]))]
+        open_ = open_[best[open_] * room(found[open_]) > sure]
+    return found.reshape(i.shape) if (best[np.flatnonzero(~fits)] < 1).all() else None
+
+
+def distance_to(answer: Answer, x: Any, j: Any) -> Any:
+    """How far numbers of a token are from those of positions j."""
+    return np.abs(x - row_of(answer.case, answer.a, j)).max(-1)
+
+
+def row_of(case: Any, a: Any, j: Any) -> Any:
+    """What the encoding makes of positions j [N]: rows, or cosines and sines, [N,K]."""
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    pe = case.config.encoding(0)
+    if case.hook == "embed":
+        return np.asarray(position_rows(pe, p, j))
+    angle = np.asarray(rotation(pe, p, j, case.at.n)[0])
+    return np.concatenate([np.cos(angle), np.sin(angle)], -1)
+
+
+def observed(answer: Answer) -> Any:
+    """The same of each token, from what came: [T,K] or [B,T,K]; None where it cannot be read."""
+    case = answer.case
+    if case is None or case.at.i.ndim == 3 or not answer.wrong or answer.derivative:
+        return None
+    if case.hook == "embed":
+        rows, y = answer.wide("rows"), answer.wide("y")
+        if rows is not None:
+            return rows
+        return (
+            None if y is None else (y - answer.a["x"] if case.at.i.ndim == 2 else (y - answer.a["x"]).mean(0))
+        )
+    return cosines(answer)

@@ -1,0 +1,270 @@
+"""Which trap is named: guesses are fitted on a few failing cases, tried on all, and weighed with what else
+the cases say.
+
+Each flag gets the largest share of failing cases that one of its guesses gives, less where the guess makes
+wrong what came right; then what clues and near misses say. Guesses that take longer are made only where none
+of those before gives everything.
+
+A trap is named only where something gives or shows what came. Honest code that is merely inaccurate is near
+the golden numbers and near no guess.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from peref.golden.diagnosis import (
+    attention,
+    biases,
+    gains,
+    gradients,
+    options,
+    pairs,
+    parts,
+    positions,
+    rotation,
+    tensor,
+)
+from peref.golden.diagnosis.answer import BROKEN, Answer, Clue, Guess, Trap
+from peref.golden.diagnosis.near_misses import likeness, of_probes
+from peref.golden.diagnosis.tensor import of_form
+from peref.golden.spec.cases import OPERATIONS
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+
+FIRST = (
+    *(
+        tensor.of_tensors,
+        gradients.of_derivative,
+        rotation.of_turning,
+        gains.of_gains,
+        pairs.of_channels,
+        positions.of_places,
+    ),
+    *(biases.of_rows, biases.of_biases, parts.of_buckets, attention.of_attention),
+)
+SECOND = (options.of_options, parts.of_ladders, parts.of_ramps, parts.of_ntk)
+LAST = (options.of_fitted_numbers, parts.of_parameters, parts.of_functions)
+FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
+ENOUGH = 0.99
+COMPUTED = (
+    "option",
+    "basic",
+    "position.",
+    "mask.",
+    "gqa.",
+    "rope.table.",
+    "rope.base.",
+    "rope.layout.",
+    "rope.partial.",
+    "rope.one_of_two",
+    "rope.exponent",
+)
+LIKE = 0.6  # a cosine from which on an error is called alike
+
+
+@dataclass(frozen=True)
+class Said:
+    """What speaks for a flag: a bug, how much it weighs, the guess where it is one, and in words what was
+    looked at.
+    """
+
+    trap: Trap
+    weight: float
+    guess: Guess | None = None
+    evidence: str = ""
+
+
+def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap | None:
+    """What one tensor looks like, None where no trap gives it; `probes` False: near misses are not asked."""
+    if form := of_form(entry, name, got):
+        return form
+    if entry.want(name).dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
+        return None
+    return next(
+        (replace(one.trap, evidence=one.evidence) for one in weighed([Answer(entry, {name: got})], probes)),
+        None,
+    )
+
+
+def likely(answers: list[Answer]) -> list[Trap]:
+    """The traps that all that came from one implementation speaks for, the likeliest first, with the
+    evidence.
+    """
+    return [replace(one.trap, evidence=one.evidence) for one in weighed(answers)]
+
+
+def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
+    """What speaks for each flag, the most first. Derivatives are asked where no output of any case is
+    wrong.
+    """
+    bad = [answer for answer in answers if answer.wrong]
+    if any(not answer.derivative for answer in bad):
+        bad = [answer for answer in bad if not answer.derivative]
+    bad.sort(key=lambda answer: (order_of(answer), answer.entry.id.rpartition("/")[2] != "default"))
+    good = [answer for answer in answers if not answer.wrong and any(answer.verdicts.values())]
+    found: dict[str, list[Said]] = defaultdict(list)
+    fitted, best = some_of_each_level(bad, FITTED), 0.0
+    for stage in (FIRST, SECOND, LAST):
+        for flag, one in tried(stage, fitted, bad, good).items():
+            found[flag].append(one)
+            best = max(best, one.weight)
+        if best > ENOUGH:
+            break
+    for flag, one in of_near_misses(bad, good, best).items() if probes else ():
+        if not any(known.trap == one.trap for known in found[flag]):
+            found[flag].append(one)
+    return sorted(
+        (one for some in found.values() if some and (one := added_up(some)).weight > 0),
+        key=lambda one: -one.weight,
+    )
+
+
+def added_up(some: list[Said]) -> Said:
+    """All that speaks for one flag: the weights add up; the words, the guess and the evidence are those of
+    the one that weighs most.
+    """
+    return replace(max(some, key=lambda one: one.weight), weight=sum(one.weight for one in some))
+
+
+def order_of(answer: Answer) -> int:
+    level = answer.entry.words["level"]
+    return OPERATIONS.index(level) if level in OPERATIONS else len(OPERATIONS)
+
+
+def some_of_each_level(bad: list[Answer], most: int) -> list[Answer]:
+    """A few of them, the first of every level."""
+    found = []
+    for level in range(len(OPERATIONS) + 1):
+        found += [answer for answer in bad if order_of(answer) == level][:2]
+    return found[:most]
+
+
+def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
+    """Flag -> the guess that gives the largest share of cases, or what clues weigh together."""
+    guesses: list[Guess] = []
+    clues: dict[str, dict[str, list[str]]] = defaultdict(dict)  # flag -> words -> where they were seen
+    found: dict[str, Said] = {}
+    for answer in fitted:
+        for family in stage:
+            for one in guesses_of(family, answer):
+                if isinstance(one, Clue):
+                    clues[one.trap.flag].setdefault(one.trap.words, []).append(answer.entry.id)
+                    known = found.get(one.trap.flag, Said(one.trap, 0.0))
+                    found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
+                elif not any(one.trap == known.trap for known in guesses) and (answer.fits(one) or 0) > 0:
+                    guesses.append(one)
+    for flag, words in clues.items():
+        found[flag] = replace(found[flag], evidence=seen_in(words))
+    best: dict[str, Said] = {}
+    for one in guesses:
+        weight, evidence = share(one, bad, good)
+        if one.trap.flag not in best or one.sure * weight > best[one.trap.flag].weight:
+            best[one.trap.flag] = Said(one.trap, one.sure * weight, one, evidence)
+    for flag, said in best.items():
+        clue = found.get(flag)
+        if clue is None or said.weight > clue.weight or said.weight >= LIKE:
+            found[flag] = replace(said, weight=max(said.weight, clue.weight if clue else 0.0))
+    return found
+
+
+def seen_in(words: dict[str, list[str]]) -> str:
+    """Where clues were seen: those of the words that are said, then where others pointed to the same flag."""
+    mine, *others = (list(dict.fromkeys(cases)) for cases in words.values())
+    more = list(dict.fromkeys(case for cases in others for case in cases if case not in mine))
+    return f"seen in what came for {', '.join(mine)}" + (
+        f"; {', '.join(more)} point to the same flag" if more else ""
+    )
+
+
+def guesses_of(family: object, answer: Answer) -> Iterator[Guess | Clue]:
+    """What a family says of a case, as far as it gets."""
+    try:
+        yield from family(answer)  # type: ignore[operator]
+    except BROKEN:
+        return
+
+
+def share(one: Guess, bad: list[Answer], good: list[Answer]) -> tuple[float, str]:
+    """The share of failing cases that it gives, less half of that of the others in which it makes
+    something wrong; and in words.
+    """
+    some = bad[:: max(1, -(-len(bad) // TRIED))]
+    told = [answer.fits(one) for answer in some if answer.case is not None or answer.fits(one) is not None]
+    fits = [fit or 0.0 for fit in told]
+    kept = [
+        wrong for answer in good[:: max(1, -(-len(good) // TRIED))] if (wrong := answer.fits(one)) is not None
+    ]
+    evidence = "the reference with this bug gives what came"
+    evidence += f" in {sum(fit > 0 for fit in fits)} of {len(fits)} failing cases" if len(bad) > 1 else ""
+    if spoilt := sum(wrong < 0 for wrong in kept):
+        evidence += f", but gives something else in {spoilt} of {len(kept)} cases that are right"
+    elif kept:
+        evidence += f" and in {len(kept)} of {len(kept)} right ones that it could change"
+    return sum(fits) / max(len(fits), 1) + (0.5 * sum(kept) / len(kept) if kept else 0), evidence
+
+
+def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[str, Said]:
+    """What the near misses say: those that came exactly, else those the error points to; little where a guess
+    gives everything.
+
+    Where a guess of the same flag gives what came in that case, the near miss says nothing of its own: the
+    guess counts, by its share of all cases. Traps of COMPUTED are guessed with any parameter: they would have
+    been found, and no error points to them.
+    """
+    found: dict[str, Said] = {}
+
+    def add(trap: Trap, weight: float, evidence: str) -> None:
+        found[trap.flag] = (
+            replace(one, weight=one.weight + weight)
+            if (one := found.get(trap.flag))
+            else Said(trap, weight, None, evidence)
+        )
+
+    for answer in bad:
+        exact = [trap for name in answer.wrong for trap in of_probes(answer.entry, name, answer.got[name])]
+        known = {
+            flag: one
+            for flag in {trap.flag for trap in exact}
+            if best <= ENOUGH and (one := best_guess(flag, answer, bad, good))
+        }
+        for trap in exact:
+            if trap.flag in known:
+                found.setdefault(trap.flag, known[trap.flag])
+                continue
+            guessed = trap.flag.startswith(COMPUTED)
+            weight = (0.0 if guessed else 0.2) if best > ENOUGH else 0.4 if guessed else 0.9
+            add(
+                trap,
+                weight / len(exact),
+                f"the numbers stored of this bug came in {answer.entry.id}, to all their digits",
+            )
+    if not found and best < 0.5:
+        for answer in bad:
+            for cosine, trap in likeness(answer)[:3]:
+                if cosine > LIKE and not trap.flag.startswith(COMPUTED):
+                    add(
+                        trap,
+                        0.4 * cosine**2 / len(bad),
+                        f"no bug that was tried gives what came; in {answer.entry.id} the error has the "
+                        "direction of this one",
+                    )
+    return found
+
+
+def best_guess(flag: str, answer: Answer, bad: list[Answer], good: list[Answer]) -> Said | None:
+    """The guess of a flag that gives what came for a case, weighed over all cases; None where there is
+    none.
+    """
+    some = [
+        one
+        for family in (*FIRST, *SECOND)
+        for one in guesses_of(family, answer)
+        if isinstance(one, Guess) and one.trap.flag == flag
+    ]
+    best = None
+    for one in (one for one in some if (answer.fits(one) or 0) > 0):
+        weight, evidence = share(one, bad, good)
+        if best is None or one.sure * weight > best.weight:
+            best = Said(one.trap, one.sure * weight, one, evidence)
+    return best

@@ -1,0 +1,105 @@
+"""What all failures of one implementation say together: the probable trap of each encoding, with the
+evidence.
+
+Every tensor that came is asked, the right ones too: a guess that makes one of them wrong is none. Where the
+trap of an encoding gives only some of its failing cases, the others are asked once more without them: there
+may be two bugs.
+
+Not here: what is guessed, and which guess is named (ranking).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from peref.golden.diagnosis.answer import Answer, Trap
+from peref.golden.diagnosis.ranking import Said, diagnosed, weighed
+from peref.golden.diagnosis.tensor import of_form
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+
+# encodings that are summed up, and failures of one tensor that are looked into by themselves: it takes time
+SUMMED = 12
+ALONE = 20
+LEAST_WEIGHT = 0.3  # what must speak for a trap of a whole encoding
+
+
+@dataclass(frozen=True)
+class Probable:
+    """A trap, and the encodings whose failures speak for it."""
+
+    trap: Trap
+    encodings: tuple[str, ...]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "flag": self.trap.flag,
+            "words": self.trap.words,
+            "evidence": self.trap.evidence,
+            "encodings": list(self.encodings),
+        }
+
+
+class Summary:
+    """The tensors that came, by encoding; what is probable, and what each failing tensor looks like."""
+
+    def __init__(self, answer: Iterable[tuple[Entry, Mapping[str, Tensor], Mapping[str, bool]]]):
+        """came: each case with its tensors and whether they pass."""
+        self.answers: dict[str, list[Answer]] = defaultdict(list)
+        for entry, got, verdicts in answer:
+            self.answers[entry.words["encoding"]].append(Answer(entry, dict(got), dict(verdicts)))
+        failing = {name: sum(bool(one.wrong) for one in some) for name, some in self.answers.items()}
+        self.said = {
+            name: said
+            for name in sorted(filter(failing.get, failing), key=lambda n: -failing[n])[:SUMMED]
+            if (said := likely_traps(self.answers[name]))
+        }
+        self.alone = 0
+
+    @property
+    def probable(self) -> list[Probable]:
+        """The traps, that of most encodings first; one bug often shows in many."""
+        found: dict[tuple[str, str], list[tuple[str, Said]]] = defaultdict(list)
+        for name, some in self.said.items():
+            for one in some:
+                found[one.trap.flag, one.trap.words if len(self.said) == 1 else ""].append((name, one))
+        order = sorted(found.values(), key=lambda some: -len(some))
+        return [
+            Probable(replace(some[0][1].trap, evidence=some[0][1].evidence), tuple(name for name, _ in some))
+            for some in order
+        ]
+
+    def of(self, entry: Entry, name: str, got: Tensor) -> Trap | None:
+        """What a failing tensor looks like: the probable trap of its encoding where that gives it, else by
+        itself, for the first of them.
+        """
+        if form := of_form(entry, name, got):
+            return form
+        for one in self.said.get(entry.words["encoding"], ()):
+            answer = Answer(entry, {name: got}, {name: False})
+            if one.guess and (answer.fits(one.guess) or 0) > 0:
+                return replace(one.trap, evidence=one.evidence)
+        self.alone += 1
+        return diagnosed(entry, name, got) if self.alone <= ALONE else None
+
+
+def likely_traps(answers: list[Answer]) -> list[Said]:
+    """The trap of most weight, and where it gives only some of the failing cases that of the others."""
+    first = next((one for one in weighed(answers) if one.trap.flag), None)
+    if first is None or first.weight < LEAST_WEIGHT:
+        return []
+    if first.guess is None:
+        return [first]
+    rest = [answer for answer in answers if not answer.wrong or not (answer.fits(first.guess) or 0) > 0]
+    more = (
+        next((one for one in weighed(rest) if one.trap.flag), None)
+        if any(answer.wrong for answer in rest)
+        else None
+    )
+    return (
+        [first, more]
+        if more and more.weight >= LEAST_WEIGHT and more.trap.flag != first.trap.flag
+        else [first]
+    )

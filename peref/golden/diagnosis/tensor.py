@@ -1,0 +1,178 @@
+"""What shows in one tensor alone: another shape or dtype, axes in another order or too long, a factor, tokens
+late or early.
+
+Not here: the rule that refuses another shape or dtype (spec/rule).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from peref.errors import counted
+from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import CLASSES, ROUNDOFF, verdict_on
+
+
+def of_form(entry: Entry, name: str, got: Tensor) -> Trap | None:
+    """What is wrong about the dtype or the shape, None where both are right. Only axes in another order
+    have a flag.
+    """
+    want = entry.want(name)
+    if want.dtype.kind == "f" and got.dtype not in ROUNDOFF:
+        kind = (
+            "truth values"
+            if got.dtype == "BOOL"
+            else "whole numbers"
+            if got.dtype[0] in "IU"
+            else "numbers of a dtype that the rule does not know"
+        )
+        return Trap(
+            "", f"dtype {got.dtype} came, {kind}; expected real numbers, one of {', '.join(ROUNDOFF)}"
+        )
+    if want.dtype.kind != "f" and got.dtype in ROUNDOFF:
+        return Trap("", f"dtype {got.dtype} came, real numbers; expected whole numbers, such as I64")
+    if got.wide.shape == want.shape:
+        return None
+    letters = entry.words["axes"].get(name, "") or "".join(map(str, range(want.ndim)))
+    if want.dtype.kind == "f" and (words := next(reordered(entry, name, got, letters), "")):
+        return Trap("basic", words)
+    return Trap("", sized(entry, got.wide.shape, want.shape, letters))
+
+
+def spelt(letters: Iterable[str]) -> str:
+    return f"({','.join(letters)})"
+
+
+def reordered(entry: Entry, name: str, got: Tensor, letters: str) -> Iterator[str]:
+    """The right numbers, their axes in another order, some of them as one, or with axes of length 1
+    besides.
+    """
+    want, (a, b) = entry.want(name), entry.budget(name)
+    shape = got.wide.shape
+    if (
+        got.bits.size != want.size
+        or want.ndim > 5
+        or not want.any()
+        or a is None
+        or b is None
+        or not same_numbers(got.wide, want)
+    ):
+        return
+    for order in permutations(range(want.ndim)):
+        put = lambda x, order=order: x.transpose(order).reshape(shape)
+        if verdict_on(got, put(want), put(a), put(b), entry.words["depth"]).worst <= CLASSES[-1][1]:
+            axes = "".join(letters[n] for n in order)
+            axes_given = grouped(axes, [want.shape[n] for n in order], shape)
+            yield (
+                f"{axes_given} came, expected {spelt(letters)}: the numbers are "
+                f"right{', the axes are exchanged' if axes != letters else ''}"
+            )
+
+
+def same_numbers(x: np.ndarray, want: np.ndarray) -> bool:
+    """Whether they are nearly the same in any order."""
+    with np.errstate(all="ignore"):
+        return bool((np.abs(np.sort(x, None) - np.sort(want, None)) <= 0.02 * np.abs(want).max()).all())
+
+
+def grouped(axes: str, sizes: list[int], shape: tuple[int, ...]) -> str:
+    """The axes that make up each axis of what came: (B,T,HD)."""
+    found, left = [], list(zip(axes, sizes, strict=True))
+    for length in shape:
+        mine, much = "", 1
+        while left and much * left[0][1] <= length and (much < length or not mine):
+            letter, size = left.pop(0)
+            mine, much = mine + letter, much * size
+        found.append(mine or "1")
+    return spelt(found)
+
+
+def sized(entry: Entry, shape: tuple[int, ...], want: tuple[int, ...], letters: str) -> str:
+    """Which axes it seems to have, where the numbers are wrong too."""
+    if sorted(shape) == sorted(want):
+        order = next(o for o in permutations(range(len(want))) if tuple(want[n] for n in o) == shape)
+        return (
+            f"its axes seem to be {spelt(letters[n] for n in order)}, expected {spelt(letters)}; put in that "
+            "order, the numbers are wrong too"
+        )
+    if len(shape) != len(want):
+        return f"{counted(len(shape), 'axis', 'axes')} came, expected {len(want)}: {spelt(letters)}"
+    off = [
+        (letter, mine, right)
+        for letter, mine, right in zip(letters, shape, want, strict=True)
+        if mine != right
+    ]
+    facts = entry.words["facts"]
+    words = ", ".join(f"{letter} is {mine}, expected {right}" for letter, mine, right in off)
+    if len(off) == 1 and off[0][0] == "G" and off[0][1] == facts.get("H"):
+        return f"{words}: a head for every query head; expected the key-value heads, not repeated"
+    if len(off) == 1 and off[0][1] == 1:
+        return f"{words}: it is to be the same along {off[0][0]}; write it out"
+    return f"{words}; expected {spelt(letters)}"
+
+
+def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
+    """The wrong tensors of a case, each by itself."""
+    for name in answer.wrong:
+        if words := next(reordered(answer.entry, name, answer.got[name], answer.axes.get(name, "")), ""):
+            yield Clue(Trap("basic", words), 0.95)
+            continue
+        x, g = answer.wide(name), answer.want(name)
+        if x is None or answer.derivative or not g.any() or name.startswith("gain_"):
+            continue
+        if not x.any():
+            yield Clue(Trap("basic", f"{name} is zero throughout"), 0.5)
+            continue
+        factor = (
+            float(np.vdot(g, x) / np.vdot(g, g)) if np.isfinite(x).all() and np.isfinite(g).all() else np.nan
+        )
+        if (
+            np.isfinite(factor)
+            and abs(factor) > 1e-6
+            and abs(factor - 1) > NEARLY
+            and answer.near(name, factor * g)
+        ):
+            words = (
+                "its sign is the other one"
+                if abs(factor + 1) < 1e-6
+                else f"it is the golden tensor times {factor:.6g}"
+            )
+            if name == "probabilities" and answer.right("scores"):
+                yield guess(
+                    "attn.softmax",
+                    f"your scores are right, a row of your weights adds up to {factor:.6g}",
+                    multiplied(factor),
+                    0.97,
+                )
+            yield guess("basic", f"{name}: {words}", multiplied(factor), 0.95)
+        if late := of_time(answer, name, x, g):
+            yield Clue(Trap("", late), 0.2)
+
+
+def multiplied(factor: float) -> Any:
+    """Outputs times a number, and derivatives as they were."""
+
+    def gives(answer: Answer) -> Any:
+        return {
+            n: (factor if not n.startswith("vjp.") and n in answer.wrong else 1) * answer.want(n)
+            for n in answer.got
+        }
+
+    return gives
+
+
+def of_time(answer: Answer, name: str, x: Any, g: Any) -> str:
+    """Whether every row comes a token late or early."""
+    letters = answer.axes.get(name, "")
+    if "T" not in letters or g.shape[letters.index("T")] < 3 or not (np.isfinite(x) & np.isfinite(g)).all():
+        return ""
+    x, g = np.moveaxis(x, letters.index("T"), 0), np.moveaxis(g, letters.index("T"), 0)
+    room = 1e-4 * np.abs(g).max()
+    for mine, theirs, words in ((x[1:], g[:-1], "late"), (x[:-1], g[1:], "early")):
+        if np.abs(mine - theirs).max() <= room:
+            return f"every row comes one token {words}"
+    return ""

@@ -1,0 +1,22 @@
+"""Judging somebody's tensors, function or program.
+
+selection       which cases are asked for, which failures are expected
+result          what became of one tensor, and of one refusal or law
+causes          failures in the order in which they arise
+report          tensors held against the golden ones
+laws            what must hold whatever the numbers are
+refusals        calls that must be refused
+declared        the laws and refusals of all encodings
+wire            a case as files and lines for another program
+process         a program that answers in lines of JSON
+runner          somebody's program, asked for each case
+implementation  somebody's function or program on every case
+text            what is said of a failure
+junit           a report as JUnit's XML
+html            a report as one HTML page
+diff            two files or folders of tensors
+matrix          many reports in one table
+tables          that table in Markdown and HTML
+trial           golden cases one at a time, for pytest
+rebuild         golden files computed once more
+"""

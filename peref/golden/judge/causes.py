@@ -1,0 +1,105 @@
+"""Failures in the order in which they arise: the root first, then what follows from it and says so in short.
+
+    levels    table, op, attn, block, model, step, trace
+    tensors   within a case as they are computed: scores, probabilities, out; derivatives last
+
+A tensor follows from an earlier one of its case that it is made from and that is wrong, or has the trap of an
+earlier failure of its encoding. A derivative behind a wrong value is no failure with a trap of its own: it
+would be wrong though nothing were wrong about it.
+
+Not here: what is wrong (report), which trap it looks like (diagnosis).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from peref.golden.judge.result import Result
+from peref.golden.spec.cases import LEVELS
+
+STAGES = (
+    *("rows", "angle", "gain_q", "gain_k", "cos", "sin", "bias", "term", "q_rotated", "k_rotated"),
+    *("scores", "probabilities", "out", "y", "logits", "loss", "rates", "losses", "norms"),
+)
+MADE_FROM = {
+    "cos": ("angle",),
+    "sin": ("angle",),
+    "probabilities": ("scores",),
+    "out": ("probabilities", "scores"),
+    "loss": ("logits",),
+    "losses": ("rates",),
+    "vjp.q": ("q_rotated",),
+    "vjp.k": ("k_rotated",),
+}
+Key = tuple[str, str, tuple[str, str] | None]  # encoding, dtype, flag and words of the trap
+BOTH = ("q_rotated", "k_rotated")  # each is made from its own input alone
+
+
+def in_order(results: Iterable[Result]) -> list[Result]:
+    """Sorted by level, then as the cases stand, then as the tensors of a case are computed."""
+    results = list(results)
+    cases = {name: n for n, name in enumerate(dict.fromkeys(r.entry.id for r in results))}
+    stage = lambda r: (r.name.startswith("vjp."), STAGES.index(r.name) if r.name in STAGES else len(STAGES))
+    return sorted(results, key=lambda r: (LEVELS.index(r.entry.words["level"]), cases[r.entry.id], stage(r)))
+
+
+def sources(name: str, wrong: Sequence[str]) -> list[str]:
+    """Which of the wrong tensors of a case this one is made from; of a derivative the values that it is
+    the derivative of.
+    """
+    if name in MADE_FROM and (not name.startswith("vjp.") or any(one in BOTH for one in wrong)):
+        return [one for one in MADE_FROM[name] if one in wrong]
+    if name.startswith("vjp."):
+        return [one for one in wrong if not one.startswith("vjp.")]
+    return [one for one in wrong if one in ("rates", "losses", "norms")] if name.startswith("final.") else []
+
+
+def wrong_of(results: Iterable[Result]) -> dict[tuple[str, str], list[str]]:
+    """(case, dtype) -> its tensors that are wrong."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for r in results:
+        if not r.passed:
+            found[r.entry.id, r.dtype].append(r.name)
+    return found
+
+
+def followed(results: Sequence[Result]) -> list[Result]:
+    """Failures with what they follow from: results in order, each with its trap."""
+    wrong, found = wrong_of(results), []
+    roots: dict[Key, Result] = {}
+    for r in results:
+        if not r.passed:
+            r = replace(r, follows=words_of(r, sources(r.name, wrong[r.entry.id, r.dtype]), roots))
+            if not r.follows:
+                roots.setdefault(
+                    (r.entry.words["encoding"], r.dtype, (r.trap.flag, r.trap.words) if r.trap else None), r
+                )
+        found.append(r)
+    return found
+
+
+def words_of(r: Result, made_from: Sequence[str], roots: Mapping[Key, Result]) -> str:
+    """What a failure follows from, or with a trap what it is the same as; "" where it is a root itself."""
+    encoding = r.entry.words["encoding"]
+    if r.name.startswith("vjp.") and made_from:
+        return (
+            f"{made_from[0]} of this case, whose value is wrong already: mend that, then look at the "
+            "derivative"
+        )
+    if r.trap and (root := roots.get((encoding, r.dtype, (r.trap.flag, r.trap.words)))):
+        return f"{root.entry.id} {root.name}: {r.trap.words}"
+    if r.trap is None and made_from:
+        return f"{made_from[0]} of this case, which is wrong already"
+    first = next(
+        (one for (name, dtype, _), one in roots.items() if (name, dtype) == (encoding, r.dtype)), None
+    )
+    if (
+        r.trap is None
+        and first is not None
+        and LEVELS.index(first.entry.words["level"]) < LEVELS.index(r.entry.words["level"])
+    ):
+        return (
+            f"perhaps {first.entry.id} {first.name}, which is wrong already; by itself it looks like no "
+            "known trap"
+        )
+    return ""

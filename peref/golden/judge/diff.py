@@ -1,0 +1,136 @@
+"""Two files or folders of tensors, held against one another; the first is the reference.
+
+    golden    by the tolerance rule, with the budgets NAME:a and NAME:b that stand beside NAME in the first
+    allclose  max |a - b| / max |a| of a tensor is at most a tolerance (compare.same)
+    bits      same dtype, same shape, same bits
+
+Raises Misuse where the golden rule is asked for and the first has no budgets.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from peref.compare import Differs, same
+from peref.errors import Damaged, Misuse
+from peref.golden.judge.report import Report, check_tensors
+from peref.golden.judge.selection import Pick
+from peref.golden.spec.book import Book
+from peref.golden.spec.checksums import versioned
+from peref.golden.spec.files import Tensor, read_tensors, strict_json
+from peref.golden.spec.rule import CLASSES, beyond, verdict_on
+from peref.store import is_file, read_bytes
+
+RULES = ("golden", "allclose", "bits")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs, by name; how many tensors agree; names that the second has not, where that is no
+    difference.
+    """
+
+    rule: str
+    differ: dict[str, str]
+    agree: int
+    missing: tuple[str, ...] = ()
+
+
+def budgets_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+    return {
+        name: (tensors[f"{name}:a"], tensors[f"{name}:b"])
+        for name in tensors
+        if f"{name}:a" in tensors and f"{name}:b" in tensors
+    }
+
+
+def depths(path: Path) -> dict[str, float]:
+    """Case -> depth, from every cases.json that stands beside the tensors."""
+    folder = path if path.is_dir() else path.parent
+    found: dict[str, float] = {}
+    for file in sorted(
+        p for p in ([folder / "cases.json"] if path.is_file() else folder.rglob("cases.json")) if is_file(p)
+    ):
+        words = strict_json(read_bytes(file), str(file))
+        try:
+            found |= {case["id"]: float(case["depth"]) for case in words["cases"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(f"{file}: not the words of golden cases") from error
+    return found
+
+
+def compare_files(
+    first: Path, second: Path, rule: str | None = None, tolerance: float = 1e-6, limit: str = "C"
+) -> Difference:
+    """Everything that differs between the tensors at `first` and at `second`. Without a rule it is golden
+    where the first has budgets.
+    """
+    if not 0 <= tolerance < 1:
+        raise Misuse(f"--tolerance is {tolerance}; expected at least 0 and below 1")
+    a, b = read_tensors(first), read_tensors(second)
+    budgets = budgets_of(a)
+    if rule == "golden" and not budgets:
+        raise Misuse(
+            f"{first} has no budgets (NAME:a, NAME:b), which the golden rule needs; use --rule allclose or "
+            "--rule bits"
+        )
+    rule = rule or ("golden" if budgets else "allclose")
+    differ: dict[str, str] = {}
+    if rule == "golden":
+        wanted = sorted(name for name in a if name in budgets or not name.endswith((":a", ":b")))
+        deep = depths(first)
+        missing = tuple(name for name in wanted if name not in b)
+        for name in sorted(b.keys() - a.keys()):
+            differ[name] = f"not in {first}"
+        for name in (name for name in wanted if name in b):
+            size, phase = budgets.get(name, (None, None))
+            verdict = (
+                verdict_on(b[name], a[name].wide, size.wide, phase.wide, deep.get(name.rpartition(":")[0], 0))
+                if size and phase
+                else None
+            )
+            if verdict is None and b[name].wide.tobytes() != a[name].wide.tobytes():
+                differ[name] = "it has no budget and is not the same"
+            elif verdict is not None and not verdict.worst <= dict(CLASSES)[limit]:
+                differ[name] = verdict.words or beyond(verdict)
+        compared = len(wanted) - len(missing)
+        if not compared:
+            raise Misuse(f"{second} has none of the tensors of {first}; nothing was compared")
+    else:
+        missing, compared = (), len(a.keys() & b.keys())
+        for name in sorted(a.keys() ^ b.keys()):
+            differ[name] = f"only in {first if name in a else second}"
+        for name in sorted(a.keys() & b.keys()):
+            if words := difference(a[name], b[name], rule, tolerance):
+                differ[name] = words
+        if not a and not b:
+            raise Misuse(f"{first} and {second} have no tensors; nothing was compared")
+    return Difference(rule, differ, compared - sum(name in a and name in b for name in differ), missing)
+
+
+def diagnosed_failures(
+    found: Difference, first: Path, second: Path, limit: str = "C"
+) -> tuple[Path | None, Report]:
+    """Where FIRST lies in a folder of golden files: that folder, and what `check` says of the tensors that
+    both have.
+    """
+    folder = next((place for place in (first, *first.resolve().parents[:3]) if versioned(place)), None)
+    if found.rule != "golden" or not found.differ or folder is None:
+        return None, Report()
+    book, mine, theirs = Book(folder), read_tensors(first), read_tensors(second)
+    outputs = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
+    given = {name: theirs[name] for name in outputs & mine.keys() & theirs.keys()}
+    return folder, check_tensors(book, given, Pick(), limit=limit) if given else Report()
+
+
+def difference(a: Tensor, b: Tensor, rule: str, tolerance: float) -> str:
+    """What differs between two tensors, "" for nothing."""
+    if rule == "bits":
+        if (a.dtype, a.bits.shape) != (b.dtype, b.bits.shape):
+            return f"{a.dtype}{list(a.bits.shape)} and {b.dtype}{list(b.bits.shape)}"
+        return "" if a.bits.tobytes() == b.bits.tobytes() else "other bits"
+    try:
+        same(b.wide, a.wide, tolerance, empty=not a.bits.size)
+    except Differs as error:
+        return str(error)
+    return ""

@@ -1,0 +1,132 @@
+"""A program that is asked in lines of JSON: it is given so many seconds for an answer, and is ended when it
+does not keep to that.
+
+Not here: what is asked (runner).
+"""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from peref.errors import Damaged, Misuse, PerefError
+from peref.golden.spec.files import strict_json
+
+LONGEST_LINE, TAIL = 1 << 20, 2000
+
+
+class RunnerBroken(PerefError):
+    """The runner crashed, hung, or did not keep to the protocol."""
+
+    kind = "runner"
+    exit_code = 4
+
+
+class Process:
+    """A running program with lines in and out. The last of its stderr is kept."""
+
+    def __init__(self, argv: list[str], seconds: float):
+        self.seconds, self.argv = seconds, argv
+        try:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            start: Any = subprocess.Popen
+            self.child = start(argv, **pipes, start_new_session=True)
+        except (OSError, ValueError) as error:
+            raise Misuse(
+                f"--cmd: {argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}"
+            ) from error
+        self.lines: queue.Queue[bytes] = queue.Queue(4)
+        self.tail: deque[bytes] = deque(maxlen=TAIL)
+        self.pumps = [
+            threading.Thread(target=pump, daemon=True) for pump in (self.read_lines, self.read_tail)
+        ]
+        for pump in self.pumps:
+            pump.start()
+
+    def read_lines(self) -> None:
+        line = b"."
+        while line:
+            line = self.child.stdout.readline(LONGEST_LINE)
+            self.lines.put(line)
+
+    def read_tail(self) -> None:
+        while part := os.read(self.child.stderr.fileno(), 4096):
+            self.tail.extend(part[n : n + 1] for n in range(len(part)))
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request. Raises Broken."""
+        self.say(request)
+        try:
+            line = self.lines.get(timeout=self.seconds)
+        except queue.Empty:
+            self.end()
+            raise RunnerBroken(f"no answer within {self.seconds:g} s; ended{self.said()}") from None
+        if not line:
+            raise RunnerBroken(f"it stopped, {self.code()}{self.said()}")
+        if not line.endswith(b"\n"):
+            self.end()
+            raise RunnerBroken(f"its answer has no end: {excerpt(line)}{self.said()}")
+        try:
+            found = strict_json(line, "its answer")
+        except Damaged as error:
+            self.end()
+            raise RunnerBroken(f"{error}: {excerpt(line)}{self.said()}") from error
+        if not isinstance(found, dict):
+            self.end()
+            raise RunnerBroken(f"its answer is no JSON object: {excerpt(line)}{self.said()}")
+        return found
+
+    def say(self, request: Mapping[str, Any], last: bool = False) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it has gone: reading tells how
+            self.child.stdin.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
+            self.child.stdin.flush()
+            if last:
+                self.child.stdin.close()
+
+    def code(self) -> str:
+        """How it ended."""
+        try:
+            number = self.child.wait(1)
+        except subprocess.TimeoutExpired:
+            self.end()
+            return "its output closed while it ran on; ended"
+        return f"by signal {-number} ({signal.strsignal(-number)})" if number < 0 else f"exit code {number}"
+
+    def said(self) -> str:
+        """The end of its stderr."""
+        self.pumps[1].join(0.5)
+        words = b"".join(self.tail).decode("utf-8", errors="replace").strip()
+        clean = "".join(c if c.isprintable() else "\n" if c == "\n" else "?" for c in words)
+        return f"; its stderr ends: {clean}" if clean else "; its stderr is empty"
+
+    def end(self) -> None:
+        """Stop it, and what it started, at once."""
+        if hasattr(os, "killpg"):
+            try:
+                os.killpg(self.child.pid, signal.SIGKILL)
+            except OSError:
+                self.child.kill()
+        else:
+            self.child.kill()
+        self.child.wait()
+        # the pumps come to an end unless something it started elsewhere still holds its pipes
+        for _ in range(100):
+            if not any(pump.is_alive() for pump in self.pumps):
+                break
+            with contextlib.suppress(queue.Empty):
+                self.lines.get(timeout=0.01)
+        else:
+            return
+        for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def excerpt(line: bytes) -> str:
+    return repr(line[:80].decode("utf-8", errors="replace"))

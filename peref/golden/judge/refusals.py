@@ -1,0 +1,89 @@
+"""Calls that have no meaning and must be refused: words and shapes alone, no expected numbers.
+
+A refusal is a case of level "refuse". `call` is the level that is called; options, facts and inputs are those
+of a good call with one thing wrong. An input is {"dtype", "shape"}, filled with 0.5 (whole numbers with 1),
+or {"dtype", "values"}, where "nan" and "inf" stand for what JSON cannot say.
+
+    kind     what is wrong: one of WRONGS. It is told, and not compared: shape or width, two people may see it
+             differently
+    result   "refuse"; or "acceptable" with `or`: "unchanged": refused, or given back as it came
+
+An implementation refuses by raising ValueError, TypeError, IndexError, AssertionError or RuntimeError, or, in
+another process, by saying so (Refused). One that answers None does not claim the case. Whatever else it
+raises is an accident and no refusal.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from peref.golden.spec.files import FORMATS
+
+WRONGS = ("setting", "width", "heads", "shape", "position", "mask", "dtype")
+NOT_IN_JSON = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+
+
+class Refused(Exception):
+    """What a runner in another process says in place of an exception."""
+
+    def __init__(self, kind: str = "", words: str = "refused"):
+        super().__init__(words)
+        self.kind = kind
+
+
+def materialised(words: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The inputs of a refusal as arrays."""
+    found: dict[str, np.ndarray] = {}
+    for name, x in words["inputs"].items():
+        dtype = FORMATS[x["dtype"]][0]
+        if "shape" in x:
+            found[name] = np.full(x["shape"], 0.5 if x["dtype"][0] == "F" else 1, dtype)
+        else:
+            found[name] = np.array(parsed_numbers(x["values"]), dtype)
+    return found
+
+
+def parsed_numbers(x: Any) -> Any:
+    return (
+        [parsed_numbers(one) for one in x]
+        if isinstance(x, list)
+        else NOT_IN_JSON.get(x, x)
+        if isinstance(x, str)
+        else x
+    )
+
+
+def refusal_verdict(
+    words: dict[str, Any], function: Callable, kind: Any = np.float64
+) -> tuple[bool | None, str]:
+    """Whether function(case, inputs) refuses as it must, None where it does not claim the case, and what
+    it did.
+    """
+    real = lambda name, x: (
+        x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
+    )
+    a = {name: real(name, x) for name, x in materialised(words).items()}
+    try:
+        came = function(dict(words), a)
+    except Exception as error:
+        meant = isinstance(error, Refused | ValueError | TypeError | IndexError | AssertionError)
+        if meant or type(error) is RuntimeError:  # what derives from that, a stack that overflows, is none
+            return True, f"refused: {error}"
+        return False, f"raised {type(error).__name__}, which is an accident and no refusal: {error}"
+    if came is None:
+        return None, "not claimed"
+    if words.get("or") == "unchanged" and same_as_it_came(came, a):
+        return True, "gave back what came, which is acceptable"
+    return False, f"computed {', '.join(sorted(came)) or 'nothing'} in place of refusing: {words['why']}"
+
+
+def same_as_it_came(came: dict[str, Any], a: dict[str, Any]) -> bool:
+    outputs = {
+        name.removesuffix("_rotated"): np.asarray(y)
+        for name, y in came.items()
+        if not name.startswith("vjp.")
+    }
+    return bool(outputs) and all(
+        name in a and y.shape == a[name].shape and (y == a[name]).all() for name, y in outputs.items()
+    )

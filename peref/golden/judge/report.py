@@ -1,0 +1,272 @@
+"""Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what
+that looks like.
+
+Not here: how that is told (text, junit, html).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse, PerefError, counted, did_you_mean
+from peref.golden.diagnosis.ranking import diagnosed
+from peref.golden.diagnosis.summary import Probable, Summary
+from peref.golden.judge.causes import followed, in_order, sources, wrong_of
+from peref.golden.judge.result import Outcome, Result
+from peref.golden.spec.book import Book
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import CLASSES, verdict_on
+
+DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
+
+
+class NothingRan(PerefError):
+    """No tensor was compared."""
+
+    kind = "nothing_ran"
+    exit_code = 5
+
+
+@dataclass
+class Report:
+    """All that was compared, and what was not."""
+
+    results: list[Result] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)  # cases of which nothing came
+    errors: dict[str, str] = field(default_factory=dict)  # case -> what the implementation raised
+    known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
+    stale: list[str] = field(default_factory=list)  # those of them that do not
+    skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
+    # case -> how the program crashed, hung or broke the protocol there
+    crashes: dict[str, str] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
+    # traps that failures of an encoding speak for together
+    probable: list[Probable] = field(default_factory=list)
+    repeat: str = ""  # the command that gives it, "" where none does
+
+    @property
+    def failed(self) -> list[Result]:
+        return [r for r in self.results if not r.passed and not self.foreseen(r)]
+
+    @property
+    def expected(self) -> list[Result]:
+        """Failures that were expected."""
+        return [r for r in self.results if not r.passed and self.foreseen(r)]
+
+    def foreseen(self, r: Result) -> bool:
+        return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
+
+    @property
+    def broken(self) -> list[Outcome]:
+        """Refusals and laws that do not hold, the expected ones apart."""
+        return [
+            o
+            for o in self.outcomes
+            if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """4 where the program broke down, 1 for what is wrong."""
+        return 4 if self.crashes else 1 if self.failed or self.errors or self.stale or self.broken else 0
+
+    def by_class(self) -> dict[str, int]:
+        return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
+
+
+def check_tensors(
+    book: Book,
+    given: Mapping[str, Tensor],
+    pick: Callable[[Entry], bool],
+    *,
+    dtypes: Iterable[str] = (),
+    limit: str = "C",
+) -> Report:
+    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run; inputs,
+    budgets and readings may come along.
+
+    Raises Misuse for a name that no case has and NothingRan where nothing was compared.
+    """
+    report, kinds = Report(), {DTYPES[d] for d in dtypes}
+    known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
+    echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
+    for name in given:
+        if name not in known and name not in echoed:
+            raise Misuse(
+                "no golden tensor is called "
+                f"{name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}"
+            )
+    for entry in filter(pick, book.entries.values()):
+        came = [name for name in entry.outputs if f"{entry.id}:{name}" in given]
+        if not came:
+            report.not_run.append(entry.id)
+        some = {name: given[f"{entry.id}:{name}"] for name in came}
+        some = {
+            name: x
+            for name, x in some.items()
+            if not kinds or x.dtype in kinds or x.dtype not in DTYPES.values()
+        }
+        variant = agreeing(entry, some, limit)
+        report.results += [judged_tensor(entry, name, x, limit, False, variant) for name, x in some.items()]
+    if not report.results:
+        asked = counted(len(report.not_run), "case was", "cases were")
+        raise NothingRan(
+            f"nothing was compared: {counted(len(given), 'tensor')} came, {asked} asked for; names are "
+            "CASE:TENSOR"
+        )
+    report.results = in_order(report.results)
+    diagnose(report, given)
+    return report
+
+
+def diagnose(report: Report, given: Mapping[str, Tensor]) -> None:
+    """What failures look like, each by itself and all of an encoding together, and what they follow from.
+
+    A derivative behind a wrong value looks like nothing of its own.
+    """
+    if not report.failed:
+        return
+    cases: dict[str, list[Result]] = {}
+    for r in report.results:
+        cases.setdefault(r.entry.id, []).append(r)
+    tensor = lambda r: given[f"{r.entry.id}:{r.name}"]
+    norm = [some for some in cases.values() if not some[0].variant]
+    most = CLASSES[-1][1]
+    summary = Summary(
+        (some[0].entry, {r.name: tensor(r) for r in some}, {r.name: r.verdict.worst <= most for r in some})
+        for some in norm
+    )
+    report.probable = summary.probable
+    wrong = wrong_of(report.results)
+    behind = lambda r: r.name.startswith("vjp.") and sources(r.name, wrong[r.entry.id, r.dtype])
+    report.results = followed(
+        [
+            r if r.passed or behind(r) else replace(r, trap=summary.of(r.entry, r.name, tensor(r)))
+            for r in report.results
+        ]
+    )
+
+
+def agreeing(entry: Entry, given: Mapping[str, Tensor], limit: str) -> str:
+    """The variant that all of these tensors agree with, "" for the norm and where there is none: mixed
+    readings are none.
+    """
+    for variant in entry.variants if len(entry.variants) > 1 else ():
+        worst = [
+            verdict_on(x, entry.want(name, variant), *entry.budget(name, variant), entry.words["depth"]).worst
+            for name, x in given.items()
+        ]
+        if all(one <= dict(CLASSES)[limit] for one in worst):
+            return variant
+    return ""
+
+
+def judged_tensor(
+    entry: Entry, name: str, got: Tensor, limit: str, diagnose: bool = True, variant: str = ""
+) -> Result:
+    """The verdict on one tensor, and where it does not pass all that can be said about it."""
+    want, (a, b) = entry.want(name, variant), entry.budget(name, variant)
+    verdict = verdict_on(got, want, a, b, entry.words["depth"])
+    passed = verdict.worst <= dict(CLASSES)[limit]
+    if passed:
+        return Result(entry, name, got.dtype, verdict, True, variant=variant)
+    first, said = None, [f"wrong         {verdict.words}"] if verdict.words else []
+    if verdict.used is not None:
+        first, more = first_wrong(entry, name, got.wide, want, verdict.wrong(limit))
+        said += more
+    return Result(
+        entry,
+        name,
+        got.dtype,
+        verdict,
+        False,
+        first,
+        tuple(said),
+        diagnosed(entry, name, got) if diagnose else None,
+    )
+
+
+def first_wrong(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:
+    """The first wrong element, and up to which token or distance everything is right."""
+    axes = entry.words["axes"].get(name, "")
+    count = f"{np.count_nonzero(wrong):,} of {wrong.size:,} elements"
+    at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
+    places = (
+        ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True))
+        if len(axes) == len(at)
+        else ""
+    )
+    if axes == "HN":
+        places += f", distance {entry.input('distances')[at[1]]:g}"
+    said = [
+        f"wrong         {count}",
+        f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want "
+        f"{want[at]:.10g}",
+    ]
+    if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, axes, wrong)):
+        said.append(f"right up to   {until}")
+    return at, said
+
+
+def right_tokens(entry: Entry, axes: str, wrong: Any) -> str:
+    """Up to which token everything is right, "" where there are none."""
+    if "T" not in axes:
+        return ""
+    bad = np.flatnonzero(wrong.any(tuple(n for n, letter in enumerate(axes) if letter != "T")))
+    i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
+    spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
+    return f"{spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "no token: the first is wrong"
+
+
+def right_distances(entry: Entry, wrong: Any) -> str:
+    """Up to which distance, on either side, all biases are right."""
+    d, bad = np.abs(entry.input("distances")), wrong.any(0)
+    first, right = d[bad].min(), d[~bad & (d < d[bad].min())]
+    return (
+        f"distance {right.max():g}; wrong from {first:g} on"
+        if right.size
+        else f"no distance: {first:g} is wrong"
+    )
+
+
+def stale_patterns(report: Report, known: Iterable[str]) -> list[str]:
+    """Patterns under which something was compared and nothing failed: strict, for golden files do not
+    change.
+    """
+    failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed} | {
+        o.id for o in report.outcomes if o.held is False
+    }
+    compared = {f"{r.entry.id}:{r.name}" for r in report.results} | {
+        o.id for o in report.outcomes if o.held is not None
+    }
+    matches = lambda pattern, names: any(fnmatch(name, pattern) for name in names)
+    return [pattern for pattern in known if matches(pattern, compared) and not matches(pattern, failing)]
+
+
+def report_data(report: Report, book: Book) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "spec": book.version,
+        "golden": book.digest,
+        "compared": len(report.results),
+        "failed": len(report.failed),
+        "expected_to_fail": [f"{r.entry.id}:{r.name}" for r in report.expected],
+        "no_longer_failing": report.stale,
+        "classes": report.by_class(),
+        "not_run": report.not_run,
+        "errors": report.errors,
+        "skipped": report.skipped,
+        "crashes": report.crashes,
+        "probable": [one.data() for one in report.probable],
+        "results": [r.data() | repeated(r, report) for r in report.results],
+        "refusals_and_laws": [o.data() for o in report.outcomes],
+    }
+
+
+def repeated(r: Result, report: Report) -> dict[str, str]:
+    """The command that shows a failure again."""
+    return {"repeat": f"{report.repeat} --case {r.entry.id}"} if report.repeat and not r.passed else {}

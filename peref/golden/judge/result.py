@@ -1,0 +1,70 @@
+"""What became of one tensor, and of one refusal or law.
+
+Not here: how it is found out (report, causes, declared), how it is told (text).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from peref.golden.diagnosis.answer import Trap
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.rule import Verdict
+
+
+@dataclass(frozen=True)
+class Result:
+    """One tensor that was compared, with all that can be said of it where it does not pass."""
+
+    entry: Entry
+    name: str
+    dtype: str
+    verdict: Verdict
+    passed: bool
+    first: tuple[int, ...] | None = None
+    said: tuple[str, ...] = ()
+    trap: Trap | None = None
+    follows: str = ""  # from what it follows, in words; "" for a root
+    variant: str = ""  # which of the acceptable readings it agrees with, "" for the norm
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "case": self.entry.id,
+            "tensor": self.name,
+            "dtype": self.dtype,
+            "class": self.verdict.grade,
+            "used": self.verdict.worst,
+            "passed": self.passed,
+            "variant": self.variant or None,
+            "first_wrong": None if self.first is None else list(self.first),
+            "trap": None
+            if self.trap is None
+            else {"flag": self.trap.flag or None, "words": self.trap.words, "evidence": self.trap.evidence},
+            "follows": self.follows or None,
+            "why": self.entry.words["why"],
+            "flags": self.entry.words["flags"],
+            "said": list(self.said),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a refusal or law."""
+
+    words: dict[str, Any]
+    held: bool | None  # None: not claimed
+    said: str
+
+    @property
+    def id(self) -> str:
+        return self.words["id"]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "case": self.id,
+            "level": self.words["level"],
+            "held": self.held,
+            "said": self.said,
+            "why": self.words["why"],
+        }

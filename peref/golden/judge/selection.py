@@ -1,0 +1,167 @@
+"""Which cases are asked for, and which failures are expected: patterns, each of which must match something in
+golden files.
+
+A pattern with * and ? that matches nothing is a mistake of whoever wrote it, and what it should have done is
+not done; so it is refused.
+
+Not here: whether an expected failure failed (report).
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch, fnmatchcase
+from pathlib import Path
+
+from peref import share
+from peref.encodings import names
+from peref.errors import Misuse
+from peref.golden.judge import declared
+from peref.golden.spec.book import Book, with_full
+from peref.golden.spec.entries import Entry
+from peref.store import read_bytes
+
+OF_FULL = ("block", "model", "step")  # levels of the full set; of op and attn it has the cases aligned-*
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Which cases are asked for. Patterns with * and ?; empty is all."""
+
+    cases: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    encodings: tuple[str, ...] = ()
+
+    def __call__(self, entry: Entry) -> bool:
+        any_of = lambda patterns, names: (
+            not patterns or any(fnmatch(name, pattern) for pattern in patterns for name in names)
+        )
+        words = entry.words
+        return (
+            any_of(self.cases, [entry.id])
+            and any_of(self.groups, [entry.group])
+            and any_of(self.flags, words["flags"])
+            and any_of(self.levels, [words["level"]])
+            and any_of(self.encodings, [words["encoding"]])
+        )
+
+
+def everything(book: Book) -> Iterator[Entry]:
+    """Its cases, refusals and laws."""
+    yield from book.entries.values()
+    for entries in declared.declared_entries(book).values():
+        yield from entries
+
+
+def nearest(pattern: str, known: Iterable[str], rest: str) -> str:
+    """What follows a pattern that matches nothing: the names that are nearest to it, or else `rest`."""
+    known = sorted(known)
+    found = difflib.get_close_matches(re.sub(r"[*?\[\]]", "", pattern), known, 3, 0.5)
+    return f"; near it: {', '.join(found)}" if found else f"; {rest}"
+
+
+def refuse_unknown(pick: Pick, book: Book) -> None:
+    """Raises Misuse for a word of `pick` that no case of the book has, nor any refusal or law."""
+    kinds: list[tuple[str, tuple[str, ...], Callable[[Entry], Iterable[str]], str]] = [
+        ("--case", pick.cases, lambda entry: [entry.id], f"see: {share.program()} golden show"),
+        (
+            "--group",
+            pick.groups,
+            lambda entry: [entry.group],
+            "groups are called HOOK_LEVEL, such as rotate_op",
+        ),
+        ("--flag", pick.flags, lambda entry: entry.words["flags"], f"see: {share.program()} explain"),
+        (
+            "--level",
+            pick.levels,
+            lambda entry: [entry.words["level"]],
+            "levels are table, op, attn, trace, block, model, step, refuse and law",
+        ),
+        ("--pe", pick.encodings, lambda entry: [entry.words["encoding"]], f"see: {share.program()} list"),
+    ]
+    for option, patterns, of, rest in kinds:
+        for pattern in patterns:
+            if any(fnmatchcase(name, pattern) for entry in everything(book) for name in of(entry)):
+                continue
+            both = with_full(book)
+            known = {name for entry in everything(both) for name in of(entry)}
+            if any(fnmatchcase(name, pattern) for name in known):
+                raise Misuse(f"{option} {pattern}: only the full set has that; add --full")
+            raise Misuse(
+                f"{option} {pattern}: nothing of that name is in {book.folder}{nearest(pattern, known, rest)}"
+            )
+
+
+def expected_failures(path: Path, book: Book) -> dict[str, int]:
+    """Pattern -> its line in an xfail file: CASE:TENSOR, or the id of a refusal or law, with * and ?, then #
+    and why.
+
+    A pattern is looked for in the golden files in use and, where it is not there, in those that come with
+    peref, the full set included. Where no full set is at hand, as in an installation, a pattern that one of
+    its names could match is let pass: nothing here can tell. Raises Misuse for a line without a reason, a
+    pattern that is there twice, and one that matches nothing.
+    """
+    found: dict[str, int] = {}
+    for number, line in enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
+        pattern, _, reason = (part.strip() for part in line.partition("#"))
+        if not line.strip():
+            continue
+        if not pattern or not reason or " " in pattern:
+            raise Misuse(
+                f"{path}: line {number} is {line[:80]!r}; expected CASE:TENSOR # why it is expected to fail"
+            )
+        if pattern in found:
+            raise Misuse(
+                f"{path}: line {number} is line {found[pattern]} once more, {pattern}; take one of them out"
+            )
+        found[pattern] = number
+    known = tensors_of(book)
+    left = [pattern for pattern in found if not matches(pattern, known)]
+    if left:
+        ours = share.folder("golden")
+        books = [with_full(book)] + (
+            [] if book.folder.resolve() == ours.resolve() else [with_full(Book(ours))]
+        )
+        known |= {name for one in books for name in tensors_of(one)}
+        whole = any(
+            one.more or set(OF_FULL) & {entry.words["level"] for entry in one.entries.values()}
+            for one in books
+        )
+        for pattern in left:
+            if not matches(pattern, known) and (whole or not could_be_of_full(pattern)):
+                where = (
+                    f"{len(known):,} names of tensors, refusals and laws in "
+                    f"{' and '.join(str(one.folder) for one in books)}"
+                )
+                raise Misuse(
+                    f"{path}: line {found[pattern]}: {pattern} matches none of "
+                    f"{where}{nearest(pattern, known, 'names are CASE:TENSOR')}"
+                )
+    return found
+
+
+def matches(pattern: str, known: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in known)
+
+
+def tensors_of(book: Book) -> set[str]:
+    """What an xfail file may name: CASE:TENSOR, and ids of refusals and laws, which have no tensors."""
+    return {
+        name
+        for entry in everything(book)
+        for name in ([f"{entry.id}:{n}" for n in entry.words.get("expected", ())] or [entry.id])
+    }
+
+
+def could_be_of_full(pattern: str) -> bool:
+    """Whether a name of the full set could match. Each has one slash, behind ENCODING.LEVEL."""
+    head, slash, rest = pattern.partition("/")
+    literal = re.split(r"[*?\[]", rest if slash else pattern)[0]
+    heads = [f"{name}.{level}" for name in names() for level in (*OF_FULL, "op", "attn")]
+    if not slash:  # a wildcard may stand for it
+        return literal != pattern and any(one.startswith(literal) or literal.startswith(one) for one in heads)
+    aligned = literal.startswith("aligned-") or (literal != rest and "aligned-".startswith(literal))
+    return any(fnmatchcase(one, head) and (aligned or one.endswith(OF_FULL)) for one in heads)

@@ -1,0 +1,153 @@
+"""Golden cases one at a time, for a test: inputs to compute with, and a check that fails with all that can be
+said.
+
+Not here: pytest (pytest_peref), the rule and the diagnosis (report).
+"""
+
+import inspect
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref import share
+from peref.errors import Misuse, did_you_mean
+from peref.golden.judge.causes import followed, in_order
+from peref.golden.judge.implementation import tensor_of
+from peref.golden.judge.report import judged_tensor
+from peref.golden.judge.selection import Pick
+from peref.golden.judge.text import failure_block
+from peref.golden.spec.book import Book
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import NUMPY_DTYPES
+from peref.golden.spec.rule import CLASSES
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One case in one dtype."""
+
+    entry: Entry
+    name: str
+    dtype: str
+    limit: str
+    place: str = ""  # the test, as pytest names it
+
+    def at(self, place: str) -> "Trial":
+        return replace(self, place=place)
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """As in cases.json."""
+        return dict(self.entry.words)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Sizes and settings of the model: B, H, G, T, D, R, layout, causal, ..."""
+        return dict(self.entry.words["facts"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of the encoding: base, factor, ..."""
+        return dict(self.entry.words["options"])
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Real ones in the dtype of the trial; positions as they are."""
+        real = lambda name, x: (
+            x.astype(NUMPY_DTYPES[self.dtype])
+            if x.dtype.kind == "f" and name not in ("positions", "distances")
+            else x.copy()
+        )
+        return {name: real(name, x) for name, x in self.entry.inputs().items()}
+
+    def check(self, outputs: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Hold outputs against the golden ones; a name may have _ for its dots, as vjp_q. Raises
+        AssertionError for what is wrong.
+
+        Raises Misuse for a name that the case has not and where nothing is given.
+        """
+        __tracebackhide__ = True
+        known = {name.replace(".", "_"): name for name in self.entry.outputs} | {
+            name: name for name in self.entry.outputs
+        }
+        given = {**(outputs or {}), **more}
+        if not given:
+            raise Misuse(f"{self.entry.id}: nothing to check; it has {', '.join(self.entry.outputs)}")
+        results = []
+        for name, y in given.items():
+            if name not in known:
+                raise Misuse(
+                    f"{self.entry.id} has no output "
+                    f"{name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}"
+                )
+            results.append(judged_tensor(self.entry, known[name], tensor_of(known[name], y), self.limit))
+        wrong = [one for one in followed(in_order(results)) if not one.passed]
+        if wrong:
+            raise AssertionError(
+                "\n\n".join(
+                    [
+                        "",
+                        *(
+                            "\n".join(
+                                [*failure_block(one), f"  repeat        pytest {shlex.quote(self.place)}"]
+                            )
+                            for one in wrong
+                        ),
+                    ]
+                )
+            )
+
+
+def book(folder: str | None) -> Book:
+    return Book(share.folder("golden") if folder is None else Path(folder))
+
+
+def as_tuple(x: str | Sequence[str]) -> tuple[str, ...]:
+    return (x,) if isinstance(x, str) else tuple(x)
+
+
+def trials(
+    book: Book,
+    *,
+    pe: str | Sequence[str] = (),
+    level: str | Sequence[str] = (),
+    flag: str | Sequence[str] = (),
+    case: str | Sequence[str] = (),
+    group: str | Sequence[str] = (),
+    dtypes: str | Sequence[str] = "f64",
+    limit: str = "C",
+    **unknown: Any,
+) -> list[Trial]:
+    """The cases that are asked for, in each dtype. Raises Misuse for a word that is not known, and where
+    no case is left.
+    """
+    if unknown:
+        keys = [key for key in inspect.signature(trials).parameters if key not in ("book", "unknown")]
+        raise Misuse(
+            "the mark peref has no "
+            f"{next(iter(unknown))}{did_you_mean(next(iter(unknown)), keys, 'it has ' + ', '.join(keys))}"
+        )
+    if limit not in dict(CLASSES):
+        raise Misuse(f"limit={limit!r}; expected one of {', '.join(dict(CLASSES))}")
+    for dtype in as_tuple(dtypes):
+        if dtype not in NUMPY_DTYPES:
+            raise Misuse(f"dtypes has {dtype!r}; NumPy has {', '.join(NUMPY_DTYPES)}")
+    pick, several = (
+        Pick(as_tuple(case), as_tuple(group), as_tuple(flag), as_tuple(level), as_tuple(pe)),
+        len(as_tuple(dtypes)) > 1,
+    )
+    found = [
+        Trial(entry, f"{entry.id}-{dtype}" if several else entry.id, dtype, limit)
+        for entry in filter(pick, book.entries.values())
+        for dtype in as_tuple(dtypes)
+    ]
+    if not found:
+        raise Misuse(
+            f"no golden case is left by {', '.join(f'{k}={v}' for k, v in vars(pick).items() if v)}; see: "
+            f"{share.program()} golden show"
+        )
+    return found

@@ -1,0 +1,76 @@
+"""A case on its way to another program: its inputs as a file, its words as lines that need no JSON parser."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from peref.golden.spec.files import DTYPE_NAMES, FORMATS, checked_header, index_of
+
+PLACES = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
+
+
+def encoded_inputs(inputs: Mapping[str, np.ndarray], dtype: str) -> bytes:
+    """A safetensors file of the inputs, real ones in `dtype`: the numbers are on a grid that every dtype
+    holds.
+
+    Written here because that library has no bfloat16 for NumPy. Wide numbers come first, so each tensor
+    begins at a multiple of its width.
+    """
+    found = {}
+    for name, x in inputs.items():
+        real = x.dtype.kind == "f" and name not in PLACES
+        found[name] = (
+            (dtype.upper(), narrowed(x, dtype)) if real else (DTYPE_NAMES[x.dtype], np.ascontiguousarray(x))
+        )
+    header, payload = {}, b""
+    for name, (kind, x) in sorted(found.items(), key=lambda item: (-FORMATS[item[1][0]][1], item[0])):
+        header[name] = {
+            "dtype": kind,
+            "shape": list(x.shape),
+            "data_offsets": [len(payload), len(payload) + x.nbytes],
+        }
+        payload += x.tobytes()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + payload
+
+
+def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
+    """In `dtype`, bfloat16 as its bits, to the nearest."""
+    if dtype == "bf16":
+        bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+        return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16)
+    return x.astype({"f64": np.float64, "f32": np.float32, "f16": np.float16}[dtype])
+
+
+def request_text(request: Mapping[str, Any], data: bytes) -> str:
+    """The same request for programs without JSON: a word, blanks, values. A list is its length and its
+    members, an object its length and the name and value of each.
+
+    id encoding level dtype out          one value
+    fact NAME VALUE, option NAME VALUE   numbers in decimal, none, true, false, or a word
+    want NAME
+    input NAME DTYPE BYTES OFFSET RANK DIMS...     OFFSET from the start of the file `in`
+    """
+    lines = [f"{key} {request[key]}" for key in ("id", "encoding", "level", "dtype", "out")]
+    for key, word in (("facts", "fact"), ("options", "option")):
+        lines += [f"{word} {name} {as_words(value)}" for name, value in sorted(request[key].items())]
+    lines += [f"want {name}" for name in request["want"]]
+    lines += [f"input {line.partition(' ')[2]}" for line in index_of(checked_header(data, "in"), "in")]
+    return "\n".join([*lines, "end\n"])
+
+
+def as_words(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return " ".join([str(len(value)), *map(as_words, value)])
+    if isinstance(value, Mapping):
+        return " ".join(
+            [str(len(value)), *(f"{name} {as_words(one)}" for name, one in sorted(value.items()))]
+        )
+    return (
+        {None: "none", True: "true", False: "false"}[value]
+        if value is None or isinstance(value, bool)
+        else str(value) or "none"
+    )

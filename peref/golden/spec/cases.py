@@ -1,0 +1,170 @@
+"""What a case is: one computation, with the reason why it exists.
+
+Not here: models (models), what a case computes (compute); which cases golden/ has, which the recipes say
+(tests/recipes/NAME.py).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+
+from peref.config import Config
+from peref.encodings import get
+from peref.ops.place import At
+
+OPERATIONS = ("table", "op", "attn")
+MODEL_LEVELS = ("block", "model", "step", "trace")
+LEVELS = (*OPERATIONS, *MODEL_LEVELS)
+LEVELS_OF_HOOK = {  # the first is the one nearest to the formula
+    "": ("attn",),
+    "embed": ("table", "op"),
+    "rotate": ("table", "op", "attn"),
+    "bias": ("table", "op", "attn"),
+    "score": ("op", "attn"),
+    "attend": ("attn",),
+    "mix": ("op",),
+}
+FACTS = ("B", "H", "G", "T", "D", "C", "L", "R", "n", "layout", "causal", "window")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of several readings of respected sources: other options or facts, or other outputs for the same
+    inputs.
+
+    rewrite(case, inputs, outputs) -> outputs; no gradient may be among them.
+    """
+
+    name: str
+    words: str
+    options: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    rewrite: Callable | None = None
+
+    def of(self, case: "Case") -> "Case":
+        """The case as this variant reads it."""
+        return replace(case, options=case.options | self.options, variants=(), **self.facts)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One computation. Sizes differ from one another, so that swapped axes show; letters are those of the
+    package.
+    """
+
+    encoding: str
+    level: str
+    slug: str
+    why: str
+    flags: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    positions: Any = None  # nested tuples, 0, 1, ... where None
+    seg: Any = None
+    B: int = 2
+    H: int = 6
+    G: int = 2
+    T: int = 7
+    D: int = 8
+    C: int = 10
+    L: int = 16
+    R: int | None = None
+    n: int | None = 16
+    layout: str = "half"
+    causal: bool = True
+    window: int | None = None
+    variants: tuple[Variant, ...] = ()  # where sources differ: the first is the norm, and is the case itself
+    # positions for the budgets, where at those of the case every rounding would break a tie
+    untied: Any = None
+
+    @property
+    def hook(self) -> str:
+        return get(self.encoding).hook
+
+    @property
+    def id(self) -> str:
+        return f"{self.encoding}.{self.level}/{self.slug}"
+
+    @cached_property
+    def config(self) -> Config:
+        """A model with one such layer among two."""
+        sizes: dict[str, Any] = {"H": self.H, "D": self.D, "C": self.C, "L": self.L, "layers": 2}
+        if self.hook != "mix":
+            sizes |= {"G": self.G, "window": self.window}
+        if self.hook == "rotate":
+            sizes |= {"R": self.R, "layout": self.layout}
+        return Config(pe=((self.encoding, dict(self.options)),), causal=self.causal, **sizes)
+
+    @cached_property
+    def at(self) -> At:
+        """The place of its tokens."""
+        i = None if self.positions is None else np.array(self.positions)
+        seg = None if self.seg is None else np.array(self.seg)
+        return At.of(self.T, positions=i, seg=seg, n=self.n, causal=self.causal, window=self.window)
+
+    @property
+    def depth(self) -> int:
+        """How many products are summed on the way to one number, about."""
+        if self.level == "table" or (self.level == "op" and self.hook in ("embed", "rotate", "bias")):
+            return 0
+        return self.C + self.D + self.T
+
+    def words(self) -> dict[str, Any]:
+        """As it stands in cases.json."""
+        facts: dict[str, Any] = {letter: getattr(self, letter) for letter in FACTS}
+        if self.hook == "rotate":
+            facts["R"] = self.config.R
+        found = {
+            "id": self.id,
+            "encoding": self.encoding,
+            "level": self.level,
+            "why": self.why,
+            "flags": sorted(self.flags),
+            "options": {k: list(v) if isinstance(v, tuple) else v for k, v in self.config.pe[0][1].items()},
+            "facts": facts,
+            "depth": self.depth,
+        }
+        if self.variants:
+            found["acceptable"] = {
+                "norm": self.variants[0].name,
+                "variants": {v.name: v.words for v in self.variants},
+            }
+        return found
+
+
+def sized(name: str, level: str, slug: str, why: str, flags: tuple[str, ...] = (), **given: Any) -> Case:
+    """A case with the sizes that suit the hook: a layer in place of attention has H heads of D and is
+    small.
+    """
+    if get(name).hook == "mix":
+        given = {"H": 3, "D": 4, "C": 5} | given
+    return Case(name, level, slug, why, flags, **given)
+
+
+def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
+    """Values that an option may have beside its default: all of a choice, twice a number, half of a share,
+    which ends at 1.
+    """
+    if isinstance(default, bool):
+        return (not default,)
+    if get_origin(kind) is Literal:
+        return tuple(v for v in get_args(kind) if v != default)
+    if type(default) in (int, float) and default:
+        return (default / 2 if 0.5 < default < 1 else 2 * default,)
+    return ()
+
+
+def yours(name: str, given: dict[str, Any], **facts: Any) -> list[Case]:
+    """A case of every level for settings and sizes of the user's."""
+    why = "Made for a shape and settings of your own."
+    return [
+        replace(Case(name, level, "yours", why), options=given, **facts)
+        for level in LEVELS_OF_HOOK[get(name).hook]
+    ]
+
+
+def nested(x: Any) -> Any:
+    """Lists, also in lists, as tuples."""
+    return tuple(map(nested, x)) if isinstance(x, list) else x

@@ -1,0 +1,207 @@
+"""The bytes of golden files, in a folder or an archive, each held against its digest before anybody reads it.
+
+    SPEC_VERSION
+    core/NAME/  cases.json  inputs.safetensors  expected.safetensors  index.txt  SHA256SUMS        the folder
+                of one encoding
+    full/NAME/  the same of the full set, which a wheel does not carry
+
+What `golden vectors` makes has its folders beside SPEC_VERSION, without core/ or full/. Nothing lists the
+folders: what is there is read.
+
+An archive is a plain tar of such a folder, the same bytes whenever it is packed, read without writing
+anything anywhere. Every member is golden/PATH, a regular file with mode 644 and no date and no owner. It is
+not compressed: numbers like these hardly shrink, and what is not compressed cannot be a bomb. Reading refuses
+what `pack` does not write.
+
+Not here: what the files say (entries, book).
+"""
+
+import hashlib
+import io
+import re
+import tarfile
+from pathlib import Path
+
+from peref.errors import Damaged, PerefError
+from peref.store import is_file, read_bytes, write_bytes
+
+VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
+# of one encoding, beside SUMS
+FILES = ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
+# for people; they go along in an archive
+DOCUMENTS = ("LICENSE-DATA", "README.md", "SPEC.md", "cases.schema.json", "rule.json")
+BEFORE, LAID_OUT = (
+    "manifest.json",
+    (
+        "golden files of specification 0.9 or before, with other folders; get later ones, or make your "
+        "vectors again"
+    ),
+)
+TOP = "golden/"
+LARGEST_ARCHIVE = 200_000_000
+PATH = re.compile(r"[A-Za-z0-9_\-./]{1,200}")
+LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
+
+
+class Untrue(PerefError):
+    """Golden files are missing, or not those that were made."""
+
+    kind = "golden"
+    exit_code = 3
+
+
+def versioned(folder: Path) -> Path | None:
+    """The SPEC_VERSION of a folder of golden files, None where it is no such folder."""
+    places = (folder, folder.parent) if folder.name in (CORE, FULL) else (folder,)
+    return next((place / VERSION for place in places if is_file(place / VERSION)), None)
+
+
+def in_folder(folder: Path) -> dict[str, bytes]:
+    """Path -> bytes of the golden files in a folder, of the core where it also has a full set; every
+    digest checked. Raises Untrue.
+    """
+    place = folder / CORE if (folder / CORE).is_dir() else folder
+    version = versioned(place)
+    if version is None:
+        raise Untrue(f"{folder}: no golden files here ({VERSION} is missing); restore the folder")
+    if is_file(place / BEFORE):
+        raise Untrue(f"{folder}: {LAID_OUT}")
+    found = {VERSION: read_bytes(version)}
+    inside = sorted(p for p in place.iterdir() if p.name not in (VERSION, FULL))
+    for one in inside:
+        if not is_file(one / SUMS):
+            raise Untrue(f"{one}: no golden files of an encoding ({SUMS} is missing); restore the folder")
+        there = {p.relative_to(place).as_posix(): p for p in one.rglob("*") if not p.is_dir()}
+        if leading := [p for p in there.values() if not p.resolve().is_relative_to(place.resolve())]:
+            raise Untrue(f"{leading[0]}: leads out of the folder")
+        found |= of_encoding(one.name, {path: read_bytes(p) for path, p in there.items()}, place)
+    if not inside:
+        raise Untrue(f"{folder}: no golden files here; restore the folder")
+    return found
+
+
+def archived(path: Path) -> dict[str, bytes]:
+    """The same of an archive (golden archive). Raises Untrue."""
+    try:
+        members = unpacked(path)
+    except PerefError as error:
+        raise Untrue(str(error)) from error
+    if BEFORE in members:
+        raise Untrue(f"{path}: {LAID_OUT}")
+    held(members, members.get(SUMS, b""), SUMS, path)
+    inside = {re.sub(rf"^({CORE}|{FULL})/", "", name): data for name, data in members.items() if "/" in name}
+    found = {VERSION: members.get(VERSION, b"")}
+    if len(inside) < sum("/" in name for name in members) or not inside:
+        raise Untrue(f"{path}: expected the core, the full set or vectors of your own, and one of them")
+    for one in sorted({name.partition("/")[0] for name in inside}):
+        found |= of_encoding(
+            one, {name: data for name, data in inside.items() if name.partition("/")[0] == one}, path
+        )
+    return found
+
+
+def to_archive(folder: Path) -> dict[str, bytes]:
+    """What an archive of a folder holds: its files under their paths in golden/, the words for people, and
+    digests of all. Raises Untrue.
+    """
+    place, data = folder / CORE if (folder / CORE).is_dir() else folder, in_folder(folder)
+    top, under = (place.parent, f"{place.name}/") if place.name in (CORE, FULL) else (place, "")
+    found = {path if path == VERSION else under + path: part for path, part in data.items()}
+    found |= {name: read_bytes(top / name) for name in DOCUMENTS if is_file(top / name)}
+    return found | {SUMS: sha256sums(found)}
+
+
+def of_encoding(name: str, there: dict[str, bytes], where: Path) -> dict[str, bytes]:
+    """What stands in the folder of an encoding, every file with its digest and none more or less. Raises
+    Untrue.
+    """
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise Untrue(f"{where}: an encoding is called {name[:60]!r}")
+    inside = {path.removeprefix(f"{name}/"): data for path, data in there.items()}
+    if lacking := sorted(set(FILES) - inside.keys()):
+        raise Untrue(f"{where / name / lacking[0]}: missing; restore the folder")
+    held(inside, inside.get(SUMS, b""), SUMS, where / name)
+    return there
+
+
+def held(files: dict[str, bytes], listing: bytes, itself: str, where: Path) -> None:
+    """Raises Untrue unless these are the files of the listing, `itself` apart, with their digests."""
+    listed = parsed_sums(listing, f"{where}/{itself}")
+    for name in sorted((listed.keys() | files.keys()) - {itself}):
+        if name not in files:
+            raise Untrue(f"{where}/{name}: missing, though {itself} lists it; restore the folder")
+        if name not in listed:
+            raise Untrue(
+                f"{where}/{name}: not in {itself}; a golden folder holds what was made and nothing else"
+            )
+        if hashlib.sha256(files[name]).hexdigest() != listed[name]:
+            raise Untrue(f"{where}/{name}: its SHA-256 is not the one in {itself}; restore it")
+
+
+def sha256sums(files: dict[str, bytes]) -> bytes:
+    """SHA256SUMS of these, as sha256sum writes and reads it."""
+    return "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
+
+
+def parsed_sums(data: bytes, where: str) -> dict[str, str]:
+    """Path -> digest of a SHA256SUMS file. Raises Untrue for a line that is not one, a path twice and a
+    path that leads out.
+    """
+    found: dict[str, str] = {}
+    text = data.decode("ascii", errors="replace")
+    if not text.endswith("\n"):
+        raise Untrue(f"{where}: cut short")
+    for number, line in enumerate(text[:-1].split("\n"), 1):
+        match = LINE.fullmatch(line)
+        if not match or any(part in ("", ".", "..") for part in match[2].split("/")) or match[2] in found:
+            raise Untrue(
+                f"{where}: line {number} is not a digest and a path inside the folder: {line[:80]!r}"
+            )
+        found[match[2]] = match[1]
+    return found
+
+
+# ---------------------------------------------------------------- archives
+
+
+def pack(files: dict[str, bytes], path: Path) -> int:
+    """Write path -> bytes as an archive; how many bytes it has."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(files):
+            member = tarfile.TarInfo(TOP + name)
+            member.size, member.mode = len(files[name]), 0o644
+            tar.addfile(member, io.BytesIO(files[name]))
+    write_bytes(path, out.getvalue())
+    return len(out.getvalue())
+
+
+def unpacked(path: Path) -> dict[str, bytes]:
+    """Path -> bytes. Raises Damaged for what is no such archive, a path that leads out or is there twice,
+    and anything but regular files.
+    """
+    data = read_bytes(path)
+    if len(data) > LARGEST_ARCHIVE:
+        raise Damaged(
+            f"{path}: {len(data):,} bytes; an archive of golden files has at most {LARGEST_ARCHIVE:,}"
+        )
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+            for member in tar:
+                name = member.name.removeprefix(TOP)
+                if (
+                    name == member.name
+                    or not PATH.fullmatch(name)
+                    or any(part in ("", ".", "..") for part in name.split("/"))
+                ):
+                    raise Damaged(f"{path}: holds {member.name[:80]!r}; expected paths in {TOP}")
+                if not member.isreg() or member.sparse is not None or name in found:
+                    raise Damaged(f"{path}: {name} is there twice, or is no regular file")
+                part = tar.extractfile(member)
+                found[name] = part.read() if part else b""
+                if len(found[name]) != member.size:
+                    raise Damaged(f"{path}: {name} is cut short")
+    except (tarfile.TarError, ValueError, OverflowError, EOFError, OSError) as error:
+        raise Damaged(f"{path}: no archive of golden files: {error}") from error
+    return found
