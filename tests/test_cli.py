@@ -1413,6 +1413,9 @@ def test_names_of_other_things_in_any_case(cli, text):
     assert re.search(r"^backend +numpy", out, re.M), out
     assert cli("golden", "show", "RoPE.op/Default")[1].startswith("rope.op/default")
     assert cli("explain", "RoPE.sign")[1].startswith("rope.sign")
-    assert cli("check", "--impl", "peref.golden.compute.reference:reference", "--case", "RoPE.op/Default")[0] == 0
+    assert (
+        cli("check", "--impl", "peref.golden.compute.reference:reference", "--case", "RoPE.op/Default")[0]
+        == 0
+    )
     Path("SQLite").write_text(Path(text).read_text())
     assert re.search(r"^data +SQLite", cli("train", *TINY, *given, "--data", "SQLite")[1], re.M)

@@ -173,7 +173,7 @@ def test_the_reference_passes_in_float32(book):
     few = ("none", "learned", "rope", "t5", "forgetting", "shaw", "retnet")
     pick = Pick(levels=MODEL_LEVELS, encodings=few)
     given, errors = run_function(reference, book, pick, "f32")
-    assert not errors, errors[0]
+    assert not errors, errors
     report = check_tensors(book, given, pick)
     assert report.exit_code == 0
     assert report.by_class()["A"] == len(report.results) > 500

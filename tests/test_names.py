@@ -34,7 +34,6 @@ AGREED: list[tuple[tuple[str, ...], set[str], str]] = [
 # Fields and recurrences of Backend: one name for the plain op, its twins and their kernels, once in a folder
 PLAIN_AND_TWINS = ("ops", "encodings", "backends", "optim.py")
 SAME_FIELD = {name + end for name in TWINS for end in ("", "_forward", "_backward")}
-STILL = {"STYLE"}  # of the pages in HTML, until they have one
 
 
 def defined(body: list[ast.stmt]) -> Iterator[str]:
@@ -73,9 +72,8 @@ def crowded(sources: dict[str, str]) -> dict[str, list[str]]:
 
 def test_no_name_has_two_meanings_in_a_folder_or_three_in_the_package():
     found = crowded({f.relative_to(TOP).as_posix(): f.read_text() for f in FILES})
-    told = [f"{name}: {', '.join(paths)}" for name, paths in sorted(found.items()) if name not in STILL]
+    told = [f"{name}: {', '.join(paths)}" for name, paths in sorted(found.items())]
     assert not told, "rename all but one in a folder, all but two in peref:\n" + "\n".join(told)
-    assert sorted(found) == sorted(STILL), "take off STILL what needs no leave"
 
 
 def test_what_would_be_crowded_is_seen():

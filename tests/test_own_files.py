@@ -20,8 +20,6 @@ MAY = {  # file or folder -> why encodings are named there
     "peref/encodings/score/dape.py": "the static biases that it can have",
     "tests/loops/dape.py": "the same",
     "tests/recipes/dape.py": "the same",
-    "tests/recipes/mamba.py": "a bug that it shares",
-    "tests/mutants/": "bugs that several encodings have, and those written afterwards (later.py)",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/golden_files.py": "two small cases",
     "tests/making/witness.py": "the turn of a pair, which the loop of one of them has",

@@ -40,7 +40,18 @@ def test_what_is_switched_off_is_off():
     cpu = Path("/proc/cpuinfo")
     if cpu.exists() and "avx512f" in cpu.read_text().split():
         assert (before["numpy"], before["lanes"]) == (True, 16)
-        assert {"NPY_DISABLE_CPU_FEATURES", "NUMBA_CPU_FEATURES"} <= set(before["off"])
+        assert set(SWITCHES) - {"OPENBLAS_CORETYPE"} <= set(before["off"])
+        assert ("OPENBLAS_CORETYPE" in before["off"]) == ("openblas" in without_avx512.blas())
+
+
+@pytest.mark.parametrize(("core", "off"), [("SkylakeX", True), ("Newer", True), ("", True), ("Zen", False)])
+def test_a_blas_that_may_be_wide_is_switched_off(monkeypatch, core, off):
+    """One of a name that nobody knew, or that cannot be seen: then the look that follows says so."""
+    monkeypatch.setattr(without_avx512, "core", lambda: core)
+    for wide, built in ((True, "scipy-openblas"), (True, "mkl"), (False, "scipy-openblas")):
+        monkeypatch.setattr(without_avx512, "wide", lambda wide=wide: wide)
+        monkeypatch.setattr(without_avx512, "blas", lambda built=built: built)
+        assert ("OPENBLAS_CORETYPE" in in_use()) == (off and wide and "openblas" in built)
 
 
 def test_a_numpy_without_any_has_nothing_to_switch_off(monkeypatch):
@@ -86,6 +97,14 @@ def test_a_switch_that_does_nothing_fails(called, capsys, answer):
     assert all("pytest" not in command for command, _ in calls)
     said = "AVX-512 is still in use, although these were set: NPY_DISABLE_CPU_FEATURES\n"
     assert said in capsys.readouterr().err
+
+
+def test_another_blas_is_named(called, capsys, monkeypatch):
+    called({})
+    monkeypatch.setattr(without_avx512, "wide", lambda: True)
+    monkeypatch.setattr(without_avx512, "blas", lambda: "mkl")
+    main([])
+    assert "NumPy's BLAS is mkl: whether it uses AVX-512 cannot be told" in capsys.readouterr().out
 
 
 def test_nothing_is_repeated_where_there_is_none(called, capsys):

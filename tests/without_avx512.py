@@ -22,6 +22,7 @@ from peref.backends.numba import host
 HERE = Path(__file__).resolve().parent
 AVX512, AVX = "avx512|avx10", "avx|fma"  # how LLVM's names of features begin
 NUMPYS = ("AVX512", "AVX10", "X86_V4")  # and NumPy's; the last since 2.4
+NARROW = ("Haswell", "Zen")  # the cores of OpenBLAS without AVX-512 that a processor with it may be given
 
 # test_NAME.py of text, processes and pictures, and the longest of all, bugs that are diagnosed in float64 and
 # float32, far from a rounding. The CUDA kernels are compiled by g++, for every processor.
@@ -63,6 +64,18 @@ def core() -> str:
     return ""
 
 
+def blas() -> str:
+    """What NumPy was built with for products of matrices."""
+    return np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {}).get("name", "")
+
+
+def wide() -> bool:
+    """Whether the processor has AVX-512, whatever this process was told; no where the system does not say."""
+    with contextlib.suppress(OSError):
+        return "avx512f" in Path("/proc/cpuinfo").read_text().split()
+    return False
+
+
 def without(features: str, which: str) -> str:
     """LLVM's list of features with those off whose names begin so."""
     return re.sub(rf"\+(?={which})", "-", features)
@@ -74,7 +87,7 @@ def in_use() -> dict[str, str]:
     every = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
     if names := [name for name in every if name.startswith(NUMPYS)]:
         found["NPY_DISABLE_CPU_FEATURES"] = " ".join(names)
-    if core() in ("SkylakeX", "Cooperlake", "SapphireRapids"):
+    if wide() and "openblas" in blas() and core() not in NARROW:  # one that cannot be seen may be wide too
         found["OPENBLAS_CORETYPE"] = "Haswell"
     if host.LANES == 16:
         found["NUMBA_CPU_FEATURES"] = without(host.features(), AVX512)
@@ -83,6 +96,10 @@ def in_use() -> dict[str, str]:
 
 def main(arguments: list[str]) -> int:
     off = in_use()
+    if wide() and "openblas" not in blas():
+        print(
+            f"NumPy's BLAS is {blas() or 'unknown'}: whether it uses AVX-512 cannot be told, nor switched off"
+        )
     if not off:
         print("no AVX-512 is in use here: the tests have run without it")
         return 0

@@ -18,7 +18,7 @@ from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.checksums import versioned
 from peref.golden.spec.files import read_tensors
 
-ASKED = (*LEVELS, "refuse", "law")
+LEVEL_NAMES = (*LEVELS, "refuse", "law")
 
 
 @click.command("check", cls=options.Command)
@@ -87,8 +87,8 @@ ASKED = (*LEVELS, "refuse", "law")
     "levels",
     multiple=True,
     metavar="LEVEL",
-    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, ASKED),
-    help=f"Only this level: {', '.join(ASKED[:-1])} or {ASKED[-1]}.",
+    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, LEVEL_NAMES),
+    help=f"Only this level: {', '.join(LEVEL_NAMES[:-1])} or {LEVEL_NAMES[-1]}.",
 )
 @click.option(
     "--pe", "encodings", multiple=True, metavar="NAME", type=options.ENCODINGS, help="Only this encoding."

@@ -23,6 +23,7 @@ from mutants.ways import (
     table,
     told,
     with_case,
+    with_parameters,
 )
 from peref.encodings import get
 from peref.errors import PerefError
@@ -31,7 +32,8 @@ from peref.golden.compute import operation
 PLACED = tuple(name for name in ANY if get(name).hook and get(name).axes is not None)
 LINE = PLACED
 AXES = tuple(name for name in PLACED if get(name).axes not in (1, None))
-ABSOLUTE = (*hooked("embed", "rotate"), "fire")
+ABSOLUTE = (*hooked("embed", "rotate"), *(n for n in hooked("score") if "shift" not in get(n).claims))
+BOUNDED = tuple(n for n in with_parameters("table") if "any_length" not in get(n).claims)
 SOFTMAX = ("none", *hooked("rotate", "bias", "score"))
 EVERYWHERE = ("none", *hooked("rotate", "bias", "score", "attend"))
 attn = lambda case: case.level == "attn" and case.hook != "attend"
@@ -125,7 +127,7 @@ MUTANTS = [
         "one-early",
         "position.off_by_one",
         "your positions are one too small",
-        tuple(n for n in ABSOLUTE if n != "learned"),
+        tuple(n for n in ABSOLUTE if n not in BOUNDED),
         moved_positions(lambda i: i - 1),
     ),
     Mutant(
@@ -346,7 +348,7 @@ MUTANTS = [
         "unscaled",
         "attn.scale",
         "your logits are not scaled",
-        tuple(n for n in SOFTMAX if n != "t5"),
+        tuple(n for n in SOFTMAX if get(n).scale(4) != 1),
         scaled(lambda s, D, C: 1.0),
     ),
     Mutant(
@@ -431,7 +433,7 @@ def unmasked(case, a):
     """Distances as they were, and every key of the sequence seen."""
     if case.seg is None or case.level != "attn":
         return None
-    if case.encoding == "learned_bias":  # which has no entry for what lies between two documents
+    if case.encoding in BOUNDED:  # which has no entry for what lies between two documents
         see = np.broadcast_to(replace(case.at, seg=None).see, (case.B, 1, case.T, case.T))
         pe = case.config.encoding(0)
         return expected(

@@ -5,31 +5,55 @@ import math
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import expected, hooked, moved_distances, patched, results, table
-from peref.encodings.bias import t5
+from mutants.anywhere import BOUNDED
+from mutants.ways import (
+    expected,
+    hooked,
+    moved_distances,
+    patched,
+    results,
+    small,
+    table,
+    with_names,
+    with_parameters,
+)
+from peref.encodings import files
+from peref.model import PLAIN
 from peref.ops import bias as ops
 from peref.tape import Op
 
 ALL = hooked("bias")
-BUCKET, SLOPES = t5.bucket, ops.slopes  # as they are before they are replaced
-SIDED = ("t5", "learned_bias", "dynamic_bias")
-FALLING = ("alibi", "kerple_log", "kerple_power")
-ALIBI = ("alibi", "dape")
+SLOPES = ops.slopes  # as it is before it is replaced
+
+
+def bias_of(name):
+    """[H,N] of the distances from -1000 to 1000."""
+    pe, p = small(name, causal=False, L=1001)
+    return pe.bias(PLAIN, p, np.arange(-1000, 1001))
+
+
+SIDED = tuple(n for n in ALL if (bias_of(n) != bias_of(n)[:, ::-1]).any())
+FALLING = tuple(n for n in ALL if (np.diff(bias_of(n)[:, 1000:]) < 0).all())
+KERPLE = with_parameters("r1", "r2")
+# where slopes of heads are used under their name, and where they are made an array first
+SLOPED, FIXED = (tuple(n for n in with_names(name)) for name in ("slopes", "fixed"))
+ALIBI = (*FIXED, *SLOPED)
 
 EXP = Op(lambda x: (np.exp(x), np.exp(x)), lambda y, dy: (dy * y,))
+
+
+def own(case):
+    """Its encoding's own file, for `patched`."""
+    return files()[case.encoding].removeprefix("peref.")
 
 
 def slopes(of):
     """Other slopes for ALiBi."""
 
     def run(case, a):
-        if case.encoding == "dape":
-            return patched("encodings.score.dape", slopes=of)(case, a)
-        return (
-            patched("encodings.bias.alibi", fixed=of)(case, a)
-            if case.config.pe[0][1]["slopes"] == "fixed"
-            else None
-        )
+        if case.encoding in FIXED and case.config.pe[0][1]["slopes"] != "fixed":
+            return None
+        return patched(own(case), **{"fixed" if case.encoding in FIXED else "slopes": of})(case, a)
 
     return run
 
@@ -48,25 +72,6 @@ def of_smaller(H, most=8.0):
     return [*exact(whole, most), *exact(whole, most)][:H]
 
 
-def bucketed(change):
-    """Buckets are change(bucket, d, m, two-sided)."""
-
-    def wrong(d, *, causal, buckets, max_distance, place=None):
-        return np.clip(
-            change(
-                BUCKET(d, causal=causal, buckets=buckets, max_distance=max_distance),
-                d,
-                buckets if causal else buckets // 2,
-                causal,
-                max_distance,
-            ),
-            0,
-            buckets - 1,
-        )
-
-    return patched("encodings.bias.t5", bucket=wrong)
-
-
 MUTANTS = [
     Mutant(
         "bias-one-side",
@@ -81,9 +86,7 @@ MUTANTS = [
         "your distances are j - i",
         SIDED,
         lambda case, a: (
-            None
-            if case.causal and case.encoding == "learned_bias"
-            else moved_distances(lambda d: -d)(case, a)
+            None if case.causal and case.encoding in BOUNDED else moved_distances(lambda d: -d)(case, a)
         ),
         ("huggingface/transformers#8518",),
     ),
@@ -117,7 +120,7 @@ MUTANTS = [
         "your distances are one too large",
         ALL,
         lambda case, a: (
-            None if case.encoding == "learned_bias" else moved_distances(lambda d: d + (d >= 0))(case, a)
+            None if case.encoding in BOUNDED else moved_distances(lambda d: d + (d >= 0))(case, a)
         ),
         ("vllm-project/vllm#945",),
     ),
@@ -235,14 +238,14 @@ MUTANTS = [
         "kerple-raw",
         "kerple.parameters",
         "your parameters are not made positive",
-        ("kerple_log", "kerple_power", "dape"),
+        KERPLE,
         lambda case, a: raw(case, a),
     ),
     Mutant(
         "kerple-exp",
         "kerple.parameters",
         "you take exp where softplus is meant",
-        ("kerple_log", "kerple_power", "dape"),
+        KERPLE,
         lambda case, a: raw(case, a, EXP),
         held_out=True,
     ),
@@ -250,14 +253,14 @@ MUTANTS = [
         "kerple-swapped",
         "kerple.parameters",
         "r1 and r2 have changed places",
-        ("kerple_log", "kerple_power", "dape"),
+        KERPLE,
         lambda case, a: swapped(case, a),
     ),
     Mutant(
         "kerple-squared",
         "kerple.formula",
         "your distances are squared",
-        ("kerple_log", "kerple_power"),
+        tuple(n for n in KERPLE if n in ALL),
         moved_distances(lambda d: d * abs(d)),
     ),
 ]
@@ -265,10 +268,10 @@ MUTANTS = [
 
 def raw(case, a, function=None):
     as_is = (lambda x: x) if function is None else function
-    module = "encodings.bias.kerple_power" if case.encoding == "kerple_power" else "ops.bias"
-    if case.encoding == "dape" and case.config.pe[0][1]["over"] != "kerple_log":
+    if "param.r1" not in a:
         return None
-    return patched(module, softplus=as_is)(case, a)
+    where = own(case) if case.encoding in with_names("softplus") else "ops.bias"
+    return patched(where, softplus=as_is)(case, a)
 
 
 def swapped(case, a):

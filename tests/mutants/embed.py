@@ -1,7 +1,7 @@
 """Bugs in what is added to the embedding."""
 
 from mutants import Mutant
-from mutants.ways import by, hook, moved_positions
+from mutants.ways import by, hook, hooked, moved_positions
 
 
 def other_rows(change):
@@ -14,14 +14,14 @@ MUTANTS = [
         "rows-scaled",
         "embed.scale",
         "your rows are multiplied by sqrt(C)",
-        ("sinusoidal", "learned"),
+        hooked("embed"),
         other_rows(lambda e, i: e * e.shape[-1] ** 0.5),
     ),
     Mutant(
         "rows-shrunk",
         "embed.scale",
         "your rows are divided by sqrt(C)",
-        ("sinusoidal", "learned"),
+        hooked("embed"),
         other_rows(lambda e, i: e * e.shape[-1] ** -0.5),
         held_out=True,
     ),
@@ -29,7 +29,7 @@ MUTANTS = [
         "rows-of-0",
         "embed.rows",
         "every token gets the row of position 0",
-        ("sinusoidal", "learned"),
+        hooked("embed"),
         moved_positions(lambda i: i * 0),
     ),
 ]

@@ -3,18 +3,14 @@
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import ANY, backend, backward, expected, hooked, patched
+from mutants.ways import ANY, backend, backward, expected, hooked, patched, with_parameters
 from peref.encodings import get
 from peref.golden.compute import operation
 from peref.ops.embedding import take
 
 SOFTMAX = ("none", *hooked("rotate", "bias", "score", "attend"))
-LEARNED = tuple(
-    n
-    for n in ANY
-    if get(n).hook in ("bias", "score", "attend", "mix", "embed")
-    and n not in ("sinusoidal", "sandwich", "alibi")
-)
+LEARNED = tuple(n for n in with_parameters() if not get(n).rotate)
+TABLES = tuple(n for n in with_parameters("table") if n in hooked("embed", "bias"))
 
 
 def gradients(change, *names):
@@ -131,14 +127,14 @@ MUTANTS = [
         "grad-assigned",
         "grad.sum",
         "a row of your table has the derivative of its last use alone: = where += is meant",
-        ("t5", "learned_bias", "learned"),
+        TABLES,
         lambda case, a: assigned(case, a),
     ),
     Mutant(
         "grad-assigned-first",
         "grad.sum",
         "a row of your table has the derivative of its first use alone",
-        ("t5", "learned_bias", "learned"),
+        TABLES,
         lambda case, a: assigned(case, a, -1),
         held_out=True,
     ),
@@ -211,5 +207,5 @@ def assigned(case, a, step=1):
 
     other = backward(take, change)
     if case.hook == "embed":
-        return patched("encodings.embed.learned", take=other)(case, a)
+        return patched(f"encodings.embed.{case.encoding}", take=other)(case, a)
     return backend(take=other)(case, a)

@@ -3,24 +3,21 @@ was not made for.
 
 They are no part of the table's other figures, no near miss is made of them, and nothing was changed because
 of how they are named. They are by the same hand as the guesses of the diagnosis, so no stranger's either:
-other parameters, and other traps of the flags there are.
+other parameters, and other traps of the flags there are. Those of one encoding stand in its recipe, as LATER.
 """
 
 import numpy as np
+import recipes
 
 from mutants import Mutant
-from mutants.anywhere import EVERYWHERE, SOFTMAX, attn, scaled, seeing, softmax, tiled
-from mutants.bias import bucketed, slopes
+from mutants.anywhere import BOUNDED, EVERYWHERE, SOFTMAX, attn, scaled, seeing, softmax, tiled
 from mutants.gradient import LEARNED, gradients, grouped, many
 from mutants.gradient import attn as at_attn
-from mutants.mix import decay, recurrence
-from mutants.rotate import LADDER, exponents, frequencies, rest, turning, with_option
-from mutants.scalings import divided, fractioned
+from mutants.rotate import LADDER, MAGNIFIED, exponents, frequencies, rest, turning, with_base
+from mutants.scalings import FACTORED
 from mutants.ways import (
     ANY,
     angles,
-    asked,
-    backend,
     expected,
     forward,
     gains,
@@ -28,18 +25,15 @@ from mutants.ways import (
     inputs,
     moved_distances,
     moved_positions,
-    patched,
     place,
     results,
     table,
-    told,
     with_case,
+    with_option,
     with_options,
+    with_parameters,
 )  # fmt: skip
-from peref.encodings.attend import path, shaw
-from peref.encodings.mix import rwkv6, s4d
-from peref.encodings.score import forgetting
-from peref.ops import activation, bias
+from peref.ops import bias
 from peref.ops.turn import turn
 
 ROTATE, BIAS = hooked("rotate"), hooked("bias")
@@ -89,16 +83,10 @@ def peeking(case, a):
 
 
 def with_rope_base(base):
-    return lambda case, a: None if case.config.pe[0][1].get("base") == base else with_option(case, a, base)
+    return lambda case, a: None if case.config.pe[0][1].get("base") == base else with_base(case, a, base)
 
 
 swapped = lambda n: [k ^ 1 if (k ^ 1) < n else k for k in range(n)]
-
-
-def bias_take(t, rows):
-    from peref.ops.embedding import take
-
-    return take(t, rows)
 
 
 MUTANTS = [
@@ -106,14 +94,14 @@ MUTANTS = [
         "l-early-3",
         "position.off_by_one",
         "your positions begin at -3",
-        (*ROTATE, "sinusoidal"),
+        (*ROTATE, *(n for n in hooked("embed") if n not in BOUNDED)),
         moved_positions(lambda i: i - 3),
     ),
     Mutant(
         "l-clips-777",
         "rope.table.clip",
         "your table ends at 777",
-        (*ROTATE, "sinusoidal"),
+        (*ROTATE, *(n for n in hooked("embed") if n not in BOUNDED)),
         moved_positions(lambda i: np.minimum(i, 776), lambda i: i.max() > 776),
     ),
     Mutant(
@@ -301,7 +289,7 @@ MUTANTS = [
         "l-gain-root",
         "rope.yarn.mscale_missing",
         "your magnitude is its root",
-        ("yarn", "longrope"),
+        MAGNIFIED,
         gains(lambda q, k: tuple(None if g is None else np.sqrt(g) for g in (q, k))),
     ),
     Mutant(
@@ -315,53 +303,9 @@ MUTANTS = [
         "l-factor-more",
         "rope.factor.twice",
         "your factor is half as large again",
-        ("pi", "ntk", "ntk_by_parts", "yarn", "llama3"),
+        tuple(n for n in FACTORED if n not in with_option("long_factor")),
         with_options(factor=lambda c: 1.5 * c.config.pe[0][1]["factor"]),
     ),
-    Mutant(
-        "l-pi-up",
-        "rope.pi.factor",
-        "your divided positions are rounded up",
-        ("pi",),
-        lambda case, a: divided(case, a, np.ceil),
-    ),
-    Mutant(
-        "l-dynamic-48",
-        "rope.ntk.static_as_dynamic",
-        "your dynamic NTK is for 48 tokens",
-        ("dynamic_ntk",),
-        with_case(n=48),
-    ),
-    Mutant(
-        "l-parts-gamma",
-        "rope.parts.ramp",
-        "your second ramp is elsewhere",
-        ("ntk_by_parts",),
-        with_options(gamma=(8.0, 3.0)),
-    ),
-    Mutant(
-        "l-ramp-betas",
-        "rope.yarn.ramp",
-        "your ramp has other ends",
-        ("yarn",),
-        with_options(beta_fast=48.0, beta_slow=0.5),
-    ),
-    Mutant(
-        "l-llama3-low",
-        "rope.llama3.blend",
-        "your upper border is 3",
-        ("llama3",),
-        with_options(high_freq_factor=3.0),
-    ),
-    Mutant(
-        "l-p-two-more",
-        "rope.p.fraction",
-        "two pairs less turn",
-        ("p_rope",),
-        lambda case, a: fractioned(case, a, -2),
-    ),
-    Mutant("l-xpos-gamma", "rope.xpos.gain", "your gamma is 0.7", ("xpos",), with_options(gamma=0.7)),
-    Mutant("l-axial-7", "rope.axial.axes", "the width of your image is 7", ("axial",), with_options(width=7)),
     Mutant(
         "l-heads-exchanged",
         "bias.heads",
@@ -380,174 +324,29 @@ MUTANTS = [
         "l-two-more",
         "bias.off_by_one",
         "your distances are two too large",
-        ("alibi", "kerple_log", "kerple_power", "sandwich", "t5"),
+        tuple(n for n in BIAS if n not in (*BOUNDED, *with_parameters("1.weight"))),
         moved_distances(lambda d: d + 2 * (d >= 0)),
-    ),
-    Mutant(
-        "l-slopes-6",
-        "alibi.slopes.exponent",
-        "your max_bias is 6",
-        ("alibi",),
-        slopes(lambda H, most=8.0: SLOPES(H, 6.0)),
-    ),
-    Mutant(
-        "l-buckets-end",
-        "bias.bucket.clamp",
-        "distances beyond 100 are in bucket 0",
-        ("t5",),
-        bucketed(lambda b, d, m, causal, most: np.where(abs(d) > 100, 0, b)),
-    ),
-    Mutant(
-        "l-rows-by-two",
-        "bias.rows",
-        "you read every other row",
-        ("learned_bias",),
-        backend(take=lambda t, d: bias_take(t, 2 * d % t.shape[0])),
     ),
     Mutant(
         "l-kerple-r2",
         "kerple.parameters",
         "r2 is read without softplus, negated",
-        ("kerple_log", "kerple_power"),
+        tuple(n for n in BIAS if n in with_parameters("r2")),
         inputs(**{"param.r2": lambda r: -r}),
-    ),
-    Mutant("l-sandwich-64", "sandwich.formula", "your width is 64", ("sandwich",), with_options(width=64)),
-    Mutant(
-        "l-cope-negated",
-        "cope.scale",
-        "q e is doubled",
-        ("cope",),
-        inputs(**{"param.table": lambda e: 2 * e}),
-    ),
-    Mutant(
-        "l-fire-threshold",
-        "fire.normaliser",
-        "your threshold is larger",
-        ("fire",),
-        with_options(threshold=lambda c: 3 * c.config.pe[0][1]["threshold"]),
-    ),
-    Mutant(
-        "l-xl-u-twice",
-        "xl.terms",
-        "the key's own term counts twice",
-        ("transformer_xl",),
-        inputs(**{"param.u": lambda u: 2 * u}),
-    ),
-    Mutant(
-        "l-fox-half",
-        "forgetting.gate",
-        "your gates are halved",
-        ("forgetting",),
-        patched(
-            "encodings.score.forgetting", log_sigmoid=forward(forgetting.log_sigmoid, lambda y, x: y / 2)
-        ),
-    ),
-    Mutant(
-        "l-dape-leak",
-        "dape.network",
-        "your network leaks 0.1",
-        ("dape",),
-        patched("encodings.score.dape", LEAK=0.1),
-    ),
-    Mutant(
-        "l-shaw-half",
-        "shaw.key",
-        "the vectors of the keys count half",
-        ("shaw",),
-        patched("encodings.attend.shaw", gather=told(shaw.gather, scale=lambda s: s / 2)),
-    ),
-    Mutant(
-        "l-shaw-value-off",
-        "shaw.value",
-        "the vectors of the values are negated",
-        ("shaw",),
-        inputs(**{"param.value": lambda x: -x}),
-    ),
-    Mutant(
-        "l-path-beta",
-        "path.beta",
-        "your beta is half as large again",
-        ("path",),
-        patched("encodings.attend.path", twice=forward(path.twice, lambda y, x: 1.5 * y)),
-    ),
-    Mutant(
-        "l-pyramid-3",
-        "pyramid.window",
-        "your window is three keys too wide",
-        ("pyramid",),
-        with_options(local=lambda c: 3 + (c.config.pe[0][1]["local"] or max(c.L // 8, 1))),
-    ),
-    Mutant(
-        "l-pyramid-sharp",
-        "pyramid.gate",
-        "your gate is twice as sharp",
-        ("pyramid",),
-        patched("encodings.attend.pyramid", sigmoid=asked(activation.sigmoid, lambda x: (2 * x,))),
-    ),
-    Mutant(
-        "l-ret-decay", "retnet.decay", "everything decays twice as fast", ("retnet",), decay(lambda d: 2 * d)
-    ),
-    Mutant(
-        "l-mamba-step",
-        "mamba.step",
-        "your step is larger by one before softplus",
-        ("mamba",),
-        inputs(**{"param.dt.bias": lambda b: b + 1}),
     ),
     Mutant(
         "l-skip-thrice",
         "mix.skip",
         "D counts three times",
-        ("s4d", "mamba"),
+        with_parameters("D"),
         inputs(**{"param.D": lambda d: 3 * d}),
-    ),
-    Mutant(
-        "l-s4d-c",
-        "s4d.conjugates",
-        "the imaginary part of C counts twice",
-        ("s4d",),
-        inputs(**{"param.C": lambda c: c * np.array([1, 2])}),
-    ),
-    Mutant(
-        "l-s4d-gate",
-        "mix.gate",
-        "the gate has tanh",
-        ("s4d",),
-        patched("encodings.mix.s4d", gated=forward(s4d.gated, lambda y, g, x: x * np.tanh(g))),
-    ),
-    Mutant(
-        "l-conv-early",
-        "mix.conv",
-        "your convolution is rolled",
-        ("mamba",),
-        inputs(**{"param.conv": lambda w: np.roll(w, 1, 1)}),
     ),
     Mutant(
         "l-bonus",
         "rwkv.bonus",
         "the bonus has the other sign",
-        ("rwkv4", "rwkv6", "rwkv7"),
+        with_parameters("bonus"),
         inputs(**{"param.bonus": lambda u: -u}),
     ),
-    Mutant(
-        "l-r6-decay",
-        "rwkv.decay",
-        "everything decays half as fast",
-        ("rwkv6",),
-        recurrence(rwkv6, "wkv6", lambda r, w, k, v, *more: (r, w / 2, k, v, *more)),
-    ),
-    Mutant(
-        "l-r7-alpha",
-        "rwkv7.key",
-        "alpha counts twice",
-        ("rwkv7",),
-        inputs(**{"param.alpha": lambda x: 2 * x}),
-    ),
-    Mutant(
-        "l-r7-xi",
-        "rwkv7.kappa",
-        "xi is in reverse order",
-        ("rwkv7",),
-        inputs(**{"param.xi": lambda x: x[::-1]}),
-    ),
 ]
+MUTANTS += [m for name in recipes.files() for m in getattr(recipes.module(name), "LATER", ())]

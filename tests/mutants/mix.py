@@ -5,14 +5,23 @@ from dataclasses import replace
 import numpy as np
 
 from mutants import Mutant
-from mutants.ways import asked, expected, forward, hooked, inputs, patched, told
-from peref.encodings.mix import retnet
+from mutants.ways import (
+    asked,
+    expected,
+    forward,
+    hooked,
+    inputs,
+    patched,
+    with_names,
+    with_option,
+    with_parameters,
+)
 from peref.ops.norm import group_norm
 from peref.ops.shape import merge_heads
 from peref.ops.shift import lerp, previous
 from peref.tape import Op
 
-SHIFTED = ("rwkv4", "rwkv6", "rwkv7")
+SHIFTED = with_names("previous", "lerp")
 
 
 def of(name, **changes):
@@ -20,10 +29,6 @@ def of(name, **changes):
     return lambda case, a: patched(f"encodings.mix.{case.encoding if name is None else name}", **changes)(
         case, a
     )
-
-
-def decay(change):
-    return of("retnet", retention=told(retnet.retention, log_decay=change))
 
 
 def exchanged(one, two):
@@ -62,14 +67,14 @@ MUTANTS = [
         "chunk-forgets",
         "mix.chunk",
         "the state is lost where a chunk ends",
-        ("retnet", "s4d", "mamba", "rwkv6", "rwkv7"),
+        with_option("chunk"),
         forgetful,
     ),
     Mutant(
         "skip-negated",
         "mix.skip",
         "D is subtracted",
-        ("s4d", "mamba"),
+        with_parameters("D"),
         inputs(**{"param.D": lambda d: -d}),
         held_out=True,
     ),
@@ -99,7 +104,7 @@ MUTANTS = [
         "r6-values",
         "rwkv.projections",
         "k and v are exchanged",
-        ("rwkv4", "rwkv6"),
+        tuple(n for n in SHIFTED if n not in with_parameters("xi")),
         exchanged("k.weight", "v.weight"),
     ),
     Mutant(
@@ -114,14 +119,14 @@ MUTANTS = [
         "rwkv-norm",
         "mix.norm",
         "your norm is over all heads",
-        ("rwkv6", "rwkv7"),
+        with_names("head_norm"),
         of(None, head_norm=over_all_heads),
     ),
     Mutant(
         "rwkv-no-norm",
         "mix.norm",
         "there is no norm over the heads",
-        ("rwkv6", "rwkv7"),
+        with_names("head_norm"),
         of(None, head_norm=unnormed),
         held_out=True,
     ),

@@ -16,14 +16,22 @@ from mutants.ways import (
     gains,
     hooked,
     patched,
+    small,
     with_case,
+    with_names,
+    with_option,
 )
 from peref.model import PLAIN
 from peref.ops.turn import join_pairs, turn
 
 ALL = hooked("rotate")
-GAINED = ("yarn", "longrope", "xpos")
-LADDER = ("rope", "pi", "p_rope", "ntk_by_parts", "llama3", "yarn", "longrope")
+LENGTH = 64
+gain_of = lambda name: small(name)[0].rotate(small(name)[1], np.arange(5), LENGTH)[1]
+GAINED = tuple(n for n in ALL if gain_of(n) is not None)
+MAGNIFIED = tuple(n for n in GAINED if np.ptp(gain_of(n)) == 0)  # one gain for all positions and pairs
+# the whole ladder has another base, or each frequency is changed for itself
+BASED = tuple(n for n in with_names("ntk_base") if n not in with_option("gamma"))
+LADDER = tuple(n for n in with_names("ladder") if n not in BASED)
 part = lambda case: case.config.R != case.D
 other = lambda case: "interleaved" if case.layout == "half" else "half"
 
@@ -275,7 +283,7 @@ MUTANTS = [
         "your base is 10000 whatever was configured",
         ALL,
         lambda case, a: (
-            None if case.config.pe[0][1].get("base", 10000.0) == 10000.0 else with_option(case, a, 10000.0)
+            None if case.config.pe[0][1].get("base", 10000.0) == 10000.0 else with_base(case, a, 10000.0)
         ),
     ),
     Mutant(
@@ -283,14 +291,14 @@ MUTANTS = [
         "rope.base.ignored",
         "your base is 1000000 whatever was configured",
         ALL,
-        lambda case, a: with_option(case, a, 1000000.0),
+        lambda case, a: with_base(case, a, 1000000.0),
     ),
     Mutant(
         "base-300",
         "rope.base.ignored",
         "your base is 300 whatever was configured",
         ALL,
-        lambda case, a: with_option(case, a, 300.0),
+        lambda case, a: with_base(case, a, 300.0),
         held_out=True,
     ),
     Mutant(
@@ -445,7 +453,7 @@ def undone(saved, dy):
     return join_pairs(g * (da * cos - db * sin), g * (da * sin + db * cos), dy[..., 2 * half :], layout)
 
 
-def with_option(case, a, base):
+def with_base(case, a, base):
     if base == case.config.pe[0][1]["base"]:
         return None
     return expected(replace(case, options={**case.options, "base": base}), a)

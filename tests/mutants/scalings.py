@@ -3,10 +3,11 @@
 import math
 
 from mutants import Mutant
-from mutants.ways import gains, patched, with_options
-from peref.ops import frequency
+from mutants.rotate import BASED, LADDER, MAGNIFIED
+from mutants.ways import gains, patched, with_names, with_option, with_options
+from peref.encodings import get, options
 
-FACTORED = ("pi", "ntk", "ntk_by_parts", "yarn", "longrope", "llama3")
+FACTORED = tuple(n for n in with_option("factor") if options(get(n))["factor"][0] != 1)
 factor = lambda case: case.config.pe[0][1]["factor"]
 
 
@@ -39,21 +40,21 @@ MUTANTS = [
         "ntk-exponent-1",
         "rope.ntk.exponent",
         "your base is scaled by factor to the R/(R-1)",
-        ("ntk", "dynamic_ntk"),
+        BASED,
         lambda case, a: based(case, a, lambda R, b, s: b * s ** (R / (R - 1))),
     ),
     Mutant(
         "ntk-exponent-none",
         "rope.ntk.exponent",
         "your base is multiplied by the factor",
-        ("ntk", "dynamic_ntk", "ntk_by_parts"),
+        with_names("ntk_base"),
         lambda case, a: based(case, a, lambda R, b, s: b * s),
     ),
     Mutant(
         "ntk-exponent-head",
         "rope.ntk.exponent",
         "your exponent has the width of two heads",
-        ("ntk", "dynamic_ntk", "ntk_by_parts"),
+        with_names("ntk_base"),
         lambda case, a: based(case, a, lambda R, b, s: b * s ** (2 * R / (2 * R - 2))),
         held_out=True,
     ),
@@ -61,34 +62,21 @@ MUTANTS = [
         "factor-fixed",
         "rope.ntk.static_as_dynamic",
         "your factor does not follow the length",
-        ("pi", "ntk_by_parts", "yarn"),
+        tuple(n for n in with_option("form") if n in LADDER),
         with_options(lambda c: c.config.pe[0][1]["form"] == "dynamic", form="static"),
     ),
     Mutant(
         "mscale-log10",
         "rope.yarn.mscale_missing",
         "your magnitude has the decimal logarithm",
-        ("yarn", "longrope"),
+        MAGNIFIED,
         gains(lambda q, k: tuple(None if g is None else 1 + (g - 1) / math.log(10) for g in (q, k))),
         held_out=True,
     ),
 ]
 
 
-def divided(case, a, cut):
-    """Positions divided first and made whole."""
-    return patched(
-        "encodings.rotate.pi", angle=lambda i, w: frequency.angle(cut(i / factor(case)), w * factor(case))
-    )(case, a)
-
-
 def based(case, a, base_of):
     return patched(
         f"encodings.rotate.{case.encoding}", ntk_base=lambda name, R, base, s: base_of(R, base, s)
     )(case, a)
-
-
-def fractioned(case, a, more):
-    R, o = case.config.R, case.config.pe[0][1]
-    turned = int(o["fraction"] * R // 2) + more
-    return with_options(fraction=turned / (R // 2))(case, a) if 0 <= turned <= R // 2 else None

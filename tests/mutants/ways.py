@@ -2,14 +2,16 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from unittest import mock
 
 import numpy as np
+from generated import config, weights
 
-from peref.encodings import get, names
+from peref.encodings import files, get, names, options
 from peref.golden.compute.reference import expected
-from peref.model import PLAIN
+from peref.model import PLAIN, of_encoding
 from peref.tape import Op
 
 ANY = tuple(names())
@@ -18,6 +20,33 @@ ANY = tuple(names())
 def hooked(*hooks):
     """Every encoding that fills one of these hooks."""
     return tuple(name for name in ANY if get(name).hook in hooks)
+
+
+def with_names(*wanted):
+    """Every encoding whose file has all of these names, which `patched` replaces there."""
+    has = lambda name: all(hasattr(import_module(files()[name]), one) for one in wanted)
+    return tuple(filter(has, ANY))
+
+
+def with_option(option):
+    return tuple(name for name in ANY if option in options(get(name)))
+
+
+def with_parameters(*wanted):
+    """Every encoding that has all of these parameters, or any where none is named, at its defaults."""
+    has = lambda found: found >= set(wanted) if wanted else bool(found)
+    return tuple(name for name in ANY if has(parameters_of(name)))
+
+
+@cache
+def parameters_of(name):
+    return set(small(name)[1])
+
+
+def small(name, **given):
+    """The encoding at its defaults in a small model, and its parameters."""
+    cfg = config(name, layers=1, **given)
+    return cfg.encoding(0), of_encoding(cfg, weights(cfg), 0)
 
 
 def patched(where=None, only=None, **changes):

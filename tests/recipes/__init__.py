@@ -7,8 +7,8 @@ encodings have alike (a case for every option, layouts and far positions of what
 families.py, by one call with the encoding's name.
 
 It also holds what else there is of the encoding alone: SPEC, its line of golden/SPEC.md; `program`, written
-from that line (page.py), and `exact`, the formula of its tables in 50 digits (exact.py); TRAPS, MEANS and
-MUTANTS (traps.py, mutants). wholes.py says what is otherwise above one operation.
+from that line (page.py), and `exact`, the formula of its tables in 50 digits (exact.py); TRAPS, MEANS,
+MUTANTS and LATER (traps.py, mutants, mutants/later.py). wholes.py says what is otherwise above one operation.
 
 An id that was once in the golden files stays: a case is changed or shrunk under its name, and a new one has a
 new name. tests/test_recipes.py holds the ids that the files have against those that are made here.

@@ -4,6 +4,7 @@ import numpy as np
 from exact import plain
 from mpmath import mp
 from mutants import Mutant
+from mutants import bias as bugs
 from mutants.ways import results
 from page import slopes
 
@@ -291,5 +292,15 @@ MUTANTS = [
         ("alibi",),
         results(lambda b: b / 2, "bias"),
         held_out=True,
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-slopes-6",
+        "alibi.slopes.exponent",
+        "your max_bias is 6",
+        ("alibi",),
+        bugs.slopes(lambda H, most=8.0: bugs.SLOPES(H, 6.0)),
     ),
 ]

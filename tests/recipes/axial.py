@@ -191,3 +191,7 @@ MUTANTS = [
         held_out=True,
     ),
 ]
+
+LATER = [
+    Mutant("l-axial-7", "rope.axial.axes", "the width of your image is 7", ("axial",), with_options(width=7)),
+]

@@ -4,7 +4,7 @@ from math import floor, sqrt
 
 import numpy as np
 from mutants import Mutant
-from mutants.ways import patched, with_options
+from mutants.ways import inputs, patched, with_options
 from page import sigmoid
 
 from peref.encodings.score import cope
@@ -215,5 +215,15 @@ MUTANTS = [
         ("cope",),
         interpolated(lambda y, z, s, at, scale: y * 8**-0.5),
         held_out=True,
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-cope-negated",
+        "cope.scale",
+        "q e is doubled",
+        ("cope",),
+        inputs(**{"param.table": lambda e: 2 * e}),
     ),
 ]

@@ -152,3 +152,13 @@ MUTANTS = [
         patched("encodings.score.dape", join=lambda a, b, axis: join(b, a, axis=axis)),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-dape-leak",
+        "dape.network",
+        "your network leaks 0.1",
+        ("dape",),
+        patched("encodings.score.dape", LEAK=0.1),
+    ),
+]

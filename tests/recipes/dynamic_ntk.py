@@ -262,3 +262,13 @@ MUTANTS = [
         with_case(n=lambda case: case.n + 1),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-dynamic-48",
+        "rope.ntk.static_as_dynamic",
+        "your dynamic NTK is for 48 tokens",
+        ("dynamic_ntk",),
+        with_case(n=48),
+    ),
+]

@@ -254,3 +254,13 @@ MUTANTS = [
         held_out=True,
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-fire-threshold",
+        "fire.normaliser",
+        "your threshold is larger",
+        ("fire",),
+        with_options(threshold=lambda c: 3 * c.config.pe[0][1]["threshold"]),
+    ),
+]

@@ -90,7 +90,7 @@ MUTANTS = [
         FOX,
         lambda case, a: patched(
             "encodings.score.forgetting",
-            column=forward(forgetting.gate_column, lambda y, f: y + f[:, :, None]),
+            gate_column=forward(forgetting.gate_column, lambda y, f: y + f[:, :, None]),
         )(case, a),
     ),
     Mutant(
@@ -99,7 +99,7 @@ MUTANTS = [
         "the query's own gate is not counted",
         FOX,
         patched(
-            "encodings.score.forgetting", row=forward(forgetting.gate_row, lambda y, f: y - f[..., None])
+            "encodings.score.forgetting", gate_row=forward(forgetting.gate_row, lambda y, f: y - f[..., None])
         ),
     ),
     Mutant(
@@ -109,8 +109,8 @@ MUTANTS = [
         FOX,
         patched(
             "encodings.score.forgetting",
-            column=forward(forgetting.gate_column, lambda y, f: y + f[:, :, None]),
-            row=forward(forgetting.gate_row, lambda y, f: y - f[..., None]),
+            gate_column=forward(forgetting.gate_column, lambda y, f: y + f[:, :, None]),
+            gate_row=forward(forgetting.gate_row, lambda y, f: y - f[..., None]),
         ),
         held_out=True,
     ),
@@ -142,5 +142,17 @@ MUTANTS = [
         "the gate has no bias",
         FOX,
         inputs(**{"param.f.bias": lambda b: 0 * b}),
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-fox-half",
+        "forgetting.gate",
+        "your gates are halved",
+        ("forgetting",),
+        patched(
+            "encodings.score.forgetting", log_sigmoid=forward(forgetting.log_sigmoid, lambda y, x: y / 2)
+        ),
     ),
 ]

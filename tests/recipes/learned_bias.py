@@ -141,3 +141,13 @@ MUTANTS = [
         held_out=True,
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-rows-by-two",
+        "bias.rows",
+        "you read every other row",
+        ("learned_bias",),
+        backend(take=lambda t, d: take(t, 2 * d % t.shape[0])),
+    ),
+]

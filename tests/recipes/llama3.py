@@ -172,3 +172,13 @@ MUTANTS = [
         with_options(original=lambda case: 2 * (case.config.pe[0][1]["original"] or case.L)),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-llama3-low",
+        "rope.llama3.blend",
+        "your upper border is 3",
+        ("llama3",),
+        with_options(high_freq_factor=3.0),
+    ),
+]

@@ -2,11 +2,11 @@
 
 import numpy as np
 from mutants import Mutant
-from mutants.mix import exchanged, of, recurrence
+from mutants.mix import exchanged, of, recurrence, scaled
 from mutants.ways import backend, inputs, with_options
 from page import conv, silu, softplus
 
-from peref.encodings.mix import mamba, rwkv7
+from peref.encodings.mix import mamba
 from peref.ops import activation
 from recipes.families import attention, basic, case, laws, reading, refusals, refused, usual
 from recipes.traps import trap
@@ -162,9 +162,8 @@ def kept(x):
 
 def unnormed_inside(case, a):
     """Mamba's step, B and C keep their size."""
-    return (
-        backend(rms_norm=lambda x, w, eps: rwkv7.by_channel(x, w))(case, a) if "param.b.norm" in a else None
-    )
+    kept = lambda x, w, eps: scaled(x, w, np.zeros(w.shape))
+    return backend(rms_norm=kept)(case, a) if "param.b.norm" in a else None
 
 
 MUTANTS = [
@@ -277,5 +276,22 @@ MUTANTS = [
         MAMBA,
         of("mamba", silu=activation.tanh),
         held_out=True,
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-mamba-step",
+        "mamba.step",
+        "your step is larger by one before softplus",
+        ("mamba",),
+        inputs(**{"param.dt.bias": lambda b: b + 1}),
+    ),
+    Mutant(
+        "l-conv-early",
+        "mix.conv",
+        "your convolution is rolled",
+        ("mamba",),
+        inputs(**{"param.conv": lambda w: np.roll(w, 1, 1)}),
     ),
 ]

@@ -141,3 +141,13 @@ MUTANTS = [
         held_out=True,
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-parts-gamma",
+        "rope.parts.ramp",
+        "your second ramp is elsewhere",
+        ("ntk_by_parts",),
+        with_options(gamma=(8.0, 3.0)),
+    ),
+]

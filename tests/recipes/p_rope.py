@@ -4,7 +4,6 @@ import numpy as np
 from exact import base_of, everywhere, ladder
 from mpmath import mp
 from mutants import Mutant
-from mutants.scalings import fractioned
 from mutants.ways import angles, with_options
 from page import frequencies
 
@@ -95,6 +94,13 @@ LAWS = [
 
 # wrong implementations
 
+
+def fractioned(case, a, more):
+    R, o = case.config.R, case.config.pe[0][1]
+    turned = int(o["fraction"] * R // 2) + more
+    return with_options(fraction=turned / (R // 2))(case, a) if 0 <= turned <= R // 2 else None
+
+
 MUTANTS = [
     Mutant(
         "p-more",
@@ -118,5 +124,15 @@ MUTANTS = [
         ("p_rope",),
         lambda case, a: fractioned(case, a, -1),
         held_out=True,
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-p-two-more",
+        "rope.p.fraction",
+        "two pairs less turn",
+        ("p_rope",),
+        lambda case, a: fractioned(case, a, -2),
     ),
 ]

@@ -244,3 +244,13 @@ MUTANTS = [
         patched("encodings.attend.path", scores=told(path.scores, scale=1.0)),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-path-beta",
+        "path.beta",
+        "your beta is half as large again",
+        ("path",),
+        patched("encodings.attend.path", twice=forward(path.twice, lambda y, x: 1.5 * y)),
+    ),
+]

@@ -3,10 +3,11 @@
 import numpy as np
 from exact import base_of, everywhere, ladder, stretch
 from mutants import Mutant
-from mutants.scalings import divided, factor
-from mutants.ways import with_options
+from mutants.scalings import factor
+from mutants.ways import patched, with_options
 from page import factor_of, frequencies
 
+from peref.ops import frequency
 from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, rotation, usual
 from recipes.traps import trap
 
@@ -86,6 +87,14 @@ LAWS = [
 
 # wrong implementations
 
+
+def divided(case, a, cut):
+    """Positions divided first and made whole."""
+    return patched(
+        "encodings.rotate.pi", angle=lambda i, w: frequency.angle(cut(i / factor(case)), w * factor(case))
+    )(case, a)
+
+
 MUTANTS = [
     Mutant(
         "pi-multiplied",
@@ -108,5 +117,15 @@ MUTANTS = [
         ("pi",),
         lambda case, a: divided(case, a, np.rint),
         held_out=True,
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-pi-up",
+        "rope.pi.factor",
+        "your divided positions are rounded up",
+        ("pi",),
+        lambda case, a: divided(case, a, np.ceil),
     ),
 ]

@@ -239,3 +239,20 @@ MUTANTS = [
         backend(attention=lambda *given, scale, **rest: PLAIN.attention(*given, scale=1.0, **rest)),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-pyramid-3",
+        "pyramid.window",
+        "your window is three keys too wide",
+        ("pyramid",),
+        with_options(local=lambda c: 3 + (c.config.pe[0][1]["local"] or max(c.L // 8, 1))),
+    ),
+    Mutant(
+        "l-pyramid-sharp",
+        "pyramid.gate",
+        "your gate is twice as sharp",
+        ("pyramid",),
+        patched("encodings.attend.pyramid", sigmoid=asked(activation.sigmoid, lambda x: (2 * x,))),
+    ),
+]

@@ -4,7 +4,7 @@ from math import sqrt
 
 import numpy as np
 from mutants import Mutant
-from mutants.mix import decay, of
+from mutants.mix import of
 from mutants.ways import backend, told, with_options
 from page import silu
 
@@ -171,6 +171,10 @@ LAWS = [
 RET = ("retnet",)
 
 
+def decay(change):
+    return of("retnet", retention=told(retnet.retention, log_decay=change))
+
+
 MUTANTS = [
     Mutant(
         "ret-decay-sign",
@@ -261,5 +265,11 @@ MUTANTS = [
         "the gate is on the other side",
         RET,
         backend(swiglu=lambda g, y: PLAIN.swiglu(y, g)),
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-ret-decay", "retnet.decay", "everything decays twice as fast", ("retnet",), decay(lambda d: 2 * d)
     ),
 ]

@@ -179,3 +179,13 @@ MUTANTS = [
         backend(swiglu=lambda g, y: PLAIN.swiglu(y, g)),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-r6-decay",
+        "rwkv.decay",
+        "everything decays half as fast",
+        ("rwkv6",),
+        recurrence(rwkv6, "wkv6", lambda r, w, k, v, *more: (r, w / 2, k, v, *more)),
+    ),
+]

@@ -216,3 +216,20 @@ MUTANTS = [
     ),
     Mutant("r7-gate", "mix.gate", "the gate has no sigmoid inside", R7, of("rwkv7", sigmoid=activation.tanh)),
 ]
+
+LATER = [
+    Mutant(
+        "l-r7-alpha",
+        "rwkv7.key",
+        "alpha counts twice",
+        ("rwkv7",),
+        inputs(**{"param.alpha": lambda x: 2 * x}),
+    ),
+    Mutant(
+        "l-r7-xi",
+        "rwkv7.kappa",
+        "xi is in reverse order",
+        ("rwkv7",),
+        inputs(**{"param.xi": lambda x: x[::-1]}),
+    ),
+]

@@ -5,7 +5,7 @@ from math import erf, pi, sqrt
 import numpy as np
 from mutants import Mutant
 from mutants.mix import of
-from mutants.ways import backend, forward, inputs, with_options
+from mutants.ways import backend, forward, inputs, patched, with_options
 from page import sigmoid
 
 from peref.encodings.mix import s4d
@@ -177,5 +177,22 @@ MUTANTS = [
         S4D,
         of("s4d", gated=forward(activation.gated, lambda y, g, x: x * 1.0)),
         held_out=True,
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-s4d-c",
+        "s4d.conjugates",
+        "the imaginary part of C counts twice",
+        ("s4d",),
+        inputs(**{"param.C": lambda c: c * np.array([1, 2])}),
+    ),
+    Mutant(
+        "l-s4d-gate",
+        "mix.gate",
+        "the gate has tanh",
+        ("s4d",),
+        patched("encodings.mix.s4d", gated=forward(s4d.gated, lambda y, g, x: x * np.tanh(g))),
     ),
 ]

@@ -140,3 +140,7 @@ MUTANTS = [
         held_out=True,
     ),
 ]
+
+LATER = [
+    Mutant("l-sandwich-64", "sandwich.formula", "your width is 64", ("sandwich",), with_options(width=64)),
+]

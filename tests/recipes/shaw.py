@@ -233,3 +233,20 @@ MUTANTS = [
         ),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-shaw-half",
+        "shaw.key",
+        "the vectors of the keys count half",
+        ("shaw",),
+        patched("encodings.attend.shaw", gather=told(shaw.gather, scale=lambda s: s / 2)),
+    ),
+    Mutant(
+        "l-shaw-value-off",
+        "shaw.value",
+        "the vectors of the values are negated",
+        ("shaw",),
+        inputs(**{"param.value": lambda x: -x}),
+    ),
+]

@@ -7,9 +7,9 @@ from exact import EDGE, plain
 from mpmath import mp
 from mutants import Mutant
 from mutants.anywhere import scaled
-from mutants.bias import BUCKET, bucketed
 from mutants.ways import float16, patched, with_options
 
+from peref.encodings.bias import t5
 from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
 from recipes.traps import trap
 
@@ -296,6 +296,28 @@ def by_log(round_, most=None):
     return bucketed(change)
 
 
+BUCKET = t5.bucket  # as it is before it is replaced
+
+
+def bucketed(change):
+    """Buckets are change(bucket, d, m, two-sided)."""
+
+    def wrong(d, *, causal, buckets, max_distance, place=None):
+        return np.clip(
+            change(
+                BUCKET(d, causal=causal, buckets=buckets, max_distance=max_distance),
+                d,
+                buckets if causal else buckets // 2,
+                causal,
+                max_distance,
+            ),
+            0,
+            buckets - 1,
+        )
+
+    return patched("encodings.bias.t5", bucket=wrong)
+
+
 MUTANTS = [
     Mutant(
         "scaled", "attn.scale", "your logits are scaled by D**-0.5", ("t5",), scaled(lambda s, D, C: D**-0.5)
@@ -380,5 +402,15 @@ MUTANTS = [
             None if case.causal else bucketed(lambda b, d, m, causal, most: (b + m) % (2 * m))(case, a)
         ),
         held_out=True,
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-buckets-end",
+        "bias.bucket.clamp",
+        "distances beyond 100 are in bucket 0",
+        ("t5",),
+        bucketed(lambda b, d, m, causal, most: np.where(abs(d) > 100, 0, b)),
     ),
 ]

@@ -148,7 +148,7 @@ MUTANTS = [
         "xl.scale",
         "the term of the key is not divided by sqrt(D)",
         XL,
-        patched("encodings.score.transformer_xl", column=told(transformer_xl.key_bias, scale=1.0)),
+        patched("encodings.score.transformer_xl", key_bias=told(transformer_xl.key_bias, scale=1.0)),
     ),
     Mutant(
         "xl-scaled-twice",
@@ -205,5 +205,15 @@ MUTANTS = [
                 :, np.argsort(np.arange(C) % max(C // 2, 1), kind="stable")
             ],
         ),
+    ),
+]
+
+LATER = [
+    Mutant(
+        "l-xl-u-twice",
+        "xl.terms",
+        "the key's own term counts twice",
+        ("transformer_xl",),
+        inputs(**{"param.u": lambda u: 2 * u}),
     ),
 ]

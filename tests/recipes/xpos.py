@@ -182,3 +182,7 @@ MUTANTS = [
         held_out=True,
     ),
 ]
+
+LATER = [
+    Mutant("l-xpos-gamma", "rope.xpos.gain", "your gamma is 0.7", ("xpos",), with_options(gamma=0.7)),
+]

@@ -552,3 +552,13 @@ MUTANTS = [
         ("onnxruntime/mobius#548",),
     ),
 ]
+
+LATER = [
+    Mutant(
+        "l-ramp-betas",
+        "rope.yarn.ramp",
+        "your ramp has other ends",
+        ("yarn",),
+        with_options(beta_fast=48.0, beta_slow=0.5),
+    ),
+]

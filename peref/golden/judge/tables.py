@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from peref.golden.judge.matrix import Cell, Column, by_flag, cell, first_failures, table_rows, unclaimed
 
-STYLE = """
+TABLE_STYLE = """
 :root { color-scheme: light dark; --line: #8886; --head: #f4f4f4; }
 @media (prefers-color-scheme: dark) { :root { --head: #222; } }
 body { font: 14px/1.5 system-ui, sans-serif; margin: 1.5em; } p { max-width: 60em; }
@@ -137,7 +137,7 @@ def matrix_page(found: list[Column]) -> str:
         f'content="width=device-width"><title>{html.escape(title_of(found))}</title>'
     )
     return (
-        f'<!doctype html>\n<html lang="en"><head>{top}<style>{STYLE}</style></head>\n<body>\n'
+        f'<!doctype html>\n<html lang="en"><head>{top}<style>{TABLE_STYLE}</style></head>\n<body>\n'
         + "\n".join(body)
         + "\n</body></html>\n"
     )
