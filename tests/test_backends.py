@@ -191,7 +191,8 @@ try:
     (Path(peref.__file__).parent / "probe").touch()
     print("writable")
 except OSError:
-    y = backends.get("numba", threads=1).gelu(np.zeros((1, 3), np.float32))
+    x = np.zeros((1, 3), np.float32)
+    y = backends.get("numba", threads=1).rms_norm(x, x[0], eps=1.0)
     print(peref.__file__, *y[0], *kernel.FOLDER.glob("*.done"))
 """
 

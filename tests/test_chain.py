@@ -23,11 +23,12 @@ from peref import model
 from peref.config import Config
 from peref.encodings import HOOKS, get
 from peref.encodings.attend import path
+from peref.encodings.attend.shaw import scatter
 from peref.encodings.mix.retnet import retention
 from peref.encodings.score import forgetting
 from peref.ops.activation import log_sigmoid, sigmoid, silu, swiglu
 from peref.ops.attention import probabilities, scores, weigh
-from peref.ops.distance import gather, scatter
+from peref.ops.distance import gather
 from peref.ops.embedding import take
 from peref.ops.linear import linear, matmul
 from peref.ops.loss import cross_entropy

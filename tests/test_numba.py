@@ -239,7 +239,6 @@ def test_activated_linear_at_every_edge(M, F, C, gated):
         ("activated_linear", [(3, 4), (3, 5), (6, 4), None, None], "[3, 4] and [3, 5]"),
         ("activated_linear", [(3, 4), None, (6, 5), None, None], "[4] and [5]"),
         ("activated_linear", [(3, 4), None, (6, 4), None, (3, 4)], "[3, 6] and [3, 4]"),
-        ("swiglu", [(3, 4), (3, 5)], "[3, 4] and [3, 5]"),
         ("rms_norm", [(3, 4), (5,)], "[4] and [5]"),
         ("layer_norm", [(3, 4), (4,), (5,)], "[4] and [4] and [5]"),
         ("short_conv", [(2, 5, 3), (4, 4), None, None], "[3] and [4]"),

@@ -29,12 +29,6 @@ def test_rows_at_every_edge(M, C):
 
 
 @pytest.mark.parametrize("n", NUMBERS)
-def test_numbers_at_every_edge(n):
-    both("gelu", [3 * random(n)], {})
-    both("swiglu", [3 * random(n), random(n, seed=1)], {})
-
-
-@pytest.mark.parametrize("n", NUMBERS)
 def test_adamw_at_every_edge(n):
     """Parameters and moments after a step from moments that are there, with gradients that are cut."""
     given = [random(n), random(n, seed=1), 0.1 * random(n, seed=2), positive(n)]

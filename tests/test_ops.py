@@ -19,9 +19,8 @@ from peref.encodings.mix.retnet import retention
 from peref.encodings.mix.rwkv4 import wkv4
 from peref.encodings.mix.rwkv6 import wkv6
 from peref.encodings.mix.rwkv7 import wkv7
-from peref.encodings.mix.s4d import diagonal_scan
+from peref.encodings.mix.s4d import diagonal_scan, erf
 from peref.errors import Misuse
-from peref.ops.activation import erf
 from peref.ops.attention import attention, probabilities, scores, weigh
 from peref.ops.cells import cut_of, pieces
 from peref.ops.loss import cross_entropy
@@ -154,16 +153,16 @@ CASES = {
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
         ([random(2, 3, 5, 4), np.arange(70).reshape(2, 5, 7) % 4], {"scale": 0.3}),
     ],
-    "ops.distance.lay": [
+    "encodings.score.dape.lay": [
         ([random(3, 4), np.arange(35).reshape(5, 7) % 4], {}),
         ([random(3, 5), np.arange(70).reshape(2, 5, 7) % 4], {}),
     ],
-    "ops.distance.scatter": [
+    "encodings.attend.shaw.scatter": [
         ([random(2, 3, 5, 7), np.arange(35).reshape(5, 7) % 4], {"rows": 4}),
         ([random(2, 3, 5, 7), np.arange(70).reshape(2, 5, 7) % 4], {"rows": 5}),
     ],
     "ops.embedding.take": [([random(7, 3), np.array([[1, 6, 1], [0, 1, 3]])], {})],
-    "ops.activation.gelu_erf": [([3 * random(3, 5)], {})],
+    "encodings.mix.s4d.gelu_erf": [([3 * random(3, 5)], {})],
     "encodings.attend.pyramid.fold": [
         ([random(2, 3, 7, 4)], {"tokens": tokens, "chunk": chunk, "back": back})
         for tokens, chunk, back in (
@@ -233,7 +232,7 @@ CASES = {
         ([random(2, 5), random(2, 3)], {"axis": -1}),
     ],
     "ops.shape.merge_heads": [([random(2, 3, 5, 4)], {})],
-    "ops.shape.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],
+    "encodings.attend.shaw.repeat_heads": [([random(2, 3, 5, 4)], {"heads": 6})],
     "ops.shape.split_heads": [([random(2, 5, 12)], {"heads": 3})],
     "ops.shape.swap": [([random(2, 5, 3)], {"axes": (0, 2)})],
     "ops.shift.lerp": [

@@ -14,6 +14,7 @@ from peref.encodings.mix.rwkv6 import wkv6
 from peref.encodings.mix.rwkv7 import wkv7
 from peref.encodings.mix.s4d import diagonal_scan
 from peref.ops.place import At
+from peref.ops.scan import short_conv
 from peref.tape import Op
 
 ELEMENTWISE, PRODUCT = 2e-6, 1e-5  # relative Frobenius, in float32: what adds little, sums
@@ -42,8 +43,6 @@ def rows(tiny: bool) -> Iterator[Case]:
     x, w, b = draw(N, C), draw(C, seed=1), draw(C, seed=2)
     yield "norm", "rms_norm", field("rms_norm"), [x, w], {"eps": 1e-5}, PRODUCT
     yield "norm", "layer_norm", field("layer_norm"), [x, w, b], {"eps": 1e-5}, PRODUCT
-    yield "activation", "swiglu", field("swiglu"), [x, draw(N, C, seed=3)], {}, ELEMENTWISE
-    yield "activation", "gelu", field("gelu"), [x], {}, ELEMENTWISE
     index = np.random.default_rng(4).integers(0, N, 3 * N)
     yield "embedding", "take", field("take"), [x, index], {}, PRODUCT
     yield (
@@ -162,7 +161,14 @@ def recurrences(tiny: bool, sizes: tuple[int, ...] = (2, 300, 200, 40, 3, 64)) -
     B, T, C, N, H, D = (2, 20, 20, 20, 1, 24) if tiny else sizes
     runs = (np.arange(T) // (T // 3 + 1))[None].repeat(B, 0)
     x, y, fixed = draw(B, T, C), draw(B, T, C, seed=1), -abs(draw(C))
-    yield "convolution", "short_conv", field("short_conv"), [x, draw(C, 4), draw(B, 3, C), runs], {}, PRODUCT
+    yield (
+        "convolution",
+        "short_conv",
+        recurrence(short_conv),
+        [x, draw(C, 4), draw(B, 3, C), runs],
+        {},
+        PRODUCT,
+    )
     yield "wkv4", "wkv4", recurrence(wkv4), [x, y, fixed, draw(C, seed=1), None, runs], {}, PRODUCT
     r, k, v, q, w, g = (draw(B, H, T, D, seed=n) for n in range(6))
     state, log_w, kappa, a = (
@@ -221,9 +227,9 @@ def products(tiny: bool) -> Iterator[Case]:
         {},
         PRODUCT,
     )
-    yield "", "gelu and linear", field("activated_linear"), [x, None, w, b, rest], {}, PRODUCT
+    yield "activation", "gelu and linear", field("activated_linear"), [x, None, w, b, rest], {}, PRODUCT
     yield (
-        "",
+        "activation",
         "swiglu and linear",
         field("activated_linear"),
         [x, draw(N, C, seed=4), w, None, rest],

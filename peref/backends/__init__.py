@@ -11,14 +11,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from peref.errors import Misuse, counted
-from peref.ops.activation import gelu, swiglu
 from peref.ops.attention import attention
 from peref.ops.embedding import take
 from peref.ops.feed import activated_linear
 from peref.ops.linear import linear, matmul
 from peref.ops.loss import cross_entropy
 from peref.ops.norm import layer_norm, rms_norm
-from peref.ops.scan import short_conv
 from peref.ops.turn import turn
 from peref.optim import adamw, update
 from peref.share import install, program
@@ -47,11 +45,8 @@ class Backend:
     matmul: Callable = matmul
     rms_norm: Callable = rms_norm
     layer_norm: Callable = layer_norm
-    swiglu: Callable = swiglu
-    gelu: Callable = gelu
     turn: Callable = turn
     attention: Callable = attention
-    short_conv: Callable = short_conv
     cross_entropy: Callable = cross_entropy
     adamw: Callable = adamw
     update: Callable = update

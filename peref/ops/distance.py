@@ -52,17 +52,6 @@ def gather_backward(saved, dy):
 gather = Op(gather_forward, gather_backward)
 
 
-def scatter_forward(cells, index, *, rows):
-    return gathered(cells, index, rows), index
-
-
-def scatter_backward(index, dy):
-    return at_cells(dy, index), None
-
-
-scatter = Op(scatter_forward, scatter_backward)
-
-
 # [H,N], [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: every cell has the entry of its distance
 def laid(table, index):
     over = table[:, index]
@@ -75,15 +64,3 @@ def collected(cells, index, N):
     if library(cells) != "numpy":
         return sums(index.ravel(), per_head.reshape(len(per_head), -1), N)
     return np.stack([summed(index, c, N) for c in per_head])
-
-
-def lay_forward(table, index):
-    return laid(table, index), (index, table.shape[1], table.dtype)
-
-
-def lay_backward(saved, dy):
-    index, N, dtype = saved
-    return collected(dy, index, N).astype(dtype), None
-
-
-lay = Op(lay_forward, lay_backward)

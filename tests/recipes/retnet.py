@@ -264,7 +264,7 @@ MUTANTS = [
         "mix.gate",
         "the gate is on the other side",
         RET,
-        backend(swiglu=lambda g, y: PLAIN.swiglu(y, g)),
+        backend(activated_linear=lambda up, gate, *rest: PLAIN.activated_linear(gate, up, *rest)),
     ),
 ]
 

@@ -9,6 +9,7 @@ from mutants.ways import backend, forward, inputs, patched, with_options
 from page import sigmoid
 
 from peref.encodings.mix import s4d
+from peref.model import PLAIN
 from peref.ops import activation
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
@@ -161,7 +162,11 @@ MUTANTS = [
     ),
     Mutant("s4d-no-skip", "mix.skip", "D is missing", S4D, inputs(**{"param.D": lambda d: 0 * d})),
     Mutant(
-        "s4d-gelu", "mix.activation", "you have relu where gelu belongs", S4D, backend(gelu=activation.relu)
+        "s4d-gelu",
+        "mix.activation",
+        "you have relu where gelu belongs",
+        S4D,
+        backend(activated_linear=lambda up, _, w, b, residual: PLAIN.linear(activation.relu(up), w, b)),
     ),
     Mutant(
         "s4d-gate",

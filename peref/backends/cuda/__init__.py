@@ -35,11 +35,8 @@ BACKEND = Backend(
     take=embedding.take,
     rms_norm=norm.rms_norm,
     layer_norm=norm.layer_norm,
-    swiglu=activation.swiglu,
-    gelu=activation.gelu,
     turn=turn.turn,
     attention=attention.attention,
-    short_conv=scans.short_conv,
     cross_entropy=loss.cross_entropy,
     adamw=optimizer.adamw,
     update=optimizer.update,
@@ -50,6 +47,7 @@ BACKEND = Backend(
         "wkv7": wkv.wkv7,
         "diagonal_scan": scans.diagonal_scan,
         "selective_scan": scans.selective_scan,
+        "short_conv": scans.short_conv,
     },
 )
 

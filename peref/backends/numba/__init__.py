@@ -1,7 +1,6 @@
 """The CPU backend: numba kernels in float32, the plain ops' drop-in."""
 
 from peref.backends import Backend
-from peref.backends.numba.ops.activations import gelu, swiglu
 from peref.backends.numba.ops.attention import attention
 from peref.backends.numba.ops.ends import adamw, cross_entropy, take
 from peref.backends.numba.ops.norms import layer_norm, rms_norm
@@ -20,11 +19,8 @@ BACKEND = Backend(
     matmul=matmul,
     rms_norm=rms_norm,
     layer_norm=layer_norm,
-    swiglu=swiglu,
-    gelu=gelu,
     turn=turn,
     attention=attention,
-    short_conv=short_conv,
     cross_entropy=cross_entropy,
     adamw=adamw,
     token=token,
@@ -36,5 +32,6 @@ BACKEND = Backend(
         "wkv7": wkv7,
         "diagonal_scan": diagonal_scan,
         "selective_scan": selective_scan,
+        "short_conv": short_conv,
     },
 )

@@ -1,16 +1,11 @@
-"""SwiGLU and GELU with their derivatives, number by number: as formulas on vectors, which feed.py and
-token.py use too, and for whole arrays, a STRETCH at a time (rows.py). Bound: exp and one division a number;
-memory where the arrays are not in the cache.
+"""SwiGLU and GELU with their derivatives, number by number, as formulas on vectors: for feed.py and token.py.
+Bound: exp and one division a number.
 """
 
-from numba import njit
 from numba.extending import intrinsic
 
-from peref.backends.numba.arrays import c_reads, i8, void, writes
+from peref.backends.numba.arrays import i8, void
 from peref.backends.numba.emit import constant, each, intrinsic_of
-from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.rows import STRETCH, stretches
-from peref.backends.numba.threads import in_parallel
 from peref.ops.activation import GELU_CUBIC, GELU_OUTER
 
 
@@ -83,43 +78,3 @@ def gelu_row_backward(typingctx, x, dy, dx, at, n):
         return [e.b.fmul(e.b.fmul(constant(0.5), d), e.fma(bell, inner, e.b.fadd(constant(1), t)))]
 
     return pointwise([x, dy], [dx], formula)
-
-
-@njit(**INNER)
-def swiglu_stretch(k, y, gate, up):
-    swiglu_row(gate, up, y, k * STRETCH, min(STRETCH, len(y) - k * STRETCH))
-
-
-@kernel(writes(1), c_reads(1), c_reads(1))
-def swiglu(y, gate, up):
-    in_parallel(swiglu_stretch, stretches(len(y)), (y, gate, up))
-
-
-@njit(**INNER)
-def swiglu_backward_stretch(k, dgate, dup, dy, gate, up):
-    swiglu_row_backward(gate, up, dy, dgate, dup, k * STRETCH, min(STRETCH, len(dy) - k * STRETCH))
-
-
-@kernel(writes(1), writes(1), c_reads(1), c_reads(1), c_reads(1))
-def swiglu_backward(dgate, dup, dy, gate, up):
-    in_parallel(swiglu_backward_stretch, stretches(len(dy)), (dgate, dup, dy, gate, up))
-
-
-@njit(**INNER)
-def gelu_stretch(k, y, x):
-    gelu_row(x, y, k * STRETCH, min(STRETCH, len(y) - k * STRETCH))
-
-
-@kernel(writes(1), c_reads(1))
-def gelu(y, x):
-    in_parallel(gelu_stretch, stretches(len(y)), (y, x))
-
-
-@njit(**INNER)
-def gelu_backward_stretch(k, dx, dy, x):
-    gelu_row_backward(x, dy, dx, k * STRETCH, min(STRETCH, len(dy) - k * STRETCH))
-
-
-@kernel(writes(1), c_reads(1), c_reads(1))
-def gelu_backward(dx, dy, x):
-    in_parallel(gelu_backward_stretch, stretches(len(dy)), (dx, dy, x))

@@ -32,6 +32,7 @@ from peref.ops.attention import grouped, probabilities, weigh
 from peref.ops.join import joined
 from peref.ops.linear import initial, matmul, transposed, unit_lower_inverse
 from peref.ops.norm import unit
+from peref.ops.scan import short_conv
 from peref.ops.shape import add, split_heads, swap
 from peref.tape import Op
 from peref.xp import namespace
@@ -141,7 +142,9 @@ def features(be, p, x, at, state, *, G, gate: Gate = "none"):
         line = be.linear(line, weight, None)
     after = {}
     if "conv" in p:
-        line, after["tail"] = be.short_conv(line, p["conv"], state.get("tail"), at.runs)
+        line, after["tail"] = be.recurrence("short_conv", short_conv)(
+            line, p["conv"], state.get("tail"), at.runs
+        )
         line = silu(line)
     beta = twice(sigmoid(be.linear(x, p["beta.weight"], p["beta.bias"])))  # [B,T,G]
     found = {"w": unit(split_heads(line, heads=G), eps=EPS), "beta": swap(beta, axes=(1, 2))}

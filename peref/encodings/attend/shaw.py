@@ -21,12 +21,38 @@ from typing import Literal
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
 from peref.ops.attention import probabilities, scores, weigh
-from peref.ops.distance import gather, scatter
-from peref.ops.shape import add, repeat_heads, swap
+from peref.ops.distance import at_cells, gather, gathered
+from peref.ops.shape import add, swap
+from peref.tape import Op
 from peref.xp import namespace
 
 Tables = Literal["both", "key", "key_query"]
 Heads = Literal["shared", "own"]
+
+
+def scatter_forward(cells, index, *, rows):
+    return gathered(cells, index, rows), index
+
+
+def scatter_backward(index, dy):
+    return at_cells(dy, index), None
+
+
+scatter = Op(scatter_forward, scatter_backward)
+
+
+# [B,G,S,D] -> [B,heads,S,D]: each for the query heads that read it, next to one another
+def repeat_heads_forward(x, *, heads):
+    B, G, S, D = x.shape
+    return namespace(x).broadcast_to(x[:, :, None], (B, G, heads // G, S, D)).reshape(B, heads, S, D), x.shape
+
+
+def repeat_heads_backward(shape, dy):
+    B, G, S, D = shape
+    return (dy.reshape(B, G, -1, S, D).sum(2),)
+
+
+repeat_heads = Op(repeat_heads_forward, repeat_heads_backward)
 
 
 def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_heads: Heads = "shared"):

@@ -35,7 +35,7 @@ from peref.errors import Misuse
 from peref.ops.activation import logistic, silu
 from peref.ops.join import joined
 from peref.ops.linear import initial, matmul
-from peref.ops.scan import follows
+from peref.ops.scan import follows, short_conv
 from peref.ops.shape import add
 from peref.tape import Op
 from peref.xp import namespace
@@ -175,7 +175,7 @@ def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] 
     def of(u, role):
         return be.linear(u, p[f"{role}.weight"], p.get(f"{role}.bias"))
 
-    line, tail = be.short_conv(of(x, "x"), p["conv"], state.get("tail"), at.runs)
+    line, tail = be.recurrence("short_conv", short_conv)(of(x, "x"), p["conv"], state.get("tail"), at.runs)
     u = silu(add(line, p["conv.bias"]))
     low, b, c = (of(u, role) for role in ("down", "b", "c"))
     if "b.norm" in p:
@@ -187,7 +187,7 @@ def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] 
     y, last = be.recurrence("selective_scan", selective_scan)(
         u, dt, p["A_log"], b, c, p["D"], state.get("h"), at.runs, **how
     )
-    return of(be.swiglu(of(x, "z"), y), "o"), {"tail": tail, "h": last}
+    return be.activated_linear(y, of(x, "z"), p["o.weight"], p.get("o.bias"), None), {"tail": tail, "h": last}
 
 
 ENCODING = Encoding(

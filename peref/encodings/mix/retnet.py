@@ -173,8 +173,8 @@ def mix(
             sums, after["sums"] = recur(q, k, one, state.get("sums"), at.runs, scale=D**-0.5, **keep)
         o = evened(o, weights, sums)
     o = layer_norm(o, None, None, eps=eps) if norm == "group" else rms_norm(o, None, eps=eps)
-    gated = be.swiglu(be.linear(x, p["g.weight"], None), merge_heads(o))
-    return be.linear(gated, p["o.weight"], None), after
+    gate = be.linear(x, p["g.weight"], None)
+    return be.activated_linear(merge_heads(o), gate, p["o.weight"], None, None), after
 
 
 ENCODING = Encoding(

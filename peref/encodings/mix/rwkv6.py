@@ -160,7 +160,7 @@ def mix(be, p, x, at, state, across, *, H, chunk: int = 16, eps: float = 64e-5):
     y, s = be.recurrence("wkv6", wkv6)(
         r, log_w, k, v, p["bonus"], state.get("s"), at.runs, chunk=chunk, matmul=be.matmul
     )
-    return be.linear(be.swiglu(g, head_norm(y, p, eps=eps)), p["o.weight"], None), {"x": last, "s": s}
+    return be.activated_linear(head_norm(y, p, eps=eps), g, p["o.weight"], None, None), {"x": last, "s": s}
 
 
 def steps(D):

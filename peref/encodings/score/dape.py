@@ -32,7 +32,7 @@ from peref.ops.activation import relu
 from peref.ops.attention import scores
 from peref.ops.bias import log_kernel_of, log_kernel_start, slopes
 from peref.ops.cells import cut_of, pieces
-from peref.ops.distance import lay
+from peref.ops.distance import collected, laid
 from peref.ops.interpolation import share, share_start
 from peref.ops.linear import initial, matmul
 from peref.ops.shape import add, join, swap
@@ -42,6 +42,19 @@ from peref.xp import namespace
 Over = Literal["kerple_log", "alibi", "fire", "none"]
 LEAK = 0.01
 CELLS_AT_ONCE = 1 << 13  # of a piece
+
+
+# [H,N], [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: every cell has the entry of its distance
+def lay_forward(table, index):
+    return laid(table, index), (index, table.shape[1], table.dtype)
+
+
+def lay_backward(saved, dy):
+    index, N, dtype = saved
+    return collected(dy, index, N).astype(dtype), None
+
+
+lay = Op(lay_forward, lay_backward)
 
 
 # what the network sees of a piece, [2H,N], and its hidden layer before the bend, [width,N]

@@ -128,13 +128,15 @@ def of_functions(answer: Answer) -> Iterator[Guess]:
         yield guess(
             "mix.gate",
             "the gate is on the other side",
-            backed(lambda be: {"swiglu": lambda g, y: be.swiglu(y, g)}),
+            backed(lambda be: {"activated_linear": exchanged(be.activated_linear)}),
         )
         for name in ACTIVATIONS:
             yield guess(
                 "mix.activation",
                 f"you have {name} where gelu belongs",
-                backed(lambda be, name=name: {"gelu": getattr(activation, name)}),
+                backed(
+                    lambda be, name=name: {"activated_linear": activated_by(be, getattr(activation, name))}
+                ),
             )
     for name, f in vars(module_of(case.encoding)).items():
         flag = flag_of(answer, "functions", name, "")
@@ -200,6 +202,18 @@ def backed(change: Any) -> Any:
         return expected(answer.case, answer.a, other)
 
     return gives
+
+
+def exchanged(f: Any) -> Any:
+    """activated_linear, the gate and what it lets through exchanged."""
+    return lambda up, gate, *rest: f(up, gate, *rest) if gate is None else f(gate, up, *rest)
+
+
+def activated_by(be: Any, f: Any) -> Any:
+    """activated_linear, without a gate another function in place of gelu."""
+    return lambda up, gate, w, b, residual: (
+        be.linear(f(up), w, b) if gate is None else be.activated_linear(up, gate, w, b, residual)
+    )
 
 
 def module_of(encoding: str) -> ModuleType:

@@ -19,11 +19,11 @@ def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=N
     fit("retention: heads of q and decays", (H,), log_decay.shape)
     fit("retention: the state", (B, H, D, E), (B, H, D, E) if state is None else state.shape)
     wide, high = (-(-n // kernel.COLUMNS) * kernel.COLUMNS for n in (E, D))
-    states = np.zeros((B, H, -(-T // kernel.CHUNK) + 1, high, wide), np.float32)
+    states = np.zeros((B, H, -(-T // kernel.RETENTION_CHUNK) + 1, high, wide), np.float32)
     if state is not None:
         states[:, :, 0, :D, :E] = state
     at = line_of(runs, B, T)
-    powers = np.exp(log_decay[:, None] * np.arange(kernel.CHUNK + 1)).astype(np.float32)
+    powers = np.exp(log_decay[:, None] * np.arange(kernel.RETENTION_CHUNK + 1)).astype(np.float32)
     o = np.empty((B, T, H, E), np.float32)
     kernel.retention(o, states, q, k, v, at, powers, np.float32(scale))
     return (

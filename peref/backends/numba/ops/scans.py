@@ -49,7 +49,7 @@ def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discreti
     fit("selective_scan: the state", (B, N, E), (B, N, E) if state is None else state.shape)
     at, A, zoh = line_of(runs, B, T), np.ascontiguousarray(-np.exp(a_log).T), discretisation == "zoh"
     x = x if runs is None else np.where(at[..., None] < 0, np.float32(0), x)
-    starts = handed((B, -(-T // kernel.CHUNK) + 1, N, E), state, np.s_[:, 0])
+    starts = handed((B, -(-T // kernel.SELECTIVE_CHUNK) + 1, N, E), state, np.s_[:, 0])
     y, step, given = (
         np.empty((B, T, E), np.float32),
         np.empty((B, T, E), np.float32),
@@ -93,7 +93,9 @@ def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=None):
     fit("diagonal_scan: the state", (B, C, 2 * M), (B, C, 2 * M) if state is None else state.shape)
     system, at = np.ascontiguousarray(modes.swapaxes(1, 2), np.float64), line_of(runs, B, T)
     starts = handed(
-        (B, -(-T // kernel.CHUNK) + 1, 2 * M, C), None if state is None else state.swapaxes(1, 2), np.s_[:, 0]
+        (B, -(-T // kernel.MODE_CHUNK) + 1, 2 * M, C),
+        None if state is None else state.swapaxes(1, 2),
+        np.s_[:, 0],
     )
     y, (u, skip) = np.empty((B, T, C), np.float32), contiguous(u, skip)
     kernel.scan(y, starts, u, system, skip, at)
