@@ -10,8 +10,9 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from peref.encodings import HOOKS, Encoding, bind, check_reach, fitting, get, resolve, spelled
+from peref.encodings import HOOKS, Encoding, bind, fitting, get, resolve, spelled
 from peref.errors import Misuse, counted, did_you_mean
+from peref.hooks import check_options, check_place, longest
 from peref.ops.place import At, positions_of
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -141,8 +142,7 @@ class Config:
                     f"{name} is added once, before the first layer; it cannot stand in a cycle of several"
                 )
             check_claims(name, encoding, self.causal, self.window)
-            if encoding.check:
-                encoding.check(At.of(1))
+            check_options(encoding)
 
     def _bind(self, layer: int) -> Encoding:
         rounds, at = divmod(layer, len(self.pe))
@@ -208,22 +208,14 @@ class Config:
         for.
         """
         for (name, _), encoding in self._members:
-            check_reach(name, encoding, at.i, dtype)
-            if encoding.check:
-                encoding.check(at)
+            check_place(name, encoding, at, dtype)
 
     def ends(self, dtype: Any) -> tuple[float, str]:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the
         encoding that ends there.
         """
-        found: tuple[float, str] = (math.inf, "")
-        for (name, _), encoding in self._members:
-            if encoding.reach:
-                first, last, apart = encoding.reach(dtype)
-                found = min(found, (math.floor(min(last, apart)) + 1 if first <= 0 else 0, name))
-            elif "any_length" not in encoding.claims:
-                found = min(found, (self.L, name))
-        return found
+        found = min((longest(encoding, self.L, dtype), name) for (name, _), encoding in self._members)
+        return found if found[0] < math.inf else (math.inf, "")
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, every field resolved; `from_json` reads it back."""

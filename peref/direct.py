@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from peref.config import check_claims, check_rotary_width
-from peref.encodings import Encoding, bind, check_reach, get, names, resolve
+from peref.encodings import Encoding, bind, get, names, resolve
 from peref.errors import Misuse
-from peref.hooks import attend_heads, distance_table, rotation, turn_heads
+from peref.hooks import attend_heads, check_options, check_place, distance_table, rotation, turn_heads
 from peref.model import PLAIN
 from peref.ops.attention import scores
 from peref.ops.place import At, positions_of
@@ -99,8 +99,7 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
             raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
     encoding = bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
     check_claims(name, encoding, facts.get("causal", True), facts.get("window"))
-    if encoding.check:
-        encoding.check(At.of(1))
+    check_options(encoding)
     return encoding
 
 
@@ -135,7 +134,7 @@ def place(
     if (seg := rest.get("seg")) is not None and np.shape(seg) != (B, T):
         raise Misuse(f"seg is {list(np.shape(seg))}; expected [{B}, {T}], one number for each token")
     at = At.of(T, positions=i, **rest)
-    check_reach(name, encoding, at.i, dtype)
+    check_place(name, encoding, at, dtype)
     return at
 
 

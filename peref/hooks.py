@@ -5,19 +5,25 @@
     mixed           mix, in place of attention
     around          the same encoding with something done before or after a hook
 
-and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms.
+and the parts of these: position_rows, rotation, distance_table, turn_heads, features, score_terms. The other
+functions of an encoding are asked here too: softmax_scale, query_size, rate_factors, check_options,
+check_place, longest.
 
 pe is a bound encoding (Config.encoding), p its parameters under their bare names, at the place where the
 backend has it: be.place(at).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from peref.backends import Backend
 from peref.encodings import Encoding
+from peref.errors import Misuse
 from peref.ops.cast import in_dtype
 from peref.ops.kept import Kept
 from peref.ops.place import At
@@ -26,6 +32,64 @@ from peref.tape import Var, value
 from peref.xp import Arrays
 
 State = Arrays | None
+
+
+# ---------------------------------------------------------------- what it says of itself
+
+
+def softmax_scale(pe: Encoding, D: int) -> float:
+    return pe.scale(D)
+
+
+def query_size(pe: Encoding, D: int) -> float:
+    """What queries are multiplied with, so that first logits have one size whatever the softmax scale."""
+    return D**-0.5 / pe.scale(D)
+
+
+def rate_factors(pe: Encoding, D: int) -> dict[str, float]:
+    """What the learning rate of a parameter is multiplied with, where that is not 1."""
+    return pe.steps(D)
+
+
+def check_options(pe: Encoding) -> None:
+    """Raises Misuse where what pe was bound with is nothing for any place."""
+    if pe.check:
+        pe.check(At.of(1))
+
+
+def check_place(name: str, pe: Encoding, at: At, dtype: Any) -> None:
+    """Raises Misuse for a place, in NumPy, that pe cannot compute in `dtype` or has nothing for."""
+    if pe.reach and at.i.size:
+        # bfloat16 is not NumPy's own, and ends where float32 does
+        dtype = np.float32 if np.dtype(dtype).kind == "V" else dtype
+        check_reach(name, pe.reach(dtype), at.i, dtype)
+    if pe.check:
+        pe.check(at)
+
+
+def check_reach(name: str, reach: tuple[float, float, float], i: Any, dtype: Any) -> None:
+    """Raises Misuse for positions beyond the first and last that can be computed, or too far apart."""
+    first, last, apart = reach
+    asked, where = f"{name}: positions {i.min()} to {i.max()} were asked for", f"in {np.dtype(dtype)}"
+    if not (first <= i.min() and i.max() <= last):
+        begins, ends = math.ceil(first), math.floor(last)
+        raise Misuse(
+            f"{asked}; {where} it begins at {begins}, goes to {ends} and ends there; its options or another "
+            "dtype may move that"
+        )
+    if not i.max() - i.min() <= apart:
+        raise Misuse(
+            f"{asked} at once; {where} they may be {math.floor(apart)} apart; decode them in pieces, or use "
+            "another dtype"
+        )
+
+
+def longest(pe: Encoding, L: int, dtype: Any) -> float:
+    """The longest sequence, from position 0, that can be computed in `dtype`; L is the length trained for."""
+    if pe.reach:
+        first, last, apart = pe.reach(dtype)
+        return math.floor(min(last, apart)) + 1 if first <= 0 else 0
+    return math.inf if "any_length" in pe.claims else L
 
 
 # ---------------------------------------------------------------- what the place alone decides
@@ -112,7 +176,7 @@ def attend_heads(
     if pe.attend:
         return in_dtype(pe.attend(be, p, *map(be.widen, (q, k, v)), f, at), q.dtype), new  # [B,H,T,D]
     term, row, column = score_terms(be, pe, p, q, k, f, at)
-    term, scale = in_dtype(term, q.dtype), pe.scale(q.shape[-1])
+    term, scale = in_dtype(term, q.dtype), softmax_scale(pe, q.shape[-1])
     return be.attention(q, k, v, table, term, row, column, at=at, scale=scale), new  # [B,H,T,D]
 
 

@@ -57,7 +57,7 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
             if alone and be.token and not (pe.mix or pe.attend or pe.score or pe.features):
                 names = ("C", "H", "G", "D", "F", "norm", "eps", "layout")
                 settings = {name: getattr(cfg, name) for name in names}
-                token = be.token(*tables, at=at, scale=pe.scale(cfg.D), **settings)
+                token = be.token(*tables, at=at, scale=hooks.softmax_scale(pe, cfg.D), **settings)
             made[alike] = Tables(*tables, token)
         found.append(made[alike])
     return Pass(be, cfg, params, weights, inside, at, there, found, {})

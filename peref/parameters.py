@@ -21,6 +21,7 @@ import numpy as np
 
 from peref.config import Config
 from peref.errors import Misuse
+from peref.hooks import query_size, rate_factors
 from peref.ops.linear import initial
 from peref.rng import generator
 from peref.xp import Arrays
@@ -70,10 +71,12 @@ def step_sizes(cfg: Config) -> dict[str, float]:
     found: dict[str, float] = {}
     for layer in range(cfg.layers):
         encoding = cfg.encoding(layer)
-        size = cfg.D**-0.5 / encoding.scale(cfg.D)
+        size = query_size(encoding, cfg.D)
         if not encoding.mix and size != 1:
             found |= {f"{layer}.q.weight": size, f"{layer}.q.bias": size}
-        found |= {where_on_disk(cfg, layer, name): size for name, size in encoding.steps(cfg.D).items()}
+        found |= {
+            where_on_disk(cfg, layer, name): size for name, size in rate_factors(encoding, cfg.D).items()
+        }
     return found
 
 
@@ -93,7 +96,7 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
     C, F, D, H, G = cfg.C, cfg.F, cfg.D, cfg.H, cfg.G
     out = (2 * cfg.layers) ** -0.5
     if not encoding.mix:
-        linear("q", H * D, C, cfg.qkv_bias, D**-0.5 / encoding.scale(D))
+        linear("q", H * D, C, cfg.qkv_bias, query_size(encoding, D))
         linear("k", G * D, C, cfg.qkv_bias)
         linear("v", G * D, C, cfg.qkv_bias)
         linear("o", C, H * D, cfg.biases, out)

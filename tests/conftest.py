@@ -1,6 +1,7 @@
 """What every test may ask for."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import fake_cupy
 import numpy as np
@@ -25,3 +26,21 @@ def cupy():
     """The fake CuPy, installed for one test."""
     with fake_cupy.installed() as module:
         yield module
+
+
+@pytest.fixture(scope="session")
+def book():
+    """The golden files of the core, to be read alone."""
+    from peref.golden.spec.book import Book
+
+    return Book(Path(__file__).resolve().parent.parent / "golden")
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A folder of two small cases, and the book of it."""
+    from golden_files import two_cases
+
+    from peref.golden.spec.book import Book
+
+    return Book(two_cases(tmp_path / "small"))

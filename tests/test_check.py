@@ -4,37 +4,28 @@ ten wrong ones fail and are named.
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from golden_files import cli, dumped, two_cases
+from golden_files import cli, dumped
 
+import peref
 from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.judge import selection
 from peref.golden.judge.diff import compare_files
+from peref.golden.judge.report import Report
 from peref.golden.judge.selection import Pick
-from peref.golden.spec.book import Book, with_full
+from peref.golden.spec.book import with_full
 from peref.golden.spec.files import read_tensors
 from peref.golden.spec.models import rebuilt
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 Q = "rope.op/default:q_rotated"
-
-
-@pytest.fixture(scope="module")
-def book():
-    return Book(GOLDEN)
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A folder of two small cases, and the book of it."""
-    return Book(two_cases(tmp_path / "small"))
 
 
 # ---------------------------------------------------------------- outputs against golden files
@@ -423,6 +414,18 @@ def test_a_report_as_a_page(book, capsys, tmp_path, monkeypatch):
     right = dumped(tmp_path / "right.safetensors", tensors_of(book.entries[case], expected))
     assert cli(capsys, "check", right, "--report", f"html:{page}")[0] == 0
     assert "section" not in Page(page.read_text()).tags
+
+
+def test_one_head_and_one_style_for_every_page():
+    """A report, the table of implementations and the gallery are written by html_page."""
+    files = (Path(peref.__file__).parent).rglob("*.py")
+    assert [f.name for f in files if re.search("<(style|head|!doctype)", f.read_text())] == ["page.py"]
+
+
+def test_a_report_stays_as_it_was_made():
+    report = Report(known=("rope.op/*",))
+    with pytest.raises(FrozenInstanceError):
+        report.known = ()
 
 
 def test_filters_hold_for_functions_too(capsys):

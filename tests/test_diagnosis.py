@@ -3,7 +3,6 @@ the root first and what follows from it.
 """
 
 from dataclasses import replace
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -17,15 +16,9 @@ from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, likely
 from peref.golden.judge.report import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines
-from peref.golden.spec.book import Book
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
 from peref.model import PLAIN
-
-
-@pytest.fixture(scope="module")
-def book():
-    return Book(Path(__file__).resolve().parent.parent / "golden")
 
 
 def wrong(book, change, *cases):

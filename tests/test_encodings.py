@@ -28,7 +28,8 @@ from generated import (
 from registry import ops
 
 from peref import backends, model
-from peref.encodings import LAWS, check_functions, files, get, options
+from peref.encodings import LAWS, files, get, options
+from peref.encodings.own_file import check_functions
 from peref.errors import Misuse
 from peref.laws import everywhere, loops
 from peref.tape import Tape

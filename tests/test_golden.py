@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from check import same
-from golden_files import cli, folder_of, two_cases
+from golden_files import cli, folder_of
 from making import confirmed
 from making.catalogue import catalogue, core, full
 from mutants import mutants
@@ -38,17 +38,6 @@ from peref.golden.spec.rule import verdict_on
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 EVERY = Pick()
-
-
-@pytest.fixture(scope="module")
-def book():
-    return Book(GOLDEN)
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A folder of two small cases, and the book of it."""
-    return Book(two_cases(tmp_path / "small"))
 
 
 # ---------------------------------------------------------------- the committed files

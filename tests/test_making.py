@@ -349,7 +349,7 @@ def test_the_committed_files_agree_with_their_recipes(name, tmp_path, monkeypatc
     """Of two encodings here; python -m tests.making asks it of all. No near miss changes either."""
     monkeypatch.setattr(
         make,
-        "write",
+        "write_folder",
         lambda place, found: any((place / file).read_bytes() != data for file, data in found.items()),
     )
     monkeypatch.setattr(make.store, "write_text", lambda path, text: None)

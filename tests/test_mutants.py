@@ -3,7 +3,6 @@ tests/mutants/table.py.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,16 +16,11 @@ from peref.golden.compute.reference import expected, inputs
 from peref.golden.diagnosis.answer import Answer
 from peref.golden.diagnosis.near_misses import parsed_probes
 from peref.golden.diagnosis.ranking import diagnosed, likely
-from peref.golden.spec.book import Book, known_flags
+from peref.golden.spec.book import known_flags
 from peref.golden.spec.files import Tensor
 
 EVERY = 12  # one mutant in so many
 LEAST = {"F64": 1.0, "F32": 1.0, "BF16": 0.97, "F16": 0.97}  # the share that must be noticed
-
-
-@pytest.fixture(scope="module")
-def book():
-    return Book(Path(__file__).resolve().parent.parent / "golden")
 
 
 def test_there_are_enough_of_them():

@@ -110,7 +110,7 @@ def test_a_file_is_an_encoding_like_any_other(tmp_path):
     assert "mine" not in names()
     got = peref.bias("mine", heads=2, tokens=3, params={"r": np.array([1.0, 2.0])})
     want = [[0, 0, 0], [-1, 0, 0], [-(2**0.5), -1, 0]]
-    same(got, np.array([[want, 2 * np.array(want)]]), 1e-15)
+    same(got, np.array([want, 2 * np.array(want)]), 1e-15)
     assert peref.load(path) == "mine"
     # as somebody who edits it in a notebook
     path.write_text(MINE.replace('-r_h sqrt(|d|)", init', 'again", init'))

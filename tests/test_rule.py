@@ -14,7 +14,6 @@ from mutants import table
 from peref.golden.compute import budgets
 from peref.golden.compute.noise import Noisy, bare, rounding, wrapped
 from peref.golden.compute.reference import expected, inputs
-from peref.golden.spec.book import Book
 from peref.golden.spec.cases import sized
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import between, limits, verdict_on
@@ -23,11 +22,6 @@ from peref.tape import Tape
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 MOST = 0.6  # of class A that honest code may use up; what is measured is in docs/tolerance.md
 DTYPES = {"F64": np.float64, "F32": np.float32}
-
-
-@pytest.fixture(scope="module")
-def book():
-    return Book(GOLDEN)
 
 
 CASES = [

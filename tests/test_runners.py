@@ -24,7 +24,6 @@ from peref.golden.judge.report import NothingRan
 from peref.golden.judge.runner import Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import encoded_inputs, request_text
-from peref.golden.spec.book import Book
 from peref.golden.spec.files import tensors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,11 +37,6 @@ STRICT = {
         ["-O", "--edition", "2021", "-D", "warnings", "-o", "{out}", str(RUNNERS / SOURCES["rust"])],
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def book():
-    return Book(ROOT / "golden")
 
 
 # ---------------------------------------------------------------- the examples

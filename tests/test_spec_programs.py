@@ -3,14 +3,11 @@ that page alone (page.py), gives every golden case of levels table, op and attn 
 them, packed documents, windows, padding and grouped heads too.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from recipes import said
 
 from peref.encodings import get, names
-from peref.golden.spec.book import Book
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import verdict_on
 
@@ -63,11 +60,6 @@ def of_documents(hook, program, p, a, o, f):
             else:
                 found[b][:, rows] = program(*given, v)
     return found
-
-
-@pytest.fixture(scope="module")
-def book():
-    return Book(Path(__file__).resolve().parent.parent / "golden")
 
 
 @pytest.mark.parametrize("name", [name for name in names() if get(name).hook])

@@ -35,7 +35,7 @@ from peref import share, store  # noqa: E402
 from peref.cli import text  # noqa: E402
 from peref.errors import Misuse, did_you_mean  # noqa: E402
 from peref.golden.judge import matrix, tables  # noqa: E402
-from peref.golden.judge.implementation import run_function, unsaid  # noqa: E402
+from peref.golden.judge.implementation import merged, run_function  # noqa: E402
 from peref.golden.judge.report import Report, check_tensors  # noqa: E402
 from peref.golden.judge.report import report_data as report_data  # noqa: E402
 from peref.golden.judge.selection import Pick  # noqa: E402
@@ -51,21 +51,17 @@ def report_of(module, book, dtypes):
     """One report over these dtypes, each tensor with its own; what is probable is said once, of the first
     dtype that shows it.
     """
-    found = Report()
+    reports, raised = [], {}
     for dtype in dtypes:
         given, errors = (
             given_in_bfloat16(module, book)
             if dtype == "bf16"
             else run_function(module.run, book, Pick(), dtype)
         )
-        one = check_tensors(book, given, Pick()) if given else Report()
-        found.results += one.results
-        found.probable += unsaid(one.probable, found.probable)
-        for case, words in errors.items():
-            found.errors.setdefault(case, f"{dtype}: {words}")
-    there = {result.entry.id for result in found.results} | set(found.errors)
-    found.not_run = [name for name in book.entries if name not in there]
-    return found
+        new = {case: f"{dtype}: {words}" for case, words in errors.items() if case not in raised}
+        raised |= new
+        reports.append(check_tensors(book, given, Pick(), errors=new) if given else Report(errors=new))
+    return merged(reports)
 
 
 def given_in_bfloat16(module, book):

@@ -9,7 +9,7 @@ from peref.cli import completion, options, text
 from peref.errors import Misuse, counted, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.implementation import check_function, check_program, function_of, merged
-from peref.golden.judge.report import DTYPES, Report, check_tensors, report_data, stale_patterns
+from peref.golden.judge.report import DTYPES, Report, check_tensors, report_data
 from peref.golden.judge.runner import SECONDS
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_block, probable_lines
@@ -193,26 +193,19 @@ def command(
     pick = Pick(cases, groups, flags, levels, encodings)
     selection.refuse_unknown(pick, book)
     known = {} if xfail is None else selection.expected_failures(Path(xfail), book)
+    words = ["check", *([output] if output else ["--impl", impl] if impl else ["--cmd", program])]
+    words += ["--golden", folder] if folder is not None else []
+    words += ["--full"] if full else []
+    repeat = text.command(*words, *(word for dtype in dtypes for word in ("--dtype", dtype)))
     if output is not None:
-        report = check_tensors(book, given, pick, dtypes=dtypes, limit=limit)
-        words = ["check", output]
+        reports = [check_tensors(book, given, pick, dtypes=dtypes, limit=limit)]
     elif impl is not None:
         function = function_of(impl)
-        report = merged([check_function(function, book, pick, dtype, limit) for dtype in dtypes or ("f64",)])
-        words = ["check", "--impl", impl]
+        reports = [check_function(function, book, pick, dtype, limit) for dtype in dtypes or ("f64",)]
     else:
         assert program is not None
-        report = merged(
-            [check_program(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)]
-        )
-        words = ["check", "--cmd", program]
-    report.known, report.stale = tuple(known), stale_patterns(report, known)
-    if folder is not None:
-        words += ["--golden", folder]
-    if full:
-        words.append("--full")
-    words += [word for dtype in dtypes for word in ("--dtype", dtype)]
-    report.repeat = text.command(*words)
+        reports = [check_program(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)]
+    report = merged(reports, tuple(known), repeat)
     for item in written:
         kind, _, path = item.partition(":")
         store.write_text(path, forms[kind](report, book))

@@ -56,7 +56,7 @@ def command(
     with theirs():
         found = compare_files(Path(first), Path(second), rule, tolerance, limit)
     folder, report = diagnosed_failures(found, Path(first), Path(second), limit)
-    report.repeat = text.command("check", second, "--golden", folder or "")
+    repeat = text.command("check", second, "--golden", folder or "")
     if as_json:
         document = {
             "rule": found.rule,
@@ -75,10 +75,10 @@ def command(
         )
     else:
         for r in report.failed[:most]:
-            print("\n".join(failure_block(r, report.repeat)) + "\n")
+            print("\n".join(failure_block(r, repeat)) + "\n")
         for one in report.probable if len(report.failed) > 1 else ():
             print("PROBABLE " + "\n  ".join(probable_lines(one)) + "\n")
-        blocks = {f"{r.entry.id}:{r.name}" for r in report.failed[:most]}
+        blocks = {r.id for r in report.failed[:most]}
         rest = [f"{name}: {words}" for name, words in found.differ.items() if name not in blocks]
         print("".join(f"{line}\n" for line in rest[: most - len(blocks)]), end="")
         if len(found.differ) > most:

@@ -10,6 +10,7 @@ import numpy as np
 from peref import huggingface
 from peref.cli import text
 from peref.errors import counted
+from peref.hooks import softmax_scale
 from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
 
@@ -55,8 +56,8 @@ def rotation_data(r: Rotation) -> dict[str, Any]:
         "head_width": r.cfg.D,
         "rotary_dim": r.cfg.R,
         "layout": r.cfg.layout,
-        "softmax_scale": encoding.scale(r.cfg.D),
-        "softmax_scale_times": encoding.scale(r.cfg.D) / r.cfg.D**-0.5,
+        "softmax_scale": softmax_scale(encoding, r.cfg.D),
+        "softmax_scale_times": softmax_scale(encoding, r.cfg.D) / r.cfg.D**-0.5,
         "unscaled": plain.tolist(),
         "made_for": [
             {"length": n, "attention_factor": a, "frequencies": w.tolist()} for n, (w, a) in made.items()

@@ -19,6 +19,7 @@ from matplotlib.textpath import text_to_path
 
 from peref.errors import explained
 from peref.lab.panels import Curve, Image, Panel
+from peref.page import html_page
 
 MATPLOTLIB: Any = {
     **dict[Any, Any](matplotlib.rcParamsDefault),
@@ -216,20 +217,6 @@ def draw_tokens(ax: Any, panel: Image, size: float) -> None:
         axis.set_tick_params(length=0, pad=1)
 
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>peref: every encoding</title>
-<style>body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 1250px; padding: 0 1em }}
-img {{ max-width: 100%; border: 1px solid #ddd }}
-nav a {{ margin-right: 0.8em; white-space: nowrap }}
-h2 {{ margin: 2.5em 0 0.3em }}
-section {{ margin: 0 0 2em }}</style></head>
-<body><h1>What each encoding does</h1>
-<p>{about}</p>
-{body}
-</body></html>
-"""
-
-
 def page(about: str, pictures: Sequence[tuple[str, str, str]]) -> str:
     """One HTML page of pictures, each (kind, name, file), under their kinds."""
     kinds = dict.fromkeys(kind for kind, *_ in pictures)
@@ -245,4 +232,5 @@ def page(about: str, pictures: Sequence[tuple[str, str, str]]) -> str:
     body = "\n".join(
         f"<h2>{escape(kind)}</h2>\n" + "\n".join(shown(*one) for one in of(kind)) for kind in kinds
     )
-    return PAGE.format(about=escape(about), body=f"{index}\n{body}")
+    top = f"<h1>What each encoding does</h1>\n<p>{escape(about)}</p>"
+    return html_page("peref: every encoding", f"{top}\n{index}\n{body}")

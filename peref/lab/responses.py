@@ -31,7 +31,7 @@ def random_content(cfg: Config, encoding: Encoding, T: int, B: int, time: int = 
     draw = lambda stream, *shape: generator(0, f"picture {stream}", time).standard_normal(shape)
     if encoding.mix:
         return {"x": draw("x", B, T, cfg.C)}
-    size = cfg.D**-0.5 / encoding.scale(cfg.D)
+    size = hooks.query_size(encoding, cfg.D)
     q, k, v = (draw(name, B, heads, T, cfg.D) for name, heads in (("q", cfg.H), ("k", cfg.G), ("v", cfg.G)))
     return {"q": size * q, "k": k, "v": v, "x": draw("x", B, T, cfg.C)}
 

@@ -200,7 +200,7 @@ def check_scale(s: Subject) -> None:
             says = s.of_loop(cfg, "scale", D=8)
             want = says() if says else 8**-0.5
             same(
-                np.float64(cfg.encoding(0).scale(8)),
+                np.float64(hooks.softmax_scale(cfg.encoding(0), 8)),
                 np.float64(want),
                 1e-15,
                 "the softmax scale for heads of 8",

@@ -292,4 +292,5 @@ ENCODING = Encoding(
     attend=attend,
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length"}),
+    parts=("sigmoid", "pool", "far", "blend"),
 )

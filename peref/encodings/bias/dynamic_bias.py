@@ -106,5 +106,11 @@ def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):
 
 
 ENCODING = Encoding(
-    "arXiv:2108.00154", "b(d) = network(d)", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE
+    "arXiv:2108.00154",
+    "b(d) = network(d)",
+    init=init,
+    bias=bias,
+    shared=shared,
+    claims=EVERY_LAW_OF_DISTANCE,
+    parts=("silu",),
 )

@@ -60,4 +60,5 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=("softplus",),
 )

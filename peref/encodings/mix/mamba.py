@@ -197,4 +197,5 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
+    parts=("silu",),
 )

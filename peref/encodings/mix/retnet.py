@@ -183,4 +183,5 @@ ENCODING = Encoding(
     init=init,
     mix=mix,
     claims=frozenset({"shift", "real_positions", "any_length"}),
+    parts=("layer_norm", "rms_norm"),
 )

@@ -111,4 +111,5 @@ ENCODING = Encoding(
     steps=steps,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
+    parts=("minus_exp", "lerp", "previous"),
 )

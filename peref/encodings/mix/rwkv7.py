@@ -275,4 +275,5 @@ ENCODING = Encoding(
     steps=steps,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
+    parts=("sigmoid", "unit", "lerp", "previous", "decay"),
 )

@@ -60,4 +60,5 @@ ENCODING = Encoding(
     "angle = i (base s^(R/(R-2)))^(-2n/R), s = max(1, factor length / L - factor + 1)",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=("ladder", "ntk_base"),
 )

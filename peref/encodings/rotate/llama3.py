@@ -49,4 +49,5 @@ ENCODING = Encoding(
     "angle = i ((1-t) w / factor + t w), t by wavelength",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=("ladder", "rising"),
 )

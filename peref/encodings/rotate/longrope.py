@@ -112,5 +112,9 @@ def claims(*, start_tokens: int = 0):
 
 
 ENCODING = Encoding(
-    "arXiv:2402.13753", "angle = i w / c, q and k times a; c by length", rotate=rotate, claims=claims
+    "arXiv:2402.13753",
+    "angle = i w / c, q and k times a; c by length",
+    rotate=rotate,
+    claims=claims,
+    parts=("ladder", "slow_pairs"),
 )

@@ -76,4 +76,5 @@ ENCODING = Encoding(
     "angle = i (c (b w / factor + (1-b) v) + (1-c) w)",
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=("ladder", "ntk_base", "slow_pairs"),
 )

@@ -40,5 +40,9 @@ def rotate(p, i, n, **given):
 
 
 ENCODING = Encoding(
-    "arXiv:2306.15595", "angle = (i / factor) base^(-2n/R)", rotate=rotate, claims=EVERY_LAW_OF_DISTANCE
+    "arXiv:2306.15595",
+    "angle = (i / factor) base^(-2n/R)",
+    rotate=rotate,
+    claims=EVERY_LAW_OF_DISTANCE,
+    parts=("ladder",),
 )

@@ -46,4 +46,5 @@ ENCODING = Encoding(
     rotate=rotate,
     steps=steps,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=("ladder",),
 )

@@ -156,4 +156,5 @@ ENCODING = Encoding(
     rotate=rotate,
     scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=("ladder", "rising", "slow_pairs"),
 )

@@ -119,4 +119,5 @@ ENCODING = Encoding(
     shared=shared,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
+    parts=("logistic",),
 )

@@ -147,4 +147,5 @@ ENCODING = Encoding(
     init=init,
     score=score,
     claims=claims,
+    parts=("relu",),
 )

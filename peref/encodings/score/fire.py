@@ -50,4 +50,5 @@ ENCODING = Encoding(
     score=score,
     shared=shared,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
+    parts=("relu",),
 )

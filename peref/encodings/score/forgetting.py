@@ -70,4 +70,5 @@ ENCODING = Encoding(
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
     axes=None,
+    parts=("log_sigmoid",),
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.hooks import softmax_scale
 
 
 def with_case(**changes: Any) -> Any:
@@ -100,7 +101,9 @@ def with_scale(change: Any) -> Any:
         if answer.case is None or answer.case.level != "attn":
             return None
         pe = answer.case.config.encoding(0)
-        return expected(answer.case, answer.a, replace(pe, scale=lambda D: change(pe.scale(D), answer.case)))
+        return expected(
+            answer.case, answer.a, replace(pe, scale=lambda D: change(softmax_scale(pe, D), answer.case))
+        )
 
     return gives
 
@@ -160,7 +163,7 @@ def of_scale(answer: Answer) -> Iterator[Guess]:
     case = answer.case
     assert case is not None
     x, g = answer.wide("scores"), answer.want("scores") if "scores" in answer.entry.outputs else None
-    scale = case.config.encoding(0).scale(case.D)
+    scale = softmax_scale(case.config.encoding(0), case.D)
     if x is not None and g is not None and "scores" in answer.wrong:
         rest = with_scale(lambda s, case: 0.0)(answer)["scores"]
         there = np.isfinite(x) & np.isfinite(g) & np.isfinite(rest)
@@ -189,7 +192,7 @@ def fixed(value: float, mine: Any) -> Any:
     ):
         if abs(change(0, mine) / value - 1) < 1e-5:
             return with_scale(change)
-    return with_scale(lambda s, case: value * s / mine.config.encoding(0).scale(mine.D))
+    return with_scale(lambda s, case: value * s / softmax_scale(mine.config.encoding(0), mine.D))
 
 
 def factor(x: Any, g: Any) -> float | None:

@@ -1,25 +1,27 @@
 """Guesses at the parts of an encoding: a parameter read otherwise, a function left out, applied twice, or
 another in its place, another ladder.
 
-A function is replaced in a copy of the encoding's file, made for the guess: nothing outside sees it.
+A function is exchanged in copies of the functions that call it, made for the guess: nothing outside sees it.
+Which may be is declared in the encoding (parts).
 
 Not here: options (options), which flag explains which part (answer).
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec, module_from_spec
-from types import ModuleType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
 
 from peref.encodings import FUNCTIONS as HOOKS
-from peref.encodings import files
+from peref.encodings import get, module
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.biases import changed
+from peref.golden.spec.cases import Case
 from peref.hooks import around
 from peref.ops import activation
 from peref.tape import Op
@@ -138,29 +140,29 @@ def of_functions(answer: Answer) -> Iterator[Guess]:
                     lambda be, name=name: {"activated_linear": activated_by(be, getattr(activation, name))}
                 ),
             )
-    for name, f in vars(module_of(case.encoding)).items():
-        flag = flag_of(answer, "functions", name, "")
-        if not flag or name.startswith("_"):
+    for name in get(case.encoding).parts:
+        f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
+        if not flag:
             continue
-        yield guess(flag, f"{name} is left out", copied(**{name: lambda x, *rest, **more: x}))
+        yield guess(flag, f"{name} is left out", with_parts(**{name: lambda x, *rest, **more: x}))
         if name in (*ACTIVATIONS, "logistic"):
             for other in ACTIVATIONS:
                 if other != name:
                     yield guess(
                         flag,
                         f"you have {other} where {name} belongs",
-                        copied(**{name: getattr(activation, other)}),
+                        with_parts(**{name: getattr(activation, other)}),
                     )
         if "norm" in name:
             affine = lambda x, w, b=None, *rest, **more: weighted(x, w, b)
-            yield guess(flag, f"{name} is left out, but for its weights", copied(**{name: affine}))
+            yield guess(flag, f"{name} is left out, but for its weights", with_parts(**{name: affine}))
         if callable(f):
             again = lambda x, *rest, f=f, **more: twice(f, x, *rest, **more)
-            yield guess(flag, f"{name} is applied twice", copied(**{name: again}))
+            yield guess(flag, f"{name} is applied twice", with_parts(**{name: again}))
             for factor in (0.5, 2.0):
                 scaled = lambda *g, f=f, factor=factor, **more: scaled_op(f, factor, *g, **more)
                 yield guess(
-                    flag, f"{name} counts {'half' if factor < 1 else 'twice'}", copied(**{name: scaled})
+                    flag, f"{name} counts {'half' if factor < 1 else 'twice'}", with_parts(**{name: scaled})
                 )
 
 
@@ -216,41 +218,58 @@ def activated_by(be: Any, f: Any) -> Any:
     )
 
 
-def module_of(encoding: str) -> ModuleType:
-    """A copy of the encoding's file of its own, in which names may have other values: nothing outside sees
-    them.
-    """
-    spec = find_spec(files()[encoding])
-    assert spec is not None
-    assert spec.loader is not None
-    made = module_from_spec(spec)
-    spec.loader.exec_module(made)
+def exchanged_in(f: Any, here: dict[str, Any], there: dict[str, Any]) -> Any:
+    """A function, or an op, as it would be had it been written among the names `there` in place of `here`."""
+    if isinstance(f, Op):
+        return replace(
+            f, forward=exchanged_in(f.forward, here, there), backward=exchanged_in(f.backward, here, there)
+        )
+    if not isinstance(f, FunctionType):
+        return f
+    kept = [cell.cell_contents for cell in f.__closure__ or ()]
+    held = [exchanged_in(x, here, there) for x in kept]
+    names = there if f.__globals__ is here else f.__globals__
+    if names is f.__globals__ and all(map(operator.is_, held, kept)):
+        return f
+    made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, tuple(map(CellType, held)) or None)
+    made.__kwdefaults__ = f.__kwdefaults__
     return made
 
 
-def copied(**changes: Any) -> Any:
-    """The encoding where names of its file have other values."""
+def with_parts(**changes: Any) -> Any:
+    """The encoding with other functions for some of its parts."""
 
     def gives(answer: Answer) -> Any:
         if answer.case is None:
             return None
-        pe, made = answer.case.config.encoding(0), module_of(answer.case.encoding)
-        made.__dict__.update(changes)
-        bound = lambda f, like: partial(f, **like.keywords) if isinstance(like, partial) else f
+        here = vars(module(answer.case.encoding))
+        assert changes.keys() <= set(here["ENCODING"].parts), changes
+        there = dict(here)
+        there |= {name: exchanged_in(f, here, there) for name, f in here.items()} | changes
+        pe = answer.case.config.encoding(0)
         new: dict[str, Any] = {
-            name: bound(f, getattr(pe, name))
+            name: partial(exchanged_in(f.func, here, there), **f.keywords)
+            if isinstance(f, partial)
+            else exchanged_in(f, here, there)
             for name in HOOKS
-            if (f := getattr(made.ENCODING, name)) and getattr(pe, name)
+            if (f := getattr(pe, name))
         }
         return expected(answer.case, answer.a, replace(pe, **new))
 
     return gives
 
 
+def part_of(case: Case | None, name: str) -> Any:
+    """The function of the encoding's file that has this name, None where it declares no such part."""
+    if case is None or name not in get(case.encoding).parts:
+        return None
+    return getattr(module(case.encoding), name)
+
+
 def of_ladders(answer: Answer) -> Iterator[Guess]:
     """Other exponents of the ladder, base^(-e(n)/R)."""
     case = answer.case
-    if case is None or case.hook != "rotate" or "ladder" not in vars(module_of(case.encoding)):
+    if part_of(case, "ladder") is None:
         return
     for words, e in (
         ("n in place of 2n", lambda n, R: n),
@@ -260,7 +279,7 @@ def of_ladders(answer: Answer) -> Iterator[Guess]:
         ("such that the last is 1/base", lambda n, R: 2 * n * R / max(R - 2, 1)),
     ):
         new = lambda xp, R, base, e=e: base ** (-e(np.arange(R // 2, dtype=float), R) / R)
-        yield guess("rope.exponent", f"your exponents are {words}", copied(ladder=new))
+        yield guess("rope.exponent", f"your exponents are {words}", with_parts(ladder=new))
 
 
 def of_ramps(answer: Answer) -> Iterator[Guess]:
@@ -268,11 +287,7 @@ def of_ramps(answer: Answer) -> Iterator[Guess]:
     encoding's file makes it.
     """
     case = answer.case
-    if case is None or case.hook != "rotate":
-        return
-    ramps = {
-        name: f for name, f in vars(module_of(case.encoding)).items() if name in ("rising", "slow_pairs")
-    }
+    ramps = {name: f for name in ("rising", "slow_pairs") if (f := part_of(case, name))}
     flag = flag_of(answer, "functions", "ramp", "")
     for words, change in (
         ("your ramp is the other way round: it stands where 1 minus it belongs", lambda x: 1 - x),
@@ -281,14 +296,16 @@ def of_ramps(answer: Answer) -> Iterator[Guess]:
         new = {name: lambda *g, f=f, change=change: change(f(*g)) for name, f in ramps.items()}
         for some in (new, *({name: f} for name, f in new.items() if len(new) > 1)) if flag and new else ():
             yield guess(
-                flag, words if some is new else f"{words} (that of {', '.join(some)} alone)", copied(**some)
+                flag,
+                words if some is new else f"{words} (that of {', '.join(some)} alone)",
+                with_parts(**some),
             )
 
 
 def of_ntk(answer: Answer) -> Iterator[Guess]:
     """The base of NTK-aware scaling has another power of the factor."""
     case = answer.case
-    if case is None or case.hook != "rotate" or "ntk_base" not in vars(module_of(case.encoding)):
+    if part_of(case, "ntk_base") is None:
         return
     for words, power in (
         ("the factor itself, without its power", lambda R, D: 1.0),
@@ -296,7 +313,7 @@ def of_ntk(answer: Answer) -> Iterator[Guess]:
         ("the factor to the power of (R-2)/R", lambda R, D: (R - 2) / R),
         ("the factor to the power of 2, whatever the width", lambda R, D: 2.0),
     ):
-        gives = lambda c, power=power: copied(
+        gives = lambda c, power=power: with_parts(
             ntk_base=lambda name, R, base, s: base * s ** power(R, c.case.D)
         )(c)
         yield guess(
@@ -307,8 +324,8 @@ def of_ntk(answer: Answer) -> Iterator[Guess]:
 def of_buckets(answer: Answer) -> Iterator[Guess]:
     """Buckets of distances divided otherwise between past and future."""
     case = answer.case
-    made = None if case is None or case.hook != "bias" else getattr(module_of(case.encoding), "bucket", None)
-    if case is None or made is None:
+    made = part_of(case, "bucket")
+    if made is None:
         return
     for words, shows, change in (
         (
@@ -327,7 +344,7 @@ def of_buckets(answer: Answer) -> Iterator[Guess]:
             lambda d, o: made(abs(d), causal=True, **o),
         ),
     ):
-        new = copied(bucket=lambda d, *, causal, change=change, **o: change(d, o))
+        new = with_parts(bucket=lambda d, *, causal, change=change, **o: change(d, o))
         only = lambda c, new=new, shows=shows: (
             new(c) if c.case is not None and c.case.causal == shows else None
         )

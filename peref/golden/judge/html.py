@@ -15,33 +15,7 @@ from peref.golden.judge.report import Report, Result
 from peref.golden.judge.text import failure_lines, probable_lines
 from peref.golden.spec.book import Book
 from peref.golden.spec.rule import beyond
-
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --A: #2a7d46; --B: #7d7a2a; --C: #b3701c; --FAIL: #b3261e; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em;
-  overflow-wrap: anywhere; }
-h1 { font-size: 1.4em; margin-bottom: 0; }
-h2 { font-size: 1.1em; margin: 2em 0 .5em; }
-.small { opacity: .7; }
-.chips span { display: inline-block; margin: 1em .5em 0 0; padding: .1em .7em; border-radius: 1em;
-  border: 1px solid var(--line); }
-b.A, b.B, b.C, b.FAIL { color: #fff; border-radius: .3em; padding: 0 .45em; font-size: .85em; }
-b.A { background: var(--A); }
-b.B { background: var(--B); }
-b.C { background: var(--C); }
-b.FAIL { background: var(--FAIL); }
-section { border: 1px solid var(--line); border-left: .3em solid var(--FAIL); border-radius: .3em;
-  padding: .6em 1em; margin: .8em 0; }
-section span { opacity: .7; margin-left: .8em; }
-pre { white-space: pre-wrap; margin: .4em 0; font-size: .9em; }
-pre span { opacity: 1; margin: 0; display: block; padding-left: 14ch; text-indent: -14ch; }
-details { border-bottom: 1px solid var(--line); padding: .3em 0; } summary { cursor: pointer; }
-table { border-collapse: collapse; font-size: .9em; margin: .5em 0; }
-tr + tr { border-top: 1px solid var(--line); }
-td, th { text-align: left; padding: .15em 1.6em .15em 0; vertical-align: top;
-  font-variant-numeric: tabular-nums; }
-td + td:not(:last-child), td + td + td { white-space: nowrap; }
-"""
+from peref.page import html_page
 
 
 def report_page(report: Report, book: Book) -> str:
@@ -56,18 +30,6 @@ def report_page(report: Report, book: Book) -> str:
     chips = "".join(f"<span>{badge(name, name) if name else ''} {words}</span>" for words, name in counts)
     verdict = badge("A", "pass") if passed else badge("FAIL", "FAIL")
     parts = [
-        (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-            'content="width=device-width">'
-        ),
-        (
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
-            "'unsafe-inline'\">"
-        ),
-        (
-            f"<title>{'pass' if passed else 'FAIL'}: golden vectors "
-            f"{escape(book.version)}</title><style>{STYLE}</style></head><body>"
-        ),
         f"<h1>{verdict} {counted(len(report.results), 'tensor')} compared with golden vectors</h1>",
         f'<div class="small">specification {escape(book.version)}, golden files {book.digest[:16]}</div>',
         f'<div class="chips">{chips}</div>',
@@ -94,11 +56,12 @@ def report_page(report: Report, book: Book) -> str:
         sorted(report.results, key=lambda r: r.entry.group), key=lambda r: r.entry.group
     ):
         parts.append(group_table(name, list(found)))
-    left_out = report.skipped | {name: "not run" for name in report.not_run}
+    left_out = {**report.skipped, **{name: "not run" for name in report.not_run}}
     if left_out:
         rows = html_table(("case", "why"), map(cells, left_out.items()))
         parts.append(f"<details><summary>{counted(len(left_out), 'case')} left out</summary>{rows}</details>")
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+    title = f"{'pass' if passed else 'FAIL'}: golden vectors {book.version}"
+    return html_page(title, "\n".join(parts))
 
 
 def others(report: Report) -> Iterator[tuple[Sized, str, str]]:
@@ -128,7 +91,8 @@ def html_table(head: Iterable[str], rows: Iterable[str]) -> str:
 def box(title: str, what: str, lines: Iterable[str]) -> str:
     """A box: a tensor or case, what is wrong in a word, and lines whose first 14 columns are their label."""
     text = "".join(f"<span>{escape(line)}</span>" for line in "\n".join(lines).split("\n"))
-    return f"<section><strong>{escape(title)}</strong><span>{escape(what)}</span><pre>{text}</pre></section>"
+    head = f"<strong>{escape(title)}</strong><span>{escape(what)}</span>"
+    return f'<section class="failure">{head}<pre>{text}</pre></section>'
 
 
 def used(r: Result) -> str:
@@ -137,14 +101,14 @@ def used(r: Result) -> str:
 
 def failure(r: Result, repeat: str) -> str:
     """One failure, as the terminal tells it."""
-    return box(f"{r.entry.id}:{r.name}", f"{r.dtype.lower()}, {beyond(r.verdict)}", failure_lines(r, repeat))
+    return box(r.id, f"{r.dtype.lower()}, {beyond(r.verdict)}", failure_lines(r, repeat))
 
 
 def group_table(name: str, found: list[Result]) -> str:
     """A table of one group, open where something in it failed."""
     wrong = sum(not r.passed for r in found)
     rows = (
-        f"{cells((f'{r.entry.id}:{r.name}', r.dtype.lower()))}"
+        f"{cells((r.id, r.dtype.lower()))}"
         f"<td>{badge(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>"
         for r in found
     )

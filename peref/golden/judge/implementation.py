@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def check_function(function: Callable, book: Book, pick: Pick, dtype: str, limit
         pick,
         limit,
         run_function(function, book, pick, dtype),
-        list(declared.outcomes(function, book, pick, dtype)),
+        outcomes=tuple(declared.outcomes(function, book, pick, dtype)),
     )
 
 
@@ -141,55 +142,44 @@ def check_program(
     ):
         ran = run_function(runner, book, pick, "f64")
         # NumPy has no bf16 to hold laws in
-        outcomes = [] if dtype == "bf16" else list(declared.outcomes(arrays, book, pick, dtype))
-    report = report_of(book, pick, limit, ran, outcomes)
-    report.skipped, report.crashes = runner.skipped, runner.crashes
-    return report
+        outcomes = () if dtype == "bf16" else tuple(declared.outcomes(arrays, book, pick, dtype))
+    return report_of(
+        book, pick, limit, ran, outcomes=outcomes, skipped=runner.skipped, crashes=runner.crashes
+    )
 
 
 def report_of(
-    book: Book, pick: Pick, limit: str, ran: tuple[dict[str, Tensor], dict[str, str]], outcomes: list
+    book: Book, pick: Pick, limit: str, ran: tuple[dict[str, Tensor], dict[str, str]], **more: Any
 ) -> Report:
     given, errors = ran
-    report = (
-        check_tensors(book, given, pick, limit=limit)
-        if given
-        else Report(not_run=[entry.id for entry in filter(pick, book.entries.values())])
+    if given:
+        return check_tensors(book, given, pick, limit=limit, errors=errors, **more)
+    rest = [entry.id for entry in filter(pick, book.entries.values()) if entry.id not in errors]
+    return Report(not_run=tuple(rest), errors=errors, **more)
+
+
+def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "") -> Report:
+    """One report of several, as of several dtypes; what is probable is said once of an encoding. Raises
+    NothingRan where all are empty.
+    """
+    results, outcomes = (
+        tuple(chain.from_iterable(getattr(one, part) for one in reports)) for part in ("results", "outcomes")
     )
-    report.errors, report.outcomes = errors, outcomes
-    report.not_run = [name for name in report.not_run if name not in errors]
-    return report
-
-
-def merged(reports: Sequence[Report]) -> Report:
-    """One report of several, as of several dtypes. Raises NothingRan where all are empty."""
-    found = Report()
-    for one in reports:
-        found.results += one.results
-        found.outcomes += one.outcomes
-        found.probable += unsaid(one.probable, found.probable)
-        found.errors |= one.errors
-        found.skipped |= one.skipped
-        found.crashes |= one.crashes
-    seen = (
-        {r.entry.id for r in found.results}
-        | found.errors.keys()
-        | found.crashes.keys()
-        | found.skipped.keys()
+    errors, skipped, crashes = (
+        {case: words for one in reports for case, words in getattr(one, part).items()}
+        for part in ("errors", "skipped", "crashes")
     )
-    found.not_run = [
-        name for name in dict.fromkeys(name for one in reports for name in one.not_run) if name not in seen
-    ]
-    if not (
-        found.results or found.errors or found.crashes or any(o.held is not None for o in found.outcomes)
-    ):
-        skipped = f", {len(found.skipped)} skipped" if found.skipped else ""
-        asked = counted(len(found.not_run), "case was", "cases were")
-        raise NothingRan(f"nothing was compared: {asked} asked for and none was claimed{skipped}")
-    return found
-
-
-def unsaid(more: Sequence[Probable], known: Sequence[Probable]) -> list[Probable]:
-    """Those of `more` whose flag is not said yet of all their encodings, as by another dtype."""
-    said = {(one.trap.flag, name) for one in known for name in one.encodings}
-    return [one for one in more if not {(one.trap.flag, name) for name in one.encodings} <= said]
+    probable: list[Probable] = []
+    for new in chain.from_iterable(one.probable for one in reports):
+        said = {name for one in probable if one.trap.flag == new.trap.flag for name in one.encodings}
+        probable += [new] if not set(new.encodings) <= said else []
+    seen = {r.entry.id for r in results} | errors.keys() | crashes.keys() | skipped.keys()
+    asked = dict.fromkeys(chain.from_iterable(one.not_run for one in reports))
+    not_run = tuple(name for name in asked if name not in seen)
+    if not (results or errors or crashes or any(o.held is not None for o in outcomes)):
+        left = f", {len(skipped)} skipped" if skipped else ""
+        raise NothingRan(
+            f"nothing was compared: {counted(len(not_run), 'case was', 'cases were')} asked for and none was "
+            f"claimed{left}"
+        )
+    return Report(results, not_run, errors, skipped, crashes, outcomes, tuple(probable), tuple(known), repeat)

@@ -17,8 +17,8 @@ def junit_xml(report: Report, book: Book) -> str:
     skipped; what is probable goes to system-out.
     """
     errors, left_out = (
-        report.errors | report.crashes,
-        {name: "not run" for name in report.not_run} | report.skipped,
+        {**report.errors, **report.crashes},
+        {**{name: "not run" for name in report.not_run}, **report.skipped},
     )
     judged = [o for o in report.outcomes if o.held is not None]
     counts = {"tests": len(report.results) + len(errors) + len(left_out) + len(report.stale) + len(judged)}
@@ -32,7 +32,7 @@ def junit_xml(report: Report, book: Book) -> str:
         test = xml.SubElement(
             suite,
             "testcase",
-            {"classname": r.entry.group, "name": f"{r.entry.id}:{r.name}[{r.dtype.lower()}]"},
+            {"classname": r.entry.group, "name": f"{r.id}[{r.dtype.lower()}]"},
         )
         notes = xml.SubElement(test, "properties")
         used = f"{r.verdict.worst:.4g}" if np.isfinite(r.verdict.worst) else "inf"

@@ -7,6 +7,7 @@ Not here: how that is told (text, junit, html).
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,43 +32,47 @@ class NothingRan(PerefError):
     exit_code = 5
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
     """All that was compared, and what was not."""
 
-    results: list[Result] = field(default_factory=list)
-    not_run: list[str] = field(default_factory=list)  # cases of which nothing came
-    errors: dict[str, str] = field(default_factory=dict)  # case -> what the implementation raised
-    known: tuple[str, ...] = ()  # patterns of tensors that are expected to fail
-    stale: list[str] = field(default_factory=list)  # those of them that do not
-    skipped: dict[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
+    results: tuple[Result, ...] = ()
+    not_run: tuple[str, ...] = ()  # cases of which nothing came
+    errors: Mapping[str, str] = field(default_factory=dict)  # case -> what the implementation raised
+    skipped: Mapping[str, str] = field(default_factory=dict)  # case -> why the implementation left it out
     # case -> how the program crashed, hung or broke the protocol there
-    crashes: dict[str, str] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)  # of refusals and laws
-    # traps that failures of an encoding speak for together
-    probable: list[Probable] = field(default_factory=list)
+    crashes: Mapping[str, str] = field(default_factory=dict)
+    outcomes: tuple[Outcome, ...] = ()  # of refusals and laws
+    probable: tuple[Probable, ...] = ()  # traps that failures of an encoding speak for together
+    known: tuple[str, ...] = ()  # patterns of what is expected to fail
     repeat: str = ""  # the command that gives it, "" where none does
 
-    @property
+    @cached_property
     def failed(self) -> list[Result]:
-        return [r for r in self.results if not r.passed and not self.foreseen(r)]
+        return [r for r in self.results if not r.passed and not self.foreseen(r.id)]
 
-    @property
+    @cached_property
     def expected(self) -> list[Result]:
         """Failures that were expected."""
-        return [r for r in self.results if not r.passed and self.foreseen(r)]
+        return [r for r in self.results if not r.passed and self.foreseen(r.id)]
 
-    def foreseen(self, r: Result) -> bool:
-        return any(fnmatch(f"{r.entry.id}:{r.name}", pattern) for pattern in self.known)
-
-    @property
+    @cached_property
     def broken(self) -> list[Outcome]:
         """Refusals and laws that do not hold, the expected ones apart."""
-        return [
-            o
-            for o in self.outcomes
-            if o.held is False and not any(fnmatch(o.id, pattern) for pattern in self.known)
-        ]
+        return [o for o in self.outcomes if o.held is False and not self.foreseen(o.id)]
+
+    @cached_property
+    def stale(self) -> list[str]:
+        """Patterns of `known` under which something was compared and nothing failed: strict, for golden files
+        do not change.
+        """
+        held = [(r.id, r.passed) for r in self.results]
+        held += [(o.id, o.held) for o in self.outcomes if o.held is not None]
+        under = lambda pattern: [right for name, right in held if fnmatch(name, pattern)]
+        return [pattern for pattern in self.known if (found := under(pattern)) and all(found)]
+
+    def foreseen(self, name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in self.known)
 
     @property
     def exit_code(self) -> int:
@@ -85,13 +90,16 @@ def check_tensors(
     *,
     dtypes: Iterable[str] = (),
     limit: str = "C",
+    errors: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> Report:
     """Tensors under the names of the golden files, case:tensor. Those that did not come are not run; inputs,
-    budgets and readings may come along.
+    budgets and readings may come along. `errors` and `more`: the other fields of the report.
 
     Raises Misuse for a name that no case has and NothingRan where nothing was compared.
     """
-    report, kinds = Report(), {DTYPES[d] for d in dtypes}
+    results: list[Result] = []
+    not_run, errors, kinds = [], errors or {}, {DTYPES[d] for d in dtypes}
     known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
     echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
     for name in given:
@@ -101,54 +109,50 @@ def check_tensors(
                 f"{name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}"
             )
     for entry in filter(pick, book.entries.values()):
-        came = [name for name in entry.outputs if f"{entry.id}:{name}" in given]
-        if not came:
-            report.not_run.append(entry.id)
-        some = {name: given[f"{entry.id}:{name}"] for name in came}
+        came = {name: x for name in entry.outputs if (x := given.get(f"{entry.id}:{name}"))}
+        if not came and entry.id not in errors:
+            not_run.append(entry.id)
         some = {
             name: x
-            for name, x in some.items()
+            for name, x in came.items()
             if not kinds or x.dtype in kinds or x.dtype not in DTYPES.values()
         }
         variant = agreeing(entry, some, limit)
-        report.results += [judged_tensor(entry, name, x, limit, False, variant) for name, x in some.items()]
-    if not report.results:
-        asked = counted(len(report.not_run), "case was", "cases were")
+        results += [judged_tensor(entry, name, x, limit, False, variant) for name, x in some.items()]
+    if not results:
+        asked = counted(len(not_run), "case was", "cases were")
         raise NothingRan(
             f"nothing was compared: {counted(len(given), 'tensor')} came, {asked} asked for; names are "
             "CASE:TENSOR"
         )
-    report.results = in_order(report.results)
-    diagnose(report, given)
-    return report
+    told, probable = with_traps(in_order(results), given)
+    return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
 
 
-def diagnose(report: Report, given: Mapping[str, Tensor]) -> None:
-    """What failures look like, each by itself and all of an encoding together, and what they follow from.
+def with_traps(results: list[Result], given: Mapping[str, Tensor]) -> tuple[list[Result], list[Probable]]:
+    """The results, failures with what each looks like and what it follows from; and what all of an encoding
+    look like together.
 
     A derivative behind a wrong value looks like nothing of its own.
     """
-    if not report.failed:
-        return
+    if all(r.passed for r in results):
+        return results, []
     cases: dict[str, list[Result]] = {}
-    for r in report.results:
+    for r in results:
         cases.setdefault(r.entry.id, []).append(r)
-    tensor = lambda r: given[f"{r.entry.id}:{r.name}"]
     norm = [some for some in cases.values() if not some[0].variant]
     most = CLASSES[-1][1]
     summary = Summary(
-        (some[0].entry, {r.name: tensor(r) for r in some}, {r.name: r.verdict.worst <= most for r in some})
+        (some[0].entry, {r.name: given[r.id] for r in some}, {r.name: r.verdict.worst <= most for r in some})
         for some in norm
     )
-    report.probable = summary.probable
-    wrong = wrong_of(report.results)
+    wrong = wrong_of(results)
     behind = lambda r: r.name.startswith("vjp.") and sources(r.name, wrong[r.entry.id, r.dtype])
-    report.results = followed(
-        [
-            r if r.passed or behind(r) else replace(r, trap=summary.of(r.entry, r.name, tensor(r)))
-            for r in report.results
-        ]
-    )
+    seen = [
+        r if r.passed or behind(r) else replace(r, trap=summary.of(r.entry, r.name, given[r.id]))
+        for r in results
+    ]
+    return followed(seen), summary.probable
 
 
 def agreeing(entry: Entry, given: Mapping[str, Tensor], limit: str) -> str:
@@ -233,20 +237,6 @@ def right_distances(entry: Entry, wrong: Any) -> str:
     )
 
 
-def stale_patterns(report: Report, known: Iterable[str]) -> list[str]:
-    """Patterns under which something was compared and nothing failed: strict, for golden files do not
-    change.
-    """
-    failing = {f"{r.entry.id}:{r.name}" for r in report.results if not r.passed} | {
-        o.id for o in report.outcomes if o.held is False
-    }
-    compared = {f"{r.entry.id}:{r.name}" for r in report.results} | {
-        o.id for o in report.outcomes if o.held is not None
-    }
-    matches = lambda pattern, names: any(fnmatch(name, pattern) for name in names)
-    return [pattern for pattern in known if matches(pattern, compared) and not matches(pattern, failing)]
-
-
 def report_data(report: Report, book: Book) -> dict[str, Any]:
     """For JSON."""
     return {
@@ -254,11 +244,11 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
         "golden": book.digest,
         "compared": len(report.results),
         "failed": len(report.failed),
-        "expected_to_fail": [f"{r.entry.id}:{r.name}" for r in report.expected],
+        "expected_to_fail": [r.id for r in report.expected],
         "no_longer_failing": report.stale,
         "classes": report.by_class(),
         "not_run": report.not_run,
-        "errors": report.errors,
+        "errors": dict(report.errors),
         "skipped": report.skipped,
         "crashes": report.crashes,
         "probable": [one.data() for one in report.probable],

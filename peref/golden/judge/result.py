@@ -26,6 +26,10 @@ class Result:
     follows: str = ""  # from what it follows, in words; "" for a root
     variant: str = ""  # which of the acceptable readings it agrees with, "" for the norm
 
+    @property
+    def id(self) -> str:
+        return f"{self.entry.id}:{self.name}"
+
     def data(self) -> dict[str, Any]:
         """For JSON."""
         return {

@@ -8,22 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from peref.golden.judge.matrix import Cell, Column, by_flag, cell, first_failures, table_rows, unclaimed
+from peref.page import html_page
 
-TABLE_STYLE = """
-:root { color-scheme: light dark; --line: #8886; --head: #f4f4f4; }
-@media (prefers-color-scheme: dark) { :root { --head: #222; } }
-body { font: 14px/1.5 system-ui, sans-serif; margin: 1.5em; } p { max-width: 60em; }
-table { border-collapse: collapse; font-size: 13px; }
-td, th { border: 1px solid var(--line); padding: 2px 6px; text-align: left; vertical-align: top; }
-th { position: sticky; top: 0; background: var(--head); z-index: 1; }
-.none { color: #888; }
-td span { white-space: nowrap; }
-.A { background: #2a9d4640; }
-.B { background: #b0c02048; }
-.C { background: #e0a02058; }
-.FAIL { background: #d0402860; }
-.ERROR { background: #9040c058; }
-"""
 LEGEND = (
     "Each cell is the worst class of all tensors compared, gradients included, and how many of the golden "
     "cases were claimed. A: within the error budget of a careful implementation; B and C: 16 and 64 times "
@@ -132,19 +118,7 @@ def matrix_page(found: list[Column]) -> str:
             )
             body += ["<tr>" + "".join(td(c) for c in cells) + "</tr>" for cells in lines]
             body.append("</table>")
-    top = (
-        '<meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width"><title>{html.escape(title_of(found))}</title>'
-    )
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{top}<style>{TABLE_STYLE}</style></head>\n<body>\n'
-        + "\n".join(body)
-        + "\n</body></html>\n"
-    )
-
-
-def title_of(found: list[Column]) -> str:
-    return next(parts(found))[0]
+    return html_page(next(parts(found))[0], "\n".join(body))
 
 
 def td(x: str | Cell) -> str:

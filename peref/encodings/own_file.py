@@ -1,0 +1,74 @@
+"""Whether a module that is not built in holds an encoding that can be bound; if not, in which line."""
+
+import ast
+import inspect
+from typing import Any
+
+from peref.encodings.record import FACTS, FUNCTIONS, HOOKS, LAWS, Encoding, settings
+from peref.encodings.values import fitting, options_of
+from peref.errors import Misuse, did_you_mean
+
+# how many arrays and records a function is called with, before its settings
+ARGUMENTS = {"init": 1, "embed": 2, "rotate": 3, "bias": 3, "score": 6, "attend": 7, "mix": 6, "features": 5}
+
+
+def check_module(module: Any) -> None:
+    """Raises Misuse unless the module's ENCODING is an Encoding that can be bound."""
+    encoding = getattr(module, "ENCODING", None)
+    text = ast.parse(module.__loader__.get_data(module.__file__))
+    here = (
+        f"{module.__file__}, line "
+        f"{next((node.lineno for node in text.body if 'ENCODING' in written(node)), 1)}"
+    )
+    if not isinstance(encoding, Encoding):
+        said = "there is no ENCODING" if encoding is None else f"ENCODING is a {type(encoding).__name__}"
+        raise Misuse(f"{here}: {said}; expected ENCODING = Encoding(...), the record of peref.encodings")
+    hooks = [hook for hook in HOOKS if getattr(encoding, hook)]
+    if len(hooks) != 1:
+        filled = " and ".join(hooks) or "no hook"
+        raise Misuse(f"{here}: ENCODING fills {filled}; expected one of: {', '.join(HOOKS)}")
+    if unknown := sorted(set(encoding.claims) - set(LAWS)):
+        near = did_you_mean(unknown[0], LAWS, f"the laws are: {', '.join(LAWS)}")
+        raise Misuse(f"{here}: ENCODING claims '{unknown[0]}'{near}")
+    check_functions(encoding, here)
+
+
+def check_functions(encoding: Encoding, here: str) -> None:
+    """Raises Misuse unless each function takes what it is called with, and facts and options are such."""
+    defaults: dict[str, Any] = {}
+    for name in FUNCTIONS:
+        if (function := getattr(encoding, name)) is None:
+            continue
+        if not callable(function):
+            raise Misuse(f"{here}: {name} of ENCODING is a {type(function).__name__}; expected a function")
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        line = f"{code.co_filename}, line {code.co_firstlineno}" if code else here
+        parameters = inspect.signature(function).parameters.values()
+        takes = sum(a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD) for a in parameters)
+        if takes != ARGUMENTS.get(name, takes):
+            called = f"it is called with {ARGUMENTS[name]}"
+            raise Misuse(f"{line}: {name} takes {takes} arguments before its settings (after a *); {called}")
+        for setting, a in settings(function).items():
+            if a.default is a.empty and setting not in FACTS:
+                raise Misuse(
+                    f"{line}: {setting} is no fact of a model ({', '.join(FACTS)}); an option has a default"
+                )
+            if a.default is not a.empty and (
+                setting in FACTS or defaults.setdefault(setting, a.default) != a.default
+            ):
+                raise Misuse(
+                    f"{line}: {setting} "
+                    f"{'is a fact of the model' if setting in FACTS else 'has two defaults'}; give the "
+                    "option another name"
+                )
+        try:
+            for option, (default, kind) in options_of(function).items():
+                fitting(option, default, kind)
+        except (Misuse, NameError, TypeError) as error:  # an annotation may mean nothing
+            raise Misuse(f"{line}: {error}; the annotation of an option says what it may be") from error
+
+
+def written(node: ast.stmt) -> list[str]:
+    """The names that a statement gives a value."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return [target.id for target in targets if isinstance(target, ast.Name)]

@@ -1,0 +1,89 @@
+"""What an option of an encoding may be: its default and annotation, the kinds of values, the bounds."""
+
+import operator
+import sys
+from collections.abc import Callable
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from peref.encodings.record import FUNCTIONS, Encoding, settings
+from peref.errors import Misuse
+
+# of options that are real numbers: beyond these, powers and products of two of them overflow
+SMALLEST_OPTION, LARGEST_OPTION = 1e-30, 1e30
+
+
+def options(encoding: Encoding) -> dict[str, tuple[Any, Any]]:
+    """Option -> (default, annotation): the union over the encoding's functions."""
+    functions = filter(None, (getattr(encoding, name) for name in FUNCTIONS))
+    return {name: option for function in functions for name, option in options_of(function).items()}
+
+
+def options_of(function: Callable) -> dict[str, tuple[Any, Any]]:
+    """Option -> (default, annotation) of one function."""
+    hints = get_type_hints(function)
+    return {
+        n: (a.default, hints.get(n, type(a.default)))
+        for n, a in settings(function).items()
+        if a.default is not a.empty
+    }
+
+
+def wanted(kind: Any) -> str:
+    """The annotation of an option, in words."""
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"a list of {wanted(get_args(kind)[0])}"
+    if parts := get_args(kind):
+        return " or ".join(map(wanted, parts))
+    return "none" if kind is type(None) else kind.__name__
+
+
+def fitting(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...],
+    becomes a tuple, NumPy's numbers Python's.
+    """
+    if get_origin(kind) is Literal:
+        if value in get_args(kind):
+            return value
+        raise Misuse(f"option {name} is {value!r}; expected one of: {', '.join(map(str, get_args(kind)))}")
+    value = value.item() if isinstance(value, (np.floating, np.integer)) else value
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if type(value) in kinds or (value is None and type(None) in kinds):
+        return value
+    if (
+        float in kinds
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+        and abs(value) < sys.float_info.max
+    ):
+        return float(value)
+    for k in kinds:
+        if get_origin(k) is tuple and isinstance(value, (list, tuple)) and value:
+            return tuple(fitting(name, number, get_args(k)[0]) for number in value)
+    raise Misuse(f"option {name} is {value!r}; expected {wanted(kind)}")
+
+
+BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    ">": (operator.gt, "above"),
+    ">=": (operator.ge, "of at least"),
+    "<=": (operator.le, "of at most"),
+}
+
+
+def bounded(name: str, sign: str, bound: float, **numbers: float | None) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options that is given is > bound, >=
+    bound or <= bound, as `sign` says.
+    """
+    holds, words = BOUNDS[sign]
+    for option, number in numbers.items():
+        if number is not None and not holds(number, bound):
+            raise Misuse(f"{name}: {option} is {number}; expected a number {words} {bound:g}")
+
+
+def positive(name: str, **numbers: float | None) -> None:
+    """Raises Misuse, for encoding `name`, unless every one of these options that is given is above 0."""
+    bounded(name, ">", 0, **numbers)
