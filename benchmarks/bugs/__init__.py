@@ -1,0 +1,28 @@
+"""An independent exam of `check`: bugs that public trackers report, and whether they are noticed and named.
+
+The bugs were written from golden/SPEC.md and from public threads alone, without the project's own traps and
+diagnosis being read, and committed with the flags that are accepted before the first of them was run. Whoever
+works at the diagnosis does not read them.
+
+- `right/`: right programs of 35 encodings in NumPy, from the specification alone; `tape.py` gives derivatives.
+  In float64 they compute in float64, else all in float32, and round once.
+- `bugs_*.py`: the bugs. Each exchanges one or a few methods of a right program (`edits.py`), and says what is
+  wrong in a sentence, which levels are asked, which thread reports it or its nearest kind, and which flags
+  are right as its first name. None: the right answer is that no known trap fits.
+- `ask.py`: all that depends on the command line and the JSON of `check`. `entry.py`: what `--impl` calls.
+- `python -m benchmarks.bugs --dtype f64 -o benchmarks/results/bugs.json` runs it.
+
+How it is counted. Every bug counts once in each dtype, whatever the number of cases that fail, and nothing is
+left out. *Noticed*: something fails. *First name*: the first flag called probable, or the first named at a
+failing tensor, in the order of the report, where none is probable. *Right*: it is one of the accepted; for a
+bug without accepted flags: nothing is named. *Probable right*: of bugs where a flag is called probable, how
+many have an accepted one first. A bug is counted at the last of its levels. Some bugs are none in 16 bits,
+such as a cache in bfloat16; they are not asked there.
+
+Some bugs showed in no golden case when they were written (`where` says with which options, facts or positions
+they show). They count as not noticed: that is what the golden files do not cover.
+
+Changes since the first run, each a mistake of the set and none of an accepted flag:
+
+- none.
+"""
