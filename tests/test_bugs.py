@@ -1,4 +1,6 @@
-"""The exam of benchmarks/bugs is well formed: names, links, flags, right programs that pass, bugs that act."""
+"""The exam of benchmarks/bugs is well formed: names, links, flags, right programs that pass, bugs that
+act.
+"""
 
 import collections
 import re
@@ -57,9 +59,16 @@ def test_bugs_act(encoding):
         for bug in bugs:
             if bug.name not in asleep or case["level"] not in bug.levels:
                 continue
-            given = inputs | {"positions": bug.where["positions"](inputs["positions"])} if "positions" in bug.where else inputs
+            given = (
+                inputs | {"positions": bug.where["positions"](inputs["positions"])}
+                if "positions" in bug.where
+                else inputs
+            )
             with np.errstate(all="ignore"):
-                want, came = (made(changed(case, bug), given, np.float64).answer() for made in (RIGHT[encoding], bug.made()))
+                want, came = (
+                    made(changed(case, bug), given, np.float64).answer()
+                    for made in (RIGHT[encoding], bug.made())
+                )
             close = {k: np.allclose(want[k], came[k], rtol=1e-9, atol=1e-12, equal_nan=True) for k in want}
             if bug.backward:
                 assert all(same for k, same in close.items() if k[:4] != "vjp."), bug.name

@@ -4,8 +4,8 @@ The bugs were written from golden/SPEC.md and from public threads alone, without
 diagnosis being read, and committed with the flags that are accepted before the first of them was run. Whoever
 works at the diagnosis does not read them.
 
-- `right/`: right programs of 35 encodings in NumPy, from the specification alone; `tape.py` gives derivatives.
-  In float64 they compute in float64, else all in float32, and round once.
+- `right/`: right programs of 35 encodings in NumPy, from the specification alone; `tape.py` gives
+  derivatives. In float64 they compute in float64, else all in float32, and round once.
 - `bugs_*.py`: the bugs. Each exchanges one or a few methods of a right program (`edits.py`), and says what is
   wrong in a sentence, which levels are asked, which thread reports it or its nearest kind, and which flags
   are right as its first name. None: the right answer is that no known trap fits.

@@ -29,7 +29,10 @@ def counted(bug, found):
         return found | {"noticed": True, "right": False}
     noticed = found["failed"] > 0
     first = found["first"]
-    return found | {"noticed": noticed, "right": noticed and (first in bug.accepts if bug.accepts else first is None)}
+    return found | {
+        "noticed": noticed,
+        "right": noticed and (first in bug.accepts if bug.accepts else first is None),
+    }
 
 
 def share(part, whole):
@@ -59,29 +62,57 @@ def table(results, dtype):
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bugs", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="*", metavar="PATTERN", help="only bugs of such names")
-    parser.add_argument("--dtype", action="append", choices=("f64", "f32", "f16", "bf16"), help="default: f64; may be repeated")
+    parser.add_argument(
+        "--dtype",
+        action="append",
+        choices=("f64", "f32", "f16", "bf16"),
+        help="default: f64; may be repeated",
+    )
     parser.add_argument("-o", metavar="FILE", type=Path, help="also write what was found as JSON")
     options = parser.parse_args()
     bugs = [b for b in BUGS.values() if fnmatch(b.name, options.only)]
-    whole = {"bugs": {b.name: {"encoding": b.encoding, "levels": b.levels, "backward": b.backward, "wrong": b.wrong, "link": b.link,
-                               "accepts": sorted(b.accepts)} for b in bugs}, "found": {}, "right": {}}  # fmt: skip
+    whole = {
+        "bugs": {
+            b.name: {
+                "encoding": b.encoding,
+                "levels": b.levels,
+                "backward": b.backward,
+                "wrong": b.wrong,
+                "link": b.link,
+                "accepts": sorted(b.accepts),
+            }
+            for b in bugs
+        },
+        "found": {},
+        "right": {},
+    }
     with ProcessPoolExecutor(2) as pool:
         for dtype in options.dtype or ["f64"]:
             began = time.monotonic()
             names = sorted({b.encoding for b in bugs})
-            alarms = dict(zip(names, pool.map(asked, [("right", n, RIGHT[n].levels, dtype) for n in names]), strict=True))
+            alarms = dict(
+                zip(
+                    names, pool.map(asked, [("right", n, RIGHT[n].levels, dtype) for n in names]), strict=True
+                )
+            )
             false = {n: a for n, a in alarms.items() if a.get("failed", 1)}
-            print(f"{dtype}: right programs of {len(names)} encodings, {sum(a.get('compared', 0) for a in alarms.values())} tensors,", end=" ")
+            print(
+                f"{dtype}: right programs of {len(names)} encodings, "
+                f"{sum(a.get('compared', 0) for a in alarms.values())} tensors,",
+                end=" ",
+            )
             print(f"{len(false)} with a false alarm {', '.join(false)}", flush=True)
             due = [b for b in bugs if dtype in b.dtypes]
-            answers = pool.map(asked, [(b.name, b.encoding, b.levels, dtype) for b in due], chunksize=4)
-            results = [(b, counted(b, f)) for b, f in zip(due, answers, strict=True)]
+            answers = pool.map(asked, [(b.name, b.encoding, b.levels, dtype) for b in due])
+            results = []
+            whole["right"][dtype], whole["found"][dtype] = alarms, {}
+            for bug, found in zip(due, answers, strict=True):
+                results.append((bug, counted(bug, found)))
+                whole["found"][dtype][bug.name] = results[-1][1]
+                if options.o and (len(results) % 20 == 0 or bug is due[-1]):
+                    options.o.write_text(json.dumps(whole, indent=1) + "\n")
             print("\n".join(table(results, dtype)))
             print(f"{time.monotonic() - began:.0f} s\n", flush=True)
-            whole["found"][dtype] = {b.name: f for b, f in results}
-            whole["right"][dtype] = alarms
-            if options.o:
-                options.o.write_text(json.dumps(whole, indent=1) + "\n")
     sys.exit(any(a.get("failed", 1) for alarms in whole["right"].values() for a in alarms.values()))
 
 

@@ -11,7 +11,14 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "golden" / "core"
-SAFETENSORS = {"I64": np.int64, "I32": np.int32, "F64": np.float64, "F32": np.float32, "F16": np.float16, "BOOL": bool}
+SAFETENSORS = {
+    "I64": np.int64,
+    "I32": np.int32,
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BOOL": bool,
+}
 
 
 def stored(path):
@@ -33,7 +40,9 @@ def cases(encoding, levels):
     tensors = stored(folder / "inputs.safetensors")
     for case in json.loads((folder / "cases.json").read_text())["cases"]:
         if case["level"] in levels:
-            known = {k: case[k] for k in ("id", "encoding", "level", "options", "facts", "inputs", "expected")}
+            known = {
+                k: case[k] for k in ("id", "encoding", "level", "options", "facts", "inputs", "expected")
+            }
             yield known, {k: tensors[f"{case['id']}:{k}"] for k in case["inputs"]}
 
 
@@ -43,7 +52,11 @@ def dumped(program, encoding, levels, path):
     for case, inputs in cases(encoding, levels):
         for name, x in (program(case, inputs) or {}).items():
             raw = np.ascontiguousarray(x).tobytes()
-            header[f"{case['id']}:{name}"] = {"dtype": "BF16", "shape": list(x.shape), "data_offsets": [at, at + len(raw)]}
+            header[f"{case['id']}:{name}"] = {
+                "dtype": "BF16",
+                "shape": list(x.shape),
+                "data_offsets": [at, at + len(raw)],
+            }
             data.append(raw)
             at += len(raw)
     text = json.dumps(header).encode()

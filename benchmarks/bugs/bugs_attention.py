@@ -4,7 +4,22 @@ import numpy as np
 
 from .edits import After, bf16, bug, like, right
 from .right.terms import conv, heads
-from .tape import V, absolute, cumsum, einsum, exp, linear, log, maximum, relu, sigmoid, sqrt, stack, tanh, where
+from .tape import (
+    V,
+    absolute,
+    cumsum,
+    einsum,
+    exp,
+    linear,
+    log,
+    maximum,
+    relu,
+    sigmoid,
+    sqrt,
+    stack,
+    tanh,
+    where,
+)
 
 # Attention: scale, softmax, heads, masks.
 
@@ -44,7 +59,11 @@ bug(
     "The softmax runs over the queries.",
     "labmlai/annotated_deep_learning_paper_implementations#282",
     "attn.softmax",
-    softmax=lambda me, s, see: right(me).softmax(s.transpose(0, 1, 3, 2), np.broadcast_to(see, s.shape).transpose(0, 1, 3, 2)).transpose(0, 1, 3, 2),
+    softmax=lambda me, s, see: (
+        right(me)
+        .softmax(s.transpose(0, 1, 3, 2), np.broadcast_to(see, s.shape).transpose(0, 1, 3, 2))
+        .transpose(0, 1, 3, 2)
+    ),
 )
 bug(
     "rope-softmax-before-mask",
@@ -62,7 +81,9 @@ bug(
     "The denominator has 1 more.",
     "Dao-AILab/flash-attention#1819",
     "attn.softmax",
-    softmax=lambda me, s, see: (lambda e: e / (e.sum(-1) + 1.0).reshape(*e.shape[:-1], 1))(where(see, exp(where(see, s, 0.0)))),
+    softmax=lambda me, s, see: (lambda e: e / (e.sum(-1) + 1.0).reshape(*e.shape[:-1], 1))(
+        where(see, exp(where(see, s, 0.0)))
+    ),
 )
 bug(
     "none-padding-uniform",
@@ -228,7 +249,9 @@ bug(
     "magenta/magenta#1486",
     "mask.causal law.causal mask.top_left",
     idea="no-mask",
-    visible=lambda me, *a: (lambda c: (setattr(me, "causal", False), right(me).visible(*a), setattr(me, "causal", c))[1])(me.causal),
+    visible=lambda me, *a: (
+        lambda c: (setattr(me, "causal", False), right(me).visible(*a), setattr(me, "causal", c))[1]
+    )(me.causal),
 )
 bug(
     "none-documents-mixed",
@@ -347,9 +370,19 @@ bug(
     "lucidrains/x-transformers#268",
     "cope.count",
     where={"options": {"npos": 3}},
-    cut=lambda me, p: where(p.a < me.o["npos"] - 2, p, float(me.o["npos"] - 2)) if me.o["npos"] else right(me).cut(p),
+    cut=lambda me, p: (
+        where(p.a < me.o["npos"] - 2, p, float(me.o["npos"] - 2)) if me.o["npos"] else right(me).cut(p)
+    ),
 )
-bug("cope-undivided", "cope", "op", "q e is not divided by sqrt(D).", "lucidrains/x-transformers#268", "cope.scale", share=lambda me: 1.0)
+bug(
+    "cope-undivided",
+    "cope",
+    "op",
+    "q e is not divided by sqrt(D).",
+    "lucidrains/x-transformers#268",
+    "cope.scale",
+    share=lambda me: 1.0,
+)
 bug(
     "cope-gates-unscaled",
     "cope",
@@ -357,7 +390,9 @@ bug(
     "The gates' q k is not divided.",
     "lucidrains/x-transformers#268",
     "cope.scale",
-    gates=lambda me, q, keys, see: where(see, sigmoid(einsum("bhtd,bhsd->bhts", q, keys["k"][:, me.reads()]))),
+    gates=lambda me, q, keys, see: where(
+        see, sigmoid(einsum("bhtd,bhsd->bhts", q, keys["k"][:, me.reads()]))
+    ),
 )
 
 # FIRE.
@@ -369,7 +404,9 @@ bug(
     "min in place of max at the threshold.",
     "ReaLLMASIC/ReaLLM-Forge#134",
     "fire.normaliser",
-    normaliser=lambda me, i: -maximum(-absolute(me.p["m"] * me.o["threshold"]), -i.astype(me.work)[..., :, None]),
+    normaliser=lambda me, i: (
+        -maximum(-absolute(me.p["m"] * me.o["threshold"]), -i.astype(me.work)[..., :, None])
+    ),
 )
 bug(
     "fire-no-threshold",
@@ -387,7 +424,10 @@ bug(
     "eps is added inside the logarithm.",
     "meta-pytorch/torchtune#2325",
     "fire.normaliser fire.formula",
-    relative=lambda me, i, j: me.psi(abs(i[..., :, None] - j[..., None, :]).astype(me.work)) / me.psi(me.normaliser(i) + me.o["eps"]),
+    relative=lambda me, i, j: (
+        me.psi(abs(i[..., :, None] - j[..., None, :]).astype(me.work))
+        / me.psi(me.normaliser(i) + me.o["eps"])
+    ),
 )
 bug(
     "fire-subtracts",
@@ -414,9 +454,19 @@ bug(
     "c is used with its sign.",
     "ReaLLMASIC/ReaLLM-Forge#134",
     "fire.formula",
-    psi=lambda me, far: log(absolute(me.p["c"] * far + 1) if not isinstance(far, V) else absolute(far * me.p["c"] + 1)),
+    psi=lambda me, far: log(
+        absolute(me.p["c"] * far + 1) if not isinstance(far, V) else absolute(far * me.p["c"] + 1)
+    ),
 )
-bug("fire-gelu", "fire", "op", "tanh in the network, for relu.", "meta-pytorch/torchtune#2325", "fire.network", active=lambda me, y: tanh(y))
+bug(
+    "fire-gelu",
+    "fire",
+    "op",
+    "tanh in the network, for relu.",
+    "meta-pytorch/torchtune#2325",
+    "fire.network",
+    active=lambda me, y: tanh(y),
+)
 bug(
     "fire-relu-last",
     "fire",
@@ -488,7 +538,10 @@ bug(
     range=lambda me, c, f, T: (
         lambda S: (
             right(me).range(c, f, T)
-            - where(np.arange(S)[None, :] < np.arange(S - T, S)[:, None], f[..., np.minimum(np.arange(S) + 1, S - 1)].reshape(*f.shape[:2], 1, S))
+            - where(
+                np.arange(S)[None, :] < np.arange(S - T, S)[:, None],
+                f[..., np.minimum(np.arange(S) + 1, S - 1)].reshape(*f.shape[:2], 1, S),
+            )
         )
     )(f.shape[2]),
 )
@@ -508,10 +561,28 @@ bug(
     "The cumulative sum begins anew every four tokens.",
     "flashinfer-ai/flashinfer#2768",
     "forgetting.range",
-    range=lambda me, c, f, T: (lambda S: right(me).range(stack([f[..., (s // 4) * 4 : s + 1].sum(-1) for s in range(S)], 2), f, T))(f.shape[2]),
+    range=lambda me, c, f, T: (
+        lambda S: right(me).range(stack([f[..., (s // 4) * 4 : s + 1].sum(-1) for s in range(S)], 2), f, T)
+    )(f.shape[2]),
 )
-bug("dape-bias-missing", "dape", "op", "Only the network's output is added.", "chijames/KERPLE#2", "dape.bias", both=lambda me, b, y: y)
-bug("dape-relu", "dape", "op", "relu for the leaky one.", "chijames/KERPLE#2", "dape.network", active=lambda me, z: relu(z))
+bug(
+    "dape-bias-missing",
+    "dape",
+    "op",
+    "Only the network's output is added.",
+    "chijames/KERPLE#2",
+    "dape.bias",
+    both=lambda me, b, y: y,
+)
+bug(
+    "dape-relu",
+    "dape",
+    "op",
+    "relu for the leaky one.",
+    "chijames/KERPLE#2",
+    "dape.network",
+    active=lambda me, z: relu(z),
+)
 bug(
     "dape-order",
     "dape",
@@ -521,7 +592,15 @@ bug(
     "dape.network",
     order=lambda me, s, b: [b, s],
 )
-bug("dape-slope", "dape", "op", "The leaky slope is 0.2.", "chijames/KERPLE#2", "dape.network", active=lambda me, z: where(z.a < 0, z * 0.2, z))
+bug(
+    "dape-slope",
+    "dape",
+    "op",
+    "The leaky slope is 0.2.",
+    "chijames/KERPLE#2",
+    "dape.network",
+    active=lambda me, z: where(z.a < 0, z * 0.2, z),
+)
 bug(
     "dape-scores-unscaled",
     "dape",
@@ -581,7 +660,13 @@ bug(
     w=lambda me: me.p["u"],
 )
 bug(
-    "transformer_xl-no-w", "transformer_xl", "attn", "w is missing in the place term.", "zihangdai/xlnet#97", "xl.terms", w=lambda me: me.p["w"] * 0.0
+    "transformer_xl-no-w",
+    "transformer_xl",
+    "attn",
+    "w is missing in the place term.",
+    "zihangdai/xlnet#97",
+    "xl.terms",
+    w=lambda me: me.p["w"] * 0.0,
 )
 bug(
     "transformer_xl-no-u",
@@ -621,9 +706,13 @@ bug(
     "jadore801120/attention-is-all-you-need-pytorch#120",
     "bias.heads",
     row=lambda me, i, j: (
-        lambda r: (lambda y: y.transpose(y.ndim - 1, *range(y.ndim - 2), y.ndim - 2) if y.ndim == 4 else y.transpose(0, 4, 1, 2, 3))(
-            r.reshape(*r.shape[:-1], me.D, me.H)
-        )
+        lambda r: (
+            lambda y: (
+                y.transpose(y.ndim - 1, *range(y.ndim - 2), y.ndim - 2)
+                if y.ndim == 4
+                else y.transpose(0, 4, 1, 2, 3)
+            )
+        )(r.reshape(*r.shape[:-1], me.D, me.H))
     )(linear(V(me.waves(me.distance(i, j))), me.p["r.weight"])),
 )
 
@@ -712,7 +801,9 @@ bug(
         lambda f: {
             **f,
             "w": f["w"]
-            * sqrt((heads(silu_conv(me, f["z"]), me.G) * heads(silu_conv(me, f["z"]), me.G)).sum(-1) + 1e-6).reshape(*f["w"].shape[:-1], 1),
+            * sqrt(
+                (heads(silu_conv(me, f["z"]), me.G) * heads(silu_conv(me, f["z"]), me.G)).sum(-1) + 1e-6
+            ).reshape(*f["w"].shape[:-1], 1),
         }
     )(right(me).features(*a)),
 )
@@ -723,9 +814,9 @@ bug(
     "No activation after the convolution.",
     "isyangshu/MambaMIL#21",
     "mix.activation path.w",
-    features=lambda me, *a: (lambda f, w: {**f, "w": w / sqrt((w * w).sum(-1) + 1e-6).reshape(*w.shape[:-1], 1)})(
-        right(me).features(*a), heads(conv_of(me, right(me).features(*a)["z"]), me.G)
-    ),
+    features=lambda me, *a: (
+        lambda f, w: {**f, "w": w / sqrt((w * w).sum(-1) + 1e-6).reshape(*w.shape[:-1], 1)}
+    )(right(me).features(*a), heads(conv_of(me, right(me).features(*a)["z"]), me.G)),
 )
 bug(
     "path-key-map-too",
@@ -734,7 +825,9 @@ bug(
     "The key's own map is applied to it as well.",
     "fla-org/flash-linear-attention#885",
     "path.order",
-    attention=lambda me, q, i, keys, see: right(me).attention(q, i, {**keys, "k": me.moved(keys["k"], keys["w"], keys["beta"])}, see),
+    attention=lambda me, q, i, keys, see: right(me).attention(
+        q, i, {**keys, "k": me.moved(keys["k"], keys["w"], keys["beta"])}, see
+    ),
 )
 bug(
     "path-added",

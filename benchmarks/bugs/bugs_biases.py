@@ -16,7 +16,11 @@ bug(
     "All sines, then all cosines, where they should alternate.",
     "allenai/allennlp#2993",
     "sin.order",
-    order=lambda me, s, c: right(me).order(s, c) if me.o["layout"] != "interleaved" else np.concatenate([s, c[..., : me.C // 2]], -1),
+    order=lambda me, s, c: (
+        right(me).order(s, c)
+        if me.o["layout"] != "interleaved"
+        else np.concatenate([s, c[..., : me.C // 2]], -1)
+    ),
 )
 bug(
     "sinusoidal-alternating-for-halves",
@@ -26,7 +30,9 @@ bug(
     "tatp22/multidim-positional-encoding#20",
     "sin.order",
     order=lambda me, s, c: (
-        right(me).order(s, c) if me.o["layout"] == "interleaved" or me.C % 2 else np.stack([s, c], -1).reshape(*s.shape[:-1], me.C)
+        right(me).order(s, c)
+        if me.o["layout"] == "interleaved" or me.C % 2
+        else np.stack([s, c], -1).reshape(*s.shape[:-1], me.C)
     ),
 )
 bug(
@@ -107,7 +113,9 @@ bug(
     "10000 is mistyped as 1000.",
     "maxjcohen/transformer#62",
     "rope.base.ignored option sin.denominator",
-    ladder=lambda me: (lambda o: (setattr(me, "o", {**o, "base": 1000.0}), right(me).ladder(), setattr(me, "o", o))[1])(me.o),
+    ladder=lambda me: (
+        lambda o: (setattr(me, "o", {**o, "base": 1000.0}), right(me).ladder(), setattr(me, "o", o))[1]
+    )(me.o),
 )
 bug(
     "sinusoidal-base-fixed",
@@ -117,7 +125,9 @@ bug(
     "tensorflow/tensor2tensor#1591",
     "option rope.base.ignored",
     idea="base-ignored-embed",
-    ladder=lambda me: (lambda o: (setattr(me, "o", {**o, "base": 10000.0}), right(me).ladder(), setattr(me, "o", o))[1])(me.o),
+    ladder=lambda me: (
+        lambda o: (setattr(me, "o", {**o, "base": 10000.0}), right(me).ladder(), setattr(me, "o", o))[1]
+    )(me.o),
 )
 bug(
     "sinusoidal-one-row-for-all",
@@ -155,7 +165,9 @@ bug(
     "The learned scale is not applied.",
     "lucidrains/x-transformers#252",
     "option embed.scale",
-    rows=lambda me, i: (lambda o: (setattr(me, "o", {**o, "learned": False}), right(me).rows(i), setattr(me, "o", o))[1])(me.o),
+    rows=lambda me, i: (
+        lambda o: (setattr(me, "o", {**o, "learned": False}), right(me).rows(i), setattr(me, "o", o))[1]
+    )(me.o),
 )
 bug(
     "sinusoidal-bf16",
@@ -331,7 +343,9 @@ bug(
     "meta-pytorch/attention-gym#86",
     "bias.negated",
     idea="bias-negated",
-    values=After(lambda me, b: -b if isinstance(b, V) or np.isfinite(b).all() else np.where(np.isfinite(b), -b, b)),
+    values=After(
+        lambda me, b: -b if isinstance(b, V) or np.isfinite(b).all() else np.where(np.isfinite(b), -b, b)
+    ),
 )
 bug(
     "alibi-inside-scale",
@@ -399,7 +413,11 @@ bug(
     "The logarithms of learned slopes are used as slopes.",
     "lucidrains/x-transformers#147",
     "option alibi.slopes.exponent",
-    values=lambda me, d: right(me).values(d) if me.o["slopes"] != "learned" else me.column(me.p["log_slopes"][0], d) * -abs(d).astype(me.work),
+    values=lambda me, d: (
+        right(me).values(d)
+        if me.o["slopes"] != "learned"
+        else me.column(me.p["log_slopes"][0], d) * -abs(d).astype(me.work)
+    ),
 )
 bug(
     "alibi-slots",
@@ -438,7 +456,11 @@ bug(
         m - 1,
         e
         + np.floor(
-            (np.log(np.minimum(n / e, 60000).astype(np.float16)) / np.float16(np.log(me.o["max_distance"] / e)) * np.float16(m - e)).astype(float)
+            (
+                np.log(np.minimum(n / e, 60000).astype(np.float16))
+                / np.float16(np.log(me.o["max_distance"] / e))
+                * np.float16(m - e)
+            ).astype(float)
         ).astype(int),
     ),
 )
@@ -449,7 +471,9 @@ bug(
     "The logarithm is rounded up.",
     "huggingface/candle#727",
     "bias.bucket.border",
-    far=lambda me, n, m, e: np.minimum(m - 1, e + np.ceil(np.log(n / e) / np.log(me.o["max_distance"] / e) * (m - e)).astype(int)),
+    far=lambda me, n, m, e: np.minimum(
+        m - 1, e + np.ceil(np.log(n / e) / np.log(me.o["max_distance"] / e) * (m - e)).astype(int)
+    ),
 )
 bug(
     "t5-border-one-more",
@@ -467,7 +491,9 @@ bug(
     "Far distances go on beyond the last bucket and wrap.",
     "ml-explore/mlx-examples#113",
     "bias.bucket.clamp",
-    far=lambda me, n, m, e: (e + np.floor(np.log(n / e) / np.log(me.o["max_distance"] / e) * (m - e) + 1e-9).astype(int)) % m,
+    far=lambda me, n, m, e: (
+        (e + np.floor(np.log(n / e) / np.log(me.o["max_distance"] / e) * (m - e) + 1e-9).astype(int)) % m
+    ),
 )
 bug(
     "t5-max-distance-fixed",
@@ -476,7 +502,11 @@ bug(
     "max_distance is 128 whatever was set.",
     "huggingface/candle#1312",
     "option bias.bucket.border bias.bucket.clamp",
-    far=lambda me, n, m, e: (lambda o: (setattr(me, "o", {**o, "max_distance": 128}), right(me).far(n, m, e), setattr(me, "o", o))[1])(me.o),
+    far=lambda me, n, m, e: (
+        lambda o: (setattr(me, "o", {**o, "max_distance": 128}), right(me).far(n, m, e), setattr(me, "o", o))[
+            1
+        ]
+    )(me.o),
 )
 bug(
     "t5-bidirectional-in-decoder",
@@ -515,7 +545,16 @@ bug(
     idea="bias-sign",
     apart=lambda me, i, j: -right(me).apart(i, j),
 )
-bug("t5-scaled", "t5", "attn", "q k is divided by sqrt(D).", "pytorch/text#1812", "attn.scale", idea="t5-scale", scale=lambda me: me.D**-0.5)
+bug(
+    "t5-scaled",
+    "t5",
+    "attn",
+    "q k is divided by sqrt(D).",
+    "pytorch/text#1812",
+    "attn.scale",
+    idea="t5-scale",
+    scale=lambda me: me.D**-0.5,
+)
 bug(
     "t5-bias-scaled",
     "t5",
@@ -543,7 +582,9 @@ bug(
     "[buckets, H] is reshaped to [H, buckets] where it should be transposed.",
     "jinmang2/AdvancedTransformers#8",
     "bias.heads bias.rows",
-    gather=lambda me, rows: me.p["table"].reshape(me.H, -1)[:, rows].transpose(*range(1, np.ndim(rows) + 1), 0),
+    gather=lambda me, rows: (
+        me.p["table"].reshape(me.H, -1)[:, rows].transpose(*range(1, np.ndim(rows) + 1), 0)
+    ),
 )
 bug(
     "t5-transposed",
@@ -595,7 +636,9 @@ bug(
     "google-research/google-research#892",
     "bias.rows bias.bucket.clamp",
     rows=lambda me, d: (
-        right(me).rows(d) if me.o["max_distance"] is None else right(me).rows(np.clip(d, 1 - me.o["max_distance"], me.o["max_distance"] - 1))
+        right(me).rows(d)
+        if me.o["max_distance"] is None
+        else right(me).rows(np.clip(d, 1 - me.o["max_distance"], me.o["max_distance"] - 1))
     ),
 )
 bug(
@@ -702,7 +745,9 @@ bug(
     values=lambda me, d: (
         -exp(me.column(me.second(), d) * 0.0)
         * raised(abs(d).astype(me.work), me.column(me.second(), d))
-        * exp(me.column(me.second(), d) * np.log(np.logaddexp(0, me.p["r1"].a)).reshape(-1, *[1] * np.ndim(d)))
+        * exp(
+            me.column(me.second(), d) * np.log(np.logaddexp(0, me.p["r1"].a)).reshape(-1, *[1] * np.ndim(d))
+        )
     ),
 )
 bug(
@@ -741,7 +786,10 @@ bug(
     "sandwich.formula",
     values=lambda me, d: (
         me.column(me.shares(), d).astype(me.work)
-        * (np.sin(d.astype(me.work)[..., None] * me.waves().astype(me.work)).sum(-1) - (me.o["width"] / 2 if me.o["form"] == "nemo" else 0))
+        * (
+            np.sin(d.astype(me.work)[..., None] * me.waves().astype(me.work)).sum(-1)
+            - (me.o["width"] / 2 if me.o["form"] == "nemo" else 0)
+        )
     ),
 )
 bug(

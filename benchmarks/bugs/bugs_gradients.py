@@ -22,7 +22,10 @@ def without_gain(me, x, c, s, g, side="q"):
 
 
 def inverse_gain(me, x, c, s, g, side="q"):
-    return V(right(me).turn(x, c, s, g, side).a, (x, lambda d: right(me).turn(V(d), c, -s, None if g is None else 1 / g, side).a))
+    return V(
+        right(me).turn(x, c, s, g, side).a,
+        (x, lambda d: right(me).turn(V(d), c, -s, None if g is None else 1 / g, side).a),
+    )
 
 
 def rest_dropped(me, x):
@@ -232,7 +235,9 @@ bug(
     "grad.sum",
     idea="group-first",
     back=True,
-    products=gathered(lambda me, d: d * (np.arange(me.H) % (me.H // me.G) == me.H // me.G - 1)[:, None, None]),
+    products=gathered(
+        lambda me, d: d * (np.arange(me.H) % (me.H // me.G) == me.H // me.G - 1)[:, None, None]
+    ),
 )
 bug(
     "alibi-group-mean",
@@ -256,7 +261,16 @@ bug(
         lambda kk: einsum(
             "bhtd,bhsd->bhts",
             q,
-            V(kk.a, (k, lambda d: sum((np.eye(me.G)[h % me.G][None, :, None, None] * d[:, h : h + 1] for h in range(me.H)), 0 * k.a))),
+            V(
+                kk.a,
+                (
+                    k,
+                    lambda d: sum(
+                        (np.eye(me.G)[h % me.G][None, :, None, None] * d[:, h : h + 1] for h in range(me.H)),
+                        0 * k.a,
+                    ),
+                ),
+            ),
         )
     )(k[:, me.reads()]),
 )
@@ -377,7 +391,16 @@ bug(
     idea="input-no-gradient",
     answer=returned("[qk]", lambda me, g: g * 0),
 )
-bug("alibi-q-sign", "alibi", "attn", "dq is negated.", "growingnet/gromo#115", "grad.sign", idea="grad-sign", answer=returned("q", lambda me, g: -g))
+bug(
+    "alibi-q-sign",
+    "alibi",
+    "attn",
+    "dq is negated.",
+    "growingnet/gromo#115",
+    "grad.sign",
+    idea="grad-sign",
+    answer=returned("q", lambda me, g: -g),
+)
 bug(
     "none-batch-mean",
     "none",
@@ -520,7 +543,11 @@ bug(
     rows=lambda me, i: (
         right(me).rows(i)
         if not me.o["learned"]
-        else (lambda y: V(y.a, (me.p["scale"], lambda d: (d[-1] * y.a[-1] / me.p["scale"].a).sum(keepdims=True))))(right(me).rows(i))
+        else (
+            lambda y: V(
+                y.a, (me.p["scale"], lambda d: (d[-1] * y.a[-1] / me.p["scale"].a).sum(keepdims=True))
+            )
+        )(right(me).rows(i))
     ),
 )
 bug(
@@ -549,7 +576,12 @@ bug(
     "The softplus is skipped in the backward pass.",
     "chijames/KERPLE#2",
     "",
-    answer=After(lambda me, y: {k: x / (1 / (1 + np.exp(-me.a[k[4:]].a))) if k in ("vjp.param.r1", "vjp.param.r2") else x for k, x in y.items()}),
+    answer=After(
+        lambda me, y: {
+            k: x / (1 / (1 + np.exp(-me.a[k[4:]].a))) if k in ("vjp.param.r1", "vjp.param.r2") else x
+            for k, x in y.items()
+        }
+    ),
     back=True,
 )
 bug(
@@ -615,7 +647,15 @@ def ungated(me, name, x):
     return V(y.a, (x, lambda d: d @ w.a), (w, lambda d: flat(d).T @ flat(me.before)))
 
 
-bug("cope-gates-detached", "cope", "op", "No gradient goes through the gates.", "lucidrains/x-transformers#268", "grad.sum grad.zero", gates=cut())
+bug(
+    "cope-gates-detached",
+    "cope",
+    "op",
+    "No gradient goes through the gates.",
+    "lucidrains/x-transformers#268",
+    "grad.sum grad.zero",
+    gates=cut(),
+)
 bug(
     "cope-cumsum-not-reversed",
     "cope",
@@ -646,7 +686,15 @@ bug(
     back=True,
     normaliser=lambda me, i: (
         lambda y, a: V(
-            y.a, (me.p["m"], lambda d: (d * np.sign(me.p["m"].a) * me.settings()[0] * (a >= i[..., :, None])).sum(keepdims=True).reshape(1))
+            y.a,
+            (
+                me.p["m"],
+                lambda d: (
+                    (d * np.sign(me.p["m"].a) * me.settings()[0] * (a >= i[..., :, None]))
+                    .sum(keepdims=True)
+                    .reshape(1)
+                ),
+            ),
         )
     )(right(me).normaliser(i), np.abs(me.p["m"].a * me.settings()[0])),
 )
@@ -658,7 +706,8 @@ bug(
     "meta-pytorch/torchtune#2325",
     "grad.sum",
     relative=lambda me, i, j: me.quotient(
-        me.psi(abs(i[..., :, None] - j[..., None, :]).astype(me.work)), log(me.normaliser(i) * abs(me.p["c"].a) + 1)
+        me.psi(abs(i[..., :, None] - j[..., None, :]).astype(me.work)),
+        log(me.normaliser(i) * abs(me.p["c"].a) + 1),
     ),
     back=True,
 )
@@ -670,7 +719,9 @@ bug(
     "flashinfer-ai/flashinfer#2768",
     "grad.time",
     back=True,
-    features=lambda me, *a: (lambda f: {"forget": V(f.a, (f, lambda d: flipped(d)))})(right(me).features(*a)["forget"]),
+    features=lambda me, *a: (lambda f: {"forget": V(f.a, (f, lambda d: flipped(d)))})(
+        right(me).features(*a)["forget"]
+    ),
 )
 bug(
     "forgetting-query-side",
@@ -680,7 +731,9 @@ bug(
     "fla-org/flash-linear-attention#77",
     "grad.sum",
     back=True,
-    range=lambda me, c, f, T: (lambda B, H, S: c[..., S - T :].reshape(B, H, T, 1) - c.a.reshape(B, H, 1, S))(*c.shape),
+    range=lambda me, c, f, T: (lambda B, H, S: c[..., S - T :].reshape(B, H, T, 1) - c.a.reshape(B, H, 1, S))(
+        *c.shape
+    ),
 )
 bug(
     "forgetting-x-no-gradient",
@@ -745,7 +798,9 @@ bug(
     shared=lambda me, name, r: (
         right(me).shared(name, r)
         if name != "key" or me.o["across_heads"] == "own"
-        else (lambda y: V(y.a, (me.p["key"], lambda d: wrote(me.p["key"].a, r, d))))(right(me).shared(name, r))
+        else (lambda y: V(y.a, (me.p["key"], lambda d: wrote(me.p["key"].a, r, d))))(
+            right(me).shared(name, r)
+        )
     ),
 )
 bug(
@@ -929,7 +984,9 @@ bug(
     "fla-org/flash-linear-attention#76",
     "",
     back=True,
-    unit=lambda me, kappa: kappa / V(np.sqrt((kappa.a**2).sum(-1) + me.o["unit_eps"])).reshape(*kappa.shape[:-1], 1),
+    unit=lambda me, kappa: (
+        kappa / V(np.sqrt((kappa.a**2).sum(-1) + me.o["unit_eps"])).reshape(*kappa.shape[:-1], 1)
+    ),
 )
 bug(
     "rwkv7-a-no-gradient",
@@ -984,7 +1041,9 @@ bug(
 
 
 def flipped(d):
-    """Backward of a cumulative sum was its reverse; what went through the reverse goes through a plain one."""
+    """Backward of a cumulative sum was its reverse; what went through the reverse goes through a plain
+    one.
+    """
     suffix = np.diff(np.concatenate([d, np.zeros_like(d[..., :1])], -1), axis=-1) * -1
     return np.cumsum(suffix, -1)
 

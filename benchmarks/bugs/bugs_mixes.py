@@ -45,7 +45,15 @@ bug(
     "mamba.decay",
     A=lambda me: exp(me.p["A_log"]),
 )
-bug("mamba-A-log-used", "mamba", "op", "-A_log is used without exp.", "state-spaces/mamba#129", "mamba.decay", A=lambda me: -me.p["A_log"])
+bug(
+    "mamba-A-log-used",
+    "mamba",
+    "op",
+    "-A_log is used without exp.",
+    "state-spaces/mamba#129",
+    "mamba.decay",
+    A=lambda me: -me.p["A_log"],
+)
 bug(
     "mamba-no-softplus",
     "mamba",
@@ -73,7 +81,16 @@ bug(
     "mamba.step",
     step=lambda me, low: softplus(me.project("dt", low) + me.p["dt.bias"] * 2.0),
 )
-bug("mamba-no-skip", "mamba", "op", "D u is not added.", "ge-xing/SegMamba#5", "mix.skip", idea="no-skip", skip=lambda me, o, u: o)
+bug(
+    "mamba-no-skip",
+    "mamba",
+    "op",
+    "D u is not added.",
+    "ge-xing/SegMamba#5",
+    "mix.skip",
+    idea="no-skip",
+    skip=lambda me, o, u: o,
+)
 bug(
     "mamba-skip-of-x",
     "mamba",
@@ -102,7 +119,9 @@ bug(
     "No silu after the convolution.",
     "isyangshu/MambaMIL#21",
     "mix.activation",
-    inner=lambda me, x, seg, state: (lambda z: (me.conv(z, state.get("z"), seg) + me.p["conv.bias"], z))(me.project("x", x)),
+    inner=lambda me, x, seg, state: (lambda z: (me.conv(z, state.get("z"), seg) + me.p["conv.bias"], z))(
+        me.project("x", x)
+    ),
 )
 bug(
     "mamba-conv-reversed",
@@ -121,7 +140,9 @@ bug(
     "The convolution is one token late.",
     "r9y9/wavenet_vocoder#131",
     "mix.conv",
-    conv=lambda me, z, tail, seg: right(me).conv(join([V(np.zeros((z.shape[0], 1, z.shape[2]), z.a.dtype)), z], 1)[:, :-1], tail, seg),
+    conv=lambda me, z, tail, seg: right(me).conv(
+        join([V(np.zeros((z.shape[0], 1, z.shape[2]), z.a.dtype)), z], 1)[:, :-1], tail, seg
+    ),
 )
 bug(
     "mamba-conv-not-causal",
@@ -130,9 +151,11 @@ bug(
     "Padding on both sides: the convolution looks ahead.",
     "state-spaces/mamba#437",
     "mix.conv law.causal",
-    conv=lambda me, z, tail, seg: (lambda p: right(me).conv(join([z, V(np.zeros((z.shape[0], p, z.shape[2]), z.a.dtype))], 1), tail, None)[:, p:])(
-        me.p["conv"].shape[1] // 2
-    ),
+    conv=lambda me, z, tail, seg: (
+        lambda p: right(me).conv(
+            join([z, V(np.zeros((z.shape[0], p, z.shape[2]), z.a.dtype))], 1), tail, None
+        )[:, p:]
+    )(me.p["conv"].shape[1] // 2),
 )
 bug(
     "mamba-no-conv-bias",
@@ -141,7 +164,9 @@ bug(
     "The convolution's bias is not loaded.",
     "state-spaces/mamba#37",
     "",
-    inner=lambda me, x, seg, state: (lambda z: (silu(me.conv(z, state.get("z"), seg)), z))(me.project("x", x)),
+    inner=lambda me, x, seg, state: (lambda z: (silu(me.conv(z, state.get("z"), seg)), z))(
+        me.project("x", x)
+    ),
 )
 bug(
     "mamba-gate-sigmoid",
@@ -209,7 +234,9 @@ bug(
     "The decays are spread evenly, for those of the paper.",
     "Jamie-Stirling/RetNet#26",
     "retnet.decay",
-    decays=lambda me: np.linspace(1 - 1 / 32, 1 - 1 / 512, me.H) if me.o["decays"] == "powers" else right(me).decays(),
+    decays=lambda me: (
+        np.linspace(1 - 1 / 32, 1 - 1 / 512, me.H) if me.o["decays"] == "powers" else right(me).decays()
+    ),
 )
 bug(
     "retnet-heads-from-1",
@@ -220,8 +247,24 @@ bug(
     "retnet.decay",
     decays=lambda me: 1 - 2.0 ** (-6 - np.arange(me.H)),
 )
-bug("retnet-no-decay", "retnet", "op", "The decay is 1.", "Jamie-Stirling/RetNet#37", "retnet.decay", decays=lambda me: np.ones(me.H))
-bug("retnet-unscaled", "retnet", "op", "k is not divided by sqrt(D).", "microsoft/torchscale#40", "retnet.scale", scale=lambda me: 1.0)
+bug(
+    "retnet-no-decay",
+    "retnet",
+    "op",
+    "The decay is 1.",
+    "Jamie-Stirling/RetNet#37",
+    "retnet.decay",
+    decays=lambda me: np.ones(me.H),
+)
+bug(
+    "retnet-unscaled",
+    "retnet",
+    "op",
+    "k is not divided by sqrt(D).",
+    "microsoft/torchscale#40",
+    "retnet.scale",
+    scale=lambda me: 1.0,
+)
 bug(
     "retnet-scaled-twice",
     "retnet",
@@ -239,7 +282,9 @@ bug(
     "o is always divided by the root of the decays.",
     "microsoft/torchscale#77",
     "option mix.norm",
-    run=lambda me, *a: (lambda o: (setattr(me, "o", {**o, "rows": "recurrent"}), right(me).run(*a), setattr(me, "o", o))[1])(me.o),
+    run=lambda me, *a: (
+        lambda o: (setattr(me, "o", {**o, "rows": "recurrent"}), right(me).run(*a), setattr(me, "o", o))[1]
+    )(me.o),
 )
 bug(
     "retnet-paper-ladder",
@@ -248,7 +293,9 @@ bug(
     "Angles by base^(-2n/D) where the code has endpoints.",
     "microsoft/torchscale#54",
     "retnet.ladder option",
-    turned=lambda me, x, i: (lambda o: (setattr(me, "o", {**o, "ladder": "paper"}), right(me).turned(x, i), setattr(me, "o", o))[1])(me.o),
+    turned=lambda me, x, i: (
+        lambda o: (setattr(me, "o", {**o, "ladder": "paper"}), right(me).turned(x, i), setattr(me, "o", o))[1]
+    )(me.o),
 )
 bug(
     "retnet-half",
@@ -286,7 +333,9 @@ bug(
     "The norm has a fixed eps of 1e-6.",
     "microsoft/torchscale#81",
     "norm.eps mix.norm option",
-    norm=lambda me, o: (lambda p: (setattr(me, "o", {**p, "eps": 1e-6}), right(me).norm(o), setattr(me, "o", p))[1])(me.o),
+    norm=lambda me, o: (
+        lambda p: (setattr(me, "o", {**p, "eps": 1e-6}), right(me).norm(o), setattr(me, "o", p))[1]
+    )(me.o),
 )
 bug(
     "retnet-self-decayed",
@@ -393,7 +442,9 @@ bug(
     "The state takes the token before it is read.",
     "PicoCreator/RWKV-LM-LoRA#17",
     "mix.time rwkv.bonus",
-    one=lambda me, S, r, k, v, w: (lambda N: (einsum("bhkv,bhk->bhv", N, r), N))(S * w.reshape(*w.shape, 1) + einsum("bhk,bhv->bhkv", k, v)),
+    one=lambda me, S, r, k, v, w: (lambda N: (einsum("bhkv,bhk->bhv", N, r), N))(
+        S * w.reshape(*w.shape, 1) + einsum("bhk,bhv->bhkv", k, v)
+    ),
 )
 bug(
     "rwkv6-scaled",
@@ -441,7 +492,10 @@ bug(
     "u k is written into the state as well.",
     "candle-org/MindAct#542",
     "rwkv.bonus",
-    one=lambda me, S, r, k, v, w: (right(me).one(S, r, k, v, w)[0], right(me).one(S, r, k * (1 + me.p["bonus"]), v, w)[1]),
+    one=lambda me, S, r, k, v, w: (
+        right(me).one(S, r, k, v, w)[0],
+        right(me).one(S, r, k * (1 + me.p["bonus"]), v, w)[1],
+    ),
 )
 bug(
     "rwkv6-gate-sigmoid",
@@ -453,7 +507,15 @@ bug(
     idea="gate-sigmoid",
     gated=lambda me, g, y: sigmoid(g) * y,
 )
-bug("rwkv7-no-unit", "rwkv7", "op", "kappa is not brought to length 1.", "ooples/AiDotNet.Tensors#895", "rwkv7.kappa", unit=lambda me, kappa: kappa)
+bug(
+    "rwkv7-no-unit",
+    "rwkv7",
+    "op",
+    "kappa is not brought to length 1.",
+    "ooples/AiDotNet.Tensors#895",
+    "rwkv7.kappa",
+    unit=lambda me, kappa: kappa,
+)
 bug(
     "rwkv7-unit-of-all",
     "rwkv7",
@@ -461,9 +523,19 @@ bug(
     "kappa's length is taken over all heads.",
     "ooples/AiDotNet.Tensors#895",
     "rwkv7.kappa",
-    unit=lambda me, kappa: kappa / sqrt((kappa * kappa).sum(-1).sum(-1) + me.o["unit_eps"]).reshape(*kappa.shape[:2], 1, 1),
+    unit=lambda me, kappa: (
+        kappa / sqrt((kappa * kappa).sum(-1).sum(-1) + me.o["unit_eps"]).reshape(*kappa.shape[:2], 1, 1)
+    ),
 )
-bug("rwkv7-key-unchanged", "rwkv7", "op", "k is not changed by a.", "fla-org/flash-linear-attention#105", "rwkv7.key", key=lambda me, k, a: k)
+bug(
+    "rwkv7-key-unchanged",
+    "rwkv7",
+    "op",
+    "k is not changed by a.",
+    "fla-org/flash-linear-attention#105",
+    "rwkv7.key",
+    key=lambda me, k, a: k,
+)
 bug(
     "rwkv7-kappa-of-changed-key",
     "rwkv7",
@@ -491,7 +563,15 @@ bug(
     "rwkv.decay",
     decays=lambda me, z: exp(-sigmoid(me.lora("decay", z, tanh))),
 )
-bug("rwkv7-added", "rwkv7", "op", "The removal is added.", "fla-org/flash-linear-attention#407", "rwkv7.removal", removed=After(lambda me, y: -y))
+bug(
+    "rwkv7-added",
+    "rwkv7",
+    "op",
+    "The removal is added.",
+    "fla-org/flash-linear-attention#407",
+    "rwkv7.removal",
+    removed=After(lambda me, y: -y),
+)
 bug(
     "rwkv7-a-on-columns",
     "rwkv7",
@@ -564,7 +644,13 @@ bug(
     "The bilinear form everywhere.",
     "srush/annotated-s4#58",
     "mix.discretisation option",
-    steps=lambda me: (lambda o: (setattr(me, "o", {**o, "discretisation": "bilinear"}), right(me).steps(), setattr(me, "o", o))[1])(me.o),
+    steps=lambda me: (
+        lambda o: (
+            setattr(me, "o", {**o, "discretisation": "bilinear"}),
+            right(me).steps(),
+            setattr(me, "o", o),
+        )[1]
+    )(me.o),
 )
 bug(
     "s4d-euler-input",
@@ -573,9 +659,20 @@ bug(
     "b = dt, without the integral.",
     "state-spaces/mamba#121",
     "mix.discretisation",
-    steps=lambda me: (lambda a, b: (a, (exp(me.p["log_dt"]).reshape(-1, 1) + b[0] * 0.0, b[1] * 0.0)))(*right(me).steps()),
+    steps=lambda me: (lambda a, b: (a, (exp(me.p["log_dt"]).reshape(-1, 1) + b[0] * 0.0, b[1] * 0.0)))(
+        *right(me).steps()
+    ),
 )
-bug("s4d-no-skip", "s4d", "op", "D x is not added.", "ge-xing/SegMamba#5", "mix.skip", idea="no-skip", skip=lambda me, u, x: u)
+bug(
+    "s4d-no-skip",
+    "s4d",
+    "op",
+    "D x is not added.",
+    "ge-xing/SegMamba#5",
+    "mix.skip",
+    idea="no-skip",
+    skip=lambda me, u, x: u,
+)
 bug(
     "s4d-A-positive",
     "s4d",
@@ -585,7 +682,15 @@ bug(
     "mamba.decay",
     modes=lambda me: (exp(me.p["log_A_real"]), me.p["A_imag"]),
 )
-bug("s4d-relu", "s4d", "op", "relu in place of gelu.", "talmolab/track-mjx#88", "mix.activation", active=lambda me, u: relu(u))
+bug(
+    "s4d-relu",
+    "s4d",
+    "op",
+    "relu in place of gelu.",
+    "talmolab/track-mjx#88",
+    "mix.activation",
+    active=lambda me, u: relu(u),
+)
 bug(
     "s4d-gelu-exact",
     "s4d",
@@ -593,7 +698,9 @@ bug(
     "gelu by the error function everywhere.",
     "huggingface/transformers#22797",
     "mix.activation option block.gelu_exact",
-    active=lambda me, u: (lambda o: (setattr(me, "o", {**o, "gelu": "erf"}), right(me).active(u), setattr(me, "o", o))[1])(me.o),
+    active=lambda me, u: (
+        lambda o: (setattr(me, "o", {**o, "gelu": "erf"}), right(me).active(u), setattr(me, "o", o))[1]
+    )(me.o),
 )
 bug(
     "s4d-glu-exchanged",

@@ -32,7 +32,14 @@ bug(
     pairs=HALF,
 )
 bug(
-    "mrope-half-only", "mrope", "op", "The layout is not handed on: halves always.", "xLLM-AI/xllm#853", "rope.layout.half", idea="layout", pairs=HALF
+    "mrope-half-only",
+    "mrope",
+    "op",
+    "The layout is not handed on: halves always.",
+    "xLLM-AI/xllm#853",
+    "rope.layout.half",
+    idea="layout",
+    pairs=HALF,
 )
 bug(
     "yarn-interleaved-only",
@@ -134,7 +141,9 @@ bug(
     turn=lambda me, x, c, s, g, side="q": (
         right(me).turn(x, c, s, g, side)
         if me.layout != "half"
-        else right(me).turn(x, c, s, g, side)[..., np.concatenate([np.stack(HALF(me), 1).ravel(), np.arange(me.width(), me.D)])]
+        else right(me).turn(x, c, s, g, side)[
+            ..., np.concatenate([np.stack(HALF(me), 1).ravel(), np.arange(me.width(), me.D)])
+        ]
     ),
 )
 
@@ -251,7 +260,9 @@ bug(
     "cactus-compute/cactus#792",
     "rope.one_of_two",
     idea="turned-twice",
-    turned=lambda me, x, i, n, side: right(me).turned(x if side == "q" else right(me).turned(x, i, n, side), i, n, side),
+    turned=lambda me, x, i, n, side: right(me).turned(
+        x if side == "q" else right(me).turned(x, i, n, side), i, n, side
+    ),
 )
 bug(
     "mrope-q-twice",
@@ -261,7 +272,9 @@ bug(
     "jundot/omlx#2363",
     "rope.one_of_two",
     idea="turned-twice",
-    turned=lambda me, x, i, n, side: right(me).turned(x if side == "k" else right(me).turned(x, i, n, side), i, n, side),
+    turned=lambda me, x, i, n, side: right(me).turned(
+        x if side == "k" else right(me).turned(x, i, n, side), i, n, side
+    ),
 )
 
 # The ladder of frequencies.
@@ -454,7 +467,9 @@ bug(
     "pie-project/pie#602",
     "rope.partial.pairing",
     idea="partial-pairing",
-    pairs=lambda me: (np.arange(me.R // 2), np.arange(me.R // 2) + me.D // 2) if me.layout == "half" else right(me).pairs(),
+    pairs=lambda me: (
+        (np.arange(me.R // 2), np.arange(me.R // 2) + me.D // 2) if me.layout == "half" else right(me).pairs()
+    ),
 )
 bug(
     "llama3-partial-pairs-of-head",
@@ -464,7 +479,9 @@ bug(
     "apple/coreai-models#66",
     "rope.partial.pairing",
     idea="partial-pairing",
-    pairs=lambda me: (np.arange(me.R // 2), np.arange(me.R // 2) + me.D // 2) if me.layout == "half" else right(me).pairs(),
+    pairs=lambda me: (
+        (np.arange(me.R // 2), np.arange(me.R // 2) + me.D // 2) if me.layout == "half" else right(me).pairs()
+    ),
 )
 bug(
     "rope-partial-rest-zero",
@@ -507,7 +524,9 @@ bug(
     "AI-Hypercomputer/maxtext#4615",
     "rope.partial.exponent_head_dim rope.partial.pairing rope.partial.passthrough",
     idea="partial-ignored",
-    __init__=lambda me, case, inputs, work: (right(me).__init__(case, inputs, work), setattr(me, "R", me.D))[0],
+    __init__=lambda me, case, inputs, work: (right(me).__init__(case, inputs, work), setattr(me, "R", me.D))[
+        0
+    ],
 )
 bug(
     "p_rope-partial-reading",
@@ -548,7 +567,9 @@ bug(
     "The slow pairs turn and the fast ones rest.",
     "vllm-project/vllm#30384",
     "rope.p.fraction rope.frequencies",
-    ladder=lambda me, n: np.where(np.arange(me.R // 2) >= me.R // 2 - me.turning(), me.plain() / me.o["factor"], 0),
+    ladder=lambda me, n: np.where(
+        np.arange(me.R // 2) >= me.R // 2 - me.turning(), me.plain() / me.o["factor"], 0
+    ),
 )
 bug(
     "p_rope-all-turn",
@@ -762,7 +783,9 @@ bug(
     "cos is unsqueezed at the wrong axis: the head's number is the position.",
     "deepspeedai/DeepSpeed#8052",
     "position.counted basic",
-    turned=lambda me, x, i, n, side: right(me).turned(x.transpose(0, 2, 1, 3), np.arange(x.shape[1]), n, side).transpose(0, 2, 1, 3),
+    turned=lambda me, x, i, n, side: (
+        right(me).turned(x.transpose(0, 2, 1, 3), np.arange(x.shape[1]), n, side).transpose(0, 2, 1, 3)
+    ),
 )
 
 # Linear and NTK scaling.
@@ -841,7 +864,9 @@ bug(
     "base * s, without the power R/(R - 2).",
     "huggingface/transformers#24653",
     "rope.ntk.exponent",
-    stretch=lambda me, s: s ** (-2 * np.arange(me.R // 2) / me.R) if me.o["form"] == "bloc97" else right(me).stretch(s),
+    stretch=lambda me, s: (
+        s ** (-2 * np.arange(me.R // 2) / me.R) if me.o["form"] == "bloc97" else right(me).stretch(s)
+    ),
 )
 bug(
     "ntk-exponent-head",
@@ -850,7 +875,11 @@ bug(
     "The power is D/(D - 2) of the head's width.",
     "lucidrains/rotary-embedding-torch#29",
     "rope.ntk.exponent",
-    stretch=lambda me, s: float(s) ** (-2 * np.arange(me.R // 2) * me.D / (me.R * (me.D - 2))) if me.o["form"] == "bloc97" else right(me).stretch(s),
+    stretch=lambda me, s: (
+        float(s) ** (-2 * np.arange(me.R // 2) * me.D / (me.R * (me.D - 2)))
+        if me.o["form"] == "bloc97"
+        else right(me).stretch(s)
+    ),
 )
 bug(
     "ntk-kexue-for-bloc97",
@@ -859,7 +888,11 @@ bug(
     "Every pair is scaled, the first one too, as in the kexue form.",
     "apache/tvm#18576",
     "rope.ntk.form option",
-    stretch=lambda me, s: float(s) ** (-2 * (np.arange(me.R // 2) + 1) / me.R) if me.o["form"] == "bloc97" else right(me).stretch(s),
+    stretch=lambda me, s: (
+        float(s) ** (-2 * (np.arange(me.R // 2) + 1) / me.R)
+        if me.o["form"] == "bloc97"
+        else right(me).stretch(s)
+    ),
 )
 bug(
     "ntk-alpha-minus-one",
@@ -887,7 +920,9 @@ bug(
     "vllm-project/vllm#5093",
     "rope.ntk.static_as_dynamic option",
     idea="dynamic-as-static",
-    grown=lambda me, n: right(me).grown(n) if me.o["form"] == "steps" else me.o["factor"] ** 2 - (me.o["factor"] - 1),
+    grown=lambda me, n: (
+        right(me).grown(n) if me.o["form"] == "steps" else me.o["factor"] ** 2 - (me.o["factor"] - 1)
+    ),
 )
 bug(
     "dynamic_ntk-below-original",
@@ -896,7 +931,11 @@ bug(
     "Short texts are scaled too: n is not held at the original length.",
     "vllm-project/vllm#52665",
     "rope.ntk.static_as_dynamic",
-    grown=lambda me, n: right(me).grown(n) if me.o["form"] != "dynamic" else max(me.o["factor"] * n / me.original() - (me.o["factor"] - 1), 0.1),
+    grown=lambda me, n: (
+        right(me).grown(n)
+        if me.o["form"] != "dynamic"
+        else max(me.o["factor"] * n / me.original() - (me.o["factor"] - 1), 0.1)
+    ),
 )
 bug(
     "dynamic_ntk-no-minus",
@@ -905,7 +944,11 @@ bug(
     "factor m/L without less (factor - 1).",
     "QwenLM/Qwen#401",
     "rope.ntk.static_as_dynamic rope.factor.twice",
-    grown=lambda me, n: me.o["factor"] * max(n, me.original()) / me.original() if me.o["form"] == "dynamic" else right(me).grown(n),
+    grown=lambda me, n: (
+        me.o["factor"] * max(n, me.original()) / me.original()
+        if me.o["form"] == "dynamic"
+        else right(me).grown(n)
+    ),
 )
 bug(
     "dynamic_ntk-by-tokens",
@@ -924,7 +967,9 @@ bug(
     "apache/tvm#18102",
     "rope.ntk.exponent",
     where={"facts": {"n": 96, "R": 4}},
-    ladder=lambda me, n: me.plain() * float(me.grown(n)) ** (-2 * np.arange(me.R // 2) * me.D / (me.R * (me.D - 2))),
+    ladder=lambda me, n: (
+        me.plain() * float(me.grown(n)) ** (-2 * np.arange(me.R // 2) * me.D / (me.R * (me.D - 2)))
+    ),
 )
 bug(
     "dynamic_ntk-steps-linear",
@@ -933,7 +978,9 @@ bug(
     "The form in steps grows like the smooth one.",
     "QwenLM/Qwen#401",
     "option rope.ntk.form rope.ntk.static_as_dynamic",
-    grown=lambda me, n: right(me).grown(n) if me.o["form"] != "steps" else 2 * max(n, me.original()) / me.original() - 1,
+    grown=lambda me, n: (
+        right(me).grown(n) if me.o["form"] != "steps" else 2 * max(n, me.original()) / me.original() - 1
+    ),
 )
 
 # By parts and YaRN.
@@ -1023,7 +1070,11 @@ bug(
     "The product of the two magnitudes in place of the quotient.",
     "turboderp-org/exllamav3#259",
     "rope.yarn.mscale_override",
-    gain=lambda me, n: me.y(me.o["mscale"], n) * me.y(me.o["mscale_all_dim"], n) if me.o["mscale"] and me.o["mscale_all_dim"] else right(me).gain(n),
+    gain=lambda me, n: (
+        me.y(me.o["mscale"], n) * me.y(me.o["mscale_all_dim"], n)
+        if me.o["mscale"] and me.o["mscale_all_dim"]
+        else right(me).gain(n)
+    ),
 )
 bug(
     "yarn-softmax-scale",
@@ -1086,7 +1137,13 @@ bug(
     "truncate: false is not handed on.",
     "sgl-project/sglang#14270",
     "option rope.yarn.ramp",
-    ends=lambda me, fast, slow: (lambda o: (setattr(me, "o", {**o, "truncate": True}), right(me).ends(fast, slow), setattr(me, "o", o))[1])(me.o),
+    ends=lambda me, fast, slow: (
+        lambda o: (
+            setattr(me, "o", {**o, "truncate": True}),
+            right(me).ends(fast, slow),
+            setattr(me, "o", o),
+        )[1]
+    )(me.o),
 )
 bug(
     "yarn-ramp-cut-at-pairs",
@@ -1105,7 +1162,11 @@ bug(
     "apache/tvm#18576",
     "rope.yarn.ramp",
     blend=lambda me: (
-        lambda o: (setattr(me, "o", {**o, "beta_fast": o["beta_slow"], "beta_slow": o["beta_fast"]}), right(me).blend(), setattr(me, "o", o))[1]
+        lambda o: (
+            setattr(me, "o", {**o, "beta_fast": o["beta_slow"], "beta_slow": o["beta_fast"]}),
+            right(me).blend(),
+            setattr(me, "o", o),
+        )[1]
     )(me.o),
 )
 bug(
@@ -1115,7 +1176,15 @@ bug(
     "The ramp runs in turns, as in the paper, not in pairs, as in the code.",
     "jquesnelle/yarn#60",
     "rope.yarn.ramp option",
-    blend=lambda me: 1 - np.clip((me.original() * me.plain() / (2 * np.pi) - me.o["beta_slow"]) / (me.o["beta_fast"] - me.o["beta_slow"]), 0, 1),
+    blend=lambda me: (
+        1
+        - np.clip(
+            (me.original() * me.plain() / (2 * np.pi) - me.o["beta_slow"])
+            / (me.o["beta_fast"] - me.o["beta_slow"]),
+            0,
+            1,
+        )
+    ),
 )
 bug(
     "yarn-extrapolation-ignored",
@@ -1133,7 +1202,9 @@ bug(
     "The ramp runs over channels, 0, 2, 4, ..., in place of pairs.",
     "jquesnelle/yarn#65",
     "rope.yarn.ramp",
-    ramp=lambda me, fast, slow: (lambda e: np.clip((2 * np.arange(me.R // 2) - e[0]) / (e[1] - e[0]), 0, 1))(me.ends(fast, slow)),
+    ramp=lambda me, fast, slow: (lambda e: np.clip((2 * np.arange(me.R // 2) - e[0]) / (e[1] - e[0]), 0, 1))(
+        me.ends(fast, slow)
+    ),
 )
 bug(
     "longrope-magnitude-below-1",
@@ -1143,7 +1214,9 @@ bug(
     "ml-explore/mlx-lm#660",
     "rope.yarn.mscale_missing rope.yarn.mscale_override",
     gain=lambda me, n: (
-        np.sqrt(1 + np.log(me.o["factor"])) if me.o["attention_factor"] is None and me.o["short_mscale"] is None else right(me).gain(n)
+        np.sqrt(1 + np.log(me.o["factor"]))
+        if me.o["attention_factor"] is None and me.o["short_mscale"] is None
+        else right(me).gain(n)
     ),
 )
 bug(
@@ -1218,7 +1291,11 @@ bug(
     "huggingface/transformers#32330",
     "rope.llama3.blend rope.factor.twice",
     ladder=lambda me, n: (
-        lambda w, t: np.where((t > 0) & (t < 1), ((1 - t) * w / me.o["factor"] + t * w) / me.o["factor"], (1 - t) * w / me.o["factor"] + t * w)
+        lambda w, t: np.where(
+            (t > 0) & (t < 1),
+            ((1 - t) * w / me.o["factor"] + t * w) / me.o["factor"],
+            (1 - t) * w / me.o["factor"] + t * w,
+        )
     )(me.plain(), me.blend(me.original() * me.plain() / (2 * np.pi))),
 )
 bug(
@@ -1238,7 +1315,9 @@ bug(
     "ggml-org/llama.cpp#8676",
     "option rope.factor.ignored",
     idea="factor-constant",
-    ladder=lambda me, n: (lambda o: (setattr(me, "o", {**o, "factor": 8.0}), right(me).ladder(n), setattr(me, "o", o))[1])(me.o),
+    ladder=lambda me, n: (
+        lambda o: (setattr(me, "o", {**o, "factor": 8.0}), right(me).ladder(n), setattr(me, "o", o))[1]
+    )(me.o),
 )
 bug(
     "longrope-always-short",
@@ -1302,7 +1381,11 @@ bug(
     "YaRN's magnitude 0.1 ln s + 1 in place of its own.",
     "huggingface/transformers#33129",
     "rope.yarn.mscale_missing rope.yarn.mscale_override",
-    gain=lambda me, n: (0.1 * np.log(me.o["factor"]) + 1) if me.o["attention_factor"] is None and me.o["short_mscale"] is None else right(me).gain(n),
+    gain=lambda me, n: (
+        (0.1 * np.log(me.o["factor"]) + 1)
+        if me.o["attention_factor"] is None and me.o["short_mscale"] is None
+        else right(me).gain(n)
+    ),
 )
 bug(
     "longrope-start-ignored",
@@ -1378,9 +1461,13 @@ bug(
     "alibaba/MNN#4133",
     "rope.mrope.sections",
     idea="mrope-order",
-    axes=lambda me: (lambda o: (setattr(me, "o", {**o, "sections": me.sections(), "order": "chunked"}), right(me).axes(), setattr(me, "o", o))[1])(
-        me.o
-    ),
+    axes=lambda me: (
+        lambda o: (
+            setattr(me, "o", {**o, "sections": me.sections(), "order": "chunked"}),
+            right(me).axes(),
+            setattr(me, "o", o),
+        )[1]
+    )(me.o),
 )
 bug(
     "mrope-interleaved-for-chunked",
@@ -1391,7 +1478,11 @@ bug(
     "rope.mrope.sections",
     idea="mrope-order",
     axes=lambda me: (
-        lambda o: (setattr(me, "o", {**o, "sections": me.sections(), "order": "interleaved"}), right(me).axes(), setattr(me, "o", o))[1]
+        lambda o: (
+            setattr(me, "o", {**o, "sections": me.sections(), "order": "interleaved"}),
+            right(me).axes(),
+            setattr(me, "o", o),
+        )[1]
     )(me.o),
 )
 bug(
@@ -1420,7 +1511,14 @@ bug(
     "The ladder begins anew in each section.",
     "mflux-community/mflux#483",
     "rope.mrope.sections",
-    plain=lambda me: me.base() ** -(2 * np.concatenate([np.arange(s) for s in (np.bincount(me.axes(), minlength=3))])[: me.R // 2] / me.R),
+    plain=lambda me: (
+        me.base()
+        ** -(
+            2
+            * np.concatenate([np.arange(s) for s in (np.bincount(me.axes(), minlength=3))])[: me.R // 2]
+            / me.R
+        )
+    ),
 )
 bug(
     "mrope-interleaved-no-bound",
@@ -1439,7 +1537,9 @@ bug(
     "alibaba/rtp-llm#1086",
     "rope.mrope.sections",
     axes=lambda me: (
-        (lambda n, s: np.where((n % 3 == 1) & (n < s[1]), 1, np.where((n % 3 == 2) & (n < s[2]), 2, 0)))(np.arange(me.R // 2), me.sections())
+        (lambda n, s: np.where((n % 3 == 1) & (n < s[1]), 1, np.where((n % 3 == 2) & (n < s[2]), 2, 0)))(
+            np.arange(me.R // 2), me.sections()
+        )
         if me.o["order"] == "interleaved"
         else right(me).axes()
     ),
@@ -1470,7 +1570,11 @@ bug(
     "Tokens are cut into rows with the number of rows, not of columns.",
     "baaivision/EVA#93",
     "rope.axial.axes",
-    parts=lambda me, i: right(me).parts(i) if np.ndim(i) == 3 else (np.asarray(i) // (me.o["width"] + 1), np.asarray(i) % (me.o["width"] + 1)),
+    parts=lambda me, i: (
+        right(me).parts(i)
+        if np.ndim(i) == 3
+        else (np.asarray(i) // (me.o["width"] + 1), np.asarray(i) % (me.o["width"] + 1))
+    ),
 )
 bug(
     "axial-global-for-restart",
@@ -1480,7 +1584,11 @@ bug(
     "meta-pytorch/torchtune#1973",
     "rope.axial.ladder option",
     ladders=lambda me: (
-        (lambda o: (setattr(me, "o", {**o, "ladder": "global"}), right(me).ladders(), setattr(me, "o", o))[1])(me.o)
+        (
+            lambda o: (setattr(me, "o", {**o, "ladder": "global"}), right(me).ladders(), setattr(me, "o", o))[
+                1
+            ]
+        )(me.o)
         if me.o["ladder"] == "restart"
         else right(me).ladders()
     ),
@@ -1492,7 +1600,11 @@ bug(
     "Each axis has exponents 2m/R, as in one dimension.",
     "PaddlePaddle/PaddleMIX#990",
     "rope.axial.ladder rope.exponent",
-    ladders=lambda me: (me.base() ** (-2 * np.arange(me.R // 4) / me.R),) * 2 if me.o["ladder"] == "restart" else right(me).ladders(),
+    ladders=lambda me: (
+        (me.base() ** (-2 * np.arange(me.R // 4) / me.R),) * 2
+        if me.o["ladder"] == "restart"
+        else right(me).ladders()
+    ),
 )
 bug(
     "axial-flat",
@@ -1510,5 +1622,9 @@ bug(
     "Pixels run from 0 to 1, not from -1 to 1.",
     "lucidrains/rotary-embedding-torch#3",
     "rope.axial.ladder rope.axial.axes",
-    parts=After(lambda me, p: p if me.o["ladder"] != "pixel" else tuple((np.asarray(x) + me.o["width"] - 1) / 2 for x in p)),
+    parts=After(
+        lambda me, p: (
+            p if me.o["ladder"] != "pixel" else tuple((np.asarray(x) + me.o["width"] - 1) / 2 for x in p)
+        )
+    ),
 )

@@ -59,14 +59,42 @@ def positions(name, encoding, wrong, thread, accepts, idea, how, where=None):
     bug(name, encoding, "trace", wrong, thread, accepts, idea=idea, where=where, call_positions=how)
 
 
-positions("rope-restarts", "rope", "Each call counts its positions from 0.", "Blaizzy/mlx-vlm#1983", "cache.position_restarts", "restarts", restarts)
 positions(
-    "yarn-restarts", "yarn", "Decoding turns every token at position 0.", "RobertCsordas/moeut#6", "cache.position_restarts", "restarts", restarts
+    "rope-restarts",
+    "rope",
+    "Each call counts its positions from 0.",
+    "Blaizzy/mlx-vlm#1983",
+    "cache.position_restarts",
+    "restarts",
+    restarts,
 )
 positions(
-    "mrope-restarts", "mrope", "The offset of the cache is lost in decoding.", "Blaizzy/mlx-vlm#1619", "cache.position_restarts", "restarts", restarts
+    "yarn-restarts",
+    "yarn",
+    "Decoding turns every token at position 0.",
+    "RobertCsordas/moeut#6",
+    "cache.position_restarts",
+    "restarts",
+    restarts,
 )
-positions("alibi-restarts", "alibi", "The new token's position is 0.", "keras-team/keras-hub#2861", "cache.position_restarts", "restarts", restarts)
+positions(
+    "mrope-restarts",
+    "mrope",
+    "The offset of the cache is lost in decoding.",
+    "Blaizzy/mlx-vlm#1619",
+    "cache.position_restarts",
+    "restarts",
+    restarts,
+)
+positions(
+    "alibi-restarts",
+    "alibi",
+    "The new token's position is 0.",
+    "keras-team/keras-hub#2861",
+    "cache.position_restarts",
+    "restarts",
+    restarts,
+)
 positions(
     "transformer_xl-restarts",
     "transformer_xl",
@@ -122,7 +150,13 @@ positions(
     doubled,
 )
 positions(
-    "rope-decode-late", "rope", "Decoding begins one position late.", "Physical-Intelligence/openpi#705", "position.off_by_one", "decode-late", late
+    "rope-decode-late",
+    "rope",
+    "Decoding begins one position late.",
+    "Physical-Intelligence/openpi#705",
+    "position.off_by_one",
+    "decode-late",
+    late,
 )
 positions(
     "kerple_log-decode-late",
@@ -133,7 +167,15 @@ positions(
     "decode-late",
     late,
 )
-positions("axial-decode-early", "axial", "Decoding repeats the last position.", "QwenLM/Qwen#401", "position.off_by_one", "decode-early", early)
+positions(
+    "axial-decode-early",
+    "axial",
+    "Decoding repeats the last position.",
+    "QwenLM/Qwen#401",
+    "position.off_by_one",
+    "decode-early",
+    early,
+)
 positions(
     "dynamic_bias-decode-early",
     "dynamic_bias",
@@ -143,8 +185,24 @@ positions(
     "decode-early",
     early,
 )
-positions("rope-window-frozen", "rope", "All tokens of a call have the position of its first.", "jundot/omlx#2363", "", "frozen", frozen)
-positions("pi-window-frozen", "pi", "A window of draft tokens is turned at one position.", "jundot/omlx#2363", "", "frozen", frozen)
+positions(
+    "rope-window-frozen",
+    "rope",
+    "All tokens of a call have the position of its first.",
+    "jundot/omlx#2363",
+    "",
+    "frozen",
+    frozen,
+)
+positions(
+    "pi-window-frozen",
+    "pi",
+    "A window of draft tokens is turned at one position.",
+    "jundot/omlx#2363",
+    "",
+    "frozen",
+    frozen,
+)
 positions(
     "rope-slots",
     "rope",
@@ -171,12 +229,27 @@ positions(
 for name, encoding, wrong, thread in (
     ("rope-not-cleared", "rope", "The keys of the text before are still there.", "Lightning-AI/litgpt#1647"),
     ("none-not-cleared", "none", "A new text goes on behind the old one.", "mudler/LocalAI#6747"),
-    ("t5-not-cleared", "t5", "Each token is there twice: the cache is not cleared.", "ggml-org/llama.cpp#7859"),
-    ("forgetting-not-cleared", "forgetting", "Keys and gates of the text before remain.", "Simple-Efficient/RL-Factory#47"),
+    (
+        "t5-not-cleared",
+        "t5",
+        "Each token is there twice: the cache is not cleared.",
+        "ggml-org/llama.cpp#7859",
+    ),
+    (
+        "forgetting-not-cleared",
+        "forgetting",
+        "Keys and gates of the text before remain.",
+        "Simple-Efficient/RL-Factory#47",
+    ),
 ):
     bug(name, encoding, "trace", wrong, thread, "cache.not_cleared", idea="not-cleared", begin=kept)
 for name, encoding, wrong, thread in (
-    ("mamba-state-stale", "mamba", "The recurrent state of the request before is not zeroed.", "Luce-Org/lucebox#210"),
+    (
+        "mamba-state-stale",
+        "mamba",
+        "The recurrent state of the request before is not zeroed.",
+        "Luce-Org/lucebox#210",
+    ),
     ("rwkv6-state-stale", "rwkv6", "The state is not reset between texts.", "NVIDIA/TensorRT-LLM#14509"),
     ("retnet-state-stale", "retnet", "The state of the last text begins the next.", "Luce-Org/lucebox#210"),
     ("s4d-state-stale", "s4d", "A slot is used again with its state.", "vllm-project/vllm#53084"),
@@ -242,14 +315,43 @@ bug(
 # Masks.
 
 for name, encoding, wrong, thread in (
-    ("none-mask-top-left", "none", "The causal mask of a chunk is aligned with the first key.", "onnx/onnx#8068"),
-    ("rope-mask-top-left", "rope", "is_causal of a chunk sees the beginning of the text alone.", "pytorch/executorch#21749"),
-    ("alibi-mask-top-left", "alibi", "Query t of a chunk sees keys up to t.", "gittensor-ai-lab/sparkinfer#3"),
+    (
+        "none-mask-top-left",
+        "none",
+        "The causal mask of a chunk is aligned with the first key.",
+        "onnx/onnx#8068",
+    ),
+    (
+        "rope-mask-top-left",
+        "rope",
+        "is_causal of a chunk sees the beginning of the text alone.",
+        "pytorch/executorch#21749",
+    ),
+    (
+        "alibi-mask-top-left",
+        "alibi",
+        "Query t of a chunk sees keys up to t.",
+        "gittensor-ai-lab/sparkinfer#3",
+    ),
     ("xpos-mask-top-left", "xpos", "The mask of a chunk begins at key 0.", "huggingface/candle#3743"),
 ):
-    bug(name, encoding, "trace", wrong, thread, "mask.top_left", idea="top-left", query_slots=lambda me, T, S: np.arange(T))
+    bug(
+        name,
+        encoding,
+        "trace",
+        wrong,
+        thread,
+        "mask.top_left",
+        idea="top-left",
+        query_slots=lambda me, T, S: np.arange(T),
+    )
 for name, encoding, wrong, thread in (
-    ("none-chunk-not-causal", "none", "A chunk through the cache has no causal mask.", "ROCm/rocm-libraries#10999"),
+    (
+        "none-chunk-not-causal",
+        "none",
+        "A chunk through the cache has no causal mask.",
+        "ROCm/rocm-libraries#10999",
+    ),
     ("mrope-chunk-not-causal", "mrope", "Tokens of a chunk see later ones of it.", "tinygrad/tinygrad#15182"),
 ):
     bug(
@@ -353,11 +455,26 @@ bug(
 # Biases in a cache.
 
 for name, encoding, wrong, thread in (
-    ("t5-dropped-on-decode", "t5", "As soon as there is a cache no bias is added.", "NVIDIA/TensorRT-LLM#13870"),
+    (
+        "t5-dropped-on-decode",
+        "t5",
+        "As soon as there is a cache no bias is added.",
+        "NVIDIA/TensorRT-LLM#13870",
+    ),
     ("alibi-dropped-on-decode", "alibi", "Decoding runs without ALiBi.", "keras-team/keras-hub#2977"),
-    ("kerple_power-dropped-on-decode", "kerple_power", "The cached path leaves the bias out.", "NVIDIA/TensorRT-LLM#13919"),
+    (
+        "kerple_power-dropped-on-decode",
+        "kerple_power",
+        "The cached path leaves the bias out.",
+        "NVIDIA/TensorRT-LLM#13919",
+    ),
     ("fire-dropped-on-decode", "fire", "The kernel for decoding has no bias.", "meta-pytorch/torchtune#2325"),
-    ("sandwich-dropped-on-decode", "sandwich", "No bias once the scores are not square.", "keras-team/keras-hub#2862"),
+    (
+        "sandwich-dropped-on-decode",
+        "sandwich",
+        "No bias once the scores are not square.",
+        "keras-team/keras-hub#2862",
+    ),
 ):
     bug(
         name,
@@ -367,7 +484,9 @@ for name, encoding, wrong, thread in (
         thread,
         "t5.bias.dropped_on_decode",
         idea="bias-dropped",
-        bias=lambda me, q, i, keys, see: None if q.shape[2] < keys["k"].shape[2] else right(me).bias(q, i, keys, see),
+        bias=lambda me, q, i, keys, see: (
+            None if q.shape[2] < keys["k"].shape[2] else right(me).bias(q, i, keys, see)
+        ),
     )
 
 
@@ -442,7 +561,9 @@ bug(
     "Short factors at first, long ones when the text has grown.",
     "openvinotoolkit/openvino#37682",
     "rope.longrope.cache_mixed",
-    call=lambda me, first, stop, n, cache: right(me).call(first, stop, min(n, size(cache) + stop - first), cache),
+    call=lambda me, first, stop, n, cache: right(me).call(
+        first, stop, min(n, size(cache) + stop - first), cache
+    ),
 )
 bug(
     "longrope-query-long",
@@ -451,7 +572,9 @@ bug(
     "Queries turn by the long factors, keys by the short.",
     "huggingface/optimum-intel#1504",
     "rope.longrope.cache_mixed",
-    turned=lambda me, x, i, n, side: right(me).turned(x, i, n if side == "q" else min(n, me.original()), side),
+    turned=lambda me, x, i, n, side: right(me).turned(
+        x, i, n if side == "q" else min(n, me.original()), side
+    ),
 )
 bug(
     "dynamic_ntk-query-longer",
@@ -509,7 +632,9 @@ bug(
     "rope.one_of_two",
     append=lambda me, cache, new: right(me).append(cache, new),
     kept=lambda me, first, stop, i, n, cache: (
-        {**right(me).kept(first, stop, i, n, cache), "k": me.new("k", first, stop)} if cache else right(me).kept(first, stop, i, n, cache)
+        {**right(me).kept(first, stop, i, n, cache), "k": me.new("k", first, stop)}
+        if cache
+        else right(me).kept(first, stop, i, n, cache)
     ),
 )
 
@@ -522,7 +647,9 @@ bug(
     "Gates of cached tokens are lost: 0.",
     "fla-org/flash-linear-attention#355",
     "cache.features_dropped",
-    append=lambda me, cache, new: right(me).append({**cache, "forget": cache["forget"] * 0.0} if cache else cache, new),
+    append=lambda me, cache, new: right(me).append(
+        {**cache, "forget": cache["forget"] * 0.0} if cache else cache, new
+    ),
 )
 bug(
     "forgetting-gates-restart",
@@ -532,7 +659,9 @@ bug(
     "flashinfer-ai/flashinfer#2768",
     "cache.features_dropped forgetting.range",
     range=lambda me, c, f, T: (
-        lambda S: right(me).range(join([c[..., : S - T], c[..., S - T :] - c[..., S - T - 1 : S - T]], 2) if S > T else c, f, T)
+        lambda S: right(me).range(
+            join([c[..., : S - T], c[..., S - T :] - c[..., S - T - 1 : S - T]], 2) if S > T else c, f, T
+        )
     )(f.shape[2]),
 )
 bug(
@@ -542,7 +671,9 @@ bug(
     "Maps of cached tokens are lost: cached keys are not moved by them.",
     "fla-org/flash-linear-attention#859",
     "cache.features_dropped",
-    append=lambda me, cache, new: right(me).append({**cache, "beta": cache["beta"] * 0.0} if cache else cache, new),
+    append=lambda me, cache, new: right(me).append(
+        {**cache, "beta": cache["beta"] * 0.0} if cache else cache, new
+    ),
 )
 bug(
     "cope-new-keys-only",
@@ -551,17 +682,37 @@ bug(
     "Counts run over the keys of the call alone.",
     "lucidrains/x-transformers#268",
     "cope.count cache.features_dropped",
-    gates=lambda me, q, keys, see: right(me).gates(q, keys, see & (np.arange(see.shape[-1]) >= see.shape[-1] - q.shape[2])),
+    gates=lambda me, q, keys, see: right(me).gates(
+        q, keys, see & (np.arange(see.shape[-1]) >= see.shape[-1] - q.shape[2])
+    ),
 )
 
 
 for name, encoding, wrong, thread, keep in (
-    ("mamba-state-dropped", "mamba", "previous_states is always zero.", "huggingface/transformers#46084", "z"),
+    (
+        "mamba-state-dropped",
+        "mamba",
+        "previous_states is always zero.",
+        "huggingface/transformers#46084",
+        "z",
+    ),
     ("retnet-state-dropped", "retnet", "Each call begins with a state of zeros.", "syncdoth/RetNet#10", ""),
-    ("rwkv6-state-dropped", "rwkv6", "The wkv state is not handed on.", "fla-org/flash-linear-attention#285", "x"),
+    (
+        "rwkv6-state-dropped",
+        "rwkv6",
+        "The wkv state is not handed on.",
+        "fla-org/flash-linear-attention#285",
+        "x",
+    ),
     ("rwkv7-state-dropped", "rwkv7", "The final state is not returned.", "ooples/AiDotNet#1557", "x"),
     ("s4d-state-dropped", "s4d", "A call begins at zero.", "state-spaces/mamba#127", ""),
-    ("rwkv4-state-dropped", "rwkv4", "Sums of the tokens before are lost.", "huggingface/transformers#22797", "x"),
+    (
+        "rwkv4-state-dropped",
+        "rwkv4",
+        "Sums of the tokens before are lost.",
+        "huggingface/transformers#22797",
+        "x",
+    ),
 ):
     bug(
         name,
@@ -574,9 +725,27 @@ for name, encoding, wrong, thread, keep in (
         after=lambda me, old, new, keep=keep: {k: x for k, x in new.items() if k in keep},
     )
 for name, encoding, wrong, thread, drop in (
-    ("mamba-tail-dropped", "mamba", "The convolution sees zeros at the start of a call.", "huggingface/transformers#46873", "z"),
-    ("rwkv4-tail-dropped", "rwkv4", "The token shift sees zero at the start of a call.", "ggml-org/llama.cpp#11445", "x"),
-    ("rwkv6-tail-dropped", "rwkv6", "The last row of a call is not kept for the shift.", "ggml-org/llama.cpp#11445", "x"),
+    (
+        "mamba-tail-dropped",
+        "mamba",
+        "The convolution sees zeros at the start of a call.",
+        "huggingface/transformers#46873",
+        "z",
+    ),
+    (
+        "rwkv4-tail-dropped",
+        "rwkv4",
+        "The token shift sees zero at the start of a call.",
+        "ggml-org/llama.cpp#11445",
+        "x",
+    ),
+    (
+        "rwkv6-tail-dropped",
+        "rwkv6",
+        "The last row of a call is not kept for the shift.",
+        "ggml-org/llama.cpp#11445",
+        "x",
+    ),
     ("rwkv7-tail-dropped", "rwkv7", "x of the call before is not kept.", "BlinkDL/ChatRWKV#27", "x"),
 ):
     bug(

@@ -13,7 +13,8 @@ BUGS = {}
 
 @dataclass(frozen=True)
 class Bug:
-    """`accepts` are the flags that are right as first name; none of them: "no known trap" is the right answer.
+    """`accepts` are the flags that are right as first name; none of them: "no known trap" is the right
+    answer.
 
     `where`: options, facts and a function of positions with which it shows, for one that shows in no golden
     case that was there when it was written, which does not make it less of a bug.
@@ -58,11 +59,34 @@ class After:
         return lambda me, *given: self.f(me, getattr(super(kind, me), name)(*given))
 
 
-def bug(name, encoding, levels, wrong, thread, accepts, idea=None, dtypes="f64 f32 f16 bf16", back=False, where=None, **methods):
+def bug(
+    name,
+    encoding,
+    levels,
+    wrong,
+    thread,
+    accepts,
+    idea=None,
+    dtypes="f64 f32 f16 bf16",
+    back=False,
+    where=None,
+    **methods,
+):
     backward = back or any(isinstance(m, Backward) for m in methods.values())
     assert name not in BUGS, name
-    BUGS[name] = Bug(name, encoding, tuple(levels.split()), wrong, thread, frozenset(accepts.split()), idea or name,
-                     backward, tuple(dtypes.split()), where or {}, methods)  # fmt: skip
+    BUGS[name] = Bug(
+        name,
+        encoding,
+        tuple(levels.split()),
+        wrong,
+        thread,
+        frozenset(accepts.split()),
+        idea or name,
+        backward,
+        tuple(dtypes.split()),
+        where or {},
+        methods,
+    )
 
 
 class Backward(After):

@@ -1,4 +1,6 @@
-"""What `check --impl benchmarks.bugs.entry:NAME` calls: `right_f64` or `BUG_f32`, each a function of case and inputs."""
+"""What `check --impl benchmarks.bugs.entry:NAME` calls: `right_f64` or `BUG_f32`, each a function of case
+and inputs.
+"""
 
 import numpy as np
 

@@ -133,7 +133,9 @@ def maximum(x, y):
 def where(mask, x, y=0.0):
     like = raw(x if isinstance(x, V) else y).dtype
     a, b = raw(x).astype(like), raw(y).astype(like)
-    return make(np.where(mask, a, b), (x, lambda g: np.where(mask, g, 0)), (y, lambda g: np.where(mask, 0, g)))
+    return make(
+        np.where(mask, a, b), (x, lambda g: np.where(mask, g, 0)), (y, lambda g: np.where(mask, 0, g))
+    )
 
 
 def einsum(spec, *xs):
@@ -143,7 +145,9 @@ def einsum(spec, *xs):
 
     def back(n):
         names = [out, *(s for m, s in enumerate(ins) if m != n)]
-        return lambda g: np.einsum(f"{','.join(names)}->{ins[n]}", g, *(a for m, a in enumerate(arrays) if m != n))
+        return lambda g: np.einsum(
+            f"{','.join(names)}->{ins[n]}", g, *(a for m, a in enumerate(arrays) if m != n)
+        )
 
     return V(np.einsum(spec, *arrays), *((x, back(n)) for n, x in enumerate(xs) if isinstance(x, V)))
 

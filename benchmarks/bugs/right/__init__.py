@@ -1,4 +1,6 @@
-"""Right programs for the encodings, written from golden/SPEC.md alone, a class for each: what bugs are made of."""
+"""Right programs for the encodings, written from golden/SPEC.md alone, a class for each: what bugs are
+made of.
+"""
 
 from . import biases, mixes, rotations, terms
 from .base import Attention

@@ -1,11 +1,19 @@
-"""What all of them share: inputs, levels, attention, the mask, the cache. A bug replaces one of these methods."""
+"""What all of them share: inputs, levels, attention, the mask, the cache. A bug replaces one of these
+methods.
+"""
 
 import numpy as np
 
 from .. import tape
 from ..tape import V, einsum, exp, join, raw, where
 
-AXIS = {"k": -2, "v": -2, "gate_key": -2, "w": -2, "z": -2}  # of the tokens, in what a cache keeps; else the last
+AXIS = {
+    "k": -2,
+    "v": -2,
+    "gate_key": -2,
+    "w": -2,
+    "z": -2,
+}  # of the tokens, in what a cache keeps; else the last
 
 
 class Encoding:
@@ -21,16 +29,22 @@ class Encoding:
         self.i, self.seg = inputs.get("positions"), inputs.get("seg")
         self.distances = inputs.get("distances")
         plain = {"positions", "seg", "distances"}
-        self.a = {k: V(np.asarray(x).astype(work)) for k, x in inputs.items() if k not in plain and "cotan" not in k}
+        self.a = {
+            k: V(np.asarray(x).astype(work)) for k, x in inputs.items() if k not in plain and "cotan" not in k
+        }
         self.p = {k[6:]: x for k, x in self.a.items() if k.startswith("param.")}
-        self.cotangents = {k[10:]: np.asarray(x).astype(work) for k, x in inputs.items() if k[:10] == "cotangent."}
+        self.cotangents = {
+            k[10:]: np.asarray(x).astype(work) for k, x in inputs.items() if k[:10] == "cotangent."
+        }
 
     def answer(self):
         """Outputs, and the derivatives of what has a cotangent by every input that the case wants."""
         found = getattr(self, self.case["level"])()
         pairs = [(found[k], c) for k, c in self.cotangents.items() if isinstance(found[k], V)]
         names = [k[4:] for k in self.case["expected"] if k.startswith("vjp.")]
-        back = dict(zip(names, tape.gradients(pairs, [self.a[n] for n in names]), strict=True)) if pairs else {}
+        back = (
+            dict(zip(names, tape.gradients(pairs, [self.a[n] for n in names]), strict=True)) if pairs else {}
+        )
         for name in names:
             found["vjp." + name] = back.get(name, np.zeros(self.a[name].shape))
         return {k: raw(found[k]) for k in self.case["expected"]}
@@ -110,8 +124,12 @@ class Attention(Encoding):
         q = self.turned(self.new("q", first, stop), i, n, "q")
         S = keys["k"].shape[2]
         T = stop - first
-        see = self.visible(self.query_slots(T, S), np.arange(S), keys["seg"][:, S - T :] if "seg" in keys else None,
-                           keys.get("seg"))  # fmt: skip
+        see = self.visible(
+            self.query_slots(T, S),
+            np.arange(S),
+            keys["seg"][:, S - T :] if "seg" in keys else None,
+            keys.get("seg"),
+        )
         return self.attention(q, i, keys, see), keys
 
     def query_slots(self, T, S):

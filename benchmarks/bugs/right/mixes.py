@@ -3,7 +3,23 @@
 import numpy as np
 
 from .. import tape
-from ..tape import V, absolute, einsum, exp, expm1, join, linear, maximum, sigmoid, silu, softplus, sqrt, stack, tanh, where
+from ..tape import (
+    V,
+    absolute,
+    einsum,
+    exp,
+    expm1,
+    join,
+    linear,
+    maximum,
+    sigmoid,
+    silu,
+    softplus,
+    sqrt,
+    stack,
+    tanh,
+    where,
+)
 from .base import Encoding
 from .rotations import Rope
 from .terms import conv, same
@@ -84,7 +100,9 @@ class Mix(Encoding):
         for call in self.calls:
             first, stop = call["first"], call["stop"]
             state = self.begin(state) if call["fresh"] else state
-            y, new = self.run(self.a["x"][:, first:stop], self.call_positions(first, stop, state), None, state)
+            y, new = self.run(
+                self.a["x"][:, first:stop], self.call_positions(first, stop, state), None, state
+            )
             state = self.after(state, new)
             out.append(y)
         return {"y": join(out, 1)}
@@ -137,7 +155,9 @@ class Mamba(Mix):
     def low(self, u):
         found = [self.project(name, u) for name in ("down", "b", "c")]
         if self.o["norms"] == "rms":
-            found = [self.rms(y, self.p[name + ".norm"]) for y, name in zip(found, ("down", "b", "c"), strict=True)]
+            found = [
+                self.rms(y, self.p[name + ".norm"]) for y, name in zip(found, ("down", "b", "c"), strict=True)
+            ]
         return found
 
     def rms(self, y, weight):
@@ -189,7 +209,11 @@ class Mamba(Mix):
 class Retnet(Mix):
     def turned(self, x, i):
         D, n = self.D, np.arange(self.D // 2)
-        w = self.o["base"] ** (-n / max(D / 2 - 1, 1)) if self.o["ladder"] == "endpoint" else self.o["base"] ** (-2.0 * n / D)
+        w = (
+            self.o["base"] ** (-n / max(D / 2 - 1, 1))
+            if self.o["ladder"] == "endpoint"
+            else self.o["base"] ** (-2.0 * n / D)
+        )
         angle = np.asarray(i).astype(self.work)[..., None, None] * w.astype(self.work)
         rope = object.__new__(Rope)
         rope.R = rope.D = D
@@ -220,7 +244,12 @@ class Retnet(Mix):
         q, k, v, g = (self.project(n, x) for n in "qkvg")
         q, k, v = self.turned(self.cut(q), i), self.turned(self.cut(k), i), self.cut(v)
         g_h = self.decays().astype(self.work)
-        S, z, c, out = state.get("S"), state.get("z"), state.get("c", np.zeros((self.B, self.H), self.work)), []
+        S, z, c, out = (
+            state.get("S"),
+            state.get("z"),
+            state.get("c", np.zeros((self.B, self.H), self.work)),
+            [],
+        )
         for t in range(x.shape[1]):
             keep = self.keep(seg, t)[:, None].astype(self.work)
             put = einsum("bhd,bhe->bhde", k[:, t], v[:, t])

@@ -317,4 +317,6 @@ class Axial(Rope):
         if self.o["ladder"] == "pixel":
             row, column = (2 * x / (self.o["width"] - 1) - 1 for x in (row, column))
         a, b = self.ladders()
-        return np.concatenate([row[..., None] * a.astype(self.work), column[..., None] * b.astype(self.work)], -1)
+        return np.concatenate(
+            [row[..., None] * a.astype(self.work), column[..., None] * b.astype(self.work)], -1
+        )

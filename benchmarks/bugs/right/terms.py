@@ -2,7 +2,24 @@
 
 import numpy as np
 
-from ..tape import V, absolute, cumsum, einsum, join, leaky, linear, log, logsigmoid, maximum, relu, sigmoid, silu, sqrt, stack, where
+from ..tape import (
+    V,
+    absolute,
+    cumsum,
+    einsum,
+    join,
+    leaky,
+    linear,
+    log,
+    logsigmoid,
+    maximum,
+    relu,
+    sigmoid,
+    silu,
+    sqrt,
+    stack,
+    where,
+)
 from .base import Attention, apart
 from .biases import Alibi, KerpleLog
 
@@ -291,7 +308,9 @@ class Path(Attention):
 
 
 def conv(z, taps, tail=None, seg=None):
-    """A causal convolution of each channel of z [B,T,C] by itself, taps [C,K]; the last is for the present."""
+    """A causal convolution of each channel of z [B,T,C] by itself, taps [C,K]; the last is for the
+    present.
+    """
     B, T, C = z.shape
     K = taps.shape[1]
     tail = V(np.zeros((B, K - 1, C), z.a.dtype)) if tail is None else tail
