@@ -300,9 +300,11 @@ def test_only_some_packages_and_only_where_they_belong():
 
 def test_tests_need_no_other_framework_either():
     """What they import is NumPy, pytest, the package's own requirements and themselves."""
-    own = {path.stem for path in TESTS.glob("*.py")} | {
-        path.name for folder in (TESTS, ROOT / "benchmarks") for path in folder.iterdir() if path.is_dir()
-    }
+    own = (
+        {"benchmarks"}
+        | {path.stem for path in TESTS.glob("*.py")}
+        | {path.name for folder in (TESTS, ROOT / "benchmarks") for path in folder.iterdir() if path.is_dir()}
+    )
     for path in TESTS.rglob("*.py"):
         assert tops(path.read_text()) <= own | IN_TESTS | set(sys.stdlib_module_names), path
     for path in (TESTS / "loops").glob("*.py"):

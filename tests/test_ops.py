@@ -148,7 +148,6 @@ CASES = {
     ],
     # at d = 0 its slope is 0, not NaN
     "ops.bias.power": [([np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {})],
-    "ops.bias.wide": [([random(3)], {})],
     "ops.distance.gather": [
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
         ([random(2, 3, 5, 4), np.arange(70).reshape(2, 5, 7) % 4], {"scale": 0.3}),
@@ -324,7 +323,6 @@ def test_gradient(name, case):
 
 FLOAT64 = (
     "encodings.score.forgetting",
-    "ops.bias.wide",
     "ops.bias.power",
     "ops.cast.cast",
     "ops.frequency.angle",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from peref.ops.activation import inverse_softplus, softplus
+from peref.ops.cast import in_dtype
 from peref.tape import Op
 from peref.xp import namespace
 
@@ -25,16 +26,9 @@ def slopes(H: int, max_bias: float = 8.0) -> list[float]:
     return of(whole) + of(2 * whole)[::2][: H - whole]
 
 
-# a parameter of any dtype, as float64, so that a table over distances loses nothing before its last line
-def wide_forward(x):
-    return x.astype(namespace(x).float64), x.dtype
-
-
-def wide_backward(dtype, dy):
-    return (dy.astype(dtype),)
-
-
-wide = Op(wide_forward, wide_backward)
+def wide(x: Any) -> Any:
+    """A parameter in float64, so that a table over distances loses nothing before its last line."""
+    return in_dtype(x, np.dtype(np.float64))
 
 
 def power_forward(half, d):  # [H] (half of r), [N] -> [H,N] in float64
