@@ -5,7 +5,7 @@
         peref_case.check(q_rotated=mine(peref_case.inputs["q"], peref_case.inputs["positions"],
         peref_case.facts["layout"]))
 
-Every keyword is a text or a list of them, with * and ? (dtypes: f64, f32, f16); what is left out is not
+Every keyword is a text or a list of them, with * and ? (dtypes: f64, f32, f16, bf16); what is left out is not
 narrowed. See peref.golden.judge.trial.
 """
 

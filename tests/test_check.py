@@ -239,7 +239,10 @@ def test_check_on_the_command_line(book, capsys, tmp_path):
         tmp_path / "wrong.safetensors", {Q: ("F32", entry.want("q_rotated").astype(np.float32) + 1)}
     )
     code, text = cli(capsys, "check", right)
-    assert (code, text.startswith("pass: 1 tensor of 1 case compared (A 1)")) == (0, True)
+    assert (code, text.startswith("pass: 1 tensor of 1 case compared in float32 (A 1), 3 missing")) == (
+        0,
+        True,
+    )
     code, text = cli(capsys, "check", wrong)
     assert (code, text.startswith("FAIL rope.op/default  q_rotated  f32")) == (1, True)
     assert f"check {wrong} --case rope.op/default" in text
@@ -382,7 +385,7 @@ def test_a_report_as_a_page(book, capsys, tmp_path, monkeypatch):
     assert "default-src 'none'" in page.read_text()
     for some in (
         words,
-        "FAIL 4 tensors compared",
+        "FAIL 4 tensors of 1 case compared in ",
         "4 failed",
         book.entries[case].words["why"],
         f"{case}:q_rotated",

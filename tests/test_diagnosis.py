@@ -10,8 +10,9 @@ import pytest
 
 from peref.encodings.bias import t5
 from peref.encodings.rotate import llama3, ntk_by_parts, yarn
+from peref.errors import Misuse
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import Answer, Trap
+from peref.golden.diagnosis.answer import Answer, Trap, guess
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, likely
 from peref.golden.judge.report import check_tensors
 from peref.golden.judge.selection import Pick
@@ -345,3 +346,20 @@ def test_a_blind_row_where_there_are_no_probabilities(book):
         return {"out": np.where(np.broadcast_to(c.at.see.any(-1)[..., None], out.shape), out, np.nan)}
 
     assert named(wrong(book, blind, case))[0].flag == "mask.padding"
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, AttributeError])
+def test_a_mistake_in_a_guess_is_not_hidden(book, error):
+    """What a case cannot be is left out, as a bad setting; a mistake in the guess itself is told."""
+
+    def raising(kind):
+        def gives(answer):
+            raise kind("a slip of the pen")
+
+        return guess("basic", "a guess", gives)
+
+    entry = book.entries["rope.op/default"]
+    answer = Answer(entry, {"q_rotated": Tensor("F64", 2 * entry.want("q_rotated"))})
+    assert answer.fits(raising(Misuse)) is None
+    with pytest.raises(error, match="slip"):
+        answer.fits(raising(error))

@@ -82,6 +82,7 @@ DYNAMIC = (
     "encodings",
     "cli.app",
     "backends",
+    "golden.judge.function",
     "golden.judge.implementation",
 )  # and below: import by a computed name
 

@@ -43,6 +43,7 @@ def report(*results, **more):
         "results": list(results),
         "errors": {},
         "not_run": [],
+        "missing": {},
     } | more
 
 
@@ -152,7 +153,16 @@ def test_the_command_writes_what_is_asked_for(capsys, written, tmp_path):
         {
             "encoding": "rope",
             "level": "op",
-            "cells": {"a": {"class": "A", "dtypes": {"F32": "A"}, "cases": 1, "of": 1, "used": 0.5}},
+            "cells": {
+                "a": {
+                    "class": "A",
+                    "dtypes": {"F32": "A"},
+                    "cases": 1,
+                    "of": 1,
+                    "used": 0.5,
+                    "lacks": None,
+                }
+            },
         }
     ]
 
@@ -232,6 +242,10 @@ HOSTILE = {
     "errors is a list": report(errors=[]),
     "errors hold numbers": report(errors={"rope.op/default": 3}),
     "errors of no case": report(errors={"<b>": "x"}),
+    "missing is a list": report(missing=[]),
+    "missing holds text": report(missing={"rope.op/default": "vjp.q"}),
+    "missing holds numbers": report(missing={"rope.op/default": [1]}),
+    "missing of no case": report(missing={"<b>": ["vjp.q"]}),
     "not_run is an object": report(not_run={}),
     "not_run holds numbers": report(not_run=[4]),
     "implementation is text": report(implementation="mine"),

@@ -79,7 +79,7 @@ def test_wrong_code_fails_with_the_block(tmp_path):
     [
         ({"pe": "rop"}, "no golden case is left by encodings"),
         ({"levels": "op"}, "has no levels; did you mean 'level'"),
-        ({"dtypes": "bf16"}, "NumPy has f64, f32, f16"),
+        ({"dtypes": "f8"}, "expected one of f64, f32, f16, bf16"),
         ({"limit": "D"}, "expected one of A, B, C"),
     ],
 )

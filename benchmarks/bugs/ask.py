@@ -75,7 +75,8 @@ def answer(name, encoding, levels, dtype):
             dumped(getattr(entry, f"{name}_bf16"), encoding, levels, path)
             what = [str(path)]
         else:
-            what = ["--impl", f"benchmarks.bugs.entry:{name}_{dtype}", "--dtype", dtype, "--pe", encoding]
+            what = ["--impl", f"benchmarks.bugs.entry:{name}_{dtype}", "--in-process"]
+            what += ["--dtype", dtype, "--pe", encoding]
             what += ["--level", levels[0]] if len(levels) == 1 else []
         told, aside = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(aside):

@@ -112,4 +112,7 @@ def bias(name, table, facts, o, a):
         ],
         -1,
     )
-    return {"bias": np.moveaxis(a["param.table"][row], -1, 0) * see, "vjp.param.table": back}
+    return {
+        "bias": np.moveaxis(a["param.table"][row], -1, 0) * see,
+        "vjp.param.table": back.astype(a["param.table"].dtype),
+    }

@@ -8,12 +8,15 @@ from peref import share, store
 from peref.cli import completion, options, text
 from peref.errors import Misuse, counted, theirs
 from peref.golden.judge import html, junit, selection
-from peref.golden.judge.implementation import check_function, check_program, function_of, merged
+from peref.golden.judge.function import names_of
+from peref.golden.judge.implementation import check_function, check_program, first_contact, merged
+from peref.golden.judge.isolated import function_of
 from peref.golden.judge.report import DTYPES, Report, check_tensors, report_data
-from peref.golden.judge.runner import SECONDS
+from peref.golden.judge.runner import LARGEST_OUTPUT, SECONDS
 from peref.golden.judge.selection import Pick
-from peref.golden.judge.text import failure_block, probable_lines
-from peref.golden.spec.book import Book, with_full
+from peref.golden.judge.start import start_of
+from peref.golden.judge.text import compared_words, failure_block, kind_block, probable_lines
+from peref.golden.spec.book import Book
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.checksums import versioned
 from peref.golden.spec.files import read_tensors
@@ -28,7 +31,27 @@ LEVEL_NAMES = (*LEVELS, "refuse", "law")
 @click.option(
     "--impl",
     metavar="MODULE:FUNCTION",
-    help="Call function(case, inputs) for each case instead of reading a file.",
+    help="Call function(case, inputs) for each case instead of reading a file. What it is given and returns: "
+    "docs/checking.md.",
+)
+@click.option(
+    "--for",
+    "thing",
+    metavar="ENCODING.LEVEL",
+    callback=lambda ctx, param, name: name and name.lower(),
+    help="With --impl: ask for this alone, such as rope.op. The function takes inputs, facts and options by "
+    "name, those that its signature names.",
+)
+@click.option(
+    "--in-process",
+    is_flag=True,
+    help="With --impl: call the function in this process, for a debugger.",
+)
+@click.option(
+    "--start",
+    metavar="NAME",
+    type=options.ENCODINGS,
+    help="Print a function of this encoding to start from, in NumPy, for --for; check nothing.",
 )
 @click.option(
     "--cmd",
@@ -42,7 +65,7 @@ LEVEL_NAMES = (*LEVELS, "refuse", "law")
     type=click.FloatRange(0.1),
     default=SECONDS,
     show_default=True,
-    help="Seconds that --cmd has for an answer.",
+    help="Seconds that --cmd or --impl has for an answer.",
 )
 @click.option(
     "--golden",
@@ -98,8 +121,10 @@ LEVEL_NAMES = (*LEVELS, "refuse", "law")
     "dtypes",
     multiple=True,
     type=click.Choice(list(DTYPES)),
-    help="Only tensors of this dtype; with --impl and --cmd, the dtype of the inputs that they are given.",
+    help="Only tensors of this dtype; with --impl and --cmd, the dtype of the inputs that they are given.  "
+    "[default: f32 and f64 with --impl, f64 with --cmd]",
 )
+@click.option("--no-vjp", is_flag=True, help="There are no gradients: their absence is no failure.")
 @click.option(
     "--class",
     "limit",
@@ -135,6 +160,9 @@ def command(
     ctx: click.Context,
     output: str | None,
     impl: str | None,
+    thing: str | None,
+    in_process: bool,
+    start: str | None,
     program: str | None,
     timeout: float,
     folder: str | None,
@@ -145,6 +173,7 @@ def command(
     levels: tuple[str, ...],
     encodings: tuple[str, ...],
     dtypes: tuple[str, ...],
+    no_vjp: bool,
     limit: str,
     most: int,
     xfail: str | None,
@@ -160,8 +189,13 @@ def command(
     CASE:TENSOR, as many of them as you have. Missing ones are not compared; inputs and budgets may be among
     them.
     """
-    if sum(x is not None for x in (output, impl, program)) != 1:
-        raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND")
+    if sum(x is not None for x in (output, impl, program, start)) != 1:
+        raise Misuse("give either a file of tensors, or --impl MODULE:FUNCTION, or --cmd COMMAND, or --start")
+    for option, chosen in (("--for", thing), ("--in-process", in_process)):
+        if chosen and impl is None:
+            raise Misuse(f"{option} is about a function; name it with --impl MODULE:FUNCTION")
+    if thing and (encodings or levels):
+        raise Misuse(f"--for {thing} says encoding and level; leave out --pe and --level")
     forms = {
         "junit": junit.junit_xml,
         "html": html.report_page,
@@ -172,6 +206,9 @@ def command(
         if kind not in forms or not path:
             raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
     book = Book(share.folder("golden") if folder is None else Path(folder))
+    if start is not None:
+        print(start_of(start, book), end="")
+        return
     if (
         output is not None
         and versioned(Path(output))
@@ -183,28 +220,36 @@ def command(
             f"{use}"
         )
     with theirs():
-        given = {} if output is None else read_tensors(Path(output))
-    if (
-        full
-        or set(levels) & {"block", "model", "step"}
-        or {name.partition(":")[0] for name in given} - book.entries.keys()
-    ):
-        book = with_full(book)
+        given = {} if output is None else read_tensors(Path(output), LARGEST_OUTPUT)
+    if full or set(levels) & set(selection.OF_FULL):
+        book = selection.needing_full(book, "--full" if full else f"--level {' '.join(levels)}")
+    for name in {name.partition(":")[0] for name in given} - book.entries.keys():
+        if selection.could_be_of_full(name):
+            book = selection.needing_full(book, f"{output}: {name}")
+    known_names = None if thing is None else names_of(book, thing)
+    if thing is not None:
+        encodings, levels = (thing.partition(".")[0],), (thing.partition(".")[2],)
     pick = Pick(cases, groups, flags, levels, encodings)
     selection.refuse_unknown(pick, book)
     known = {} if xfail is None else selection.expected_failures(Path(xfail), book)
     words = ["check", *([output] if output else ["--impl", impl] if impl else ["--cmd", program])]
     words += ["--golden", folder] if folder is not None else []
+    words += ["--for", thing] if thing is not None else []
     words += ["--full"] if full else []
+    words += ["--no-vjp"] if no_vjp else []
     repeat = text.command(*words, *(word for dtype in dtypes for word in ("--dtype", dtype)))
     if output is not None:
-        reports = [check_tensors(book, given, pick, dtypes=dtypes, limit=limit)]
+        reports = [check_tensors(book, given, pick, dtypes=dtypes, limit=limit, gradients=not no_vjp)]
     elif impl is not None:
-        function = function_of(impl)
-        reports = [check_function(function, book, pick, dtype, limit) for dtype in dtypes or ("f64",)]
+        with function_of(impl, known_names, timeout, in_process) as function:
+            reports = [check_function(function, book, pick, dtype, limit, not no_vjp) for dtype in dtypes]
+            reports = reports or first_contact(function, book, pick, limit, not no_vjp)
     else:
         assert program is not None
-        reports = [check_program(program, book, pick, dtype, limit, timeout) for dtype in dtypes or ("f64",)]
+        reports = [
+            check_program(program, book, pick, dtype, limit, timeout, not no_vjp)
+            for dtype in dtypes or ("f64",)
+        ]
     report = merged(reports, tuple(known), repeat)
     for item in written:
         kind, _, path = item.partition(":")
@@ -227,11 +272,13 @@ def tell(report: Report, book: Book, most: int) -> None:
             f"  program       {words}\n"
             f"  repeat        {repeat}{f' --case {name}' if name in book.entries else ''}\n"
         )
-    for result in report.failed[:most]:
+    for kind, some in report.kinds.items():
+        print("\n".join(kind_block(kind, some, repeat)) + "\n")
+    for result in report.told[:most]:
         print("\n".join(failure_block(result, repeat)) + "\n")
-    if len(report.failed) > most:
-        print(f"and {len(report.failed) - most} more; --show {len(report.failed)} tells them all\n")
-    for one in report.probable if len(report.failed) > 1 else ():
+    if len(report.told) > most:
+        print(f"and {len(report.told) - most} more; --show {len(report.told)} tells them all\n")
+    for one in report.probable if len(report.told) > 1 else ():
         print("PROBABLE " + "\n  ".join(probable_lines(one)) + "\n")
     for o in report.broken[:most]:
         print(
@@ -247,8 +294,8 @@ def tell(report: Report, book: Book, most: int) -> None:
             f"NOTE {entry.id} agrees with {variant}: {entry.variants[variant]}\n"
             f"     the norm here is {entry.variants['']}\n"
         )
-    grades = ", ".join(f"{name} {count}" for name, count in report.by_class().items() if count)
-    cases = len({r.entry.id for r in report.results})
+    for name, words in list(report.raised_wide.items())[:1]:
+        print(f"NOTE {name} raised in float64: {words}\n")
     raised = f", {counted(len(report.errors), 'case')} raised" if report.errors else ""
     raised += f", the program broke {counted(len(report.crashes), 'time')}" if report.crashes else ""
     raised += f", {counted(len(report.skipped), 'case')} skipped" if report.skipped else ""
@@ -260,8 +307,5 @@ def tell(report: Report, book: Book, most: int) -> None:
     ):
         held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
         rest = f"{sum(held)} of {counted(len(held), *what)}, {rest}" if held else rest
-    compared = f"{counted(len(report.results), 'tensor')} of {counted(cases, 'case')} compared"
-    print(
-        f"{'FAIL' if report.exit_code else 'pass'}: {compared}{f' ({grades})' if grades else ''}{raised}, "
-        f"{rest}"
-    )
+    said = compared_words(report) + raised
+    print(f"{'FAIL' if report.exit_code else 'pass'}: {said}{';' if ';' in said else ','} {rest}")

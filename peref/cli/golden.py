@@ -1,5 +1,7 @@
 """golden: verify and show the golden files, pack them, and make vectors for one's own shape."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from peref.cli.progress import Progress
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.compute.vectors import make_vectors
 from peref.golden.judge.rebuild import differing
+from peref.golden.judge.selection import could_be_of_full, needing_full
 from peref.golden.spec.book import Book, changed, open_book, with_full
 from peref.golden.spec.cases import yours
-from peref.golden.spec.checksums import FULL, pack, to_archive
+from peref.golden.spec.checksums import FULL, SUMS, pack, to_archive
 from peref.golden.spec.entries import Entry
 from peref.settings import choose
 
@@ -39,7 +42,9 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which
     verify and check take like a folder.
     """
-    book = Book(folder_of(None) / FULL if folder is None else Path(folder))
+    if folder is None:
+        folder = str(needing_full(Book(folder_of(None)), "golden archive").folder / FULL)
+    book = Book(Path(folder))
     files = to_archive(book.folder)
     size = pack(files, Path(file))
     done: dict[str, Any] = {"file": file, "cases": len(book.entries), "files": len(files), "bytes": size}
@@ -94,7 +99,7 @@ def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
     book = Book(folder_of(folder))
     case = case and options.spelled_as(case, book.entries)
     if case not in book.entries:
-        book = with_full(book)
+        book = needing_full(book, case) if case and could_be_of_full(case) else with_full(book)
         case = case and options.spelled_as(case, book.entries)
     if case is None:
         cases = [
@@ -155,6 +160,16 @@ def ranges(given: str, T: int) -> tuple[int, ...] | None:
     if len(found) != T:
         raise Misuse(f"--positions {given}: {counted(len(found), 'position')} in all; expected T, {T}")
     return tuple(found)
+
+
+def refuse_to_replace(folder: Path) -> None:
+    """Raises Misuse for vectors that are there already, unless somebody at a terminal says yes."""
+    if not (folder / SUMS).is_file():
+        return
+    with contextlib.suppress(click.Abort):
+        if sys.stdin and sys.stdin.isatty() and click.confirm(f"{folder} is there; replace it?", err=True):
+            return
+    raise Misuse(f"{folder} is there already and is left as it is; delete it, or choose another folder")
 
 
 @command.command(
@@ -223,6 +238,7 @@ def vectors_command(
     facts |= {key: chosen[key] for key in ("R", "layout") if key in chosen}
     place = ranges(positions, T) if positions is not None else None
     cases = yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts)
+    refuse_to_replace(Path(output) / cases[0].encoding)
     files = make_vectors(Path(output), cases)
     size = sum(map(len, files.values()))
     done = {"folder": output, "cases": sorted(case.id for case in cases), "files": len(files), "bytes": size}

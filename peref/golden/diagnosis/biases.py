@@ -30,7 +30,8 @@ def with_rows(change: Any) -> Any:
     """The case with change(rows) of what is added to the embedding."""
 
     def gives(answer: Answer) -> Any:
-        assert answer.case is not None
+        if answer.case is None or answer.case.hook != "embed":
+            return None
         pe = answer.case.config.encoding(0)
         other = around(pe, "embed", lambda embed, *given: changed(change)(embed(*given)))
         return expected(answer.case, answer.a, other)

@@ -35,9 +35,7 @@ def with_option(option: str, value: Value) -> Any:
         new = value(mine)
         if isinstance(new, int) and new > max(TOO_MANY, 16 * mine if isinstance(mine, int) else 0):
             return None  # a count that nobody has, and that takes as long
-        return (
-            None if new == mine else expected(replace(case, options={**case.options, option: new}), answer.a)
-        )
+        return None if new == mine else answer.recomputed(options={**case.options, option: new})
 
     return gives
 
@@ -52,9 +50,7 @@ def of_options(answer: Answer) -> Iterator[Guess]:
     known = options(get(case.encoding))
     mine = case.config.pe[0][1]
     if known:
-        none = lambda c: (
-            None if c.case is None or not c.case.options else expected(replace(c.case, options={}), c.a)
-        )
+        none = lambda c: c.recomputed(options={}) if c.case is not None and c.case.options else None
         yield guess("option", "your options have their defaults, whatever the case asks for", none, 0.97)
     yield from of_groups(answer, case, known)
     for option, (default, kind) in known.items():
@@ -87,9 +83,7 @@ def without(some: list[str]) -> Any:
     def gives(answer: Answer) -> Any:
         case = answer.case
         left = {} if case is None else {option: x for option, x in case.options.items() if option not in some}
-        return (
-            None if case is None or left == case.options else expected(replace(case, options=left), answer.a)
-        )
+        return None if case is None or left == case.options else answer.recomputed(options=left)
 
     return gives
 

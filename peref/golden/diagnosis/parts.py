@@ -29,11 +29,15 @@ from peref.tape import Op
 ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
 
 
-def with_inputs(change: Callable[[Any], Any]) -> Any:
-    """The case with other inputs: change(inputs) -> those that differ."""
+def with_inputs(change: Callable[[Any], Any], *needs: str) -> Any:
+    """The case with other inputs: change(inputs) -> those that differ; None where one that it needs is
+    missing.
+    """
 
     def gives(answer: Answer) -> Any:
-        return None if answer.case is None else expected(answer.case, {**answer.a, **change(answer.a)})
+        if answer.case is None or not answer.a.keys() >= set(needs):
+            return None
+        return expected(answer.case, {**answer.a, **change(answer.a)})
 
     return gives
 
@@ -45,7 +49,7 @@ def of_parameters(answer: Answer) -> Iterator[Guess]:
     case = answer.case
     if case is None or answer.derivative:
         return
-    names = [name for name in answer.a if name.startswith("param.")]
+    names = list(answer.parameters)
     for name in names:
         bare, x = name.removeprefix("param."), answer.a[name]
         flag = flag_of(answer, "parameters", bare, "")
@@ -53,16 +57,16 @@ def of_parameters(answer: Answer) -> Iterator[Guess]:
             continue
         for words, factor in (("missing", 0), ("negated", -1), ("doubled", 2), ("halved", 0.5)):
             many = lambda a, name=name, factor=factor: {name: factor * a[name]}
-            yield guess(flag, f"the parameter {bare} is {words}", with_inputs(many))
+            yield guess(flag, f"the parameter {bare} is {words}", with_inputs(many, name))
         for axis in range(x.ndim):
             if 1 < x.shape[axis] < 64:
                 flip = lambda a, name=name, axis=axis: {name: np.flip(a[name], axis)}
-                yield guess(flag, f"the parameter {bare} is in reverse order", with_inputs(flip))
+                yield guess(flag, f"the parameter {bare} is in reverse order", with_inputs(flip, name))
                 for step in (1, -1):
                     roll = lambda a, name=name, axis=axis, step=step: {name: np.roll(a[name], step, axis)}
-                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(roll))
+                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(roll, name))
                     fall = lambda a, name=name, axis=axis, step=step: {name: dropped(a[name], axis, step)}
-                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(fall))
+                    yield guess(flag, f"the parameter {bare} is off by one", with_inputs(fall, name))
             if x.ndim > 1 and x.shape[axis] == 2:
                 for part, words in ((0, "first"), (1, "second")):
                     for factor, what in ((0, "missing"), (-1, "negated")):
@@ -70,7 +74,9 @@ def of_parameters(answer: Answer) -> Iterator[Guess]:
                             name: partly(a[name], axis, part, factor)
                         }
                         yield guess(
-                            flag, f"the {words} part of the parameter {bare} is {what}", with_inputs(one)
+                            flag,
+                            f"the {words} part of the parameter {bare} is {what}",
+                            with_inputs(one, name),
                         )
         for other in names:
             if (
@@ -82,7 +88,7 @@ def of_parameters(answer: Answer) -> Iterator[Guess]:
                 yield guess(
                     flag,
                     f"the parameters {bare} and {other.removeprefix('param.')} are exchanged",
-                    with_inputs(swap),
+                    with_inputs(swap, name, other),
                 )
                 for mine, theirs in ((name, other), (other, name)):
                     words = (
@@ -90,7 +96,7 @@ def of_parameters(answer: Answer) -> Iterator[Guess]:
                         f"{mine.removeprefix('param.')}"
                     )
                     put = lambda a, mine=mine, theirs=theirs: {mine: a[theirs]}
-                    yield guess(flag, words, with_inputs(put))
+                    yield guess(flag, words, with_inputs(put, mine, theirs))
 
 
 def dropped(x: Any, axis: int, step: int) -> Any:
@@ -121,11 +127,13 @@ def of_functions(answer: Answer) -> Iterator[Guess]:
             turned = lambda c, change=change: (
                 None
                 if c.case is None or c.case.seg is not None
-                else with_inputs(lambda a: {"x": change(a["x"])})(c)
+                else with_inputs(lambda a: {"x": change(a["x"])}, "x")(c)
             )
             yield guess("mix.time", words, turned)
         yield guess(
-            "mix.time", "the layer sees the token before", with_inputs(lambda a: {"x": np.roll(a["x"], 1, 1)})
+            "mix.time",
+            "the layer sees the token before",
+            with_inputs(lambda a: {"x": np.roll(a["x"], 1, 1)}, "x"),
         )
         yield guess(
             "mix.gate",
@@ -144,17 +152,17 @@ def of_functions(answer: Answer) -> Iterator[Guess]:
         f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
         if not flag:
             continue
-        yield guess(flag, f"{name} is left out", with_parts(**{name: lambda x, *rest, **more: x}))
+        left_out = lambda x, *rest, f=f, **more: unchanged(f, x, *rest, **more)
+        yield guess(flag, f"{name} is left out", with_parts(**{name: left_out}))
         if name in (*ACTIVATIONS, "logistic"):
             for other in ACTIVATIONS:
                 if other != name:
+                    other_one = lambda x, other=other, **more: getattr(activation, other)(x)
                     yield guess(
-                        flag,
-                        f"you have {other} where {name} belongs",
-                        with_parts(**{name: getattr(activation, other)}),
+                        flag, f"you have {other} where {name} belongs", with_parts(**{name: other_one})
                     )
         if "norm" in name:
-            affine = lambda x, w, b=None, *rest, **more: weighted(x, w, b)
+            affine = lambda x, w=None, b=None, *rest, **more: x if w is None else weighted(x, w, b)
             yield guess(flag, f"{name} is left out, but for its weights", with_parts(**{name: affine}))
         if callable(f):
             again = lambda x, *rest, f=f, **more: twice(f, x, *rest, **more)
@@ -164,6 +172,12 @@ def of_functions(answer: Answer) -> Iterator[Guess]:
                 yield guess(
                     flag, f"{name} counts {'half' if factor < 1 else 'twice'}", with_parts(**{name: scaled})
                 )
+
+
+def unchanged(f: Any, x: Any, *rest: Any, **more: Any) -> Any:
+    """x in place of f(x); what f gives beside it as it is."""
+    y = f(x, *rest, **more)
+    return (x, *y[1:]) if isinstance(y, tuple) else x
 
 
 def twice(f: Any, x: Any, *rest: Any, **more: Any) -> Any:

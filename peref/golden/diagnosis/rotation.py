@@ -20,10 +20,12 @@ from peref.model import PLAIN
 
 
 def with_angles(change: Any) -> Any:
-    """The case with change(angle, gain_q, gain_k) in place of the three."""
+    """The case with change(angle, gain_q, gain_k) in place of the three; None where frequencies are learned,
+    whose angles are on the tape.
+    """
 
     def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.hook != "rotate":
+        if answer.case is None or answer.case.hook != "rotate" or answer.parameters:
             return None
         pe = answer.case.config.encoding(0)
         other = around(pe, "rotate", lambda rotate, *place: change(*rotate(*place)))
@@ -179,7 +181,7 @@ def with_positions(change: Any) -> Any:
 
 def with_frequencies(answer: Answer, change: Any) -> Any:
     """The frequencies, which are the angles at position 1, are changed; for one number a token."""
-    if answer.case is None or answer.case.hook != "rotate" or answer.case.at.i.ndim == 3:
+    if answer.case is None or answer.case.hook != "rotate" or answer.case.at.i.ndim == 3 or answer.parameters:
         return None
 
     def changed(rotate: Any, p: Any, i: Any, n: Any) -> Any:

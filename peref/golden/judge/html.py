@@ -12,7 +12,7 @@ import numpy as np
 
 from peref.errors import counted
 from peref.golden.judge.report import Report, Result
-from peref.golden.judge.text import failure_lines, probable_lines
+from peref.golden.judge.text import compared_words, failure_lines, kind_lines, probable_lines
 from peref.golden.spec.book import Book
 from peref.golden.spec.rule import beyond
 from peref.page import html_page
@@ -30,7 +30,7 @@ def report_page(report: Report, book: Book) -> str:
     chips = "".join(f"<span>{badge(name, name) if name else ''} {words}</span>" for words, name in counts)
     verdict = badge("A", "pass") if passed else badge("FAIL", "FAIL")
     parts = [
-        f"<h1>{verdict} {counted(len(report.results), 'tensor')} compared with golden vectors</h1>",
+        f"<h1>{verdict} {escape(compared_words(report))}</h1>",
         f'<div class="small">specification {escape(book.version)}, golden files {book.digest[:16]}</div>',
         f'<div class="chips">{chips}</div>',
     ]
@@ -50,7 +50,11 @@ def report_page(report: Report, book: Book) -> str:
     ]
     parts += [box(o.id, o.words["level"], [o.said, f"why this case {o.words['why']}"]) for o in report.broken]
     parts += [box(name, "expected to fail, and passes", ["take it out of the file"]) for name in report.stale]
-    parts += [failure(r, report.repeat) for r in report.failed]
+    parts += [
+        box(counted(len(some), "tensor"), kind, kind_lines(kind, some, report.repeat))
+        for kind, some in report.kinds.items()
+    ]
+    parts += [failure(r, report.repeat) for r in report.told]
     parts.append("<h2>All that was compared</h2>")
     for name, found in groupby(
         sorted(report.results, key=lambda r: r.entry.group), key=lambda r: r.entry.group
@@ -108,7 +112,7 @@ def group_table(name: str, found: list[Result]) -> str:
     """A table of one group, open where something in it failed."""
     wrong = sum(not r.passed for r in found)
     rows = (
-        f"{cells((r.id, r.dtype.lower()))}"
+        f"{cells((r.id, r.dtype_asked.lower()))}"
         f"<td>{badge(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>"
         for r in found
     )

@@ -1,15 +1,13 @@
 """Somebody's function or program on every case: its tensors, what it does with refusals and laws, where it
 broke down; one report of all.
 
-Not here: the program's protocol (runner), the verdicts (report, declared).
+Not here: how they are asked (function, isolated, runner), the verdicts (report, declared).
 """
 
-import inspect
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,141 +17,176 @@ import numpy as np
 from peref.errors import Misuse, counted
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge import declared
-from peref.golden.judge.report import NothingRan, Report, check_tensors
+from peref.golden.judge.demands import as_asked, beside_single, demanded
+from peref.golden.judge.report import DTYPES, NothingRan, Report, check_tensors
+from peref.golden.judge.result import Outcome, Result
 from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
+from peref.golden.judge.wire import PLACES
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.files import NUMPY_DTYPES, Tensor
+from peref.golden.spec.files import DTYPE_NAMES, NUMPY_DTYPES, Tensor
 
 
-class InFolder:
-    """Finds modules in one folder: a finder for sys.meta_path."""
-
-    def __init__(self, folder: Path):
-        self.folder = str(folder)
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [self.folder], target) if path is None else None
-
-
-def function_of(spec: str) -> Callable:
-    """What `module:function` names, looked for in the current folder first, as is what it imports. Raises
-    Misuse for anything else.
-    """
-    module, colon, name = spec.partition(":")
-    if not (colon and module and name):
-        raise Misuse(f"--impl {spec}: expected MODULE:FUNCTION, such as mypackage.rope:adapter")
-    if (path := Path(module)).suffix == ".py" or path.name != module:
-        raise Misuse(
-            f"--impl {spec}: expected the name of a module, not its file: {path.stem}:{name}, asked for in "
-            f"the folder {path.parent}"
-        )
-    here = InFolder(Path.cwd())
-    sys.meta_path.insert(0, here)
+def numpy_dtype(dtype: str) -> Any:
+    """The dtype of this name, bfloat16 where ml_dtypes is installed. Raises Misuse where it is not."""
+    if dtype in NUMPY_DTYPES:
+        return NUMPY_DTYPES[dtype]
     try:
-        function = getattr(import_module(module), name, None)
-    except Exception as error:
-        raise Misuse(f"--impl {spec}: importing {module} failed: {type(error).__name__}: {error}") from error
-    finally:
-        sys.meta_path.remove(here)
-    if not callable(function):
-        raise Misuse(f"--impl {spec}: {module} has no function {name}")
-    return function
+        return import_module("ml_dtypes").bfloat16
+    except ImportError as error:
+        raise Misuse(
+            f"{dtype}: NumPy has no bfloat16 of its own, it comes with ml_dtypes: pip install ml_dtypes"
+        ) from error
 
 
-GIVEN_DTYPES = {
-    np.dtype(t): n
-    for n, t in (
-        ("F64", np.float64),
-        ("F32", np.float32),
-        ("F16", np.float16),
-        ("I64", np.int64),
-        ("I32", np.int32),
-    )
-}
+def inputs_in(entry: Entry, dtype: str) -> dict[str, np.ndarray]:
+    """The inputs of a case, real ones in `dtype`, positions as they are."""
+    kind = numpy_dtype(dtype)
+    real = lambda name, x: x.dtype.kind == "f" and name not in PLACES
+    return {name: x.astype(kind) if real(name, x) else x.copy() for name, x in entry.inputs().items()}
+
+
+def taken(y: Any) -> Any:
+    """An output that can be worked with: a tensor of PyTorch, which is not imported for that, as an array,
+    one of bfloat16 as a tensor of a file; anything else as it is.
+    """
+    if not hasattr(y, "detach"):
+        return y
+    y = y.detach().cpu()
+    if str(y.dtype) == "torch.bfloat16":
+        return Tensor("BF16", (y.float().numpy().view(np.uint32) >> 16).astype(np.uint16))
+    return y.numpy()
 
 
 def tensor_of(name: str, y: Any) -> Tensor:
     """An array as a tensor of a file. Raises TypeError for a dtype that none has."""
+    if isinstance(y := taken(y), Tensor):
+        return y
     y = np.asarray(y)
-    if y.dtype not in GIVEN_DTYPES:
-        raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16 or whole numbers")
-    return Tensor(GIVEN_DTYPES[y.dtype], y)
+    if y.dtype.name == "bfloat16":
+        return Tensor("BF16", y.view(np.uint16))
+    if y.dtype not in DTYPE_NAMES:
+        raise TypeError(f"{name} is {y.dtype}; expected float64, float32, float16, bfloat16 or whole numbers")
+    return Tensor(DTYPE_NAMES[y.dtype], y)
 
 
 def run_function(
-    function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str
+    function: Callable, book: Book, pick: Callable[[Entry], bool], dtype: str, vjp: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What function(case, inputs) gives for each case picked: a dict of outputs, or None for a case that it
     does not claim; and what it raised.
 
     `case` is the dict of cases.json; `inputs` are arrays, real ones of `dtype` (positions stay as they are).
-    Outputs are float64, float32 or float16, or tensors as they stand in a file.
+    Outputs are arrays, tensors of PyTorch, or tensors as they stand in a file. Without `vjp` no gradients are
+    asked for.
     """
-    kind = NUMPY_DTYPES.get(dtype)
-    if kind is None:
-        raise Misuse(f"--dtype {dtype}: a NumPy function takes f64, f32 or f16")
-    takes = len(inspect.signature(function).parameters)
-    if takes != 2:
-        raise Misuse(
-            f"--impl: the function takes {counted(takes, 'argument')}; expected two, case and inputs"
-        )
     found, errors = {}, {}
     for entry in filter(pick, book.entries.values()):
-        real = lambda name, x: (
-            x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
-        )
-        given = {name: real(name, x) for name, x in entry.inputs().items()}
+        wanted = [name for name in entry.outputs if vjp or not name.startswith("vjp.")]
+        given = inputs_in(entry, dtype)
         try:
-            outputs = function(dict(entry.words), given)
-            for name, y in (outputs or {}).items():
-                found[f"{entry.id}:{name}"] = y if isinstance(y, Tensor) else tensor_of(name, y)
+            outputs = function(entry.words | {"expected": wanted}, given)
+            if outputs is None:
+                continue
+            for name, y in outputs.items():
+                found[f"{entry.id}:{name}"] = tensor_of(name, y)
+            if not outputs:
+                errors[entry.id] = "no outputs came; None is the answer to a case that is not implemented"
         except Exception as error:
             errors[entry.id] = f"{type(error).__name__}: {error}"
     return found, errors
 
 
-def check_function(function: Callable, book: Book, pick: Pick, dtype: str, limit: str = "C") -> Report:
+def held(function: Callable, book: Book, pick: Pick, dtype: str) -> tuple[Outcome, ...]:
+    """What it does with refusals and laws; none in bfloat16, in which NumPy does not compute."""
+
+    def arrays(case: Any, inputs: Any) -> Any:
+        came = function(case, inputs)
+        return came if not isinstance(came, dict) else {name: array(taken(y)) for name, y in came.items()}
+
+    array = lambda y: y if not isinstance(y, Tensor) else y.wide if y.dtype == "BF16" else y.bits
+    return () if dtype == "bf16" else tuple(declared.outcomes(arrays, book, pick, dtype))
+
+
+def check_function(
+    function: Callable, book: Book, pick: Pick, dtype: str, limit: str = "C", vjp: bool = True
+) -> Report:
     """The report on function(case, inputs) -> outputs, None for what it does not claim."""
-    return report_of(
-        book,
-        pick,
-        limit,
-        run_function(function, book, pick, dtype),
-        outcomes=tuple(declared.outcomes(function, book, pick, dtype)),
-    )
+    ran = run_function(function, book, pick, dtype, vjp)
+    return report_of(book, pick, limit, ran, dtype, vjp, outcomes=held(function, book, pick, dtype))
+
+
+def first_contact(
+    function: Callable, book: Book, pick: Pick, limit: str = "C", vjp: bool = True
+) -> list[Report]:
+    """The reports on a function of which nobody said in which dtype it is to be right: in float32, with
+    refusals and laws, and in float64.
+
+    What is right in float32 and has no more than its digits in float64, or raises there, has not failed.
+    """
+    single = check_function(function, book, pick, "f32", limit, vjp)
+    ran, errors = run_function(function, book, pick, "f64", vjp)
+    double = report_of(book, pick, limit, (ran, errors), "f64", vjp, single)
+    told = {r.entry.id for r in single.results}
+    alone = {case: words for case, words in errors.items() if case in told}
+    rest = {case: words for case, words in errors.items() if case not in told}
+    return [single, replace(double, errors=rest, raised_wide=alone)]
 
 
 def check_program(
-    program: str, book: Book, pick: Pick, dtype: str, limit: str = "C", seconds: float = SECONDS
+    program: str,
+    book: Book,
+    pick: Pick,
+    dtype: str,
+    limit: str = "C",
+    seconds: float = SECONDS,
+    vjp: bool = True,
 ) -> Report:
     """The report on a program, which has a folder of its own while it runs. Refusals are sent where it
     says that it refuses.
     """
-
-    def arrays(case: Any, inputs: Any) -> Any:
-        came = runner(case, inputs)
-        return None if came is None else {name: t.bits for name, t in came.items()}
-
     with (
         tempfile.TemporaryDirectory(prefix="peref-") as folder,
         Runner(program, Path(folder), dtype, seconds) as runner,
     ):
-        ran = run_function(runner, book, pick, "f64")
-        # NumPy has no bf16 to hold laws in
-        outcomes = () if dtype == "bf16" else tuple(declared.outcomes(arrays, book, pick, dtype))
+        vjp = vjp and runner.supports.get("vjp", True)
+        ran = run_function(runner, book, pick, "f64", vjp)
+        outcomes = held(runner, book, pick, dtype)
     return report_of(
-        book, pick, limit, ran, outcomes=outcomes, skipped=runner.skipped, crashes=runner.crashes
+        book,
+        pick,
+        limit,
+        ran,
+        dtype,
+        vjp,
+        outcomes=outcomes,
+        skipped=runner.skipped,
+        crashes=runner.crashes,
     )
 
 
 def report_of(
-    book: Book, pick: Pick, limit: str, ran: tuple[dict[str, Tensor], dict[str, str]], **more: Any
+    book: Book,
+    pick: Pick,
+    limit: str,
+    ran: tuple[dict[str, Tensor], dict[str, str]],
+    dtype: str,
+    vjp: bool,
+    single: Report | None = None,
+    **more: Any,
 ) -> Report:
-    given, errors = ran
+    """The report on what came of a run in `dtype`, beside that in float32 where there is one."""
+    came, errors = ran
+    given = {name: as_asked(got, DTYPES[dtype]) for name, got in came.items()}
+
+    def placed(results: list[Result], missing: Mapping[str, list[str]]) -> list[Result]:
+        found = demanded(results, missing, came, DTYPES[dtype], vjp)
+        return found if single is None else beside_single(found, single, given, limit)
+
+    more |= {"gradients": vjp}
     if given:
-        return check_tensors(book, given, pick, limit=limit, errors=errors, **more)
+        return check_tensors(book, given, pick, limit=limit, errors=errors, placed=placed, **more)
     rest = [entry.id for entry in filter(pick, book.entries.values()) if entry.id not in errors]
     return Report(not_run=tuple(rest), errors=errors, **more)
 
@@ -165,10 +198,13 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     results, outcomes = (
         tuple(chain.from_iterable(getattr(one, part) for one in reports)) for part in ("results", "outcomes")
     )
-    errors, skipped, crashes = (
+    errors, skipped, crashes, raised_wide = (
         {case: words for one in reports for case, words in getattr(one, part).items()}
-        for part in ("errors", "skipped", "crashes")
+        for part in ("errors", "skipped", "crashes", "raised_wide")
     )
+    missing: dict[str, list[str]] = {}
+    for case, names in chain.from_iterable(one.missing.items() for one in reports):
+        missing[case] = list(dict.fromkeys([*missing.get(case, ()), *names]))
     probable: list[Probable] = []
     for new in chain.from_iterable(one.probable for one in reports):
         said = {name for one in probable if one.trap.flag == new.trap.flag for name in one.encodings}
@@ -182,4 +218,17 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
             f"nothing was compared: {counted(len(not_run), 'case was', 'cases were')} asked for and none was "
             f"claimed{left}"
         )
-    return Report(results, not_run, errors, skipped, crashes, outcomes, tuple(probable), tuple(known), repeat)
+    return Report(
+        results,
+        not_run,
+        errors,
+        skipped,
+        crashes,
+        outcomes,
+        tuple(probable),
+        tuple(known),
+        repeat,
+        missing,
+        all(one.gradients for one in reports),
+        raised_wide,
+    )

@@ -32,7 +32,7 @@ def junit_xml(report: Report, book: Book) -> str:
         test = xml.SubElement(
             suite,
             "testcase",
-            {"classname": r.entry.group, "name": f"{r.id}[{r.dtype.lower()}]"},
+            {"classname": r.entry.group, "name": f"{r.id}[{r.dtype_asked.lower()}]"},
         )
         notes = xml.SubElement(test, "properties")
         used = f"{r.verdict.worst:.4g}" if np.isfinite(r.verdict.worst) else "inf"
@@ -45,7 +45,7 @@ def junit_xml(report: Report, book: Book) -> str:
         if id(r) in expected:
             xml.SubElement(test, "skipped", {"message": "expected to fail"})
         elif not r.passed:
-            looks = (
+            looks = r.aside or (
                 f"{r.trap.flag}: {r.trap.words}".removeprefix(": ")
                 if r.trap
                 else f"follows from {r.follows}"

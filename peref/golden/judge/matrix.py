@@ -3,7 +3,8 @@ does it.
 
 A row for each encoding and level, a column for each report. A cell is the worst class among the tensors that
 were compared (A, B, C, FAIL or ERROR), with the number of cases of how many there are; "-" where nothing was
-claimed. Where the dtypes differ, each has its own class.
+claimed. Where the dtypes differ, each has its own class. "outputs only": gradients were wanted and none came;
+"in part": something else that was wanted did not come.
 
 Reports are files that others wrote: what is not as it should be is refused in words. Unknown keys are passed
 over. Not here: how a table looks in Markdown and HTML (tables).
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from peref import share
 from peref.errors import Damaged, Misuse
+from peref.golden.spec.book import Book
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.files import strict_json
 from peref.store import read_bytes
@@ -37,6 +40,7 @@ class Found:
     used: float | None  # None: could not be compared
     flags: tuple[str, ...]
     words: str  # what it looks like, else what was said first
+    came: bool = True
 
     @property
     def row(self) -> tuple[str, str]:
@@ -54,6 +58,7 @@ class Column:
     found: tuple[Found, ...]
     errors: dict[str, str]  # case -> what was raised
     not_run: tuple[str, ...]
+    missing: dict[str, list[str]]  # outputs that did not come of cases that were claimed
 
     @property
     def cases(self) -> set[str]:
@@ -76,6 +81,7 @@ class Cell:
     claimed: int
     known: int
     used: float | None  # the worst
+    lacks: str  # "outputs only", "in part", or "" where all outputs came
 
     @property
     def worst(self) -> str:
@@ -87,7 +93,8 @@ class Cell:
         apart = ", ".join(
             f"{dtype.lower()} {grade}" if dtype else grade for dtype, grade in sorted(self.grades.items())
         )
-        return f"{self.worst if len(set(self.grades.values())) == 1 else apart} ({self.claimed}/{self.known})"
+        count = f"{self.claimed}/{self.known}{f', {self.lacks}' if self.lacks else ''}"
+        return f"{self.worst if len(set(self.grades.values())) == 1 else apart} ({count})"
 
 
 def row_of(case: str) -> tuple[str, str]:
@@ -128,7 +135,40 @@ def read_report(path: Path) -> Column:
             raise Damaged(f"{path}: {str(text)[:60]!r} where text was expected")
     found = tuple(parsed_result(item, path) for item in report["results"])
     said = {key: text for key, text in about.items() if key != "name"}
-    return Column(name, report["spec"], report.get("golden", ""), said, found, errors, tuple(not_run))
+    missing = report["missing"] if "missing" in report else missing_of(found)
+    if not isinstance(missing, dict) or not all(list_of_names(names) for names in missing.values()):
+        raise Damaged(f"{path}: missing is no object of lists of names")
+    for case in missing:
+        case_name(case, path)
+    return Column(
+        name, report["spec"], report.get("golden", ""), said, found, errors, tuple(not_run), missing
+    )
+
+
+def list_of_names(x: Any) -> bool:
+    return isinstance(x, list) and all(isinstance(one, str) and NAME.fullmatch(one) for one in x)
+
+
+def missing_of(found: tuple[Found, ...]) -> dict[str, list[str]]:
+    """What is missing by the golden files that come with peref, for an older report, which does not say.
+
+    Of a case that is not among them, gradients are missing where none came.
+    """
+    came: dict[str, set[str]] = {}
+    for one in found:
+        came.setdefault(one.case, set()).add(one.tensor)
+    entries = Book(share.folder("golden")).entries
+    wanted = lambda case, names: (
+        entries[case].outputs if case in entries else () if any(map(gradient, names)) else ("vjp.*",)
+    )
+    found_missing = {
+        case: [name for name in wanted(case, names) if name not in names] for case, names in came.items()
+    }
+    return {case: names for case, names in found_missing.items() if names}
+
+
+def gradient(name: str) -> bool:
+    return name.startswith("vjp.")
 
 
 def case_name(case: Any, path: Path) -> str:
@@ -160,10 +200,15 @@ def parsed_result(item: Any, path: Path) -> Found:
             f"{path}: {case}:{tensor} used {str(used)[:40]!r} of its budget; expected a number from 0 on, "
             "or null"
         )
-    flags, said, trap = item.get("flags", []), item.get("said", []), item.get("trap")
+    flags, said, trap, aside = (
+        item.get("flags", []),
+        item.get("said", []),
+        item.get("trap"),
+        item.get("aside"),
+    )
     if not all(isinstance(texts, list) and all(isinstance(x, str) for x in texts) for texts in (flags, said)):
         raise Damaged(f"{path}: {case}:{tensor} has flags or said that are no lists of texts")
-    words = trap.get("words") if isinstance(trap, dict) else None
+    words = trap.get("words") if isinstance(trap, dict) else aside
     return Found(
         case,
         tensor,
@@ -172,6 +217,7 @@ def parsed_result(item: Any, path: Path) -> Found:
         used,
         tuple(flags),
         words if isinstance(words, str) else said[0] if said else "",
+        item.get("came", True) is True,
     )
 
 
@@ -224,7 +270,17 @@ def cell(of: Column, row: tuple[str, str]) -> Cell:
         grades[""] = "ERROR"
     used = [float("inf") if one.used is None else one.used for one in mine]
     cases = {one.case for one in mine} | set(raised)
-    return Cell(grades, len(cases), sum(row_of(case) == row for case in of.cases), max(used, default=None))
+    known = sum(row_of(case) == row for case in of.cases)
+    return Cell(grades, len(cases), known, max(used, default=None), lacks(of, row))
+
+
+def lacks(of: Column, row: tuple[str, str]) -> str:
+    """Which outputs of the cases that were claimed did not come, in words."""
+    missing = {name for case, names in of.missing.items() if row_of(case) == row for name in names}
+    if not missing:
+        return ""
+    some = any(gradient(one.tensor) and one.came for one in of.found if one.row == row)
+    return "outputs only" if all(map(gradient, missing)) and not some else "in part"
 
 
 def unclaimed(found: list[Column]) -> list[str]:
@@ -273,7 +329,14 @@ def row_data(found: list[Column], row: tuple[str, str]) -> dict[str, Any]:
     """A row for JSON."""
     cells = {c.name: cell(c, row) for c in found}
     said = {
-        name: {"class": x.worst, "dtypes": x.grades, "cases": x.claimed, "of": x.known, "used": x.used}
+        name: {
+            "class": x.worst,
+            "dtypes": x.grades,
+            "cases": x.claimed,
+            "of": x.known,
+            "used": x.used,
+            "lacks": x.lacks or None,
+        }
         for name, x in cells.items()
         if x.grades
     }

@@ -29,10 +29,12 @@ class RunnerBroken(PerefError):
 
 
 class Process:
-    """A running program with lines in and out. The last of its stderr is kept."""
+    """A running program with lines in and out. The last of its stderr is kept; `aloud`, all of it is also
+    printed on ours.
+    """
 
-    def __init__(self, argv: list[str], seconds: float):
-        self.seconds, self.argv = seconds, argv
+    def __init__(self, argv: list[str], seconds: float, aloud: bool = False):
+        self.seconds, self.argv, self.aloud = seconds, argv, aloud
         try:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             start: Any = subprocess.Popen
@@ -58,6 +60,9 @@ class Process:
     def read_tail(self) -> None:
         while part := os.read(self.child.stderr.fileno(), 4096):
             self.tail.extend(part[n : n + 1] for n in range(len(part)))
+            if self.aloud:
+                with contextlib.suppress(OSError):
+                    os.write(2, part)
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request. Raises Broken."""

@@ -67,8 +67,7 @@ def refusal_verdict(
     try:
         came = function(dict(words), a)
     except Exception as error:
-        meant = isinstance(error, Refused | ValueError | TypeError | IndexError | AssertionError)
-        if meant or type(error) is RuntimeError:  # what derives from that, a stack that overflows, is none
+        if refuses(error):
             return True, f"refused: {error}"
         return False, f"raised {type(error).__name__}, which is an accident and no refusal: {error}"
     if came is None:
@@ -76,6 +75,12 @@ def refusal_verdict(
     if words.get("or") == "unchanged" and same_as_it_came(came, a):
         return True, "gave back what came, which is acceptable"
     return False, f"computed {', '.join(sorted(came)) or 'nothing'} in place of refusing: {words['why']}"
+
+
+def refuses(error: BaseException) -> bool:
+    """Whether it says that a call has no meaning."""
+    meant = isinstance(error, Refused | ValueError | TypeError | IndexError | AssertionError)
+    return meant or type(error) is RuntimeError  # what derives from that, a stack that overflows, is none
 
 
 def same_as_it_came(came: dict[str, Any], a: dict[str, Any]) -> bool:

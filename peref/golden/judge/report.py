@@ -16,7 +16,7 @@ from peref.errors import Misuse, PerefError, counted, did_you_mean
 from peref.golden.diagnosis.ranking import diagnosed
 from peref.golden.diagnosis.summary import Probable, Summary
 from peref.golden.judge.causes import followed, in_order, sources, wrong_of
-from peref.golden.judge.result import Outcome, Result
+from peref.golden.judge.result import AGAIN, FULL_NAMES, Outcome, Result
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
@@ -46,6 +46,11 @@ class Report:
     probable: tuple[Probable, ...] = ()  # traps that failures of an encoding speak for together
     known: tuple[str, ...] = ()  # patterns of what is expected to fail
     repeat: str = ""  # the command that gives it, "" where none does
+    # case -> its outputs that did not come, though others did
+    missing: Mapping[str, list[str]] = field(default_factory=dict)
+    gradients: bool = True  # False: declared absent
+    # case -> what was raised in float64 alone, where float32 is right and float64 was not asked for
+    raised_wide: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def failed(self) -> list[Result]:
@@ -71,6 +76,46 @@ class Report:
         under = lambda pattern: [right for name, right in held if fnmatch(name, pattern)]
         return [pattern for pattern in self.known if (found := under(pattern)) and all(found)]
 
+    @cached_property
+    def told(self) -> list[Result]:
+        """Failures to be told one by one."""
+        return [r for r in self.failed if not r.aside]
+
+    @cached_property
+    def kinds(self) -> dict[str, list[Result]]:
+        """Failures to be told together: what they are, and which."""
+        found: dict[str, list[Result]] = {}
+        for r in self.failed:
+            if r.aside and r.aside != AGAIN:
+                found.setdefault(r.aside, []).append(r)
+        return found
+
+    @cached_property
+    def came(self) -> list[Result]:
+        return [r for r in self.results if r.came]
+
+    @cached_property
+    def owed(self) -> list[tuple[str, str]]:
+        """Case and name of each output that is missing, without gradients that were declared absent."""
+        return [
+            (case, name)
+            for case, names in self.missing.items()
+            for name in names
+            if self.gradients or not name.startswith("vjp.")
+        ]
+
+    @cached_property
+    def outputs_only(self) -> bool:
+        """Whether gradients were wanted and declared absent."""
+        return len(self.owed) < sum(map(len, self.missing.values()))
+
+    def in_dtypes(self) -> dict[str, list[Result]]:
+        """What was compared, by the dtype that it counts under."""
+        found: dict[str, list[Result]] = {}
+        for r in self.results:
+            found.setdefault(r.dtype_asked, []).append(r)
+        return found
+
     def foreseen(self, name: str) -> bool:
         return any(fnmatch(name, pattern) for pattern in self.known)
 
@@ -80,7 +125,21 @@ class Report:
         return 4 if self.crashes else 1 if self.failed or self.errors or self.stale or self.broken else 0
 
     def by_class(self) -> dict[str, int]:
-        return {name: sum(r.verdict.grade == name for r in self.results) for name in ("A", "B", "C", "FAIL")}
+        return classes_of(self.results)
+
+
+def classes_of(results: Iterable[Result]) -> dict[str, int]:
+    """How many came in each class; what is right only in another dtype than was asked for is in none."""
+    grades = [r.verdict.grade for r in results if r.came and not (r.passed and r.aside)]
+    return {name: grades.count(name) for name in ("A", "B", "C", "FAIL")}
+
+
+def verdict_in(results: list[Result]) -> str:
+    """What is said of all results in one dtype: right, wrong, incomplete, or to what it is right."""
+    came = [r for r in results if r.came]
+    if not all(r.passed for r in came):
+        return "wrong"
+    return max((r.aside for r in came), default="") or ("right" if came == results else "incomplete")
 
 
 def check_tensors(
@@ -91,14 +150,19 @@ def check_tensors(
     dtypes: Iterable[str] = (),
     limit: str = "C",
     errors: Mapping[str, str] | None = None,
+    placed: Callable[[list[Result], Mapping[str, list[str]]], list[Result]] = lambda results, missing: (
+        results
+    ),
     **more: Any,
 ) -> Report:
-    """Tensors under the names of the golden files, case:tensor. Those that did not come are not run; inputs,
-    budgets and readings may come along. `errors` and `more`: the other fields of the report.
+    """Tensors under the names of the golden files, case:tensor. Cases of which nothing came are not run;
+    inputs, budgets and readings may come along. `errors` and `more`: the other fields of the report; `placed`
+    is given the results and what is missing, and gives what is told of both.
 
     Raises Misuse for a name that no case has and NothingRan where nothing was compared.
     """
     results: list[Result] = []
+    missing: dict[str, list[str]] = {}
     not_run, errors, kinds = [], errors or {}, {DTYPES[d] for d in dtypes}
     known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
     echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
@@ -110,13 +174,16 @@ def check_tensors(
             )
     for entry in filter(pick, book.entries.values()):
         came = {name: x for name in entry.outputs if (x := given.get(f"{entry.id}:{name}"))}
-        if not came and entry.id not in errors:
-            not_run.append(entry.id)
         some = {
             name: x
             for name, x in came.items()
             if not kinds or x.dtype in kinds or x.dtype not in DTYPES.values()
         }
+        lacking = [name for name in entry.outputs if name not in some]
+        if not some and entry.id not in errors:
+            not_run.append(entry.id)
+        elif lacking and entry.id not in errors:
+            missing[entry.id] = lacking
         variant = agreeing(entry, some, limit)
         results += [judged_tensor(entry, name, x, limit, False, variant) for name, x in some.items()]
     if not results:
@@ -125,18 +192,20 @@ def check_tensors(
             f"nothing was compared: {counted(len(given), 'tensor')} came, {asked} asked for; names are "
             "CASE:TENSOR"
         )
-    told, probable = with_traps(in_order(results), given)
-    return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
+    told, probable = with_traps(in_order(placed(results, missing)), given)
+    return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), missing=missing, **more)
 
 
 def with_traps(results: list[Result], given: Mapping[str, Tensor]) -> tuple[list[Result], list[Probable]]:
     """The results, failures with what each looks like and what it follows from; and what all of an encoding
     look like together.
 
-    A derivative behind a wrong value looks like nothing of its own.
+    A derivative behind a wrong value looks like nothing of its own. The numbers of what is told together are
+    right, or told elsewhere.
     """
+    apart, results = [r for r in results if r.aside], [r for r in results if not r.aside]
     if all(r.passed for r in results):
-        return results, []
+        return [*results, *apart], []
     cases: dict[str, list[Result]] = {}
     for r in results:
         cases.setdefault(r.entry.id, []).append(r)
@@ -152,7 +221,7 @@ def with_traps(results: list[Result], given: Mapping[str, Tensor]) -> tuple[list
         r if r.passed or behind(r) else replace(r, trap=summary.of(r.entry, r.name, given[r.id]))
         for r in results
     ]
-    return followed(seen), summary.probable
+    return [*followed(seen), *apart], summary.probable
 
 
 def agreeing(entry: Entry, given: Mapping[str, Tensor], limit: str) -> str:
@@ -242,11 +311,18 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
     return {
         "spec": book.version,
         "golden": book.digest,
-        "compared": len(report.results),
+        "compared": len(report.came),
         "failed": len(report.failed),
         "expected_to_fail": [r.id for r in report.expected],
         "no_longer_failing": report.stale,
         "classes": report.by_class(),
+        "dtypes": {
+            FULL_NAMES.get(name, name): {"verdict": verdict_in(some), "classes": classes_of(some)}
+            for name, some in report.in_dtypes().items()
+        },
+        "missing": report.missing,
+        "outputs_only": report.outputs_only,
+        "raised_in_float64": report.raised_wide,
         "not_run": report.not_run,
         "errors": dict(report.errors),
         "skipped": report.skipped,

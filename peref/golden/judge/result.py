@@ -10,6 +10,10 @@ from peref.golden.diagnosis.answer import Trap
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.rule import Verdict
 
+FULL_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+MISSING = "missing"
+AGAIN = "as in float32"  # it fails there too, and is told there
+
 
 @dataclass(frozen=True)
 class Result:
@@ -25,6 +29,17 @@ class Result:
     trap: Trap | None = None
     follows: str = ""  # from what it follows, in words; "" for a root
     variant: str = ""  # which of the acceptable readings it agrees with, "" for the norm
+    asked: str = ""  # the dtype that was asked for, "" where none was
+    aside: str = ""  # one of many of a kind, which are told together: what they are; "" for none
+
+    @property
+    def dtype_asked(self) -> str:
+        """The dtype that it counts under."""
+        return self.asked or self.dtype
+
+    @property
+    def came(self) -> bool:
+        return self.verdict.words != MISSING
 
     @property
     def id(self) -> str:
@@ -36,15 +51,18 @@ class Result:
             "case": self.entry.id,
             "tensor": self.name,
             "dtype": self.dtype,
+            "asked": self.asked or None,
             "class": self.verdict.grade,
             "used": self.verdict.worst,
             "passed": self.passed,
+            "came": self.came,
             "variant": self.variant or None,
             "first_wrong": None if self.first is None else list(self.first),
             "trap": None
             if self.trap is None
             else {"flag": self.trap.flag or None, "words": self.trap.words, "evidence": self.trap.evidence},
             "follows": self.follows or None,
+            "aside": self.aside or None,
             "why": self.entry.words["why"],
             "flags": self.entry.words["flags"],
             "said": list(self.said),

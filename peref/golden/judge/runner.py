@@ -238,7 +238,15 @@ SUPPORTS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def outputs(folder: Path, name: str, want: list[str]) -> dict[str, Tensor]:
-    """The tensors of the file that the runner wrote. Raises Broken for anything but a plain file in the
+    """The tensors that the runner wrote. Raises Unable for one that was not asked for."""
+    found = tensors_written(folder, name)
+    if strange := sorted(found.keys() - set(want)):
+        raise Unable(f"it gave {strange[0][:80]}, which was not asked for; wanted: {', '.join(want)}")
+    return found
+
+
+def tensors_written(folder: Path, name: str) -> dict[str, Tensor]:
+    """The tensors of a file that another process wrote. Raises Broken for anything but a plain file in the
     folder, Damaged for what is in it.
     """
     path = folder / name
@@ -250,7 +258,4 @@ def outputs(folder: Path, name: str, want: list[str]) -> dict[str, Tensor]:
         raise RunnerBroken(f"{name} is no plain file of its own in the run's folder")
     if about.st_size > LARGEST_OUTPUT:
         raise RunnerBroken(f"{name} has {about.st_size:,} bytes; at most {LARGEST_OUTPUT:,} are read")
-    found = tensors(read_bytes(path), name)
-    if strange := sorted(found.keys() - set(want)):
-        raise Unable(f"it gave {strange[0][:80]}, which was not asked for; wanted: {', '.join(want)}")
-    return found
+    return tensors(read_bytes(path), name)

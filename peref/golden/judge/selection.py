@@ -90,9 +90,22 @@ def refuse_unknown(pick: Pick, book: Book) -> None:
             known = {name for entry in everything(both) for name in of(entry)}
             if any(fnmatchcase(name, pattern) for name in known):
                 raise Misuse(f"{option} {pattern}: only the full set has that; add --full")
+            if option == "--case" and could_be_of_full(pattern):
+                needing_full(book, f"{option} {pattern}")
             raise Misuse(
                 f"{option} {pattern}: nothing of that name is in {book.folder}{nearest(pattern, known, rest)}"
             )
+
+
+def needing_full(book: Book, asked: str) -> Book:
+    """`book` and the full set. Raises Misuse, for `asked`, where there is none."""
+    both = with_full(book)
+    if not both.more and not set(OF_FULL) & {entry.words["level"] for entry in both.entries.values()}:
+        raise Misuse(
+            f"{asked}: only the full set has that, and {book.folder} has the core alone; a checkout of peref "
+            "has it, and packs it with `python cli.py golden archive FILE`: then give --golden FILE"
+        )
+    return both
 
 
 def expected_failures(path: Path, book: Book) -> dict[str, int]:

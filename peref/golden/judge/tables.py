@@ -11,8 +11,9 @@ from peref.golden.judge.matrix import Cell, Column, by_flag, cell, first_failure
 from peref.page import html_page
 
 LEGEND = (
-    "Each cell is the worst class of all tensors compared, gradients included, and how many of the golden "
-    "cases were claimed. A: within the error budget of a careful implementation; B and C: 16 and 64 times "
+    "Each cell is the worst class of all tensors compared and how many of the golden cases were claimed. "
+    "Gradients are among the tensors, except where a cell says outputs only; in part: not all outputs of the "
+    "claimed cases came. A: within the error budget of a careful implementation; B and C: 16 and 64 times "
     "that, less accurate but not wrong; FAIL: beyond; ERROR: it raised; -: not claimed."
 )
 
@@ -131,6 +132,6 @@ def td(x: str | Cell) -> str:
             if " " in x or ":" in x
             else f"<td><span>{html.escape(x)}</span></td>"
         )
-    words, count = str(x).rsplit(" ", 1)
+    words, count = str(x).rsplit(" (", 1)
     lines = "<br>".join(map(html.escape, words.split(", ")))
-    return f'<td class="{x.worst}"><span>{lines} <small>{html.escape(count)}</small></span></td>'
+    return f'<td class="{x.worst}"><span>{lines} <small>{html.escape(f"({count}")}</small></span></td>'

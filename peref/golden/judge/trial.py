@@ -16,13 +16,13 @@ import numpy as np
 from peref import share
 from peref.errors import Misuse, did_you_mean
 from peref.golden.judge.causes import followed, in_order
-from peref.golden.judge.implementation import tensor_of
-from peref.golden.judge.report import judged_tensor
+from peref.golden.judge.demands import as_asked, in_dtype
+from peref.golden.judge.implementation import inputs_in, numpy_dtype, tensor_of
+from peref.golden.judge.report import DTYPES, judged_tensor
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_block
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
-from peref.golden.spec.files import NUMPY_DTYPES
 from peref.golden.spec.rule import CLASSES
 
 
@@ -57,16 +57,11 @@ class Trial:
     @property
     def inputs(self) -> dict[str, np.ndarray]:
         """Real ones in the dtype of the trial; positions as they are."""
-        real = lambda name, x: (
-            x.astype(NUMPY_DTYPES[self.dtype])
-            if x.dtype.kind == "f" and name not in ("positions", "distances")
-            else x.copy()
-        )
-        return {name: real(name, x) for name, x in self.entry.inputs().items()}
+        return inputs_in(self.entry, self.dtype)
 
     def check(self, outputs: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Hold outputs against the golden ones; a name may have _ for its dots, as vjp_q. Raises
-        AssertionError for what is wrong.
+        """Hold the outputs that are given against the golden ones; a name may have _ for its dots, as vjp_q.
+        Raises AssertionError for what is wrong, another dtype than that of the trial too.
 
         Raises Misuse for a name that the case has not and where nothing is given.
         """
@@ -84,7 +79,9 @@ class Trial:
                     f"{self.entry.id} has no output "
                     f"{name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}"
                 )
-            results.append(judged_tensor(self.entry, known[name], tensor_of(known[name], y), self.limit))
+            got, asked = tensor_of(known[name], y), DTYPES[self.dtype]
+            judged = judged_tensor(self.entry, known[name], as_asked(got, asked), self.limit)
+            results.append(in_dtype(judged, got.dtype, asked))
         wrong = [one for one in followed(in_order(results)) if not one.passed]
         if wrong:
             raise AssertionError(
@@ -134,8 +131,9 @@ def trials(
     if limit not in dict(CLASSES):
         raise Misuse(f"limit={limit!r}; expected one of {', '.join(dict(CLASSES))}")
     for dtype in as_tuple(dtypes):
-        if dtype not in NUMPY_DTYPES:
-            raise Misuse(f"dtypes has {dtype!r}; NumPy has {', '.join(NUMPY_DTYPES)}")
+        if dtype not in DTYPES:
+            raise Misuse(f"dtypes has {dtype!r}; expected one of {', '.join(DTYPES)}")
+        numpy_dtype(dtype)
     pick, several = (
         Pick(as_tuple(case), as_tuple(group), as_tuple(flag), as_tuple(level), as_tuple(pe)),
         len(as_tuple(dtypes)) > 1,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.spec.files import DTYPE_NAMES, FORMATS, checked_header, index_of
+from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, checked_header, index_of
 
 PLACES = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
 
@@ -21,20 +21,25 @@ def encoded_inputs(inputs: Mapping[str, np.ndarray], dtype: str) -> bytes:
     found = {}
     for name, x in inputs.items():
         real = x.dtype.kind == "f" and name not in PLACES
-        found[name] = (
-            (dtype.upper(), narrowed(x, dtype)) if real else (DTYPE_NAMES[x.dtype], np.ascontiguousarray(x))
-        )
-    header, payload = {}, b""
-    for name, (kind, x) in sorted(found.items(), key=lambda item: (-FORMATS[item[1][0]][1], item[0])):
+        found[name] = Tensor(dtype.upper(), narrowed(x, dtype)) if real else Tensor(DTYPE_NAMES[x.dtype], x)
+    return encoded_tensors(found)
+
+
+def encoded_tensors(found: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file of these tensors."""
+    header, payload = {}, []
+    at = 0
+    for name, t in sorted(found.items(), key=lambda item: (-FORMATS[item[1].dtype][1], item[0])):
         header[name] = {
-            "dtype": kind,
-            "shape": list(x.shape),
-            "data_offsets": [len(payload), len(payload) + x.nbytes],
+            "dtype": t.dtype,
+            "shape": list(t.bits.shape),
+            "data_offsets": [at, at + t.bits.nbytes],
         }
-        payload += x.tobytes()
+        payload.append(np.ascontiguousarray(t.bits).tobytes())
+        at += t.bits.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + payload
+    return len(text).to_bytes(8, "little") + text + b"".join(payload)
 
 
 def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:

@@ -199,16 +199,19 @@ def tensors(data: bytes, where: str, header: Header | None = None) -> dict[str, 
     return found
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path, most: float = math.inf) -> dict[str, Tensor]:
     """Those of a file, or of all *.safetensors in a folder and the folders in it, whose names must differ.
 
-    Raises Misuse where there is no such thing and Damaged for a file that is not what it claims to be.
+    Raises Misuse where there is no such thing and Damaged for a file that is not what it claims to be, or has
+    more than `most` bytes.
     """
     if not path.is_dir():
+        if is_file(path) and (size := path.stat().st_size) > most:
+            raise Damaged(f"{path}: {size:,} bytes; at most {most:,} are read")
         return tensors(read_bytes(path), str(path))
     found: dict[str, Tensor] = {}
     for file in sorted(p for p in path.rglob("*.safetensors") if is_file(p)):
-        for name, tensor in tensors(read_bytes(file), str(file)).items():
+        for name, tensor in read_tensors(file, most).items():
             if name in found:
                 raise Damaged(f"{file}: {name} is also in another file of {path}")
             found[name] = tensor

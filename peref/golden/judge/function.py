@@ -1,0 +1,169 @@
+"""Somebody's function: found by its name, called with a case or with the inputs of one thing, and what it
+returns made into tensors. What goes wrong in it is told as theirs, with the line.
+
+Not here: a process of its own (isolated), every case (implementation).
+"""
+
+import inspect
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Collection
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse, PerefError, counted, did_you_mean
+from peref.golden.judge.implementation import numpy_dtype, tensor_of
+from peref.golden.spec.book import Book
+from peref.golden.spec.files import Tensor
+
+
+class WrongAnswer(PerefError):
+    """A function returned something else than outputs or None."""
+
+
+class InFolder:
+    """Finds modules in one folder: a finder for sys.meta_path."""
+
+    def __init__(self, folder: Path):
+        self.folder = str(folder)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [self.folder], target) if path is None else None
+
+
+def parted(spec: str) -> tuple[str, str]:
+    """Module and function of `module:function`. Raises Misuse for anything else."""
+    module, colon, name = spec.partition(":")
+    if not (colon and module and name):
+        raise Misuse(f"--impl {spec}: expected MODULE:FUNCTION, such as mypackage.rope:adapter")
+    if (path := Path(module)).suffix == ".py" or path.name != module:
+        raise Misuse(
+            f"--impl {spec}: expected the name of a module, not its file: {path.stem}:{name}, asked for in "
+            f"the folder {path.parent}"
+        )
+    return module, name
+
+
+def names_of(book: Book, thing: str) -> list[str]:
+    """What a function of one thing, ENCODING.LEVEL, may call its parameters: inputs (with _ for each dot),
+    facts and options of its cases. Raises Misuse for a thing that has no case.
+    """
+    cases = [entry.words for entry in book.entries.values() if entry.id.partition("/")[0] == thing]
+    if not cases:
+        known = {name.partition("/")[0] for name in book.entries}
+        raise Misuse(
+            f"--for {thing}: there is no such case{did_you_mean(thing, known, 'expected ENCODING.LEVEL')}"
+        )
+    every = (name for words in cases for part in ("inputs", "facts", "options") for name in words[part])
+    return list(dict.fromkeys(map(plain, every)))
+
+
+def plain(name: str) -> str:
+    """The name of a tensor as a parameter is called."""
+    return name.replace(".", "_")
+
+
+def found_function(spec: str, known: Collection[str] | None = None) -> Callable[[Any, Any], Any]:
+    """What `module:function` names, as function(case, inputs); with `known`, the names of one thing, a
+    function of those. It is looked for in the current folder first, as is what it imports. Raises Misuse.
+    """
+    module, name = parted(spec)
+    here = InFolder(Path.cwd())
+    sys.meta_path.insert(0, here)
+    try:
+        function = getattr(import_module(module), name, None)
+    except (Exception, SystemExit) as error:
+        raise Misuse(
+            f"--impl {spec}: importing {module} failed: {type(error).__name__}: {error}{where_raised(error)}"
+        ) from error
+    finally:
+        sys.meta_path.remove(here)
+    if not callable(function):
+        raise Misuse(f"--impl {spec}: {module} has no function {name}")
+    parameters = list(inspect.signature(function).parameters.values())
+    if known is not None:
+        return of_one_thing(function, parameters, spec, known)
+    if len(parameters) != 2:
+        raise Misuse(
+            f"--impl {spec}: the function takes {counted(len(parameters), 'argument')}; expected two, case "
+            "and inputs; a function of one thing is called with --for, such as --for rope.op"
+        )
+    return function
+
+
+def of_one_thing(
+    function: Callable, parameters: list[inspect.Parameter], spec: str, known: Collection[str]
+) -> Callable[[Any, Any], Any]:
+    """function(case, inputs) that calls a function with those inputs, facts and options that its parameters
+    are called after: None for one that this case has not, all of them where it takes **others.
+    """
+    named = {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    for name, default in named.items():
+        if default is inspect.Parameter.empty and name not in known:
+            raise Misuse(f"--impl {spec}: nothing is called {name}; expected some of {', '.join(known)}")
+    others = any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def call(case: dict[str, Any], inputs: dict[str, Any]) -> Any:
+        given = {**case["facts"], **case["options"]} | {plain(name): x for name, x in inputs.items()}
+        taken = {
+            name: given.get(name)
+            for name, default in named.items()
+            if name in given or default is inspect.Parameter.empty
+        }
+        came = function(**(given | taken if others else taken))
+        if not isinstance(came, dict):
+            return came
+        wanted = {plain(name): name for name in case["expected"]}
+        came = {wanted.get(name, name): y for name, y in came.items()}
+        for name in came:
+            if name not in case["expected"] and not name.startswith(
+                "vjp."
+            ):  # --no-vjp asks for none of these
+                raise WrongAnswer(f"it gave {name}, which is none of {', '.join(case['expected'])}")
+        return {name: y for name, y in came.items() if name in case["expected"]}
+
+    return call
+
+
+def called(function: Callable, case: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Tensor] | None:
+    """What function(case, inputs) gives. Raises WrongAnswer for anything but None and a dict of arrays."""
+    try:
+        came = function(case, inputs)
+    except SystemExit as error:
+        raise WrongAnswer(f"it called sys.exit({error.code!r}){where_raised(error)}") from error
+    if came is None:
+        return None
+    if not isinstance(came, dict) or not all(isinstance(name, str) for name in came):
+        what = "a dict with other keys" if isinstance(came, dict) else f"{type(came).__name__}"
+        raise WrongAnswer(f"it returned {what}; expected a dict, name of an output to array, or None")
+    try:
+        return {name: tensor_of(name, y) for name, y in came.items()}
+    except Exception as error:
+        raise WrongAnswer(str(error)) from error
+
+
+def arrays_of(found: dict[str, Tensor] | None) -> dict[str, Any] | None:
+    """As arrays; bfloat16, which has no type in NumPy, as it is."""
+    if found is None:
+        return None
+    return {name: t if t.dtype == "BF16" else t.bits for name, t in found.items()}
+
+
+def array_in(t: Tensor) -> np.ndarray:
+    """An input as an array, bfloat16 as one of ml_dtypes."""
+    return t.bits.view(numpy_dtype("bf16")) if t.dtype == "BF16" else t.bits.copy()
+
+
+def where_raised(error: BaseException) -> str:
+    """Where it was raised in somebody's own file, in brackets; a SyntaxError says that itself."""
+    if isinstance(error, SyntaxError):
+        return ""
+    library = ("<", *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    frames = [f for f in frames if not f.filename.startswith(library)] or frames[:1]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -1,0 +1,193 @@
+"""Somebody's function in a process of its own: whatever it does there, it is theirs, and it is told.
+
+The process speaks as a program does (runner): a line of JSON each way, arrays by file. A case goes as it
+stands in cases.json, inputs in the dtype that they have. What comes is read as every file of others is.
+
+    > {"cmd":"hello","impl":"mine:rope","names":null,"dir":"/tmp/run"}
+    < {"status":"ok"}      or "misuse" with a message
+    > {"cmd":"case","seq":7,"case":{...},"in":"in-7.safetensors","out":"out-7.safetensors"}
+    < {"seq":7,"status":"ok"}      or "skip"; "raised" with kind, message, and whether it refuses; "wrong"
+
+Not here: how a function is found and called (function).
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse, PerefError
+from peref.golden.judge.function import (
+    WrongAnswer,
+    array_in,
+    arrays_of,
+    called,
+    found_function,
+    parted,
+    where_raised,
+)
+from peref.golden.judge.implementation import tensor_of
+from peref.golden.judge.process import Process, RunnerBroken
+from peref.golden.judge.refusals import refuses
+from peref.golden.judge.runner import SECONDS, tensors_written
+from peref.golden.judge.wire import encoded_tensors
+from peref.golden.spec.files import read_tensors
+
+MOST_PROCESSES = 3  # processes that may end before no further case is asked
+LONGEST_MESSAGE = 2000  # characters of a message
+
+
+class Ended(PerefError):
+    """The process of a function crashed, hung or was left."""
+
+
+@contextlib.contextmanager
+def function_of(
+    spec: str,
+    known: Collection[str] | None = None,
+    seconds: float = SECONDS,
+    in_process: bool = False,
+) -> Iterator[Callable[[Any, Any], Any]]:
+    """What `module:function` names as function(case, inputs) -> outputs or None; `known` are the names of one
+    thing, where it is a function of that. Raises Misuse where there is no such function.
+    """
+    parted(spec)
+    if in_process:
+        with contextlib.redirect_stdout(sys.stderr):
+            function = found_function(spec, known)
+
+        def here(case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Any] | None:
+            with contextlib.redirect_stdout(sys.stderr):
+                return arrays_of(called(function, case, inputs))
+
+        yield here
+    else:
+        with tempfile.TemporaryDirectory(prefix="peref-") as folder:
+            apart = Isolated(spec, known, Path(folder), seconds)
+            try:
+                yield apart
+            finally:
+                apart.end()
+
+
+class Isolated:
+    """The function as seen from here. Where its process ended it is started once more."""
+
+    def __init__(self, spec: str, known: Collection[str] | None, folder: Path, seconds: float):
+        self.spec, self.known, self.folder, self.seconds = spec, known, folder, seconds
+        self.seq = self.ended = 0
+        self.process: Process | None = None
+        try:
+            self.start()
+        except RunnerBroken as error:
+            raise Misuse(f"--impl {spec}: importing {spec.partition(':')[0]} failed: {error}") from error
+
+    def start(self) -> Process:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        process = Process([sys.executable, "-c", code], self.seconds, aloud=True)
+        hello = {"cmd": "hello", "impl": self.spec, "dir": str(self.folder)}
+        try:
+            answer = process.ask(hello | {"names": None if self.known is None else list(self.known)})
+            if answer.get("status") != "ok":
+                raise Misuse(str(answer.get("message")))
+        except BaseException:
+            process.end()
+            raise
+        self.process = process
+        return process
+
+    def end(self) -> None:
+        if self.process:
+            self.process.end()
+        self.process = None
+
+    def __call__(self, case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Any] | None:
+        if self.ended == MOST_PROCESSES:
+            return None
+        self.seq += 1
+        into, out = (f"{way}-{self.seq}.safetensors" for way in ("in", "out"))
+        (self.folder / into).write_bytes(
+            encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
+        )
+        try:
+            process = self.process or self.start()
+            answer = process.ask({"cmd": "case", "seq": self.seq, "case": case, "in": into, "out": out})
+            return self.answered(answer, out)
+        except RunnerBroken as error:
+            self.end()
+            self.ended += 1
+            rest = (
+                f"; ended {MOST_PROCESSES} times, so no further case was asked"
+                if self.ended == MOST_PROCESSES
+                else ""
+            )
+            raise Ended(f"the process of {self.spec}: {error}{rest}") from error
+        finally:
+            for name in (into, out):
+                (self.folder / name).unlink(missing_ok=True)
+
+    def answered(self, answer: dict[str, Any], out: str) -> dict[str, Any] | None:
+        message = str(answer.get("message"))
+        match answer.get("status"):
+            case "ok":
+                return arrays_of(tensors_written(self.folder, out))
+            case "skip":
+                return None
+            case "raised":  # under its own name, for that is how an exception is told
+                base = ValueError if answer.get("refuses") is True else Exception
+                raise type(str(answer.get("kind")), (base,), {})(message)
+        raise WrongAnswer(message)
+
+
+def serve() -> None:
+    """The other side: answer until there is no more line. What the function prints goes to stderr, what it
+    reads from stdin is empty.
+    """
+    lines, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    faulthandler.enable()
+    function: Callable | None = None
+    folder = Path()
+    for line in lines:
+        request = json.loads(line)
+        if request["cmd"] == "hello":
+            folder = Path(request["dir"])
+            try:
+                function, answer = found_function(request["impl"], request["names"]), {"status": "ok"}
+            except Misuse as error:
+                answer = {"status": "misuse", "message": said(error)}
+        else:
+            assert function is not None
+            answer = {"seq": request["seq"]} | answer_of(function, request, folder)
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+def answer_of(function: Callable, request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The answer on a case; its outputs are written."""
+    inputs = {name: array_in(t) for name, t in read_tensors(folder / request["in"]).items()}
+    try:
+        came = called(function, request["case"], inputs)
+    except WrongAnswer as error:
+        return {"status": "wrong", "message": said(error)}
+    except BaseException as error:
+        words = {"kind": type(error).__name__, "refuses": refuses(error)}
+        return {"status": "raised", "message": (said(error) + where_raised(error)).strip()} | words
+    if came is None:
+        return {"status": "skip"}
+    (folder / request["out"]).write_bytes(encoded_tensors(came))
+    return {"status": "ok"}
+
+
+def said(error: BaseException) -> str:
+    """Its message, as text that can be printed."""
+    return str(error)[:LONGEST_MESSAGE].encode(errors="backslashreplace").decode()

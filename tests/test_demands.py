@@ -1,0 +1,407 @@
+"""What was asked for and did not come so: missing outputs, another dtype, float64 with the digits of float32.
+Nothing of it passes unseen, in the exit code, the last line, the JSON and the table.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import ml_dtypes
+import numpy as np
+import pytest
+from golden_files import cli, dumped
+from test_runners import OK, program
+
+from peref.errors import Misuse
+from peref.golden.compute.reference import reference
+from peref.golden.judge import implementation, matrix, tables, trial
+from peref.golden.judge.implementation import check_function, check_program, first_contact, merged, tensor_of
+from peref.golden.judge.report import report_data
+from peref.golden.judge.selection import Pick
+from peref.golden.judge.text import compared_words
+from peref.golden.spec.book import Book
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+FEW = Pick(cases=("rope.op/default", "rope.op/interleaved"))
+ROPE = ("--pe", "rope", "--level", "op", "--case", "*/default")
+THEIRS = """
+import numpy as np
+from peref.golden.compute.reference import reference
+
+def changed(change):
+    def theirs(case, inputs):
+        wide = {n: np.asarray(x, np.float64) if x.dtype.kind == "f" else x for n, x in inputs.items()}
+        right = reference(case, wide)
+        return right and change({n: y.astype(inputs["q"].dtype) for n, y in right.items()})
+    return theirs
+
+right = changed(dict)
+no_gradients = changed(lambda y: {n: x for n, x in y.items() if not n.startswith("vjp.")})
+one_of_four = changed(lambda y: {"q_rotated": y["q_rotated"]})
+nothing = changed(lambda y: {})
+half = changed(lambda y: {n: x.astype(np.float16) for n, x in y.items()})
+single = changed(lambda y: {n: x.astype(np.float32) for n, x in y.items()})
+tables = changed(lambda y: {n: x.astype(np.float32).astype(x.dtype) for n, x in y.items()})
+wrong = changed(lambda y: {n: -x for n, x in y.items()})
+wrong_in_float64 = changed(lambda y: {n: -x if x.dtype == np.float64 else x for n, x in y.items()})
+wrong_in_float32 = changed(lambda y: {n: -x if x.dtype == np.float32 else x for n, x in y.items()})
+
+def float32_alone(case, inputs):
+    if inputs["q"].dtype == np.float64:
+        raise TypeError("expected Float\\nbut got Double")
+    return right(case, inputs)
+"""
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book(GOLDEN)
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capsys):
+    """check of a function of THEIRS on one case: exit code, and what was said or the JSON."""
+    (tmp_path / "theirs_for_demands.py").write_text(THEIRS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "theirs_for_demands", raising=False)
+
+    def run(name, *more):
+        code, text = cli(capsys, "check", "--impl", f"theirs_for_demands:{name}", *ROPE, *more)
+        return code, json.loads(text) if "--json" in more else text
+
+    return run
+
+
+def last(text):
+    return text.splitlines()[-1]
+
+
+# ---------------------------------------------------------------- missing
+
+
+def test_missing_gradients_fail(check):
+    """Which, how many, and what to do; in every form of the report."""
+    code, text = check("no_gradients", "--dtype", "f64", "--report", "junit:r.xml", "--report", "html:r.html")
+    assert code == 1
+    assert last(text).startswith(
+        "FAIL: 2 tensors of 1 case compared in float64 (A 2), 2 missing (vjp.k, vjp.q), "
+    )
+    assert "FAIL 2 tensors of 1 case  missing\n  which         vjp.k, vjp.q\n" in text
+    assert "say --no-vjp where you have no gradients" in text
+    assert "no known trap" not in text
+    text = check("no_gradients", "--dtype", "f64", "--dtype", "f32")[1]
+    assert "FAIL 2 tensors of 1 case  missing\n" in text
+    code, said = check("no_gradients", "--dtype", "f64", "--json")
+    assert (code, said["missing"], said["outputs_only"]) == (
+        1,
+        {"rope.op/default": ["vjp.k", "vjp.q"]},
+        False,
+    )
+    assert (said["compared"], said["failed"], said["classes"]["A"]) == (2, 2, 2)
+    assert said["dtypes"]["float64"]["verdict"] == "incomplete"
+    suite = ElementTree.parse("r.xml").getroot()
+    assert (suite.get("failures"), suite.find("testcase/failure").get("message")) == ("2", "missing")
+    assert "2 missing (vjp.k, vjp.q)" in Path("r.html").read_text()
+
+
+def test_gradients_that_were_declared_absent_are_no_failure(check):
+    """And the last line and the JSON say so; an output that is missing is one all the same."""
+    code, text = check("no_gradients", "--no-vjp", "--dtype", "f64")
+    assert (code, "compared in float64 (A 2), outputs only, 0 cases not run" in last(text)) == (0, True), text
+    code, said = check("no_gradients", "--no-vjp", "--json")
+    assert (code, said["outputs_only"], said["failed"]) == (0, True, 0)
+    assert said["missing"] == {"rope.op/default": ["vjp.k", "vjp.q"]}
+    code, text = check("one_of_four", "--no-vjp")
+    assert (code, "1 missing (k_rotated), outputs only" in last(text)) == (1, True), text
+    assert (
+        check("one_of_four", "--no-vjp")[1].count("check --impl theirs_for_demands:one_of_four --no-vjp") == 1
+    )
+    code, text = check("right", "--no-vjp")
+    assert (code, "outputs only" in text) == (0, False)
+
+
+def test_an_answer_without_outputs_is_no_answer(check):
+    code, text = check("nothing")
+    assert (code, "no outputs came; None is the answer" in text) == (1, True), text
+
+
+def test_a_missing_output_may_be_expected(check):
+    """A list of expected failures names it as it names any other."""
+    Path("known.txt").write_text("rope.op/default:vjp.* # no backward yet\n")
+    code, text = check("no_gradients", "--xfail", "known.txt", "--dtype", "f64")
+    assert (code, "2 failed as expected" in text) == (0, True), text
+
+
+@pytest.mark.parametrize(("vjp", "code"), [(True, 1), (False, 0)])
+def test_a_program_gives_what_it_declared(book, tmp_path, vjp, code):
+    """One output of four with "vjp": true; the two outputs with false."""
+    right = reference(dict(book.entries["rope.op/default"].words), book.entries["rope.op/default"].inputs())
+    names = ["q_rotated"] if vjp else ["k_rotated", "q_rotated"]
+    case = f"""
+text = json.dumps({{n: {{"dtype": "F64", "shape": s, "data_offsets": at}} for n, s, at in SHAPES}})
+open(out, "wb").write(struct.pack("<Q", len(text)) + text.encode() + open(Y, "rb").read())
+{OK}"""
+    shapes, at = [], 0
+    for name in names:
+        shapes.append((name, list(right[name].shape), [at, at + right[name].nbytes]))
+        at += right[name].nbytes
+    (tmp_path / "y").write_bytes(b"".join(np.ascontiguousarray(right[n]).tobytes() for n in names))
+    command = program(
+        tmp_path,
+        case.replace("SHAPES", repr(shapes)).replace("Y,", f"{str(tmp_path / 'y')!r},"),
+        hello=f"supports = {{'ops': ['rope.op'], 'vjp': {vjp}}}",
+    )
+    report = check_program(command, book, Pick(cases=("rope.op/default",)), "f64")
+    assert (report.exit_code, report.outputs_only) == (code, not vjp), compared_words(report)
+    assert [name for _, name in report.owed] == (["k_rotated", "vjp.k", "vjp.q"] if vjp else [])
+
+
+def test_what_a_file_lacks_is_said(book, capsys, tmp_path):
+    """In the last line and in the JSON, and it is no failure; so is what --dtype leaves out."""
+    want = book.entries["rope.op/default"].want
+    out = dumped(
+        tmp_path / "out.safetensors",
+        {
+            "rope.op/default:q_rotated": ("F32", want("q_rotated").astype(np.float32)),
+            "rope.op/default:k_rotated": ("F64", want("k_rotated")),
+        },
+    )
+    code, text = cli(capsys, "check", out)
+    assert code == 0
+    assert last(text).startswith("pass: 2 tensors of 1 case compared: ")
+    for words in ("right in float32 (A 1)", "right in float64 (A 1)", "2 missing (vjp.k, vjp.q); "):
+        assert words in last(text), text
+    code, text = cli(capsys, "check", out, "--dtype", "f32", "--json")
+    assert (code, json.loads(text)["missing"]) == (0, {"rope.op/default": ["k_rotated", "vjp.k", "vjp.q"]})
+    code, text = cli(capsys, "check", out, "--dtype", "f32")
+    assert "1 tensor of 1 case compared in float32 (A 1), 3 missing" in last(text)
+    assert cli(capsys, "check", out, "--dtype", "f16")[0] == 5
+
+
+# ---------------------------------------------------------------- another dtype
+
+
+@pytest.mark.parametrize(("name", "came"), [("half", "float16"), ("single", "float32")])
+def test_another_dtype_than_was_asked_fails(check, name, came):
+    code, text = check(name, "--dtype", "f64")
+    assert (code, f"FAIL 4 tensors of 1 case  {came} came, float64 was asked for\n" in text) == (1, True), (
+        text
+    )
+    assert last(text).startswith("FAIL: 4 tensors of 1 case compared in float64 (FAIL 4), ")
+
+
+def test_a_wider_dtype_fails_too_but_of_a_table(book):
+    """Nothing tells a table in which dtype it is wanted: it is judged in the dtype that was asked for, and
+    may have no more digits, as where float32 frequencies meet whole positions in NumPy.
+    """
+    wide = lambda case, a: {n: y.astype(np.float64) for n, y in reference(case, a).items()}
+    report = check_function(wide, book, FEW, "f32")
+    assert set(report.kinds) == {"float64 came, float32 was asked for"}
+    few = lambda case, a: {n: y.astype(np.float32).astype(float) for n, y in reference(case, a).items()}
+    report = check_function(few, book, Pick(cases=("rope.table/default",)), "f32")
+    assert (report.exit_code, {r.dtype for r in report.results}) == (0, {"F32"})
+    narrow = lambda case, a: {n: y.astype(np.float32) for n, y in reference(case, a).items()}
+    assert check_function(narrow, book, Pick(cases=("rope.table/default",)), "f64").exit_code == 1
+
+
+def test_a_wrong_number_in_another_dtype_is_told_as_both(book):
+    wrong = lambda case, a: {n: -y.astype(np.float16) for n, y in reference(case, a).items()}
+    report = check_function(wrong, book, FEW, "f64")
+    assert len(report.told) == 8
+    assert "dtype         float16 came, float64 was asked for" in report.told[0].said
+    assert report.told[0].trap
+
+
+def test_a_test_that_computes_in_another_dtype_fails(book):
+    """What the test does not name is not wanted; the dtype is that of the mark."""
+    one = trial.trials(book, case="rope.op/default")[0]
+    y = reference(one.words, one.inputs)["q_rotated"]
+    one.check(q_rotated=y)
+    with pytest.raises(AssertionError, match="float32 came, float64 was asked for"):
+        one.check(q_rotated=y.astype(np.float32))
+
+
+# ---------------------------------------------------------------- first contact
+
+FIRST = {
+    "right": (0, "pass: 4 tensors of 1 case compared: right in float32 (A 4); right in float64 (A 4); 0 "),
+    "tables": (0, "right in float32 (A 4); float64: only to float32, your angles or tables are float32; 0 "),
+    "single": (0, "right in float32 (A 4); float64: only to float32, float32 came; 0 cases not run"),
+    "float32_alone": (0, "right in float32 (A 4); float64: 1 case raised TypeError; 0 cases not run"),
+    "wrong": (1, "FAIL: 4 tensors of 1 case compared: wrong in float32 (FAIL 4); wrong in float64 (FAIL 4)"),
+    "wrong_in_float64": (1, "right in float32 (A 4); wrong in float64 (FAIL 4)"),
+    "wrong_in_float32": (1, "wrong in float32 (FAIL 4); right in float64 (A 4)"),
+    "half": (1, "wrong in float32 (FAIL 4); wrong in float64 (FAIL 4)"),
+    "no_gradients": (
+        1,
+        "incomplete in float32 (A 2); incomplete in float64 (A 2), 2 missing (vjp.k, vjp.q);",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_contact_tells_each_dtype_apart(check, name):
+    code, text = check(name)
+    assert (code, FIRST[name][1] in last(text)) == (FIRST[name][0], True), text
+
+
+@pytest.mark.parametrize("name", ["tables", "single", "float32_alone"])
+def test_float64_that_was_asked_for_is_wanted(check, name):
+    assert check(name, "--dtype", "f64")[0] == 1
+    assert check(name, "--dtype", "f32")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["wrong", "half", "no_gradients"])
+def test_what_fails_in_both_is_told_once(check, name):
+    """On the terminal; the JSON has both dtypes."""
+    text = check(name, "--show", "99")[1]
+    shown = re.findall(r"^FAIL (?:rope|\d)", text, re.M)
+    assert len(shown) == (4 if name == "wrong" else 1), text
+    assert "more; --show" not in text
+    said = check(name, "--json")[1]
+    assert set(said["dtypes"]) == {"float32", "float64"}
+    assert {r["aside"] for r in said["results"] if r["asked"] == "F64" and not r["passed"]} == {
+        "as in float32"
+    }
+
+
+def test_what_fails_in_float64_alone_is_diagnosed(check):
+    text = check("wrong_in_float64")[1]
+    assert "FAIL rope.op/default  q_rotated  f64" in text
+    assert re.search("looks like    (?!no known)", text), text
+
+
+def test_the_json_has_both_dtypes(check):
+    said = check("tables", "--json")[1]
+    assert said["dtypes"] == {
+        "float32": {"verdict": "right", "classes": {"A": 4, "B": 0, "C": 0, "FAIL": 0}},
+        "float64": {
+            "verdict": "only to float32, your angles or tables are float32",
+            "classes": {"A": 0, "B": 0, "C": 0, "FAIL": 0},
+        },
+    }
+    raised = check("float32_alone", "--json")[1]["raised_in_float64"]
+    assert raised.keys() == {"rope.op/default"}
+    assert raised["rope.op/default"].startswith("TypeError: expected Float\nbut got Double (")
+
+
+def test_part_of_float64_may_be_right(book):
+    some = lambda case, a: {
+        n: y.astype(np.float32).astype(y.dtype) if n == "q_rotated" else y
+        for n, y in reference(case, a).items()
+    }
+    report = merged(first_contact(some, book, Pick(cases=("rope.op/default",))))
+    assert "float64: 1 of 4 only to float32, your angles or tables are float32" in compared_words(report)
+    assert report_data(report, book)["dtypes"]["float64"]["classes"]["A"] == 3
+
+
+# ---------------------------------------------------------------- bfloat16, PyTorch
+
+
+class Dtype:
+    def __init__(self, name):
+        self.name = name
+
+    def __str__(self):
+        return f"torch.{self.name}"
+
+
+class Torch:
+    """As much of a PyTorch tensor as is taken: on a device, in a graph, of a dtype that NumPy has not."""
+
+    def __init__(self, x, name=None, free=False):
+        self.x, self.free, self.dtype = x, free, Dtype(name or str(x.dtype))
+
+    def detach(self):
+        return Torch(self.x, self.dtype.name, True)
+
+    def cpu(self):
+        return self
+
+    def float(self):
+        return Torch(self.x.astype(np.float32), free=self.free)
+
+    def numpy(self):
+        if not self.free:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+        if self.dtype.name == "bfloat16":
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return self.x
+
+
+def test_tensors_of_pytorch_are_taken(book):
+    """With requires_grad, and in bfloat16; laws are held too."""
+    torch = lambda case, a: {n: Torch(y) for n, y in (reference(case, a) or {}).items()}
+    report = check_function(torch, book, Pick(encodings=("rope",), levels=("op", "law")), "f32")
+    assert report.exit_code == 0, (report.errors, report.broken)
+    assert sum(o.held is True for o in report.outcomes) > 3
+    assert len(report.results) == 64
+    brain = lambda case, a: {n: Torch(y, "bfloat16") for n, y in reference(case, a).items()}
+    report = check_function(brain, book, FEW, "bf16")
+    assert (report.exit_code, {r.dtype for r in report.results}) == (0, {"BF16"}), report.errors
+    assert "torch" not in sys.modules
+
+
+def test_a_real_tensor_of_pytorch():
+    torch = pytest.importorskip("torch", reason="no PyTorch here: the stand-in above is what was tested")
+    x = torch.tensor([1.0, -2.5], dtype=torch.bfloat16, requires_grad=True)
+    assert tensor_of("x", x).wide.tolist() == [1.0, -2.5]
+    assert tensor_of("x", x.double()).dtype == "F64"
+
+
+def test_bfloat16_of_ml_dtypes(book, monkeypatch):
+    """In and out, in check and in a test; where it is not installed, an error says what to install."""
+    seen = []
+
+    def theirs(case, a):
+        seen.append(a["q"].dtype)
+        wide = {n: x.astype(np.float64) if x.dtype == ml_dtypes.bfloat16 else x for n, x in a.items()}
+        return {n: y.astype(ml_dtypes.bfloat16) for n, y in reference(case, wide).items()}
+
+    report = check_function(theirs, book, FEW, "bf16")
+    assert (report.exit_code, {r.dtype for r in report.results}) == (0, {"BF16"})
+    assert set(seen) == {np.dtype(ml_dtypes.bfloat16)}
+    one = trial.trials(book, case="rope.op/default", dtypes="bf16")[0]
+    one.check(theirs(one.words, one.inputs))
+    monkeypatch.setattr(implementation, "import_module", lambda name: exec(f"import no_{name}"))
+    with pytest.raises(Misuse, match="pip install ml_dtypes"):
+        check_function(theirs, book, FEW, "bf16")
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_a_cell_says_what_is_missing(check, tmp_path, book):
+    """Failing where it was due, outputs only where gradients were declared absent, in part otherwise; a
+    report of before, which does not say, is held against the golden files.
+    """
+    cell = lambda path: str(matrix.cell(matrix.read_report(path), ("rope", "op")))
+    path = tmp_path / "r.json"
+    report = lambda name, *more: check(name, "--dtype", "f64", "--report", f"json:{path}", *more)
+    report("right")
+    assert cell(path).startswith("A (1/")
+    assert "only" not in cell(path)
+    report("no_gradients")
+    assert cell(path).startswith("FAIL (")
+    report("no_gradients", "--no-vjp")
+    assert re.fullmatch(r"A \(1/\d+, outputs only\)", cell(path))
+    found = [matrix.read_report(path)]
+    assert ", outputs only) |" in tables.markdown(found)
+    assert ", outputs only)</small>" in tables.matrix_page(found)
+    (row,) = matrix.matrix_data(found)["rows"]
+    assert row["cells"]["r"]["lacks"] == "outputs only"
+    old = json.loads(path.read_text())
+    del old["missing"]
+    path.write_text(json.dumps(old))
+    assert cell(path).endswith(", outputs only)")
+    old["results"] = [r | {"case": "rope.op/of-another-time"} for r in old["results"]]
+    path.write_text(json.dumps(old))
+    assert cell(path).endswith(", outputs only)")
+    old["results"].append(old["results"][0] | {"tensor": "vjp.q"})
+    path.write_text(json.dumps(old))
+    assert "only" not in cell(path)
+    old["results"] = [r | {"case": "rope.op/default"} for r in old["results"]]
+    path.write_text(json.dumps(old))
+    assert cell(path).endswith(", in part)")
