@@ -301,7 +301,9 @@ MUTANTS = {
     "block.parallel": wired(parallel),
     "norm.mean": with_backend(rms_norm=layer_for_rms, layer_norm=rms_for_layer),
     "block.swiglu_swapped": with_backend(
-        activated_linear=lambda up, gate, *more: activated_linear(gate, up, *more)
+        activated_linear=lambda up, gate, *more: (
+            activated_linear(up, gate, *more) if gate is None else activated_linear(gate, up, *more)
+        )
     ),
     "block.gelu_exact": gelu_of_erf,
     "block.qk_norm_order": norm_after_turn,

@@ -15,7 +15,7 @@ from peref.golden.judge.report import DTYPES, Report, check_tensors, report_data
 from peref.golden.judge.runner import LARGEST_OUTPUT, SECONDS
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.start import start_of
-from peref.golden.judge.text import compared_words, failure_block, kind_block, probable_lines
+from peref.golden.judge.text import compared_words, failure_block, kind_block, known_lines, probable_lines
 from peref.golden.spec.book import Book
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.checksums import versioned
@@ -280,6 +280,8 @@ def tell(report: Report, book: Book, most: int) -> None:
         print(f"and {len(report.told) - most} more; --show {len(report.told)} tells them all\n")
     for one in report.probable if len(report.told) > 1 else ():
         print("PROBABLE " + "\n  ".join(probable_lines(one)) + "\n")
+    for unknown in report.unexplained:
+        print("UNEXPLAINED " + "\n  ".join(known_lines(unknown)) + "\n")
     for o in report.broken[:most]:
         print(
             f"FAIL {o.id}\n"

@@ -7,7 +7,7 @@ import click
 from peref.cli import completion, options, text
 from peref.errors import counted, theirs
 from peref.golden.judge.diff import RULES, compare_files, diagnosed_failures
-from peref.golden.judge.text import failure_block, probable_lines
+from peref.golden.judge.text import failure_block, known_lines, probable_lines
 
 
 @click.command("diff", cls=options.Command)
@@ -70,6 +70,7 @@ def command(
                 | {
                     "diagnosed": [r.data() for r in report.failed],
                     "probable": [one.data() for one in report.probable],
+                    "unexplained": [one.data() for one in report.unexplained],
                 }
             )
         )
@@ -78,6 +79,8 @@ def command(
             print("\n".join(failure_block(r, repeat)) + "\n")
         for one in report.probable if len(report.failed) > 1 else ():
             print("PROBABLE " + "\n  ".join(probable_lines(one)) + "\n")
+        for unknown in report.unexplained:
+            print("UNEXPLAINED " + "\n  ".join(known_lines(unknown)) + "\n")
         blocks = {r.id for r in report.failed[:most]}
         rest = [f"{name}: {words}" for name, words in found.differ.items() if name not in blocks]
         print("".join(f"{line}\n" for line in rest[: most - len(blocks)]), end="")

@@ -11,6 +11,7 @@ have a number for each element, as at the lower levels: what comes out is still 
 in bfloat16 one number for the tensor would let its small elements be anything.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,11 +44,20 @@ def trace_inputs(case: ModelCase) -> Arrays:
     return found
 
 
+Before = Callable[[int, Encoding, At, Any], tuple[Encoding, At, Any]]
+
+
 def trace_outputs(
-    case: ModelCase, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None
+    case: ModelCase,
+    a: Arrays,
+    pe: Encoding | None = None,
+    at: At | None = None,
+    tape: Tape | None = None,
+    before: Before | None = None,
 ) -> Arrays:
     """The rows of all calls; `pe` and the positions of `at` in place of the case's own where given; on
-    `tape` where one is given.
+    `tape` where one is given. before(number of the call, encoding, place, cache) gives these three as the
+    call has them.
     """
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
     a = a if tape is None else {name: tape.watch(x) if name in watched(a) else x for name, x in a.items()}
@@ -55,18 +65,19 @@ def trace_outputs(
     rows: list[Any] = []
     old: Any = {}
     begin = 0
-    for first, stop, fresh, n in case.calls:
+    for number, (first, stop, fresh, n) in enumerate(case.calls):
         if fresh:
             old, begin = {}, first
         there = replace(at, i=at.i[..., first:stop], j=at.j[..., begin:stop], n=n)
+        mine, there, old = (pe, there, old) if before is None else before(number, pe, there, old)
         x = rows_of(a["x"], first=first, stop=stop, axis=1) if "x" in a else None
         if pe.embed:
-            y = hooks.with_position(pe, p, x, there.i)
+            y = hooks.with_position(mine, p, x, there.i)
         elif pe.mix:
-            y, old = hooks.mixed(PLAIN, pe, p, x, there, old)
+            y, old = hooks.mixed(PLAIN, mine, p, x, there, old)
         else:
             q, k, v = (rows_of(a[name], first=first, stop=stop, axis=2) for name in "qkv")
-            y, old = hooks.attend_heads(PLAIN, pe, p, q, k, v, x, there, old, layout=case.layout)
+            y, old = hooks.attend_heads(PLAIN, mine, p, q, k, v, x, there, old, layout=case.layout)
         rows.append(value(y))
     name, axis = ("y", 1) if pe.embed or pe.mix else ("out", 2)
     return {name: np.concatenate(rows, axis)}

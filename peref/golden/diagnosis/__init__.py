@@ -1,6 +1,8 @@
 """What is probably wrong: of one tensor, and of everything that came from one implementation.
 
 answer       what came for a case; a guess, and whether it gives what came
+traces       guesses at decoding through a cache
+replays      a trace replayed with one thing of its calls changed
 tensor       what shows in one tensor alone: shape, dtype, a factor
 positions    guesses at positions
 pairs        which channels turn together and how far, read from what came

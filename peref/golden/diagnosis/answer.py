@@ -21,7 +21,7 @@ from peref.golden.compute.reference import expected
 from peref.golden.spec.cases import FACTS, OPERATIONS, Case
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
-from peref.golden.spec.models import rebuilt
+from peref.golden.spec.models import ModelCase, rebuilt
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, verdict_on
 from peref.parameters import Arrays
 
@@ -102,7 +102,17 @@ class Answer:
     @cached_property
     def case(self) -> Case | None:
         """The case, None for a level or an encoding that cannot be computed anew."""
-        if self.entry.words["level"] not in OPERATIONS or self.entry.words["facts"].keys() - set(FACTS):
+        return None if self.entry.words["facts"].keys() - set(FACTS) else self.again(OPERATIONS)
+
+    @cached_property
+    def trace(self) -> ModelCase | None:
+        """The case where it is a trace that can be computed anew."""
+        found = self.again(("trace",))
+        assert found is None or isinstance(found, ModelCase)
+        return found
+
+    def again(self, levels: tuple[str, ...]) -> Case | None:
+        if self.entry.words["level"] not in levels:
             return None
         try:
             case = rebuilt(self.entry.words, self.a)
@@ -124,13 +134,18 @@ class Answer:
         other parameters, or larger ones.
         """
         assert self.case is not None
-        case, given = replace(self.case, **changes), self.parameters
+        case = replace(self.case, **changes)
+        if not self.has_parameters_of(case):
+            return None
+        return expected(case, self.a)
+
+    def has_parameters_of(self, case: Case) -> bool:
+        """Whether the parameters of this case are those of another, or at least as large."""
+        given = self.parameters
         made = case.config.encoding(0).init(np.random.default_rng(0))
         needs = {f"param.{name}": np.shape(x) for name, x in made.items()}
         fits = lambda shape, x: len(shape) == x.ndim and all(map(operator.le, shape, x.shape))
-        if needs.keys() != given.keys() or not all(fits(needs[name], x) for name, x in given.items()):
-            return None
-        return expected(case, self.a)
+        return needs.keys() == given.keys() and all(fits(needs[name], x) for name, x in given.items())
 
     def want(self, name: str) -> np.ndarray:
         return self.entry.want(name)

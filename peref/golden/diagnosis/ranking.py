@@ -24,6 +24,7 @@ from peref.golden.diagnosis import (
     positions,
     rotation,
     tensor,
+    traces,
 )
 from peref.golden.diagnosis.answer import BROKEN, Answer, Clue, Guess, Trap
 from peref.golden.diagnosis.near_misses import likeness, of_probes
@@ -42,8 +43,16 @@ FIRST = (
         positions.of_places,
     ),
     *(biases.of_rows, biases.of_biases, parts.of_buckets, attention.of_attention),
+    *traces.SIMPLE,
 )
-SECOND = (options.of_options, parts.of_ladders, parts.of_ramps, parts.of_ntk)
+SECOND = (
+    options.of_options,
+    parts.of_ladders,
+    parts.of_ramps,
+    parts.of_ntk,
+    traces.of_some_positions,
+    traces.of_settings,
+)
 LAST = (options.of_fitted_numbers, parts.of_parameters, parts.of_functions)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
@@ -65,14 +74,15 @@ LIKE = 0.6  # a cosine from which on an error is called alike
 
 @dataclass(frozen=True)
 class Said:
-    """What speaks for a flag: a bug, how much it weighs, the guess where it is one, and in words what was
-    looked at.
+    """What speaks for a flag: a bug, how much it weighs, the guess where it is one, in words what was looked
+    at, and whether it shows or gives what came: the direction of an error does not.
     """
 
     trap: Trap
     weight: float
     guess: Guess | None = None
     evidence: str = ""
+    confirmed: bool = True
 
 
 def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap | None:
@@ -214,11 +224,11 @@ def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[s
     """
     found: dict[str, Said] = {}
 
-    def add(trap: Trap, weight: float, evidence: str) -> None:
+    def add(trap: Trap, weight: float, evidence: str, confirmed: bool = True) -> None:
         found[trap.flag] = (
             replace(one, weight=one.weight + weight)
             if (one := found.get(trap.flag))
-            else Said(trap, weight, None, evidence)
+            else Said(trap, weight, None, evidence, confirmed)
         )
 
     for answer in bad:
@@ -248,6 +258,7 @@ def of_near_misses(bad: list[Answer], good: list[Answer], best: float) -> dict[s
                         0.4 * cosine**2 / len(bad),
                         f"no bug that was tried gives what came; in {answer.entry.id} the error has the "
                         "direction of this one",
+                        False,
                     )
     return found
 

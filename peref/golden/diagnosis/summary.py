@@ -27,10 +27,13 @@ LEAST_WEIGHT = 0.3  # what must speak for a trap of a whole encoding
 
 @dataclass(frozen=True)
 class Probable:
-    """A trap, and the encodings whose failures speak for it."""
+    """A trap, the encodings whose failures speak for it, and whether something shows or
+    gives what came.
+    """
 
     trap: Trap
     encodings: tuple[str, ...]
+    confirmed: bool
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -39,6 +42,7 @@ class Probable:
             "words": self.trap.words,
             "evidence": self.trap.evidence,
             "encodings": list(self.encodings),
+            "confirmed": self.confirmed,
         }
 
 
@@ -67,7 +71,11 @@ class Summary:
                 found[one.trap.flag, one.trap.words if len(self.said) == 1 else ""].append((name, one))
         order = sorted(found.values(), key=lambda some: -len(some))
         return [
-            Probable(replace(some[0][1].trap, evidence=some[0][1].evidence), tuple(name for name, _ in some))
+            Probable(
+                replace(some[0][1].trap, evidence=some[0][1].evidence),
+                tuple(name for name, _ in some),
+                all(one.confirmed for _, one in some),
+            )
             for some in order
         ]
 

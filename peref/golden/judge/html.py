@@ -12,7 +12,7 @@ import numpy as np
 
 from peref.errors import counted
 from peref.golden.judge.report import Report, Result
-from peref.golden.judge.text import compared_words, failure_lines, kind_lines, probable_lines
+from peref.golden.judge.text import compared_words, failure_lines, kind_lines, known_lines, probable_lines
 from peref.golden.spec.book import Book
 from peref.golden.spec.rule import beyond
 from peref.page import html_page
@@ -44,6 +44,7 @@ def report_page(report: Report, book: Book) -> str:
                 [f"looks like    {one.trap.words}", *probable_lines(one)[1:]],
             )
         )
+    parts += [box(one.encoding, "no known trap", known_lines(one)[1:]) for one in report.unexplained]
     parts += [box(name, "broke down", [f"the program   {words}"]) for name, words in report.crashes.items()]
     parts += [
         box(name, "raised an error", [f"it raised     {words}"]) for name, words in report.errors.items()

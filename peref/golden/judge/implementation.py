@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from peref import share
 from peref.errors import Misuse, counted
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge import declared
@@ -36,7 +37,7 @@ def numpy_dtype(dtype: str) -> Any:
         return import_module("ml_dtypes").bfloat16
     except ImportError as error:
         raise Misuse(
-            f"{dtype}: NumPy has no bfloat16 of its own, it comes with ml_dtypes: pip install ml_dtypes"
+            f"{dtype}: NumPy has no bfloat16 of its own; it comes with: {share.install('ml_dtypes')}"
         ) from error
 
 

@@ -17,6 +17,7 @@ from peref.golden.diagnosis.ranking import diagnosed
 from peref.golden.diagnosis.summary import Probable, Summary
 from peref.golden.judge.causes import followed, in_order, sources, wrong_of
 from peref.golden.judge.result import AGAIN, FULL_NAMES, Outcome, Result
+from peref.golden.judge.unexplained import Unexplained, unexplained
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
@@ -115,6 +116,12 @@ class Report:
         for r in self.results:
             found.setdefault(r.dtype_asked, []).append(r)
         return found
+
+    @cached_property
+    def unexplained(self) -> list[Unexplained]:
+        """What is known where no confirmed trap explains the failures."""
+        shown = [r for r in self.results if not r.aside and (r.passed or not self.foreseen(r.id))]
+        return unexplained(shown, self.outcomes, self.probable)
 
     def foreseen(self, name: str) -> bool:
         return any(fnmatch(name, pattern) for pattern in self.known)
@@ -328,6 +335,7 @@ def report_data(report: Report, book: Book) -> dict[str, Any]:
         "skipped": report.skipped,
         "crashes": report.crashes,
         "probable": [one.data() for one in report.probable],
+        "unexplained": [one.data() for one in report.unexplained],
         "results": [r.data() | repeated(r, report) for r in report.results],
         "refusals_and_laws": [o.data() for o in report.outcomes],
     }

@@ -11,6 +11,7 @@ from peref.errors import counted
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.report import Report, classes_of, verdict_in
 from peref.golden.judge.result import FULL_NAMES, MISSING, Result
+from peref.golden.judge.unexplained import Unexplained
 from peref.golden.spec.rule import beyond
 
 
@@ -104,8 +105,15 @@ def in_classes(results: list[Result]) -> str:
 
 def probable_lines(one: Probable) -> list[str]:
     """What all failures of an encoding say."""
+    words = one.trap.words if one.confirmed else f"a guess: {one.trap.words}"
     return [
-        f"{one.trap.flag} in {', '.join(one.encodings)}: {one.trap.words}",
+        f"{one.trap.flag} in {', '.join(one.encodings)}: {words}",
         f"evidence      {one.trap.evidence}",
         f"more          {share.program()} explain {one.trap.flag}",
     ]
+
+
+def known_lines(one: Unexplained) -> list[str]:
+    """What is known where no trap fits."""
+    head = f"{one.encoding}: no known bug gives what came; what is known"
+    return [head, *(f"{label:13} {words}" for label, words in one.known.items())]

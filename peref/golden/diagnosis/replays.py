@@ -1,0 +1,354 @@
+"""A trace replayed on the reference with one thing of its calls changed: where the tokens of a call are, whom
+they see, what the cache hands on, for which length frequencies are made.
+
+Each function here makes the `gives` of a guess. A call is described by Call; `kind` says in which calls the
+bug shows.
+
+Not here: which changes there are and what they are called (traces).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from peref.golden.compute.trace import trace_outputs
+from peref.golden.diagnosis.answer import Answer
+from peref.golden.spec.models import ModelCase
+from peref.hooks import around, rotation, turn_heads
+from peref.model import PLAIN
+from peref.ops.kept import Kept
+from peref.ops.place import At
+
+TAILS = ("x", "tail")  # states that are the last inputs of a shift or a convolution
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a trace: rows first to stop of a text that begins at row `begin`, its number there, the
+    length n that frequencies are made for, and the window.
+    """
+
+    first: int
+    stop: int
+    begin: int
+    number: int
+    n: int
+    window: int | None
+
+    @property
+    def T(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def later(self) -> bool:
+        """Whether there is a cache."""
+        return self.first > self.begin
+
+
+Kind = Callable[[Call], bool]
+
+
+def calls_of(case: ModelCase) -> list[Call]:
+    found: list[Call] = []
+    for first, stop, fresh, n in case.calls:
+        begin, number = (first, 0) if fresh or not found else (found[-1].begin, found[-1].number + 1)
+        found.append(Call(first, stop, begin, number, n, case.window))
+    return found
+
+
+def attends(case: ModelCase) -> bool:
+    return case.hook not in ("embed", "mix")
+
+
+def as_it_is(answer: Answer) -> Any:
+    """Where a bug changes nothing: what is right, which did not come; None where it came."""
+    return (
+        {name: answer.want(name) for name in answer.entry.outputs} if answer.trace and answer.wrong else None
+    )
+
+
+# ---------------------------------------------------------------- where its tokens are
+
+
+def with_places(place: Callable, who: str, kind: Kind) -> Any:
+    """place(positions [...,T'] of the whole trace, call) -> those of its T tokens; `who` has them: q, k or
+    both.
+    """
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None or (who != "qk" and not attends(case)):
+            return None
+        i = case.at.i
+        other = np.concatenate(
+            [place(i, call) if kind(call) else i[..., call.first : call.stop] for call in calls_of(case)], -1
+        )
+        if np.array_equal(i, other):
+            return as_it_is(answer)
+        q, k = (other if name in who else i for name in "qk")
+        if case.hook != "rotate":
+            return trace_outputs(case, answer.a, None, replace(case.at, i=q, j=k))
+        return with_turned(case, answer.a, q, k)
+
+    return gives
+
+
+def with_turned(case: ModelCase, a: Any, q: Any, k: Any, before: Any = None) -> Any:
+    """The trace of queries turned as at positions q and keys as at k, None: not turned."""
+    pe, turned = case.config.encoding(0), dict(a)
+    for name, i in (("q", q), ("k", k)):
+        if i is not None:
+            rows = [
+                turned_rows(case, a, name, i[..., c.first : c.stop], c.first, c.stop, c.n)
+                for c in calls_of(case)
+            ]
+            turned[name] = np.concatenate(rows, 2)
+    return trace_outputs(case, turned, replace(pe, rotate=None), before=before)
+
+
+def turned_rows(case: ModelCase, a: Any, name: str, i: Any, first: int, stop: int, n: int) -> Any:
+    """Rows of q or k at positions i."""
+    p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
+    x = a[name][:, :, first:stop]
+    both = turn_heads(PLAIN, x, x, rotation(case.config.encoding(0), p, i, n), layout=case.layout)
+    return both["qk".index(name)]
+
+
+def with_keys(times: Callable[[Call, Call], int], anew: bool = False) -> Any:
+    """Cached keys are turned times(the call that they came in, this call) times, in place of once; or anew
+    for the length of each call.
+    """
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None or case.hook != "rotate":
+            return None
+        calls = calls_of(case)
+        i = case.at.i
+
+        def before(number: int, pe: Any, there: At, old: Any) -> Any:
+            now = calls[number]
+            rows = []
+            for c in (c for c in calls[:number] if c.begin == now.begin):
+                x = {"k": answer.a["k"][:, :, c.first : c.stop]}
+                for _ in range(times(c, now)):
+                    n = now.n if anew else c.n
+                    x = {"k": turned_rows(case, answer.a | x, "k", i[..., c.first : c.stop], 0, c.T, n)}
+                rows.append(x["k"])
+            return pe, there, old | {"k": Kept(np.concatenate(rows, 2))} if rows else old
+
+        return with_turned(case, answer.a, i, i, before)
+
+    return gives
+
+
+def unturned(q: bool, k: bool) -> Any:
+    """Queries or keys are never turned."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None or case.hook != "rotate":
+            return None
+        return with_turned(case, answer.a, None if q else case.at.i, None if k else case.at.i)
+
+    return gives
+
+
+# ---------------------------------------------------------------- whom they see
+
+
+def with_place(change: Callable[[At, Call], At], kind: Kind, only: Callable = attends) -> Any:
+    """The place of a call is another: change(place, call)."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None or not only(case):
+            return as_it_is(answer)
+        calls = calls_of(case)
+        pick = lambda number, pe, at, old: (
+            pe,
+            change(at, calls[number]) if kind(calls[number]) else at,
+            old,
+        )
+        return trace_outputs(case, answer.a, before=pick)
+
+    return gives
+
+
+def with_mask(change: Callable[..., Any]) -> Callable[[At, Call], At]:
+    """Other cells are seen: change(see [T,S], slot of the query [T,1], slot of the key [S], call)."""
+
+    def changed(at: At, call: Call) -> At:
+        other = replace(at)
+        slots = np.arange(at.S - at.T, at.S)[:, None], np.arange(at.S)
+        vars(other).update(see=change(at.see, *slots, call))
+        return other
+
+    return changed
+
+
+def without_keys(lost: Callable[[Call, Call], bool]) -> Any:
+    """Keys of earlier calls are lost where lost(their call, this call)."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None:
+            return None
+        calls = calls_of(case)
+
+        def change(see: Any, t: Any, s: Any, call: Call) -> Any:
+            gone = np.zeros(s.shape, bool)
+            for c in calls:
+                if c.begin == call.begin and c.first < call.first and lost(c, call):
+                    gone[c.first - c.begin : c.stop - c.begin] = True
+            return see & ~gone
+
+        return with_place(with_mask(change), lambda call: call.later)(answer)
+
+    return gives
+
+
+# ---------------------------------------------------------------- what the cache hands on
+
+
+def with_calls(change: Callable[[ModelCase, Call, bool], tuple[bool, int]], positions: Any = None) -> Any:
+    """change(case, call, fresh) -> whether its cache is empty, and its n; positions(case) -> others."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None:
+            return None
+        calls = tuple(
+            (c.first, c.stop, *change(case, c, fresh))
+            for c, (_, _, fresh, _) in zip(calls_of(case), case.calls, strict=True)
+        )
+        if calls == case.calls and positions is None:
+            return as_it_is(answer)
+        i = case.at.i if positions is None else positions(case)
+        return trace_outputs(replace(case, calls=calls), answer.a, None, replace(case.at, i=i, j=i))
+
+    return gives
+
+
+def kept_names(case: ModelCase, a: Any) -> tuple[list[str], list[str]]:
+    """The states that a call of this trace hands on, and what it keeps of a token besides key and value."""
+    states: dict[str, None] = {}
+    features: dict[str, None] = {}
+
+    def before(number: int, pe: Any, at: At, old: Any) -> Any:
+        states.update(dict.fromkeys(old.get("state") or {}))
+        features.update(dict.fromkeys(key[2:] for key in old if key.startswith("f.")))
+        return pe, at, old
+
+    trace_outputs(case, a, before=before)
+    return list(states), list(features)
+
+
+def with_states(names: tuple[str, ...], kind: Kind, written: bool = True) -> Any:
+    """These states are not read in calls of a kind, or not written: what was before the call stays."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None:
+            return None
+        calls = calls_of(case)
+        was: dict[str, Any] = {}
+
+        def before(number: int, pe: Any, at: At, old: Any) -> Any:
+            nonlocal was
+            state = dict(old.get("state") or {})
+            if calls[number].later and kind(calls[number - (not written)]):
+                state = {name: x for name, x in state.items() if name not in names}
+                state |= {} if written else {name: x for name, x in was.items() if name in names}
+            was = state
+            return pe, at, old | {"state": state} if old else old
+
+        return trace_outputs(case, answer.a, before=before)
+
+    return gives
+
+
+def with_short_tails(answer: Answer) -> Any:
+    """The last inputs that a call hands on are its own alone: a call of few tokens leaves zeros."""
+    case = answer.trace
+    if case is None:
+        return None
+    calls = calls_of(case)
+
+    def before(number: int, pe: Any, at: At, old: Any) -> Any:
+        state = dict(old.get("state") or {})
+        for name in TAILS if calls[number].later else ():
+            if name in state and (older := state[name].shape[1] - calls[number - 1].T) > 0:
+                state[name] = np.array(state[name])
+                state[name][:, :older] = 0
+        return pe, at, old | {"state": state} if old else old
+
+    return trace_outputs(case, answer.a, before=before)
+
+
+def with_old_states(names: tuple[str, ...]) -> Any:
+    """A new text begins with these states of the one before, its keys are its own."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None or all(not fresh for _, _, fresh, _ in case.calls[1:]):
+            return as_it_is(answer)
+        calls = calls_of(case)
+
+        def before(number: int, pe: Any, at: At, old: Any) -> Any:
+            call = calls[number]
+            if not call.later:
+                old = {"state": {name: x for name, x in (old.get("state") or {}).items() if name in names}}
+            return pe, replace(at, j=at.j[..., call.begin :]), old
+
+        run_on = tuple((first, stop, first == 0, n) for first, stop, _, n in case.calls)
+        return trace_outputs(replace(case, calls=run_on), answer.a, before=before)
+
+    return gives
+
+
+def with_features(names: tuple[str, ...], lost: Kind) -> Any:
+    """What cached tokens of some calls have besides key and value is 0."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None or not attends(case):
+            return None
+        calls = calls_of(case)
+
+        def before(number: int, pe: Any, at: At, old: Any) -> Any:
+            new, now = dict(old), calls[number]
+            for key in (key for key in old if key.startswith("f.") and key[2:] in names):
+                rows = np.array(old[key].rows)
+                for c in calls[:number]:
+                    if c.begin == now.begin and lost(c):
+                        rows[:, :, c.first - c.begin : c.stop - c.begin] = 0
+                new[key] = Kept(rows)
+            return pe, at, new
+
+        return trace_outputs(case, answer.a, before=before)
+
+    return gives
+
+
+# ---------------------------------------------------------------- what is added to the logits
+
+
+def with_hook(hook: str, change: Callable, kind: Kind) -> Any:
+    """A hook does something else in calls of a kind: change(call) -> function(hook, *what it is given)."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        if case is None or case.hook != hook:
+            return None
+        calls = calls_of(case)
+        pick = lambda number, pe, at, old: (
+            around(pe, hook, change(calls[number])) if kind(calls[number]) else pe,
+            at,
+            old,
+        )
+        return trace_outputs(case, answer.a, before=pick)
+
+    return gives

@@ -1,0 +1,376 @@
+"""Guesses at decoding through a cache: positions that begin anew, masks of a chunk, what the cache loses or
+keeps of an earlier text, the length that frequencies are made for.
+
+The bugs of the wild, simple ones first: what shows in calls of one kind alone is tried where none of those
+gives what came.
+
+Not here: how a trace is replayed (replays).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from peref.encodings import get, options
+from peref.golden.compute.trace import trace_outputs
+from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.replays import (
+    TAILS,
+    Call,
+    attends,
+    calls_of,
+    kept_names,
+    unturned,
+    with_calls,
+    with_features,
+    with_hook,
+    with_keys,
+    with_mask,
+    with_old_states,
+    with_place,
+    with_places,
+    with_short_tails,
+    with_states,
+    without_keys,
+)
+from peref.golden.spec.cases import other_choices
+from peref.golden.spec.models import ModelCase
+
+RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"
+BIAS_LATE = "bias.off_by_one"
+KEPT, DROPPED = "cache.not_cleared", "cache.state_dropped"
+NO_BIAS = "t5.bias.dropped_on_decode"
+
+later = lambda call: call.later
+not_first = lambda call: call.first > 0
+one_token = lambda call: call.later and call.T == 1
+a_chunk = lambda call: call.later and call.T > 1
+every_call = lambda call: True
+SOME = (("of one token", one_token), ("of several tokens", a_chunk))
+WHO = (("", "qk"), (" of queries alone", "q"), (" of keys alone", "k"))
+
+
+def own(i: Any, call: Call) -> Any:
+    return i[..., call.first : call.stop]
+
+
+def offset(i: Any, call: Call) -> Any:
+    """How far a call begins from the beginning of its text."""
+    return i[..., call.first : call.first + 1] - i[..., call.begin : call.begin + 1]
+
+
+WRONG_PLACES = (  # flag, words, place(positions of the trace, call)
+    (RESTARTS, "every call counts its positions from the beginning", lambda i, c: own(i, c) - offset(i, c)),
+    (RESTARTS, "the offset of a call counts twice in its positions", lambda i, c: own(i, c) + offset(i, c)),
+    (LATE, "positions are one too large once there is a cache", lambda i, c: own(i, c) + c.later),
+    (LATE, "positions are one too small once there is a cache", lambda i, c: own(i, c) - c.later),
+    (LATE, "a call's own tokens count in its offset", lambda i, c: own(i, c) + c.T),
+    (
+        RESTARTS,
+        "the offset of a call is the number of calls before it",
+        lambda i, c: own(i, c) - offset(i, c) + c.number,
+    ),
+    (
+        RESTARTS,
+        "every token of a call has the position of its first",
+        lambda i, c: 0 * own(i, c) + own(i, c)[..., :1],
+    ),
+    (
+        RESTARTS,
+        "every token of a call has the position of its last",
+        lambda i, c: 0 * own(i, c) + own(i, c)[..., -1:],
+    ),
+)
+
+
+def places_of(answer: Answer) -> Iterator[tuple[str, str, Any]]:
+    """Wrong places, each with its flag: a bias is one of distances."""
+    known = answer.entry.vectors.words["flags"]
+    late = BIAS_LATE if LATE not in known and BIAS_LATE in known else LATE
+    yield from ((late if flag == LATE else flag, words, place) for flag, words, place in WRONG_PLACES)
+
+
+def of_positions(answer: Answer) -> Iterator[Guess]:
+    """Where the tokens of a call are."""
+    case = answer.trace
+    if case is None:
+        return
+    for flag, words, place in places_of(answer):
+        for whose, who in WHO:
+            yield guess(flag, f"{words}{whose and ','}{whose}", with_places(place, who, every_call))
+    yield guess(
+        KEPT,
+        "positions of a new text go on from the one before",
+        with_places(lambda i, c: own(i, c) + c.begin, "qk", every_call),
+    )
+    window = case.window or 0
+    for more in (0, 1) if window else ():
+        words = f"places in a ring of {window + more} keys"
+        for whose, who in WHO:
+            yield guess(
+                RING, f"positions{whose} are {words}", with_places(partial(rung, more), who, every_call)
+            )
+        words = f"the number of keys in a cache of {window - more}"
+        yield guess(RING, f"the position is {words}", with_places(partial(full, -more), "qk", every_call))
+
+
+def rung(more: int, i: Any, call: Call) -> Any:
+    """The place in a ring."""
+    return own(i, call) if call.window is None else own(i, call) % (call.window + more)
+
+
+def full(more: int, i: Any, call: Call) -> Any:
+    """How many keys there are before a token in a cache that holds no more than the window."""
+    room = i.max() if call.window is None else call.window + more
+    return own(i, call) - np.maximum(offset(i, call) - room, 0)
+
+
+def of_some_positions(answer: Answer) -> Iterator[Guess]:
+    """The same in calls of one token or of several alone."""
+    for flag, words, place in places_of(answer) if answer.trace else ():
+        for which, kind in SOME:
+            for whose, who in WHO:
+                gives = with_places(place, who, kind)
+                yield guess(flag, f"in later calls {which}: {words}{whose and ','}{whose}", gives)
+
+
+MASKS = (  # flag, words, see(what is seen, slot of the query, of the key, call), kinds
+    (
+        "mask.top_left",
+        "the causal mask is aligned with the first key",
+        lambda see, t, s, c: (s <= t - t[0]) & (t - t[0] - s < (c.window or np.inf)),
+        (every_call, a_chunk, one_token),
+    ),
+    (
+        "mask.top_left",
+        "the causal mask is aligned with the first key, and there is no window",
+        lambda see, t, s, c: s <= t - t[0],
+        (every_call, a_chunk, one_token),
+    ),
+    (
+        "mask.causal",
+        "a token does not see itself",
+        lambda see, t, s, c: see & (s != t),
+        (later, one_token),
+    ),
+    (
+        "mask.causal",
+        "a call does not see its own keys",
+        lambda see, t, s, c: see & (s < t[0]),
+        (later, a_chunk),
+    ),
+)
+WINDOWS = (
+    (
+        "cache.window_late",
+        "keys are dropped to make room for a call's own before it attends",
+        lambda see, t, s, c: see & (s >= min(t[0], len(s) - c.window)),
+        (later,),
+    ),
+    (
+        "cache.window_late",
+        "keys beyond the last window are dropped before a call attends",
+        lambda see, t, s, c: see & (s >= len(s) - c.window),
+        (later, every_call),
+    ),
+    (
+        "cache.window_late",
+        "a cache of window - 2 keys is kept before a call",
+        lambda see, t, s, c: see & (s >= t[0] - (c.window - 2)),
+        (later,),
+    ),
+    (
+        "cache.window_late",
+        "a call as long as the window sees no earlier key",
+        lambda see, t, s, c: see & (s >= t[0]) if c.window <= c.T else see,
+        (later,),
+    ),
+    (
+        "mask.window",
+        "every token of a call has the window of the first",
+        lambda see, t, s, c: (s <= t) & (t[0] - s < c.window),
+        (every_call, later),
+    ),
+    (
+        "mask.window",
+        "the window is a block: it does not roll",
+        lambda see, t, s, c: see & (s // c.window == t // c.window),
+        (every_call, later),
+    ),
+)
+LOST_KEYS = (  # words, lost(call of the key, this call)
+    ("a call sees its own keys alone: the cache is not read", lambda old, now: True),
+    ("keys of one token are not written to the cache", lambda old, now: one_token(old)),
+    ("keys of later chunks are not written to the cache", lambda old, now: a_chunk(old)),
+    ("keys of later calls are not written to the cache", lambda old, now: old.later),
+    ("keys of the first call are lost", lambda old, now: not old.later),
+    ("the cache has the keys of the last call alone", lambda old, now: old.number < now.number - 1),
+)
+
+
+def of_masks(answer: Answer) -> Iterator[Guess]:
+    """Whom the tokens of a call see, and which keys are lost."""
+    case = answer.trace
+    if case is None or not attends(case):
+        return
+    for flag, words, see, kinds in MASKS + (WINDOWS if case.window else ()):
+        only = windowed if (flag, words, see, kinds) in WINDOWS else attends
+        for kind in kinds:
+            yield guess(flag, f"{words}{named(kind)}", with_place(with_mask(see), kind, only))
+    for kind in (every_call, later, a_chunk):
+        open_ = lambda at, call: replace(at, causal=False)
+        yield guess("mask.causal", f"there is no causal mask{named(kind)}", with_place(open_, kind))
+        if case.window:
+            for more in (1, -1, 2):
+                wide = lambda at, call, more=more: replace(at, window=max(at.window + more, 1))
+                words = f"your window is {case.window + more}, this case has {case.window}{named(kind)}"
+                yield guess("mask.window", words, with_place(wide, kind, windowed))
+            none = lambda at, call: replace(at, window=None)
+            yield guess(
+                "mask.window", f"your window is not there{named(kind)}", with_place(none, kind, windowed)
+            )
+    for words, lost in LOST_KEYS:
+        yield guess(DROPPED, words, without_keys(lost))
+
+
+def windowed(case: ModelCase) -> bool:
+    return attends(case) and case.window is not None
+
+
+def named(kind: Any) -> str:
+    """Words for the calls in which a bug shows."""
+    words = {later: ", in calls after the first", not_first: ", in every call but the very first"}
+    return {**words, **{k: f", in later calls {w}" for w, k in SOME}}.get(kind, "")
+
+
+def of_memory(answer: Answer) -> Iterator[Guess]:
+    """What the cache loses, and what it keeps of an earlier text."""
+    case = answer.trace
+    if case is None or case.hook == "embed":
+        return
+    once = lambda case, c, fresh: (c.first == 0, c.n)
+    yield guess(KEPT, "the cache is not cleared before a new text", with_calls(once))
+    yield guess(
+        KEPT,
+        "neither cache nor positions begin anew with a new text",
+        with_calls(once, lambda case: np.broadcast_to(np.arange(case.T), case.at.i.shape)),
+    )
+    states, features = kept_names(case, answer.a)
+    tails = tuple(name for name in states if name in TAILS)
+    rest = tuple(name for name in states if name not in TAILS)
+    groups = [some for some in (tuple(states), tails, rest) if some]
+    for some in dict.fromkeys([*groups, *((name,) for name in states)]):
+        flag = "cache.tail_dropped" if set(some) <= set(tails) else DROPPED
+        what = f"the state {', '.join(some)}"
+        for kind in (later, one_token, a_chunk):
+            yield guess(flag, f"{what} is not read{named(kind)}", with_states(some, kind))
+        for kind in (every_call, later, one_token, a_chunk):
+            yield guess(flag, f"{what} is not written back{named(kind)}", with_states(some, kind, False))
+        yield guess(KEPT, f"{what} of an earlier text is still there", with_old_states(some))
+    if tails:
+        words = "the last inputs that a call hands on are its own alone: a call of few tokens leaves zeros"
+        yield guess("cache.tail_dropped", words, with_short_tails)
+    for some in dict.fromkeys([tuple(features), *((name,) for name in features)]) if features else ():
+        for words, lost in (("cached tokens", every_call), *((f"tokens of calls {w}", k) for w, k in SOME)):
+            words = f"{', '.join(some)} of {words} is lost"
+            yield guess("cache.features_dropped", words, with_features(some, lost))
+
+
+def of_lengths(answer: Answer) -> Iterator[Guess]:
+    """For which length the frequencies of a call are made, and how often cached keys are turned."""
+    case = answer.trace
+    if case is None or case.hook != "rotate":
+        return
+    known = answer.entry.vectors.words["flags"]
+    flag = lambda *ends: next((one for end in ends for one in known if one.endswith(end)), ends[-1])
+    mixed, fixed = flag("cache_mixed_bases", "cache_mixed"), flag("static_as_dynamic", "longrope.switch")
+    first = lambda case, c: next(one for one in calls_of(case) if one.begin == c.begin)
+    length = lambda case, c: max(c.stop - c.begin, case.L)
+    for name, words, n in (
+        (mixed, "that there is at each call", length),
+        (mixed, "of all that came, earlier texts too, at each call", lambda case, c: max(c.stop, case.L)),
+        (fixed, "of the first call", lambda case, c: max(first(case, c).T, case.L)),
+        (fixed, "trained for, however long the text is", lambda case, c: case.L),
+        (
+            flag("long_then_short", KEPT),
+            "of the longest text so far",
+            lambda case, c: max(one.n for one in calls_of(case) if one.first <= c.first),
+        ),
+        (
+            flag("long_then_short", KEPT),
+            "of the longest text so far, which grows at each call",
+            lambda case, c: max(length(case, one) for one in calls_of(case) if one.first <= c.first),
+        ),
+    ):
+        words = f"frequencies are made for the length {words}"
+        yield guess(name, words, with_calls(partial(at_length, n)))
+    yield guess(
+        mixed, "cached keys are turned anew for the length of each call", with_keys(lambda c, now: 1, True)
+    )
+    for words, times in (
+        ("cached keys are turned once more when they are read", lambda c, now: 2),
+        ("cached keys are turned once more in every call", lambda c, now: now.number - c.number + 1),
+        ("cached keys are not turned", lambda c, now: 0),
+    ):
+        yield guess("rope.one_of_two", words, with_keys(times))
+    yield guess("rope.one_of_two", "keys are not turned", unturned(False, True))
+    yield guess("rope.one_of_two", "queries are not turned", unturned(True, False))
+    yield guess("rope.one_of_two", "neither queries nor keys are turned", unturned(True, True))
+
+
+def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, int]:
+    return fresh, n(case, call)
+
+
+def of_settings(answer: Answer) -> Iterator[Guess]:
+    """An option has another value than the case says."""
+    case = answer.trace
+    if case is None:
+        return
+    for name, (default, kind) in options(get(case.encoding)).items():
+        given = case.config.pe[0][1][name]
+        for value in {*other_choices(default, kind), default} - {given} if is_plain(given) else ():
+            gives = partial(with_setting, name, value)
+            yield guess(flag_of(answer, "options", name), f"the option {name} seems to be {value}", gives)
+
+
+def with_setting(name: str, value: Any, answer: Answer) -> Any:
+    case = answer.trace
+    if case is None or case.config.pe[0][1][name] == value:
+        return None
+    other = replace(case, options={**case.options, name: value})
+    return trace_outputs(other, answer.a) if answer.has_parameters_of(other) else None
+
+
+def is_plain(value: Any) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def of_terms(answer: Answer) -> Iterator[Guess]:
+    """What is added to the logits once there is a cache."""
+    case = answer.trace
+    if case is None or case.hook not in ("bias", "score"):
+        return
+    nothing = lambda call: lambda bias, be, p, d: 0 * bias(be, p, d)
+    short = lambda call: lambda bias, be, p, d: bias(be, p, d) * (d < call.T)
+    no_terms = lambda call: lambda score, *given: (None, None, None)
+    for kind in (later, not_first, one_token, a_chunk):
+        where = named(kind)
+        yield guess(NO_BIAS, f"there is no bias{where}", with_hook("bias", nothing, kind))
+        yield guess(NO_BIAS, f"cached keys have no bias{where}", with_hook("bias", short, kind))
+        yield guess(NO_BIAS, f"nothing is added to the logits{where}", with_hook("score", no_terms, kind))
+        for part in range(3):
+            without = lambda call, part=part: partial(less, part)
+            words = f"the {('term', 'row', 'column')[part]} is not added to the logits{where}"
+            yield guess(NO_BIAS, words, with_hook("score", without, kind))
+
+
+def less(part: int, score: Any, *given: Any) -> tuple[Any, ...]:
+    """What a score adds, without its term, row or column."""
+    return tuple(None if n == part else x for n, x in enumerate(score(*given)))
+
+
+SIMPLE = (of_positions, of_masks, of_memory, of_lengths, of_terms)

@@ -1,0 +1,161 @@
+"""What is known of an encoding whose failures no confirmed trap explains: which levels and laws are wrong,
+from which token or distance on, and what all failing cases have and no right one.
+
+Facts alone: each line can be read off the results. Not here: guesses (diagnosis).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from peref.errors import counted
+from peref.golden.diagnosis.summary import Probable
+from peref.golden.judge.result import Outcome, Result
+from peref.golden.spec.cases import LEVELS
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.rule import CLASSES
+
+SIZES = ("B", "H", "G", "T", "D", "C", "L", "R", "n", "F", "V", "layers")
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """An encoding that fails without a trap that gives what came, and label -> what is known."""
+
+    encoding: str
+    known: Mapping[str, str]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"encoding": self.encoding, "known": dict(self.known)}
+
+
+def unexplained(
+    results: Iterable[Result], outcomes: Sequence[Outcome], probable: Iterable[Probable]
+) -> list[Unexplained]:
+    """One for each encoding whose numbers are wrong where no confirmed trap is probable."""
+    named = {name for one in probable if one.confirmed for name in one.encodings}
+    found: dict[str, list[Result]] = defaultdict(list)
+    for r in results:
+        found[r.entry.words["encoding"]].append(r)
+    return [
+        Unexplained(name, known_of(some, [o for o in outcomes if o.words["encoding"] == name]))
+        for name, some in found.items()
+        if name not in named and any(not r.passed and r.verdict.used is not None for r in some)
+    ]
+
+
+def known_of(results: list[Result], outcomes: Iterable[Outcome]) -> dict[str, str]:
+    wrong = [r for r in results if not r.passed]
+    cases = {r.entry.id: r.entry for r in results}
+    failing = {r.entry.id for r in wrong}
+    levels = {level for name in failing if (level := cases[name].words["level"])}
+    bad = [entry for name, entry in cases.items() if name in failing]
+    good = [entry for name, entry in cases.items() if name not in failing and entry.words["level"] in levels]
+    found = {"levels": of_levels(cases.values(), failing)}
+    if all(r.name.startswith("vjp.") for r in wrong):
+        found["tensors"] = f"all outputs are right; wrong are {', '.join(sorted({r.name for r in wrong}))}"
+    if broken := [o.words["law"] for o in outcomes if o.words["level"] == "law" and o.held is False]:
+        found["laws"] = f"{', '.join(dict.fromkeys(broken))} {'fails' if len(set(broken)) == 1 else 'fail'}"
+    found["begins"] = of_beginnings([r for r in wrong if not r.name.startswith("vjp.")])
+    found["shared"] = of_shared(bad, good)
+    found["catches"] = of_flags(bad, good)
+    return {label: words for label, words in found.items() if words}
+
+
+def of_levels(cases: Iterable[Entry], failing: set[str]) -> str:
+    """Which levels are right and which wrong, in the order of the levels."""
+    count: dict[str, list[bool]] = defaultdict(list)
+    for entry in cases:
+        count[entry.words["level"]].append(entry.id in failing)
+    order = sorted(count, key=LEVELS.index)
+    return ", ".join(
+        f"{level} wrong ({sum(count[level])} of {counted(len(count[level]), 'case')})"
+        if any(count[level])
+        else f"{level} right ({counted(len(count[level]), 'case')})"
+        for level in order
+    )
+
+
+def of_beginnings(wrong: Iterable[Result]) -> str:
+    """From which token or distance on cases are wrong."""
+    tokens: dict[str, tuple[int, bool]] = {}
+    for r in wrong:
+        if (begins := first_token(r)) is not None:
+            old = tokens.get(r.entry.id)
+            tokens[r.entry.id] = begins if old is None else min(old, begins)
+    later = {name: begins for name, begins in tokens.items() if begins[0]}
+    if not later:
+        return "the first token is wrong already" if tokens else ""
+    first = sorted({t for t, _ in later.values()})
+    words = f"token {first[0]}" if len(first) == 1 else f"tokens {first[0]} to {first[-1]}"
+    words = f"{len(later)} of {counted(len(tokens), 'failing case')} begin to be wrong at {words}"
+    calls = all(call for _, call in later.values())
+    return words + (", where a call with a cache begins" if calls else "")
+
+
+def first_token(r: Result) -> tuple[int, bool] | None:
+    """The first token that is wrong, and whether a later call begins there; None where there are none."""
+    axes = r.entry.words["axes"].get(r.name, "")
+    if "T" not in axes or r.verdict.used is None:
+        return None
+    bad = r.verdict.wrong(CLASSES[-1][0]).any(tuple(n for n, letter in enumerate(axes) if letter != "T"))
+    if not bad.any():
+        return None
+    t = int(np.argmax(bad))
+    return t, any(c["first"] == t and not c["fresh"] for c in r.entry.words["facts"].get("calls", ()))
+
+
+def facts_of(entry: Entry) -> dict[str, Any]:
+    """Facts and options of a case, and in words what its positions and tokens are (without a value)."""
+    facts, inputs = entry.words["facts"], entry.words["inputs"]
+    found = {name: x for name, x in facts.items() if not isinstance(x, list | dict)}
+    options = entry.words["options"].items()
+    found |= {f"option {name}": x for name, x in options if not isinstance(x, list | dict)}
+    said = {
+        "padding or packed documents": "seg" in inputs,
+        "a rotary width below the head width": bool(facts.get("R")) and facts["R"] < facts["D"],
+    }
+    if "positions" in inputs:
+        i = entry.input("positions")
+        said |= {
+            "positions of several sequences": i.ndim == 2,
+            "positions of several axes": i.ndim == 3,
+            "positions that are not 0, 1, 2, ...": (i != np.arange(i.shape[-1])).any(),
+            "positions that are not whole": (i != np.rint(i)).any(),
+            "negative positions": (i < 0).any(),
+            "positions beyond the length trained for": i.max() >= facts["L"],
+        }
+    return found | {words: "" for words, true in said.items() if true}
+
+
+def of_shared(bad: Sequence[Entry], good: Sequence[Entry]) -> str:
+    """What all failing cases have and none of the right ones at their levels; sizes where nothing else."""
+    if not good:
+        return ""
+    mine, theirs = [facts_of(entry) for entry in bad], [facts_of(entry) for entry in good]
+    has = lambda one, name, value: name in one and same(one[name], value)
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for name, value in mine[0].items():
+        if all(has(one, name, value) for one in mine) and not any(has(one, name, value) for one in theirs):
+            found[name in SIZES].append(f"{name} {value}".strip())
+    shared = found[False] or found[True]
+    have = f"all {len(bad)} failing cases have" if len(bad) > 1 else "the failing case has"
+    levels = ", ".join(dict.fromkeys(entry.words["level"] for entry in bad))
+    return f"{have} {' and '.join(shared[:3])}; no right one at {levels} has" if shared else ""
+
+
+def same(x: Any, y: Any) -> bool:
+    return type(x) is type(y) and x == y
+
+
+def of_flags(bad: Sequence[Entry], good: Sequence[Entry]) -> str:
+    """Which flags all failing cases have and none of the right ones at their levels."""
+    if not good:
+        return ""
+    shared = set.intersection(*(set(entry.words["flags"]) for entry in bad))
+    shared -= {flag for entry in good for flag in entry.words["flags"]}
+    return f"{', '.join(sorted(shared))}: flags of all failing cases and of no right one" if shared else ""

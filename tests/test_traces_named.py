@@ -1,0 +1,373 @@
+"""Wrong programs that decode through a cache: each bug is named by its flag first, right ones never.
+
+The programs here have a cache of their own and none of the replay's parts: a decoder of attention with one
+method for each thing that can go wrong, and layers whose states are tampered with between calls.
+"""
+
+import level_mutants
+import numpy as np
+import pytest
+from recipes.wholes import traces
+
+from peref.encodings import get, names
+from peref.golden.compute.reference import expected
+from peref.golden.diagnosis.answer import Answer
+from peref.golden.diagnosis.ranking import weighed
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
+from peref.hooks import distance_table, mixed, rotation, softmax_scale, with_position
+from peref.model import PLAIN
+
+ROTATE = [name for name in names() if get(name).hook == "rotate"][:3]
+BIAS = [name for name in names() if get(name).hook == "bias" and "any_length" in get(name).claims][:3]
+MIX = [name for name in names() if get(name).hook == "mix"][:3]
+
+
+class Decoder:
+    """Attention through a cache, from the tables of the encoding; a bug is another method."""
+
+    def __init__(self, case, a):
+        self.case, self.a, self.pe = case, a, case.config.encoding(0)
+        self.p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+
+    def rows(self):
+        out, self.first_of_text = [], 0
+        for first, stop, fresh, n in self.case.calls:
+            if fresh:
+                self.begin(first)
+            self.first, self.stop, self.n = first, stop, self.length(n)
+            q, k, v = (self.a[name][:, :, first:stop] for name in "qkv")
+            i = self.positions(self.case.at.i[..., first:stop])
+            q, k = self.turned(q, i, 0), self.turned(k, self.key_positions(i), 1)
+            keys, values = self.joined("k", k, 2), self.joined("v", v, 2)
+            j = self.joined("j", self.key_positions(i), -1)
+            out.append(self.attention(q, keys, values, i, j))
+            self.kept = self.keep({"k": keys, "v": values, "j": j})
+        return {"out": np.concatenate(out, 2)}
+
+    def begin(self, first):
+        self.kept, self.first_of_text = {}, first
+
+    def length(self, n):
+        return n
+
+    def positions(self, i):
+        return i
+
+    def key_positions(self, i):
+        return i
+
+    def keep(self, cache):
+        return cache
+
+    def joined(self, name, x, axis):
+        old = self.kept.get(name)
+        return x if old is None else np.concatenate([old, x], axis)
+
+    def turned(self, x, i, which):
+        if self.pe.rotate is None:
+            return x
+        angle, *gains = rotation(self.pe, self.p, i, self.n)
+        return np.asarray(PLAIN.turn(x, angle, gains[which], layout=self.case.layout))
+
+    def seen(self, T, S):
+        t, s = np.arange(S - T, S)[:, None], np.arange(S)
+        return (s <= t) & (t - s < (self.case.window or S))
+
+    def bias(self, i, j):
+        if self.pe.bias is None:
+            return 0
+        d, index = np.unique(i[:, None] - j, return_inverse=True)
+        table = np.asarray(distance_table(PLAIN, self.pe, self.p, d))
+        return table[:, index.reshape(len(i), len(j))]
+
+    def attention(self, q, k, v, i, j):
+        k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+        s = q @ k.swapaxes(2, 3) * softmax_scale(self.pe, q.shape[-1]) + self.bias(i, j)
+        s = np.where(self.seen(q.shape[2], k.shape[2]), s, -np.inf)
+        w = np.exp(s - s.max(-1, keepdims=True))
+        return w / w.sum(-1, keepdims=True) @ v
+
+    @property
+    def cached(self):
+        return self.first > self.first_of_text
+
+
+class Restarts(Decoder):
+    def positions(self, i):
+        return i - self.first + self.first_of_text
+
+
+class QueriesRestart(Restarts):
+    def key_positions(self, i):
+        return self.case.at.i[..., self.first : self.stop]
+
+
+class Doubled(Decoder):
+    def positions(self, i):
+        return i + self.first - self.first_of_text
+
+
+class Late(Decoder):
+    def positions(self, i):
+        return i + self.cached
+
+
+class QueriesLate(Late):
+    """A softmax does not see it where the bias is a straight line."""
+
+    def key_positions(self, i):
+        return self.case.at.i[..., self.first : self.stop]
+
+
+class Early(Decoder):
+    def positions(self, i):
+        return i - self.cached
+
+
+class Ring(Decoder):
+    def positions(self, i):
+        return i % self.case.window if self.case.window else i
+
+
+class GoesOn(Decoder):
+    def positions(self, i):
+        return i + self.first_of_text
+
+
+class NotCleared(Decoder):
+    def begin(self, first):
+        self.kept = self.kept if first else {}
+
+
+class TopLeft(Decoder):
+    def seen(self, T, S):
+        return np.arange(T)[:, None] >= np.arange(S)
+
+
+class NoMask(Decoder):
+    def seen(self, T, S):
+        t, s = np.arange(S - T, S)[:, None], np.arange(S)
+        return (t - s < (self.case.window or S)) & (s - t < (self.case.window or S))
+
+
+class WiderWindow(Decoder):
+    def seen(self, T, S):
+        t, s = np.arange(S - T, S)[:, None], np.arange(S)
+        return (s <= t) & (t - s <= (self.case.window or S))
+
+
+class DropsFirst(Decoder):
+    """The cache is cut to what the window leaves beside a chunk, before that attends."""
+
+    def seen(self, T, S):
+        return super().seen(T, S) & (np.arange(S) >= S - max(self.case.window or S, T))
+
+
+class Ignored(Decoder):
+    def joined(self, name, x, axis):
+        return x
+
+
+class OneTokenLost(Decoder):
+    """What a call of one token brings is not written to the cache."""
+
+    def keep(self, cache):
+        return self.kept if self.stop - self.first == 1 and self.kept else cache
+
+
+class KeysRaw(Decoder):
+    """Keys are cached before they are turned, and read so."""
+
+    def turned(self, x, i, which):
+        if which == 1:
+            self.raw = x
+        return super().turned(x, i, which)
+
+    def keep(self, cache):
+        k = np.array(cache["k"])
+        k[:, :, -self.raw.shape[2] :] = self.raw
+        return cache | {"k": k}
+
+
+class KeysTwice(Decoder):
+    """Keys that come out of the cache are turned again in every call."""
+
+    def joined(self, name, x, axis):
+        if name == "k" and self.kept:
+            self.kept["k"] = self.turned(self.kept["k"], self.kept["j"], 1)
+        return super().joined(name, x, axis)
+
+
+class NoBias(Decoder):
+    def bias(self, i, j):
+        return 0 * super().bias(i, j) if self.cached else super().bias(i, j)
+
+
+class OneRow(Decoder):
+    """All rows of a chunk have the bias of its first."""
+
+    def bias(self, i, j):
+        return super().bias(np.full_like(i, i[0]), j)
+
+
+ANY_HOOK = [
+    (Restarts, "cache.position_restarts"),
+    (QueriesRestart, "cache.position_restarts"),
+    (Ring, "cache.ring_positions"),
+    (NotCleared, "cache.not_cleared"),
+    (TopLeft, "mask.top_left"),
+    (WiderWindow, "mask.window"),
+    (DropsFirst, "cache.window_late"),
+    (Ignored, "cache.state_dropped"),
+    (OneTokenLost, "cache.state_dropped"),
+]
+OF_ROTATIONS = [
+    (NoMask, "mask.causal"),
+    (Late, "position.off_by_one"),
+    (Early, "position.off_by_one"),
+    (Doubled, "cache.position_restarts"),
+    (KeysRaw, "rope.one_of_two"),
+    (KeysTwice, "rope.one_of_two"),
+]
+OF_BIASES = [
+    (NoBias, "t5.bias.dropped_on_decode"),
+    (OneRow, "cache.position_restarts"),
+]
+
+
+def answers(book, encoding, program):
+    """What comes from a program for the traces of an encoding."""
+    found = []
+    for entry in book.entries.values():
+        if entry.words["encoding"] == encoding and entry.words["level"] == "trace":
+            a = entry.inputs()
+            given = program(rebuilt(entry.words, a), a)
+            found.append(
+                Answer(entry, {n: Tensor("F32", np.asarray(x).astype(np.float32)) for n, x in given.items()})
+            )
+    assert found
+    return found
+
+
+def named(answer):
+    return [(one.trap.flag, one.trap.words) for one in weighed(answer)]
+
+
+@pytest.mark.parametrize("encoding", [*ROTATE, *BIAS])
+def test_the_right_decoder_is_never_accused(book, encoding):
+    answer = answers(book, encoding, lambda case, a: Decoder(case, a).rows())
+    assert not any(one.wrong for one in answer)
+    assert named(answer) == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "program", "flag"),
+    [
+        *((name, *bug) for name in ROTATE for bug in ANY_HOOK + OF_ROTATIONS),
+        *((name, *bug) for name in BIAS for bug in ANY_HOOK + OF_BIASES),
+        *((name, QueriesLate, "bias.off_by_one") for name in BIAS if name != "alibi"),
+    ],
+)
+def test_a_wrong_decoder(book, encoding, program, flag):
+    answer = answers(book, encoding, lambda case, a: program(case, a).rows())
+    assert any(one.wrong for one in answer)
+    assert named(answer)[0][0] == flag, named(answer)
+
+
+def layer(case, a, tamper):
+    """A layer in place of attention, fed in calls; tamper(state before, state after, fresh, T) -> the state
+    that the next call gets, {} before the first.
+    """
+    pe = case.config.encoding(0)
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    rows, state = [], {}
+    for first, stop, fresh, _ in case.calls:
+        state = tamper(state, fresh)
+        at = case.at.__class__(case.at.i[first:stop], case.at.i[first:stop], case.n)
+        y, after = mixed(PLAIN, pe, p, a["x"][:, first:stop], at, {"state": state})
+        rows.append(y)
+        state = after["state"]
+    return {"y": np.concatenate(rows, 1)}
+
+
+TAILS = ("x", "tail")
+clean = lambda state, fresh: {} if fresh else state
+forgets = lambda state, fresh: {}
+keeps = lambda state, fresh: state
+loses_tails = lambda state, fresh: {} if fresh else {n: x for n, x in state.items() if n not in TAILS}
+loses_rest = lambda state, fresh: {} if fresh else {n: x for n, x in state.items() if n in TAILS}
+keeps_tails = lambda state, fresh: {n: x for n, x in state.items() if not fresh or n in TAILS}
+
+
+@pytest.mark.parametrize("encoding", MIX)
+def test_a_right_layer_is_never_accused(book, encoding):
+    answer = answers(book, encoding, lambda case, a: layer(case, a, clean))
+    assert not any(one.wrong for one in answer)
+    assert named(answer) == []
+
+
+@pytest.mark.parametrize("encoding", MIX)
+@pytest.mark.parametrize(("tamper", "flag"), [(forgets, "cache.state_dropped"), (keeps, "cache.not_cleared")])
+def test_a_layer_that_forgets_or_keeps(book, encoding, tamper, flag):
+    assert named(answers(book, encoding, lambda case, a: layer(case, a, tamper)))[0][0] == flag
+
+
+def with_tails(book):
+    """Encodings whose traces are there to catch lost tails of a recurrence."""
+    return [
+        entry.words["encoding"]
+        for entry in book.entries.values()
+        if {"cache.tail_dropped", "cache.state_dropped"} <= set(entry.words["flags"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "flag"),
+    [
+        (loses_tails, "cache.tail_dropped"),
+        (loses_rest, "cache.state_dropped"),
+        (keeps_tails, "cache.not_cleared"),
+    ],
+)
+def test_a_layer_that_loses_one_of_its_states(book, tamper, flag):
+    for encoding in with_tails(book)[:3]:
+        found = named(answers(book, encoding, lambda case, a: layer(case, a, tamper)))
+        assert found[0][0] == flag, (encoding, found)
+
+
+def test_an_embedding_that_counts_calls_from_0(book):
+    def wrong(case, a):
+        pe = case.config.encoding(0)
+        p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+        rows = [
+            with_position(pe, p, a["x"][:, first:stop], np.arange(stop - first))
+            for first, stop, _, _ in case.calls
+        ]
+        return {"y": np.concatenate(rows, 1)}
+
+    for encoding in [name for name in names() if get(name).hook == "embed"]:
+        assert named(answers(book, encoding, wrong))[0][0] == "cache.position_restarts"
+
+
+def flags_of_traces():
+    """(flag, encoding): of each flag that traces are there to catch, three encodings."""
+    found = {}
+    for case in traces():
+        for flag in case.flags:
+            found.setdefault(flag, {})[case.encoding] = None
+    return [(flag, name) for flag, some in found.items() for name in list(some)[:3]]
+
+
+@pytest.mark.parametrize(("flag", "encoding"), flags_of_traces())
+def test_each_flag_of_the_traces(book, flag, encoding):
+    """The bugs that the levels above one operation are tried with; where one cannot be had, what is right."""
+
+    def program(case, a):
+        try:
+            return (level_mutants.MUTANTS | level_mutants.LEFT)[flag](case, a)
+        except TypeError:  # a window where there is none
+            return expected(case, a)
+
+    found = named(answers(book, encoding, program))
+    assert found[0][0] == flag, found

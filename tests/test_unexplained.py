@@ -1,0 +1,150 @@
+"""What is said of failures that no trap explains: levels, beginnings, laws, and what failing cases share."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from golden_files import cli, dumped
+
+from peref.golden.diagnosis.answer import Trap
+from peref.golden.diagnosis.summary import Probable
+from peref.golden.judge.html import report_page
+from peref.golden.judge.report import check_tensors, report_data
+from peref.golden.judge.result import Outcome
+from peref.golden.judge.selection import Pick
+from peref.golden.judge.text import known_lines, probable_lines
+from peref.golden.judge.unexplained import of_shared, unexplained
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.models import rebuilt
+
+
+def scrambled(x):
+    """Numbers that no bug gives."""
+    return np.random.default_rng(0).standard_normal(x.shape)
+
+
+def report_of(book, encoding, levels, change):
+    """What comes from somebody for whom change(case, tensors) is the right tensors, changed."""
+    given = {}
+    for entry in book.entries.values():
+        if entry.words["encoding"] == encoding and entry.words["level"] in levels:
+            case = rebuilt(entry.words, entry.inputs())
+            came = change(case, {n: np.array(entry.want(n)) for n in entry.outputs})
+            given |= {
+                f"{entry.id}:{n}": Tensor("F32", x.astype(np.float32))
+                for n, x in came.items()
+                if entry.want(n).dtype.kind == "f"
+            }
+    return check_tensors(book, given, Pick())
+
+
+def by_layout(case, right):
+    wrong = case.level == "op" and case.layout == "interleaved"
+    return {n: scrambled(x) for n, x in right.items()} if wrong else right
+
+
+@pytest.fixture(scope="module")
+def planted(book):
+    return report_of(book, "rope", ("table", "op"), by_layout)
+
+
+def test_a_bug_of_one_layout(planted):
+    """The table right, the op wrong, and which fact tells the failing cases from the right ones."""
+    assert not planted.probable
+    (one,) = planted.unexplained
+    assert one.encoding == "rope"
+    assert one.known["levels"].startswith("table right (")
+    assert "op wrong (3 of " in one.known["levels"]
+    assert one.known["shared"] == "all 3 failing cases have layout interleaved; no right one at op has"
+    assert one.known["begins"] == "the first token is wrong already"
+    assert one.known["catches"].startswith("rope.layout.half: ")
+
+
+def test_told_in_text_json_and_html(book, planted):
+    (one,) = planted.unexplained
+    lines = known_lines(one)
+    assert lines[0].startswith("rope: no known bug gives what came")
+    assert "shared        all 3 failing cases have layout interleaved; no right one at op has" in lines
+    (said,) = json.loads(json.dumps(report_data(planted, book)))["unexplained"]
+    assert (said["encoding"], said["known"]) == ("rope", dict(one.known))
+    page = report_page(planted, book)
+    assert "no known trap" in page
+    assert all(line in page for line in lines[1:])
+
+
+def test_told_on_the_terminal(book, capsys, tmp_path):
+    """`check` as people meet it."""
+    out = {}
+    for slug in ("default", "interleaved", "partial"):
+        entry = book.entries[f"rope.op/{slug}"]
+        right = {n: entry.want(n) for n in entry.outputs}
+        came = by_layout(rebuilt(entry.words, entry.inputs()), right)
+        out |= {f"{entry.id}:{n}": ("F32", x.astype(np.float32)) for n, x in came.items()}
+    code, text = cli(capsys, "check", dumped(tmp_path / "out.safetensors", out))
+    assert code == 1
+    assert "UNEXPLAINED rope: no known bug gives what came" in text, text
+    assert "  shared        the failing case has layout interleaved; no right one at op has" in text, text
+
+
+def after_the_first_call(case, right):
+    for first, stop, fresh, _ in case.calls:
+        if not fresh:
+            right["out"][:, :, first:stop] = scrambled(right["out"][:, :, first:stop])
+    return right
+
+
+def test_where_a_trace_begins_to_be_wrong(book):
+    (one,) = report_of(book, "alibi", ("trace",), after_the_first_call).unexplained
+    assert one.known == {
+        "levels": "trace wrong (3 of 3 cases)",
+        "begins": "3 of 3 failing cases begin to be wrong at tokens 3 to 4, where a call with a cache begins",
+    }
+
+
+def test_derivatives_alone(book):
+    """Outputs that are right are said to be, and nothing is said of tokens."""
+    change = lambda case, right: {n: scrambled(x) if n == "vjp.q" else x for n, x in right.items()}
+    (one,) = report_of(book, "rope", ("op",), change).unexplained
+    assert one.known["tensors"] == "all outputs are right; wrong are vjp.q"
+    assert "begins" not in one.known
+
+
+def test_which_laws_fail(planted):
+    law = lambda name, held: Outcome({"encoding": "rope", "level": "law", "law": name}, held, "")
+    outcomes = [law("shift", False), law("causal", True), law("packed", None)]
+    assert unexplained(planted.results, outcomes, ())[0].known["laws"] == "shift fails"
+
+
+def test_nothing_where_a_trap_is_confirmed(book, planted):
+    """Nor where everything is right, nor of another shape; a guess does not count as a trap."""
+    assert not report_of(book, "rope", ("op",), lambda case, right: right).unexplained
+    trap = lambda confirmed: Probable(Trap("basic", "words", "evidence"), ("rope",), confirmed)
+    assert not unexplained(planted.results, (), [trap(True)])
+    assert unexplained(planted.results, (), [trap(False)])
+    assert probable_lines(trap(False))[0] == "basic in rope: a guess: words"
+    cut = lambda case, right: {n: x[:1] for n, x in right.items()}
+    assert not report_of(book, "rope", ("op",), cut).unexplained
+
+
+def entry_of(**facts):
+    return Entry({"level": "op", "options": {}, "inputs": [], "facts": facts}, None)
+
+
+def test_what_is_told_together_or_expected_is_left_out(planted):
+    """What is right in another dtype, and what was foreseen, wants no explanation."""
+    together = tuple(r if r.passed else replace(r, aside="right only to float32") for r in planted.results)
+    assert not replace(planted, results=together).unexplained
+    assert not replace(planted, known=("rope.op/*",)).unexplained
+
+
+def test_sizes_only_where_nothing_else_is_shared():
+    """A size is no story where a choice explains the same; without right cases nothing is told apart."""
+    right = entry_of(T=7, D=8, window=None)
+    wrong = [entry_of(T=9, D=8, window=3), entry_of(T=9, D=8, window=3)]
+    assert of_shared(wrong, [right]) == "all 2 failing cases have window 3; no right one at op has"
+    wrong = [entry_of(T=9, D=8, window=None)]
+    assert of_shared(wrong, [right]) == "the failing case has T 9; no right one at op has"
+    assert of_shared(wrong, [entry_of(T=9, D=4, window=None), right]) == ""
+    assert of_shared(wrong, []) == ""
