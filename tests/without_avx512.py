@@ -27,19 +27,9 @@ NARROW = ("Haswell", "Zen")  # the cores of OpenBLAS without AVX-512 that a proc
 # test_NAME.py of text, processes and pictures, and the longest of all, bugs that are diagnosed in float64 and
 # float32, far from a rounding. The CUDA kernels are compiled by g++, for every processor.
 NOT_COMPUTING = (
-    *("benchmarks", "check", "ci", "cli", "config", "contributing", "fake_cupy", "fake_device"),
-    *(
-        "hostile",
-        "huggingface",
-        "layers",
-        "matrix",
-        "mutants",
-        "pictures",
-        "plugin",
-        "readme",
-        "refusals",
-        "runners",
-    ),
+    *("benchmarks", "bugs", "check", "ci", "cli", "completion", "config", "contributing", "demands"),
+    *("fake_cupy", "fake_device", "function", "hostile", "huggingface", "layers", "matrix", "mutants"),
+    *("names", "pictures", "plugin", "readme", "refusals", "runners", "style", "unexplained"),
     *("runs", "schema", "spec", "speed", "store", "xp"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )
