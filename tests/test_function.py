@@ -371,3 +371,10 @@ def test_a_file_of_40_gb_is_told_and_not_read(capsys, tmp_path):
         assert re.search(r"large\.safetensors: 40,000,000,\d+ bytes; at most 1,073,741,824 are read", text), (
             text
         )
+
+
+def test_a_module_that_is_not_there_has_no_line(monkeypatch, tmp_path):
+    """The line is one of somebody's own file; Python's own importing has none to show."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Misuse, match=r"No module named 'not_there'$"):
+        found_function("not_there:f")

@@ -13,7 +13,8 @@ class Interrupted(BaseException):
     """A signal asked the command to end. `details` go beside the error in --json output."""
 
     def __init__(self, number: int, message: str = "", **details: Any) -> None:
-        super().__init__(message or SIGNAL_WORDS.get(number, f"signal {number}"))  # type: ignore[call-overload]
+        words = SIGNAL_WORDS.get(number, f"signal {number}")  # type: ignore[call-overload]
+        super().__init__(message or words)
         self.number = number
         self.details = details
 

@@ -7,11 +7,9 @@ from .base import Attention, apart
 
 
 class Bias(Attention):
-    levels = ("table", "op", "attn", "trace")
+    """What biases share; each has values(d), [H, ...] of distances [...]."""
 
-    def values(self, d):
-        """[H, ...] of distances [...]."""
-        raise NotImplementedError
+    levels = ("table", "op", "attn", "trace")
 
     def apart(self, i, j):
         return apart(i, j)

@@ -165,5 +165,5 @@ def where_raised(error: BaseException) -> str:
         return ""
     library = ("<", *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-    frames = [f for f in frames if not f.filename.startswith(library)] or frames[:1]
+    frames = [f for f in frames if not f.filename.startswith(library)]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
