@@ -12,6 +12,7 @@ from check import frozen, gradient, same
 from generated import config, subject
 from loops import attention as attention_loop
 from loops import rope as rope_loop
+from loops import turn as turn_loop
 from loops import witness
 
 import peref
@@ -55,7 +56,7 @@ def turned(x, angle, layout, gain=None):
     y = np.array(
         [
             [
-                [rope_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)]
+                [turn_loop.turned(row, phi, layout) for row, phi in zip(head, angle, strict=True)]
                 for head in heads
             ]
             for heads in x.tolist()

@@ -10,7 +10,7 @@ from check import gradient, op_contract, same
 from loops import attention as attention_loop
 from loops import loss as loss_loop
 from loops import norm as norm_loop
-from loops import rope as rope_loop
+from loops import turn as turn_loop
 from registry import ops
 
 from peref.encodings.attend.pyramid import fold, pool, tree, unfold
@@ -450,7 +450,7 @@ def test_turn_is_the_loop(layout):
     x, angle = random(2, 3, 5, 10), 9 * random(5, 3)
     want = [
         [
-            [rope_loop.turned(x[b, h, t].tolist(), angle[t].tolist(), layout) for t in range(5)]
+            [turn_loop.turned(x[b, h, t].tolist(), angle[t].tolist(), layout) for t in range(5)]
             for h in range(3)
         ]
         for b in range(2)

@@ -22,7 +22,6 @@ MAY = {  # file or folder -> why encodings are named there
     "tests/recipes/dape.py": "the same",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/golden_files.py": "two small cases",
-    "tests/making/witness.py": "the turn of a pair, which the loop of one of them has",
     "golden/runners/": "examples of programs, for some encodings each",
 }
 

@@ -192,7 +192,7 @@ def test_a_trace_agrees(book, name):
     entries = [
         e for e in book.entries.values() if e.words["encoding"] == name and e.words["level"] == "trace"
     ]
-    assert entries
+    assert entries, f"no case of {name} is a trace; write one in tests/recipes/{name}.py"
     for entry in entries:
         (output,) = entry.outputs
         verdict = verdict_on(

@@ -69,7 +69,9 @@ def test_a_program_written_from_the_page_agrees(book, name):
         for e in book.entries.values()
         if e.words["encoding"] == name and e.words["level"] == LEVEL[get(name).hook]
     ]
-    assert entries
+    assert entries, (
+        f"no case of {name} has level {LEVEL[get(name).hook]}; write one in tests/recipes/{name}.py"
+    )
     for entry in entries:
         got = computed(entry.words, entry.inputs())
         for output in (n for n in entry.outputs if not n.startswith("vjp.")):

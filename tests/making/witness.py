@@ -10,7 +10,7 @@ from typing import Any
 import loops
 import numpy as np
 from loops import attention as loops_attention
-from loops.rope import turned as turned_pair
+from loops.turn import turned as turned_pair
 
 from peref.golden.spec.cases import Case
 

@@ -243,15 +243,15 @@ WHOLES = [*small("alibi"), packed("alibi"), *aligned("alibi", "128")]
 TRAPS = {
     "alibi.slopes.non_pow2": trap(
         "RANGE",
-        "slopes for a number of heads that is no power of two",
+        "the slopes for a number of heads that is not a power of two",
         "some heads see too far, others not far enough",
-        "the authors' code takes every other slope of the next power of two",
+        "append every other slope of the next power of two, as the authors' code does",
         "ml-explore/mlx#343",
         "NVIDIA/TensorRT-LLM#1611",
     ),
     "alibi.slopes.exponent": trap(
         "SCALING",
-        "slopes other than 2^(-max_bias h/H) from h = 1",
+        "the slopes are not 2^(-max_bias h/H) from h = 1",
         "heads see too near or too far",
         "the first slope is 2^(-max_bias/H), the last 2^(-max_bias)",
     ),

@@ -108,16 +108,17 @@ RECIPES = [
 TRAPS = {
     "rope.axial.axes": trap(
         "SHAPE",
-        "rows and columns exchanged, or another width of the image",
-        "pixels at places of another image",
-        "the first half of the pairs takes i // width, the row, the second i mod width, the column",
+        "rows and columns are exchanged, or the width of the image is wrong",
+        "pixels are placed as in another image",
+        "the first half of the pairs takes i // width, the row; the second half takes i mod width, the "
+        "column",
     ),
     "rope.axial.ladder": trap(
         "OPTION",
         "another ladder for the two axes",
-        "one axis is seen too coarsely",
-        "restart: the same ladder for both axes; global: one over both; alternate: dealt out in turn; "
-        "pixel: even steps",
+        "one axis is resolved too coarsely",
+        "restart: the same ladder for both axes; global: one ladder over both; alternate: dealt out in "
+        "turn; pixel: even steps",
     ),
 }
 

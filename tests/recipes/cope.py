@@ -83,21 +83,21 @@ RECIPES = [
 TRAPS = {
     "cope.interpolation": trap(
         "MISSING_STEP",
-        "a row that is rounded, or neighbours exchanged",
-        "counts lose their fractions, and gates have no gradient",
+        "the row is rounded, or its neighbours are exchanged",
+        "counts lose their fractions, and gates get no gradient",
         "(1 - t) e[n] + t e[n+1] for a count n + t",
     ),
     "cope.count": trap(
         "OFF_BY_ONE",
-        "a count without the key, or of the future",
+        "the count leaves out the key, or includes the future",
         "every key is one place off",
-        "sum the gates from the key to the query, both included, and cut at npos - 1",
+        "sum the gates from the key to the query, both included, and limit the sum to npos - 1",
     ),
     "cope.scale": trap(
         "SCALING",
-        "q e divided otherwise",
+        "q e is not divided as it should be",
         "positions count sqrt(D) times too much or too little",
-        "divide q e by sqrt(D) with `divided` both, not with qk",
+        "divide q e by sqrt(D) if `divided` is both, and not if it is qk",
     ),
 }
 

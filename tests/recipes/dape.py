@@ -69,15 +69,15 @@ TRAPS = {
     "dape.network": trap(
         "MISSING_STEP",
         "another network across the heads",
-        "another correction of every cell",
-        "W_2 leaky(W_1 [s; b] + a), slope 0.01, the scores of all heads first and their biases after them, "
-        "before the mask",
+        "every cell gets a wrong correction",
+        "W_2 leaky(W_1 [s; b] + a) with slope 0.01, before the mask: first the scores of all heads, then "
+        "their biases",
     ),
     "dape.bias": trap(
         "MISSING_STEP",
-        "the static bias missing beside the network, or twice",
-        "distance is seen by the network alone",
-        "s + b + network: b goes in and is added as well",
+        "the static bias beside the network is missing, or added twice",
+        "only the network sees the distance",
+        "s + b + network: b is an input of the network and is also added",
     ),
 }
 

@@ -97,10 +97,10 @@ RECIPES = [
 TRAPS = {
     "dynamic_bias.network": trap(
         "MISSING_STEP",
-        "another network: activation, norm or distance",
-        "biases of another shape",
-        "the activation after each layer but the last, `norm` before it; d goes in, with `distance` log "
-        "sign(d) ln(1 + |d|)",
+        "another network: its activation, norm or distance",
+        "the bias has another shape",
+        "apply the activation after each layer but the last, and `norm` before it; the input is d, or "
+        "sign(d) ln(1 + |d|) if `distance` is log",
     ),
 }
 

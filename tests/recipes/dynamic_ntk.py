@@ -161,17 +161,17 @@ RECIPES = [
 TRAPS = {
     "rope.ntk.cache_mixed_bases": trap(
         "CACHE",
-        "keys in the cache turned with another base than the query",
-        "every distance to a cached key is off",
-        "fix the length when the cache is made, or turn cached keys anew",
+        "cached keys were turned with another base than the query",
+        "every distance to a cached key is wrong",
+        "fix the length when the cache is made, or turn cached keys again",
         "huggingface/transformers#25104",
         "vllm-project/vllm#52665",
     ),
     "rope.ntk.long_then_short": trap(
         "CACHE",
         "the length of an earlier text decides the frequencies of the next",
-        "a result that depends on what was asked before",
-        "set it back where a new text begins",
+        "the result depends on what was computed before",
+        "reset the length where a new text begins",
         "huggingface/transformers#25306",
         "huggingface/transformers#27226",
     ),

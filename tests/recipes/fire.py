@@ -95,20 +95,20 @@ TRAPS = {
     "fire.normaliser": trap(
         "SCALING",
         "another normaliser",
-        "distances are shares of something else",
-        "psi of the larger of |m threshold| and the query's position, eps added after the logarithm",
+        "distances are divided by the wrong length",
+        "psi of the larger of |m threshold| and the query's position; eps is added after the logarithm",
     ),
     "fire.formula": trap(
         "SCALING",
-        "logarithms otherwise",
-        "a bias of another shape",
+        "the logarithms are not those of the formula",
+        "the bias has another shape",
         "psi(|d|) / (psi(...) + eps), psi(x) = ln(|c| x + 1)",
     ),
     "fire.network": trap(
         "MISSING_STEP",
         "another network",
-        "another bias for every share",
-        "W_2 relu(W_1 u + a): one hidden layer, a bias in the first alone",
+        "every distance gets a wrong bias",
+        "W_2 relu(W_1 u + a): one hidden layer, with a bias in the first map only",
     ),
 }
 

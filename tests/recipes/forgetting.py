@@ -12,8 +12,8 @@ from recipes.traps import trap
 from recipes.wholes import aligned, packed
 
 SPEC = """
-(arXiv:2503.02130). `c_i - c_j`, the sum over tokens j+1 to i of ln sigmoid(param.f.weight x +
-param.f.bias), [H,C] and [H], one for each query head.
+(arXiv:2503.02130). `c_i - c_j`: the sum over the tokens from j+1 to i of ln sigmoid(param.f.weight x +
+param.f.bias), with [H,C] and [H], one for each query head.
 """
 
 
@@ -43,15 +43,15 @@ WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128", "48-tokens")
 TRAPS = {
     "forgetting.range": trap(
         "OFF_BY_ONE",
-        "gates summed over one token more or less",
-        "each key too old or too young",
-        "over the tokens j+1 to i: the key's own gate is not in it, the query's is",
+        "the gates are summed over one token too many or too few",
+        "each key looks too old or too young",
+        "sum over the tokens j+1 to i: without the gate of the key, with that of the query",
     ),
     "forgetting.gate": trap(
         "MISSING_STEP",
-        "gates that are no logarithm of a sigmoid",
-        "forgetting turns into something else, or overflows",
-        "ln sigmoid(W x + b), as -softplus(-z)",
+        "the gates are not the logarithm of a sigmoid",
+        "keys are not faded by a factor between 0 and 1, or numbers overflow",
+        "ln sigmoid(W x + b), computed as -softplus(-z)",
     ),
 }
 

@@ -13,8 +13,8 @@ from recipes.families import LONG, SMALL, attention, case, distances, law, laws,
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2205.09921). `-r1 ln(1 + r2 |d|)`, each r the softplus of param.r1, param.r2 [H]. `exponent`
-"learned": |d|^r3, r3 = 2 sigmoid(param.r3).
+(arXiv:2205.09921). `-r1 ln(1 + r2 |d|)`, where r1 and r2 are the softplus of param.r1 and param.r2, [H].
+`exponent` "learned": |d|^r3 replaces |d|, r3 = 2 sigmoid(param.r3).
 """
 
 
@@ -59,14 +59,14 @@ RECIPES = [
 TRAPS = {
     "kerple.parameters": trap(
         "MISSING_STEP",
-        "r1 and r2 exchanged, or read without softplus",
-        "biases of the wrong sign or strength",
-        "take the softplus of both before use (of kerple_power's r2 and of r3 twice the sigmoid)",
+        "r1 and r2 are exchanged, or used without softplus",
+        "biases have the wrong sign or strength",
+        "take the softplus of both before use (2 times the sigmoid for r2 of kerple_power and for r3)",
     ),
     "kerple.formula": trap(
         "SCALING",
         "another logarithm or power",
-        "biases that fall too fast or too slowly",
+        "biases fall too fast or too slowly",
         "-r1 ln(1 + r2 |d|), and -r1 |d|^r2",
     ),
 }

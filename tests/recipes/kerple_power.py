@@ -7,7 +7,7 @@ from page import sigmoid, softplus
 from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
 
 SPEC = """
-(arXiv:2205.09921). `-r1 |d|^r2`, r1 = softplus(param.r1), r2 = 2 sigmoid(param.r2).
+(arXiv:2205.09921). `-r1 |d|^r2`, where r1 = softplus(param.r1) and r2 = 2 sigmoid(param.r2), [H].
 """
 
 

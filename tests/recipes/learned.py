@@ -56,8 +56,8 @@ RECIPES = [
 TRAPS = {
     "embed.rows": trap(
         "RANGE",
-        "another row of the table, or one for all",
-        "tokens in wrong places, or all in one",
+        "a wrong row of the table, or one row for all",
+        "tokens are in the wrong places, or all in one place",
         "take row i for position i, and refuse a position without a row",
     ),
 }

@@ -60,9 +60,9 @@ RECIPES = [
 TRAPS = {
     "bias.rows": trap(
         "RANGE",
-        "another row of a learned table",
-        "one distance has the number of another",
-        "row d; two-sided tables begin with the farthest future: d + L - 1",
+        "a wrong row of a learned table",
+        "a distance has the number of another distance",
+        "take row d; two-sided tables begin with the farthest future: row d + L - 1",
     ),
 }
 

@@ -92,10 +92,10 @@ RECIPES = [
 TRAPS = {
     "rope.llama3.blend": trap(
         "SCALING",
-        "the blend of Llama 3 with its borders elsewhere",
-        "middle frequencies off",
-        "left alone below the wavelength L / high_freq_factor, divided above L / low_freq_factor, a "
-        "straight line in L / wavelength between",
+        "the blend of Llama 3 has its borders in the wrong places",
+        "the middle frequencies are wrong",
+        "frequencies stay below the wavelength L / high_freq_factor, are divided above L / "
+        "low_freq_factor, and are blended between, linearly in L / wavelength",
     ),
 }
 

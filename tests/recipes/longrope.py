@@ -142,15 +142,15 @@ RECIPES = [
 TRAPS = {
     "rope.longrope.switch": trap(
         "CACHE",
-        "short and long factors switched at the wrong length",
-        "a jump where a text passes L",
-        "the long factors from L + 1 tokens on, the short ones up to L",
+        "short and long factors are switched at the wrong length",
+        "there is a jump where a text passes L",
+        "the short factors up to L, the long ones from L + 1 tokens on",
         "openvino#37682",
     ),
     "rope.longrope.cache_mixed": trap(
         "CACHE",
-        "keys turned by the factors for short text, queries by those for long",
-        "a jump where the text passes the length trained for",
+        "keys are turned with the factors for short text, queries with those for long text",
+        "there is a jump where the text passes the length trained for",
         "decide once, by the length that the cache is made for",
         "openvino#37682",
     ),

@@ -12,14 +12,15 @@ from recipes.families import attention, basic, case, laws, reading, refusals, re
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2312.00752). E = `expand` C channels inside, N = `state_size`. u = silu(conv(W_x x) +
-param.conv.bias), param.x.weight [E,C], param.conv [E,`kernel`], param.conv.bias [E]. low = W_down u, B_t =
-W_b u, C_t = W_c u, [rank,E], [N,E], [N,E]. dt = softplus(W_dt low + param.dt.bias), [E,rank], [E]. A =
--exp(param.A_log), [E,N]. For each channel e and n: `h_t = exp(dt_t A) h_(t-1) + G_t B_t[n] u_t[e]`,
-`discretisation` "euler": G = dt; "zoh": G = (exp(dt A) - 1)/A; `o_t[e] = sum over n of C_t[n] h_t +
-param.D[e] u_t[e]`. y = W_o (silu(W_z x) o), param.z.weight [E,C], param.o.weight [C,E]. `norms` "rms": low,
-B and C are each divided by sqrt(mean of squares + 1e-6) and multiplied by param.down.norm [rank],
-param.b.norm [N], param.c.norm [N], before they are used. `rank` null: C/16, rounded up.
+(arXiv:2312.00752). There are E = `expand` C channels inside and N = `state_size` states in each. u =
+silu(conv(W_x x) + param.conv.bias), with param.x.weight [E,C], param.conv [E,`kernel`] and param.conv.bias
+[E]. low = W_down u, B_t = W_b u and C_t = W_c u, [rank,E], [N,E], [N,E]; `rank` null is C/16, rounded up.
+dt = softplus(W_dt low + param.dt.bias), [E,rank] and [E]. A = -exp(param.A_log), [E,N]. For each channel e
+and state n: `h_t = exp(dt_t A) h_(t-1) + G_t B_t[n] u_t[e]`, `discretisation` "euler": G = dt; "zoh": G =
+(exp(dt A) - 1)/A. Then `o_t[e] = sum over n of C_t[n] h_t + param.D[e] u_t[e]`, and y = W_o (silu(W_z x)
+o), with param.z.weight [E,C] and param.o.weight [C,E]. `norms` "rms": before they are used, low, B and C
+are each divided by sqrt(mean of squares + 1e-6) and multiplied by param.down.norm [rank], param.b.norm [N]
+and param.c.norm [N].
 """
 
 
@@ -104,19 +105,19 @@ TRAPS = {
         "MISSING_STEP",
         "another step",
         "time runs at another speed in every channel",
-        "dt = softplus(W_dt W_down u + b), the bias inside the softplus",
+        "dt = softplus(W_dt W_down u + b), with the bias inside the softplus",
     ),
     "mamba.projections": trap(
         "LAYOUT",
-        "projections exchanged",
-        "outputs of another model",
-        "in_proj is x then z; x_proj is the step (rank), B, C in this order",
+        "projections are exchanged",
+        "the outputs are those of another model",
+        "in_proj is x, then z; x_proj is the step (rank), B, C, in this order",
     ),
     "mamba.decay": trap(
         "SIGN",
         "another A",
-        "states that grow, or never forget",
-        "A = -exp(A_log), and the decay exp(dt A)",
+        "states grow, or never forget",
+        "A = -exp(A_log), and the decay is exp(dt A)",
     ),
 }
 

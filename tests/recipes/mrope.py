@@ -155,8 +155,8 @@ RECIPES = [
 TRAPS = {
     "rope.mrope.sections": trap(
         "LAYOUT",
-        "sections of M-RoPE in another order, or ladders that begin anew",
-        "each axis is seen at frequencies of another",
+        "the sections of M-RoPE are in another order, or each has a ladder of its own",
+        "each axis has the frequencies of another",
         "one ladder over all R/2 pairs; `order` and `sections` say which axis a pair takes its position from",
     ),
 }

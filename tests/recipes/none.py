@@ -16,7 +16,7 @@ from recipes.families import (
 from recipes.wholes import aligned
 
 SPEC = """
-(arXiv:2305.19466). Nothing says where a token is: only the mask.
+(arXiv:2305.19466). Nothing says where a token is, except the mask.
 """
 
 

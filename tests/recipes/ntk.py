@@ -15,7 +15,8 @@ from recipes.traps import trap
 
 SPEC = """
 (bloc97; arXiv:2309.00071, 3.1). `w_n factor^(-2n/(R-2))`. `form` "kexue": `w_n factor^(-2(n+1)/R)`;
-"mixed": `w_n exp(-a (n+1)^b)`, `a = ln(factor) / (R/2)^b`, b = `mixed_b`, 0.625 unless said.
+"mixed": `w_n exp(-a (n+1)^b)`, where `a = ln(factor) / (R/2)^b` and b = `mixed_b`, 0.625 unless said
+otherwise.
 """
 
 
@@ -97,17 +98,17 @@ RECIPES = [
 TRAPS = {
     "rope.ntk.exponent": trap(
         "SCALING",
-        "the base scaled by s^(d/(d-2)) with another d",
-        "ends of the ladder off",
-        "base s^(R/(R-2)), R the rotary width and not that of the head: the last frequency is divided by "
-        "s, the first stays",
+        "the base is scaled by s^(d/(d-2)) with the wrong d",
+        "the slow end of the ladder is wrong",
+        "base s^(R/(R-2)), where R is the rotary width and not that of the head: the first frequency "
+        "stays, the last is divided by s",
     ),
     "rope.ntk.form": trap(
         "OPTION",
         "another form of NTK-aware scaling",
-        "all frequencies but the ends of the ladder are off",
-        "bloc97 raises the base, kexue and mixed divide each frequency by a power of its own: see which "
-        "one the weights had",
+        "all frequencies but the ends of the ladder are wrong",
+        "bloc97 raises the base, kexue and mixed divide each frequency by a power of its own: find out "
+        "which one the weights were made with",
     ),
 }
 

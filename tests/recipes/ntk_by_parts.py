@@ -71,10 +71,10 @@ RECIPES = [
 TRAPS = {
     "rope.parts.ramp": trap(
         "SCALING",
-        "ramps of NTK-by-parts elsewhere, or one in place of two",
-        "middle frequencies off",
-        "one ramp between the pairs that turn beta times within L (NTK against PI), one for gamma (RoPE "
-        "against both)",
+        "the ramps of NTK-by-parts are in the wrong places, or there is one instead of two",
+        "the middle frequencies are wrong",
+        "one ramp between the pairs that turn beta times within L (NTK against PI), and one for gamma "
+        "(RoPE against both)",
     ),
 }
 

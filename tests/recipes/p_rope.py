@@ -69,9 +69,9 @@ RECIPES = [
 TRAPS = {
     "rope.p.fraction": trap(
         "OPTION",
-        "another share of the pairs turns",
+        "the wrong share of the pairs turns",
         "channels meant for content are turned, or the other way round",
-        "the first int(fraction R // 2) pairs turn by their own frequencies, the slow rest has angle 0",
+        "the first int(fraction R // 2) pairs turn by their own frequencies; the slow rest has angle 0",
     ),
 }
 

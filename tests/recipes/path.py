@@ -13,13 +13,14 @@ from recipes.families import SMALLER, attention, basic, case, laws, reading, ref
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2505.16381). `s_ij = q_i' H_i H_(i-1) ... H_(j+1) k_j / sqrt(D)` for j < i, `q_i' k_i / sqrt(D)` for
-j = i; `H_t = I - beta_t w_t w_t'` of the key-value head; out = softmax(s) v. From the layer's input x: z =
-W_up W_down x, param.down.weight [`rank`,C], param.up.weight [G D,rank] (`rank` null: z = param.w.weight x,
-[G D,C]); u = silu(conv(z)), conv as below with param.conv [G D,`kernel`] (`kernel` null: u = z); w_t = u_t
-/ sqrt(|u_t|^2 + 1e-6) over the D channels of each head; beta_t = 2 sigmoid(param.beta.weight x_t +
-param.beta.bias), [G,C] and [G]. `gate` "forget": the sum over l from j+1 to i of ln sigmoid(param.f.weight
-x_l + param.f.bias), [H,C] and [H], one for each query head, is added to s_ij; "scaled": that over sqrt(D).
+(arXiv:2505.16381). `s_ij = q_i' H_i H_(i-1) ... H_(j+1) k_j / sqrt(D)` for j < i and `q_i' k_i / sqrt(D)`
+for j = i, with `H_t = I - beta_t w_t w_t'` of the key-value head. out = softmax(s) v. w and beta come from
+the layer's input x. First z = W_up W_down x, with param.down.weight [`rank`,C] and param.up.weight [G
+D,rank]; if `rank` is null, z = param.w.weight x, [G D,C]. Then u = silu(conv(z)), with conv as below and
+param.conv [G D,`kernel`]; if `kernel` is null, u = z. Then w_t = u_t / sqrt(|u_t|^2 + 1e-6), over the D
+channels of each head. beta_t = 2 sigmoid(param.beta.weight x_t + param.beta.bias), [G,C] and [G]. `gate`
+"forget": the sum over l from j+1 to i of ln sigmoid(param.f.weight x_l + param.f.bias), [H,C] and [H], is
+added to s_ij, one for each query head; "scaled": that sum divided by sqrt(D).
 """
 
 
@@ -113,21 +114,21 @@ RECIPES = [
 TRAPS = {
     "path.beta": trap(
         "SCALING",
-        "beta otherwise",
-        "maps too weak or too strong: at 1 a projection, at 2 a reflection",
+        "another beta",
+        "the maps are too weak or too strong: beta 1 is a projection, 2 a reflection",
         "2 sigmoid(W x + b), which is between 0 and 2",
     ),
     "path.w": trap(
         "MISSING_STEP",
-        "w not of length one, or made otherwise",
-        "maps that stretch in place of turning",
-        "the low-rank map, the convolution, silu, then over the root of |w|^2 + 1e-6 in each head",
+        "w does not have length one, or is made differently",
+        "the maps stretch instead of turning",
+        "the low-rank map, the convolution, silu; then divide by sqrt(|w|^2 + 1e-6) in each head",
     ),
     "path.order": trap(
         "OFF_BY_ONE",
-        "maps of other tokens between key and query",
-        "products of the wrong tokens, or in the wrong order",
-        "q_i' H_i H_(i-1) ... H_(j+1) k_j: the query's own map is in it, the key's is not",
+        "the product between key and query has the wrong tokens or the wrong order",
+        "each query meets keys that were mapped wrongly",
+        "q_i' H_i H_(i-1) ... H_(j+1) k_j: with the map of the query's token, without that of the key's",
     ),
 }
 

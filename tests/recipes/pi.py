@@ -55,8 +55,8 @@ RECIPES = [
 TRAPS = {
     "rope.pi.factor": trap(
         "SCALING",
-        "positions multiplied by the factor, or divided as integers",
-        "positions farther out than in training, or many at one place",
+        "positions are multiplied by the factor, or divided as integers",
+        "positions lie farther out than in training, or many fall together",
         "divide positions by the factor as real numbers, then multiply by the frequencies",
     ),
 }

@@ -98,20 +98,20 @@ TRAPS = {
     "pyramid.window": trap(
         "OFF_BY_ONE",
         "a window of another size",
-        "tokens twice or not at all",
-        "w keys, the query's own included; blocks end just before them",
+        "tokens count twice or not at all",
+        "w keys, including the query's own; the blocks end just before them",
     ),
     "pyramid.blocks": trap(
         "MISSING_STEP",
-        "blocks that weigh otherwise, sums for means",
-        "far text counts too little or too much",
-        "means of keys and values, and ln n added to the logit of a block of n",
+        "blocks have the wrong weight, or sums instead of means",
+        "distant text counts too little or too much",
+        "take means of keys and values, and add ln n to the logit of a block of n",
     ),
     "pyramid.gate": trap(
         "SIGN",
         "another gate",
-        "near and far out of proportion",
-        "g near + (1 - g) far, g = sigmoid(W x + b) of the query, 1 without blocks",
+        "near and far are out of proportion",
+        "g near + (1 - g) far, where g = sigmoid(W x + b) of the query, and 1 without blocks",
     ),
 }
 

@@ -15,14 +15,15 @@ from recipes.traps import trap
 from recipes.wholes import packed
 
 SPEC = """
-(arXiv:2307.08621). q = W_q x, k = W_k x, [H D,C], turned in adjacent pairs (`layout` "half": n with n +
-D/2) by the position times w_n, `ladder` "endpoint": base^(-n/(D/2-1)) (divisor at least 1), "paper":
-base^(-2n/D); v = W_v x, gate = W_g x, [H E,C], heads E = D `value_factor` wide. `o_t = sum over m <= t of
-g_h^(t-m) (q_t k_m) v_m / sqrt(D)`, g_h = 1 - 2^(-5-h), h from 0 (`decays` "spread": 1 - 2^(-5-4h/(H-1)),
-divisor at least 1); t - m counts tokens. `rows` "none"; "recurrent": o_t is divided by root = (sum over m
-<= t of g_h^(t-m))^(1/2); "parallel": by the larger of root and |sum over m of g_h^(t-m) q_t k_m|/sqrt(D),
-which is differentiated too. `norm` of each head's o_t: "group": (o - mean)/sqrt(mean of (o - mean)^2 +
-eps); "rms": o/sqrt(mean of o^2 + eps); no weight. y = W_o (silu(gate) o), [C,H E].
+(arXiv:2307.08621). q = W_q x and k = W_k x, [H D,C], are turned in adjacent pairs (`layout` "half": channel
+n pairs with n + D/2) by the position times w_n. `ladder` "endpoint": w_n = base^(-n/(D/2-1)), the divisor
+at least 1; "paper": base^(-2n/D). v = W_v x and gate = W_g x, [H E,C]; E = D `value_factor` is the width of
+their heads. `o_t = sum over m <= t of g_h^(t-m) (q_t k_m) v_m / sqrt(D)`. The decay is g_h = 1 - 2^(-5-h),
+h from 0; with `decays` "spread" it is 1 - 2^(-5-4h/(H-1)), the divisor at least 1. t - m counts tokens.
+`rows` "none": o_t stays; "recurrent": o_t is divided by root = (sum over m <= t of g_h^(t-m))^(1/2);
+"parallel": by the larger of root and |sum over m of g_h^(t-m) q_t k_m|/sqrt(D), which is differentiated
+too. Each head of o_t goes through `norm`, without weight: "group" is (o - mean)/sqrt(mean of (o - mean)^2 +
+eps), "rms" is o/sqrt(mean of o^2 + eps). y = W_o (silu(gate) o), [C,H E].
 """
 
 
@@ -116,20 +117,20 @@ TRAPS = {
     "retnet.decay": trap(
         "SCALING",
         "another decay",
-        "memories of another length",
-        "head h, from 0, decays by 1 - 2^(-5-h) for each token",
+        "each head remembers for too long or too short a time",
+        "head h, counted from 0, decays by 1 - 2^(-5-h) per token",
     ),
     "retnet.scale": trap(
         "SCALING",
-        "q k divided otherwise",
-        "the norm behind it hides it but for eps",
+        "q k is not divided by sqrt(D)",
+        "the norm after it hides the error, except for eps",
         "divide q k by sqrt(D), once",
     ),
     "retnet.ladder": trap(
         "OPTION",
         "another ladder",
         "every pair but the first turns at another speed",
-        "endpoint: base^(-n/(D/2-1)), the authors' code; paper: base^(-2n/D)",
+        "endpoint: base^(-n/(D/2-1)), as in the authors' code; paper: base^(-2n/D)",
     ),
 }
 

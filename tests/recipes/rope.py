@@ -27,7 +27,7 @@ from recipes.families import (
 from recipes.wholes import aligned, aligned_op, packed
 
 SPEC = """
-(arXiv:2104.09864). w as in section 1, `base`. `learned`: w is param.frequency [P].
+(arXiv:2104.09864). w is the ladder of section 1, from `base`. `learned`: w is param.frequency [P].
 """
 
 

@@ -12,10 +12,10 @@ from recipes.families import attention, case, laws, refusals, usual
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2305.13048). For name = r, k, v: `W_name (m x_t + (1 - m) x_(t-1))`, m = param.mix.name [C], [C,C]
-each. w = exp(param.decay), u = param.bonus, [C]. By channel `wkv_t = (sum over i < t of e^(-(t-1-i) w +
-k_i) v_i + e^(u + k_t) v_t) / (sum over i < t of e^(-(t-1-i) w + k_i) + e^(u + k_t))`; the token before has
-not decayed. y = W_o (sigmoid(r) wkv).
+(arXiv:2305.13048). Each of r, k, v is `W_name (m x_t + (1 - m) x_(t-1))`, with W_name [C,C] and m =
+param.mix.name [C]. w = exp(param.decay) and u = param.bonus, [C]. In each channel `wkv_t = (sum over i < t
+of e^(-(t-1-i) w + k_i) v_i + e^(u + k_t) v_t) / (sum over i < t of e^(-(t-1-i) w + k_i) + e^(u + k_t))`, so
+the token before has not decayed yet. y = W_o (sigmoid(r) wkv).
 """
 
 
@@ -42,14 +42,14 @@ TRAPS = {
         "MISSING_STEP",
         "another bonus for the present token",
         "the present token counts too little or too much",
-        "u in place of the decay for the present token alone; the state takes it without u",
+        "u replaces the decay for the present token only; the token enters the state without u",
     ),
     "rwkv.decay": trap(
         "SCALING",
         "another decay",
-        "memories of another length",
-        "rwkv4: e^(-w), w = exp(decay); rwkv6: exp(-exp(d)); rwkv7: exp(-e^(-1/2) sigmoid(d)); the token "
-        "before has not decayed when it is read (4, 6)",
+        "each channel remembers for too long or too short a time",
+        "rwkv4: e^(-w), w = exp(decay); rwkv6: exp(-exp(d)); rwkv7: exp(-e^(-1/2) sigmoid(d)); in 4 and 6 "
+        "the token before has not decayed yet when it is read",
     ),
 }
 

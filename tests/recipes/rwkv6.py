@@ -13,12 +13,13 @@ from recipes.families import attention, basic, case, laws, refusals, refused, us
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2404.05892). half = lerp(x_t, x_(t-1), param.mix.x) [C]. For name = r, k, v, g, w: z_name = lerp(x_t,
-x_(t-1), lora(mix.name, half, tanh)), outputs C, rank `mix_rank`. r, k, v, g = W_name z_name, [H D,C]. d =
-lora(decay, z_w, tanh), outputs H D, rank `decay_rank`; w_t = exp(-exp(d)). In each head, k, w, r over the
-rows and v over the columns of a state S [D,D]: `o_t = S_(t-1)' r_t + (r_t u k_t) v_t`, u = param.bonus
-[H,D], r u k the sum over channels; then `S_t = diag(w_t) S_(t-1) + k_t v_t'`. y = W_o (silu(g) norm), [C,H
-D], norm the head norm of o with `eps`.
+(arXiv:2404.05892). half = lerp(x_t, x_(t-1), param.mix.x), [C]. For each name of r, k, v, g, w: z_name =
+lerp(x_t, x_(t-1), lora(mix.name, half, tanh)), with C outputs and rank `mix_rank`. r, k, v, g are W_name
+z_name, [H D,C]. d = lora(decay, z_w, tanh), with H D outputs and rank `decay_rank`, and w_t = exp(-exp(d)).
+Each head has a state S [D,D], whose rows belong to k, w and r and whose columns belong to v. The state is
+read first: `o_t = S_(t-1)' r_t + (r_t u k_t) v_t`, where u = param.bonus [H,D] and r u k is the sum over
+channels. Then it is written: `S_t = diag(w_t) S_(t-1) + k_t v_t'`. y = W_o (silu(g) norm), [C,H D], where
+norm is the head norm of o with `eps`.
 """
 
 
@@ -73,15 +74,15 @@ TRAPS = {
     "rwkv.scale": trap(
         "SCALING",
         "another eps or scale",
-        "small outputs are off, all others nearly right",
+        "small outputs are wrong, all others nearly right",
         "the eps of the head norm is 64e-5 in released code (D 1e-5 in fla), and r k is not divided by "
         "sqrt(D)",
     ),
     "rwkv.projections": trap(
         "LAYOUT",
-        "projections exchanged",
-        "outputs of another model",
-        "r meets the state, k and v are written, g gates; each has its own token shift",
+        "projections are exchanged",
+        "the outputs are those of another model",
+        "r reads the state, k and v are written to it, and g is the gate; each has its own token shift",
     ),
 }
 

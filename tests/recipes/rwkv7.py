@@ -14,17 +14,18 @@ from recipes.families import attention, basic, case, laws, refusals, refused, us
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2503.14456). For name = r, w, k, v, a, g: z_name = lerp(x_t, x_(t-1), param.mix.name) [C]. r, k, v =
-W_name z_name, [H D,C]. a = sigmoid(lora(a, z_a, none)), d = lora(decay, z_w, tanh), w_t = exp(-e^(-1/2)
-sigmoid(d)), g = lora(gate, z_g, sigmoid) without bias; outputs H D each, ranks `a_rank`, `decay_rank`,
-`gate_rank` (null: `max(32, 32 round(c sqrt(C)/32))`, c = 2.5, 2.5, 5, of `v_rank` 1.7). kappa = param.xi k
-[H D], in each head over sqrt(|kappa|^2 + `unit_eps`). Then k is replaced by `k (1 + (a - 1) param.alpha)`,
-[H D]. In each head `S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t'`, which is `S_t[m,c] =
-w_t[m] S_(t-1)[m,c] - a_t[m] kappa_t[m] (sum over l of kappa_t[l] S_(t-1)[l,c]) + k_t[m] v_t[c]`, and `o_t =
-S_t' r_t`. p = head norm of o with `eps`, plus in each head `(sum over channels of r_t param.bonus k_t)
-v_t`, [H,D]. y = W_o (g p), [C,H D]. In a model the first layer of it hands its v on, call it f; in later
-layers nu = sigmoid(lora(v, z_v, none)), and v is replaced by lerp(v, f, nu), `value_gate` "own": lerp(f, v,
-nu), wherever it is used. A layer alone (level op) is a first one.
+(arXiv:2503.14456). For each name of r, w, k, v, a, g: z_name = lerp(x_t, x_(t-1), param.mix.name), [C]. r,
+k, v are W_name z_name, [H D,C]. a = sigmoid(lora(a, z_a, none)), d = lora(decay, z_w, tanh), w_t =
+exp(-e^(-1/2) sigmoid(d)) and g = lora(gate, z_g, sigmoid), the last without bias, with H D outputs each.
+Their ranks are `a_rank`, `decay_rank` and `gate_rank`; null means `max(32, 32 round(c sqrt(C)/32))` with c
+= 2.5, 2.5 and 5, and c = 1.7 for `v_rank`. kappa = param.xi k, [H D], divided in each head by
+sqrt(|kappa|^2 + `unit_eps`). After that, k is replaced by `k (1 + (a - 1) param.alpha)`, [H D]. In each
+head `S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t'`, which is `S_t[m,c] = w_t[m]
+S_(t-1)[m,c] - a_t[m] kappa_t[m] (sum over l of kappa_t[l] S_(t-1)[l,c]) + k_t[m] v_t[c]`, and `o_t = S_t'
+r_t`. p is the head norm of o with `eps`, plus `(sum over channels of r_t param.bonus k_t) v_t` in each
+head, param.bonus [H,D]. y = W_o (g p), [C,H D]. In a model, the first layer with this encoding passes its v
+on to the later ones; call it f. In these, nu = sigmoid(lora(v, z_v, none)), and v is replaced everywhere by
+lerp(v, f, nu), or with `value_gate` "own" by lerp(f, v, nu). A layer alone (level op) is a first layer.
 """
 
 
@@ -91,20 +92,20 @@ RECIPES = [
 TRAPS = {
     "rwkv7.kappa": trap(
         "MISSING_STEP",
-        "kappa not of length one in each head",
-        "the state may grow without end",
-        "xi k over its length in each head, k before it is changed by a",
+        "kappa does not have length one in each head",
+        "the state may grow without bound",
+        "xi k divided by its length in each head, with k before it is changed by a",
     ),
     "rwkv7.removal": trap(
         "SIGN",
-        "what is taken out of the state otherwise",
+        "the wrong part is removed from the state",
         "the state forgets too little or too much",
-        "subtract (a kappa) (kappa' S): a on the side of the rows",
+        "subtract (a kappa) (kappa' S): a acts on the rows",
     ),
     "rwkv7.key": trap(
         "MISSING_STEP",
-        "a key not changed by a",
-        "too much is written",
+        "the key is not changed by a",
+        "too much is written to the state",
         "write k (1 + (a - 1) alpha), also in the bonus",
     ),
 }

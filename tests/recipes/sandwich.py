@@ -72,9 +72,9 @@ RECIPES = [
 TRAPS = {
     "sandwich.formula": trap(
         "SCALING",
-        "waves, width or heads otherwise",
-        "biases of another shape or size",
-        "H/(8h) times the sum over k = 0 .. width/2 - 1 of cos(d base^(-2k/width)), h from 1",
+        "other waves, another width or other heads",
+        "biases have another shape or size",
+        "H/(8h) times the sum over k = 0 .. width/2 - 1 of cos(d base^(-2k/width)), with h from 1",
     ),
 }
 

@@ -63,26 +63,26 @@ RECIPES = [
 TRAPS = {
     "shaw.rows": trap(
         "SIGN",
-        "another row for a distance",
-        "past for future",
+        "a distance reads the wrong row",
+        "past and future are exchanged",
         "clip(j - i, -m, m) + m: row 0 is the far past; code with i - j has its tables upside down",
     ),
     "shaw.value": trap(
         "MISSING_STEP",
-        "vectors of values missing or others",
+        "the vectors of the values are missing or wrong",
         "half of the encoding is lost",
-        "sum over keys of p (v + value[r]), r as for the keys",
+        "sum p (v + value[r]) over the keys, with r as for the keys",
     ),
     "shaw.key": trap(
         "MISSING_STEP",
-        "vectors of keys missing or scaled otherwise",
+        "the vectors of the keys are missing, or scaled differently",
         "half of the encoding is lost",
-        "q (k + key[r]) / sqrt(D): both are divided",
+        "q (k + key[r]) / sqrt(D): both terms are divided",
     ),
     "shaw.clip": trap(
         "RANGE",
-        "distances clipped elsewhere",
-        "far rows are never used, or rows beside the table are read",
+        "distances are clipped at another bound",
+        "the far rows are never used, or reads go beyond the table",
         "clip to -max_distance .. max_distance, both included",
     ),
 }

@@ -121,15 +121,15 @@ RECIPES = [
 TRAPS = {
     "sin.order": trap(
         "LAYOUT",
-        "sines and cosines in halves in place of alternating, or the other way round",
-        "a permutation of channels",
-        "the paper alternates; many codes have halves",
+        "sines and cosines in halves instead of alternating, or the other way round",
+        "the channels are permuted",
+        "the paper alternates; many implementations have halves",
         "tensorflow/tensor2tensor#1925",
         "facebookresearch/fairseq#4648",
     ),
     "sin.denominator": trap(
         "SCALING",
-        "exponents of the sinusoids other than 2k/C",
+        "the exponents of the sinusoids are not 2k/C",
         "every wave but the first has another length",
         "base^(-2k/C); base^(-k/(C//2 - 1)) only where `ladder` is endpoint",
     ),

@@ -160,46 +160,46 @@ RECIPES = [
 TRAPS = {
     "bias.bucket.border": trap(
         "OFF_BY_ONE",
-        "a distance in the bucket beside its own",
-        "small at first sight: one row of a table for another",
-        "count in whole numbers, or in float64",
+        "a distance is in the bucket next to its own",
+        "the error looks small: one row of a table for another",
+        "compute the buckets in integers, or in float64",
         "huggingface/candle#727",
         "lucidrains/x-transformers#10",
     ),
     "bias.bucket.clamp": trap(
         "RANGE",
-        "far distances beyond the table",
-        "reads beside the table",
+        "large distances point beyond the table",
+        "reads go beyond the end of the table",
         "the last bucket serves all distances from max_distance on",
         "huggingface/candle#1312",
     ),
     "t5.bias.dropped_on_decode": trap(
         "CACHE",
-        "no bias once there is a cache",
-        "right in the prefill, wrong from the first token on",
-        "with a cache of S keys add the last rows of the bias over all S, not that of the new tokens alone",
+        "there is no bias once there is a cache",
+        "right in the prefill, wrong from the first generated token on",
+        "with a cache of S keys, add the last rows of the bias over all S, not those of the new tokens alone",
         "NVIDIA/TensorRT-LLM#13870",
     ),
     "model.shared_gradient": trap(
         "MISSING_STEP",
-        "a table that layers share has the gradient of one of them",
-        "it learns too slowly",
+        "a table that layers share has the gradient of only one of them",
+        "the table learns too slowly",
         "add up the gradients of all layers that read the table",
     ),
     "law.buckets": trap(
         "LAW",
-        "buckets that a rounded logarithm made",
-        "a distance at an edge has its neighbour's bias",
-        "compare whole powers in place of logarithms",
+        "the buckets were computed with a rounded logarithm",
+        "a distance at a border has the bias of its neighbour",
+        "compare powers of integers instead of logarithms",
         "huggingface/candle#727",
         "mindspore-lab/mindone#670",
     ),
     "t5.bidirectional": trap(
         "OPTION",
-        "buckets divided otherwise between past and future",
+        "the buckets are divided differently between past and future",
         "past and future share rows, or half of the table is never read",
-        "two-sided: half of the buckets for each side, those of d = i - j < 0 (the future) behind the "
-        "others; causal: all for the past, the future as 0",
+        "two-sided: half of the buckets for each side, those of d = i - j < 0 (the future) after the "
+        "others; causal: all for the past, the future counts as 0",
     ),
 }
 

@@ -72,20 +72,20 @@ RECIPES = [
 TRAPS = {
     "xl.terms": trap(
         "MISSING_STEP",
-        "u and w exchanged or missing",
-        "two of the four terms wrong",
+        "u and w are exchanged or missing",
+        "two of the four terms are wrong",
         "u is added to the query that meets keys, w to the one that meets distances",
     ),
     "xl.scale": trap(
         "SCALING",
-        "a term that is divided otherwise",
-        "terms out of proportion",
+        "a term is divided differently",
+        "the terms are out of proportion",
         "sqrt(D) divides the sum of all four terms",
     ),
     "xl.distance": trap(
         "SIGN",
-        "distances reversed, negated or shifted",
-        "past for future",
+        "distances are reversed, negated or shifted",
+        "past and future are exchanged, or every distance is one off",
         "r belongs to d = i - j; a relative shift that is one row off shows here",
     ),
 }

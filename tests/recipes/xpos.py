@@ -111,9 +111,9 @@ RECIPES = [
 TRAPS = {
     "rope.xpos.gain": trap(
         "SIGN",
-        "gains of xPos that are not inverse to one another, or centred elsewhere",
-        "logits depend on the place and not on the distance",
-        "z^((i - centre)/scale_base) on q and z^(-(j - centre)/scale_base) on k, one centre for both",
+        "the gains of xPos are not inverse to each other, or have different centres",
+        "logits depend on the position and not only on the distance",
+        "z^((i - centre)/scale_base) on q and z^(-(j - centre)/scale_base) on k, with one centre for both",
     ),
 }
 

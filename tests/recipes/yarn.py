@@ -314,32 +314,32 @@ WHOLES = [aligned_op("yarn", "64")]
 TRAPS = {
     "rope.yarn.ramp": trap(
         "SCALING",
-        "the ramp of YaRN begins or ends elsewhere",
+        "the ramp of YaRN begins or ends in the wrong place",
         "pairs of middle speed are scaled too much or too little: right within the length trained for, and "
         "worse the longer the text",
-        "the ramp rises over the index of the pair from the one that turns beta_fast times within L (rounded "
-        "down, at least 0) to the one that turns beta_slow times (rounded up, at most R-1); divided by the "
-        "factor are the slow pairs behind it",
+        "over the index of the pair, the ramp rises from the pair that turns beta_fast times within L "
+        "(rounded down, at least 0) to the pair that turns beta_slow times (rounded up, at most R-1); the "
+        "slow pairs after it are divided by the factor",
     ),
     "rope.yarn.mscale_missing": trap(
         "MISSING_STEP",
         "YaRN without its magnitude",
-        "attention too flat, quality falls with length",
-        "multiply cosines and sines of q and of k by it",
+        "attention is too flat, and quality falls with length",
+        "multiply the cosines and sines of both q and k by it",
         "vllm-project/vllm#46280",
         "ml-explore/mlx-lm#1507",
     ),
     "rope.yarn.mscale_twice": trap(
         "SCALING",
-        "the magnitude squared",
-        "attention too sharp",
-        "on q and on k once each",
+        "the magnitude is squared",
+        "attention is too sharp",
+        "multiply q by it once and k by it once",
         "sgl-project/sglang#33558",
     ),
     "rope.yarn.mscale_override": trap(
         "OPTION",
-        "mscale and mscale_all_dim ignored or combined otherwise",
-        "attention at another temperature",
+        "mscale and mscale_all_dim are ignored or combined differently",
+        "attention has another temperature",
         "their quotient is the magnitude",
         "vllm-project/vllm#48351",
     ),
