@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from golden_files import folder_of
@@ -181,6 +182,9 @@ def test_check_writes_what_matrix_reads(capsys, tmp_path):
         f"json:{out}",
     )
     assert cli(capsys, "check", *words)[0] == 0
+    schema = json.loads((CONFORMANCE.parent.parent / "golden" / "report.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(out.read_text()), schema)
     (one,) = matrix.read_reports([out])
     assert one.name == "reference"
     assert one.spec == golden.SPEC_VERSION

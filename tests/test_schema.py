@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 
 from peref.encodings import names
+from peref.golden.spec.schema import golden_schema, misfit
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SCHEMA = jsonschema.Draft202012Validator(json.loads((GOLDEN / "cases.schema.json").read_text()))
@@ -53,3 +54,17 @@ def test_what_is_not_as_it_says_is_found(what):
     SPOILT[what](words)
     with pytest.raises(jsonschema.ValidationError):
         SCHEMA.validate(words)
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_the_checker_of_the_package_finds_it_too(what):
+    schema = golden_schema("cases.schema.json")
+    words = read("core/yarn/cases.json")
+    assert misfit(words, schema) == ""
+    SPOILT[what](words)
+    assert misfit(words, schema)
+
+
+def test_a_keyword_that_nobody_knows_is_no_silent_pass():
+    with pytest.raises(ValueError, match="maxItems"):
+        misfit([1], {"type": "array", "maxItems": 0})

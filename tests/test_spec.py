@@ -156,7 +156,7 @@ def test_the_rule_has_its_figures_in_one_place():
 
 
 def test_it_speaks_of_the_files_that_are_there():
-    for path in ("cases.schema.json", "rule.json", "SPEC_VERSION", "LICENSE-DATA"):
+    for path in ("cases.schema.json", "report.schema.json", "rule.json", "SPEC_VERSION", "LICENSE-DATA"):
         assert f"`{path}`" in section(2), path
         assert (GOLDEN / path).is_file(), path
     for name in (*FILES, SUMS):

@@ -24,7 +24,7 @@ from peref.golden.spec.book import known_flags
 from peref.golden.spec.cases import Case
 from peref.golden.spec.checksums import SUMS, VERSION, sha256sums
 from peref.golden.spec.entries import SCHEMA
-from peref.golden.spec.files import checked_header, index_of
+from peref.golden.spec.files import index_of
 from peref.parameters import Arrays
 
 Made = tuple[dict[str, Any], Arrays, Arrays]  # words, inputs and expected tensors of a case
@@ -84,7 +84,7 @@ def folder_files(
         tensors = {f"{one[0]['id']}:{name}": x for one in cases for name, x in one[n].items()}
         file = f"{part}.safetensors"
         found[file] = store.encoded(tensors, {"encoding": encoding, "part": part})
-        lines += index_of(checked_header(found[file], file), file)
+        lines += index_of(found[file], file)
     found["index.txt"] = ("\n".join(lines) + "\n").encode()
     return found | {SUMS: sha256sums(found)}
 

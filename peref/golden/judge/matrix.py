@@ -10,7 +10,6 @@ Reports are files that others wrote: what is not as it should be is refused in w
 over. Not here: how a table looks in Markdown and HTML (tables).
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +20,11 @@ from peref.errors import Damaged, Misuse
 from peref.golden.spec.book import Book
 from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.files import strict_json
+from peref.golden.spec.schema import golden_schema, misfit
 from peref.store import read_bytes
 
 WORST = ("A", "B", "C", "FAIL", "ERROR")
 LARGEST_REPORT = 64_000_000
-CASE = re.compile(r"([a-z0-9_]+)\.([a-z_]+)/[a-z0-9.\-+_]+")
-NAME = re.compile(r"[^\x00-\x1f\x7f]{1,80}")
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,8 @@ class Cell:
 
 
 def row_of(case: str) -> tuple[str, str]:
-    match = CASE.fullmatch(case)
-    assert match
-    return match[1], match[2]
+    encoding, _, level = case.partition("/")[0].partition(".")
+    return encoding, level
 
 
 # ---------------------------------------------------------------- reading
@@ -112,41 +109,33 @@ def read_report(path: Path) -> Column:
     if len(data) > LARGEST_REPORT:
         raise Damaged(f"{path}: {len(data):,} bytes; a report has at most {LARGEST_REPORT:,}")
     report = strict_json(data, str(path))
-    if not isinstance(report, dict) or not isinstance(report.get("results"), list) or "spec" not in report:
-        raise Damaged(
-            f"{path}: no report; expected what `check --report json:FILE` writes, an object with spec and "
-            "results"
-        )
-    errors, not_run = report.get("errors", {}), report.get("not_run", [])
-    if not isinstance(errors, dict) or not isinstance(not_run, list):
-        raise Damaged(f"{path}: errors is no object, or not_run no list")
-    about = report.get("implementation", {})
-    if not isinstance(about, dict) or not all(isinstance(x, str) for x in about.values()):
-        raise Damaged(f"{path}: implementation is not an object of texts")
-    name = about.get("name", path.stem)
-    if not NAME.fullmatch(name):
-        raise Damaged(
-            f"{path}: the implementation is called {name[:80]!r}; expected 1 to 80 characters on one line"
-        )
-    for case in [*errors, *not_run]:
-        case_name(case, path)
-    for text in (report["spec"], report.get("golden", ""), *errors.values()):
-        if not isinstance(text, str):
-            raise Damaged(f"{path}: {str(text)[:60]!r} where text was expected")
-    found = tuple(parsed_result(item, path) for item in report["results"])
-    said = {key: text for key, text in about.items() if key != "name"}
-    missing = report["missing"] if "missing" in report else missing_of(found)
-    if not isinstance(missing, dict) or not all(list_of_names(names) for names in missing.values()):
-        raise Damaged(f"{path}: missing is no object of lists of names")
-    for case in missing:
-        case_name(case, path)
+    if said := misfit(report, golden_schema("report.schema.json")):
+        raise Damaged(f"{path}: not what `check --report json:FILE` writes: {said}")
+    name, *about = ({"name": path.stem} | report.get("implementation", {})).items()
+    found = tuple(map(found_of, report["results"]))
     return Column(
-        name, report["spec"], report.get("golden", ""), said, found, errors, tuple(not_run), missing
+        name[1],
+        report["spec"],
+        report.get("golden", ""),
+        dict(about),
+        found,
+        report.get("errors", {}),
+        tuple(report.get("not_run", ())),
+        report["missing"] if "missing" in report else missing_of(found),
     )
 
 
-def list_of_names(x: Any) -> bool:
-    return isinstance(x, list) and all(isinstance(one, str) and NAME.fullmatch(one) for one in x)
+def found_of(result: dict[str, Any]) -> Found:
+    words = result["trap"].get("words") if result.get("trap") else result.get("aside")
+    said = result.get("said", ())
+    return Found(
+        **{name: result[name] for name in ("case", "tensor", "dtype")},
+        grade=result["class"],
+        used=result.get("used"),
+        flags=tuple(result.get("flags", ())),
+        words=words or next(iter(said), ""),
+        came=result.get("came", True),
+    )
 
 
 def missing_of(found: tuple[Found, ...]) -> dict[str, list[str]]:
@@ -169,56 +158,6 @@ def missing_of(found: tuple[Found, ...]) -> dict[str, list[str]]:
 
 def gradient(name: str) -> bool:
     return name.startswith("vjp.")
-
-
-def case_name(case: Any, path: Path) -> str:
-    if not isinstance(case, str) or len(case) > 200 or not CASE.fullmatch(case):
-        raise Damaged(f"{path}: a case is called {str(case)[:80]!r}; expected ENCODING.LEVEL/SLUG")
-    return case
-
-
-def parsed_result(item: Any, path: Path) -> Found:
-    """A result, checked."""
-    if not isinstance(item, dict):
-        raise Damaged(f"{path}: a result is {str(item)[:60]!r}; expected an object")
-    case, used = case_name(item.get("case"), path), item.get("used")
-    tensor, dtype, grade = (item.get(key) for key in ("tensor", "dtype", "class"))
-    if not (
-        isinstance(tensor, str)
-        and NAME.fullmatch(tensor)
-        and isinstance(dtype, str)
-        and NAME.fullmatch(dtype)
-    ):
-        raise Damaged(f"{path}: {case} has a result without a tensor or a dtype")
-    if grade not in WORST[:-1]:
-        raise Damaged(
-            f"{path}: {case}:{tensor} is of class {str(grade)[:40]!r}; expected one of "
-            f"{', '.join(WORST[:-1])}"
-        )
-    if not (used is None or (type(used) in (int, float) and used >= 0)):
-        raise Damaged(
-            f"{path}: {case}:{tensor} used {str(used)[:40]!r} of its budget; expected a number from 0 on, "
-            "or null"
-        )
-    flags, said, trap, aside = (
-        item.get("flags", []),
-        item.get("said", []),
-        item.get("trap"),
-        item.get("aside"),
-    )
-    if not all(isinstance(texts, list) and all(isinstance(x, str) for x in texts) for texts in (flags, said)):
-        raise Damaged(f"{path}: {case}:{tensor} has flags or said that are no lists of texts")
-    words = trap.get("words") if isinstance(trap, dict) else aside
-    return Found(
-        case,
-        tensor,
-        dtype,
-        grade,
-        used,
-        tuple(flags),
-        words if isinstance(words, str) else said[0] if said else "",
-        item.get("came", True) is True,
-    )
 
 
 def read_reports(paths: list[Path]) -> list[Column]:

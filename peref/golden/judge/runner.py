@@ -25,7 +25,7 @@ import contextlib
 import shlex
 import stat
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from peref.golden.judge.process import Process, RunnerBroken
 from peref.golden.judge.refusals import Refused
 from peref.golden.judge.wire import PLACES, encoded_inputs, request_text
 from peref.golden.spec.files import Tensor, tensors
+from peref.golden.spec.schema import misfit
 from peref.store import read_bytes
 
 PROTOCOL = 1
@@ -58,6 +59,24 @@ OUTPUTS = {
 def outputs_of(case: Mapping[str, Any]) -> tuple[str, ...]:
     """What to ask for where a case, one that must be refused, does not say."""
     return OUTPUTS.get((get(case["encoding"]).hook, case.get("call", case["level"])), ("out",))
+
+
+TEXTS = {"type": "array", "items": {"type": "string"}}
+HELLO = {  # what a first answer must be
+    "type": "object",
+    "required": ["ok"],
+    "properties": {
+        "ok": {"const": True},
+        "implementation": {"type": "object"},
+        "supports": {
+            "type": "object",
+            "properties": {
+                **{"ops": TEXTS, "dtypes": TEXTS, "max_position": {"type": "number"}},
+                **{"refusals": {"type": "boolean"}, "vjp": {"type": "boolean"}},
+            },
+        },
+    },
+}
 
 
 class Unable(PerefError):
@@ -213,28 +232,9 @@ class Runner:
 
 def supported(hello: Mapping[str, Any]) -> dict[str, Any]:
     """What a first answer says that the program does. Raises Broken."""
-    about, can = hello.get("implementation", {}), hello.get("supports", {})
-    if hello.get("ok") is not True or not isinstance(about, dict) or not isinstance(can, dict):
-        raise RunnerBroken(
-            f"its first answer is {str(hello)[:200]}; expected ok, implementation and supports"
-        )
-    for key, (good, kind) in SUPPORTS.items():
-        if key in can and not good(can[key]):
-            raise RunnerBroken(f"its first answer says {key} {str(can[key])[:80]!r}; expected {kind}")
-    return can
-
-
-def list_of_texts(x: Any) -> bool:
-    return isinstance(x, list) and all(isinstance(one, str) for one in x)
-
-
-SUPPORTS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "ops": (list_of_texts, "a list such as rope.op"),
-    "dtypes": (list_of_texts, "a list such as f32"),
-    "refusals": (lambda x: type(x) is bool, "true or false"),
-    "vjp": (lambda x: type(x) is bool, "true or false"),
-    "max_position": (lambda x: type(x) in (int, float), "a number"),
-}
+    if said := misfit(hello, HELLO, "its first answer"):
+        raise RunnerBroken(said)
+    return hello.get("supports", {})
 
 
 def outputs(folder: Path, name: str, want: list[str]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, checked_header, index_of
+from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, index_of
 
 PLACES = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
 
@@ -63,7 +63,7 @@ def request_text(request: Mapping[str, Any], data: bytes) -> str:
     for key, word in (("facts", "fact"), ("options", "option")):
         lines += [f"{word} {name} {as_words(value)}" for name, value in sorted(request[key].items())]
     lines += [f"want {name}" for name in request["want"]]
-    lines += [f"input {line.partition(' ')[2]}" for line in index_of(checked_header(data, "in"), "in")]
+    lines += [f"input {line.partition(' ')[2]}" for line in index_of(data, "in")]
     return "\n".join([*lines, "end\n"])
 
 

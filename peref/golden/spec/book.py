@@ -14,7 +14,7 @@ from peref.errors import PerefError
 from peref.golden import SPEC_VERSION
 from peref.golden.spec.checksums import CORE, FULL, SUMS, VERSION, Untrue, archived, in_folder
 from peref.golden.spec.entries import Entry, Vectors, well_formed
-from peref.golden.spec.files import checked_header, index_of, strict_json, tensors
+from peref.golden.spec.files import index_of, strict_json, tensors
 from peref.store import is_file, read_bytes
 
 
@@ -78,9 +78,8 @@ def vectors_of(name: str, data: dict[str, bytes], folder: Path) -> Vectors:
         found, index = [], []
         for part in ("inputs", "expected"):
             file = f"{part}.safetensors"
-            header = checked_header(data[f"{name}/{file}"], str(where / file))
-            found.append(tensors(data[f"{name}/{file}"], str(where / file), header))
-            index += index_of(header, file)
+            found.append(tensors(data[f"{name}/{file}"], str(where / file)))
+            index += index_of(data[f"{name}/{file}"], file)
     except Untrue:
         raise
     except PerefError as error:

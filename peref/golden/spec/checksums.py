@@ -29,7 +29,7 @@ VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
 # of one encoding, beside SUMS
 FILES = ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
 # for people; they go along in an archive
-DOCUMENTS = ("LICENSE-DATA", "README.md", "SPEC.md", "cases.schema.json", "rule.json")
+DOCUMENTS = ("LICENSE-DATA", "README.md", "SPEC.md", "cases.schema.json", "report.schema.json", "rule.json")
 BEFORE, LAID_OUT = (
     "manifest.json",
     (

@@ -1,9 +1,9 @@
 """Tensor files and JSON that others wrote: nothing is believed before it is checked, and what is wrong is
 said in one line.
 
-The payload is read by the safetensors library. What that library lets pass (duplicate keys, names that are
-paths, blanks before the header) is refused here before it sees the file, and so is every number that does not
-fit the length of the file.
+Tensors are read by the safetensors library, which refuses what does not fit together: sizes, places, the
+length of the file. What it lets pass (duplicate keys, names that are paths, blanks before the header, dtypes
+that NumPy has not) is refused here before it sees the file.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from peref.errors import Damaged, Misuse, counted
+from peref.errors import Damaged, Misuse
 from peref.store import is_file, read_bytes
 
 FORMATS = {
@@ -37,8 +37,9 @@ FORMATS = {
 DTYPE_NAMES = {np.dtype(kind): name for name, (kind, _) in FORMATS.items() if name != "BF16"}
 NUMPY_DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16}  # by their names on the command line
 LONGEST_HEADER = 16_000_000
-LONGEST_NAME = 500
 DEEPEST = 20
+MOST_AXES = 16
+NAME = re.compile(r"(?!/)(?!.*(^|/)\.\.?(/|$))[!-\[\]-~]{1,500}")
 
 
 @dataclass(frozen=True)
@@ -100,103 +101,38 @@ def refuse_deep(value: dict | list, left: int) -> None:
             refuse_deep(one, left - 1)
 
 
-def plain_name(name: Any) -> bool:
-    """Whether a tensor may be called so: printable ASCII without blanks, no path out of anything."""
-    return (
-        isinstance(name, str)
-        and 0 < len(name) <= LONGEST_NAME
-        and name.isascii()
-        and name.isprintable()
-        and not re.search(r"[ \\]|^/|(^|/)\.\.?(/|$)", name)
-    )
-
-
-def whole_number(x: Any) -> bool:
-    return type(x) is int and 0 <= x < 2**53
-
-
-Header = dict[str, tuple[str, tuple[int, ...], int, int]]
-
-
-def checked_header(data: bytes, where: str) -> Header:
-    """Name -> dtype, shape, first and one beyond the last byte in the file. Raises Damaged for anything
-    that is not as the format says.
-    """
-    if len(data) < 8:
-        raise Damaged(
-            f"{where}: {len(data)} bytes; a safetensors file begins with 8 that say how long its header is"
-        )
+def tensors(data: bytes, where: str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, in the order of their names. Raises Damaged."""
     length = int.from_bytes(data[:8], "little")
-    if length > LONGEST_HEADER or length > len(data) - 8:
-        raise Damaged(
-            f"{where}: a header of {length} bytes in a file of {len(data)}; cut short, or not a safetensors "
-            "file"
-        )
-    if data[8:9] != b"{":
-        raise Damaged(f"{where}: its header does not begin with {{; not a safetensors file")
-    header = strict_json(data[8 : 8 + length], where)
-    if not isinstance(header, dict):
-        raise Damaged(f"{where}: its header is no JSON object")
-    meta = header.pop("__metadata__", {})
-    if not isinstance(meta, dict) or not all(isinstance(text, str) for text in meta.values()):
-        raise Damaged(f"{where}: __metadata__ is not an object of texts")
-    found, payload = {}, len(data) - 8 - length
-    for name, about in header.items():
-        if not plain_name(name):
-            raise Damaged(
-                f"{where}: a tensor is called {name[:80]!r}; expected printable ASCII without blanks, and "
-                "no path"
-            )
-        if not isinstance(about, dict) or set(about) != {"dtype", "shape", "data_offsets"}:
-            raise Damaged(f"{where}: {name} is not described by dtype, shape and data_offsets")
-        dtype, shape, offsets = about["dtype"], about["shape"], about["data_offsets"]
-        if not isinstance(dtype, str) or dtype not in FORMATS:
-            raise Damaged(f"{where}: {name} has dtype {str(dtype)[:40]!r}; this reads {', '.join(FORMATS)}")
-        if not isinstance(shape, list) or len(shape) > 16 or not all(map(whole_number, shape)):
-            raise Damaged(f"{where}: {name} has shape {str(shape)[:80]}; expected whole numbers from 0 on")
-        if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole_number, offsets)):
-            raise Damaged(f"{where}: {name} has data_offsets {str(offsets)[:80]}; expected two whole numbers")
-        first, stop = offsets
-        if stop - first != math.prod(shape) * FORMATS[dtype][1] or stop > payload:
-            raise Damaged(
-                f"{where}: {name}, {dtype}{shape}, is said to lie at bytes {first} to {stop} of {payload}; "
-                "that does not fit"
-            )
-        found[name] = (dtype, tuple(shape), 8 + length + first, 8 + length + stop)
-    end = 8 + length
-    for name, (_, _, first, stop) in sorted(found.items(), key=lambda item: item[1][2:]):
-        if first != end:
-            raise Damaged(
-                f"{where}: {name} "
-                f"{'overlaps the tensor before it' if first < end else 'has a hole before it'}"
-            )
-        end = stop
-    if end != len(data):
-        raise Damaged(
-            f"{where}: {counted(len(data) - end, 'byte that belongs', 'bytes that belong')} to no tensor"
-        )
-    return found
-
-
-def tensors(data: bytes, where: str, header: Header | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, in the order of their names; `header` where it was checked
-    before. Raises Damaged.
-    """
-    header = checked_header(data, where) if header is None else header
+    if not len(data) - 8 >= length <= LONGEST_HEADER:
+        said = f"{len(data)} bytes, which begin with a header of {length}"
+        raise Damaged(f"{where}: {said}; cut short, or not a safetensors file")
+    header = header_of(data, where)
     try:
         payload = {name: about["data"] for name, about in safetensors.deserialize(data)}
     except safetensors.SafetensorError as error:
-        raise Damaged(f"{where}: {error}") from error
+        raise Damaged(f"{where}: {error}; cut short, altered, or not a safetensors file") from error
     found = {}
-    for name in sorted(header):
-        dtype, shape, *_ = header[name]
-        bits: Any = (
-            np.frombuffer(payload[name], FORMATS[dtype][0])
-            if len(payload[name])
-            else np.zeros(0, FORMATS[dtype][0])
-        )
+    for name, about in sorted(header.items()):
+        dtype, shape = about["dtype"], about["shape"]
+        if not NAME.fullmatch(name):
+            said = "at most 500 characters of printable ASCII without blanks, and no path"
+            raise Damaged(f"{where}: a tensor is called {name[:80]!r}; expected {said}")
+        if dtype not in FORMATS or len(shape) > MOST_AXES or len(about) > 3:
+            said = f"a dtype of {', '.join(FORMATS)}, at most {MOST_AXES} axes, and nothing else"
+            raise Damaged(f"{where}: {name} is {str(about)[:80]}; expected {said}")
+        kind = FORMATS[dtype][0]
+        bits: Any = np.frombuffer(payload[name], kind) if payload[name] else np.zeros(0, kind)
         found[name] = Tensor(dtype, bits.reshape(shape))
     return found
+
+
+def header_of(data: bytes, where: str) -> dict[str, Any]:
+    """What the header of a safetensors file says of each tensor."""
+    header = strict_json(data[8 : 8 + int.from_bytes(data[:8], "little")], where)
+    if data[8:9] != b"{":
+        raise Damaged(f"{where}: its header does not begin with {{; not a safetensors file")
+    return {name: about for name, about in header.items() if name != "__metadata__"}
 
 
 def read_tensors(path: Path, most: float = math.inf) -> dict[str, Tensor]:
@@ -220,9 +156,11 @@ def read_tensors(path: Path, most: float = math.inf) -> dict[str, Tensor]:
     return found
 
 
-def index_of(header: Header, file: str) -> list[str]:
+def index_of(data: bytes, file: str) -> list[str]:
     """A line for each tensor: file, name, dtype, bytes, where they begin, number of axes, axes."""
-    lines = []
-    for name, (dtype, shape, first, stop) in sorted(header.items()):
-        lines.append(" ".join(map(str, (file, name, dtype, stop - first, first, len(shape), *shape))))
+    begin, lines = 8 + int.from_bytes(data[:8], "little"), []
+    for name, about in sorted(header_of(data, file).items()):
+        (first, stop), shape = about["data_offsets"], about["shape"]
+        line = (file, name, about["dtype"], stop - first, begin + first, len(shape), *shape)
+        lines.append(" ".join(map(str, line)))
     return lines
