@@ -271,9 +271,10 @@ def vjp(
     """What function(*arguments, ...) gives, and `pull`, which takes a cotangent of it to a tuple of
     gradients.
 
-    One gradient for each real array among the arguments, in their order, then that of x and the dict of those
-    of params, where these are given: dq, dk, dv, dx, dp = pull(do). Of a function with several results pull
-    takes as many cotangents. It can be called again.
+    A cotangent has the shape [...] and dtype of the result. Each real array among the arguments has one
+    gradient of its own shape, in their order, then x and the dict of params, where these are given: dq, dk,
+    dv, dx, dp = pull(do). Of a function with several results pull takes as many cotangents. It can be called
+    again. Raises Misuse where nothing can be differentiated, and where a cotangent does not fit.
     """
     tape = Tape()
     watched = [tape.watch(a) if is_real(a) else a for a in arguments]

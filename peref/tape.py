@@ -8,6 +8,7 @@ Not here: arithmetic on Var (there is one array language and it is NumPy's), gra
 mode.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ class Op:
     backward(saved, dy)          -> a tuple, one gradient per array, None where there is none
 
     Arrays go by position (absent ones as None), settings by keyword. The pair keeps no state and writes to
-    none of its arguments.
+    none of its arguments. The docstring of forward, which has the shapes, is that of the op.
     """
 
     forward: Callable
@@ -70,6 +71,12 @@ class Op:
     # backward(saved, dy, wants) may skip gradients nobody asked for; the others must not change
     selective: bool = False
     extra: bool = False  # forward -> y, saved, extra: by-products (a last state) that never carry a gradient
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.forward.__doc__)
+
+    def __repr__(self) -> str:
+        return f"{self.forward.__name__.removesuffix('_forward')}{inspect.signature(self.forward)}"
 
     def __call__(self, *arrays: Any, **settings: Any) -> Any:
         """Run forward on the bare arrays; with a Var among them, also append an entry to its tape."""

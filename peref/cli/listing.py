@@ -7,10 +7,9 @@ import click
 from peref import modules
 from peref.cli import options, text
 from peref.config import Config
-from peref.encodings import Encoding, get, names, origin, wanted
+from peref.encodings import SHOWN, Encoding, get, names, origin, shapes, wanted
 from peref.encodings import options as options_of
 from peref.errors import Misuse
-from peref.rng import generator
 from peref.settings import OF_ROTATIONS, choose
 
 
@@ -32,7 +31,6 @@ def command(pe: str | None, as_json: bool) -> None:
     if as_json:
         print(text.document({"encodings": encodings, "refused": refused}))
         return
-    cfg = Config()
     for item in encodings:
         print(f"{item['name']} ({item['hook'] or 'no hook'})")
         print(text.labelled("  formula", item["formula"]))
@@ -55,8 +53,8 @@ def command(pe: str | None, as_json: bool) -> None:
     for name, why in refused.items():
         print(text.labelled(f"{name}", f"not here: {why}") + "\n")
     print(
-        f"Shapes are those of a layer at length {cfg.L}, width {cfg.C}, {cfg.H} heads. Set an option with "
-        "--set NAME=VALUE."
+        f"Shapes are those of a layer at length {SHOWN['L']}, width {SHOWN['C']}, {SHOWN['H']} heads. Set an "
+        "option with --set NAME=VALUE."
     )
 
 
@@ -77,7 +75,7 @@ def from_packages() -> tuple[list[str], dict[str, str]]:
 
 def describe(name: str) -> dict[str, Any]:
     """One encoding, as data."""
-    encoding, cfg = get(name), Config(pe=((name, {}),))
+    encoding = get(name)
     known = {
         key: {"default": default, "expects": wanted(kind)}
         for key, (default, kind) in options_of(encoding).items()
@@ -87,9 +85,7 @@ def describe(name: str) -> dict[str, Any]:
         "hook": encoding.hook or None,
         "formula": encoding.formula,
         "options": known | options_of_rotations(encoding),
-        "parameters": {
-            key: list(a.shape) for key, a in cfg.encoding(cfg.layers - 1).init(generator(0, "pe", 0)).items()
-        },
+        "parameters": shapes(encoding),
         "paper": encoding.paper,
         "claims": sorted(encoding.claims),
         "from": (found.package or found.path) if (found := origin(name)) else None,

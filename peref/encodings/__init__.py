@@ -19,6 +19,7 @@ from peref.encodings.record import (
     FUNCTIONS,
     HOOKS,
     LAWS,
+    SHOWN,
     Encoding,
     bind,
     inverse_root,
@@ -26,6 +27,7 @@ from peref.encodings.record import (
     only_where,
     part,
     settings,
+    shapes,
     with_settings_of,
 )
 from peref.encodings.values import (
@@ -53,6 +55,7 @@ def files() -> dict[str, str]:
 
 
 def names() -> list[str]:
+    """The names of the built-in encodings: none, then those of each hook."""
     return list(files())
 
 
@@ -64,7 +67,9 @@ def spelled(name: str) -> str:
 
 
 def module(name: str) -> Any:
-    """The module of that name: built in, of a file that was imported (`load`), or of an installed package."""
+    """The module of that name: built in, of a file that was imported (`load`), or of an installed package.
+    Raises Misuse for an unknown one and says what is near.
+    """
     found = next((m for hook in HOOKS if (m := sys.modules.get(f"peref.encodings.{hook}.{name}"))), None)
     if found := found or modules.loaded(name):
         return found

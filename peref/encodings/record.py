@@ -10,7 +10,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, get_type_hints
 
-HOOKS = ("embed", "rotate", "bias", "score", "attend", "mix")
+from peref.rng import generator
+
+HOOKS = {  # what each takes and gives
+    "embed": "(p, i) -> rows [...,T,C], which the model adds to the embedding",
+    "rotate": "(p, i, n) -> angle [...,T,R/2] in radians, gain_q, gain_k likewise (None: 1)",
+    "bias": "(be, p, d [N]) -> [H,N]; d = i - j, positive where the key is in the past",
+    "score": "(be, p, q, k, f, at) -> (term, row, column) added to the scaled logits, None where absent",
+    "attend": "(be, p, q, k, v, f, at) -> [B,H,T,D], instead of softmax(qk)v",
+    "mix": "(be, p, x, at, state, across) -> y [B,T,C], state, instead of attention",
+}
 # what bind fills in: their settings are facts and options
 FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "laws")
 # earlier: layers of this encoding before this one
@@ -28,14 +37,17 @@ EVERY_LAW_OF_DISTANCE = frozenset(LAWS) - {"text"}
 
 
 def no_parameters(rng: Any) -> dict[str, Any]:
+    """What `init` is where nothing is learned."""
     return {}
 
 
 def nothing() -> frozenset[str]:
+    """What `shared` is where layers share no parameter."""
     return frozenset()
 
 
 def alike(D: int) -> dict[str, float]:
+    """What `steps` is where every parameter learns at the rate itself."""
     return {}
 
 
@@ -50,29 +62,40 @@ def logit_steps(D: int) -> dict[str, float]:
 
 
 def inverse_root(D: int) -> float:
+    """The usual softmax scale, D**-0.5. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1."""
     return D**-0.5
 
 
-@dataclass(frozen=True)
+class Described:
+    """The docstring of a record: its class has its own, an instance what help() is to say of it."""
+
+    def __init__(self, own: str | None) -> None:
+        self.own = own
+
+    def __get__(self, encoding: "Encoding | None", owner: type) -> str | None:
+        return self.own if encoding is None else description(encoding)
+
+
+@dataclass(frozen=True, repr=False)
 class Encoding:
     """One way to tell a transformer where it is. Fills one of the six hooks; "none" fills none.
 
-    be is the backend, p the encoding's parameters under their bare names, at the place (ops/place.py), x the
-    normed input [B,T,C].
+    HOOKS says what a hook takes and gives: be is the backend, p the encoding's parameters under their bare
+    names, i the positions, n the length that frequencies are made for, f what `features` gives, at the place
+    (ops/place.py), x the normed input [B,T,C], across what layers hand on.
     """
+
+    __doc__ = Described(__doc__)
 
     paper: str
     formula: str  # one line, for people
     init: Callable = no_parameters  # (rng)                       -> {name: array}
-    embed: Callable | None = None  # (p, i)                          -> [...,T,C], which the model adds
-    # (p, i, n)                       -> angle [...,T,R/2], gain_q, gain_k (None: 1)
+    embed: Callable | None = None
     rotate: Callable | None = None
-    # (be, p, d [N])                  -> [H,N]; d = i - j, positive where the key is in the past
     bias: Callable | None = None
-    # (be, p, q, k, f, at)            -> (term, row, column) added to the scaled logits, None where absent
     score: Callable | None = None
-    attend: Callable | None = None  # (be, p, q, k, v, f, at)         -> [B,H,T,D], instead of softmax(qk)v
-    mix: Callable | None = None  # (be, p, x, at, state, across)   -> x, state, instead of attention
+    attend: Callable | None = None
+    mix: Callable | None = None
     # (be, p, x, at, state)           -> {name: [B,heads,T,...]}, state: what a token has beyond k and v
     features: Callable | None = None
     scale: Callable = inverse_root  # (D) -> the softmax scale
@@ -98,6 +121,39 @@ class Encoding:
         """The hook it fills, "" for none."""
         return next((h for h in HOOKS if getattr(self, h)), "")
 
+    def __repr__(self) -> str:
+        return f"Encoding({self.paper!r}, {self.formula!r})"
+
+
+# those of a layer of the usual model
+SHOWN = {"H": 4, "G": 2, "D": 32, "R": 32, "C": 128, "L": 512, "causal": True}
+SHOWN |= {"layer": 3, "layers": 4, "earlier": 3}
+
+
+def shapes(encoding: Encoding) -> dict[str, list[int]]:
+    """Name of each parameter -> its shape, in a layer that has SHOWN and with every option at its default."""
+    return {name: list(a.shape) for name, a in bind(encoding, SHOWN, {}).init(generator(0, "pe", 0)).items()}
+
+
+def description(encoding: Encoding) -> str:
+    """What help() prints: formula, what its file says, hook, options, parameters, claims, paper."""
+    hook = encoding.hook
+    said = inspect.getdoc(inspect.getmodule(inspect.unwrap(getattr(encoding, hook)))) if hook else ""
+    functions = filter(None, (getattr(encoding, name) for name in FUNCTIONS))
+    options = {n: a for f in functions for n, a in settings(f).items() if a.default is not a.empty}
+    parts = {
+        "hook": [hook + HOOKS[hook]] if hook else [],
+        "options": [str(a).replace("typing.", "") for a in options.values()],
+        "parameters": [f"{name} {shape}" for name, shape in shapes(encoding).items()],
+        "claims": [f"{law}: {words}" for law, words in LAWS.items() if law in encoding.claims],
+        "paper": [encoding.paper],
+    }
+    facts = ", ".join(f"{letter} {SHOWN[letter]}" for letter in "HGDCL")
+    lines = [f"{encoding.formula}\n\n{said}\n" if said else f"{encoding.formula}\n"]
+    for part, found in parts.items():
+        lines += [f"{part if n == 0 else '':12}{line}" for n, line in enumerate(found or ["none"])]
+    return "\n".join([*lines, "", f"The shapes of parameters are those of a layer with {facts}."])
+
 
 def settings(function: Callable) -> dict[str, inspect.Parameter]:
     """Keyword-only parameters: those without a default are facts of the model, the others options."""
@@ -106,7 +162,8 @@ def settings(function: Callable) -> dict[str, inspect.Parameter]:
 
 def with_settings_of(*others: Callable) -> Callable:
     """Decorates function(..., **given): it has the settings of the `others` besides its own, and gets them
-    in `given`, so that each is named once.
+    in `given`, so that each is named once. Raises TypeError for two defaults of one setting, and in a call
+    for a setting that none of them has.
     """
 
     def decorate(function: Any) -> Callable:

@@ -7,13 +7,14 @@ from peref.xp import namespace
 
 
 def logistic(x):
-    """1 / (1 + exp(-x)) on a bare array, without overflow on either side."""
+    """1 / (1 + e^-x) of each number of a bare array x [...], without overflow on either side."""
     xp = namespace(x)
     e = xp.exp(-abs(x))
     return xp.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
 
 def sigmoid_forward(x):
+    """1 / (1 + e^-x) of each number of x [...]."""
     y = logistic(x)
     return y, y
 
@@ -26,6 +27,7 @@ sigmoid = Op(sigmoid_forward, sigmoid_backward)
 
 
 def log_sigmoid_forward(x):
+    """ln sigmoid(x) of each number of x [...], finite wherever x is."""
     xp = namespace(x)
     return xp.minimum(x, 0) - xp.log1p(xp.exp(-abs(x))), x
 
@@ -38,6 +40,7 @@ log_sigmoid = Op(log_sigmoid_forward, log_sigmoid_backward)
 
 
 def tanh_forward(x):
+    """tanh(x) of each number of x [...]."""
     y = namespace(x).tanh(x)
     return y, y
 
@@ -49,7 +52,8 @@ def tanh_backward(y, dy):
 tanh = Op(tanh_forward, tanh_backward)
 
 
-def minus_exp_forward(x):  # the logarithm of exp(-exp(x)), a decay
+def minus_exp_forward(x):
+    """-e^x of each number of x [...]: the logarithm of the decay exp(-exp(x)) of RWKV-6."""
     y = -namespace(x).exp(x)
     return y, y
 
@@ -62,6 +66,7 @@ minus_exp = Op(minus_exp_forward, minus_exp_backward)
 
 
 def silu_forward(x):
+    """x sigmoid(x) of each number of x [...]. Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2."""
     s = logistic(x)
     return x * s, (x, s)
 
@@ -75,6 +80,7 @@ silu = Op(silu_forward, silu_backward)
 
 
 def softplus_forward(x):
+    """ln(1 + e^x) of each number of x [...], without overflow."""
     xp = namespace(x)
     return xp.maximum(x, 0) + xp.log1p(xp.exp(-abs(x))), x
 
@@ -87,12 +93,15 @@ softplus = Op(softplus_forward, softplus_backward)
 
 
 def inverse_softplus(y):
-    """The x whose softplus is y, on a bare array; y > 0."""
+    """The x [...] whose softplus is y [...], on a bare array; y > 0."""
     xp = namespace(y)
     return y + xp.log(-xp.expm1(-y))
 
 
-def relu_forward(x, *, slope=0.0):  # a slope below zero, itself from 0 to 1, makes it a leaky one
+def relu_forward(x, *, slope=0.0):
+    """max(x, slope x) of each number of x [...]; a slope between 0 and 1 makes it leaky. At 0 the derivative
+    is the slope.
+    """
     return namespace(x).maximum(x, slope * x if slope else 0), (x > 0, slope)
 
 
@@ -109,6 +118,7 @@ relu = Op(relu_forward, relu_backward)
 
 
 def swiglu_forward(gate, up):
+    """silu(gate) up, both [...]. Shazeer 2020, arXiv:2002.05202, section 2."""
     s = logistic(gate)  # 1
     return gate * s * up, (gate, up, s)  # 2
 
@@ -122,6 +132,7 @@ swiglu = Op(swiglu_forward, swiglu_backward)
 
 
 def gated_forward(gate, x):
+    """sigmoid(gate) x, both [...]."""
     s = logistic(gate)
     return s * x, (s, x)
 
@@ -139,6 +150,9 @@ GELU_CUBIC = 0.044715
 
 
 def gelu_forward(x):
+    """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) of each number of x [...]: the tanh form of Hendrycks and
+    Gimpel 2016, arXiv:1606.08415, section 2, which GPT-2 uses.
+    """
     t = namespace(x).tanh(GELU_OUTER * x * (1 + GELU_CUBIC * x * x))  # 1
     return 0.5 * x * (1 + t), (x, t)  # 2
 

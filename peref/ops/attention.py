@@ -14,14 +14,18 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def grouped(x, G):  # [B,H,T,D] -> [B,G,(H/G)T,D]: the query heads of one key-value head under one another
+def grouped(x, G):
+    """x [B,H,T,D] -> [B,G,(H/G)T,D]: the query heads of one key-value head under one another."""
     B, H, T, D = x.shape
     return x.reshape(B, G, H // G * T, D)
 
 
 def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
-    # [B,H,T,D], [B,G,S,D], [H,N], [B,H,T,S], [B,H,T,1], [B,H,1,S]
-    # all but q and k may be None, axes may be 1; table, row and column may be of a wider dtype
+    """scale q k + table[distance] + term + row + column, [B,H,T,S]: the logits, before the mask. q [B,H,T,D],
+    k [B,G,S,D], table [H,N] over `at.distances`, term [B,H,T,S], row [B,H,T,1], column [B,H,1,S]. All but q
+    and k may be None, and their axes may be 1. table, row and column may be of a wider dtype; row and column
+    are summed in it, since they nearly cancel.
+    """
     B, H, T, _ = q.shape
     index = None
     s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
@@ -59,7 +63,10 @@ def scores_backward(saved, ds, wants):
 scores = Op(scores_forward, scores_backward, selective=True)
 
 
-def probabilities_forward(s, *, at):  # [B,H,T,S]
+def probabilities_forward(s, *, at):
+    """The softmax of the logits s [B,H,T,S] over the keys that `at` lets each query see. A cell that is not
+    seen is 0, and so is a row that sees nothing.
+    """
     xp = namespace(s)
     seen = xp.where(at.see, s, -xp.inf)  # 1
     top = seen.max(-1, keepdims=True)
@@ -76,7 +83,8 @@ def probabilities_backward(p, dp):
 probabilities = Op(probabilities_forward, probabilities_backward)
 
 
-def weigh_forward(p, v, *, matmul=matmul):  # [B,H,T,S], [B,G,S,D]
+def weigh_forward(p, v, *, matmul=matmul):
+    """p v, [B,H,T,D], of the probabilities p [B,H,T,S] and the values v [B,G,S,D]."""
     B, H, T, _ = p.shape
     return matmul(grouped(p, v.shape[1]), v).reshape(B, H, T, v.shape[-1]), (p, v, matmul)
 

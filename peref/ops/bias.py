@@ -18,8 +18,9 @@ from peref.xp import namespace
 
 
 def slopes(H: int, max_bias: float = 8.0) -> list[float]:
-    """m_h of the H heads, as ALiBi's authors have them: where H is no power of two, the slopes of the one
-    below, then every second one of twice that many, unsorted.
+    """m_h [H], as ALiBi's authors have them: 2^(-max_bias h/H) for h = 1 .. H. Where H is no power of two,
+    the slopes of the one below, then every second one of twice that many, unsorted. Press et al. 2022,
+    arXiv:2108.12409.
     """
     whole = 1 << (H.bit_length() - 1)  # the power of two at or below H
     of = lambda heads: [2.0 ** (-max_bias * (h + 1) / heads) for h in range(heads)]
@@ -27,11 +28,14 @@ def slopes(H: int, max_bias: float = 8.0) -> list[float]:
 
 
 def wide(x: Any) -> Any:
-    """A parameter in float64, so that a table over distances loses nothing before its last line."""
+    """A parameter x [...] in float64, so that a table over distances loses nothing before its last line."""
     return in_dtype(x, np.dtype(np.float64))
 
 
-def power_forward(half, d):  # [H] (half of r), [N] -> [H,N] in float64
+def power_forward(half, d):
+    """|d|^r_h, [H,N] in float64, of half = r/2 [H] and the distances d [N]. It is 0 at distance 0, and r has
+    no gradient from there.
+    """
     xp = namespace(half)
     n = abs(d).astype(xp.float64)
     log = xp.log(xp.where(n == 0, 1, n))  # 1: 0 where n is, for 0^r does not depend on r
@@ -47,7 +51,10 @@ def power_backward(saved, dy):
 power = Op(power_forward, power_backward)
 
 
-def log_kernel_forward(r1, r2, d, *, dtype=None):  # [H], [H], [N] or, a power of distance, [H,N]
+def log_kernel_forward(r1, r2, d, *, dtype=None):
+    """-r1_h ln(1 + r2_h |d|), [H,N] in `dtype` (that of r1 unless given), of r1 and r2 [H] and d, distances
+    [N] or powers of them [H,N]. Chi et al. 2022, arXiv:2205.09921.
+    """
     xp = namespace(r1)
     n = abs(d).astype(xp.float64)
     x = r2[:, None] * n  # 1
@@ -67,8 +74,8 @@ log_kernel = Op(log_kernel_forward, log_kernel_backward)
 
 
 def log_kernel_start(rng: Any, H: int) -> dict[str, Any]:
-    """Free numbers whose softplus is r1, uniform up to 2, and r2, uniform up to 1, as KERPLE's released
-    code draws them.
+    """Free numbers {r1: [H], r2: [H]} whose softplus is r1, uniform up to 2, and r2, uniform up to 1, as
+    KERPLE's released code draws them.
     """
     return {
         "r1": inverse_softplus(rng.uniform(0.01, 2.0, H)),
@@ -77,11 +84,11 @@ def log_kernel_start(rng: Any, H: int) -> dict[str, Any]:
 
 
 def log_kernel_of(p: dict[str, Any], d: Any) -> Any:
-    """The table of the free numbers r1 and r2 in `p`."""
+    """The table [H,N] over the distances d [N], of the free numbers r1 and r2 [H] in `p`."""
     return log_kernel(softplus(wide(p["r1"])), softplus(wide(p["r2"])), d, dtype=p["r1"].dtype)
 
 
 def half_power_start(rng: Any, H: int) -> Any:
-    """Free numbers whose sigmoid is half of an exponent uniform up to 2."""
+    """Free numbers [H] whose sigmoid is half of an exponent uniform up to 2."""
     half = rng.uniform(0.005, 1.0, H)
     return -np.log(1 / half - 1)

@@ -6,6 +6,7 @@ from peref.tape import Op
 
 
 def cast_forward(x, *, dtype):
+    """x [...] in `dtype`; the gradient comes back in the dtype of x."""
     return x.astype(dtype), x.dtype
 
 
@@ -17,5 +18,5 @@ cast = Op(cast_forward, cast_backward)
 
 
 def in_dtype(x: Any, dtype: Any) -> Any:
-    """x itself where it has that dtype already, or is None."""
+    """x [...] in `dtype`: itself where it has that dtype already, or is None."""
     return x if x is None or x.dtype == dtype else cast(x, dtype=dtype)

@@ -8,13 +8,18 @@ from peref.tape import Op
 from peref.xp import library, namespace
 
 
-# [T,S] or [B,T,S] -> [1 or B,T,S]: where row `index` of each query stands among the rows of all, [T,rows]
 def slots(index, rows):
+    """Where row `index` [T,S] or [B,T,S] of each query stands among the rows of all queries, [T,rows] laid
+    flat: [1 or B,T,S].
+    """
     T, S = index.shape[-2:]
     return namespace(index).arange(T)[:, None] * rows + index.reshape(-1, T, S)
 
 
-def at_cells(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
+def at_cells(x, index):
+    """x [B,H,T,R] and index [T,S] or [B,T,S] -> [B,H,T,S]: each cell has the entry of its query that the
+    index names.
+    """
     B, H, T, R = x.shape
     at = slots(index, R)
     if len(at) == 1:
@@ -22,8 +27,10 @@ def at_cells(x, index):  # [B,H,T,R], [T,S] or [B,T,S] -> [B,H,T,S]
     return stacked([one.reshape(H, T * R).take(where, 1) for one, where in zip(x, at, strict=True)])
 
 
-# the sum of the cells of each row, [rows], float64; bincount would wait for a device
 def summed(index, cells, rows):
+    """The sum over the cells of each row, [rows] in float64; index and cells [...] have one shape. bincount
+    would wait for a device.
+    """
     if library(cells) != "numpy":
         return sums(index.ravel(), cells.ravel(), rows)
     found = np.zeros(rows)
@@ -31,8 +38,10 @@ def summed(index, cells, rows):
     return found
 
 
-# [B,H,T,S], [T,S] or [B,T,S] -> [B,H,T,rows]: the sum over the cells of each row
 def gathered(cells, index, rows):
+    """cells [B,H,T,S] and index [T,S] or [B,T,S] -> [B,H,T,rows]: of each query the sum over the cells of
+    each row.
+    """
     if library(cells) != "numpy":
         return sums(index if index.ndim == 2 else index[:, None], cells, rows).astype(cells.dtype)
     (B, H, T, _), at = cells.shape, slots(index, rows)
@@ -41,6 +50,7 @@ def gathered(cells, index, rows):
 
 
 def gather_forward(x, index, *, scale):
+    """scale x[index]: x [B,H,T,R] and index [T,S] or [B,T,S] -> [B,H,T,S]."""
     return at_cells(x, index) * scale, (index, x.shape[-1], scale)
 
 
@@ -52,14 +62,16 @@ def gather_backward(saved, dy):
 gather = Op(gather_forward, gather_backward)
 
 
-# [H,N], [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: every cell has the entry of its distance
 def laid(table, index):
+    """table [H,N] and index [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: each cell the entry of its distance."""
     over = table[:, index]
     return over[None] if index.ndim == 2 else over.swapaxes(0, 1)
 
 
-# [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where they are consecutive
 def collected(cells, index, N):
+    """cells [B,H,T,S] -> [H,N]: the sum over the cells of each distance, along each diagonal where positions
+    are consecutive. index [T,S] or [1 or B,T,S].
+    """
     per_head = cells.sum(0) if index.ndim == 2 or len(index) == 1 else cells.swapaxes(0, 1)
     if library(cells) != "numpy":
         return sums(index.ravel(), per_head.reshape(len(per_head), -1), N)

@@ -5,7 +5,10 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def take_forward(table, index):  # [V,C], whole numbers
+def take_forward(table, index):
+    """The rows [...,C] of table [V,C] that the whole numbers index [...] name. A row that is named twice gets
+    both gradients.
+    """
     return table[index], (table.shape, index)
 
 

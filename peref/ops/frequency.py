@@ -16,10 +16,14 @@ from peref.xp import namespace
 
 
 def ladder(xp, R, base):
+    """w_n = base^(-2n/R), [R/2] in float64: radians per token of each pair of channels. Su et al. 2021,
+    arXiv:2104.09864, section 3.2.2.
+    """
     return base ** (-2 * xp.arange(R // 2, dtype=xp.float64) / R)
 
 
-def angle_forward(i, w):  # [...,T], [R/2], of any dtype -> [...,T,R/2]
+def angle_forward(i, w):
+    """i w, [...,T,R/2] in float64 radians: positions i [...,T] and frequencies w [R/2], of any dtype."""
     i = i[..., None].astype(namespace(i, w).float64)
     return i * w, (i, w.dtype)
 
@@ -38,13 +42,13 @@ STRONGEST = 1e6
 
 
 def gain(angle, a):
-    """The gain `a` for every pair and token of `angle`; None for 1."""
+    """The gain `a` for every pair and token of `angle` [...,T,R/2]; None for 1."""
     return None if a == 1 else namespace(angle).full_like(angle, a)
 
 
 def ntk_base(name, R, base, factor):
-    """The base whose last frequency is that of `base` divided by `factor`, for encoding `name`: base
-    factor^(R/(R-2)).
+    """The base whose last frequency is that of `base` divided by `factor`: base factor^(R/(R-2)). Raises
+    Misuse, for encoding `name`, where R is 2. Peng et al. 2023, arXiv:2309.00071, section 3.1.
     """
     if R == 2:
         raise Misuse(
@@ -55,7 +59,9 @@ def ntk_base(name, R, base, factor):
 
 
 def rising(x, low, high):
-    """0 up to `low`, 1 from `high` on, a straight line between; where they are equal a jump, above them."""
+    """0 up to `low`, 1 from `high` on, a straight line between, at each number of x [R/2]; where low and high
+    are equal a jump, above them.
+    """
     if low == high:
         return (x > low).astype(x.dtype)
     return ((x - low) / (high - low)).clip(0, 1)
@@ -72,6 +78,7 @@ def stretch(n, L, factor, form):
 
 
 def turns(w, L):
+    """How often each pair turns within L tokens: L w / 2 pi, of w [R/2] in radians per token."""
     return L * w / (2 * math.pi)
 
 
@@ -95,7 +102,7 @@ def correction_range(R, L, base, fast, slow, truncate=True):
 
 
 def slow_pairs(xp, R, L, base, fast, slow, truncate=True):
-    """0 for pairs that turn at least `fast` times within L tokens, 1 for those that turn at most `slow`
-    times, the code's ramp between.
+    """[R/2]: 0 for pairs that turn at least `fast` times within L tokens, 1 for those that turn at most
+    `slow` times, the code's ramp between. Peng et al. 2023, arXiv:2309.00071, section 3.2.
     """
     return rising(xp.arange(R // 2, dtype=xp.float64), *correction_range(R, L, base, fast, slow, truncate))

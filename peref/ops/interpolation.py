@@ -11,7 +11,11 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def share_forward(c, m, d, i, *, threshold, eps):  # [1], [1], [T,S] or [B,T,S], [T] or [B,T]
+def share_forward(c, m, d, i, *, threshold, eps):
+    """psi(|d|) / (psi(max(|m threshold|, i)) + eps), psi(x) = ln(|c| x + 1), [1 or B,T,S,1]: c and m [1],
+    distances d [T,S] or [B,T,S], positions of the queries i [T] or [B,T]. At a tie of the maximum each side
+    gets half of the gradient. Li et al. 2023, arXiv:2310.04418, section 3.
+    """
     xp = namespace(c)
     c_wide, m_wide = c.astype(xp.float64), m.astype(xp.float64)
     least = abs(m_wide * threshold)

@@ -8,7 +8,8 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def linear_forward(x, w, b):  # [...,C], [N,C], [N] or None
+def linear_forward(x, w, b):
+    """x w' + b, [...,N]: x [...,C], w [N,C], b [N] or None."""
     flat = x.reshape(-1, x.shape[-1])
     y = flat @ w.T  # 1
     if b is not None:
@@ -26,7 +27,8 @@ def linear_backward(saved, dy):
 linear = Op(linear_forward, linear_backward)
 
 
-def matmul_forward(a, b):  # [...,M,K], [...,K,N]; leading axes broadcast
+def matmul_forward(a, b):
+    """a b, [...,M,N]: a [...,M,K], b [...,K,N]; leading axes broadcast."""
     return a @ b, (a, b)
 
 
@@ -39,7 +41,7 @@ matmul = Op(matmul_forward, matmul_backward)
 
 
 def transposed(x: Any) -> Any:
-    """Rows and columns exchanged, on a bare array."""
+    """x [...,M,N] -> [...,N,M], on a bare array."""
     return x.swapaxes(-1, -2)
 
 

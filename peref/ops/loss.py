@@ -4,7 +4,10 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def cross_entropy_forward(logits, targets):  # [...,V], [...] whole numbers, negative where nothing is asked
+def cross_entropy_forward(logits, targets):
+    """The mean, over the targets that are not negative, of -ln softmax(logits)[target], in nats, and of each
+    target by itself [...]: logits [...,V], targets [...] whole numbers, negative where nothing is asked.
+    """
     xp = namespace(logits)
     flat, asked = logits.reshape(-1, logits.shape[-1]), targets.ravel() >= 0
     rows, t = xp.arange(len(flat)), xp.where(asked, targets.ravel(), 0)

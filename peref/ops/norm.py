@@ -7,7 +7,10 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def rms_norm_forward(x, w, *, eps):  # [...,C], [C] or None
+def rms_norm_forward(x, w, *, eps):
+    """x / sqrt(mean of x^2 + eps) w over the last axis, [...,C]: x [...,C], w [C] or None. Zhang and Sennrich
+    2019, arXiv:1910.07467.
+    """
     xp = namespace(x)
     r = 1 / xp.sqrt((x * x).mean(-1, keepdims=True) + eps)  # 1
     u = x * r  # 2
@@ -24,7 +27,10 @@ def rms_norm_backward(saved, dy):
 rms_norm = Op(rms_norm_forward, rms_norm_backward)
 
 
-def layer_norm_forward(x, w, b, *, eps):  # [...,C], [C] or None, [C] or None
+def layer_norm_forward(x, w, b, *, eps):
+    """(x - mean) / sqrt(mean of (x - mean)^2 + eps) w + b over the last axis, [...,C]: x [...,C], w and b [C]
+    or None. Ba et al. 2016, arXiv:1607.06450.
+    """
     xp = namespace(x)
     c = x - x.mean(-1, keepdims=True)  # 1
     r = 1 / xp.sqrt((c * c).mean(-1, keepdims=True) + eps)  # 2
@@ -45,8 +51,10 @@ def layer_norm_backward(saved, dy):
 layer_norm = Op(layer_norm_forward, layer_norm_backward)
 
 
-# [...,C], [C], [C]: each of `groups` groups of neighbouring channels by itself
 def group_norm_forward(x, w, b, *, groups, eps):
+    """layer_norm of each of `groups` groups of neighbouring channels by itself, then w and b, [...,C]: x
+    [...,C], w and b [C]. Wu and He 2018, arXiv:1803.08494.
+    """
     u, saved = layer_norm_forward(x.reshape(*x.shape[:-1], groups, -1), None, None, eps=eps)  # 1
     u = u.reshape(x.shape)
     return u * w + b, (u, w, saved)  # 2
@@ -69,7 +77,8 @@ def head_norm(y: Any, p: dict[str, Any], *, eps: float) -> Any:
     return group_norm(merge_heads(y), p["norm.weight"], p["norm.bias"], groups=y.shape[1], eps=eps)
 
 
-def unit_forward(x, *, eps):  # x over its length on the last axis
+def unit_forward(x, *, eps):
+    """x / sqrt(sum of x^2 + eps) over the last axis: x [...,C]."""
     r = 1 / namespace(x).sqrt((x * x).sum(-1, keepdims=True) + eps)  # 1
     return x * r, (x * r, r)  # 2
 

@@ -9,9 +9,10 @@ from peref.xp import library, namespace
 LAID_OUT = 1 << 24  # numbers that a device lays out at once: 128 MiB of float64
 
 
-# [...,N], [...,N] -> [...,rows], float64: of each row the numbers whose index it is; what names no row is
-# left out
 def sums(index, x, rows):
+    """index and x [...,N] -> [...,rows] in float64: for each row the sum of the numbers whose index it is.
+    What names no row is left out.
+    """
     xp = namespace(index, x)
     x, many = x.astype(xp.promote_types(x.dtype, xp.float32), copy=False), max(1, LAID_OUT // max(x.size, 1))
     found = xp.empty((*x.shape[:-1], rows), xp.float64)
@@ -23,8 +24,10 @@ def sums(index, x, rows):
     return found
 
 
-# [V,...], whole numbers, [*index.shape,...]: to[index] += x, a row named twice gets both
 def add_rows(to, index, x):
+    """to[index] += x, in place; a row that is named twice gets both: to [V,...], whole numbers index [...], x
+    [*index.shape,...].
+    """
     if library(to) == "numpy":
         np.add.at(to, index, x)
     else:

@@ -10,12 +10,18 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def taps_of(xp, runs, B, T, K):  # [B,K-1+T] run of every column; the state handed in belongs to run 0
+def taps_of(xp, runs, B, T, K):
+    """[B,K-1+T]: the run of every column, of runs [B,T] or None; the K-1 columns of the state handed in
+    belong to run 0.
+    """
     before = xp.zeros((B, K - 1), int)
     return xp.concatenate([before, xp.zeros((B, T), int) if runs is None else runs], 1)
 
 
-def short_conv_forward(x, w, state, runs):  # [B,T,C], [C,K], [B,K-1,C] or None, [B,T] or None
+def short_conv_forward(x, w, state, runs):
+    """y_t = sum over m of w[:, K-1-m] x_(t-m), for each channel by itself, [B,T,C], and the last K-1 inputs,
+    [B,K-1,C], for the next call: x [B,T,C], w [C,K], state [B,K-1,C] or None, runs [B,T] or None.
+    """
     xp = namespace(x)
     (B, T, C), K = x.shape, w.shape[1]
     past = xp.zeros((B, K - 1, C), x.dtype) if state is None else state

@@ -7,13 +7,14 @@ from peref.xp import namespace
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
-    """`g` summed over the axes along which an array of `shape` was repeated to make it."""
+    """The gradient g [...] summed over the axes along which an array of `shape` was repeated to make it."""
     g = g.sum(tuple(range(g.ndim - len(shape)))) if g.ndim > len(shape) else g
     repeated = tuple(k for k, n in enumerate(shape) if n == 1 and g.shape[k] != 1)
     return g.sum(repeated, keepdims=True) if repeated else g
 
 
 def add_forward(a, b):
+    """a + b, which broadcast: a [...], b [...]."""
     return a + b, (a.shape, b.shape)
 
 
@@ -24,7 +25,8 @@ def add_backward(saved, dy):
 add = Op(add_forward, add_backward)
 
 
-def add_position_forward(x, e):  # [B,T,C], [T,C] or [B,T,C]; e may be of a wider dtype
+def add_position_forward(x, e):
+    """x + e, [B,T,C] in the dtype of x: x [B,T,C], e [T,C] or [B,T,C], which may be of a wider dtype."""
     return x + e.astype(x.dtype), (e.shape, e.dtype)
 
 
@@ -36,7 +38,8 @@ def add_position_backward(saved, dy):
 add_position = Op(add_position_forward, add_position_backward)
 
 
-def split_heads_forward(x, *, heads):  # [B,T,heads*D]
+def split_heads_forward(x, *, heads):
+    """x [B,T,heads D] -> [B,heads,T,D]."""
     B, T, width = x.shape
     return x.reshape(B, T, heads, width // heads).swapaxes(1, 2), None  # [B,heads,T,D]
 
@@ -49,7 +52,8 @@ def split_heads_backward(saved, dy):
 split_heads = Op(split_heads_forward, split_heads_backward)
 
 
-def merge_heads_forward(x):  # [B,H,T,D]
+def merge_heads_forward(x):
+    """x [B,H,T,D] -> [B,T,H D]."""
     return split_heads_backward(None, x)[0], x.shape[1]  # [B,T,H*D]
 
 
@@ -60,7 +64,8 @@ def merge_heads_backward(heads, dy):
 merge_heads = Op(merge_heads_forward, merge_heads_backward)
 
 
-def swap_forward(x, *, axes):  # a pair of axes
+def swap_forward(x, *, axes):
+    """x [...] with a pair of its `axes` exchanged."""
     return x.swapaxes(*axes), axes
 
 
@@ -72,6 +77,7 @@ swap = Op(swap_forward, swap_backward)
 
 
 def join_forward(a, b, *, axis):
+    """a and b [...], one behind the other along `axis`."""
     return namespace(a, b).concatenate([a, b], axis), (a.shape[axis], axis % a.ndim)
 
 

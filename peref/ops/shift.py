@@ -6,7 +6,10 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def previous_forward(x, state, runs):  # [B,T,C], the last of the call before [B,1,C] or None, [B,T] or None
+def previous_forward(x, state, runs):
+    """Row t of x [B,T,C] is row t-1, [B,T,C], and the last row, [B,1,C], for the next call: state [B,1,C] is
+    the last row of the call before, None for 0; runs [B,T] or None. 0 at the first token of a run.
+    """
     xp = namespace(x)
     first, last = xp.zeros_like(x[:, :1]) if state is None else state, x[:, -1:]
     y, share = xp.concatenate([first, x[:, :-1]], 1), None
@@ -26,7 +29,8 @@ def previous_backward(saved, dy):
 previous = Op(previous_forward, previous_backward, extra=True)
 
 
-def lerp_forward(a, b, m):  # [...,C], [...,C], [C] or [...,C]: a where m is 0, b where it is 1
+def lerp_forward(a, b, m):
+    """a + (b - a) m: a where m is 0, b where it is 1: a and b [...,C], m [C] or [...,C]."""
     return a + (b - a) * m, (a, b, m)
 
 

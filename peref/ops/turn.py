@@ -13,7 +13,8 @@ from peref.xp import namespace
 LAYOUTS = ("half", "interleaved")
 
 
-def split_pairs(x, half, layout):  # [...,D] -> the two channels of each of `half` pairs, views
+def split_pairs(x, half, layout):
+    """x [...,D] -> the two channels of each of `half` pairs, [...,half] each, views."""
     return (
         (x[..., :half], x[..., half : 2 * half])
         if layout == "half"
@@ -22,16 +23,22 @@ def split_pairs(x, half, layout):  # [...,D] -> the two channels of each of `hal
 
 
 def join_pairs(a, b, rest, layout):
+    """The pairs a and b [...,R/2] in their layout, then `rest` [...,D-R]: [...,D]."""
     xp = namespace(a)
     turned = [a, b] if layout == "half" else [xp.stack([a, b], -1).reshape(*a.shape[:-1], 2 * a.shape[-1])]
     return xp.concatenate([*turned, rest], -1)
 
 
-def over_heads(angle):  # [T,R/2] or [B,T,R/2], made to stand beside [B,H,T,D]
+def over_heads(angle):
+    """angle [T,R/2] or [B,T,R/2], made to stand beside [B,H,T,D]."""
     return angle[:, None] if angle.ndim == 3 else angle
 
 
-def turn_forward(x, angle, gain, *, layout):  # [B,H,T,D], [T,R/2] or [B,T,R/2], likewise or None
+def turn_forward(x, angle, gain, *, layout):
+    """x [B,H,T,D] with each pair (a, b) of its channels turned: gain (a cos - b sin), gain (a sin + b cos).
+    angle [T,R/2] or [B,T,R/2] in radians, gain likewise or None for 1. layout: "half" pairs n with n + R/2,
+    "interleaved" 2n with 2n + 1. Channels from R on pass. Su et al. 2021, arXiv:2104.09864, section 3.2.2.
+    """
     xp = namespace(x, angle)
     half = angle.shape[-1]
     cos, sin = xp.cos(over_heads(angle)).astype(x.dtype), xp.sin(over_heads(angle)).astype(x.dtype)  # 1
@@ -58,7 +65,8 @@ def turn_backward(saved, dy, wants):
     return dx, dangle, dgain
 
 
-def as_given(g, angle):  # a gradient [B,H,T,R/2], summed to the shape of the angles
+def as_given(g, angle):
+    """A gradient g [B,H,T,R/2], summed to the shape and dtype of `angle`, [T,R/2] or [B,T,R/2]."""
     shape = over_heads(angle).shape
     return unbroadcast(g.astype(angle.dtype), shape).reshape(angle.shape)
 

@@ -42,8 +42,8 @@ Gate = Literal["none", "forget", "scaled"]
 EPS = 1e-6
 
 
-# [B,H,T,D], [B,G,S,D], [B,G,S,D], [B,G,S]
 def scores_forward(q, k, w, beta, *, scale, block=KEYS_AT_ONCE, matmul=matmul):
+    """s [B,H,T,S] of the formula, `block` keys at a time: q [B,H,T,D], k and w [B,G,S,D], beta [B,G,S]."""
     xp = namespace(q)
     (B, H, T, _), (G, S) = q.shape, k.shape[1:3]
     u = grouped(q, G) * scale  # [B,G,(H/G)T,D]
@@ -94,6 +94,7 @@ scores = Op(scores_forward, scores_backward)
 
 
 def twice_forward(x):
+    """2 x of each number of x [...]."""
     return 2 * x, None
 
 
@@ -104,8 +105,8 @@ def twice_backward(saved, dy):
 twice = Op(twice_forward, twice_backward)
 
 
-# [B,H,S] -> [B,H,T,S]: the sum over the tokens after each key, up to each query
 def forgotten_forward(log_f, *, T, scale):
+    """log_f [B,H,S] -> [B,H,T,S]: scale times the sum over the tokens after each key, up to each query."""
     c = log_f.cumsum(-1, dtype=namespace(log_f).float64)  # 1
     return (scale * (c[..., -T:, None] - c[..., None, :])).astype(log_f.dtype), (T, scale, log_f.dtype)  # 2
 

@@ -86,7 +86,8 @@ def parts(tokens, pairs):
     return [slice(*ends[n : n + 2]) for n in range(len(pairs))]
 
 
-def pool_forward(x, *, pairs):  # [B,G,S,D] -> [1,G,M,D]
+def pool_forward(x, *, pairs):
+    """x [B,G,S,D] -> [1,G,M,D]: all tokens in line, and behind them the mean of each pair, level by level."""
     xp = namespace(x)
     B, G, S, D = x.shape
     y = xp.empty((1, G, B * S + sum(map(len, pairs)), D), x.dtype)
@@ -106,17 +107,22 @@ def pool_backward(saved, dy):
     return (dy[0, :, : B * S].reshape(G, B, S, D).swapaxes(0, 1),)  # 1
 
 
-def in_line(x, G):  # [B,H,T,D] -> [G,H/G,BT,D]
+def in_line(x, G):
+    """x [B,H,T,D] -> [G,H/G,B T,D]: the sequences one behind the other."""
     B, H, T, D = x.shape
     return x.reshape(B, G, H // G, T, D).transpose(1, 2, 0, 3, 4).reshape(G, H // G, B * T, D)
 
 
 def out_of_line(x, shape):
+    """x [G,H/G,B T,D] -> [B,H,T,D], which is `shape`."""
     B, _, T, D = shape
     return x.reshape(x.shape[0], -1, B, T, D).transpose(2, 0, 1, 3, 4).reshape(shape)
 
 
-def far_forward(q, k, v, *, reads, scale):  # [B,H,T,D], [1,G,M,D], [1,G,M,D]
+def far_forward(q, k, v, *, reads, scale):
+    """The second branch, [B,H,T,D]: attention of q [B,H,T,D] over the blocks that `reads` names for each
+    level, of k and v [1,G,M,D].
+    """
     xp = namespace(q)
     u, K, V = in_line(q, k.shape[1]) * scale, k[0, :, None], v[0, :, None]
     s = xp.full_like(q, -xp.inf, shape=(len(reads), *u.shape[:3]))  # [levels,G,H/G,BT]
@@ -161,8 +167,9 @@ def laid_out(S, tokens, chunk, back):
 
 
 def fold_forward(x, *, tokens, chunk, back):
-    # [B,G,S,D]; the last `tokens` of S, `chunk` by `chunk`, each piece with the `back` slots before it;
-    # zeros where there are none
+    """The last `tokens` of x [B,G,S,D] in pieces of `chunk`, each with the `back` slots before it, 0 where
+    there are none: [B n,G,chunk + back,D].
+    """
     xp = namespace(x)
     B, G, S, D = x.shape
     n, slots, place = laid_out(S, tokens, chunk, back)
@@ -188,8 +195,8 @@ def fold_backward(saved, dy):
 fold = Op(fold_forward, fold_backward)
 
 
-# [B n,H,chunk,D] -> [B,H,tokens,D]: pieces that do not overlap, B = rows
 def unfold_forward(y, *, tokens, rows):
+    """y [B n,H,chunk,D] -> [B,H,tokens,D], B = rows: pieces that do not overlap, one behind the other."""
     _, H, chunk, D = y.shape
     line = y.reshape(rows, -1, H, chunk, D).swapaxes(1, 2).reshape(rows, H, -1, D)
     return line[:, :, :tokens], chunk
@@ -202,8 +209,10 @@ def unfold_backward(chunk, dy):
 unfold = Op(unfold_forward, unfold_backward)
 
 
-# [B,H,T,D], [B,H,T,D], [B,H,S], [B,1,T,1]: whether a query reads a block
 def blend_forward(near, far, gate, reads):
+    """g near + (1 - g) far, [B,H,T,D], g = 1 where a query reads no block: near and far [B,H,T,D], gate
+    [B,H,S], reads [B,1,T,1].
+    """
     g = namespace(near).where(reads, gate[..., -near.shape[2] :, None], 1)  # 1
     return g * near + (1 - g) * far, (near, far, g, gate.shape, reads)  # 2
 
@@ -220,7 +229,9 @@ blend = Op(blend_forward, blend_backward)
 
 
 def windowed(be, q, k, v, at, w, scale):
-    """Attention to the last w keys: pieces of queries, each beside the keys that it needs."""
+    """Attention to the last w keys, [B,H,T,D]: pieces of queries q [B,H,T,D], each beside the keys k and
+    values v [B,G,S,D] that it needs.
+    """
     (B, _, T, _), w = q.shape, min(w, at.S)
     cut = {"tokens": T, "chunk": min(T, max(w, CHUNK)), "back": w - 1}
     seg = np.ones((B, at.S), int) if at.seg is None else at.seg

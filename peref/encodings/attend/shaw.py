@@ -31,6 +31,9 @@ Heads = Literal["shared", "own"]
 
 
 def scatter_forward(cells, index, *, rows):
+    """cells [B,H,T,S] and index [T,S] or [B,T,S] -> [B,H,T,rows]: of each query the sum over the cells of
+    each row.
+    """
     return gathered(cells, index, rows), index
 
 
@@ -41,8 +44,8 @@ def scatter_backward(index, dy):
 scatter = Op(scatter_forward, scatter_backward)
 
 
-# [B,G,S,D] -> [B,heads,S,D]: each for the query heads that read it, next to one another
 def repeat_heads_forward(x, *, heads):
+    """x [B,G,S,D] -> [B,heads,S,D]: each repeated for the query heads that read it, side by side."""
     B, G, S, D = x.shape
     return namespace(x).broadcast_to(x[:, :, None], (B, G, heads // G, S, D)).reshape(B, heads, S, D), x.shape
 

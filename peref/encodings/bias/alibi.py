@@ -46,7 +46,10 @@ Directions = Literal["both", "halves"]
 SLOPE_ROWS = {"fixed": 0, "learned": 1, "sides": 2}  # of log_slopes
 
 
-def slope_bias_forward(log_m, side, d, hidden):  # [1,H] or [2,H], [N] which row, [N], [H,N] or None
+def slope_bias_forward(log_m, side, d, hidden):
+    """-e^log_m |d|, [H,N]; minus infinity where `hidden`: log_m [1,H], or [2,H] for each side, side [N] which
+    row of it, d [N], hidden [H,N] or None.
+    """
     xp = namespace(log_m)
     m = xp.exp(log_m.astype(xp.float64))  # 1
     b = (-m[side].T * abs(d)).astype(log_m.dtype)  # 2: [H,N]
@@ -65,6 +68,9 @@ slope_bias = Op(slope_bias_forward, slope_bias_backward)
 
 
 def of_heads(H: int, max_bias: float, directions: str) -> list[float]:
+    """The slopes [H]; with directions "halves" those of each half by itself. Raises Misuse for a max_bias
+    that is not from 0 to 1000.
+    """
     bounded("alibi", ">=", 0, max_bias=max_bias)
     bounded("alibi", "<=", 1000, max_bias=max_bias)
     ahead = H // 2 if directions == "halves" else 0

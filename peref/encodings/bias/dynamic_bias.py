@@ -47,6 +47,7 @@ Output = Literal["plain", "sigmoid"]
 
 
 def squashed_forward(b):
+    """16 sigmoid(b) of each number of b [...]."""
     s = logistic(b)
     return 16 * s, s
 

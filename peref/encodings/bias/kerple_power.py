@@ -25,7 +25,8 @@ from peref.ops.bias import half_power_start, power, wide
 from peref.tape import Op
 
 
-def power_kernel_forward(r1, half, d, *, dtype=None):  # [H], [H] (half of r2), [N]
+def power_kernel_forward(r1, half, d, *, dtype=None):
+    """-r1 |d|^r2, [H,N] in `dtype` (that of r1 unless given): r1 [H], half = r2/2 [H], d [N]."""
     y, saved = power.forward(half, d)  # 1
     return (-r1[:, None] * y).astype(dtype or r1.dtype), (r1, y, saved)  # 2
 

@@ -38,6 +38,7 @@ def check(at, *, L, causal, max_distance: int | None = None):
 
 
 def within(d, L, causal, max_distance):
+    """Raises Misuse unless the distances d [N] are whole numbers that have an entry in the table."""
     if d.dtype.kind not in "iu":
         raise Misuse("learned_bias: positions must be whole numbers, distances name entries of a table")
     first, last = ends(L, causal, max_distance)

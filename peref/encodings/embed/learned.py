@@ -28,6 +28,7 @@ def check(at, *, L):
 
 
 def within(i, L):
+    """Raises Misuse unless the positions i [...] are whole numbers from 0 to L-1."""
     if i.dtype.kind not in "iu":
         raise Misuse("learned: positions must be whole numbers, they name rows of a table")
     if i.size and not (int(i.min()) >= 0 and int(i.max()) < L):

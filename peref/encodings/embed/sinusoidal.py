@@ -25,7 +25,8 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def scaled_forward(a, e):  # [1], [...,T,C] of any dtype
+def scaled_forward(a, e):
+    """a e, [...,T,C]: a [1], e [...,T,C] of any dtype."""
     return a * e, (a, e)
 
 

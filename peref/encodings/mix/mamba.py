@@ -48,8 +48,10 @@ def first(x):
     return x.swapaxes(0, 1).astype(x.dtype, order="C", copy=False)
 
 
-# [n,B,E], [n,B,N,E] -> [n,B,N]: m x, with x as a row, which leaves no product of one column to a tiled kernel
 def row_products(x, m, matmul):
+    """m x, [n,B,N]: x [n,B,E], m [n,B,N,E]. x stands as a row, which leaves no product of one column to a
+    tiled kernel.
+    """
     return matmul(x[:, :, None], m.swapaxes(-1, -2))[:, :, 0]
 
 
@@ -69,7 +71,9 @@ def states(h, x, step, b, A, keep, zoh):
 
 
 def selective_scan_forward(x, delta, a_log, b, c, skip, state, runs, *, discretisation, chunk, matmul=matmul):
-    # [B,T,E], [B,T,E], [E,N], [B,T,N], [B,T,N], [E], [B,N,E] or None, [B,T] or None
+    """y [B,T,E] of the recurrence above, and the last state [B,N,E]: x and delta (dt before its softplus)
+    [B,T,E], a_log [E,N], b and c [B,T,N], skip [E], state [B,N,E] or None, runs [B,T] or None.
+    """
     xp = namespace(x)
     (B, T, E), N = x.shape, a_log.shape[1]
     zoh, keep, pad = discretisation == "zoh", None, None

@@ -44,8 +44,8 @@ Rows = Literal["none", "recurrent", "parallel"]
 
 
 def retention_chunks(xp, T, chunk, runs, log_decay, dtype):
-    """What each chunk of up to `chunk` tokens needs: its slice, decay between its tokens, from the state
-    to each, from each to its end, and over the whole.
+    """What each chunk of up to `chunk` tokens needs: its slice, decay between its tokens, from the state to
+    each, from each to its end, and over the whole, of runs [B,T] or None and log_decay [H].
     """
     for start in range(0, T, chunk):
         cut = slice(start, min(start + chunk, T))
@@ -63,7 +63,9 @@ def retention_chunks(xp, T, chunk, runs, log_decay, dtype):
 
 
 def retention_forward(q, k, v, state, runs, *, log_decay, chunk, scale, matmul=matmul):
-    # [B,H,T,D], [B,H,T,D], [B,H,T,E], [B,H,D,E] or None, [B,T] or None; log_decay [H], float64, fixed
+    """o [B,H,T,E] of the formula above, and the last state [B,H,D,E], `chunk` tokens at a time: q and k
+    [B,H,T,D], v [B,H,T,E], state [B,H,D,E] or None, runs [B,T] or None; log_decay [H], float64, fixed.
+    """
     xp = namespace(q)
     B, H, T, D = q.shape
     s = xp.zeros((B, H, D, v.shape[-1]), q.dtype) if state is None else state
@@ -97,8 +99,10 @@ def retention_backward(saved, dy):
 retention = Op(retention_forward, retention_backward, extra=True)
 
 
-# [B,H,T,E], [B,H,T,1] the sum of the decays of each row, the same of its scores or None
 def evened_forward(o, weights, sums):
+    """o [B,H,T,E] over the root of `weights` [B,H,T,1], the sum of the decays of each row; with `sums`
+    [B,H,T,1], of its scores, over the larger of the two.
+    """
     xp = namespace(o)
     by = xp.sqrt(xp.maximum(weights, 1))  # 1: in padding there are none
     large = None if sums is None else (xp.sign(abs(sums) - by) + 1) / 2  # half where they are equal

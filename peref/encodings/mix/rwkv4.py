@@ -30,7 +30,10 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def wkv4_forward(k, v, log_w, u, state, runs):  # [B,T,C], [B,T,C], [C], [C], [B,3,C] or None, [B,T] or None
+def wkv4_forward(k, v, log_w, u, state, runs):
+    """wkv [B,T,C] of the formula above, and the last state [B,3,C] (two sums and their common exponent): k
+    and v [B,T,C], log_w and u [C], state [B,3,C] or None, runs [B,T] or None.
+    """
     xp = namespace(k)
     none = xp.zeros_like(k[:, 0])
     a, b, p = (none, none, none - xp.inf) if state is None else (state[:, 0], state[:, 1], state[:, 2])

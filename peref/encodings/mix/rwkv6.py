@@ -56,7 +56,7 @@ def earlier(x):
 
 
 def after(x):
-    """The sum over the tokens after each."""
+    """The sum of x [B,H,M,K] over the tokens after each, of the same shape."""
     return earlier(x[:, :, ::-1])[:, :, ::-1]
 
 
@@ -72,7 +72,9 @@ def between(pair, matmul):
 
 
 def wkv6_forward(r, log_w, k, v, u, state, runs, *, chunk, matmul=matmul):
-    # [B,H,T,K], [B,H,T,K], [B,H,T,K], [B,H,T,V], [H,K], [B,H,K,V] or None, [B,T] or None
+    """y [B,H,T,V] of the recurrence above, and the last state [B,H,K,V], `chunk` tokens at a time: r, log_w
+    and k [B,H,T,K], v [B,H,T,V], u [H,K], state [B,H,K,V] or None, runs [B,T] or None.
+    """
     xp = namespace(r)
     s = xp.zeros((*k.shape[:2], k.shape[3], v.shape[3]), r.dtype) if state is None else state
     out, steps = [], []

@@ -56,16 +56,21 @@ LONGEST = 64  # tokens in a chunk: exp(0.61 chunk) is in the range of float32, w
 
 
 def of_sums(dbefore, dc, dtotal):
-    """The gradient of log w from those of its sums before each token, up to it, and over the whole."""
+    """The gradient of log w [B,H,M,K] from those of its sums before each token, up to it [B,H,M,K], and over
+    the whole [B,H,1,K].
+    """
     return (dbefore + dc)[:, :, ::-1].cumsum(2)[:, :, ::-1] - dbefore + dtotal
 
 
 def both(a, b):
+    """a and b [B,H,M,...], one behind the other: [B,H,2M,...]."""
     return namespace(a).concatenate([a, b], 2)
 
 
 def wkv7_forward(r, log_w, k, v, kappa, a, state, runs, *, chunk, matmul=matmul):
-    # [B,H,T,K], [B,H,T,K], [B,H,T,K], [B,H,T,V], [B,H,T,K], [B,H,T,K], [B,H,K,V] or None, [B,T] or None
+    """y [B,H,T,V] of the recurrence above, and the last state [B,H,K,V], `chunk` tokens at a time: r, log_w,
+    k, kappa and a [B,H,T,K], v [B,H,T,V], state [B,H,K,V] or None, runs [B,T] or None.
+    """
     xp = namespace(r)
     s = xp.zeros((*k.shape[:2], k.shape[3], v.shape[3]), r.dtype) if state is None else state
     out, steps = [], []
@@ -132,6 +137,7 @@ wkv7 = Op(wkv7_forward, wkv7_backward, extra=True)
 
 
 def decay_forward(d):
+    """log w = -e^(-1/2) sigmoid(d) of each number of d [...]."""
     s = logistic(d)
     return -math.exp(-0.5) * s, s
 
@@ -143,7 +149,8 @@ def decay_backward(s, dy):
 decay = Op(decay_forward, decay_backward)
 
 
-def by_channel_forward(k, m):  # [B,T,HD], [B,T,HD] or [HD]
+def by_channel_forward(k, m):
+    """k m, [B,T,HD]: k [B,T,HD], m [B,T,HD] or [HD]."""
     return k * m, (k, m)
 
 
@@ -155,7 +162,8 @@ def by_channel_backward(saved, dy):
 by_channel = Op(by_channel_forward, by_channel_backward)
 
 
-def read_out_forward(y, r, k, v, rho, g):  # [B,T,HD] each, rho [H,D]
+def read_out_forward(y, r, k, v, rho, g):
+    """(y + (sum of r rho k over a head) v) g, [B,T,HD]: y, r, k, v and g [B,T,HD], rho [H,D]."""
     rh, kh, vh = (a.reshape(*a.shape[:2], *rho.shape) for a in (r, k, v))
     s = (rh * rho * kh).sum(-1, keepdims=True)  # 1
     z = y + (s * vh).reshape(y.shape)  # 2

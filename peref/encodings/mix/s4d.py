@@ -43,7 +43,8 @@ from peref.xp import namespace
 
 
 def erf(x):
-    """The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x, float64, on a bare array.
+    """The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x [...], float64, on a bare
+    array.
 
     exp(-x^2) 2 / sqrt(pi) sum_n 2^n x^(2n+1) / (1 3 ... (2n+1)): all terms of one sign, so nothing cancels.
     130 of them do up to |x| = 6, where it is 1 but for 2e-17.
@@ -56,7 +57,8 @@ def erf(x):
     return 2 / math.sqrt(math.pi) * x * xp.exp(-x * x) * total
 
 
-def gelu_erf_forward(x):  # x Phi(x), Phi the normal distribution: GELU as it was meant
+def gelu_erf_forward(x):
+    """x Phi(x) of each number of x [...], Phi the normal distribution: GELU as it was meant."""
     share = ((1 + erf(x / math.sqrt(2))) / 2).astype(x.dtype)
     return x * share, (x, share)
 
@@ -69,7 +71,8 @@ def gelu_erf_backward(saved, dy):
 gelu_erf = Op(gelu_erf_forward, gelu_erf_backward)
 
 
-def powers(xp, a, count):  # [C,M] -> [count,C,M]: a^0, a^1, ...
+def powers(xp, a, count):
+    """a [C,M] -> [count,C,M]: a^0, a^1, ..."""
     p = xp.ones((1, *a.shape), a.dtype)
     while len(p) < count:
         p = xp.concatenate([p, p * (p[-1] * a)])
@@ -77,32 +80,34 @@ def powers(xp, a, count):  # [C,M] -> [count,C,M]: a^0, a^1, ...
 
 
 def real_of(xp, z, axis):
-    """Complex numbers as real ones, first the real parts."""
+    """Complex numbers z [...] as real ones, first the real parts, then along `axis` the imaginary ones."""
     return xp.concatenate([z.real, z.imag], axis)
 
 
 def complex_of(x, axis):
-    """The complex numbers that `real_of` took apart."""
+    """The complex numbers that `real_of` took apart along `axis` of x [...]."""
     x = x.swapaxes(0, axis)
     M = len(x) // 2
     return (x[:M] + 1j * x[M:]).swapaxes(0, axis)
 
 
 def contiguous_like(x, like):
-    """In one piece of memory, whatever axes were swapped before, and in the dtype of `like`."""
+    """x [...] in one piece of memory, whatever axes were swapped before, and in the dtype of `like`."""
     return x.astype(like.dtype, order="C", copy=False)
 
 
-def times(xp, s, z):  # [C,2M,B], [C,M]
+def times(xp, s, z):
+    """s z, [C,2M,B]: s [C,2M,B], real parts first, z [C,M] complex."""
     return real_of(xp, complex_of(s, 1) * z[..., None], 1).astype(s.dtype)
 
 
-# [C,n,B] -> [C,1,n,B], or where the rows of the batch break at places of their own [C,B,n,1]
 def apart(x, same):
+    """x [C,n,B] -> [C,1,n,B], or where the rows of the batch break at places of their own [C,B,n,1]."""
     return x[:, None] if same is None else transposed(x)[..., None]
 
 
 def runs_together(x, same):
+    """What `apart` took apart: [C,1,n,B] or [C,B,n,1] -> [C,n,B]."""
     return x[:, 0] if same is None else transposed(x[..., 0])
 
 
@@ -122,8 +127,10 @@ def runs_in_chunk(xp, runs, cut):
 
 
 def diagonal_scan_forward(u, modes, skip, state, runs, *, chunk, matmul=matmul):
-    # [B,T,C], [4,C,M] float64: Re a, Im a, Re w, Im w; [C], [B,C,2M] (real parts first) or None, [B,T] or
-    # None
+    """y [B,T,C] of the recurrence above, and the last state [B,C,2M] (real parts first), `chunk` tokens at a
+    time: u [B,T,C], modes [4,C,M] float64 (Re a, Im a, Re w, Im w), skip [C], state [B,C,2M] or None, runs
+    [B,T] or None.
+    """
     xp = namespace(u)
     (B, T, C), M, m = u.shape, modes.shape[2], min(chunk, u.shape[1])
     a, w = modes[0] + 1j * modes[1], modes[2] + 1j * modes[3]
@@ -189,7 +196,10 @@ def diagonal_scan_backward(saved, dy):
 diagonal_scan = Op(diagonal_scan_forward, diagonal_scan_backward, extra=True)
 
 
-def zoh(z):  # a, da/dz, b/dt and its derivative; by series near 0, where e^z - 1 cancels
+def zoh(z):
+    """a = e^z, da/dz, b/dt = (e^z - 1)/z and its derivative, each [C,M], of z [C,M]; by series near 0, where
+    e^z - 1 cancels.
+    """
     xp = namespace(z)
     near = abs(z) < 0.5
     small, large, e = xp.where(near, z, 0), xp.where(near, 1, z), xp.exp(z)
@@ -202,6 +212,7 @@ def zoh(z):  # a, da/dz, b/dt and its derivative; by series near 0, where e^z - 
 
 
 def bilinear(z):
+    """a = (1 + z/2)/(1 - z/2), da/dz, b/dt = 1/(1 - z/2) and its derivative, each [C,M], of z [C,M]."""
     r = 1 / (1 - z / 2)
     return 2 * r - 1, r * r, r, r * r / 2
 
@@ -209,7 +220,10 @@ def bilinear(z):
 RULES = {"zoh": zoh, "bilinear": bilinear}
 
 
-def modes_forward(log_dt, log_re, im, c, *, discretisation):  # [C], [C,M], [C,M], [C,M,2]
+def modes_forward(log_dt, log_re, im, c, *, discretisation):
+    """Re a, Im a, Re w, Im w, [4,C,M] float64, w = 2 C b the weights that read the state: log_dt [C], log_re
+    and im [C,M], c [C,M,2].
+    """
     xp = namespace(log_dt)
     # 1
     dt, A = (

@@ -41,6 +41,9 @@ def frequencies(
     original: int | None = None,
     form: Literal["dynamic", "static", "steps"] = "dynamic",
 ):
+    """[R/2] in radians per token, for a text of n tokens. Raises Misuse for form "steps" with a factor, and
+    for base, factor or length not above 0.
+    """
     L = L if original is None else original
     positive("dynamic_ntk", base=base, factor=factor, original=L)
     if form == "steps" and factor != 1:

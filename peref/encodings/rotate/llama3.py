@@ -31,6 +31,9 @@ def frequencies(
     low_freq_factor: float = 1.0,
     high_freq_factor: float = 4.0,
 ):
+    """[R/2] in radians per token; n has no say. Raises Misuse where high_freq_factor is below
+    low_freq_factor, and for what is not above 0.
+    """
     L = L if original is None else original
     positive("llama3", base=base, factor=factor, original=L, low_freq_factor=low_freq_factor)
     bounded("llama3", ">=", low_freq_factor, high_freq_factor=high_freq_factor)

@@ -57,6 +57,9 @@ def frequencies(
     short_factor: Divisors = None,
     long_factor: Divisors = None,
 ):
+    """[R/2] in radians per token, for a text of n tokens. Raises Misuse for lists that do not have R/2
+    numbers above 0.
+    """
     L = L if original is None else original
     bounded("longrope", ">", 1, base=base, original=L)
     positive("longrope", factor=factor)

@@ -43,7 +43,9 @@ def shares(pairs: int, ratio: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def axis_of(pairs: int, order: str, sections: tuple[int, ...] | None) -> list[int]:
-    """The axis of each pair: 0 time, 1 height, 2 width."""
+    """The axis of each pair: 0 time, 1 height, 2 width. Raises Misuse for sections that are not three numbers
+    from 0 on with the sum `pairs`.
+    """
     s = shares(pairs, RATIOS[order]) if sections is None else sections
     said = ",".join(map(str, s))
     if len(s) != 3 or min(s) < 0 or sum(s) != pairs:

@@ -36,6 +36,9 @@ def frequencies(
     form: Literal["bloc97", "kexue", "mixed"] = "bloc97",
     mixed_b: float | None = None,
 ):
+    """[R/2] in radians per token; n has no say. Raises Misuse for mixed_b with another form than "mixed", and
+    for base or factor not above 0.
+    """
     positive("ntk", base=base, factor=factor)
     if mixed_b is not None and form != "mixed":
         raise Misuse(

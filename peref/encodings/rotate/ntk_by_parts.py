@@ -31,6 +31,7 @@ Pair = tuple[float, ...]
 
 
 def falling(option, given):
+    """Raises Misuse unless `given`, the option of that name, is two numbers of turns, the larger first."""
     if len(given) != 2 or not given[0] > given[1] > 0:
         raise Misuse(
             f"ntk_by_parts: {option} is {given}; expected two numbers of turns, the larger first, such as "
@@ -53,6 +54,9 @@ def frequencies(
     extrapolation_factor: float = 1.0,
     form: Form = "static",
 ):
+    """[R/2] in radians per token, for a text of n tokens. Raises Misuse for beta or gamma that do not fall,
+    and for base not above 1.
+    """
     L = L if original is None else original
     bounded("ntk_by_parts", ">", 1, base=base)
     positive("ntk_by_parts", factor=factor, original=L)

@@ -19,6 +19,9 @@ from peref.xp import namespace
 
 
 def frequencies(xp, n, *, R, base: float = 10000.0, fraction: float = 0.75, factor: float = 1.0):
+    """[R/2] in radians per token, 0 for the slow rest; n has no say. Raises Misuse for a fraction that is not
+    from 0 to 1.
+    """
     positive("p_rope", base=base, factor=factor)
     if not 0 <= fraction <= 1:
         raise Misuse(

@@ -29,6 +29,9 @@ def frequencies(
     original: int | None = None,
     form: Form = "static",
 ):
+    """[R/2] in radians per token, for a text of n tokens. Raises Misuse for base, factor or length not above
+    0.
+    """
     L = L if original is None else original
     positive("pi", base=base, factor=factor, original=L)
     return ladder(xp, R, base) / stretch(n, L, factor, form)

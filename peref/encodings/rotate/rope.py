@@ -23,6 +23,7 @@ from peref.xp import namespace
 
 
 def frequencies(xp, n, *, R, base: float = 10000.0):
+    """[R/2] in radians per token; n has no say. Raises Misuse for a base not above 0."""
     positive("rope", base=base)
     return ladder(xp, R, base)
 

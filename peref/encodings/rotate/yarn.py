@@ -73,6 +73,9 @@ def frequencies(
     extrapolation_factor: float = 1.0,
     form: Form = "static",
 ):
+    """w' [R/2] in radians per token, for a text of n tokens. Raises Misuse where beta_fast is below
+    beta_slow, for ramp "paper" with truncate False, and for base not above 1.
+    """
     L = L if original is None else original
     bounded("yarn", ">", 1, base=base)
     positive("yarn", factor=factor, original=L, beta_slow=beta_slow)
@@ -94,7 +97,7 @@ def frequencies(
 
 
 def sharpness(s, m):
-    """y(m) of the docstring."""
+    """y(m) of the docstring, of the factor s."""
     return 1.0 if s <= 1 else 0.1 * m * math.log(s) + 1.0
 
 
@@ -110,7 +113,9 @@ def yarn_gain(
     mscale_all_dim: float | None = None,
     reading: Literal["huggingface", "deepseek"] = "huggingface",
 ):
-    """a, the gain of q and of k."""
+    """a, the gain of q and of k. Raises Misuse for options that contradict one another, and for a gain that
+    is not above 0 or too large.
+    """
     bounded("yarn", ">=", 0, mscale=mscale, mscale_all_dim=mscale_all_dim)
     positive("yarn", attention_factor=attention_factor)
     bounded(

@@ -39,9 +39,10 @@ Gates = Literal["logits", "key"]
 CELLS = 1 << 12  # of a piece
 
 
-# of a piece [H,T,S]: gates, the two rows of z next to p, by slot (one where p is whole), how far p is from
-# the first
 def counted(z, s, at, cut):
+    """Of a piece [H,T,S] of the cells: the gates, the two rows of z [B,H,T,P] next to p, by slot (one where p
+    is whole), and how far p is from the first.
+    """
     xp = namespace(z)
     seen, last = at.see if at.see.ndim == 4 else at.see[None, None], z.shape[-1] - 1
     g = xp.where(seen[cut_of(seen, cut)], logistic(s[cut]), 0)  # 1
@@ -54,7 +55,10 @@ def counted(z, s, at, cut):
     return g, low, low + (t > 0), t.astype(z.dtype)
 
 
-def interpolate_forward(z, s, *, at, scale):  # [B,H,T,P], [B,H,T,S] -> [B,H,T,S]
+def interpolate_forward(z, s, *, at, scale):
+    """scale q e[p], [B,H,T,S]: z = q e of each row [B,H,T,P], s [B,H,T,S] the logits that the gates are made
+    of.
+    """
     y = namespace(z).zeros_like(s)
     for cut in pieces(at, len(s), CELLS):
         _, low, high, t = counted(z, s, at, cut)  # 1, 2, 3
@@ -82,6 +86,7 @@ interpolate = Op(interpolate_forward, interpolate_backward)
 
 
 def table_rows(npos, L):
+    """P, the rows of e. Raises Misuse for an npos below 1."""
     positive("cope", npos=npos)
     return L + 1 if npos is None else npos
 
@@ -96,6 +101,7 @@ def shared(*, across_layers: Literal["own", "shared"] = "own"):
 
 
 def keyed(*, gates: Gates = "logits"):
+    """Whether gates have keys of their own."""
     return gates == "key"
 
 

@@ -44,8 +44,8 @@ LEAK = 0.01
 CELLS_AT_ONCE = 1 << 13  # of a piece
 
 
-# [H,N], [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: every cell has the entry of its distance
 def lay_forward(table, index):
+    """table [H,N] and index [T,S] or [1 or B,T,S] -> [1 or B,H,T,S]: each cell the entry of its distance."""
     return laid(table, index), (index, table.shape[1], table.dtype)
 
 
@@ -57,15 +57,19 @@ def lay_backward(saved, dy):
 lay = Op(lay_forward, lay_backward)
 
 
-# what the network sees of a piece, [2H,N], and its hidden layer before the bend, [width,N]
 def hidden(s, b, w1, a, cut, matmul):
+    """What the network sees of a piece, [2H,N], and its hidden layer before the activation, [width,N]: s
+    [B,H,T,S], b [B or 1,H,T,S] or None, w1 [width,2H or H], a [width].
+    """
     x = s[cut] if b is None else join(s[cut], b[cut_of(b, cut)], axis=0)  # 1
     x = x.reshape(len(x), -1)
     return x, matmul(w1, x) + a[:, None]  # 2
 
 
-# [B,H,T,S], [B or 1,H,T,S] or None, [width,2H or H], [width], [H,width] -> [B,H,T,S]
 def network_forward(s, b, w1, a, w2, *, at, matmul=matmul):
+    """W_2 leaky(W_1 [s; b] + a), [B,H,T,S], of the cells that are seen: s [B,H,T,S], b [B or 1,H,T,S] or
+    None, w1 [width,2H or H], a [width], w2 [H,width].
+    """
     y = namespace(s).zeros_like(s)
     for cut in pieces(at, len(s), CELLS_AT_ONCE):
         _, h = hidden(s, b, w1, a, cut, matmul)  # 1, 2
@@ -94,16 +98,19 @@ def network_backward(saved, dy):
 network = Op(network_forward, network_backward)
 
 
-def of_kerple(be, p, at, q):  # [1 or B,H,T,S], as the next two
+def of_kerple(be, p, at, q):
+    """The static bias of kerple_log, [1 or B,H,T,S]."""
     return lay(log_kernel_of(p, at.distances), at.index)
 
 
 def of_alibi(be, p, at, q):
+    """The static bias of alibi, [1 or B,H,T,S]; q [B,H,T,D] says how many heads."""
     m = namespace(at.distances).asarray(slopes(q.shape[1]))
     return lay((-m[:, None] * abs(at.distances)).astype(q.dtype), at.index)
 
 
 def of_fire(be, p, at, q):
+    """The static bias of fire with a leaky network, [1 or B,H,T,S]."""
     u = share(p["fire.c"], p["fire.m"], at.distances[at.index], at.i, threshold=512.0, eps=1e-6)
     y = relu(be.linear(u, p["fire.1.weight"], p["fire.1.bias"]), slope=LEAK)
     return swap(swap(be.linear(y, p["fire.2.weight"], None), axes=(1, 3)), axes=(2, 3))

@@ -21,15 +21,18 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-def prefix_sum(x):  # [B,H,S] -> float64
+def prefix_sum(x):
+    """The sum of x [B,H,S] up to each token, [B,H,S] in float64."""
     return x.cumsum(-1, dtype=namespace(x).float64)
 
 
 def suffix_sum(dc, dtype):
+    """The sum of dc [B,H,S] from each token on, [B,H,S] in `dtype`."""
     return dc[..., ::-1].cumsum(-1)[..., ::-1].astype(dtype)
 
 
-def gate_row_forward(log_f, *, T):  # [B,H,S]
+def gate_row_forward(log_f, *, T):
+    """c_i [B,H,T,1] in float64 at the T queries, the sum of log_f [B,H,S] up to each."""
     return prefix_sum(log_f)[..., -T:, None], log_f  # [B,H,T,1]
 
 
@@ -39,7 +42,8 @@ def gate_row_backward(log_f, dy):
     return (suffix_sum(dc, log_f.dtype),)
 
 
-def gate_column_forward(log_f):  # [B,H,S]
+def gate_column_forward(log_f):
+    """-c_j [B,H,1,S] in float64, minus the sum of log_f [B,H,S] up to each key."""
     return -prefix_sum(log_f)[:, :, None], log_f.dtype  # [B,H,1,S]
 
 

@@ -34,8 +34,8 @@ from peref.tape import Op
 from peref.xp import namespace
 
 
-# [H,D], [B,G,S,D]: what a key is worth to a head whoever asks
 def key_bias_forward(u, k, *, scale, matmul=matmul):
+    """scale u k, [B,H,1,S], what a key is worth to a head whoever asks: u [H,D], k [B,G,S,D]."""
     B, G, S, D = k.shape
     few = u.reshape(1, G, -1, D) * scale  # 1
     return matmul(few, k.swapaxes(-1, -2)).reshape(B, -1, 1, S), (few, k, u.shape, scale, matmul)  # 2
@@ -49,7 +49,8 @@ def key_bias_backward(saved, dy):
     return du, matmul(dy.swapaxes(-1, -2), few)  # 2
 
 
-def asked_forward(q, w):  # [B,H,T,D], [H,D]
+def asked_forward(q, w):
+    """q + w, [B,H,T,D]: q [B,H,T,D], w [H,D]."""
     return q + w[:, None], None
 
 
@@ -60,7 +61,8 @@ def asked_backward(_, dy):
 key_bias, asked = Op(key_bias_forward, key_bias_backward), Op(asked_forward, asked_backward)
 
 
-def sinusoids(d, C, base):  # [N] -> [N,C]
+def sinusoids(d, C, base):
+    """sin(d f), then cos(d f), [N,C] in float64, of the distances d [N]; for an odd C a 0 at the end."""
     xp = namespace(d)
     f = base ** (-2 * xp.arange(C // 2, dtype=xp.float64) / C)
     angle = d[:, None].astype(xp.float64) * f
