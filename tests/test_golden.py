@@ -303,7 +303,7 @@ def test_a_wrong_implementation_fails_and_is_named(book, name):
     case, tensor, words = MUTANTS[name]
     report = check_tensors(book, wrong(book.entries[case], name, tensor), EVERY)
     assert report.exit_code == 1
-    block = "\n".join(failure_block(report.failed[0], "python cli.py check OUT.safetensors"))
+    block = str(failure_block(report.failed[0], "python cli.py check OUT.safetensors"))
     assert words in block, block
     assert book.entries[case].words["why"] in block
     assert f"--case {case}" in block
@@ -312,7 +312,7 @@ def test_a_wrong_implementation_fails_and_is_named(book, name):
 def test_up_to_where_it_is_right(book):
     """A table that ends is right up to its end."""
     report = check_tensors(book, wrong(book.entries["rope.op/long"], "clips-2048"), EVERY)
-    block = "\n".join(failure_block(next(r for r in report.failed if r.name == "q_rotated"), "check X"))
+    block = str(failure_block(next(r for r in report.failed if r.name == "q_rotated"), "check X"))
     assert "right up to   token 2, position 2047; wrong from token 3, position 2048 on" in block
     assert "first wrong   q_rotated[0, 0, 3, 0] (b 0, h 0, t 3, d 0)" in block
 

@@ -13,7 +13,7 @@ from peref.golden.judge.html import report_page
 from peref.golden.judge.report import check_tensors, report_data
 from peref.golden.judge.result import Outcome
 from peref.golden.judge.selection import Pick
-from peref.golden.judge.text import known_lines, probable_lines
+from peref.golden.judge.text import probable_block, unexplained_block
 from peref.golden.judge.unexplained import of_shared, unexplained
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
@@ -64,14 +64,14 @@ def test_a_bug_of_one_layout(planted):
 
 def test_told_in_text_json_and_html(book, planted):
     (one,) = planted.unexplained
-    lines = known_lines(one)
-    assert lines[0].startswith("rope: no known bug gives what came")
-    assert "shared        all 3 failing cases have layout interleaved; no right one at op has" in lines
+    block = unexplained_block(one)
+    assert str(block).startswith("UNEXPLAINED rope: no known bug gives what came")
+    assert "shared        all 3 failing cases have layout interleaved; no right one at op has" in block.lines
     (said,) = json.loads(json.dumps(report_data(planted, book)))["unexplained"]
     assert (said["encoding"], said["known"]) == ("rope", dict(one.known))
     page = report_page(planted, book)
-    assert "no known trap" in page
-    assert all(line in page for line in lines[1:])
+    assert "no known bug gives what came" in page
+    assert all(line in page for line in block.lines)
 
 
 def test_told_on_the_terminal(book, capsys, tmp_path):
@@ -123,7 +123,7 @@ def test_nothing_where_a_trap_is_confirmed(book, planted):
     trap = lambda confirmed: Probable(Trap("basic", "words", "evidence"), ("rope",), confirmed)
     assert not unexplained(planted.results, (), [trap(True)])
     assert unexplained(planted.results, (), [trap(False)])
-    assert probable_lines(trap(False))[0] == "basic in rope: a guess: words"
+    assert str(probable_block(trap(False))).startswith("PROBABLE basic in rope: a guess: words\n")
     cut = lambda case, right: {n: x[:1] for n, x in right.items()}
     assert not report_of(book, "rope", ("op",), cut).unexplained
 

@@ -1,13 +1,15 @@
 """diff: two files or folders of tensors."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 
 from peref.cli import completion, options, text
 from peref.errors import counted, theirs
 from peref.golden.judge.diff import RULES, compare_files, diagnosed_failures
-from peref.golden.judge.text import failure_block, known_lines, probable_lines
+from peref.golden.judge.text import failure_blocks, summary_blocks
 
 
 @click.command("diff", cls=options.Command)
@@ -25,39 +27,23 @@ from peref.golden.judge.text import failure_block, known_lines, probable_lines
     show_default=True,
     help="For --rule allclose: the error allowed, relative to the largest element.",
 )
-@click.option(
-    "--class",
-    "limit",
-    type=click.Choice(["A", "B", "C"]),
-    default="C",
-    show_default=True,
-    help="For --rule golden: the least accurate class that passes.",
-)
-@click.option(
-    "--show", "most", type=options.SIZE, default=5, show_default=True, help="How many differences to show."
-)
+@options.least_class("For --rule golden: the least accurate class that passes.")
+@options.most_shown("How many differences to show.")
 @options.as_json
 @click.pass_context
-def command(
-    ctx: click.Context,
-    first: str,
-    second: str,
-    rule: str | None,
-    tolerance: float,
-    limit: str,
-    most: int,
-    as_json: bool,
-) -> None:
+@options.together
+def command(ctx: click.Context, given: SimpleNamespace) -> None:
     """Compare the tensors of two safetensors files or folders; FIRST is the reference.
 
     Exit codes: 0 they agree, 1 they differ, 2 misuse. Where FIRST is in a folder of golden files, differences
     are diagnosed as `check` does.
     """
+    first, second, most, limit = given.first, given.second, given.most, given.limit
     with theirs():
-        found = compare_files(Path(first), Path(second), rule, tolerance, limit)
+        found = compare_files(Path(first), Path(second), given.rule, given.tolerance, limit)
     folder, report = diagnosed_failures(found, Path(first), Path(second), limit)
     repeat = text.command("check", second, "--golden", folder or "")
-    if as_json:
+    if given.as_json:
         document = {
             "rule": found.rule,
             "agree": found.agree,
@@ -75,15 +61,12 @@ def command(
             )
         )
     else:
-        for r in report.failed[:most]:
-            print("\n".join(failure_block(r, repeat)) + "\n")
-        for one in report.probable if len(report.failed) > 1 else ():
-            print("PROBABLE " + "\n  ".join(probable_lines(one)) + "\n")
-        for unknown in report.unexplained:
-            print("UNEXPLAINED " + "\n  ".join(known_lines(unknown)) + "\n")
-        blocks = {r.id for r in report.failed[:most]}
-        rest = [f"{name}: {words}" for name, words in found.differ.items() if name not in blocks]
-        print("".join(f"{line}\n" for line in rest[: most - len(blocks)]), end="")
+        report = replace(report, repeat=repeat)
+        for block in (*failure_blocks(report, most), *summary_blocks(report)):
+            print(f"{block}\n")
+        shown = {r.id for r in report.told[:most]}
+        rest = [f"{name}: {words}" for name, words in found.differ.items() if name not in shown]
+        print("".join(f"{line}\n" for line in rest[: most - len(shown)]), end="")
         if len(found.differ) > most:
             print(f"and {len(found.differ) - most} more; --show {len(found.differ)} tells them all")
         missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -49,47 +50,29 @@ BYTES = 131072
 @click.option(
     "--bytes", "count", type=int, default=BYTES, show_default=True, help="Bytes of held-out text to read."
 )
-@click.option(
-    "--data",
-    metavar="NAME|PATH",
-    callback=options.text_named,
-    shell_complete=completion.complete_text,
-    help="Another text, or where that of the run is now.  [default: the text of the run]",
-)
+@options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
 @options.pe_option
 @options.set_option
 @options.runs_folder
 @options.computing
 @options.as_json
-def command(
-    run: str | None,
-    longest: int | None,
-    protocol: str,
-    stride: int | None,
-    count: int,
-    data: str | None,
-    pe: str | None,
-    settings: tuple[str, ...],
-    runs: str | None,
-    backend: str,
-    threads: int | None,
-    every_tile: bool,
-    as_json: bool,
-) -> None:
+@options.together
+def command(given: SimpleNamespace) -> None:
     """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a
     stated protocol.
     """
-    out = sys.stderr if as_json else sys.stdout
-    found = find_trained(run, runs, pe)
+    out = sys.stderr if given.as_json else sys.stdout
+    found = find_trained(given.run, given.runs, given.pe)
     trained, record = found.cfg, found.run.record
-    cfg = under(trained, pe, settings)
+    cfg = under(trained, given.pe, given.settings)
+    count, longest = given.count, given.longest
     longest = reach(cfg, found.params["embed.weight"].dtype) if longest is None else longest
     if longest < 1:
         raise Misuse(f"--len is {longest}; expected at least 1")
     if count < longest:
         raise Misuse(f"--bytes is {count}, too little text for --len {longest}; expected at least {longest}")
-    rule = rule_of(protocol, stride, trained.L, longest)
-    corpus = corpus_of(found.run, data)
+    rule = rule_of(given.protocol, given.stride, trained.L, longest)
+    corpus = corpus_of(found.run, given.data)
     same = corpus.sha256 == record["data"]["sha256"]
     part = corpus.valid[: count + 1]
     check_evaluation(cfg, found.params, part, longest)
@@ -102,7 +85,7 @@ def command(
         with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
             print(text.labelled(name, what), file=out, flush=True)
 
-    be = found.backend(backend, threads, every_tile, partial(say, "note"))
+    be = found.backend(given, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
     say(
         "encoding",
@@ -116,11 +99,11 @@ def command(
         + ("" if same else "; NOT the text of the run"),
     )
     say("protocol", str(rule))
-    say("backend", text.chosen(be.name, backend))
+    say("backend", text.chosen(be.name, given.backend))
     rows = []
     with (
         np.errstate(all="ignore"),
-        Progress(len(grid) * (part.size - 1), "bytes", scaled=True, plain=as_json) as bar,
+        Progress(len(grid) * (part.size - 1), "bytes", scaled=True, plain=given.as_json) as bar,
     ):
         for row in evaluate(cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add):
             rows.append(row)
@@ -129,7 +112,7 @@ def command(
         stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=record["data"]["sha256"], be=be)
     )
     store.write_text(path, store.canonical(result) + "\n")
-    if as_json:
+    if given.as_json:
         print(text.document({"run": str(found.run.folder), "file": str(path), **result}))
     else:
         print(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from peref import data
@@ -26,15 +27,12 @@ class Trained:
     params: Arrays
     step: int
 
-    def backend(
-        self, name: str, threads: int | None, every_tile: bool, say: Callable[[str], None]
-    ) -> Backend:
-        """The one of that name, for these weights; perhaps compiled now, so ask when nothing else can be
-        refused any more.
+    def backend(self, given: SimpleNamespace, say: Callable[[str], None]) -> Backend:
+        """The one that the options `computing` name, for these weights; perhaps compiled now, so ask when
+        nothing else can be refused any more.
         """
-        return get_backend(
-            name, dtype=self.params["embed.weight"].dtype, threads=threads, every_tile=every_tile, say=say
-        )
+        how = {"dtype": self.params["embed.weight"].dtype, "threads": given.threads}
+        return get_backend(given.backend, **how, every_tile=given.every_tile, say=say)
 
 
 def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> Trained:

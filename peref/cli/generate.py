@@ -3,6 +3,7 @@
 import codecs
 import os
 import sys
+from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -31,59 +32,37 @@ from peref.parameters import check
 @options.runs_folder
 @options.computing
 @options.as_json
-def command(
-    run: str | None,
-    prompt: str,
-    tokens: int,
-    temperature: float,
-    top_k: int | None,
-    seed: int,
-    pe: str | None,
-    settings: tuple[str, ...],
-    runs: str | None,
-    backend: str,
-    threads: int | None,
-    every_tile: bool,
-    as_json: bool,
-) -> None:
+@options.together
+def command(given: SimpleNamespace) -> None:
     """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint."""
-    found, given = find_trained(run, runs, pe), os.fsencode(prompt)
-    cfg = under(found.cfg, pe, settings)
+    found, prompt = find_trained(given.run, given.runs, given.pe), os.fsencode(given.prompt)
+    cfg, dtype = under(found.cfg, given.pe, given.settings), found.params["embed.weight"].dtype
     check(cfg, found.params)
-    check_generation(
-        cfg,
-        np.frombuffer(given, np.uint8),
-        tokens,
-        temperature,
-        top_k,
-        seed,
-        found.params["embed.weight"].dtype,
-    )
+    sampling = {"temperature": given.temperature, "top_k": given.top_k, "seed": given.seed}
+    check_generation(cfg, np.frombuffer(prompt, np.uint8), given.tokens, **sampling, dtype=dtype)
     note = lambda said: print(text.labelled("note", said), file=sys.stderr, flush=True)
     for words in differing(found.run):
         note(words)
-    be = found.backend(backend, threads, every_tile, note)
+    be = found.backend(given, note)
     written = bytearray()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def show(piece: str) -> None:
-        if not as_json:
+        if not given.as_json:
             print(piece, end="", flush=True)
 
     with np.errstate(all="ignore"):
-        for token in generate(
-            cfg, found.params, list(given), tokens, temperature=temperature, top_k=top_k, seed=seed, be=be
-        ):
+        for token in generate(cfg, found.params, list(prompt), given.tokens, **sampling, be=be):
             if not written:
-                show(decoder.decode(given))
+                show(decoder.decode(prompt))
             written.append(token)
             show(decoder.decode(bytes([token])))
     show(decoder.decode(b"", final=True) + "\n")
-    if as_json:
+    if given.as_json:
         whole = {
-            "prompt": given.decode(errors="replace"),
+            "prompt": prompt.decode(errors="replace"),
             "text": written.decode(errors="replace"),
             "bytes": list(written),
         }
-        how = {"temperature": temperature, "top_k": top_k, "seed": seed, "backend": be.name}
+        how = sampling | {"backend": be.name}
         print(text.document({"run": str(found.run.folder), "step": found.step, **whole, **how}))

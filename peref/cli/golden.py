@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -34,9 +35,7 @@ def folder_of(given: str | None) -> Path:
 
 @command.command("archive", cls=options.Command, short_help="Pack golden files into one file.")
 @click.argument("file", shell_complete=completion.complete_file)
-@click.option(
-    "--golden", "folder", type=options.Folder(), help="The folder.  [default: the full set of the checkout]"
-)
+@options.golden_folder("The folder.  [default: the full set of the checkout]")
 @options.as_json
 def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     """Pack golden files, every digest checked, into one FILE: a tar with the same bytes each time, which
@@ -201,50 +200,35 @@ def refuse_to_replace(folder: Path) -> None:
 @click.option("-o", "--output", type=options.Folder(), required=True, help="The folder to make.")
 @options.set_option
 @options.as_json
-def vectors_command(
-    name: str,
-    shape: str,
-    positions: str | None,
-    L: int | None,
-    C: int | None,
-    two_sided: bool,
-    window: int | None,
-    output: str,
-    settings: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@options.together
+def vectors_command(given: SimpleNamespace) -> None:
     """Inputs, expected values and budgets for a shape and settings of your own; then: check
     OUT.safetensors --golden FOLDER.
     """
-    sizes = shape.split(",")
+    sizes = given.shape.split(",")
     if len(sizes) != 5 or not all(s.isdecimal() and int(s) for s in sizes):
-        raise Misuse(f"--shape {shape}: expected five whole numbers B,H,G,T,D, such as 1,32,8,128,128")
-    B, H, G, T, D = map(int, sizes)
-    chosen = choose(name, settings)
+        raise Misuse(f"--shape {given.shape}: expected five whole numbers B,H,G,T,D, such as 1,32,8,128,128")
+    chosen = choose(given.name, given.settings)
     if len(chosen["pe"]) != 1:
-        raise Misuse(f"--pe {name}: vectors are of one encoding")
-    facts = {
-        "B": B,
-        "H": H,
-        "G": G,
-        "T": T,
-        "D": D,
-        "L": L or T,
-        "n": T,
-        "C": C or H * D,
-        "causal": not two_sided,
-        "window": window,
-    }
+        raise Misuse(f"--pe {given.name}: vectors are of one encoding")
+    facts = dict(zip("BHGTD", map(int, sizes), strict=True))
+    T, C = facts["T"], given.C or facts["H"] * facts["D"]
+    facts |= {"L": given.L or T, "n": T, "C": C, "causal": not given.two_sided, "window": given.window}
     facts |= {key: chosen[key] for key in ("R", "layout") if key in chosen}
-    place = ranges(positions, T) if positions is not None else None
+    place = ranges(given.positions, T) if given.positions is not None else None
     cases = yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts)
-    refuse_to_replace(Path(output) / cases[0].encoding)
-    files = make_vectors(Path(output), cases)
+    refuse_to_replace(Path(given.output) / cases[0].encoding)
+    files = make_vectors(Path(given.output), cases)
     size = sum(map(len, files.values()))
-    done = {"folder": output, "cases": sorted(case.id for case in cases), "files": len(files), "bytes": size}
-    if as_json:
+    done = {
+        "folder": given.output,
+        "cases": sorted(case.id for case in cases),
+        "files": len(files),
+        "bytes": size,
+    }
+    if given.as_json:
         print(text.document(done))
         return
-    print(f"{', '.join(case.id for case in cases)}: {text.size(size)} in {output}")
-    print(f"names and places of the tensors are in {output}/{cases[0].encoding}/index.txt; then run")
-    print(text.command("check", "OUT.safetensors", "--golden", output))
+    print(f"{', '.join(case.id for case in cases)}: {text.size(size)} in {given.output}")
+    print(f"names and places of the tensors are in {given.output}/{cases[0].encoding}/index.txt; then run")
+    print(text.command("check", "OUT.safetensors", "--golden", given.output))

@@ -2,11 +2,12 @@
 
 from dataclasses import asdict
 from textwrap import fill
+from types import SimpleNamespace
 from typing import Any
 
 import click
 
-from peref.cli import completion, options, text
+from peref.cli import options, text
 from peref.encodings import resolve
 from peref.errors import Misuse
 from peref.laws.verdicts import Verdict, about, subject, verdicts
@@ -17,49 +18,36 @@ LAW, STATUS = 20, 20  # columns
 
 @click.command("laws", cls=options.Command)
 @click.argument("name", metavar="NAME|./FILE.py", type=options.ENCODINGS)
-@click.option(
-    "--loop",
-    metavar="FILE.py",
-    shell_complete=completion.complete_file,
-    help="Also compare with this scalar loop.",
-)
+@options.file_option("--loop", metavar="FILE.py", help="Also compare with this scalar loop.")
 @click.option("--width", type=options.SIZE, help="The small models' width.  [default: 30]")
 @click.option("--head-width", type=options.SIZE, help="The width of their heads.  [default: 4]")
 @options.set_option
 @options.as_json
 @click.pass_context
-def command(
-    ctx: click.Context,
-    name: str,
-    loop: str | None,
-    width: int | None,
-    head_width: int | None,
-    settings: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@options.together
+def command(ctx: click.Context, given: SimpleNamespace) -> None:
     """Check an encoding against the laws: gradients, causality, decoding, padding and the rest, whether it
     claims them or not.
 
     Exit 0 where all is right, 1 where something is broken, or holds and is not claimed.
     """
-    chosen = choose(name, settings)
+    chosen = choose(given.name, given.settings)
     if len(chosen["pe"]) != 1:
-        raise Misuse(f"{name}: laws are asked of one encoding")
-    ((encoding, given),) = chosen.pop("pe")
-    sizes = {"C": width, "D": head_width} | chosen
-    s, refused = subject(
-        encoding, given, loop, {letter: size for letter, size in sizes.items() if size is not None}
-    )
-    if not as_json:
+        raise Misuse(f"{given.name}: laws are asked of one encoding")
+    ((encoding, own),) = chosen.pop("pe")
+    sizes = {"C": given.width, "D": given.head_width} | chosen
+    sizes = {letter: size for letter, size in sizes.items() if size is not None}
+    s, refused = subject(encoding, own, given.loop, sizes)
+    if not given.as_json:
         print(f"{encoding} ({s.encoding.hook or 'no hook'}): {s.encoding.formula}\n")
     found = []
     for verdict in verdicts(s):
         found.append(verdict)
-        if not as_json:
+        if not given.as_json:
             print(line(verdict), flush=True)
     wrong = [verdict for verdict in found if not verdict.right]
-    if as_json:
-        print(text.document(verdict_data(encoding, resolve(encoding, given), found, refused)))
+    if given.as_json:
+        print(text.document(verdict_data(encoding, resolve(encoding, own), found, refused)))
     else:
         for choice, why in refused.items():
             print(fill(f"not tried: {choice}: {why}", text.WIDTH, subsequent_indent=" " * 4))

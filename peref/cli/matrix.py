@@ -14,13 +14,7 @@ FORMS = {".md": tables.markdown, ".html": tables.matrix_page}
 
 @click.command("matrix", cls=options.Command)
 @click.argument("reports", nargs=-1, metavar="REPORT...", shell_complete=completion.complete_file)
-@click.option(
-    "-o",
-    "--out",
-    metavar="FILE",
-    shell_complete=completion.complete_file,
-    help="Write FILE, .md or .html, instead of Markdown to stdout.",
-)
+@options.file_option("-o", "--out", help="Write FILE, .md or .html, instead of Markdown to stdout.")
 @options.as_json
 def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
     """Make one table, implementations by encoding, of reports that `check --report json:FILE` wrote.

@@ -2,7 +2,9 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import update_wrapper
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import click
@@ -13,7 +15,7 @@ from peref.backends import EXPERIMENTAL, KNOWN
 from peref.cli import completion
 from peref.cli.completion import RUNS, beginning
 from peref.config import Config
-from peref.data import DEFAULT, known
+from peref.data import known
 from peref.encodings import names, spelled
 from peref.recipe import Recipe
 
@@ -137,6 +139,39 @@ def section(title: str, *options: Callable) -> Callable:
     return decorate
 
 
+def together(function: Callable) -> Callable:
+    """Decorates a command that takes its options as attributes of one object, behind the context if any."""
+    return update_wrapper(lambda *ctx, **given: function(*ctx, SimpleNamespace(**given)), function)
+
+
+def patterns(name: str, dest: str, help: str, **more: Any) -> Callable:
+    """An option that may be said several times, without capitals."""
+    settings: dict[str, Any] = {"metavar": "PATTERN", "callback": lowered} | more
+    return click.option(name, dest, multiple=True, help=help, **settings)
+
+
+def file_option(*names: str, help: str, metavar: str = "FILE") -> Callable:
+    return click.option(*names, metavar=metavar, shell_complete=completion.complete_file, help=help)
+
+
+def data_option(help: str) -> Callable:
+    how: dict[str, Any] = {"callback": text_named, "shell_complete": completion.complete_text}
+    return click.option("--data", metavar="NAME|PATH", **how, help=help)
+
+
+def golden_folder(help: str) -> Callable:
+    return click.option("--golden", "folder", type=Folder(), help=help)
+
+
+def least_class(help: str) -> Callable:
+    grades = click.Choice(["A", "B", "C"])
+    return click.option("--class", "limit", type=grades, default="C", show_default=True, help=help)
+
+
+def most_shown(help: str) -> Callable:
+    return click.option("--show", "most", type=SIZE, default=5, show_default=True, help=help)
+
+
 SIZE = Size()
 ENCODINGS = Encodings()
 as_json = click.option(
@@ -144,13 +179,6 @@ as_json = click.option(
 )
 runs_folder = click.option(
     "--runs", type=Folder(), help=f"The folder that holds the runs.  [default: {RUNS}]"
-)
-data_option = click.option(
-    "--data",
-    metavar="NAME|PATH",
-    callback=text_named,
-    shell_complete=completion.complete_text,
-    help=f"A name from `data`, a text file or a folder of them.  [default: {DEFAULT}]",
 )
 pe_option = click.option(
     "--pe",

@@ -105,7 +105,7 @@ SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
 @section(
     "Training",
     setting("--len", "model", "L", "Sequence length in tokens (bytes).", **SIZED),
-    options.data_option,
+    options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {data.DEFAULT}]"),
     setting("--steps", "recipe", "steps", "Optimizer steps.", type=int),
     setting("--batch", "recipe", "batch", "Batch size: sequences in a micro-batch.", type=int),
     setting(

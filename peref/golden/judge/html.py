@@ -4,7 +4,7 @@ from outside is escaped.
 Not here: other forms of a report (report, junit, text).
 """
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
@@ -12,9 +12,15 @@ import numpy as np
 
 from peref.errors import counted
 from peref.golden.judge.report import Report, Result
-from peref.golden.judge.text import compared_words, failure_lines, kind_lines, known_lines, probable_lines
+from peref.golden.judge.text import (
+    Block,
+    also_words,
+    compared_words,
+    failure_blocks,
+    rest_words,
+    summary_blocks,
+)
 from peref.golden.spec.book import Book
-from peref.golden.spec.rule import beyond
 from peref.page import html_page
 
 
@@ -26,7 +32,7 @@ def report_page(report: Report, book: Book) -> str:
         for name, count in report.by_class().items()
         if count
     ]
-    counts += [(counted(len(found), *words), "") for found, *words in others(report) if found]
+    counts += [(words, "") for words in (*also_words(report), *rest_words(report))]
     chips = "".join(f"<span>{badge(name, name) if name else ''} {words}</span>" for words, name in counts)
     verdict = badge("A", "pass") if passed else badge("FAIL", "FAIL")
     parts = [
@@ -36,30 +42,10 @@ def report_page(report: Report, book: Book) -> str:
     ]
     if not passed:
         parts.append("<h2>What is wrong</h2>")
-    for one in report.probable:
-        parts.append(
-            box(
-                one.trap.flag,
-                f"probable in {', '.join(one.encodings)}",
-                [f"looks like    {one.trap.words}", *probable_lines(one)[1:]],
-            )
-        )
-    parts += [box(one.encoding, "no known trap", known_lines(one)[1:]) for one in report.unexplained]
-    parts += [box(name, "broke down", [f"the program   {words}"]) for name, words in report.crashes.items()]
-    parts += [
-        box(name, "raised an error", [f"it raised     {words}"]) for name, words in report.errors.items()
-    ]
-    parts += [box(o.id, o.words["level"], [o.said, f"why this case {o.words['why']}"]) for o in report.broken]
-    parts += [box(name, "expected to fail, and passes", ["take it out of the file"]) for name in report.stale]
-    parts += [
-        box(counted(len(some), "tensor"), kind, kind_lines(kind, some, report.repeat))
-        for kind, some in report.kinds.items()
-    ]
-    parts += [failure(r, report.repeat) for r in report.told]
+    parts += map(box, (*summary_blocks(report), *failure_blocks(report)))
     parts.append("<h2>All that was compared</h2>")
-    for name, found in groupby(
-        sorted(report.results, key=lambda r: r.entry.group), key=lambda r: r.entry.group
-    ):
+    group = lambda r: r.entry.group
+    for name, found in groupby(sorted(report.results, key=group), key=group):
         parts.append(group_table(name, list(found)))
     left_out = {**report.skipped, **{name: "not run" for name in report.not_run}}
     if left_out:
@@ -67,17 +53,6 @@ def report_page(report: Report, book: Book) -> str:
         parts.append(f"<details><summary>{counted(len(left_out), 'case')} left out</summary>{rows}</details>")
     title = f"{'pass' if passed else 'FAIL'}: golden vectors {book.version}"
     return html_page(title, "\n".join(parts))
-
-
-def others(report: Report) -> Iterator[tuple[Sized, str, str]]:
-    yield report.errors, "case raised", "cases raised"
-    yield report.crashes, "time the program broke", "times the program broke"
-    yield report.broken, "refusal or law does not hold", "refusals or laws do not hold"
-    yield [o for o in report.outcomes if o.held], "refusal or law holds", "refusals and laws hold"
-    yield report.expected, "failed as expected", "failed as expected"
-    yield report.stale, "no longer fails", "no longer fail"
-    yield report.skipped, "case skipped", "cases skipped"
-    yield report.not_run, "case not run", "cases not run"
 
 
 def badge(name: str, words: str) -> str:
@@ -93,20 +68,14 @@ def html_table(head: Iterable[str], rows: Iterable[str]) -> str:
     return f"<table><tr>{first}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
-def box(title: str, what: str, lines: Iterable[str]) -> str:
-    """A box: a tensor or case, what is wrong in a word, and lines whose first 14 columns are their label."""
-    text = "".join(f"<span>{escape(line)}</span>" for line in "\n".join(lines).split("\n"))
-    head = f"<strong>{escape(title)}</strong><span>{escape(what)}</span>"
+def box(block: Block) -> str:
+    text = "".join(f"<span>{escape(line)}</span>" for line in "\n".join(block.lines).split("\n"))
+    head = f"<strong>{block.word} {escape(block.of)}</strong><span>{escape(block.short)}</span>"
     return f'<section class="failure">{head}<pre>{text}</pre></section>'
 
 
 def used(r: Result) -> str:
     return f"{r.verdict.worst:.3g}" if np.isfinite(r.verdict.worst) else "not comparable"
-
-
-def failure(r: Result, repeat: str) -> str:
-    """One failure, as the terminal tells it."""
-    return box(r.id, f"{r.dtype.lower()}, {beyond(r.verdict)}", failure_lines(r, repeat))
 
 
 def group_table(name: str, found: list[Result]) -> str:

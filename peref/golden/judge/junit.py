@@ -8,7 +8,7 @@ import xml.etree.ElementTree as xml
 import numpy as np
 
 from peref.golden.judge.report import Report
-from peref.golden.judge.text import failure_lines, probable_lines
+from peref.golden.judge.text import failure_lines, probable_block
 from peref.golden.spec.book import Book
 
 
@@ -76,7 +76,7 @@ def junit_xml(report: Report, book: Book) -> str:
         )
     if report.probable:
         xml.SubElement(suite, "system-out").text = "\n".join(
-            "PROBABLE " + "\n  ".join(probable_lines(one)) for one in report.probable
+            str(probable_block(one)) for one in report.probable
         )
     return xml.tostring(suite, encoding="unicode") + "\n"
 

@@ -1,10 +1,10 @@
-"""What is said of failures, in the same words on the terminal, in JUnit and on a page: lines whose first 14
-columns are their label.
+"""What is said of a report, in the same words on the terminal, in JUnit and on a page.
 
 Not here: what is wrong (report), the forms themselves (junit, html).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from peref import share
 from peref.errors import counted
@@ -15,32 +15,53 @@ from peref.golden.judge.unexplained import Unexplained
 from peref.golden.spec.rule import beyond
 
 
+@dataclass(frozen=True)
+class Block:
+    """What is said of one thing: a word such as FAIL, what it is of, what is wrong in short, and lines whose
+    first 14 columns are their label.
+    """
+
+    word: str
+    of: str
+    short: str
+    lines: list[str]
+
+    def __str__(self) -> str:
+        head = f"{self.word} {self.of}{'  ' * bool(self.short)}{self.short}"
+        return "\n  ".join([head, *self.lines])
+
+
+def again(repeat: str, case: str) -> list[str]:
+    """The line with the command that shows a case alone."""
+    return [f"repeat        {repeat} --case {case}"] if repeat else []
+
+
 def failure_lines(r: Result, repeat: str = "") -> list[str]:
     """What is wrong with a tensor and where, what it looks like and the evidence, or in short what it
     follows from, why the case exists, `repeat`.
     """
     if r.aside:
         return [f"wrong         {r.aside}", *kind_lines(r.aside, [r], repeat)]
-    found = list(r.said)
     if r.follows:
-        found.append(f"{'same as' if r.trap else 'follows from':13} {r.follows}")
-        return [*found, f"repeat        {repeat} --case {r.entry.id}"] if repeat else found
+        return [
+            *r.said,
+            f"{'same as' if r.trap else 'follows from':13} {r.follows}",
+            *again(repeat, r.entry.id),
+        ]
+    found = [*r.said, "looks like    no known trap"]
     if r.trap:
         more = f"  (more: {share.program()} explain {r.trap.flag})" if r.trap.flag else ""
-        found.append(f"looks like    {r.trap.words}{more}")
+        found[-1] = f"looks like    {r.trap.words}{more}"
         found += [f"evidence      {r.trap.evidence}"] if r.trap.evidence else []
-    else:
-        found.append("looks like    no known trap")
     found.append(f"why this case {r.entry.words['why']}")
     if r.entry.words["flags"]:
         found.append(f"catches       {', '.join(r.entry.words['flags'])}")
-    return [*found, f"repeat        {repeat} --case {r.entry.id}"] if repeat else found
+    return [*found, *again(repeat, r.entry.id)]
 
 
-def failure_block(r: Result, repeat: str = "") -> Iterator[str]:
-    """The block of a failure on the terminal."""
-    yield f"FAIL {r.entry.id}  {r.name}  {r.dtype.lower()}  {beyond(r.verdict)}"
-    yield from (f"  {line}" for line in failure_lines(r, repeat))
+def failure_block(r: Result, repeat: str = "") -> Block:
+    short = f"{r.dtype.lower()}  {beyond(r.verdict)}"
+    return Block("FAIL", f"{r.entry.id}  {r.name}", short, failure_lines(r, repeat))
 
 
 def kind_lines(kind: str, results: list[Result], repeat: str = "") -> list[str]:
@@ -51,14 +72,70 @@ def kind_lines(kind: str, results: list[Result], repeat: str = "") -> list[str]:
             "wanted        all outputs of a case that you answer, gradients too. Answer None for a case that "
             "you do not implement; say --no-vjp where you have no gradients"
         )
-    return [*found, f"repeat        {repeat} --case {results[0].entry.id}"] if repeat else found
+    return [*found, *again(repeat, results[0].entry.id)]
 
 
-def kind_block(kind: str, results: list[Result], repeat: str) -> Iterator[str]:
-    """The block of failures of a kind on the terminal."""
-    tensors, cases = {(r.entry.id, r.name) for r in results}, {r.entry.id for r in results}
-    yield f"FAIL {counted(len(tensors), 'tensor')} of {counted(len(cases), 'case')}  {kind}"
-    yield from (f"  {line}" for line in kind_lines(kind, results, repeat))
+def failure_blocks(report: Report, most: int | None = None) -> Iterator[Block]:
+    """Each failure; of each sort at most so many, where that is said."""
+    repeat = report.repeat
+    for name, words in list(report.errors.items())[:most]:
+        yield Block("ERROR", name, "", [f"raised        {words}", *again(repeat, name)])
+    for name, words in list(report.crashes.items())[:most]:
+        rest = again(repeat, name) if "/" in name else [f"repeat        {repeat}"]
+        yield Block("BROKEN", name, "", [f"program       {words}", *rest])
+    for kind, some in report.kinds.items():
+        tensors, cases = {(r.entry.id, r.name) for r in some}, {r.entry.id for r in some}
+        of = f"{counted(len(tensors), 'tensor')} of {counted(len(cases), 'case')}"
+        yield Block("FAIL", of, kind, kind_lines(kind, some, repeat))
+    yield from (failure_block(r, repeat) for r in report.told[:most])
+
+
+def summary_blocks(report: Report, most: int | None = None) -> Iterator[Block]:
+    """What failures say together; laws, refusals and expectations that do not hold, at most so many."""
+    if len(report.told) > 1:
+        yield from map(probable_block, report.probable)
+    yield from map(unexplained_block, report.unexplained)
+    for o in report.broken[:most]:
+        lines = [f"{o.words['level']:13} {o.said}", f"why this case {o.words['why']}"]
+        yield Block("FAIL", o.id, "", lines + again(report.repeat, o.id))
+    for pattern in report.stale:
+        yield Block("STALE", f"{pattern} is expected to fail, and passes: take it out of the file", "", [])
+
+
+def probable_block(one: Probable) -> Block:
+    """What all failures of an encoding say."""
+    words = one.trap.words if one.confirmed else f"a guess: {one.trap.words}"
+    more = f"{share.program()} explain {one.trap.flag}"
+    lines = [f"evidence      {one.trap.evidence}", f"more          {more}"]
+    return Block("PROBABLE", f"{one.trap.flag} in {', '.join(one.encodings)}: {words}", "", lines)
+
+
+def unexplained_block(one: Unexplained) -> Block:
+    """What is known where no trap fits."""
+    head = f"{one.encoding}: no known bug gives what came; what is known"
+    return Block("UNEXPLAINED", head, "", [f"{label:13} {words}" for label, words in one.known.items()])
+
+
+def also_words(report: Report) -> list[str]:
+    """What happened besides comparing."""
+    return [
+        *([f"{counted(len(report.errors), 'case')} raised"] if report.errors else []),
+        *([f"the program broke {counted(len(report.crashes), 'time')}"] if report.crashes else []),
+        *([f"{counted(len(report.skipped), 'case')} skipped"] if report.skipped else []),
+        *([f"{len(report.expected)} failed as expected"] if report.expected else []),
+    ]
+
+
+def rest_words(report: Report) -> list[str]:
+    """How many laws and refusals hold, and which cases were not run."""
+    found = [f"{counted(len(report.not_run), 'case')} not run"]
+    for level, *what in (
+        ("refuse", "refused as it must be", "refused as they must be"),
+        ("law", "law holds", "laws hold"),
+    ):
+        held = [o.held for o in report.outcomes if o.words["level"] == level and o.held is not None]
+        found[:0] = [f"{sum(held)} of {counted(len(held), *what)}"] if held else []
+    return found
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
@@ -101,19 +178,3 @@ def dtype_words(name: str, results: list[Result]) -> str:
 def in_classes(results: list[Result]) -> str:
     grades = ", ".join(f"{name} {count}" for name, count in classes_of(results).items() if count)
     return f" ({grades})" if grades else ""
-
-
-def probable_lines(one: Probable) -> list[str]:
-    """What all failures of an encoding say."""
-    words = one.trap.words if one.confirmed else f"a guess: {one.trap.words}"
-    return [
-        f"{one.trap.flag} in {', '.join(one.encodings)}: {words}",
-        f"evidence      {one.trap.evidence}",
-        f"more          {share.program()} explain {one.trap.flag}",
-    ]
-
-
-def known_lines(one: Unexplained) -> list[str]:
-    """What is known where no trap fits."""
-    head = f"{one.encoding}: no known bug gives what came; what is known"
-    return [head, *(f"{label:13} {words}" for label, words in one.known.items())]

@@ -84,19 +84,8 @@ class Trial:
             results.append(in_dtype(judged, got.dtype, asked))
         wrong = [one for one in followed(in_order(results)) if not one.passed]
         if wrong:
-            raise AssertionError(
-                "\n\n".join(
-                    [
-                        "",
-                        *(
-                            "\n".join(
-                                [*failure_block(one), f"  repeat        pytest {shlex.quote(self.place)}"]
-                            )
-                            for one in wrong
-                        ),
-                    ]
-                )
-            )
+            again = f"\n  repeat        pytest {shlex.quote(self.place)}"
+            raise AssertionError("\n\n".join(["", *(f"{failure_block(one)}{again}" for one in wrong)]))
 
 
 def book(folder: str | None) -> Book:
