@@ -10,9 +10,10 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from peref.encodings import HOOKS, Encoding, bind, fitting, get, resolve, spelled
+from peref.encodings import HOOKS, Encoding, fitting, get, spelled
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
+from peref.member import Layer, Layout, bound, settled
 from peref.ops.place import At, positions_of
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -30,7 +31,8 @@ class Config:
     """The shape of a model; letters as in the legend of the package. Fields left None are filled in from the
     others.
 
-    pe          the cycle of encodings over the layers, (name, options) pairs
+    pe          the cycle of encodings over the layers, (name, options) pairs; options may also be
+                settings of these layers (member.py), for which R, layout and window are the default
     G           key-value heads: H/2 for attention (H where H is odd); mixing layers have none
     D           head width: C/H
     F           feed-forward width: 8C/3 rounded up to a multiple of 32 for swiglu, 4C for gelu
@@ -55,7 +57,7 @@ class Config:
     D: int = None  # type: ignore[assignment]
     F: int = None  # type: ignore[assignment]
     R: int = None  # type: ignore[assignment]
-    layout: Literal["half", "interleaved"] = "half"
+    layout: Layout = "half"
     norm: Literal["rms", "layer"] = "rms"
     activation: Literal["swiglu", "gelu"] = "swiglu"
     biases: bool = False
@@ -82,7 +84,7 @@ class Config:
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
         self._fill(
-            "pe", tuple((spelled(name), resolve(name, dict(given))) for name, given in cycle_pairs(self.pe))
+            "pe", tuple((spelled(name), settled(name, dict(given))) for name, given in cycle_pairs(self.pe))
         )
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
@@ -133,61 +135,65 @@ class Config:
             what = f"rotary width is {self.R}" if self.R is not None else f"layout is {self.layout}"
             raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
         if rotates:
-            R, D = self.D if self.R is None else self.R, self.D
-            check_rotary_width(R, D)
-            self._fill("R", R)
-        for (name, _), encoding in self._members:
-            if encoding.embed and len(self.pe) > 1:
+            self._fill("R", self.D if self.R is None else self.R)
+            for R in (self.R, *(given["rotary_dim"] for _, given in self.pe if "rotary_dim" in given)):
+                check_rotary_width(R, self.D)
+        for (name, _), layer in self._members:
+            if layer.pe.embed and len(self.pe) > 1:
                 raise Misuse(
                     f"{name} is added once, before the first layer; it cannot stand in a cycle of several"
                 )
-            check_claims(name, encoding, self.causal, self.window)
-            check_options(encoding)
+            check_claims(name, layer.pe, self.causal, layer.window)
+            check_options(layer.pe)
 
-    def _bind(self, layer: int) -> Encoding:
+    def _bind(self, layer: int) -> Layer:
         rounds, at = divmod(layer, len(self.pe))
         name, given = self.pe[at]
         before = [other for other, _ in self.pe]
         facts = {
             letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")
         }
-        return bind(
-            get(name),
-            facts | {"layer": layer, "earlier": rounds * before.count(name) + before[:at].count(name)},
-            dict(given),
-        )
+        facts |= {"layer": layer, "earlier": rounds * before.count(name) + before[:at].count(name)}
+        return bound(name, dict(given), facts, self.layout, self.window)
 
     @cached_property
-    def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Encoding], ...]:
+    def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Layer], ...]:
         """Each member of the cycle, as in pe and as bound for the first layer that takes it."""
         return tuple((pair, self._bind(layer)) for layer, pair in enumerate(self.pe))
 
     @cached_property
-    def _bound(self) -> tuple[Encoding, ...]:
+    def _bound(self) -> tuple[Layer, ...]:
         return tuple(self._bind(layer) for layer in range(self.layers))
+
+    def layer(self, layer: int) -> Layer:
+        """One layer, with all its settings filled in."""
+        return self._bound[layer]
 
     def encoding(self, layer: int) -> Encoding:
         """The encoding of one layer, with its facts and options filled in."""
-        return self._bound[layer]
+        return self._bound[layer].pe
 
     @cached_property
     def alike(self) -> tuple[int, ...]:
-        """For each layer the first whose hooks have the same settings; their parameters may still differ."""
+        """For each layer the first whose settings are the same; their parameters may still differ."""
         said = lambda f: (f.func, f.args, *f.keywords.items()) if isinstance(f, partial) else f
         names = (*HOOKS, "features", "scale")
-        settings = [tuple(said(getattr(encoding, name)) for name in names) for encoding in self._bound]
+        settings = [
+            (layer.layout, layer.window, *(said(getattr(layer.pe, name)) for name in names))
+            for layer in self._bound
+        ]
         return tuple(map(settings.index, settings))
 
     @property
     def axes(self) -> int | None:
         """How many numbers a position may be, besides one; None: any, no encoding looks at them."""
-        found = {encoding.axes for _, encoding in self._members} - {None}
+        found = {layer.pe.axes for _, layer in self._members} - {None}
         return (found.pop() if len(found) == 1 else 1) if found else None
 
     @property
     def text(self) -> bool:
         """Whether one number for a token, where positions have several axes, is that number on every axis."""
-        return all("text" in encoding.claims for _, encoding in self._members if encoding.axes)
+        return all("text" in layer.pe.claims for _, layer in self._members if layer.pe.axes)
 
     def given_place(self, B: int, T: int, positions: Any, seg: Any) -> tuple[Any, Any]:
         """positions and seg, where given, of B sequences of T tokens as At takes them, or Misuse."""
@@ -207,14 +213,14 @@ class Config:
         """Raises Misuse for a place, in NumPy, that an encoding cannot compute in `dtype` or has nothing
         for.
         """
-        for (name, _), encoding in self._members:
-            check_place(name, encoding, at, dtype)
+        for (name, _), layer in self._members:
+            check_place(name, layer.pe, at.within(layer.window), dtype)
 
     def ends(self, dtype: Any) -> tuple[float, str]:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the
         encoding that ends there.
         """
-        found = min((longest(encoding, self.L, dtype), name) for (name, _), encoding in self._members)
+        found = min((longest(layer.pe, self.L, dtype), name) for (name, _), layer in self._members)
         return found if found[0] < math.inf else (math.inf, "")
 
     def to_json(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from peref.backends import Backend
 from peref.config import Config
 from peref.encodings import get, origin
 from peref.errors import Misuse, counted
+from peref.member import kinds, settings_of
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
 from peref.parameters import check
@@ -170,16 +171,27 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     """`cfg` with another encoding, or other options of its own, for the same weights. Raises Misuse for what
     is unknown.
 
-    Files that are those of its own cycle are no other encoding: its options stay.
+    Files that are those of its own cycle are no other encoding: its options stay. Under another one settings
+    of its layers stay.
     """
     if pe is None and not given:
         return cfg
     chosen = choose(pe or ",".join(name for name, _ in cfg.pe), given)
     own = [name for name, _ in chosen["pe"]] == [name for name, _ in cfg.pe]
-    if pe is None or (own and any(map(modules.is_path, pe.split(",")))):
-        old = [dict(options) for _, options in cfg.pe]
+    all_of_it = pe is None or (own and any(map(modules.is_path, pe.split(","))))
+    stay = [
+        {key: value for key, value in old.items() if all_of_it or key in settings_of(get(name))}
+        for name, old in cfg.pe
+    ]
+    if any(stay):
+        if len(stay) != len(chosen["pe"]):
+            raise Misuse(
+                f"the layers of {cfg.named} have settings of their own; give {counted(len(stay), 'name')}, "
+                "so that each keeps its own"
+            )
         chosen["pe"] = tuple(
-            (name, before | dict(new)) for before, (name, new) in zip(old, chosen["pe"], strict=True)
+            (name, {key: value for key, value in old.items() if key in kinds(name)} | dict(new))
+            for old, (name, new) in zip(stay, chosen["pe"], strict=True)
         )
     rotates = any(get(name).rotate for name, _ in chosen["pe"])
     attends = any(not get(name).mix for name, _ in chosen["pe"])

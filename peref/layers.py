@@ -40,6 +40,7 @@ class Pass:
     inside: list[Arrays]  # of each layer's encoding, by their bare names
     at: At  # the place of the tokens
     there: At  # the same where the backend computes
+    places: list[At]  # and as each layer sees it
     tables: list[Tables]  # of each layer
     across: Arrays  # what layers hand on
 
@@ -47,20 +48,23 @@ class Pass:
 def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = False) -> Pass:
     """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
+    layers = [cfg.layer(number) for number in range(cfg.layers)]
+    seen = {window: there.within(window) for window in {layer.window for layer in layers}}
     made: dict[Any, Tables] = {}
     found = []
-    for layer, p in enumerate(inside):
-        pe = cfg.encoding(layer)
-        alike = cfg.alike[layer], *(where_on_disk(cfg, layer, name) for name in p if pe.rotate or pe.bias)
+    for number, (layer, p) in enumerate(zip(layers, inside, strict=True)):
+        pe, place = layer.pe, seen[layer.window]
+        alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
-            tables, token = hooks.place_tables(be, pe, p, there), None
+            tables, token = hooks.place_tables(be, pe, p, place), None
             if alone and be.token and not (pe.mix or pe.attend or pe.score or pe.features):
-                names = ("C", "H", "G", "D", "F", "norm", "eps", "layout")
-                settings = {name: getattr(cfg, name) for name in names}
-                token = be.token(*tables, at=at, scale=hooks.softmax_scale(pe, cfg.D), **settings)
+                settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "F", "norm", "eps")}
+                settings |= {"layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
+                token = be.token(*tables, at=place, **settings)
             made[alike] = Tables(*tables, token)
         found.append(made[alike])
-    return Pass(be, cfg, params, weights, inside, at, there, found, {})
+    places = [seen[layer.window] for layer in layers]
+    return Pass(be, cfg, params, weights, inside, at, there, places, found, {})
 
 
 def norm(this: Pass, w: Arrays, name: str, x: Any) -> Any:
@@ -91,11 +95,16 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
 
 def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arrays | None]:
     """The attention sublayer on normed x [B,T,C]."""
-    be, pe, p, at = this.be, this.cfg.encoding(layer), this.inside[layer], this.there
-    layout, made = this.cfg.layout, this.tables[layer][:2]
+    be, pe, p, at = this.be, this.cfg.encoding(layer), this.inside[layer], this.places[layer]
+    layout, made = this.cfg.layer(layer).layout, this.tables[layer][:2]
     q, k, v = projected(this, layer, x)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
     o, new = hooks.attend_heads(be, pe, p, q, k, v, x, at, old, layout=layout, made=made)  # [B,H,T,D]
-    return linear(this, this.weights[layer], "o", merge_heads(o)), new  # [B,T,C]
+    return linear(this, this.weights[layer], "o", merge_heads(o)), new and last_keys(new, at)  # [B,T,C]
+
+
+def last_keys(new: Arrays, at: At) -> Arrays:
+    """A layer's cache, of its keys those that the next queries may see."""
+    return {name: a.last(at.kept) if isinstance(a, Kept) else a for name, a in new.items()}
 
 
 def projected(this: Pass, layer: int, x: Any) -> tuple[Any, Any, Any]:
@@ -130,7 +139,8 @@ def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]
     if k is None or v is None:
         k = v = Kept(namespace(x).empty((1, cfg.G, 0, cfg.D), x.dtype))
     k, v = k.longer(1), v.longer(1)
-    return token(x, this.weights[layer], k.whole, v.whole), {"k": k, "v": v, "state": {}}  # [1,1,C]
+    y = token(x, this.weights[layer], k.whole, v.whole, k.first)  # [1,1,C]
+    return y, last_keys({"k": k, "v": v, "state": {}}, this.places[layer])
 
 
 def head(this: Pass, x: Any) -> Any:

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any, get_args, get_type_hints
 
 from peref.config import Config
-from peref.encodings import fitting, get, name_of, options, resolve
+from peref.encodings import fitting, get, name_of
 from peref.errors import Misuse, did_you_mean
+from peref.member import kinds, settings_of
 
-# options of every encoding that fills rotate -> the field that keeps them
+# settings of layers that are the whole model's where no member is named -> the field that keeps them
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}
 CONSTANTS = {"true": True, "false": False, "none": None}
 
@@ -30,8 +31,8 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
     """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE. A name may
     be a path.
 
-    Without an index an option goes to every member of the cycle that has it. Raises Misuse for a name or an
-    option nobody has.
+    NAME is an option of the encoding or a setting of its layers (member.py). Without an index it goes to
+    every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
     """
     cycle: list[tuple[str, dict[str, Any]]] = [(name_of(name.strip()), {}) for name in pe.split(",")]
     for name, _ in cycle:
@@ -48,28 +49,23 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
             members = [cycle[int(first)]]
         else:
             members, option = cycle, key
-        if option in OF_ROTATIONS and any(get(name).rotate for name, _ in members):
-            if members is not cycle and sum(get(name).rotate is not None for name, _ in cycle) > 1:
-                raise Misuse(
-                    f"--set {item}: {option} belongs to the whole model, whose weights it arranges; leave "
-                    "out the index"
-                )
+        turning = [m for m in cycle if "layout" in settings_of(get(m[0]))]
+        if option in OF_ROTATIONS and turning and all(m in members for m in turning):
             field = OF_ROTATIONS[option]
             found[field] = fitting(option, value_of(text), get_type_hints(Config)[field])
             continue
-        having = [m for m in members if option in resolve(m[0], {})]
+        having = [m for m in members if option in kinds(m[0])]
         if not having:
             raise Misuse(nobody_has(option, [name for name, _ in members]))
         for name, chosen in having:
-            word = text in get_args(options(get(name))[option][1])  # such as "none", where that is a choice
+            word = text in get_args(kinds(name)[option])  # such as "none", where that is a choice
             chosen[option] = text if word else value_of(text)
     return found | {"pe": tuple(cycle)}
 
 
 def nobody_has(option: str, members: list[str]) -> str:
     """What to say of an option that none of these encodings has."""
-    rotations = [*OF_ROTATIONS] if any(get(name).rotate for name in members) else []
-    known = list(dict.fromkeys([*(key for name in members for key in resolve(name, {})), *rotations]))
+    known = list(dict.fromkeys(key for name in members for key in kinds(name)))
     has = (
         f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}"
         if known

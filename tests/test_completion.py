@@ -48,8 +48,8 @@ LINES = {
     "peref train --pe rope --set l": ["learned=", "layout="],
     "peref train --pe rope --set layout|=": ["half", "interleaved"],
     "peref train --set max_bias|=|8 --pe ya": ["yarn"],
-    "peref train --set ": ["max_bias=", "slopes=", "directions=", "across_layers="],
-    "peref show xpos --set sc": ["scale_base="],
+    "peref train --set ": ["max_bias=", "slopes=", "directions=", "across_layers=", "window=", "scale="],
+    "peref show xpos --set sc": ["scale_base=", "scale="],
     "peref eval --set b": ["base="],  # of the newest run, which has rope
     f"peref eval {OLDER} --set b": ["buckets="],
     "peref eval ": [NEWER, OLDER],

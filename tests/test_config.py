@@ -12,7 +12,7 @@ import pytest
 from peref.config import SHAPES, Config, shaped
 from peref.encodings import get, names, options
 from peref.errors import Misuse
-from peref.settings import OF_ROTATIONS, choose, value_of
+from peref.settings import choose, value_of
 
 ONE = {name: ((name, {}),) for name in names()}
 MIXED = (("rope", {}), ("retnet", {}))
@@ -626,14 +626,6 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
     }
 
 
-def test_no_encoding_that_turns_has_an_option_of_those_names():
-    """Else --set could mean two things."""
-    for name in names():
-        if get(name).rotate:
-            both = set(OF_ROTATIONS) & set(options(get(name)))
-            assert not both, f"{both} of {name} is a setting of every rotation too; call the option otherwise"
-
-
 @pytest.mark.parametrize(
     ("pe", "item", "message"),
     [
@@ -642,7 +634,7 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
             "bse=2",
             (
                 r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, "
-                r"learned, layout, rotary_dim$"
+                r"learned, window, rotary_dim, layout, scale$"
             ),
         ),
         ("rope", "rotary_dm=2", r"has no option 'rotary_dm'; did you mean 'rotary_dim'\?"),
@@ -651,15 +643,19 @@ def test_no_encoding_that_turns_has_an_option_of_those_names():
             "bse=2",
             (
                 r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, "
-                r"slopes, directions, across_layers, base"
+                r"slopes, directions, across_layers, window, scale, base"
             ),
         ),
         (
             "alibi,rope",
             "0.base=2",
-            r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, across_layers$",
+            (
+                r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, "
+                r"across_layers, window, scale$"
+            ),
         ),
-        ("none", "base=2", r"'none' has no option 'base'; there are no options"),
+        ("none", "base=2", r"'none' has no option 'base'; its options are: window, scale$"),
+        ("rwkv4", "window=2", r"'rwkv4' has no option 'window'; there are no options$"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),
         ("rope", "base", r"--set base: expected NAME=VALUE, or INDEX.NAME=VALUE"),
@@ -709,12 +705,6 @@ def test_a_mixing_model_with_biases_reads_back():
     """qkv_bias stays unset where there are no q, k, v."""
     cfg = Config(pe=(("retnet", {}),), biases=True)
     assert Config.from_json(cfg.to_json()) == cfg
-
-
-def test_layout_belongs_to_the_whole_model():
-    """It arranges the weights, so one member of a cycle cannot have its own."""
-    with pytest.raises(Misuse, match="belongs to the whole model"):
-        choose("rope,rope", ["1.layout=interleaved"])
 
 
 def test_each_layer_knows_itself_and_the_layers_of_its_encoding_before_it():

@@ -29,6 +29,7 @@ ROWS = [
     "encodings.* backends runs",
     "backends.*",
     "hooks",
+    "member",
     "config",
     "parameters settings",
     "cache layers memory",

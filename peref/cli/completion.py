@@ -9,7 +9,7 @@ Not here: commands (app), options and those with a click.Choice, which click com
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from click.shell_completion import (
@@ -23,10 +23,9 @@ from click.shell_completion import (
 
 from peref import data, share
 from peref.config import Config
-from peref.encodings import get, options
 from peref.errors import Misuse, PerefError
+from peref.member import kinds
 from peref.runs import newest, open_run
-from peref.settings import OF_ROTATIONS
 
 RUNS = "runs"  # the folder that runs are in unless --runs says another
 Items = list[CompletionItem[str]]
@@ -63,10 +62,8 @@ def known_options(ctx: click.Context) -> dict[str, Any]:
     else:
         members = [name for name, _ in Config.pe]
     found: dict[str, Any] = {}
-    for encoding in map(get, members):
-        found |= {name: kind for name, (_, kind) in options(encoding).items()}
-        if encoding.rotate:
-            found |= {name: get_type_hints(Config)[field] for name, field in OF_ROTATIONS.items()}
+    for name in members:
+        found |= kinds(name)
     return found
 
 

@@ -176,7 +176,7 @@ def marks_of(
         marks += [
             legible(f"{at}{option}={text.shown(value)}")
             for option, value in now.items()
-            if value != then[option]
+            if value != then.get(option, ...)
         ]
     marks += [
         f"{option}={getattr(cfg, field)}"

@@ -199,7 +199,7 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
     this = start_pass(PLAIN, cfg, params, at)
     x, found = embed(this, np.asarray(tokens)[None]), []
     for layer in range(cfg.layers):
-        pe, p = cfg.encoding(layer), this.inside[layer]
+        pe, p, at = cfg.encoding(layer), this.inside[layer], this.places[layer]
         h = norm(this, this.weights[layer], "norm1", x)
         if pe.mix:
             before = {name: np.repeat(a, T, 0) for name, a in this.across.items()}
@@ -207,7 +207,7 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
             rows = [a / np.maximum(a.sum(-1, keepdims=True), np.finfo(float).tiny) for a in rows]
         else:
             q, k, v = projected(this, layer, h)
-            rows = [*attention_weights(pe, p, at, cfg.layout, {"q": q, "k": k, "v": v, "x": h})]
+            rows = [*attention_weights(pe, p, at, cfg.layer(layer).layout, {"q": q, "k": k, "v": v, "x": h})]
         title = f"layer {layer}, response" if pe.mix else f"layer {layer}, head "
         seen = np.broadcast_to(at.see, (T, T))
         found.append(

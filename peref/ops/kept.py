@@ -10,39 +10,50 @@ LEAST = 64  # slots that are added at once
 
 
 class Kept:
-    """Rows [B,heads,S,...] of S tokens: the first S slots of `whole`.
+    """Rows [B,heads,S,...] of S tokens: the slots of `whole` from `first` to one before `stop`.
 
     `longer` gives the same rows with space behind them. The first that goes on from some rows takes the slots
     behind them, any other gets a copy: rows that somebody holds never change.
     """
 
-    __slots__ = ("S", "taken", "whole")
+    __slots__ = ("first", "stop", "taken", "whole")
 
     def __init__(self, rows: Any) -> None:
-        self.whole, self.S = rows, rows.shape[2]
-        self.taken = [self.S]  # slots of `whole` that are somebody's, shared by all that lie in it
+        self.whole, self.first, self.stop = rows, 0, rows.shape[2]
+        self.taken = [self.stop]  # slots of `whole` that are somebody's, shared by all that lie in it
+
+    def _part(self, first: int, stop: int) -> "Kept":
+        new = object.__new__(Kept)
+        new.whole, new.taken, new.first, new.stop = self.whole, self.taken, first, stop
+        return new
 
     @property
     def rows(self) -> Any:
-        return self.whole[:, :, : self.S]
+        return self.whole[:, :, self.first : self.stop]
 
     def longer(self, tokens: int) -> "Kept":
         """The same and `tokens` slots more, whose content is anything."""
-        new, stop = object.__new__(Kept), self.S + tokens
-        if self.taken[0] == self.S and stop <= self.whole.shape[2]:
-            new.whole, new.taken = self.whole, self.taken
-        else:
-            B, heads, _, *rest = self.whole.shape
-            new.whole = namespace(self.whole).empty(
-                (B, heads, stop + max(stop // 2, LEAST), *rest), self.whole.dtype
-            )
-            new.whole[:, :, : self.S] = self.rows
-            new.taken = [stop]
-        new.S = new.taken[0] = stop
+        stop = self.stop + tokens
+        if self.taken[0] == self.stop and stop <= self.whole.shape[2]:
+            self.taken[0] = stop
+            return self._part(self.first, stop)
+        S = self.stop - self.first
+        B, heads, _, *rest = self.whole.shape
+        room = S + tokens + max((S + tokens) // 2, LEAST)
+        new = Kept(namespace(self.whole).empty((B, heads, room, *rest), self.whole.dtype))
+        new.whole[:, :, :S] = self.rows
+        new.stop = new.taken[0] = S + tokens
         return new
 
     def joined(self, rows: Any) -> "Kept":
         """These rows and then `rows` [B,heads,T,...]."""
         new = self.longer(rows.shape[2])
-        new.whole[:, :, self.S : new.S] = rows
+        new.whole[:, :, new.stop - rows.shape[2] : new.stop] = rows
         return new
+
+    def last(self, count: int | None) -> "Kept":
+        """The last `count` of these rows, None: all; in memory of their own where most would lie idle."""
+        if count is None or self.stop - self.first <= count:
+            return self
+        new = self._part(self.stop - count, self.stop)
+        return new if self.whole.shape[2] <= 2 * (count + LEAST) else Kept(new.rows.copy())

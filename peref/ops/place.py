@@ -148,6 +148,22 @@ class At:
         seg = None if self.seg is None else asarray(self.seg)
         return replace(self, i=asarray(self.i), j=asarray(self.j), seg=seg, host=self)
 
+    def within(self, window: int | None) -> "At":
+        """The same place with another window, and only the keys before the queries that a layer has kept."""
+        moved = self if window == self.window else replace(self, window=window)
+        first = 0 if moved.kept is None else max(0, self.S - self.T - moved.kept)
+        if (moved is self or self.host is None) and not first:
+            return moved
+        seg, host = None if self.seg is None else self.seg[:, first:], self.host
+        return replace(moved, j=self.j[..., first:], seg=seg, host=host and host.within(window))
+
+    @property
+    def kept(self) -> int | None:
+        """How many keys the next queries may see; None: all. One at least, which says whether a document goes
+        on.
+        """
+        return None if self.window is None else max(self.window - 1, 1)
+
     @property
     def T(self) -> int:
         return self.i.shape[-1]

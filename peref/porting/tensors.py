@@ -110,18 +110,19 @@ def kind_of(cfg: Config, kind: str | None) -> str:
     if any(get(name).mix for name, _ in cfg.pe):
         raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind} are for")
     for field, wanted in (NEEDS[kind] | ({"G": cfg.H} if kind == "gpt2" else {})).items():
-        if getattr(cfg, field) != wanted:
-            raise Misuse(
-                f"{field} is {getattr(cfg, field)!r}; the names of {kind} mean a model whose {field} is "
-                f"{wanted!r}"
-            )
+        of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]
+        for has in (getattr(one, field) for one in of):
+            if has != wanted:
+                raise Misuse(
+                    f"{field} is {has!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
+                )
     rng = generator(0, "pe")
-    has: dict[str, tuple[int, ...]] = {}
+    own: dict[str, tuple[int, ...]] = {}
     for index in range(len(cfg.pe)):
-        has |= {where_on_disk(cfg, index, name): a.shape for name, a in cfg.encoding(index).init(rng).items()}
-    if has != (wanted := {"pe.0.table": (cfg.L, cfg.C)} if kind == "gpt2" else {}):
+        own |= {where_on_disk(cfg, index, name): a.shape for name, a in cfg.encoding(index).init(rng).items()}
+    if own != (wanted := {"pe.0.table": (cfg.L, cfg.C)} if kind == "gpt2" else {}):
         raise Misuse(
-            f"{cfg.named} has parameters {has or 'none'}; the names of {kind} are for {wanted or 'none'}"
+            f"{cfg.named} has parameters {own or 'none'}; the names of {kind} are for {wanted or 'none'}"
         )
     return kind
 
