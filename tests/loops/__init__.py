@@ -20,8 +20,8 @@ under their names on disk, x [T][C] the layer's input and i [T] the positions:
     mix(p, x, i)             the output of the layer                [T][C]
     scale(D)                 what q k is multiplied with, where it is not 1 / sqrt(D)
 
-after which come, by name, those facts of the model (H, G, D, R, C, L, causal) and options of the encoding
-that it needs. An option that it does not know must change no number.
+after which come, by name, those facts of the model (H, G, D, R, C, L, causal, window) and options of the
+encoding that it needs. An option that it does not know must change no number.
 """
 
 import inspect

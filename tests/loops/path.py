@@ -48,7 +48,7 @@ def features(p, x, G):
     return w, beta
 
 
-def attend(p, q, k, v, x, i, gate="none"):
+def attend(p, q, k, v, x, i, window=None, gate="none"):
     H, G, T, D = len(q), len(k), len(q[0]), len(q[0][0])
     w, beta = features(p, x, G)
     out = []
@@ -60,8 +60,8 @@ def attend(p, q, k, v, x, i, gate="none"):
         ]
         head = []
         for m in range(T):
-            S = []
-            for j in range(m + 1):
+            seen, S = range(max(0, m + 1 - (window or T)), m + 1), []
+            for j in seen:
                 row = q[h][m]  # q_i^T, then from the left H_i, H_{i-1}, ..., H_{j+1}
                 for t in range(m, j, -1):
                     row = [sum(row[a] * house[t][a][b] for a in range(D)) for b in range(D)]
@@ -73,6 +73,11 @@ def attend(p, q, k, v, x, i, gate="none"):
                     )
                     S[-1] += {"forget": kept, "scaled": kept / math.sqrt(D)}[gate]
             P = [math.exp(s - max(S)) for s in S]
-            head.append([sum(P[j] * v[g][j][c] for j in range(m + 1)) / sum(P) for c in range(len(v[g][0]))])
+            head.append(
+                [
+                    sum(w_j * v[g][j][c] for w_j, j in zip(P, seen, strict=True)) / sum(P)
+                    for c in range(len(v[g][0]))
+                ]
+            )
         out.append(head)
     return out

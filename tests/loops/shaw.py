@@ -12,12 +12,14 @@ to q_i . a^K_r (Hugging Face).
 
 import math
 
+from loops.attention import sees
+
 
 def of_head(table, h, across_heads):
     return table[h] if table and across_heads == "own" else table
 
 
-def attend(p, q, k, v, x, i, causal, max_distance=16, tables="both", across_heads="shared"):
+def attend(p, q, k, v, x, i, causal, window=None, max_distance=16, tables="both", across_heads="shared"):
     H, G, T, D, m = len(q), len(k), len(q[0]), len(q[0][0]), max_distance
     out = []
     for h in range(H):
@@ -26,7 +28,7 @@ def attend(p, q, k, v, x, i, causal, max_distance=16, tables="both", across_head
         a_K, a_V = (of_head(p.get(name), h, across_heads) for name in ("key", "value"))
         a_V = a_V or [[0.0] * len(v[g][0])] * (2 * m + 1)
         for t in range(T):
-            seen = range(t + 1) if causal else range(T)
+            seen = [s for s in range(T) if sees(t, s, causal, window, None)]
             r = [min(max(int(i[s] - i[t]), -m), m) + m for s in range(T)]
             e = {
                 s: sum(a * (b + c) for a, b, c in zip(q[h][t], k[g][s], a_K[r[s]], strict=True))

@@ -58,7 +58,7 @@ def loop_of(case: ModelCase, **more: Any) -> Any:
     facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(
         cfg.pe[0][1]
     )
-    return loops.witness(case.encoding, case.hook or "bias", **facts, **more)
+    return loops.witness(case.encoding, case.hook or "bias", window=case.window, **facts, **more)
 
 
 def layer(case: ModelCase, number: int, p: Any, x: Rows, i: Rows, across: dict[str, Any]) -> Rows:

@@ -1,6 +1,7 @@
 """A case once more, from the loops over plain numbers in tests/loops: nothing of the array version is called.
 
-Documents of a packed sequence are computed alone, one after another, each from position 0.
+Documents of a packed sequence are computed alone, one after another, each from position 0 unless positions
+are given.
 """
 
 import math
@@ -20,14 +21,16 @@ Rows = list[Any]
 def documents(case: Case) -> Iterator[tuple[int, slice, Rows]]:
     """Sequence, slots and positions of each document; of several axes, as many lists of positions."""
     for b in range(case.B):
+        i = case.at.i
+        given = i[:, b] if i.ndim == 3 else i[b] if i.ndim == 2 else i
         if case.seg is None:
-            i = case.at.i
-            yield b, slice(0, case.T), (i[:, b] if i.ndim == 3 else i[b] if i.ndim == 2 else i).tolist()
+            yield b, slice(0, case.T), given.tolist()
             continue
         row = list(case.seg[b])
         for number in sorted(set(row) - {0}):
             first, count = row.index(number), row.count(number)
-            yield b, slice(first, first + count), [*range(count)]
+            cut = slice(first, first + count)
+            yield b, cut, [*range(count)] if case.positions is None else given[..., cut].tolist()
 
 
 def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -36,7 +39,7 @@ def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(
         cfg.pe[0][1]
     )
-    loop = loops.witness(case.encoding, case.hook or "bias", **facts)
+    loop = loops.witness(case.encoding, case.hook or "bias", window=case.window, **facts)
     p = {name.removeprefix("param."): x.tolist() for name, x in a.items() if name.startswith("param.")}
     if case.level == "table":
         return table(case, loop, p, a)

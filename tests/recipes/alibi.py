@@ -21,17 +21,19 @@ from recipes.families import (
     reading,
     refusals,
     refused,
+    together,
     usual,
 )
 from recipes.traps import trap
-from recipes.wholes import aligned, packed, small
+from recipes.wholes import aligned, in_layers, packed, small
 
 SPEC = """
 (arXiv:2108.12409). `-m_h |d|`. If H is a power of two, `m_h = 2^(-max_bias h/H)`, h = 1 .. H. Otherwise the
 slopes are those of the power of two below, then every second one (first, third, ...) of twice that many.
 `slopes` "learned": m = exp(param.log_slopes[0]); "sides": row 0 for d >= 0, row 1 for d < 0. `directions`
-"halves": the first H - H//2 heads see only d >= 0, the others only d <= 0 (the bias is minus infinity where
-they do not see), and each part has the slopes of its own number of heads.
+"halves": the first H - H//2 heads see only d >= 0, the others only d <= 0, and each part has the slopes of
+its own number of heads. Where a head does not see a cell that the mask leaves, the bias and the score are
+minus infinity and the probability is 0; cells that the mask hides hold 0 as everywhere.
 """
 
 
@@ -236,9 +238,22 @@ RECIPES = [
             reading("last", "m (j - (T - 1)): MPT", rewrite=by_key(lambda T: T - 1)),
         ),
     ),
+    *together(
+        "alibi",
+        {"max_bias": 4.0, "directions": "halves"},
+        {"max_bias": 4.0},
+        {"slopes": "sides", "directions": "halves"},
+        {"slopes": "learned", "directions": "halves"},
+        H=3,
+    ),
 ]
 
-WHOLES = [*small("alibi"), packed("alibi"), *aligned("alibi", "128")]
+WHOLES = [
+    in_layers("alibi", slopes="learned", across_layers="shared"),
+    *small("alibi"),
+    packed("alibi"),
+    *aligned("alibi", "128"),
+]
 
 TRAPS = {
     "alibi.slopes.non_pow2": trap(

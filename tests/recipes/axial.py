@@ -8,7 +8,7 @@ from mpmath import mp
 from mutants import Mutant
 from mutants.ways import angles, with_options
 
-from recipes.families import attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -102,6 +102,17 @@ RECIPES = [
         T=6,
         positions=GRID,
         options={"ladder": "pixel", "width": 3},
+    ),
+    *together(
+        "axial",
+        {"ladder": "restart", "width": 3, "base": 100.0},
+        {"ladder": "global", "width": 3, "base": 100.0},
+        {"ladder": "alternate", "width": 3, "base": 100.0},
+        {"ladder": "pixel", "width": 5, "max_freq": 6.0},
+        H=1,
+        D=12,
+        R=8,
+        packed=True,
     ),
 ]
 

@@ -10,8 +10,9 @@ from page import sigmoid
 from peref.encodings.score import cope
 from peref.ops import activation
 from peref.tape import Op
-from recipes.families import SMALL, attention, basic, case, laws, reading, refusals, refused, usual
+from recipes.families import SMALL, attention, basic, case, laws, reading, refusals, refused, together, usual
 from recipes.traps import trap
+from recipes.wholes import in_layers
 
 SPEC = """
 (arXiv:2405.18719). `q_i e[p] / sqrt(D)`. p is the sum, over the keys l from j to i that are seen, of
@@ -78,7 +79,10 @@ RECIPES = [
             reading("qk", "q k alone: the paper's listing, --cope-nodiv", divided="qk"),
         ),
     ),
+    *together("cope", {"npos": 3, "gates": "key", "divided": "qk"}),
 ]
+
+WHOLES = [in_layers("cope", across_layers="shared")]
 
 TRAPS = {
     "cope.interpolation": trap(

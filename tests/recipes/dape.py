@@ -9,7 +9,7 @@ from page import share, slopes, softplus
 
 from peref.ops import activation
 from peref.ops.shape import add, join
-from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, usual
+from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -62,6 +62,13 @@ RECIPES = [
         G=1,
         D=4,
         options=FEW | {"over": "alibi"},
+    ),
+    *together(
+        "dape",
+        {"over": "fire", "width": 5},
+        {"over": "alibi", "width": 5},
+        {"over": "none", "width": 5},
+        {"over": "kerple_log", "width": 5},
     ),
 ]
 

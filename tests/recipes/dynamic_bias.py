@@ -7,8 +7,20 @@ from mutants.ways import patched, with_options
 from page import silu
 
 from peref.ops import activation
-from recipes.families import SMALL, attention, basic, case, distances, laws, refusals, refused, usual
+from recipes.families import (
+    SMALL,
+    attention,
+    basic,
+    case,
+    distances,
+    laws,
+    refusals,
+    refused,
+    together,
+    usual,
+)
 from recipes.traps import trap
+from recipes.wholes import in_layers
 
 SPEC = """
 (arXiv:2108.00154). `W_m y`, m = `depth` + 1, of `y_k = silu(W_k y_(k-1) + a_k)`, k = 1 .. depth. y_0 is the
@@ -92,7 +104,21 @@ RECIPES = [
         causal=False,
         options=FEW | {"distance": "log"},
     ),
+    *together(
+        "dynamic_bias",
+        {
+            "width": 6,
+            "depth": 1,
+            "norm": "layer",
+            "distance": "log",
+            "activation": "relu",
+            "output": "sigmoid",
+        },
+        {"width": 6, "depth": 1},
+    ),
 ]
+
+WHOLES = [in_layers("dynamic_bias", across_layers="shared")]
 
 TRAPS = {
     "dynamic_bias.network": trap(

@@ -10,7 +10,18 @@ from page import frequencies, scaled
 
 from peref.golden.spec.models import ModelCase
 from peref.ops import frequency
-from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
+from recipes.families import (
+    SMALL,
+    attention,
+    case,
+    laws,
+    reading,
+    refusals,
+    refused,
+    rotation,
+    together,
+    usual,
+)
 from recipes.traps import trap
 from recipes.wholes import FEW_HEADS, length_fixed
 
@@ -155,6 +166,15 @@ RECIPES = [
                 "static", "by factor times the length trained for, whatever the text: vLLM", form="static"
             ),
         ),
+    ),
+    *together(
+        "dynamic_ntk",
+        {"base": 100.0, "original": 8, "factor": 3.0},
+        {"base": 100.0, "original": 36, "form": "steps"},
+        {"base": 100.0, "original": 8, "factor": 3.0, "form": "static"},
+        {"base": 100.0, "original": 8},
+        {"base": 100.0, "original": 8, "form": "static"},
+        H=1,
     ),
 ]
 

@@ -5,6 +5,7 @@ them it has.
     rotation(name)   layouts, widths and places of what turns
     distances(name)  numbers of heads, and distances up to where every table ends
     rows(name)       what is added to the embedding
+    together(name)   every option and every fact away from its default at once
     attention(name)  masks and groups of heads
     refusals(name)   calls without meaning
     laws(name)       what must hold whatever the numbers are
@@ -15,7 +16,7 @@ Not here: cases of one encoding alone, which stand in its own file.
 import numpy as np
 
 from peref.encodings import FUNCTIONS, get, options, settings
-from peref.golden.spec.cases import LEVELS_OF_HOOK, Variant, other_choices, sized
+from peref.golden.spec.cases import LEVELS_OF_HOOK, Variant, nested, other_choices, sized
 from recipes.declared import Law, Refusal
 
 LONG = (0, 1, 2047, 2048, 4096, 131071, 1048575)
@@ -242,6 +243,53 @@ def attention(name, given=None, spread="position.counted"):
             **options,
             causal=False,
         )
+
+
+BACK = ((-2, 3, 3, 9, 1), (4, -1, 7, 0, 0))
+IMAGE = (BACK, ((1, 1, 2, 5, -3), (0, 6, 1, 2, 2)), ((2, 0, 4, 4, 1), (3, 3, -1, 8, 5)))
+HALVES = ((-2.5, 3.25, 3.0, 9.0, 1.5), (4.0, -1.25, 7.0, 0.0, 0.5))
+CUT = ((1, 1, 1, 2, 2), (0, 3, 3, 3, 3))
+
+
+def away(name, level):
+    """Facts away from their defaults, as many at once as there can be: for causal attention, and, two-sided
+    where that is claimed, for packed documents whose positions do not restart.
+    """
+    e = get(name)
+    alone = level == "op" and e.hook in ("rotate", "bias")  # which know no documents
+    ends = "any_length" not in e.claims and e.reach is None
+    among = lambda i: nested(np.abs(i).tolist()) if ends else i
+    whole = IMAGE[: e.axes] if e.axes not in (1, None) else among(BACK)
+    real = HALVES if "real_positions" in e.claims else among(BACK)
+    # a bias is of one sequence
+    places = [i[0] if alone and e.hook == "bias" else i for i in (whole, real)]
+    sizes = {"B": 1 if alone and e.hook == "bias" else 2, "T": 5}
+    turned = {"R": 4, "layout": "interleaved"} if e.hook == "rotate" else {}
+    seen = {"window": 3} if "window" in e.claims and e.hook != "embed" else {}
+    yield "", sizes | turned | seen | {"n": 37, "positions": places[0]}
+    if e.hook != "embed":
+        facts = sizes | turned | {"n": 21, "positions": places[1]}
+        facts |= {"causal": False} if "two_sided" in e.claims else {}
+        yield ("-real", facts) if alone else ("-packed", facts | {"seg": CUT})
+
+
+def together(name, *settings, flag="option", first=1, packed=False, **sizes):
+    """Every option and every fact away from its default at once, at each level above the table: what is
+    ignored, or read as what lies near, shows beside all others.
+
+    Packed documents are there with every setting where a bias or a score depends on who is seen, with the
+    first alone elsewhere, unless `packed` asks for all. The cases are numbered from `first` on.
+    """
+    e = get(name)
+    sizes = ({} if e.hook in ("mix", "embed") else {"H": 2, "G": 1}) | sizes
+    why = "Options and facts are away from their defaults together: what is ignored shows beside the others."
+    packed = packed or e.hook in ("bias", "score", "attend")
+    for level in (level for level in LEVELS_OF_HOOK[e.hook] if level != "table"):
+        for number, given in enumerate(settings, first):
+            for place, facts in away(name, level):
+                if not place or packed or number == first:
+                    slug = f"together-{number}{place}"
+                    yield case(name, level, slug, why, flag, **facts | sizes, options=given)
 
 
 def reading(name, words, *, facts=None, rewrite=None, **options):

@@ -8,8 +8,21 @@ from page import share
 from peref.encodings.score import fire
 from peref.ops import activation
 from peref.tape import Op
-from recipes.families import LONG, SMALL, SPREAD, attention, basic, case, laws, refusals, refused, usual
+from recipes.families import (
+    LONG,
+    SMALL,
+    SPREAD,
+    attention,
+    basic,
+    case,
+    laws,
+    refusals,
+    refused,
+    together,
+    usual,
+)
 from recipes.traps import trap
+from recipes.wholes import in_layers
 
 SPEC = """
 (arXiv:2310.04418). `f(psi(|d|) / (psi(max(|m threshold|, i)) + eps))`, where psi(x) = ln(|c| x + 1), i is
@@ -89,7 +102,10 @@ RECIPES = [
     case(
         "fire", "op", "long", "Positions far out.", "position.counted", **SMALL, options=FEW, positions=LONG
     ),
+    *together("fire", {"width": 9, "threshold": 4.0, "eps": 1.0}),
 ]
+
+WHOLES = [in_layers("fire", across_layers="shared")]
 
 TRAPS = {
     "fire.normaliser": trap(

@@ -7,7 +7,7 @@ from page import softplus
 
 from peref.encodings.score import forgetting
 from peref.ops import activation
-from recipes.families import SMALLER, attention, case, laws, refusals, refused, usual
+from recipes.families import SMALLER, attention, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 from recipes.wholes import aligned, packed
 
@@ -36,6 +36,7 @@ RECIPES = [
         "gqa.order",
         **SMALLER | {"H": 12, "G": 4},
     ),
+    *together("forgetting", {}),
 ]
 
 WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128", "48-tokens")]

@@ -9,8 +9,21 @@ from mutants import Mutant
 from mutants.ways import moved_distances, table, with_options
 from page import sigmoid, softplus
 
-from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
+from recipes.families import (
+    LONG,
+    SMALL,
+    attention,
+    case,
+    distances,
+    law,
+    laws,
+    refusals,
+    refused,
+    together,
+    usual,
+)
 from recipes.traps import trap
+from recipes.wholes import in_layers
 
 SPEC = """
 (arXiv:2205.09921). `-r1 ln(1 + r2 |d|)`, where r1 and r2 are the softplus of param.r1 and param.r2, [H].
@@ -54,7 +67,10 @@ RECIPES = [
         **SMALL,
         positions=LONG,
     ),
+    *together("kerple_log", {"exponent": "learned"}, {}),
 ]
+
+WHOLES = [in_layers("kerple_log", across_layers="own")]
 
 TRAPS = {
     "kerple.parameters": trap(

@@ -4,7 +4,20 @@ from exact import exact_softplus, plain
 from mpmath import mp
 from page import sigmoid, softplus
 
-from recipes.families import LONG, SMALL, attention, case, distances, law, laws, refusals, refused, usual
+from recipes.families import (
+    LONG,
+    SMALL,
+    attention,
+    case,
+    distances,
+    law,
+    laws,
+    refusals,
+    refused,
+    together,
+    usual,
+)
+from recipes.wholes import in_layers
 
 SPEC = """
 (arXiv:2205.09921). `-r1 |d|^r2`, where r1 = softplus(param.r1) and r2 = 2 sigmoid(param.r2), [H].
@@ -38,7 +51,10 @@ RECIPES = [
         **SMALL,
         positions=LONG,
     ),
+    *together("kerple_power", {}),
 ]
+
+WHOLES = [in_layers("kerple_power", across_layers="own")]
 
 MEANS = {
     "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters"},

@@ -6,7 +6,7 @@ from mutants import Mutant
 from mutants.ways import moved_positions, patched
 
 from peref.ops.embedding import take
-from recipes.families import UNORDERED, case, laws, positions, refusals, refused, rows, usual
+from recipes.families import UNORDERED, case, laws, positions, refusals, refused, rows, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -51,6 +51,7 @@ RECIPES = [
         T=3,
         positions=(15, 0, 15),
     ),
+    *together("learned", {"unit": True}),
 ]
 
 TRAPS = {

@@ -7,7 +7,18 @@ from mutants import Mutant
 from mutants.ways import backend, moved_distances
 
 from peref.ops.embedding import take
-from recipes.families import SMALL, attention, case, distances, laws, positions, refusals, refused, usual
+from recipes.families import (
+    SMALL,
+    attention,
+    case,
+    distances,
+    laws,
+    positions,
+    refusals,
+    refused,
+    together,
+    usual,
+)
 from recipes.traps import trap
 
 SPEC = """
@@ -55,6 +66,8 @@ RECIPES = [
         causal=False,
         options={"max_distance": 3},
     ),
+    *together("learned_bias", {"max_distance": 3}),
+    *together("learned_bias", {}, first=2, flag="position.counted", causal=False),
 ]
 
 TRAPS = {

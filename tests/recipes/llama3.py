@@ -10,7 +10,7 @@ from mutants.ways import patched, with_options
 from page import frequencies
 
 from peref.ops import frequency
-from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -86,6 +86,13 @@ RECIPES = [
         "rope.llama3.blend",
         **SMALL,
         L=64,
+    ),
+    *together(
+        "llama3",
+        {"base": 100.0, "factor": 3.0, "original": 64, "low_freq_factor": 2.0, "high_freq_factor": 6.0},
+        H=1,
+        D=10,
+        R=8,
     ),
 ]
 

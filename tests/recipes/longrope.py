@@ -9,7 +9,7 @@ from mutants import Mutant
 from mutants.ways import with_case
 from page import frequencies, ramp
 
-from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 from recipes.wholes import length_fixed
 
@@ -17,8 +17,8 @@ SPEC = """
 (arXiv:2402.13753). `w_n / c_n`, where c is `long_factor` if n > L and `short_factor` otherwise. If that
 list is absent, c = 1 up to L, and beyond it `1/c_n = g_n/factor + 1 - g_n`, where g is yarn's ramp between
 32 and 1 turns. The gain is `long_mscale` if n > L and `short_mscale` otherwise; if that is absent,
-`attention_factor`; if that is absent too, `sqrt(1 + ln(factor)/ln(L))`, or 1 for factor <= 1. The first
-`start_tokens` positions turn as in rope, without gain.
+`attention_factor`; if that is absent too, `sqrt(1 + ln(factor)/ln(L))`, or 1 for factor <= 1. Positions i
+with 0 <= i < `start_tokens` turn as in rope, without gain, in whatever slots they stand.
 """
 
 
@@ -136,6 +136,27 @@ RECIPES = [
         **SMALL,
         n=17,
         options={"start_tokens": 3},
+    ),
+    *together(
+        "longrope",
+        {
+            "base": 100.0,
+            "original": 24,
+            "long_factor": (2.0, 5.0),
+            "attention_factor": 1.25,
+            "start_tokens": 4,
+        },
+        {"base": 10.0, "original": 24, "factor": 3.0, "long_mscale": 1.5, "start_tokens": 4},
+        {"base": 10.0, "original": 24, "factor": 3.0, "attention_factor": 0.75, "start_tokens": 4},
+        {
+            "base": 100.0,
+            "original": 64,
+            "short_factor": (1.5, 3.0),
+            "short_mscale": 1.5,
+            "attention_factor": 0.75,
+        },
+        {"base": 100.0, "original": 64, "short_factor": (1.5, 3.0), "factor": 3.0, "start_tokens": 4},
+        H=1,
     ),
 ]
 

@@ -17,10 +17,11 @@ silu(conv(W_x x) + param.conv.bias), with param.x.weight [E,C], param.conv [E,`k
 [E]. low = W_down u, B_t = W_b u and C_t = W_c u, [rank,E], [N,E], [N,E]; `rank` null is C/16, rounded up.
 dt = softplus(W_dt low + param.dt.bias), [E,rank] and [E]. A = -exp(param.A_log), [E,N]. For each channel e
 and state n: `h_t = exp(dt_t A) h_(t-1) + G_t B_t[n] u_t[e]`, `discretisation` "euler": G = dt; "zoh": G =
-(exp(dt A) - 1)/A. Then `o_t[e] = sum over n of C_t[n] h_t + param.D[e] u_t[e]`, and y = W_o (silu(W_z x)
-o), with param.z.weight [E,C] and param.o.weight [C,E]. `norms` "rms": before they are used, low, B and C
-are each divided by sqrt(mean of squares + 1e-6) and multiplied by param.down.norm [rank], param.b.norm [N]
-and param.c.norm [N].
+(exp(dt A) - 1)/A. Written like this, the gradient of A_log loses digits where dt A is small, and float64
+reaches class B only; with expm1 it reaches class A. Then `o_t[e] = sum over n of C_t[n] h_t + param.D[e]
+u_t[e]`, and y = W_o (silu(W_z x) o), with param.z.weight [E,C] and param.o.weight [C,E]. `norms` "rms":
+before they are used, low, B and C are each divided by sqrt(mean of squares + 1e-6) and multiplied by
+param.down.norm [rank], param.b.norm [N] and param.c.norm [N].
 """
 
 

@@ -10,7 +10,7 @@ from mutants import Mutant
 from mutants.ways import angles, patched, with_options
 
 from peref.encodings.rotate import mrope
-from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -19,7 +19,8 @@ SPEC = """
 if n mod 3 = 1 and n < 3 sections[1], width if n mod 3 = 2 and n < 3 sections[2], and time otherwise;
 "alternate": of the first sections[1] + sections[2] pairs, even ones take height and odd ones width, and the
 rest take time. A single number for a token is used on each axis. Unless given, the sections are 2:3:3,
-interleaved 6:5:5, alternate 10:11:11, by largest remainder.
+interleaved 6:5:5, alternate 10:11:11, by largest remainder; of equal remainders time comes first, then
+height.
 """
 
 
@@ -149,6 +150,18 @@ RECIPES = [
         "position.axes",
         **SMALL | {"T": 9},
         positions=AROUND,
+    ),
+    *together(
+        "mrope",
+        {"base": 100.0, "order": "interleaved"},
+        {"base": 100.0, "order": "alternate"},
+        {"base": 100.0, "order": "interleaved", "sections": (3, 1, 0)},
+        {"base": 100.0, "order": "alternate", "sections": (2, 1, 1)},
+        {"base": 100.0, "sections": (1, 1, 2)},
+        {"base": 100.0},
+        H=1,
+        D=12,
+        R=8,
     ),
 ]
 

@@ -10,7 +10,18 @@ from mutants.ways import patched, with_options
 from page import frequencies, scaled
 
 from peref.ops import frequency
-from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
+from recipes.families import (
+    SMALL,
+    attention,
+    case,
+    laws,
+    reading,
+    refusals,
+    refused,
+    rotation,
+    together,
+    usual,
+)
 from recipes.traps import trap
 
 SPEC = """
@@ -92,6 +103,14 @@ RECIPES = [
                 "kexue", "every pair rescaled, the last by the factor: Su, vLLM's NTKScaling", form="kexue"
             ),
         ),
+    ),
+    *together(
+        "ntk",
+        {"base": 100.0, "factor": 3.0, "form": "mixed", "mixed_b": 0.5},
+        {"base": 100.0, "factor": 3.0, "form": "kexue"},
+        {"base": 100.0, "factor": 3.0},
+        {"base": 100.0, "factor": 3.0, "form": "mixed"},
+        H=1,
     ),
 ]
 

@@ -6,7 +6,7 @@ from mutants import Mutant
 from mutants.ways import with_options
 from page import factor_of, frequencies, ramp, scaled
 
-from recipes.families import attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -15,8 +15,8 @@ where v are the ntk frequencies, b is the ramp between the pairs that turn `beta
 the ramp of `gamma`. A ramp rises linearly from 0 at pair `low` to 1 at pair `high`. The pair that turns t
 times is `R ln(L/(2 pi t)) / (2 ln base)`. low is rounded down and at least 0; high is rounded up and at
 most R - 1; if they are equal, high is 0.001 more. The ramp is `(n - low)/(high - low)`, limited to 0 and 1,
-also if high is below low. 1 - b is multiplied by `ntk_factor`, and 1 - c by `extrapolation_factor`. It has
-`form`.
+also if high is below low. b then becomes `1 - ntk_factor (1 - b)`, and c becomes `1 - extrapolation_factor
+(1 - c)`. It has `form`.
 """
 
 
@@ -42,6 +42,9 @@ LLAMA = {"D": 128, "T": 3, "L": 4096}
 SMALLER = LLAMA | {"D": 32}
 BESIDE = {"ntk_factor": SMALLER, "extrapolation_factor": SMALLER, "form": {"n": 80, "T": 3}}
 
+FAR = {"base": 3.0, "original": 11, "factor": 2.0, "ntk_factor": 0.5, "extrapolation_factor": 0.75}
+FAR |= {"beta": (1.5, 0.5), "gamma": (2.0, 0.8)}
+
 RECIPES = [
     *usual("ntk_by_parts", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),
     *rotation("ntk_by_parts"),
@@ -66,6 +69,7 @@ RECIPES = [
         L=4096,
         options={"factor": 40.0},
     ),
+    *together("ntk_by_parts", FAR | {"form": "dynamic"}, FAR, H=1, D=10, R=8),
 ]
 
 TRAPS = {

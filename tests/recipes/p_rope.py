@@ -7,7 +7,7 @@ from mutants import Mutant
 from mutants.ways import angles, with_options
 from page import frequencies
 
-from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -64,6 +64,7 @@ RECIPES = [
         options={"fraction": 0.25},
     ),
     case("p_rope", "table", "none", "A fraction of 0: nothing turns.", "option", options={"fraction": 0.0}),
+    *together("p_rope", {"base": 100.0, "fraction": 0.5, "factor": 3.0}, H=1, D=10, R=8),
 ]
 
 TRAPS = {

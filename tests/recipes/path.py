@@ -9,7 +9,18 @@ from page import conv, sigmoid, silu
 
 from peref.encodings.attend import path
 from peref.ops import activation
-from recipes.families import SMALLER, attention, basic, case, laws, reading, refusals, refused, usual
+from recipes.families import (
+    SMALLER,
+    attention,
+    basic,
+    case,
+    laws,
+    reading,
+    refusals,
+    refused,
+    together,
+    usual,
+)
 from recipes.traps import trap
 
 SPEC = """
@@ -109,6 +120,7 @@ RECIPES = [
         **SMALLER,
         options={"rank": None},
     ),
+    *together("path", {"rank": 4, "kernel": 2, "gate": "forget"}, {"rank": 4, "kernel": 2, "gate": "scaled"}),
 ]
 
 TRAPS = {

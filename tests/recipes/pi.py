@@ -8,7 +8,7 @@ from mutants.ways import patched, with_options
 from page import factor_of, frequencies
 
 from peref.ops import frequency
-from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, rotation, usual
+from recipes.families import LONG, SMALL, attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -49,6 +49,12 @@ RECIPES = [
         "rope.pi.factor",
         options={"factor": 3.0},
         positions=LONG,
+    ),
+    *together(
+        "pi",
+        {"base": 100.0, "factor": 2.0, "original": 11, "form": "dynamic"},
+        {"base": 100.0, "factor": 3.0},
+        H=1,
     ),
 ]
 

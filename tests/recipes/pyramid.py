@@ -10,7 +10,7 @@ from page import sigmoid, softmax
 from peref.encodings.attend import pyramid
 from peref.model import PLAIN
 from peref.ops import activation
-from recipes.families import SMALL, attention, case, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -91,6 +91,13 @@ RECIPES = [
         **SMALL | {"T": 11},
         D=4,
         options={"local": 2, "position": "level"},
+    ),
+    *together(
+        "pyramid",
+        {"position": "level", "local": 3},
+        {"position": "centre", "base": 100.0, "local": 3},
+        {"position": "level"},
+        {"position": "centre", "base": 100.0},
     ),
 ]
 

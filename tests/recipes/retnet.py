@@ -10,7 +10,18 @@ from page import silu
 
 from peref.encodings.mix import retnet
 from peref.model import PLAIN
-from recipes.families import UNORDERED, attention, basic, case, laws, reading, refusals, refused, usual
+from recipes.families import (
+    UNORDERED,
+    attention,
+    basic,
+    case,
+    laws,
+    reading,
+    refusals,
+    refused,
+    together,
+    usual,
+)
 from recipes.traps import trap
 from recipes.wholes import packed
 
@@ -108,6 +119,32 @@ RECIPES = [
             reading("endpoint", "10000^(-n/(D/2-1)): torchscale"),
             reading("paper", "10000^(-2n/D), as in RoPE: fla", ladder="paper"),
         ),
+    ),
+    *together(
+        "retnet",
+        {
+            "value_factor": 1,
+            "chunk": 3,
+            "ladder": "paper",
+            "base": 100.0,
+            "layout": "half",
+            "norm": "rms",
+            "eps": 0.5,
+            "rows": "recurrent",
+            "decays": "spread",
+        },
+        {
+            "value_factor": 1,
+            "chunk": 3,
+            "ladder": "paper",
+            "base": 100.0,
+            "layout": "half",
+            "norm": "rms",
+            "eps": 0.5,
+            "rows": "parallel",
+            "decays": "spread",
+        },
+        {"chunk": 3, "base": 100.0, "eps": 0.5},
     ),
 ]
 

@@ -22,6 +22,7 @@ from recipes.families import (
     refusals,
     refused,
     rotation,
+    together,
     usual,
 )
 from recipes.wholes import aligned, aligned_op, packed
@@ -235,6 +236,7 @@ WHOLES = [
     aligned_op("rope", "interleaved", layout="interleaved"),
     aligned_op("rope", "partial", R=32),
     aligned_op("rope", "128", D=128),
+    *together("rope", {"base": 100.0}, {"learned": True}, H=1),
 ]
 FULL = ("attn/rows",)
 

@@ -12,6 +12,7 @@ from peref.encodings.mix import rwkv7
 from peref.ops import activation
 from recipes.families import attention, basic, case, laws, refusals, refused, usual
 from recipes.traps import trap
+from recipes.wholes import in_layers
 
 SPEC = """
 (arXiv:2503.14456). For each name of r, w, k, v, a, g: z_name = lerp(x_t, x_(t-1), param.mix.name), [C]. r,
@@ -88,6 +89,8 @@ RECIPES = [
         options=FEW | {"eps": 1.0},
     ),
 ]
+
+WHOLES = [in_layers("rwkv7", v_rank=3)]
 
 TRAPS = {
     "rwkv7.kappa": trap(

@@ -11,7 +11,7 @@ from page import sigmoid
 from peref.encodings.mix import s4d
 from peref.model import PLAIN
 from peref.ops import activation
-from recipes.families import attention, basic, case, laws, refusals, refused, usual
+from recipes.families import attention, basic, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -75,6 +75,7 @@ RECIPES = [
         "mix.discretisation",
         options=FEW | {"dt_min": 0.5, "dt_max": 1.0, "discretisation": "bilinear"},
     ),
+    *together("s4d", {"state_size": 6, "discretisation": "bilinear", "gelu": "erf"}),
 ]
 
 TRAPS = {

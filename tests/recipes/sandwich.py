@@ -5,7 +5,19 @@ from mpmath import mp
 from mutants import Mutant
 from mutants.ways import bfloat16, moved_distances, table, with_options
 
-from recipes.families import LONG, SMALL, attention, case, distances, laws, reading, refusals, refused, usual
+from recipes.families import (
+    LONG,
+    SMALL,
+    attention,
+    case,
+    distances,
+    laws,
+    reading,
+    refusals,
+    refused,
+    together,
+    usual,
+)
 from recipes.traps import trap
 
 SPEC = """
@@ -67,6 +79,7 @@ RECIPES = [
             reading("nemo", "k from 1 to 64, less 64: NeMo", form="nemo"),
         ),
     ),
+    *together("sandwich", {"width": 4, "base": 100.0, "form": "nemo"}, {"width": 4, "base": 100.0}),
 ]
 
 TRAPS = {

@@ -9,7 +9,7 @@ from page import softmax
 
 from peref.encodings.attend import shaw
 from peref.ops.shape import swap
-from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -57,6 +57,13 @@ RECIPES = [
         **SMALL,
         causal=False,
         options={"max_distance": 2},
+    ),
+    *together(
+        "shaw",
+        {"max_distance": 2, "tables": "key", "across_heads": "own"},
+        {"max_distance": 2, "tables": "key_query", "across_heads": "own"},
+        {"max_distance": 17, "tables": "key"},
+        {"max_distance": 17, "tables": "key_query"},
     ),
 ]
 

@@ -6,7 +6,7 @@ from mutants import Mutant
 from mutants.embed import other_rows
 from mutants.ways import bfloat16, float16, with_options
 
-from recipes.families import REAL, UNORDERED, case, laws, reading, refusals, refused, rows, usual
+from recipes.families import REAL, UNORDERED, case, laws, reading, refusals, refused, rows, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -115,6 +115,11 @@ RECIPES = [
             reading("endpoint", "10000^(-k/(h-1)), which ends at 1/10000: tensor2tensor, fairseq"),
             reading("paper", "10000^(-2k/C): Transformer-XL, x-transformers", ladder="paper"),
         ),
+    ),
+    *together(
+        "sinusoidal",
+        {"layout": "concatenated", "ladder": "endpoint", "base": 100.0, "learned": True},
+        {"base": 100.0},
     ),
 ]
 

@@ -10,7 +10,7 @@ from mutants.anywhere import scaled
 from mutants.ways import float16, patched, with_options
 
 from peref.encodings.bias import t5
-from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, case, distances, law, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
@@ -155,6 +155,7 @@ RECIPES = [
         **SMALL,
         options={"divided": "qk"},
     ),
+    *together("t5", {"buckets": 8, "max_distance": 7, "divided": "qk"}, {"buckets": 64, "max_distance": 256}),
 ]
 
 TRAPS = {

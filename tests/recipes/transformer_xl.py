@@ -7,8 +7,9 @@ from mutants import Mutant
 from mutants.ways import expected, inputs, patched, told, with_options
 
 from peref.encodings.score import transformer_xl
-from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, usual
+from recipes.families import SMALL, attention, basic, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
+from recipes.wholes import in_layers
 
 SPEC = """
 (arXiv:1901.02860). `[u_h k_j + (q_i + w_h) r_d] / sqrt(D)` is added to q k/sqrt(D), d = i - j. r_d =
@@ -67,7 +68,12 @@ RECIPES = [
         options={"divided": "not"},
     ),
     case("transformer_xl", "op", "odd", "An odd width: its last channel is 0.", "sin.order", **SMALL, C=9),
+    *together(
+        "transformer_xl", {"base": 100.0, "clamp_len": 3, "divided": "not"}, {"base": 100.0, "clamp_len": 3}
+    ),
 ]
+
+WHOLES = [in_layers("transformer_xl", across_layers="own")]
 
 TRAPS = {
     "xl.terms": trap(

@@ -30,6 +30,7 @@ from recipes import module
 Facts = dict[str, Any]
 PACKED = ((0, 0, 1, 1, 1, 2, 2), (1, 1, 1, 2, 2, 2, 0))  # documents, 0 is padding
 CHUNKS = ((0, 4), (4, 5), (5, 8), (8, 9))  # uneven: a prefill, a token, a chunk, a token
+MOVED = (3, 9, 9, 2, 7)
 SHAPE_FLAGS = {
     "llama": ("block.post_norm", "block.parallel", "norm.mean", "block.swiglu_swapped"),
     "gpt2": ("block.post_norm", "block.parallel", "norm.mean"),
@@ -177,8 +178,13 @@ def traces() -> Iterator[ModelCase]:
         yield ModelCase(
             name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes
         )
-        # the loops of attend take no window
-        if "window" in e.claims and e.hook not in ("embed", "attend", "mix"):
+        if e.axes is not None and e.hook != "mix":
+            why = "Positions repeat, leave gaps and go back, within a call and from one call to the next."
+            given = {"positions": MOVED if "any_length" in e.claims or e.reach else tuple(sorted(MOVED))}
+            calls = in_calls(((0, 2), (2, 3), (3, 5)), 37)
+            caught = (*of_chunks(name), *flags)
+            yield ModelCase(name, "trace", "moved", why, caught, T=5, calls=calls, **given, **sizes)
+        if "window" in e.claims and e.hook not in ("embed", "mix"):
             why = (
                 "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; "
                 "positions are not places in a ring."
@@ -248,6 +254,18 @@ def packed(name: str, level: str = "block") -> ModelCase:
         seg=PACKED,
         **widths(name, "model"),
     )
+
+
+def in_layers(name: str, **options: Any) -> ModelCase:
+    """Options that say what layers have in common, and change no number of one alone."""
+    shape, why = (
+        shape_of(name),
+        "Two layers whose parameters are not those of the default: own or shared, or others.",
+    )
+    flag = "model.tied_gradient" if shape == "llama" else "model.final_norm"
+    sizes = sizes_of(name, "tiny") | {"layers": 2}
+    few = said(name, "FEW", {}) | options
+    return ModelCase(name, "model", "layers", why, (flag,), options=few, shape=shape, **sizes)
 
 
 def small(name: str) -> Iterator[ModelCase]:

@@ -17,6 +17,7 @@ from recipes.families import (
     refusals,
     refused,
     rotation,
+    together,
     usual,
 )
 from recipes.traps import trap
@@ -106,6 +107,7 @@ RECIPES = [
             reading("ceil", "at T // 2 rounded up: torchscale", centre=4.0),
         ),
     ),
+    *together("xpos", {"base": 100.0, "scale_base": 4.0, "gamma": 0.8, "centre": 3.0}, H=1),
 ]
 
 TRAPS = {

@@ -10,18 +10,31 @@ from mutants.ways import hook, patched, with_options
 from page import factor_of, frequencies, ramp
 
 from peref.ops import frequency
-from recipes.families import SMALL, attention, case, laws, reading, refusals, refused, rotation, usual
+from recipes.families import (
+    SMALL,
+    attention,
+    case,
+    laws,
+    reading,
+    refusals,
+    refused,
+    rotation,
+    together,
+    usual,
+)
 from recipes.traps import trap
 from recipes.wholes import aligned_op
 
 SPEC = """
 (arXiv:2309.00071). `g w_n/factor + (1 - g) w_n`, where g is the ramp of ntk_by_parts between `beta_fast`
 and `beta_slow` turns, the latter no larger (`truncate` false: its ends are not rounded). `ramp` "paper": g
-falls linearly in the turns L w_n/(2 pi), from 1 at beta_slow to 0 at beta_fast, which must be larger. 1 - g
-is multiplied by `extrapolation_factor`. It has `form`. The gain of q and of k is `attention_factor` if it
-is given, else `0.1 ln(factor) + 1` (1 for factor <= 1). With `mscale` m and `mscale_all_dim` M the latter
-is `y(m)/y(M)`, `y(x) = 0.1 x ln(factor) + 1`, and the softmax scale is multiplied by y(M)^2. `reading` says
-what an absent or zero m or M means: "huggingface", gain y(1); "deepseek", y(m or 1)/y(M or 0).
+falls linearly in the turns L w_n/(2 pi), from 1 at beta_slow to 0 at beta_fast, which must be larger. g
+then becomes `1 - extrapolation_factor (1 - g)`. It has `form`. The gain of q and of k is `attention_factor`
+if it is given, else `0.1 ln(factor) + 1` (1 for factor <= 1). With `mscale` m and `mscale_all_dim` M the
+latter is `y(m)/y(M)`, `y(x) = 0.1 x ln(factor) + 1` (1 for factor <= 1), and the softmax scale is
+multiplied by y(M)^2, with y(0) = 1 where M is absent. `reading` says what the gain is where m or M is
+absent or 0: "huggingface", y(1); "deepseek", y(m)/y(M) with y(1) for an absent m, y(0) for an absent M, and
+a given 0 as it is.
 """
 
 
@@ -74,6 +87,26 @@ ALL_DIM_0 = {"factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.0}
 BESIDE = {name: {"D": 128, "T": 3, "L": 4096} for name in ("beta_fast", "beta_slow", "truncate")}
 BESIDE |= {"reading": {"options": ALL_DIM_0}, "form": {"n": 80, "T": 3}}
 
+
+# too many for the core, which has the first
+FAR = {"base": 3.0, "original": 11, "factor": 2.0, "extrapolation_factor": 0.5}
+ALL_DIM = {"mscale": 0.707, "mscale_all_dim": 0.5}
+FAR |= {"beta_fast": 1.2, "beta_slow": 0.6}
+TOGETHER_CASES = [
+    *together(
+        "yarn",
+        FAR | ALL_DIM | {"form": "dynamic", "truncate": False, "mscale_all_dim": 0.0, "reading": "deepseek"},
+        FAR | ALL_DIM | {"truncate": False},
+        FAR | ALL_DIM | {"form": "dynamic", "ramp": "paper", "mscale_all_dim": 0.0, "reading": "deepseek"},
+        FAR | {"form": "dynamic", "truncate": False, "attention_factor": 1.5},
+        FAR | ALL_DIM | {"ramp": "paper"},
+        FAR | {"ramp": "paper", "attention_factor": 1.5, "mscale_all_dim": 0.5},
+        FAR | {"mscale": 0.707},
+        H=1,
+        D=10,
+        R=8,
+    )
+]
 
 RECIPES = [
     *usual("yarn", flags={"form": ("rope.ntk.static_as_dynamic",)}, B=1, T=5, beside=BESIDE),
@@ -307,9 +340,10 @@ RECIPES = [
             ),
         ),
     ),
+    TOGETHER_CASES[0],
 ]
 
-WHOLES = [aligned_op("yarn", "64")]
+WHOLES = [aligned_op("yarn", "64"), *TOGETHER_CASES[1:]]
 
 TRAPS = {
     "rope.yarn.ramp": trap(

@@ -1,0 +1,364 @@
+"""The nearest other readings of a case, derived from the registry: each option ignored or taken for another,
+each fact left out or taken for its neighbour. Who reads so must fail a golden case (test_holes.py).
+
+    of(name)      every reading that an encoding might be given
+    matters(...)  those of them that change a number of a probe, alone and together with another
+    probes(...)   small cases with every choice of every option, at places that are unlike their slots
+
+Not here: the bugs that somebody had (mutants).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
+from itertools import combinations, permutations
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+from generated import every_choice
+from recipes.families import away
+
+from peref.encodings import get, options
+from peref.errors import PerefError
+from peref.golden.compute.operation import operate
+from peref.golden.compute.reference import inputs
+from peref.golden.spec.cases import Case, sized
+from peref.hooks import around
+from peref.ops.place import At
+from peref.tape import value
+
+Reader = Callable[[Case, dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read (an option or a fact), how, and what then comes out of a case."""
+
+    what: str
+    how: str
+    read: Reader
+    apart: bool = False  # meets no other
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.how}"
+
+
+def chosen(case: Case) -> dict[str, Any]:
+    return dict(case.config.pe[0][1])
+
+
+# ---------------------------------------------------------------- options
+
+
+def with_options(**given: Any) -> Reader:
+    """What is callable is asked with the options of the case."""
+
+    def read(case: Case, a: Any) -> dict[str, Any]:
+        new = {name: x(chosen(case)) if callable(x) else x for name, x in given.items()}
+        return operate(replace(case, options={**case.options, **new}), a)
+
+    return read
+
+
+def word(option: str, one: Any, other: Any) -> Reader:
+    """A word is taken for another."""
+    return with_options(**{option: lambda o: other if o[option] == one else o[option]})
+
+
+def member(option: str, number: int, value: Any) -> Reader:
+    """One number of a list is another."""
+    exchanged = lambda o: tuple(value if n == number else x for n, x in enumerate(o[option]))
+    return with_options(**{option: exchanged})
+
+
+def of_options(name: str) -> list[Reading]:
+    """An option that is ignored, a word that is taken for another, one number of several."""
+    found = []
+    for option, (default, kind) in options(get(name)).items():
+        if get_origin(kind) is Literal or isinstance(default, bool):
+            words = get_args(kind) or (False, True)
+            found += [
+                Reading(option, f"{one} as {other}", word(option, one, other), one == default)
+                for one, other in permutations(words, 2)
+            ]
+            continue
+        found.append(Reading(option, "ignored", with_options(**{option: default})))
+        if isinstance(default, tuple):
+            found += [
+                Reading(option, f"its number {n} ignored", member(option, n, x))
+                for n, x in enumerate(default)
+            ]
+    return found
+
+
+# ---------------------------------------------------------------- facts
+
+
+def with_facts(**given: Any) -> Reader:
+    """The same of the facts of the case."""
+
+    def read(case: Case, a: Any) -> dict[str, Any]:
+        new = {name: x(case) if callable(x) else x for name, x in given.items()}
+        return operate(replace(case, **new), a)
+
+    return read
+
+
+def trained_for(case: Case) -> int:
+    return chosen(case).get("original") or case.L
+
+
+def length_is(length: Callable[[Case], int]) -> Reader:
+    """The length trained for is another, whoever says it."""
+
+    def read(case: Case, a: Any) -> dict[str, Any]:
+        given = {"original": length(case)} if chosen(case).get("original") else {}
+        return operate(replace(case, L=length(case), options=case.options | given), a)
+
+    return read
+
+
+def of_head_width(case: Case, a: Any) -> dict[str, Any]:
+    """Angles of the whole head, of which the first R/2 are taken."""
+    whole, P = replace(case, R=case.D).config.encoding(0), case.config.R // 2
+    cut = lambda x: x if x is None else x[..., :P]
+    return operate(case, a, around(whole, "rotate", lambda rotate, *where: tuple(map(cut, rotate(*where)))))
+
+
+def scaled(width: Callable[[Case], int]) -> Reader:
+    """The softmax scale is that of another width."""
+
+    def read(case: Case, a: Any) -> dict[str, Any]:
+        return operate(case, a, around(case.config.encoding(0), "scale", lambda scale, D: scale(width(case))))
+
+    return read
+
+
+def lengths() -> list[Reading]:
+    whole = lambda c: c.n // trained_for(c) * trained_for(c)
+    return [
+        Reading("L", "n", length_is(lambda c: c.n)),
+        Reading("L", "T", length_is(lambda c: c.T)),
+        Reading("L", "twice", length_is(lambda c: 2 * trained_for(c))),
+        Reading("n", "L", with_facts(n=trained_for)),
+        Reading("n", "T", with_facts(n=lambda c: c.T)),
+        Reading("n", "L times the whole quotient", with_facts(n=lambda c: whole(c) or c.n)),
+        Reading("n", "at least L", with_facts(n=lambda c: max(c.n, trained_for(c)))),
+    ]
+
+
+def widths() -> list[Reading]:
+    return [
+        Reading("R", "frequencies of the head width", of_head_width),
+        Reading("R", "every channel turns", with_facts(R=lambda c: c.D)),
+        Reading("R", "the scale is that of R", scaled(lambda c: c.config.R)),
+        Reading(
+            "layout", "the other", with_facts(layout=lambda c: {"half": "interleaved"}.get(c.layout, "half"))
+        ),
+    ]
+
+
+# ---------------------------------------------------------------- places
+
+
+def at(change: Callable[[At], At]) -> Reader:
+    return lambda case, a: operate(case, a, None, change(case.at))
+
+
+def moved(change: Callable[[np.ndarray], np.ndarray]) -> Reader:
+    """Positions are others, the mask is the same."""
+    return at(lambda place: replace(place, i=change(place.i), j=change(place.j)))
+
+
+class ByPosition(At):
+    """Who sees whom by positions."""
+
+    @cached_property
+    def see(self) -> Any:
+        apart = self.i[..., :, None] - self.j[..., None, :]
+        seen = apart >= 0 if self.causal else apart == apart
+        if self.window is not None:
+            seen = seen & (abs(apart) < self.window)
+        return seen if seen.ndim == 2 else seen[:, None]
+
+
+def by_position(place: At) -> At:
+    return ByPosition(**{f.name: getattr(place, f.name) for f in fields(At)})
+
+
+def ranked(i: np.ndarray) -> np.ndarray:
+    return np.searchsorted(np.unique(i), i)
+
+
+def places() -> list[Reading]:
+    slots = lambda i: np.broadcast_to(np.arange(i.shape[-1]), i.shape)
+    return [
+        Reading("positions", "slots", moved(slots)),
+        Reading("positions", "never below 0", moved(lambda i: np.maximum(i, 0))),
+        Reading("positions", "without sign", moved(abs)),
+        Reading("positions", "gaps closed", moved(ranked)),
+        Reading("positions", "never going back", moved(lambda i: np.maximum.accumulate(i, -1))),
+        Reading("positions", "counted from the first", moved(lambda i: i - i[..., :1])),
+        Reading("positions", "whole", moved(np.rint), apart=True),
+        Reading("positions", "of the first sequence", moved(first_row)),
+        Reading(
+            "positions",
+            "of the first axis",
+            moved(lambda i: np.broadcast_to(i[:1], i.shape) if i.ndim == 3 else i),
+        ),
+        Reading("mask", "by position", at(by_position)),
+        Reading("causal", "the other", at(lambda place: replace(place, causal=not place.causal))),
+        Reading("window", "none", at(lambda place: replace(place, window=None))),
+        Reading(
+            "window", "one more", at(lambda place: replace(place, window=place.window and place.window + 1))
+        ),
+        Reading("seg", "none", at(lambda place: replace(place, seg=None))),
+        Reading("seg", "padding is a document", at(lambda place: replace(place, seg=unpadded(place.seg)))),
+    ]
+
+
+def first_row(i: np.ndarray) -> np.ndarray:
+    return i if i.ndim < 2 else np.broadcast_to(i[..., :1, :], i.shape)
+
+
+def unpadded(seg: Any) -> Any:
+    return seg if seg is None else np.where(seg == 0, 99, seg)
+
+
+def distances() -> list[Reading]:
+    of = lambda change: (
+        lambda case, a: operate(
+            case,
+            a,
+            around(case.config.encoding(0), "bias", lambda bias, be, p, d: bias(be, p, change(d))),
+        )
+    )
+    return [
+        Reading("distance", "without sign", of(abs)),
+        Reading("distance", "never below 0", of(lambda d: np.maximum(d, 0))),
+        Reading("distance", "the other way round", of(lambda d: -d)),
+    ]
+
+
+def heads() -> list[Reading]:
+    grouped = lambda x, H: np.tile(x, (1, H // x.shape[1], 1, 1))
+
+    def read(case: Case, a: Any) -> dict[str, Any]:
+        return operate(replace(case, G=case.H), a | {n: grouped(a[n], case.H) for n in "kv" if n in a})
+
+    return [Reading("G", "heads dealt out in turn", read, apart=True)]
+
+
+@cache
+def of(name: str) -> tuple[Reading, ...]:
+    """Every reading of an encoding; many change no number of it."""
+    hook = get(name).hook
+    return (
+        *of_options(name),
+        *lengths(),
+        *places(),
+        *(widths() if hook == "rotate" else []),
+        *(distances() if hook == "bias" else []),
+        *([] if hook in ("embed", "mix") else heads()),
+    )
+
+
+# ---------------------------------------------------------------- what shows
+
+Pair = frozenset[Reading]
+SEEING = ("mask", "causal", "window", "seg")  # who sees whom, which meets positions and no formula
+
+
+def shown(case: Case, readings: Iterable[Reading], differs: Callable[[Any, Any], bool]) -> set[Reading]:
+    """Those that show in a case."""
+    a = {name: x for name, x in inputs(case).items() if not name.startswith("cotangent.")}
+    want = arrays(operate(case, a))
+    return {reading for reading in readings if differs(outputs_of(reading, case, a), want)}
+
+
+def outputs_of(reading: Reading, case: Case, a: Any) -> dict[str, np.ndarray]:
+    """What comes out, {} where it cannot be computed."""
+    try:
+        with np.errstate(all="ignore"):
+            return arrays(reading.read(case, a))
+    except (PerefError, TypeError, ValueError, LookupError, AttributeError):
+        return {}
+
+
+def arrays(found: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value(x)) for name, x in found.items()}
+
+
+def together(some: Iterable[Reading]) -> set[Pair]:
+    """Each two of them that may meet: in the formula, or in who sees whom at which position."""
+    return {frozenset(two) for two in combinations(some, 2) if meet(*two)}
+
+
+def meet(one: Reading, other: Reading) -> bool:
+    """Real positions are a matter of their own, since many programs take whole ones alone; so are groups of
+    heads, and a default that is taken for another word, which every case at the default shows.
+    """
+    if one.what == other.what or one.apart or other.apart:
+        return False
+    outside = {r.what for r in (one, other)} & set(SEEING)
+    return not outside or {one.what, other.what} - outside in ({"positions"}, {"distance"})
+
+
+# ---------------------------------------------------------------- probes
+
+
+def probes(name: str, level: str) -> Iterator[tuple[Case, set[str]]]:
+    """Small cases, and the options whose readings are tried there, all where there are none: every setting
+    at every place that takes it, and each two of them at one.
+    """
+    settings = [given for given in every_choice(name) if given]
+    for given in ({}, *settings):
+        for facts in places_of(name, level):
+            if case := fitting(name, level, given, facts):
+                yield case, set()
+    for one, other in combinations(settings, 2):
+        if not set(one) & set(other):
+            cases = (fitting(name, level, one | other, facts) for facts in places_of(name, level))
+            if case := next(filter(None, cases), None):
+                yield case, {*one, *other}
+
+
+def places_of(name: str, level: str) -> list[dict[str, Any]]:
+    """Where every fact is away from its default; where none is."""
+    groups = {} if get(name).hook in ("mix", "embed") else {"H": 4, "G": 2}
+    sizes = {"H": 2, "G": 1} if groups else {}
+    return [*(sizes | facts for _, facts in away(name, level)), {"B": 2, "T": 5} | groups]
+
+
+def fitting(name: str, level: str, given: dict[str, Any], facts: dict[str, Any]) -> Case | None:
+    """A probe, None where that is refused."""
+    case = sized(name, level, "probe", "", (), options=given, **facts)
+    try:
+        operate(case, inputs(case))
+    except PerefError:
+        return None
+    return case
+
+
+def matters(name: str, level: str) -> tuple[set[Reading], set[Pair]]:
+    """The readings that change a number of a probe, and each two that do so in one."""
+    alone: set[Reading] = set()
+    pairs: set[Pair] = set()
+    for case, only in probes(name, level):
+        found = shown(case, [r for r in of(name) if not only or r.what in only], differ)
+        alone |= found
+        pairs |= together(found)
+    return alone, pairs
+
+
+def differ(got: Any, want: Any) -> bool:
+    return any(apart(got[name], want[name]) for name in got if name in want)
+
+
+def apart(got: np.ndarray, want: np.ndarray) -> bool:
+    """By more than float32 hides."""
+    if got.shape != want.shape or not want.size:
+        return False
+    finite = lambda x: np.nan_to_num(x, posinf=1e30, neginf=-1e30)
+    largest = np.abs(want[np.isfinite(want)]).max(initial=0)
+    return bool(np.abs(finite(got) - finite(want)).max() > 1e-4 * (1e-30 + largest))

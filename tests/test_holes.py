@@ -1,0 +1,97 @@
+"""No golden case lets through who ignores an option or a fact, or reads it as what lies near (nearest.py): at
+each level above the table every such reading that changes a number fails a case in float32, and so does each
+two that may meet in one case.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import nearest
+import numpy as np
+import pytest
+from making.catalogue import core, full
+
+from peref.encodings import get, names, options
+from peref.golden.spec.book import open_book
+from peref.golden.spec.cases import LEVELS_OF_HOOK
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import verdict_on
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+
+
+@cache
+def entries():
+    return open_book(GOLDEN).entries
+
+
+@cache
+def every_case(name):
+    """Those of an encoding, of the core and of the full set."""
+    return [case for case in (*core(), *full()) if case.encoding == name]
+
+
+def fails(case):
+    """Whether what came fails the case as it stands in the files."""
+    entry = entries()[case.id]
+
+    def judged(got, _):
+        grades = (
+            verdict_on(
+                *(Tensor("F32", got[name].astype(np.float32)), entry.want(name), *entry.budget(name)),
+                entry.words["depth"],
+            ).grade
+            for name in entry.outputs
+            if name in got
+        )
+        return "FAIL" in grades
+
+    return judged
+
+
+def noticed(name, level, without=()):
+    """The readings that fail a case of the level, and each two that fail the same one."""
+    alone, pairs = set(), set()
+    for case in every_case(name):
+        if case.level == level and not case.variants and case.slug not in without:
+            found = nearest.shown(case, nearest.of(name), fails(case))
+            alone |= found
+            pairs |= nearest.together(found)
+    return alone, pairs
+
+
+def holes(name, level, **left_out):
+    """What changes a number at the level and fails no case."""
+    (alone, pairs), (seen, both) = nearest.matters(name, level), noticed(name, level, **left_out)
+    words = lambda some: sorted(map(str, some))
+    return words(alone - seen), sorted(" with ".join(words(two)) for two in pairs - both)
+
+
+LEVELS = [(name, level) for name in names() for level in LEVELS_OF_HOOK[get(name).hook] if level != "table"]
+
+
+@pytest.mark.parametrize(("name", "level"), LEVELS)
+def test_what_is_read_otherwise_fails_a_case(name, level):
+    """Alone, and together with what else is read otherwise."""
+    alone, pairs = holes(name, level)
+    assert alone == [], f"no case of {name} at level {level} notices {alone}; add settings to `together`"
+    assert pairs == [], f"no one case of {name} at level {level} notices {pairs}; add settings to `together`"
+
+
+def test_without_the_cases_that_close_it_a_hole_is_found():
+    """So the test above can fail: for a reading alone, and for two."""
+    alone, pairs = holes(
+        "pi", "op", without={f"together-{n}{place}" for n in (1, 2) for place in ("", "-real")}
+    )
+    assert "original: ignored" in alone
+    assert "n: L times the whole quotient" in alone
+    assert "R: frequencies of the head width with original: ignored" in pairs
+
+
+@pytest.mark.parametrize("name", [name for name in names() if options(get(name))])
+def test_every_option_is_away_from_its_default_above_the_table(name):
+    """At each level above the table; in a model, where it changes no number of one layer."""
+    for option, (default, _) in options(get(name)).items():
+        away = {case.level for case in every_case(name) if nearest.chosen(case)[option] != default}
+        levels = {level for one, level in LEVELS if one == name}
+        assert levels <= away or "model" in away, f"{option} of {name} is at its default but in {away}"
