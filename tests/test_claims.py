@@ -9,6 +9,7 @@ from generated import NAMES, config, every_choice, of, subject, without
 
 from peref.encodings import get
 from peref.laws import claimed as laws
+from peref.laws import everywhere
 
 
 def claimed(name, given):
@@ -45,16 +46,14 @@ def test_shift_holds_where_it_is_claimed_and_fails_elsewhere(name):
 
 @pytest.mark.parametrize("name", of("two_sided"))
 def test_two_sided_is_claimed_and_holds(name):
-    """The last token reaches the first row; the gradients are right."""
+    """The last token reaches the first row."""
     laws.two_sided(subject(name))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in of("two_sided") if get(name).hook in ("bias", "score", "attend")]
-)
-def test_gradient_of_every_choice_both_ways(name):
-    """What it learns of the future too: its own parameters, with every choice of its options."""
-    laws.two_sided_choices(subject(name))
+@pytest.mark.parametrize("name", sorted({*of("two_sided"), *of("window")}))
+def test_gradients_in_all_that_is_claimed(name):
+    """Both ways, with every choice of its options; in a window; at positions of several axes."""
+    everywhere.gradients_of_claims(subject(name))
 
 
 @pytest.mark.parametrize("name", without("two_sided"))

@@ -1007,7 +1007,7 @@ MISUSE = {
     "command": (["trian"], "did you mean 'train'"),
     "option": (["train", "--wdth", "3"], "--width"),
     "length 0": (["train", "--len", "0"], "--len"),
-    "length in words": (["train", "--len", "many"], "'--len': 'many' is not a whole number of at least 1"),
+    "length in words": (["train", "--len", "many"], "--len: 'many' is not a whole number of at least 1"),
     "odd rotary width": (["train", "--pe", "rope", "--set", "rotary_dim=7"], "rotary width is 7"),
     "heads": (["train", "--width", "128", "--heads", "3"], "does not divide"),
     "key-value heads": (["train", "--kv-heads", "3"], "key-value heads"),
@@ -1029,11 +1029,11 @@ MISUSE = {
         ["train", "--pe", "alibi,none,rope,t5,path"],
         "no layer would take path",
     ),
-    "runs without a name": (["train", "--runs", ""], "'--runs': it is empty; expected a folder"),
-    "runs without a name in eval": (["eval", "--runs", ""], "'--runs': it is empty; expected a folder"),
+    "runs without a name": (["train", "--runs", ""], "--runs: it is empty; expected a folder"),
+    "runs without a name in eval": (["eval", "--runs", ""], "--runs: it is empty; expected a folder"),
     "runs without a name on resume": (
         ["train", "--resume", "--runs", ""],
-        "'--runs': it is empty; expected a folder",
+        "--runs: it is empty; expected a folder",
     ),
     "dtype": (["train", "--dtype", "float16"], "float32"),
     "dtype of the cuda backend": (

@@ -255,6 +255,13 @@ def test_it_is_listed_shown_and_made_into_vectors(cli, tmp_path):
         "golden", "vectors", "--pe", "./mine.py", "--set", "power=2", "--shape", "1,4,2,8,8", "-o", "vectors"
     )
     assert made[0] == 0, made[2]
+    code, out, err = cli("golden", "verify", "vectors", "--rebuild", "--pe", "./mine.py")
+    assert (code, err) == (0, ""), err
+    modules.forget("mine")
+    code, _, err = cli("golden", "verify", "vectors", "--rebuild")
+    assert code == 2
+    assert "unknown encoding 'mine'" in err
+    assert "one of your own takes its file: --rebuild --pe ./mine.py" in err
     (tmp_path / "mine.py").unlink()
     code, out, err = cli("check", "vectors/mine/expected.safetensors", "--golden", "vectors")
     assert code == 0, err

@@ -94,7 +94,7 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         {
             "gradients": "gradient of 0.pe.r: analytic",
             "gradients later": "table_backward in planted.py: gradient of r: analytic",
-            "window": "0.pe.r",
+            "gradients, claims": "gradient of 0.pe.r: analytic",
         },
     ),
     "a gradient that the softmax hides": (
@@ -141,6 +141,10 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
     "the past alone": (
         mixing(SAME, "'any_length', 'shift', 'two_sided'"),
         {"two_sided": "the last token does not reach the first row where causal is False"},
+    ),
+    "a window that nobody looks through": (
+        mixing(SAME, "'any_length', 'shift', 'window'"),
+        {"window": "token 0 does not reach rows 0 to 2 with window 3"},
     ),
     "positions that nobody looks at": (
         mixing(SAME).replace("axes=None", "axes=1"),
@@ -226,6 +230,12 @@ def test_a_planted_bug_is_found_and_told(cli, tmp_path, what):  # noqa: F811
         assert words in found[law]["words"], found[law]["words"]
 
 
+def test_a_wrong_gradient_breaks_no_claim(cli, tmp_path):  # noqa: F811
+    """What is claimed is of the values."""
+    _, found = asked(cli, tmp_path, PLANTED["a gradient wrong by a thousandth"][0])
+    assert all(found[law]["right"] for law in CLAIMED if law in found)
+
+
 def test_every_law_finds_some_bug():
     """None of those that an encoding is asked is without a planted bug."""
     assert {law for _, wrong in PLANTED.values() for law in wrong} == set(EVERYWHERE) | set(CLAIMED) | {
@@ -240,7 +250,7 @@ def test_what_is_right_is_found_right(cli, tmp_path):  # noqa: F811
     (tmp_path / "mine.py").write_text(MINE)
     code, out, err = cli("laws", "./mine.py", "--loop", "loop.py")
     assert (code, err) == (0, "")
-    assert "19 of 19 as they must be" in out
+    assert "20 of 20 as they must be" in out
     for line in (
         "gradients           holds",
         "loop                holds",

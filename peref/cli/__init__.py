@@ -122,6 +122,9 @@ def misused(error: Any) -> str:
     if isinstance(error, click.MissingParameter) and error.ctx:
         usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
         return f"an argument is missing; expected: {usage}"
+    if isinstance(error, click.BadParameter) and error.param:
+        where = error.param.get_error_hint(error.ctx).replace("'", "")
+        return f"{where}: {error.message}"
     if isinstance(error, click.BadOptionUsage) and "requires" in error.message:
         return f"{error.option_name} has no value; say it after the option: {error.option_name} VALUE"
     return error.format_message()

@@ -24,7 +24,7 @@ from peref.golden.spec.checksums import versioned
 from peref.golden.spec.files import Tensor, read_tensors
 
 LEVEL_NAMES = (*LEVELS, "refuse", "law")
-FORMS: dict[str, Callable[[Report, Book], str]] = {
+WRITERS: dict[str, Callable[[Report, Book], str]] = {
     "junit": junit.junit_xml,
     "html": html.report_page,
     "json": lambda *found: text.document(report_data(*found)) + "\n",
@@ -183,9 +183,9 @@ def refuse_contradictions(given: SimpleNamespace) -> None:
 def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
     """What writes a report of this kind, and where to."""
     kind, _, path = item.partition(":")
-    if kind not in FORMS or not path:
+    if kind not in WRITERS or not path:
         raise Misuse(f"--report {item}: expected junit:FILE, json:FILE or html:FILE")
-    return FORMS[kind], path
+    return WRITERS[kind], path
 
 
 def tensors_of(output: Path, folder: str | None, book: Book) -> dict[str, Tensor]:

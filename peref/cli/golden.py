@@ -13,6 +13,7 @@ from peref import share
 from peref.cli import completion, options, text
 from peref.cli.app import Group
 from peref.cli.progress import Progress
+from peref.encodings import get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.compute.vectors import make_vectors
 from peref.golden.judge.rebuild import differing
@@ -60,10 +61,16 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     help="Also list the cases that differ from those in this folder.",
 )
 @click.option("--rebuild", is_flag=True, help="Also compute every case anew, and compare.")
+@click.option(
+    *("--pe", "own"),
+    type=options.ENCODINGS,
+    metavar="./FILE.py",
+    help="The file of your own encoding, to rebuild.",
+)
 @options.as_json
 @click.pass_context
 def verify_command(
-    ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, as_json: bool
+    ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, own: str | None, as_json: bool
 ) -> None:
     """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where
     --against or --rebuild finds a change.
@@ -74,6 +81,15 @@ def verify_command(
     if against is not None:
         found |= changed(open_book(Path(against)), book)
     if rebuild:
+        if own is not None:
+            choose(own)
+        for name in {vectors.words["encoding"] for vectors in book.vectors}:
+            try:
+                get(name)
+            except Misuse as error:
+                raise Misuse(
+                    f"{error}; one of your own takes its file: --rebuild --pe ./{name}.py"
+                ) from error
         with Progress(len(book.entries), "cases", plain=as_json) as bar:
             found["differ"] = differing(book, lambda _: bar.add(1))
     if as_json:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 from click.shell_completion import CompletionItem
@@ -223,12 +223,18 @@ RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
 
 
 class Setting(click.Option):
-    """An option for one field of Config or Recipe, under the name `<of>_<field>`; unset it is None, and
-    the field's own default counts.
+    """An option for one field of Config or Recipe, under the name `<of>_<field>` and of its kind; unset it
+    is None, and the field's own default counts.
     """
 
     def __init__(self, declarations: list[str], of: str, field: str, said: str = "", **rest: Any) -> None:
         self.of, self.field, self.said = of, field, said
+        hint = get_type_hints(RECORDS[of])[field]
+        number = next((kind for kind in (float, int) if kind in (hint, *get_args(hint))), None)
+        if number:
+            rest["type"] = SIZE if of == "model" and number is int else number
+        elif hint is not bool:
+            rest["metavar"] = "NAME"
         super().__init__([*declarations, f"{of}_{field}"], default=None, **rest)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
@@ -241,7 +247,7 @@ class Setting(click.Option):
         return beginning(incomplete, completion.choices(get_type_hints(RECORDS[self.of])[self.field]))
 
 
-def setting(declarations: str, of: str, field: str, help: str, **rest: Any) -> Callable:
+def setting(of: str, declarations: str, field: str, help: str, **rest: Any) -> Callable:
     """Decorates a command with a Setting."""
     return click.option(*declarations.split(), cls=Setting, of=of, field=field, help=help, **rest)
 

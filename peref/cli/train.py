@@ -35,7 +35,7 @@ COMPUTING = ("backend", "threads", "every_tile", "no_record")
 FREE = ("data", *COMPUTING, "runs", "resume", "as_json")  # what may be said again when a run goes on
 
 
-SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
+of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
 
 
 @click.command("train", cls=options.Command)
@@ -59,73 +59,47 @@ SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
         shell_complete=lambda ctx, param, incomplete: beginning(incomplete, SHAPES),
         help=f"Defaults for the settings below: {' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]",
     ),
-    setting("--layers", "model", "layers", "Number of layers.", **SIZED),
-    setting("--width", "model", "C", "Width of the model (hidden size).", **SIZED),
-    setting("--heads", "model", "H", "Number of query heads.", **SIZED),
-    setting("--kv-heads", "model", "G", "Number of key-value heads.", **SIZED, said="half the heads"),
-    setting("--head-width", "model", "D", "Width of each head.", **SIZED, said="width / heads"),
-    setting(
-        "--ff",
-        "model",
-        "F",
-        "Width of the feed-forward layers.",
-        **SIZED,
-        said="8/3 of the width, 4 for gelu",
+    of_model("--layers", "layers", "Number of layers."),
+    of_model("--width", "C", "Width of the model (hidden size)."),
+    of_model("--heads", "H", "Number of query heads."),
+    of_model("--kv-heads", "G", "Number of key-value heads.", said="half the heads"),
+    of_model("--head-width", "D", "Width of each head.", said="width / heads"),
+    of_model("--ff", "F", "Width of the feed-forward layers.", said="8/3 of the width, 4 for gelu"),
+    of_model("--activation", "activation", "Activation of the feed-forward layers: swiglu or gelu."),
+    of_model("--norm", "norm", "Normalization: rms or layer."),
+    of_model("--norm-eps", "eps", "Epsilon of the normalization."),
+    of_model("--biases/--no-biases", "biases", "Biases in every linear layer except the head."),
+    of_model(
+        "--qkv-bias/--no-qkv-bias", "qkv_bias", "Biases in the projections to q, k and v.", said="as --biases"
     ),
-    setting(
-        "--activation",
-        "model",
-        "activation",
-        "Activation of the feed-forward layers: swiglu or gelu.",
-        metavar="NAME",
-    ),
-    setting("--norm", "model", "norm", "Normalization: rms or layer.", metavar="NAME"),
-    setting("--norm-eps", "model", "eps", "Epsilon of the normalization.", type=float),
-    setting("--biases/--no-biases", "model", "biases", "Biases in every linear layer except the head."),
-    setting(
-        "--qkv-bias/--no-qkv-bias",
-        "model",
-        "qkv_bias",
-        "Biases in the projections to q, k and v.",
-        said="as --biases",
-    ),
-    setting("--qk-norm/--no-qk-norm", "model", "qk_norm", "RMSNorm over each head of q and k."),
-    setting(
-        "--tied/--untied", "model", "tied", "Whether the head shares the weights of the token embedding."
-    ),
-    setting(
-        "--window",
-        "model",
-        "window",
-        "Sliding window: the keys that a query sees, itself included.",
-        **SIZED,
-        said="all",
+    of_model("--qk-norm/--no-qk-norm", "qk_norm", "RMSNorm over each head of q and k."),
+    of_model("--tied/--untied", "tied", "Whether the head shares the weights of the token embedding."),
+    of_model(
+        "--window", "window", "Sliding window: the keys that a query sees, itself included.", said="all"
     ),
 )
 @section(
     "Training",
-    setting("--len", "model", "L", "Sequence length in tokens (bytes).", **SIZED),
+    of_model("--len", "L", "Sequence length in tokens (bytes)."),
     options.data_option(f"A name from `data`, a text file or a folder of them.  [default: {data.DEFAULT}]"),
-    setting("--steps", "recipe", "steps", "Optimizer steps.", type=int),
-    setting("--batch", "recipe", "batch", "Batch size: sequences in a micro-batch.", type=int),
-    setting(
-        "--accumulate", "recipe", "accumulate", "Gradient accumulation: micro-batches in a step.", type=int
-    ),
-    setting("--rate", "recipe", "rate", "Peak learning rate.", type=float),
-    setting("--warmup", "recipe", "warmup", "Warm-up steps, up to the peak learning rate.", type=int),
-    setting("--floor", "recipe", "floor", "Final learning rate, as a fraction of the peak.", type=float),
-    setting("--beta1", "recipe", "beta1", "AdamW: decay rate of the first moment.", type=float),
-    setting("--beta2", "recipe", "beta2", "AdamW: decay rate of the second moment.", type=float),
-    setting("--eps", "recipe", "eps", "AdamW: epsilon.", type=float),
-    setting("--decay", "recipe", "decay", "Weight decay, of the linear layers alone.", type=float),
-    setting("--clip", "recipe", "clip", "Gradient-norm clip.", type=float),
-    setting("--seed", "recipe", "seed", "Random seed, of weights and batches.", type=int),
-    setting("--dtype", "recipe", "dtype", "float32 or float64.", metavar="NAME"),
+    of_recipe("--steps", "steps", "Optimizer steps."),
+    of_recipe("--batch", "batch", "Batch size: sequences in a micro-batch."),
+    of_recipe("--accumulate", "accumulate", "Gradient accumulation: micro-batches in a step."),
+    of_recipe("--rate", "rate", "Peak learning rate."),
+    of_recipe("--warmup", "warmup", "Warm-up steps, up to the peak learning rate."),
+    of_recipe("--floor", "floor", "Final learning rate, as a fraction of the peak."),
+    of_recipe("--beta1", "beta1", "AdamW: decay rate of the first moment."),
+    of_recipe("--beta2", "beta2", "AdamW: decay rate of the second moment."),
+    of_recipe("--eps", "eps", "AdamW: epsilon."),
+    of_recipe("--decay", "decay", "Weight decay, of the linear layers alone."),
+    of_recipe("--clip", "clip", "Gradient-norm clip."),
+    of_recipe("--seed", "seed", "Random seed, of weights and batches."),
+    of_recipe("--dtype", "dtype", "float32 or float64."),
 )
 @section(
     "Validation",
-    setting("--valid-every", "recipe", "valid_every", "Steps between validations.", type=int),
-    setting("--valid-bytes", "recipe", "valid_bytes", "Bytes of held-out text in each validation.", type=int),
+    of_recipe("--valid-every", "valid_every", "Steps between validations."),
+    of_recipe("--valid-bytes", "valid_bytes", "Bytes of held-out text in each validation."),
 )
 @section(
     "Computing",
@@ -135,7 +109,7 @@ SIZED: Any = {"type": options.SIZE, "metavar": "INTEGER"}
 @section(
     "Output",
     options.runs_folder,
-    setting("--save-every", "recipe", "save_every", "Steps between checkpoints.", type=int),
+    of_recipe("--save-every", "save_every", "Steps between checkpoints."),
     click.option(
         "--resume",
         metavar="[RUN]",
@@ -164,9 +138,10 @@ def command(ctx: click.Context, **given: Any) -> None:
     # the loop looks at every loss and gradient itself, and names the one that is not finite
     with np.errstate(all="ignore"):
         if given["resume"] is None:
-            run, corpus, marks, be = begin(given, backend_for)
+            run, corpus, be = begin(given, backend_for)
         else:
-            run, corpus, marks, be = go_on(ctx, given, backend_for)
+            run, corpus, be = go_on(ctx, given, backend_for)
+        marks = data.yardsticks(corpus.train, corpus.valid)
         try:
             with signals.gently():
                 done = follow(run, corpus, be, marks, given, signals, say)
@@ -175,30 +150,21 @@ def command(ctx: click.Context, **given: Any) -> None:
             raise Interrupted(
                 signal.number, f"{signal}; go on with: {again}", **{"run": str(run.folder), **signal.details}
             ) from None
-    figures = {
-        **done,
-        "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        * (1 if sys.platform == "darwin" else 1024),
-        "seconds": time.perf_counter() - began,
-    }
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    figures = {**done, "peak_rss": peak, "seconds": time.perf_counter() - began}
     if given["as_json"]:
         print(text.document(figures))
         return
     val = figures["val"]
     say("validation", f"loss {val['loss']:.4f}, {val['bpb']:.4f} bits/byte")
-    speed, memory = (
-        f"{figures['tokens_per_s']:,.0f} tokens/s",
-        f"peak memory {text.size(figures['peak_rss'])}",
-    )
-    say("figures", f"{speed}, {memory}, {text.duration(figures['seconds'])} in all")
+    speed, seconds = f"{figures['tokens_per_s']:,.0f} tokens/s", text.duration(figures["seconds"])
+    say("figures", f"{speed}, peak memory {text.size(peak)}, {seconds} in all")
     say("run", str(run.folder))
     say("next", next_command(run, corpus, given))
 
 
-def begin(
-    given: dict[str, Any], backend_for: Callable[[str], Backend]
-) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
-    """A new run, its text and the yardsticks of that."""
+def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple[Run, data.Corpus, Backend]:
+    """A new run, its text and what computes."""
     chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
     cfg = shaped(
         FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen
@@ -208,19 +174,16 @@ def begin(
     corpus = data.corpus(spec)
     loop.check_recipe(cfg, recipe, corpus, given["backend"])
     be = backend_for(recipe.dtype)
-    marks = data.yardsticks(corpus.train, corpus.valid)
     if spec not in data.known():
         spec = str(Path(spec).resolve())
     runs = RUNS if given["runs"] is None else given["runs"]
-    return loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be
+    return loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, be
 
 
 def go_on(
     ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]
-) -> tuple[Run, data.Corpus, dict[str, float], Backend]:
-    """The run that --resume means, its text and the yardsticks of that. Raises Misuse for settings that a
-    run fixes.
-    """
+) -> tuple[Run, data.Corpus, Backend]:
+    """The same of the run that --resume means. Raises Misuse for settings that a run fixes."""
     if given["resume"] == NEWEST:
         run = newest(
             RUNS if given["runs"] is None else given["runs"], having_checkpoint=False, unfinished=True
@@ -250,8 +213,7 @@ def go_on(
             f"{text.command('eval', run.folder, *files_of(run))}"
         )
     corpus = run_text(run, given["data"])
-    be = backend_for(run.record["recipe"]["dtype"])
-    return run, corpus, data.yardsticks(corpus.train, corpus.valid), be
+    return run, corpus, backend_for(run.record["recipe"]["dtype"])
 
 
 def names_files(run: Run, pe: str) -> bool:
@@ -318,16 +280,10 @@ def follow(
                 )
             elif record["event"] == "done":
                 valid = record["valid"]
-    shared = {
-        "run": str(run.folder),
-        "step": steps,
-        "steps": steps,
-        "val": valid,
-        "yardsticks": marks,
-        "tokens_per_s": speed,
-    }
-    shared |= {"parameters": start["parameters"], "backend": be.name, "plain": be.plain()}
-    return shared | {"data": run.record["data"], "config": run.record["config"]}
+    done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
+    done |= {"yardsticks": marks, "tokens_per_s": speed, "parameters": start["parameters"]}
+    done |= {"backend": be.name, "plain": be.plain()}
+    return done | {key: run.record[key] for key in ("data", "config")}
 
 
 def bits(nats: float) -> float:

@@ -15,10 +15,11 @@ from peref.laws.gradient import frozen, gradient, is_real
 from peref.laws.small import (
     EXACT,
     LENGTH,
+    SEGMENTS,
     Given,
+    Small,
     Subject,
     broken,
-    chunked,
     image,
     layer_input,
     logits,
@@ -31,14 +32,13 @@ from peref.ops.place import At
 from peref.tape import Op, Tape, Var
 
 PIECES = [(1,), (8,), (3, 4), tuple(range(1, 9))]  # where 9 tokens are cut
-SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
 
 # ---------------------------------------------------------------- gradients
 
 
 def gradients(s: Subject, first: int = 0) -> None:
     """The gradient of every parameter agrees with central differences to 1e-7."""
-    of_parameters(s, s.choices[0], first, s.config())
+    of_parameters(s, s.model(), first)
 
 
 def gradients_later(s: Subject) -> None:
@@ -50,20 +50,31 @@ def gradients_of_choices(s: Subject) -> None:
     """They also agree with every option at each value that it may have."""
     for given in s.choices[1:]:
         with told(given):
-            of_parameters(s, given, 3, s.config(given, layers=1))
+            of_parameters(s, s.model(given, layers=1), 3)
 
 
-def of_parameters(s: Subject, given: Given, first: int, cfg: Any) -> None:
-    p, x = weights(cfg), tokens(2, 7)
-    memory = model.cache(cfg, LENGTH)
-    if first:
-        memory = model.decode(cfg, p, x[:, :first], memory)[1]
+def gradients_of_claims(s: Subject) -> None:
+    """They also agree in what it claims: both ways, in a window, at positions of several axes."""
+    x = tokens(2, 9)
+    if "window" in s.claims():
+        s.model(window=3, layers=1).gradients(x)
+    if s.axes > 1:
+        s.model().gradients(x, positions=image(s.axes), seg=SEGMENTS)
+    if "two_sided" in s.claims():
+        s.model(causal=False).gradients(x[:, :7])
+    for given in s.choices[1:]:
+        if "two_sided" in s.claims(given) and s.encoding.hook in ("bias", "score", "attend"):
+            m = s.model(given, causal=False, layers=1)  # what it learns of the future too
+            if own := [n for n, name in enumerate(m.p) if "pe." in name]:
+                with told(given):
+                    m.gradients(x[:, :7], own)
 
-    def function(*arrays: Any) -> Any:
-        return model.decode(cfg, dict(zip(p, arrays, strict=True)), x[:, first:], memory)[0]
 
+def of_parameters(s: Subject, m: Small, first: int) -> None:
+    x, cfg = tokens(2, 7), m.cfg
+    memory = m.decode(x[:, :first])[1] if first else model.cache(cfg, LENGTH)
     try:
-        gradient(function, list(p.values()), names=list(p))
+        m.gradients(x[:, first:], memory=memory)
     except Differs as error:
         if found := at_fault(s, cfg):
             raise broken(f"{error}; {found}") from error
@@ -154,13 +165,12 @@ def gradients_inside(s: Subject) -> None:
 
 def causal(s: Subject) -> None:
     """Tokens from t on change no bit of the rows before t, and some of those after."""
-    cfg, x = s.config(), tokens(2, 9)
-    p = weights(cfg)
-    full = logits(cfg, p, x)
+    m, x = s.model(), tokens(2, 9)
+    full = m.logits(x)
     for t in (1, 4, 8):
         other = x.copy()
         other[:, t:] = others(other[:, t:])
-        changed = logits(cfg, p, other)
+        changed = m.logits(other)
         same(changed[:, :t], full[:, :t], 0, f"logits before token {t}, where tokens from {t} on are others")
         if not abs(changed[:, t:] - full[:, t:]).max() > 0:
             raise broken(f"logits from token {t} on are the same where these tokens are others")
@@ -168,22 +178,17 @@ def causal(s: Subject) -> None:
 
 def decoding(s: Subject, pieces: Any = PIECES) -> None:
     """Any split of the tokens over calls gives the rows of the whole, also where rows are elsewhere."""
-    cfg, x = s.config(), tokens(2, 9)
-    p = weights(cfg)
+    m, x = s.model(), tokens(2, 9)
     rows = np.arange(9) + np.array([[0], [4]])
     places = [None, 5 + np.arange(9), rows[None] if s.encoding.axes == 2 else rows]
-    for cuts in pieces:
-        for i in places:
-            where = "" if i is None else f", positions {i.ravel()[0]} to {i.max()}"
-            same(
-                chunked(cfg, p, x, cuts, i),
-                logits(cfg, p, x, positions=i),
-                EXACT,
-                f"logits of 9 tokens cut at {cuts}{where}",
-            )
-    later = model.decode(cfg, p, x[:, :4], model.cache(cfg, LENGTH), positions=3 + np.arange(4))[1]
-    want = logits(cfg, p, x, positions=3 + np.arange(9))[:, 4:]
-    same(model.decode(cfg, p, x[:, 4:], later)[0], want, EXACT, "logits of tokens that go on from position 7")
+    for i in places:
+        whole = m.logits(x, positions=i)
+        where = "" if i is None else f", positions {i.ravel()[0]} to {i.max()}"
+        for cuts in pieces:
+            same(m.chunked(x, cuts, i), whole, EXACT, f"logits of 9 tokens cut at {cuts}{where}")
+    later = m.decode(x[:, :4], positions=3 + np.arange(4))[1]
+    want = m.logits(x, positions=3 + np.arange(9))[:, 4:]
+    same(m.decode(x[:, 4:], later)[0], want, EXACT, "logits of tokens that go on from position 7")
 
 
 # ---------------------------------------------------------------- padding and documents
@@ -193,17 +198,11 @@ def packing(s: Subject) -> None:
     """Left padding and packed documents equal the documents alone; what stands in padding has no say."""
     for cuts in ((), (2, 5), (6,)):
         check_packing(s, s.choices[0], cuts)
-    cfg = s.config()
-    p, x = weights(cfg), tokens(2, 9)
+    m, x = s.model(), tokens(2, 9)
     other = x.copy()
     other[0, :3] = 0
-    want = logits(cfg, p, x, seg=SEGMENTS)[0, 3:]
-    same(
-        logits(cfg, p, other, seg=SEGMENTS)[0, 3:],
-        want,
-        EXACT,
-        "logits where other tokens stand in the padding",
-    )
+    got, want = (m.logits(y, seg=SEGMENTS)[0, 3:] for y in (other, x))
+    same(got, want, EXACT, "logits where other tokens stand in the padding")
 
 
 def packing_of_choices(s: Subject) -> None:
@@ -214,28 +213,22 @@ def packing_of_choices(s: Subject) -> None:
 
 
 def check_packing(s: Subject, given: Given, cuts: tuple[int, ...]) -> None:
-    cfg = s.config(given)
-    p, x = weights(cfg), tokens(2, 9)
-    got, how = chunked(cfg, p, x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else ""
-    same(got[:1, 3:], logits(cfg, p, x[:1, 3:]), EXACT, f"logits behind 3 tokens of padding{how}")
+    m, x = s.model(given), tokens(2, 9)
+    got, how = m.chunked(x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else ""
+    same(got[:1, 3:], m.logits(x[:1, 3:]), EXACT, f"logits behind 3 tokens of padding{how}")
     for a, b in ((0, 2), (2, 7), (7, 9)):
-        same(
-            got[1:, a:b],
-            logits(cfg, p, x[1:, a:b]),
-            EXACT,
-            f"logits of tokens {a} to {b - 1}, a document in a row of three{how}",
-        )
+        what = f"logits of tokens {a} to {b - 1}, a document in a row of three{how}"
+        same(got[1:, a:b], m.logits(x[1:, a:b]), EXACT, what)
 
 
 def padding_backward(s: Subject) -> None:
     """The gradient of a padded row is that of the tokens alone; padding alone gives zeros, never NaN."""
-    cfg, x = s.config(), tokens(2, 7)
-    p, targets = weights(cfg), tokens(2, 7, seed=1)
+    m, x, targets = s.model(), tokens(2, 7), tokens(2, 7, seed=1)
 
     def gradients(x: Any, targets: Any, **place: Any) -> dict[str, Any]:
         tape = Tape()
-        leaves = tape.watch(p)
-        y, _ = model.loss(cfg, leaves, x, targets, n=LENGTH, **place)
+        leaves = tape.watch(m.p)
+        y, _ = model.loss(m.cfg, leaves, x, targets, n=LENGTH, **place)
         found = tape.gradients(y, np.float64(0.7))
         # beside the largest, what a softmax cannot see is rounding: a number added to a whole row
         most = max(abs(g).max() for g in found.values())
@@ -245,7 +238,7 @@ def padding_backward(s: Subject) -> None:
     padded = gradients(x, np.where(seg == 0, -1, targets), seg=seg)
     same(padded, gradients(x[:1, 2:], targets[:1, 2:]), EXACT, "gradients behind 2 tokens of padding")
     nothing = gradients(x, np.full((2, 7), -1), seg=np.zeros((2, 7), int))
-    same(nothing, {n: np.zeros_like(a) for n, a in p.items()}, 0, "gradients of padding alone")
+    same(nothing, {n: np.zeros_like(a) for n, a in m.p.items()}, 0, "gradients of padding alone")
 
 
 def blind_rows(s: Subject) -> None:
@@ -286,37 +279,32 @@ def grouped_heads(s: Subject) -> None:
         return
     H = s.config().H
     groups = next(G for G in (2, 3, 1) if H % G == 0)
-    few, many = s.config(G=groups, layers=1), s.config(G=H, layers=1)
-    p, x = dict(weights(few)), tokens(2, 7)
-    for n, a in weights(many).items():
+    few, many = s.model(G=groups, layers=1), s.model(G=H, layers=1)
+    p, x = dict(few.p), tokens(2, 7)
+    for n, a in many.p.items():
         if p[n].shape != a.shape:
-            last = p[n].shape[1:]
-            heads = (
-                p[n].reshape(groups, -1, *last) if p[n].shape[0] != groups else p[n].reshape(groups, 1, *last)
-            )
+            heads = p[n].reshape(groups, -1, *p[n].shape[1:]) if len(p[n]) != groups else p[n][:, None]
             p[n] = np.repeat(heads, H // groups, 0).reshape(a.shape)
-    want = logits(few, dict(weights(few)), x)
-    same(logits(many, p, x), want, EXACT, f"logits of {H} key-value heads that repeat {groups}")
+    got = logits(many.cfg, p, x)
+    same(got, few.logits(x), EXACT, f"logits of {H} key-value heads that repeat {groups}")
 
 
 def history(s: Subject) -> None:
     """Another length, option or batch in between changes no bit."""
-    cfg, x = s.config(), tokens(2, 9)
-    p = weights(cfg)
-    before = logits(cfg, p, x)
+    m, x = s.model(), tokens(2, 9)
+    before = m.logits(x)
     for given in s.choices:
         other = s.config(given, **{"H": 2, "D": 8, "L": 11} | dict(s.sizes))
         model.logits(other, weights(other, 1), tokens(3, 11))
-    same(logits(cfg, p, x), before, 0, "logits, computed again after other models")
+    same(m.logits(x), before, 0, "logits, computed again after other models")
 
 
 def dtype(s: Subject) -> None:
     """Float32 in, float32 out, in logits, cache and every gradient, and close to float64."""
-    cfg, x = s.config(), tokens(2, 7)
-    wide = weights(cfg)
-    p = frozen(wide, np.float32)
-    y, memory = model.decode(cfg, p, x, model.cache(cfg, LENGTH))
-    same(y, logits(cfg, wide, x).astype(np.float32), 2e-5, "logits in float32")
+    m, x = s.model(), tokens(2, 7)
+    p = frozen(m.p, np.float32)
+    y, memory = model.decode(m.cfg, p, x, model.cache(m.cfg, LENGTH))
+    same(y, m.logits(x).astype(np.float32), 2e-5, "logits in float32")
     for n, layer in enumerate(memory.layers):
         kept = {name: kept.rows for name, kept in layer.items() if name != "state"} | layer["state"]
         for name, a in kept.items():
@@ -324,7 +312,7 @@ def dtype(s: Subject) -> None:
                 raise broken(f"what layer {n} keeps of tokens, {name}, is {a.dtype} for weights of float32")
     tape = Tape()
     leaves = tape.watch(p)
-    loss, _ = model.loss(cfg, leaves, x, x)
+    loss, _ = model.loss(m.cfg, leaves, x, x)
     found = tape.gradients(loss, np.float32(1))
     for name, leaf in leaves.items():
         g = found[leaf]
@@ -338,21 +326,12 @@ def positions(s: Subject) -> None:
     """Positions change something with some choice of the options; where the file says axes=None, nothing."""
     axes, x = s.encoding.axes, tokens(2, 9)
     if axes is None:
-        cfg = s.config()
-        p = weights(cfg)
+        m = s.model()
         for i in (image(3), image(5), np.arange(9)[::-1] / 3):
-            same(
-                logits(cfg, p, x, positions=i),
-                logits(cfg, p, x),
-                0,
-                "logits at other positions; axes is None",
-            )
+            same(m.logits(x, positions=i), m.logits(x), 0, "logits at other positions; axes is None")
     elif axes == 1:
-        changes = []
-        for given in s.choices:
-            cfg = s.config(given)
-            p = weights(cfg)
-            elsewhere = logits(cfg, p, x, positions=np.array([0, 1, 3, 4, 6, 8, 9, 12, 15]))
-            changes.append(abs(elsewhere - logits(cfg, p, x)).max())
+        changes, i = [], np.array([0, 1, 3, 4, 6, 8, 9, 12, 15])
+        for m in map(s.model, s.choices):
+            changes.append(abs(m.logits(x, positions=i) - m.logits(x)).max())
         if not max(changes) > 1e-6:
             raise broken("positions change nothing, whatever the options; the file should say axes=None")

@@ -17,6 +17,7 @@ import numpy as np
 
 from peref import hooks, model
 from peref.compare import same
+from peref.encodings import Encoding
 from peref.errors import Misuse
 from peref.laws.small import (
     LENGTH,
@@ -32,6 +33,7 @@ from peref.laws.small import (
     told,
     weights,
 )
+from peref.ops.place import At
 
 FAR = np.array([131071, 1048575])
 WIDTHS = (2, 4, 6, 8)  # rotary, of heads of 8
@@ -57,14 +59,8 @@ def needed(s: Subject, cfg: Any, hook: str) -> Callable:
 
 def loop(s: Subject) -> None:
     """With every choice of the options, at any positions, the encoding gives what its scalar loop gives."""
-    against = {
-        "embed": check_embed,
-        "rotate": check_rotate,
-        "bias": check_bias,
-        "score": check_score,
-        "attend": check_attend,
-        "mix": check_mix,
-    }
+    against = {"embed": check_embed, "rotate": check_rotate, "bias": check_bias}
+    against |= {"score": check_score, "attend": check_attend, "mix": check_mix}
     if s.encoding.hook:
         against[s.encoding.hook](s)
 
@@ -145,51 +141,44 @@ def check_bias(s: Subject) -> None:
 
 def check_score(s: Subject) -> None:
     """Term, row and column add up to what the loop has wherever a query looks."""
-    for given, causal in s.ways:
-        with told(given):
-            cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
-            p, pe, (x, q, k, _) = (
-                model.of_encoding(cfg, weights(cfg), 0),
-                cfg.encoding(0),
-                layer_input(cfg, LONG),
-            )
-            for i in s.far(LONG):
-                at = place_of(cfg, i)
-                f, _ = hooks.features(model.PLAIN, pe, p, x, at)
-                got = sum(a for a in hooks.score_terms(model.PLAIN, pe, p, q, k, f, at) if a is not None)
-                wanted = needed(s, cfg, "score")(lists(p), *(lists(a[1]) for a in (q, k, x)), lists(i))
-                want = np.array(wanted, dtype=float)
-                got = np.broadcast_to(got, (2, cfg.H, LONG, LONG))[1][:, at.see]
-                same(got, want[:, at.see], 1e-13, f"[head, cell that is seen], causal={causal}")
+
+    def terms(pe: Encoding, p: Any, at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
+        f, _ = hooks.features(model.PLAIN, pe, p, x, at)
+        found = sum(a for a in hooks.score_terms(model.PLAIN, pe, p, q, k, f, at) if a is not None)
+        return np.broadcast_to(found, (*q.shape[:3], k.shape[2]))[..., at.see]
+
+    check_layer(s, "score", "qkx", terms, 1e-13, "[head, cell that is seen]")
 
 
 def check_attend(s: Subject) -> None:
     """Features and attention together, from the layer's input on."""
-    for given, causal in s.ways:
-        with told(given):
-            cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
-            p, pe, (x, q, k, v) = (
-                model.of_encoding(cfg, weights(cfg), 0),
-                cfg.encoding(0),
-                layer_input(cfg, LONG),
-            )
-            for i in s.far(LONG):
-                at = place_of(cfg, i)
-                want = needed(s, cfg, "attend")(lists(p), *(lists(a[1]) for a in (q, k, v, x)), lists(i))
-                got = hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0][1]
-                same(got, np.array(want), 1e-12, f"[head, token, channel], causal={causal}")
+
+    def attended(pe: Encoding, p: Any, at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
+        return hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0]
+
+    check_layer(s, "attend", "qkvx", attended, 1e-12, "[head, token, channel]")
 
 
 def check_mix(s: Subject) -> None:
     """The whole layer."""
+    mixed = lambda pe, p, at, x, *heads: hooks.mixed(model.PLAIN, pe, p, x, at)[0]
+    check_layer(s, "mix", "x", mixed, 1e-12, "[token, channel]")
+
+
+def check_layer(s: Subject, hook: str, takes: str, made: Callable, tolerance: float, what: str) -> None:
+    """made(encoding, parameters, place, x, q, k, v) against the loop, which takes some of x, q, k, v."""
     for given, causal in s.ways:
         with told(given):
             cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
-            p, pe, (x, *_) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, LONG)
+            p, given_to = model.of_encoding(cfg, weights(cfg), 0), layer_input(cfg, LONG)
+            second = {name: lists(a[1]) for name, a in zip("xqkv", given_to, strict=True)}
             for i in s.far(LONG):
-                got, _ = hooks.mixed(model.PLAIN, pe, p, x, place_of(cfg, i))
-                want = needed(s, cfg, "mix")(lists(p), lists(x[1]), lists(i))
-                same(got[1], np.array(want), 1e-12, f"[token, channel], causal={causal}")
+                at = place_of(cfg, i)
+                got = made(cfg.encoding(0), p, at, *given_to)[1]
+                here = needed(s, cfg, hook)
+                want = np.array(here(lists(p), *(second[name] for name in takes), lists(i)), dtype=float)
+                want = want[:, at.see] if hook == "score" else want
+                same(got, want, tolerance, f"{what}, causal={causal}")
 
 
 def check_scale(s: Subject) -> None:
@@ -199,9 +188,5 @@ def check_scale(s: Subject) -> None:
             cfg = s.config(given)
             says = s.of_loop(cfg, "scale", D=8)
             want = says() if says else 8**-0.5
-            same(
-                np.float64(hooks.softmax_scale(cfg.encoding(0), 8)),
-                np.float64(want),
-                1e-15,
-                "the softmax scale for heads of 8",
-            )
+            got = hooks.softmax_scale(cfg.encoding(0), 8)
+            same(np.float64(got), np.float64(want), 1e-15, "the softmax scale for heads of 8")

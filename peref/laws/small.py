@@ -3,9 +3,10 @@
 Parameters are moved away from where they start, so that none hides, and nobody may write to them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from peref import model
 from peref.compare import Differs
 from peref.config import Config
 from peref.encodings import Encoding, get, options
-from peref.laws.gradient import frozen
+from peref.laws.gradient import frozen, gradient
 
 EXACT = 1e-10
 LENGTH = 16  # that frequencies are made for
@@ -22,6 +23,7 @@ LONG = 37  # tokens: longer than the distance at which shaw clips
 VOCABULARY = 11
 SIZES: dict[str, Any] = {"H": 6, "C": 30, "D": 4, "F": 14, "V": VOCABULARY, "L": LENGTH, "layers": 2}
 REAL = np.array([0.0, 0.5, -1.25, 3.0, 3.0, 14.5, 7.0])
+SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])  # padding; three documents
 POSITIONS = [np.arange(7), np.array([5, 0, 3, 3, 11, 2, 15])]
 
 Given = Mapping[str, Any]
@@ -45,9 +47,18 @@ class Subject:
         pe = ((self.name, dict(self.choices[0] if given is None else given)),)
         return Config(**{"pe": pe, **SIZES, **self.sizes, **sizes})
 
+    def model(self, given: Given | None = None, **sizes: Any) -> "Small":
+        """Such a model with its parameters."""
+        return Small(self.config(given, **sizes))
+
     def claims(self, given: Given | None = None) -> frozenset[str]:
         """The laws that it claims with these options."""
         return self.config(given).encoding(0).claims
+
+    @property
+    def axes(self) -> int:
+        """How many numbers a position may be, 0 where none is looked at."""
+        return self.encoding.axes or 0
 
     @property
     def learns(self) -> bool:
@@ -160,6 +171,42 @@ def chunked(
         rows.append(y)
         start = stop
     return np.concatenate(rows, 1)
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small model and its parameters."""
+
+    cfg: Config
+    seed: int = 0
+
+    @cached_property
+    def p(self) -> Any:
+        return weights(self.cfg, self.seed)
+
+    def logits(self, x: Any, **place: Any) -> Any:
+        return logits(self.cfg, self.p, x, **place)
+
+    def chunked(self, x: Any, cuts: tuple[int, ...], positions: Any = None, seg: Any = None) -> Any:
+        return chunked(self.cfg, self.p, x, cuts, positions, seg)
+
+    def decode(self, x: Any, memory: Any = None, **place: Any) -> tuple[Any, Any]:
+        """Logits and cache; a new cache, whose frequencies are made for LENGTH, where none is given."""
+        memory = model.cache(self.cfg, LENGTH) if memory is None else memory
+        return model.decode(self.cfg, self.p, x, memory, **place)
+
+    def gradients(self, x: Any, wrt: Sequence[int] | None = None, memory: Any = None, **place: Any) -> None:
+        """Raises Differs unless those of the parameters are right, all or some; behind a cache where one is
+        given.
+        """
+
+        def function(*arrays: Any) -> Any:
+            p = dict(zip(self.p, arrays, strict=True))
+            if memory is None:
+                return logits(self.cfg, p, x, **place)
+            return model.decode(self.cfg, p, x, memory, **place)[0]
+
+        gradient(function, list(self.p.values()), wrt=wrt, names=list(self.p))
 
 
 def layer_input(cfg: Config, T: int, B: int = 2) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ EVERYWHERE: dict[str, Callable[[Subject], Any]] = {
     "gradients later": everywhere.gradients_later,
     "gradients inside": everywhere.gradients_inside,
     "gradients, options": everywhere.gradients_of_choices,
+    "gradients, claims": everywhere.gradients_of_claims,
     "causality": everywhere.causal,
     "decoding in pieces": everywhere.decoding,
     "padding, documents": everywhere.packing,
@@ -41,6 +42,7 @@ ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some
         s.encoding.hook == "score" or (s.learns and s.encoding.hook in ("embed", "rotate", "bias"))
     ),
     "gradients, options": lambda s: len(s.choices) > 1,
+    "gradients, claims": lambda s: s.claims() & {"two_sided", "window"} or s.axes > 1,
     "documents, options": lambda s: len(s.choices) > 1,
     "rows of padding": lambda s: s.encoding.hook in ("score", "attend"),
     "grouped heads": lambda s: s.encoding.hook != "mix",
@@ -50,7 +52,7 @@ ASKED_OF: dict[str, Callable[[Subject], Any]] = {  # laws that are asked of some
 OF_LOOP = {"loop": loops.loop, "scale of the loop": loops.check_scale}
 CLAIMED = {
     "shift": (claimed.shift, claimed.not_shift),
-    "two_sided": (claimed.two_sided, claimed.two_sided_choices, claimed.not_two_sided),
+    "two_sided": (claimed.two_sided, claimed.not_two_sided),
     "real_positions": (claimed.real_positions, claimed.not_real_positions),
     "any_length": (claimed.any_length, claimed.not_any_length),
     "window": (claimed.window, claimed.not_window),
@@ -143,7 +145,7 @@ def verdicts(s: Subject) -> Iterator[Verdict]:
                 yield Verdict(law, None, *passes(s, check))
         for law, checks in CLAIMED.items():
             claims = law in s.claims()
-            if law != "text" or claims or claimed.several(s):
+            if law != "text" or claims or s.axes > 1:
                 yield Verdict(law, claims, *passes(s, *checks))
 
 

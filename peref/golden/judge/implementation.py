@@ -23,7 +23,7 @@ from peref.golden.judge.report import DTYPES, NothingRan, Report, check_tensors
 from peref.golden.judge.result import Outcome, Result
 from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
-from peref.golden.judge.wire import PLACES
+from peref.golden.judge.wire import real_in
 from peref.golden.spec.book import Book
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import DTYPE_NAMES, NUMPY_DTYPES, Tensor
@@ -43,9 +43,7 @@ def numpy_dtype(dtype: str) -> Any:
 
 def inputs_in(entry: Entry, dtype: str) -> dict[str, np.ndarray]:
     """The inputs of a case, real ones in `dtype`, positions as they are."""
-    kind = numpy_dtype(dtype)
-    real = lambda name, x: x.dtype.kind == "f" and name not in PLACES
-    return {name: x.astype(kind) if real(name, x) else x.copy() for name, x in entry.inputs().items()}
+    return real_in(entry.inputs(), numpy_dtype(dtype))
 
 
 def taken(y: Any) -> Any:
@@ -154,17 +152,8 @@ def check_program(
         vjp = vjp and runner.supports.get("vjp", True)
         ran = run_function(runner, book, pick, "f64", vjp)
         outcomes = held(runner, book, pick, dtype)
-    return report_of(
-        book,
-        pick,
-        limit,
-        ran,
-        dtype,
-        vjp,
-        outcomes=outcomes,
-        skipped=runner.skipped,
-        crashes=runner.crashes,
-    )
+    more: Any = {"outcomes": outcomes, "skipped": runner.skipped, "crashes": runner.crashes}
+    return report_of(book, pick, limit, ran, dtype, vjp, **more)
 
 
 def report_of(
@@ -196,13 +185,13 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     """One report of several, as of several dtypes; what is probable is said once of an encoding. Raises
     NothingRan where all are empty.
     """
-    results, outcomes = (
-        tuple(chain.from_iterable(getattr(one, part) for one in reports)) for part in ("results", "outcomes")
-    )
-    errors, skipped, crashes, raised_wide = (
-        {case: words for one in reports for case, words in getattr(one, part).items()}
+    lists: dict[str, Any] = {
+        part: tuple(chain(*(getattr(one, part) for one in reports))) for part in ("results", "outcomes")
+    }
+    words: dict[str, Any] = {
+        part: dict(chain(*(getattr(one, part).items() for one in reports)))
         for part in ("errors", "skipped", "crashes", "raised_wide")
-    )
+    }
     missing: dict[str, list[str]] = {}
     for case, names in chain.from_iterable(one.missing.items() for one in reports):
         missing[case] = list(dict.fromkeys([*missing.get(case, ()), *names]))
@@ -210,26 +199,23 @@ def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "
     for new in chain.from_iterable(one.probable for one in reports):
         said = {name for one in probable if one.trap.flag == new.trap.flag for name in one.encodings}
         probable += [new] if not set(new.encodings) <= said else []
-    seen = {r.entry.id for r in results} | errors.keys() | crashes.keys() | skipped.keys()
+    seen = {r.entry.id for r in lists["results"]}.union(words["errors"], words["crashes"], words["skipped"])
     asked = dict.fromkeys(chain.from_iterable(one.not_run for one in reports))
-    not_run = tuple(name for name in asked if name not in seen)
-    if not (results or errors or crashes or any(o.held is not None for o in outcomes)):
-        left = f", {len(skipped)} skipped" if skipped else ""
-        raise NothingRan(
-            f"nothing was compared: {counted(len(not_run), 'case was', 'cases were')} asked for and none was "
-            f"claimed{left}"
-        )
-    return Report(
-        results,
-        not_run,
-        errors,
-        skipped,
-        crashes,
-        outcomes,
-        tuple(probable),
-        tuple(known),
-        repeat,
-        missing,
-        all(one.gradients for one in reports),
-        raised_wide,
+    report = Report(
+        **lists,
+        **words,
+        not_run=tuple(name for name in asked if name not in seen),
+        probable=tuple(probable),
+        known=tuple(known),
+        repeat=repeat,
+        missing=missing,
+        gradients=all(one.gradients for one in reports),
     )
+    judged = report.results or any(o.held is not None for o in report.outcomes)
+    if not (judged or report.errors or report.crashes):
+        left = f", {len(report.skipped)} skipped" if report.skipped else ""
+        raise NothingRan(
+            f"nothing was compared: {counted(len(report.not_run), 'case was', 'cases were')} asked for and "
+            f"none was claimed{left}"
+        )
+    return report

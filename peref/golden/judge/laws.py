@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.compute.reference import inputs
+from peref.golden.judge.wire import real_in
 from peref.golden.spec.cases import Case
 from peref.golden.spec.files import DTYPE_NAMES
 from peref.golden.spec.rule import ROUNDOFF
@@ -58,11 +59,8 @@ class Calls:
 
     def __call__(self, case: Case, a: Arrays, *names: str) -> list[np.ndarray]:
         """The outputs of these names. Raises NotClaimed where one is missing."""
-        real = lambda name, x: (
-            x.astype(self.kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
-        )
         words = case.words() | {"inputs": sorted(a), "expected": list(names), "axes": {}}
-        came = self.function(words, {name: real(name, x) for name, x in a.items()})
+        came = self.function(words, real_in(a, self.kind))
         if came is None or any(name not in came for name in names):
             raise NotClaimed
         return [np.asarray(came[name]) for name in names]
@@ -104,12 +102,8 @@ def equal(got: np.ndarray, want: np.ndarray, what: str, far: float = 0.0, unit: 
     if not (np.isfinite(got).all() and np.isfinite(want).all()):
         raise LawBroken(f"{what}: NaN or infinite numbers came out")
     apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    most = (
-        LIMIT
-        * (unit_of(got, want) if unit is None else unit)
-        * (1 + far)
-        * float(np.abs(want).max(initial=0))
-    )
+    unit = unit_of(got, want) if unit is None else unit
+    most = LIMIT * unit * (1 + far) * float(np.abs(want).max(initial=0))
     if not apart.max(initial=0) <= most:
         at = tuple(int(n) for n in np.unravel_index(apart.argmax(), apart.shape))
         raise LawBroken(
@@ -139,9 +133,8 @@ def composition(call: Calls, case: Case) -> None:
     i, j = np.arange(case.T), 3 + np.arange(case.T)[::-1] ** 2
     a = inputs(case)
     of = lambda at, q: call(at_positions(case, at), {**a, "q": q, "positions": at}, "q_rotated")[0]
-    equal(
-        of(j, of(i, a["q"])), of(i + j, a["q"]), "q turned by m and by n, and by m + n", float((i + j).max())
-    )
+    twice, once = of(j, of(i, a["q"])), of(i + j, a["q"])
+    equal(twice, once, "q turned by m and by n, and by m + n", float((i + j).max()))
 
 
 def adjoint(call: Calls, case: Case) -> None:
@@ -160,11 +153,10 @@ def softmax(call: Calls, case: Case) -> None:
     scores, p = call(case, a, "scores", "probabilities")
     s = np.where(case.at.see, scores + np.arange(case.T)[:, None], -np.inf)
     s = np.exp(s - s.max(-1, keepdims=True))
+    want = (s / s.sum(-1, keepdims=True)).astype(p.dtype)
     # an error of the largest score is one of every probability, relative
     far = float(np.abs(np.where(case.at.see, scores, 0)).max())
-    equal(
-        p, (s / s.sum(-1, keepdims=True)).astype(p.dtype), "probabilities and the softmax of the scores", far
-    )
+    equal(p, want, "probabilities and the softmax of the scores", far)
 
 
 def fading(call: Calls, case: Case) -> None:
@@ -238,11 +230,8 @@ def prefix(call: Calls, case: Case) -> None:
     a = inputs(case)
     (whole,) = call(case, part(a, slice(None)), output(case))
     (few,) = call(replace(case, T=CUT), part(a, slice(None, CUT)), output(case))
-    equal(
-        few,
-        at_tokens(whole, output(case), slice(None, CUT)),
-        f"outputs of the first {CUT} tokens alone and among {case.T}",
-    )
+    first = at_tokens(whole, output(case), slice(None, CUT))
+    equal(few, first, f"outputs of the first {CUT} tokens alone and among {case.T}")
 
 
 def packed_documents(call: Calls, case: Case) -> None:
@@ -254,11 +243,8 @@ def packed_documents(call: Calls, case: Case) -> None:
     for cut in (slice(None, CUT), slice(CUT, None)):
         n = len(range(case.T)[cut])
         (alone,) = call(replace(case, T=n), part(a, cut) | {"positions": np.arange(n)}, output(case))
-        equal(
-            at_tokens(whole, output(case), cut),
-            alone,
-            f"document of {n} tokens in a packed sequence and alone",
-        )
+        packed = at_tokens(whole, output(case), cut)
+        equal(packed, alone, f"document of {n} tokens in a packed sequence and alone")
 
 
 def repeated_groups(call: Calls, case: Case) -> None:

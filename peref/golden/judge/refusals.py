@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from peref.golden.judge.wire import real_in
 from peref.golden.spec.files import FORMATS
 
 WRONGS = ("setting", "width", "heads", "shape", "position", "mask", "dtype")
@@ -60,10 +61,7 @@ def refusal_verdict(
     """Whether function(case, inputs) refuses as it must, None where it does not claim the case, and what
     it did.
     """
-    real = lambda name, x: (
-        x.astype(kind) if x.dtype.kind == "f" and name not in ("positions", "distances") else x
-    )
-    a = {name: real(name, x) for name, x in materialised(words).items()}
+    a = real_in(materialised(words), kind)
     try:
         came = function(dict(words), a)
     except Exception as error:

@@ -9,9 +9,9 @@ Not here: whether an expected failure failed (report).
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch, fnmatchcase
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from peref import share
@@ -25,6 +25,20 @@ from peref.store import read_bytes
 OF_FULL = ("block", "model", "step")  # levels of the full set; of op and attn it has the cases aligned-*
 
 
+# field of Pick -> its option, the names of a case that its patterns are for, where names can be found
+ASKED: dict[str, tuple[str, Callable[[Entry], Sequence[str]], str]] = {
+    "cases": ("--case", lambda entry: [entry.id], "see: {} golden show"),
+    "groups": ("--group", lambda entry: [entry.group], "groups are called HOOK_LEVEL, such as rotate_op"),
+    "flags": ("--flag", lambda entry: entry.words["flags"], "see: {} explain"),
+    "levels": (
+        "--level",
+        lambda entry: [entry.words["level"]],
+        "levels are table, op, attn, trace, block, model, step, refuse and law",
+    ),
+    "encodings": ("--pe", lambda entry: [entry.words["encoding"]], "see: {} list"),
+}
+
+
 @dataclass(frozen=True)
 class Pick:
     """Which cases are asked for. Patterns with * and ?; empty is all."""
@@ -36,17 +50,8 @@ class Pick:
     encodings: tuple[str, ...] = ()
 
     def __call__(self, entry: Entry) -> bool:
-        any_of = lambda patterns, names: (
-            not patterns or any(fnmatch(name, pattern) for pattern in patterns for name in names)
-        )
-        words = entry.words
-        return (
-            any_of(self.cases, [entry.id])
-            and any_of(self.groups, [entry.group])
-            and any_of(self.flags, words["flags"])
-            and any_of(self.levels, [words["level"]])
-            and any_of(self.encodings, [words["encoding"]])
-        )
+        asked = ((getattr(self, field), of) for field, (_, of, _) in ASKED.items())
+        return all(not patterns or any(matches(one, of(entry)) for one in patterns) for patterns, of in asked)
 
 
 def everything(book: Book) -> Iterator[Entry]:
@@ -65,42 +70,27 @@ def nearest(pattern: str, known: Iterable[str], rest: str) -> str:
 
 def refuse_unknown(pick: Pick, book: Book) -> None:
     """Raises Misuse for a word of `pick` that no case of the book has, nor any refusal or law."""
-    kinds: list[tuple[str, tuple[str, ...], Callable[[Entry], Iterable[str]], str]] = [
-        ("--case", pick.cases, lambda entry: [entry.id], f"see: {share.program()} golden show"),
-        (
-            "--group",
-            pick.groups,
-            lambda entry: [entry.group],
-            "groups are called HOOK_LEVEL, such as rotate_op",
-        ),
-        ("--flag", pick.flags, lambda entry: entry.words["flags"], f"see: {share.program()} explain"),
-        (
-            "--level",
-            pick.levels,
-            lambda entry: [entry.words["level"]],
-            "levels are table, op, attn, trace, block, model, step, refuse and law",
-        ),
-        ("--pe", pick.encodings, lambda entry: [entry.words["encoding"]], f"see: {share.program()} list"),
-    ]
-    for option, patterns, of, rest in kinds:
-        for pattern in patterns:
-            if any(fnmatchcase(name, pattern) for entry in everything(book) for name in of(entry)):
+    for field, (option, of, rest) in ASKED.items():
+        for pattern in getattr(pick, field):
+            if any(matches(pattern, of(entry)) for entry in everything(book)):
                 continue
-            both = with_full(book)
-            known = {name for entry in everything(both) for name in of(entry)}
-            if any(fnmatchcase(name, pattern) for name in known):
+            known = {name for entry in everything(with_full(book)) for name in of(entry)}
+            if matches(pattern, known):
                 raise Misuse(f"{option} {pattern}: only the full set has that; add --full")
             if option == "--case" and could_be_of_full(pattern):
                 needing_full(book, f"{option} {pattern}")
-            raise Misuse(
-                f"{option} {pattern}: nothing of that name is in {book.folder}{nearest(pattern, known, rest)}"
-            )
+            near = nearest(pattern, known, rest.format(share.program()))
+            raise Misuse(f"{option} {pattern}: nothing of that name is in {book.folder}{near}")
+
+
+def has_full(book: Book) -> bool:
+    return bool(book.more) or any(entry.words["level"] in OF_FULL for entry in book.entries.values())
 
 
 def needing_full(book: Book, asked: str) -> Book:
     """`book` and the full set. Raises Misuse, for `asked`, where there is none."""
     both = with_full(book)
-    if not both.more and not set(OF_FULL) & {entry.words["level"] for entry in both.entries.values()}:
+    if not has_full(both):
         raise Misuse(
             f"{asked}: only the full set has that, and {book.folder} has the core alone; a checkout of peref "
             "has it, and packs it with `python cli.py golden archive FILE`: then give --golden FILE"
@@ -131,28 +121,20 @@ def expected_failures(path: Path, book: Book) -> dict[str, int]:
                 f"{path}: line {number} is line {found[pattern]} once more, {pattern}; take one of them out"
             )
         found[pattern] = number
-    known = tensors_of(book)
-    left = [pattern for pattern in found if not matches(pattern, known)]
-    if left:
+    known, books = tensors_of(book), [book]
+    if not all(matches(pattern, known) for pattern in found):
         ours = share.folder("golden")
-        books = [with_full(book)] + (
-            [] if book.folder.resolve() == ours.resolve() else [with_full(Book(ours))]
-        )
-        known |= {name for one in books for name in tensors_of(one)}
-        whole = any(
-            one.more or set(OF_FULL) & {entry.words["level"] for entry in one.entries.values()}
-            for one in books
-        )
-        for pattern in left:
-            if not matches(pattern, known) and (whole or not could_be_of_full(pattern)):
-                where = (
-                    f"{len(known):,} names of tensors, refusals and laws in "
-                    f"{' and '.join(str(one.folder) for one in books)}"
-                )
-                raise Misuse(
-                    f"{path}: line {found[pattern]}: {pattern} matches none of "
-                    f"{where}{nearest(pattern, known, 'names are CASE:TENSOR')}"
-                )
+        books = [with_full(book)]
+        books += [with_full(Book(ours))] if book.folder.resolve() != ours.resolve() else []
+        known = set().union(*map(tensors_of, books))
+    for pattern, number in found.items():
+        cannot_tell = could_be_of_full(pattern) and not any(map(has_full, books))
+        if not matches(pattern, known) and not cannot_tell:
+            where = " and ".join(str(one.folder) for one in books)
+            raise Misuse(
+                f"{path}: line {number}: {pattern} matches none of {len(known):,} names of tensors, refusals "
+                f"and laws in {where}{nearest(pattern, known, 'names are CASE:TENSOR')}"
+            )
     return found
 
 

@@ -11,6 +11,12 @@ from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, index_of
 PLACES = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
 
 
+def real_in(inputs: Mapping[str, np.ndarray], kind: Any) -> dict[str, np.ndarray]:
+    """Inputs of which real ones are in a dtype of NumPy, and places as they are."""
+    real = lambda name, x: x.dtype.kind == "f" and name not in PLACES
+    return {name: x.astype(kind) if real(name, x) else x.copy() for name, x in inputs.items()}
+
+
 def encoded_inputs(inputs: Mapping[str, np.ndarray], dtype: str) -> bytes:
     """A safetensors file of the inputs, real ones in `dtype`: the numbers are on a grid that every dtype
     holds.
