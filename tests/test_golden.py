@@ -3,6 +3,7 @@ and named.
 """
 
 import json
+import re
 import tomllib
 from dataclasses import replace
 from itertools import chain
@@ -27,9 +28,9 @@ from peref.golden.compute.reference import expected, inputs, reference
 from peref.golden.judge import declared
 from peref.golden.judge.implementation import run_function
 from peref.golden.judge.report import NothingRan, check_tensors
-from peref.golden.judge.selection import Pick
+from peref.golden.judge.selection import Pick, everything
 from peref.golden.judge.text import failure_block
-from peref.golden.spec.book import Book, changed, open_book
+from peref.golden.spec.book import Book, changed, open_book, with_full
 from peref.golden.spec.cases import LEVELS_OF_HOOK, Case, sized
 from peref.golden.spec.checksums import DOCUMENTS, FULL
 from peref.golden.spec.files import Tensor
@@ -367,9 +368,53 @@ def test_golden_on_the_command_line(capsys, small):
         "rope.op/partial:vjp.q  float64[1, 3, 7, 8] BHTD" in text,
     ) == (0, True, True)
     assert "did you mean" in cli(capsys, "golden", "show", "rope.op/partia")[1]
+    assert "..." not in text
+    printed = {float(word) for word in re.findall(r"-?\d+\.\d*(?:e-?\d+)?", text)}
+    assert printed >= set(Book(GOLDEN).entries["rope.op/partial"].want("vjp.q").ravel().tolist())
     code, text = cli(capsys, "explain", "rope.layout.half")
     assert (code, "transformers#25199" in text) == (0, True)
     assert cli(capsys, "explain", "rope.layout.hafl")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "wanted"),
+    [
+        (["rope.op/p"], lambda words: words["id"].startswith("rope.op/p")),
+        (["--pe", "T5"], lambda words: words["encoding"] == "t5"),
+        (["--level", "law"], lambda words: words["level"] == "law"),
+        (
+            ["--flag", "rope.yarn.*"],
+            lambda words: any(flag.startswith("rope.yarn.") for flag in words["flags"]),
+        ),
+        (["yarn", "--level", "table"], lambda words: words["id"].startswith("yarn.table/")),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_golden_show_narrows(capsys, args, wanted):
+    """To the cases, refusals and laws that have all of it, and to all of these."""
+    found = {c["id"] for c in json.loads(cli(capsys, "golden", "show", *args, "--json")[1])["cases"]}
+    known = [entry.words for entry in everything(with_full(Book(GOLDEN)))]
+    assert found == {words["id"] for words in known if wanted(words)}
+    assert 0 < len(found) < len(known)
+    assert all(line.split("  ")[0] in found for line in cli(capsys, "golden", "show", *args)[1].splitlines())
+
+
+def test_golden_show_of_a_refusal_and_of_nothing(capsys):
+    code, text = cli(capsys, "golden", "show", "rope.refuse/odd-width")
+    assert (code, "kind        width" in text, "R=5" in text) == (0, True, True), text
+    code, text = cli(capsys, "golden", "show", "--pe", "rope", "--flag", "bias.sign")
+    assert (code, "leave out one of" in text) == (2, True)
+    assert "near it: " in cli(capsys, "golden", "show", "--flag", "rope.sing")[1]
+
+
+def test_explain_of_a_prefix(capsys):
+    """All flags that begin so, as each is explained alone."""
+    code, text = cli(capsys, "explain", "rope.yarn")
+    flags = [flag for flag in sorted(every()) if flag.startswith("rope.yarn")]
+    assert code == 0
+    assert len(flags) > 2
+    assert text == "\n".join(cli(capsys, "explain", flag)[1] for flag in flags)
+    assert set(json.loads(cli(capsys, "explain", "rope.yarn", "--json")[1])["flags"]) == set(flags)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import click
 
 from peref import share, store
 from peref.cli import completion, options, text
+from peref.cli.narrow import narrowed
 from peref.errors import Misuse, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.function import names_of
@@ -19,11 +20,9 @@ from peref.golden.judge.selection import Pick
 from peref.golden.judge.start import start_of
 from peref.golden.judge.text import also_words, compared_words, failure_blocks, rest_words, summary_blocks
 from peref.golden.spec.book import Book
-from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.checksums import versioned
 from peref.golden.spec.files import Tensor, read_tensors
 
-LEVEL_NAMES = (*LEVELS, "refuse", "law")
 WRITERS: dict[str, Callable[[Report, Book], str]] = {
     "junit": junit.junit_xml,
     "html": html.report_page,
@@ -80,18 +79,7 @@ WRITERS: dict[str, Callable[[Report, Book], str]] = {
 @options.patterns(
     *("--group", "groups", "Only these groups, such as rotate_op."), shell_complete=completion.complete_group
 )
-@options.patterns(
-    *("--flag", "flags", "Only cases with such a flag, as 'rope.layout.*'."), shell_complete=completion.flags
-)
-@options.patterns(
-    *("--level", "levels", f"Only this level: {', '.join(LEVEL_NAMES[:-1])} or {LEVEL_NAMES[-1]}."),
-    metavar="LEVEL",
-    callback=None,
-    shell_complete=lambda ctx, param, incomplete: completion.beginning(incomplete, LEVEL_NAMES),
-)
-@options.patterns(
-    *("--pe", "encodings", "Only this encoding."), metavar="NAME", callback=None, type=options.ENCODINGS
-)
+@narrowed
 @click.option(
     "--dtype",
     "dtypes",

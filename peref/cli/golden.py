@@ -12,12 +12,19 @@ import numpy as np
 from peref import share
 from peref.cli import completion, options, text
 from peref.cli.app import Group
+from peref.cli.narrow import narrowed
 from peref.cli.progress import Progress
 from peref.encodings import get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.compute.vectors import make_vectors
 from peref.golden.judge.rebuild import differing
-from peref.golden.judge.selection import could_be_of_full, needing_full
+from peref.golden.judge.selection import (
+    Pick,
+    could_be_of_full,
+    everything,
+    needing_full,
+    refuse_unknown,
+)
 from peref.golden.spec.book import Book, changed, open_book, with_full
 from peref.golden.spec.cases import yours
 from peref.golden.spec.checksums import FULL, SUMS, pack, to_archive
@@ -103,46 +110,69 @@ def verify_command(
     ctx.exit(1 if found.get("removed") or found.get("changed") or found.get("differ") else 0)
 
 
-@command.command("show", cls=options.Command, short_help="Print one case, or the list of all cases.")
-@click.argument("case", required=False, shell_complete=completion.cases)
+@command.command("show", cls=options.Command, short_help="Print one case whole, or a list of cases.")
+@click.argument("case", required=False, metavar="[CASE|PREFIX]", shell_complete=completion.cases)
+@narrowed
 @click.option(
     "--golden", "folder", type=options.Folder(), help="The folder.  [default: those that come with peref]"
 )
 @options.as_json
-def show_command(case: str | None, folder: str | None, as_json: bool) -> None:
-    """Print one CASE readably; without one, the id of every case with its reason."""
+def show_command(
+    case: str | None,
+    flags: tuple[str, ...],
+    levels: tuple[str, ...],
+    encodings: tuple[str, ...],
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Print one CASE with all its numbers; or list the cases, refusals and laws whose id begins with PREFIX,
+    each with its reason.
+    """
     book = Book(folder_of(folder))
     case = case and options.spelled_as(case, book.entries)
     if case not in book.entries:
         book = needing_full(book, case) if case and could_be_of_full(case) else with_full(book)
-        case = case and options.spelled_as(case, book.entries)
-    if case is None:
-        cases = [
-            {"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in book.entries.values()
-        ]
-        print(
-            text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases)
-        )
+    known = {entry.id: entry for entry in everything(book)}
+    case = case and options.spelled_as(case, known)
+    pick = Pick((), (), flags, levels, encodings)
+    if case in known and pick == Pick():
+        show_entry(known[case], as_json)
         return
-    if case not in book.entries:
-        raise Misuse(
-            "there is no case "
-            f"'{case}'{did_you_mean(case, book.entries, f'see: {share.program()} golden show')}"
-        )
-    entry = book.entries[case]
+    refuse_unknown(pick, book)
+    found = [e for e in known.values() if pick(e) and e.id.startswith((case or "").lower())]
+    if not found and pick != Pick():
+        raise Misuse("no case has all that was asked for; leave out one of PREFIX, --flag, --level and --pe")
+    if not found:
+        near = did_you_mean(case or "", known, f"see: {share.program()} golden show")
+        raise Misuse(f"there is no case '{case}'{near}")
+    cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in found]
+    print(text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases))
+
+
+def show_entry(entry: Entry, as_json: bool) -> None:
+    """A case with its numbers; a refusal or law in words."""
+    words = entry.words
+    tensors = {} if "kind" in words or "law" in words else tensors_of(entry)
     if as_json:
-        tensors = {name: entry.input(name).tolist() for name in entry.words["inputs"]} | {
-            name: entry.want(name).tolist() for name in entry.outputs
-        }
-        print(text.document({**entry.words, "tensors": tensors}))
+        print(text.document({**words, "tensors": {name: x.tolist() for name, x in tensors.items()}}))
         return
     print(entry.id)
-    for label in ("why", "flags", "options", "facts"):
-        print(text.labelled(f"  {label}", settings_line(entry.words[label])))
-    for label, names in (("inputs", entry.words["inputs"]), ("expected", entry.outputs)):
-        print(f"\n{label}")
-        for name in names:
-            print(tensor(entry, name))
+    for label in ("why", "flags", "call", "kind", "result", "law", "options", "facts"):
+        if label in words:
+            print(text.labelled(f"  {label}", settings_line(words[label])))
+    if "kind" in words:
+        print(text.labelled("  inputs", settings_line(words["inputs"])))
+    for name, x in tensors.items():
+        if name in (next(iter(words["inputs"]), ""), next(iter(entry.outputs), "")):
+            print("\ninputs" if name in words["inputs"] else "\nexpected")
+        print(f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {words['axes'].get(name, '')}")
+        print(np.array2string(x, threshold=sys.maxsize, floatmode="unique", max_line_width=text.WIDTH))
+
+
+def tensors_of(entry: Entry) -> dict[str, np.ndarray]:
+    """Its inputs, then what is expected."""
+    inputs = {name: entry.input(name) for name in entry.words["inputs"]}
+    return inputs | {name: entry.want(name) for name in entry.outputs}
 
 
 def settings_line(value: object) -> str:
@@ -150,14 +180,6 @@ def settings_line(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k}={text.shown(v)}" for k, v in value.items()) or "none"
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-
-
-def tensor(entry: Entry, name: str) -> str:
-    x = entry.input(name) if name in entry.words["inputs"] else entry.want(name)
-    values = np.array2string(
-        x, precision=6, threshold=12, edgeitems=2, suppress_small=True, max_line_width=text.WIDTH
-    )
-    return f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {entry.words['axes'].get(name, '')}\n{values}"
 
 
 def ranges(given: str, T: int) -> tuple[int, ...] | None:
