@@ -10,7 +10,7 @@ from peref import modules
 from peref.compare import same
 from peref.encodings import get, module, names
 from peref.golden.diagnosis.answer import Answer
-from peref.golden.diagnosis.parts import with_parts
+from peref.golden.diagnosis.engine import with_parts
 from peref.golden.spec.book import Book
 from peref.golden.spec.cases import OPERATIONS
 from peref.tape import Op
@@ -22,8 +22,8 @@ ASKED = {
     "ntk_base",
     "rising",
     "slow_pairs",
-}  # by name, in peref/golden/diagnosis/parts.py
-TOPICS = {"ramp", "magnitude"}  # of MEANS: what several functions make
+}  # by name, in peref/golden/diagnosis/functions.py
+TOPICS = {"ramp", "magnitude", "formula"}  # of MEANS: what several functions make
 GONE = {"group_norm"}  # of MEANS, and no function is called so any more
 PARTS = [(name, part) for name in names() for part in get(name).parts]
 

@@ -274,7 +274,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"max_bias": "alibi.slopes.exponent"},
-    "heads": {"*": "alibi.slopes.exponent"},
+    "heads": {"*": "alibi.slopes.exponent", "not a power of two": "alibi.slopes.non_pow2"},
 }
 
 NEEDED = {"across_layers": {"slopes": "learned"}}

@@ -108,6 +108,7 @@ TRAPS = {
 MEANS = {
     "options": {"divided": "cope.scale"},
     "functions": {"logistic": "cope.count"},
+    "terms": {"missing": "cope.count", "scaled": "cope.scale", "shifted": "cope.count"},
 }
 
 TOGETHER = [{"npos": 3}]

@@ -97,6 +97,7 @@ MEANS = {
         "2.*": "dape.network",
     },
     "functions": {"relu": "dape.network"},
+    "terms": {"missing": "dape.network", "scaled": "dape.network", "shifted": "dape.bias"},
 }
 
 REFUSED = [

@@ -203,6 +203,7 @@ MEANS = {
         "form": "rope.ntk.static_as_dynamic",
         "n": "rope.ntk.static_as_dynamic",
     },
+    "functions": {"ntk_base": "rope.ntk.exponent"},
 }
 
 TOGETHER = [

@@ -132,6 +132,7 @@ MEANS = {
     "options": {"threshold": "fire.normaliser", "eps": "fire.formula"},
     "parameters": {"1.*": "fire.network", "2.*": "fire.network", "c": "fire.formula", "m": "fire.normaliser"},
     "functions": {"relu": "fire.network"},
+    "terms": {"missing": "fire.formula", "scaled": "fire.formula", "shifted": "fire.formula"},
 }
 
 REFUSED = [

@@ -59,6 +59,7 @@ TRAPS = {
 MEANS = {
     "parameters": {"f.*": "forgetting.gate"},
     "functions": {"log_sigmoid": "forgetting.gate"},
+    "terms": {"missing": "forgetting.gate", "scaled": "forgetting.gate", "shifted": "forgetting.range"},
 }
 
 REFUSED = [

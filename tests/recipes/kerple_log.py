@@ -90,6 +90,7 @@ TRAPS = {
 MEANS = {
     "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters"},
     "heads": {"*": "kerple.parameters"},
+    "functions": {"formula": "kerple.formula"},
 }
 
 REFUSED = [

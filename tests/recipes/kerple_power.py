@@ -58,7 +58,7 @@ WHOLES = [in_layers("kerple_power", across_layers="own")]
 
 MEANS = {
     "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters"},
-    "functions": {"softplus": "kerple.parameters"},
+    "functions": {"formula": "kerple.formula", "softplus": "kerple.parameters"},
     "heads": {"*": "kerple.parameters"},
 }
 

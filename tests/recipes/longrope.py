@@ -189,6 +189,11 @@ MEANS = {
         "long_factor": "rope.longrope.switch",
     },
     "functions": {"ramp": "rope.longrope.switch"},
+    "gains": {
+        "missing": "rope.yarn.mscale_missing",
+        "twice": "rope.yarn.mscale_twice",
+        "exchanged": "rope.yarn.mscale_missing",
+    },
 }
 
 TOGETHER = [

@@ -139,6 +139,15 @@ MEANS = {
         "conv.bias": "mix.conv",
     },
     "functions": {"silu": "mix.activation"},
+    "recurrence": {
+        "short_conv.*": "mix.conv",
+        "selective_scan.delta": "mamba.step",
+        "selective_scan.a_log": "mamba.decay",
+        "selective_scan.b": "mamba.projections",
+        "selective_scan.c": "mamba.projections",
+        "selective_scan.skip": "mix.skip",
+        "selective_scan": "mix.chunk",
+    },
 }
 
 TOGETHER = [{"rank": 3}]

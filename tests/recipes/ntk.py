@@ -133,6 +133,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"form": "rope.ntk.form", "mixed_b": "rope.ntk.form"},
+    "functions": {"ntk_base": "rope.ntk.exponent"},
 }
 
 TOGETHER = [{"form": "mixed", "mixed_b": b} for b in (0.0, 1.0, 0.25)]

@@ -89,7 +89,7 @@ MEANS = {
         "original": "rope.parts.ramp",
         "form": "rope.ntk.static_as_dynamic",
     },
-    "functions": {"ramp": "rope.parts.ramp"},
+    "functions": {"ramp": "rope.parts.ramp", "ntk_base": "rope.ntk.exponent"},
 }
 
 TOGETHER = [

@@ -183,6 +183,11 @@ MEANS = {
     },
     "parameters": {"g.weight": "mix.gate", "gate.*": "mix.gate"},
     "functions": {"layer_norm": "mix.norm", "rms_norm": "mix.norm"},
+    "recurrence": {
+        "retention.log_decay": "retnet.decay",
+        "retention.scale": "retnet.scale",
+        "retention": "mix.chunk",
+    },
 }
 
 TOGETHER = [{"rows": rows, "norm": "rms", "eps": 0.5, "chunk": 3} for rows in ("recurrent", "parallel")]

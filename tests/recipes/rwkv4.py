@@ -64,6 +64,13 @@ MEANS = {
         "mix.*": "mix.shift",
     },
     "functions": {"previous": "mix.shift", "lerp": "mix.shift", "minus_exp": "rwkv.decay"},
+    "recurrence": {
+        "wkv4.log_w": "rwkv.decay",
+        "wkv4.u": "rwkv.bonus",
+        "wkv4.k": "rwkv.projections",
+        "wkv4.v": "rwkv.projections",
+        "wkv4": "mix.chunk",
+    },
 }
 
 REFUSED = [

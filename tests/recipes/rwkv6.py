@@ -106,6 +106,14 @@ MEANS = {
         "lerp": "mix.shift",
         "minus_exp": "rwkv.decay",
     },
+    "recurrence": {
+        "wkv6.log_w": "rwkv.decay",
+        "wkv6.u": "rwkv.bonus",
+        "wkv6.r": "rwkv.projections",
+        "wkv6.k": "rwkv.projections",
+        "wkv6.v": "rwkv.projections",
+        "wkv6": "mix.chunk",
+    },
 }
 
 REFUSED = [

@@ -138,6 +138,15 @@ MEANS = {
         "unit": "rwkv7.kappa",
         "sigmoid": "mix.gate",
     },
+    "recurrence": {
+        "wkv7.log_w": "rwkv.decay",
+        "wkv7.kappa": "rwkv7.kappa",
+        "wkv7.a": "rwkv7.removal",
+        "wkv7.r": "rwkv.projections",
+        "wkv7.k": "rwkv7.key",
+        "wkv7.v": "rwkv.projections",
+        "wkv7": "mix.chunk",
+    },
 }
 
 TOGETHER = [{"decay_rank": 3, "a_rank": 4, "v_rank": 5, "gate_rank": 6}]

@@ -91,6 +91,11 @@ MEANS = {
     "options": {"discretisation": "mix.discretisation"},
     "parameters": {"D": "mix.skip", "C": "s4d.conjugates", "log_dt": "mix.discretisation", "g.*": "mix.gate"},
     "functions": {"gated": "mix.gate"},
+    "recurrence": {
+        "diagonal_scan.modes": "mix.discretisation",
+        "diagonal_scan.skip": "mix.skip",
+        "diagonal_scan": "mix.chunk",
+    },
 }
 
 REFUSED = [

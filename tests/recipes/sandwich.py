@@ -94,6 +94,7 @@ TRAPS = {
 MEANS = {
     "options": {"width": "sandwich.formula", "base": "sandwich.formula", "form": "sandwich.formula"},
     "heads": {"*": "sandwich.formula"},
+    "functions": {"formula": "sandwich.formula"},
 }
 
 REFUSED = [

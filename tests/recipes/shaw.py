@@ -97,6 +97,7 @@ TRAPS = {
 MEANS = {
     "options": {"max_distance": "shaw.clip"},
     "parameters": {"key": "shaw.key", "value": "shaw.value"},
+    "terms": {"missing": "shaw.key", "scaled": "shaw.key", "shifted": "shaw.rows"},
 }
 
 REFUSED = [

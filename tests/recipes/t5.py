@@ -206,6 +206,7 @@ TRAPS = {
 
 MEANS = {
     "options": {"max_distance": "bias.bucket.clamp", "buckets": "t5.bidirectional"},
+    "functions": {"bucket": "t5.bidirectional"},
 }
 
 REFUSED = [

@@ -98,6 +98,7 @@ TRAPS = {
 
 MEANS = {
     "parameters": {"u": "xl.terms", "w": "xl.terms", "r.weight": "xl.distance"},
+    "terms": {"missing": "xl.terms", "scaled": "xl.scale", "shifted": "xl.distance"},
 }
 
 TOGETHER = [{"clamp_len": 3}]

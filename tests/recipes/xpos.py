@@ -122,6 +122,11 @@ TRAPS = {
 MEANS = {
     "options": {"scale_base": "rope.xpos.gain", "gamma": "rope.xpos.gain", "centre": "rope.xpos.gain"},
     "functions": {"magnitude": "rope.xpos.gain"},
+    "gains": {
+        "missing": "rope.yarn.mscale_missing",
+        "twice": "rope.yarn.mscale_twice",
+        "exchanged": "rope.xpos.gain",
+    },
 }
 
 TOGETHER = [{"centre": -3.0}]

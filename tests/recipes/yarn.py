@@ -393,6 +393,11 @@ MEANS = {
         "reading": "rope.yarn.mscale_override",
     },
     "functions": {"ramp": "rope.yarn.ramp"},
+    "gains": {
+        "missing": "rope.yarn.mscale_missing",
+        "twice": "rope.yarn.mscale_twice",
+        "exchanged": "rope.yarn.mscale_missing",
+    },
 }
 
 TOGETHER = [

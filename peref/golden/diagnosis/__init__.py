@@ -1,18 +1,18 @@
 """What is probably wrong: of one tensor, and of everything that came from one implementation.
 
 answer       what came for a case; a guess, and whether it gives what came
-traces       guesses at decoding through a cache
-replays      a trace replayed with one thing of its calls changed
+engine       a guess is a row of a table: the reference with one thing changed
 tensor       what shows in one tensor alone: shape, dtype, a factor
-positions    guesses at positions
-pairs        which channels turn together and how far, read from what came
-gains        guesses at gains
-rotation     guesses at rotations
-biases       guesses at rows and biases of distance
-attention    guesses at masks, heads and scale
-options      guesses at options
-parts        guesses at parameters and functions of an encoding
+positions    rows of positions
+pairs        which channels each one is made of and how far pairs turn, read from what came
+rotation     rows of rotations, their gains, and other maps of pairs
+biases       rows of biases of distance, and of what is added to the embedding
+attention    rows of masks, heads, scale and softmax
+options      rows of options; numbers that are fitted
+functions    rows of parameters, functions, recurrences, terms, ladders, ramps and sections
 gradients    guesses at derivatives
+traces       rows of decoding through a cache
+replays      a trace replayed with one thing of its calls changed
 near_misses  the near misses stored beside the cases
 ranking      which guess is named
 summary      the probable trap of each encoding

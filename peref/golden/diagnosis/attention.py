@@ -5,107 +5,196 @@ Not here: what is added to the logits (biases, options), how q and k turn (rotat
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.golden.diagnosis.engine import Row, computed, guesses, rows
+from peref.golden.diagnosis.rotation import LOW
 from peref.hooks import softmax_scale
 
-
-def with_case(**changes: Any) -> Any:
-    """The case with other facts; what is callable is asked with the case, None leaves the case out."""
-
-    def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.level != "attn":
-            return None
-        given = {
-            name: change(answer.case) if callable(change) else change for name, change in changes.items()
-        }
-        return (
-            None
-            if all(getattr(answer.case, name) == x for name, x in given.items())
-            else expected(replace(answer.case, **given), answer.a)
-        )
-
-    return gives
+attn = lambda case: case.level == "attn"
+packed = lambda case: case.seg is not None
+sees_past = lambda case: attn(case) and case.causal
+in_window = lambda case: attn(case) and case.window
+in_groups = lambda case: attn(case) and case.G > 1
+DOCUMENTS, BOTH = "mask.documents", "documents and padding see one another"
 
 
-def placed(answer: Answer, **changes: Any) -> Any:
-    """The same positions, where other cells are seen."""
-    assert answer.case is not None
-    at = replace(answer.case.at)
-    vars(at).update(changes)
-    return expected(answer.case, answer.a, None, at)
-
-
-def strict(answer: Answer) -> Any:
-    case = answer.case
-    if case is None or case.level != "attn" or not case.causal:
-        return None
-    see = case.at.see & ~np.eye(case.T, dtype=bool)
-    return {n: x for n, x in placed(answer, see=see).items() if n != "scores"}
-
-
-def ahead(answer: Answer) -> Any:
-    """A query sees the token after it too."""
-    case = answer.case
-    if case is None or case.level != "attn" or not case.causal or case.seg is not None:
-        return None
-    return {
-        n: x
-        for n, x in placed(answer, see=case.at.see | np.eye(case.T, k=1, dtype=bool)).items()
-        if n != "scores"
-    }
-
-
-def in_segments(change: Any) -> Any:
+def seg(change: Any) -> dict[str, Any]:
     """Other segments for the mask; positions as they were."""
-
-    def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.seg is None:
-            return None
-        return expected(answer.case, answer.a, None, replace(answer.case.at, seg=change(answer.case.at.seg)))
-
-    return gives
+    return {"place": lambda at, case: {"seg": change(at.seg)}}
 
 
-def seen_all(answer: Answer) -> Any:
-    """Every key of the sequence seen, distances as they were."""
-    case = answer.case
-    if case is None or case.seg is None or case.level != "attn":
-        return None
-    return placed(answer, see=np.broadcast_to(replace(case.at, seg=None).see, (case.B, 1, case.T, case.T)))
+def seen_all(see: Any, t: Any, s: Any, case: Any) -> Any:
+    """Every key of the sequence, distances as they were."""
+    open_ = (s <= t) | (not case.causal)
+    near = abs(t - s) < (case.window or np.inf)
+    return np.broadcast_to(open_ & near, (case.B, 1, case.T, case.T))
 
 
-def heads(order: Any) -> Any:
+def reading(order: Any, which: str = "kv") -> dict[str, Any]:
     """Query head h reads key-value head order(h, H, G)."""
+    right = lambda h, H, G: h // (H // G)
 
-    def gives(answer: Answer) -> Any:
+    def inputs(a: Any, case: Any) -> Any:
+        reads = {n: order if n in which else right for n in "kv"}
+        return {n: a[n][:, [f(h, case.H, case.G) for h in range(case.H)]] for n, f in reads.items()}
+
+    without = lambda found, answer: {n: x for n, x in found.items() if n not in ("vjp.k", "vjp.v")}
+    return {"facts": lambda c: {"G": c.H}, "inputs": inputs, "outputs": without}
+
+
+ORDERS = {
+    "query head h reads key-value head h mod G, expected h // (H/G)": lambda h, H, G: h % G,
+    "the order of your key-value heads is reversed": lambda h, H, G: G - 1 - h // (H // G),
+    "every query head reads the first key-value head": lambda h, H, G: 0,
+    "every query head reads the last key-value head": lambda h, H, G: G - 1,
+}
+off_by = lambda n: lambda h, H, G: (h // (H // G) - n) % G
+ORDERS |= {f"your key-value heads are off by {'one' if n == 1 else n}": off_by(n) for n in range(1, 4)}
+
+
+def without_scores(found: Any, answer: Answer) -> Any:
+    """A mask is seen in the weights alone: scores may be left as they are."""
+    return {n: x for n, x in found.items() if n != "scores"}
+
+
+def see(change: Any) -> dict[str, Any]:
+    return {"see": change, "outputs": without_scores}
+
+
+def softmax(change: Any) -> dict[str, Any]:
+    """change(probabilities, logits where they are seen else -inf, case) -> weights; no derivatives."""
+
+    def outputs(found: Any, answer: Answer) -> Any:
         case = answer.case
-        if case is None or case.level != "attn" or case.G == 1:
+        if case is None or "scores" not in found:
             return None
-        reads = [order(h, case.H, case.G) for h in range(case.H)]
-        many = {**answer.a, **{n: answer.a[n][:, reads] for n in "kv"}}
-        return {
-            n: x for n, x in expected(replace(case, G=case.H), many).items() if n not in ("vjp.k", "vjp.v")
-        }
+        s = np.where(case.at.see, found["scores"], -np.inf)
+        with np.errstate(all="ignore"):
+            p = np.nan_to_num(change(found["probabilities"], s, case), nan=0.0)
+        v = np.repeat(answer.a["v"], case.H // case.G, 1)
+        return {"scores": found["scores"], "probabilities": p, "out": p @ v}
 
-    return gives
+    return {"outputs": outputs}
 
 
-def with_scale(change: Any) -> Any:
-    def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.level != "attn":
-            return None
-        pe = answer.case.config.encoding(0)
-        return expected(
-            answer.case, answer.a, replace(pe, scale=lambda D: change(softmax_scale(pe, D), answer.case))
+raised = lambda x: np.exp(x - x.max(-1, keepdims=True))
+to_one = lambda e: e / e.sum(-1, keepdims=True)
+without_infinities = lambda s: np.where(np.isfinite(s), s, 0)
+SOFTMAX = {
+    "your softmax has powers of 2": lambda p, s, c: to_one(p ** np.log(2)),
+    "your softmax has one added to its sum": lambda p, s, c: (
+        np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))
+    ),
+    "your softmax goes over queries": lambda p, s, c: to_one(raised(s.swapaxes(2, 3))).swapaxes(2, 3),
+    "your softmax goes over heads": lambda p, s, c: np.moveaxis(to_one(raised(np.moveaxis(s, 1, 3))), 3, 1),
+    "masked cells count with a logit of 0": lambda p, s, c: (
+        to_one(raised(without_infinities(s))) * np.isfinite(s)
+    ),
+    "masked cells are seen with a logit of 0": lambda p, s, c: to_one(raised(without_infinities(s))),
+    "the mean is missing: you have exponentials alone": lambda p, s, c: raised(s),
+}
+WHO_SEES = (
+    Row(DOCUMENTS, BOTH, seg(lambda seg: None), packed),
+    Row(DOCUMENTS, "padding is masked, documents are not told apart", seg(lambda seg: (seg > 0) + 0), packed),
+    Row(DOCUMENTS, "padding is seen", seg(lambda seg: np.where(seg == 0, seg.max(), seg)), packed),
+    Row(
+        DOCUMENTS,
+        "padding belongs to the first document",
+        seg(lambda seg: np.where(seg == 0, 1, seg)),
+        packed,
+    ),
+    Row(
+        DOCUMENTS, "each sequence has the documents of the first", seg(lambda seg: 0 * seg + seg[:1]), packed
+    ),
+    Row(
+        DOCUMENTS, "each sequence has the documents of the next", seg(lambda seg: np.roll(seg, -1, 0)), packed
+    ),
+    Row(DOCUMENTS, BOTH, {"see": seen_all}, lambda c: attn(c) and packed(c)),
+    Row("mask.causal", "your mask is not causal", {"facts": lambda c: {"causal": False}}, sees_past),
+    Row(
+        "mask.causal",
+        "your mask is causal",
+        {"facts": lambda c: {"causal": True}},
+        lambda c: attn(c) and not c.causal,
+    ),
+    Row(
+        "mask.causal",
+        "your mask is causal",
+        see(lambda see, t, s, c: see & (s <= t)),
+        lambda c: attn(c) and not c.causal,
+    ),
+    Row("mask.causal", "a token does not see itself", see(lambda see, t, s, c: see & (s != t)), sees_past),
+    Row(
+        "mask.causal",
+        "a token sees the one after it",
+        see(lambda see, t, s, c: see | (s == t + 1)),
+        lambda c: sees_past(c) and not packed(c),
+    ),
+    Row(
+        "mask.causal",
+        "a token sees what is after it and not before",
+        see(lambda see, t, s, c: s >= t),
+        sees_past,
+    ),
+    *(
+        Row(
+            "mask.window",
+            f"your window is {abs(n)} too {'wide' if n > 0 else 'narrow'}",
+            {"facts": lambda c, n=n: {"window": max(c.window + n, 1)}},
+            in_window,
         )
-
-    return gives
+        for n in (1, -1, 2, -2, 3)
+    ),
+    Row("mask.window", "your window is not there", {"facts": lambda c: {"window": None}}, in_window),
+    Row(
+        "mask.window",
+        "your window is a block",
+        see(lambda see, t, s, c: see & (s // c.window == t // c.window)),
+        in_window,
+    ),
+    Row(
+        "mask.window",
+        "your window is for the past alone",
+        see(lambda see, t, s, c: (t - s < c.window) & ((s <= t) | (not c.causal))),
+        in_window,
+    ),
+    *(Row("gqa.order", words, reading(order), in_groups) for words, order in ORDERS.items()),
+    *(
+        Row("gqa.order", f"{words} ({name} alone)", reading(order, which), in_groups)
+        for which, name in (("k", "keys"), ("v", "values"))
+        for words, order in ORDERS.items()
+    ),
+    Row("basic", "you add keys in place of values", {"inputs": lambda a, c: {"v": a["k"]}}, attn),
+    *(Row("attn.softmax", words, softmax(change), attn) for words, change in SOFTMAX.items()),
+    *(
+        Row("attn.softmax", f"your {what} were {name}", softmax(change), attn, 0.98)
+        for name, low in LOW
+        for what, change in (
+            ("weights", lambda p, s, c, low=low: low(p)),
+            ("logits", lambda p, s, c, low=low: to_one(raised(low(s)))),
+            ("exponentials", lambda p, s, c, low=low: to_one(low(raised(s)))),
+        )
+    ),
+    *rows(
+        "attn.scale",
+        "scale",
+        {
+            "your logits are not scaled": lambda s, case: 1.0,
+            "your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5,
+            "your logits are scaled by 1/D": lambda s, case: 1 / case.D,
+            "your logits are multiplied by sqrt(D)": lambda s, case: case.D**0.5,
+            "your logits are scaled by C**-0.5": lambda s, case: case.C**-0.5,
+            "your logits are scaled by R**-0.5": lambda s, case: (
+                case.config.R**-0.5 if case.hook == "rotate" else s
+            ),
+            "the scale of your logits counts twice": lambda s, case: s * s,
+        },
+    ),
+)
 
 
 def of_attention(answer: Answer) -> Iterator[Guess | Clue]:
@@ -113,91 +202,41 @@ def of_attention(answer: Answer) -> Iterator[Guess | Clue]:
     case = answer.case
     if case is None or answer.derivative or not answer.wrong:
         return
-    if case.seg is not None:
-        yield guess("mask.documents", "documents and padding see one another", in_segments(lambda seg: None))
-        yield guess(
-            "mask.documents",
-            "padding is masked, documents are not told apart",
-            in_segments(lambda seg: (seg > 0).astype(int)),
-        )
-        yield guess("mask.documents", "documents and padding see one another", seen_all)
-    if case.level != "attn":
-        return
-    yield guess(
-        "mask.causal",
-        f"your mask is {'not causal' if case.causal else 'causal'}",
-        with_case(causal=lambda c: not c.causal),
-    )
-    yield guess("mask.causal", "a token does not see itself", strict)
-    yield guess("mask.causal", "a token sees the one after it", ahead)
-    if case.window:
-        for more in (1, -1, 2, -2):
-            words = f"your window is {case.window + more}, this case has {case.window}"
-            yield guess(
-                "mask.window",
-                words,
-                with_case(window=lambda c, more=more: c.window and max(c.window + more, 1)),
-            )
-        yield guess("mask.window", "your window is not there", with_case(window=None))
-    yield guess(
-        "gqa.order",
-        "query head h reads key-value head h mod G, expected h // (H/G)",
-        heads(lambda h, H, G: h % G),
-    )
-    yield guess(
-        "gqa.order",
-        "the order of your key-value heads is reversed",
-        heads(lambda h, H, G: G - 1 - h // (H // G)),
-    )
-    for step in range(1, case.G):
-        words = f"your key-value heads are off by {'one' if step == 1 else step}"
-        yield guess("gqa.order", words, heads(lambda h, H, G, step=step: (h // (H // G) - step) % G))
-    values = lambda c: expected(c.case, {**c.a, "v": c.a["k"]}) if c.case and c.case.level == "attn" else None
-    yield guess("basic", "you add keys in place of values", values)
-    yield from of_scale(answer)
-    yield from of_steps(answer)
+    yield from guesses(WHO_SEES, answer)
+    if case.level == "attn":
+        yield from of_scale(answer)
+        yield from of_steps(answer)
 
 
 def of_scale(answer: Answer) -> Iterator[Guess]:
-    """What q k is multiplied with, found from the scores; without them from a few usual ones."""
+    """What q k is multiplied with, found from the scores."""
     case = answer.case
-    assert case is not None
-    x, g = answer.wide("scores"), answer.want("scores") if "scores" in answer.entry.outputs else None
-    scale = softmax_scale(case.config.encoding(0), case.D)
-    if x is not None and g is not None and "scores" in answer.wrong:
-        rest = with_scale(lambda s, case: 0.0)(answer)["scores"]
-        there = np.isfinite(x) & np.isfinite(g) & np.isfinite(rest)
-        c = factor(x[there] - rest[there], g[there] - rest[there])
-        if c is not None and abs(c - 1) > NEARLY:
-            yield guess(
-                "attn.scale",
-                f"your logits are scaled by {c * scale:.6g}, expected {scale:.6g}",
-                fixed(c * scale, case),
-            )
-    for words, change in (
-        ("are not scaled", lambda s, case: 1.0),
-        ("are scaled by D**-0.5", lambda s, case: case.D**-0.5),
-    ):
-        yield guess("attn.scale", f"your logits {words}", with_scale(change))
+    x = answer.wide("scores")
+    if case is None or x is None or "scores" not in answer.wrong:
+        return
+    scale, g = softmax_scale(case.config.encoding(0), case.D), answer.want("scores")
+    rest = computed(scale=lambda s, case: 0.0)(answer)["scores"]
+    there = np.isfinite(x) & np.isfinite(g) & np.isfinite(rest)
+    c = factor_of(x[there] - rest[there], g[there] - rest[there])
+    if c is not None and abs(c - 1) > NEARLY:
+        words = f"your logits are scaled by {c * scale:.6g}, expected {scale:.6g}"
+        yield guess("attn.scale", words, computed(scale=of_sizes(c * scale, scale, case)), 0.99)
 
 
-def fixed(value: float, mine: Any) -> Any:
+def of_sizes(value: float, scale: float, mine: Any) -> Any:
     """That scale: as a power of D or C where it is one here, so that it is another elsewhere."""
-    for change in (
-        lambda s, c: c.C**-0.5,
-        lambda s, c: 1 / c.C,
-        lambda s, c: c.D**-0.5,
-        lambda s, c: 1 / c.D,
-        lambda s, c: (c.D / 1) ** -0.25,
-    ):
-        if abs(change(0, mine) / value - 1) < 1e-5:
-            return with_scale(change)
-    return with_scale(lambda s, case: value * s / softmax_scale(mine.config.encoding(0), mine.D))
+    for power in (-0.25, -0.5, -1.0):
+        for size in "DC":
+            if abs(getattr(mine, size) ** power / value - 1) < 1e-5:
+                return lambda s, c, size=size, power=power: getattr(c, size) ** power
+    return lambda s, case: value * s / scale
 
 
-def factor(x: Any, g: Any) -> float | None:
-    below = float((g * g).sum())
-    c = float((x * g).sum()) / below if below else np.nan
+def factor_of(x: Any, g: Any) -> float | None:
+    """c of x = c g in the least squares, None where that is no number."""
+    there = np.isfinite(x) & np.isfinite(g)
+    below = float((g[there] ** 2).sum())
+    c = float((x[there] * g[there]).sum()) / below if below else np.nan
     return c if np.isfinite(c) else None
 
 
@@ -219,18 +258,18 @@ def of_steps(answer: Answer) -> Iterator[Clue]:
     with np.errstate(invalid="ignore"):
         more, less = (p != 0) & ~see, (p == 0) & see & ~unsure
     t, s = np.arange(case.T)[:, None], np.arange(case.T)
+    blind = ~see.any(-1, keepdims=True)
     if np.isnan(p).any():
         if case.seg is not None:
             yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1)
-        return
-    if more.any() or less.any():
-        seg = np.ones((case.B, case.T), int) if case.seg is None else case.at.seg
-        blind = ~see.any(-1, keepdims=True)
-        across = (seg[:, None, :, None] != seg[:, None, None, :]) | (seg == 0)[:, None, None, :]
+    elif more.any() or less.any():
+        documents = np.ones((case.B, case.T), int) if case.seg is None else case.at.seg
+        across = documents[:, None, :, None] != documents[:, None, None, :]
+        across = across | (documents == 0)[:, None, None, :]
         if (more & blind).any() and not (more & ~blind).any() and not less.any():
             yield Clue(Trap("mask.padding", "a row that sees nothing is not 0"), 1)
         elif (more & across).any() and not (more & ~across & (s <= t)).any():
-            yield Clue(Trap("mask.documents", "cells of other documents or of padding are seen"), 0.8)
+            yield Clue(Trap(DOCUMENTS, "cells of other documents or of padding are seen"), 0.8)
         elif case.window and not (more & (s > t) & case.causal).any() and not (less & (t == s)).any():
             yield Clue(Trap("mask.window", "keys at the edge of the window are seen, or are not"), 0.8)
         elif case.causal and (more & (s > t)).any():
@@ -238,12 +277,9 @@ def of_steps(answer: Answer) -> Iterator[Clue]:
         elif less.any():
             yield Clue(Trap("mask.causal", "cells that should be seen are not"), 0.6)
     elif answer.right("scores") and answer.far("probabilities"):
-        rows = p.sum(-1)[see.any(-1)]
-        words = (
-            "your scores are right and your weights are not; a row of them adds up to "
-            f"{rows.ravel()[np.argmax(abs(rows.ravel() - 1))]:.4g}"
-        )
-        yield Clue(Trap("attn.softmax", words), 1)
+        sums = p.sum(-1)[see.any(-1)].ravel()
+        words = "your scores are right and your weights are not; a row of them adds up to "
+        yield Clue(Trap("attn.softmax", f"{words}{sums[np.argmax(abs(sums - 1))]:.4g}"), 1)
 
 
 def of_blind(answer: Answer) -> Iterator[Clue]:
@@ -257,13 +293,8 @@ def of_blind(answer: Answer) -> Iterator[Clue]:
     with np.errstate(invalid="ignore"):
         off = ~(np.abs(out - answer.want("out")) <= 1e-3 * np.abs(answer.want("out")).max())
     if off.any() and not (off & ~blind).any():
-        yield Clue(
-            Trap(
-                "mask.padding",
-                f"a row that sees nothing is {'not finite' if not np.isfinite(out[off]).any() else 'not 0'}",
-            ),
-            1,
-        )
+        what = "not 0" if np.isfinite(out[off]).any() else "not finite"
+        yield Clue(Trap("mask.padding", f"a row that sees nothing is {what}"), 1)
 
 
 def of_values(answer: Answer) -> Iterator[Clue]:
@@ -272,16 +303,9 @@ def of_values(answer: Answer) -> Iterator[Clue]:
     assert case is not None
     assert out is not None
     p, v = answer.want("probabilities"), answer.a["v"]
-    size = np.abs(answer.want("out")).max() + 1e-30
-    each = [
-        [np.abs(p[:, h] @ v[:, m] - out[:, h]).max() < 1e-3 * size for m in range(case.G)]
-        for h in range(case.H)
-    ]
+    size = 1e-3 * np.abs(answer.want("out")).max() + 1e-30
+    alike = lambda h, m: np.abs(p[:, h] @ v[:, m] - out[:, h]).max() < size
+    each = [[alike(h, m) for m in range(case.G)] for h in range(case.H)]
     if case.G > 1 and all(any(row) for row in each):
-        yield Clue(
-            Trap(
-                "gqa.order",
-                f"query heads read values of heads {', '.join(str(row.index(True)) for row in each)}",
-            ),
-            0.9,
-        )
+        reads = ", ".join(str(row.index(True)) for row in each)
+        yield Clue(Trap("gqa.order", f"query heads read values of heads {reads}"), 0.9)

@@ -1,88 +1,246 @@
 """Guesses at tables: what is added to the embedding, and biases of distance: factors, other heads, other
-distances, other rows.
+distances, other rows, few digits.
 
 Not here: positions (positions), formulas and options (options).
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
-from peref.golden.diagnosis.positions import at_distances
-from peref.hooks import around
-from peref.tape import Op
+from peref.golden.diagnosis.attention import factor_of
+from peref.golden.diagnosis.engine import Row, computed, guesses, part_of, rows
+from peref.golden.diagnosis.rotation import LOW
+
+biased = lambda case: case.hook == "bias"
+BIAS_OFF, HEADS, NEGATED = "bias.off_by_one", "bias.heads", "bias.negated"
+BUCKET = ("functions", "bucket")
 
 
-def changed(change: Any) -> Any:
-    """An op that computes change(x), with the derivative of a straight line through 0 and x."""
-
-    def forward(x: Any) -> Any:
-        y = change(x)
-        return y, np.where(x == 0, 1.0, y / np.where(x == 0, 1, x))
-
-    return Op(forward, lambda ratio, dy: (dy * ratio,))
-
-
-def with_rows(change: Any) -> Any:
-    """The case with change(rows) of what is added to the embedding."""
-
-    def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.hook != "embed":
-            return None
-        pe = answer.case.config.encoding(0)
-        other = around(pe, "embed", lambda embed, *given: changed(change)(embed(*given)))
-        return expected(answer.case, answer.a, other)
-
-    return gives
-
-
-def with_table(change: Any) -> Any:
-    """The case with change(table) of the biases [H,N]."""
-
-    def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.hook != "bias":
-            return None
-        pe = answer.case.config.encoding(0)
-        other = around(pe, "bias", lambda bias, *given: changed(change)(bias(*given)))
-        return expected(answer.case, answer.a, other)
-
-    return gives
-
-
-def with_buckets(step: int) -> Any:
-    """Every distance has the row that many on, or the last there is."""
-
-    def gives(answer: Answer) -> Any:
-        if answer.case is None:
-            return None
-        table = answer.a["param.table"]
-        return expected(
-            answer.case,
-            {**answer.a, "param.table": table[np.clip(np.arange(len(table)) + step, 0, len(table) - 1)]},
+def of_table(change: Any) -> dict[str, Any]:
+    """The learned table is another array."""
+    return {
+        "inputs": lambda a, case: (
+            {"param.table": change(a["param.table"], case)} if "param.table" in a else None
         )
-
-    return gives
-
-
-def with_rows_reversed(answer: Answer) -> Any:
-    """The learned table is read from its end: the entry of one distance for another, in every head."""
-    if answer.case is None or answer.case.hook != "bias":
-        return None
-    table = answer.a["param.table"]
-    axis = table.shape.index(answer.case.H) ^ 1  # heads go across in T5, down in learned_bias
-    found = expected(answer.case, {**answer.a, "param.table": np.flip(table, axis)})
-    return {n: np.flip(x, axis) if n == "vjp.param.table" else x for n, x in found.items()}
+    }
 
 
-def factor_of(x: Any, g: Any) -> float | None:
-    """c of x = c g in the least squares, None where that is no number."""
-    there = np.isfinite(x) & np.isfinite(g)
-    below = float((g[there] ** 2).sum())
-    c = float((x[there] * g[there]).sum()) / below if below else np.nan
-    return c if np.isfinite(c) else None
+def along(x: Any, case: Any) -> int:
+    """The axis of distances: heads go across in one table and down in another."""
+    return x.shape.index(case.H) ^ 1
+
+
+def buckets(change: Any) -> Any:
+    """The function that gives each distance its bucket is another, where there is one."""
+
+    def parts(case: Any) -> Any:
+        f = part_of(case, "bucket")
+        return f and {"bucket": lambda d, *, causal, **more: change(f, d, more)}
+
+    return parts
+
+
+of_side = lambda causal, case: biased(case) and case.causal == causal
+places = lambda x, case: np.arange(x.shape[along(x, case)])
+BIASES = (
+    *rows("basic", "table", {"there is no position in it: the bias is 0": lambda b: 0 * b}),
+    *rows(
+        "bias.sign",
+        "distance",
+        {
+            "your distances are j - i": lambda d: -d,
+            "past and future are alike": abs,
+            "keys of the future count as distance 0": lambda d: np.maximum(d, 0),
+            "keys of the past count as distance 0": lambda d: np.minimum(d, 0),
+        },
+    ),
+    *rows(
+        BIAS_OFF,
+        "distance",
+        {
+            "your distances are one too large": lambda d: d + (d >= 0),
+            "your distances are one too large on both sides": lambda d: d + np.where(d < 0, -1, 1),
+            "your distances are one too large, those of the future one too small": lambda d: d + 1,
+            "your distances are one too small": lambda d: np.maximum(d - 1, np.minimum(d, 0)),
+            "your distances are one too small on both sides": lambda d: d - np.sign(d),
+            "your distances are one too small, those of the future one too large": lambda d: d - 1,
+            "your distances are two too large": lambda d: d + 2 * (d >= 0),
+        },
+    ),
+    *rows(
+        BIAS_OFF,
+        "distance",
+        {
+            "your distances are counted from the last key": lambda d: d.max() - d if len(d) else d,
+            "your distances are counted from the last key, from 1": lambda d: (
+                d.max() - d + 1 if len(d) else d
+            ),
+        },
+    ),
+    *rows(
+        ("functions", "formula", "bias.scale"),
+        "distance",
+        {
+            "your distances are squared": lambda d: d * abs(d),
+            "your distances are roots": lambda d: np.sign(d) * np.sqrt(abs(d)),
+            "your distances are logarithms": lambda d: np.sign(d) * np.log1p(abs(d)),
+        },
+        biased,
+        0.9,
+    ),
+    *rows(
+        NEGATED,
+        "table",
+        {
+            "your bias has the other sign": lambda b: -b,
+            "your bias is positive: distance is rewarded": abs,
+        },
+    ),
+    *rows(
+        HEADS,
+        "table",
+        {
+            "your heads are in reverse order": lambda b: b[::-1],
+            "every head has the bias of the first": lambda b: 0 * b + b[:1],
+            "every head has the bias of the last": lambda b: 0 * b + b[-1:],
+            "neighbouring heads are exchanged": lambda b: b[
+                [h ^ 1 if h ^ 1 < len(b) else h for h in range(len(b))]
+            ],
+            "even heads come first, then odd ones": lambda b: np.concatenate([b[::2], b[1::2]]),
+            "each head has the mean of all": lambda b: 0 * b + b.mean(0),
+        },
+    ),
+    *rows(
+        HEADS,
+        "table",
+        {f"your heads are off by {n}": lambda b, n=n: np.roll(b, -n, 0) for n in (1, -1, 2, -2)},
+    ),
+    *rows(
+        "bias.scale",
+        "table",
+        {
+            "your bias counts half": lambda b: b / 2,
+            "your bias counts twice": lambda b: 2 * b,
+            "your bias is divided by ln 2, as for powers of 2": lambda b: b / np.log(2),
+            "your bias is multiplied by ln 2": lambda b: b * np.log(2),
+            "your bias is an exponential": np.exp,
+        },
+    ),
+    *rows(
+        "bias.scale",
+        "sized",
+        {
+            "your bias is inside the softmax scale": lambda b, case: b * case.D**-0.5,
+            "your bias is multiplied by sqrt(D)": lambda b, case: b * case.D**0.5,
+            "your bias is divided by the length trained for": lambda b, case: b / case.L,
+        },
+    ),
+    *(
+        Row("rope.phase.low_precision", f"your bias was {name}", {"table": low}, biased, 0.97)
+        for name, low in LOW
+    ),
+    *(
+        Row(
+            "rope.phase.low_precision",
+            f"your distances were {name}",
+            {"distance": lambda d, low=low: low(np.asarray(d, float))},
+            biased,
+            0.97,
+        )
+        for name, low in LOW
+    ),
+    *(
+        Row("bias.rows", words, of_table(change), biased)
+        for words, change in {
+            "the rows of your table are read in reverse order, from its end": lambda x, c: np.flip(
+                x, along(x, c)
+            ),
+            "your table is read with heads and rows exchanged": lambda x, c: x.T.reshape(x.shape),
+            "your table has heads and rows exchanged and is laid out anew": lambda x, c: (
+                x.reshape(x.shape[::-1]).T
+            ),
+            "every distance has the row before its own": lambda x, c: np.take(
+                x, np.maximum(places(x, c) - 1, 0), along(x, c)
+            ),
+            "every distance has the row after its own": lambda x, c: np.take(
+                x, np.minimum(places(x, c) + 1, places(x, c)[-1]), along(x, c)
+            ),
+            "every distance has the row before its own, the first the last": lambda x, c: np.roll(
+                x, 1, along(x, c)
+            ),
+            "every distance has the row after its own, the last the first": lambda x, c: np.roll(
+                x, -1, along(x, c)
+            ),
+        }.items()
+    ),
+    *(
+        Row(
+            (*BUCKET, ""),
+            words,
+            {"parts": buckets(change)},
+            partial(of_side, causal),
+        )
+        for words, causal, change in (
+            (
+                "half of your buckets are kept for the future, as in a two-sided model",
+                True,
+                lambda f, d, o: f(d, causal=False, **o),
+            ),
+            (
+                "you have the buckets of a causal model: the future counts as distance 0",
+                False,
+                lambda f, d, o: f(d, causal=True, **o),
+            ),
+            (
+                "you have the buckets of a causal model, alike for past and future",
+                False,
+                lambda f, d, o: f(abs(d), causal=True, **o),
+            ),
+            (
+                "the halves of your table for past and future are exchanged",
+                False,
+                lambda f, d, o: f(-d, causal=False, **o),
+            ),
+            (
+                "the buckets of the future are those of the past",
+                False,
+                lambda f, d, o: f(abs(d), causal=False, **o),
+            ),
+        )
+    ),
+)
+ROWS_ADDED = (
+    *rows("basic", "rows", {"nothing is added: there is no position in it": lambda e: 0 * e}),
+    *rows(
+        ("options", "layout", "sin.order"),
+        "rows",
+        {
+            "sines and cosines have changed places": lambda e: e.reshape(*e.shape[:-1], -1, 2)[
+                ..., ::-1
+            ].reshape(e.shape),
+            "your channels lie in halves": lambda e: np.concatenate([e[..., ::2], e[..., 1::2]], -1),
+            "your channels alternate": lambda e: np.stack(np.split(e, 2, -1), -1).reshape(e.shape),
+            "the halves of your channels have changed places": lambda e: np.roll(e, e.shape[-1] // 2, -1),
+            "your channels are in reverse order": lambda e: e[..., ::-1],
+        },
+    ),
+    *rows(
+        "embed.scale",
+        "rows",
+        {
+            "your rows are divided by sqrt(C)": lambda e: e * e.shape[-1] ** -0.5,
+            "your rows are multiplied by sqrt(C)": lambda e: e * e.shape[-1] ** 0.5,
+        },
+    ),
+    *(
+        Row("rope.phase.low_precision", f"your rows were {name}", {"rows": low}, sure=0.97)
+        for name, low in LOW
+    ),
+)
 
 
 def of_rows(answer: Answer) -> Iterator[Guess]:
@@ -97,20 +255,22 @@ def of_rows(answer: Answer) -> Iterator[Guess]:
     x, g = (x, g) if name == "rows" else (x - answer.a["x"], g - answer.a["x"])
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-6 and abs(c - 1) > NEARLY:
-        yield guess("embed.scale", f"your rows are the golden ones times {c:.6g}", with_rows(lambda e: c * e))
-    yield guess("basic", "nothing is added: there is no position in it", with_rows(lambda e: 0 * e))
-    flat, goal = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
-    room = 1e-4 * np.abs(goal).max()
-    order = [
-        next((m for m in [n, *range(len(goal.T))] if np.abs(flat[:, n] - goal[:, m]).max() < room), None)
-        for n in range(len(goal.T))
-    ]
-    if None not in order and len(set(order)) > 1:
-        yield guess(
-            "sin.order",
-            f"your channels are in another order: {', '.join(map(str, order))}",
-            with_rows(lambda e: e[..., order]),
+        words = f"your rows are the golden ones times {c:.6g}"
+        yield guess("embed.scale", words, computed(rows=lambda e: c * e))
+    yield from guesses(ROWS_ADDED, answer)
+    if name != "rows":
+        tokens = computed(
+            outputs=lambda found, one: {"y": found["y"] + one.a["x"] * (one.a["x"].shape[-1] ** 0.5 - 1)}
         )
+        yield guess("embed.scale", "your tokens are multiplied by sqrt(C) before rows are added", tokens)
+    flat, goal = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
+    room, count = 1e-4 * np.abs(goal).max(), range(goal.shape[-1])
+    alike = lambda n, m: np.abs(flat[:, n] - goal[:, m]).max() < room
+    order = [next((m for m in [n, *count] if alike(n, m)), None) for n in count]
+    if None not in order and len(set(order)) > 1:
+        words = f"your channels are in another order: {', '.join(map(str, order))}"
+        flag = flag_of(answer, "options", "layout", "sin.order")
+        yield guess(flag, words, computed(rows=lambda e: e[..., order]), 0.99)
 
 
 def of_biases(answer: Answer) -> Iterator[Guess | Clue]:
@@ -120,55 +280,18 @@ def of_biases(answer: Answer) -> Iterator[Guess | Clue]:
         return
     name = answer.wrong[0]
     x, g = answer.wide(name), answer.want(name)
-    learned = "param.table" in answer.a
-    yield guess("basic", "there is no position in it: the bias is 0", with_table(lambda b: 0 * b))
-    for words, change in (
-        ("your distances are j - i", lambda d: -d),
-        ("past and future are alike", abs),
-        ("keys of the future count as distance 0", lambda d: np.maximum(d, 0)),
-    ):
-        if not case.causal:
-            yield guess("bias.sign", words, at_distances(change))
-    for words, change in (
-        ("one too large", lambda d: d + (d >= 0)),
-        ("one too large", lambda d: d + np.where(d < 0, -1, 1)),
-        ("one too large", lambda d: d + 1),
-        ("one too small", lambda d: np.maximum(d - 1, np.minimum(d, 0))),
-        ("one too small", lambda d: d - 1),
-        ("counted from the last key", lambda d: d.max() - d if len(d) else d),
-        ("counted from the last key", lambda d: d.max() - d + 1 if len(d) else d),
-    ):
-        yield guess(
-            "bias.rows" if learned and "last" in words else "bias.off_by_one",
-            f"your distances are {words}",
-            at_distances(change),
-        )
-    yield guess("bias.negated", "your bias has the other sign", with_table(lambda b: -b))
-    yield guess("bias.negated", "your bias is positive: distance is rewarded", with_table(abs))
-    if learned:
-        yield guess(
-            "bias.rows", "the rows of your table are read in reverse order, from its end", with_rows_reversed
-        )
-    if learned and "max_distance" in case.config.pe[0][1]:
-        for words, step in (("before", -1), ("after", 1)):
-            yield guess("bias.rows", f"every distance has the bucket {words} its own", with_buckets(step))
+    yield from guesses(BIASES, answer)
     if x is None or name != "bias":
-        yield guess(
-            "bias.scale", "your bias is inside the softmax scale", with_table(lambda b: b * case.D**-0.5)
-        )
         return
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
-        yield guess(
-            "bias.negated" if c < 0 else "bias.scale",
-            f"your bias is the golden one times {c:.6g}",
-            with_table(lambda b: c * b),
-        )
+        words = f"your bias is the golden one times {c:.6g}"
+        yield guess(NEGATED if c < 0 else "bias.scale", words, computed(table=lambda b: c * b), 0.99)
     if case.level == "op" and x.shape[1] == x.shape[2] and answer.near("bias", g.swapaxes(1, 2)):
         turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", turned)
     yield from of_heads(answer, x, g)
-    if learned:
+    if "param.table" in answer.a:
         yield from of_table_rows(answer, x)
 
 
@@ -177,25 +300,14 @@ def of_heads(answer: Answer, x: Any, g: Any) -> Iterator[Guess | Clue]:
     H, size = len(g), np.abs(g).max() + 1e-30
     alike = lambda h, m: np.abs(x[h] - g[m]).max() < 1e-4 * size
     order: Any = [next((m for m in [h, *range(H)] if alike(h, m)), None) for h in range(H)]
-    if None not in order and order != list(range(H)):
-        words = f"your heads have the biases of heads {', '.join(map(str, order))}"
-        shift = {(m - h) % H for h, m in enumerate(order)}
-        if order == list(range(H))[::-1] and H > 2:
-            yield guess("bias.heads", "your heads are in reverse order", with_table(lambda b: b[::-1]))
-        elif len(shift) == 1 and H > 2:
-            yield guess("bias.heads", words, with_table(lambda b: np.roll(b, -shift.copy().pop(), 0)))
-        elif len(set(order)) == 1:
-            yield guess(
-                "bias.heads",
-                words,
-                with_table(lambda b: np.broadcast_to(b[order[0] : order[0] + 1], b.shape) * 1.0),
-            )
-        elif slopes := list(of_slopes(answer, x, g)):
-            yield from slopes
-        else:
-            yield Clue(Trap("bias.heads", words), 0.7)
-    else:
-        yield from of_slopes(answer, x, g)
+    moved = None not in order and order != list(range(H))
+    one_way = moved and (
+        order == list(range(H))[::-1] or len({(m - h) % H for h, m in enumerate(order)}) == 1
+    )
+    slopes = [] if one_way or (moved and len(set(order)) == 1) else list(of_slopes(answer, x, g))
+    yield from slopes
+    if moved and not slopes:
+        yield Clue(Trap(HEADS, f"your heads have the biases of heads {', '.join(map(str, order))}"), 0.7)
 
 
 def of_slopes(answer: Answer, x: Any, g: Any) -> Iterator[Clue]:
@@ -203,31 +315,30 @@ def of_slopes(answer: Answer, x: Any, g: Any) -> Iterator[Clue]:
     case = answer.case
     assert case is not None
     flag, H = flag_of(answer, "heads"), len(g)
-    if flag == "bias.heads":
+    if flag == HEADS:
         return
     factors = np.array([np.nan if (c := factor_of(x[h], g[h])) is None else c for h in range(H)])
     apart = [np.abs(x[h] - c * g[h]).max() > 1e-4 * np.abs(x[h]).max() for h, c in enumerate(factors)]
     if np.isnan(factors).any() or any(apart) or np.ptp(factors) < NEARLY:
         return
     words = f"your heads have {', '.join(f'{c:.4g}' for c in factors)} times their slopes"
-    if flag.startswith("alibi."):
+    powers = flag_of(answer, "heads", "not a power of two", "")
+    if powers and powers != flag:
         m, h = case.config.pe[0][1]["max_bias"], np.arange(H)
         far = np.abs(np.asarray(case.at.distances, float)).max()
-        mine = slopes_of(x) / far
+        mine, right = slopes_of(x) / far, slopes_of(g) / far
         whole = 1 << (H.bit_length() - 1)
         kept = np.abs(factors[:whole] - 1).max() < 1e-4
-        in_order = (
-            np.allclose(np.sort(mine), np.sort(slopes_of(g) / far), rtol=1e-4) and (np.diff(mine) <= 0).all()
-        )
+        in_order = np.allclose(np.sort(mine), np.sort(right), rtol=1e-4) and (np.diff(mine) <= 0).all()
         plain = np.allclose(mine, 2.0 ** (-m * (h + 1) / H), rtol=1e-4)
         if whole != H and (kept or in_order or plain):
-            flag = "alibi.slopes.non_pow2"
+            flag = powers
         if plain:
             words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"
         elif np.allclose(mine, 2.0 ** (-m * h / H), rtol=1e-4):
             words = f"your slopes are 2^(-{m:g} h/{H}) from h = 0 on"
-    elif not flag.startswith("alibi.") and np.allclose(sorted(slopes_of(x)), sorted(slopes_of(g)), rtol=1e-4):
-        flag = "bias.heads"
+    elif np.allclose(sorted(slopes_of(x)), sorted(slopes_of(g)), rtol=1e-4):
+        flag = HEADS
     yield Clue(Trap(flag, words), 1)
 
 
@@ -258,15 +369,13 @@ def of_table_rows(answer: Answer, x: Any) -> Iterator[Clue]:
     far = abs(d) >= abs(d)[right % m == m - 1].min(initial=10**9)
     halved = case.causal and mine.max() < len(rows) // 2 <= right.max()
     if sides or halved:
-        yield Clue(
-            Trap("t5.bidirectional", f"{words}: buckets are divided otherwise between past and future"), 1.1
-        )
+        said = f"{words}: buckets are divided otherwise between past and future"
+        yield Clue(Trap(flag_of(answer, *BUCKET), said), 1.1)
     elif not (off & ~far).any():
         yield Clue(Trap("bias.bucket.clamp", f"{words}, beyond the last edge"), 0.9)
     elif changed_places(mine, right):
-        yield Clue(
-            Trap("bias.rows", f"{words}: your edges are right, and each bucket has the row of another"), 0.9
-        )
+        said = f"{words}: your edges are right, and each bucket has the row of another"
+        yield Clue(Trap("bias.rows", said), 0.9)
     else:
         yield Clue(Trap("bias.bucket.border", f"{words}: edges of the buckets are elsewhere"), 0.7)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Trap
-from peref.golden.diagnosis.rotation import with_angles
+from peref.golden.diagnosis.engine import computed
 
 
 def of_derivative(answer: Answer) -> Iterator[Clue]:
@@ -143,7 +143,7 @@ def of_rotation(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
     ):
         if (
             case.level == "op"
-            and (made := with_angles(change)(answer)) is not None
+            and (made := computed(turn=change)(answer)) is not None
             and name in made
             and answer.near(name, made[name])
         ):

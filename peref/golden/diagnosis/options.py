@@ -4,7 +4,7 @@ A number is fitted: the reference computes the case for values along a line, and
 may then be that number in every case, or a multiple or a power of what the case asks for; the other cases
 decide.
 
-Not here: parameters and functions (parts), which flag explains which option (answer).
+Not here: parameters and functions (functions), which flag explains which option (answer).
 """
 
 import math
@@ -15,29 +15,56 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get, options
-from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import BROKEN, NEARLY, Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.engine import computed
 from peref.golden.spec.cases import other_choices
-from peref.hooks import around, rotation
+from peref.hooks import rotation
 
 Value = Callable[[Any], Any]
 TOO_MANY = 1 << 16
 
 
 def with_option(option: str, value: Value) -> Any:
-    """The case with an option of value(what it is here); None where that changes nothing."""
+    """The case with an option of value(what it is here)."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None:
-            return None
+    def change(case: Any) -> Any:
         mine = case.config.pe[0][1][option]
         new = value(mine)
         if isinstance(new, int) and new > max(TOO_MANY, 16 * mine if isinstance(mine, int) else 0):
             return None  # a count that nobody has, and that takes as long
-        return None if new == mine else answer.recomputed(options={**case.options, option: new})
+        return {option: new}
 
-    return gives
+    return computed(options=change)
+
+
+def without(some: Any = None) -> Any:
+    """The case with these options, or all, at their defaults."""
+    said = lambda case: [option for option in case.options if some is None or option in some]
+    return computed(
+        options=lambda c: {option: options(get(c.encoding))[option][0] for option in said(c)} or None
+    )
+
+
+always = lambda value: lambda _: value
+FACTOR: dict[str, tuple[str, Value]] = {
+    "your frequencies are not scaled": ("rope.factor.ignored", lambda f: 1.0),
+    "the factor is applied twice": ("rope.factor.twice", lambda f: f * f),
+    "your positions are multiplied by the factor, not divided": ("", lambda f: 1 / f),
+    "your factor is its root": ("rope.factor.twice", np.sqrt),
+    "your factor is one more": ("rope.factor.twice", lambda f: f + 1),
+    "your factor is one less": ("rope.factor.twice", lambda f: max(f - 1, 1e-9)),
+}
+trained = lambda c: c.config.pe[0][1].get("original") or c.L
+LENGTHS = {
+    "one token too long": lambda c: c.n + 1,
+    "one token too short": lambda c: max(c.n - 1, 1),
+    "never beyond what was trained for": lambda c: min(c.n, trained(c)),
+    "always beyond what was trained for": lambda c: max(c.n, 100 * trained(c)),
+    "the length trained for": trained,
+    "that of the tokens of the call": lambda c: c.T,
+    "the last position": lambda c: int(c.at.i.max()),
+    "the last position and one": lambda c: int(c.at.i.max()) + 1,
+} | {f"{n} times the length trained for": lambda c, n=n: n * c.L for n in (2, 4, 8)}
 
 
 def of_options(answer: Answer) -> Iterator[Guess]:
@@ -47,45 +74,31 @@ def of_options(answer: Answer) -> Iterator[Guess]:
     case = answer.case
     if case is None:
         return
-    known = options(get(case.encoding))
-    mine = case.config.pe[0][1]
-    if known:
-        none = lambda c: c.recomputed(options={}) if c.case is not None and c.case.options else None
-        yield guess("option", "your options have their defaults, whatever the case asks for", none, 0.97)
-    yield from of_groups(answer, case, known)
-    for option, (default, kind) in known.items():
-        is_now = mine[option]
-        flag = flag_of(answer, "options", option)
-        if option == "factor":
-            yield from of_factor(answer)
-        for value in dict.fromkeys([default, *other_choices(default, kind)]):
-            if value != is_now and type(value) is not list:
-                words = f"the option {option} seems to be {value}, whatever the case asks for (here {is_now})"
-                yield guess(flag, words, with_option(option, always(value)))
-    if flag_of(answer, "options", "n", ""):
-        yield from of_length(answer, case)
-
-
-def of_groups(answer: Answer, case: Any, known: Any) -> Iterator[Guess]:
-    """Options that one flag explains and that may be absent, as mscale: all of them ignored."""
+    known, mine = options(get(case.encoding)), case.config.pe[0][1]
+    if len(case.options) > 1:
+        yield guess("option", "your options have their defaults, whatever the case asks for", without(), 0.9)
     groups: dict[str, list[str]] = {}
     for option in known:
         groups.setdefault(flag_of(answer, "options", option, ""), []).append(option)
     for flag, some in groups.items():
-        set_here = [option for option in some if option in case.options]
-        if flag and sum(known[option][0] is None for option in some) > 1 and set_here:
+        if flag and sum(known[option][0] is None for option in some) > 1 and {*some} & {*case.options}:
             yield guess(flag, f"of your options {', '.join(some)} none is read", without(some), 0.98)
-
-
-def without(some: list[str]) -> Any:
-    """The case with these options at their defaults; None where they are."""
-
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        left = {} if case is None else {option: x for option, x in case.options.items() if option not in some}
-        return None if case is None or left == case.options else answer.recomputed(options=left)
-
-    return gives
+    for option, (default, kind) in known.items():
+        flag = flag_of(answer, "options", option)
+        if option == "factor":
+            upside = flag_of(answer, "options", "1/factor", "rope.factor.twice")
+            for words, (named, change) in FACTOR.items():
+                yield guess(named or upside, words, with_option("factor", change))
+            words = "your frequencies are not scaled, your gains (magnitudes) are right"
+            yield guess("rope.factor.ignored", words, unscaled)
+        for value in dict.fromkeys([default, *other_choices(default, kind)]):
+            if value != mine[option] and type(value) is not list:
+                words = f"the option {option} seems to be {value}, whatever the case asks for"
+                yield guess(flag, f"{words} (here {mine[option]})", with_option(option, always(value)))
+    if flag := flag_of(answer, "options", "n", ""):
+        for words, change in LENGTHS.items():
+            other = computed(lambda c: c.n is not None, facts=lambda c, change=change: {"n": change(c)})
+            yield guess(flag, f"the length that your frequencies are made for is {words}", other)
 
 
 def unscaled(answer: Answer) -> Any:
@@ -93,62 +106,9 @@ def unscaled(answer: Answer) -> Any:
     case = answer.case
     if case is None or case.hook != "rotate" or "factor" not in case.config.pe[0][1]:
         return None
-    pe, plain = (
-        case.config.encoding(0),
-        replace(case, options={**case.options, "factor": 1.0}).config.encoding(0),
-    )
-    turned = lambda rotate, *place: (rotation(plain, *place)[0], *rotate(*place)[1:])
-    return expected(case, answer.a, around(pe, "rotate", turned))
-
-
-def always(value: Any) -> Value:
-    return lambda _: value
-
-
-def of_factor(answer: Answer) -> Iterator[Guess]:
-    """A factor that is ignored, applied twice, halved or turned round."""
-    yield guess(
-        "rope.factor.ignored", "your frequencies are not scaled", with_option("factor", lambda f: 1.0)
-    )
-    yield guess(
-        "rope.factor.ignored", "your frequencies are not scaled, your gains (magnitudes) are right", unscaled
-    )
-    yield guess("rope.factor.twice", "the factor is applied twice", with_option("factor", lambda f: f * f))
-    upside = flag_of(answer, "options", "1/factor", "rope.factor.twice")
-    yield guess(
-        upside,
-        "your positions are multiplied by the factor, not divided",
-        with_option("factor", lambda f: 1 / f),
-    )
-
-
-def of_length(answer: Answer, case: Any) -> Iterator[Guess]:
-    """The length that frequencies are made for is another."""
-    flag = flag_of(answer, "options", "n")
-
-    def given(change: Any) -> Any:
-        def gives(answer: Answer) -> Any:
-            if answer.case is None or answer.case.n is None or change(answer.case) == answer.case.n:
-                return None
-            return expected(replace(answer.case, n=change(answer.case)), answer.a)
-
-        return gives
-
-    L = lambda c: c.config.pe[0][1].get("original") or c.L
-    for words, change in (
-        ("one token too long", lambda c: c.n + 1),
-        ("one token too short", lambda c: max(c.n - 1, 1)),
-        ("never beyond what was trained for", lambda c: min(c.n, L(c))),
-        ("always beyond what was trained for", lambda c: max(c.n, 100 * L(c))),
-        ("the length trained for", L),
-    ):
-        yield guess(flag, f"the length that your frequencies are made for is {words}", given(change))
-    for n in (2, 4, 8, 32, 64, 128):
-        yield guess(
-            flag,
-            f"your frequencies are made for {n * case.L // 16} tokens",
-            given(lambda c, n=n: n * c.L // 16),
-        )
+    plain = replace(case, options=case.options | {"factor": 1.0}).config.encoding(0)
+    turned = lambda case, rotate, *place: (rotation(plain, *place)[0], *rotate(*place)[1:])
+    return computed(rotate=turned)(answer)
 
 
 def of_fitted_numbers(answer: Answer) -> Iterator[Guess]:
@@ -194,7 +154,11 @@ def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kin
         )
         if now != 1 and value != 1:
             p, ladder = math.log(value) / math.log(now), option == "base" and case.hook in ("rotate", "embed")
-            other = "sin.denominator" if case.hook == "embed" else "rope.exponent"
+            other = (
+                "rope.exponent"
+                if case.hook == "rotate"
+                else flag_of(answer, "options", "ladder", "rope.exponent")
+            )
             yield guess(
                 other if ladder else flag,
                 f"{words}: to the power of {p:.4g}",

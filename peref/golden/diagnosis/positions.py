@@ -10,61 +10,101 @@ Not here: the channels that a rotation pairs (pairs, rotation).
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
-from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import Answer, Guess, guess
+from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.engine import Row, computed, guesses, rows
 from peref.golden.diagnosis.pairs import cosines
 from peref.golden.spec.rule import ROUNDOFF
-from peref.hooks import around, position_rows, rotation
+from peref.hooks import position_rows, rotation
 
 FARTHEST = 1 << 21  # positions that are looked through
 LOOKED_THROUGH = 1 << 16
 
 
+no_mask = lambda case: case.level != "attn"
+
+
 def at_positions(change: Any) -> Any:
-    """The case with other positions: change(positions, case) -> positions, None where that changes
-    nothing.
-    """
-
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None:
-            return None
-        i = change(case.at.i, case)
-        return None if i is None else expected(case, answer.a, None, replace(case.at, i=i, j=i))
-
-    return gives
+    """The case with other positions: change(positions, case), None where that is no case for it."""
+    return computed(i=change)
 
 
-def at_distances(distance: Any) -> Any:
-    """The table of a bias at other distances."""
-
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None or case.hook != "bias":
-            return None
-        pe = case.config.encoding(0)
-        return expected(case, answer.a, around(pe, "bias", lambda bias, be, p, d: bias(be, p, distance(d))))
-
-    return gives
-
-
-def whole_positions(cut: Any) -> Any:
+def whole(cut: Any) -> Any:
     """Positions, or where a table is asked for them the distances, become whole numbers."""
+    at_distances, at_places = computed(distance=cut), computed(i=lambda i, case: cut(i))
 
     def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.at.i.dtype.kind != "f":
+        case = answer.case
+        if case is None or case.at.i.dtype.kind != "f":
             return None
-        if answer.case.hook == "bias" and answer.case.level == "table":
-            return at_distances(cut)(answer)
-        return at_positions(lambda i, case: cut(i))(answer)
+        return (at_distances if case.hook == "bias" and case.level == "table" else at_places)(answer)
 
     return gives
+
+
+from_nought = lambda i, case: np.broadcast_to(np.arange(case.T), i.shape[-1:] if i.ndim < 3 else i.shape)
+slots = lambda c: {"positions": tuple(range(c.T)), "seg": None}
+begins = lambda i: i.min(-1, keepdims=True)
+ANYWHERE = (
+    Row("position.counted", "you count positions from 0 and do not use those given", {"i": from_nought}),
+    Row(
+        "position.counted",
+        "you count slots, whatever positions and documents are given",
+        {"facts": slots},
+        no_mask,
+    ),
+    Row("position.counted", "positions count from the first one given", {"i": lambda i, c: i - begins(i)}),
+)
+ROW = {"first": 0, "second": 1, "third": 2, "last": -1}
+OF_ROWS = (
+    *(
+        Row(
+            "position.batch",
+            f"you use the {which} sequence's positions for all",
+            {"i": lambda i, c, n=n: one_row(i, n)},
+        )
+        for which, n in ROW.items()
+    ),
+    Row(
+        "position.batch", "each sequence has the positions of the next", {"i": lambda i, c: np.roll(i, -1, 0)}
+    ),
+    Row(
+        "position.batch",
+        "each sequence has the positions of the one before",
+        {"i": lambda i, c: np.roll(i, 1, 0)},
+    ),
+    Row("position.batch", "the positions of the sequences are in reverse order", {"i": lambda i, c: i[::-1]}),
+)
+SHIFTED = tuple(
+    row
+    for step, words in ((1, "one too large"), (-1, "one too small"), (2, "2 too large"), (-2, "2 too small"))
+    for row in rows(
+        "position.off_by_one",
+        "i",
+        {
+            f"your positions are {words}": lambda i, case, step=step: i + step,
+            f"your positions are {words} where they do not begin at 0": lambda i, case, step=step: (
+                i + step * (begins(i) > 0)
+            ),
+        },
+    )
+)
+FROM_END, TWO_32 = "negative positions count from the end of", "negative positions are taken modulo 2^32"
+NEGATIVE = (
+    Row("rope.sign", "negative positions lose their sign", {"i": lambda i, c: np.abs(i)}),
+    Row("rope.table.clip", "negative positions count as 0", {"i": lambda i, c: np.maximum(i, 0)}),
+    Row("rope.table.wrap", TWO_32, {"i": lambda i, c: np.where(i < 0, i + 2**32, i)}),
+    Row("rope.table.wrap", f"{FROM_END} a table", {"i": lambda i, c: np.where(i < 0, i + c.L, i)}),
+    Row("rope.table.wrap", f"{FROM_END} the text", {"i": lambda i, c: np.where(i < 0, i + i.max() + 1, i)}),
+)
+
+
+def one_row(i: Any, row: int) -> Any:
+    return None if i.ndim != 2 or row >= len(i) else np.broadcast_to(i[row], i.shape)
 
 
 def of_places(answer: Answer) -> Iterator[Guess]:
@@ -73,53 +113,41 @@ def of_places(answer: Answer) -> Iterator[Guess]:
     if case is None or case.config.encoding(0).axes is None:
         return
     i = case.at.i
-    count = lambda i, case: np.broadcast_to(np.arange(case.T), i.shape[-1:] if i.ndim < 3 else i.shape)
     if case.positions is not None:
-        yield guess(
-            "position.counted", "you count positions from 0 and do not use those given", at_positions(count)
-        )
-        plain = lambda c: (
-            expected(replace(c.case, positions=tuple(range(c.case.T)), seg=None), c.a)
-            if c.case and c.case.level != "attn"
-            else None
-        )
-        yield guess("position.counted", "you count slots, whatever positions and documents are given", plain)
+        yield from guesses(ANYWHERE, answer)
     if i.dtype.kind == "f":
-        for words, cut in (("down to", np.floor), ("to", np.rint), ("up to", np.ceil)):
-            yield guess(
-                "position.rounded", f"you round positions {words} whole numbers", whole_positions(cut)
-            )
+        for words, cut in (
+            ("down to", np.floor),
+            ("to", np.rint),
+            ("up to", np.ceil),
+            ("towards 0 to", np.trunc),
+        ):
+            yield guess("position.rounded", f"you round positions {words} whole numbers", whole(cut))
+    if (i < 0).any():
+        yield from guesses(NEGATIVE, answer)
     if i.ndim == 2:
-        for row in range(len(i)):
-            which = ("first", "second", "third")[row] if row < 3 else f"{row + 1}th"
-            one = lambda i, case, row=row: (
-                np.broadcast_to(i[min(row, len(i) - 1)], i.shape) if i.ndim == 2 else None
-            )
-            yield guess(
-                "position.batch", f"you use the {which} sequence's positions for all", at_positions(one)
-            )
+        yield from guesses(OF_ROWS, answer)
     if i.ndim == 3:
         for axis in range(len(i)):
-            one = lambda i, case, axis=axis: (
-                np.broadcast_to(i[axis : axis + 1], i.shape) if i.ndim == 3 else None
-            )
-            yield guess("position.axes", f"you use axis {axis} of the positions for all", at_positions(one))
-        for order in list(permutations(range(len(i))))[1:]:
-            one = lambda i, case, order=order: i[list(order)] if i.ndim == 3 else None
+            one = lambda i, case, axis=axis: np.broadcast_to(i[axis : axis + 1], i.shape)
             yield guess(
                 "position.axes",
-                f"the axes of your positions are in the order {', '.join(map(str, order))}",
-                at_positions(one),
+                f"you use axis {axis} of the positions for all",
+                at_positions(axes_alone(one)),
             )
+        for order in list(permutations(range(len(i))))[1:]:
+            one = lambda i, case, order=order: i[list(order)]
+            words = f"the axes of your positions are in the order {', '.join(map(str, order))}"
+            yield guess("position.axes", words, at_positions(axes_alone(one)))
     if case.hook not in ("bias", "mix"):
-        for step in (1, -1, 2, -2):
-            words = f"your positions are {abs(step)} too {'large' if step > 0 else 'small'}"
-            words = words.replace(" 1 ", " one ")
-            yield guess("position.off_by_one", words, at_positions(lambda i, case, step=step: i + step))
-            later = lambda i, case, step=step: i + step * (i.min(-1, keepdims=True) > 0)
-            yield guess("position.off_by_one", f"{words} where they do not begin at 0", at_positions(later))
+        yield from guesses(SHIFTED, answer)
     if case.hook in ("embed", "rotate"):
         yield from of_search(answer)
+
+
+def axes_alone(change: Any) -> Any:
+    """Of positions of several axes alone."""
+    return lambda i, case: change(i, case) if i.ndim == 3 else None
 
 
 def of_search(answer: Answer) -> Iterator[Guess]:
@@ -156,7 +184,11 @@ def of_search(answer: Answer) -> Iterator[Guess]:
     ):
         if (np.abs(f * cut(i / f) - j) < 1e-6).all():
             by = lambda i, case, cut=cut: (f := case.config.pe[0][1]["factor"]) * cut(i / f)
-            yield guess("rope.pi.factor", f"your positions are {words}", at_positions(by))
+            yield guess(
+                flag_of(answer, "options", "1/factor", "rope.factor.twice"),
+                f"your positions are {words}",
+                at_positions(by),
+            )
     if len(set(lost.tolist())) == 1 and off.all():
         words = f"your positions are {abs(lost[0]):g} too {'small' if lost[0] > 0 else 'large'}"
         yield guess("position.off_by_one", words, at_positions(lambda i, case: i - lost[0]))

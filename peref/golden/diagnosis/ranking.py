@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from peref.golden.diagnosis import (
     attention,
     biases,
-    gains,
+    functions,
     gradients,
     options,
     pairs,
-    parts,
     positions,
     rotation,
     tensor,
@@ -38,22 +37,22 @@ FIRST = (
         tensor.of_tensors,
         gradients.of_derivative,
         rotation.of_turning,
-        gains.of_gains,
         pairs.of_channels,
         positions.of_places,
     ),
-    *(biases.of_rows, biases.of_biases, parts.of_buckets, attention.of_attention),
+    *(biases.of_rows, biases.of_biases, attention.of_attention),
     *traces.SIMPLE,
 )
 SECOND = (
     options.of_options,
-    parts.of_ladders,
-    parts.of_ramps,
-    parts.of_ntk,
+    functions.of_ladders,
+    functions.of_ramps,
+    functions.of_ntk,
+    functions.of_sections,
     traces.of_some_positions,
     traces.of_settings,
 )
-LAST = (options.of_fitted_numbers, parts.of_parameters, parts.of_functions)
+LAST = (options.of_fitted_numbers, functions.of_parameters, functions.of_functions)
 FITTED, TRIED = 4, 24  # failing cases on which guesses are made, and cases on which they are tried
 ENOUGH = 0.99
 COMPUTED = (

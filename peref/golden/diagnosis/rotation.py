@@ -1,87 +1,347 @@
-"""Guesses at rotations: pairs, signs, angles of few digits, frequencies in another order.
+"""Guesses at rotations: pairs, signs, angles of few digits, frequencies in another order, gains, and other
+maps of a pair.
 
-Not here: gains (gains), how pairs and angles are read from what came (pairs), frequencies of options or
-other ladders (options, parts), positions (positions).
+Not here: how pairs and angles are read from what came (pairs), frequencies of options or other ladders
+(options, functions), positions (positions).
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import Answer, Clue, Guess, Trap, guess
-from peref.golden.diagnosis.gains import another, flag_of_gain
-from peref.golden.diagnosis.pairs import cosines, gained, rotation_of
+from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
+from peref.golden.diagnosis.engine import Row, computed, guesses, rows
+from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
+from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
-from peref.hooks import around, rotation
+from peref.hooks import rotation, turn_heads
 from peref.model import PLAIN
 
+FEW = "rope.phase.low_precision"
+MISSING, TWICE, EXCHANGED = (("gains", which, "basic") for which in ("missing", "twice", "exchanged"))
 
-def with_angles(change: Any) -> Any:
-    """The case with change(angle, gain_q, gain_k) in place of the three; None where frequencies are learned,
-    whose angles are on the tape.
+
+def float16(x: Any) -> Any:
+    """To float16, infinite beyond 65504 as there, and back."""
+    with np.errstate(over="ignore"):
+        return np.asarray(x).astype(np.float16).astype(np.float64)
+
+
+def bfloat16(x: Any) -> Any:
+    """To the nearest bfloat16, ties to even, and back."""
+    bits = np.asarray(x).astype(np.float32).view(np.uint32)
+    near = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16
+    return near.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+LOW = (("float16", float16), ("bfloat16", bfloat16))
+other_of = lambda case: "interleaved" if case.layout == "half" else "half"
+turns = lambda case: case.hook == "rotate" and case.level != "table"
+is_partial = lambda case: case.hook == "rotate" and case.config.R != case.D
+
+
+# ---------------------------------------------------------------- maps of pairs
+
+
+@dataclass(frozen=True)
+class Map:
+    """What is done with the pairs of a head in place of turning them.
+
+    pairs   which channels pair up: "same" as asked, the "other" layout, "outer" (first and last), "quarters"
+            (within each half), "head" (n and n + D/2)
+    table   the layout that angles lie in, that of the pairs where None
+    matrix  what cos and sin are multiplied with: a cos, b sin of the first, c sin, d cos of the second
+    order   where the two components go: "" as they are, "swapped", "halves", "adjacent"
+    inside  the second component is made from the first when that has turned already
+    low     what cosines and sines are rounded to
     """
 
+    pairs: str = "same"
+    table: str | None = None
+    matrix: tuple[float, float, float, float] = (1, -1, 1, 1)
+    order: str = ""
+    inside: bool = False
+    low: Any = None
+
+    def __call__(self, case: Case, x: Any, phi: Any, gain: Any) -> Any:
+        R, half = case.config.R, case.config.R // 2
+        layout = other_of(case) if self.pairs == "other" else case.layout
+        pairs = np.array(pairs_of(R, layout))
+        if self.pairs == "outer":
+            pairs = np.array([(n, R - 1 - n) for n in range(half)])
+        if self.pairs == "quarters":
+            first = [c for c in range(R) if c % half < half // 2] if half > 1 else [0]
+            pairs = np.array([(c, c + max(half // 2, 1)) for c in first])
+        if self.pairs == "head":
+            pairs = np.array([(n, n + case.D // 2) for n in range(half)])
+        first, second = pairs.T
+        cos, sin = np.cos(phi), np.sin(phi)
+        if self.low:
+            cos, sin = self.low(cos), self.low(sin)
+        if gain is not None:
+            cos, sin = cos * gain, sin * gain
+        if cos.ndim == 3:
+            cos, sin = cos[:, None], sin[:, None]
+        at = [first, second] if self.table else [np.arange(half)] * 2
+        lie = (lambda c: c % half) if self.table == "half" else (lambda c: c // 2)
+        c, s = ([z[..., lie(n) if self.table else n] for n in at] for z in (cos, sin))
+        m, y = self.matrix, np.array(x, float)
+        one = m[0] * x[..., first] * c[0] + m[1] * x[..., second] * s[0]
+        two = m[2] * (one if self.inside else x[..., first]) * s[1] + m[3] * x[..., second] * c[1]
+        out = np.array(pairs_of(R, {"halves": "half", "adjacent": "interleaved"}.get(self.order, layout))).T
+        out = pairs.T if self.order not in ("halves", "adjacent") else out
+        y[..., out[0]], y[..., out[1]] = (two, one) if self.order == "swapped" else (one, two)
+        return y
+
+
+def with_map(made: Map, who: str = "qk") -> Any:
+    """q and k, or one of them, go through another map."""
+
     def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.hook != "rotate" or answer.parameters:
+        case = answer.case
+        if case is None or not turns(case) or answer.parameters or not fitting(made, case):
             return None
-        pe = answer.case.config.encoding(0)
-        other = around(pe, "rotate", lambda rotate, *place: change(*rotate(*place)))
-        return expected(answer.case, answer.a, other)
+        phi, *gains = rotation_of(case, answer)
+        q, k = turn_heads(PLAIN, answer.a["q"], answer.a["k"], (phi, *gains), layout=case.layout)
+        right, phi = {"q": q, "k": k}, np.asarray(phi)
+        new = {
+            n: made(case, answer.a[n], phi, g) if n in who else right[n]
+            for n, g in zip("qk", gains, strict=True)
+        }
+        if case.level == "op":
+            return {f"{n}_rotated": x for n, x in new.items()}
+        found = expected(case, answer.a | new, replace(case.config.encoding(0), rotate=None))
+        return {n: x for n, x in found.items() if not n.startswith("vjp.")}
 
     return gives
+
+
+def fitting(made: Map, case: Case) -> bool:
+    """Whether this map is another than the right one."""
+    if made.pairs == "head":
+        return is_partial(case) and case.layout == "half"
+    R = case.config.R
+    other = made.order == {"half": "adjacent", "interleaved": "halves"}[case.layout]
+    return replace(made, order="") != Map() or made.order == "swapped" or (other and R > 2)
+
+
+MAPS = (  # flag, words, map
+    ("rope.layout.half", "you pair the first channel with the last", Map("outer")),
+    ("rope.layout.half", "you pair channels within each half", Map("quarters")),
+    ("rope.partial.pairing", "your pairs are split at half of the head", Map("head")),
+    *(
+        ("rope.layout.mixed", f"{words} {which}", Map(pairs, table))
+        for pairs, which in (("same", "pair up as asked"), ("other", "pair up as in the other layout"))
+        for table, words in (
+            ("half", "your frequencies are laid out in halves, channels"),
+            ("interleaved", "your frequencies are laid out for adjacent pairs, channels"),
+        )
+    ),
+    ("rope.layout.half", "channels lie in halves when they have turned", Map(order="halves")),
+    ("rope.layout.half", "channels lie in adjacent pairs when they have turned", Map(order="adjacent")),
+    (
+        "rope.layout.half",
+        "adjacent channels pair up, and lie in halves when they have turned",
+        Map("other", order="halves"),
+    ),
+    (
+        "rope.layout.half",
+        "halves pair up, and lie in adjacent pairs when they have turned",
+        Map("other", order="adjacent"),
+    ),
+    (
+        "rope.layout.half",
+        "the two channels of a pair change places when they have turned",
+        Map(order="swapped"),
+    ),
+    *(
+        (
+            "rope.sign",
+            f"{words}{'' if pairs == 'same' else ', and channels pair up as in the other layout'}",
+            Map(pairs, None, m),
+        )
+        for pairs in ("same", "other")
+        for words, m in (
+            ("you reflect: the second channel has no plus", (1, -1, -1, 1)),
+            ("you reflect: the first channel has a plus before the sine", (1, 1, 1, 1)),
+            ("you turn the other way: the minus is on the second channel", (1, 1, -1, 1)),
+            ("the second channel has a minus before the cosine", (1, -1, 1, -1)),
+            ("the second channel has both signs wrong", (1, -1, -1, -1)),
+            ("the first channel has a minus before the cosine", (-1, -1, 1, 1)),
+            ("the first channel has both signs wrong", (-1, 1, 1, 1)),
+            ("the sine is missing in the first channel", (1, 0, 1, 1)),
+            ("the sine is missing in the second channel", (1, -1, 0, 1)),
+            ("there are cosines alone", (1, 0, 0, 1)),
+            ("there are sines alone", (0, -1, 1, 0)),
+        )
+    ),
+    ("rope.sign", "the second channel is made from the first when that has turned already", Map(inside=True)),
+    *((FEW, f"your cosines and sines were {name}", Map(low=low)) for name, low in LOW),
+)
+WHOSE = (("", "qk"), (" (q alone)", "q"), (" (k alone)", "k"))
+
+
+def of_maps(answer: Answer) -> Iterator[Guess]:
+    """Other maps of a pair; those of q or k alone where only one of them is wrong, or attention is."""
+    case = answer.case
+    if case is None or not turns(case) or answer.derivative or not answer.wrong:
+        return
+    wrong = {name[0] for name in answer.wrong if name.endswith("_rotated")}
+    whose = [(words, who) for words, who in WHOSE if not wrong or set(who) == wrong]
+    for words, who in whose:
+        for flag, what, made in MAPS:
+            yield guess(flag, f"{what}{words}", with_map(made, who), 1.0 if who == "qk" else 0.98)
+        if who != "qk":
+            yield guess(
+                "rope.layout.half",
+                f"you pair channels of {who} as the other layout does",
+                with_map(Map("other"), who),
+                0.99,
+            )
+
+
+# ---------------------------------------------------------------- angles and gains
 
 
 def at_width(cut: bool) -> Any:
     """The angles of the whole head, cut to the rotary width or not."""
 
+    def change(case: Case) -> Any:
+        whole, half = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
+        return lambda place: tuple(x if x is None else x[..., :half] for x in rotation(whole, *place))
+
     def gives(answer: Answer) -> Any:
         case = answer.case
-        if case is None or case.hook != "rotate" or case.config.R == case.D:
+        if case is None or not is_partial(case):
             return None
-        whole, half = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
-        wide = lambda _, *place: tuple(x if x is None else x[..., :half] for x in rotation(whole, *place))
-        return expected(case, answer.a, around(case.config.encoding(0), "rotate", wide))
+        wide = change(case)
+        pe = replace(case.config.encoding(0), rotate=lambda *place: wide(place))
+        return expected(case, answer.a, pe)
 
     return gives
 
 
-def mixed(answer: Answer) -> Any:
-    """Angles laid out in halves, pairs that are adjacent."""
-    case = answer.case
-    if case is None or case.level != "op":
-        return None
-    angle = rotation_of(case, answer)[0]
-    both = np.concatenate([angle, angle], -1)
-    both = both[:, None] if both.ndim == 3 else both
-    found = {}
-    for name in "qk":
-        x, R = answer.a[name], case.config.R
-        mate = np.stack([-x[..., 1:R:2], x[..., 0:R:2]], -1).reshape(x[..., :R].shape)
-        found[f"{name}_rotated"] = np.concatenate(
-            [x[..., :R] * np.cos(both) + mate * np.sin(both), x[..., R:]], -1
-        )
-    return found
-
-
-def one_of_two(times_q: float, times_k: float) -> Any:
+def one_of_two(times_q: float, times_k: float) -> dict[str, Any]:
     """Other multiples of the angle for q and for k: what is missing is turned before, what is too much is
     turned back.
     """
 
+    def inputs(a: Any, case: Case) -> Any:
+        if case.level == "table":
+            return None
+        phi = np.asarray(rotation(case.config.encoding(0), parameters(a), case.at.i, case.at.n)[0])
+        before = lambda x, times: PLAIN.turn(x, (times - 1) * phi, None, layout=case.layout)
+        return {"q": before(a["q"], times_q), "k": before(a["k"], times_k)}
+
+    return {"inputs": inputs}
+
+
+def parameters(a: Any) -> Any:
+    return {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+
+
+def slow(change: Any) -> Any:
+    """The frequencies, which are the angles at position 1, are changed; for one number a token."""
+
     def gives(answer: Answer) -> Any:
         case = answer.case
-        if case is None or case.level == "table":
+        if case is None or case.hook != "rotate" or case.at.i.ndim == 3 or answer.parameters:
             return None
-        angle = rotation_of(case, answer)[0]
-        before = lambda x, times: PLAIN.turn(x, (times - 1) * np.asarray(angle), None, layout=case.layout)
-        return expected(
-            case, {**answer.a, "q": before(answer.a["q"], times_q), "k": before(answer.a["k"], times_k)}
-        )
+        pe = case.config.encoding(0)
+        w = change(np.asarray(rotation(pe, {}, np.array([1]), case.at.n)[0])[0])
+        new = lambda p, i, n: (np.asarray(i)[..., None] * w, *rotation(pe, p, i, n)[1:])
+        return expected(case, answer.a, replace(pe, rotate=new))
 
     return gives
+
+
+OF_ANGLES = (
+    *rows(
+        "rope.sign",
+        "turn",
+        {
+            "you turn the other way: the sign of the sine": lambda phi, *g: (-phi, *g),
+            "your sines and cosines are exchanged": lambda phi, *g: (np.pi / 2 - phi, *g),
+        },
+    ),
+    Row(
+        "rope.sign",
+        "your angles are right and you turn the other way: the minus is on the wrong half of a pair",
+        {"turn": lambda phi, *g: (-phi, *g)},
+        turns,
+    ),
+    *rows("basic", "turn", {"there is no position in it: nothing turns": lambda phi, *g: (0 * phi, *g)}),
+    *(
+        Row("rope.one_of_two", words, one_of_two(q, k), lambda c: c.hook == "rotate")
+        for words, q, k in (
+            ("you turn q and not k", 1, 0),
+            ("you turn k and not q", 0, 1),
+            ("you turn k twice", 1, 2),
+            ("you turn q twice", 2, 1),
+            ("you turn q and k twice", 2, 2),
+            ("you turn q the other way, k right", -1, 1),
+            ("you turn k the other way, q right", 1, -1),
+        )
+    ),
+    *(
+        row
+        for words, change in (
+            ("run from slow to fast", lambda x: x[..., ::-1]),
+            ("are those of the next pair", lambda x: np.roll(x, 1, -1)),
+            ("are those of the pair before", lambda x: np.roll(x, -1, -1)),
+        )
+        for row in rows(
+            "rope.frequencies",
+            "turn",
+            {
+                f"your frequencies {words}": lambda phi, *g, f=change: (
+                    f(phi),
+                    *(None if x is None else f(x) for x in g),
+                ),
+                f"your frequencies {words}, gains apart": lambda phi, *g, f=change: (f(phi), *g),
+            },
+        )
+    ),
+    *(
+        Row(FEW, f"your angles were {name}", {"turn": lambda phi, *g, f=low: (f(phi), *g)})
+        for name, low in LOW
+    ),
+    *(Row(FEW, f"your positions were {name}", {"at": low}) for name, low in LOW),
+    *rows(
+        MISSING,
+        "gains",
+        {
+            "the gain (magnitude) is missing": lambda g, h: (1 + 0 * g, 1 + 0 * h),
+            "the gain is on q alone": lambda g, h: (g, 1 + 0 * h),
+            "the gain is on k alone": lambda g, h: (1 + 0 * g, h),
+        },
+    ),
+    *rows(
+        TWICE,
+        "gains",
+        {
+            "the gain (magnitude) counts twice": lambda g, h: (g * g, h * h),
+            "the gain (magnitude) counts twice on q, and on k not at all": lambda g, h: (g * g, 1 + 0 * h),
+        },
+    ),
+    *rows(
+        EXCHANGED,
+        "gains",
+        {
+            "the gains of q and k are exchanged": lambda g, h: (h, g),
+            "k has the gain of q": lambda g, h: (g, g),
+            "q has the gain of k": lambda g, h: (h, h),
+            "you divide by the gain": lambda g, h: (1 / g, 1 / h),
+        },
+    ),
+)
+
+
+def in_layout(layout: str) -> Any:
+    return computed(lambda c: turns(c) and c.layout != layout, facts=lambda c: {"layout": layout})
 
 
 def of_turning(answer: Answer) -> Iterator[Guess | Clue]:
@@ -89,112 +349,27 @@ def of_turning(answer: Answer) -> Iterator[Guess | Clue]:
     case = answer.case
     if case is None or case.hook != "rotate" or answer.derivative:
         return
-    other = "interleaved" if case.layout == "half" else "half"
-    swap = lambda c: (
-        expected(replace(c.case, layout="interleaved" if c.case.layout == "half" else "half"), c.a)
-        if c.case.level != "table"
-        else None
-    )
-    yield guess(
-        "rope.layout.half", f"you pair channels as layout {other} does, this case wants {case.layout}", swap
-    )
-    always = lambda c: expected(replace(c.case, layout=other), c.a) if c.case.level != "table" else None
-    yield guess(
-        "rope.layout.half",
-        f"you pair channels as layout {other} does, whatever the case asks for (here {case.layout})",
-        always,
-    )
-    yield guess(
-        "rope.layout.mixed", "your frequencies are laid out in halves, your pairs are adjacent", mixed
-    )
-    yield guess(
-        "basic", "there is no position in it: nothing turns", with_angles(lambda phi, *g: (0 * phi, *g))
-    )
-    yield guess(
-        "rope.sign", "you turn the other way: the sign of the sine", with_angles(lambda phi, *g: (-phi, *g))
-    )
-    turned = lambda c: (
-        with_angles(lambda phi, *g: (-phi, *g))(c) if c.entry.words["level"] != "table" else None
-    )
-    yield guess(
-        "rope.sign",
-        "your angles are right and you turn the other way: the minus is on the wrong half of a pair",
-        turned,
-    )
-    yield guess(
-        "rope.sign",
-        "your sines and cosines are exchanged",
-        with_angles(lambda phi, *g: (np.pi / 2 - phi, *g)),
-    )
-    yield guess(
-        "rope.partial.exponent_head_dim",
-        "your frequencies come from the head width, not the rotary width",
-        at_width(True),
-    )
+    other = other_of(case)
+    words = f"you pair channels as layout {other} does, whatever the case asks for"
+    yield guess("rope.layout.half", words, in_layout(other))
+    words = "you pair channels as the other layout does: halves where adjacent ones are asked for, and so on"
+    yield guess("rope.layout.half", words, computed(turns, facts=lambda c: {"layout": other_of(c)}), 0.99)
+    yield from guesses(OF_ANGLES, answer)
+    words = "your frequencies come from the head width, not the rotary width"
+    yield guess("rope.partial.exponent_head_dim", words, at_width(True))
     yield guess("rope.partial.pairing", "you turn every channel of the head", at_width(False))
-    for words, q, k in (
-        ("you turn q and not k", 1, 0),
-        ("you turn k and not q", 0, 1),
-        ("you turn k twice", 1, 2),
-        ("you turn q twice", 2, 1),
-    ):
-        yield guess("rope.one_of_two", words, one_of_two(q, k))
-    for words, change in (
-        ("run from slow to fast", lambda x: x[..., ::-1]),
-        ("are those of the next pair", lambda x: np.roll(x, 1, -1)),
-        ("are those of the pair before", lambda x: np.roll(x, -1, -1)),
-    ):
-        new = lambda phi, g, h, change=change: (
-            change(phi),
-            *(None if x is None else change(x) for x in (g, h)),
-        )
-        yield guess("rope.frequencies", f"your frequencies {words}", with_angles(new))
-        yield guess(
-            "rope.frequencies",
-            f"your frequencies {words}, gains apart",
-            with_angles(lambda phi, *g, change=change: (change(phi), *g)),
-        )
-    for words, low in (("float16", float16), ("bfloat16", bfloat16)):
-        yield guess(
-            "rope.phase.low_precision",
-            f"your angles were {words}",
-            with_angles(lambda phi, *g, low=low: (low(phi), *g)),
-        )
-        yield guess("rope.phase.low_precision", f"your positions were {words}", with_positions(low))
-        slow = lambda c, low=low: with_frequencies(c, low)
-        yield guess("rope.phase.low_precision", f"your frequencies were {words}", slow)
+    for name, low in LOW:
+        yield guess(FEW, f"your frequencies were {name}", slow(low))
+    yield from of_maps(answer)
     yield from of_angles(answer)
-
-
-def with_positions(change: Any) -> Any:
-    """The angles are those of change(positions)."""
-
-    def gives(answer: Answer) -> Any:
-        if answer.case is None or answer.case.hook != "rotate":
-            return None
-        pe = answer.case.config.encoding(0)
-        other = around(pe, "rotate", lambda rotate, p, i, n: rotate(p, change(np.asarray(i, float)), n))
-        return expected(answer.case, answer.a, other)
-
-    return gives
-
-
-def with_frequencies(answer: Answer, change: Any) -> Any:
-    """The frequencies, which are the angles at position 1, are changed; for one number a token."""
-    if answer.case is None or answer.case.hook != "rotate" or answer.case.at.i.ndim == 3 or answer.parameters:
-        return None
-
-    def changed(rotate: Any, p: Any, i: Any, n: Any) -> Any:
-        w = np.asarray(rotate(p, np.array([1]), n)[0])[0]
-        return np.asarray(i)[..., None] * change(w), *rotate(p, i, n)[1:]
-
-    return expected(answer.case, answer.a, around(answer.case.config.encoding(0), "rotate", changed))
+    if answer.wrong and any(g is not None for g in gains_of(answer)):
+        yield from of_power(answer)
 
 
 def of_angles(answer: Answer) -> Iterator[Guess | Clue]:
     """What the angles say that came, from a table or from what was turned."""
     seen, case = cosines(answer), answer.case
-    if seen is None or case is None:
+    if seen is None or case is None or not answer.wrong:
         return
     theta = np.asarray(rotation_of(case, answer)[0])
     half = seen.shape[-1] // 2
@@ -203,53 +378,97 @@ def of_angles(answer: Answer) -> Iterator[Guess | Clue]:
         return
     most = 300 * ROUNDOFF[next(answer.got[name].dtype for name in answer.wrong)] + 1e-6
     alike = lambda n, m: np.abs(z[..., n] - right[..., m]).max() < most * (1 + np.abs(theta[..., m]).max())
-    if all(alike(n, n) for n in range(half)):
+    kept = [bool(alike(n, n)) for n in range(half)]
+    if all(kept):
         if gained(answer):
-            yield Clue(Trap(flag_of_gain(answer), f"your angles are right, and {another(answer)}"), 0.96)
+            words = f"your angles are right, and {another(answer)}"
+            yield Clue(Trap(flag_of(answer, *whose_gain(answer)), words), 0.96)
         return
     off = np.abs(np.angle(z / right)) / np.maximum(np.abs(theta), 1e-30)
     if off.max() < 2.0**-7 and any(answer.far(name) for name in answer.wrong):
         words = f"your angles are off by up to one part in {1 / off.max():.0f}: digits are missing"
-        yield Clue(Trap("rope.phase.low_precision", words), 0.6)
+        yield Clue(Trap(FEW, words), 0.6)
         return
     order = [next((m for m in [n, *range(half)] if alike(n, m)), None) for n in range(half)]
     if None not in order and order != list(range(half)) and len(set(order)) > 1:
-        halves = [m for m in order if m is not None] == list(np.roll(range(half), half // 2))
+        halves = order == list(np.roll(range(half), half // 2))
         axes = case.config.encoding(0).axes not in (1, None)
-        flag = "rope.axial.axes" if halves and axes and half > 2 else "rope.frequencies"
+        other = flag_of(answer, "options", "width", "rope.frequencies")
         words = f"your frequencies are in another order: {', '.join(map(str, order))}"
+        change = lambda phi, *g: (phi[..., order] if phi.shape[-1] == half else phi, *g)
         yield guess(
-            flag,
-            words,
-            with_angles(lambda phi, *g: (phi[..., order] if phi.shape[-1] == half else phi, *g)),
-            0.9,
+            other if halves and axes and half > 2 else "rope.frequencies", words, computed(turn=change), 0.9
         )
     still = [bool(np.abs(z[..., n] - 1).max() < most) for n in range(half)]
-    kept = [bool(alike(n, n)) for n in range(half)]
-    if (
-        all(s or k for s, k in zip(still, kept, strict=True))
-        and not all(kept)
-        and any(k and not s for s, k in zip(still, kept, strict=True))
-    ):
-        words = (
-            f"pairs {', '.join(str(n) for n in range(half) if not kept[n])} do not turn: slow frequencies "
-            "are dropped"
-        )
-        yield Clue(Trap("rope.frequencies", words), 0.8)
+    moving = any(k and not s for s, k in zip(still, kept, strict=True))
+    if all(s or k for s, k in zip(still, kept, strict=True)) and moving:
+        lost = ", ".join(str(n) for n in range(half) if not kept[n])
+        yield Clue(Trap("rope.frequencies", f"pairs {lost} do not turn: slow frequencies are dropped"), 0.8)
 
 
-def float16(x: Any) -> Any:
-    """To float16, infinite beyond 65504 as there, and back."""
-    with np.errstate(over="ignore"):
-        return x.astype(np.float16).astype(np.float64)
+def seen_gains(answer: Answer) -> dict[str, Any]:
+    """The gains that came and are wrong: "q" and "k"."""
+    found = {}
+    for letter, g in zip("qk", gains_of(answer), strict=True):
+        x, name = answer.wide(f"gain_{letter}"), f"{letter}_rotated"
+        if x is None and name in answer.wrong and (c := pair_factors(answer, name)) is not None:
+            x = abs(c)
+        if x is not None and g is not None and np.isfinite(x).all() and np.abs(x / g - 1).max() > NEARLY:
+            found[letter] = x
+    return found
 
 
-def bfloat16(x: Any) -> Any:
-    """To the nearest bfloat16, ties to even, and back."""
-    bits = x.astype(np.float32).view(np.uint32)
-    return (
-        (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16)
-        .astype(np.uint32)
-        .view(np.float32)
-        .astype(np.float64)
+def gained(answer: Answer) -> bool:
+    """Whether a gain is wrong."""
+    for name in answer.wrong:
+        c = pair_factors(answer, name) if name.endswith("_rotated") else None
+        right = gains_of(answer)["qk".index(name[0])] if c is not None else None
+        if name.startswith("gain_") or (
+            c is not None and np.abs(abs(c) - (1 if right is None else right)).min() > 1e-3
+        ):
+            return True
+    return False
+
+
+def whose_gain(answer: Answer, which: Any = MISSING) -> tuple[str, ...]:
+    """What the flag of a gain is asked by: that of the encoding's own function where it has one."""
+    return ("functions", "magnitude", flag_of(answer, *which))
+
+
+def of_power(answer: Answer) -> Iterator[Guess | Clue]:
+    """A power or a multiple of the right gains, else any others."""
+    seen = seen_gains(answer)
+    right = dict(zip("qk", gains_of(answer), strict=True))
+    if not seen:
+        return
+    missing, twice = (flag_of(answer, *whose_gain(answer, which)) for which in (MISSING, TWICE))
+    letter, x = next(iter(seen.items()))
+    g = right[letter] + np.zeros_like(x)
+    telling = np.abs(np.log(g)) > NEARLY
+    with np.errstate(all="ignore"):
+        powers, factors = np.log(x[telling]) / np.log(g[telling]), x / g
+    whose = "gains are" if len(seen) == 2 else f"gain of {letter} is"
+    put = lambda change: computed(
+        gains=lambda g, h: (change(g) if "q" in seen else g, change(h) if "k" in seen else h)
     )
+    if telling.any() and np.ptp(powers) < NEARLY * (1 + abs(powers[0])):
+        p = float(np.median(powers))
+        p = round(p) if abs(p - round(p)) < 1e-5 else p
+        if abs(p) > NEARLY:
+            words = f"your {whose} the right one to the power of {p:.6g}"
+            yield guess(twice if p > 1 else missing, words, put(lambda g: g**p), 0.9)
+    if np.ptp(factors) < NEARLY:
+        c = float(np.median(factors))
+        yield guess(missing, f"your {whose} the right one times {c:.6g}", put(lambda g: c * g), 0.85)
+    if answer.entry.words["level"] == "table" and answer.wide("angle") is None:
+        yield Clue(Trap(missing, another(answer)), 0.8)
+
+
+def another(answer: Answer) -> str:
+    """The first gain that is wrong, in words."""
+    for letter, x in seen_gains(answer).items():
+        g = gains_of(answer)["qk".index(letter)] + np.zeros_like(x)
+        at = tuple(int(n) for n in np.argwhere(np.abs(x / g - 1) > NEARLY)[0])
+        words = f"the gain (magnitude) of {letter} is another: {x[at]:.6g} at token {at[-2]}"
+        return f"{words}, expected {g[at]:.6g}"
+    return "the gain (magnitude) is another"

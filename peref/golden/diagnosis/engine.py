@@ -1,0 +1,225 @@
+"""One engine for all guesses: a guess is a row of a table, which says what somebody with the bug computes
+otherwise, and the reference computes the case so.
+
+    facts, options, inputs   of the case: functions of it that give those that differ
+    i, place, see            positions; other fields of the place; which cells are seen
+    turn, gains, at, rotate  angles and gains of a rotation; the positions it is asked for; all of it
+    table, sized, distance   a bias (sized: with the case), and the distances that it is asked for
+    rows                     what is added to the embedding
+    layer, recurrence        functions that a layer is given; what goes into its recurrences
+    terms, scale             what is added to the logits by content; the softmax scale
+    parts                    functions of the encoding's file, as it declares them
+    outputs                  what came of all that
+
+Where a row says several, all are changed; a change that is None leaves the case out. A function of the file
+is exchanged in copies of the functions that call it, made for the guess: nothing outside sees it.
+
+Not here: the rows (one module for each part of an encoding).
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from types import CellType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from peref.encodings import FUNCTIONS as HOOKS
+from peref.encodings import get, module
+from peref.golden.compute.reference import expected
+from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.spec.cases import Case
+from peref.hooks import around, softmax_scale
+from peref.tape import Op
+
+WRAPS: dict[str, tuple[str, Callable]] = {  # change -> the hook, and the hook with it
+    "turn": ("rotate", lambda f, case, rotate, *place: f(*rotate(*place))),
+    "gains": ("rotate", lambda f, case, rotate, *place: gained_by(f, *rotate(*place))),
+    "at": ("rotate", lambda f, case, rotate, p, i, n: rotate(p, f(np.asarray(i, float)), n)),
+    "rotate": ("rotate", lambda f, case, rotate, *place: f(case, rotate, *place)),
+    "table": ("bias", lambda f, case, bias, *given: changed(f)(bias(*given))),
+    "sized": ("bias", lambda f, case, bias, *given: changed(lambda b: f(b, case))(bias(*given))),
+    "distance": ("bias", lambda f, case, bias, be, p, d: bias(be, p, f(d))),
+    "rows": ("embed", lambda f, case, embed, *given: changed(f)(embed(*given))),
+    "layer": ("mix", lambda f, case, mix, be, *given: mix(replace(be, **f(be)), *given)),
+    "recurrence": ("mix", lambda f, case, mix, be, *given: mix(recurring(be, f), *given)),
+    "terms": ("score", lambda f, case, score, *given: f(*score(*given))),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A flag (or what the encoding's own is asked by: part, name and the flag where it has none), words with
+    {case}, what is changed, and in which cases.
+    """
+
+    flag: str | tuple[str, ...]
+    words: str
+    change: dict[str, Any]
+    when: Callable[[Case], Any] = lambda case: True
+    sure: float = 1.0
+
+    def guess(self, answer: Answer, **more: Any) -> Guess | None:
+        """The guess, None where it is none for this case."""
+        case = answer.case
+        flag = self.flag if isinstance(self.flag, str) else flag_of(answer, *self.flag)
+        if case is None or not flag or not applies(case, self.change) or not self.when(case):
+            return None
+        words = self.words.format(case=case, **more)
+        return guess(flag, words, computed(self.when, **self.change), self.sure)
+
+
+def rows(flag: str | tuple[str, ...], kind: str, changes: dict[str, Any], *more: Any) -> Iterator[Row]:
+    """Rows of one flag that change one thing, words -> how; `more` as of Row."""
+    return (Row(flag, words, {kind: change}, *more) for words, change in changes.items())
+
+
+def guesses(table: Iterable[Row], answer: Answer, **more: Any) -> Iterator[Guess]:
+    if answer.case is not None and answer.wrong and not answer.derivative:
+        yield from filter(None, (row.guess(answer, **more) for row in table))
+
+
+def applies(case: Case, change: dict[str, Any]) -> bool:
+    hooks = {WRAPS[kind][0] for kind in change if kind in WRAPS}
+    deep = "scale" in change or "see" in change
+    return hooks <= {case.hook} and (not deep or case.level == "attn")
+
+
+def computed(when: Callable[[Case], Any] = lambda case: True, **change: Any) -> Callable[[Answer], Any]:
+    """What the reference gives for a case that is changed so, None where it changes nothing."""
+
+    def gives(answer: Answer) -> Any:
+        case, a = answer.case, answer.a
+        if case is None or not applies(case, change) or not when(case):
+            return None
+        say = lambda kind, *given: change[kind](*given) if kind in change else {}
+        told = [say("facts", case), say("options", case), say("inputs", a, case), say("parts", case)]
+        told += [say("place", case.at, case)]
+        told += [moved(change["i"](case.at.i, case))] if "i" in change else []
+        told += [seen_by(change["see"], case)] if "see" in change else []
+        if None in told:
+            return None
+        facts, options, inputs, parts, *places = told
+        mine = case.config.pe[0][1]
+        if ("facts" in change or "options" in change) and not (
+            differs(vars(case), facts) or differs(mine, options)
+        ):
+            return None
+        new = replace(case, **facts, options=case.options | options) if facts or options else case
+        if options and not answer.has_parameters_of(new):
+            return None
+        pe = with_functions(new, parts) if parts else new.config.encoding(0)
+        for kind, (hook, wrap) in WRAPS.items():
+            if kind in change:
+                if kind in ("turn", "gains", "rotate") and answer.parameters:
+                    return None  # frequencies are learned: their angles are on the tape
+                pe = around(pe, hook, partial(wrap, change[kind], case))
+        if "scale" in change:
+            pe = replace(pe, scale=lambda D: change["scale"](softmax_scale(case.config.encoding(0), D), case))
+        at = replace(new.at)
+        for fields in places:
+            vars(at).update(fields)
+        found = expected(new, a | inputs, pe, at)
+        return change["outputs"](found, answer) if "outputs" in change else found
+
+    return gives
+
+
+def differs(now: Any, other: dict[str, Any]) -> bool:
+    return any(now[name] != x for name, x in other.items())
+
+
+def moved(i: Any) -> Any:
+    return None if i is None else {"i": i, "j": i}
+
+
+def seen_by(change: Any, case: Case) -> Any:
+    """change(see, slot of the query [T,1], of the key [S], case) -> cells; scores are left as they come."""
+    see = change(case.at.see, np.arange(case.T)[:, None], np.arange(case.T), case)
+    return None if see is None else {"see": see}
+
+
+def gained_by(change: Any, phi: Any, g: Any, h: Any) -> Any:
+    """Other gains; where there is none it is 1, and a rotation without any has none."""
+    if g is None and h is None:
+        return phi, g, h
+    full = lambda x: np.ones(np.shape(phi)) if x is None else x + np.zeros(np.shape(phi))
+    return phi, *map(full, change(full(g), full(h)))
+
+
+def changed(change: Any) -> Any:
+    """An op that computes change(x), with the derivative of a straight line through 0 and x."""
+
+    def forward(x: Any) -> Any:
+        y = change(x)
+        if y.shape != x.shape:
+            raise ValueError("a change of shape has no such derivative")
+        return y, np.where(x == 0, 1.0, y / np.where(x == 0, 1, x))
+
+    return Op(forward, lambda ratio, dy: (dy * ratio,))
+
+
+class Recurrences:
+    """Those of a layer, each given other arrays: change(recurrence, its arrays, its settings)."""
+
+    def __init__(self, change: Any):
+        self.change = change
+
+    def get(self, name: str, plain: Any) -> Any:
+        return lambda *given, **more: self.change(name, plain, list(given), more)
+
+
+def recurring(be: Any, change: Any) -> Any:
+    return replace(be, recurrences=Recurrences(change))
+
+
+# ---------------------------------------------------------------- functions of the encoding's file
+
+
+def exchanged_in(f: Any, here: dict[str, Any], there: dict[str, Any]) -> Any:
+    """A function, or an op, as it would be had it been written among the names `there` in place of `here`."""
+    if isinstance(f, Op):
+        return replace(
+            f, forward=exchanged_in(f.forward, here, there), backward=exchanged_in(f.backward, here, there)
+        )
+    if not isinstance(f, FunctionType):
+        return f
+    kept = [cell.cell_contents for cell in f.__closure__ or ()]
+    held = [exchanged_in(x, here, there) for x in kept]
+    names = there if f.__globals__ is here else f.__globals__
+    if names is f.__globals__ and all(map(operator.is_, held, kept)):
+        return f
+    made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, tuple(map(CellType, held)) or None)
+    made.__kwdefaults__ = f.__kwdefaults__
+    return made
+
+
+def with_functions(case: Case, changes: dict[str, Any]) -> Any:
+    """The encoding of a case with other functions for some of its parts."""
+    here = vars(module(case.encoding))
+    assert changes.keys() <= set(here["ENCODING"].parts), changes
+    there = dict(here)
+    there |= {name: exchanged_in(f, here, there) for name, f in here.items()} | changes
+    pe = case.config.encoding(0)
+    new: dict[str, Any] = {
+        name: partial(exchanged_in(f.func, here, there), **f.keywords)
+        if isinstance(f, partial)
+        else exchanged_in(f, here, there)
+        for name in HOOKS
+        if (f := getattr(pe, name))
+    }
+    return replace(pe, **new)
+
+
+def with_parts(**changes: Any) -> Any:
+    """The encoding with these functions for some of its parts."""
+    return computed(parts=lambda case: changes)
+
+
+def part_of(case: Case | None, name: str) -> Any:
+    """The function of the encoding's file that has this name, None where it declares no such part."""
+    if case is None or name not in get(case.encoding).parts:
+        return None
+    return getattr(module(case.encoding), name)

@@ -1,0 +1,666 @@
+"""Guesses at what an encoding computes with: a parameter read otherwise, a function left out or another in
+its place, another ladder or ramp, what goes into a recurrence, terms of the logits.
+
+Which functions may be exchanged is declared in the encoding (parts), which flag explains which in its
+vectors (means). Not here: how they are exchanged (engine), options (options).
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from peref.encodings import get
+from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.engine import changed, computed, guesses, part_of, rows, with_parts
+from peref.golden.diagnosis.rotation import LOW
+from peref.ops import activation, frequency
+from peref.tape import Op
+
+ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
+Change = Callable[[Any], Any]
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def dropped(x: Any, axis: int, step: int) -> Any:
+    """Shifted, with zeros where nothing comes."""
+    y = np.roll(x, step, axis)
+    y[(slice(None),) * axis + (0 if step > 0 else -1,)] = 0
+    return y
+
+
+def partly(x: Any, axis: int, part: int, factor: float) -> Any:
+    y = np.array(x)
+    y[(slice(None),) * axis + (part,)] *= factor
+    return y
+
+
+def many_times(c: float) -> Change:
+    return lambda x: c * x
+
+
+READ_AS: tuple[tuple[str, Change], ...] = (
+    ("is missing", many_times(0)),
+    ("has the other sign", many_times(-1)),
+    ("counts twice", many_times(2)),
+    ("counts half", many_times(0.5)),
+    ("is read without its sign", np.abs),
+    ("is an exponential more", np.exp),
+    ("has a logarithm more", lambda x: np.log(np.abs(x) + 1e-30)),
+    ("is squared", lambda x: x * x),
+    ("is 1 divided by it", lambda x: 1 / x),
+    ("is 1 less", lambda x: x - 1),
+    ("is 1 more", lambda x: x + 1),
+    ("is 1 minus it", lambda x: 1 - x),
+    ("is 1 throughout", lambda x: 0 * x + 1),
+    ("is read through softplus", lambda x: np.log1p(np.exp(x))),
+    ("is read through a sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    *((f"was {name}", low) for name, low in LOW),
+)
+
+
+def readings(x: Any) -> Iterator[tuple[str, Change]]:
+    """In how many other ways an array is read, in words."""
+    yield from READ_AS
+    if x.ndim == 2:
+        yield "is read with its axes exchanged", lambda x: x.T.reshape(x.shape)
+        if x.shape[0] == x.shape[1]:
+            yield "is transposed", np.transpose
+    for axis in range(x.ndim):
+        if 1 < x.shape[axis] < 64:
+            yield "is in reverse order", partial(np.flip, axis=axis)
+            for step in (1, -1):
+                yield "is off by one", partial(np.roll, shift=step, axis=axis)
+                yield "is off by one", partial(dropped, axis=axis, step=step)
+        if x.ndim > 1 and x.shape[axis] == 2:
+            for part, which in enumerate(("first", "second")):
+                for factor, what in ((0, "missing"), (-1, "negated")):
+                    one = partial(partly, axis=axis, part=part, factor=factor)
+                    yield f"has its {which} part {what}", one
+
+
+def of_parameters(answer: Answer) -> Iterator[Guess]:
+    """A parameter that is read otherwise, or exchanged with another."""
+    case = answer.case
+    if case is None or answer.derivative:
+        return
+    names = list(answer.parameters)
+    flags = {name: flag_of(answer, "parameters", name.removeprefix("param."), "") for name in names}
+    read = lambda change, *needs: computed(
+        inputs=lambda a, case: change(a) if a.keys() >= set(needs) else None
+    )
+    for name in filter(flags.get, names):
+        bare = name.removeprefix("param.")
+        for words, change in readings(answer.a[name]):
+            new = lambda a, name=name, change=change: {name: change(a[name])}
+            yield guess(flags[name], f"the parameter {bare} {words}", read(new, name), 0.97)
+        for theirs in (n for n in names if n > name and answer.a[n].shape == answer.a[name].shape):
+            if flags[theirs] == flags[name]:
+                said = theirs.removeprefix("param.")
+                swap = lambda a, name=name, theirs=theirs: {name: a[theirs], theirs: a[name]}
+                words = f"the parameters {bare} and {said} are exchanged"
+                yield guess(flags[name], words, read(swap, name, theirs))
+                for mine, other, read_as, own in ((name, theirs, said, bare), (theirs, name, bare, said)):
+                    put = lambda a, mine=mine, other=other: {mine: a[other]}
+                    told = f"{read_as} is read in place of the parameter {own}"
+                    yield guess(flags[name], told, read(put, mine, other))
+
+
+# ---------------------------------------------------------------- functions
+
+
+def after(change: Any) -> Callable[[Any], Any]:
+    """f -> change of what f gives first; what it gives beside that stays."""
+
+    def made(f: Any) -> Any:
+        def call(*given: Any, **more: Any) -> Any:
+            y = f(*given, **more)
+            return (change(y[0], *given), *y[1:]) if isinstance(y, tuple) else change(y, *given)
+
+        return call
+
+    return made
+
+
+def weighted_forward(x: Any, w: Any, b: Any) -> Any:
+    return x * w + (0 if b is None else b), (x, w, b)
+
+
+def weighted_backward(saved: Any, dy: Any) -> Any:
+    x, w, b = saved
+    over = tuple(range(dy.ndim - 1))
+    return dy * w, (dy * x).sum(over), None if b is None else dy.sum(over)
+
+
+weighted = Op(weighted_forward, weighted_backward)
+
+
+def rolled(y: Any, step: int) -> Any:
+    """One token late or early, of [B,T,...] or [B,H,T,...], zeros where nothing comes."""
+    if y.ndim < 3:
+        raise ValueError("there are no tokens in it")
+    return dropped(np.array(y), y.ndim - 2, step)
+
+
+straight: Any = lambda change: lambda y, *given: changed(change)(y)
+EARLY_OR_LATE = {"late": 1, "early": -1}
+turned: Any = changed(lambda x: -x)
+VARIANTS: tuple[tuple[str, Any], ...] = (
+    ("is left out", after(lambda y, x, *rest: x)),
+    *((words, after(straight(change))) for words, change in READ_AS),
+    (
+        "reads what goes in with the other sign",
+        lambda f: lambda x, *rest, **more: f(turned(x), *rest, **more),
+    ),
+    ("has its first two arguments exchanged", lambda f: lambda *given, **more: f(*flipped(given), **more)),
+    ("is applied twice", lambda f: lambda *given, **more: twice(f, *given, **more)),
+    *(
+        (f"comes a token {words}", after(straight(partial(rolled, step=n))))
+        for words, n in EARLY_OR_LATE.items()
+    ),
+)
+
+
+def flipped(given: Any) -> Any:
+    if len(given) < 2 or not has_numbers(given[0]) or not has_numbers(given[1]):
+        raise ValueError("it has no two arrays")
+    return given[1], given[0], *given[2:]
+
+
+def twice(f: Any, x: Any, *rest: Any, **more: Any) -> Any:
+    y = f(x, *rest, **more)
+    return f(y[0] if isinstance(y, tuple) else y, *rest, **more)
+
+
+GATE = "the gate is on the other side"
+exchanged = lambda f: lambda up, gate, *rest: f(up, gate, *rest) if gate is None else f(gate, up, *rest)
+
+
+def activated_by(be: Any, f: Any) -> Any:
+    """activated_linear, without a gate another function in place of gelu, with one in place of silu."""
+
+    def call(up: Any, gate: Any, w: Any, b: Any, residual: Any) -> Any:
+        if gate is None:
+            return be.linear(f(up), w, b)
+        return be.linear(
+            activation.gated(gate, up) if f is activation.sigmoid else product(f(gate), up), w, b
+        )
+
+    return call
+
+
+OWN_ROWS = ("bucket", "ladder", "ntk_base", "rising", "slow_pairs")
+product = Op(lambda x, y: (x * y, (x, y)), lambda saved, dy: (dy * saved[1], dy * saved[0]))
+same_text = lambda case: case.seg is None
+LAYERS = (
+    *rows(
+        "mix.time",
+        "inputs",
+        {
+            "time runs backward": lambda a, c: {"x": a["x"][:, ::-1]},
+            "the layer sees the next token": lambda a, c: {"x": np.roll(a["x"], -1, 1)},
+        },
+        lambda c: c.hook == "mix" and c.seg is None,
+    ),
+    *rows(
+        "mix.time",
+        "inputs",
+        {"the layer sees the token before": lambda a, c: {"x": np.roll(a["x"], 1, 1)}},
+        lambda c: c.hook == "mix",
+    ),
+    *rows("mix.gate", "layer", {GATE: lambda be: {"activated_linear": exchanged(be.activated_linear)}}),
+    *rows(
+        "mix.activation",
+        "layer",
+        {
+            f"you have {name} as the activation before the last map": lambda be, name=name: {
+                "activated_linear": activated_by(be, getattr(activation, name))
+            }
+            for name in ACTIVATIONS
+        },
+    ),
+)
+
+
+def of_functions(answer: Answer) -> Iterator[Guess]:
+    """A function that the encoding calls is left out or changed, or another activation stands in its place;
+    the layer sees other tokens.
+    """
+    case = answer.case
+    if case is None or answer.derivative:
+        return
+    yield from guesses(LAYERS, answer)
+    for name in get(case.encoding).parts:
+        f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
+        if not flag or name in OWN_ROWS:
+            continue
+        for words, change in VARIANTS:
+            yield guess(flag, f"{name} {words}", with_parts(**{name: change(f)}), 0.98)
+        for other in ACTIVATIONS if name in (*ACTIVATIONS, "logistic") else ():
+            if other != name:
+                one = lambda x, other=other, **more: getattr(activation, other)(x)
+                yield guess(flag, f"you have {other} where {name} belongs", with_parts(**{name: one}))
+        if "norm" in name:
+            affine = lambda x, w=None, b=None, *rest, **more: x if w is None else weighted(x, w, b)
+            yield guess(flag, f"{name} is left out, but for its weights", with_parts(**{name: affine}))
+    if case.hook == "mix":
+        yield from of_recurrences(answer)
+    if case.hook == "score":
+        yield from of_score(answer)
+
+
+# ---------------------------------------------------------------- recurrences and terms
+
+
+def of_recurrences(answer: Answer) -> Iterator[Guess]:
+    """What goes into a recurrence is another, or what comes out: whatever its arrays are, by their names."""
+    seen: dict[tuple[str, str], int] = {}
+
+    def look(name: str, plain: Any, given: list[Any], more: Any) -> Any:
+        code = plain.forward.__code__
+        seen.update({(name, code.co_varnames[n]): n for n, x in enumerate(given) if has_numbers(x)})
+        return plain(*given, **more)
+
+    def put(which: str, n: int, change: Any) -> Any:
+        def call(name: str, plain: Any, given: list[Any], more: Any) -> Any:
+            if name == which:
+                given[n] = change(given)
+            return plain(*given, **more)
+
+        return computed(recurrence=call)
+
+    computed(recurrence=look)(answer)
+    for (which, letter), n in seen.items():
+        flag = flag_of(answer, "recurrence", f"{which}.{letter}", "")
+        if not flag:
+            continue
+        for words, change in (
+            *READ_AS,
+            ("is in reverse order", lambda x: x[..., ::-1]),
+            *(
+                (f"comes a token {words}", lambda x, step=step: rolled(x, step))
+                for words, step in EARLY_OR_LATE.items()
+            ),
+        ):
+            one = lambda given, n=n, change=change: changed(change)(given[n])
+            yield guess(flag, f"{letter} of the recurrence {words}", put(which, n, one), 0.97)
+        for (other, theirs), m in seen.items():
+            if other == which and m > n:
+                words = f"{letter} and {theirs} of the recurrence are exchanged"
+                yield guess(flag, words, exchanged_inputs(which, n, m), 0.97)
+        for setting, words, value in (("scale", "is not scaled", 1.0),):
+            yield guess(flag, f"the recurrence {words}", set_to(which, setting, value), 0.96)
+    for which in {name for name, _ in seen}:
+        flag = flag_of(answer, "recurrence", which, "mix.chunk")
+        late = "mix.time"
+        for step, words in ((1, "a token late"), (-1, "a token early")):
+            yield guess(
+                late,
+                f"what the recurrence gives comes {words}",
+                recurrence_out(which, lambda y, step=step: rolled(y, step)),
+                0.97,
+            )
+        yield guess(flag, "the state begins anew in each chunk", anew(which, None), 0.97)
+        for length in (1, 2, 4):
+            yield guess(flag, f"the state begins anew every {length} tokens", anew(which, length), 0.96)
+        yield guess("law.packed", "the state goes on from one document to the next", runs_on(which), 0.97)
+
+
+has_numbers = lambda x: x is not None and np.asarray(getattr(x, "value", x)).dtype.kind in "fc"
+
+
+def with_call(which: str, change: Any) -> Any:
+    """change(recurrence, its arrays, its settings) in place of calling it."""
+    return computed(
+        recurrence=lambda name, plain, given, more: (
+            change(plain, given, more) if name == which else plain(*given, **more)
+        )
+    )
+
+
+def exchanged_inputs(which: str, n: int, m: int) -> Any:
+    def change(plain: Any, given: list[Any], more: Any) -> Any:
+        given[n], given[m] = given[m], given[n]
+        return plain(*given, **more)
+
+    return with_call(which, change)
+
+
+def set_to(which: str, setting: str, value: Any) -> Any:
+    def change(plain: Any, given: list[Any], more: Any) -> Any:
+        return plain(*given, **(more | {setting: value} if setting in more else more))
+
+    return with_call(which, change)
+
+
+def recurrence_out(which: str, change: Any) -> Any:
+    def call(plain: Any, given: list[Any], more: Any) -> Any:
+        y, *rest = plain(*given, **more)
+        return changed(change)(y), *rest
+
+    return with_call(which, call)
+
+
+def anew(which: str, length: int | None) -> Any:
+    """The state is empty at every so many tokens: pieces of text that know nothing of one another."""
+
+    def change(plain: Any, given: list[Any], more: Any) -> Any:
+        chunk = length or more.get("chunk")
+        T = max(np.shape(getattr(x, "value", x))[-2] for x in given[:1])
+        if not chunk or chunk >= T or given[-1] is not None:
+            raise ValueError("there is one chunk alone")
+        B = np.shape(getattr(given[0], "value", given[0]))[0]
+        given[-1] = np.broadcast_to(np.arange(T) // chunk, (B, T))
+        return plain(*given, **more)
+
+    return with_call(which, change)
+
+
+def runs_on(which: str) -> Any:
+    def change(plain: Any, given: list[Any], more: Any) -> Any:
+        if given[-1] is None:
+            raise ValueError("there is one document alone")
+        given[-1] = None
+        return plain(*given, **more)
+
+    return with_call(which, change)
+
+
+nothing = changed(lambda x: 0 * x)
+
+
+def of_score(answer: Answer) -> Iterator[Guess]:
+    """What is added to the logits by content: missing, of another size, shifted."""
+    flag = flag_of(answer, "terms", "missing", "")
+    late = flag_of(answer, "terms", "shifted", flag)
+    scale = flag_of(answer, "terms", "scaled", flag)
+    put: Any = lambda change: computed(
+        terms=lambda *some: tuple(None if x is None else changed(change)(x) for x in some)
+    )
+    for which, words, change in (
+        (flag, "is missing", lambda x: 0 * x),
+        (flag, "has the other sign", lambda x: -x),
+        (scale, "counts half", lambda x: x / 2),
+        (scale, "counts twice", lambda x: 2 * x),
+        (late, "is of the key before", lambda x: np.roll(x, 1, -1)),
+        (late, "is of the key after", lambda x: np.roll(x, -1, -1)),
+        (late, "is of the query before", lambda x: np.roll(x, 1, -2)),
+        (late, "is of the query after", lambda x: np.roll(x, -1, -2)),
+        (late, "has queries and keys exchanged", lambda x: x.swapaxes(-1, -2)),
+        (flag, "has heads in reverse order", lambda x: x[:, ::-1]),
+        (flag, "has the heads of the next", lambda x: np.roll(x, -1, 1)),
+        *((flag, f"was {name}", low) for name, low in LOW),
+    ):
+        if which:
+            yield guess(which, f"what is added to the logits {words}", put(change), 0.97)
+    D = answer.case.D if answer.case else 1
+    for words, factor in (("divided by sqrt(D) once more", D**-0.5), ("not divided by sqrt(D)", D**0.5)):
+        if scale:
+            yield guess(
+                scale, f"what is added to the logits is {words}", put(lambda x, c=factor: c * x), 0.97
+            )
+    far: tuple[tuple[str, Any], ...] = (
+        ("have the other sign", lambda i, c: -i),
+        ("are twice as far", lambda i, c: 2 * i),
+    )
+    for words, distance in far if late else ():
+        yield guess(late, f"your distances {words}", computed(i=distance), 0.96)
+    for n, part in enumerate(("term", "row", "column")):
+        less = lambda *some, n=n: tuple(
+            nothing(x) if m == n and x is not None else x for m, x in enumerate(some)
+        )
+        if flag:
+            yield guess(flag, f"the {part} is not added to the logits", computed(terms=less), 0.96)
+
+
+# ---------------------------------------------------------------- ladders, ramps, sections
+
+LADDERS = {
+    "n in place of 2n": lambda n, R: n,
+    "4n in place of 2n": lambda n, R: 4 * n,
+    "3n in place of 2n": lambda n, R: 3 * n,
+    "2n + 2: they begin at 2/R in place of 0": lambda n, R: 2 * n + 2,
+    "2n - 2: they begin at -2/R": lambda n, R: 2 * n - 2,
+    "2n + 1": lambda n, R: 2 * n + 1,
+    "such that the last is 1/base": lambda n, R: 2 * n * R / max(R - 2, 1),
+    "2n/(R/2)": lambda n, R: 2 * n * R / max(R // 2, 1),
+    "2n/(R + 2)": lambda n, R: 2 * n * R / (R + 2),
+    "2(n // 2)": lambda n, R: 2 * (n // 2),
+}
+LADDER_CHANGES = {
+    "the slowest pair does not turn": lambda w: np.where(w == w.min(), 0, w),
+    "the fastest pair does not turn": lambda w: np.where(w == w.max(), 0, w),
+    "slow frequencies are 0": lambda w: np.where(w < 1e-3, 0, w),
+    "they are wavelengths: 1 divided by the frequency": lambda w: 1 / w,
+    "they are multiplied by 2 pi": lambda w: 2 * np.pi * w,
+    "they are divided by 2 pi": lambda w: w / (2 * np.pi),
+    "they are degrees": lambda w: w * np.pi / 180,
+}
+POWERS = {
+    "the factor itself, without its power": lambda R, D: 1.0,
+    "the factor to the power of D/(D-2), D the head width": lambda R, D: D / (D - 2),
+    "the factor to the power of (R-2)/R": lambda R, D: (R - 2) / R,
+    "the factor to the power of 2, whatever the width": lambda R, D: 2.0,
+    "the factor to the power of (R+2)/R": lambda R, D: (R + 2) / R,
+    "the factor to the power of R/(R-1)": lambda R, D: R / (R - 1),
+    "the factor to the power of (R/2)/(R/2-2)": lambda R, D: (R / 2) / (R / 2 - 2),
+}
+RAMPS = {
+    "is the other way round: it stands where 1 minus it belongs": lambda x: 1 - x,
+    "is a jump: pairs are rescaled or they are not": np.rint,
+    "is 1: every pair is rescaled": lambda x: 0 * x + 1,
+    "is 0: no pair is rescaled": lambda x: 0 * x,
+    "is squared": lambda x: x * x,
+    "is a smooth step": lambda x: x * x * (3 - 2 * x),
+    "is a cosine": lambda x: (1 - np.cos(np.pi * x)) / 2,
+    "is a root": np.sqrt,
+    "comes a pair late": lambda x: np.concatenate([x[..., :1], x[..., :-1]], -1),
+    "comes a pair early": lambda x: np.concatenate([x[..., 1:], x[..., -1:]], -1),
+}
+
+
+def of_ladders(answer: Answer) -> Iterator[Guess]:
+    """Other exponents of the ladder, base^(-e(n)/R), and what is done with its frequencies."""
+    f = part_of(answer.case, "ladder")
+    if f is None:
+        return
+    for words, e in LADDERS.items():
+        new = lambda xp, R, base, e=e: base ** (-e(np.arange(R // 2, dtype=float), R) / R)
+        yield guess("rope.exponent", f"your exponents are {words}", with_parts(ladder=new))
+    for words, change in LADDER_CHANGES.items():
+        new = lambda *given, change=change: change(f(*given))
+        flag = "rope.frequencies" if "turn" in words or "0" in words else "rope.exponent"
+        yield guess(flag, f"your frequencies are others: {words}", with_parts(ladder=new), 0.98)
+    for name, low in LOW:
+        new = lambda *given, low=low: low(f(*given))
+        yield guess(
+            "rope.phase.low_precision", f"your unscaled frequencies were {name}", with_parts(ladder=new)
+        )
+        new = lambda xp, R, base, low=low: low(1 / low(base ** (2 * np.arange(R // 2) / R)))
+        words = f"the powers of your base were {name}"
+        yield guess("rope.phase.low_precision", words, with_parts(ladder=new))
+
+
+def with_ends(change: Any, x: Any = lambda xp, R: xp.arange(R // 2, dtype=xp.float64)) -> Any:
+    """slow_pairs with other ends of its ramp: change(R, L, base, fast, slow, truncate) -> low, high."""
+    return lambda xp, R, L, base, fast, slow, truncate=True: frequency.rising(
+        x(xp, R), *apart(*change(R, L, base, fast, slow, truncate))
+    )
+
+
+def apart(low: float, high: float) -> tuple[float, float]:
+    return low, high + 0.001 if low == high else high
+
+
+def put_ends(places: Any, low: Any, high: Any, last: Any = lambda R: R - 1, first: float = 0) -> Any:
+    """The ends as the code has them, rounded and clamped otherwise."""
+
+    def change(R: int, L: float, base: float, fast: float, slow: float, truncate: bool) -> Any:
+        a, b = (frequency.pair_that_turns(times, R, L, base) for times in places(fast, slow))
+        return max(low(a) if truncate else a, first), min(high(b) if truncate else b, last(R))
+
+    return with_ends(change)
+
+
+as_given, down, up = lambda fast, slow: (fast, slow), np.floor, np.ceil
+unrounded = lambda x: x
+SLOW = {
+    "begins and ends at real numbers: nothing is rounded": put_ends(as_given, unrounded, unrounded),
+    "has its ends rounded inward": put_ends(as_given, up, down),
+    "has its ends rounded to the nearest": put_ends(as_given, np.rint, np.rint),
+    "has its ends rounded down": put_ends(as_given, down, down),
+    "has its ends rounded up": put_ends(as_given, up, up),
+    "has its ends exchanged": put_ends(lambda fast, slow: (slow, fast), down, up),
+    "is not clamped to the pairs": put_ends(as_given, down, up, lambda R: np.inf, -np.inf),
+    "is not clamped at 0": put_ends(as_given, down, up, lambda R: R - 1, -np.inf),
+    "is not clamped at the last pair": put_ends(as_given, down, up, lambda R: np.inf),
+    "ends at the last pair, R/2 - 1": put_ends(as_given, down, up, lambda R: R // 2 - 1),
+    "ends at R/2": put_ends(as_given, down, up, lambda R: R // 2),
+    "begins and ends one pair early": with_ends(
+        lambda *g: tuple(x - 1 for x in frequency.correction_range(*g))
+    ),
+    "begins and ends one pair late": with_ends(
+        lambda *g: tuple(x + 1 for x in frequency.correction_range(*g))
+    ),
+    "ends one pair early": with_ends(lambda *g: (lambda a, b: (a, b - 1))(*frequency.correction_range(*g))),
+    "ends one pair late": with_ends(lambda *g: (lambda a, b: (a, b + 1))(*frequency.correction_range(*g))),
+    "is over channels, not pairs": with_ends(
+        frequency.correction_range, lambda xp, R: 2 * xp.arange(R // 2, dtype=xp.float64)
+    ),
+    "has ends in channels, not pairs": with_ends(
+        lambda *g: tuple(2 * x for x in frequency.correction_range(*g))
+    ),
+    "is straight in turns, as in the paper": lambda xp, R, L, base, fast, slow, truncate=True: (
+        1 - frequency.rising(frequency.turns(frequency.ladder(xp, R, base), L), slow, fast)
+    ),
+    "is straight in the wavelength": lambda xp, R, L, base, fast, slow, truncate=True: frequency.rising(
+        L / frequency.turns(frequency.ladder(xp, R, base), L), L / fast, L / slow
+    ),
+    "is straight in the logarithm of turns": lambda xp, R, L, base, fast, slow, truncate=True: (
+        1
+        - frequency.rising(
+            np.log(frequency.turns(frequency.ladder(xp, R, base), L)), np.log(slow), np.log(fast)
+        )
+    ),
+    "has ends without 2 pi": with_ends(
+        lambda R, L, base, *g: frequency.correction_range(R, L * 2 * np.pi, base, *g)
+    ),
+    "has ends of the natural logarithm of another base, 10000": with_ends(
+        lambda R, L, base, *g: frequency.correction_range(R, L, 10000.0, *g)
+    ),
+    "has twice the ends: half of the width is missing": with_ends(
+        lambda R, *g: frequency.correction_range(2 * R, *g)
+    ),
+}
+RISING = {
+    "is not clamped to 0 and 1": lambda x, low, high: (x - low) / (high - low),
+    "has its ends exchanged": lambda x, low, high: ((x - high) / (low - high)).clip(0, 1),
+    "is straight in the wavelength": lambda x, low, high: 1 - frequency.rising(1 / x, 1 / high, 1 / low),
+    "is straight in the logarithm": lambda x, low, high: frequency.rising(
+        np.log(x), np.log(low), np.log(high)
+    ),
+    "is a jump at its beginning": lambda x, low, high: (x > low).astype(x.dtype),
+    "is a jump at its end": lambda x, low, high: (x >= high).astype(x.dtype),
+    "is a jump in its middle": lambda x, low, high: (x >= (low + high) / 2).astype(x.dtype),
+    "has 2 pi missing": lambda x, low, high: frequency.rising(2 * np.pi * x, low, high),
+}
+
+
+def of_ramps(answer: Answer) -> Iterator[Guess]:
+    """A ramp over the pairs of another shape; whatever function of the encoding's file makes it."""
+    case = answer.case
+    ramps = {name: f for name in ("rising", "slow_pairs") if (f := part_of(case, name))}
+    flag = flag_of(answer, "functions", "ramp", "")
+    if not flag or not ramps:
+        return
+    for words, change in RAMPS.items():
+        new = {name: lambda *g, f=f, change=change: change(f(*g)) for name, f in ramps.items()}
+        for some in (new, *({name: f} for name, f in new.items() if len(new) > 1)):
+            which = "" if some is new else f" (that of {', '.join(some)} alone)"
+            yield guess(flag, f"your ramp {words}{which}", with_parts(**some))
+    for name, shapes in (("slow_pairs", SLOW), ("rising", RISING)):
+        for words, made in shapes.items() if name in ramps else ():
+            yield guess(flag, f"your ramp {words}", with_parts(**{name: made}))
+
+
+def of_ntk(answer: Answer) -> Iterator[Guess]:
+    """The base of NTK-aware scaling has another power of the factor."""
+    case = answer.case
+    flag = flag_of(answer, "functions", "ntk_base", "rope.exponent")
+    if case is None or part_of(case, "ntk_base") is None:
+        return
+    for words, power in POWERS.items():
+        new = partial(raised_to, power)
+        said = f"your base is multiplied by {words}; expected that of R/(R-2)"
+        yield guess(flag, said, computed(parts=new))
+
+
+def raised_to(power: Any, case: Any) -> Any:
+    return {"ntk_base": lambda name, R, base, s: base * s ** power(R, case.D)}
+
+
+# ---------------------------------------------------------------- axes of positions
+
+
+def of_sections(answer: Answer) -> Iterator[Guess]:
+    """Which axis a pair takes its position from, and where the ladder of an axis begins."""
+    case = answer.case
+    if case is None or case.hook != "rotate" or case.at.i.ndim != 3:
+        return
+    width = flag_of(answer, "options", "width", "position.axes")
+    flag = flag_of(answer, "options", "sections", width)
+    for words, choose in SECTIONS.items():
+        change = lambda case, rotate, p, i, n, choose=choose: with_axes(choose, rotate, p, i, n)
+        yield guess(flag, words, computed(lambda c: c.at.i.ndim == 3, rotate=change))
+
+
+def with_axes(choose: Any, rotate: Any, p: Any, i: Any, n: int) -> Any:
+    """choose(axis of each pair, number of axes) -> the axis of each pair, and whose frequency it has."""
+    right, *gains = rotate(p, i, n)
+    ones = [rotate(p, np.broadcast_to(x, i.shape), n)[0] for x in i]  # angles were every axis this one
+    apart = np.broadcast_to(np.arange(2.0, 2 + len(i)).reshape(-1, 1, 1), i.shape)
+    units = np.asarray(rotate(p, np.ones(i.shape), n)[0])[0, 0]
+    axis = np.rint(np.asarray(rotate(p, apart, n)[0])[0, 0] / units).astype(int) - 2
+    axes, pairs = (np.asarray(x) for x in choose(axis, len(i)))
+    phi = np.stack([np.asarray(ones[a])[..., m] for a, m in zip(axes, pairs, strict=True)], -1)
+    return phi if phi.shape == np.shape(right) else right, *gains
+
+
+def ranks(axis: Any) -> Any:
+    """How many pairs of its axis come before each pair."""
+    return [int((axis[:n] == a).sum()) for n, a in enumerate(axis)]
+
+
+every = lambda axis: np.arange(len(axis))
+SECTIONS = {
+    "the sections of your pairs are in reverse order": lambda axis, A: (axis[::-1], every(axis)),
+    "your pairs take their axes in turn: 0, 1, 2, 0, ...": lambda axis, A: (every(axis) % A, every(axis)),
+    "your axes come in blocks, not in turn": lambda axis, A: (np.sort(axis), every(axis)),
+    "your axes come in blocks of one size": lambda axis, A: (every(axis) * A // len(axis), every(axis)),
+    "the sizes of your sections are in reverse order": lambda axis, A: (
+        np.repeat(np.arange(A), np.bincount(axis, minlength=A)[::-1]),
+        every(axis),
+    ),
+    "the sizes of your sections are those of the next axis": lambda axis, A: (
+        np.repeat(np.arange(A), np.roll(np.bincount(axis, minlength=A), -1)),
+        every(axis),
+    ),
+    "the sizes of your sections are those of the axis before": lambda axis, A: (
+        np.repeat(np.arange(A), np.roll(np.bincount(axis, minlength=A), 1)),
+        every(axis),
+    ),
+    "your sections begin a pair late": lambda axis, A: (np.roll(axis, 1), every(axis)),
+    "your sections begin a pair early": lambda axis, A: (np.roll(axis, -1), every(axis)),
+    "your sections are half as long": lambda axis, A: (
+        axis[np.minimum(2 * every(axis), len(axis) - 1)],
+        every(axis),
+    ),
+    "the ladder of each axis begins anew": lambda axis, A: (axis, ranks(axis)),
+    "what is left over takes the first axis": lambda axis, A: (
+        np.where(axis == axis[-1], 0, axis),
+        every(axis),
+    ),
+}
