@@ -10,10 +10,10 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from peref.encodings import HOOKS, Encoding, fitting, get, spelled
+from peref.encodings import HOOKS, Encoding, fitting
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
-from peref.member import Layer, Layout, bound, settled
+from peref.member import Layer, Layout, bound, by_hooks, encodings_of, fills, settled
 from peref.ops.place import At, positions_of
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -83,16 +83,15 @@ class Config:
             raise Misuse(f"the norms' eps is {self.eps}; expected a small positive number such as 1e-5")
         if not self.pe:
             raise Misuse("a model needs at least one encoding; 'none' adds nothing")
-        self._fill(
-            "pe", tuple((spelled(name), settled(name, dict(given))) for name, given in cycle_pairs(self.pe))
-        )
+        members = [(by_hooks(name), given) for name, given in cycle_pairs(self.pe)]
+        self._fill("pe", tuple((name, settled(name, dict(given))) for name, given in members))
         if idle := self.pe[self.layers :]:
             rest = ",".join(name for name, _ in idle)
             raise Misuse(
                 f"the cycle {self.named} is longer than the model (layers {self.layers}), so no layer would "
                 f"take {rest}; leave it out"
             )
-        attends = any(not get(name).mix for name, _ in self.pe)
+        attends = any(not fills(name, "mix") for name, _ in self.pe)
         if self.D is None:
             if self.C % self.H:
                 raise Misuse(
@@ -125,12 +124,17 @@ class Config:
         object.__setattr__(self, name, value)
 
     @property
+    def encodings(self) -> list[str]:
+        """The names of all encodings in it, each once."""
+        return list(dict.fromkeys(one for name, _ in self.pe for one in encodings_of(name)))
+
+    @property
     def named(self) -> str:
         """The names of the cycle."""
         return ",".join(name for name, _ in self.pe)
 
     def _check_encodings(self) -> None:
-        rotates = any(get(name).rotate for name, _ in self.pe)
+        rotates = any(fills(name, "rotate") for name, _ in self.pe)
         if not rotates and (self.R is not None or self.layout != "half"):
             what = f"rotary width is {self.R}" if self.R is not None else f"layout is {self.layout}"
             raise Misuse(f"{what}, but {self.named} turns nothing; leave it unset")
@@ -138,10 +142,11 @@ class Config:
             self._fill("R", self.D if self.R is None else self.R)
             for R in (self.R, *(given["rotary_dim"] for _, given in self.pe if "rotary_dim" in given)):
                 check_rotary_width(R, self.D)
-        for (name, _), layer in self._members:
-            if layer.pe.embed and len(self.pe) > 1:
+        for number, ((name, _), layer) in enumerate(self._members):
+            if layer.pe.embed and number:
                 raise Misuse(
-                    f"{name} is added once, before the first layer; it cannot stand in a cycle of several"
+                    f"{name} is added once, before the first layer; it can stand in the first member of "
+                    "a cycle, and in no other"
                 )
             check_claims(name, layer.pe, self.causal, layer.window)
             check_options(layer.pe)
@@ -149,12 +154,13 @@ class Config:
     def _bind(self, layer: int) -> Layer:
         rounds, at = divmod(layer, len(self.pe))
         name, given = self.pe[at]
-        before = [other for other, _ in self.pe]
+        cycle = [encodings_of(other) for other, _ in self.pe]
+        count = lambda one, members: sum(one in names for names in members)
         facts = {
             letter: getattr(self, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal", "layers")
         }
-        facts |= {"layer": layer, "earlier": rounds * before.count(name) + before[:at].count(name)}
-        return bound(name, dict(given), facts, self.layout, self.window)
+        earlier = lambda one: rounds * count(one, cycle) + count(one, cycle[:at])
+        return bound(name, given, facts | {"layer": layer}, earlier, self.layout, self.window)
 
     @cached_property
     def _members(self) -> tuple[tuple[tuple[str, Mapping[str, Any]], Layer], ...]:
@@ -176,10 +182,9 @@ class Config:
     @cached_property
     def alike(self) -> tuple[int, ...]:
         """For each layer the first whose settings are the same; their parameters may still differ."""
-        said = lambda f: (f.func, f.args, *f.keywords.items()) if isinstance(f, partial) else f
         names = (*HOOKS, "features", "scale")
         settings = [
-            (layer.layout, layer.window, *(said(getattr(layer.pe, name)) for name in names))
+            (layer.layout, layer.window, *(comparable(getattr(layer.pe, name)) for name in names))
             for layer in self._bound
         ]
         return tuple(map(settings.index, settings))
@@ -243,6 +248,13 @@ class Config:
         if "pe" not in data:
             raise Misuse("a model without pe, its cycle of encodings; was this written by peref?")
         return cls(**data)
+
+
+def comparable(f: Any) -> Any:
+    """A function with its settings, as what can be compared."""
+    if isinstance(f, partial):
+        return f.func, comparable(f.args), *f.keywords.items()
+    return tuple(map(comparable, f)) if isinstance(f, tuple) else f
 
 
 def check_rotary_width(R: int, D: int) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from peref import modules, share
 from peref.backends import Backend
 from peref.config import Config
-from peref.encodings import get, origin
+from peref.encodings import origin
 from peref.errors import Misuse, counted
-from peref.member import kinds, settings_of
+from peref.member import fills, kinds, settings_of
 from peref.memory import check_attention
 from peref.model import PLAIN, loss
 from peref.parameters import check
@@ -180,7 +180,7 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     own = [name for name, _ in chosen["pe"]] == [name for name, _ in cfg.pe]
     all_of_it = pe is None or (own and any(map(modules.is_path, pe.split(","))))
     stay = [
-        {key: value for key, value in old.items() if all_of_it or key in settings_of(get(name))}
+        {key: value for key, value in old.items() if all_of_it or key in settings_of(name)}
         for name, old in cfg.pe
     ]
     if any(stay):
@@ -193,8 +193,8 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
             (name, {key: value for key, value in old.items() if key in kinds(name)} | dict(new))
             for old, (name, new) in zip(stay, chosen["pe"], strict=True)
         )
-    rotates = any(get(name).rotate for name, _ in chosen["pe"])
-    attends = any(not get(name).mix for name, _ in chosen["pe"])
+    rotates = any(fills(name, "rotate") for name, _ in chosen["pe"])
+    attends = any(not fills(name, "mix") for name, _ in chosen["pe"])
     turning = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}
     return replace(cfg, **turning | {"G": cfg.G if attends else None} | chosen)
 

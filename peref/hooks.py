@@ -1,7 +1,7 @@
 """What an encoding does, applied. Nothing else calls its hooks: model, direct, golden and lab come here.
 
     with_position   embed, added to the embedding
-    attend_heads    rotate, bias, features, then score or attend
+    attend_heads    rotate, bias, features, score, then attend or softmax
     mixed           mix, in place of attention
     around          the same encoding with something done before or after a hook
 
@@ -173,9 +173,12 @@ def attend_heads(
         given = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
         new, (k, v, *rest) = join_kept(old, given)  # [B,G,S,D]
         new, f = new | {"state": state}, dict(zip(f, rest, strict=True))
-    if pe.attend:
-        return in_dtype(pe.attend(be, p, *map(be.widen, (q, k, v)), f, at), q.dtype), new  # [B,H,T,D]
     term, row, column = score_terms(be, pe, p, q, k, f, at)
+    if pe.attend:
+        beside = [(table, term, row, column)] if pe.bias or pe.score else []
+        return in_dtype(
+            pe.attend(be, p, *map(be.widen, (q, k, v)), f, at, *beside), q.dtype
+        ), new  # [B,H,T,D]
     term, scale = in_dtype(term, q.dtype), softmax_scale(pe, q.shape[-1])
     return be.attention(q, k, v, table, term, row, column, at=at, scale=scale), new  # [B,H,T,D]
 

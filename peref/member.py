@@ -1,4 +1,5 @@
-"""A member of the cycle: an encoding, its options, and the settings of its layers, which are
+"""A member of the cycle: an encoding, or with + between them several whose hooks differ, their options, and
+the settings of its layers, which are
 
     window      keys a query sees, as Config's; none: all
     rotary_dim  channels of a head that turn, as Config's R
@@ -6,14 +7,19 @@
     scale       what q k is multiplied with, instead of what the encoding says
 
 Those that are not given are the model's, or the encoding's. Layers take what means something to them: where
-nothing turns there is no layout, where a mix stands in place of attention nothing at all.
+nothing turns there is no layout, where a mix stands in place of attention nothing at all. Options of several
+encodings are named <encoding>.<name>.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from peref.encodings import Encoding, bind, fitting, get, options, positive, resolve
+from peref.combination import check_together, combined, flat, inside
+from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, spelled
+from peref.errors import Misuse, did_you_mean
+from peref.rng import Blank
 
 Layout = Literal["half", "interleaved"]
 SETTINGS: dict[str, Any] = {"window": int | None, "rotary_dim": int, "layout": Layout, "scale": float}
@@ -28,38 +34,90 @@ class Layer:
     window: int | None
 
 
-def settings_of(pe: Encoding) -> dict[str, Any]:
-    """Setting -> annotation, of a layer with this encoding."""
-    attending = () if pe.mix else ("window",)
-    turning = ("rotary_dim", "layout") if pe.rotate else ()
-    scaled = () if pe.mix or pe.attend else ("scale",)
-    return {name: SETTINGS[name] for name in (*attending, *turning, *scaled)}
+def encodings_of(name: str) -> list[str]:
+    """The names of a member's encodings."""
+    return name.split("+")
+
+
+def fills(name: str, *hooks: str) -> bool:
+    """Whether one of a member's encodings fills one of these hooks."""
+    return any(getattr(get(one), hook) for one in encodings_of(name) for hook in hooks)
+
+
+def by_hooks(name: str) -> str:
+    """The member's name with its encodings in the order of the hooks. Raises Misuse for an unknown one, and
+    for those that cannot stand together.
+    """
+    parts = {one: get(one) for one in encodings_of(spelled(name))}
+    if len(parts) < len(encodings_of(name)):
+        raise Misuse(f"{name}: one of these is there twice; one of a layer can fill a hook")
+    if len(parts) > 1:
+        check_together(parts)
+    return "+".join(sorted(parts, key=lambda one: (*HOOKS, "").index(parts[one].hook)))
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Setting -> annotation, of a layer of this member."""
+    attending = () if fills(name, "mix") else ("window",)
+    turning = ("rotary_dim", "layout") if fills(name, "rotate") else ()
+    scaled = () if fills(name, "mix", "attend") else ("scale",)
+    return {setting: SETTINGS[setting] for setting in (*attending, *turning, *scaled)}
 
 
 def kinds(name: str) -> dict[str, Any]:
-    """Setting or option -> annotation: all that a member of this name may be given."""
-    pe = get(name)
-    return {option: kind for option, (_, kind) in options(pe).items()} | settings_of(pe)
+    """Option or setting -> annotation: all that a member of this name may be given."""
+    of = {one: {n: kind for n, (_, kind) in options(get(one)).items()} for one in encodings_of(name)}
+    return (flat(of) if len(of) > 1 else of[name]) | settings_of(name)
 
 
 def settled(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Every option, and the settings that are in `given`, checked. Raises Misuse for what there is not, and
     for values that do not fit.
     """
-    known = settings_of(get(name))
-    found = resolve(name, {key: value for key, value in given.items() if key not in known})
+    known, names = settings_of(name), encodings_of(name)
+    rest = {key: value for key, value in given.items() if key not in known}
     mine = {key: fitting(key, value, known[key]) for key, value in given.items() if key in known}
     positive(name, **{key: value for key, value in mine.items() if key != "layout"})
-    return found | mine
+    if len(names) == 1:
+        return resolve(name, rest) | mine
+    if strange := [key for key in rest if key.partition(".")[0] not in names]:
+        raise Misuse(nobody_has(strange[0], [name]))
+    return flat({one: resolve(one, inside(one, rest)) for one in names}) | mine
+
+
+def nobody_has(option: str, members: list[str]) -> str:
+    """What to say of an option that none of these members has."""
+    known = list(dict.fromkeys(key for name in members for key in kinds(name)))
+    has = (
+        f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}"
+        if known
+        else "there are no options"
+    )
+    return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known, has)}"
 
 
 def bound(
-    name: str, given: dict[str, Any], facts: dict[str, Any], layout: Layout, window: int | None
+    name: str,
+    given: Mapping[str, Any],
+    facts: dict[str, Any],
+    earlier: Callable[[str], int],
+    layout: Layout,
+    window: int | None,
 ) -> Layer:
-    """The layer of a member with these facts; layout and window are the model's."""
-    pe = bind(get(name), facts | {"R": given.get("rotary_dim", facts["R"])}, given)
-    if "scale" in given:
-        pe = replace(pe, scale=partial(given_scale, scale=given["scale"]))
+    """The layer of a member with these facts; layout and window are the model's; earlier(encoding) counts the
+    layers of an encoding before this one.
+    """
+    names, parts = encodings_of(name), {}
+    facts |= {"R": given.get("rotary_dim", facts["R"])}
+    for one in names:
+        own = dict(given) if len(names) == 1 else inside(one, given)
+        pe = bind(get(one), facts | {"earlier": earlier(one)}, own)
+        if "scale" in given:
+            pe = replace(pe, scale=partial(given_scale, scale=given["scale"]))
+        if pe.embed:  # added once: the cycle has its parameters, not a layer
+            pe = replace(pe, shared=partial(frozenset, pe.init(Blank())))
+        parts[one] = pe
+    pe = combined(parts, facts["D"]) if len(parts) > 1 else parts[name]
     return Layer(pe, given.get("layout", layout), given.get("window", window))
 
 

@@ -24,19 +24,15 @@ import numpy as np
 
 from peref.backends import find
 from peref.config import Config
-from peref.encodings import get
 from peref.errors import Misuse
+from peref.member import fills
 
 TOKEN = 16  # bytes of one token and its target
 
 
 def layers_with(cfg: Config, *without: str) -> int:
     """How many layers at least have an encoding that fills none of the hooks `without`."""
-    return (
-        cfg.layers
-        // len(cfg.pe)
-        * sum(not any(getattr(get(name), hook) for hook in without) for name, _ in cfg.pe)
-    )
+    return cfg.layers // len(cfg.pe) * sum(not fills(name, *without) for name, _ in cfg.pe)
 
 
 def inner_maps(cfg: Config) -> int:

@@ -7,7 +7,7 @@ Names on disk, with <l> the number of the layer, from 0:
                       <l>.o.weight [C,HD]
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
-                      an embed's
+                      an embed's;  where several stand in one layer <name> is <encoding>.<name>
 
 and a .bias beside each where Config has biases. Not here: what they are used for (layers.py), files
 (store.py), names of public models (porting).
@@ -23,18 +23,14 @@ from peref.config import Config
 from peref.errors import Misuse
 from peref.hooks import query_size, rate_factors
 from peref.ops.linear import initial
-from peref.rng import generator
+from peref.rng import Blank, generator
 from peref.xp import Arrays
 
 
 def where_on_disk(cfg: Config, layer: int, name: str) -> str:
     """The name on disk of parameter `name` of the encoding of `layer`."""
-    encoding = cfg.encoding(layer)
-    return (
-        f"pe.{layer % len(cfg.pe)}.{name}"
-        if encoding.embed or name in encoding.shared()
-        else f"{layer}.pe.{name}"
-    )
+    shared = name in cfg.encoding(layer).shared()
+    return f"pe.{layer % len(cfg.pe)}.{name}" if shared else f"{layer}.pe.{name}"
 
 
 def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
@@ -132,16 +128,6 @@ def by_layer(cfg: Config, params: Arrays) -> tuple[list[Arrays], list[Arrays]]:
 def of_encoding(cfg: Config, params: Arrays, layer: int) -> Arrays:
     """The parameters of one layer's encoding under their bare names."""
     return by_layer(cfg, params)[1][layer]
-
-
-class Blank:
-    """Stands in for a random generator where only shapes are asked for."""
-
-    def standard_normal(self, shape: tuple[int, ...]) -> Any:
-        return np.zeros(shape)
-
-    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
-        return np.full(() if size is None else size, low)
 
 
 def check(cfg: Config, params: Mapping[str, Any]) -> None:

@@ -102,7 +102,8 @@ class Run:
         paths = {
             name: path if store.is_file(Path(path)) else str(self.kept(name)) for name, path in paths.items()
         }
-        return ",".join(paths.get(name, name) for name, _ in self.record["config"]["pe"])
+        named = lambda member: "+".join(paths.get(name, name) for name in member.split("+"))
+        return ",".join(named(name) for name, _ in self.record["config"]["pe"])
 
     def kept(self, name: str) -> Path:
         """Where the source of an encoding of `own` is kept."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, get_args, get_type_hints
 
 from peref.config import Config
-from peref.encodings import fitting, get, name_of
-from peref.errors import Misuse, did_you_mean
-from peref.member import kinds, settings_of
+from peref.encodings import fitting, name_of
+from peref.errors import Misuse
+from peref.member import by_hooks, kinds, nobody_has, settings_of
 
 # settings of layers that are the whole model's where no member is named -> the field that keeps them
 OF_ROTATIONS = {"layout": "layout", "rotary_dim": "R"}
@@ -28,15 +28,14 @@ def value_of(text: str) -> Any:
 
 
 def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
-    """Config fields for the command line's --pe NAME[,NAME...] and its --set [INDEX.]NAME=VALUE. A name may
-    be a path.
+    """Config fields for the command line's --pe NAME[+NAME...][,NAME...] and its --set
+    [INDEX.][ENCODING.]NAME=VALUE. A name may be a path.
 
     NAME is an option of the encoding or a setting of its layers (member.py). Without an index it goes to
     every member of the cycle that has it. Raises Misuse for a name or an option nobody has.
     """
-    cycle: list[tuple[str, dict[str, Any]]] = [(name_of(name.strip()), {}) for name in pe.split(",")]
-    for name, _ in cycle:
-        get(name)
+    named = lambda word: by_hooks("+".join(name_of(name.strip()) for name in word.split("+")))
+    cycle: list[tuple[str, dict[str, Any]]] = [(named(word), {}) for word in pe.split(",")]
     found: dict[str, Any] = {}
     for item in given:
         key, equals, text = item.partition("=")
@@ -49,26 +48,26 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
             members = [cycle[int(first)]]
         else:
             members, option = cycle, key
-        turning = [m for m in cycle if "layout" in settings_of(get(m[0]))]
+        turning = [m for m in cycle if "layout" in settings_of(m[0])]
         if option in OF_ROTATIONS and turning and all(m in members for m in turning):
             field = OF_ROTATIONS[option]
             found[field] = fitting(option, value_of(text), get_type_hints(Config)[field])
             continue
-        having = [m for m in members if option in kinds(m[0])]
+        having = [(m, key) for m in members for key in meant(option, m[0])]
         if not having:
             raise Misuse(nobody_has(option, [name for name, _ in members]))
-        for name, chosen in having:
-            word = text in get_args(kinds(name)[option])  # such as "none", where that is a choice
-            chosen[option] = text if word else value_of(text)
+        for (name, chosen), key in having:
+            word = text in get_args(kinds(name)[key])  # such as "none", where that is a choice
+            chosen[key] = text if word else value_of(text)
     return found | {"pe": tuple(cycle)}
 
 
-def nobody_has(option: str, members: list[str]) -> str:
-    """What to say of an option that none of these encodings has."""
-    known = list(dict.fromkeys(key for name in members for key in kinds(name)))
-    has = (
-        f"{'its' if len(members) == 1 else 'their'} options are: {', '.join(known)}"
-        if known
-        else "there are no options"
-    )
-    return f"encoding '{','.join(members)}' has no option '{option}'{did_you_mean(option, known, has)}"
+def meant(option: str, name: str) -> list[str]:
+    """What [ENCODING.]NAME is called in a member: without its encoding that of each. Raises Misuse where it
+    is a setting of the layer too.
+    """
+    known = kinds(name)
+    found = [key for key in known if option in (key, f"{name}.{key}") or key.partition(".")[2] == option]
+    if option in found[1:]:
+        raise Misuse(f"--set {option}: of {name} that may be {' or '.join(found)}; say {found[0]}=VALUE")
+    return found

@@ -76,7 +76,7 @@ def create_run(
         "environment": environment(be),
         "argv": argv,
     }
-    own = {name: found for name, _ in cfg.pe if (found := origin(name))}
+    own = {name: found for name in cfg.encodings if (found := origin(name))}
     if own:
         record["encodings"] = {name: found.about for name, found in own.items()}
     named = ["-".join(name for name, _ in cfg.pe), f"L{cfg.L}", f"s{recipe.seed}"]

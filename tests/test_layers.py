@@ -29,6 +29,7 @@ ROWS = [
     "encodings.* backends runs",
     "backends.*",
     "hooks",
+    "combination",
     "member",
     "config",
     "parameters settings",

@@ -125,6 +125,14 @@ CASES = {
             {"at": WINDOW, "scale": 0.5},
         ),
     ],
+    "ops.attention.added": [
+        ([random(2, 6, 5, 7), table(6, LATE), *terms], {"at": LATE})
+        for terms in (
+            [None, None, None],
+            [random(2, 6, 5, 7), random(2, 6, 5, 1), random(2, 6, 1, 7)],
+            [random(1, 6, 5, 7), None, random(1, 1, 1, 7)],
+        )
+    ],
     "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)]
     + [([random(2, 3, 5, 7)], {"at": BOTH})],
     "ops.attention.weigh": [([positive(2, 6, 5, 7), v], {})],

@@ -189,7 +189,7 @@ def marks_of(
 
 def marks_of_files(run: Run, cfg: Config) -> list[str]:
     """The digest of each encoding that is not built in, where it is not what the run began with."""
-    here = {name: found.sha256 for name, _ in cfg.pe if (found := origin(name))}
+    here = {name: found.sha256 for name in cfg.encodings if (found := origin(name))}
     return [
         f"{name}.{sha256[:8]}"
         for name, sha256 in here.items()

@@ -10,6 +10,7 @@ from peref.config import Config
 from peref.encodings import SHOWN, Encoding, get, names, origin, shapes, wanted
 from peref.encodings import options as options_of
 from peref.errors import Misuse
+from peref.member import encodings_of
 from peref.settings import OF_ROTATIONS, choose
 
 
@@ -26,7 +27,8 @@ def command(pe: str | None, as_json: bool) -> None:
 
     Those of installed packages stand behind the built-in ones, and say so.
     """
-    which, refused = from_packages() if pe is None else ([name for name, _ in choose(pe)["pe"]], {})
+    named = lambda pe: [one for name, _ in choose(pe)["pe"] for one in encodings_of(name)]
+    which, refused = from_packages() if pe is None else (named(pe), {})
     encodings = [describe(name) for name in which]
     if as_json:
         print(text.document({"encodings": encodings, "refused": refused}))

@@ -183,16 +183,16 @@ runs_folder = click.option(
 pe_option = click.option(
     "--pe",
     type=ENCODINGS,
-    metavar="NAME[,NAME...]",
+    metavar="NAME[+NAME][,NAME...]",
     help="Use the same weights under another encoding; of a run with an encoding of your own, its file.",
 )
 set_option = click.option(
     "--set",
     "settings",
-    metavar="NAME=VALUE",
+    metavar="[INDEX.][ENCODING.]NAME=VALUE",
     multiple=True,
     shell_complete=completion.settings,
-    help=f"An option of the encoding; `{share.program()} list` shows them.",
+    help=f"An option of the encoding, or a setting of its layers; `{share.program()} list` shows them.",
 )
 
 

@@ -207,6 +207,7 @@ def trained(
             f"layer {layer} of the run has {names_of[layer]}, not {name}; the layers are: "
             f"{', '.join(names_of)}"
         )
+    get(names_of[layer])  # a picture is of one encoding
     p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, found.params, layer).items()}
     subject = Subject(names_of[layer], cfg, cfg.encoding(layer), p, dict(cfg.pe[layer % len(cfg.pe)][1]))
     about = (

@@ -44,8 +44,9 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
     click.option(
         "--pe",
         type=options.ENCODINGS,
-        metavar="NAME[,NAME...]",
-        help=f"The encoding, or a cycle of encodings over the layers; `{share.program()} list` shows all, "
+        metavar="NAME[+NAME][,NAME...]",
+        help="The encoding, or a cycle over the layers; + between those that stand in one layer; "
+        f"`{share.program()} list` shows all, "
         f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]",
     ),
     options.set_option,

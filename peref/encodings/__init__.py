@@ -61,8 +61,10 @@ def names() -> list[str]:
 
 def spelled(name: str) -> str:
     """The name as the encoding's file has it, whatever the case of its letters: rope for RoPE. Others stay
-    as they are.
+    as they are. Of several with + between them each.
     """
+    if "+" in name:
+        return "+".join(map(spelled, name.split("+")))
     return name.lower() if not name.islower() and name.lower() in files() else name
 
 
@@ -74,6 +76,8 @@ def module(name: str) -> Any:
     if found := found or modules.loaded(name):
         return found
     known, name = files(), spelled(name)
+    if "+" in name:
+        raise Misuse(f"{name} are several encodings in one layer, and this is of one; say which")
     if name in known:
         return import_module(known[name])
     if found := modules.installed(name):

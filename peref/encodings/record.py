@@ -17,7 +17,8 @@ HOOKS = {  # what each takes and gives
     "rotate": "(p, i, n) -> angle [...,T,R/2] in radians, gain_q, gain_k likewise (None: 1)",
     "bias": "(be, p, d [N]) -> [H,N]; d = i - j, positive where the key is in the past",
     "score": "(be, p, q, k, f, at) -> (term, row, column) added to the scaled logits, None where absent",
-    "attend": "(be, p, q, k, v, f, at) -> [B,H,T,D], instead of softmax(qk)v",
+    "attend": "(be, p, q, k, v, f, at[, terms]) -> [B,H,T,D], instead of softmax(qk)v; terms: table, term, "
+    "row and column, which others in its layer add to its logits",
     "mix": "(be, p, x, at, state, across) -> y [B,T,C], state, instead of attention",
 }
 # what bind fills in: their settings are facts and options
@@ -105,6 +106,7 @@ class Encoding:
     # (at) -> raises Misuse for a place, in NumPy, or a width that it has nothing for
     check: Callable | None = None
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
+    products: bool = False  # of q and k score or attend see only products: turned alike they are the same
     shared: Callable = nothing  # () -> names of parameters that all its layers share
     parts: tuple[str, ...] = ()  # names of its file that a diagnosis may exchange for others
     # laws it promises; where options decide () -> those, and then read here at the defaults

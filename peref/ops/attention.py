@@ -20,44 +20,60 @@ def grouped(x, G):
     return x.reshape(B, G, H // G * T, D)
 
 
-def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
-    """scale q k + table[distance] + term + row + column, [B,H,T,S]: the logits, before the mask. q [B,H,T,D],
-    k [B,G,S,D], table [H,N] over `at.distances`, term [B,H,T,S], row [B,H,T,1], column [B,H,1,S]. All but q
-    and k may be None, and their axes may be 1. table, row and column may be of a wider dtype; row and column
-    are summed in it, since they nearly cancel.
+def added_forward(s, table, term, row, column, *, at):
+    """s [B,H,T,S] with table[distance] + term + row + column added: table [H,N] over `at.distances`, term
+    [B,H,T,S], row [B,H,T,1], column [B,H,1,S]. All but s may be None, and their axes may be 1. table, row and
+    column may be of a wider dtype; row and column are summed in it, since they nearly cancel.
     """
-    B, H, T, _ = q.shape
     index = None
-    s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
     if table is not None:
         index = at.index
-        s = s + laid(table, index).astype(s.dtype)  # 2
+        s = s + laid(table, index).astype(s.dtype)  # 1
     if term is not None:
-        s = s + term  # 3
+        s = s + term  # 2
     if row is not None or column is not None:
         both = row + column if row is not None and column is not None else row if column is None else column
-        s = s + both.astype(s.dtype)  # 4: the wide dtype sums them, for they cancel
-    like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
-    return s, (q, k, like, index, scale, matmul)
+        s = s + both.astype(s.dtype)  # 3: the wide dtype sums them, for they cancel
+    return s, ([None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)], index)
+
+
+def added_backward(saved, ds, wants):
+    like, index = saved
+    dtable = None
+    dterm, drow, dcolumn = (  # 3, 2
+        unbroadcast(ds, a[0]).astype(a[1]) if a and want else None
+        for a, want in zip(like[1:], wants[2:], strict=True)
+    )
+    if like[0] and wants[1]:  # 1: the sum along each diagonal
+        shape, dtype = like[0]
+        dtable = unbroadcast(collected(ds, index, shape[1]), shape).astype(dtype)
+    return ds, dtable, dterm, drow, dcolumn
+
+
+NO_TERMS = (None, None, None, None)
+added = Op(added_forward, added_backward, selective=True)
+
+
+def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
+    """scale q k + table[distance] + term + row + column, [B,H,T,S]: the logits, before the mask. q [B,H,T,D],
+    k [B,G,S,D]; the others as `added` takes them.
+    """
+    B, H, T, _ = q.shape
+    s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
+    s, saved = added_forward(s, table, term, row, column, at=at)  # 2
+    return s, (q, k, saved, scale, matmul)
 
 
 def scores_backward(saved, ds, wants):
-    q, k, like, index, scale, matmul = saved
-    B, S = ds.shape[0], ds.shape[3]
-    dq = dk = dtable = None
-    dterm, drow, dcolumn = (  # 4, 3
-        unbroadcast(ds, a[0]).astype(a[1]) if a and want else None
-        for a, want in zip(like[1:], wants[3:], strict=True)
-    )
-    if like[0] and wants[2]:  # 2: the sum along each diagonal
-        shape, dtype = like[0]
-        dtable = unbroadcast(collected(ds, index, shape[1]), shape).astype(dtype)
-    ds = ds.reshape(B, k.shape[1], -1, S)
+    q, k, saved, scale, matmul = saved
+    dq = dk = None
+    ds, *rest = added_backward(saved, ds, (True, *wants[2:]))  # 2
+    ds = ds.reshape(ds.shape[0], k.shape[1], -1, ds.shape[3])
     if wants[0]:
         dq = matmul(ds, k).reshape(q.shape) * scale  # 1
     if wants[1]:
         dk = unbroadcast(matmul(ds.swapaxes(-1, -2), grouped(q, k.shape[1]) * scale), k.shape)  # 1
-    return dq, dk, dtable, dterm, drow, dcolumn
+    return dq, dk, *rest
 
 
 scores = Op(scores_forward, scores_backward, selective=True)

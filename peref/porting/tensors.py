@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from peref.config import Config
-from peref.encodings import get
 from peref.errors import Misuse
+from peref.member import fills
 from peref.parameters import where_on_disk
 from peref.rng import generator
 from peref.xp import Arrays, library, namespace
@@ -107,7 +107,7 @@ def kind_of(cfg: Config, kind: str | None) -> str:
     kind = kind or ("gpt2" if cfg.norm == "layer" else "llama")
     if kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
-    if any(get(name).mix for name, _ in cfg.pe):
+    if any(fills(name, "mix") for name, _ in cfg.pe):
         raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind} are for")
     for field, wanted in (NEEDS[kind] | ({"G": cfg.H} if kind == "gpt2" else {})).items():
         of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]

@@ -301,6 +301,7 @@ ENCODING = Encoding(
     "o = g softmax(q k_near) v_near + (1-g) softmax(q K_b + ln n_b) V_b",
     init=init,
     attend=attend,
+    products=True,
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length"}),
     parts=("sigmoid", "pool", "far", "blend"),

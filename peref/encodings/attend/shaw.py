@@ -20,7 +20,7 @@ from typing import Literal
 
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
-from peref.ops.attention import probabilities, scores, weigh
+from peref.ops.attention import NO_TERMS, added, probabilities, scores, weigh
 from peref.ops.distance import at_cells, gather, gathered
 from peref.ops.shape import add, swap
 from peref.tape import Op
@@ -67,7 +67,7 @@ def init(rng, *, H, D, max_distance: int = 16, tables: Tables = "both", across_h
     }
 
 
-def attend(be, p, q, k, v, f, at, *, H, D, max_distance: int = 16, tables: Tables = "both"):
+def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, H, D, max_distance: int = 16, tables: Tables = "both"):
     xp = namespace(at.i)
     d, index = at.distances, at.index
     if d.dtype.kind not in "iu":
@@ -79,7 +79,8 @@ def attend(be, p, q, k, v, f, at, *, H, D, max_distance: int = 16, tables: Table
         # [B,H,S,T]
         of_keys = gather(be.matmul(repeat_heads(k, heads=H), rows), r.swapaxes(-2, -1), scale=D**-0.5)
         term = add(term, swap(of_keys, axes=(2, 3)))
-    w = probabilities(scores(q, k, None, term, None, None, at=at, scale=D**-0.5, matmul=be.matmul), at=at)
+    s = scores(q, k, None, term, None, None, at=at, scale=D**-0.5, matmul=be.matmul)
+    w = probabilities(added(s, *terms, at=at), at=at)
     o = weigh(w, v, matmul=be.matmul)
     if tables != "both":
         return o

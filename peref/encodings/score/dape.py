@@ -153,6 +153,7 @@ ENCODING = Encoding(
     "s + b + network([s; b]) across the heads",
     init=init,
     score=score,
+    products=True,
     claims=claims,
     parts=("relu",),
 )

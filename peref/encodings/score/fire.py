@@ -48,6 +48,7 @@ ENCODING = Encoding(
     "b = f(psi(|i - j|) / psi(max(|m L|, i)))",
     init=init,
     score=score,
+    products=True,
     shared=shared,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
     parts=("relu",),

@@ -71,6 +71,7 @@ ENCODING = Encoding(
     "s_ij + sum_{l=j+1..i} log f_l",
     init=init,
     score=score,
+    products=True,
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
     axes=None,

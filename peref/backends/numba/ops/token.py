@@ -69,8 +69,8 @@ def slots_and_turns(rotation, table, at, H, D):
 def token(rotation, table, *, at, C, H, G, D, F, scale, norm, eps, layout):
     """What computes one layer of the model for one token: (x [1,1,C], weights, keys, values, begin) -> x.
 
-    The at.S keys of the place lie in keys [1,G,room,D] from slot `begin` on, values likewise; the last are
-    the token's, which are put there. weights have their names on disk, without the layer. rotation: (angle,
+    The at.S keys of the place lie in keys [1,G,room,D] from slot `begin` on, values likewise; the last is
+    the token's and is put there. weights have their names on disk, without the layer. rotation: (angle,
     gain_q, gain_k) or None; table [H,N] or None.
     """
     divisible("token", H, G)

@@ -1,0 +1,117 @@
+"""Several encodings in one layer, whose hooks differ, as one Encoding.
+
+Each hook is that of the one encoding that fills it. Parameters, features and states are named
+<encoding>.<name>, and each sees its own under their bare names. The laws are those that all of it claims; but
+where q and k turn, what sees more of them than their products sees the positions themselves.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from inspect import signature
+from typing import Any
+
+from peref.encodings import FUNCTIONS, HOOKS, LAWS, Encoding, inverse_root
+from peref.errors import Misuse
+
+Dict = Mapping[str, Any]
+Parts = tuple[tuple[str, Any], ...]  # the name of an encoding, and one of its functions
+# what a function is given that has names, by its place
+NAMED = {"embed": (0,), "rotate": (0,), "bias": (1,), "score": (1, 4), "attend": (1, 5), "mix": (1,)}
+
+
+def flat(of: Mapping[str, Dict]) -> dict[str, Any]:
+    """{name: {key: value}} as {"name.key": value}."""
+    return {f"{name}.{key}": value for name, inner in of.items() for key, value in inner.items()}
+
+
+def inside(name: str, outer: Dict) -> dict[str, Any]:
+    """Those of one encoding, under their bare names."""
+    start = f"{name}."
+    return {key.removeprefix(start): value for key, value in outer.items() if key.startswith(start)}
+
+
+def with_own(name: str, function: Any, places: tuple[int, ...], *given: Any) -> Any:
+    """function(*given), its own names in the dicts at these places."""
+    return function(*(inside(name, one) if place in places else one for place, one in enumerate(given)))
+
+
+def each(parts: Parts, *given: Any) -> dict[str, Any]:
+    """What these functions give to the same, their names in one dict."""
+    return flat({name: function(*given) for name, function in parts})
+
+
+def each_features(parts: Parts, be: Any, p: Dict, x: Any, at: Any, state: Dict) -> tuple[Any, Any]:
+    made = {name: f(be, inside(name, p), x, at, inside(name, state)) for name, f in parts}
+    found, after = (flat({name: one[n] for name, one in made.items()}) for n in range(2))
+    return found, after
+
+
+def all_shared(parts: Parts) -> frozenset[str]:
+    return frozenset(flat({name: dict.fromkeys(function()) for name, function in parts}))
+
+
+def narrowest(parts: Parts, dtype: Any) -> tuple[float, float, float]:
+    """First and last position that all can compute, and how far apart."""
+    first, last, apart = zip(*(function(dtype) for _, function in parts), strict=True)
+    return max(first), min(last), min(apart)
+
+
+def check_each(parts: Parts, at: Any) -> None:
+    for _, function in parts:
+        function(at)
+
+
+def check_together(parts: Mapping[str, Encoding]) -> None:
+    """Raises Misuse unless these encodings can stand in one layer."""
+    named = "+".join(parts)
+    taken: dict[str, str] = {}
+    for name, pe in parts.items():
+        if not pe.hook:
+            raise Misuse(f"{named}: {name} adds nothing to others; leave it out")
+        if pe.hook in taken:
+            raise Misuse(f"{named}: {taken[pe.hook]} and {name} both fill {pe.hook}; one of a layer can")
+        taken[pe.hook] = name
+    if "mix" in taken and set(taken) - {"mix", "embed"}:
+        raise Misuse(f"{named}: {taken['mix']} stands in place of attention, which the others need")
+    if "attend" in taken and {"bias", "score"} & set(taken):
+        attends = parts[taken["attend"]]
+        if "terms" not in signature(getattr(attends, attends.hook)).parameters:
+            raise Misuse(f"{named}: {taken['attend']} has no logits that others could add to")
+
+
+def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
+    """The bound encodings, by their names, as one. Raises Misuse where two of them say different scales."""
+    filled = {
+        field: tuple((name, f) for name, pe in parts.items() if (f := getattr(pe, field)))
+        for field in FUNCTIONS
+    }
+    scales = {f(D): f for _, f in filled["scale"] if f(D) != inverse_root(D)}
+    if len(scales) > 1:
+        raise Misuse(
+            f"{'+'.join(parts)}: these multiply q k with different numbers, "
+            f"{' and '.join(f'{x:g}' for x in scales)}; decide with --set scale=NUMBER"
+        )
+    told = [pe for pe in parts.values() if pe.axes is not None]  # those that look at positions
+    axes = {pe.axes for pe in told} or {None}
+    reads = [pe for pe in parts.values() if (pe.score or pe.attend) and not pe.products]
+    absolute = {"shift"} if filled["rotate"] and reads else set()
+    agree = lambda law: (
+        law not in absolute and all(law in pe.claims for pe in (told if law == "text" else parts.values()))
+    )
+    hooks: dict[str, Any] = {
+        hook: partial(with_own, *filled[hook][0], NAMED[hook]) if filled[hook] else None for hook in HOOKS
+    }
+    return Encoding(
+        ", ".join(pe.paper for pe in parts.values()),
+        "; ".join(pe.formula for pe in parts.values()),
+        init=partial(each, filled["init"]),
+        features=partial(each_features, filled["features"]) if filled["features"] else None,
+        scale=next(iter(scales.values()), inverse_root),
+        steps=partial(each, filled["steps"]),
+        reach=partial(narrowest, filled["reach"]) if filled["reach"] else None,
+        check=partial(check_each, filled["check"]) if filled["check"] else None,
+        axes=axes.pop() if len(axes) == 1 else 1,
+        shared=partial(all_shared, filled["shared"]),
+        claims=frozenset(filter(agree, LAWS)),
+        **hooks,
+    )
