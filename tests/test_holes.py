@@ -3,6 +3,7 @@ each level above the table every such reading that changes a number fails a case
 two that may meet in one case.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from making.catalogue import core, full
 
 from peref.encodings import get, names, options
+from peref.golden.compute.reference import expected, inputs
 from peref.golden.spec.book import open_book
 from peref.golden.spec.cases import LEVELS_OF_HOOK
 from peref.golden.spec.files import Tensor
@@ -53,7 +55,8 @@ def noticed(name, level, without=()):
     """The readings that fail a case of the level, and each two that fail the same one."""
     alone, pairs = set(), set()
     for case in every_case(name):
-        if case.level == level and not case.variants and case.slug not in without:
+        aligned = case.slug.startswith("aligned-")  # larger, and otherwise as the default
+        if case.level == level and not (aligned or case.variants or case.slug in without):
             found = nearest.shown(case, nearest.of(name), fails(case))
             alone |= found
             pairs |= nearest.together(found)
@@ -86,6 +89,17 @@ def test_without_the_cases_that_close_it_a_hole_is_found():
     assert "original: ignored" in alone
     assert "n: L times the whole quotient" in alone
     assert "R: frequencies of the head width with original: ignored" in pairs
+
+
+@pytest.mark.parametrize("name", [n for n in names() if get(n).axes is not None and get(n).hook != "mix"])
+def test_slots_for_positions_fail_a_trace(name):
+    """Positions go through a cache as they are."""
+    noticed = []
+    for case in (case for case in every_case(name) if case.slug.startswith("moved")):
+        a, slots = inputs(case), np.arange(case.T)
+        got = nearest.arrays(expected(case, a, None, replace(case.at, i=slots, j=slots)))
+        noticed.append(fails(case)(got, None))
+    assert any(noticed)
 
 
 @pytest.mark.parametrize("name", [name for name in names() if options(get(name))])

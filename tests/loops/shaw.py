@@ -12,8 +12,6 @@ to q_i . a^K_r (Hugging Face).
 
 import math
 
-from loops.attention import sees
-
 
 def of_head(table, h, across_heads):
     return table[h] if table and across_heads == "own" else table
@@ -28,7 +26,8 @@ def attend(p, q, k, v, x, i, causal, window=None, max_distance=16, tables="both"
         a_K, a_V = (of_head(p.get(name), h, across_heads) for name in ("key", "value"))
         a_V = a_V or [[0.0] * len(v[g][0])] * (2 * m + 1)
         for t in range(T):
-            seen = [s for s in range(T) if sees(t, s, causal, window, None)]
+            near = window or T
+            seen = range(max(0, t + 1 - near), t + 1 if causal else min(T, t + near))
             r = [min(max(int(i[s] - i[t]), -m), m) + m for s in range(T)]
             e = {
                 s: sum(a * (b + c) for a, b, c in zip(q[h][t], k[g][s], a_K[r[s]], strict=True))

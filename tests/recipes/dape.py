@@ -63,13 +63,9 @@ RECIPES = [
         D=4,
         options=FEW | {"over": "alibi"},
     ),
-    *together(
-        "dape",
-        {"over": "fire", "width": 5},
-        {"over": "alibi", "width": 5},
-        {"over": "none", "width": 5},
-        {"over": "kerple_log", "width": 5},
-    ),
+    *together("dape", {"over": "fire", "width": 5}, {"over": "alibi", "width": 5}),
+    *together("dape", {"over": "none", "width": 5}, first=3, flag="basic"),
+    *together("dape", {"over": "kerple_log", "width": 5}, first=4),
 ]
 
 TRAPS = {

@@ -273,7 +273,7 @@ def away(name, level):
         yield ("-real", facts) if alone else ("-packed", facts | {"seg": CUT})
 
 
-def together(name, *settings, flag="option", first=1, packed=False, **sizes):
+def together(name, *settings, flag=None, first=1, packed=False, **sizes):
     """Every option and every fact away from its default at once, at each level above the table: what is
     ignored, or read as what lies near, shows beside all others.
 
@@ -283,11 +283,12 @@ def together(name, *settings, flag="option", first=1, packed=False, **sizes):
     e = get(name)
     sizes = ({} if e.hook in ("mix", "embed") else {"H": 2, "G": 1}) | sizes
     why = "Options and facts are away from their defaults together: what is ignored shows beside the others."
-    packed = packed or e.hook in ("bias", "score", "attend")
+    scored = e.hook in ("bias", "score", "attend")
+    flag = flag or ("position.counted" if scored and e.axes is not None else "option")
     for level in (level for level in LEVELS_OF_HOOK[e.hook] if level != "table"):
         for number, given in enumerate(settings, first):
             for place, facts in away(name, level):
-                if not place or packed or number == first:
+                if not place or packed or scored or number == first:
                     slug = f"together-{number}{place}"
                     yield case(name, level, slug, why, flag, **facts | sizes, options=given)
 

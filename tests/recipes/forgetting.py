@@ -36,7 +36,7 @@ RECIPES = [
         "gqa.order",
         **SMALLER | {"H": 12, "G": 4},
     ),
-    *together("forgetting", {}),
+    *together("forgetting", {}, flag="basic"),
 ]
 
 WHOLES = [packed("forgetting"), *aligned("forgetting", "64", "128", "48-tokens")]

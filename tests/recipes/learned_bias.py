@@ -67,7 +67,7 @@ RECIPES = [
         options={"max_distance": 3},
     ),
     *together("learned_bias", {"max_distance": 3}),
-    *together("learned_bias", {}, first=2, flag="position.counted", causal=False),
+    *together("learned_bias", {}, first=2, causal=False),
 ]
 
 TRAPS = {

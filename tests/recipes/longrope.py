@@ -1,14 +1,17 @@
 """Golden cases of longrope."""
 
+from dataclasses import replace
 from math import log, sqrt
 
 import numpy as np
 from exact import base_of, ladder, length, slow
 from mpmath import mp
 from mutants import Mutant
-from mutants.ways import with_case
+from mutants.ways import hook, with_case
 from page import frequencies, ramp
 
+from peref.ops.frequency import angle
+from peref.ops.frequency import ladder as ladder_of
 from recipes.families import SMALL, attention, case, laws, refusals, refused, rotation, together, usual
 from recipes.traps import trap
 from recipes.wholes import length_fixed
@@ -262,7 +265,29 @@ def long_one(change):
     return lambda case, a: with_case(n=lambda c: change(c.n, c.config.pe[0][1]["original"] or c.L))(case, a)
 
 
+def start_by_slot(case, a):
+    """The first slots turn as in RoPE, whatever their positions."""
+    o = dict(case.config.pe[0][1])
+    all_alike = replace(case, options=case.options | {"start_tokens": 0}).config.encoding(0)
+    first = (np.arange(case.T) < o["start_tokens"])[:, None]
+
+    def rotate(p, i, n):
+        phi, gain, _ = all_alike.rotate(p, i, n)
+        gain = None if gain is None else np.where(first, 1.0, gain)
+        return np.where(first, angle(i, ladder_of(np, case.config.R, o["base"])), phi), gain, gain
+
+    return hook("rotate", lambda _: rotate)(case, a) if o["start_tokens"] else None
+
+
 MUTANTS = [
+    Mutant(
+        "start-by-slot",
+        "option",
+        "your start tokens are the first slots, not the first positions",
+        ("longrope",),
+        start_by_slot,
+        held_out=True,
+    ),
     Mutant(
         "long-at-length",
         "rope.longrope.switch",

@@ -5,7 +5,7 @@ from math import sqrt
 import numpy as np
 from mutants import Mutant
 from mutants.ways import asked, forward, inputs, patched, told
-from page import conv, sigmoid, silu
+from page import conv, sigmoid, silu, softmax
 
 from peref.encodings.attend import path
 from peref.ops import activation
@@ -53,8 +53,7 @@ def program(p, q, k, x, i, see, o, f, v):
                     kept += np.log(sigmoid(x[j] @ p["f.weight"][h] + p["f.bias"][h])) / (
                         sqrt(D) if o["gate"] == "scaled" else 1
                     )
-            e = np.exp(s - s.max())
-            out[h, t] = e @ v[h, : t + 1] / e.sum()
+            out[h, t] = softmax(s, see[t, : t + 1]) @ v[h, : t + 1]
     return out
 
 

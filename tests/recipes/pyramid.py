@@ -12,6 +12,7 @@ from peref.model import PLAIN
 from peref.ops import activation
 from recipes.families import SMALL, attention, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
+from recipes.wholes import moved
 
 SPEC = """
 (defined here). `g softmax(q k_j/sqrt(D)) v` over the last w tokens, plus `(1 - g)` softmax(q K_b/sqrt(D) +
@@ -98,8 +99,11 @@ RECIPES = [
         {"position": "centre", "base": 100.0, "local": 3},
         {"position": "level"},
         {"position": "centre", "base": 100.0},
+        flag="basic",
     ),
 ]
+
+WHOLES = [moved("pyramid", "moved-centre", position="centre", base=100.0)]
 
 TRAPS = {
     "pyramid.window": trap(

@@ -49,7 +49,7 @@ def more_flags(name: str, where: str) -> tuple[str, ...]:
 
 def of_full_set() -> list[Case]:
     """Every case of the full set."""
-    return [*every_aligned(), *blocks(), *models(), *steps()]
+    return [*every_aligned(), *others(), *blocks(), *models(), *steps()]
 
 
 def own(*levels: str) -> Iterator[Any]:
@@ -179,11 +179,7 @@ def traces() -> Iterator[ModelCase]:
             name, "trace", "chunks", why, (*of_chunks(name), *flags), T=9, calls=in_calls(CHUNKS), **sizes
         )
         if e.axes is not None and e.hook != "mix":
-            why = "Positions repeat, leave gaps and go back, within a call and from one call to the next."
-            given = {"positions": MOVED if "any_length" in e.claims or e.reach else tuple(sorted(MOVED))}
-            calls = in_calls(((0, 2), (2, 3), (3, 5)), 37)
-            caught = (*of_chunks(name), *flags)
-            yield ModelCase(name, "trace", "moved", why, caught, T=5, calls=calls, **given, **sizes)
+            yield moved(name)
         if "window" in e.claims and e.hook not in ("embed", "mix"):
             why = (
                 "A window of 3 keys rolls on over a prefill longer than itself, tokens and a chunk; "
@@ -268,6 +264,18 @@ def in_layers(name: str, **options: Any) -> ModelCase:
     return ModelCase(name, "model", "layers", why, (flag,), options=few, shape=shape, **sizes)
 
 
+def moved(name: str, slug: str = "moved", **options: Any) -> ModelCase:
+    """Positions that are not their slots."""
+    e, why = (
+        get(name),
+        "Positions repeat, leave gaps and go back, within a call and from one call to the next.",
+    )
+    given = {"positions": MOVED if "any_length" in e.claims or e.reach else tuple(sorted(MOVED)), "T": 5}
+    given |= FEW_HEADS | options_of(name, "trace") | ({"options": options} if options else {})
+    calls, caught = in_calls(((0, 2), (2, 3), (3, 5)), 37), (*of_chunks(name), *of_positions(name))
+    return ModelCase(name, "trace", slug, why, caught, calls=calls, **given)
+
+
 def small(name: str) -> Iterator[ModelCase]:
     why = "The inputs are small, so that the epsilon of the norms is a part of what is under the root."
     for shape in SHAPES:
@@ -297,7 +305,12 @@ def every_aligned() -> Iterator[Case]:
     for name in names():
         if get(name).hook in ("", "rotate", "bias"):
             yield from aligned(name, "64")
-    yield from own("attn", "op")
+    yield from (case for case in own("attn", "op") if case.slug.startswith("aligned-"))
+
+
+def others() -> Iterator[Case]:
+    """Operations of the full set at other sizes."""
+    yield from (case for case in own("attn", "op") if not case.slug.startswith("aligned-"))
 
 
 def aligned(name: str, *slugs: str) -> Iterator[Case]:

@@ -49,6 +49,14 @@ class Alibi(Bias):
         return abs(d)
 
     def values(self, d):
+        b = self.falling(d)
+        if self.o["directions"] != "halves":
+            return b
+        past = self.column(np.arange(self.H) < self.H - self.H // 2, d)
+        near = np.where(past, d >= 0, d <= 0)
+        return where(near, b, -np.inf) if isinstance(b, V) else np.where(near, b, -np.inf)
+
+    def falling(self, d):
         far, H = self.distance(d).astype(self.work), self.H
         if self.o["slopes"] == "learned":
             return -exp(self.column(self.p["log_slopes"][0], d)) * far
@@ -57,8 +65,7 @@ class Alibi(Bias):
             return -(m[0] * np.where(d >= 0, far, 0) + m[1] * np.where(d < 0, far, 0))
         if self.o["directions"] == "halves":
             m = np.concatenate([self.slopes_of(H - H // 2), self.slopes_of(H // 2)])
-            past = self.column(np.arange(H) < H - H // 2, d)
-            return np.where(np.where(past, d >= 0, d <= 0), -self.column(m, d) * far, -np.inf)
+            return -self.column(m.astype(self.work), d) * far
         return -self.column(self.slopes_of(H).astype(self.work), d) * far
 
 

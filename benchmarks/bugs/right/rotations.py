@@ -232,7 +232,8 @@ class LongRope(Ramped):
         return np.sqrt(1 + np.log(s) / np.log(self.original())) if s > 1 else 1.0
 
     def early(self, i):
-        return (np.asarray(i) < self.o["start_tokens"])[..., None]
+        i = np.asarray(i)
+        return ((i >= 0) & (i < self.o["start_tokens"]))[..., None]
 
     def angles(self, i, n):
         at = self.places(i)[..., None]

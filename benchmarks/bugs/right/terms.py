@@ -29,7 +29,7 @@ class Term(Attention):
 
     def op(self):
         keys = self.kept(0, self.T, self.i, self.n, {})
-        see = self.visible(np.arange(self.T), np.arange(self.T))
+        see = self.visible(np.arange(self.T), np.arange(self.T), self.seg, self.seg)
         term = self.bias(self.a["q"], self.i, keys, see)
         return {"term": where(see, term + np.zeros((self.B, self.H, self.T, self.T)), 0.0)}
 
