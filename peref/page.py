@@ -9,7 +9,10 @@ from html import escape
 STYLE = """
 :root { color-scheme: light dark; --line: #8886; --head: #f4f4f4; --A: #2a7d46; --B: #7d7a2a; --C: #b3701c;
   --FAIL: #b3261e; --ERROR: #8040b0; }
-@media (prefers-color-scheme: dark) { :root { --head: #222; } }
+@media (prefers-color-scheme: dark) {
+  :root { --head: #222; }
+  img { filter: invert(.93) hue-rotate(180deg); }
+}
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; padding: 0 1em; overflow-wrap: anywhere; }
 body > :not(table) { max-width: 80em; }
 h1 { font-size: 1.4em; margin-bottom: 0; }

@@ -367,7 +367,7 @@ def test_golden_on_the_command_line(capsys, small):
         "rope.partial.exponent_head_dim" in text,
         "rope.op/partial:vjp.q  float64[1, 3, 7, 8] BHTD" in text,
     ) == (0, True, True)
-    assert "did you mean" in cli(capsys, "golden", "show", "rope.op/partia")[1]
+    assert "did you mean" in cli(capsys, "golden", "show", "rope.op/partail")[1]
     assert "..." not in text
     printed = {float(word) for word in re.findall(r"-?\d+\.\d*(?:e-?\d+)?", text)}
     assert printed >= set(Book(GOLDEN).entries["rope.op/partial"].want("vjp.q").ravel().tolist())

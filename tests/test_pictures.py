@@ -16,7 +16,7 @@ from peref import model
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
 from peref.config import Config
-from peref.encodings import get, names, options
+from peref.encodings import get, names, options, symbols_of
 from peref.lab import effects, responses
 from peref.lab.effects import Subject, fresh
 from peref.lab.panels import Curve, Image, Panel
@@ -27,9 +27,9 @@ from peref.share import install
 NAMES = names()
 
 
-def panels(name, *settings, L=64):
+def panels(name, *settings, L=64, trained=False):
     """Title -> panel."""
-    found = effects.effects(fresh(name, choose(name, settings), L))
+    found = effects.effects(replace(fresh(name, choose(name, settings), L), trained=trained))
     assert len({p.title for p in found}) == len(found)
     return {p.title: p for p in found}
 
@@ -80,22 +80,73 @@ def test_edges_of_buckets_are_found_in_the_numbers():
     """T5's published ones; a table with a row for each distance has none; in words neighbours are drawn
     together.
     """
-    found = panels("t5")["bias over distance"]
+    found = panels("t5", trained=True)["bias over distance"]
     edges = [*range(1, 17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
-    assert [where for _, where, _ in panels("t5", L=512)["bias over distance"].marks] == edges
+    assert [where for _, where, _ in panels("t5", L=512, trained=True)["bias over distance"].marks] == edges
     assert (
-        panels("t5", L=512)["bias over distance"].note
+        panels("t5", L=512, trained=True)["bias over distance"].note
         == f"32 buckets, the later ones starting at 1 to 16, {', '.join(map(str, edges[16:]))}"
     )
     assert "buckets" in found.note
-    assert effects.edges(panels("learned_bias")["bias over distance"].values) == []
+    assert effects.edges(panels("learned_bias", trained=True)["bias over distance"].values) == []
+
+
+def test_of_a_learned_table_the_rows_are_drawn_and_not_their_start():
+    """T5's published buckets over distance; a table with a row for each distance or position is a straight
+    line; what is computed is no table.
+    """
+    rows, shared = panels("t5", L=512).values()
+    edges = [*range(1, 17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
+    same_numbers(rows.curves[0].y, np.searchsorted(edges, np.arange(1024), side="right"), 0)
+    same_numbers(shared.curves[0].y, np.diff([0, *edges, 1024]), 0)
+    for name in ("learned_bias", "learned"):
+        rows, shared = panels(name).values()
+        same_numbers(rows.curves[0].y, np.arange(64), 0)
+        same_numbers(shared.curves[0].y, np.ones(64), 0)
+    for name in ("alibi", "kerple_log", "sinusoidal"):
+        assert not any("row of" in title for title in panels(name))
+
+
+def test_bytes_beside_a_map_are_told_apart():
+    """Each has a label of its own, of one character or of two digits."""
+    labels = [responses.byte_label(n) for n in range(256)]
+    assert len(set(labels)) == 256
+    assert {len(label) for label in labels} == {1, 2}
+
+
+def test_axes_that_count_have_whole_ticks():
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    from peref.lab import pictures
+
+    figure = pictures.Figure()
+    ax, other = figure.subplots(1, 2)
+    pictures.image(ax, Image("", "token", "head", np.eye(2)))
+    pictures.curves(other, Panel("", "pair n", "", [Curve(np.arange(3), np.arange(3))]))
+    for axis in (ax.xaxis, ax.yaxis, other.xaxis):
+        assert all(tick == round(tick) for tick in axis.get_ticklocs())
+
+
+WORDS = "nothing is added or and times by for else across the heads present token wavelength angle e Re"
+WORDS += " sin cos log ln exp max sqrt sum softmax sigmoid clip diag"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_symbol_of_a_formula_is_explained(name):
+    """By the encoding or by the usual letters; all that an encoding explains is in its formula."""
+    encoding = get(name)
+    found, stem = symbols_of(encoding), lambda word: word.partition("_")[0]
+    said = {*found, *map(stem, found), *options(encoding), *WORDS.split()}
+    for word in re.findall(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*", encoding.formula):
+        assert {word, *word.split("_")} & said, f"{word} of {encoding.formula}: give it words in symbols"
+    assert set(encoding.symbols) <= set(found)
 
 
 def test_a_table_of_noise_is_no_heap_of_curves():
     """Where neighbours differ as any two entries do, a row of colours for each head; smooth and stepped
     tables stay curves.
     """
-    drawn = {name: panels(name)["bias over distance"] for name in ("learned_bias", "t5", "sandwich", "alibi")}
+    some = ("learned_bias", "t5", "sandwich", "alibi")
+    drawn = {name: panels(name, trained=True)["bias over distance"] for name in some}
     assert {name: isinstance(p, Image) for name, p in drawn.items()} == {
         "learned_bias": True,
         "t5": False,
@@ -225,7 +276,7 @@ def test_maps_of_a_model_are_rows_of_weights_for_every_layer():
     params = model.init(cfg)
     found = responses.maps(cfg, params, np.frombuffer(b"a b\n\xc3", np.uint8))
     assert [len(row) for row in found] == [4, 1, 4]
-    assert found[0][0].ticks == ["a", "_", "b", "\\n", "?"]
+    assert found[0][0].ticks == ["a", "\u2423", "b", "\u23ce", "c3"]
     for row in found:
         for one in row:
             same(np.nansum(one.values, 1), np.ones(5), 1e-5)
@@ -374,6 +425,9 @@ def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
         == 0
     )
     (run,) = Path("runs").iterdir()
+    more = ["--steps", "1", "--pe", "rope", "--data", str(text), "--runs", "others"]
+    assert run_cli(["train", *tiny, *more], Signals()) == 0
+    (one_run,) = Path("others").iterdir()
     code, out, _ = show("--run", run, "--prompt", "def f", "--json")
     (one,) = json.loads(out)["pictures"]
     maps = ["layer 0, head 0", "layer 0, head 1", "layer 1, head 0", "layer 1, head 1", "layer 2, response"]
@@ -383,6 +437,12 @@ def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
         == "bias over distance"
     )
     assert json.loads(show("--run", run, "--layer", 2, "--json")[1])["pictures"][0]["name"] == "retnet"
+    warning = "BUT THE WEIGHTS WERE TRAINED UNDER"
+    for args, words in ((["pi"], f"{warning} rope"), (["--set", "base=500"], f"{warning} other options")):
+        assert show(*args, "--run", one_run, "-o", "other.svg")[0] == 0
+        assert words in Path("other.svg").read_text()
+    assert show("--run", one_run, "-o", "same.svg")[0] == 0
+    assert warning not in Path("same.svg").read_text()
     for args, words in (
         (
             ["alibi", "--layer", "0"],

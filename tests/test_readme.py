@@ -4,6 +4,7 @@ transcripts, keys and exit codes are those of the package. The README stays shor
 `python tests/test_readme.py` writes what follows from the package: tables of encodings and transcripts.
 """
 
+import html
 import json
 import os
 import re
@@ -398,7 +399,7 @@ def test_json_has_the_keys_that_are_said(told):
 
 
 def test_the_gallery_has_every_encoding(told, here):
-    """A picture each, and a page that shows and names them all."""
+    """A picture each, and a page that shows them all, with formula, paper and what is drawn as text."""
     said = told["show --all -o gallery"]
     page = (here / said["page"]).read_text()
     assert [one["name"] for one in said["pictures"]] == names()
@@ -407,6 +408,11 @@ def test_the_gallery_has_every_encoding(told, here):
         assert len(one["panels"]) >= 2
         assert f'<img src="{one["name"]}.png"' in page
         assert f'href="#{one["name"]}"' in page
+        encoding = get(one["name"])
+        assert f"<code>{html.escape(encoding.formula)}</code>" in page
+        assert encoding.paper in page
+        assert f'alt="Plots of {one["name"]}: {html.escape("; ".join(one["panels"]))}."' in page
+    assert "prefers-color-scheme: dark" in page
     assert sorted(p.name for p in (here / "gallery").iterdir()) == sorted(
         [*(f"{n}.png" for n in names()), "index.html"]
     )

@@ -15,7 +15,7 @@ from peref.cli import completion, meant, options, text
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
-from peref.encodings import get, name_of, names
+from peref.encodings import Encoding, get, name_of, names, symbols_of
 from peref.errors import Misuse, explained
 from peref.evaluate import under
 from peref.lab.effects import Subject, effects, fresh
@@ -160,16 +160,26 @@ def picture(
         raise Misuse(f"-o {path}: expected a name that ends in {' or '.join(PICTURE_KINDS)}")
     pictures, e, panels = drawing(), subject.encoding, effects(subject)
     chosen = ", ".join(f"{k}={short(v)}" for k, v in subject.options.items()) or "none"
-    start = f"as it starts{', parameters drawn at random' if subject.p else ''}, for length {subject.cfg.L:,}"
+    start = f"as it starts, for length {subject.cfg.L:,}"
+    symbols = in_a_line(e)
     lines = [
         f"{e.formula}        {e.paper}",
+        *([symbols] if symbols else []),
         f"options: {chosen}",
         f"laws: {', '.join(sorted(e.claims)) or 'none'}",
         about or start,
     ]
-    pictures.draw(path, f"{subject.name}  ({e.hook or 'no hook'})", lines, panels, layers or [])
+    title = f"{subject.name}  ({e.hook or 'no hook'})"
+    if subject.under:
+        title += f", BUT THE WEIGHTS WERE TRAINED UNDER {subject.under}"
+    pictures.draw(path, title, lines, panels, layers or [])
     titles = [p.title for p in [*panels, *(image for row in layers or [] for image in row)]]
     return {"name": subject.name, "path": str(path), "panels": titles}
+
+
+def in_a_line(encoding: Encoding) -> str:
+    """The symbols of its formula."""
+    return "; ".join(f"{name}: {words}" for name, words in symbols_of(encoding).items())
 
 
 def short(value: Any) -> str:
@@ -209,7 +219,16 @@ def trained(
         )
     get(names_of[layer])  # a picture is of one encoding
     p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, found.params, layer).items()}
-    subject = Subject(names_of[layer], cfg, cfg.encoding(layer), p, dict(cfg.pe[layer % len(cfg.pe)][1]))
+    own = cfg.pe == found.cfg.pe
+    subject = Subject(
+        names_of[layer],
+        cfg,
+        cfg.encoding(layer),
+        p,
+        dict(cfg.pe[layer % len(cfg.pe)][1]),
+        trained=True,
+        under="" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named,
+    )
     about = (
         f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)} "
         f"at length {cfg.L:,}"
@@ -226,7 +245,18 @@ def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, An
     for name in names():
         done.append(picture(folder / f"{name}.{kind}", fresh(name, choose(name), L)))
         bar.add(1)
-    found = [(get(d["name"]).hook or "no hook", d["name"], Path(d["path"]).name) for d in done]
+    found = [
+        {
+            "kind": e.hook or "no hook",
+            "file": Path(d["path"]).name,
+            "formula": e.formula,
+            "symbols": in_a_line(e),
+            "paper": e.paper,
+            **d,
+        }
+        for d in done
+        for e in [get(d["name"])]
+    ]
     store.write_text(
         folder / "index.html",
         pictures.page(f"Every encoding as it starts, for length {L:,}, by the hook that it fills.", found),

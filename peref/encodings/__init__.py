@@ -28,6 +28,7 @@ from peref.encodings.record import (
     part,
     settings,
     shapes,
+    symbols_of,
     with_settings_of,
 )
 from peref.encodings.values import (

@@ -5,7 +5,8 @@ Not here: what an option may be (values.py), which encodings there are (__init__
 """
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, get_type_hints
@@ -33,6 +34,27 @@ LAWS = {
     "any_length": "works past the length trained for",
     "window": "attention may be limited to a window",
     "text": "of several axes: one number for a token is that number on every axis",
+}
+# of formulas, where an encoding says nothing else
+SYMBOLS = {
+    "i": "position of the query",
+    "j": "position of the key",
+    "d": "distance i - j",
+    "h": "head",
+    "H": "number of heads",
+    "n": "pair of channels",
+    "D": "head width",
+    "R": "rotary width",
+    "L": "length trained for",
+    "length": "that of the text",
+    "t": "token",
+    "w": "base^(-2n/R)",
+    "x": "embedding of a token",
+    "b": "bias",
+    "s": "scaled logit",
+    "q": "query",
+    "k": "key",
+    "v": "value",
 }
 EVERY_LAW_OF_DISTANCE = frozenset(LAWS) - {"text"}
 
@@ -108,6 +130,7 @@ class Encoding:
     axes: int | None = 1  # a position may also be so many numbers, [A,B,T]; None: positions are not looked at
     products: bool = False  # of q and k score or attend see only products: turned alike they are the same
     shared: Callable = nothing  # () -> names of parameters that all its layers share
+    symbols: Mapping[str, str] = field(default_factory=dict)  # of its formula, besides SYMBOLS -> in words
     parts: tuple[str, ...] = ()  # names of its file that a diagnosis may exchange for others
     # laws it promises; where options decide () -> those, and then read here at the defaults
     claims: Any = frozenset()
@@ -137,13 +160,26 @@ def shapes(encoding: Encoding) -> dict[str, list[int]]:
     return {name: list(a.shape) for name, a in bind(encoding, SHOWN, {}).init(generator(0, "pe", 0)).items()}
 
 
+def symbols_of(encoding: Encoding) -> dict[str, str]:
+    """Symbol -> what it is, for those of the formula: m_h, else m and h, each with its own words."""
+    stems = {name.partition("_")[0]: name for name in encoding.symbols}
+    known, found = {**SYMBOLS, **encoding.symbols}, {}
+    for word in re.findall(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*", encoding.formula):
+        stem, _, index = word.partition("_")
+        for name in [word] if word in known else [stems.get(stem, stem), index]:
+            if name in known:
+                found[name] = known[name]
+    return found
+
+
 def description(encoding: Encoding) -> str:
-    """What help() prints: formula, what its file says, hook, options, parameters, claims, paper."""
+    """What help() prints: formula, what its file says, symbols, hook, options, parameters, claims, paper."""
     hook = encoding.hook
     said = inspect.getdoc(inspect.getmodule(inspect.unwrap(getattr(encoding, hook)))) if hook else ""
     functions = filter(None, (getattr(encoding, name) for name in FUNCTIONS))
     options = {n: a for f in functions for n, a in settings(f).items() if a.default is not a.empty}
     parts = {
+        "symbols": [f"{name}: {words}" for name, words in symbols_of(encoding).items()],
         "hook": [hook + HOOKS[hook]] if hook else [],
         "options": [str(a).replace("typing.", "") for a in options.values()],
         "parameters": [f"{name} {shape}" for name, shape in shapes(encoding).items()],

@@ -37,6 +37,8 @@ class Subject:
     encoding: Encoding
     p: dict[str, Any]
     options: dict[str, Any]
+    trained: bool = False
+    under: str = ""  # what its parameters were trained under, where that is something else
 
 
 def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
@@ -67,7 +69,10 @@ def effects(s: Subject) -> list[Panel | Image]:
 
 def embed_panels(s: Subject) -> list[Panel | Image]:
     L = s.cfg.L
-    e = np.asarray(hooks.position_rows(s.encoding, s.p, np.arange(L)))
+    of = lambda p: np.asarray(hooks.position_rows(s.encoding, p, np.arange(L)))
+    if not s.trained and (found := entries_read(of, s.p)) is not None:
+        return row_panels(found[:, 0], "position")
+    e = of(s.p)
     unit = e / np.maximum(np.linalg.norm(e, axis=1, keepdims=True), np.finfo(float).tiny)
     alike = unit @ unit.T
     d = np.arange(L // 2 + 1)
@@ -227,14 +232,61 @@ def equal_content(angles: dict[int, Any], ladder: Any, gains: dict[int, Any]) ->
     )
 
 
+# ---------------------------------------------------------------- tables
+
+
+def entries_read(of: Any, p: Any) -> Any:
+    """Which entry of a learned table each number of of(p) is, None where they are no entries: with the table
+    replaced by 0, 1, 2, ... and then by their squares, the numbers are these.
+    """
+    if len(p) != 1:
+        return None
+    ((name, table),) = p.items()
+    n = np.arange(table.size, dtype=np.float64).reshape(table.shape)
+    once, twice = of({name: n}), of({name: n * n})
+    whole = np.isfinite(once).all() and (once == np.round(once)).all() and (twice == once * once).all()
+    return once if whole and len(np.unique(once)) > 1 else None
+
+
+def row_panels(entries: Any, what: str) -> list[Panel | Image]:
+    """Of a learned table, whose numbers mean nothing before training: the row that each place reads."""
+    rows = np.unique(entries, return_inverse=True)[1].ravel()
+    where, shared = np.arange(len(rows)), np.bincount(rows)
+    first = [int(n) for n in np.flatnonzero(np.diff(rows)) + 1]
+    few = len(shared) < len(rows) // 2
+    note = f"{len(shared)} buckets, the later ones starting at {in_words(first)}" if few else ""
+    return [
+        Panel(
+            f"row of the learned table over {what}",
+            f"{what} (tokens)",
+            "row, counted from the first that is read",
+            [Curve(where, rows, steps=True)],
+            log="x" if few else "",
+            marks=[("x", float(n), "") for n in first] if few else [],
+            note=note,
+        ),
+        Panel(
+            f"how many {what}s share a row",
+            "row, counted from the first that is read",
+            f"{what}s up to {len(rows) - 1:,}",
+            [Curve(np.arange(len(shared)), shared, points=True)],
+            log="y",
+            note="the numbers in the table are learned: --run draws those of a run",
+        ),
+    ]
+
+
 # ---------------------------------------------------------------- bias
 
 
 def bias_panels(s: Subject) -> list[Panel | Image]:
     d = np.arange(2 * s.cfg.L if "any_length" in s.encoding.claims else s.cfg.L)
-    table = np.asarray(hooks.distance_table(PLAIN, s.encoding, s.p, d), np.float64)
+    of = lambda p: np.asarray(hooks.distance_table(PLAIN, s.encoding, p, d), np.float64)
+    if not s.trained and (found := entries_read(of, s.p)) is not None:
+        return row_panels(found[0], "distance")
+    table = of(s.p)
     if idle := not table.any():
-        table = np.asarray(hooks.distance_table(PLAIN, s.encoding, responses.stirred(s.p), d), np.float64)
+        table = of(responses.stirred(s.p))
     seen = np.where(np.isfinite(table), table, 0)  # -inf where a head does not look
     first = edges(seen)
     reach = d[: first[-1] * 5 // 4 + 2] if first else d

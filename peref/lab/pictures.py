@@ -16,6 +16,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from matplotlib.ticker import MaxNLocator
 
 from peref.errors import explained
 from peref.lab.panels import Curve, Image, Panel
@@ -38,6 +39,7 @@ SAID: dict[str, Any] = {"x": 0.012, "ha": "left", "fontsize": 9.5, "color": "0.2
 # panels, and maps of one layer each, in a row; inches
 GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
+LEGIBLE = 6.5  # points of a token beside a map, at least
 DECADE = 10.0  # of a logarithmic scale, at least: else it is drawn as a plain one
 
 
@@ -57,7 +59,8 @@ def draw(
         flat = [one for row in maps for one in row]
         maps = [flat[n : n + ABREAST] for n in range(0, len(flat), ABREAST)]
     across = max(map(len, maps), default=0)
-    size = min(max(3.3, 11.0 / across), 5.5) if maps else 0.0
+    tokens = max((len(one.ticks or ()) for row in maps for one in row), default=0)
+    size = max(min(max(3.3, 11.0 / across), 5.5), 0.3 + tokens * LEGIBLE / 72) if maps else 0.0
     width = max(columns * PANEL_WIDTH, across * size)
     words = [line for text in about for line in wrapped(text, 0.97 * width)]
     head = HEAD / 2 + 0.18 * len(words)
@@ -167,6 +170,8 @@ def curves(ax: Any, panel: Panel) -> None:
         ax.set_ylim(bottom=0)
     if "x" in log:
         ax.xaxis.set_major_formatter("{x:g}")
+    else:
+        ax.xaxis.set_major_locator(whole_numbers())
     if any(c.label for c in panel.curves):
         beside = (
             {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
@@ -204,6 +209,12 @@ def image(ax: Any, panel: Image) -> None:
     shown = ax.imshow(panel.values, aspect="auto", interpolation="nearest", **colours)
     ax.figure.colorbar(shown, ax=ax, shrink=0.9, pad=0.02)
     ax.set(xlabel=panel.x, ylabel=panel.y)
+    for axis in (ax.xaxis, ax.yaxis):  # tokens, channels, heads, pairs
+        axis.set_major_locator(whole_numbers())
+
+
+def whole_numbers() -> MaxNLocator:
+    return MaxNLocator(integer=True, steps=[1, 2, 5, 10])
 
 
 def draw_tokens(ax: Any, panel: Image, size: float) -> None:
@@ -217,20 +228,31 @@ def draw_tokens(ax: Any, panel: Image, size: float) -> None:
         axis.set_tick_params(length=0, pad=1)
 
 
-def page(about: str, pictures: Sequence[tuple[str, str, str]]) -> str:
-    """One HTML page of pictures, each (kind, name, file), under their kinds."""
-    kinds = dict.fromkeys(kind for kind, *_ in pictures)
-    of = lambda kind: [(name, file) for k, name, file in pictures if k == kind]
+def page(about: str, pictures: Sequence[dict[str, Any]]) -> str:
+    """One HTML page of pictures under their kinds, each with its formula and paper as text; of a picture
+    `kind`, `name`, `file`, `formula`, `symbols`, `paper` and the titles of its `panels`.
+    """
+    kinds = dict.fromkeys(one["kind"] for one in pictures)
+    of = lambda kind: [one for one in pictures if one["kind"] == kind]
     link = lambda name: f'<a href="#{escape(name)}">{escape(name)}</a>'
     index = "\n".join(
-        f"<nav><b>{escape(kind)}</b>: {' '.join(link(name) for name, _ in of(kind))}</nav>" for kind in kinds
+        f"<nav><b>{escape(kind)}</b>: {' '.join(link(one['name']) for one in of(kind))}</nav>"
+        for kind in kinds
     )
-    shown = lambda name, file: (
-        f'<section id="{escape(name)}"><img src="{escape(file)}" alt="{escape(name)}" '
-        'loading="lazy"></section>'
-    )
-    body = "\n".join(
-        f"<h2>{escape(kind)}</h2>\n" + "\n".join(shown(*one) for one in of(kind)) for kind in kinds
-    )
+    body = "\n".join(f"<h2>{escape(kind)}</h2>\n" + "\n".join(map(section_of, of(kind))) for kind in kinds)
     top = f"<h1>What each encoding does</h1>\n<p>{escape(about)}</p>"
     return html_page("peref: every encoding", f"{top}\n{index}\n{body}")
+
+
+def section_of(one: dict[str, Any]) -> str:
+    """A picture of the page, with the words that stand in it."""
+    words = {key: escape(str(one[key])) for key in ("name", "file", "formula", "paper", "symbols")}
+    paper = words["paper"]
+    if paper.startswith("arXiv:"):
+        paper = f'<a href="https://arxiv.org/abs/{paper.removeprefix("arXiv:")}">{paper}</a>'
+    alt = escape(f"Plots of {one['name']}: {'; '.join(one['panels'])}.")
+    return (
+        f'<section id="{words["name"]}"><h3>{words["name"]}</h3>\n'
+        f"<p><code>{words['formula']}</code> &nbsp; {paper}<br>{words['symbols']}</p>\n"
+        f'<img src="{words["file"]}" alt="{alt}" loading="lazy"></section>'
+    )

@@ -192,9 +192,14 @@ def mix_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
 # ---------------------------------------------------------------- a trained model
 
 
+def byte_label(n: int) -> str:
+    """A byte in one character, or in two digits: what is no printable ASCII in hexadecimal."""
+    return {9: "\u21e5", 10: "\u23ce", 32: "\u2423"}.get(n) or (chr(n) if 32 < n < 127 else f"{n:02x}")
+
+
 def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
     """For each layer its heads' weights over the tokens [T]; of a layer that mixes, its response."""
-    T, words = len(tokens), [chr(n) if 32 < n < 127 else {10: "\\n", 32: "_"}.get(n, "?") for n in tokens]
+    T, words = len(tokens), [byte_label(int(n)) for n in tokens]
     at = At.of(T, n=max(T, cfg.L), causal=cfg.causal, window=cfg.window)
     this = start_pass(PLAIN, cfg, params, at)
     x, found = embed(this, np.asarray(tokens)[None]), []

@@ -164,6 +164,12 @@ def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, gate: Gate = "none"):
 ENCODING = Encoding(
     "arXiv:2505.16381",
     "s_ij = q_i' H_i ... H_(j+1) k_j / sqrt(D), H_t = I - beta_t w_t w_t'",
+    symbols={
+        "H_t": "map of token t",
+        "I": "identity",
+        "beta_t": "from 0 to 2, made of x_t",
+        "w_t": "of length one, made of x_t",
+    },
     init=init,
     attend=attend,
     features=features,

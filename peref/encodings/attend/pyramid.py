@@ -299,6 +299,14 @@ def attend(
 ENCODING = Encoding(
     "no paper",
     "o = g softmax(q k_near) v_near + (1-g) softmax(q K_b + ln n_b) V_b",
+    symbols={
+        "o": "output",
+        "g": "gate of the query",
+        "near": "the window",
+        "K_b": "mean key of block b",
+        "V_b": "mean value of block b",
+        "n_b": "its tokens",
+    },
     init=init,
     attend=attend,
     products=True,

@@ -90,6 +90,13 @@ def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, H, D, max_distance: int = 1
 ENCODING = Encoding(
     "arXiv:1803.02155",
     "q (k + key[r]), p (v + value[r]), r = clip(j - i, -m, m)",
+    symbols={
+        "key": "learned vectors of distances for keys",
+        "value": "learned vectors of distances for values",
+        "r": "row",
+        "m": "max_distance",
+        "p": "weights of attention",
+    },
     init=init,
     attend=attend,
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),

@@ -114,5 +114,11 @@ def shared(*, across_layers: Across = "own"):
 
 
 ENCODING = Encoding(
-    "arXiv:2108.12409", "b_h(d) = -m_h |d|", init=init, bias=bias, shared=shared, claims=EVERY_LAW_OF_DISTANCE
+    "arXiv:2108.12409",
+    "b_h(d) = -m_h |d|",
+    symbols={"m_h": "slope, 2^(-max_bias h/H) for h = 1 .. H"},
+    init=init,
+    bias=bias,
+    shared=shared,
+    claims=EVERY_LAW_OF_DISTANCE,
 )

@@ -109,6 +109,7 @@ def shared(*, depth: int = 2, across_layers: Literal["own", "shared"] = "own"):
 ENCODING = Encoding(
     "arXiv:2108.00154",
     "b(d) = network(d)",
+    symbols={"network": "learned layers of `width`"},
     init=init,
     bias=bias,
     shared=shared,

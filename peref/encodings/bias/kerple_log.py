@@ -44,6 +44,7 @@ def bias(be, p, d, *, exponent: Exponent = "one"):
 ENCODING = Encoding(
     "arXiv:2205.09921",
     "b_h(d) = -r1_h log(1 + r2_h |d|)",
+    symbols={"r1_h": "learned, above 0", "r2_h": "learned, above 0"},
     init=init,
     bias=bias,
     shared=shared,

@@ -57,6 +57,7 @@ def bias(be, p, d):
 ENCODING = Encoding(
     "arXiv:2205.09921",
     "b_h(d) = -r1_h |d|^r2_h",
+    symbols={"r1_h": "learned, above 0", "r2_h": "learned, from 0 to 2"},
     init=init,
     bias=bias,
     shared=shared,

@@ -67,6 +67,7 @@ def claims(*, max_distance: int | None = None):
 ENCODING = Encoding(
     "arXiv:1910.10683",
     "b_h(d) = table[h, d]",
+    symbols={"table": "learned, a number for each head and distance"},
     init=init,
     bias=bias,
     check=check,

@@ -38,6 +38,7 @@ def bias(be, p, d, *, H, width: int = 128, base: float = 10000.0, form: Literal[
 ENCODING = Encoding(
     "arXiv:2212.10356",
     "b_h(d) = H/(8h) sum_k cos(d base^(-2k/width))",
+    symbols={"k": "wave", "h": "head, from 1"},
     bias=bias,
     claims=EVERY_LAW_OF_DISTANCE,
 )

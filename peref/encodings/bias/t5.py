@@ -78,6 +78,11 @@ def scale(D, *, divided: Literal["not", "qk"] = "not"):
 ENCODING = Encoding(
     "arXiv:1910.10683",
     "b_h(d) = table[bucket(d), h], scale 1",
+    symbols={
+        "table": "learned, a number for each bucket and head",
+        "bucket": "which bucket a distance is in",
+        "scale": "what q k is multiplied with",
+    },
     init=init,
     bias=bias,
     scale=scale,

@@ -48,6 +48,7 @@ def embed(p, i, *, L, unit: bool = False):
 ENCODING = Encoding(
     "arXiv:1705.03122",
     "x + table[i]",
+    symbols={"table": "learned rows [L,C]"},
     init=init,
     embed=embed,
     check=check,

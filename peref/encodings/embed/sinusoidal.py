@@ -71,6 +71,7 @@ def embed(
 ENCODING = Encoding(
     "arXiv:1706.03762",
     "x + [sin(i w), cos(i w)]",
+    symbols={"w": "base^(-2k/C), k from 0"},
     init=init,
     embed=embed,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),

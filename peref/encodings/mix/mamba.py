@@ -197,6 +197,16 @@ def mix(be, p, x, at, state, across, *, discretisation: Literal["euler", "zoh"] 
 ENCODING = Encoding(
     "arXiv:2312.00752",
     "h_t = exp(dt_t A) h_(t-1) + dt_t B_t u_t, y_t = C_t h_t + D u_t",
+    symbols={
+        "h_t": "state",
+        "dt_t": "step, made of x_t",
+        "A": "-exp(A_log), learned",
+        "B_t": "weights in, made of x_t",
+        "C_t": "weights out, made of x_t",
+        "D": "learned",
+        "u_t": "input of a channel",
+        "y_t": "its output",
+    },
     init=init,
     mix=mix,
     axes=None,

@@ -184,6 +184,12 @@ def mix(
 ENCODING = Encoding(
     "arXiv:2307.08621",
     "o_n = sum_m g_h^(n-m) (q_n k_m) v_m",
+    symbols={
+        "o_n": "output of token n",
+        "g_h": "decay of head h, 1 - 2^(-5-h)",
+        "n": "token",
+        "m": "a token up to n",
+    },
     init=init,
     mix=mix,
     claims=frozenset({"shift", "real_positions", "any_length"}),

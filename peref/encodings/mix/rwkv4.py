@@ -109,6 +109,12 @@ def steps(D):
 ENCODING = Encoding(
     "arXiv:2305.13048",
     "wkv_t = sum e^(-(t-1-i) w + k_i) v_i / sum e^(-(t-1-i) w + k_i), e^(u + k_t) for the present token",
+    symbols={
+        "wkv_t": "output of a channel",
+        "w": "its decay",
+        "u": "its bonus for the present token",
+        "i": "an earlier token",
+    },
     init=init,
     mix=mix,
     steps=steps,

@@ -172,6 +172,13 @@ def steps(D):
 ENCODING = Encoding(
     "arXiv:2404.05892",
     "S_t = diag(w_t) S_(t-1) + k_t v_t', y_t = S_(t-1)' r_t + (r_t u k_t) v_t",
+    symbols={
+        "S_t": "state of a head",
+        "w_t": "decays, made of x_t",
+        "r_t": "receptance",
+        "u": "bonus for the present token",
+        "y_t": "output",
+    },
     init=init,
     mix=mix,
     steps=steps,

@@ -278,6 +278,14 @@ def steps(D):
 ENCODING = Encoding(
     "arXiv:2503.14456",
     "S_t = (diag(w_t) - (a_t kappa_t) kappa_t') S_(t-1) + k_t v_t', y_t = S_t' r_t",
+    symbols={
+        "S_t": "state of a head",
+        "w_t": "decays, made of x_t",
+        "a_t": "how much is removed",
+        "kappa_t": "key of what is removed, of length one",
+        "r_t": "receptance",
+        "y_t": "output",
+    },
     init=init,
     mix=mix,
     steps=steps,

@@ -325,6 +325,17 @@ def mix(
 ENCODING = Encoding(
     "arXiv:2206.11893",
     "y_t = sum_l K_l u_(t-l) + D u_t, K_l = 2 Re sum_n C_n b_n a_n^l",
+    symbols={
+        "y_t": "output of a channel",
+        "u_t": "its input",
+        "K_l": "weight of the input l tokens ago",
+        "a_n": "decay of mode n",
+        "b_n": "weight in",
+        "C_n": "weight out",
+        "D": "learned",
+        "l": "tokens ago",
+        "n": "mode",
+    },
     init=init,
     mix=mix,
     axes=None,

@@ -76,6 +76,7 @@ def check(at, *, R):
 ENCODING = Encoding(
     "arXiv:2403.13298",
     "angle = (i // width or i % width) base^(-4m/R)",
+    symbols={"m": "pair of channels of one axis"},
     rotate=rotate,
     axes=2,
     check=check,

@@ -61,6 +61,7 @@ def rotate(p, i, n, **given):
 ENCODING = Encoding(
     "arXiv:2309.00071",
     "angle = i (base s^(R/(R-2)))^(-2n/R), s = max(1, factor length / L - factor + 1)",
+    symbols={"s": "how much the base is stretched"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
     parts=("ladder", "ntk_base"),

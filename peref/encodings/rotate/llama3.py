@@ -50,6 +50,7 @@ def rotate(p, i, n, **given):
 ENCODING = Encoding(
     "arXiv:2407.21783",
     "angle = i ((1-t) w / factor + t w), t by wavelength",
+    symbols={"t": "1 for short wavelengths, 0 for long ones"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
     parts=("ladder", "rising"),

@@ -117,6 +117,7 @@ def claims(*, start_tokens: int = 0):
 ENCODING = Encoding(
     "arXiv:2402.13753",
     "angle = i w / c, q and k times a; c by length",
+    symbols={"c": "divisor of each pair", "a": "gain"},
     rotate=rotate,
     claims=claims,
     parts=("ladder", "slow_pairs"),

@@ -93,6 +93,7 @@ def rotate(
 ENCODING = Encoding(
     "arXiv:2409.12191",
     "angle = (t, h or w) base^(-2n/R)",
+    symbols={"t": "position in time", "h": "height", "w": "width"},
     rotate=rotate,
     axes=3,
     claims=EVERY_LAW_OF_DISTANCE | {"text"},

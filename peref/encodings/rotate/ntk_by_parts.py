@@ -78,6 +78,7 @@ def rotate(p, i, n, **given):
 ENCODING = Encoding(
     "arXiv:2309.00071",
     "angle = i (c (b w / factor + (1-b) v) + (1-c) w)",
+    symbols={"b": "ramp of beta", "c": "ramp of gamma", "v": "frequency of ntk"},
     rotate=rotate,
     claims=EVERY_LAW_OF_DISTANCE,
     parts=("ladder", "ntk_base", "slow_pairs"),

@@ -53,6 +53,7 @@ def rotate(
 ENCODING = Encoding(
     "arXiv:2212.10554",
     "angle = i base^(-2n/R), q z_n^(i/B), k z_n^(-j/B)",
+    symbols={"z_n": "(2n/R + gamma)/(1 + gamma)", "B": "scale_base"},
     rotate=rotate,
     reach=reach,
     claims=frozenset({"shift", "real_positions", "window"}),

@@ -158,6 +158,10 @@ def rotate(p, i, n, **given):
 ENCODING = Encoding(
     "arXiv:2309.00071",
     "angle = i ((1-g) w / factor + g w), q and k times a",
+    symbols={
+        "g": "1 for pairs that turn often within L tokens, 0 for slow ones",
+        "a": "gain, 0.1 ln(factor) + 1",
+    },
     rotate=rotate,
     scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,

@@ -119,6 +119,11 @@ def score(be, p, q, k, f, at, *, D, divided: Literal["both", "qk"] = "both"):
 ENCODING = Encoding(
     "arXiv:2405.18719",
     "(q_i k_j + q_i e[p_ij]) / sqrt(D), p_ij = sum_{l=j..i} sigmoid(q_i k_l / sqrt(D))",
+    symbols={
+        "e": "learned rows, one for each count",
+        "p_ij": "tokens counted between key and query",
+        "l": "a token from j to i",
+    },
     init=init,
     score=score,
     features=features,

@@ -151,6 +151,11 @@ def claims(*, over: Over = "kerple_log"):
 ENCODING = Encoding(
     "arXiv:2405.14722",
     "s + b + network([s; b]) across the heads",
+    symbols={
+        "s": "scaled logits of all heads",
+        "b": "a static bias of all heads",
+        "network": "a learned hidden layer",
+    },
     init=init,
     score=score,
     products=True,

@@ -46,6 +46,12 @@ def score(be, p, q, k, f, at, *, threshold: float = 512.0, eps: float = 1e-6):
 ENCODING = Encoding(
     "arXiv:2310.04418",
     "b = f(psi(|i - j|) / psi(max(|m L|, i)))",
+    symbols={
+        "b": "bias",
+        "f": "a learned network of one number",
+        "psi": "ln(|c| x + 1), c learned",
+        "m": "learned",
+    },
     init=init,
     score=score,
     products=True,

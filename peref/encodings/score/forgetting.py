@@ -69,6 +69,7 @@ def score(be, p, q, k, f, at):
 ENCODING = Encoding(
     "arXiv:2503.02130",
     "s_ij + sum_{l=j+1..i} log f_l",
+    symbols={"f_l": "gate of token l, sigmoid(W x + b)", "l": "a token after the key, up to the query"},
     init=init,
     score=score,
     products=True,

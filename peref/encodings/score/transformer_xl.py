@@ -114,6 +114,11 @@ def score(
 ENCODING = Encoding(
     "arXiv:1901.02860",
     "[(q_i + u) k_j + (q_i + w) r_(i-j)] / sqrt(D)",
+    symbols={
+        "u": "learned for each head, meets keys",
+        "w": "learned for each head, meets distances",
+        "r": "projected sinusoids of a distance",
+    },
     init=init,
     score=score,
     shared=shared,
