@@ -42,20 +42,8 @@ MANY = 20  # a folder of so many files is split by path; one file in so many is 
 # Not in the stdlib corpus, by file or folder name at any depth: tests; installed packages; local hooks;
 # pydoc_data, prose that is generated at release, in one file so large that it would be most of the part it
 # falls into.
-LEFT_OUT = {
-    *(
-        "test",
-        "tests",
-        "idle_test",
-        "site-packages",
-        "dist-packages",
-        "__pycache__",
-        "lib-dynload",
-        "sitecustomize.py",
-        "usercustomize.py",
-    ),
-    "pydoc_data",
-}
+LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib-dynload"}
+LEFT_OUT |= {"sitecustomize.py", "usercustomize.py", "pydoc_data"}
 OF_THE_BUILD = ("_sysconfig", "config-")
 
 Files = list[tuple[str, bytes]]  # relative path with "/", content

@@ -4,6 +4,7 @@ The body is markup: text in it was escaped by whoever made it. Not here: what st
 (golden/judge/html, golden/judge/tables, lab/pictures).
 """
 
+from collections.abc import Iterable
 from html import escape
 
 STYLE = """
@@ -56,3 +57,14 @@ def html_page(title: str, body: str) -> str:
         "style-src 'unsafe-inline'; img-src 'self' file:\">"
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
+
+
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table: texts for the head, cells as markup (`td`)."""
+    first = "".join(f"<th>{escape(name).replace('_', '_<wbr>')}</th>" for name in head)
+    lines = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    return f"<table><tr>{first}</tr>\n{lines}\n</table>"
+
+
+def td(text: str) -> str:
+    return f"<td>{escape(text)}</td>"

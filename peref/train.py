@@ -83,22 +83,15 @@ def create_run(
     return runs.create(root, named, record, {name: found.source for name, found in own.items()})
 
 
-def stepped(
-    be: Backend,
-    cfg: Config,
-    rule: dict[str, float],
-    p: Arrays,
-    m: Arrays,
-    v: Arrays,
-    batches: list[Any],
-    numbers: Any,
-    status: Any,
-) -> Any:
-    """one_step by Backend.step. Raises Misuse for tokens that cfg has not: the step itself does not ask."""
+def stepped(be: Backend, cfg: Config, rule: dict[str, float], *given: Any) -> Any:
+    """one_step of the same arguments, by Backend.step. Raises Misuse for tokens that cfg has not: the step
+    itself does not ask.
+    """
+    _, _, _, batches, *_ = given
     for inputs, targets in batches:
         check_tokens(cfg, inputs)
         check_targets(cfg, inputs, targets)
-    return be.step(one_step, be, cfg, rule, p, m, v, batches, numbers, status)
+    return be.step(one_step, be, cfg, rule, *given)
 
 
 def one_step(

@@ -309,7 +309,8 @@ def test_an_installation_says_that_it_has_the_core_alone(capsys, tmp_path, monke
     there = tmp_path / "golden"
     there.mkdir()
     (there / "core").symlink_to(GOLDEN / "core")
-    shutil.copy(GOLDEN / "SPEC_VERSION", there)
+    for name in ("SPEC_VERSION", "cases.schema.json"):
+        shutil.copy(GOLDEN / name, there)
     monkeypatch.setattr(share, "folder", lambda name: tmp_path / name)
     monkeypatch.chdir(tmp_path)
     dumped(tmp_path / "out.safetensors", {"rope.block/llama:y": ("F64", np.zeros(3))})

@@ -122,7 +122,7 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
         print(start_of(given.start, book), end="")
         return
     with theirs():
-        tensors = {} if given.output is None else tensors_of(Path(given.output), given.folder, book)
+        tensors = {} if given.output is None else given_tensors(Path(given.output), given.folder, book)
     if given.full or set(given.levels) & set(selection.OF_FULL):
         book = selection.needing_full(book, "--full" if given.full else f"--level {' '.join(given.levels)}")
     for name in {name.partition(":")[0] for name in tensors} - book.entries.keys():
@@ -176,7 +176,7 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
     return WRITERS[kind], path
 
 
-def tensors_of(output: Path, folder: str | None, book: Book) -> dict[str, Tensor]:
+def given_tensors(output: Path, folder: str | None, book: Book) -> dict[str, Tensor]:
     """Somebody's tensors. Raises Misuse for golden files that are held against themselves."""
     if versioned(output) and (folder is None or output.resolve() == book.folder.resolve()):
         use = text.command("check", "OUT.safetensors", "--golden", output)

@@ -51,11 +51,7 @@ BYTES = 131072
     "--bytes", "count", type=int, default=BYTES, show_default=True, help="Bytes of held-out text to read."
 )
 @options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
-@options.pe_option
-@options.set_option
-@options.runs_folder
-@options.computing
-@options.as_json
+@options.of_a_run
 @options.together
 def command(given: SimpleNamespace) -> None:
     """Evaluate RUN, or the newest run that has a checkpoint: loss by length and by position, under a

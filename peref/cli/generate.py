@@ -27,11 +27,7 @@ from peref.parameters import check
 )
 @click.option("--top-k", type=int, help="Sample from this many likeliest bytes only.  [default: all]")
 @click.option("--seed", default=0, show_default=True, help="Random seed.")
-@options.pe_option
-@options.set_option
-@options.runs_folder
-@options.computing
-@options.as_json
+@options.of_a_run
 @options.together
 def command(given: SimpleNamespace) -> None:
     """Continue a prompt with the model of RUN, or of the newest run that has a checkpoint."""

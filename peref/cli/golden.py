@@ -68,12 +68,7 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     help="Also list the cases that differ from those in this folder.",
 )
 @click.option("--rebuild", is_flag=True, help="Also compute every case anew, and compare.")
-@click.option(
-    *("--pe", "own"),
-    type=options.ENCODINGS,
-    metavar="./FILE.py",
-    help="The file of your own encoding, to rebuild.",
-)
+@options.encoding_option("The file of your own encoding, to rebuild.", "own", "./FILE.py")
 @options.as_json
 @click.pass_context
 def verify_command(
@@ -214,7 +209,7 @@ def refuse_to_replace(folder: Path) -> None:
     cls=options.Command,
     short_help="Make vectors for a shape and settings of your own.",
 )
-@click.option("--pe", "name", required=True, type=options.ENCODINGS, metavar="NAME", help="The encoding.")
+@options.encoding_option("The encoding.", "name", "NAME", required=True)
 @click.option(
     "--shape",
     required=True,

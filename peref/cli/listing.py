@@ -15,12 +15,7 @@ from peref.settings import OF_ROTATIONS, choose
 
 
 @click.command("list", cls=options.Command)
-@click.option(
-    "--pe",
-    type=options.ENCODINGS,
-    metavar="NAME[,NAME...]",
-    help="These alone; ./FILE.py is one of your own.",
-)
+@options.encoding_option("These alone; ./FILE.py is one of your own.", metavar="NAME[,NAME...]")
 @options.as_json
 def command(pe: str | None, as_json: bool) -> None:
     """List every encoding: hook, formula, options with their defaults, parameters, paper.

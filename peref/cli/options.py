@@ -154,6 +154,12 @@ def file_option(*names: str, help: str, metavar: str = "FILE") -> Callable:
     return click.option(*names, metavar=metavar, shell_complete=completion.complete_file, help=help)
 
 
+def encoding_option(
+    help: str, dest: str = "pe", metavar: str = "NAME[+NAME][,NAME...]", **more: Any
+) -> Callable:
+    return click.option("--pe", dest, type=ENCODINGS, metavar=metavar, help=help, **more)
+
+
 def data_option(help: str) -> Callable:
     how: dict[str, Any] = {"callback": text_named, "shell_complete": completion.complete_text}
     return click.option("--data", metavar="NAME|PATH", **how, help=help)
@@ -180,11 +186,8 @@ as_json = click.option(
 runs_folder = click.option(
     "--runs", type=Folder(), help=f"The folder that holds the runs.  [default: {RUNS}]"
 )
-pe_option = click.option(
-    "--pe",
-    type=ENCODINGS,
-    metavar="NAME[+NAME][,NAME...]",
-    help="Use the same weights under another encoding; of a run with an encoding of your own, its file.",
+pe_option = encoding_option(
+    "Use the same weights under another encoding; of a run with an encoding of your own, its file."
 )
 set_option = click.option(
     "--set",
@@ -259,3 +262,10 @@ def picked(of: str, given: Mapping[str, Any]) -> dict[str, Any]:
         for name, v in given.items()
         if name.startswith(f"{of}_") and v is not None
     }
+
+
+def of_a_run(command: Callable) -> Callable:
+    """Options that commands on a run have: another encoding for it, and what computes."""
+    for option in (as_json, computing, runs_folder, set_option, pe_option):
+        command = option(command)
+    return command

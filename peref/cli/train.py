@@ -4,7 +4,8 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,8 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
 @click.command("train", cls=options.Command)
 @section(
     "Encoding",
-    click.option(
-        "--pe",
-        type=options.ENCODINGS,
-        metavar="NAME[+NAME][,NAME...]",
-        help="The encoding, or a cycle over the layers; + between those that stand in one layer; "
+    options.encoding_option(
+        "The encoding, or a cycle over the layers; + between those that stand in one layer; "
         f"`{share.program()} list` shows all, "
         f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]",
     ),
@@ -139,18 +137,16 @@ def command(ctx: click.Context, **given: Any) -> None:
     # the loop looks at every loss and gradient itself, and names the one that is not finite
     with np.errstate(all="ignore"):
         if given["resume"] is None:
-            run, corpus, be = begin(given, backend_for)
+            work = begin(given, backend_for)
         else:
-            run, corpus, be = go_on(ctx, given, backend_for)
-        marks = data.yardsticks(corpus.train, corpus.valid)
+            work = go_on(ctx, given, backend_for)
         try:
             with signals.gently():
-                done = follow(run, corpus, be, marks, given, signals, say)
+                done = follow(work, given, signals, say)
         except Interrupted as signal:
-            again = text.command("train", "--resume", run.folder, *files_of(run))
-            raise Interrupted(
-                signal.number, f"{signal}; go on with: {again}", **{"run": str(run.folder), **signal.details}
-            ) from None
+            again = text.command("train", "--resume", work.run.folder, *files_of(work.run))
+            details = {"run": str(work.run.folder), **signal.details}
+            raise Interrupted(signal.number, f"{signal}; go on with: {again}", **details) from None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     figures = {**done, "peak_rss": peak, "seconds": time.perf_counter() - began}
     if given["as_json"]:
@@ -160,16 +156,28 @@ def command(ctx: click.Context, **given: Any) -> None:
     say("validation", f"loss {val['loss']:.4f}, {val['bpb']:.4f} bits/byte")
     speed, seconds = f"{figures['tokens_per_s']:,.0f} tokens/s", text.duration(figures["seconds"])
     say("figures", f"{speed}, peak memory {text.size(peak)}, {seconds} in all")
-    say("run", str(run.folder))
-    say("next", next_command(run, corpus, given))
+    say("run", str(work.run.folder))
+    say("next", next_command(work, given))
 
 
-def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple[Run, data.Corpus, Backend]:
-    """A new run, its text and what computes."""
+@dataclass(frozen=True)
+class Work:
+    """A run, its text, and what computes."""
+
+    run: Run
+    corpus: data.Corpus
+    be: Backend
+
+    @cached_property
+    def yardsticks(self) -> dict[str, float]:
+        return data.yardsticks(self.corpus.train, self.corpus.valid)
+
+
+def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
+    """A new run."""
     chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
-    cfg = shaped(
-        FIRST_SHAPE if given["shape"] is None else given["shape"], **picked("model", given), **chosen
-    )
+    shape = FIRST_SHAPE if given["shape"] is None else given["shape"]
+    cfg = shaped(shape, **picked("model", given), **chosen)
     recipe = Recipe(**picked("recipe", given))
     spec = data.DEFAULT if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
@@ -178,17 +186,13 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> tuple
     if spec not in data.known():
         spec = str(Path(spec).resolve())
     runs = RUNS if given["runs"] is None else given["runs"]
-    return loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, be
+    return Work(loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, be)
 
 
-def go_on(
-    ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]
-) -> tuple[Run, data.Corpus, Backend]:
-    """The same of the run that --resume means. Raises Misuse for settings that a run fixes."""
+def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
+    """The run that --resume means. Raises Misuse for settings that a run fixes."""
     if given["resume"] == NEWEST:
-        run = newest(
-            RUNS if given["runs"] is None else given["runs"], having_checkpoint=False, unfinished=True
-        )
+        run = newest(given["runs"] or RUNS, having_checkpoint=False, unfinished=True)
     elif given["runs"] is not None:
         raise Misuse(
             f"--runs says where to look for the newest run, but --resume names {given['resume']}; leave one "
@@ -214,7 +218,7 @@ def go_on(
             f"{text.command('eval', run.folder, *files_of(run))}"
         )
     corpus = run_text(run, given["data"])
-    return run, corpus, backend_for(run.record["recipe"]["dtype"])
+    return Work(run, corpus, backend_for(run.record["recipe"]["dtype"]))
 
 
 def names_files(run: Run, pe: str) -> bool:
@@ -239,23 +243,17 @@ def verifies(run: Run) -> bool:
         return False
 
 
-def follow(
-    run: Run,
-    corpus: data.Corpus,
-    be: Backend,
-    marks: dict[str, float],
-    given: dict[str, Any],
-    signals: Signals,
-    say: Callable[[str, str], None],
-) -> dict[str, Any]:
+Say = Callable[[str, str], None]
+
+
+def follow(work: Work, given: dict[str, Any], signals: Signals, say: Say) -> dict[str, Any]:
     """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved
     after a signal.
     """
-    records = loop.train(
-        run, corpus, be, say=lambda warning: say("note", warning), stopping=lambda: bool(signals.asked)
-    )
+    note, stopping = partial(say, "note"), lambda: bool(signals.asked)
+    records = loop.train(work.run, work.corpus, work.be, say=note, stopping=stopping)
     start = next(records)
-    introduce(run, corpus, be, marks, start, given["backend"], say)
+    introduce(work, start, given["backend"], say)
     speed, steps, valid = 0.0, start["steps"], None
     with Progress(steps, "step", start=start["step"], every=EVERY, plain=given["as_json"]) as bar:
         for record in records:
@@ -272,17 +270,13 @@ def follow(
                         "bits/byte"
                     )
             elif record["event"] == "stopped":
-                step = record["step"]
-                raise Interrupted(
-                    signals.asked,
-                    f"stopped after step {step:,} of {steps:,}, which is saved",
-                    step=step,
-                    steps=steps,
-                )
+                said = f"stopped after step {record['step']:,} of {steps:,}, which is saved"
+                raise Interrupted(signals.asked, said, step=record["step"], steps=steps)
             elif record["event"] == "done":
                 valid = record["valid"]
+    run, be = work.run, work.be
     done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
-    done |= {"yardsticks": marks, "tokens_per_s": speed, "parameters": start["parameters"]}
+    done |= {"yardsticks": work.yardsticks, "tokens_per_s": speed, "parameters": start["parameters"]}
     done |= {"backend": be.name, "plain": be.plain()}
     return done | {key: run.record[key] for key in ("data", "config")}
 
@@ -291,16 +285,9 @@ def bits(nats: float) -> float:
     return nats / float(np.log(2))
 
 
-def introduce(
-    run: Run,
-    corpus: data.Corpus,
-    be: Backend,
-    marks: dict[str, float],
-    start: dict[str, Any],
-    asked: str,
-    say: Callable[[str, str], None],
-) -> None:
+def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     """What runs, on what, where, and what there is to beat."""
+    run, corpus, marks = work.run, work.corpus, work.yardsticks
     cfg, recipe = Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"])
     heads = f"{counted(cfg.H, 'head')} of {cfg.D}" + (
         f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else ""
@@ -318,7 +305,7 @@ def introduce(
         f"{counted(recipe.steps, 'step')}, {tokens}, rate {recipe.rate:g}, seed {recipe.seed}, "
         f"{recipe.dtype}",
     )
-    say("backend", text.chosen(be.name, asked))
+    say("backend", text.chosen(work.be.name, asked))
     say(
         "data",
         f"{corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, "
@@ -332,8 +319,9 @@ def introduce(
     say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
 
 
-def next_command(run: Run, corpus: data.Corpus, given: dict[str, Any]) -> str:
+def next_command(work: Work, given: dict[str, Any]) -> str:
     """The evaluation that suits the run that has just ended."""
+    run, corpus = work.run, work.corpus
     length = reach(Config.from_json(run.record["config"]), run.record["recipe"]["dtype"])
     newest_here = given["resume"] is None and given["runs"] is None
     length = length if length < corpus.valid.size else run.record["config"]["L"]

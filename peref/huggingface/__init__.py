@@ -26,18 +26,8 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
-from peref.huggingface.facts import (
-    BASE,
-    BASES,
-    INTERVAL,
-    LENGTH,
-    LOCAL,
-    PATTERN,
-    SAVED,
-    STILL,
-    TEXT,
-    UNSCALED,
-)
+from peref.huggingface import facts
+from peref.huggingface.facts import BASES, LENGTH, SAVED
 from peref.huggingface.keys import Keys, digits, load_json
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
@@ -56,7 +46,7 @@ def read(public: Mapping[str, Any]) -> Found:
     """
     top, notes = Keys(public), list[Note]()
     while "num_attention_heads" not in top.values and (
-        inner := next((k for k in TEXT if isinstance(top.values.get(k), dict)), None)
+        inner := next((k for k in facts.TEXT if isinstance(top.values.get(k), dict)), None)
     ):
         top = Keys(top.values[inner], top.at(inner))
     kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
@@ -81,7 +71,7 @@ def layer_types(top: Keys, kind: str, layers: int | None, notes: list[Note]) -> 
     """
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
     every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
-    if types is None and pattern is None and layers is not None and (every := PATTERN.get(kind)):
+    if types is None and pattern is None and layers is not None and (every := facts.PATTERN.get(kind)):
         notes.append(
             Note(
                 "assumed",
@@ -101,12 +91,13 @@ def layer_types(top: Keys, kind: str, layers: int | None, notes: list[Note]) -> 
 
 def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: int | None) -> Layers:
     """Layers that turn nothing: those with 0 in no_rope_layers, every so many, or those of one type."""
-    turns, every = top.get("no_rope_layers", list), top.size("no_rope_layer_interval") or INTERVAL.get(kind)
+    turns = top.get("no_rope_layers", list)
+    every = top.size("no_rope_layer_interval") or facts.INTERVAL.get(kind)
     if turns:
         return tuple(n for n, on in enumerate(turns) if not on)
     if every and layers:
         return tuple(range(every - 1, layers, every))
-    return groups.get(STILL.get(kind, ""), ())
+    return groups.get(facts.STILL.get(kind, ""), ())
 
 
 def dictionaries(
@@ -132,7 +123,7 @@ def dictionaries(
         return [(key, (inner, f"{where}.{key}"), None, groups.get(key, ())) for key, inner in nested.items()]
     wide, local = top.number("global_rope_theta"), top.first(("rope_local_base_freq", "local_rope_theta"))[1]
     local = wide if local is None else local
-    if local is None and (local := LOCAL.get(kind)) is not None:
+    if local is None and (local := facts.LOCAL.get(kind)) is not None:
         notes.append(
             Note(
                 "assumed",
@@ -142,10 +133,10 @@ def dictionaries(
         )
     if (
         local is None
-        and kind in UNSCALED
+        and kind in facts.UNSCALED
         and values.get("rope_type", values.get("type", "default")) != "default"
     ):
-        local = Keys(values, where).number("rope_theta") or top.first(BASES)[1] or BASE[kind]
+        local = Keys(values, where).number("rope_theta") or top.first(BASES)[1] or facts.BASE[kind]
         says = (
             "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's "
             "class give it to every layer"

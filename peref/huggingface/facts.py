@@ -3,6 +3,7 @@
 """
 
 import re
+from typing import Any
 
 # where models of several kinds of input keep that of text
 TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -17,45 +18,31 @@ SAVED = (
 
 # ---------------------------------------------------------------- by model_type
 
+
+def every_word(words: str, value: Any) -> dict[str, Any]:
+    """The same for each of these words."""
+    return dict.fromkeys(words.split(), value)
+
+
 NO_ROTATION = {  # positions that are no rotations -> the encoding
-    **dict.fromkeys(
-        (
-            "gpt2",
-            "opt",
-            "gpt_neo",
-            "gpt_bigcode",
-            "bert",
-            "roberta",
-            "xlm-roberta",
-            "biogpt",
-            "whisper",
-            "distilbert",
-        ),
-        "learned",
+    **every_word(
+        "gpt2 opt gpt_neo gpt_bigcode bert roberta xlm-roberta biogpt whisper distilbert", "learned"
     ),
-    **dict.fromkeys(("bart", "mbart", "albert", "electra", "camembert", "imagegpt", "openai-gpt"), "learned"),
-    **dict.fromkeys(("xglm", "ctrl", "marian", "pegasus", "m2m_100"), "sinusoidal"),
-    **dict.fromkeys(("bloom", "mpt"), "alibi"),
-    **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), "t5"),
-    **{
-        "rwkv": "rwkv4",
-        "mamba": "mamba",
-        "falcon_mamba": "mamba",
-        "transfo-xl": "transformer_xl",
-        "xlnet": "transformer_xl",
-    },
-    **dict.fromkeys(("jamba", "nemotron_h"), "none"),
+    **every_word("bart mbart albert electra camembert imagegpt openai-gpt", "learned"),
+    **every_word("xglm ctrl marian pegasus m2m_100", "sinusoidal"),
+    **every_word("bloom mpt", "alibi"),
+    **every_word("t5 mt5 umt5 longt5", "t5"),
+    **every_word("rwkv", "rwkv4"),
+    **every_word("mamba falcon_mamba", "mamba"),
+    **every_word("transfo-xl xlnet", "transformer_xl"),
+    **every_word("jamba nemotron_h", "none"),
 }
 TYPES = {  # a position_embedding_type that is no rotation -> the encoding
-    **{
-        "nope": "none",
-        "none": "none",
-        "alibi": "alibi",
-        "absolute": "learned",
-        "learned": "learned",
-        "learned_absolute": "learned",
-    },
-    **{"sinusoidal": "sinusoidal", "relative_key": "shaw", "relative_key_query": "shaw"},
+    **every_word("nope none", "none"),
+    **every_word("alibi", "alibi"),
+    **every_word("absolute learned learned_absolute", "learned"),
+    **every_word("sinusoidal", "sinusoidal"),
+    **every_word("relative_key relative_key_query", "shaw"),
 }
 LAYOUTS = {  # of the weights as published for Hugging Face's classes
     "interleaved": """
@@ -70,8 +57,8 @@ LAYOUTS = {  # of the weights as published for Hugging Face's classes
         hunyuan_v1_moe internlm2 modernbert""",
 }
 SHARE = {  # the part of a head that turns
-    **dict.fromkeys(("gpt_neox", "stablelm", "qwen3_next"), 0.25),
-    **dict.fromkeys(("phi", "persimmon", "glm", "glm4", "glm4_moe", "nemotron", "chatglm"), 0.5),
+    **every_word("gpt_neox stablelm qwen3_next", 0.25),
+    **every_word("phi persimmon glm glm4 glm4_moe nemotron chatglm", 0.5),
 }
 GEMMA_3, GEMMA_3N = ("gemma3", "gemma3_text"), ("gemma3n", "gemma3n_text")
 BASE = {
@@ -104,22 +91,11 @@ TURNS = re.compile(r"(^|_)(m?rope|rotary)(_|$)")  # in the name of a key: the mo
 DECIDES = re.compile(TURNS.pattern + r"|(^|_)(ntk|logn|alibi)(_|$)|position_(embedding_type|encoding)")
 
 IGNORED = {  # key -> what follows "does not read it"
-    **dict.fromkeys(
-        (
-            ORIGINAL,
-            "factor",
-            "low_freq_factor",
-            "high_freq_factor",
-            "beta_fast",
-            "beta_slow",
-            "attention_factor",
-            "mscale",
-        ),
-        "",
+    **every_word(
+        f"{ORIGINAL} factor low_freq_factor high_freq_factor beta_fast beta_slow attention_factor", ""
     ),
-    **dict.fromkeys(
-        ("mscale_all_dim", "alpha", "truncate", "short_factor", "long_factor", "short_mscale", "long_mscale"),
-        "",
+    **every_word(
+        "mscale mscale_all_dim alpha truncate short_factor long_factor short_mscale long_mscale", ""
     ),
     "finetuned": "; it says how the model came to be",
     "attn_factor": " in Hugging Face; jquesnelle's code and vLLM multiply the gain of q and k by it",

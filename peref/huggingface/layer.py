@@ -5,24 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from peref.errors import Misuse
-from peref.huggingface.facts import (
-    BASE,
-    BASES,
-    BEYOND,
-    DECIDES,
-    IGNORED,
-    LAYOUTS,
-    LENGTH,
-    ORIGINAL,
-    SAVED,
-    SCALE_ONE,
-    SCALES,
-    SHARE,
-    SHARES,
-    STEPS,
-    STORED,
-    TIMES,
-)
+from peref.huggingface import facts
+from peref.huggingface.facts import BASES, LENGTH, ORIGINAL, SAVED, SHARES
 from peref.huggingface.keys import Keys, brief, digits
 from peref.huggingface.rotation import Note
 
@@ -78,14 +62,14 @@ class Layer:
             )
         found = inside if inside is not None else outside
         if found is None:
-            found = BASE.get(self.kind, 10000.0)
+            found = facts.BASE.get(self.kind, 10000.0)
             self.note(
                 "assumed",
                 "rope_theta",
                 f"absent; {digits(found)}, "
-                f"{'as the class has it' if self.kind in BASE else 'as most classes have it'}",
+                f"{'as the class has it' if self.kind in facts.BASE else 'as most classes have it'}",
             )
-        times = self.top.number(TIMES[self.kind]) if self.kind in TIMES else None
+        times = self.top.number(facts.TIMES[self.kind]) if self.kind in facts.TIMES else None
         if times is not None and times != 1:
             says = (
                 "the base is multiplied by it in the code of ChatGLM3 and GLM-4 and in engines; that of "
@@ -93,7 +77,7 @@ class Layer:
             )
             self.note(
                 "differs",
-                self.top.at(TIMES[self.kind]),
+                self.top.at(facts.TIMES[self.kind]),
                 f"{digits(times)}: {says} (pi with factor={digits(times)})",
             )
         return found if times is None else found * times
@@ -142,8 +126,8 @@ class Layer:
             return D
         key, share = (SHARES[0], inside) if inside is not None else (key or SHARES[0], outside)
         wide = self.top.size("rotary_dim")
-        if share is None and wide is None and self.kind in SHARE:
-            share = SHARE[self.kind]
+        if share is None and wide is None and self.kind in facts.SHARE:
+            share = facts.SHARE[self.kind]
             self.note("assumed", SHARES[0], f"absent; {digits(share)}, as the class has it")
         if wide is not None and share is not None and wide != int(D * share):
             self.note(
@@ -164,7 +148,7 @@ class Layer:
     def layout(self) -> Any:
         if (said := self.top.get("rope_interleave", bool)) is not None:
             return "interleaved" if said else "half"
-        for layout, kinds in LAYOUTS.items():
+        for layout, kinds in facts.LAYOUTS.items():
             if self.kind in kinds.split():
                 return layout
         self.note(
@@ -190,7 +174,11 @@ class Layer:
             return found
         if self.longest is None:
             raise Misuse(f"{self.keys.where} has no {ORIGINAL}, and the config no {LENGTH[0]}; {SAVED}")
-        self.note("assumed", self.keys.at(ORIGINAL), f"absent; {LENGTH[0]}, {self.longest}, stands for it")
+        self.note(
+            "assumed",
+            self.keys.at(ORIGINAL),
+            f"absent; {LENGTH[0]}, {self.longest}, stands for it",
+        )
         return self.longest
 
     def ratio(self, original: int) -> float | None:
@@ -211,19 +199,19 @@ class Layer:
             if key in self.keys.read or value is None or value is False:
                 continue
             at = self.keys.at(key)
-            if key in BEYOND:
-                self.note("beyond", at, f"{brief(value)}: {BEYOND[key]}")
-            elif key in IGNORED:
-                self.note("ignored", at, f"rope_type {self.rope_type} does not read it{IGNORED[key]}")
+            if key in facts.BEYOND:
+                self.note("beyond", at, f"{brief(value)}: {facts.BEYOND[key]}")
+            elif key in facts.IGNORED:
+                self.note("ignored", at, f"rope_type {self.rope_type} does not read it{facts.IGNORED[key]}")
             else:
                 self.note(
                     "unknown", at, f"{brief(value)}: no rope_type {self.rope_type} that is known here has it"
                 )
         for key, value in self.top.values.items():
-            if key in self.top.read or value is None or value is False or not DECIDES.search(key):
+            if key in self.top.read or value is None or value is False or not facts.DECIDES.search(key):
                 continue
-            if key in STORED:
-                self.note("ignored", self.top.at(key), f"{brief(value)}: {STORED[key]}")
+            if key in facts.STORED:
+                self.note("ignored", self.top.at(key), f"{brief(value)}: {facts.STORED[key]}")
                 continue
             self.note(
                 "unknown",
@@ -240,7 +228,7 @@ class Layer:
                 "and turns by the plain positions"
             )
             self.note("differs", "dual_chunk_attention_config", says)
-        if self.kind in STEPS and self.top.get("use_logn_attn", bool):
+        if self.kind in facts.STEPS and self.top.get("use_logn_attn", bool):
             says = (
                 "a query at position t, from seq_length on, is multiplied by ln(t + 1) / ln(seq_length); "
                 "vLLM leaves it out (its issue 36880)"
@@ -252,16 +240,16 @@ class Layer:
                 "/ floor_scale)), t their position"
             )
             self.note("beyond", self.top.at("attn_temperature_tuning"), says)
-        if self.kind in SCALE_ONE:
+        if self.kind in facts.SCALE_ONE:
             self.note(
                 "beyond",
                 "the softmax scale",
                 f"1 in a {self.kind}, whose q and k are normed, in place of the one below",
             )
-        for key, says in SCALES.items():
+        for key, says in facts.SCALES.items():
             if (value := self.top.number(key)) is None:
                 continue
-            if self.kind in SCALE_ONE:
+            if self.kind in facts.SCALE_ONE:
                 self.note(
                     "ignored",
                     self.top.at(key),

@@ -5,17 +5,8 @@ from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, counted
-from peref.huggingface.facts import (
-    ALTERNATE,
-    LENGTH,
-    LISTED,
-    ORIGINAL,
-    PLAIN,
-    SAVED,
-    SHARES,
-    SHARPENED,
-    STEPS,
-)
+from peref.huggingface import facts
+from peref.huggingface.facts import LENGTH, ORIGINAL, SAVED, SHARES
 from peref.huggingface.keys import Keys, brief, digits
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import frequencies
@@ -24,7 +15,7 @@ Meaning = tuple[str, dict[str, Any]]
 
 
 def default(layer: Layer, R: int) -> Meaning:
-    if layer.kind in STEPS and layer.top.get("use_dynamic_ntk", bool):
+    if layer.kind in facts.STEPS and layer.top.get("use_dynamic_ntk", bool):
         return by_prompt(layer)
     return mrope(layer, R) if layer.keys.get("mrope_section", list) else ("rope", {})
 
@@ -38,7 +29,7 @@ def mrope(layer: Layer, R: int) -> Meaning:
     sections = tuple(int(s) for s in pairs if s is not None and s >= 0 and s == int(s))
     if len(sections) != len(pairs):
         raise Misuse(f"{at} is {brief(given)}; expected whole numbers, the pairs of time, height and width")
-    if layer.kind in ALTERNATE and len(sections) == 3:
+    if layer.kind in facts.ALTERNATE and len(sections) == 3:
         layer.note(
             "differs",
             at,
@@ -162,7 +153,7 @@ def attention(layer: Layer, factor: float) -> dict[str, Any]:
             layer.keys.at(key),
             f"{says}; DeepSeek's code, and vLLM's class for it, have {other:.6g} (reading=deepseek)",
         )
-    if M and layer.kind in SHARPENED:
+    if M and layer.kind in facts.SHARPENED:
         says = (
             "the softmax scale is multiplied too, for channels that do not turn as well; engines that leave "
             "it out agree at position 0"
@@ -170,7 +161,10 @@ def attention(layer: Layer, factor: float) -> dict[str, Any]:
         layer.note(
             "differs",
             at,
-            says + (f"; Hugging Face's class of a {layer.kind} leaves it out" if layer.kind in PLAIN else ""),
+            says
+            + (
+                f"; Hugging Face's class of a {layer.kind} leaves it out" if layer.kind in facts.PLAIN else ""
+            ),
         )
     elif M:
         says = (
@@ -216,7 +210,7 @@ def longrope(layer: Layer, R: int) -> Meaning:
     }
     for key in ("short_mscale", "long_mscale"):
         value = layer.keys.number(key)
-        if value is not None and layer.kind in LISTED:
+        if value is not None and layer.kind in facts.LISTED:
             given[key] = value
         elif value is not None:
             says = (
@@ -259,14 +253,6 @@ def proportional(layer: Layer, R: int) -> Meaning:
 
 
 READERS: dict[str, Callable[[Layer, int], Meaning]] = {
-    **{
-        "default": default,
-        "linear": linear,
-        "dynamic": dynamic,
-        "yarn": yarn,
-        "longrope": longrope,
-        "su": longrope,
-        "llama3": llama3,
-    },
-    **{"proportional": proportional, "mrope": mrope},
+    **{"default": default, "linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": longrope},
+    **{"su": longrope, "llama3": llama3, "proportional": proportional, "mrope": mrope},
 }

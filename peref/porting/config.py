@@ -9,51 +9,25 @@ from peref import huggingface
 from peref.config import Config, shaped
 from peref.errors import Misuse, counted, did_you_mean
 from peref.huggingface import Rotation
+from peref.huggingface.facts import every_word
 from peref.porting.tensors import some
 
 LLAMA: dict[str, Any] = {  # what a missing key means in the public classes; ... where it must be there
-    **dict.fromkeys(
-        [
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-        ],
-        ...,
-    ),
-    **dict.fromkeys(
-        (
-            "num_key_value_heads",
-            "head_dim",
-            "rope_theta",
-            "rope_parameters",
-            "rope_scaling",
-            "partial_rotary_factor",
-        )
-    ),
-    **{
-        "rms_norm_eps": 1e-6,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-        "layer_types": None,
-        "is_causal": True,
-    },
+    **every_word("vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size", ...),
+    **every_word("max_position_embeddings", ...),
+    **every_word("num_key_value_heads head_dim rope_theta rope_parameters rope_scaling", None),
+    **every_word("partial_rotary_factor layer_types", None),
+    **{"rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False, "is_causal": True},
 }
-QWEN = LLAMA | {
-    "num_key_value_heads": 32,
-    "use_sliding_window": False,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-}
+QWEN = LLAMA | {"num_key_value_heads": 32, "use_sliding_window": False}
+QWEN |= {"sliding_window": 4096, "max_window_layers": 28}
 KEYS: dict[str, dict[str, Any]] = {
     "llama": LLAMA | {"attention_bias": False, "mlp_bias": False},
     "mistral": LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096},
     "qwen2": QWEN,
     "qwen3": QWEN | {"head_dim": 128},
     "gpt2": {
-        **dict.fromkeys(("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"), ...),
+        **every_word("vocab_size n_positions n_embd n_layer n_head", ...),
         **{"n_inner": None, "n_ctx": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
         **{"tie_word_embeddings": True, "scale_attn_weights": True, "is_causal": True},
     },
@@ -110,22 +84,17 @@ def gpt2_config(given: Mapping[str, Any]) -> Config:
     only(given, "activation_function", "gelu_new", "gelu_pytorch_tanh")  # two names of the tanh form
     only(given, "scale_attn_weights", True)
     only(given, "n_ctx", None, given["n_positions"])
-    sizes = {
-        "L": given["n_positions"],
-        "V": given["vocab_size"],
-        "C": given["n_embd"],
-        "layers": given["n_layer"],
-        "F": given["n_inner"],
-    }
-    heads = {"H": given["n_head"], "G": given["n_head"]}
     return shaped(
         "gpt2",
         pe=(("learned", {}),),
-        **sizes,
-        **heads,
-        eps=given["layer_norm_epsilon"],
-        tied=given["tie_word_embeddings"],
+        **fields_from(given, L="n_positions", V="vocab_size", C="n_embd", layers="n_layer", F="n_inner"),
+        **fields_from(given, H="n_head", G="n_head", eps="layer_norm_epsilon", tied="tie_word_embeddings"),
     )
+
+
+def fields_from(given: Mapping[str, Any], **names: str) -> dict[str, Any]:
+    """Fields of Config, each under the name of theirs."""
+    return {field: given[name] for field, name in names.items()}
 
 
 def llama_config(given: Mapping[str, Any]) -> Config:
@@ -138,24 +107,21 @@ def llama_config(given: Mapping[str, Any]) -> Config:
             "expressed"
         )
     rotation = rotation_of(given)
+    heads, groups = given["num_attention_heads"], given["num_key_value_heads"]
     return shaped(
         "llama",
         pe=((rotation.name, rotation.options),),
-        L=given["max_position_embeddings"],
-        V=given["vocab_size"],
-        C=given["hidden_size"],
-        layers=given["num_hidden_layers"],
-        H=given["num_attention_heads"],
-        G=given["num_attention_heads"]
-        if given["num_key_value_heads"] is None
-        else given["num_key_value_heads"],
-        D=given["head_dim"],
-        F=given["intermediate_size"],
+        **fields_from(
+            given, L="max_position_embeddings", V="vocab_size", C="hidden_size", F="intermediate_size"
+        ),
+        **fields_from(
+            given, layers="num_hidden_layers", D="head_dim", eps="rms_norm_eps", tied="tie_word_embeddings"
+        ),
+        H=heads,
+        G=heads if groups is None else groups,
         biases=biases,
         qkv_bias=biases or given["model_type"] == "qwen2",
         qk_norm=given["model_type"] == "qwen3",
-        eps=given["rms_norm_eps"],
-        tied=given["tie_word_embeddings"],
         window=window_of(given),
     )
 

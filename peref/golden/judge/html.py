@@ -4,7 +4,6 @@ from outside is escaped.
 Not here: other forms of a report (report, junit, text).
 """
 
-from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
@@ -21,7 +20,7 @@ from peref.golden.judge.text import (
     summary_blocks,
 )
 from peref.golden.spec.book import Book
-from peref.page import html_page
+from peref.page import html_page, html_table, td
 
 
 def report_page(report: Report, book: Book) -> str:
@@ -49,7 +48,7 @@ def report_page(report: Report, book: Book) -> str:
         parts.append(group_table(name, list(found)))
     left_out = {**report.skipped, **{name: "not run" for name in report.not_run}}
     if left_out:
-        rows = html_table(("case", "why"), map(cells, left_out.items()))
+        rows = html_table(("case", "why"), (map(td, one) for one in left_out.items()))
         parts.append(f"<details><summary>{counted(len(left_out), 'case')} left out</summary>{rows}</details>")
     title = f"{'pass' if passed else 'FAIL'}: golden vectors {book.version}"
     return html_page(title, "\n".join(parts))
@@ -57,15 +56,6 @@ def report_page(report: Report, book: Book) -> str:
 
 def badge(name: str, words: str) -> str:
     return f'<b class="{name}">{escape(words)}</b>'
-
-
-def cells(texts: Iterable[str]) -> str:
-    return "".join(f"<td>{escape(text)}</td>" for text in texts)
-
-
-def html_table(head: Iterable[str], rows: Iterable[str]) -> str:
-    first = "".join(f"<th>{escape(name)}</th>" for name in head)
-    return f"<table><tr>{first}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def box(block: Block) -> str:
@@ -81,11 +71,8 @@ def used(r: Result) -> str:
 def group_table(name: str, found: list[Result]) -> str:
     """A table of one group, open where something in it failed."""
     wrong = sum(not r.passed for r in found)
-    rows = (
-        f"{cells((r.id, r.dtype_asked.lower()))}"
-        f"<td>{badge(r.verdict.grade, r.verdict.grade)}</td><td>{used(r)}</td>"
-        for r in found
-    )
+    grade = lambda r: f"<td>{badge(r.verdict.grade, r.verdict.grade)}</td>"
+    rows = ((td(r.id), td(r.dtype_asked.lower()), grade(r), td(used(r))) for r in found)
     summary = f"{escape(name)}: {counted(len(found), 'tensor')}" + (f", {wrong} failed" if wrong else "")
     inside = html_table(("tensor", "dtype", "class", "used"), rows)
     return f"<details{' open' if wrong else ''}><summary>{summary}</summary>{inside}</details>"

@@ -113,9 +113,8 @@ class Isolated:
             return None
         self.seq += 1
         into, out = (f"{way}-{self.seq}.safetensors" for way in ("in", "out"))
-        (self.folder / into).write_bytes(
-            encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
-        )
+        given = encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
+        (self.folder / into).write_bytes(given)
         try:
             process = self.process or self.start()
             answer = process.ask({"cmd": "case", "seq": self.seq, "case": case, "in": into, "out": out})
@@ -123,11 +122,8 @@ class Isolated:
         except RunnerBroken as error:
             self.end()
             self.ended += 1
-            rest = (
-                f"; ended {MOST_PROCESSES} times, so no further case was asked"
-                if self.ended == MOST_PROCESSES
-                else ""
-            )
+            over = f"; ended {MOST_PROCESSES} times, so no further case was asked"
+            rest = over * (self.ended == MOST_PROCESSES)
             raise Ended(f"the process of {self.spec}: {error}{rest}") from error
         finally:
             for name in (into, out):

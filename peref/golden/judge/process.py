@@ -36,18 +36,16 @@ class Process:
     def __init__(self, argv: list[str], seconds: float, aloud: bool = False):
         self.seconds, self.argv, self.aloud = seconds, argv, aloud
         try:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            start: Any = subprocess.Popen
-            self.child = start(argv, **pipes, start_new_session=True)
+            pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            self.child: Any = subprocess.Popen(argv, **pipes, start_new_session=True)
         except (OSError, ValueError) as error:
             raise Misuse(
                 f"--cmd: {argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}"
             ) from error
         self.lines: queue.Queue[bytes] = queue.Queue(4)
         self.tail: deque[bytes] = deque(maxlen=TAIL)
-        self.pumps = [
-            threading.Thread(target=pump, daemon=True) for pump in (self.read_lines, self.read_tail)
-        ]
+        pumps = (self.read_lines, self.read_tail)
+        self.pumps = [threading.Thread(target=pump, daemon=True) for pump in pumps]
         for pump in self.pumps:
             pump.start()
 
@@ -74,18 +72,15 @@ class Process:
             raise RunnerBroken(f"no answer within {self.seconds:g} s; ended{self.said()}") from None
         if not line:
             raise RunnerBroken(f"it stopped, {self.code()}{self.said()}")
-        if not line.endswith(b"\n"):
-            self.end()
-            raise RunnerBroken(f"its answer has no end: {excerpt(line)}{self.said()}")
+        wrong = "" if line.endswith(b"\n") else "its answer has no end"
         try:
-            found = strict_json(line, "its answer")
+            found = None if wrong else strict_json(line, "its answer")
         except Damaged as error:
-            self.end()
-            raise RunnerBroken(f"{error}: {excerpt(line)}{self.said()}") from error
-        if not isinstance(found, dict):
-            self.end()
-            raise RunnerBroken(f"its answer is no JSON object: {excerpt(line)}{self.said()}")
-        return found
+            wrong = str(error)
+        if not wrong and isinstance(found, dict):
+            return found
+        self.end()
+        raise RunnerBroken(f"{wrong or 'its answer is no JSON object'}: {excerpt(line)}{self.said()}")
 
     def say(self, request: Mapping[str, Any], last: bool = False) -> None:
         with contextlib.suppress(OSError, ValueError):  # it has gone: reading tells how

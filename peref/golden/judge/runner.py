@@ -36,7 +36,7 @@ from peref.errors import Misuse, PerefError
 from peref.golden import SPEC_VERSION
 from peref.golden.judge.process import Process, RunnerBroken
 from peref.golden.judge.refusals import Refused
-from peref.golden.judge.wire import PLACES, encoded_inputs, request_text
+from peref.golden.judge.wire import encoded_inputs, request_text
 from peref.golden.spec.files import Tensor, tensors
 from peref.golden.spec.schema import misfit
 from peref.store import read_bytes
@@ -99,14 +99,8 @@ class Runner:
             raise Misuse(f"--cmd {command}: {error}") from error
         if not self.argv:
             raise Misuse("--cmd is empty; expected a program and its arguments")
-        self.command, self.folder, self.dtype, self.seconds, self.seq, self.ended = (
-            command,
-            folder.resolve(),
-            dtype,
-            seconds,
-            0,
-            0,
-        )
+        self.command, self.folder, self.dtype, self.seconds = command, folder.resolve(), dtype, seconds
+        self.seq = self.ended = 0
         self.crashes: dict[str, str] = {}  # case -> how the program failed there
         self.skipped: dict[str, str] = {}
         self.process = self.start()
@@ -114,10 +108,8 @@ class Runner:
     def start(self) -> Process:
         process = Process(self.argv, self.seconds)
         try:
-            hello = process.ask(
-                {"cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION, "dir": str(self.folder)}
-            )
-            self.supports = supported(hello)
+            hello = {"cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION, "dir": str(self.folder)}
+            self.supports = supported(process.ask(hello))
         except RunnerBroken as error:
             process.end()
             raise RunnerBroken(self.named(f"asked hello: {error}")) from error
@@ -148,20 +140,16 @@ class Runner:
                 process.child.wait(5)
             except subprocess.TimeoutExpired:
                 self.crashes["bye"] = self.named("asked bye: it did not end within 5 s")
-            else:
-                if process.child.returncode:
-                    self.crashes["bye"] = self.named(
-                        f"asked bye: {process.code()} at its end{process.said()}"
-                    )
+            if process.child.returncode:
+                said = f"asked bye: {process.code()} at its end{process.said()}"
+                self.crashes["bye"] = self.named(said)
         process.end()
 
     def claims(self, case: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
         """Whether it said in its first answer that it does such cases."""
         can, level = self.supports, case.get("call", case["level"])
-        reach = max(
-            (float(np.abs(x).max(initial=0)) for name, x in inputs.items() if name in PLACES[::2]),
-            default=0.0,
-        )
+        places = (inputs[name] for name in ("positions", "distances") if name in inputs)
+        reach = max((float(np.abs(x).max(initial=0)) for x in places), default=0.0)
         return (
             (case["level"] != "refuse" or can.get("refusals", False))
             and ("ops" not in can or f"{case['encoding']}.{level}" in can["ops"])
@@ -178,22 +166,14 @@ class Runner:
         if self.ended > 1 or not self.claims(case, inputs):
             return None
         self.seq += 1
-        request = {
-            "cmd": "case",
-            "seq": self.seq,
-            "text": f"case-{self.seq}.txt",
-            "in": f"in-{self.seq}.safetensors",
-        }
-        request |= {
-            "out": f"out-{self.seq}.safetensors",
-            "id": case["id"],
-            "encoding": case["encoding"],
-            "level": case.get("call", case["level"]),
-        }
-        request |= {"dtype": self.dtype, "facts": case["facts"], "options": case["options"], "want": want}
+        files = {"text": f"case-{self.seq}.txt"}
+        files |= {way: f"{way}-{self.seq}.safetensors" for way in ("in", "out")}
+        request = {"cmd": "case", "seq": self.seq, **files, "id": case["id"], "encoding": case["encoding"]}
+        request |= {"level": case.get("call", case["level"]), "dtype": self.dtype}
+        request |= {"facts": case["facts"], "options": case["options"], "want": want}
         data = encoded_inputs(inputs, self.dtype)
-        (self.folder / str(request["in"])).write_bytes(data)
-        (self.folder / str(request["text"])).write_text(request_text(request, data))
+        (self.folder / files["in"]).write_bytes(data)
+        (self.folder / files["text"]).write_text(request_text(request, data))
         try:
             return self.answered(self.process.ask(request), case["id"], want)
         except RunnerBroken as error:
@@ -204,9 +184,9 @@ class Runner:
                 self.again()
             return None
         finally:
-            for name in ("text", "in", "out"):
+            for name in files.values():
                 with contextlib.suppress(OSError):  # nothing there, or no file: it goes with the folder
-                    (self.folder / str(request[name])).unlink()
+                    (self.folder / name).unlink()
 
     def answered(self, answer: Mapping[str, Any], case: str, want: list[str]) -> dict[str, Tensor] | None:
         """What an answer brings."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from peref.golden.judge.matrix import Cell, Column, by_flag, cell, first_failures, table_rows, unclaimed
-from peref.page import html_page
+from peref.page import html_page, html_table, td
 
 LEGEND = (
     "Each cell is the worst class of all tensors compared and how many of the golden cases were claimed. "
@@ -112,26 +112,16 @@ def matrix_page(found: list[Column]) -> str:
         body += [f"<p>{html.escape(text)}</p>"] if text else []
         if table:
             head, lines = table
-            body.append(
-                "<table><tr>"
-                + "".join(f"<th>{html.escape(c).replace('_', '_<wbr>')}</th>" for c in head)
-                + "</tr>"
-            )
-            body += ["<tr>" + "".join(td(c) for c in cells) + "</tr>" for cells in lines]
-            body.append("</table>")
+            body.append(html_table(head, (map(table_cell, cells) for cells in lines)))
     return html_page(next(parts(found))[0], "\n".join(body))
 
 
-def td(x: str | Cell) -> str:
+def table_cell(x: str | Cell) -> str:
     """A cell, in the colour of its class; a line for each dtype where they differ."""
     if str(x) == "-":
         return '<td class="none">-</td>'
     if not isinstance(x, Cell):
-        return (
-            f"<td>{html.escape(x)}</td>"
-            if " " in x or ":" in x
-            else f"<td><span>{html.escape(x)}</span></td>"
-        )
+        return td(x) if " " in x or ":" in x else f"<td><span>{html.escape(x)}</span></td>"
     words, count = str(x).rsplit(" (", 1)
     lines = "<br>".join(map(html.escape, words.split(", ")))
     return f'<td class="{x.worst}"><span>{lines} <small>{html.escape(f"({count}")}</small></span></td>'

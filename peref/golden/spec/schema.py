@@ -6,7 +6,6 @@ Not here: reading JSON (files); what no schema can say of golden files (entries)
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from peref import share
@@ -52,7 +51,6 @@ def of_type(x: Any, name: str) -> bool:
     return isinstance(x, JSON_TYPES[name][0]) and (name in ("boolean", "") or not isinstance(x, bool))
 
 
-@cache
 def golden_schema(file: str) -> Schema:
     """The schema in a file of golden/."""
     return json.loads((share.folder("golden") / file).read_text())
