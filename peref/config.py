@@ -4,13 +4,13 @@ in words.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from peref.encodings import HOOKS, Encoding, fitting
+from peref.encodings import HOOKS, Encoding, fitting, get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.hooks import check_options, check_place, longest
 from peref.member import Layer, Layout, bound, by_hooks, encodings_of, fills, settled
@@ -23,6 +23,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 LARGEST_SIZE = 2**53  # a size beyond it would leave the 64 bits of places and products of sizes
 
+ALONE = get("none")
 Cycle = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
@@ -148,7 +149,7 @@ class Config:
                     f"{name} is added once, before the first layer; it can stand in the first member of "
                     "a cycle, and in no other"
                 )
-            check_claims(name, layer.pe, self.causal, layer.window)
+            check_claims(name, layer.pe, self.causal, layer.window or layer.chunk)
             check_options(layer.pe)
 
     def _bind(self, layer: int) -> Layer:
@@ -184,7 +185,7 @@ class Config:
         """For each layer the first whose settings are the same; their parameters may still differ."""
         names = (*HOOKS, "features", "scale")
         settings = [
-            (layer.layout, layer.window, *(comparable(getattr(layer.pe, name)) for name in names))
+            (replace(layer, pe=ALONE), *(comparable(getattr(layer.pe, name)) for name in names))
             for layer in self._bound
         ]
         return tuple(map(settings.index, settings))
@@ -219,7 +220,9 @@ class Config:
         for.
         """
         for (name, _), layer in self._members:
-            check_place(name, layer.pe, at.within(layer.window), dtype)
+            check_place(name, layer.pe, at.within(layer.window, layer.chunk), dtype)
+            if layer.temperature != "none" and at.i.size and at.i.min() < 0:
+                raise Misuse(f"positions begin at {at.i.min()}; a temperature wants them to be at least 0")
 
     def ends(self, dtype: Any) -> tuple[float, str]:
         """The longest sequence, from position 0, that can be computed in `dtype`, and the name of the

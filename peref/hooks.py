@@ -156,12 +156,14 @@ def attend_heads(
     old: State = None,
     *,
     layout: str,
+    softcap: float | None = None,
+    sinks: Any = None,
     made: Any = None,
 ) -> tuple[Any, State]:
     """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`; and that cache then.
 
     Without a cache (None) nothing is kept. x [B,T,C], the layer's input, feeds features. `made` are the
-    tables of the place, where layers share them.
+    tables of the place, where layers share them; softcap and sinks are those of ops/attention.py.
     """
     rotary, table = made or place_tables(be, pe, p, at)
     q, k = turn_heads(be, q, k, rotary, layout=layout)  # [B,H,T,D], [B,G,T,D]
@@ -180,7 +182,8 @@ def attend_heads(
             pe.attend(be, p, *map(be.widen, (q, k, v)), f, at, *beside), q.dtype
         ), new  # [B,H,T,D]
     term, scale = in_dtype(term, q.dtype), softmax_scale(pe, q.shape[-1])
-    return be.attention(q, k, v, table, term, row, column, at=at, scale=scale), new  # [B,H,T,D]
+    o = be.attention(q, k, v, table, term, row, column, sinks, at=at, scale=scale, softcap=softcap)
+    return o, new  # [B,H,T,D]
 
 
 def mixed(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, old: State = None, across: Any = None) -> Any:

@@ -17,6 +17,7 @@ from peref.config import Config
 from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.ops.shape import add, merge_heads, split_heads
+from peref.ops.temperature import factor_at, tempered
 from peref.parameters import by_layer, where_on_disk
 from peref.xp import Arrays, namespace
 
@@ -26,6 +27,7 @@ class Tables(NamedTuple):
 
     rotation: Any  # angle [...,T,R/2], gain_q, gain_k
     distances: Any  # [H,N]
+    factor: Any  # on queries, [T] or [B,T]
     token: Callable | None  # the whole layer in one call (Backend.token)
 
 
@@ -49,21 +51,23 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
     """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
-    seen = {window: there.within(window) for window in {layer.window for layer in layers}}
+    seen = {key: there.within(*key) for key in {(layer.window, layer.chunk) for layer in layers}}
     made: dict[Any, Tables] = {}
     found = []
     for number, (layer, p) in enumerate(zip(layers, inside, strict=True)):
-        pe, place = layer.pe, seen[layer.window]
+        pe, place = layer.pe, seen[layer.window, layer.chunk]
         alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
             tables, token = hooks.place_tables(be, pe, p, place), None
-            if alone and be.token and not (pe.mix or pe.attend or pe.score or pe.features):
+            hot, more = layer.temperature != "none", layer.softcap or layer.sinks
+            if alone and be.token and not (hot or more or pe.mix or pe.attend or pe.score or pe.features):
                 settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "F", "norm", "eps")}
                 settings |= {"layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
                 token = be.token(*tables, at=place, **settings)
-            made[alike] = Tables(*tables, token)
+            sharper = layer.temperature, place.i, layer.temperature_length, layer.temperature_slope
+            made[alike] = Tables(*tables, factor_at(*sharper) if hot else None, token)
         found.append(made[alike])
-    places = [seen[layer.window] for layer in layers]
+    places = [seen[layer.window, layer.chunk] for layer in layers]
     return Pass(be, cfg, params, weights, inside, at, there, places, found, {})
 
 
@@ -96,10 +100,16 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
 def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arrays | None]:
     """The attention sublayer on normed x [B,T,C]."""
     be, pe, p, at = this.be, this.cfg.encoding(layer), this.inside[layer], this.places[layer]
-    layout, made = this.cfg.layer(layer).layout, this.tables[layer][:2]
+    made, how = this.tables[layer][:2], settings_of_heads(this, layer)
     q, k, v = projected(this, layer, x)  # [B,H,T,D], [B,G,T,D], [B,G,T,D]
-    o, new = hooks.attend_heads(be, pe, p, q, k, v, x, at, old, layout=layout, made=made)  # [B,H,T,D]
+    o, new = hooks.attend_heads(be, pe, p, q, k, v, x, at, old, made=made, **how)  # [B,H,T,D]
     return linear(this, this.weights[layer], "o", merge_heads(o)), new and last_keys(new, at)  # [B,T,C]
+
+
+def settings_of_heads(this: Pass, number: int) -> dict[str, Any]:
+    """What hooks.attend_heads is told of a layer beside its encoding."""
+    layer, w = this.cfg.layer(number), this.weights[number]
+    return {"layout": layer.layout, "softcap": layer.softcap, "sinks": w.get("sinks")}
 
 
 def last_keys(new: Arrays, at: At) -> Arrays:
@@ -116,6 +126,8 @@ def projected(this: Pass, layer: int, x: Any) -> tuple[Any, Any, Any]:
     if cfg.qk_norm:
         q = this.be.rms_norm(q, w["qnorm.weight"], eps=cfg.eps)
         k = this.be.rms_norm(k, w["knorm.weight"], eps=cfg.eps)
+    if (factor := this.tables[layer].factor) is not None:
+        q = tempered(q, w.get("temperature"), factor=factor)
     return q, k, v
 
 

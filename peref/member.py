@@ -5,6 +5,12 @@ the settings of its layers, which are
     rotary_dim  channels of a head that turn, as Config's R
     layout      which of these are a pair, as Config's
     scale       what q k is multiplied with, instead of what the encoding says
+    chunk       a query sees the keys of its own chunk of so many tokens of a document (Llama 4); none: all
+    softcap     c tanh(scale q k / c) in place of scale q k (Gemma 2); none: not
+    sinks       whether each head has a learned logit beside those of the keys, whose weight goes nowhere
+                (gpt-oss)
+    temperature, temperature_slope, temperature_length
+                a factor on queries by position, its b, 0.1, and its L, the model's (ops/temperature.py)
 
 Those that are not given are the model's, or the encoding's. Layers take what means something to them: where
 nothing turns there is no layout, where a mix stands in place of attention nothing at all. Options of several
@@ -19,10 +25,23 @@ from typing import Any, Literal
 from peref.combination import check_together, combined, flat, inside
 from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, spelled
 from peref.errors import Misuse, did_you_mean
+from peref.ops.temperature import Temperature
 from peref.rng import Blank
 
 Layout = Literal["half", "interleaved"]
-SETTINGS: dict[str, Any] = {"window": int | None, "rotary_dim": int, "layout": Layout, "scale": float}
+SETTINGS: dict[str, Any] = {
+    "window": int | None,
+    "chunk": int | None,
+    "rotary_dim": int,
+    "layout": Layout,
+    "scale": float,
+    "softcap": float | None,
+    "sinks": bool,
+    "temperature": Temperature,
+    "temperature_slope": float,
+    "temperature_length": int,
+}
+SHARPER = {"temperature", "temperature_slope", "temperature_length"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +51,12 @@ class Layer:
     pe: Encoding
     layout: Layout
     window: int | None
+    chunk: int | None = None
+    softcap: float | None = None
+    sinks: bool = False
+    temperature: Temperature = "none"
+    temperature_slope: float = 0.1
+    temperature_length: int = 0
 
 
 def encodings_of(name: str) -> list[str]:
@@ -58,9 +83,9 @@ def by_hooks(name: str) -> str:
 
 def settings_of(name: str) -> dict[str, Any]:
     """Setting -> annotation, of a layer of this member."""
-    attending = () if fills(name, "mix") else ("window",)
+    attending = () if fills(name, "mix") else ("window", "chunk", *sorted(SHARPER))
     turning = ("rotary_dim", "layout") if fills(name, "rotate") else ()
-    scaled = () if fills(name, "mix", "attend") else ("scale",)
+    scaled = () if fills(name, "mix", "attend") else ("scale", "softcap", "sinks")
     return {setting: SETTINGS[setting] for setting in (*attending, *turning, *scaled)}
 
 
@@ -77,7 +102,11 @@ def settled(name: str, given: dict[str, Any]) -> dict[str, Any]:
     known, names = settings_of(name), encodings_of(name)
     rest = {key: value for key, value in given.items() if key not in known}
     mine = {key: fitting(key, value, known[key]) for key, value in given.items() if key in known}
-    positive(name, **{key: value for key, value in mine.items() if key != "layout"})
+    positive(name, **{key: value for key, value in mine.items() if not isinstance(value, (str, bool))})
+    kind = mine.get("temperature", "none")
+    uses = {"none": set(), "ssmax": set(), "logn": {"temperature_length"}}.get(kind, SHARPER)
+    if idle := sorted((mine.keys() & SHARPER) - uses - {"temperature"}):
+        raise Misuse(f"{name}: {idle[0]} is {mine[idle[0]]}, but plays no part where temperature is {kind}")
     if len(names) == 1:
         return resolve(name, rest) | mine
     if strange := [key for key in rest if key.partition(".")[0] not in names]:
@@ -118,7 +147,17 @@ def bound(
             pe = replace(pe, shared=partial(frozenset, pe.init(Blank())))
         parts[one] = pe
     pe = combined(parts, facts["D"]) if len(parts) > 1 else parts[name]
-    return Layer(pe, given.get("layout", layout), given.get("window", window))
+    mine = {key: given[key] for key in settings_of(name).keys() & given.keys() - {"scale", "rotary_dim"}}
+    mine = {"layout": layout, "window": window, "temperature_length": facts["L"]} | mine
+    if mine.get("temperature", "none") != "none":  # it looks at positions, one number for a token
+        if pe.axes not in (None, 1):
+            raise Misuse(
+                f"{name} tells {pe.axes} axes apart; a temperature wants one position for each token"
+            )
+        if mine["temperature_length"] < 2:
+            raise Misuse(f"{name}: temperature_length is {mine['temperature_length']}; expected at least 2")
+        pe = replace(pe, axes=1, claims=pe.claims - {"shift"})
+    return Layer(pe, **mine)
 
 
 def given_scale(D: int, *, scale: float) -> float:

@@ -6,6 +6,7 @@ Names on disk, with <l> the number of the layer, from 0:
     <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]
                       <l>.o.weight [C,HD]
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
+    <l>.sinks  <l>.temperature [H]   of layers with these settings
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
                       an embed's;  where several stand in one layer <name> is <encoding>.<name>
 
@@ -14,6 +15,7 @@ and a .bias beside each where Config has biases. Not here: what they are used fo
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -96,6 +98,7 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
         linear("k", G * D, C, cfg.qkv_bias)
         linear("v", G * D, C, cfg.qkv_bias)
         linear("o", C, H * D, cfg.biases, out)
+        p |= {f"{layer}.{name}": a for name, a in learned_settings(cfg, layer).items()}
         if cfg.qk_norm:
             p |= {f"{layer}.{role}.weight": np.ones(D) for role in ("qnorm", "knorm")}
     if cfg.activation == "swiglu":
@@ -106,6 +109,14 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
         if (on_disk := where_on_disk(cfg, layer, name)) not in before:
             p[on_disk] = np.asarray(a)
     return p
+
+
+def learned_settings(cfg: Config, number: int) -> Arrays:
+    """What the settings of a layer learn, as it starts: sinks and the factor of ssmax, [H] each."""
+    layer = cfg.layer(number)
+    sinks = {"sinks": np.zeros(cfg.H)} if layer.sinks else {}
+    s = {"temperature": np.full(cfg.H, 1 / math.log(cfg.L))} if layer.temperature == "ssmax" else {}
+    return sinks | s
 
 
 def by_layer(cfg: Config, params: Arrays) -> tuple[list[Arrays], list[Arrays]]:

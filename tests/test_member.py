@@ -243,7 +243,7 @@ def test_what_means_nothing_is_refused(pe, item, words):
 @pytest.mark.parametrize("name", names())
 def test_no_option_has_the_name_of_a_setting(name):
     """Else --set could mean two things."""
-    both = set(settings_of(get(name))) & set(options(get(name)))
+    both = set(settings_of(name)) & set(options(get(name)))
     assert not both, f"{both} of {name} is a setting of its layers too; call the option otherwise"
 
 

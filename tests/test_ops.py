@@ -56,7 +56,7 @@ BOTH = At(np.arange(2, 7), np.arange(7), 7, causal=False)
 PACKED = At.of(7, seg=SEG)
 REAL = At.of(7, positions=np.array([0.0, 0.5, 0.5, 2.0, 3.5, 3.0, 9.0]))
 ONE_ROW = At.of(7, positions=np.array([[0, 5, 1, 2, 9, 3, 4]]))  # of all sequences
-WINDOW = At.of(7, window=3)
+WINDOW, CHUNKS = At.of(7, window=3), At.of(7, seg=SEG).within(None, 2)
 SHARE = {"threshold": 4.0, "eps": 1e-6}  # some queries are before it and some behind, whatever its multiplier
 DECAY = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
 MODES = np.stack([0.8 * random(3, 2), 0.3 * random(3, 2, seed=1), random(3, 2, seed=2), random(3, 2, seed=3)])
@@ -107,6 +107,10 @@ CASES = {
             [q, k, table(6, LATE), random(2, 6, 5, 7), random(2, 6, 5, 1), random(2, 6, 1, 7)],
             {"at": LATE, "scale": 0.3},
         ),
+        (
+            [3 * q, k, table(6, LATE), None, random(2, 6, 5, 1), None],
+            {"at": LATE, "scale": 0.9, "softcap": 1.5},
+        ),
         ([q, k, table(6, BOTH), random(1, 6, 5, 7), random(2, 1, 1, 1), None], {"at": BOTH, "scale": 1.0}),
         (
             [random(3, 6, 7, 4), random(3, 3, 7, 4), table(6, PACKED), None, None, random(1, 1, 1, 7)],
@@ -132,6 +136,13 @@ CASES = {
             [random(2, 6, 5, 7), random(2, 6, 5, 1), random(2, 6, 1, 7)],
             [random(1, 6, 5, 7), None, random(1, 1, 1, 7)],
         )
+    ],
+    "ops.attention.sunk": [
+        ([random(3, 2, 7, 7), 2 * random(2)], {"at": at}) for at in (WHOLE, PACKED, WINDOW, CHUNKS)
+    ],
+    "ops.temperature.tempered": [
+        ([random(3, 2, 7, 4), random(2)], {"factor": np.arange(1.0, 8.0)}),
+        ([random(3, 2, 7, 4), None], {"factor": np.arange(1.0, 22.0).reshape(3, 7)}),
     ],
     "ops.attention.probabilities": [([random(3, 2, 7, 7)], {"at": at}) for at in (WHOLE, PACKED, WINDOW)]
     + [([random(2, 3, 5, 7)], {"at": BOTH})],

@@ -33,7 +33,7 @@ NOT_COMPUTING = (
     *("runs", "schema", "spec", "speed", "store", "xp"),
     *(path.stem.removeprefix("test_") for path in HERE.glob("test_cuda_*.py")),
 )
-NARROWER = "tests/test_numba.py::test_every_width_that_this_machine_can_run"  # narrower itself
+NARROWER = "tests/test_numba.py::test_the_narrowest_vectors"  # narrower itself
 
 
 def computing() -> list[str]:

@@ -15,7 +15,7 @@ from peref import hooks
 from peref.config import Config
 from peref.encodings import Encoding
 from peref.lab.panels import Curve, Image, Panel
-from peref.layers import block, embed, norm, projected, start_pass
+from peref.layers import block, embed, norm, projected, settings_of_heads, start_pass
 from peref.model import PLAIN
 from peref.ops.place import At
 from peref.rng import generator
@@ -53,12 +53,12 @@ def length(cfg: Config, most: int) -> int:
 
 
 def weights(
-    encoding: Encoding, p: Any, at: At, rows: Sequence[int], layout: str, *, q: Any, k: Any, v: Any, x: Any
+    encoding: Encoding, p: Any, at: At, rows: Sequence[int], how: Any, *, q: Any, k: Any, v: Any, x: Any
 ) -> Any:
     """The weights of row rows[b] of sequence b, [B,H,S]."""
     (B, H, _, D), (G, S), tape = q.shape, k.shape[1:3], Tape()
     watched, found, u = tape.watch(v), np.zeros((B, H, S)), np.full(D, D**-0.5, v.dtype)
-    o, _ = hooks.attend_heads(PLAIN, encoding, p, q, k, watched, x, at, layout=layout)
+    o, _ = hooks.attend_heads(PLAIN, encoding, p, q, k, watched, x, at, **how)
     assert isinstance(o, Var)
     recorded = list(tape.entries)
     for r in range(H // G):  # the r-th query head of every key-value head
@@ -70,26 +70,25 @@ def weights(
     return found
 
 
-def attention_weights(encoding: Encoding, p: Any, at: At, layout: str, content: dict[str, Any]) -> Any:
+def attention_weights(encoding: Encoding, p: Any, at: At, how: Any, content: dict[str, Any]) -> Any:
     """The weights of every row of one sequence, [H,T,T]."""
     T = at.T
     copies = {name: np.repeat(a, T, 0) for name, a in content.items()}
-    return weights(encoding, p, at, range(T), layout, **copies).swapaxes(0, 1)
+    return weights(encoding, p, at, range(T), how, **copies).swapaxes(0, 1)
 
 
 def attend_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
     T, t = length(cfg, TOKENS), length(cfg, SMALL)
     contents = [random_content(cfg, encoding, T, DRAWS, time) for time in range(TIMES)]
     rows = [
-        weights(encoding, p, At.of(T, n=cfg.L), [T - 1] * DRAWS, cfg.layout, **content)
+        weights(encoding, p, At.of(T, n=cfg.L), [T - 1] * DRAWS, {"layout": cfg.layout}, **content)
         for content in contents
     ]
     d, of_last = np.arange(T), np.mean(rows, (0, 1))
     equal = Curve(d, np.full(T, 1 / T), "equal weights", plain=True)
     curves = [equal, *(Curve(d, row[::-1], f"head {h}", of=(h, cfg.H)) for h, row in enumerate(of_last))]
-    one = attention_weights(encoding, p, At.of(t, n=cfg.L), cfg.layout, random_content(cfg, encoding, t, 1))[
-        0
-    ]
+    content = random_content(cfg, encoding, t, 1)
+    one = attention_weights(encoding, p, At.of(t, n=cfg.L), {"layout": cfg.layout}, content)[0]
     note = f"mean over {DRAWS * TIMES} random contents"
     return [
         Panel(
@@ -212,7 +211,8 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
             rows = [a / np.maximum(a.sum(-1, keepdims=True), np.finfo(float).tiny) for a in rows]
         else:
             q, k, v = projected(this, layer, h)
-            rows = [*attention_weights(pe, p, at, cfg.layer(layer).layout, {"q": q, "k": k, "v": v, "x": h})]
+            how, content = settings_of_heads(this, layer), {"q": q, "k": k, "v": v, "x": h}
+            rows = [*attention_weights(pe, p, at, how, content)]
         title = f"layer {layer}, response" if pe.mix else f"layer {layer}, head "
         seen = np.broadcast_to(at.see, (T, T))
         found.append(

@@ -54,20 +54,22 @@ NO_TERMS = (None, None, None, None)
 added = Op(added_forward, added_backward, selective=True)
 
 
-def scores_forward(q, k, table, term, row, column, *, at, scale, matmul=matmul):
+def scores_forward(q, k, table, term, row, column, *, at, scale, softcap=None, matmul=matmul):
     """scale q k + table[distance] + term + row + column, [B,H,T,S]: the logits, before the mask. q [B,H,T,D],
-    k [B,G,S,D]; the others as `added` takes them.
+    k [B,G,S,D]; the others as `added` takes them. softcap c: c tanh(scale q k / c) in place of scale q k.
     """
     B, H, T, _ = q.shape
     s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
-    s, saved = added_forward(s, table, term, row, column, at=at)  # 2
-    return s, (q, k, saved, scale, matmul)
+    t = None if softcap is None else namespace(s).tanh(s / softcap)
+    s, saved = added_forward(s if t is None else softcap * t, table, term, row, column, at=at)  # 2, 3
+    return s, (q, k, t, saved, scale, matmul)
 
 
 def scores_backward(saved, ds, wants):
-    q, k, saved, scale, matmul = saved
+    q, k, t, saved, scale, matmul = saved
     dq = dk = None
-    ds, *rest = added_backward(saved, ds, (True, *wants[2:]))  # 2
+    ds, *rest = added_backward(saved, ds, (True, *wants[2:]))  # 3
+    ds = ds if t is None else ds * (1 - t * t)  # 2
     ds = ds.reshape(ds.shape[0], k.shape[1], -1, ds.shape[3])
     if wants[0]:
         dq = matmul(ds, k).reshape(q.shape) * scale  # 1
@@ -99,6 +101,26 @@ def probabilities_backward(p, dp):
 probabilities = Op(probabilities_forward, probabilities_backward)
 
 
+def sunk_forward(s, sinks, *, at):  # [B,H,T,S], [H]
+    """`probabilities` with one more logit in each row, sinks [H], whose weight goes nowhere."""
+    xp = namespace(s)
+    seen, sink = xp.where(at.see, s, -xp.inf), sinks[:, None, None].astype(s.dtype)  # 1
+    top = xp.maximum(seen.max(-1, keepdims=True), sink)
+    e, rest = xp.exp(seen - top), xp.exp(sink - top)  # 2
+    total = e.sum(-1, keepdims=True) + rest
+    p = e / total  # 3
+    return p, (p, rest / total, sinks.dtype)
+
+
+def sunk_backward(saved, dp):
+    p, rest, dtype = saved
+    inner = (p * dp).sum(-1, keepdims=True)
+    return p * (dp - inner), -(rest * inner).sum((0, 2, 3)).astype(dtype)  # 3, 2, 1
+
+
+sunk = Op(sunk_forward, sunk_backward)
+
+
 def weigh_forward(p, v, *, matmul=matmul):
     """p v, [B,H,T,D], of the probabilities p [B,H,T,S] and the values v [B,G,S,D]."""
     B, H, T, _ = p.shape
@@ -116,13 +138,30 @@ def weigh_backward(saved, dy):
 weigh = Op(weigh_forward, weigh_backward)
 
 
-def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, matmul=matmul):
+def attention(
+    q,
+    k,
+    v,
+    table=None,
+    term=None,
+    row=None,
+    column=None,
+    sinks=None,
+    *,
+    at,
+    scale,
+    softcap=None,
+    matmul=matmul,
+):
     """softmax(scale q k + table + term + row + column) v over the keys that `at` lets each query see,
     [B,H,T,D].
 
     q [B,H,T,D], k and v [B,G,S,D]; table [H,N] belongs to the distances `at.distances`; term [B,H,T,S], row
-    [B,H,T,1], column [B,H,1,S]. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped heads: Ainslie
-    et al. 2023, arXiv:2305.13245.
+    [B,H,T,1], column [B,H,1,S]. sinks [H]: a further logit of each row, whose weight goes nowhere. softcap c:
+    c tanh(scale q k / c) in place of scale q k. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; grouped
+    heads: Ainslie et al. 2023, arXiv:2305.13245; sinks: OpenAI 2025, gpt-oss, arXiv:2508.10925; softcap:
+    Gemma Team 2024, arXiv:2408.00118, section 2.
     """
-    s = scores(q, k, table, term, row, column, at=at, scale=scale, matmul=matmul)
-    return weigh(probabilities(s, at=at), v, matmul=matmul)
+    s = scores(q, k, table, term, row, column, at=at, scale=scale, softcap=softcap, matmul=matmul)
+    p = probabilities(s, at=at) if sinks is None else sunk(s, sinks, at=at)
+    return weigh(p, v, matmul=matmul)

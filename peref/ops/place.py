@@ -78,6 +78,8 @@ class At:
     causal  a query sees no later slot
     window  a query sees slots less than `window` away, itself included; None: all
     seg     [B,S] whole numbers: 0 is padding, equal numbers are one document; None: one document, no padding
+    chunk   a query sees the keys of its own chunk of so many tokens of a document; None: all
+    parts   [B or 1,S], where there are chunks: as seg, but each chunk has a number
     host    the same place in NumPy, where these arrays live on a device: what decides a shape is asked there
     """
 
@@ -88,6 +90,8 @@ class At:
     window: int | None = None
     seg: Any = None
     host: "At | None" = None
+    chunk: int | None = None
+    parts: Any = None
 
     @classmethod
     def of(
@@ -145,24 +149,40 @@ class At:
 
     def moved(self, asarray: Callable) -> "At":
         """The same place with its arrays in another library; `asarray` takes a NumPy array there."""
-        seg = None if self.seg is None else asarray(self.seg)
-        return replace(self, i=asarray(self.i), j=asarray(self.j), seg=seg, host=self)
+        seg, parts = (None if a is None else asarray(a) for a in (self.seg, self.parts))
+        return replace(self, i=asarray(self.i), j=asarray(self.j), seg=seg, parts=parts, host=self)
 
-    def within(self, window: int | None) -> "At":
-        """The same place with another window, and only the keys before the queries that a layer has kept."""
-        moved = self if window == self.window else replace(self, window=window)
-        first = 0 if moved.kept is None else max(0, self.S - self.T - moved.kept)
-        if (moved is self or self.host is None) and not first:
-            return moved
-        seg, host = None if self.seg is None else self.seg[:, first:], self.host
-        return replace(moved, j=self.j[..., first:], seg=seg, host=host and host.within(window))
+    def within(self, window: int | None, chunk: int | None = None) -> "At":
+        """The same place as a layer sees it: with this window, in chunks of so many tokens of a document, and
+        of the keys before the queries only those that the layer has kept.
+        """
+        if window is None is self.window and chunk is None is self.chunk:
+            return self
+        host = self.host and self.host.within(window, chunk)
+        parts = like(host.parts, self.i) if host and chunk else None if chunk is None else self._chunks(chunk)
+        seen = replace(self, window=window, chunk=chunk, parts=parts, host=host)
+        first = max(0, self.S - self.T - seen.kept) if seen.kept is not None else 0
+        cut = lambda a: None if a is None else a[..., first:]
+        return replace(seen, j=cut(self.j), seg=cut(self.seg), parts=cut(parts) if not host else parts)
+
+    def _chunks(self, chunk: int) -> np.ndarray:
+        """[B or 1,S]: a number for each chunk of each document, 0 for padding."""
+        seg = np.ones((1, self.S), int) if self.seg is None else self.seg
+        slot = positions_in(seg)
+        return np.where(seg == 0, 0, np.cumsum(slot % chunk == 0, 1))
+
+    @property
+    def apart(self) -> Any:
+        """Which keys a query sees at all: those of its own number, but 0. None: all."""
+        return self.seg if self.parts is None else self.parts
 
     @property
     def kept(self) -> int | None:
         """How many keys the next queries may see; None: all. One at least, which says whether a document goes
         on.
         """
-        return None if self.window is None else max(self.window - 1, 1)
+        widths = [n - 1 for n in (self.window, self.chunk) if n is not None]
+        return max(min(widths), 1) if widths else None
 
     @property
     def T(self) -> int:
@@ -194,10 +214,10 @@ class At:
         seen = ahead >= 0 if self.causal else ahead == ahead
         if self.window is not None:
             seen = seen & (abs(ahead) < self.window)
-        if self.seg is None:
+        if self.apart is None:
             return seen
-        mine = self.seg[:, self.S - self.T :, None]
-        return (seen & (mine == self.seg[:, None, :]) & (mine != 0))[:, None]
+        mine = self.apart[:, self.S - self.T :, None]
+        return (seen & (mine == self.apart[:, None, :]) & (mine != 0))[:, None]
 
     @cached_property
     def spans(self) -> Any:
@@ -210,10 +230,10 @@ class At:
         first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
         if self.window is not None:
             first, stop = np.maximum(first, t - self.window + 1), np.minimum(stop, t + self.window)
-        if self.seg is not None:
+        if self.apart is not None:
             slot = np.arange(self.S)
-            starts = np.diff(self.seg, axis=1, prepend=-1) != 0
-            ends = np.diff(self.seg, axis=1, append=-1) != 0
+            starts = np.diff(self.apart, axis=1, prepend=-1) != 0
+            ends = np.diff(self.apart, axis=1, append=-1) != 0
             begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)[:, self.S - self.T :]
             end = (
                 np.minimum.accumulate(np.where(ends, slot, self.S)[:, ::-1], axis=1)[:, ::-1][
@@ -221,7 +241,7 @@ class At:
                 ]
                 + 1
             )
-            seen = self.seg[:, self.S - self.T :] != 0
+            seen = self.apart[:, self.S - self.T :] != 0
             first, stop = (
                 np.where(seen, np.maximum(first, begin), 0),
                 np.where(seen, np.minimum(stop, end), 0),
@@ -239,7 +259,7 @@ class At:
             return like(self.host.distances, self.i)
         if not self.consecutive:
             return self._distinct[0]
-        if self.seg is not None:
+        if self.apart is not None:
             (first, stop), slot = np.moveaxis(self.spans, 2, 0), np.arange(self.S - self.T, self.S)
             seen = first < stop
             return np.arange(((slot - stop + 1) * seen).min(), ((slot - first) * seen).max() + 1)
@@ -266,7 +286,7 @@ class At:
                 f"a function of distance needs one position for each token, got {self.i.shape[0]} axes"
             )
         apart = self.i[..., :, None] - self.j[..., None, :]  # [T,S] or [B,T,S]
-        see = self.see if self.seg is None else self.see[:, 0]
+        see = self.see if self.see.ndim == 2 else self.see[:, 0]
         apart, see = np.broadcast_arrays(apart, see)
         d = np.unique(apart[see]) if see.any() else np.zeros(1, apart.dtype)
         return d, np.clip(np.searchsorted(d, apart), 0, len(d) - 1)

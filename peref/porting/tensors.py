@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from peref.config import Config
 from peref.errors import Misuse
 from peref.member import fills
-from peref.parameters import where_on_disk
+from peref.parameters import learned_settings, where_on_disk
 from peref.rng import generator
 from peref.xp import Arrays, library, namespace
 
@@ -119,6 +119,7 @@ def kind_of(cfg: Config, kind: str | None) -> str:
     rng = generator(0, "pe")
     own: dict[str, tuple[int, ...]] = {}
     for index in range(len(cfg.pe)):
+        own |= {name: a.shape for name, a in learned_settings(cfg, index).items()}
         own |= {where_on_disk(cfg, index, name): a.shape for name, a in cfg.encoding(index).init(rng).items()}
     if own != (wanted := {"pe.0.table": (cfg.L, cfg.C)} if kind == "gpt2" else {}):
         raise Misuse(

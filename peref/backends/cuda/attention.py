@@ -213,9 +213,27 @@ def attention_backward(saved, dy, wants):
 attend = Op(attention_forward, attention_backward, selective=True)
 
 
-def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, tf32=False, skip=True):
-    """As ops.attention.attention, for heads up to 128 wide. tf32: products of float32 numbers cut to 11
-    bits, for speed. skip=False: it goes through every key that somebody sees, also where no weight can
-    matter.
+def attention(
+    q,
+    k,
+    v,
+    table=None,
+    term=None,
+    row=None,
+    column=None,
+    sinks=None,
+    *,
+    at,
+    scale,
+    softcap=None,
+    tf32=False,
+    skip=True,
+):
+    """As ops.attention.attention, for heads up to 128 wide, without sinks, softcap and chunks. tf32: products
+    of float32 numbers cut to 11 bits, for speed. skip=False: it goes through every key that somebody sees,
+    also where no weight can matter.
     """
+    for what, there in (("sinks", sinks), ("softcap", softcap), ("chunk", at.parts)):
+        if there is not None:
+            raise Misuse(f"attention: the kernels of cuda have no {what}; use --backend cupy or numba")
     return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32, skip=skip)

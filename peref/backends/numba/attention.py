@@ -20,7 +20,7 @@ from peref.backends.numba.arrays import c_reads, f4, f8, i4, i8, reads, writes
 from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.logits import KEYS, QUERIES, fill, pick, seen, tile_of
+from peref.backends.numba.logits import KEYS, QUERIES, capped, fill, pick, seen, tile_of
 from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, exp_sum, scale_bias_max
@@ -43,7 +43,7 @@ def packed_head(unit, k, v, kt, vc, size):
 
 @njit(**INNER)
 def forward_lane(
-    lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit
+    lane, o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, cap, limit
 ):
     """Every QUEUES-th unit."""
     B, H, T, D = q.shape
@@ -52,6 +52,7 @@ def forward_lane(
     simple = index.shape[2] == 0 and term.shape[3] == 0 and column.shape[2] == 0
     Q, P = np.empty((QUERIES, D), np.float32), np.empty((QUERIES, KEYS), np.float32)
     O, added = np.empty((QUERIES, wide_e), np.float32), np.zeros(KEYS, np.float32)
+    slope = np.empty(KEYS, np.float32)
     top, new, total, length = (
         np.empty(QUERIES, np.float32),
         np.empty(QUERIES, np.float32),
@@ -112,6 +113,8 @@ def forward_lane(
             )
             for r in range(rows):
                 (a, z), t = seen(see, r, key), first + r
+                if cap > 0:
+                    capped(P[r], slope, a, z, scale, cap)
                 if simple and table.shape[1]:
                     new[r] = scale_bias_max(
                         P, r * KEYS + a, z - a, scale, table, h * table.shape[1] + base - t + key + a, top[r]
@@ -173,10 +176,11 @@ def forward_lane(
     spans,
     f4,
     f4,
+    f4,
 )
-def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale, limit):
+def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale, cap, limit):
     """o [B,T,H,E] and the log of the sum of each row, lse [B,H,T]. base: where slot 0 of query 0 is in the
-    reversed table.
+    reversed table. cap: of the softcap, 0 for none.
     """
     B, D = q.shape[0], q.shape[3]
     G, S = k.shape[1], k.shape[2]
@@ -188,5 +192,5 @@ def forward(o, lse, q, k, v, table, index, base, term, row, column, span, scale,
     in_parallel(
         forward_lane,
         QUEUES,
-        (o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, limit),
+        (o, lse, q, kt, vc, size, G, S, table, index, base, term, row, column, span, scale, cap, limit),
     )

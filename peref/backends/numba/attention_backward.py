@@ -20,7 +20,18 @@ from peref.backends.numba.attention import float64_terms, indices, spans, tables
 from peref.backends.numba.blocks import blank, over_channels, over_keys, padded, product, rounded
 from peref.backends.numba.host import COLUMNS
 from peref.backends.numba.kernel import INNER, kernel
-from peref.backends.numba.logits import KEYS, MARGIN, QUERIES, WIDE, by_distance, fill, keep, pick, seen
+from peref.backends.numba.logits import (
+    KEYS,
+    MARGIN,
+    QUERIES,
+    WIDE,
+    by_distance,
+    capped,
+    fill,
+    keep,
+    pick,
+    seen,
+)
 from peref.backends.numba.skipping import sizes, skips
 from peref.backends.numba.threads import in_parallel
 from peref.backends.numba.vector import dot, slopes
@@ -50,6 +61,7 @@ def backward_head(
     column,
     span,
     scale,
+    cap,
     limit,
 ):
     """One part of the queries of one sequence and key-value head; the last part, which sees most, first."""
@@ -78,6 +90,7 @@ def backward_head(
     Q, A = np.empty((QUERIES, wide_d), np.float32), np.empty((QUERIES, wide_e), np.float32)
     P, Z = np.empty((QUERIES, KEYS), np.float32), np.zeros((QUERIES, WIDE), np.float32)
     dQ, added = np.empty((QUERIES, wide_d), np.float32), np.zeros(KEYS, np.float32)
+    U = np.empty((QUERIES if cap > 0 else 0, KEYS), np.float32)
     delta, length, size = (
         np.empty(QUERIES, np.float32),
         np.empty(QUERIES, np.float32),
@@ -144,6 +157,8 @@ def backward_head(
                 )
                 for r in range(rows):
                     (a, z), t = seen(see, r, key), first + r
+                    if cap > 0:
+                        capped(P[r], U[r], a, z, scale, cap)
                     if simple and table.shape[1]:
                         slopes(
                             P,
@@ -182,6 +197,11 @@ def backward_head(
                         )
                 if dtable.shape[3] and not index.shape[2]:
                     by_distance(dtable[part, b, h], Z, base - first + key, rows, width)
+                if cap > 0:
+                    for r in range(rows):
+                        a, z = seen(see, r, key)
+                        for j in range(a, z):
+                            Z[r, MARGIN + j] *= U[r, j]
                 product(
                     V,
                     key * wide_e,
@@ -246,7 +266,7 @@ def backward_head(
 @kernel(
     *(writes(4), writes(5), writes(5), writes(4, f8), writes(4), writes(3, f8), writes(4, f8)),
     *(reads(4), c_reads(4), reads(4), reads(4), reads(4), reads(3)),
-    *(tables, indices, i8, reads(4), float64_terms, float64_terms, spans, f4, f4),
+    *(tables, indices, i8, reads(4), float64_terms, float64_terms, spans, f4, f4, f4),
 )
 def backward(
     dq,
@@ -270,6 +290,7 @@ def backward(
     column,
     span,
     scale,
+    cap,
     limit,
 ):
     """Gradients: dq [B,T,H,D], dterm [B,H,T,S] and drow [B,H,T]; those of each part dk [parts,B,S,G,D], dv
@@ -298,6 +319,7 @@ def backward(
         column,
         span,
         scale,
+        cap,
         limit,
     )
     in_parallel(backward_head, len(k) * k.shape[1] * len(dk), given)

@@ -9,6 +9,8 @@ that lies in the first two caches, once for each thing that is added; a term, an
 memory.
 """
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -97,6 +99,17 @@ def by_distance(total, Z, at, rows, width):
     """
     first, last = max(1 - rows, -at), min(width, len(total) - at)
     diagonals(total, at + first, Z, MARGIN + first, Z.shape[1] + 1, rows, max(0, last - first))
+
+
+@njit(**INNER)
+def capped(p, slope, a, z, scale, cap):
+    """One row of products in columns a..z, in place: what times `scale` is cap tanh(scale p / cap), and the
+    slope of that.
+    """
+    for j in range(a, z):
+        t = np.float32(math.tanh(p[j] * scale / cap))
+        p[j] = t * cap / scale
+        slope[j] = np.float32(1) - t * t
 
 
 @njit(**INNER)

@@ -22,7 +22,7 @@ from peref.direct import seen
 from peref.encodings import Encoding
 from peref.golden.spec.cases import Case
 from peref.model import PLAIN
-from peref.ops.attention import probabilities, scores, weigh
+from peref.ops.attention import probabilities, scores, sunk, weigh
 from peref.ops.place import At
 from peref.parameters import Arrays
 from peref.rng import generator
@@ -173,9 +173,10 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
     """Attention, and what is seen of it on the way where it is a softmax."""
     found: Arrays = {}
 
-    def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, scale: float) -> Any:
-        logits = scores(q, k, *terms, at=at, scale=scale)
-        share = probabilities(logits, at=at)
+    def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, scale: float, softcap: Any) -> Any:
+        *added, sinks = terms
+        logits = scores(q, k, *added, at=at, scale=scale, softcap=softcap)
+        share = probabilities(logits, at=at) if sinks is None else sunk(logits, sinks, at=at)
         found.update(scores=np.where(at.see, value(logits), 0), probabilities=value(share))
         return weigh(share, v)
 

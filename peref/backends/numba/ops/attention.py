@@ -90,8 +90,8 @@ def limit_of(S, skip, term, *arrays):
     return np.float32(-math.log(2.0**26 * S) if finite else -math.inf)
 
 
-def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
-    float32("attention", q, k, v, term)
+def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, softcap, skip):
+    float32("attention", q, k, v, term, sinks)
     B, H, T, S, E = sizes(q, k, v, at)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     term, row, column = with_four_axes(table, term, row, column, at, B, H)
@@ -102,17 +102,24 @@ def attention_forward(q, k, v, table, term, row, column, *, at, scale, skip):
         *row_and_column(row, column),
         at.spans,
         np.float32(scale),
+        np.float32(softcap or 0),
     )
     added = (*added, limit_of(S, skip, term, k, v, table, row, column))
     kernels("attention").forward(o, lse, q, *over_sequences(B, k, v), *added)
-    return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, at.consecutive)
+    less = None
+    if sinks is not None:  # a further logit: what the others weigh, and the log of their sum
+        fit("attention: heads and sinks", (H,), sinks.shape)
+        whole = np.logaddexp(np.where(lse == np.inf, -np.inf, lse), sinks[:, None])
+        o *= np.exp(np.where(lse == np.inf, -np.inf, lse) - whole).swapaxes(1, 2)[..., None]
+        less, lse = np.exp(sinks[:, None] - whole), np.where(lse == np.inf, lse, whole)
+    return o.swapaxes(1, 2), (q, k, v, o, lse, added, like, less, at.consecutive)
 
 
 def attention_backward(saved, dy, wants):
-    q, k, v, o, lse, added, like, consecutive = saved
+    q, k, v, o, lse, added, like, less, consecutive = saved
     (B, H, T, D), (_, G, S, E), shapes = q.shape, v.shape, (k.shape, v.shape)
     k, v = over_sequences(B, k, v)
-    asked = [a is not None and want for a, want in zip(like, wants[3:], strict=True)]
+    asked = [a is not None and want for a, want in zip(like, wants[3:7], strict=True)]
     parts = max(1, min(-(-UNITS // max(1, B * G)), -(-T // SHORTEST)))
     dq, dk, dv = (
         np.empty((B, T, H, D), np.float32),
@@ -125,7 +132,7 @@ def attention_backward(saved, dy, wants):
     )
     drow, dcolumn = np.zeros((B, H, T if asked[2] else 0)), np.zeros((parts, B, H, S if asked[3] else 0))
     *rest, limit = added
-    if limit > -math.inf and not np.isfinite(dy).all():
+    if limit > -math.inf and (less is not None or not np.isfinite(dy).all()):
         limit = np.float32(-math.inf)
     kernels("attention_backward").backward(
         dq, dk, dv, dtable, dterm, drow, dcolumn, dy.swapaxes(1, 2), o, q, k, v, lse, *rest, limit
@@ -138,16 +145,23 @@ def attention_backward(saved, dy, wants):
         for g, a, want in zip(found, like, asked, strict=True)
     ]
     dk, dv = (unbroadcast(d.swapaxes(1, 2), shape) for d, shape in zip((dk, dv), shapes, strict=True))
-    return dq.swapaxes(1, 2), dk, dv, *given
+    dsinks = None
+    if less is not None and wants[7]:
+        inner = np.einsum("bhte,bthe->bht", dy, o)
+        dsinks = -(less * inner).sum((0, 2), dtype=np.float64).astype(np.float32)
+    return dq.swapaxes(1, 2), dk, dv, *given, dsinks
 
 
 attend = Op(attention_forward, attention_backward, selective=True)
 
 
-def attention(q, k, v, table=None, term=None, row=None, column=None, *, at, scale, skip=True):
+def attention(
+    q, k, v, table=None, term=None, row=None, column=None, sinks=None, *, at, scale, softcap=None, skip=True
+):
     """As ops.attention.attention, without anything of size T x S but the index of a table, where positions
     are not consecutive.
 
     skip=False visits every tile that somebody sees (attention.py).
     """
-    return attend(q, k, v, table, term, row, column, at=at, scale=scale, skip=skip)
+    how = {"at": at, "scale": scale, "softcap": softcap, "skip": skip}
+    return attend(q, k, v, table, term, row, column, sinks, **how)

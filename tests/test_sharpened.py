@@ -1,0 +1,275 @@
+"""Chunks, softcap, sinks and temperature of a layer: against loops over plain numbers, in pieces, with
+gradients, in every backend; ignored, one off or on another layer they are seen.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from check import apart, same
+from generated import chunked, config, tokens, weights
+
+from peref import backends, model
+from peref.backends.cuda.attention import attention as cuda_attention
+from peref.config import Config
+from peref.encodings import get, names
+from peref.errors import Misuse
+from peref.laws.gradient import gradient
+from peref.layers import self_attention, start_pass
+from peref.ops.place import At
+from peref.settings import choose
+from peref.tape import Tape
+
+X = tokens(2, 11)
+SEGMENTS = np.array([[0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 2, 2, 7, 7]])
+
+
+def made(pe, **given):
+    return config("rope", **{"pe": pe, "layers": 4, "C": 24} | given)
+
+
+ALL = (
+    ("rope", {"chunk": 4, "softcap": 0.75}),
+    ("t5", {"sinks": True, "window": 5}),
+    ("none", {"temperature": "llama4", "temperature_length": 3, "temperature_slope": 0.5}),
+    ("rope+forgetting", {"softcap": 2.0, "sinks": True, "temperature": "ssmax"}),
+)
+EACH = [
+    {"chunk": 3},
+    {"chunk": 5, "window": 3},
+    {"softcap": 0.5},
+    {"sinks": True},
+    {"temperature": "llama4", "temperature_length": 3, "temperature_slope": 1.0},
+    {"temperature": "ministral3", "temperature_length": 3, "temperature_slope": 1.0},
+    {"temperature": "logn", "temperature_length": 3},
+    {"temperature": "ssmax"},
+]
+WORDS = [" ".join(f"{key}={value}" for key, value in given.items()) for given in EACH]
+
+
+def factor(kind, i, L, slope):
+    """What queries at position i are multiplied with, by hand."""
+    if kind == "llama4":
+        return 1 + slope * math.log(1 + (i + 1) // L)
+    if kind == "ministral3":
+        return 1 + slope * math.log(1 + i // L)
+    return max(1, math.log(i + 1) / math.log(L)) if kind == "logn" else math.log(i + 1)
+
+
+def by_hand(cfg, w, x, chunk=None, window=None, softcap=None, temperature=None, **rest):
+    """The attention sublayer of `none` on x [T,C], number by number: what is added to the residual stream."""
+    T, D, q, k, v = len(x), cfg.D, *(x @ w[f"0.{role}.weight"].T for role in "qkv")
+    out = np.zeros((T, cfg.H * D))
+    for h in range(cfg.H):
+        mine, its = (
+            slice(h * D, (h + 1) * D),
+            slice(h // (cfg.H // cfg.G) * D, (h // (cfg.H // cfg.G) + 1) * D),
+        )
+        for i in range(T):
+            hot = 1.0
+            if temperature:
+                L, slope = rest.get("temperature_length", cfg.L), rest.get("temperature_slope", 0.1)
+                hot = factor(temperature, i, L, slope) * (
+                    w["0.temperature"][h] if temperature == "ssmax" else 1.0
+                )
+            weights, total = {}, math.exp(w["0.sinks"][h]) if rest.get("sinks") else 0.0
+            for j in range(i + 1):
+                if (chunk and j // chunk != i // chunk) or (window and i - j >= window):
+                    continue
+                s = hot * float(q[i, mine] @ k[j, its]) / math.sqrt(D)
+                weights[j] = math.exp(softcap * math.tanh(s / softcap) if softcap else s)
+                total += weights[j]
+            out[i, mine] = sum(weight / total * v[j, its] for j, weight in weights.items())
+    return out @ w["0.o.weight"].T
+
+
+@pytest.mark.parametrize("given", EACH, ids=WORDS)
+def test_each_is_what_it_is_by_hand(given):
+    """A layer, against loops over plain numbers."""
+    cfg = made((("none", given),), layers=1)
+    p, x = weights(cfg), np.random.default_rng(0).standard_normal((1, 11, cfg.C))
+    this = start_pass(model.PLAIN, cfg, p, At.of(11))
+    same(self_attention(this, 0, x, None)[0][0], by_hand(cfg, p, x[0], **given), 1e-12)
+
+
+OFF = [
+    {"chunk": 4},
+    {"chunk": 5, "window": 4},
+    {"softcap": 0.75},
+    {"sinks": False},
+    {"temperature": "ministral3", "temperature_length": 3, "temperature_slope": 1.0},
+    {"temperature": "ministral3", "temperature_length": 4, "temperature_slope": 1.0},
+    {"temperature": "logn", "temperature_length": 4},
+    {"temperature": "logn", "temperature_length": 2},
+]
+
+
+@pytest.mark.parametrize(("given", "wrong"), list(zip(EACH, OFF, strict=True)), ids=WORDS)
+def test_each_ignored_off_by_one_or_on_the_other_layer_is_seen(given, wrong):
+    """In a model of two layers of which one has it."""
+    cfg = made((("rope", given), ("rope", {})), layers=2)
+    p = weights(cfg)
+    right = model.logits(cfg, p, X)
+    for cycle in (
+        (("rope", wrong), ("rope", {})),
+        (("rope", {}), ("rope", {})),
+        (("rope", {}), ("rope", given)),
+    ):
+        moved = {n.replace("0.sinks", "1.sinks").replace("0.temper", "1.temper"): a for n, a in p.items()}
+        apart(model.logits(made(cycle, layers=2), moved if cycle[1][1] else p, X), right, 1e-4)
+
+
+def test_all_of_them_decode_in_pieces():
+    """With padding and documents, at any positions, with what was said before still there."""
+    cfg = made(ALL)
+    p = weights(cfg)
+    rows = np.arange(11) + np.array([[0], [4]])
+    for place in ({}, {"seg": SEGMENTS}, {"i": rows}, {"i": rows, "seg": SEGMENTS}):
+        named = {"positions" if n == "i" else n: a for n, a in place.items()}
+        want = model.logits(cfg, p, X, n=16, **named)
+        for cuts in ((1,), (4, 5), (2, 9), tuple(range(1, 11))):
+            same(chunked(cfg, p, X, cuts, place.get("i"), place.get("seg")), want, 1e-11)
+    for a, b in ((0, 2), (2, 9), (9, 11)):
+        whole = model.logits(cfg, p, X, n=16, seg=SEGMENTS)[1:, a:b]
+        same(whole, model.logits(cfg, p, X[1:, a:b], n=16), 1e-11)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if "window" in get(name).claims])
+def test_a_chunk_under_every_encoding_is_documents_of_that_length(name):
+    """In one layer, where nothing is remembered of x: each chunk alone, at its place."""
+    pe = get(name)
+    cfg = config(name, pe=((name, {"chunk": 4}),), layers=1)
+    p, x = weights(cfg), tokens(2, 11)
+    got = model.logits(cfg, p, x, n=16)
+    for cuts in ((1,), (3, 6), tuple(range(1, 11))):
+        same(chunked(cfg, p, x, cuts), got, 1e-10)
+    if not pe.features:
+        for start in range(0, 11, 4):
+            i = np.arange(start, min(start + 4, 11))
+            plain = config(name, layers=1)
+            want = model.logits(plain, p, x[:, i], positions=i, n=16)
+            same(got[:, i], want, 1e-10)
+
+
+def test_gradients_of_all_of_them():
+    """Of every parameter, sinks and the learned factor among them, also for later tokens."""
+    for first in (0, 3):
+        cfg = made(ALL, causal=True)
+        p, x = weights(cfg), tokens(2, 7)
+        memory = model.cache(cfg, 16)
+        if first:
+            memory = model.decode(cfg, p, x[:, :first], memory)[1]
+        function = lambda *a, m=memory, n=first, p=p, cfg=cfg, x=x: model.decode(
+            cfg, dict(zip(p, a, strict=True)), x[:, n:], m
+        )[0]
+        gradient(function, list(p.values()), names=list(p))
+
+
+def test_numba_computes_all_of_them():
+    """Logits and every gradient, in float32, of sizes beyond a tile, beside padding; token by token."""
+    pytest.importorskip("numba")
+    be, x = backends.get("numba", threads=1), tokens(2, 300)
+    cfg = made(
+        (*ALL, ("alibi", {"softcap": 1.0, "chunk": 90}), ("t5", {"sinks": True, "softcap": 0.5})), layers=6
+    )
+    wide = weights(cfg)
+    p = {n: a.astype(np.float32) for n, a in wide.items()}
+    seg = np.ones((2, 300), int)
+    seg[0, :7], seg[1, 150:] = 0, 2
+    found = []
+    for params, backend in ((wide, model.PLAIN), (p, be)):
+        tape = Tape()
+        leaves = tape.watch(params)
+        y = model.logits(cfg, leaves, x, seg=seg, n=16, be=backend)
+        dy = np.random.default_rng(0).standard_normal(y.shape).astype(y.value.dtype)
+        grads = tape.gradients(y, dy * (seg != 0)[..., None])
+        found.append((y.value[seg != 0], {n: grads[a] for n, a in leaves.items()}))
+    (want, wanted), (got, gradients) = found
+    same(got, want.astype(np.float32), 1e-3)
+    for n, g in wanted.items():
+        assert abs(gradients[n] - g).max() <= 1e-3 * abs(g).max(), n
+    memory, rows = model.cache(cfg, 16), []
+    for t in range(20):
+        y, memory = model.decode(cfg, p, x[:1, t : t + 1], memory, be=be)
+        rows.append(y)
+    same(np.concatenate(rows, 1), model.logits(cfg, p, x[:1, :20], n=16), 1e-3)
+
+
+def test_a_sink_far_above_every_logit_leaves_gradients_right():
+    """Weights are tiny then, and matter beside one another."""
+    pytest.importorskip("numba")
+    be, rng = backends.get("numba", threads=1), np.random.default_rng(0)
+    q, k, v, dy = (rng.standard_normal((1, h, 300, 8)) for h in (2, 2, 2, 2))
+    sinks, at, found = np.array([18.0, -3.0]), At.of(300), []
+    for dtype, attention in ((np.float64, model.PLAIN.attention), (np.float32, be.attention)):
+        tape = Tape()
+        leaves = [tape.watch(a.astype(dtype)) for a in (q, k, v, sinks)]
+        y = attention(*leaves[:3], None, None, None, None, leaves[3], at=at, scale=0.3)
+        grads = tape.gradients(y, dy.astype(dtype))
+        found.append([y.value, *(grads[a] for a in leaves)])
+    for a, b in zip(*found, strict=True):
+        for h in range(2):
+            want, got = (x[h] if x.ndim == 1 else x[:, h] for x in (a, b))
+            assert abs(got - want).max() <= 1e-4 * abs(want).max()
+
+
+def test_what_the_kernels_of_cuda_lack_is_refused():
+    """Before anything is computed, so that no GPU is needed to hear it."""
+    x = np.zeros((1, 1, 4, 2), np.float32)
+    given = ({"sinks": np.zeros(1, np.float32)}, {"softcap": 2.0}, {"at": At.of(4).within(None, 2)})
+    for one, word in zip(given, ("sinks", "softcap", "chunk"), strict=True):
+        with pytest.raises(Misuse, match=f"the kernels of cuda have no {word}; use --backend cupy or numba"):
+            cuda_attention(x, x, x, **{"at": At.of(4), "scale": 1.0} | one)
+
+
+def test_parameters_of_settings_and_where_they_start():
+    """Sinks at 0, the factor of ssmax so that it is 1 at the last of L tokens; none decays."""
+    p = model.init(made(ALL, L=16))
+    assert sorted(n for n in p if "sinks" in n or "temperature" in n) == [
+        "1.sinks",
+        "3.sinks",
+        "3.temperature",
+    ]
+    same(p["3.temperature"], np.full(6, 1 / math.log(16), np.float32), 0)
+    same(p["1.sinks"], np.zeros(6, np.float32), 0)
+
+
+def test_a_temperature_reads_positions():
+    """So that logits elsewhere are others, and no shift is claimed."""
+    cfg = made((("rope", {"temperature": "ministral3", "temperature_length": 4}), ("none", {})))
+    p = weights(cfg)
+    assert "shift" not in cfg.encoding(0).claims
+    assert "shift" in cfg.encoding(1).claims
+    apart(model.logits(cfg, p, X, positions=50 + np.arange(11)), model.logits(cfg, p, X), 1e-6)
+    with pytest.raises(Misuse, match="positions begin at -1; a temperature wants them to be at least 0"):
+        model.logits(cfg, p, X, positions=np.arange(11) - 1)
+
+
+@pytest.mark.parametrize(
+    ("pe", "items", "words"),
+    [
+        ("rope", ["chunk=0"], "chunk is 0; expected a number above 0"),
+        ("rope", ["softcap=0"], "softcap is 0.0; expected a number above 0"),
+        ("rope", ["sinks=3"], "option sinks is 3; expected bool"),
+        ("rope", ["temperature=hot"], "option temperature is 'hot'; expected one of: none, llama4"),
+        (
+            "rope",
+            ["temperature_slope=0.1"],
+            "slope is 0.1, but plays no part where temperature is none",
+        ),
+        ("rope", ["temperature=logn", "temperature_slope=0.1"], "plays no part where temperature is logn"),
+        ("rope", ["temperature=ssmax", "temperature_length=9"], "plays no part where temperature is ssmax"),
+        (
+            "rope",
+            ["temperature=logn", "temperature_length=1"],
+            "length is 1; expected at least 2",
+        ),
+        ("mrope", ["temperature=logn"], "mrope tells 3 axes apart; a temperature wants one position"),
+        ("path", ["sinks=true"], "'path' has no option 'sinks'"),
+        ("mamba", ["temperature=logn"], "'mamba' has no option 'temperature'"),
+        ("pyramid", ["chunk=3"], "pyramid has no attention that a window could limit"),
+    ],
+)
+def test_new_settings_that_mean_nothing_are_refused(pe, items, words):
+    with pytest.raises(Misuse, match=words):
+        Config(**choose(pe, items))
