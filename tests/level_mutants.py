@@ -10,11 +10,12 @@ from functools import cached_property
 
 import numpy as np
 
-from peref import layers, model
+from peref import hooks, layers, model
 from peref.backends import Backend
 from peref.golden.compute import model as stack
 from peref.golden.compute import reference, trace, training
 from peref.ops.feed import activated_linear
+from peref.ops.kept import Kept
 from peref.ops.linear import linear
 from peref.ops.norm import layer_norm, rms_norm
 from peref.ops.place import At
@@ -292,6 +293,50 @@ def without_bias(pe):
     return replace(pe, bias=first)
 
 
+def doubled(case, i):
+    return np.concatenate([i[..., f:s] + i[..., f : f + 1] - i[..., :1] for f, s, _, _ in case.calls], -1)
+
+
+def seeing(change):
+    """change(see [T,S], slots of the queries [T,1], of the keys [S], calls before, call) -> cells."""
+
+    def run(case, a):
+        def before(number, pe, at, old):
+            other, slots = replace(at), np.arange(at.S)
+            t, calls = slots[at.S - at.T :, None], case.calls
+            vars(other)["see"] = change(at.see, t, slots, calls[:number], calls[number])
+            return pe, other, old
+
+        return trace.trace_outputs(case, a, before=before)
+
+    return run
+
+
+def tokens_lost(see, t, s, before, call):
+    """Keys of earlier calls of one token."""
+    gone = [first for first, stop, _, _ in before if stop - first == 1]
+    return see & ~np.isin(s, gone)
+
+
+def open_chunk(see, t, s, before, call):
+    return see | (s >= t[0]) if before else see
+
+
+def turned_again(case, a):
+    """Cached keys are turned in every call."""
+    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+
+    def before(number, pe, at, old):
+        if "k" in old:
+            k = old["k"].rows
+            turned = hooks.rotation(pe, p, at.j[..., : k.shape[2]], at.n)
+            k = hooks.turn_heads(model.PLAIN, k, k, turned, layout=case.layout)[1]
+            old = old | {"k": Kept(np.array(k))}
+        return pe, at, old
+
+    return trace.trace_outputs(case, a, before=before)
+
+
 def static(case, a):
     return trace.trace_outputs(replace(case, options={**case.options, "form": "static"}), a)
 
@@ -327,6 +372,12 @@ MUTANTS = {
         lambda case, first, stop, fresh, n: (first, stop, fresh or stop - first >= case.window, n)
     ),
     "mask.top_left": top_left,
+    "cache.position_offset": at_positions(doubled),
+    "cache.ignored": called(lambda case, first, stop, fresh, n: (first, stop, True, n)),
+    "cache.keys_lost": seeing(tokens_lost),
+    "mask.chunk_open": seeing(open_chunk),
+    "cache.keys_turned_again": turned_again,
+    "cache.bias_dropped": with_encoding(without_bias),
     "t5.bias.dropped_on_decode": with_encoding(without_bias),
     "rope.ntk.cache_mixed_bases": called(
         lambda case, first, stop, fresh, n: (first, stop, fresh, max(stop, case.L))

@@ -183,7 +183,7 @@ WRONG = [  # what somebody computed, for which cases, and what they read
     (
         lambda c, a: expected(c, {**a, "param.table": a["param.table"][np.maximum(np.arange(32) - 1, 0)]}),
         ("t5.op/default", "t5.table/default", "t5.table/far", "t5.table/two-sided"),
-        "every distance has the bucket before its own",
+        "every distance has the row before its own",
         "4 of 4 failing cases",
     ),
     (

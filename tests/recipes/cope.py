@@ -107,7 +107,13 @@ TRAPS = {
 
 MEANS = {
     "options": {"divided": "cope.scale"},
-    "functions": {"logistic": "cope.count"},
+    "functions": {
+        "interpolate": "cope.interpolation",
+        "interpolate.s": "cope.count",
+        "interpolate.scale": "cope.scale",
+        "scores": "cope.count",
+        "logistic": "cope.count",
+    },
     "terms": {"missing": "cope.count", "scaled": "cope.scale", "shifted": "cope.count"},
 }
 

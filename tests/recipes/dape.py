@@ -92,7 +92,7 @@ MEANS = {
         "1.*": "dape.network",
         "2.*": "dape.network",
     },
-    "functions": {"relu": "dape.network"},
+    "functions": {"network": "dape.network", "network.b": "dape.bias", "relu": "dape.network"},
     "terms": {"missing": "dape.network", "scaled": "dape.network", "shifted": "dape.bias"},
 }
 

@@ -131,7 +131,13 @@ TRAPS = {
 MEANS = {
     "options": {"threshold": "fire.normaliser", "eps": "fire.formula"},
     "parameters": {"1.*": "fire.network", "2.*": "fire.network", "c": "fire.formula", "m": "fire.normaliser"},
-    "functions": {"relu": "fire.network"},
+    "functions": {
+        "share": "fire.formula",
+        "share.m": "fire.normaliser",
+        "share.i": "fire.normaliser",
+        "share.threshold": "fire.normaliser",
+        "relu": "fire.network",
+    },
     "terms": {"missing": "fire.formula", "scaled": "fire.formula", "shifted": "fire.formula"},
 }
 

@@ -58,7 +58,12 @@ TRAPS = {
 
 MEANS = {
     "parameters": {"f.*": "forgetting.gate"},
-    "functions": {"log_sigmoid": "forgetting.gate"},
+    "functions": {
+        "gate_row": "forgetting.range",
+        "gate_column": "forgetting.range",
+        "prefix_sum": "forgetting.range",
+        "log_sigmoid": "forgetting.gate",
+    },
     "terms": {"missing": "forgetting.gate", "scaled": "forgetting.gate", "shifted": "forgetting.range"},
 }
 

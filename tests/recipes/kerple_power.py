@@ -58,7 +58,11 @@ WHOLES = [in_layers("kerple_power", across_layers="own")]
 
 MEANS = {
     "parameters": {"r1": "kerple.parameters", "r2": "kerple.parameters", "r3": "kerple.parameters"},
-    "functions": {"formula": "kerple.formula", "softplus": "kerple.parameters"},
+    "functions": {
+        "power_kernel": "kerple.formula",
+        "formula": "kerple.formula",
+        "softplus": "kerple.parameters",
+    },
     "heads": {"*": "kerple.parameters"},
 }
 

@@ -31,6 +31,8 @@ LOGITS = "gpt2"
 TRAINED = "gpt2"
 CACHED = ("gpt2", "cache.position_restarts")
 
+NOT_FLAGS = ("cache.position_offset",)  # its table ends before
+
 RECIPES = [
     *usual("learned"),
     *rows("learned"),

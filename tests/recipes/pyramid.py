@@ -60,7 +60,7 @@ def program(p, q, k, x, i, see, o, f, v):
     return out
 
 
-NOT_FLAGS = ("mask.top_left", "cache.features_dropped")
+NOT_FLAGS = ("mask.top_left", "cache.features_dropped", "cache.keys_lost")
 
 RECIPES = [
     *usual("pyramid", B=1, T=5, beside={"base": {"T": 11, "options": {"local": 2, "position": "centre"}}}),

@@ -182,7 +182,7 @@ MEANS = {
         "decays": "retnet.decay",
     },
     "parameters": {"g.weight": "mix.gate", "gate.*": "mix.gate"},
-    "functions": {"layer_norm": "mix.norm", "rms_norm": "mix.norm"},
+    "functions": {"evened": "retnet.scale", "layer_norm": "mix.norm", "rms_norm": "mix.norm"},
     "recurrence": {
         "retention.log_decay": "retnet.decay",
         "retention.scale": "retnet.scale",

@@ -238,7 +238,7 @@ WHOLES = [
     aligned_op("rope", "128", D=128),
     *together("rope", {"base": 100.0}, {"learned": True}, H=1),
 ]
-FULL = ("attn/rows",)
+FULL = ("attn/rows", "op/eight-of-ten")
 
 REFUSED = [
     *refusals("rope"),

@@ -63,7 +63,12 @@ MEANS = {
         "v.weight": "rwkv.projections",
         "mix.*": "mix.shift",
     },
-    "functions": {"previous": "mix.shift", "lerp": "mix.shift", "minus_exp": "rwkv.decay"},
+    "functions": {
+        "gated": "mix.gate",
+        "previous": "mix.shift",
+        "lerp": "mix.shift",
+        "minus_exp": "rwkv.decay",
+    },
     "recurrence": {
         "wkv4.log_w": "rwkv.decay",
         "wkv4.u": "rwkv.bonus",

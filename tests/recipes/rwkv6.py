@@ -101,6 +101,7 @@ MEANS = {
         "gate.*": "mix.gate",
     },
     "functions": {
+        "head_norm": "mix.norm",
         "group_norm": "mix.norm",
         "previous": "mix.shift",
         "lerp": "mix.shift",

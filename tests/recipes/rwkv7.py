@@ -131,6 +131,10 @@ MEANS = {
         "gate.*": "mix.gate",
     },
     "functions": {
+        "head_norm": "mix.norm",
+        "by_channel": "rwkv7.key",
+        "read_out": "rwkv.bonus",
+        "read_out.g": "mix.gate",
         "group_norm": "mix.norm",
         "previous": "mix.shift",
         "lerp": "mix.shift",

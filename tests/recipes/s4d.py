@@ -90,7 +90,12 @@ TRAPS = {
 MEANS = {
     "options": {"discretisation": "mix.discretisation"},
     "parameters": {"D": "mix.skip", "C": "s4d.conjugates", "log_dt": "mix.discretisation", "g.*": "mix.gate"},
-    "functions": {"gated": "mix.gate"},
+    "functions": {
+        "modes": "mix.discretisation",
+        "modes.im": "s4d.conjugates",
+        "modes.c": "s4d.conjugates",
+        "gated": "mix.gate",
+    },
     "recurrence": {
         "diagonal_scan.modes": "mix.discretisation",
         "diagonal_scan.skip": "mix.skip",

@@ -98,6 +98,12 @@ MEANS = {
     "options": {"max_distance": "shaw.clip"},
     "parameters": {"key": "shaw.key", "value": "shaw.value"},
     "terms": {"missing": "shaw.key", "scaled": "shaw.key", "shifted": "shaw.rows"},
+    "functions": {
+        "gather": "shaw.key",
+        "gather.index": "shaw.rows",
+        "scatter": "shaw.value",
+        "scatter.index": "shaw.rows",
+    },
 }
 
 REFUSED = [

@@ -60,6 +60,7 @@ LOGITS = "gpt2"
 TRAINED = "llama"
 CACHED = ("llama", "cache.position_restarts")
 MORE_FLAGS = {"model": ("model.shared_gradient",), "chunks": ("t5.bias.dropped_on_decode",)}
+NOT_FLAGS = ("cache.bias_dropped",)  # it has a flag of its own for that
 
 RECIPES = [
     *usual(

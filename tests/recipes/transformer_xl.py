@@ -99,6 +99,14 @@ TRAPS = {
 MEANS = {
     "parameters": {"u": "xl.terms", "w": "xl.terms", "r.weight": "xl.distance"},
     "terms": {"missing": "xl.terms", "scaled": "xl.scale", "shifted": "xl.distance"},
+    "functions": {
+        "sinusoids": "xl.distance",
+        "asked": "xl.terms",
+        "key_bias": "xl.terms",
+        "key_bias.scale": "xl.scale",
+        "gather": "xl.distance",
+        "gather.scale": "xl.scale",
+    },
 }
 
 TOGETHER = [{"clamp_len": 3}]

@@ -166,6 +166,42 @@ SHARED: Mapping[str, dict[str, Any]] = {
         "one answer leaks into another",
         "start every new text with an empty cache",
     ),
+    "cache.position_offset": trap(
+        "CACHE",
+        "the offset of a call counts twice, or is not that of its first token",
+        "every distance across calls is wrong",
+        "a call begins at the position after the last key, once",
+    ),
+    "cache.ignored": trap(
+        "CACHE",
+        "keys of earlier calls are not read",
+        "every call sees its own tokens alone",
+        "join the keys and values of the cache before those of the call",
+    ),
+    "cache.keys_lost": trap(
+        "CACHE",
+        "keys of some calls are missing in the cache",
+        "some of the text is forgotten",
+        "write keys and values of every call, of a single token too, behind those that are there",
+    ),
+    "cache.keys_turned_again": trap(
+        "CACHE",
+        "keys that come out of the cache are turned once more",
+        "every distance to a cached key is off",
+        "turn keys when they come, once, and cache them turned",
+    ),
+    "cache.bias_dropped": trap(
+        "CACHE",
+        "no bias once there is a cache, or none for cached keys",
+        "right in the prefill, wrong from the first token on",
+        "add the last rows of the bias over all keys, not that of the new tokens alone",
+    ),
+    "mask.chunk_open": trap(
+        "MASK",
+        "tokens of a later chunk see one another's future",
+        "decoding in chunks differs from the whole",
+        "a chunk behind a cache is causal too: query t of the call sees keys up to S - T + t",
+    ),
     "cache.state_dropped": trap(
         "CACHE",
         "the state of a recurrence starts at zero in every call",

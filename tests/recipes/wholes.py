@@ -215,7 +215,8 @@ def of_positions(name: str) -> tuple[str, ...]:
     """
     e = get(name)
     placed = e.hook in ("embed", "rotate") or (e.hook == "bias" and "any_length" in e.claims)
-    return ("cache.position_restarts",) if placed else more_flags(name, "positions")
+    both = ("cache.position_restarts", "cache.position_offset")
+    return without(name, both) if placed else more_flags(name, "positions")
 
 
 def of_chunks(name: str) -> tuple[str, ...]:
@@ -223,6 +224,9 @@ def of_chunks(name: str) -> tuple[str, ...]:
     e = get(name)
     flags: tuple[str, ...] = {"embed": (), "mix": ("cache.state_dropped",)}.get(e.hook, ("mask.top_left",))
     flags += ("cache.features_dropped",) if e.features else ()
+    flags += ("cache.ignored", "cache.keys_lost") if e.hook not in ("embed", "mix") else ()
+    flags += {"": (), "rotate": ("cache.keys_turned_again",), "bias": ("cache.bias_dropped",)}.get(e.hook, ())
+    flags += ("mask.chunk_open",) if e.hook in ("", "rotate") else ()
     return without(name, flags + more_flags(name, "chunks"))
 
 

@@ -100,4 +100,5 @@ ENCODING = Encoding(
     init=init,
     attend=attend,
     claims=frozenset({"shift", "two_sided", "any_length", "window"}),
+    parts=("gather", "scatter"),
 )

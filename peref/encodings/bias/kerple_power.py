@@ -62,5 +62,5 @@ ENCODING = Encoding(
     bias=bias,
     shared=shared,
     claims=EVERY_LAW_OF_DISTANCE,
-    parts=("softplus",),
+    parts=("softplus", "power_kernel"),
 )

@@ -193,5 +193,5 @@ ENCODING = Encoding(
     init=init,
     mix=mix,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("layer_norm", "rms_norm"),
+    parts=("layer_norm", "rms_norm", "evened"),
 )

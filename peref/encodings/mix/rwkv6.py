@@ -184,5 +184,5 @@ ENCODING = Encoding(
     steps=steps,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("minus_exp", "lerp", "previous"),
+    parts=("minus_exp", "lerp", "previous", "head_norm"),
 )

@@ -340,5 +340,5 @@ ENCODING = Encoding(
     mix=mix,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length"}),
-    parts=("gated",),
+    parts=("gated", "modes"),
 )

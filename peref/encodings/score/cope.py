@@ -130,5 +130,5 @@ ENCODING = Encoding(
     shared=shared,
     axes=None,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
-    parts=("logistic",),
+    parts=("logistic", "interpolate", "scores"),
 )

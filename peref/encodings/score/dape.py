@@ -160,5 +160,5 @@ ENCODING = Encoding(
     score=score,
     products=True,
     claims=claims,
-    parts=("relu",),
+    parts=("relu", "network"),
 )

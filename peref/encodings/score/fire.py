@@ -57,5 +57,5 @@ ENCODING = Encoding(
     products=True,
     shared=shared,
     claims=frozenset({"two_sided", "real_positions", "any_length", "window"}),
-    parts=("relu",),
+    parts=("relu", "share"),
 )

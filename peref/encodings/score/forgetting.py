@@ -76,5 +76,5 @@ ENCODING = Encoding(
     features=features,
     claims=frozenset({"shift", "real_positions", "any_length", "window"}),
     axes=None,
-    parts=("log_sigmoid",),
+    parts=("log_sigmoid", "gate_row", "gate_column", "prefix_sum"),
 )

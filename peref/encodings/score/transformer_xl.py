@@ -124,4 +124,5 @@ ENCODING = Encoding(
     shared=shared,
     scale=scale,
     claims=EVERY_LAW_OF_DISTANCE,
+    parts=("sinusoids", "asked", "key_bias", "gather"),
 )

@@ -29,6 +29,7 @@ from peref.parameters import Arrays
 # any other kind is a mistake in a guess, and is not hidden
 BROKEN = (PerefError, ArithmeticError, ValueError, IndexError)
 NEARLY = 0.005  # a factor or a setting so near to the right one is no other: something else is inaccurate
+GENERAL = 0.89  # how much a bug that says little is worth: less than one that is named by its own flag
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 
 

@@ -180,11 +180,15 @@ WHO_SEES = (
         )
     ),
     *rows(
+        ("options", "mscale_all_dim", "attn.scale"),
+        "scale",
+        {"your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5},
+    ),
+    *rows(
         "attn.scale",
         "scale",
         {
             "your logits are not scaled": lambda s, case: 1.0,
-            "your logits are scaled by D**-0.5": lambda s, case: case.D**-0.5,
             "your logits are scaled by 1/D": lambda s, case: 1 / case.D,
             "your logits are multiplied by sqrt(D)": lambda s, case: case.D**0.5,
             "your logits are scaled by C**-0.5": lambda s, case: case.C**-0.5,

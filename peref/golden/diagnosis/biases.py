@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
+from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
 from peref.golden.diagnosis.attention import factor_of
 from peref.golden.diagnosis.engine import Row, computed, guesses, part_of, rows
 from peref.golden.diagnosis.rotation import LOW
 
+added = lambda case: case.hook == "embed"
 biased = lambda case: case.hook == "bias"
 BIAS_OFF, HEADS, NEGATED = "bias.off_by_one", "bias.heads", "bias.negated"
 BUCKET = ("functions", "bucket")
@@ -47,7 +48,7 @@ def buckets(change: Any) -> Any:
 of_side = lambda causal, case: biased(case) and case.causal == causal
 places = lambda x, case: np.arange(x.shape[along(x, case)])
 BIASES = (
-    *rows("basic", "table", {"there is no position in it: the bias is 0": lambda b: 0 * b}),
+    *rows("basic", "table", {"there is no position in it: the bias is 0": lambda b: 0 * b}, biased, GENERAL),
     *rows(
         "bias.sign",
         "distance",
@@ -125,9 +126,15 @@ BIASES = (
         {
             "your bias counts half": lambda b: b / 2,
             "your bias counts twice": lambda b: 2 * b,
+            "your bias is an exponential": np.exp,
+        },
+    ),
+    *rows(
+        ("functions", "formula", "bias.scale"),
+        "table",
+        {
             "your bias is divided by ln 2, as for powers of 2": lambda b: b / np.log(2),
             "your bias is multiplied by ln 2": lambda b: b * np.log(2),
-            "your bias is an exponential": np.exp,
         },
     ),
     *rows(
@@ -214,7 +221,7 @@ BIASES = (
     ),
 )
 ROWS_ADDED = (
-    *rows("basic", "rows", {"nothing is added: there is no position in it": lambda e: 0 * e}),
+    *rows("basic", "rows", {"nothing is added: there is no position in it": lambda e: 0 * e}, added, GENERAL),
     *rows(
         ("options", "layout", "sin.order"),
         "rows",
@@ -286,7 +293,7 @@ def of_biases(answer: Answer) -> Iterator[Guess | Clue]:
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
         words = f"your bias is the golden one times {c:.6g}"
-        yield guess(NEGATED if c < 0 else "bias.scale", words, computed(table=lambda b: c * b), 0.99)
+        yield guess(NEGATED if c < 0 else "bias.scale", words, computed(table=lambda b: c * b), 0.88)
     if case.level == "op" and x.shape[1] == x.shape[2] and answer.near("bias", g.swapaxes(1, 2)):
         turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", turned)

@@ -16,6 +16,7 @@ from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import changed, computed, guesses, part_of, rows, with_parts
 from peref.golden.diagnosis.rotation import LOW
 from peref.ops import activation, frequency
+from peref.ops.shape import merge_heads
 from peref.tape import Op
 
 ACTIVATIONS = ("silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "log_sigmoid")
@@ -47,6 +48,9 @@ READ_AS: tuple[tuple[str, Change], ...] = (
     ("has the other sign", many_times(-1)),
     ("counts twice", many_times(2)),
     ("counts half", many_times(0.5)),
+    ("counts three times", many_times(3)),
+    ("counts a third", many_times(1 / 3)),
+    ("counts half as much again", many_times(1.5)),
     ("is read without its sign", np.abs),
     ("is an exponential more", np.exp),
     ("has a logarithm more", lambda x: np.log(np.abs(x) + 1e-30)),
@@ -138,6 +142,13 @@ def weighted_backward(saved: Any, dy: Any) -> Any:
 weighted = Op(weighted_forward, weighted_backward)
 
 
+def affine(x: Any, w: Any = None, b: Any = None, *rest: Any, **more: Any) -> Any:
+    """The weights of a norm without it, those of heads side by side too."""
+    if isinstance(w, dict):
+        return weighted(merge_heads(x), w["norm.weight"], w["norm.bias"])
+    return x if w is None else weighted(x, w, b)
+
+
 def rolled(y: Any, step: int) -> Any:
     """One token late or early, of [B,T,...] or [B,H,T,...], zeros where nothing comes."""
     if y.ndim < 3:
@@ -149,7 +160,7 @@ straight: Any = lambda change: lambda y, *given: changed(change)(y)
 EARLY_OR_LATE = {"late": 1, "early": -1}
 turned: Any = changed(lambda x: -x)
 VARIANTS: tuple[tuple[str, Any], ...] = (
-    ("is left out", after(lambda y, x, *rest: x)),
+    ("is left out", after(lambda y, x, *rest: in_place(x, y))),
     *((words, after(straight(change))) for words, change in READ_AS),
     (
         "reads what goes in with the other sign",
@@ -165,9 +176,18 @@ VARIANTS: tuple[tuple[str, Any], ...] = (
 
 
 def flipped(given: Any) -> Any:
-    if len(given) < 2 or not has_numbers(given[0]) or not has_numbers(given[1]):
+    if len(given) < 2:
         raise ValueError("it has no two arrays")
-    return given[1], given[0], *given[2:]
+    return in_place(given[1], given[0]), given[0], *given[2:]
+
+
+def in_place(x: Any, y: Any) -> Any:
+    """x, which is to stand for y. Raises ValueError where it is of another shape or dtype."""
+    if np.ndim(bare(x)) == 4 and np.ndim(bare(y)) == 3:
+        x = merge_heads(x)
+    if not has_numbers(x) or (bare(x).shape, bare(x).dtype) != (bare(y).shape, bare(y).dtype):
+        raise ValueError("one cannot stand for the other")
+    return x
 
 
 def twice(f: Any, x: Any, *rest: Any, **more: Any) -> Any:
@@ -192,9 +212,16 @@ def activated_by(be: Any, f: Any) -> Any:
     return call
 
 
+ACTIVATED = {name: getattr(activation, name) for name in ACTIVATIONS}
+ELEMENTARY = (
+    ("an exponential", changed(np.exp)),
+    ("minus an exponential", changed(lambda x: -np.exp(x))),
+    ("minus softplus", changed(lambda x: -np.log1p(np.exp(x)))),
+    ("1 minus a sigmoid", changed(lambda x: 1 / (1 + np.exp(x)))),
+    ("a leaky relu", changed(lambda x: np.where(x > 0, x, 0.01 * x))),
+)
 OWN_ROWS = ("bucket", "ladder", "ntk_base", "rising", "slow_pairs")
 product = Op(lambda x, y: (x * y, (x, y)), lambda saved, dy: (dy * saved[1], dy * saved[0]))
-same_text = lambda case: case.seg is None
 LAYERS = (
     *rows(
         "mix.time",
@@ -226,8 +253,8 @@ LAYERS = (
 
 
 def of_functions(answer: Answer) -> Iterator[Guess]:
-    """A function that the encoding calls is left out or changed, or another activation stands in its place;
-    the layer sees other tokens.
+    """A function or recurrence that the encoding calls is left out or changed, or reads something else; the
+    layer sees other tokens.
     """
     case = answer.case
     if case is None or answer.derivative:
@@ -239,135 +266,194 @@ def of_functions(answer: Answer) -> Iterator[Guess]:
             continue
         for words, change in VARIANTS:
             yield guess(flag, f"{name} {words}", with_parts(**{name: change(f)}), 0.98)
-        for other in ACTIVATIONS if name in (*ACTIVATIONS, "logistic") else ():
-            if other != name:
-                one = lambda x, other=other, **more: getattr(activation, other)(x)
-                yield guess(flag, f"you have {other} where {name} belongs", with_parts(**{name: one}))
+        for words, one in (*ACTIVATED.items(), *ELEMENTARY) if inspected(f)[1:] in ([], ["slope"]) else ():
+            if words != name:
+                new = lambda x, one=one, **more: one(x)
+                yield guess(flag, f"you have {words} where {name} belongs", with_parts(**{name: new}), 0.99)
         if "norm" in name:
-            affine = lambda x, w=None, b=None, *rest, **more: x if w is None else weighted(x, w, b)
             yield guess(flag, f"{name} is left out, but for its weights", with_parts(**{name: affine}))
-    if case.hook == "mix":
-        yield from of_recurrences(answer)
+    yield from of_calls(answer)
     if case.hook == "score":
         yield from of_score(answer)
 
 
-# ---------------------------------------------------------------- recurrences and terms
+def inspected(f: Any) -> list[str]:
+    """The names of what a function or op is given."""
+    code = (f.forward if isinstance(f, Op) else f).__code__
+    return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def of_recurrences(answer: Answer) -> Iterator[Guess]:
-    """What goes into a recurrence is another, or what comes out: whatever its arrays are, by their names."""
-    seen: dict[tuple[str, str], int] = {}
+# ---------------------------------------------------------------- what functions and recurrences are given
 
-    def look(name: str, plain: Any, given: list[Any], more: Any) -> Any:
-        code = plain.forward.__code__
-        seen.update({(name, code.co_varnames[n]): n for n, x in enumerate(given) if has_numbers(x)})
+Called = Callable[[Any, list[Any], dict[str, Any]], Any]  # (what is called, its arrays, its settings)
+
+
+def with_call(kind: str, which: str, change: Called) -> Any:
+    """change(...) in place of calling a function of the file, or a recurrence."""
+    if kind == "recurrence":
+        of_name = lambda name, plain, given, more: (change if name == which else called)(plain, given, more)
+        return computed(recurrence=of_name)
+
+    def parts(case: Any) -> Any:
+        f = part_of(case, which)
+        return f and {which: lambda *given, **more: change(f, list(given), more)}
+
+    return computed(parts=parts)
+
+
+def called(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+    return plain(*given, **more)
+
+
+def put(key: int | str, new: Callable[[Any, list[Any]], Any]) -> Called:
+    """new(argument, all of them) in place of an argument or setting."""
+
+    def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+        held: Any = more if isinstance(key, str) else given
+        held = dict(held) if isinstance(key, str) else list(held)
+        held[key] = new(held[key], given)
+        return plain(*given, **held) if isinstance(key, str) else plain(*held, **more)
+
+    return change
+
+
+def read_otherwise(x: Any) -> Iterator[tuple[str, Change]]:
+    """What may be read in place of an argument."""
+    if np.ndim(x) and bare(x).dtype.kind in "iu":
+        most = int(bare(x).max())
+        for words, step in (("one too large", 1), ("one too small", -1)):
+            yield f"is {words}", partial(stepped, step=step, most=most)
+        yield "is counted from the end", lambda x: most - x
+        yield "is the first throughout", lambda x: 0 * x
+        return
+    yield from READ_AS
+    if np.ndim(x):
+        yield "is in reverse order", lambda x: x[..., ::-1]
+        yield "has rows in reverse order", lambda x: np.flip(x, x.ndim - 2) if x.ndim > 1 else x
+        for words, step in EARLY_OR_LATE.items():
+            yield f"comes a token {words}", partial(rolled, step=step)
+            yield f"comes a place {words}", partial(shifted_by, step=step)
+
+
+def stepped(x: Any, step: int, most: int) -> Any:
+    return np.clip(x + step, 0, most)
+
+
+def shifted_by(x: Any, step: int) -> Any:
+    return dropped(np.array(x), x.ndim - 1, step)
+
+
+bare = lambda x: np.asarray(getattr(x, "value", x))
+straight_of = lambda change: lambda x, given: changed(change)(x) if np.ndim(x) else change(x)
+
+
+def of_calls(answer: Answer) -> Iterator[Guess]:
+    """What functions and recurrences read is another, whatever it is: by the names that it has there."""
+    assert answer.case is not None
+    seen: dict[tuple[str, str], dict[int | str, tuple[str, Any]]] = {}
+
+    def look(kind: str, name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+        names = inspected(plain)
+        held: list[tuple[Any, str, Any]] = [(n, names[n], x) for n, x in enumerate(given) if n < len(names)]
+        held += [(letter, letter, x) for letter, x in more.items() if type(x) is not int]
+        seen[kind, name] = {key: (letter, x) for key, letter, x in held if has_numbers(x)}
         return plain(*given, **more)
 
-    def put(which: str, n: int, change: Any) -> Any:
-        def call(name: str, plain: Any, given: list[Any], more: Any) -> Any:
-            if name == which:
-                given[n] = change(given)
-            return plain(*given, **more)
-
-        return computed(recurrence=call)
-
-    computed(recurrence=look)(answer)
-    for (which, letter), n in seen.items():
-        flag = flag_of(answer, "recurrence", f"{which}.{letter}", "")
-        if not flag:
-            continue
-        for words, change in (
-            *READ_AS,
-            ("is in reverse order", lambda x: x[..., ::-1]),
-            *(
-                (f"comes a token {words}", lambda x, step=step: rolled(x, step))
-                for words, step in EARLY_OR_LATE.items()
-            ),
-        ):
-            one = lambda given, n=n, change=change: changed(change)(given[n])
-            yield guess(flag, f"{letter} of the recurrence {words}", put(which, n, one), 0.97)
-        for (other, theirs), m in seen.items():
-            if other == which and m > n:
-                words = f"{letter} and {theirs} of the recurrence are exchanged"
-                yield guess(flag, words, exchanged_inputs(which, n, m), 0.97)
-        for setting, words, value in (("scale", "is not scaled", 1.0),):
-            yield guess(flag, f"the recurrence {words}", set_to(which, setting, value), 0.96)
-    for which in {name for name, _ in seen}:
-        flag = flag_of(answer, "recurrence", which, "mix.chunk")
-        late = "mix.time"
-        for step, words in ((1, "a token late"), (-1, "a token early")):
-            yield guess(
-                late,
-                f"what the recurrence gives comes {words}",
-                recurrence_out(which, lambda y, step=step: rolled(y, step)),
-                0.97,
+    for name in get(answer.case.encoding).parts:
+        if name not in OWN_ROWS and flag_of(answer, "functions", name, ""):
+            with_call("functions", name, partial(look, "functions", name))(answer)
+    if answer.case.hook == "mix":
+        watch = lambda name, plain, given, more: look("recurrence", name, plain, given, more)
+        computed(recurrence=watch)(answer)
+    for (kind, which), arguments in seen.items():
+        whole = flag_of(answer, kind, which, "") if kind == "functions" else ""
+        for key, (letter, x) in arguments.items():
+            flag = flag_of(answer, kind, f"{which}.{letter}", whole)
+            for words, change in read_otherwise(x) if flag else ():
+                new = with_call(kind, which, put(key, straight_of(change)))
+                yield guess(flag, f"{letter} of {which} {words}", new, 0.97)
+            for other, (theirs, y) in arguments.items():
+                if flag and isinstance(other, int) and isinstance(key, int) and other != key and np.ndim(y):
+                    new = with_call(kind, which, put(key, partial(instead, other)))
+                    yield guess(flag, f"{theirs} is read in place of {letter} of {which}", new, 0.96)
+                    if other > key:
+                        swap = with_call(kind, which, exchanging(key, other))
+                        yield guess(flag, f"{letter} and {theirs} of {which} are exchanged", swap, 0.97)
+        if kind == "recurrence":
+            yield from of_states(answer, which)
+    for name, (letter, x) in ((a, b) for (_, a), some in seen.items() for b in some.values()):
+        users = {
+            user: key for (kind, user), some in seen.items() for key, (n, _) in some.items() if n == letter
+        }
+        flag = flag_of(answer, "functions", f"{name}.{letter}", "")
+        for words, change in read_otherwise(x) if flag and len(users) > 1 and name == min(users) else ():
+            parts = partial(
+                everywhere_else, {user: put(key, straight_of(change)) for user, key in users.items()}
             )
-        yield guess(flag, "the state begins anew in each chunk", anew(which, None), 0.97)
-        for length in (1, 2, 4):
-            yield guess(flag, f"the state begins anew every {length} tokens", anew(which, length), 0.96)
-        yield guess("law.packed", "the state goes on from one document to the next", runs_on(which), 0.97)
+            yield guess(flag, f"{letter} of {' and '.join(users)} {words}", computed(parts=parts), 0.97)
 
 
-has_numbers = lambda x: x is not None and np.asarray(getattr(x, "value", x)).dtype.kind in "fc"
+def instead(other: int, x: Any, given: list[Any]) -> Any:
+    return in_place(given[other], x)
 
 
-def with_call(which: str, change: Any) -> Any:
-    """change(recurrence, its arrays, its settings) in place of calling it."""
-    return computed(
-        recurrence=lambda name, plain, given, more: (
-            change(plain, given, more) if name == which else plain(*given, **more)
-        )
-    )
+def everywhere_else(changes: dict[str, Called], case: Any) -> Any:
+    """Several functions of the file, each called otherwise."""
+
+    def other(name: str, change: Called) -> Any:
+        return lambda *given, **more: change(part_of(case, name), list(given), more)
+
+    return {name: other(name, change) for name, change in changes.items() if part_of(case, name)}
 
 
-def exchanged_inputs(which: str, n: int, m: int) -> Any:
-    def change(plain: Any, given: list[Any], more: Any) -> Any:
-        given[n], given[m] = given[m], given[n]
+def exchanging(n: int, m: int) -> Called:
+    def change(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+        given[n], given[m] = in_place(given[m], given[n]), given[n]
         return plain(*given, **more)
 
-    return with_call(which, change)
+    return change
 
 
-def set_to(which: str, setting: str, value: Any) -> Any:
-    def change(plain: Any, given: list[Any], more: Any) -> Any:
-        return plain(*given, **(more | {setting: value} if setting in more else more))
+def of_states(answer: Answer, which: str) -> Iterator[Guess]:
+    """What a recurrence gives comes late; its state is lost within a text, or goes on into the next."""
+    for words, step in EARLY_OR_LATE.items():
+        late = lambda plain, given, more, step=step: given_late(step, *plain(*given, **more))
+        said = f"what {which} gives comes a token {words}"
+        yield guess("mix.time", said, with_call("recurrence", which, late), 0.97)
+    flag = flag_of(answer, "recurrence", which, "mix.chunk")
+    for length in (None, 1, 2, 4):
+        words = f"every {length} tokens" if length else "in each chunk"
+        new = with_call("recurrence", which, partial(anew, length))
+        yield guess(flag, f"the state of {which} begins anew {words}", new, 0.97)
+    words = f"the state of {which} goes on from one document to the next"
+    yield guess("law.packed", words, with_call("recurrence", which, runs_on), 0.97)
 
-    return with_call(which, change)
+
+def given_late(step: int, y: Any, *rest: Any) -> Any:
+    return changed(partial(rolled, step=step))(y), *rest
 
 
-def recurrence_out(which: str, change: Any) -> Any:
-    def call(plain: Any, given: list[Any], more: Any) -> Any:
-        y, *rest = plain(*given, **more)
-        return changed(change)(y), *rest
-
-    return with_call(which, call)
+def has_numbers(x: Any) -> bool:
+    return x is not None and not isinstance(x, bool | dict | int) and bare(x).dtype.kind in "fciu"
 
 
-def anew(which: str, length: int | None) -> Any:
+def anew(length: int | None, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
     """The state is empty at every so many tokens: pieces of text that know nothing of one another."""
-
-    def change(plain: Any, given: list[Any], more: Any) -> Any:
-        chunk = length or more.get("chunk")
-        T = max(np.shape(getattr(x, "value", x))[-2] for x in given[:1])
-        if not chunk or chunk >= T or given[-1] is not None:
-            raise ValueError("there is one chunk alone")
-        B = np.shape(getattr(given[0], "value", given[0]))[0]
-        given[-1] = np.broadcast_to(np.arange(T) // chunk, (B, T))
-        return plain(*given, **more)
-
-    return with_call(which, change)
+    chunk, shape = length or more.get("chunk"), np.shape(bare(given[0]))
+    if not chunk or chunk >= shape[-2] or given[-1] is not None:
+        raise ValueError("there is one chunk alone")
+    given[-1] = np.broadcast_to(np.arange(shape[-2]) // chunk, (shape[0], shape[-2]))
+    return plain(*given, **more)
 
 
-def runs_on(which: str) -> Any:
-    def change(plain: Any, given: list[Any], more: Any) -> Any:
-        if given[-1] is None:
-            raise ValueError("there is one document alone")
-        given[-1] = None
-        return plain(*given, **more)
+def runs_on(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+    if given[-1] is None:
+        raise ValueError("there is one document alone")
+    given[-1] = None
+    return plain(*given, **more)
 
-    return with_call(which, change)
 
+# ---------------------------------------------------------------- terms of the logits
 
 nothing = changed(lambda x: 0 * x)
 

@@ -2,17 +2,26 @@
 rotation that does not turn back.
 
 A derivative is a sum over those who used the number. What each sequence and each query head adds is computed
-by giving only its cotangent; the shares in which these parts came say which are missing.
+by giving only its cotangent; the shares in which these parts came say which are missing. And the reference's
+own backward pass is tampered with, one step of it at a time: a step that hands nothing back to one of its
+arguments, hands on what it got, turns a sign, or runs through time the other way.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Trap
+from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
 from peref.golden.diagnosis.engine import computed
+from peref.golden.diagnosis.pairs import rotation_of
+from peref.golden.diagnosis.rotation import MAPS, Map
+from peref.golden.spec.cases import OPERATIONS
+from peref.tape import Op, Tape
 
 
 def of_derivative(answer: Answer) -> Iterator[Clue]:
@@ -57,7 +66,7 @@ def of_factors(answer: Answer, factors: dict[str, float]) -> Iterator[Clue]:
                 1,
             )
         else:
-            yield Clue(Trap("grad.factor", f"{name} is the golden tensor times {c:.6g}"), 1)
+            yield Clue(Trap("grad.factor", f"{name} is the golden tensor times {c:.6g}"), 0.9)
 
 
 def of_one(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
@@ -221,3 +230,221 @@ def overwritten(answer: Answer, name: str) -> str:
                 "of them (+=, not =)"
             )
     return ""
+
+
+# ---------------------------------------------------------------- one step of the backward pass
+
+Step = tuple[str, int]  # an op, and which of its calls
+Back = Callable[[list[Any], Any, Any], list[Any]]  # (gradients, what was saved, cotangent) -> gradients
+
+
+class Altered(Tape):
+    """A tape on which one step of the backward pass is another, or uses of a leaf hand nothing back."""
+
+    def __init__(
+        self, step: Step | None = None, change: Back | None = None, alone: tuple[int, int] | None = None
+    ):
+        super().__init__()
+        self.step, self.change, self.alone = step, change, alone
+        self.count: Counter[str] = Counter()
+        self.seen: list[tuple[Step, list[int], bool]] = []
+        self.uses: Counter[int] = Counter()
+
+    def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Any:
+        name = op.forward.__name__.removesuffix("_forward")
+        step = name, self.count[name]
+        self.count[name] += 1
+        slots = [getattr(x, "slot", None) for x in arrays]
+        given = [n for n, slot in enumerate(slots) if slot is not None]
+        shape = np.shape(y)
+        same = len(given) == 1 and arrays[given[0]].shape == shape
+        self.seen.append((step, given, same))
+        cut = set()
+        for n, leaf in enumerate(self.leaves):
+            for k in (k for k in given if slots[k] is leaf.slot):
+                if self.alone and self.alone[0] == n and self.alone[1] != self.uses[n]:
+                    cut.add(k)
+                self.uses[n] += 1
+        if cut:
+            op = changed_back(op, lambda got, *_: [None if k in cut else g for k, g in enumerate(got)])
+        elif step == self.step and self.change:
+            op = changed_back(op, self.change)
+        return super().record(op, saved, arrays, y)
+
+
+def changed_back(op: Op, change: Back) -> Op:
+    def backward(saved: Any, dy: Any, *wants: Any) -> Any:
+        return tuple(change(list(op.backward(saved, dy, *wants)), saved, dy))
+
+    return replace(op, backward=backward)
+
+
+def on_tape(make: Callable[[], Tape]) -> Any:
+    """The derivatives on another tape."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.case
+        if case is None:
+            return None
+        with np.errstate(all="ignore"):
+            found = expected(case, answer.a, None, None, make())
+        return {name: x for name, x in found.items() if name.startswith("vjp.")}
+
+    return gives
+
+
+def at_step(step: Step, change: Back) -> Any:
+    return on_tape(lambda: Altered(step, change))
+
+
+def one_of(k: int, change: Callable[[Any], Any]) -> Back:
+    return lambda got, saved, dy: [change(g) if n == k and g is not None else g for n, g in enumerate(got)]
+
+
+def softmax_rows(p: Any, dp: Any) -> dict[str, Any]:
+    return {
+        "lacks its mean": p * dp,
+        "has the plain mean in place of the weighted one": p * (dp - dp.mean(-1, keepdims=True)),
+        "sums over queries in place of keys": p * (dp - (p * dp).sum(-2, keepdims=True)),
+        "is p (1 - p)": p * (1 - p) * dp,
+        "lacks the weights": dp - (p * dp).sum(-1, keepdims=True),
+    }
+
+
+def softmax_back(words: str, got: list[Any], p: Any, dp: Any) -> list[Any]:
+    return [softmax_rows(p, dp)[words]]
+
+
+def of_steps_back(answer: Answer) -> Iterator[Guess]:
+    """One step of the backward pass is another."""
+    case = answer.case
+    if case is None or not answer.derivative or case.level not in OPERATIONS:
+        return
+    tape = Altered()
+    expected(case, answer.a, None, None, tape)
+    for leaf, count in sorted(tape.uses.items()):
+        for n in range(count if 1 < count < 8 else 0):
+            words = (
+                f"an input that is used {count} times has the derivative of use {n + 1} alone; add them up"
+            )
+            yield guess("grad.sum", words, on_tape(partial(Altered, alone=(leaf, n))))
+    for step, given, same in tape.seen:
+        name, number = step
+        whose = f"the derivative of {name}{f' (call {number + 1})' if tape.count[name] > 1 else ''}"
+        known = {"turn": "grad.rotation", "probabilities": "grad.softmax"}.get(name, "")
+        for k in given:
+            which = f" to its argument {k + 1}" if len(given) > 1 else ""
+            for flag, words, times in (("sum", "hands nothing back", 0), ("sign", "has the other sign", -1)):
+                new = at_step(step, one_of(k, partial(np.multiply, times)))
+                yield guess(known or f"grad.{flag}", f"{whose} {words}{which}", new, 0.95)
+            for axis in (-1, -2):
+                late = {"comes a token late": 1, "comes a token early": -1}
+                for words, by in late.items():
+                    roll = partial(np.roll, shift=by, axis=axis)
+                    yield guess("grad.time", f"{whose} {words}{which}", at_step(step, one_of(k, roll)), 0.94)
+        for axis in (-1, -2, 1):
+            yield guess("grad.time", f"{whose} runs through time the other way", other_way(step, axis), 0.95)
+        if same:
+            words = f"{whose} hands on what it got: its own factor is missing"
+            yield guess(known or "grad.factor", words, at_step(step, handed_on), 0.95)
+        if name == "probabilities":
+            for words in softmax_rows(np.ones(2), np.ones(2)):
+                yield guess("grad.softmax", f"{whose} {words}", at_step(step, partial(softmax_back, words)))
+
+
+def handed_on(got: list[Any], saved: Any, dy: Any) -> list[Any]:
+    return [None if g is None else dy for g in got]
+
+
+def other_way(step: Step, axis: int) -> Any:
+    """The step's derivative is computed with time reversed: a sum that runs forward, not back."""
+
+    def make() -> Tape:
+        def change_of(op: Op) -> Op:
+            def backward(saved: Any, dy: Any, *wants: Any) -> Any:
+                got = op.backward(saved, np.flip(dy, axis), *wants)
+                return tuple(np.flip(g, axis) if g is not None and g.shape == dy.shape else g for g in got)
+
+            return replace(op, backward=backward)
+
+        class Reversed(Altered):
+            def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Any:
+                name = op.forward.__name__.removesuffix("_forward")
+                mine = (name, self.count[name]) == step and np.ndim(y) > abs(axis + 0.5)
+                return super().record(change_of(op) if mine else op, saved, arrays, y)
+
+        return Reversed()
+
+    return on_tape(make)
+
+
+def of_maps_back(answer: Answer) -> Iterator[Guess]:
+    """The derivative of a rotation is another map of the cotangent's pairs: no softmax can be blamed."""
+    case = answer.case
+    if case is None or not answer.derivative or case.hook != "rotate" or case.level != "op":
+        return
+    for sign, how in ((-1, ""), (1, ", and turns forward")):
+        for _, words, made in (
+            ("", "it is the inverse of what the other layout does", Map("other")),
+            *MAPS,
+            ("", "it turns", Map()),
+        ):
+            for gain, what in ((1, ""), (0, ", without the gain"), (2, ", with the gain twice")):
+                if (made, sign, gain) != (Map(), -1, 1):
+                    said = f"the derivative of q and k is another map: {words}{how}{what}"
+                    yield guess("grad.rotation", said, mapped_back(made, sign, gain), 0.97)
+
+
+def mapped_back(made: Map, sign: int, gain: int) -> Any:
+    def gives(answer: Answer) -> Any:
+        case = answer.case
+        if case is None or case.hook != "rotate" or case.level != "op" or answer.parameters:
+            return None
+        phi, *gains = rotation_of(case, answer)
+        found = {}
+        for name, g in zip("qk", gains, strict=True):
+            power = None if g is None or not gain else g**gain
+            found[f"vjp.{name}"] = made(
+                case, answer.a[f"cotangent.{name}_rotated"], sign * np.asarray(phi), power
+            )
+        return found
+
+    return gives
+
+
+def of_groups(answer: Answer) -> Iterator[Guess]:
+    """The derivatives of query heads go to other key-value heads than they read."""
+    case = answer.case
+    if case is None or not answer.derivative or case.level != "attn" or case.H == case.G:
+        return
+    for flag, words, shares in (
+        ("grad.sum", "are scattered to heads h mod G", lambda h, g, H, G: h % G == g),
+        (
+            "grad.sum",
+            "are those of the last query head of a group alone",
+            lambda h, g, H, G: h == (g + 1) * (H // G) - 1,
+        ),
+        (
+            "grad.sum",
+            "are those of the first query head of a group alone",
+            lambda h, g, H, G: h == g * (H // G),
+        ),
+        ("grad.sum", "are the mean over a group", lambda h, g, H, G: (h // (H // G) == g) / (H // G)),
+        ("grad.heads_permuted", "are in reverse order", lambda h, g, H, G: G - 1 - h // (H // G) == g),
+        ("grad.sum", "go to every head", lambda h, g, H, G: 1),
+    ):
+        yield guess(flag, f"derivatives of keys and values {words}", scattered(shares), 0.98)
+
+
+def scattered(shares: Any) -> Any:
+    def gives(answer: Answer) -> Any:
+        case = answer.case
+        if case is None or case.level != "attn" or case.H == case.G:
+            return None
+        H, G = case.H, case.G
+        many = {n: np.repeat(answer.a[n], H // G, 1) for n in "kv"}
+        found = expected(replace(case, G=H), answer.a | many)
+        weights = np.array([[float(shares(h, g, H, G)) for h in range(H)] for g in range(G)])
+        return {f"vjp.{n}": np.einsum("gh,bhtd->bgtd", weights, found[f"vjp.{n}"]) for n in "kv"}
+
+    return gives

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get, options
-from peref.golden.diagnosis.answer import BROKEN, NEARLY, Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import computed
 from peref.golden.spec.cases import other_choices
 from peref.hooks import rotation
@@ -76,7 +76,9 @@ def of_options(answer: Answer) -> Iterator[Guess]:
         return
     known, mine = options(get(case.encoding)), case.config.pe[0][1]
     if len(case.options) > 1:
-        yield guess("option", "your options have their defaults, whatever the case asks for", without(), 0.9)
+        yield guess(
+            "option", "your options have their defaults, whatever the case asks for", without(), GENERAL
+        )
     groups: dict[str, list[str]] = {}
     for option in known:
         groups.setdefault(flag_of(answer, "options", option, ""), []).append(option)
@@ -94,7 +96,8 @@ def of_options(answer: Answer) -> Iterator[Guess]:
         for value in dict.fromkeys([default, *other_choices(default, kind)]):
             if value != mine[option] and type(value) is not list:
                 words = f"the option {option} seems to be {value}, whatever the case asks for"
-                yield guess(flag, f"{words} (here {mine[option]})", with_option(option, always(value)))
+                sure = GENERAL if flag == "option" else 1.0
+                yield guess(flag, f"{words} (here {mine[option]})", with_option(option, always(value)), sure)
     if flag := flag_of(answer, "options", "n", ""):
         for words, change in LENGTHS.items():
             other = computed(lambda c: c.n is not None, facts=lambda c, change=change: {"n": change(c)})

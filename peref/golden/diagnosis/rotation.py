@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
+from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
 from peref.golden.diagnosis.engine import Row, computed, guesses, rows
 from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
 from peref.golden.spec.cases import Case
@@ -40,6 +40,7 @@ def bfloat16(x: Any) -> Any:
 LOW = (("float16", float16), ("bfloat16", bfloat16))
 other_of = lambda case: "interleaved" if case.layout == "half" else "half"
 turns = lambda case: case.hook == "rotate" and case.level != "table"
+turned_at_all = lambda case: case.hook == "rotate"
 is_partial = lambda case: case.hook == "rotate" and case.config.R != case.D
 
 
@@ -273,7 +274,13 @@ OF_ANGLES = (
         {"turn": lambda phi, *g: (-phi, *g)},
         turns,
     ),
-    *rows("basic", "turn", {"there is no position in it: nothing turns": lambda phi, *g: (0 * phi, *g)}),
+    *rows(
+        "basic",
+        "turn",
+        {"there is no position in it: nothing turns": lambda phi, *g: (0 * phi, *g)},
+        turned_at_all,
+        GENERAL,
+    ),
     *(
         Row("rope.one_of_two", words, one_of_two(q, k), lambda c: c.hook == "rotate")
         for words, q, k in (
@@ -341,7 +348,12 @@ OF_ANGLES = (
 
 
 def in_layout(layout: str) -> Any:
-    return computed(lambda c: turns(c) and c.layout != layout, facts=lambda c: {"layout": layout})
+    """Whatever the case asks for; where it asks for that, nothing changes, which speaks for it."""
+    return lambda answer: (
+        expected(replace(answer.case, layout=layout), answer.a)
+        if answer.case and turns(answer.case)
+        else None
+    )
 
 
 def of_turning(answer: Answer) -> Iterator[Guess | Clue]:

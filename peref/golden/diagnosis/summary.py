@@ -22,6 +22,7 @@ from peref.golden.spec.files import Tensor
 # encodings that are summed up, and failures of one tensor that are looked into by themselves: it takes time
 SUMMED = 12
 ALONE = 20
+LEAST_CONFIRMED = 0.5  # the same for it to be more than a guess: half of the failing cases
 LEAST_WEIGHT = 0.3  # what must speak for a trap of a whole encoding
 
 
@@ -74,7 +75,7 @@ class Summary:
             Probable(
                 replace(some[0][1].trap, evidence=some[0][1].evidence),
                 tuple(name for name, _ in some),
-                all(one.confirmed for _, one in some),
+                all(one.confirmed and one.weight >= LEAST_CONFIRMED for _, one in some),
             )
             for some in order
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peref.errors import counted
-from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
+from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, guess
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import CLASSES, ROUNDOFF, verdict_on
@@ -148,7 +148,7 @@ def of_tensors(answer: Answer) -> Iterator[Guess | Clue]:
                     multiplied(factor),
                     0.97,
                 )
-            yield guess("basic", f"{name}: {words}", multiplied(factor), 0.95)
+            yield guess("basic", f"{name}: {words}", multiplied(factor), GENERAL)
         if late := of_time(answer, name, x, g):
             yield Clue(Trap("", late), 0.2)
 

@@ -42,7 +42,7 @@ from peref.golden.spec.models import ModelCase
 RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"
 BIAS_LATE = "bias.off_by_one"
 KEPT, DROPPED = "cache.not_cleared", "cache.state_dropped"
-NO_BIAS = "t5.bias.dropped_on_decode"
+OFFSET, AGAIN, OPEN = "cache.position_offset", "cache.keys_turned_again", "mask.chunk_open"
 
 later = lambda call: call.later
 not_first = lambda call: call.first > 0
@@ -64,12 +64,12 @@ def offset(i: Any, call: Call) -> Any:
 
 WRONG_PLACES = (  # flag, words, place(positions of the trace, call)
     (RESTARTS, "every call counts its positions from the beginning", lambda i, c: own(i, c) - offset(i, c)),
-    (RESTARTS, "the offset of a call counts twice in its positions", lambda i, c: own(i, c) + offset(i, c)),
+    (OFFSET, "the offset of a call counts twice in its positions", lambda i, c: own(i, c) + offset(i, c)),
     (LATE, "positions are one too large once there is a cache", lambda i, c: own(i, c) + c.later),
     (LATE, "positions are one too small once there is a cache", lambda i, c: own(i, c) - c.later),
-    (LATE, "a call's own tokens count in its offset", lambda i, c: own(i, c) + c.T),
+    (OFFSET, "a call's own tokens count in its offset", lambda i, c: own(i, c) + c.T),
     (
-        RESTARTS,
+        OFFSET,
         "the offset of a call is the number of calls before it",
         lambda i, c: own(i, c) - offset(i, c) + c.number,
     ),
@@ -201,13 +201,17 @@ WINDOWS = (
         (every_call, later),
     ),
 )
-LOST_KEYS = (  # words, lost(call of the key, this call)
-    ("a call sees its own keys alone: the cache is not read", lambda old, now: True),
-    ("keys of one token are not written to the cache", lambda old, now: one_token(old)),
-    ("keys of later chunks are not written to the cache", lambda old, now: a_chunk(old)),
-    ("keys of later calls are not written to the cache", lambda old, now: old.later),
-    ("keys of the first call are lost", lambda old, now: not old.later),
-    ("the cache has the keys of the last call alone", lambda old, now: old.number < now.number - 1),
+LOST_KEYS = (  # flag, words, lost(call of the key, this call)
+    ("cache.ignored", "a call sees its own keys alone: the cache is not read", lambda old, now: True),
+    ("cache.keys_lost", "keys of one token are not written to the cache", lambda old, now: one_token(old)),
+    ("cache.keys_lost", "keys of later chunks are not written to the cache", lambda old, now: a_chunk(old)),
+    ("cache.keys_lost", "keys of later calls are not written to the cache", lambda old, now: old.later),
+    ("cache.keys_lost", "keys of the first call are lost", lambda old, now: not old.later),
+    (
+        "cache.keys_lost",
+        "the cache has the keys of the last call alone",
+        lambda old, now: old.number < now.number - 1,
+    ),
 )
 
 
@@ -222,7 +226,8 @@ def of_masks(answer: Answer) -> Iterator[Guess]:
             yield guess(flag, f"{words}{named(kind)}", with_place(with_mask(see), kind, only))
     for kind in (every_call, later, a_chunk):
         open_ = lambda at, call: replace(at, causal=False)
-        yield guess("mask.causal", f"there is no causal mask{named(kind)}", with_place(open_, kind))
+        flag = "mask.causal" if kind is every_call else OPEN
+        yield guess(flag, f"there is no causal mask{named(kind)}", with_place(open_, kind))
         if case.window:
             for more in (1, -1, 2):
                 wide = lambda at, call, more=more: replace(at, window=max(at.window + more, 1))
@@ -232,8 +237,8 @@ def of_masks(answer: Answer) -> Iterator[Guess]:
             yield guess(
                 "mask.window", f"your window is not there{named(kind)}", with_place(none, kind, windowed)
             )
-    for words, lost in LOST_KEYS:
-        yield guess(DROPPED, words, without_keys(lost))
+    for flag, words, lost in LOST_KEYS:
+        yield guess(flag, words, without_keys(lost))
 
 
 def windowed(case: ModelCase) -> bool:
@@ -315,7 +320,7 @@ def of_lengths(answer: Answer) -> Iterator[Guess]:
         ("cached keys are turned once more in every call", lambda c, now: now.number - c.number + 1),
         ("cached keys are not turned", lambda c, now: 0),
     ):
-        yield guess("rope.one_of_two", words, with_keys(times))
+        yield guess("rope.one_of_two" if words.endswith("not turned") else AGAIN, words, with_keys(times))
     yield guess("rope.one_of_two", "keys are not turned", unturned(False, True))
     yield guess("rope.one_of_two", "queries are not turned", unturned(True, False))
     yield guess("rope.one_of_two", "neither queries nor keys are turned", unturned(True, True))
@@ -354,18 +359,20 @@ def of_terms(answer: Answer) -> Iterator[Guess]:
     case = answer.trace
     if case is None or case.hook not in ("bias", "score"):
         return
+    known = answer.entry.vectors.words["flags"]
+    dropped = next((one for one in known if one.endswith("bias.dropped_on_decode")), "cache.bias_dropped")
     nothing = lambda call: lambda bias, be, p, d: 0 * bias(be, p, d)
     short = lambda call: lambda bias, be, p, d: bias(be, p, d) * (d < call.T)
     no_terms = lambda call: lambda score, *given: (None, None, None)
     for kind in (later, not_first, one_token, a_chunk):
         where = named(kind)
-        yield guess(NO_BIAS, f"there is no bias{where}", with_hook("bias", nothing, kind))
-        yield guess(NO_BIAS, f"cached keys have no bias{where}", with_hook("bias", short, kind))
-        yield guess(NO_BIAS, f"nothing is added to the logits{where}", with_hook("score", no_terms, kind))
+        yield guess(dropped, f"there is no bias{where}", with_hook("bias", nothing, kind))
+        yield guess(dropped, f"cached keys have no bias{where}", with_hook("bias", short, kind))
+        yield guess(dropped, f"nothing is added to the logits{where}", with_hook("score", no_terms, kind))
         for part in range(3):
             without = lambda call, part=part: partial(less, part)
             words = f"the {('term', 'row', 'column')[part]} is not added to the logits{where}"
-            yield guess(NO_BIAS, words, with_hook("score", without, kind))
+            yield guess(dropped, words, with_hook("score", without, kind))
 
 
 def less(part: int, score: Any, *given: Any) -> tuple[Any, ...]:

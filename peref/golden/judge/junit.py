@@ -8,13 +8,13 @@ import xml.etree.ElementTree as xml
 import numpy as np
 
 from peref.golden.judge.report import Report
-from peref.golden.judge.text import failure_lines, probable_block
+from peref.golden.judge.text import failure_lines, probable_block, unexplained_block
 from peref.golden.spec.book import Book
 
 
 def junit_xml(report: Report, book: Book) -> str:
     """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are
-    skipped; what is probable goes to system-out.
+    skipped; what is probable or unexplained goes to system-out.
     """
     errors, left_out = (
         {**report.errors, **report.crashes},
@@ -74,9 +74,9 @@ def junit_xml(report: Report, book: Book) -> str:
             "skipped",
             {"message": printable(words)},
         )
-    if report.probable:
+    if said := [*map(probable_block, report.probable), *map(unexplained_block, report.unexplained)]:
         xml.SubElement(suite, "system-out").text = "\n".join(
-            str(probable_block(one)) for one in report.probable
+            printable(line) for block in said for line in str(block).split("\n")
         )
     return xml.tostring(suite, encoding="unicode") + "\n"
 
