@@ -244,15 +244,8 @@ class TopLeft(At):
 def top_left(case, a):
     aligned = lambda at: TopLeft(**{f.name: getattr(at, f.name) for f in fields(At)})
     if case.level == "model":
-        return stack.in_calls(
-            case,
-            a,
-            Backend(
-                attention=lambda *arrays, at, scale: model.PLAIN.attention(
-                    *arrays, at=aligned(at), scale=scale
-                )
-            ),
-        )
+        moved = lambda *arrays, at, **how: model.PLAIN.attention(*arrays, at=aligned(at), **how)
+        return stack.in_calls(case, a, Backend(attention=moved))
     return trace.trace_outputs(case, a, None, aligned(case.at))
 
 

@@ -309,15 +309,15 @@ def meet(one: Reading, other: Reading) -> bool:
 
 def probes(name: str, level: str) -> Iterator[tuple[Case, set[str]]]:
     """Small cases, and the options whose readings are tried there, all where there are none: every setting
-    at every place that takes it, and each two of them at one.
+    at every place that takes it, and each two options at one.
     """
     settings = [given for given in every_choice(name) if given]
     for given in ({}, *settings):
         for facts in places_of(name, level):
             if case := fitting(name, level, given, facts):
                 yield case, set()
-    for one, other in combinations(settings, 2):
-        if not set(one) & set(other):
+    for one, other in combinations([given for given in settings if len(given) == 1], 2):
+        if one.keys() != other.keys():
             cases = (fitting(name, level, one | other, facts) for facts in places_of(name, level))
             if case := next(filter(None, cases), None):
                 yield case, {*one, *other}

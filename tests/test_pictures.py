@@ -102,7 +102,7 @@ def test_of_a_learned_table_the_rows_are_drawn_and_not_their_start():
     for name in ("learned_bias", "learned"):
         rows, shared = panels(name).values()
         same_numbers(rows.curves[0].y, np.arange(64), 0)
-        same_numbers(shared.curves[0].y, np.ones(64), 0)
+        same_numbers(shared.curves[0].y, np.ones(64, int), 0)
     for name in ("alibi", "kerple_log", "sinusoidal"):
         assert not any("row of" in title for title in panels(name))
 
@@ -234,7 +234,9 @@ def test_weights_are_those_of_the_softmax(name):
     table = encoding.bias(model.PLAIN, p, at.distances) if encoding.bias else None
     logits = scores(content["q"], content["k"], table, None, None, None, at=at, scale=encoding.scale(cfg.D))
     same(
-        responses.attention_weights(encoding, p, at, "half", content), probabilities(logits, at=at)[0], 1e-14
+        responses.attention_weights(encoding, p, at, {"layout": "half"}, content),
+        probabilities(logits, at=at)[0],
+        1e-14,
     )
 
 

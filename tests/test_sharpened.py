@@ -273,3 +273,22 @@ def test_a_temperature_reads_positions():
 def test_new_settings_that_mean_nothing_are_refused(pe, items, words):
     with pytest.raises(Misuse, match=words):
         Config(**choose(pe, items))
+
+
+@pytest.mark.parametrize("pe", [ALL, (("rope", {"window": 3, "chunk": 4}), ("t5+shaw", {}))])
+def test_the_same_text_runs_on_another_library(pe, cupy):
+    """Whole, packed and in pieces, forward and backward, to the same values."""
+    cfg, be = made(pe), backends.get("cupy")
+    p = weights(cfg)
+    there = {n: cupy.asarray(a) for n, a in p.items()}
+    for seg in (None, SEGMENTS):
+        tape, tape_there = Tape(), Tape()
+        leaves, leaves_there = tape.watch(p), tape_there.watch(there)
+        y, _ = model.loss(cfg, leaves, X, X, seg=seg)
+        y_there, _ = model.loss(cfg, leaves_there, X, X, be=be, seg=seg)
+        g, g_there = tape.gradients(y, np.float64(0.7)), tape_there.gradients(y_there, cupy.asarray(0.7))
+        want = {n: cupy.asarray(g[a]) for n, a in leaves.items()}
+        same({n: g_there[a] for n, a in leaves_there.items()}, want, 1e-11)
+    memory = model.decode(cfg, there, X[:, :7], model.cache(cfg, 16), be=be)[1]
+    rows = model.decode(cfg, there, X[:, 7:], memory, be=be)[0]
+    same(rows, cupy.asarray(model.logits(cfg, p, X, n=16)[:, 7:]), 1e-11)

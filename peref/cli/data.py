@@ -20,14 +20,14 @@ def command(as_json: bool) -> None:
         return
     for item in corpora:
         print(item["name"])
-        print(text.labelled("  text", item["title"]))
+        text.print_labelled("  text", item["title"])
         if item["bytes"] is not None:
-            print(text.labelled("  size", f"{item['bytes']:,} bytes"))
-            print(text.labelled("  SHA-256", item["sha256"]))
-        print(text.labelled("  source", item["source"]))
-        print(text.labelled("  licence", item["licence"]))
+            text.print_labelled("  size", f"{item['bytes']:,} bytes")
+            text.print_labelled("  SHA-256", item["sha256"])
+        text.print_labelled("  source", item["source"])
+        text.print_labelled("  licence", item["licence"])
         print()
-    print(text.labelled("or", "train --data PATH: any text file, or a folder of them"))
+    text.print_labelled("or", "train --data PATH: any text file, or a folder of them")
 
 
 def of_python() -> dict[str, Any]:

@@ -30,19 +30,17 @@ def command(pe: str | None, as_json: bool) -> None:
         return
     for item in encodings:
         print(f"{item['name']} ({item['hook'] or 'no hook'})")
-        print(text.labelled("  formula", item["formula"]))
+        text.print_labelled("  formula", item["formula"])
         if item["options"]:
-            print(
-                text.labelled("  options", "; ".join(option(name, o) for name, o in item["options"].items()))
+            text.print_labelled(
+                "  options", "; ".join(option(name, o) for name, o in item["options"].items())
             )
         if item["parameters"]:
-            print(
-                text.labelled(
-                    "  parameters",
-                    ", ".join(
-                        f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items()
-                    ),
-                )
+            text.print_labelled(
+                "  parameters",
+                ", ".join(
+                    f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items()
+                ),
             )
         print(text.labelled("  paper", item["paper"]) + ("" if item["from"] else "\n"))
         if item["from"]:

@@ -68,15 +68,13 @@ def rotation_data(r: Rotation) -> dict[str, Any]:
 
 def say(data: dict[str, Any], drawn: list[str]) -> None:
     """The same for people."""
-    print(
-        text.labelled(
-            "file",
-            f"{data['path']}: model_type {data['model_type']}, max_position_embeddings "
-            f"{data['max_position_embeddings']:,}",
-        )
+    text.print_labelled(
+        "file",
+        f"{data['path']}: model_type {data['model_type']}, max_position_embeddings "
+        f"{data['max_position_embeddings']:,}",
     )
     if data["without_positions"]:
-        print(text.labelled("no positions", f"layers {', '.join(map(str, data['without_positions']))}"))
+        text.print_labelled("no positions", f"layers {', '.join(map(str, data['without_positions']))}")
     for r in data["rotations"]:
         print()
         if r["layers"]:
@@ -85,43 +83,37 @@ def say(data: dict[str, Any], drawn: list[str]) -> None:
                 if r["which"]
                 else ""
             )
-            print(text.labelled("layers", r["layers"] + which))
+            text.print_labelled("layers", r["layers"] + which)
         told(r)
     if data["train"]:
         print(f"\nall layers    {data['train']}")
     for path in drawn:
-        print(text.labelled("picture", path))
+        text.print_labelled("picture", path)
 
 
 def told(r: dict[str, Any]) -> None:
     """One rotation."""
     half, R = r["rotary_dim"] // 2, r["rotary_dim"]
-    print(text.labelled("encoding", f"{r['encoding']}: {r['formula']}"))
+    text.print_labelled("encoding", f"{r['encoding']}: {r['formula']}")
     print(f"{'command':14}{r['train']}")
     pairs = f"n with n + {half}" if r["layout"] == "half" else "2n with 2n + 1"
-    print(
-        text.labelled(
-            "turns",
-            f"{R} of {r['head_width']} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})",
-        )
+    text.print_labelled(
+        "turns",
+        f"{R} of {r['head_width']} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})",
     )
     gains = {f"{one['attention_factor']:.9g}": one["length"] for one in r["made_for"]}
     for a, n in gains.items():
-        print(
-            text.labelled(
-                "factor", f"q and k times {a}" + (f" in texts of {n:,} tokens" if len(gains) > 1 else "")
-            )
+        text.print_labelled(
+            "factor", f"q and k times {a}" + (f" in texts of {n:,} tokens" if len(gains) > 1 else "")
         )
     times = r["softmax_scale_times"]
-    print(
-        text.labelled(
-            "softmax",
-            f"scale {r['softmax_scale']:.9g}, {r['head_width']}^-0.5"
-            + (f" times {times:.9g}" if times != 1 else ""),
-        )
+    text.print_labelled(
+        "softmax",
+        f"scale {r['softmax_scale']:.9g}, {r['head_width']}^-0.5"
+        + (f" times {times:.9g}" if times != 1 else ""),
     )
     for note in sorted(r["notes"], key=lambda note: NOTE_KINDS.index(note["kind"])):
-        print(text.labelled(note["kind"].ljust(text.LABEL), f"{note['key']}: {note['says']}"))
+        text.print_labelled(note["kind"].ljust(text.LABEL), f"{note['key']}: {note['says']}")
     print()
     print(frequency_table(r))
 

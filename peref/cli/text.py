@@ -40,6 +40,10 @@ def labelled(name: str, text: str) -> str:
     )
 
 
+def print_labelled(name: str, words: str) -> None:
+    print(labelled(name, words))
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns, all set to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

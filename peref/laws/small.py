@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from peref import model
 from peref.compare import Differs
 from peref.config import Config
 from peref.encodings import Encoding, get, options
+from peref.encodings.values import other_choices
 from peref.laws.gradient import frozen, gradient
 
 EXACT = 1e-10
@@ -91,30 +92,19 @@ class Subject:
         return [np.arange(count), mixed, *([mixed / 4 - 5] if "real_positions" in self.claims() else [])]
 
 
-def beside(default: Any, kind: Any) -> tuple[Any, ...]:
-    """Values that an option may have besides its default: a choice, twice a number, half of a share."""
-    if isinstance(default, bool):
-        return (not default,)
-    if isinstance(default, str):
-        return tuple(word for word in get_args(kind) if word != default)
-    if type(default) in (int, float):
-        return (default / 2 if 0.5 < default < 1 else 2 * default,)
-    return ()
-
-
 def each_alone(name: str) -> list[tuple[str, Any]]:
     """(option, value) for each value beside the default of each option."""
     return [
         (option, value)
         for option, (default, kind) in options(get(name)).items()
-        for value in beside(default, kind)
+        for value in other_choices(default, kind)
     ]
 
 
 def last_words(name: str) -> dict[str, Any]:
     """All options that are words, each at its last."""
     return {
-        n: beside(default, kind)[-1]
+        n: other_choices(default, kind)[-1]
         for n, (default, kind) in options(get(name)).items()
         if isinstance(default, (str, bool))
     }

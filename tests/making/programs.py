@@ -195,8 +195,10 @@ def online_backward(saved, dy):
 online = Op(online_forward, online_backward)
 
 
-def chunked(q, k, v, table=None, term=None, row=None, column=None, *, at, scale):
+def chunked(q, k, v, table=None, term=None, row=None, column=None, sinks=None, *, at, scale, softcap=None):
     """Attention as kernels do it, with keys and values repeated for the heads that share them."""
+    assert sinks is None, "no golden case has sinks"
+    assert softcap is None, "nor a softcap"
     return online(
         scores(q, k, table, term, row, column, at=at, scale=scale),
         repeated(v, times=q.shape[1] // k.shape[1]),

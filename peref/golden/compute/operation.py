@@ -173,9 +173,9 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
     """Attention, and what is seen of it on the way where it is a softmax."""
     found: Arrays = {}
 
-    def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, scale: float, softcap: Any) -> Any:
+    def in_steps(q: Any, k: Any, v: Any, *terms: Any, at: At, **settings: Any) -> Any:
         *added, sinks = terms
-        logits = scores(q, k, *added, at=at, scale=scale, softcap=softcap)
+        logits = scores(q, k, *added, at=at, **settings)
         share = probabilities(logits, at=at) if sinks is None else sunk(logits, sinks, at=at)
         found.update(scores=np.where(at.see, value(logits), 0), probabilities=value(share))
         return weigh(share, v)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get, options
+from peref.encodings.values import other_choices
 from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import computed
-from peref.golden.spec.cases import other_choices
 from peref.hooks import rotation
 
 Value = Callable[[Any], Any]

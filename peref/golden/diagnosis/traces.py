@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get, options
+from peref.encodings.values import other_choices
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.replays import (
@@ -36,7 +37,6 @@ from peref.golden.diagnosis.replays import (
     with_states,
     without_keys,
 )
-from peref.golden.spec.cases import other_choices
 from peref.golden.spec.models import ModelCase
 
 RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"

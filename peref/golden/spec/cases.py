@@ -7,7 +7,7 @@ Not here: models (models), what a case computes (compute); which cases golden/ h
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import numpy as np
 
@@ -141,19 +141,6 @@ def sized(name: str, level: str, slug: str, why: str, flags: tuple[str, ...] = (
     if get(name).hook == "mix":
         given = {"H": 3, "D": 4, "C": 5} | given
     return Case(name, level, slug, why, flags, **given)
-
-
-def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
-    """Values that an option may have beside its default: all of a choice, twice a number, half of a share,
-    which ends at 1.
-    """
-    if isinstance(default, bool):
-        return (not default,)
-    if get_origin(kind) is Literal:
-        return tuple(v for v in get_args(kind) if v != default)
-    if type(default) in (int, float) and default:
-        return (default / 2 if 0.5 < default < 1 else 2 * default,)
-    return ()
 
 
 def yours(name: str, given: dict[str, Any], **facts: Any) -> list[Case]:
