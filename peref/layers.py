@@ -60,6 +60,7 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
         if alike not in made:
             tables, token = hooks.place_tables(be, pe, p, place), None
             hot, more = layer.temperature != "none", layer.softcap or layer.sinks
+            more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
             if alone and be.token and not (hot or more or pe.mix or pe.attend or pe.score or pe.features):
                 settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "F", "norm", "eps")}
                 settings |= {"layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}

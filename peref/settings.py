@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterable
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from peref.config import Config
 from peref.encodings import fitting, name_of
@@ -71,3 +71,16 @@ def meant(option: str, name: str) -> list[str]:
     if option in found[1:]:
         raise Misuse(f"--set {option}: of {name} that may be {' or '.join(found)}; say {found[0]}=VALUE")
     return found
+
+
+def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
+    """Values that an option may have beside its default: all of a choice, twice a number, half of a share,
+    which ends at 1.
+    """
+    if isinstance(default, bool):
+        return (not default,)
+    if get_origin(kind) is Literal:
+        return tuple(v for v in get_args(kind) if v != default)
+    if type(default) in (int, float) and default:
+        return (default / 2 if 0.5 < default < 1 else 2 * default,)
+    return ()

@@ -63,7 +63,7 @@ PLAIN |= {
     "rng",
     "s",
 }
-PLAIN |= {"slow", "times", "tokens", "truncate", "value"}
+PLAIN |= {"default", "slow", "times", "tokens", "truncate", "value"}
 
 
 def ops_of(module):

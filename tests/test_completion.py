@@ -19,6 +19,7 @@ from peref.cli.app import COMMANDS
 from peref.cli.signals import Signals
 from peref.encodings import names
 from peref.golden.spec.book import known_flags
+from peref.member import settings_of
 from peref.runs import create
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +27,7 @@ PATIENCE = 60  # seconds
 HEAVY = {"numba", "llvmlite", "cupy", "matplotlib", "tqdm", "scipy", "torch"}
 NEWER, OLDER = "runs/2026-02-02-000000-rope-L16-s0-1111", "runs/2026-01-01-000000-t5-L16-s0-2222"
 FILES = ["compopt -o default"]
+OF_LAYERS = [f"{setting}=" for setting in settings_of("alibi")]
 
 # A line, | where readline ends a word -> what is offered for its last word
 LINES = {
@@ -48,7 +50,7 @@ LINES = {
     "peref train --pe rope --set l": ["learned=", "layout="],
     "peref train --pe rope --set layout|=": ["half", "interleaved"],
     "peref train --set max_bias|=|8 --pe ya": ["yarn"],
-    "peref train --set ": ["max_bias=", "slopes=", "directions=", "across_layers=", "window=", "scale="],
+    "peref train --set ": ["max_bias=", "slopes=", "directions=", "across_layers=", *OF_LAYERS],
     "peref show xpos --set sc": ["scale_base=", "scale="],
     "peref eval --set b": ["base="],  # of the newest run, which has rope
     f"peref eval {OLDER} --set b": ["buckets="],

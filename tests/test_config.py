@@ -633,7 +633,8 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
             "bse=2",
             (
                 r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, "
-                r"learned, window, rotary_dim, layout, scale$"
+                r"learned, window, chunk, temperature, temperature_length, temperature_slope, rotary_dim, "
+                r"layout, scale, softcap, sinks$"
             ),
         ),
         ("rope", "rotary_dm=2", r"has no option 'rotary_dm'; did you mean 'rotary_dim'\?"),
@@ -642,7 +643,8 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
             "bse=2",
             (
                 r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, "
-                r"slopes, directions, across_layers, window, scale, base"
+                r"slopes, directions, across_layers, window, chunk, temperature, temperature_length, "
+                r"temperature_slope, scale, softcap, sinks, base"
             ),
         ),
         (
@@ -650,10 +652,14 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
             "0.base=2",
             (
                 r"'alibi' has no option 'base'; its options are: max_bias, slopes, directions, "
-                r"across_layers, window, scale$"
+                r"across_layers, window, chunk, .*, scale, softcap, sinks$"
             ),
         ),
-        ("none", "base=2", r"'none' has no option 'base'; its options are: window, scale$"),
+        (
+            "none",
+            "base=2",
+            r"'none' has no option 'base'; its options are: window, chunk, .*, sinks$",
+        ),
         ("rwkv4", "window=2", r"'rwkv4' has no option 'window'; there are no options$"),
         ("rope", "a.base=2", r"has no option 'a.base'"),
         ("rope", "².base=2", r"has no option '².base'"),

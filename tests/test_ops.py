@@ -129,7 +129,7 @@ CASES = {
             {"at": WINDOW, "scale": 0.5},
         ),
     ],
-    "ops.attention.added": [
+    "ops.attention.plus_terms": [
         ([random(2, 6, 5, 7), table(6, LATE), *terms], {"at": LATE})
         for terms in (
             [None, None, None],
@@ -264,6 +264,8 @@ CASES = {
         ([random(2, 3, 5, 10), random(5, 4), positive(5, 4)], {"layout": "interleaved"}),
         ([random(2, 3, 5, 6), random(2, 5, 3), positive(2, 5, 3)], {"layout": "half"}),
         ([random(2, 3, 5, 6), random(2, 5, 3), positive(1, 1)], {"layout": "interleaved"}),
+        ([random(2, 6, 5, 6), random(2, 3, 5, 3), positive(5, 3)], {"layout": "half"}),
+        ([random(2, 6, 5, 6), random(1, 6, 5, 2), positive(1, 2, 5, 2)], {"layout": "interleaved"}),
     ],
     "encodings.mix.rwkv4.wkv4": [
         ([3 * random(2, 5, 3), random(2, 5, 3, seed=1), -positive(3), random(3), state, runs], {})

@@ -113,7 +113,7 @@ def test_a_file_is_an_encoding_like_any_other(tmp_path):
     same(got, np.array([want, 2 * np.array(want)]), 1e-15)
     assert peref.load(path) == "mine"
     # as somebody who edits it in a notebook
-    path.write_text(MINE.replace('-r_h sqrt(|d|)", init', 'again", init'))
+    path.write_text(MINE.replace('"b_h(d) = -r_h sqrt(|d|)"', '"b_h(d) = again"'))
     assert peref.load(path) == "mine"
     assert get("mine").formula == "b_h(d) = again"
     Config(pe=(("mine", {}), ("rope", {})))

@@ -96,7 +96,8 @@ def bias(name, table, facts, o, a):
         facts["causal"],
         a["distances"] if table else a["positions"][:, None] - a["positions"],
     )
-    see = np.ones(d.shape, bool) if table or not causal else np.tri(len(i), dtype=bool)
+    back = np.zeros_like(d) if table else np.arange(len(i))[:, None] - np.arange(len(i))  # in slots
+    see = (abs(back) < (facts["window"] or np.inf)) & (back >= (0 if causal else -np.inf))
     if name == "alibi":
         most, slopes = 2 ** int(np.log2(H)), lambda n: [2 ** (-o["max_bias"] * (h + 1) / n) for h in range(n)]
         return {"bias": -np.multiply.outer(slopes(most) + slopes(2 * most)[::2][: H - most], abs(d) * see)}

@@ -42,19 +42,6 @@ def wanted(kind: Any) -> str:
     return "none" if kind is type(None) else kind.__name__
 
 
-def other_choices(default: Any, kind: Any) -> tuple[Any, ...]:
-    """Values that an option may have beside its default: all of a choice, twice a number, half of a share,
-    which ends at 1.
-    """
-    if isinstance(default, bool):
-        return (not default,)
-    if get_origin(kind) is Literal:
-        return tuple(v for v in get_args(kind) if v != default)
-    if type(default) in (int, float) and default:
-        return (default / 2 if 0.5 < default < 1 else 2 * default,)
-    return ()
-
-
 def fitting(name: str, value: Any, kind: Any) -> Any:
     """`value` as the annotation `kind` of option `name` wants it, or Misuse. A list, tuple[float, ...],
     becomes a tuple, NumPy's numbers Python's.

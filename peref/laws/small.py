@@ -15,8 +15,8 @@ from peref import model
 from peref.compare import Differs
 from peref.config import Config
 from peref.encodings import Encoding, get, options
-from peref.encodings.values import other_choices
 from peref.laws.gradient import frozen, gradient
+from peref.settings import other_choices
 
 EXACT = 1e-10
 LENGTH = 16  # that frequencies are made for

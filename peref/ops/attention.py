@@ -20,7 +20,7 @@ def grouped(x, G):
     return x.reshape(B, G, H // G * T, D)
 
 
-def added_forward(s, table, term, row, column, *, at):
+def plus_terms_forward(s, table, term, row, column, *, at):
     """s [B,H,T,S] with table[distance] + term + row + column added: table [H,N] over `at.distances`, term
     [B,H,T,S], row [B,H,T,1], column [B,H,1,S]. All but s may be None, and their axes may be 1. table, row and
     column may be of a wider dtype; row and column are summed in it, since they nearly cancel.
@@ -37,7 +37,7 @@ def added_forward(s, table, term, row, column, *, at):
     return s, ([None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)], index)
 
 
-def added_backward(saved, ds, wants):
+def plus_terms_backward(saved, ds, wants):
     like, index = saved
     dtable = None
     dterm, drow, dcolumn = (  # 3, 2
@@ -51,24 +51,24 @@ def added_backward(saved, ds, wants):
 
 
 NO_TERMS = (None, None, None, None)
-added = Op(added_forward, added_backward, selective=True)
+plus_terms = Op(plus_terms_forward, plus_terms_backward, selective=True)
 
 
 def scores_forward(q, k, table, term, row, column, *, at, scale, softcap=None, matmul=matmul):
     """scale q k + table[distance] + term + row + column, [B,H,T,S]: the logits, before the mask. q [B,H,T,D],
-    k [B,G,S,D]; the others as `added` takes them. softcap c: c tanh(scale q k / c) in place of scale q k.
+    k [B,G,S,D]; the others as `plus_terms` takes them. softcap c: c tanh(scale q k / c) for scale q k.
     """
     B, H, T, _ = q.shape
     s = matmul(grouped(q, k.shape[1]) * scale, k.swapaxes(-1, -2)).reshape(B, H, T, k.shape[2])  # 1
     t = None if softcap is None else namespace(s).tanh(s / softcap)
-    s, saved = added_forward(s if t is None else softcap * t, table, term, row, column, at=at)  # 2, 3
+    s, saved = plus_terms_forward(s if t is None else softcap * t, table, term, row, column, at=at)  # 2, 3
     return s, (q, k, t, saved, scale, matmul)
 
 
 def scores_backward(saved, ds, wants):
     q, k, t, saved, scale, matmul = saved
     dq = dk = None
-    ds, *rest = added_backward(saved, ds, (True, *wants[2:]))  # 3
+    ds, *rest = plus_terms_backward(saved, ds, (True, *wants[2:]))  # 3
     ds = ds if t is None else ds * (1 - t * t)  # 2
     ds = ds.reshape(ds.shape[0], k.shape[1], -1, ds.shape[3])
     if wants[0]:

@@ -6,6 +6,7 @@ The pair (a, b) is (n, n + R/2) in layout "half" (GPT-NeoX, Hugging Face's Llama
 "interleaved" (Meta's Llama, GPT-J). Channels from R on pass untouched and ungained.
 """
 
+from peref.errors import Misuse, counted
 from peref.ops.shape import unbroadcast
 from peref.tape import Op
 from peref.xp import namespace
@@ -29,22 +30,33 @@ def join_pairs(a, b, rest, layout):
     return xp.concatenate([*turned, rest], -1)
 
 
-def over_heads(angle):
-    """angle [T,R/2] or [B,T,R/2], made to stand beside [B,H,T,D]."""
-    return angle[:, None] if angle.ndim == 3 else angle
+def over_heads(angle, H):
+    """angle [T,R/2], [B,T,R/2] or [B,heads,T,R/2], made to stand beside [B,H,T,D]: each of fewer heads is for
+    as many of the H, next to one another. Raises Misuse where they do not share out.
+    """
+    if angle.ndim < 4:
+        return angle[:, None] if angle.ndim == 3 else angle
+    heads = angle.shape[1]
+    if H % heads:
+        raise Misuse(
+            f"turn: angles of {counted(heads, 'head')} for {H}; expected as many or a divisor of {H}"
+        )
+    return angle if heads in (1, H) else namespace(angle).repeat(angle, H // heads, 1)
 
 
 def turn_forward(x, angle, gain, *, layout):
     """x [B,H,T,D] with each pair (a, b) of its channels turned: gain (a cos - b sin), gain (a sin + b cos).
-    angle [T,R/2] or [B,T,R/2] in radians, gain likewise or None for 1. layout: "half" pairs n with n + R/2,
-    "interleaved" 2n with 2n + 1. Channels from R on pass. Su et al. 2021, arXiv:2104.09864, section 3.2.2.
+    angle [T,R/2], [B,T,R/2] or, with angles of their own for heads, [B,heads,T,R/2] in radians, gain likewise
+    or None for 1; heads divide H, so those of keys serve grouped queries. layout: "half" pairs n with
+    n + R/2, "interleaved" 2n with 2n + 1. Channels from R on pass. Su et al. 2021, arXiv:2104.09864, section
+    3.2.2.
     """
     xp = namespace(x, angle)
-    half = angle.shape[-1]
-    cos, sin = xp.cos(over_heads(angle)).astype(x.dtype), xp.sin(over_heads(angle)).astype(x.dtype)  # 1
+    half, wide = angle.shape[-1], over_heads(angle, x.shape[1])
+    cos, sin = xp.cos(wide).astype(x.dtype), xp.sin(wide).astype(x.dtype)  # 1
     a, b = split_pairs(x, half, layout)
     ya, yb = a * cos - b * sin, a * sin + b * cos  # 2
-    g = None if gain is None else over_heads(gain).astype(x.dtype)
+    g = None if gain is None else over_heads(gain, x.shape[1]).astype(x.dtype)
     out = (ya, yb) if g is None else (ya * g, yb * g)  # 3
     return join_pairs(*out, x[..., 2 * half :], layout), (ya, yb, cos, sin, g, angle, gain, layout)
 
@@ -66,9 +78,13 @@ def turn_backward(saved, dy, wants):
 
 
 def as_given(g, angle):
-    """A gradient g [B,H,T,R/2], summed to the shape and dtype of `angle`, [T,R/2] or [B,T,R/2]."""
-    shape = over_heads(angle).shape
-    return unbroadcast(g.astype(angle.dtype), shape).reshape(angle.shape)
+    """A gradient g [B,H,T,R/2], summed to the shape and dtype of `angle`, as `turn` takes it."""
+    g = g.astype(angle.dtype)
+    if angle.ndim == 4 and angle.shape[1] > 1:
+        B, _, *rest = g.shape
+        g = g.reshape(B, angle.shape[1], -1, *rest).sum(2)  # of the heads that have one angle
+    shape = angle[:, None].shape if angle.ndim == 3 else angle.shape
+    return unbroadcast(g, shape).reshape(angle.shape)
 
 
 turn = Op(turn_forward, turn_backward, selective=True)

@@ -16,8 +16,8 @@ Not here: cases of one encoding alone, which stand in its own file.
 import numpy as np
 
 from peref.encodings import FUNCTIONS, get, options, settings
-from peref.encodings.values import other_choices
 from peref.golden.spec.cases import LEVELS_OF_HOOK, Variant, nested, sized
+from peref.settings import other_choices
 from recipes.declared import Law, Refusal
 
 LONG = (0, 1, 2047, 2048, 4096, 131071, 1048575)

@@ -23,6 +23,8 @@ def over(x: Any, angle: Any, gain: Any) -> tuple[int, ...]:
             f"turn: {counted(half, 'angle')} for heads that are {D} wide; expected at most one for each two "
             "channels"
         )
+    if any(a.ndim == 4 for a in given):
+        raise Misuse("turn: the kernels of cuda have no angles per head; use --backend cupy or numba")
     first = [len(a) for a in given if a.ndim == 3]
     shape = (*([B if max(first) > 1 else 1] if first else []), T, half)
     for a in given:

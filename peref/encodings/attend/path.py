@@ -28,7 +28,7 @@ from typing import Literal
 
 from peref.encodings import Encoding, positive
 from peref.ops.activation import log_sigmoid, sigmoid, silu
-from peref.ops.attention import NO_TERMS, added, grouped, probabilities, weigh
+from peref.ops.attention import NO_TERMS, grouped, plus_terms, probabilities, weigh
 from peref.ops.join import joined
 from peref.ops.linear import initial, matmul, transposed, unit_lower_inverse
 from peref.ops.norm import unit
@@ -158,7 +158,7 @@ def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, D, gate: Gate = "none"):
     s = scores(q, k, f["w"], f["beta"], scale=D**-0.5, matmul=be.matmul)
     if gate != "none":
         s = add(s, forgotten(f["log_f"], T=at.T, scale=1.0 if gate == "forget" else D**-0.5))
-    return weigh(probabilities(added(s, *terms, at=at), at=at), v, matmul=be.matmul)
+    return weigh(probabilities(plus_terms(s, *terms, at=at), at=at), v, matmul=be.matmul)
 
 
 ENCODING = Encoding(

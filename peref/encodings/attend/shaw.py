@@ -20,7 +20,7 @@ from typing import Literal
 
 from peref.encodings import Encoding, positive
 from peref.errors import Misuse
-from peref.ops.attention import NO_TERMS, added, probabilities, scores, weigh
+from peref.ops.attention import NO_TERMS, plus_terms, probabilities, scores, weigh
 from peref.ops.distance import at_cells, gather, gathered
 from peref.ops.shape import add, swap
 from peref.tape import Op
@@ -80,7 +80,7 @@ def attend(be, p, q, k, v, f, at, terms=NO_TERMS, *, H, D, max_distance: int = 1
         of_keys = gather(be.matmul(repeat_heads(k, heads=H), rows), r.swapaxes(-2, -1), scale=D**-0.5)
         term = add(term, swap(of_keys, axes=(2, 3)))
     s = scores(q, k, None, term, None, None, at=at, scale=D**-0.5, matmul=be.matmul)
-    w = probabilities(added(s, *terms, at=at), at=at)
+    w = probabilities(plus_terms(s, *terms, at=at), at=at)
     o = weigh(w, v, matmul=be.matmul)
     if tables != "both":
         return o

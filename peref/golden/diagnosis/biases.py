@@ -15,7 +15,7 @@ from peref.golden.diagnosis.attention import factor_of
 from peref.golden.diagnosis.engine import Row, computed, guesses, part_of, rows
 from peref.golden.diagnosis.rotation import LOW
 
-added = lambda case: case.hook == "embed"
+embeds = lambda case: case.hook == "embed"
 biased = lambda case: case.hook == "bias"
 BIAS_OFF, HEADS, NEGATED = "bias.off_by_one", "bias.heads", "bias.negated"
 BUCKET = ("functions", "bucket")
@@ -221,7 +221,9 @@ BIASES = (
     ),
 )
 ROWS_ADDED = (
-    *rows("basic", "rows", {"nothing is added: there is no position in it": lambda e: 0 * e}, added, GENERAL),
+    *rows(
+        "basic", "rows", {"nothing is added: there is no position in it": lambda e: 0 * e}, embeds, GENERAL
+    ),
     *rows(
         ("options", "layout", "sin.order"),
         "rows",

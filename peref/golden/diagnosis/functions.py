@@ -434,7 +434,8 @@ def given_late(step: int, y: Any, *rest: Any) -> Any:
 
 
 def has_numbers(x: Any) -> bool:
-    return x is not None and not isinstance(x, bool | dict | int) and bare(x).dtype.kind in "fciu"
+    no_array = x is None or isinstance(x, bool | dict | int | list | tuple | str)
+    return not no_array and bare(x).dtype.kind in "fciu"
 
 
 def anew(length: int | None, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:

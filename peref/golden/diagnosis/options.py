@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get, options
-from peref.encodings.values import other_choices
 from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.engine import computed
 from peref.hooks import rotation
+from peref.settings import other_choices
 
 Value = Callable[[Any], Any]
 TOO_MANY = 1 << 16

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from peref.encodings import get, options
-from peref.encodings.values import other_choices
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
 from peref.golden.diagnosis.replays import (
@@ -38,11 +37,12 @@ from peref.golden.diagnosis.replays import (
     without_keys,
 )
 from peref.golden.spec.models import ModelCase
+from peref.settings import other_choices
 
 RESTARTS, LATE, RING = "cache.position_restarts", "position.off_by_one", "cache.ring_positions"
 BIAS_LATE = "bias.off_by_one"
 KEPT, DROPPED = "cache.not_cleared", "cache.state_dropped"
-OFFSET, AGAIN, OPEN = "cache.position_offset", "cache.keys_turned_again", "mask.chunk_open"
+OFFSET, TURNED_AGAIN, OPEN = "cache.position_offset", "cache.keys_turned_again", "mask.chunk_open"
 
 later = lambda call: call.later
 not_first = lambda call: call.first > 0
@@ -320,7 +320,9 @@ def of_lengths(answer: Answer) -> Iterator[Guess]:
         ("cached keys are turned once more in every call", lambda c, now: now.number - c.number + 1),
         ("cached keys are not turned", lambda c, now: 0),
     ):
-        yield guess("rope.one_of_two" if words.endswith("not turned") else AGAIN, words, with_keys(times))
+        yield guess(
+            "rope.one_of_two" if words.endswith("not turned") else TURNED_AGAIN, words, with_keys(times)
+        )
     yield guess("rope.one_of_two", "keys are not turned", unturned(False, True))
     yield guess("rope.one_of_two", "queries are not turned", unturned(True, False))
     yield guess("rope.one_of_two", "neither queries nor keys are turned", unturned(True, True))

@@ -7,7 +7,7 @@ import numpy as np
 from peref.backends.numba.kernel import kernels
 from peref.backends.numba.ops.edges import beside, float32, shape_of
 from peref.errors import Misuse, counted
-from peref.ops.turn import as_given, split_pairs
+from peref.ops.turn import as_given, over_heads, split_pairs
 from peref.tape import Op
 
 
@@ -17,9 +17,18 @@ def cos_sin(angle, gain):
     return tuple(np.ascontiguousarray(f(angle) * g, np.float32) for f in (np.cos, np.sin))
 
 
+def heads_apart(*given):
+    """Whether heads have angles or gains of their own."""
+    return any(a is not None and a.ndim == 4 for a in given)
+
+
 def turn_by(x, angle, gain, layout, sign):
     """x turned by sign times the angles, and gained."""
     B, H, T, D = x.shape
+    if heads_apart(angle, gain):  # each head as a sequence of its own
+        wide = lambda a: np.broadcast_to(over_heads(a, H), (B, H, T, a.shape[-1])).reshape(B * H, T, -1)
+        angle, gain = wide(angle), None if gain is None else wide(gain)
+        return turn_by(x.reshape(B * H, 1, T, D), angle, gain, layout, sign).reshape(x.shape)
     cos, sin = cos_sin(angle, gain)
     y = np.empty((B, T, H, D), np.float32)
     shape = (cos.shape[0] if cos.ndim == 3 else 1, T, cos.shape[-1])
@@ -33,11 +42,13 @@ def turn_by(x, angle, gain, layout, sign):
 
 def turn_forward(x, angle, gain, *, layout):
     float32("turn", x)
-    (B, _, T, D), half = shape_of("turn: x", x, 4), angle.shape[-1] if angle.ndim else 1
+    (B, H, T, D), half = shape_of("turn: x", x, 4), angle.shape[-1] if angle.ndim else 1
     if 2 * half > D:
         raise Misuse(f"turn: {counted(half, 'angle')} turn {2 * half} channels, x has {D}")
-    beside("turn: the angles", angle, (B, T, half))
-    beside("turn: the gain", gain, (B, T, half))
+    heads = heads_apart(angle, gain)
+    for what, a in (("angles", angle), ("gain", gain)):
+        wide = over_heads(a, H) if heads and a is not None else a
+        beside(f"turn: the {what}", wide, (B, H, T, half) if heads else (B, T, half))
     y = turn_by(x, angle, gain, layout, 1)
     return y, (x, y, angle, gain, layout)
 
