@@ -72,7 +72,7 @@ WRONG = {  # case -> what somebody computed in place of it, and what they read
     "half the slopes": (
         "alibi.table/default",
         lambda c, a: {"bias": expected(c, a)["bias"] / 2},
-        "times 0.5",
+        "your bias counts half",
     ),
     "heads behind tokens": (
         "rope.op/default",
@@ -129,7 +129,7 @@ def test_failures_are_summed_up(book, capsys, tmp_path):
     code, text = cli(capsys, "check", place, "--show", "1")
     assert code == 1
     for words in (
-        "PROBABLE rope.layout.half in rope: you pair channels as layout ",
+        "PROBABLE rope.layout.half in rope: you pair channels as ",
         "PROBABLE bias.scale in alibi: ",
         "the reference with this bug gives what came in 3 of 3 failing cases",
     ):

@@ -87,7 +87,7 @@ def test_what_the_page_says_is_all_it_takes(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
     written = {path for path, data in contents(clone).items() if before.get(path) != data}
     made = {f"golden/{which}/{NAME}/{file}" for which in ("core", "full") for file in (*VECTORS, SUMS)}
-    assert written == {*FILES, *made, "golden/SPEC.md", "README.md", "docs/encodings.md"}
+    assert written == {*FILES, *made, "golden/SPEC.md", "README.md", "docs/checking.md", "docs/encodings.md"}
     tests, *others = commands(f"-k {NAME}")
     kernels = {"NUMBA_DISABLE_JIT": "0", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = python(clone, *tests.split(), **kernels)

@@ -289,11 +289,11 @@ MUTANTS = {  # of tests/mutants: a case that they fail, the tensor that comes, a
     "first-row": ("rope.op/rows", "", "first sequence"),
     "grad-zero-inputs": ("rope.op/default", "vjp.q", "zero throughout"),
     "grad-negated-inputs": ("rope.op/default", "vjp.k", "sign is the other"),
-    "slopes-halved": ("alibi.table/default", "", "times 0.5"),
+    "slopes-halved": ("alibi.table/default", "", "your bias counts half"),
     "turned-in-time": ("rope.op/default", "q_rotated", "(B,T,H,D) came"),
     "gqa-tiled": ("none.attn/default", "out", "h mod G"),
     "mask-other": ("alibi.attn/default", "out", "not causal"),
-    "window-more": ("rope.attn/window-3", "out", "your window is 4"),
+    "window-more": ("rope.attn/window-3", "out", "your window is 1 too wide"),
     "bias-transposed": ("t5.op/two-sided", "bias", "your distances are j - i"),
 }
 

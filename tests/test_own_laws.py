@@ -173,7 +173,7 @@ PLANTED = {  # what -> text of planted.py, laws that must be wrong, words that a
         {"shift": "logits at other positions are the same: not claimed, but holds: claim it"},
     ),
     "one axis called several": (
-        MINE.replace("EVERY_LAW_OF_DISTANCE)", "EVERY_LAW_OF_DISTANCE | {'text'})"),
+        MINE.replace("claims=EVERY_LAW_OF_DISTANCE", "claims=EVERY_LAW_OF_DISTANCE | {'text'}"),
         {"text": "a position is one number"},
     ),
     "tokens that see nothing": (BLIND, {"rows of padding": "attention of rows of padding is"}),
@@ -333,7 +333,8 @@ def test_sizes_of_the_small_models(cli, tmp_path):  # noqa: F811
         "def init(rng, *, H, D):\n    if D % 8:\n        raise ValueError(f'heads of {D}')",
     )
     _, found = asked(cli, tmp_path, picky)
-    assert "planted.py, line 28, in init: ValueError: heads of 4" in found["a model"]["words"]
+    line = next(n for n, words in enumerate(picky.splitlines(), 1) if "raise ValueError" in words)
+    assert f"planted.py, line {line}, in init: ValueError: heads of 4" in found["a model"]["words"]
     assert asked(cli, tmp_path, picky, "--head-width", 8)[0] == 0
     assert "laws are asked of one encoding" in cli("laws", "rope,alibi")[2]
     assert "unknown encoding 'roep'" in cli("laws", "roep")[2]

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +162,12 @@ def command(ctx: click.Context, **given: Any) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """A run, its text, and what computes."""
+    """A run, its text, the yardsticks of that, and what computes."""
 
     run: Run
     corpus: data.Corpus
+    marks: dict[str, float]
     be: Backend
-
-    @cached_property
-    def yardsticks(self) -> dict[str, float]:
-        return data.yardsticks(self.corpus.train, self.corpus.valid)
 
 
 def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
@@ -183,10 +180,11 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
     corpus = data.corpus(spec)
     loop.check_recipe(cfg, recipe, corpus, given["backend"])
     be = backend_for(recipe.dtype)
+    marks = data.yardsticks(corpus.train, corpus.valid)
     if spec not in data.known():
         spec = str(Path(spec).resolve())
     runs = RUNS if given["runs"] is None else given["runs"]
-    return Work(loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, be)
+    return Work(loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be)
 
 
 def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
@@ -218,7 +216,8 @@ def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str]
             f"{text.command('eval', run.folder, *files_of(run))}"
         )
     corpus = run_text(run, given["data"])
-    return Work(run, corpus, backend_for(run.record["recipe"]["dtype"]))
+    be = backend_for(run.record["recipe"]["dtype"])
+    return Work(run, corpus, data.yardsticks(corpus.train, corpus.valid), be)
 
 
 def names_files(run: Run, pe: str) -> bool:
@@ -276,7 +275,7 @@ def follow(work: Work, given: dict[str, Any], signals: Signals, say: Say) -> dic
                 valid = record["valid"]
     run, be = work.run, work.be
     done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
-    done |= {"yardsticks": work.yardsticks, "tokens_per_s": speed, "parameters": start["parameters"]}
+    done |= {"yardsticks": work.marks, "tokens_per_s": speed, "parameters": start["parameters"]}
     done |= {"backend": be.name, "plain": be.plain()}
     return done | {key: run.record[key] for key in ("data", "config")}
 
@@ -287,7 +286,7 @@ def bits(nats: float) -> float:
 
 def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     """What runs, on what, where, and what there is to beat."""
-    run, corpus, marks = work.run, work.corpus, work.yardsticks
+    run, corpus, marks = work.run, work.corpus, work.marks
     cfg, recipe = Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"])
     heads = f"{counted(cfg.H, 'head')} of {cfg.D}" + (
         f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else ""

@@ -10,6 +10,7 @@ from peref.errors import Misuse, did_you_mean
 
 # how many arrays and records a function is called with, before its settings
 ARGUMENTS = {"init": 1, "embed": 2, "rotate": 3, "bias": 3, "score": 6, "attend": 7, "mix": 6, "features": 5}
+MORE = {"attend": 1}  # and those it may take besides: what other encodings of its layer add to the logits
 
 
 def check_module(module: Any) -> None:
@@ -45,7 +46,7 @@ def check_functions(encoding: Encoding, here: str) -> None:
         line = f"{code.co_filename}, line {code.co_firstlineno}" if code else here
         parameters = inspect.signature(function).parameters.values()
         takes = sum(a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD) for a in parameters)
-        if takes != ARGUMENTS.get(name, takes):
+        if not 0 <= takes - ARGUMENTS.get(name, takes) <= MORE.get(name, 0):
             called = f"it is called with {ARGUMENTS[name]}"
             raise Misuse(f"{line}: {name} takes {takes} arguments before its settings (after a *); {called}")
         for setting, a in settings(function).items():
