@@ -5,7 +5,7 @@ Not here: which functions are asked (everywhere, claimed).
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from peref.compare import Differs, same
 from peref.tape import Tape, Var
 from peref.xp import library
 
+FEW = 8  # arrays of an op; a model's parameters are more
 EPSILON = np.finfo(np.float64).eps
 STEPS = [2.0**-k for k in range(5, 23)]
 AGAIN = [2.0**-k for k in (14, 17, 20)]  # where to start again, finer, where nothing settled: a kink is near
@@ -115,8 +116,7 @@ def gradient(
     The incoming gradient is random. The numeric derivative is extrapolated from central differences until it
     agrees with itself, without a look at the analytic one. A gradient lost in the rounding of `function` is
     an error too, unless it is zero by both. Also checked: arrays, dy and saved are read-only and unchanged;
-    the
-    gradient of an array is the same to the last bit whichever others are watched.
+    the gradient of an array is the same to the last bit whichever others are watched (parts_of).
     """
     name, settings, rng = title(function), settings or {}, np.random.default_rng(seed)
     arrays = frozen(list(arrays), np.float64)
@@ -156,12 +156,18 @@ def gradient(
         else:
             agree(called[k], g, direction(rng, g), at, x, y, dy, tolerance, float(np.linalg.norm(g)))
 
-    for count in {1, 2, len(wrt) - 1} - {0, len(wrt)}:
-        for subset in combinations(wrt, count):
-            alone = taped(name, function, arrays, settings, subset, dy)
-            for k in subset:
-                same(alone[k], got[k], 0, f"{called[k]} when {list(subset)} are watched")
+    for subset in parts_of(wrt):
+        alone = taped(name, function, arrays, settings, subset, dy)
+        for k in subset:
+            same(alone[k], got[k], 0, f"{called[k]} when {list(subset)} are watched")
     unchanged(name, arrays, before)
+
+
+def parts_of(wrt: Sequence[int]) -> list[tuple[int, ...]]:
+    """One alone, all but one, and two: each two of an op's few arrays, neighbours of a model's many."""
+    counts = {1, len(wrt) - 1, 2 if len(wrt) <= FEW else 1} - {0, len(wrt)}
+    found = [subset for count in sorted(counts) for subset in combinations(wrt, count)]
+    return found + (list(pairwise(wrt)) if len(wrt) > FEW else [])
 
 
 def taped(
