@@ -28,6 +28,7 @@ from peref.ops.cast import in_dtype
 from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.ops.shape import add_position, join
+from peref.ops.temperature import tempered
 from peref.tape import Var, value
 from peref.xp import Arrays
 
@@ -158,14 +159,18 @@ def attend_heads(
     layout: str,
     softcap: float | None = None,
     sinks: Any = None,
+    factor: Any = None,
+    temperature: Any = None,
     made: Any = None,
 ) -> tuple[Any, State]:
     """Attention of q [B,H,T,D] over k, v [B,G,T,D] and those in the layer's cache `old`; and that cache then.
 
     Without a cache (None) nothing is kept. x [B,T,C], the layer's input, feeds features. `made` are the
-    tables of the place, where layers share them; softcap and sinks are those of ops/attention.py.
+    tables of the place, where layers share them; softcap and sinks are those of ops/attention.py; queries
+    are multiplied with `factor` [T] or [B,T], and with `temperature` [H], where there are some.
     """
     rotary, table = made or place_tables(be, pe, p, at)
+    q = q if factor is None else tempered(q, temperature, factor=factor)  # [B,H,T,D]
     q, k = turn_heads(be, q, k, rotary, layout=layout)  # [B,H,T,D], [B,G,T,D]
     if pe.features or pe.attend or pe.score:
         p = widened(be, p)

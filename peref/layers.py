@@ -17,7 +17,6 @@ from peref.config import Config
 from peref.ops.kept import Kept
 from peref.ops.place import At
 from peref.ops.shape import add, merge_heads, split_heads
-from peref.ops.temperature import factor_at, tempered
 from peref.parameters import by_layer, where_on_disk
 from peref.xp import Arrays, namespace
 
@@ -59,14 +58,14 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
         alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
             tables, token = hooks.place_tables(be, pe, p, place), None
-            hot, more = layer.temperature != "none", layer.softcap or layer.sinks
+            factor, more = layer.factor(place.i), layer.softcap or layer.sinks
+            more = more or factor is not None
             more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
-            if alone and be.token and not (hot or more or pe.mix or pe.attend or pe.score or pe.features):
+            if alone and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
                 settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "F", "norm", "eps")}
                 settings |= {"layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
                 token = be.token(*tables, at=place, **settings)
-            sharper = layer.temperature, place.i, layer.temperature_length, layer.temperature_slope
-            made[alike] = Tables(*tables, factor_at(*sharper) if hot else None, token)
+            made[alike] = Tables(*tables, factor, token)
         found.append(made[alike])
     places = [seen[layer.window, layer.chunk] for layer in layers]
     return Pass(be, cfg, params, weights, inside, at, there, places, found, {})
@@ -109,8 +108,7 @@ def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[
 
 def settings_of_heads(this: Pass, number: int) -> dict[str, Any]:
     """What hooks.attend_heads is told of a layer beside its encoding."""
-    layer, w = this.cfg.layer(number), this.weights[number]
-    return {"layout": layer.layout, "softcap": layer.softcap, "sinks": w.get("sinks")}
+    return this.cfg.layer(number).of_heads(this.weights[number], this.tables[number].factor)
 
 
 def last_keys(new: Arrays, at: At) -> Arrays:
@@ -127,8 +125,6 @@ def projected(this: Pass, layer: int, x: Any) -> tuple[Any, Any, Any]:
     if cfg.qk_norm:
         q = this.be.rms_norm(q, w["qnorm.weight"], eps=cfg.eps)
         k = this.be.rms_norm(k, w["knorm.weight"], eps=cfg.eps)
-    if (factor := this.tables[layer].factor) is not None:
-        q = tempered(q, w.get("temperature"), factor=factor)
     return q, k, v
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from peref.combination import check_together, combined, flat, inside
 from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, spelled
 from peref.errors import Misuse, did_you_mean
-from peref.ops.temperature import Temperature
+from peref.ops.temperature import Temperature, factor_at
 from peref.rng import Blank
 
 Layout = Literal["half", "interleaved"]
@@ -41,6 +41,7 @@ SETTINGS: dict[str, Any] = {
     "temperature_slope": float,
     "temperature_length": int,
 }
+LEARNED = ("sinks", "temperature")  # settings that have parameters of these names, [H] each
 SHARPER = {"temperature", "temperature_slope", "temperature_length"}
 
 
@@ -57,6 +58,17 @@ class Layer:
     temperature: Temperature = "none"
     temperature_slope: float = 0.1
     temperature_length: int = 0
+
+    def factor(self, i: Any) -> Any:
+        """What queries at positions i are multiplied with, [T] or [B,T]; None where that is 1."""
+        if self.temperature == "none":
+            return None
+        return factor_at(self.temperature, i, self.temperature_length, self.temperature_slope)
+
+    def of_heads(self, learned: Mapping[str, Any], factor: Any) -> dict[str, Any]:
+        """What hooks.attend_heads is told of it beside its encoding; `learned` has what it learns."""
+        found = {"layout": self.layout, "softcap": self.softcap, "factor": factor}
+        return found | {name: learned.get(name) for name in LEARNED}
 
 
 def encodings_of(name: str) -> list[str]:

@@ -14,6 +14,7 @@ from peref import hooks, layers, model
 from peref.backends import Backend
 from peref.golden.compute import model as stack
 from peref.golden.compute import reference, trace, training
+from peref.member import settings_of
 from peref.ops.feed import activated_linear
 from peref.ops.kept import Kept
 from peref.ops.linear import linear
@@ -334,7 +335,40 @@ def static(case, a):
     return trace.trace_outputs(replace(case, options={**case.options, "form": "static"}), a)
 
 
+def other_cycle(change):
+    """The layers have the settings that change(cycle) says; what they learn is what layer 1 has."""
+
+    def run(case, a):
+        more = {f"param.{layer}.sinks": a["param.1.sinks"] for layer in range(3)}
+        found = reference.expected(replace(case, cycle=change(case.cycle)), more | a)
+        return {
+            name: x for name, x in found.items() if name.removeprefix("vjp.") not in more.keys() - a.keys()
+        }
+
+    return run
+
+
+def elsewhere(cycle):
+    """Each layer has the settings of the next; encodings and their options stay."""
+    names, given = zip(*cycle, strict=True)
+    free = lambda name, mine: {n: x for n, x in mine.items() if n in settings_of(name)}
+    own = lambda name, mine: {n: x for n, x in mine.items() if n not in settings_of(name)}
+    moved = [*given[1:], given[0]]
+    return tuple(
+        (name, own(name, mine) | free(name, other))
+        for name, mine, other in zip(names, given, moved, strict=True)
+    )
+
+
+def bare_layers(cycle):
+    return tuple(
+        (name, {n: x for n, x in given.items() if n not in settings_of(name)}) for name, given in cycle
+    )
+
+
 MUTANTS = {
+    "layer.settings_ignored": other_cycle(bare_layers),
+    "layer.settings_elsewhere": other_cycle(elsewhere),
     "block.post_norm": wired(post_norm),
     "block.parallel": wired(parallel),
     "norm.mean": with_backend(rms_norm=layer_for_rms, layer_norm=rms_for_layer),

@@ -21,6 +21,7 @@ MAY = {  # file or folder -> why encodings are named there
     "tests/loops/dape.py": "the same",
     "tests/recipes/dape.py": "the same",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
+    "tests/recipes/settings.py": "encodings beside one another, and layers that differ",
     "tests/golden_files.py": "two small cases",
     "golden/runners/": "examples of programs, for some encodings each",
 }

@@ -52,40 +52,79 @@ def scale_of(name, o, D):
     return own(o, D) if own else D**-0.5
 
 
-def attended(name, p, h, i, o, f, q, k, v):
-    """Heads side by side, [T,H D]."""
+def factor(o, i, L, p):
+    """Of each query, [T], or of ssmax [H,T]."""
+    L, b = o.get("temperature_length", L), o.get("temperature_slope", 0.1)
+    match o.get("temperature"):
+        case "llama4":
+            return 1 + b * np.log(1 + np.floor((i + 1) / L))
+        case "ministral3":
+            return 1 + b * np.log(1 + np.floor(i / L))
+        case "logn":
+            return np.maximum(1, np.log(i + 1) / np.log(L))
+        case "ssmax":
+            return np.multiply.outer(p["temperature"], np.log(i + 1))
+    return np.ones(len(i))
+
+
+def own(name, one, words):
+    """Those of one encoding of a layer, under their bare names."""
+    start = f"{one}." if "+" in name else ""
+    return {key.removeprefix(start): x for key, x in words.items() if key.startswith(start)}
+
+
+def attention(name, p, h, i, o, f, q, k, v):
+    """Scores, probabilities and out of one document; of `attend` out alone."""
     T, H, D = q.shape[1], f["H"], f["D"]
     t, s = np.indices((T, T))
-    see = ((s <= t) | (not f["causal"])) & (abs(t - s) < (f["window"] or T))
-    hook, program = get(name).hook, getattr(module(name), "program", None)
-    if hook == "rotate":
-        angle, gain_q, gain_k = program(p, i, o, f)
-        q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
+    window, chunk = o.get("window", f["window"]) or T, o.get("chunk") or T
+    see = ((s <= t) | (not f["causal"])) & (abs(t - s) < window) & (t // chunk == s // chunk)
+    f = f | {"R": o.get("rotary_dim", f["R"] or D), "layout": o.get("layout", f["layout"])}
+    q = q * np.broadcast_to(factor(o, i, f["L"], p), (H, T))[..., None]
     k, v = (np.repeat(y, H // f["G"], 0) for y in (k, v))
-    if hook == "attend":
-        return program(p, q, k, h, i, see, o, f, v).transpose(1, 0, 2).reshape(T, -1)
-    scores = scale_of(name, o, D) * np.einsum("htd,hsd->hts", q, k)
-    if hook == "bias":
-        d = np.where(see, np.subtract.outer(i, i), 0)
-        scores = scores + program(p, d.ravel(), o, f).reshape(H, T, T)
-    if hook == "score":
-        scores = scores + program(p, q, k, h, i, see, o, f)
-    return np.einsum("hts,hsd->htd", softmax(scores, see), v).transpose(1, 0, 2).reshape(T, -1)
+    scale, added = o.get("scale"), []
+    for one in name.split("+"):
+        hook, program = get(one).hook, getattr(module(one), "program", None)
+        mine = own(name, one, p), own(name, one, o), f
+        scale = scale_of(one, mine[1], D) if scale is None else scale
+        if hook == "rotate":
+            angle, gain_q, gain_k = program(mine[0], i, *mine[1:])
+            q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
+        if hook == "attend":
+            return (program(mine[0], q, k, h, i, see, *mine[1:], v),)
+        if hook == "bias":
+            d = np.where(see, np.subtract.outer(i, i), 0)
+            added.append(program(mine[0], d.ravel(), *mine[1:]).reshape(H, T, T))
+        if hook == "score":
+            added.append(program(mine[0], q, k, h, i, see, *mine[1:]))
+    scores, cap = scale * np.einsum("htd,hsd->hts", q, k), o.get("softcap")
+    scores = sum(added, scores if cap is None else cap * np.tanh(scores / cap))
+    sinks = np.broadcast_to(p["sinks"][:, None, None], (H, T, 1)) if o.get("sinks") else np.zeros((H, T, 0))
+    everything = np.concatenate([scores, sinks], -1)
+    share = softmax(everything, np.concatenate([see, np.ones((T, sinks.shape[-1]), bool)], -1))[..., :T]
+    return np.where(see, scores, 0), share, np.einsum("hts,hsd->htd", share, v)
+
+
+def attended(*given):
+    """Heads side by side, [T,H D]."""
+    out = attention(*given)[-1]
+    return out.transpose(1, 0, 2).reshape(out.shape[1], -1)
 
 
 def layer(name, p, l, x, i, o, f, first):
     of, T = {key.removeprefix(f"{l}."): y for key, y in p.items() if key.startswith(f"{l}.")}, len(x)
-    own = {key.removeprefix("pe.0."): y for key, y in p.items() if key.startswith("pe.0.")}
-    own |= {key.removeprefix("pe."): y for key, y in of.items() if key.startswith("pe.")}
+    inner = {key.removeprefix("pe.0."): y for key, y in p.items() if key.startswith("pe.0.")}
+    inner |= {key.removeprefix("pe."): y for key, y in of.items() if key.startswith("pe.")}
+    inner |= {key: of[key] for key in ("sinks", "temperature") if key in of}
     h = norm(of, "norm1", x, f["norm"], f["eps"])
-    if get(name).hook == "mix":
+    if get(name.partition("+")[0]).hook == "mix":
         handed = {"first": first} if "first" in signature(said(name, "program")).parameters else {}
-        x = x + said(name, "program")(own, h, i, o, f, **handed)
+        x = x + said(name, "program")(inner, h, i, o, f, **handed)
     else:
         q, k, v = (linear(of, part, h).reshape(T, -1, f["D"]).transpose(1, 0, 2) for part in "qkv")
         if f["qk_norm"]:
             q, k = norm(of, "qnorm", q, "rms", f["eps"]), norm(of, "knorm", k, "rms", f["eps"])
-        x = x + linear(of, "o", attended(name, own, h, i, o, f, q, k, v))
+        x = x + linear(of, "o", attended(name, inner, h, i, o, f, q, k, v))
     h = norm(of, "norm2", x, f["norm"], f["eps"])
     u = linear(of, "up", h)
     u = (
@@ -99,6 +138,7 @@ def layer(name, p, l, x, i, o, f, first):
 def computed(words, a):
     """y of a block; logits and loss of a model."""
     name, o, f = words["encoding"], words["options"], words["facts"]
+    cycle = f.get("cycle", [(name, o)])
     p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
     model = words["level"] == "model"
     B, T = a["tokens" if model else "x"].shape[:2]
@@ -113,7 +153,8 @@ def computed(words, a):
             if get(name).embed:
                 x = x + said(name, "program")({key.removeprefix("pe.0."): y for key, y in p.items()}, i, o, f)
             for l in range(f["layers"]):
-                x = layer(name, p, l, x, i, o, f, first)
+                of, told = cycle[l % len(cycle)]
+                x = layer(of, p, l, x, i, told, f, first)
             if model:
                 x = (
                     norm(p, "norm", x, f["norm"], f["eps"])
@@ -156,8 +197,7 @@ def traced(words, a):
                     None if part[0] is None else np.concatenate(part) for part in zip(*place, strict=True)
                 )
                 q, k = turned(q, angle, gain_q, f["layout"]), turned(k, angle, gain_k, f["layout"])
-            out = attended("none" if hook == "rotate" else name, p, x, i, o, f, q, k, v)
-            rows.append(out.reshape(end - begin, f["H"], f["D"]).transpose(1, 0, 2))
+            rows.append(attention("none" if hook == "rotate" else name, p, x, i, o, f, q, k, v)[-1])
     return np.concatenate(rows, -2)[None]
 
 
@@ -184,6 +224,30 @@ def test_a_program_written_from_the_page_agrees(book, name):
                 entry.words["depth"],
             )
             assert verdict.grade == "A", (entry.id, output, verdict.worst)
+
+
+def test_settings_of_a_layer_are_those_of_the_page(book):
+    """Every case of attention that is nothing but its settings, or a cycle's."""
+    entries = [e for e in book.entries.values() if e.id.startswith("none.attn/") and "aligned" not in e.id]
+    assert sum("cycle" in e.words["facts"] for e in entries) > 3
+    for entry in entries:
+        f, a, T = entry.words["facts"], entry.inputs(), entry.words["facts"]["T"]
+        ((name, o),) = f.get("cycle", [("none", entry.words["options"])])
+        p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
+        positions = np.broadcast_to(a["positions"], (f["B"], T))
+        found = {n: np.zeros(entry.want(n).shape) for n in ("scores", "probabilities", "out")}
+        for b in range(f["B"]):
+            seg = a["seg"][b] if "seg" in a else np.ones(T)
+            for number in sorted(set(seg) - {0}):
+                here = np.flatnonzero(seg == number)
+                q, k, v = (a[key][b][:, here] for key in "qkv")
+                *square, out = attention(name, p, None, positions[b, here], o, f, q, k, v)
+                found["out"][b][:, here] = out
+                for n, rows in zip(("scores", "probabilities"), square, strict=True):
+                    found[n][b][np.ix_(range(f["H"]), here, here)] = rows
+        for n, got in found.items():
+            verdict = verdict_on(Tensor("F64", got), entry.want(n), *entry.budget(n), entry.words["depth"])
+            assert verdict.grade == "A", (entry.id, n, verdict.worst)
 
 
 @pytest.mark.parametrize("name", names())

@@ -16,6 +16,7 @@ import numpy as np
 
 from honest.arithmetic import OTHER_FUNCTIONS
 from honest.sixteen import Sixteen, between, eager, plain, rounding
+from peref.encodings import get, options
 from peref.model import PLAIN
 
 
@@ -63,7 +64,7 @@ def truncated(case, a, low):
 
 
 def fused(case, a, low):
-    if case.level != "attn" or case.hook not in ("", "rotate", "bias"):
+    if case.level != "attn" or case.hook not in ("", "rotate", "bias") or settings_of(case):
         return None
     pe, at, D, times = case.config.encoding(0), case.at, case.D, case.H // case.G
     p = {
@@ -98,6 +99,11 @@ def fused(case, a, low):
     if turns:
         dq, dk = turned(dq, *turns[0], -1, low), turned(dk, *turns[1], -1, low)
     return {"out": out, "vjp.q": dq, "vjp.k": dk, "vjp.v": dv}
+
+
+def settings_of(case):
+    """Whether its layer is more than its encoding."""
+    return case.cycle or case.options.keys() - options(get(case.encoding)).keys()
 
 
 def blocks(q, k, v, table, see, low):

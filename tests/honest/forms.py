@@ -105,7 +105,7 @@ def rope_matrix(case, a, dtype):
 
 
 def plain(case):
-    return case.encoding == "none" and case.level == "attn"
+    return case.encoding == "none" and case.level == "attn" and not (case.options or case.cycle)
 
 
 def logits_of(case, a):

@@ -20,7 +20,7 @@ from mutants.ways import bfloat16
 from peref.golden.compute.reference import expected
 from peref.tape import Op, Tape, Var
 
-FLASH = ("probabilities_forward", "weigh_forward")
+FLASH = ("probabilities_forward", "sunk_forward", "weigh_forward")
 
 
 def eleven_bits(x):
@@ -155,9 +155,8 @@ def with_tables(pe, tape):
         tape.exact = False
         return (angle, *map(low, gains))
 
-    if pe.rotate:
-        return replace(pe, rotate=rotate)
-    return replace(pe, bias=lambda *given: low(pe.bias(*given))) if pe.bias else pe
+    found = replace(pe, rotate=rotate) if pe.rotate else pe
+    return replace(found, bias=lambda *given: low(pe.bias(*given))) if pe.bias else found
 
 
 def between(case, a, low):

@@ -12,7 +12,6 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-import loops
 import numpy as np
 from loops.adamw import adamw
 from loops.block import block, logits, plus
@@ -22,6 +21,7 @@ from making import witness
 from peref.golden.compute import training
 from peref.golden.compute.model import stored_names
 from peref.golden.spec.models import ModelCase
+from peref.member import LEARNED
 from peref.model import step_sizes
 from peref.optim import decays
 
@@ -52,15 +52,6 @@ def of_layer(case: ModelCase, number: int, p: dict[str, Any]) -> tuple[dict[str,
     return own, inside | {name.removeprefix("pe.0."): x for name, x in p.items() if name.startswith("pe.0.")}
 
 
-def loop_of(case: ModelCase, **more: Any) -> Any:
-    """The encoding's witness."""
-    cfg = case.config
-    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(
-        cfg.pe[0][1]
-    )
-    return loops.witness(case.encoding, case.hook or "bias", window=case.window, **facts, **more)
-
-
 def layer(case: ModelCase, number: int, p: Any, x: Rows, i: Rows, across: dict[str, Any]) -> Rows:
     """x [T][C] after one layer. `across` is what layers hand on."""
     own, inside = of_layer(case, number, p)
@@ -71,11 +62,14 @@ def layer(case: ModelCase, number: int, p: Any, x: Rows, i: Rows, across: dict[s
         def mixed(h: Rows) -> Rows:
             if hands := getattr(import_module(f"loops.{case.encoding}"), "across", None):
                 across.update(across or hands(inside, h))
-            return loop_of(case, **handed)(inside, h, i)
+            return witness.loop_of(case, **handed)(inside, h, i)
 
         return block(own, x, mixed, case.D, mixes=True, **facts)
     plain = replace(case, encoding="none", options={}) if case.hook == "embed" else case
-    loop = loop_of(plain)
+    if case.cycle:  # the layer alone, as if it were the whole cycle
+        plain = replace(case, cycle=(case.cycle[number % len(case.cycle)],))
+    loop = witness.loop_of(plain)
+    inside |= {name: own[name] for name in LEARNED if name in own}
     attended = lambda q, k, v, h: witness.one(plain, loop, inside, {"q": q, "k": k, "v": v, "x": h}, i)["out"]
     return block(own, x, attended, case.D, qk_norm=case.qk_norm, **facts)
 
@@ -86,7 +80,7 @@ def model(case: ModelCase, p: Any, tokens: Any, targets: Any) -> dict[str, np.nd
     for b, cut, i in witness.documents(case):
         x = [list(p["embed.weight"][token]) for token in tokens[b, cut]]
         if case.hook == "embed":
-            x = plus(x, loop_of(case)(of_layer(case, 0, p)[1], i))
+            x = plus(x, witness.loop_of(case)(of_layer(case, 0, p)[1], i))
         across: dict[str, Any] = {}
         for number in range(cfg.layers):
             x = layer(case, number, p, x, i, across)
@@ -136,7 +130,7 @@ def trace(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
     pieces: dict[str, list[Any]] = {}
     for begin, end in pairwise([*starts, case.T]):
         calls = [(first - begin, stop - begin, n) for first, stop, _, n in case.calls if begin <= first < end]
-        loop = by_call(loop_of(case), calls) if case.hook == "rotate" else loop_of(case)
+        loop = by_call(witness.loop_of(case), calls) if case.hook == "rotate" else witness.loop_of(case)
         for b in range(case.B):
             i = case.at.i[..., begin:end]
             part = {

@@ -165,12 +165,14 @@ def in_order(seed: int | None, op: Op, channels: int) -> Op:
 # ---------------------------------------------------------------- softmax in chunks, phases in float32
 
 
-# [B,H,T,S], [B,H,S,D]: over blocks of keys, normalised once at the end
-def online_forward(s, v, *, at, width=3):
+# [B,H,T,S], [B,H,S,D], [H] or None: over blocks of keys, normalised once at the end
+def online_forward(s, v, sinks=None, *, at, width=3):
     B, H, T, S = s.shape
     s = np.where(at.see, s, -np.inf)
     top = np.full((B, H, T, 1), -np.inf, s.dtype)
     total, y = np.zeros_like(top), np.zeros((B, H, T, v.shape[-1]), s.dtype)
+    if sinks is not None:
+        top, total = np.zeros_like(top) + sinks[:, None, None], total + 1
     for first in range(0, S, width):
         part = s[..., first : first + width]
         higher = np.maximum(top, part.max(-1, keepdims=True))
@@ -183,13 +185,16 @@ def online_forward(s, v, *, at, width=3):
         )
     total = np.where(total == 0, 1, total)
     p = np.exp(s - np.where(top == -np.inf, 0, top)) / total
-    return y / total, (p, v)
+    rest = None if sinks is None else np.exp(sinks[:, None, None] - top) / total
+    return y / total, (p, v, rest)
 
 
 def online_backward(saved, dy):
-    p, v = saved
-    (ds,) = probabilities_backward(p, dy @ v.swapaxes(-1, -2))
-    return ds, p.swapaxes(-1, -2) @ dy
+    p, v, rest = saved
+    dp = dy @ v.swapaxes(-1, -2)
+    (ds,) = probabilities_backward(p, dp)
+    dsinks = None if rest is None else -(rest * (p * dp).sum(-1, keepdims=True)).sum((0, 2, 3))
+    return ds, p.swapaxes(-1, -2) @ dy, dsinks
 
 
 online = Op(online_forward, online_backward)
@@ -197,11 +202,10 @@ online = Op(online_forward, online_backward)
 
 def chunked(q, k, v, table=None, term=None, row=None, column=None, sinks=None, *, at, scale, softcap=None):
     """Attention as kernels do it, with keys and values repeated for the heads that share them."""
-    assert sinks is None, "no golden case has sinks"
-    assert softcap is None, "nor a softcap"
     return online(
-        scores(q, k, table, term, row, column, at=at, scale=scale),
+        scores(q, k, table, term, row, column, at=at, scale=scale, softcap=softcap),
         repeated(v, times=q.shape[1] // k.shape[1]),
+        sinks,
         at=at,
     )
 

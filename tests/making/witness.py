@@ -6,6 +6,7 @@ are given.
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import loops
@@ -13,7 +14,10 @@ import numpy as np
 from loops import attention as loops_attention
 from loops.turn import turned as turned_pair
 
+from peref.combination import inside
+from peref.encodings import get, options
 from peref.golden.spec.cases import Case
+from peref.member import encodings_of
 
 Rows = list[Any]
 
@@ -33,13 +37,34 @@ def documents(case: Case) -> Iterator[tuple[int, slice, Rows]]:
             yield b, cut, [*range(count)] if case.positions is None else given[..., cut].tolist()
 
 
+def loop_of(case: Case, **more: Any) -> Any:
+    """The witness of its encoding; of a cycle nothing, each of its encodings has one."""
+    cfg = case.config
+    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")}
+    facts |= {} if case.cycle else dict(cfg.pe[0][1])
+    return loops.witness(case.encoding, case.hook or "bias", window=case.window, **facts, **more)
+
+
+def encodings_in(case: Case) -> list[Case]:
+    """The case of each encoding of its layer, alone; of one encoding itself."""
+    if not case.cycle:
+        return [case]
+    (name, given), *_ = case.cycle
+    each = encodings_of(name)
+    own = lambda one: inside(one, given) if len(each) > 1 else options_of(one, given)
+    turning = {"R": given["rotary_dim"]} if "rotary_dim" in given else {}
+    turning |= {"layout": given.get("layout", case.layout)}
+    return [replace(case, encoding=one, options=own(one), cycle=(), **turning) for one in each]
+
+
+def options_of(name: str, given: Any) -> dict[str, Any]:
+    """Those of the encoding, without the settings of its layer."""
+    return {key: x for key, x in given.items() if key in options(get(name))}
+
+
 def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a case, those that the loops reach."""
-    cfg = case.config
-    facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")} | dict(
-        cfg.pe[0][1]
-    )
-    loop = loops.witness(case.encoding, case.hook or "bias", window=case.window, **facts)
+    loop = loop_of(case)
     p = {name.removeprefix("param."): x.tolist() for name, x in a.items() if name.startswith("param.")}
     if case.level == "table":
         return table(case, loop, p, a)
@@ -110,33 +135,35 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
         }
     if case.hook == "attend":
         return {"out": loop(p, part["q"], part["k"], part["v"], part.get("x"), i)}
-    tokens = len(i[0]) if isinstance(i[0], list) else len(i)
+    tokens, layer = len(i[0]) if isinstance(i[0], list) else len(i), case.layer
     look = [
-        [loops_attention.sees(t, s, case.causal, case.window, None) for s in range(tokens)]
+        [loops_attention.sees(t, s, case.causal, layer.window, None, layer.chunk) for s in range(tokens)]
         for t in range(tokens)
     ]
-    extra = None
-    if case.hook == "rotate":
-        q, k = turned(case, loop, p, part, i)
-        if case.level == "op":
-            return {"q_rotated": q, "k_rotated": k}
-        part = part | {"q": q, "k": k}
-    elif case.hook == "bias":
-        rows = [loop(p, [i[t] - i[s] if look[t][s] else 0 for s in range(tokens)]) for t in range(tokens)]
-        extra = [
-            [[rows[t][h][s] if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
-            for h in range(case.H)
-        ]
-    elif case.hook == "score":
-        term = loop(p, part["q"], part["k"], part.get("x"), i)
-        extra = [
-            [[term[h][t][s] if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
-            for h in range(case.H)
-        ]
+    extra = [[[0.0] * tokens for _ in range(tokens)] for _ in range(case.H)]
+    only = lambda found: [
+        [[found(h, t, s) if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
+        for h in range(case.H)
+    ]
+    for one_of in encodings_in(case):
+        mine = inside(one_of.encoding, p) if "+" in case.members[0][0] else p
+        loop = loop_of(one_of) if case.cycle else loop
+        if one_of.hook == "rotate":
+            q, k = turned(one_of, loop, mine, part, i)
+            if case.level == "op":
+                return {"q_rotated": q, "k_rotated": k}
+            part = part | {"q": q, "k": k}
+        elif one_of.hook == "bias":
+            rows = [
+                loop(mine, [i[t] - i[s] if look[t][s] else 0 for s in range(tokens)]) for t in range(tokens)
+            ]
+            extra = only(lambda h, t, s, rows=rows, old=extra: old[h][t][s] + rows[t][h][s])
+        elif one_of.hook == "score":
+            term = loop(mine, part["q"], part["k"], part.get("x"), i)
+            extra = only(lambda h, t, s, term=term, old=extra: old[h][t][s] + term[h][t][s])
     if case.level == "op":
-        assert extra is not None
         return {"bias" if case.hook == "bias" else "term": extra}
-    return attention(case, part, extra, look)
+    return attention(case, p, part, extra, i)
 
 
 def turned(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> tuple[Rows, Rows]:
@@ -156,22 +183,33 @@ def turned(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> tuple[Rows
     return [rows(head, gain_q) for head in part["q"]], [rows(head, gain_k) for head in part["k"]]
 
 
-def attention(case: Case, part: Any, extra: Any, look: Rows) -> dict[str, Any]:
+def attention(case: Case, p: Any, part: Any, extra: Any, i: Rows) -> dict[str, Any]:
     """Scores as a sum of products, probabilities as the attention over values that are a unit matrix, and
     the output.
     """
-    q, k, v = part["q"], part["k"], part["v"]
-    scale, tokens, group = case.config.encoding(0).scale(case.D), range(len(look)), case.H // case.G
-    logit = lambda h, t, s: (
-        scale * sum(x * y for x, y in zip(q[h][t], k[h // group][s], strict=True))
-        + (extra[h][t][s] if extra else 0.0)
-    )
+    q, k, v, layer = part["q"], part["k"], part["v"], case.layer
+    scale, tokens, group = layer.pe.scale(case.D), range(len(q[0])), case.H // case.G
+    line = i[0] if isinstance(i[0], list) else i  # where there are several axes there is no temperature
+    told = (layer.temperature, line, layer.temperature_length, layer.temperature_slope)
+    hot = loops_attention.factors(*told, p.get("temperature", [1.0] * case.H))
+    sees = {"causal": case.causal, "window": layer.window, "seg": None, "chunk": layer.chunk}
+    rows = [
+        [
+            [
+                loops_attention.logit(q[h][t], k[h // group][s], scale, hot[h][t], layer.softcap)
+                + extra[h][t][s]
+                if loops_attention.sees(t, s, **sees)
+                else 0.0
+                for s in tokens
+            ]
+            for t in tokens
+        ]
+        for h in range(case.H)
+    ]
     unit = [[[float(s == t) for s in tokens] for t in tokens] for _ in range(case.G)]
-    settings = {"bias": extra, "causal": case.causal, "window": case.window}
+    settings = sees | {"bias": extra, "hot": hot, "cap": layer.softcap, "sinks": p.get("sinks")}
     return {
-        "scores": [
-            [[logit(h, t, s) if look[t][s] else 0.0 for s in tokens] for t in tokens] for h in range(case.H)
-        ],
+        "scores": rows,
         "probabilities": loops_attention.attend(q, k, unit, scale, **settings),
         "out": loops_attention.attend(q, k, v, scale, **settings),
     }

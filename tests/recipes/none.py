@@ -13,7 +13,11 @@ from recipes.families import (
     refused,
     usual,
 )
+from recipes.settings import CASES, MUTANTS, TRAPS
+from recipes.settings import WHOLES as OF_LAYERS
 from recipes.wholes import aligned
+
+__all__ = ["MUTANTS", "TRAPS"]  # those of settings, which stand here
 
 SPEC = """
 (arXiv:2305.19466). Nothing says where a token is, except the mask.
@@ -67,9 +71,10 @@ RECIPES = [
             reading("all", "3 keys in all, 1 on each side", facts={"window": 2}),
         ),
     ),
+    *CASES,
 ]
 
-WHOLES = [*aligned("none", "128")]
+WHOLES = [*aligned("none", "128"), *OF_LAYERS]
 
 REFUSED = [
     *refusals("none"),

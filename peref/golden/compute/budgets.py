@@ -108,14 +108,14 @@ def of_data(pe: Encoding, tape: NoisyTape) -> Encoding:
         tape.exact = False
         return (angle, *map(off, gains))
 
-    return around(pe, "rotate", turned) if pe.rotate else with_bias(pe, off)
+    return with_bias(around(pe, "rotate", turned) if pe.rotate else pe, off)
 
 
 def in_between(pe: Encoding, by: Callable[[Any], Any]) -> Encoding:
     """The encoding with its tables off by a rounding of each number."""
     off = lambda x: None if x is None else perturbed(x, by(np.ones(x.shape)))
     turned = lambda rotate, *given: tuple(map(off, rotate(*given)))
-    return around(pe, "rotate", turned) if pe.rotate else with_bias(pe, off)
+    return with_bias(around(pe, "rotate", turned) if pe.rotate else pe, off)
 
 
 def with_bias(pe: Encoding, change: Callable) -> Encoding:

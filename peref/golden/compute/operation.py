@@ -24,7 +24,7 @@ from peref.golden.spec.cases import Case
 from peref.model import PLAIN
 from peref.ops.attention import probabilities, scores, sunk, weigh
 from peref.ops.place import At
-from peref.parameters import Arrays
+from peref.parameters import Arrays, learned_settings
 from peref.rng import generator
 from peref.tape import Op, Tape, Var, value
 
@@ -111,7 +111,8 @@ def operation_inputs(case: Case) -> dict[str, np.ndarray]:
     if case.hook == "bias" and case.level == "table":
         found["distances"] = np.array(case.at.distances)
     found |= {name: on_grid(shapes[name]) for name in needs(case)}
-    for name, a in cfg.encoding(0).init(rng).items():
+    learned = learned_settings(cfg, 0) if case.level == "attn" else {}
+    for name, a in (cfg.encoding(0).init(rng) | learned).items():
         found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + 0.3 * rng.standard_normal(np.shape(a)))
     leaves = watched(found)
     tape = Tape()
@@ -181,7 +182,8 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
         return weigh(share, v)
 
     be = PLAIN if pe.attend else replace(PLAIN, attention=in_steps)
-    out, _ = hooks.attend_heads(be, pe, p, q, k, v, x, at, layout=case.layout)
+    how = case.layer.of_heads(p, case.layer.factor(at.i))
+    out, _ = hooks.attend_heads(be, pe, p, q, k, v, x, at, **how)
     return found | {"out": out}
 
 

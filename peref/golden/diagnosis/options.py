@@ -40,9 +40,8 @@ def with_option(option: str, value: Value) -> Any:
 def without(some: Any = None) -> Any:
     """The case with these options, or all, at their defaults."""
     said = lambda case: [option for option in case.options if some is None or option in some]
-    return computed(
-        options=lambda c: {option: options(get(c.encoding))[option][0] for option in said(c)} or None
-    )
+    known = lambda case: options(get(case.encoding))  # not the settings of its layer
+    return computed(options=lambda c: {o: known(c)[o][0] for o in said(c) if o in known(c)} or None)
 
 
 always = lambda value: lambda _: value

@@ -4,7 +4,7 @@ Not here: models (models), what a case computes (compute); which cases golden/ h
 (tests/recipes/NAME.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from peref.config import Config
 from peref.encodings import get
+from peref.member import Layer
 from peref.ops.place import At
 
 OPERATIONS = ("table", "op", "attn")
@@ -75,6 +76,9 @@ class Case:
     layout: str = "half"
     causal: bool = True
     window: int | None = None
+    # members of a model's cycle in place of the encoding, (name, options and settings) each; such a case
+    # belongs to no encoding and stands with those of none
+    cycle: tuple[tuple[str, dict[str, Any]], ...] = ()
     variants: tuple[Variant, ...] = ()  # where sources differ: the first is the norm, and is the case itself
     # positions for the budgets, where at those of the case every rounding would break a tie
     untied: Any = None
@@ -87,6 +91,11 @@ class Case:
     def id(self) -> str:
         return f"{self.encoding}.{self.level}/{self.slug}"
 
+    @property
+    def members(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """The cycle of a model's encodings, with their options and the settings of their layers."""
+        return self.cycle or ((self.encoding, dict(self.options)),)
+
     @cached_property
     def config(self) -> Config:
         """A model with one such layer among two."""
@@ -95,14 +104,20 @@ class Case:
             sizes |= {"G": self.G, "window": self.window}
         if self.hook == "rotate":
             sizes |= {"R": self.R, "layout": self.layout}
-        return Config(pe=((self.encoding, dict(self.options)),), causal=self.causal, **sizes)
+        return Config(pe=self.members, causal=self.causal, **sizes)
+
+    @property
+    def layer(self) -> Layer:
+        """Its layer, of a model the first."""
+        return self.config.layer(0)
 
     @cached_property
     def at(self) -> At:
-        """The place of its tokens."""
+        """The place of its tokens, as its layer sees them."""
         i = None if self.positions is None else np.array(self.positions)
         seg = None if self.seg is None else np.array(self.seg)
-        return At.of(self.T, positions=i, seg=seg, n=self.n, causal=self.causal, window=self.window)
+        at = At.of(self.T, positions=i, seg=seg, n=self.n, causal=self.causal, window=self.window)
+        return at.within(self.layer.window, self.layer.chunk)
 
     @property
     def depth(self) -> int:
@@ -116,13 +131,15 @@ class Case:
         facts: dict[str, Any] = {letter: getattr(self, letter) for letter in FACTS}
         if self.hook == "rotate":
             facts["R"] = self.config.R
+        if self.cycle:
+            facts["cycle"] = [[name, plain_options(given)] for name, given in self.config.pe]
         found = {
             "id": self.id,
             "encoding": self.encoding,
             "level": self.level,
             "why": self.why,
             "flags": sorted(self.flags),
-            "options": {k: list(v) if isinstance(v, tuple) else v for k, v in self.config.pe[0][1].items()},
+            "options": {} if self.cycle else plain_options(self.config.pe[0][1]),
             "facts": facts,
             "depth": self.depth,
         }
@@ -150,6 +167,11 @@ def yours(name: str, given: dict[str, Any], **facts: Any) -> list[Case]:
         replace(Case(name, level, "yours", why), options=given, **facts)
         for level in LEVELS_OF_HOOK[get(name).hook]
     ]
+
+
+def plain_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them."""
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in given.items()}
 
 
 def nested(x: Any) -> Any:

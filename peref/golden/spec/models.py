@@ -69,7 +69,7 @@ class ModelCase(Case):
             sizes |= {"G": self.G, "window": self.window, "qk_norm": self.qk_norm}
         if self.hook == "rotate":
             sizes |= {"R": self.R, "layout": self.layout}
-        return shaped(self.shape, pe=((self.encoding, dict(self.options)),), causal=self.causal, **sizes)
+        return shaped(self.shape, pe=self.members, causal=self.causal, **sizes)
 
     @property
     def depth(self) -> int:
@@ -93,17 +93,20 @@ class ModelCase(Case):
 
 def rebuilt(words: dict[str, Any], inputs: dict[str, np.ndarray]) -> Case:
     """The case of any level that these words of cases.json describe."""
-    level, slug, facts = words["level"], words["id"].partition("/")[2], words["facts"]
+    level, slug, facts = words["level"], words["id"].partition("/")[2], dict(words["facts"])
     options = {name: nested(x) for name, x in words["options"].items()}
     positions, seg = (
         nested(inputs[name].tolist()) if name in inputs else None for name in ("positions", "seg")
     )
+    facts |= {
+        "cycle": tuple((name, {k: nested(x) for k, x in o.items()}) for name, o in facts.get("cycle", ()))
+    }
     if level not in MODEL_LEVELS:
         return Case(words["encoding"], level, slug, words["why"], (), options, positions, seg, **facts)
     given = {
         f.name: facts[f.name]
         for f in fields(ModelCase)
-        if f.name in (*FACTS, *MODEL_FACTS, "recipe") and f.name in facts
+        if f.name in (*FACTS, *MODEL_FACTS, "recipe", "cycle") and f.name in facts
     }
     if "calls" in facts:
         given["calls"] = tuple((c["first"], c["stop"], c["fresh"], c["n"]) for c in facts["calls"])
