@@ -38,7 +38,7 @@ def wired(order):
     """A block whose parts are joined by `order`(x, norm1, norm2, attend, feed)."""
 
     def block(case, a):
-        p, cfg, at = stack.stored_names(a), case.config, case.at
+        p, cfg, at = stack.parameters_in(a), case.config, case.at
         this = layers.start_pass(model.PLAIN, cfg, p, at)
         norm = lambda name: lambda x: layers.norm(this, this.weights[0], name, x)
         feed = lambda x: layers.feed_forward(this, this.weights[0], x, None)

@@ -13,7 +13,7 @@ from making.catalogue import catalogue
 
 from peref.cli import run as run_cli
 from peref.cli.signals import Signals
-from peref.golden.judge.report import check_tensors
+from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book, Untrue
 from peref.golden.spec.cases import Variant

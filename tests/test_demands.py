@@ -17,8 +17,8 @@ from test_runners import OK, program
 from peref.errors import Misuse
 from peref.golden.compute.reference import reference
 from peref.golden.judge import implementation, matrix, tables, trial
-from peref.golden.judge.implementation import check_function, check_program, first_contact, merged, tensor_of
-from peref.golden.judge.report import report_data
+from peref.golden.judge.implementation import check_function, check_program, first_contact, tensor_of
+from peref.golden.judge.report import merged, report_data
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import compared_words
 from peref.golden.spec.book import Book

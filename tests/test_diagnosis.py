@@ -14,7 +14,7 @@ from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import Answer, Trap, guess
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, likely
-from peref.golden.judge.report import check_tensors
+from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines
 from peref.golden.spec.files import Tensor

@@ -27,7 +27,8 @@ from peref.golden.compute.operation import rounded
 from peref.golden.compute.reference import expected, inputs, reference
 from peref.golden.judge import declared
 from peref.golden.judge.implementation import run_function
-from peref.golden.judge.report import NothingRan, check_tensors
+from peref.golden.judge.judged import check_tensors
+from peref.golden.judge.report import NothingRan
 from peref.golden.judge.selection import Pick, everything
 from peref.golden.judge.text import failure_block
 from peref.golden.spec.book import Book, changed, open_book, with_full

@@ -27,8 +27,8 @@ from peref.errors import Damaged
 from peref.golden.compute.operation import rounded
 from peref.golden.compute.reference import expected, inputs, reference
 from peref.golden.judge.implementation import run_function
+from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.rebuild import agree
-from peref.golden.judge.report import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.spec import checksums
 from peref.golden.spec.book import Book, known_flags, open_book

@@ -413,7 +413,7 @@ SOME_SLIDE = ["sliding_attention", "full_attention", "full_attention"]
         ),
         (
             LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 9.0}},
-            "rope_theta is 500 and rope_theta of .* is 9",
+            "rope_theta: 500, and rope_theta of .* is 9",
         ),
         (LLAMA | {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         (LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),

@@ -18,9 +18,9 @@ from golden_files import cli
 
 from peref.errors import Misuse
 from peref.golden.judge.declared import declared_entries
-from peref.golden.judge.implementation import check_program, merged
+from peref.golden.judge.implementation import check_program
 from peref.golden.judge.process import RunnerBroken
-from peref.golden.judge.report import NothingRan
+from peref.golden.judge.report import NothingRan, merged
 from peref.golden.judge.runner import Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import encoded_inputs, request_text

@@ -10,7 +10,8 @@ from golden_files import cli, dumped
 from peref.golden.diagnosis.answer import Trap
 from peref.golden.diagnosis.summary import Probable
 from peref.golden.judge.html import report_page
-from peref.golden.judge.report import check_tensors, report_data
+from peref.golden.judge.judged import check_tensors
+from peref.golden.judge.report import report_data
 from peref.golden.judge.result import Outcome
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import probable_block, unexplained_block

@@ -35,8 +35,9 @@ from peref import share, store  # noqa: E402
 from peref.cli import text  # noqa: E402
 from peref.errors import Misuse, did_you_mean  # noqa: E402
 from peref.golden.judge import matrix, tables  # noqa: E402
-from peref.golden.judge.implementation import merged, run_function  # noqa: E402
-from peref.golden.judge.report import Report, check_tensors  # noqa: E402
+from peref.golden.judge.implementation import run_function  # noqa: E402
+from peref.golden.judge.judged import check_tensors  # noqa: E402
+from peref.golden.judge.report import Report, merged  # noqa: E402
 from peref.golden.judge.report import report_data as report_data  # noqa: E402
 from peref.golden.judge.selection import Pick  # noqa: E402
 from peref.golden.spec.book import Book  # noqa: E402

@@ -14,8 +14,8 @@ from peref import hooks
 from peref.encodings import get
 from peref.golden.judge.declared import declared_entries
 from peref.golden.judge.implementation import run_function
+from peref.golden.judge.judged import judged_case
 from peref.golden.judge.laws import law_verdict
-from peref.golden.judge.report import agreeing, judged_tensor
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book
 from peref.golden.spec.models import rebuilt
@@ -115,8 +115,7 @@ def compared(be: Any, book: Book, name: str) -> dict[str, Any]:
             for tensor in entry.outputs
             if f"{entry.id}:{tensor}" in found
         }
-        variant = agreeing(entry, some, "C") if some else ""
-        results += [judged_tensor(entry, tensor, x, "C", False, variant) for tensor, x in some.items()]
+        results += judged_case(entry, some, "C")
     classes = {grade: sum(r.verdict.grade == grade for r in results) for grade in ("A", "B", "C", "FAIL")}
     wrong = [f"{r.entry.id}:{r.name}" for r in results if not r.passed] + [
         f"{case}: {said}" for case, said in errors.items()

@@ -12,9 +12,10 @@ from peref.cli.narrow import narrowed
 from peref.errors import Misuse, theirs
 from peref.golden.judge import html, junit, selection
 from peref.golden.judge.function import names_of
-from peref.golden.judge.implementation import check_function, check_program, first_contact, merged
+from peref.golden.judge.implementation import check_function, check_program, first_contact
 from peref.golden.judge.isolated import function_of
-from peref.golden.judge.report import DTYPES, Report, check_tensors, report_data
+from peref.golden.judge.judged import DTYPES, check_tensors
+from peref.golden.judge.report import Report, merged, report_data
 from peref.golden.judge.runner import LARGEST_OUTPUT, SECONDS
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.start import start_of

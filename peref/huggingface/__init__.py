@@ -22,15 +22,16 @@ Not here: formulas (the encodings have them), what is no rotation, weights (port
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from peref.config import Config
 from peref.errors import Misuse, did_you_mean
 from peref.huggingface import facts
 from peref.huggingface.facts import BASES, LENGTH, SAVED
-from peref.huggingface.keys import Keys, digits, load_json
+from peref.huggingface.keys import Keys, Note, digits, load_json
 from peref.huggingface.layer import Layer
-from peref.huggingface.rotation import Found, Note, Rotation, cycle, frequencies, unscaled, words
+from peref.huggingface.rotation import Found, Rotation, cycle, frequencies, unscaled, words
 from peref.huggingface.scalings import READERS
 from peref.huggingface.turning import check_turns
 
@@ -44,45 +45,43 @@ def read(public: Mapping[str, Any]) -> Found:
     """What a config.json says of positions. Raises Misuse, naming key and value, for what cannot be read
     as rotations.
     """
-    top, notes = Keys(public), list[Note]()
+    top = Keys(public)
     while "num_attention_heads" not in top.values and (
         inner := next((k for k in facts.TEXT if isinstance(top.values.get(k), dict)), None)
     ):
         top = Keys(top.values[inner], top.at(inner))
     kind = str(top.get("model_type", str) or public.get("model_type") or "unknown")
-    check_turns(public, top, kind, notes)
+    check_turns(public, top, kind)
     longest = top.first(LENGTH, "size")[1]
     layers = top.first(("num_hidden_layers", "n_layer", "num_layers"), "size")[1]
     if (n := layers or 1) > MOST:
         raise Misuse(f"num_hidden_layers is {n}; expected the number of layers of a model")
-    groups = layer_types(top, kind, layers, notes)
+    groups = layer_types(top, kind, layers)
     still = without_positions(top, kind, groups, layers)
     found = []
-    for label, values, base, which in dictionaries(top, kind, groups, notes):
+    for label, keys, base, which in dictionaries(top, kind, groups):
         turning = which if label else tuple(range(layers or 0)) if still else ()
         turning = tuple(n for n in turning if n not in still)
-        found.append(rotation(Layer(top, kind, longest, label, Keys(*values), base, turning, list(notes))))
+        own = replace(top, notes=list(top.notes))  # beside those on the model
+        layer = Layer(own, replace(keys, notes=own.notes), kind, longest, label, base, turning)
+        found.append(rotation(layer))
     return Found(kind, longest or max(r.cfg.L for r in found), layers, tuple(found), still)
 
 
-def layer_types(top: Keys, kind: str, layers: int | None, notes: list[Note]) -> dict[str, Layers]:
+def layer_types(top: Keys, kind: str, layers: int | None) -> dict[str, Layers]:
     """Type of layer -> its layers, from layer_types, sliding_window_pattern or global_attn_every_n_layers,
     or as the class has it.
     """
     types, pattern = top.get("layer_types", list), top.values.get("sliding_window_pattern")
     every = top.size("sliding_window_pattern") if isinstance(pattern, int) else None
     if types is None and pattern is None and layers is not None and (every := facts.PATTERN.get(kind)):
-        notes.append(
-            Note(
-                "assumed",
-                "sliding_window_pattern",
-                f"absent; every layer but each {every}th has a window, as the class has it",
-            )
-        )
-    if types is None and every is not None and layers is not None:
-        types = ["sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)]
-    if types is None and layers is not None and (every := top.size("global_attn_every_n_layers")):
-        types = ["sliding_attention" if n % every else "full_attention" for n in range(layers)]
+        says = f"absent; every layer but each {every}th has a window, as the class has it"
+        top.note("assumed", "sliding_window_pattern", says)
+    wide = every and every - 1  # the first layer of each pattern that has no window
+    if types is None and every is None and layers is not None:
+        every, wide = top.size("global_attn_every_n_layers"), 0
+    if types is None and every and layers is not None:
+        types = ["full_attention" if n % every == wide else "sliding_attention" for n in range(layers)]
     groups: dict[str, Layers] = {}
     for n, kind in enumerate(types or []):
         groups[str(kind)] = (*groups.get(str(kind), ()), n)
@@ -101,71 +100,47 @@ def without_positions(top: Keys, kind: str, groups: dict[str, Layers], layers: i
 
 
 def dictionaries(
-    top: Keys, kind: str, groups: dict[str, Layers], notes: list[Note]
-) -> list[tuple[str, tuple[Any, str], float | None, Layers]]:
-    """(type of layer, (its dict, the place of that), a base of its own, its layers) for every rotation of
-    the file.
-    """
+    top: Keys, kind: str, groups: dict[str, Layers]
+) -> list[tuple[str, Keys, float | None, Layers]]:
+    """(type of layer, its dict, a base of its own, its layers) for every rotation of the file."""
     new, old = (top.get(key, dict) or {} for key in ("rope_parameters", "rope_scaling"))
     if new and old and new != old:
         says = "rope_parameters says something else; Hugging Face takes rope_scaling where both are there"
-        notes.append(Note("contradictory", "rope_scaling", says))
-    values, where = (old, top.at("rope_scaling")) if old else (new, top.at("rope_parameters"))
-    if nested := {key: inner for key, inner in values.items() if isinstance(inner, dict)}:
-        for key in (key for key, value in values.items() if key not in nested and value is not None):
-            notes.append(
-                Note(
-                    "ignored",
-                    f"{where}.{key}",
-                    "it stands beside types of layers, and each of them says its own",
-                )
-            )
-        return [(key, (inner, f"{where}.{key}"), None, groups.get(key, ())) for key, inner in nested.items()]
+        top.note("contradictory", "rope_scaling", says)
+    here = Keys(old or new, top.at("rope_scaling" if old else "rope_parameters"), top.notes)
+    if nested := {key: inner for key, inner in here.values.items() if isinstance(inner, dict)}:
+        for key in (key for key, value in here.values.items() if key not in nested and value is not None):
+            here.note("ignored", key, "it stands beside types of layers, and each of them says its own")
+        return [(key, Keys(nested[key], here.at(key)), None, groups.get(key, ())) for key in nested]
     wide, local = top.number("global_rope_theta"), top.first(("rope_local_base_freq", "local_rope_theta"))[1]
     local = wide if local is None else local
     if local is None and (local := facts.LOCAL.get(kind)) is not None:
-        notes.append(
-            Note(
-                "assumed",
-                "rope_local_base_freq",
-                f"absent; {digits(local)} in layers with a window, as the class has it",
-            )
-        )
-    if (
-        local is None
-        and kind in facts.UNSCALED
-        and values.get("rope_type", values.get("type", "default")) != "default"
-    ):
-        local = Keys(values, where).number("rope_theta") or top.first(BASES)[1] or facts.BASE[kind]
+        says = f"absent; {digits(local)} in layers with a window, as the class has it"
+        top.note("assumed", "rope_local_base_freq", says)
+    scaled = here.values.get("rope_type", here.values.get("type", "default")) != "default"
+    if local is None and kind in facts.UNSCALED and scaled:
+        local = replace(here, read=set()).number("rope_theta") or top.first(BASES)[1] or facts.BASE[kind]
         says = (
-            "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's "
-            "class give it to every layer"
+            "layers with a window do not have it, as in OLMo-core and vLLM; some versions of Hugging Face's"
         )
-        notes.append(Note("differs", where, says))
-    if local is not None:
-        slides = groups.get("sliding_attention", ())
-        rest = tuple(
-            sorted(n for label, group in groups.items() if label != "sliding_attention" for n in group)
-        )
-        return [
-            ("full_attention", (values, where), wide, rest),
-            ("sliding_attention", ({}, where), local, slides),
-        ]
-    return [("", (values, where), None, ())]
+        top.notes.append(Note("differs", here.where, f"{says} class give it to every layer"))
+    if local is None:
+        return [("", here, None, ())]
+    slides = groups.get("sliding_attention", ())
+    rest = tuple(sorted(n for group in groups.values() for n in group if n not in slides))
+    return [("full_attention", here, wide, rest), ("sliding_attention", Keys({}, here.where), local, slides)]
 
 
 def rotation(layer: Layer) -> Rotation:
     """The rotation of the layers of one type."""
     kind = layer.rope_type
     if kind not in READERS:
-        known = ", ".join(READERS)
-        raise Misuse(
-            f"{layer.keys.at('rope_type')} is {kind!r}{did_you_mean(kind, READERS, 'known are: ' + known)}"
-        )
+        near = did_you_mean(kind, READERS, f"known are: {', '.join(READERS)}")
+        raise Misuse(f"{layer.keys.at('rope_type')} is {kind!r}{near}")
     base, D = layer.base(), layer.head()
     if D > WIDEST:
         raise Misuse(f"a head is {D:,} channels wide; expected at most {WIDEST:,}")
-    R, layout = layer.width(kind, D), layer.layout()
+    R, layout = layer.width(D), layer.layout()
     name, given = READERS[kind](layer, R)
     given = {key: value for key, value in ({"base": base} | given).items() if value is not None}
     layer.notice_scale()
@@ -174,9 +149,7 @@ def rotation(layer: Layer) -> Rotation:
     if not L:
         raise Misuse(f"the config has no {LENGTH[0]}; {SAVED}")
     cfg = Config(pe=((name, given),), L=L, C=D, H=1, D=D, R=R, layout=layout)
-    lengths = layer.lengths or (L,)
+    lengths, options = layer.lengths or (L,), {key: cfg.pe[0][1][key] for key in given}
     for n in lengths:
         frequencies(cfg, n)  # refuses, in the encoding's words, numbers that make no sense
-    return Rotation(
-        layer.label, layer.which, cfg, {key: cfg.pe[0][1][key] for key in given}, lengths, tuple(layer.notes)
-    )
+    return Rotation(layer.label, layer.which, cfg, options, lengths, tuple(layer.top.notes))

@@ -56,6 +56,7 @@ LAYOUTS = {  # of the weights as published for Hugging Face's classes
         olmo3 granite smollm3 falcon starcoder2 nemotron minicpm minicpm3 glm4_moe exaone4 hunyuan_v1_dense
         hunyuan_v1_moe internlm2 modernbert""",
 }
+LAYOUT = {kind: layout for layout, kinds in LAYOUTS.items() for kind in kinds.split()}
 SHARE = {  # the part of a head that turns
     **every_word("gpt_neox stablelm qwen3_next", 0.25),
     **every_word("phi persimmon glm glm4 glm4_moe nemotron chatglm", 0.5),
@@ -112,6 +113,6 @@ BEYOND = {
     ),
 }
 SCALES = {
-    "query_pre_attn_scalar": "Gemma's softmax scale is its inverse square root",
-    "attention_multiplier": "Granite's softmax scale",
+    "query_pre_attn_scalar": "its inverse square root is Gemma's softmax scale and outranks that below",
+    "attention_multiplier": "Granite's softmax scale, which outranks that below",
 }

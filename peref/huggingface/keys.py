@@ -1,13 +1,15 @@
-"""A config.json and the objects in it: reading the file, numbers out of it, errors that say where."""
+"""A config.json and the objects in it: reading the file, numbers out of it, errors and notes with places."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from peref.encodings import LARGEST_OPTION, SMALLEST_OPTION
 from peref.errors import Damaged, Misuse, explained
+
+WORDS = {dict: "an object", list: "a list", str: "a word", bool: "true or false", int: "a number"}
 
 
 def load_json(path: Path) -> dict[str, Any]:
@@ -19,14 +21,23 @@ def load_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Damaged(
-            f"{path}: not JSON: {error or type(error).__name__}; expected the config.json of a model"
-        ) from error
+        why = error or type(error).__name__
+        raise Damaged(f"{path}: not JSON: {why}; expected the config.json of a model") from error
     if not isinstance(found, dict):
         raise Damaged(
             f"{path}: holds a {type(found).__name__}; expected an object, the config.json of a model"
         )
     return found
+
+
+class Note(NamedTuple):
+    """Something to know of a key: one of the kinds in the docstring of the package, the key with its
+    place, words.
+    """
+
+    kind: str
+    key: str
+    says: str
 
 
 @dataclass
@@ -35,7 +46,11 @@ class Keys:
 
     values: Mapping[str, Any]
     where: str = ""  # its place in the file, "" for the top
+    notes: list[Note] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
+
+    def note(self, kind: str, key: str, says: str) -> None:
+        self.notes.append(Note(kind, self.at(key), says))
 
     def at(self, key: str) -> str:
         return f"{self.where}.{key}" if self.where else key
@@ -44,52 +59,32 @@ class Keys:
         """The value, None where it is absent or null. Raises Misuse for one of another kind."""
         self.read.add(key)
         value = self.values.get(key)
-        if value is not None and (
-            not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
-        ):
-            said = {
-                dict: "an object",
-                list: "a list",
-                str: "a word",
-                bool: "true or false",
-                int: "a number",
-                float: "a number",
-            }
-            raise Misuse(
-                f"{self.at(key)} is {brief(value)}; expected "
-                f"{' or '.join(dict.fromkeys(said[k] for k in kinds))}"
-            )
+        odd = isinstance(value, bool) and bool not in kinds
+        if value is not None and (odd or not isinstance(value, kinds)):
+            raise Misuse(f"{self.at(key)} is {brief(value)}; expected {WORDS[kinds[0]]}")
         return value
 
     def number(self, key: str) -> float | None:
         value = self.get(key, int, float)
-        if value is None:
-            return None
-        if not (value == 0 or SMALLEST_OPTION <= abs(value) <= LARGEST_OPTION):
+        if value and not SMALLEST_OPTION <= abs(value) <= LARGEST_OPTION:
             raise Misuse(f"{self.at(key)} is {brief(value)}; expected a finite number such as a model has")
-        return float(value)
+        return None if value is None else float(value)
 
     def size(self, key: str) -> int | None:
         value = self.number(key)
         if value is not None and (value < 1 or value != int(value)):
-            raise Misuse(
-                f"{self.at(key)} is {brief(self.values[key])}; expected a whole number of at least 1"
-            )
+            raise Misuse(f"{self.at(key)} is {brief(value)}; expected a whole number of at least 1")
         return None if value is None else int(value)
 
-    def numbers(self, key: str) -> tuple[float, ...]:
+    def numbers(self, key: str, what: str) -> tuple[float, ...]:
+        """A list of them, `what` they are."""
         given = self.get(key, list)
-        if given is None:
-            raise Misuse(
-                f"{self.where} has no {key}; expected a list of numbers, one for each pair of channels"
-            )
-        each = Keys({str(n): value for n, value in enumerate(given)}, self.at(key))
-        found = tuple(each.number(name) for name in each.values)
-        if not found or None in found:
-            raise Misuse(
-                f"{self.at(key)} is {brief(given)}; expected a list of numbers, one for each pair of channels"
-            )
-        return tuple(x for x in found if x is not None)
+        each = Keys({str(n): value for n, value in enumerate(given or ())}, self.at(key))
+        found = tuple(x for name in each.values if (x := each.number(name)) is not None)
+        if not found or len(found) < len(given):
+            has = f"{self.where} has no {key}" if given is None else f"{self.at(key)} is {brief(given)}"
+            raise Misuse(f"{has}; expected a list of {what}")
+        return found
 
     def needed(self, key: str, of: str) -> float:
         if (value := self.number(key)) is None:

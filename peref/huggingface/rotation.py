@@ -2,22 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from peref.config import Config
 from peref.hooks import rotation
-
-
-class Note(NamedTuple):
-    """Something to know of a key: one of the kinds in the docstring of the package, the key with its
-    place, words.
-    """
-
-    kind: str
-    key: str
-    says: str
+from peref.huggingface.keys import Note
 
 
 @dataclass(frozen=True)
@@ -70,38 +61,30 @@ def setting(options: Mapping[str, Any], index: str = "") -> list[str]:
     return [word for key, value in options.items() for word in ("--set", f"{index}{key}={shown(value)}")]
 
 
+def widths(cfg: Config) -> list[str]:
+    """What of a head is the same for all layers."""
+    return [*setting({"rotary_dim": cfg.R, "layout": cfg.layout}), "--head-width", str(cfg.D)]
+
+
 def words(r: Rotation) -> list[str]:
     """The arguments of `train` that mean this rotation."""
-    widths = [
-        "--set",
-        f"rotary_dim={r.cfg.R}",
-        "--set",
-        f"layout={r.cfg.layout}",
-        "--head-width",
-        str(r.cfg.D),
-    ]
-    return ["--pe", r.name, *setting(r.options), *widths]
+    return ["--pe", r.name, *setting(r.options), *widths(r.cfg)]
 
 
 def cycle(found: Found) -> list[str]:
     """The same for all layers at once, as the shortest cycle of encodings; empty where one line says it,
     or where heads differ.
     """
-    kinds: dict[int, int] = dict.fromkeys(found.still, -1) | {
-        layer: k for k, r in enumerate(found.rotations) for layer in r.which
+    kinds: dict[int, Rotation | None] = dict.fromkeys(found.still) | {
+        n: r for r in found.rotations for n in r.which
     }
-    order = [kinds.get(layer) for layer in range(found.layers or 0)]
-    heads = {(r.cfg.D, r.cfg.R, r.cfg.layout) for r in found.rotations}
-    if not order or None in order or len(heads) > 1 or len(set(order)) < 2:
+    n = found.layers or 0
+    heads = {tuple(widths(r.cfg)) for r in found.rotations}
+    order = [kinds[layer] for layer in range(n) if layer in kinds]
+    if not order or len(order) < n or len(heads) > 1 or all(r is order[0] for r in order):
         return []
-    period = next(
-        p
-        for p in range(1, len(order) + 1)
-        if all(kind == order[layer % p] for layer, kind in enumerate(order))
-    )
-    members = [None if kind == -1 else found.rotations[kind or 0] for kind in order[:period]]
-    line = ["--pe", ",".join("none" if r is None else r.name for r in members)]
-    for index, r in enumerate(members):
+    period = next(p for p in range(1, n + 1) if all(r is order[k % p] for k, r in enumerate(order)))
+    line = ["--pe", ",".join("none" if r is None else r.name for r in order[:period])]
+    for index, r in enumerate(order[:period]):
         line += [] if r is None else setting(r.options, f"{index}.")
-    D, R, layout = heads.pop()
-    return [*line, "--set", f"rotary_dim={R}", "--set", f"layout={layout}", "--head-width", str(D)]
+    return [*line, *heads.pop()]

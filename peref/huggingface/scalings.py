@@ -7,7 +7,7 @@ from peref.config import Config
 from peref.errors import Misuse, counted
 from peref.huggingface import facts
 from peref.huggingface.facts import LENGTH, ORIGINAL, SAVED, SHARES
-from peref.huggingface.keys import Keys, brief, digits
+from peref.huggingface.keys import brief, digits
 from peref.huggingface.layer import Layer
 from peref.huggingface.rotation import frequencies
 
@@ -21,22 +21,18 @@ def default(layer: Layer, R: int) -> Meaning:
 
 
 def mrope(layer: Layer, R: int) -> Meaning:
-    given, at = layer.keys.get("mrope_section", list), layer.keys.at("mrope_section")
-    if not given:
-        raise Misuse(f"{layer.keys.where} has no mrope_section, which rope_type mrope needs")
-    each = Keys({str(n): value for n, value in enumerate(given)}, at)
-    pairs = [each.number(key) for key in each.values]
-    sections = tuple(int(s) for s in pairs if s is not None and s >= 0 and s == int(s))
-    if len(sections) != len(pairs):
-        raise Misuse(f"{at} is {brief(given)}; expected whole numbers, the pairs of time, height and width")
+    what = "whole numbers, the pairs of time, height and width, which rope_type mrope needs"
+    given = layer.keys.numbers("mrope_section", what)
+    sections = tuple(int(s) for s in given if s >= 0 and s == int(s))
+    if len(sections) != len(given):
+        said = brief(layer.keys.values["mrope_section"])
+        raise Misuse(f"{layer.keys.at('mrope_section')} is {said}; expected {what}")
     if layer.kind in facts.ALTERNATE and len(sections) == 3:
-        layer.note(
-            "differs",
-            at,
-            "height, width and time; others list time first, here "
-            f"sections={','.join(map(str, (sections[2], *sections[:2])))}",
-        )
-        return "mrope", {"order": "alternate", "sections": (sections[2], *sections[:2])}
+        sections = (sections[2], *sections[:2])
+        here = ",".join(map(str, sections))
+        says = f"height, width and time; others list time first, here sections={here}"
+        layer.keys.note("differs", "mrope_section", says)
+        return "mrope", {"order": "alternate", "sections": sections}
     woven = layer.keys.get("mrope_interleaved", bool)
     return "mrope", {"order": "interleaved" if woven else "chunked", "sections": sections}
 
@@ -46,11 +42,8 @@ def by_prompt(layer: Layer) -> Meaning:
     original = layer.top.size("seq_length") or layer.longest
     if original is None:
         raise Misuse(f"the config has no seq_length, from which the base grows; {SAVED}")
-    says = (
-        f"the base grows with the prompt beyond seq_length, {original}, and stays while generating, in its "
-        "own code; vLLM's does not read it"
-    )
-    layer.note("differs", layer.top.at("use_dynamic_ntk"), says)
+    says = f"the base grows with the prompt beyond seq_length, {original}, and stays while generating"
+    layer.top.note("differs", "use_dynamic_ntk", f"{says}, in its own code; vLLM's does not read it")
     layer.lengths = (original, max(layer.longest or 0, 2 * original))
     return "dynamic_ntk", {"original": original, "form": "steps"}
 
@@ -64,70 +57,38 @@ def linear(layer: Layer, R: int) -> Meaning:
 def dynamic(layer: Layer, R: int) -> Meaning:
     if alpha := layer.keys.number("alpha"):
         layer.keys.number("factor")
-        says = (
-            "read by HunYuan's classes and vLLM, a base fixed by alpha; others read factor and follow the "
-            "length"
-        )
-        layer.note("differs", layer.keys.at("alpha"), says)
+        says = "read by HunYuan's classes and vLLM, a base fixed by alpha; others read factor and follow the"
+        layer.keys.note("differs", "alpha", f"{says} length")
         return "ntk", {"factor": alpha}
-    factor, original = (
-        layer.keys.needed("factor", "dynamic"),
-        layer.keys.size(ORIGINAL) or layer.top.size(ORIGINAL),
-    )
-    if layer.longest is None:
+    factor = layer.keys.needed("factor", "dynamic")
+    original = layer.keys.size(ORIGINAL) or layer.top.size(ORIGINAL)
+    if (longest := layer.longest) is None:
         raise Misuse(f"the config has no {LENGTH[0]}, from which rope_type dynamic begins; {SAVED}")
     if original is not None:
-        kind = "ignored" if original == layer.longest else "differs"
-        layer.note(
-            kind,
-            ORIGINAL,
-            f"{original}; Hugging Face takes {LENGTH[0]}, {layer.longest}, for the length from which "
-            "frequencies change",
-        )
-    static = f"vLLM made them once for factor times {LENGTH[0]}, whatever the text (form=static)"
+        says = f"{original}; Hugging Face takes {LENGTH[0]}, {longest}, from which on frequencies change"
+        layer.top.note("ignored" if original == longest else "differs", ORIGINAL, says)
     says = (
-        "dynamic: frequencies follow the text here and in Hugging Face, which keeps them in a state; "
-        f"{static}"
+        "dynamic: frequencies follow the text here and in Hugging Face, which keeps them in a state; vLLM "
+        f"made them once for factor times {LENGTH[0]}, whatever the text (form=static)"
     )
-    layer.note("differs", layer.keys.at("rope_type"), says)
+    layer.keys.note("differs", "rope_type", says)
     layer.stretched(factor)
-    layer.lengths = (layer.longest, int(layer.longest * max(factor, 2)))
-    return "dynamic_ntk", {"factor": factor, "original": layer.longest}
+    layer.lengths = (longest, int(longest * max(factor, 2)))
+    return "dynamic_ntk", {"factor": factor, "original": longest}
 
 
 def yarn(layer: Layer, R: int) -> Meaning:
-    original, factor = layer.original(), layer.keys.number("factor")
-    ratio = layer.ratio(original)
-    if factor is None:
-        if ratio is None or ratio == 1:
-            raise Misuse(
-                f"{layer.keys.where} has no factor, and {LENGTH[0]} over {ORIGINAL} gives none; one of them "
-                "must say it"
-            )
-        factor = ratio
-        layer.note(
-            "assumed",
-            layer.keys.at("factor"),
-            f"absent; {LENGTH[0]} / {ORIGINAL}, {digits(ratio)}, stands for it",
-        )
-    elif ratio is not None and ratio != factor:
-        says = f"{digits(factor)}, and {LENGTH[0]} / {ORIGINAL} is {digits(ratio)}; the factor counts"
-        layer.note(
-            "differs",
-            layer.keys.at("factor"),
-            f"{says}, but Hugging Face took the ratio in versions of 2025 (its issue 38224)",
-        )
+    original = layer.original()
+    who = "the factor counts, but Hugging Face took the ratio in versions of 2025 (its issue 38224)"
+    factor = layer.factor(original, who)
     given: dict[str, Any] = {"factor": factor, "original": original}
     for key in ("beta_fast", "beta_slow"):
         given[key] = layer.keys.number(key) or None  # 0 is absent, as theirs
     if (truncate := layer.keys.get("truncate", bool)) is not None:
         given["truncate"] = truncate
         if layer.label and not truncate:
-            layer.note(
-                "differs",
-                layer.keys.at("truncate"),
-                "Hugging Face looks for it beside the types of layers, not in them, and truncates",
-            )
+            says = "Hugging Face looks for it beside the types of layers, not in them, and truncates"
+            layer.keys.note("differs", "truncate", says)
     return "yarn", given | attention(layer, factor)
 
 
@@ -135,43 +96,33 @@ def attention(layer: Layer, factor: float) -> dict[str, Any]:
     """The options of YaRN that decide the gain and the softmax scale."""
     a, m, M = (layer.keys.number(key) for key in ("attention_factor", "mscale", "mscale_all_dim"))
     given = {"attention_factor": a, "mscale": m, "mscale_all_dim": M}
-    at = layer.keys.at("mscale_all_dim")
     if a is not None and (m or M):
         says = (
             "outranks mscale and mscale_all_dim in Hugging Face and vLLM; some engines multiply, or drop it"
         )
-        layer.note("differs", layer.keys.at("attention_factor"), says)
+        layer.keys.note("differs", "attention_factor", says)
     if a is None and bool(m) != bool(M):
         other = gain(factor, given | {"reading": "deepseek"})
         key, value = ("mscale_all_dim", M) if m else ("mscale", m)
         says = (
             f"{'absent' if value is None else digits(value)}, so that Hugging Face's gain is "
-            f"{gain(factor, given):.6g} as without both"
+            f"{gain(factor, given):.6g} as without both; DeepSeek's code, and vLLM's class for it, have "
+            f"{other:.6g} (reading=deepseek)"
         )
-        layer.note(
-            "differs",
-            layer.keys.at(key),
-            f"{says}; DeepSeek's code, and vLLM's class for it, have {other:.6g} (reading=deepseek)",
-        )
+        layer.keys.note("differs", key, says)
     if M and layer.kind in facts.SHARPENED:
+        out = f"; Hugging Face's class of a {layer.kind} leaves it out" if layer.kind in facts.PLAIN else ""
         says = (
             "the softmax scale is multiplied too, for channels that do not turn as well; engines that leave "
-            "it out agree at position 0"
+            f"it out agree at position 0{out}"
         )
-        layer.note(
-            "differs",
-            at,
-            says
-            + (
-                f"; Hugging Face's class of a {layer.kind} leaves it out" if layer.kind in facts.PLAIN else ""
-            ),
-        )
+        layer.keys.note("differs", "mscale_all_dim", says)
     elif M:
         says = (
             f"it lowers the gain, but the softmax scale of a {layer.kind} stays as it is; DeepSeek's code "
-            "multiplies it"
+            f"multiplies it (mscale_all_dim={digits(M)} here)"
         )
-        layer.note("differs", at, f"{says} (mscale_all_dim={digits(M)} here)")
+        layer.keys.note("differs", "mscale_all_dim", says)
         return {"attention_factor": gain(factor, given)}
     return given
 
@@ -182,73 +133,47 @@ def gain(factor: float, given: Mapping[str, Any]) -> float:
 
 
 def longrope(layer: Layer, R: int) -> Meaning:
-    original, factor = layer.original(), layer.keys.number("factor")
-    lists = {key: layer.keys.numbers(key) for key in ("short_factor", "long_factor")}
+    original = layer.original()
+    what = "numbers, one for each pair of channels"
+    lists = {key: layer.keys.numbers(key, what) for key in ("short_factor", "long_factor")}
     for key, divisors in lists.items():
         if len(divisors) != R // 2:
             has = f"{layer.keys.at(key)} has {counted(len(divisors), 'number')}"
             raise Misuse(f"{has}; expected {R // 2}, one for each pair of {R} channels that turn")
-    ratio = layer.ratio(original)
-    if factor is None:
-        if ratio is None:
-            raise Misuse(
-                f"{layer.keys.where} has no factor, and the config no {LENGTH[0]}; one of them must say it"
-            )
-        factor = ratio
-    elif ratio is not None and factor != ratio:
-        says = f"{digits(factor)}, and {LENGTH[0]} / {ORIGINAL} is {digits(ratio)}"
-        layer.note(
-            "differs",
-            layer.keys.at("factor"),
-            f"{says}; Hugging Face takes the factor now, vLLM and older versions the ratio",
-        )
-    given: dict[str, Any] = {
-        "factor": factor,
-        "original": original,
-        **lists,
-        "attention_factor": layer.keys.number("attention_factor"),
-    }
+    who = "Hugging Face takes the factor now, vLLM and older versions the ratio"
+    given: dict[str, Any] = {"factor": layer.factor(original, who), "original": original, **lists}
+    given["attention_factor"] = layer.keys.number("attention_factor")
     for key in ("short_mscale", "long_mscale"):
         value = layer.keys.number(key)
         if value is not None and layer.kind in facts.LISTED:
             given[key] = value
         elif value is not None:
-            says = (
-                f"{digits(value)}; read by Phi-3.5-MoE's class and by vLLM, not by that of a {layer.kind}: "
-                "not taken here"
-            )
-            layer.note("differs", layer.keys.at(key), says)
+            says = f"{digits(value)}; read by Phi-3.5-MoE's class and by vLLM, not by that of a {layer.kind}"
+            layer.keys.note("differs", key, f"{says}: not taken here")
     says = (
         f"for texts of more than {original} tokens; vLLM and llama.cpp choose one list for all, by the "
-        "longest text they will serve"
+        "longest text they will serve, Hugging Face at each call"
     )
-    layer.note("differs", layer.keys.at("long_factor"), f"{says}, Hugging Face at each call")
+    layer.keys.note("differs", "long_factor", says)
     layer.lengths = (original, max(layer.longest or 0, original + 1))
     return "longrope", given
 
 
 def llama3(layer: Layer, R: int) -> Meaning:
-    given = {
-        key: layer.keys.needed(key, "llama3") for key in ("factor", "low_freq_factor", "high_freq_factor")
-    }
+    needed = ("factor", "low_freq_factor", "high_freq_factor")
+    given = {key: layer.keys.needed(key, "llama3") for key in needed}
     original = layer.original()
     if layer.longest is not None and original >= layer.longest:
-        says = (
-            f"{original}, which is not below {LENGTH[0]}, {layer.longest}: nothing was lengthened, but pairs "
-            "are still divided"
-        )
-        layer.note("contradictory", ORIGINAL, says)
+        says = f"{original}, which is not below {LENGTH[0]}, {layer.longest}: nothing was lengthened"
+        layer.top.note("contradictory", ORIGINAL, f"{says}, but pairs are still divided")
     return "llama3", given | {"original": original}
 
 
 def proportional(layer: Layer, R: int) -> Meaning:
     inside, (_, outside) = layer.keys.number(SHARES[0]), layer.top.first(SHARES)
     share = inside if inside is not None else 1.0 if outside is None else outside
-    says = (
-        f"{digits(share)}: here a part of the pairs of the whole head, n with n + {R // 2}; others cut a "
-        "narrower head"
-    )
-    layer.note("differs", layer.keys.at(SHARES[0]), says)
+    says = f"{digits(share)}: here a part of the pairs of the whole head, n with n + {R // 2}"
+    layer.keys.note("differs", SHARES[0], f"{says}; others cut a narrower head")
     return "p_rope", {"fraction": share, "factor": layer.keys.number("factor")}
 
 

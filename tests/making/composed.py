@@ -19,7 +19,7 @@ from loops.loss import cross_entropy
 from making import witness
 
 from peref.golden.compute import training
-from peref.golden.compute.model import stored_names
+from peref.golden.compute.operation import parameters_in
 from peref.golden.spec.models import ModelCase
 from peref.member import LEARNED
 from peref.model import step_sizes
@@ -32,7 +32,7 @@ def witnessed(case: ModelCase, a: dict[str, np.ndarray]) -> dict[str, np.ndarray
     """The outputs of a case."""
     if case.level == "trace":
         return trace(case, a)
-    p = {name: x.tolist() for name, x in stored_names(a).items()}
+    p = {name: x.tolist() for name, x in parameters_in(a).items()}
     if case.level == "step":
         return trained(case, a)
     if case.level == "block":
@@ -93,7 +93,7 @@ def model(case: ModelCase, p: Any, tokens: Any, targets: Any) -> dict[str, np.nd
 
 def trained(case: ModelCase, a: Any) -> dict[str, np.ndarray]:
     """Losses by the loops, weights number by number from all gradients so far."""
-    r, first = case.recipe, stored_names(a)
+    r, first = case.recipe, parameters_in(a)
     times = step_sizes(case.config)
     p, history = first, {name: [] for name in first}
     losses, norms, rates = [], [], []

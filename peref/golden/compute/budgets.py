@@ -67,19 +67,13 @@ def budgets(case: Case, a: Arrays, want: Arrays) -> dict[str, tuple[np.ndarray, 
         for step in COARSE:
             tape = NoisyTape(coarse := rounding(rng, step))
             kept = {name: wrapped(coarse(a[name]), coarse) for name in floats}
-            widen(
-                size,
-                expected(case, {**a, **kept}, of_data(case.config.encoding(0), tape), at, tape),
-                want,
-                step,
-            )
-        noisy, pe = {name: wrapped(a[name], fine) for name in floats}, of_powers(case, rng)
-        widen(
-            phase,
-            expected(case, {**a, **noisy}, in_between(pe, fine), somewhere(pe, at, fine), NoisyTape(fine)),
-            want,
-            STEP,
-        )
+            pe = with_tables_off(case.config.encoding(0), tape, False)
+            widen(size, expected(case, {**a, **kept}, pe, at, tape), want, step)
+        tape, noisy = NoisyTape(fine), {name: wrapped(a[name], fine) for name in floats}
+        pe = of_powers(case, rng)
+        there = somewhere(pe, at, fine)
+        got = expected(case, {**a, **noisy}, with_tables_off(pe, tape, True), there, tape)
+        widen(phase, got, want, STEP)
     return {name: (up(size[name]), up(phase[name])) for name in real}
 
 
@@ -98,29 +92,18 @@ def of_powers(case: Case, rng: Any) -> Encoding:
     return replace(case, options=options).config.encoding(0)
 
 
-def of_data(pe: Encoding, tape: NoisyTape) -> Encoding:
-    """The encoding with biases and gains off by a rounding of each number, and angles as they are."""
+def with_tables_off(pe: Encoding, tape: NoisyTape, angles: bool) -> Encoding:
+    """The encoding with biases and gains off by a rounding of each number; angles too, or as they are."""
     off = lambda x: None if x is None else perturbed(x, tape.moved(np.ones(x.shape)))
 
     def turned(rotate: Any, *given: Any) -> Any:
-        tape.exact = True
+        tape.exact = not angles
         angle, *gains = rotate(*given)
         tape.exact = False
-        return (angle, *map(off, gains))
+        return (off(angle) if angles else angle, *map(off, gains))
 
-    return with_bias(around(pe, "rotate", turned) if pe.rotate else pe, off)
-
-
-def in_between(pe: Encoding, by: Callable[[Any], Any]) -> Encoding:
-    """The encoding with its tables off by a rounding of each number."""
-    off = lambda x: None if x is None else perturbed(x, by(np.ones(x.shape)))
-    turned = lambda rotate, *given: tuple(map(off, rotate(*given)))
-    return with_bias(around(pe, "rotate", turned) if pe.rotate else pe, off)
-
-
-def with_bias(pe: Encoding, change: Callable) -> Encoding:
-    """The encoding with change(table) of its biases, where it has some."""
-    return around(pe, "bias", lambda bias, *given: change(bias(*given))) if pe.bias else pe
+    pe = around(pe, "rotate", turned) if pe.rotate else pe
+    return around(pe, "bias", lambda bias, *given: off(bias(*given))) if pe.bias else pe
 
 
 def somewhere(pe: Encoding, at: At, by: Callable[[Any], Any]) -> At:

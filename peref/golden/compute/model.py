@@ -21,7 +21,15 @@ import numpy as np
 
 from peref import model
 from peref.backends import Backend
-from peref.golden.compute.operation import masked, pulled, rounded, watched
+from peref.golden.compute.operation import (
+    masked,
+    on_grid,
+    parameters_in,
+    place_inputs,
+    pulled,
+    rounded,
+    watched,
+)
 from peref.golden.spec.models import ModelCase
 from peref.layers import block, start_pass
 from peref.model import PLAIN
@@ -33,13 +41,10 @@ from peref.tape import Tape
 def model_inputs(case: ModelCase) -> Arrays:
     """All that goes in, cotangents included."""
     rng = generator(0, case.id)
-    on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
-    found: Arrays = {"positions": np.array(case.at.i)}
-    if case.seg is not None:
-        found["seg"] = np.array(case.at.seg)
+    found = place_inputs(case)
     if case.level == "block":
-        found["x"] = np.rint(on_grid((case.B, case.T, case.C)) * case.shrink * 2**14) / 2**14
-        found["cotangent.y"] = on_grid((case.B, case.T, case.C))
+        x, found["cotangent.y"] = (on_grid(rng, (case.B, case.T, case.C)) for _ in "xy")
+        found["x"] = np.rint(x * case.shrink * 2**14) / 2**14
     else:
         found |= drawn_tokens(case, rng, (case.B, case.T))
         if case.calls:
@@ -47,7 +52,7 @@ def model_inputs(case: ModelCase) -> Arrays:
         elif case.judged == "loss":
             found["cotangent.loss"] = np.asarray(rng.integers(129, 256) / 128)
         else:
-            found["cotangent.logits"] = on_grid((case.B, case.T, case.V))
+            found["cotangent.logits"] = on_grid(rng, (case.B, case.T, case.V))
     return found | drawn_parameters(case, rng)
 
 
@@ -67,21 +72,15 @@ def drawn_parameters(case: ModelCase, rng: Any) -> Arrays:
     drawn = model.init(case.config, int(rng.integers(2**32)), np.float64)
     found = {}
     for name, a in drawn.items():
-        if case.level == "block" and not (name.startswith(("0.", "pe."))):
-            continue
-        plain = name.endswith(".weight") and a.ndim == 2 and "pe." not in name
-        found[f"param.{name}"] = rounded(a if plain else a + 0.3 * rng.standard_normal(a.shape))
+        if case.level != "block" or name.startswith(("0.", "pe.")):
+            plain = name.endswith(".weight") and a.ndim == 2 and "pe." not in name
+            found[f"param.{name}"] = rounded(a if plain else a + 0.3 * rng.standard_normal(a.shape))
     return found
-
-
-def stored_names(a: Arrays) -> Arrays:
-    """The parameters, under their names on disk."""
-    return {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
 
 
 def run_model(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
     """The outputs for inputs `a`, arrays or on a tape."""
-    cfg, p, at = case.config, stored_names(a), case.at
+    cfg, p, at = case.config, parameters_in(a), case.at
     without_padding = lambda y: y if at.seg is None else masked(y, at.seg[..., None] != 0)
     if case.level == "block":
         return {"y": without_padding(block(start_pass(be, cfg, p, at), 0, a["x"], None)[0])}
@@ -96,7 +95,7 @@ def in_calls(case: ModelCase, a: Arrays, be: Backend, decode: Callable = model.d
     rows, old = [], model.cache(case.config)
     for first, stop, fresh, n in case.calls:
         old = model.cache(case.config, n) if fresh else old
-        y, old = decode(case.config, stored_names(a), a["tokens"][:, first:stop], old, be=be)
+        y, old = decode(case.config, parameters_in(a), a["tokens"][:, first:stop], old, be=be)
         rows.append(y)
     return {"logits": np.concatenate(rows, 1)}
 

@@ -84,42 +84,46 @@ def rounded(x: Any) -> np.ndarray:
     return np.asarray(np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent))
 
 
-def needs(case: Case) -> tuple[str, ...]:
+def needs(case: Case) -> str:
     """Which of x, q, k, v it takes."""
-    pe = case.config.encoding(0)
-    x = ("x",) if pe.features or pe.mix or (pe.embed and case.level == "op") else ()
-    if case.level == "attn":
-        return (*x, "q", "k", "v")
-    if case.level == "op" and case.hook in ("rotate", "score"):
-        return (*x, "q", "k")
-    return x
+    pe, level = case.config.encoding(0), case.level
+    found = "x" * bool(pe.features or pe.mix or (pe.embed and level != "table"))
+    if level in ("attn", "trace") and not (pe.mix or pe.embed):
+        return found + "qkv"
+    return found + "qk" * (level == "op" and case.hook in ("rotate", "score"))
 
 
-def operation_inputs(case: Case) -> dict[str, np.ndarray]:
-    """All that goes in, cotangents included."""
-    rng, cfg = generator(0, case.id), case.config
-    on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
-    shapes = {
-        "x": (case.B, case.T, case.C),
-        "q": (case.B, case.H, case.T, case.D),
-        "k": (case.B, case.G, case.T, case.D),
-    }
-    shapes["v"] = shapes["k"]
-    found = {"positions": np.array(case.at.i)}
-    if case.seg is not None:
-        found["seg"] = np.array(case.at.seg)
+def on_grid(rng: Any, shape: Any) -> np.ndarray:
+    """k/128, |k| <= 255."""
+    return np.asarray(rng.integers(-255, 256, shape) / 128)
+
+
+def place_inputs(case: Case) -> Arrays:
+    """Where its tokens are."""
+    found: Arrays = {"positions": np.array(case.at.i)}
+    return found if case.seg is None else found | {"seg": np.array(case.at.seg)}
+
+
+def given_inputs(case: Case, rng: Any, off: float = 0.3) -> Arrays:
+    """All but cotangents; parameters are so far off where init puts them."""
+    found = place_inputs(case)
     if case.hook == "bias" and case.level == "table":
         found["distances"] = np.array(case.at.distances)
-    found |= {name: on_grid(shapes[name]) for name in needs(case)}
-    learned = learned_settings(cfg, 0) if case.level == "attn" else {}
-    for name, a in (cfg.encoding(0).init(rng) | learned).items():
-        found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + 0.3 * rng.standard_normal(np.shape(a)))
-    leaves = watched(found)
-    tape = Tape()
-    outputs = operate(case, found | {name: tape.watch(found[name]) for name in leaves})
+    found |= {name: on_grid(rng, [getattr(case, letter) for letter in AXES[name]]) for name in needs(case)}
+    learned = learned_settings(case.config, 0) if case.level == "attn" else {}
+    for name, a in (case.config.encoding(0).init(rng) | learned).items():
+        found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + off * rng.standard_normal(np.shape(a)))
+    return found
+
+
+def operation_inputs(case: Case) -> Arrays:
+    """All that goes in, cotangents included."""
+    rng, tape = generator(0, case.id), Tape()
+    found = given_inputs(case, rng)
+    outputs = operate(case, found | {name: tape.watch(found[name]) for name in watched(found)})
     for name, y in outputs.items():
         if isinstance(y, Var) and name in DIFFERENTIATED[case.level]:
-            found[f"cotangent.{name}"] = on_grid(y.shape)
+            found[f"cotangent.{name}"] = on_grid(rng, y.shape)
     return found
 
 
@@ -128,13 +132,17 @@ def watched(given: Arrays) -> list[str]:
     return [name for name in given if name in ("x", "q", "k", "v") or name.startswith("param.")]
 
 
+def parameters_in(a: Arrays) -> Arrays:
+    """The parameters among inputs, under their own names."""
+    return {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+
+
 def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None) -> Arrays:
     """The outputs for inputs `a`, arrays or on a tape; `pe` and `at` in place of the case's own where
     given.
     """
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
-    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
-    x, q, k, v = (a.get(name) for name in ("x", "q", "k", "v"))
+    p, (x, q, k, v) = parameters_in(a), map(a.get, "xqkv")
     match case.hook, case.level:
         case "embed", "table":
             return {"rows": hooks.position_rows(pe, p, at.i)}
@@ -164,10 +172,9 @@ def operate(case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = N
 
 def turned_by(angle: Any, gain_q: Any, gain_k: Any) -> Arrays:
     """The table of a rotation: gains only where there are some."""
+    gains = {"gain_q": gain_q, "gain_k": gain_k}
     found = {"angle": angle, "cos": np.cos(value(angle)), "sin": np.sin(value(angle))}
-    return found | {
-        name: value(gain) for name, gain in (("gain_q", gain_q), ("gain_k", gain_k)) if gain is not None
-    }
+    return found | {name: value(gain) for name, gain in gains.items() if gain is not None}
 
 
 def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any, at: At) -> Arrays:
@@ -193,8 +200,8 @@ def operation_outputs(
     """Outputs and products with the Jacobian, for inputs with their cotangents; on `tape` where one is
     given.
     """
-    tape, leaves = Tape() if tape is None else tape, watched(a)
-    on_tape = {name: tape.watch(a[name]) for name in leaves}
+    tape = Tape() if tape is None else tape
+    on_tape = {name: tape.watch(a[name]) for name in watched(a)}
     return pulled(tape, on_tape, operate(case, {**a, **on_tape}, pe, at), a)
 
 

@@ -3,6 +3,7 @@
 table, op, attn: operation    block, model: model    step: training    trace: trace
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,16 @@ import numpy as np
 from peref import direct
 from peref.encodings import get
 from peref.golden.compute.model import model_inputs, model_outputs
-from peref.golden.compute.operation import operation_inputs, operation_outputs
+from peref.golden.compute.operation import operation_inputs, operation_outputs, parameters_in
 from peref.golden.compute.trace import trace_inputs, trace_outputs
 from peref.golden.compute.training import training_inputs, training_outputs
 from peref.golden.spec.cases import Case, nested
 from peref.golden.spec.models import rebuilt
 from peref.parameters import Arrays
 
-OPERATION = operation_inputs, operation_outputs
-LEVEL = {  # of the others: what makes its inputs, and what its outputs
+Computed = Callable[..., Arrays]
+OPERATION: tuple[Computed, Computed] = operation_inputs, operation_outputs
+LEVEL: dict[str, tuple[Computed, Computed]] = {  # of the others: what makes its inputs, and what its outputs
     "block": (model_inputs, model_outputs),
     "model": (model_inputs, model_outputs),
     "step": (training_inputs, training_outputs),
@@ -52,10 +54,8 @@ def direct_call(case: dict[str, Any], a: dict[str, Any]) -> Any:
     model's layer.
     """
     f, name, hook = case["facts"], case["encoding"], get(case["encoding"]).hook
-    given: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in case["options"].items()
-    }
-    p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
+    given: dict[str, Any] = {key: nested(value) for key, value in case["options"].items()}
+    p = parameters_in(a)
     where: dict[str, Any] = {"positions": a.get("positions"), "params": p, "L": f["L"], **given}
     if hook == "rotate" and case["call"] == "op":
         q, k = direct.rotate(name, a["q"], a["k"], layout=f["layout"], rotary_dim=f["R"], n=f["n"], **where)

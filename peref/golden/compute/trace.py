@@ -19,7 +19,7 @@ import numpy as np
 
 from peref import hooks
 from peref.encodings import Encoding
-from peref.golden.compute.operation import rounded, watched
+from peref.golden.compute.operation import given_inputs, parameters_in, watched
 from peref.golden.spec.models import ModelCase
 from peref.model import PLAIN
 from peref.ops.place import At
@@ -29,19 +29,7 @@ from peref.tape import Op, Tape, value
 
 
 def trace_inputs(case: ModelCase) -> Arrays:
-    rng, pe = generator(0, case.id), case.config.encoding(0)
-    on_grid = lambda shape: np.asarray(rng.integers(-255, 256, shape) / 128)
-    found: Arrays = {"positions": np.array(case.at.i)}
-    if pe.features or pe.mix or pe.embed:
-        found["x"] = on_grid((case.B, case.T, case.C))
-    if not (pe.mix or pe.embed):
-        found["q"] = on_grid((case.B, case.H, case.T, case.D))
-        found |= {name: on_grid((case.B, case.G, case.T, case.D)) for name in "kv"}
-    for name, a in pe.init(rng).items():
-        found[f"param.{name}"] = rounded(
-            np.asarray(a, np.float64) + (1 if pe.bias else 0.3) * rng.standard_normal(np.shape(a))
-        )
-    return found
+    return given_inputs(case, generator(0, case.id), 1 if case.hook == "bias" else 0.3)
 
 
 Before = Callable[[int, Encoding, At, Any], tuple[Encoding, At, Any]]
@@ -61,7 +49,7 @@ def trace_outputs(
     """
     pe, at = case.config.encoding(0) if pe is None else pe, case.at if at is None else at
     a = a if tape is None else {name: tape.watch(x) if name in watched(a) else x for name, x in a.items()}
-    p = {name.removeprefix("param."): x for name, x in a.items() if name.startswith("param.")}
+    p = parameters_in(a)
     rows: list[Any] = []
     old: Any = {}
     begin = 0

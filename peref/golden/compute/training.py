@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from peref.backends import Backend
-from peref.golden.compute.model import drawn_parameters, drawn_tokens, stored_names
+from peref.golden.compute.model import drawn_parameters, drawn_tokens
+from peref.golden.compute.operation import parameters_in
 from peref.golden.spec.models import ModelCase
 from peref.model import PLAIN, loss, step_sizes
 from peref.optim import decays, global_norm, schedule
@@ -58,7 +59,7 @@ def loss_gradient(case: ModelCase, p: Arrays, tokens: Any, targets: Any, be: Bac
 
 def training_outputs(case: ModelCase, a: Arrays, be: Backend = PLAIN) -> Arrays:
     r, times = case.recipe, step_sizes(case.config)
-    p = {name: x.copy() for name, x in stored_names(a).items()}
+    p = {name: x.copy() for name, x in parameters_in(a).items()}
     m, v = ({name: np.zeros_like(x) for name, x in p.items()} for _ in "mv")
     dtype = next(iter(p.values())).dtype
     losses, norms = [], []

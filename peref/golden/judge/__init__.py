@@ -4,8 +4,8 @@ selection       which cases are asked for, which failures are expected
 result          what became of one tensor, and of one refusal or law
 causes          failures in the order in which they arise
 unexplained     what is known of failures that no trap explains
-report          tensors held against the golden ones
-demands         missing outputs, another dtype, float64 with the digits of float32
+report          all that was compared and what was not, as one record
+judged          tensors held against the golden ones: right or wrong, missing, in another dtype
 laws            what must hold whatever the numbers are
 refusals        calls that must be refused
 declared        the laws and refusals of all encodings

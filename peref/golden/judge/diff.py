@@ -13,7 +13,8 @@ from pathlib import Path
 
 from peref.compare import Differs, same
 from peref.errors import Damaged, Misuse
-from peref.golden.judge.report import Report, check_tensors
+from peref.golden.judge.judged import check_tensors
+from peref.golden.judge.report import Report
 from peref.golden.judge.selection import Pick
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import versioned

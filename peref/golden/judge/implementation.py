@@ -5,22 +5,20 @@ Not here: how they are asked (function, isolated, runner), the verdicts (report,
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from peref import share
-from peref.errors import Misuse, counted
-from peref.golden.diagnosis.summary import Probable
+from peref.errors import Misuse
 from peref.golden.judge import declared
-from peref.golden.judge.demands import as_asked, beside_single, demanded
-from peref.golden.judge.report import DTYPES, NothingRan, Report, check_tensors
-from peref.golden.judge.result import Outcome, Result
+from peref.golden.judge.judged import DTYPES, check_tensors
+from peref.golden.judge.report import Report
+from peref.golden.judge.result import Outcome
 from peref.golden.judge.runner import SECONDS, Runner
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.wire import real_in
@@ -109,11 +107,21 @@ def held(function: Callable, book: Book, pick: Pick, dtype: str) -> tuple[Outcom
 
 
 def check_function(
-    function: Callable, book: Book, pick: Pick, dtype: str, limit: str = "C", vjp: bool = True
+    function: Callable,
+    book: Book,
+    pick: Pick,
+    dtype: str,
+    limit: str = "C",
+    vjp: bool = True,
+    single: Report | None = None,
 ) -> Report:
-    """The report on function(case, inputs) -> outputs, None for what it does not claim."""
-    ran = run_function(function, book, pick, dtype, vjp)
-    return report_of(book, pick, limit, ran, dtype, vjp, outcomes=held(function, book, pick, dtype))
+    """The report on function(case, inputs) -> outputs, None for what it does not claim; in float64 beside
+    `single`, that in float32, where refusals and laws were asked.
+    """
+    came, errors = run_function(function, book, pick, dtype, vjp)
+    more: Any = {"errors": errors, "asked": DTYPES[dtype], "gradients": vjp, "single": single}
+    more |= {} if single else {"outcomes": held(function, book, pick, dtype)}
+    return check_tensors(book, came, pick, limit=limit, **more)
 
 
 def first_contact(
@@ -125,11 +133,10 @@ def first_contact(
     What is right in float32 and has no more than its digits in float64, or raises there, has not failed.
     """
     single = check_function(function, book, pick, "f32", limit, vjp)
-    ran, errors = run_function(function, book, pick, "f64", vjp)
-    double = report_of(book, pick, limit, (ran, errors), "f64", vjp, single)
+    double = check_function(function, book, pick, "f64", limit, vjp, single)
     told = {r.entry.id for r in single.results}
-    alone = {case: words for case, words in errors.items() if case in told}
-    rest = {case: words for case, words in errors.items() if case not in told}
+    alone = {case: words for case, words in double.errors.items() if case in told}
+    rest = {case: words for case, words in double.errors.items() if case not in told}
     return [single, replace(double, errors=rest, raised_wide=alone)]
 
 
@@ -150,72 +157,8 @@ def check_program(
         Runner(program, Path(folder), dtype, seconds) as runner,
     ):
         vjp = vjp and runner.supports.get("vjp", True)
-        ran = run_function(runner, book, pick, "f64", vjp)
+        came, errors = run_function(runner, book, pick, "f64", vjp)
         outcomes = held(runner, book, pick, dtype)
-    more: Any = {"outcomes": outcomes, "skipped": runner.skipped, "crashes": runner.crashes}
-    return report_of(book, pick, limit, ran, dtype, vjp, **more)
-
-
-def report_of(
-    book: Book,
-    pick: Pick,
-    limit: str,
-    ran: tuple[dict[str, Tensor], dict[str, str]],
-    dtype: str,
-    vjp: bool,
-    single: Report | None = None,
-    **more: Any,
-) -> Report:
-    """The report on what came of a run in `dtype`, beside that in float32 where there is one."""
-    came, errors = ran
-    given = {name: as_asked(got, DTYPES[dtype]) for name, got in came.items()}
-
-    def placed(results: list[Result], missing: Mapping[str, list[str]]) -> list[Result]:
-        found = demanded(results, missing, came, DTYPES[dtype], vjp)
-        return found if single is None else beside_single(found, single, given, limit)
-
-    more |= {"gradients": vjp}
-    if given:
-        return check_tensors(book, given, pick, limit=limit, errors=errors, placed=placed, **more)
-    rest = [entry.id for entry in filter(pick, book.entries.values()) if entry.id not in errors]
-    return Report(not_run=tuple(rest), errors=errors, **more)
-
-
-def merged(reports: Sequence[Report], known: Sequence[str] = (), repeat: str = "") -> Report:
-    """One report of several, as of several dtypes; what is probable is said once of an encoding. Raises
-    NothingRan where all are empty.
-    """
-    lists: dict[str, Any] = {
-        part: tuple(chain(*(getattr(one, part) for one in reports))) for part in ("results", "outcomes")
-    }
-    words: dict[str, Any] = {
-        part: dict(chain(*(getattr(one, part).items() for one in reports)))
-        for part in ("errors", "skipped", "crashes", "raised_wide")
-    }
-    missing: dict[str, list[str]] = {}
-    for case, names in chain.from_iterable(one.missing.items() for one in reports):
-        missing[case] = list(dict.fromkeys([*missing.get(case, ()), *names]))
-    probable: list[Probable] = []
-    for new in chain.from_iterable(one.probable for one in reports):
-        said = {name for one in probable if one.trap.flag == new.trap.flag for name in one.encodings}
-        probable += [new] if not set(new.encodings) <= said else []
-    seen = {r.entry.id for r in lists["results"]}.union(words["errors"], words["crashes"], words["skipped"])
-    asked = dict.fromkeys(chain.from_iterable(one.not_run for one in reports))
-    report = Report(
-        **lists,
-        **words,
-        not_run=tuple(name for name in asked if name not in seen),
-        probable=tuple(probable),
-        known=tuple(known),
-        repeat=repeat,
-        missing=missing,
-        gradients=all(one.gradients for one in reports),
-    )
-    judged = report.results or any(o.held is not None for o in report.outcomes)
-    if not (judged or report.errors or report.crashes):
-        left = f", {len(report.skipped)} skipped" if report.skipped else ""
-        raise NothingRan(
-            f"nothing was compared: {counted(len(report.not_run), 'case was', 'cases were')} asked for and "
-            f"none was claimed{left}"
-        )
-    return report
+    more: Any = {"errors": errors, "asked": DTYPES[dtype], "gradients": vjp, "outcomes": outcomes}
+    more |= {"skipped": runner.skipped, "crashes": runner.crashes}
+    return check_tensors(book, came, pick, limit=limit, **more)

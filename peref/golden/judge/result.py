@@ -8,6 +8,7 @@ from typing import Any
 
 from peref.golden.diagnosis.answer import Trap
 from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
 from peref.golden.spec.rule import Verdict
 
 FULL_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -21,7 +22,7 @@ class Result:
 
     entry: Entry
     name: str
-    dtype: str
+    got: Tensor | None  # as it is judged; None: missing
     verdict: Verdict
     passed: bool
     first: tuple[int, ...] | None = None
@@ -38,8 +39,12 @@ class Result:
         return self.asked or self.dtype
 
     @property
+    def dtype(self) -> str:
+        return self.got.dtype if self.got else self.asked
+
+    @property
     def came(self) -> bool:
-        return self.verdict.words != MISSING
+        return self.got is not None
 
     @property
     def id(self) -> str:

@@ -15,10 +15,10 @@ import numpy as np
 
 from peref import share
 from peref.errors import Misuse, did_you_mean
+from peref.golden.diagnosis.ranking import diagnosed
 from peref.golden.judge.causes import followed, in_order
-from peref.golden.judge.demands import as_asked, in_dtype
 from peref.golden.judge.implementation import inputs_in, numpy_dtype, tensor_of
-from peref.golden.judge.report import DTYPES, judged_tensor
+from peref.golden.judge.judged import DTYPES, judged_tensor
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_block
 from peref.golden.spec.book import Book
@@ -79,9 +79,10 @@ class Trial:
                     f"{self.entry.id} has no output "
                     f"{name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}"
                 )
-            got, asked = tensor_of(known[name], y), DTYPES[self.dtype]
-            judged = judged_tensor(self.entry, known[name], as_asked(got, asked), self.limit)
-            results.append(in_dtype(judged, got.dtype, asked))
+            got = tensor_of(known[name], y)
+            r = judged_tensor(self.entry, known[name], got, self.limit, asked=DTYPES[self.dtype])
+            trap = None if r.passed or r.aside or not r.got else diagnosed(self.entry, r.name, r.got)
+            results.append(replace(r, trap=trap))
         wrong = [one for one in followed(in_order(results)) if not one.passed]
         if wrong:
             again = f"\n  repeat        pytest {shlex.quote(self.place)}"

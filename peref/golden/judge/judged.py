@@ -1,0 +1,239 @@
+"""Somebody's tensors held against the golden ones: which are right, where the others begin to be wrong, what
+that looks like; and what was asked for and did not come so: outputs that are missing, another dtype, float64
+with the digits of float32.
+
+Not here: the report itself (report), how it is told (text, junit, html).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from peref.errors import Misuse, counted, did_you_mean
+from peref.golden.diagnosis.summary import Probable, Summary
+from peref.golden.judge.causes import followed, in_order, sources, wrong_of
+from peref.golden.judge.report import NothingRan, Report
+from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result
+from peref.golden.judge.wire import PLACES, narrowed
+from peref.golden.spec.book import Book
+from peref.golden.spec.entries import Entry
+from peref.golden.spec.files import Tensor
+from peref.golden.spec.rule import CLASSES, ROUNDOFF, Verdict, verdict_on
+
+DTYPES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
+# right in float32, though float64 was asked for: by its numbers, or by its dtype
+FEW_DIGITS = "only to float32, your angles or tables are float32"
+NARROW_CAME = "only to float32, float32 came"
+
+
+def check_tensors(
+    book: Book,
+    given: Mapping[str, Tensor],
+    pick: Callable[[Entry], bool],
+    *,
+    dtypes: Iterable[str] = (),
+    limit: str = "C",
+    asked: str = "",
+    errors: Mapping[str, str] | None = None,
+    gradients: bool = True,
+    single: Report | None = None,
+    **more: Any,
+) -> Report:
+    """Tensors under the names of the golden files, case:tensor. Cases of which nothing came are not run;
+    inputs, budgets and readings may come along.
+
+    asked    the dtype that a function or program was asked for, "" for a file: it fails for another dtype,
+             and for missing outputs of cases that it answered, gradients unless it has none (`gradients`)
+    single   the report in float32, beside which this one in float64 is told
+    errors, more: the other fields of the report
+
+    Raises Misuse for a name that no case has and NothingRan where nothing was compared of a file.
+    """
+    results: list[Result] = []
+    missing: list[tuple[str, str]] = []
+    not_run, errors, kinds = [], errors or {}, {DTYPES[d] for d in dtypes}
+    known = {f"{entry.id}:{name}" for entry in book.entries.values() for name in entry.outputs}
+    echoed = {name for vectors in book.vectors for name in (*vectors.inputs, *vectors.expected)}
+    for name in given:
+        if name not in known and name not in echoed:
+            raise Misuse(
+                "no golden tensor is called "
+                f"{name[:120]}{did_you_mean(name, known, 'names are CASE:TENSOR, see: golden show')}"
+            )
+    others = set(DTYPES.values()) - kinds if kinds else set()
+    for entry in filter(pick, book.entries.values()):
+        came = {name: x for name in entry.outputs if (x := given.get(f"{entry.id}:{name}"))}
+        came = {name: x for name, x in came.items() if x.dtype not in others}
+        results += judged_case(entry, came, limit, asked)
+        if entry.id in errors:
+            continue
+        if not came:
+            not_run.append(entry.id)
+            continue
+        lacking = [name for name in entry.outputs if name not in came]
+        missing += [(entry.id, name) for name in lacking]
+        if asked:
+            wrong = Verdict("FAIL", math.inf, MISSING)
+            owed = [name for name in lacking if gradients or not name.startswith("vjp.")]
+            results += [Result(entry, n, None, wrong, False, asked=asked, aside=MISSING) for n in owed]
+    if not (results or asked):
+        count = counted(len(not_run), "case was", "cases were")
+        raise NothingRan(
+            f"nothing was compared: {counted(len(given), 'tensor')} came, {count} asked for; names are "
+            "CASE:TENSOR"
+        )
+    if single:
+        results = beside_single(results, single, limit)
+    told, probable = with_traps(in_order(results))
+    more |= {"missing": tuple(missing), "gradients": gradients}
+    return Report(tuple(told), tuple(not_run), errors, probable=tuple(probable), **more)
+
+
+def with_traps(results: Sequence[Result]) -> tuple[list[Result], list[Probable]]:
+    """The results, failures with what each looks like and what it follows from; and what all of an encoding
+    look like together.
+
+    A derivative behind a wrong value looks like nothing of its own. The numbers of what is told together are
+    right, or told elsewhere.
+    """
+    apart, results = [r for r in results if r.aside], [r for r in results if not r.aside]
+    if all(r.passed for r in results):
+        return [*results, *apart], []
+    cases: dict[str, list[Result]] = {}
+    for r in results:
+        cases.setdefault(r.entry.id, []).append(r)
+    most = CLASSES[-1][1]
+    summary = Summary(
+        (
+            some[0].entry,
+            {r.name: r.got for r in some if r.got},
+            {r.name: r.verdict.worst <= most for r in some},
+        )
+        for some in cases.values()
+        if not some[0].variant
+    )
+    wrong = wrong_of(results)
+    behind = lambda r: r.name.startswith("vjp.") and sources(r.name, wrong[r.entry.id, r.dtype])
+    seen = [
+        r if r.passed or behind(r) or not r.got else replace(r, trap=summary.of(r.entry, r.name, r.got))
+        for r in results
+    ]
+    return [*followed(seen), *apart], summary.probable
+
+
+def beside_single(results: list[Result], single: Report, limit: str) -> list[Result]:
+    """The results in float64, those set apart that are wrong in float32 too, or right to float32."""
+    twins = {r.id: r for r in single.results}
+
+    def placed(r: Result) -> Result:
+        twin = twins.get(r.id)
+        if r.passed or twin is None:
+            return r
+        if not twin.passed:
+            return replace(r, aside=AGAIN)
+        if r.got is None or r.dtype not in ("F64", "F32"):
+            return r
+        with np.errstate(over="ignore"):
+            narrow = Tensor("F32", r.got.wide.astype(np.float32))
+        found = judged_tensor(r.entry, r.name, narrow, limit, twin.variant)
+        aside = NARROW_CAME if r.dtype == "F32" else FEW_DIGITS
+        return replace(found, asked=r.asked, aside=aside) if found.passed else r
+
+    return [placed(r) for r in results]
+
+
+# ---------------------------------------------------------------- one case, one tensor
+
+
+def judged_case(entry: Entry, came: Mapping[str, Tensor], limit: str, asked: str = "") -> list[Result]:
+    """The verdicts on what came of a case, by the one reading that all of it agrees with: the norm where
+    there is none, for mixed readings are none.
+    """
+    for reading in (*entry.variants, ""):
+        found = [judged_tensor(entry, name, x, limit, reading, asked) for name, x in came.items()]
+        if all(r.passed or r.aside for r in found):
+            break
+    return found
+
+
+def judged_tensor(
+    entry: Entry, name: str, got: Tensor, limit: str, variant: str = "", asked: str = ""
+) -> Result:
+    """The verdict on one tensor, and where it does not pass what is wrong and where; of real numbers in
+    another dtype than was asked for that too.
+
+    What came wider is judged in the dtype asked for. Nothing tells a table in which dtype it is wanted, so a
+    wider one is right there.
+    """
+    came, wider = got.dtype, asked and got.dtype in ("F64", "F32") and ROUNDOFF[got.dtype] < ROUNDOFF[asked]
+    if wider:
+        with np.errstate(over="ignore"):
+            got = Tensor(asked, narrowed(got.wide, asked.lower()))
+    want, budget = entry.want(name, variant), entry.budget(name, variant)
+    verdict = verdict_on(got, want, *budget, entry.words["depth"])
+    passed, first, said, aside = verdict.worst <= dict(CLASSES)[limit], None, [], ""
+    if not passed:
+        said += [f"wrong         {verdict.words}"] if verdict.words else []
+        if verdict.used is not None:
+            first, more = first_wrong(entry, name, got.wide, want, verdict.wrong(limit))
+            said += more
+    if asked and came != asked and want.dtype.kind == "f" and not (wider and untold(entry)):
+        words = f"{FULL_NAMES.get(came, came.lower())} came, {FULL_NAMES[asked]} was asked for"
+        if passed:
+            verdict, passed, aside = Verdict("FAIL", math.inf, words), False, words
+        else:
+            said.append(f"dtype         {words}")
+    kept = variant if passed or aside else ""
+    return Result(entry, name, got, verdict, passed, first, tuple(said), None, "", kept, asked, aside)
+
+
+def untold(entry: Entry) -> bool:
+    """Whether the inputs of a case do not say in which dtype its outputs are wanted."""
+    real = (entry.input(name).dtype.kind == "f" for name in entry.words["inputs"] if name not in PLACES)
+    return entry.words["level"] == "table" or not any(real)
+
+
+def first_wrong(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple[tuple[int, ...], list[str]]:
+    """The first wrong element, and up to which token or distance everything is right."""
+    axes = entry.words["axes"].get(name, "")
+    count = f"{np.count_nonzero(wrong):,} of {wrong.size:,} elements"
+    at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
+    places = (
+        ", ".join(f"{letter.lower()} {n}" for letter, n in zip(axes, at, strict=True))
+        if len(axes) == len(at)
+        else ""
+    )
+    if axes == "HN":
+        places += f", distance {entry.input('distances')[at[1]]:g}"
+    said = [
+        f"wrong         {count}",
+        f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want "
+        f"{want[at]:.10g}",
+    ]
+    if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, axes, wrong)):
+        said.append(f"right up to   {until}")
+    return at, said
+
+
+def right_tokens(entry: Entry, axes: str, wrong: Any) -> str:
+    """Up to which token everything is right, "" where there are none."""
+    if "T" not in axes:
+        return ""
+    bad = np.flatnonzero(wrong.any(tuple(n for n, letter in enumerate(axes) if letter != "T")))
+    i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
+    spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
+    return f"{spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "no token: the first is wrong"
+
+
+def right_distances(entry: Entry, wrong: Any) -> str:
+    """Up to which distance, on either side, all biases are right."""
+    d, bad = np.abs(entry.input("distances")), wrong.any(0)
+    first, right = d[bad].min(), d[~bad & (d < d[bad].min())]
+    return (
+        f"distance {right.max():g}; wrong from {first:g} on"
+        if right.size
+        else f"no distance: {first:g} is wrong"
+    )
