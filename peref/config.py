@@ -36,12 +36,26 @@ class Config:
                 settings of these layers (member.py), for which R, layout and window are the default
     G           key-value heads: H/2 for attention (H where H is odd); mixing layers have none
     D           head width: C/H
-    F           feed-forward width: 8C/3 rounded up to a multiple of 32 for swiglu, 4C for gelu
+    F           feed-forward width: 8C/3 rounded up to a multiple of 32 where it is gated, else 4C
     R           rotary width, the first channels of a head that turn: D
     layout      which channels of q and k are a pair: "half" or "interleaved"
+    activation  of the feed-forward: swiglu and geglu are gated, gelu and geglu are the tanh form, gelu_exact
+                is by erf, relu2 the square of relu; none: there is no feed-forward
+    norm_place  "before" a sublayer, "after" it, on what it adds to the stream, or "both"
+    norm_from_one
+                norms multiply by 1 + weight
+    residual    "sequential": the feed-forward reads what attention has added to; "parallel": both read what
+                enters the layer; "shared": and share its norm
     biases      on every linear map but the head, and in LayerNorm
-    qkv_bias    on q, k and v alone: as biases unless said
-    qk_norm     RMSNorm over each head of q and k, before they turn
+    qkv_bias, o_bias, ff_bias, norm_bias
+                of some of them: as biases unless said; head_bias: on the head
+    qk_norm     RMSNorm over each head of q and k, before they turn; qk_norm_over="width": over all their
+                heads at once
+    embed_factor, residual_factor, logit_factor
+                what the embedding, all that is added to the stream, and the logits are multiplied with
+    embed_norm  a norm of what enters the first layer
+    logit_softcap
+                c tanh(logits / c) in place of the logits; none: not
     window      keys a query sees, itself included: i - window < j <= i, and two-sided |i - j| < window, which
                 are 2 window - 1; None: all. Longformer's attention_window W, arXiv:2004.05150, is W/2 keys on
                 each side beside the query: window = W/2 + 1 with causal=False. flash-attention's window_size
@@ -60,10 +74,23 @@ class Config:
     R: int = None  # type: ignore[assignment]
     layout: Layout = "half"
     norm: Literal["rms", "layer"] = "rms"
-    activation: Literal["swiglu", "gelu"] = "swiglu"
+    norm_place: Literal["before", "after", "both"] = "before"
+    norm_from_one: bool = False
+    residual: Literal["sequential", "parallel", "shared"] = "sequential"
+    activation: Literal["swiglu", "geglu", "gelu", "gelu_exact", "relu", "relu2", "none"] = "swiglu"
     biases: bool = False
     qkv_bias: bool = None  # type: ignore[assignment]
+    o_bias: bool = None  # type: ignore[assignment]
+    ff_bias: bool = None  # type: ignore[assignment]
+    norm_bias: bool = None  # type: ignore[assignment]
+    head_bias: bool = False
     qk_norm: bool = False
+    qk_norm_over: Literal["head", "width"] = "head"
+    embed_factor: float = 1.0
+    embed_norm: bool = False
+    residual_factor: float = 1.0
+    logit_factor: float = 1.0
+    logit_softcap: float | None = None
     eps: float = 1e-5
     tied: bool = True
     causal: bool = True
@@ -107,22 +134,61 @@ class Config:
                     f"{counted(self.H, 'query head')} cannot share {counted(self.G, 'key-value head')}; "
                     f"expected a divisor of {self.H}"
                 )
-            if self.qkv_bias is None:
-                self._fill("qkv_bias", self.biases)
         else:
             for what, given in (
                 ("key-value heads are", self.G),
                 ("qk_norm is", self.qk_norm),
                 ("qkv_bias is", self.qkv_bias),
+                ("o_bias is", self.o_bias),
             ):
                 if given:
                     raise Misuse(f"{what} {given}, but {self.named} has no attention layer; leave them unset")
-        if self.F is None:
-            self._fill("F", -(-8 * self.C // 3 // 32) * 32 if self.activation == "swiglu" else 4 * self.C)
+        self._fill_block(attends)
         self._check_encodings()
 
     def _fill(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    def _fill_block(self, attends: bool) -> None:
+        """What a layer is made of, beside its encoding. Raises Misuse for what would play no part."""
+        for name in ("embed_factor", "residual_factor", "logit_factor", "logit_softcap"):
+            if (given := getattr(self, name)) is not None and not 0 < given < math.inf:
+                raise Misuse(f"{name} is {given}; expected a number above 0")
+        feeds, of_layer = self.activation != "none", self.norm == "layer"
+        idle = {
+            "F": None if feeds else self.F,
+            "ff_bias": None if feeds else self.ff_bias,
+            "residual": None if feeds or self.residual == "sequential" else self.residual,
+            "norm_bias": None if of_layer else self.norm_bias,
+            "qk_norm_over": None if self.qk_norm or self.qk_norm_over == "head" else self.qk_norm_over,
+        }
+        for name in (name for name, given in idle.items() if given):
+            raise Misuse(f"{name} is {idle[name]}, but this model has nothing for it; leave it unset")
+        if self.residual == "shared" and self.norm_place == "after":
+            raise Misuse(
+                "residual is shared, but norm_place is after: there is no norm to share; use parallel"
+            )
+        here = {"qkv_bias": attends, "o_bias": attends, "ff_bias": feeds, "norm_bias": of_layer}
+        for name in (name for name in here if getattr(self, name) is None and here[name]):
+            self._fill(name, self.biases)
+        if self.F is None and feeds:
+            self._fill("F", -(-8 * self.C // 3 // 32) * 32 if self.gated else 4 * self.C)
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """What is other than in most models, of the settings that no option of a command is for."""
+        named = {"norm_place", "norm_from_one", "residual", "head_bias", "qk_norm_over", "embed_factor"}
+        named |= {"embed_norm", "residual_factor", "logit_factor", "logit_softcap"}
+        usual = {f.name: f.default for f in fields(self) if f.name in named}
+        usual |= dict.fromkeys(("o_bias", "ff_bias", "norm_bias"), self.biases)
+        return {
+            name: given for name, was in usual.items() if (given := getattr(self, name)) not in (was, None)
+        }
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feed-forward has a gate."""
+        return self.activation in ("swiglu", "geglu")
 
     @property
     def encodings(self) -> list[str]:

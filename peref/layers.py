@@ -4,7 +4,8 @@
     each layer:   x = x + attention(norm(x))  or  x + mix(norm(x));    x = x + feed-forward(norm(x))
     logits = norm(x) head'
 
-Not here: what an encoding does inside (hooks.py), the calls that begin a pass (model.py).
+and what the settings of Config change in it. Not here: what an encoding does inside (hooks.py), the calls
+that begin a pass (model.py).
 """
 
 from collections.abc import Callable
@@ -14,11 +15,22 @@ from typing import Any, NamedTuple
 from peref import hooks
 from peref.backends import Backend
 from peref.config import Config
+from peref.ops.activation import geglu, gelu, relu, relu2, swiglu
+from peref.ops.cast import in_dtype
+from peref.ops.gelu_exact import gelu_exact
 from peref.ops.kept import Kept
+from peref.ops.norm import from_one
 from peref.ops.place import At
+from peref.ops.scaled import scaled, softcapped
 from peref.ops.shape import add, merge_heads, split_heads
 from peref.parameters import by_layer, where_on_disk
 from peref.xp import Arrays, namespace
+
+ACTIVATIONS: dict[str, Callable] = {  # of W_up x, the gated ones of W_gate x and W_up x
+    **{"swiglu": swiglu, "geglu": geglu},
+    **{"gelu": gelu, "gelu_exact": gelu_exact, "relu": relu, "relu2": relu2},
+}
+FUSED = ("swiglu", "gelu")  # those of Backend.activated_linear
 
 
 class Tables(NamedTuple):
@@ -61,6 +73,7 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
             factor, more = layer.factor(place.i), layer.softcap or layer.sinks
             more = more or factor is not None
             more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
+            more = more or not is_usual(cfg)
             if alone and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
                 settings = {name: getattr(cfg, name) for name in ("C", "H", "G", "D", "F", "norm", "eps")}
                 settings |= {"layout": layer.layout, "scale": hooks.softmax_scale(pe, cfg.D)}
@@ -71,10 +84,34 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
     return Pass(be, cfg, params, weights, inside, at, there, places, found, {})
 
 
-def norm(this: Pass, w: Arrays, name: str, x: Any) -> Any:
-    if this.cfg.norm == "rms":
-        return this.be.rms_norm(x, w[f"{name}.weight"], eps=this.cfg.eps)
-    return this.be.layer_norm(x, w[f"{name}.weight"], w.get(f"{name}.bias"), eps=this.cfg.eps)
+def is_usual(cfg: Config) -> bool:
+    """Whether a layer is one that Backend.token computes."""
+    usual = ("norm_place", "norm_from_one", "residual", "qk_norm_over", "residual_factor")
+    return cfg.activation in FUSED and all(getattr(cfg, name) == getattr(Config, name) for name in usual)
+
+
+def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:
+    """The norm of this name, of the model's kind unless said."""
+    weight = w[f"{name}.weight"]
+    weight = from_one(this.be.widen(weight)) if this.cfg.norm_from_one else weight
+    if (kind or this.cfg.norm) == "rms":
+        return this.be.rms_norm(x, weight, eps=this.cfg.eps)
+    return this.be.layer_norm(x, weight, w.get(f"{name}.bias"), eps=this.cfg.eps)
+
+
+def entering(this: Pass, w: Arrays, name: str, x: Any) -> Any:
+    """What a sublayer reads of x [B,T,C]."""
+    return x if this.cfg.norm_place == "after" else norm(this, w, name, x)
+
+
+def leaving(this: Pass, w: Arrays, name: str, y: Any) -> Any:
+    """What a sublayer's y [B,T,C] adds to the stream."""
+    y = y if this.cfg.norm_place == "before" else norm(this, w, name, y)
+    return times(y, this.cfg.residual_factor)
+
+
+def times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else scaled(x, factor=factor)
 
 
 def linear(this: Pass, w: Arrays, name: str, x: Any) -> Any:
@@ -84,7 +121,9 @@ def linear(this: Pass, w: Arrays, name: str, x: Any) -> Any:
 def embed(this: Pass, tokens: Any) -> Any:
     """What enters the first layer."""
     x = this.be.take(this.params["embed.weight"], this.be.place(tokens))  # [B,T,C]
-    return hooks.with_position(this.cfg.encoding(0), this.inside[0], x, this.there.i)  # [B,T,C]
+    x = times(x, this.cfg.embed_factor)
+    x = hooks.with_position(this.cfg.encoding(0), this.inside[0], x, this.there.i)  # [B,T,C]
+    return norm(this, this.params, "embed_norm", x) if this.cfg.embed_norm else x
 
 
 def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arrays | None]:
@@ -92,9 +131,14 @@ def block(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
     if this.tables[layer].token:
         return one_token(this, layer, x, old or {})
     w, sublayer = this.weights[layer], mixer if this.cfg.encoding(layer).mix else self_attention
-    y, new = sublayer(this, layer, norm(this, w, "norm1", x), old)  # [B,T,C]
-    x = add(x, y)  # [B,T,C]
-    return feed_forward(this, w, norm(this, w, "norm2", x), x), new  # [B,T,C]
+    h = entering(this, w, "norm1", x)  # [B,T,C]
+    y, new = sublayer(this, layer, h, old)  # [B,T,C]
+    total = add(x, leaving(this, w, "after1", y))  # [B,T,C]
+    if this.cfg.activation == "none":
+        return total, new
+    if this.cfg.residual != "shared":
+        h = entering(this, w, "norm2", x if this.cfg.residual == "parallel" else total)  # [B,T,C]
+    return feed_forward(this, w, h, total), new  # [B,T,C]
 
 
 def self_attention(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arrays | None]:
@@ -119,12 +163,13 @@ def last_keys(new: Arrays, at: At) -> Arrays:
 def projected(this: Pass, layer: int, x: Any) -> tuple[Any, Any, Any]:
     """q, k and v of a layer's normed input x [B,T,C], before they turn."""
     w, cfg = this.weights[layer], this.cfg
-    q = split_heads(linear(this, w, "q", x), heads=cfg.H)  # [B,H,T,D]
-    k = split_heads(linear(this, w, "k", x), heads=cfg.G)  # [B,G,T,D]
-    v = split_heads(linear(this, w, "v", x), heads=cfg.G)  # [B,G,T,D]
-    if cfg.qk_norm:
-        q = this.be.rms_norm(q, w["qnorm.weight"], eps=cfg.eps)
-        k = this.be.rms_norm(k, w["knorm.weight"], eps=cfg.eps)
+    q, k, v = (linear(this, w, role, x) for role in "qkv")  # [B,T,HD], [B,T,GD], [B,T,GD]
+    if wide := cfg.qk_norm and cfg.qk_norm_over == "width":
+        q, k = norm(this, w, "qnorm", q, "rms"), norm(this, w, "knorm", k, "rms")
+    q = split_heads(q, heads=cfg.H)  # [B,H,T,D]
+    k, v = split_heads(k, heads=cfg.G), split_heads(v, heads=cfg.G)  # [B,G,T,D]
+    if cfg.qk_norm and not wide:
+        q, k = norm(this, w, "qnorm", q, "rms"), norm(this, w, "knorm", k, "rms")
     return q, k, v
 
 
@@ -135,10 +180,16 @@ def mixer(this: Pass, layer: int, x: Any, old: Arrays | None) -> tuple[Any, Arra
 
 
 def feed_forward(this: Pass, w: Arrays, x: Any, residual: Any) -> Any:
-    """residual + W_down(silu(W_gate x) W_up x), or without a gate W_down gelu(W_up x)."""
+    """residual + W_down(f(W_gate x) W_up x), or without a gate W_down f(W_up x), f the activation."""
+    be, cfg = this.be, this.cfg
     up = linear(this, w, "up", x)  # [B,T,F]
-    gate = linear(this, w, "gate", x) if this.cfg.activation == "swiglu" else None  # [B,T,F]
-    return this.be.activated_linear(up, gate, w["down.weight"], w.get("down.bias"), residual)  # [B,T,C]
+    gate = linear(this, w, "gate", x) if cfg.gated else None  # [B,T,F]
+    if cfg.activation in FUSED and cfg.norm_place == "before" and cfg.residual_factor == 1:
+        return be.activated_linear(up, gate, w["down.weight"], w.get("down.bias"), residual)  # [B,T,C]
+    f = ACTIVATIONS[cfg.activation]
+    h = f(be.widen(up)) if gate is None else f(be.widen(gate), be.widen(up))  # [B,T,F]
+    y = linear(this, w, "down", in_dtype(h, up.dtype))  # [B,T,C]
+    return add(residual, leaving(this, w, "after2", y))
 
 
 def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]:
@@ -154,5 +205,8 @@ def one_token(this: Pass, layer: int, x: Any, old: Arrays) -> tuple[Any, Arrays]
 
 def head(this: Pass, x: Any) -> Any:
     """Logits of what leaves the last layer, x [B,T,C]."""
-    x = norm(this, this.params, "norm", x)  # [B,T,C]
-    return this.be.linear(x, this.params["embed.weight" if this.cfg.tied else "head.weight"], None)  # [B,T,V]
+    cfg, p = this.cfg, this.params
+    x = norm(this, p, "norm", x)  # [B,T,C]
+    x = this.be.linear(x, p["embed.weight" if cfg.tied else "head.weight"], p.get("head.bias"))  # [B,T,V]
+    x = times(x, cfg.logit_factor)
+    return x if cfg.logit_softcap is None else softcapped(x, cap=cfg.logit_softcap)

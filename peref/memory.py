@@ -26,6 +26,7 @@ from peref.backends import find
 from peref.config import Config
 from peref.errors import Misuse
 from peref.member import fills
+from peref.parameters import norms_of
 
 TOKEN = 16  # bytes of one token and its target
 
@@ -37,21 +38,20 @@ def layers_with(cfg: Config, *without: str) -> int:
 
 def inner_maps(cfg: Config) -> int:
     """Linear maps of a feed-forward before the activation."""
-    return 2 if cfg.activation == "swiglu" else 1
+    return 0 if cfg.activation == "none" else 2 if cfg.gated else 1
 
 
 def parameter_count(cfg: Config) -> int:
     """Parameters that a model of this shape has at least."""
-    rows = (
-        layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D
-        + cfg.layers * (1 + inner_maps(cfg)) * cfg.F
-    )
-    return ((1 if cfg.tied else 2) * cfg.V + rows + 2 * cfg.layers + 1) * cfg.C
+    rows = layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D + cfg.layers * (
+        1 + inner_maps(cfg)
+    ) * (cfg.F or 0)
+    return ((1 if cfg.tied else 2) * cfg.V + rows + len(norms_of(cfg)) * cfg.layers + 1) * cfg.C
 
 
 def activations(cfg: Config) -> int:
     """Numbers that forward keeps for each token at least."""
-    return cfg.layers * (2 * cfg.C + inner_maps(cfg) * cfg.F) + 2 * cfg.V
+    return cfg.layers * (len(norms_of(cfg)) * cfg.C + inner_maps(cfg) * (cfg.F or 0)) + 2 * cfg.V
 
 
 def free(proc: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:

@@ -6,6 +6,7 @@ Names on disk, with <l> the number of the layer, from 0:
     <l>.norm1.weight  <l>.norm2.weight [C]   <l>.q.weight [HD,C]  <l>.k.weight <l>.v.weight [GD,C]
                       <l>.o.weight [C,HD]
     <l>.qnorm.weight  <l>.knorm.weight [D]   <l>.gate.weight <l>.up.weight [F,C]  <l>.down.weight [C,F]
+    <l>.after1.weight  <l>.after2.weight [C]   norms behind a sublayer   embed_norm.weight [C]
     <l>.sinks  <l>.temperature [H]   of layers with these settings
     <l>.pe.<name>     an encoding's own parameters;  pe.<index in the cycle>.<name>: shared ones, and all of
                       an embed's;  where several stand in one layer <name> is <encoding>.<name>
@@ -51,12 +52,13 @@ def init(cfg: Config, seed: int = 0, dtype: Any = np.float32) -> Arrays:
 def drawn(cfg: Config, stream: Callable) -> Arrays:
     """The parameters as float64; `stream` gives the random numbers of a (purpose, layer)."""
     p: Arrays = {"embed.weight": initial(stream("embed"), cfg.V, cfg.C)}
+    p |= init_norm(cfg, "embed_norm") if cfg.embed_norm else {}
     for layer in range(cfg.layers):
         p |= init_layer(cfg, layer, stream, p)
     p |= init_norm(cfg, "norm")
     if not cfg.tied:
         p["head.weight"] = initial(stream("head"), cfg.V, cfg.C)
-    return p
+    return p | ({"head.bias": np.zeros(cfg.V)} if cfg.head_bias else {})
 
 
 def step_sizes(cfg: Config) -> dict[str, float]:
@@ -78,13 +80,26 @@ def step_sizes(cfg: Config) -> dict[str, float]:
     return found
 
 
-def init_norm(cfg: Config, name: str) -> Arrays:
-    bias = {f"{name}.bias": np.zeros(cfg.C)} if cfg.norm == "layer" and cfg.biases else {}
-    return {f"{name}.weight": np.ones(cfg.C)} | bias
+def init_norm(cfg: Config, name: str, width: int | None = None) -> Arrays:
+    """A norm of the stream, or of `width` channels of q or k, which has no bias."""
+    weight = np.full(width or cfg.C, 0.0 if cfg.norm_from_one else 1.0)
+    bias = {f"{name}.bias": np.zeros(cfg.C)} if cfg.norm_bias and not width else {}
+    return {f"{name}.weight": weight} | bias
+
+
+def norms_of(cfg: Config) -> list[str]:
+    """The norms of the stream that a layer has."""
+    sublayers = "1" if cfg.activation == "none" else "12"
+    before = "1" if cfg.residual == "shared" else sublayers
+    return [f"norm{n}" for n in before if cfg.norm_place != "after"] + [
+        f"after{n}" for n in sublayers if cfg.norm_place != "before"
+    ]
 
 
 def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arrays:
-    encoding, p = cfg.encoding(layer), init_norm(cfg, f"{layer}.norm1") | init_norm(cfg, f"{layer}.norm2")
+    encoding, p = cfg.encoding(layer), Arrays()
+    for name in norms_of(cfg):
+        p |= init_norm(cfg, f"{layer}.{name}")
 
     def linear(role: str, rows: int, columns: int, biased: bool | None, times: float = 1.0) -> None:
         p[f"{layer}.{role}.weight"] = times * initial(stream(f"{role}.weight", layer), rows, columns)
@@ -97,14 +112,17 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
         linear("q", H * D, C, cfg.qkv_bias, query_size(encoding, D))
         linear("k", G * D, C, cfg.qkv_bias)
         linear("v", G * D, C, cfg.qkv_bias)
-        linear("o", C, H * D, cfg.biases, out)
+        linear("o", C, H * D, cfg.o_bias, out)
         p |= {f"{layer}.{name}": a for name, a in learned_settings(cfg, layer).items()}
         if cfg.qk_norm:
-            p |= {f"{layer}.{role}.weight": np.ones(D) for role in ("qnorm", "knorm")}
-    if cfg.activation == "swiglu":
-        linear("gate", F, C, cfg.biases)
-    linear("up", F, C, cfg.biases)
-    linear("down", C, F, cfg.biases, out)
+            wide = cfg.qk_norm_over == "width"
+            for role, heads in (("qnorm", H), ("knorm", G)):
+                p |= init_norm(cfg, f"{layer}.{role}", heads * D if wide else D)
+    if cfg.gated:
+        linear("gate", F, C, cfg.ff_bias)
+    if cfg.activation != "none":
+        linear("up", F, C, cfg.ff_bias)
+        linear("down", C, F, cfg.ff_bias, out)
     for name, a in encoding.init(stream("pe", layer)).items():
         if (on_disk := where_on_disk(cfg, layer, name)) not in before:
             p[on_disk] = np.asarray(a)

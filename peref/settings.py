@@ -1,13 +1,14 @@
-"""What --pe and --set say, as fields of Config."""
+"""What --pe, --set and --model say, as fields of Config."""
 
 import contextlib
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from peref.config import Config
 from peref.encodings import fitting, name_of
-from peref.errors import Misuse
+from peref.errors import Misuse, did_you_mean
 from peref.member import by_hooks, kinds, nobody_has, settings_of
 
 # settings of layers that are the whole model's where no member is named -> the field that keeps them
@@ -60,6 +61,25 @@ def choose(pe: str, given: Iterable[str] = ()) -> dict[str, Any]:
             word = text in get_args(kinds(name)[key])  # such as "none", where that is a choice
             chosen[key] = text if word else value_of(text)
     return found | {"pe": tuple(cycle)}
+
+
+def model_fields(given: Iterable[str]) -> dict[str, Any]:
+    """Config fields for the command line's --model NAME=VALUE. Raises Misuse for a name that none has, for
+    one that is there twice, and for the cycle, which --pe says.
+    """
+    found: dict[str, Any] = {}
+    known = [field.name for field in fields(Config) if field.name != "pe"]
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals or name in found:
+            raise Misuse(f"--model {item}: expected NAME=VALUE, each name once")
+        if name not in known:
+            has = f"its fields are: {', '.join(known)}"
+            raise Misuse(f"--model {item}: a model has no field '{name}'{did_you_mean(name, known, has)}")
+        kind = get_type_hints(Config)[name]
+        word = text in get_args(kind)  # such as "none", where that is a choice
+        found[name] = fitting(name, text if word else value_of(text), kind)
+    return found
 
 
 def meant(option: str, name: str) -> list[str]:

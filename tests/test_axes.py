@@ -71,14 +71,14 @@ def test_text_is_claimed_and_holds(name):
     """One number is that number on every axis: whole, before an image and after it, where it goes on from
     a place whose axes agree.
     """
-    (words,) = laws.text(subject(name))
+    (words,) = laws.text(subject(name), {})
     assert re.search(r"axes differ, as in an image; give the positions .* one beyond the largest", words)
 
 
 @pytest.mark.parametrize("name", [n for n in of_axes(True) if n not in of("text")])
 def test_text_is_not_claimed_and_fails(name):
     """One number is another place than that number on every axis; a cache refuses a mixture."""
-    for words in laws.not_text(subject(name)):
+    for words in laws.not_text(subject(name), {}):
         assert f"with {name} give positions of as many axes throughout" in words
 
 

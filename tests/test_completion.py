@@ -64,6 +64,8 @@ LINES = {
     "peref check --case t5.table/two": ["t5.table/two-sided"],
     "peref check --level r": ["refuse"],
     "peref train --norm ": ["rms", "layer"],
+    "peref train --model norm_p": ["norm_place="],
+    "peref train --model residual|=|p": ["parallel"],
     "peref train --shape ": ["llama", "gpt2"],
     "peref train --backend cuda|:|t": ["tf32"],
     "peref check --golden ": ["compopt -o dirnames"],

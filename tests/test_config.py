@@ -4,7 +4,7 @@ fields of one.
 
 import json
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -185,7 +185,12 @@ def test_eps_is_small_and_positive(eps):
         ("window", 2.5, "int or none"),
         ("layout", "halves", "one of: half, interleaved"),
         ("norm", "batch", "one of: rms, layer"),
-        ("activation", "relu", "one of: swiglu, gelu"),
+        ("activation", "silu", "one of: swiglu, geglu, gelu, gelu_exact, relu, relu2, none"),
+        ("norm_place", "pre", "one of: before, after, both"),
+        ("residual", "serial", "one of: sequential, parallel, shared"),
+        ("head_bias", "no", "bool"),
+        ("embed_factor", "2", "float"),
+        ("logit_softcap", "30", "float or none"),
     ],
 )
 def test_fields_have_their_kind(field, wrong, expected):
@@ -211,8 +216,17 @@ def test_fields_have_their_kind(field, wrong, expected):
         "layout",
         "norm",
         "activation",
+        "norm_place",
+        "norm_from_one",
+        "residual",
         "biases",
+        "head_bias",
         "qk_norm",
+        "qk_norm_over",
+        "embed_factor",
+        "embed_norm",
+        "residual_factor",
+        "logit_factor",
         "eps",
         "tied",
         "causal",
@@ -397,14 +411,29 @@ EVERYTHING |= {
     "eps": 1e-3,
     "tied": False,
     "window": 4,
+    "norm_place": "both",
+    "norm_from_one": True,
+    "residual": "parallel",
+    "o_bias": False,
+    "ff_bias": False,
+    "norm_bias": False,
+    "head_bias": True,
+    "qk_norm_over": "width",
+    "embed_factor": 5.0,
+    "embed_norm": True,
+    "residual_factor": 0.5,
+    "logit_factor": 0.25,
+    "logit_softcap": 30.0,
 }
 
 
 def test_json_keeps_a_config():
     """Through text and back it is equal, for each encoding and with every field away from its default."""
     whole = Config(pe=(("rope", {"base": 500}), ("shaw", {"max_distance": 3})), causal=True, **EVERYTHING)
-    assert all(getattr(whole, name) != getattr(Config(), name) for name in EVERYTHING if name != "qkv_bias")
-    assert whole.qkv_bias != whole.biases
+    own = {"qkv_bias", "o_bias", "ff_bias", "norm_bias"}
+    assert all(getattr(whole, name) != getattr(Config(), name) for name in EVERYTHING.keys() - own)
+    assert not any(getattr(whole, name) for name in own)
+    assert EVERYTHING.keys() == {f.name for f in fields(Config)} - {"pe", "causal"}
     for cfg in (whole, Config(causal=False), *(Config(pe=pe) for pe in ONE.values())):
         text = json.dumps(cfg.to_json(), allow_nan=False)
         assert Config.from_json(json.loads(text)) == cfg

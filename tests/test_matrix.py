@@ -99,7 +99,8 @@ def test_failures_and_flags(written):
     wrong = [result(grade="FAIL", used=9e5, trap=trap), result(tensor="k_rotated", grade="FAIL", used=8e5)]
     a, b = matrix.read_reports([written("a.json", report(*wrong)), written("b.json", report(result()))])
     (name, first, count) = next(iter(matrix.first_failures([a, b])))
-    assert (name, first.tensor, first.words, count) == ("a", "q_rotated", "you pair channels otherwise", 2)
+    said = (name, first["tensor"], matrix.looks_like(first), count)
+    assert said == ("a", "q_rotated", "you pair channels otherwise", 2)
     assert matrix.by_flag([a, b]) == {"basic": [(1, 1), (0, 1)]}
 
 
@@ -338,7 +339,7 @@ def test_the_runner_writes_reports_and_the_table(runner, tmp_path, capsys):
     assert one.name == "plain"
     assert one.about["versions"] == f"numpy {np.__version__}"
     assert set(one.about) == {"versions", "dtypes", "date", "python"}
-    assert {(x.dtype, x.grade) for x in one.found} == {("F64", "A"), ("F32", "A")}
+    assert {(x["dtype"], x["class"]) for x in one.found} == {("F64", "A"), ("F32", "A")}
     assert str(matrix.cell(one, ("rope", "op"))) == "A (1/1)"
     assert matrix.unclaimed([one]) == ["xpos"]
     assert "| rope | op | A (1/1) |" in (tmp_path / "matrix.md").read_text()

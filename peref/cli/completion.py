@@ -9,7 +9,7 @@ Not here: commands (app), options and those with a click.Choice, which click com
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 from click.shell_completion import (
@@ -50,6 +50,13 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Ite
     return beginning(
         incomplete, [f"{before}{name}={value}" for name in known for value in values(known[name])]
     )
+
+
+def fields_of_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """NAME= of the fields of a model; after the = the words that fit."""
+    values = choices if "=" in incomplete else lambda kind: [""]
+    known = {name: kind for name, kind in get_type_hints(Config).items() if name != "pe"}
+    return beginning(incomplete, [f"{name}={value}" for name in known for value in values(known[name])])
 
 
 def known_options(ctx: click.Context) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from peref.errors import Damaged, Misuse, counted
 from peref.evaluate import config_of, weights_of
 from peref.recipe import Recipe
 from peref.runs import Run, newest, open_run
-from peref.settings import choose
+from peref.settings import choose, model_fields
 
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
@@ -64,8 +64,15 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
     of_model("--kv-heads", "G", "Number of key-value heads.", said="half the heads"),
     of_model("--head-width", "D", "Width of each head.", said="width / heads"),
     of_model("--ff", "F", "Width of the feed-forward layers.", said="8/3 of the width, 4 for gelu"),
-    of_model("--activation", "activation", "Activation of the feed-forward layers: swiglu or gelu."),
+    of_model("--activation", "activation", "Activation of the feed-forward layers: swiglu, gelu, relu."),
     of_model("--norm", "norm", "Normalization: rms or layer."),
+    click.option(
+        "--model",
+        metavar="NAME=VALUE",
+        multiple=True,
+        shell_complete=completion.fields_of_models,
+        help="Any field of the model, as docs/cli.md lists them: norm_place=after, residual=parallel.",
+    ),
     of_model("--norm-eps", "eps", "Epsilon of the normalization."),
     of_model("--biases/--no-biases", "biases", "Biases in every linear layer except the head."),
     of_model(
@@ -174,7 +181,10 @@ def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
     """A new run."""
     chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
     shape = FIRST_SHAPE if given["shape"] is None else given["shape"]
-    cfg = shaped(shape, **picked("model", given), **chosen)
+    said, more = {**picked("model", given), **chosen}, model_fields(given["model"])
+    if twice := sorted(said.keys() & more.keys()):
+        raise Misuse(f"--model {twice[0]} and an option of its own say it twice; leave out one of them")
+    cfg = shaped(shape, **said, **more)
     recipe = Recipe(**picked("recipe", given))
     spec = data.DEFAULT if given["data"] is None else given["data"]
     corpus = data.corpus(spec)
@@ -291,10 +301,9 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     heads = f"{counted(cfg.H, 'head')} of {cfg.D}" + (
         f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else ""
     )
-    shape = (
-        f"{counted(cfg.layers, 'layer')}, width {cfg.C}, {heads}, feed-forward {cfg.F}, {cfg.norm} norm, "
-        f"{cfg.activation}"
-    )
+    feeds = f"feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}" if cfg.F else "no feed-forward"
+    shape = f"{counted(cfg.layers, 'layer')}, width {cfg.C}, {heads}, {feeds}"
+    shape += "".join(f", {name} {value}" for name, value in cfg.unusual.items())
     say("model", f"{start['parameters']:,} parameters: {shape}, {'tied' if cfg.tied else 'untied'} head")
     say("encoding", text.cycle(cfg.pe))
     a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")

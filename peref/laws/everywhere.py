@@ -20,12 +20,13 @@ from peref.laws.small import (
     Small,
     Subject,
     broken,
+    documents_alone,
     image,
     layer_input,
     logits,
     others,
+    own_weights,
     tokens,
-    told,
     weights,
 )
 from peref.ops.place import At
@@ -48,9 +49,7 @@ def gradients_later(s: Subject) -> None:
 
 def gradients_of_choices(s: Subject) -> None:
     """They also agree with every option at each value that it may have."""
-    for given in s.choices[1:]:
-        with told(given):
-            of_parameters(s, s.model(given, layers=1), 3)
+    s.each(lambda s, given: of_parameters(s, s.model(given, layers=1), 3), skip=1)
 
 
 def gradients_of_claims(s: Subject) -> None:
@@ -62,12 +61,14 @@ def gradients_of_claims(s: Subject) -> None:
         s.model().gradients(x, positions=image(s.axes), seg=SEGMENTS)
     if "two_sided" in s.claims():
         s.model(causal=False).gradients(x[:, :7])
-    for given in s.choices[1:]:
+
+    def of_the_future(s: Subject, given: Given) -> None:
         if "two_sided" in s.claims(given) and s.encoding.hook in ("bias", "score", "attend"):
-            m = s.model(given, causal=False, layers=1)  # what it learns of the future too
+            m = s.model(given, causal=False, layers=1)
             if own := [n for n, name in enumerate(m.p) if "pe." in name]:
-                with told(given):
-                    m.gradients(x[:, :7], own)
+                m.gradients(x[:, :7], own)
+
+    s.each(of_the_future, skip=1)
 
 
 def of_parameters(s: Subject, m: Small, first: int) -> None:
@@ -132,9 +133,7 @@ def gradients_inside(s: Subject) -> None:
     The softmax cannot see a number added to a whole row, and hides its gradient.
     """
     cfg = s.config()
-    if s.encoding.hook not in ("embed", "rotate", "bias", "score"):
-        return
-    p, pe, at = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), At.of(7)
+    p, pe, at = own_weights(cfg), cfg.encoding(0), At.of(7)
     x, q, k, _ = layer_input(cfg, 7)
 
     def parts(x: Any, q: Any, k: Any, *arrays: Any) -> Any:
@@ -207,18 +206,12 @@ def packing(s: Subject) -> None:
 
 def packing_of_choices(s: Subject) -> None:
     """So with every choice of the options: what is kept of tokens is forgotten where a document ends."""
-    for given in s.choices[1:]:
-        with told(given):
-            check_packing(s, given, (2, 5, 6))
+    s.each(check_packing, skip=1)
 
 
-def check_packing(s: Subject, given: Given, cuts: tuple[int, ...]) -> None:
+def check_packing(s: Subject, given: Given, cuts: tuple[int, ...] = (2, 5, 6)) -> None:
     m, x = s.model(given), tokens(2, 9)
-    got, how = m.chunked(x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else ""
-    same(got[:1, 3:], m.logits(x[:1, 3:]), EXACT, f"logits behind 3 tokens of padding{how}")
-    for a, b in ((0, 2), (2, 7), (7, 9)):
-        what = f"logits of tokens {a} to {b - 1}, a document in a row of three{how}"
-        same(got[1:, a:b], m.logits(x[1:, a:b]), EXACT, what)
+    documents_alone(m, x, m.chunked(x, cuts, seg=SEGMENTS), f", cut at {cuts}" if cuts else "")
 
 
 def padding_backward(s: Subject) -> None:
@@ -243,16 +236,12 @@ def padding_backward(s: Subject) -> None:
 
 def blind_rows(s: Subject) -> None:
     """Attention of a row that sees nothing is 0 in both passes, and the rows beside are as they are alone."""
-    for given in s.choices:
-        with told(given):
-            blind(s, given)
+    s.each(blind)
 
 
 def blind(s: Subject, given: Given) -> None:
     cfg = s.config(given)
-    p, pe, (x, q, k, v) = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0), layer_input(cfg, 7)
-    if not (pe.score or pe.attend):
-        return
+    p, pe, (x, q, k, v) = own_weights(cfg), cfg.encoding(0), layer_input(cfg, 7)
 
     def attended(at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
         return hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0]
@@ -275,8 +264,6 @@ def blind(s: Subject, given: Given) -> None:
 
 def grouped_heads(s: Subject) -> None:
     """G heads of keys and values serve H queries as H repeated ones would."""
-    if s.encoding.mix:
-        return
     H = s.config().H
     groups = next(G for G in (2, 3, 1) if H % G == 0)
     few, many = s.model(G=groups, layers=1), s.model(G=H, layers=1)
@@ -294,7 +281,7 @@ def history(s: Subject) -> None:
     m, x = s.model(), tokens(2, 9)
     before = m.logits(x)
     for given in s.choices:
-        other = s.config(given, **{"H": 2, "D": 8, "L": 11} | dict(s.sizes))
+        other = s.fitting(given, H=2, D=8, L=11)
         model.logits(other, weights(other, 1), tokens(3, 11))
     same(m.logits(x), before, 0, "logits, computed again after other models")
 

@@ -14,7 +14,7 @@ from peref.compare import Differs, same
 from peref.tape import Tape, Var
 from peref.xp import library
 
-FEW = 8  # arrays of an op; a model's parameters are more
+OF_AN_OP = 8  # arrays of an op; a model's parameters are more
 EPSILON = np.finfo(np.float64).eps
 STEPS = [2.0**-k for k in range(5, 23)]
 AGAIN = [2.0**-k for k in (14, 17, 20)]  # where to start again, finer, where nothing settled: a kink is near
@@ -165,9 +165,9 @@ def gradient(
 
 def parts_of(wrt: Sequence[int]) -> list[tuple[int, ...]]:
     """One alone, all but one, and two: each two of an op's few arrays, neighbours of a model's many."""
-    counts = {1, len(wrt) - 1, 2 if len(wrt) <= FEW else 1} - {0, len(wrt)}
+    counts = {1, len(wrt) - 1, 2 if len(wrt) <= OF_AN_OP else 1} - {0, len(wrt)}
     found = [subset for count in sorted(counts) for subset in combinations(wrt, count)]
-    return found + (list(pairwise(wrt)) if len(wrt) > FEW else [])
+    return found + (list(pairwise(wrt)) if len(wrt) > OF_AN_OP else [])
 
 
 def taped(

@@ -29,9 +29,8 @@ from peref.laws.small import (
     broken,
     layer_input,
     lists,
+    own_weights,
     place_of,
-    told,
-    weights,
 )
 from peref.ops.place import At
 
@@ -61,31 +60,21 @@ def loop(s: Subject) -> None:
     """With every choice of the options, at any positions, the encoding gives what its scalar loop gives."""
     against = {"embed": check_embed, "rotate": check_rotate, "bias": check_bias}
     against |= {"score": check_score, "attend": check_attend, "mix": check_mix}
-    if s.encoding.hook:
-        against[s.encoding.hook](s)
+    s.each(against[s.encoding.hook])
 
 
-def check_embed(s: Subject) -> None:
+def check_embed(s: Subject, given: Given) -> None:
     """Odd and even widths, positions in any order."""
-    for C, given in product((1, 2, 7, 8), s.choices):
-        with told(given):
-            cfg = s.config(given, **{"C": C, "D": 4} | dict(s.sizes))
-            p = model.of_encoding(cfg, weights(cfg), 0)
-            made = partial(hooks.position_rows, cfg.encoding(0))
-            here = needed(s, cfg, "embed")
-            for i in s.real(*POSITIONS):
-                want = np.array(here(lists(p), lists(i)))
-                same(made(p, i), want, 1e-13, f"rows at positions {lists(i)}, width {C}")
-                same(
-                    made(p, np.stack([i, i[::-1]]))[1], want[::-1], 1e-13, f"rows of two sequences, width {C}"
-                )
-            if "any_length" in s.claims():  # a frequency's last digit, a million times
-                same(
-                    made(p, FAR),
-                    np.array(here(lists(p), lists(FAR))),
-                    1e-9,
-                    f"rows at positions {lists(FAR)}, width {C}",
-                )
+    for C in (1, 2, 7, 8):
+        cfg = s.fitting(given, C=C, D=4)
+        p, here = own_weights(cfg), needed(s, cfg, "embed")
+        made = partial(hooks.position_rows, cfg.encoding(0), p)
+        # a frequency's last digit, a million times
+        far = [(FAR, 1e-9)] if "any_length" in s.claims() else []
+        for i, tolerance in [*((i, 1e-13) for i in s.real(*POSITIONS)), *far]:
+            want, what = np.array(here(lists(p), lists(i))), f"rows at positions {lists(i)}, width {C}"
+            same(made(i), want, tolerance, what)
+            same(made(np.stack([i, i[::-1]]))[1], want[::-1], tolerance, f"{what}, of a second sequence")
 
 
 def widths(s: Subject, given: Given) -> list[int]:
@@ -93,8 +82,8 @@ def widths(s: Subject, given: Given) -> list[int]:
     found = []
     for R in WIDTHS:
         try:
-            cfg = s.config(given, **{"D": 8, "R": R} | dict(s.sizes))
-            hooks.rotation(cfg.encoding(0), model.of_encoding(cfg, weights(cfg), 0), np.arange(3), LENGTH)
+            cfg = s.fitting(given, D=8, R=R)
+            hooks.rotation(cfg.encoding(0), own_weights(cfg), np.arange(3), LENGTH)
             found.append(R)
         except Misuse as refusal:
             if not re.match(rf"{s.name}: (the )?rotary width is {R}; expected", str(refusal)):
@@ -104,42 +93,37 @@ def widths(s: Subject, given: Given) -> list[int]:
     return found
 
 
-def check_rotate(s: Subject) -> None:
+def check_rotate(s: Subject, given: Given) -> None:
     """Angles and gains in float64, for any positions, made for any length, widths below the head's too."""
-    for given in s.choices:
-        with told(given):
-            for R, n in product(widths(s, given), (LENGTH, 17, 50)):
-                cfg = s.config(given, **{"D": 8, "R": R} | dict(s.sizes))
-                p, pe = model.of_encoding(cfg, weights(cfg), 0), cfg.encoding(0)
-                for i in s.real(*POSITIONS, *([FAR] if "any_length" in s.claims() else [])):
-                    want = needed(s, cfg, "rotate")(lists(p), lists(i), n)
-                    got = dict(zip(("angle", "gain_q", "gain_k"), hooks.rotation(pe, p, i, n), strict=True))
-                    wanted = dict(zip(got, (None if a is None else np.array(a) for a in want), strict=True))
-                    same(got, wanted, 1e-14, f"rotary width {R}, made for {n}, positions {lists(i)}")
+    far = [FAR] if "any_length" in s.claims() else []
+    for R, n in product(widths(s, given), (LENGTH, 17, 50)):
+        cfg = s.fitting(given, D=8, R=R)
+        p, pe = own_weights(cfg), cfg.encoding(0)
+        for i in s.real(*POSITIONS, *far):
+            want = needed(s, cfg, "rotate")(lists(p), lists(i), n)
+            got = dict(zip(("angle", "gain_q", "gain_k"), hooks.rotation(pe, p, i, n), strict=True))
+            wanted = dict(zip(got, (None if a is None else np.array(a) for a in want), strict=True))
+            same(got, wanted, 1e-14, f"rotary width {R}, made for {n}, positions {lists(i)}")
 
 
-def check_bias(s: Subject) -> None:
+def check_bias(s: Subject, given: Given) -> None:
     """Past and, where it is two-sided, future; heads that are no power of two."""
-    for (given, causal), H in product(s.ways, (1, 6, 7)):
-        with told(given):
-            cfg = s.config(given, **{"H": H, "causal": causal, "L": 300} | dict(s.sizes))
-            p = model.of_encoding(cfg, weights(cfg), 0)
-            table = partial(hooks.distance_table, model.PLAIN, cfg.encoding(0))
-            here = needed(s, cfg, "bias")
-            distances = [np.arange(0 if causal else -299, 300)]
-            for d in [*distances, *([abs(REAL)] if "real_positions" in s.claims() else [])]:
-                want = np.array(here(lists(p), lists(d)))
-                same(
-                    table(p, d), want, 1e-13, f"[head, distance from {d[0]} on] of {H} heads, causal={causal}"
-                )
-            if "any_length" in s.claims():
-                far = np.array(here(lists(p), lists(FAR)))
-                scale = np.where(np.isfinite(far), 1 + abs(far), 1)  # of a power they may be of 1e11
-                got = table(p, FAR) / scale
-                same(got, far / scale, 1e-9, f"[head, distance] of distances {lists(FAR)}, each by its size")
+    for causal, H in product(s.ways(given), (1, 6, 7)):
+        cfg = s.fitting(given, H=H, causal=causal, L=300)
+        p, here = own_weights(cfg), needed(s, cfg, "bias")
+        table = partial(hooks.distance_table, model.PLAIN, cfg.encoding(0), p)
+        near = np.arange(0 if causal else -299, 300)
+        for d in [near, *([abs(REAL)] if "real_positions" in s.claims() else [])]:
+            what = f"[head, distance from {d[0]} on] of {H} heads, causal={causal}"
+            same(table(d), np.array(here(lists(p), lists(d))), 1e-13, what)
+        if "any_length" in s.claims():
+            far = np.array(here(lists(p), lists(FAR)))
+            scale = np.where(np.isfinite(far), 1 + abs(far), 1)  # of a power they may be of 1e11
+            what = f"[head, distance] of distances {lists(FAR)}, each by its size"
+            same(table(FAR) / scale, far / scale, 1e-9, what)
 
 
-def check_score(s: Subject) -> None:
+def check_score(s: Subject, given: Given) -> None:
     """Term, row and column add up to what the loop has wherever a query looks."""
 
     def terms(pe: Encoding, p: Any, at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
@@ -147,46 +131,47 @@ def check_score(s: Subject) -> None:
         found = sum(a for a in hooks.score_terms(model.PLAIN, pe, p, q, k, f, at) if a is not None)
         return np.broadcast_to(found, (*q.shape[:3], k.shape[2]))[..., at.see]
 
-    check_layer(s, "score", "qkx", terms, 1e-13, "[head, cell that is seen]")
+    check_layer(s, given, "qkx", terms, 1e-13, "[head, cell that is seen]")
 
 
-def check_attend(s: Subject) -> None:
+def check_attend(s: Subject, given: Given) -> None:
     """Features and attention together, from the layer's input on."""
 
     def attended(pe: Encoding, p: Any, at: At, x: Any, q: Any, k: Any, v: Any) -> Any:
         return hooks.attend_heads(model.PLAIN, pe, p, q, k, v, x, at, layout="half")[0]
 
-    check_layer(s, "attend", "qkvx", attended, 1e-12, "[head, token, channel]")
+    check_layer(s, given, "qkvx", attended, 1e-12, "[head, token, channel]")
 
 
-def check_mix(s: Subject) -> None:
+def check_mix(s: Subject, given: Given) -> None:
     """The whole layer."""
     mixed = lambda pe, p, at, x, *heads: hooks.mixed(model.PLAIN, pe, p, x, at)[0]
-    check_layer(s, "mix", "x", mixed, 1e-12, "[token, channel]")
+    check_layer(s, given, "x", mixed, 1e-12, "[token, channel]")
 
 
-def check_layer(s: Subject, hook: str, takes: str, made: Callable, tolerance: float, what: str) -> None:
+def check_layer(s: Subject, given: Given, takes: str, made: Callable, tolerance: float, what: str) -> None:
     """made(encoding, parameters, place, x, q, k, v) against the loop, which takes some of x, q, k, v."""
-    for given, causal in s.ways:
-        with told(given):
-            cfg = s.config(given, **{"causal": causal, "L": 64} | dict(s.sizes))
-            p, given_to = model.of_encoding(cfg, weights(cfg), 0), layer_input(cfg, LONG)
-            second = {name: lists(a[1]) for name, a in zip("xqkv", given_to, strict=True)}
-            for i in s.far(LONG):
-                at = place_of(cfg, i)
-                got = made(cfg.encoding(0), p, at, *given_to)[1]
-                here = needed(s, cfg, hook)
-                want = np.array(here(lists(p), *(second[name] for name in takes), lists(i)), dtype=float)
-                want = want[:, at.see] if hook == "score" else want
-                same(got, want, tolerance, f"{what}, causal={causal}")
+    hook = s.encoding.hook
+    for causal in s.ways(given):
+        cfg = s.fitting(given, causal=causal, L=64)
+        p, given_to, here = own_weights(cfg), layer_input(cfg, LONG), needed(s, cfg, hook)
+        second = {name: lists(a[1]) for name, a in zip("xqkv", given_to, strict=True)}
+        for i in s.far(LONG):
+            at = place_of(cfg, i)
+            got = made(cfg.encoding(0), p, at, *given_to)[1]
+            want = np.array(here(lists(p), *(second[name] for name in takes), lists(i)), dtype=float)
+            want = want[:, at.see] if hook == "score" else want
+            same(got, want, tolerance, f"{what}, causal={causal}")
 
 
-def check_scale(s: Subject) -> None:
+def scale(s: Subject) -> None:
     """The softmax scale is the loop's, and 1 / sqrt(D) where the loop says nothing of it."""
-    for given in s.choices:
-        with told(given):
-            cfg = s.config(given)
-            says = s.of_loop(cfg, "scale", D=8)
-            want = says() if says else 8**-0.5
-            got = hooks.softmax_scale(cfg.encoding(0), 8)
-            same(np.float64(got), np.float64(want), 1e-15, "the softmax scale for heads of 8")
+    s.each(check_scale)
+
+
+def check_scale(s: Subject, given: Given) -> None:
+    cfg = s.config(given)
+    says = s.of_loop(cfg, "scale", D=8)
+    want = says() if says else 8**-0.5
+    got = hooks.softmax_scale(cfg.encoding(0), 8)
+    same(np.float64(got), np.float64(want), 1e-15, "the softmax scale for heads of 8")

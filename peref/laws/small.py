@@ -3,8 +3,7 @@
 Parameters are moved away from where they start, so that none hides, and nobody may write to them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peref import model
-from peref.compare import Differs
+from peref.compare import Differs, same
 from peref.config import Config
 from peref.encodings import Encoding, get, options
 from peref.laws.gradient import frozen, gradient
@@ -48,6 +47,10 @@ class Subject:
         pe = ((self.name, dict(self.choices[0] if given is None else given)),)
         return Config(**{"pe": pe, **SIZES, **self.sizes, **sizes})
 
+    def fitting(self, given: Given, **sizes: Any) -> Config:
+        """The same, `sizes` where none of its own are said."""
+        return self.config(given, **{**sizes, **self.sizes})
+
     def model(self, given: Given | None = None, **sizes: Any) -> "Small":
         """Such a model with its parameters."""
         return Small(self.config(given, **sizes))
@@ -64,18 +67,26 @@ class Subject:
     @property
     def learns(self) -> bool:
         """Whether it has parameters."""
-        cfg = self.config()
-        return bool(model.of_encoding(cfg, model.init(cfg), 0))
+        return bool(own_weights(self.config()))
 
-    @property
-    def ways(self) -> list[tuple[Given, bool]]:
-        """Each choice of the options, causal and, where that is claimed, two-sided."""
-        both = (True, False)
-        return [
-            (given, causal)
-            for given in self.choices
-            for causal in both[: 1 + ("two_sided" in self.claims(given))]
-        ]
+    def each(self, check: "Callable[[Subject, Given], Any]", skip: int = 0) -> list[str]:
+        """What check(self, given) returns of words with each choice of the options, but so many first ones; a
+        difference says with which.
+        """
+        said: list[str] = []
+        for given in self.choices[skip:]:
+            try:
+                said += check(self, given) or []
+            except Differs as error:
+                if not given:
+                    raise
+                words = " ".join(f"{option}={value}" for option, value in given.items())
+                raise Differs(f"with {words}", error.reason, str(error)) from error
+        return said
+
+    def ways(self, given: Given) -> tuple[bool, ...]:
+        """causal: true and, where that is claimed, false."""
+        return (True, False) if "two_sided" in self.claims(given) else (True,)
 
     def of_loop(self, cfg: Config, hook: str, **more: Any) -> Callable | None:
         """The loop of a hook, with the facts of the model and the options that it asks for."""
@@ -84,7 +95,7 @@ class Subject:
 
     def real(self, *whole: Any) -> list[Any]:
         """These positions, and real ones where they are claimed."""
-        return [*whole, *([REAL] if "real_positions" in self.claims() else [])]
+        return [*whole, REAL][: len(whole) + ("real_positions" in self.claims())]
 
     def far(self, count: int) -> list[Any]:
         """Positions of `count` tokens in order, out of order, and real ones where they are claimed."""
@@ -115,23 +126,16 @@ def broken(words: str) -> Differs:
     return Differs("", "value", words)
 
 
-@contextmanager
-def told(given: Given) -> Iterator[None]:
-    """A difference found inside says with which options."""
-    try:
-        yield
-    except Differs as error:
-        if not given:
-            raise
-        words = " ".join(f"{option}={value}" for option, value in given.items())
-        raise Differs(f"with {words}", error.reason, str(error)) from error
-
-
 def weights(cfg: Config, seed: int = 0) -> dict[str, Any]:
     """Parameters with every table, bias and scale away from where it starts: read-only."""
     rng = np.random.default_rng(seed)
     p = model.init(cfg, seed, np.float64)
     return frozen({name: a + 0.3 * rng.standard_normal(a.shape) for name, a in p.items()})
+
+
+def own_weights(cfg: Config) -> Any:
+    """Those of the encoding in the first layer."""
+    return model.of_encoding(cfg, weights(cfg), 0)
 
 
 def tokens(B: int, T: int, seed: int = 0) -> Any:
@@ -223,3 +227,14 @@ def image(A: int, B: int = 2, T: int = 9) -> Any:
 def lists(x: Any) -> Any:
     """Arrays, also in a dict, as lists of plain numbers."""
     return {n: a.tolist() for n, a in x.items()} if isinstance(x, dict) else x.tolist()
+
+
+def documents_alone(m: Small, x: Any, got: Any, how: str, i: Any = None) -> None:
+    """Raises Differs unless `got`, the logits of x in SEGMENTS, at positions i, are those of each document by
+    itself.
+    """
+    for row, a, b in ((0, 3, 9), (1, 0, 2), (1, 2, 7), (1, 7, 9)):
+        here = None if i is None else i[:, row : row + 1, a:b]
+        want = m.logits(x[row : row + 1, a:b], positions=here)
+        which = f"a document, tokens {a} to {b - 1} in a row of three" if row else "3 tokens of padding"
+        same(got[row : row + 1, a:b], want, EXACT, f"logits {'of' if row else 'behind'} {which}{how}")

@@ -131,6 +131,19 @@ def swiglu_backward(saved, dy):
 swiglu = Op(swiglu_forward, swiglu_backward)
 
 
+def relu2_forward(x):
+    """max(x, 0)^2 of each number of x [...]. So et al. 2021, arXiv:2109.08668, section 4."""
+    r = namespace(x).maximum(x, 0)  # 1
+    return r * r, r  # 2
+
+
+def relu2_backward(r, dy):
+    return (2 * dy * r,)  # 2, 1
+
+
+relu2 = Op(relu2_forward, relu2_backward)
+
+
 def gated_forward(gate, x):
     """sigmoid(gate) x, both [...]."""
     s = logistic(gate)
@@ -164,3 +177,17 @@ def gelu_backward(saved, dy):
 
 
 gelu = Op(gelu_forward, gelu_backward)
+
+
+def geglu_forward(gate, up):
+    """gelu(gate) up, both [...]. Shazeer 2020, arXiv:2002.05202, section 2."""
+    g, saved = gelu_forward(gate)  # 1
+    return g * up, (saved, g, up)  # 2
+
+
+def geglu_backward(saved, dy):
+    of_gelu, g, up = saved
+    return *gelu_backward(of_gelu, dy * up), dy * g  # 2, 1
+
+
+geglu = Op(geglu_forward, geglu_backward)

@@ -27,6 +27,18 @@ def rms_norm_backward(saved, dy):
 rms_norm = Op(rms_norm_forward, rms_norm_backward)
 
 
+def from_one_forward(w):
+    """1 + w [C], a norm's weight that is stored as what it differs from 1."""
+    return 1 + w, None
+
+
+def from_one_backward(_, dy):
+    return (dy,)
+
+
+from_one = Op(from_one_forward, from_one_backward)
+
+
 def layer_norm_forward(x, w, b, *, eps):
     """(x - mean) / sqrt(mean of (x - mean)^2 + eps) w + b over the last axis, [...,C]: x [...,C], w and b [C]
     or None. Ba et al. 2016, arXiv:1607.06450.

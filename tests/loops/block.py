@@ -1,6 +1,12 @@
-"""A transformer's pre-norm block, and the stack of them.
+"""A transformer's pre-norm block, the stack of them, and the forms of other models.
 
     x <- x + sublayer(norm_1 x)        x <- x + W_down f(norm_2 x)        logits = E norm x
+
+    after       x <- x + norm(sublayer(x)): OLMo 2, arXiv:2501.00656, section 3.2; with norms before as well:
+                Gemma 2, arXiv:2408.00118, section 2
+    parallel    x <- x + sublayer(norm_1 x) + W_down f(norm_2 x), or norm_1 x in both: Wang and Komatsuzaki
+                2021, GPT-J; Chowdhery et al. 2022, arXiv:2204.02311, section 2
+    factor      of what is added to x, of the embedding, of the logits: Granite 3.0, IBM 2024
 
     swiglu  f = silu(W_gate x) * (W_up x)        gelu  f = 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), z
             = W_up x
@@ -41,6 +47,14 @@ def silu(z):
     return z / (1 + math.exp(-z))
 
 
+def gelu_exact(z):
+    return z * math.erfc(-z / math.sqrt(2)) / 2
+
+
+def relu2(z):
+    return max(z, 0.0) ** 2
+
+
 def gelu(z):
     return 0.5 * z * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
 
@@ -51,39 +65,59 @@ def plus(x, y):
 
 def feed_forward(p, x, activation):
     up = linear(p, "up", x)
-    if activation == "gelu":
-        return linear(p, "down", [[gelu(z) for z in token] for token in up])
+    plain = {"gelu": gelu, "gelu_exact": gelu_exact, "relu2": relu2, "relu": lambda z: max(z, 0.0)}
+    if f := plain.get(activation):
+        return linear(p, "down", [[f(z) for z in token] for token in up])
+    f = {"swiglu": silu, "geglu": gelu}[activation]
     return linear(
         p,
         "down",
         [
-            [silu(g) * u for g, u in zip(a, b, strict=True)]
+            [f(g) * u for g, u in zip(a, b, strict=True)]
             for a, b in zip(linear(p, "gate", x), up, strict=True)
         ],
     )
 
 
-def block(p, x, inside, D, norm, activation, eps, mixes=False, qk_norm=False):
-    h = normed(p, "norm1", x, norm, eps)
+def added(p, name, y, norm, eps, factor):
+    if f"{name}.weight" in p:
+        y = normed(p, name, y, norm, eps)
+    return [[factor * a for a in token] for token in y]
+
+
+def block(
+    p, x, inside, D, norm, activation, eps, mixes=False, qk_norm=False, residual="sequential", factor=1.0
+):
+    """p has a weight for each norm that there is; of q and k as wide as a head, or as all of them."""
+    h = normed(p, "norm1", x, norm, eps) if "norm1.weight" in p else x
     if mixes:
         y = inside(h)
     else:
-        q, k, v = (heads(linear(p, role, h), D) for role in "qkv")
-        if qk_norm:
+        q, k, v = (linear(p, role, h) for role in "qkv")
+        wide = qk_norm and len(p["qnorm.weight"]) > D
+        if wide:
+            q, k = ([rms(a, p[f"{role}norm.weight"], eps) for a in x] for role, x in (("q", q), ("k", k)))
+        q, k, v = (heads(part, D) for part in (q, k, v))
+        if qk_norm and not wide:
             q, k = (
                 [[rms(token, p[f"{role}norm.weight"], eps) for token in head] for head in part]
                 for role, part in (("q", q), ("k", k))
             )
         o = inside(q, k, v, h)
         y = linear(p, "o", [[a for head in o for a in head[t]] for t in range(len(x))])
-    x = plus(x, y)
-    return plus(x, feed_forward(p, normed(p, "norm2", x, norm, eps), activation))
+    entered, x = x, plus(x, added(p, "after1", y, norm, eps, factor))
+    if activation == "none":
+        return x
+    if residual != "shared":
+        h = x if residual == "sequential" else entered
+        h = normed(p, "norm2", h, norm, eps) if "norm2.weight" in p else h
+    return plus(x, added(p, "after2", feed_forward(p, h, activation), norm, eps, factor))
 
 
-def logits(p, x, norm, eps):
+def logits(p, x, norm, eps, factor=1.0, cap=None):
     """Of the last block's x; a tied head is the embedding."""
     head = "head.weight" if "head.weight" in p else "embed.weight"
-    return [
-        [sum(a * b for a, b in zip(row, token, strict=True)) for row in p[head]]
-        for token in normed(p, "norm", x, norm, eps)
-    ]
+    named = {"head.weight": p[head]} | ({"head.bias": p["head.bias"]} if "head.bias" in p else {})
+    found = linear(named, "head", normed(p, "norm", x, norm, eps))
+    limited = lambda z: factor * z if cap is None else cap * math.tanh(factor * z / cap)
+    return [[limited(z) for z in row] for row in found]

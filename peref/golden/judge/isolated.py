@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from peref.golden.judge.function import (
     where_raised,
 )
 from peref.golden.judge.implementation import tensor_of
-from peref.golden.judge.process import Process, RunnerBroken
+from peref.golden.judge.process import Respondent, RunnerBroken
 from peref.golden.judge.refusals import refuses
 from peref.golden.judge.runner import SECONDS, tensors_written
 from peref.golden.judge.wire import encoded_tensors
@@ -77,59 +77,35 @@ def function_of(
                 apart.end()
 
 
-class Isolated:
-    """The function as seen from here. Where its process ended it is started once more."""
+class Isolated(Respondent):
+    """The function as seen from here."""
 
     def __init__(self, spec: str, known: Collection[str] | None, folder: Path, seconds: float):
-        self.spec, self.known, self.folder, self.seconds = spec, known, folder, seconds
-        self.seq = self.ended = 0
-        self.process: Process | None = None
+        self.spec = spec
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        hello = {"impl": spec, "names": None if known is None else list(known)}
+        super().__init__([sys.executable, "-c", code], folder, seconds, hello, True)
         try:
             self.start()
         except RunnerBroken as error:
             raise Misuse(f"--impl {spec}: importing {spec.partition(':')[0]} failed: {error}") from error
 
-    def start(self) -> Process:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
-        process = Process([sys.executable, "-c", code], self.seconds, aloud=True)
-        hello = {"cmd": "hello", "impl": self.spec, "dir": str(self.folder)}
-        try:
-            answer = process.ask(hello | {"names": None if self.known is None else list(self.known)})
-            if answer.get("status") != "ok":
-                raise Misuse(str(answer.get("message")))
-        except BaseException:
-            process.end()
-            raise
-        self.process = process
-        return process
-
-    def end(self) -> None:
-        if self.process:
-            self.process.end()
-        self.process = None
+    def greeted(self, answer: Mapping[str, Any]) -> None:
+        if answer.get("status") != "ok":
+            raise Misuse(str(answer.get("message")))
 
     def __call__(self, case: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, Any] | None:
         if self.ended == MOST_PROCESSES:
             return None
-        self.seq += 1
-        into, out = (f"{way}-{self.seq}.safetensors" for way in ("in", "out"))
-        given = encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
-        (self.folder / into).write_bytes(given)
         try:
-            process = self.process or self.start()
-            answer = process.ask({"cmd": "case", "seq": self.seq, "case": case, "in": into, "out": out})
-            return self.answered(answer, out)
+            given = encoded_tensors({name: tensor_of(name, x) for name, x in inputs.items()})
+            return self.exchange({"case": case}, given)
         except RunnerBroken as error:
-            self.end()
-            self.ended += 1
             over = f"; ended {MOST_PROCESSES} times, so no further case was asked"
             rest = over * (self.ended == MOST_PROCESSES)
             raise Ended(f"the process of {self.spec}: {error}{rest}") from error
-        finally:
-            for name in (into, out):
-                (self.folder / name).unlink(missing_ok=True)
 
-    def answered(self, answer: dict[str, Any], out: str) -> dict[str, Any] | None:
+    def answered(self, answer: Mapping[str, Any], out: str) -> dict[str, Any] | None:
         message = str(answer.get("message"))
         match answer.get("status"):
             case "ok":

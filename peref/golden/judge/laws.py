@@ -32,13 +32,14 @@ import numpy as np
 
 from peref.golden.compute.reference import inputs
 from peref.golden.judge.wire import real_in
-from peref.golden.spec.cases import Case
+from peref.golden.spec.cases import Case, nested
 from peref.golden.spec.files import DTYPE_NAMES
 from peref.golden.spec.rule import ROUNDOFF
 from peref.parameters import Arrays
 
 LIMIT = 64
 FAR, CUT = 1000, 4  # what is added to positions, and how many tokens come first
+FIRST = slice(None, CUT)
 CONTENT = ("x", "q", "k", "v")
 
 
@@ -65,18 +66,21 @@ class Calls:
             raise NotClaimed
         return [np.asarray(came[name]) for name in names]
 
+    def out(self, case: Case, a: Arrays, cut: Any = slice(None)) -> np.ndarray:
+        """What a layer gives for inputs without cotangents, the rows of these tokens."""
+        name = "out" if case.level == "attn" else "y"
+        return at_tokens(self(case, part(a), name)[0], name, cut)
+
 
 def law_verdict(words: dict[str, Any], function: Callable, kind: Any = np.float64) -> tuple[bool | None, str]:
     """Whether the law of these words holds for function(case, inputs), None where it does not claim it,
     and what was seen.
     """
-    options = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in words["options"].items()
-    }
+    options = {key: nested(value) for key, value in words["options"].items()}
     slug = words["id"].partition("/")[2]
     case = Case(words["encoding"], words["call"], slug, words["why"], (), options, **words["facts"])
     try:
-        LAWS[words["law"]](Calls(function, kind), case)
+        LAWS[words["law"]](Calls(function, kind), case, inputs(case))
     except NotClaimed:
         return None, "not claimed"
     except LawBroken as error:
@@ -106,39 +110,42 @@ def equal(got: np.ndarray, want: np.ndarray, what: str, far: float = 0.0, unit: 
     most = LIMIT * unit * (1 + far) * float(np.abs(want).max(initial=0))
     if not apart.max(initial=0) <= most:
         at = tuple(int(n) for n in np.unravel_index(apart.argmax(), apart.shape))
-        raise LawBroken(
-            f"{what}: at {list(at)} {got[at]:.8g} and {want[at]:.8g}, {apart[at]:.3g} apart, at most "
-            f"{most:.3g} expected"
-        )
+        two = f"{got[at]:.8g} and {want[at]:.8g}"
+        raise LawBroken(f"{what}: at {list(at)} {two}, {apart[at]:.3g} apart, at most {most:.3g} expected")
 
 
 def at_positions(case: Case, i: Any) -> Case:
     return replace(case, positions=tuple(np.asarray(i).tolist()))
 
 
-def output(case: Case) -> str:
-    return "out" if case.level == "attn" else "y"
+def at_tokens(x: np.ndarray, name: str, cut: Any) -> np.ndarray:
+    """Those of an input or output: x and y are [B,T,C], the others [B,heads,T,D]."""
+    return x[:, cut] if name in ("x", "y") else x[:, :, cut]
+
+
+def part(a: Arrays, cut: Any = slice(None)) -> Arrays:
+    """The inputs at these tokens, without cotangents."""
+    found = {name: x for name, x in a.items() if not name.startswith("cotangent.")}
+    found |= {name: at_tokens(a[name], name, cut) for name in CONTENT if name in a}
+    return found | {"positions": a["positions"][..., cut]}
 
 
 # ---------------------------------------------------------------- rotations
 
 
-def norm(call: Calls, case: Case) -> None:
-    a = inputs(case)
+def norm(call: Calls, case: Case, a: Arrays) -> None:
     for name, y in zip("qk", call(case, a, "q_rotated", "k_rotated"), strict=True):
         equal(dot(y, y) ** 0.5, dot(a[name], a[name]) ** 0.5, f"lengths of {name}", unit=unit_of(y))
 
 
-def composition(call: Calls, case: Case) -> None:
+def composition(call: Calls, case: Case, a: Arrays) -> None:
     i, j = np.arange(case.T), 3 + np.arange(case.T)[::-1] ** 2
-    a = inputs(case)
     of = lambda at, q: call(at_positions(case, at), {**a, "q": q, "positions": at}, "q_rotated")[0]
     twice, once = of(j, of(i, a["q"])), of(i + j, a["q"])
     equal(twice, once, "q turned by m and by n, and by m + n", float((i + j).max()))
 
 
-def adjoint(call: Calls, case: Case) -> None:
-    a = inputs(case)
+def adjoint(call: Calls, case: Case, a: Arrays) -> None:
     for name in "qk":
         y, back = call(case, a, f"{name}_rotated", f"vjp.{name}")
         what = f"<R {name}, g> and <{name}, R' g>"
@@ -148,8 +155,7 @@ def adjoint(call: Calls, case: Case) -> None:
 # ---------------------------------------------------------------- biases
 
 
-def softmax(call: Calls, case: Case) -> None:
-    a = inputs(case)
+def softmax(call: Calls, case: Case, a: Arrays) -> None:
     scores, p = call(case, a, "scores", "probabilities")
     s = np.where(case.at.see, scores + np.arange(case.T)[:, None], -np.inf)
     s = np.exp(s - s.max(-1, keepdims=True))
@@ -159,10 +165,8 @@ def softmax(call: Calls, case: Case) -> None:
     equal(p, want, "probabilities and the softmax of the scores", far)
 
 
-def fading(call: Calls, case: Case) -> None:
-    a = inputs(case)
-    (b,) = call(case, a, "bias")
-    d = a["distances"]
+def fading(call: Calls, case: Case, a: Arrays) -> None:
+    (b,), d = call(case, a, "bias"), a["distances"]
     order = np.argsort(np.abs(d), kind="stable")
     if not (b[:, d == 0] == 0).all():
         raise LawBroken(f"the bias at distance 0 is {b[:, d == 0].ravel()[:3].tolist()}, expected 0")
@@ -172,13 +176,12 @@ def fading(call: Calls, case: Case) -> None:
         raise LawBroken(f"head {h}: the bias rises from distance {d[order[n]]} to {d[order[n + 1]]}")
 
 
-def buckets(call: Calls, case: Case) -> None:
+def buckets(call: Calls, case: Case, a: Arrays) -> None:
     """The table's row b holds b, so the bias is the bucket."""
     count, most, last = case.options.get("buckets", 32), case.options.get("max_distance", 128), case.T - 1
     table = np.tile(np.arange(count, dtype=np.float64)[:, None], (1, case.H))
     d = np.arange(0 if case.causal else -last, last + 1)
-    a = inputs(case) | {"param.table": table, "distances": d}
-    (b,) = call(case, {name: x for name, x in a.items() if not name.startswith("cotangent.")}, "bias")
+    (b,) = call(case, part(a) | {"param.table": table, "distances": d}, "bias")
     half = count if case.causal else count // 2
     e = half // 2
     for n in range(len(d)):
@@ -192,77 +195,49 @@ def buckets(call: Calls, case: Case) -> None:
 # ---------------------------------------------------------------- outputs of layers
 
 
-def shift(call: Calls, case: Case) -> None:
-    a = inputs(case)
+def shift(call: Calls, case: Case, a: Arrays) -> None:
     i = a["positions"]
-    here, there = (
-        call(at_positions(case, at), {**a, "positions": at}, output(case))[0] for at in (i, i + FAR)
-    )
+    here, there = (call.out(at_positions(case, at), {**a, "positions": at}) for at in (i, i + FAR))
     equal(there, here, f"outputs at positions 0 on and {FAR} on", float(FAR))
 
 
-def part(a: Arrays, cut: Any) -> Arrays:
-    """What stands at these tokens. x [B,T,C]; q, k, v [B,heads,T,D]."""
-    found = {name: x for name, x in a.items() if not name.startswith("cotangent.")}
-    found |= {name: at_tokens(a[name], name, cut) for name in CONTENT if name in a}
-    return found | {"positions": a["positions"][..., cut]}
+def causal(call: Calls, case: Case, a: Arrays) -> None:
+    other = a | {name: a[name].copy() for name in CONTENT if name in a}
+    for name in other.keys() & set(CONTENT):
+        at_tokens(other[name], name, slice(CUT, None))[...] *= -0.5
+    what = f"outputs before token {CUT}, which is another one"
+    equal(call.out(case, other, FIRST), call.out(case, a, FIRST), what)
 
 
-def at_tokens(x: np.ndarray, name: str, cut: Any) -> np.ndarray:
-    """Those of an input or output: x and y are [B,T,C], the others [B,heads,T,D]."""
-    return x[:, cut] if name in ("x", "y") else x[:, :, cut]
-
-
-def causal(call: Calls, case: Case) -> None:
-    a = part(inputs(case), slice(None))
-    b = dict(a)
-    for name in CONTENT:
-        if name in a:
-            b[name] = a[name].copy()
-            at_tokens(b[name], name, slice(CUT, None))[...] *= -0.5
-    first, other = (
-        at_tokens(call(case, one, output(case))[0], output(case), slice(None, CUT)) for one in (a, b)
-    )
-    equal(other, first, f"outputs before token {CUT}, which is another one")
-
-
-def prefix(call: Calls, case: Case) -> None:
-    a = inputs(case)
-    (whole,) = call(case, part(a, slice(None)), output(case))
-    (few,) = call(replace(case, T=CUT), part(a, slice(None, CUT)), output(case))
-    first = at_tokens(whole, output(case), slice(None, CUT))
+def prefix(call: Calls, case: Case, a: Arrays) -> None:
+    few, first = call.out(replace(case, T=CUT), part(a, FIRST)), call.out(case, a, FIRST)
     equal(few, first, f"outputs of the first {CUT} tokens alone and among {case.T}")
 
 
-def packed_documents(call: Calls, case: Case) -> None:
-    a = inputs(case)
-    seg = np.repeat([[1, 2]], [CUT, case.T - CUT], axis=1).repeat(case.B, 0)
-    i = np.concatenate([np.arange(CUT), np.arange(case.T - CUT)])[None].repeat(case.B, 0)
-    both = replace(case, seg=tuple(map(tuple, seg.tolist())), positions=tuple(map(tuple, i.tolist())))
-    (whole,) = call(both, part(a, slice(None)) | {"seg": seg, "positions": i}, output(case))
-    for cut in (slice(None, CUT), slice(CUT, None)):
-        n = len(range(case.T)[cut])
-        (alone,) = call(replace(case, T=n), part(a, cut) | {"positions": np.arange(n)}, output(case))
-        packed = at_tokens(whole, output(case), cut)
+def packed_documents(call: Calls, case: Case, a: Arrays) -> None:
+    rest = case.T - CUT
+    seg = np.repeat([[1, 2]], [CUT, rest], axis=1).repeat(case.B, 0)
+    i = np.concatenate([np.arange(CUT), np.arange(rest)])[None].repeat(case.B, 0)
+    both = replace(case, seg=nested(seg.tolist()), positions=nested(i.tolist()))
+    for n, cut in ((CUT, FIRST), (rest, slice(CUT, None))):
+        alone = call.out(replace(case, T=n), part(a, cut) | {"positions": np.arange(n)})
+        packed = call.out(both, {**a, "seg": seg, "positions": i}, cut)
         equal(packed, alone, f"document of {n} tokens in a packed sequence and alone")
 
 
-def repeated_groups(call: Calls, case: Case) -> None:
-    a = part(inputs(case), slice(None))
+def repeated_groups(call: Calls, case: Case, a: Arrays) -> None:
     each = {name: np.repeat(a[name], case.H // case.G, axis=1) for name in "kv"}
-    few, many = call(case, a, "out")[0], call(replace(case, G=case.H), {**a, **each}, "out")[0]
+    few, many = call.out(case, a), call.out(replace(case, G=case.H), {**a, **each})
     equal(many, few, f"{case.G} key-value heads for {case.H} query heads, and each of them repeated")
 
 
-def reordered_tokens(call: Calls, case: Case) -> None:
-    a = part(inputs(case), slice(None))
+def reordered_tokens(call: Calls, case: Case, a: Arrays) -> None:
     mixed = np.random.default_rng(0).permutation(case.T)
-    (here,) = call(case, a, "out")
-    (there,) = call(case, part(a, mixed) | {"positions": a["positions"]}, "out")
-    equal(there, at_tokens(here, "out", mixed), "outputs of tokens in another order")
+    there = call.out(case, part(a, mixed) | {"positions": a["positions"]})
+    equal(there, call.out(case, a, mixed), "outputs of tokens in another order")
 
 
-LAWS: dict[str, Callable[[Calls, Case], None]] = {
+LAWS: dict[str, Callable[[Calls, Case, Arrays], None]] = {
     "norm": norm,
     "composition": composition,
     "adjoint": adjoint,

@@ -1,7 +1,7 @@
-"""A program that is asked in lines of JSON: it is given so many seconds for an answer, and is ended when it
-does not keep to that.
+"""A program that is asked in lines of JSON, arrays by file: it is given so many seconds for an answer, and is
+ended when it does not keep to that.
 
-Not here: what is asked (runner).
+Not here: what is asked (runner, isolated).
 """
 
 import contextlib
@@ -12,7 +12,8 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from peref.errors import Damaged, Misuse, PerefError
@@ -126,6 +127,65 @@ class Process:
         for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
             with contextlib.suppress(OSError):
                 stream.close()
+
+
+class Respondent:
+    """A program that answers one case after the other, started anew for the next one where it ended.
+
+    Who derives from it says what a first answer must be (`greeted`) and what an answer brings (`answered`).
+    """
+
+    def __init__(self, argv: list[str], folder: Path, seconds: float, hello: Mapping[str, Any], aloud: bool):
+        self.argv, self.folder, self.seconds, self.aloud = argv, folder.resolve(), seconds, aloud
+        self.hello = {"cmd": "hello", **hello, "dir": str(self.folder)}
+        self.seq = self.ended = 0
+        self.process: Process | None = None
+
+    def greeted(self, answer: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def answered(self, answer: Mapping[str, Any], out: str) -> Any:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self.process = Process(self.argv, self.seconds, self.aloud)
+        try:
+            self.greeted(self.process.ask(self.hello))
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        if self.process:
+            self.process.end()
+        self.process = None
+
+    def exchange(
+        self, request: Mapping[str, Any], data: bytes, text: Callable[[Any], str] | None = None
+    ) -> Any:
+        """What the answer on a case brings; its inputs go as a file and, where it is wanted, the request in
+        lines as another. Raises RunnerBroken, and the program has ended.
+        """
+        self.seq += 1
+        files = {} if text is None else {"text": f"case-{self.seq}.txt"}
+        files |= {way: f"{way}-{self.seq}.safetensors" for way in ("in", "out")}
+        request = {"cmd": "case", "seq": self.seq, **files, **request}
+        (self.folder / files["in"]).write_bytes(data)
+        if text:
+            (self.folder / files["text"]).write_text(text(request))
+        try:
+            if self.process is None:
+                self.start()
+            assert self.process is not None
+            return self.answered(self.process.ask(request), files["out"])
+        except RunnerBroken:
+            self.end()
+            self.ended += 1
+            raise
+        finally:
+            for name in files.values():
+                with contextlib.suppress(OSError):  # nothing there, or no file: it goes with the folder
+                    (self.folder / name).unlink()
 
 
 def excerpt(line: bytes) -> str:

@@ -21,7 +21,6 @@ refusals (default false: calls that must be refused are sent if true). A crash, 
 Not here: comparing what came (report), what must be refused (refusals).
 """
 
-import contextlib
 import shlex
 import stat
 import subprocess
@@ -34,7 +33,7 @@ import numpy as np
 from peref.encodings import get
 from peref.errors import Misuse, PerefError
 from peref.golden import SPEC_VERSION
-from peref.golden.judge.process import Process, RunnerBroken
+from peref.golden.judge.process import Respondent, RunnerBroken
 from peref.golden.judge.refusals import Refused
 from peref.golden.judge.wire import encoded_inputs, request_text
 from peref.golden.spec.files import Tensor, tensors
@@ -83,7 +82,7 @@ class Unable(PerefError):
     """The runner answered that it could not compute a case."""
 
 
-class Runner:
+class Runner(Respondent):
     """A command as function(case, inputs) -> outputs, None for a case that it does not claim; use in a
     `with`.
 
@@ -94,47 +93,42 @@ class Runner:
 
     def __init__(self, command: str, folder: Path, dtype: str = "f64", seconds: float = SECONDS):
         try:
-            self.argv = shlex.split(command)
+            argv = shlex.split(command)
         except ValueError as error:
             raise Misuse(f"--cmd {command}: {error}") from error
-        if not self.argv:
+        if not argv:
             raise Misuse("--cmd is empty; expected a program and its arguments")
-        self.command, self.folder, self.dtype, self.seconds = command, folder.resolve(), dtype, seconds
-        self.seq = self.ended = 0
+        self.command, self.dtype = command, dtype
+        super().__init__(argv, folder, seconds, {"protocol": PROTOCOL, "spec": SPEC_VERSION}, False)
         self.crashes: dict[str, str] = {}  # case -> how the program failed there
         self.skipped: dict[str, str] = {}
-        self.process = self.start()
-
-    def start(self) -> Process:
-        process = Process(self.argv, self.seconds)
         try:
-            hello = {"cmd": "hello", "protocol": PROTOCOL, "spec": SPEC_VERSION, "dir": str(self.folder)}
-            self.supports = supported(process.ask(hello))
+            self.start()
         except RunnerBroken as error:
-            process.end()
-            raise RunnerBroken(self.named(f"asked hello: {error}")) from error
-        except BaseException:
-            process.end()
-            raise
-        return process
+            raise RunnerBroken(self.named(error)) from error
+
+    def start(self) -> None:
+        try:
+            super().start()
+        except RunnerBroken as error:
+            again = " (started once more)" if self.ended else ""
+            raise RunnerBroken(f"asked hello: {error}{again}") from error
+
+    def greeted(self, answer: Mapping[str, Any]) -> None:
+        if said := misfit(answer, HELLO, "its first answer"):
+            raise RunnerBroken(said)
+        self.supports: Mapping[str, Any] = answer.get("supports", {})
 
     def named(self, words: object) -> str:
         """What the program did, behind the command that it is."""
         return f"--cmd {shlex.quote(self.command)}: {words}"
-
-    def again(self) -> None:
-        try:
-            self.process = self.start()
-        except RunnerBroken as error:
-            self.crashes["hello"] = f"{error} (started once more)"
-            self.ended += 1
 
     def __enter__(self) -> "Runner":
         return self
 
     def __exit__(self, kind: Any, *more: Any) -> None:
         process = self.process
-        if process.child.poll() is None and kind is None:
+        if process and process.child.poll() is None and kind is None:
             process.say({"cmd": "bye"}, last=True)
             try:
                 process.child.wait(5)
@@ -143,7 +137,7 @@ class Runner:
             if process.child.returncode:
                 said = f"asked bye: {process.code()} at its end{process.said()}"
                 self.crashes["bye"] = self.named(said)
-        process.end()
+        self.end()
 
     def claims(self, case: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
         """Whether it said in its first answer that it does such cases."""
@@ -158,71 +152,43 @@ class Runner:
         )
 
     def __call__(self, case: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor] | None:
-        want = [
-            name
-            for name in case.get("expected") or outputs_of(case)
-            if self.supports.get("vjp", True) or not name.startswith("vjp.")
-        ]
         if self.ended > 1 or not self.claims(case, inputs):
             return None
-        self.seq += 1
-        files = {"text": f"case-{self.seq}.txt"}
-        files |= {way: f"{way}-{self.seq}.safetensors" for way in ("in", "out")}
-        request = {"cmd": "case", "seq": self.seq, **files, "id": case["id"], "encoding": case["encoding"]}
+        known = case.get("expected") or outputs_of(case)
+        vjp = self.supports.get("vjp", True)
+        self.case, self.want = case["id"], [name for name in known if vjp or not name.startswith("vjp.")]
+        request = {name: case[name] for name in ("id", "encoding")}
         request |= {"level": case.get("call", case["level"]), "dtype": self.dtype}
-        request |= {"facts": case["facts"], "options": case["options"], "want": want}
+        request |= {"facts": case["facts"], "options": case["options"], "want": self.want}
         data = encoded_inputs(inputs, self.dtype)
-        (self.folder / files["in"]).write_bytes(data)
-        (self.folder / files["text"]).write_text(request_text(request, data))
         try:
-            return self.answered(self.process.ask(request), case["id"], want)
+            return self.exchange(request, data, lambda whole: request_text(whole, data))
         except RunnerBroken as error:
-            self.crashes[case["id"]] = self.named(error)
-            self.process.end()
-            self.ended += 1
-            if self.ended == 1:
-                self.again()
+            self.crashes[self.case] = self.named(error)
             return None
-        finally:
-            for name in files.values():
-                with contextlib.suppress(OSError):  # nothing there, or no file: it goes with the folder
-                    (self.folder / name).unlink()
 
-    def answered(self, answer: Mapping[str, Any], case: str, want: list[str]) -> dict[str, Tensor] | None:
-        """What an answer brings."""
-        words = lambda key: str(answer.get(key, ""))[:500]
+    def answered(self, answer: Mapping[str, Any], out: str) -> dict[str, Tensor] | None:
+        """What an answer brings. Raises Unable for a tensor that was not asked for."""
+        words, process = lambda key: str(answer.get(key, ""))[:500], self.process
+        assert process is not None
         if answer.get("seq") != self.seq or type(answer.get("seq")) is not int:
-            raise RunnerBroken(
-                f"it answered seq {words('seq')} where {self.seq} was asked{self.process.said()}"
-            )
+            raise RunnerBroken(f"it answered seq {words('seq')} where {self.seq} was asked{process.said()}")
         match answer.get("status"):
             case "ok":
-                return outputs(self.folder, f"out-{self.seq}.safetensors", want)
+                found = tensors_written(self.folder, out)
+                if strange := sorted(found.keys() - set(self.want)):
+                    said = f"it gave {strange[0][:80]}, which was not asked for"
+                    raise Unable(f"{said}; wanted: {', '.join(self.want)}")
+                return found
             case "skip":
-                self.skipped[case] = words("reason") or "no reason given"
+                self.skipped[self.case] = words("reason") or "no reason given"
                 return None
             case "refused":
                 raise Refused(words("kind"), words("message") or "refused")
             case "error":
                 raise Unable(words("message") or "an error without a message")
-        raise RunnerBroken(
-            f"its status is {words('status')!r}; expected ok, skip, refused or error{self.process.said()}"
-        )
-
-
-def supported(hello: Mapping[str, Any]) -> dict[str, Any]:
-    """What a first answer says that the program does. Raises Broken."""
-    if said := misfit(hello, HELLO, "its first answer"):
-        raise RunnerBroken(said)
-    return hello.get("supports", {})
-
-
-def outputs(folder: Path, name: str, want: list[str]) -> dict[str, Tensor]:
-    """The tensors that the runner wrote. Raises Unable for one that was not asked for."""
-    found = tensors_written(folder, name)
-    if strange := sorted(found.keys() - set(want)):
-        raise Unable(f"it gave {strange[0][:80]}, which was not asked for; wanted: {', '.join(want)}")
-    return found
+        said = f"its status is {words('status')!r}; expected ok, skip, refused or error"
+        raise RunnerBroken(f"{said}{process.said()}")
 
 
 def tensors_written(folder: Path, name: str) -> dict[str, Tensor]:

@@ -5,9 +5,20 @@ What comes from reports is text and stays text: no character of it is markup.
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from peref.golden.judge.matrix import Cell, Column, by_flag, cell, first_failures, table_rows, unclaimed
+from peref.golden.judge.matrix import (
+    WORST,
+    Cell,
+    Column,
+    by_flag,
+    cell,
+    first_failures,
+    looks_like,
+    table_rows,
+    unclaimed,
+)
 from peref.page import html_page, html_table, td
 
 LEGEND = (
@@ -17,83 +28,57 @@ LEGEND = (
     "that, less accurate but not wrong; FAIL: beyond; ERROR: it raised; -: not claimed."
 )
 
-Table = tuple[list[str], Sequence[Sequence[str | Cell]]]
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the page; without a head it has no table."""
+
+    title: str
+    text: str = ""
+    head: Sequence[str] = ()
+    body: Sequence[Sequence[str | Cell]] = ()
 
 
-def parts(found: list[Column]) -> Iterator[tuple[str, str, Table | None]]:
-    """Title, text and table of each part of the page."""
-    where = table_rows(found)
-    yield f"Implementations against the golden files, specification {found[0].spec}", LEGEND, None
-    yield (
-        "Encodings",
-        "",
-        (
-            ["encoding", "level", *(c.name for c in found)],
-            [[*row, *(cell(c, row) for c in found)] for row in where],
-        ),
-    )
+def parts(found: list[Column]) -> Iterator[Part]:
+    names = [c.name for c in found]
+    yield Part(f"Implementations against the golden files, specification {found[0].spec}", LEGEND)
+    cells: list[list[str | Cell]] = [[*row, *(cell(c, row) for c in found)] for row in table_rows(found)]
+    yield Part("Encodings", "", ["encoding", "level", *names], cells)
     if nobody := unclaimed(found):
-        yield "Claimed by none", ", ".join(nobody), None
+        yield Part("Claimed by none", ", ".join(nobody))
     about = sorted({key for c in found for key in c.about})
-    counts = lambda c: [str(n) for n in c.grades.values()]
-    yield (
-        *("Reports", f"Golden files {found[0].golden[:16]}."),
-        (
-            ["name", *about, "A", "B", "C", "FAIL", "ERROR"],
-            [[c.name, *(c.about.get(key, "") for key in about), *counts(c)] for c in found],
-        ),
-    )
-    wrong = [
-        [name, f"{one.case}:{one.tensor}", one.dtype.lower(), used_text(one.used), one.words, str(n)]
-        for name, one, n in first_failures(found)
-    ]
+    body = [[c.name, *(c.about.get(key, "") for key in about), *map(str, c.grades.values())] for c in found]
+    yield Part("Reports", f"Golden files {found[0].golden[:16]}.", ["name", *about, *WORST], body)
+    wrong = []
+    for name, one, count in first_failures(found):
+        used = "not comparable" if one.get("used") is None else f"{one['used']:.3g}"
+        tensor = f"{one['case']}:{one['tensor']}"
+        wrong.append([name, tensor, one["dtype"].lower(), used, looks_like(one), str(count)])
     wrong += [[c.name, case, "", "", words, ""] for c in found for case, words in c.errors.items()]
     if wrong:
-        yield (
-            *(
-                "Failures",
-                (
-                    "One line for each case and dtype: its first wrong tensor, what that looks like, and "
-                    "how many tensors of the case fail."
-                ),
-            ),
-            (["name", "tensor", "dtype", "times the budget", "looks like", "tensors"], wrong),
+        text = (
+            "One line for each case and dtype: its first wrong tensor, what that looks like, and how many "
+            "tensors of the case fail."
         )
-    flags = [
-        [flag, *(f"{bad} of {n}" if n else "-" for bad, n in counts)]
-        for flag, counts in by_flag(found).items()
-    ]
-    if flags:
-        yield (
-            "Traps",
-            "Cases with the flag that fail, of those compared.",
-            (["flag", *(c.name for c in found)], flags),
-        )
-
-
-def used_text(x: float | None) -> str:
-    return "not comparable" if x is None else f"{x:.3g}"
+        head = ["name", "tensor", "dtype", "times the budget", "looks like", "tensors"]
+        yield Part("Failures", text, head, wrong)
+    if flags := by_flag(found):
+        said = lambda bad, n: f"{bad} of {n}" if n else "-"
+        body = [[flag, *(said(*counts) for counts in some)] for flag, some in flags.items()]
+        yield Part("Traps", "Cases with the flag that fail, of those compared.", ["flag", *names], body)
 
 
 def markdown(found: list[Column]) -> str:
     """All parts in Markdown."""
+    row = lambda cells: f"| {' | '.join(cells)} |"
     lines = []
-    for level, (title, text, table) in enumerate(parts(found)):
-        lines += [f"{'##' if level else '#'} {escaped(title)}", ""]
-        lines += [escaped(text), ""] if text else []
-        if table:
-            head, body = table
-            lines += [
-                markdown_row(map(escaped, head)),
-                markdown_row(["---"] * len(head)),
-                *(markdown_row(escaped(str(x)) for x in cells) for cells in body),
-                "",
-            ]
+    for level, part in enumerate(parts(found)):
+        lines += [f"{'##' if level else '#'} {escaped(part.title)}", ""]
+        lines += [escaped(part.text), ""] if part.text else []
+        if part.head:
+            lines += [row(map(escaped, part.head)), row(["---"] * len(part.head))]
+            lines += [*(row(escaped(str(x)) for x in cells) for cells in part.body), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def escaped(text: str) -> str:
@@ -105,15 +90,13 @@ def escaped(text: str) -> str:
 
 def matrix_page(found: list[Column]) -> str:
     """All parts as one HTML page."""
-    body = []
-    for level, (title, text, table) in enumerate(parts(found)):
+    body, every = [], list(parts(found))
+    for level, part in enumerate(every):
         tag = "h2" if level else "h1"
-        body.append(f"<{tag}>{html.escape(title)}</{tag}>")
-        body += [f"<p>{html.escape(text)}</p>"] if text else []
-        if table:
-            head, lines = table
-            body.append(html_table(head, (map(table_cell, cells) for cells in lines)))
-    return html_page(next(parts(found))[0], "\n".join(body))
+        body.append(f"<{tag}>{html.escape(part.title)}</{tag}>")
+        body += [f"<p>{html.escape(part.text)}</p>"] if part.text else []
+        body += [html_table(part.head, (map(table_cell, cells) for cells in part.body))] if part.head else []
+    return html_page(every[0].title, "\n".join(body))
 
 
 def table_cell(x: str | Cell) -> str:

@@ -1,0 +1,29 @@
+"""An array times a number, and a limit that it nears smoothly."""
+
+from peref.tape import Op
+from peref.xp import namespace
+
+
+def scaled_forward(x, *, factor):
+    """factor x, x [...]."""
+    return x * factor, factor
+
+
+def scaled_backward(factor, dy):
+    return (dy * factor,)
+
+
+scaled = Op(scaled_forward, scaled_backward)
+
+
+def softcapped_forward(x, *, cap):
+    """cap tanh(x / cap), x [...]. Gemma Team 2024, arXiv:2408.00118, section 2."""
+    t = namespace(x).tanh(x / cap)
+    return cap * t, t
+
+
+def softcapped_backward(t, dy):
+    return (dy * (1 - t * t),)
+
+
+softcapped = Op(softcapped_forward, softcapped_backward)

@@ -1,0 +1,319 @@
+"""The forms that a block can have beside the usual one: each against a loop over numbers, its gradient
+against differences, on the kernels, in pieces; and each mistake that can be made with it is noticed.
+"""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check import agree, apart, direction, frozen, same
+from loops.attention import attend
+from loops.block import block, logits, normed, plus
+
+from peref import backends, layers, model
+from peref.cli import run
+from peref.cli.signals import Signals
+from peref.config import shaped
+from peref.errors import Misuse
+from peref.ops import activation
+from peref.ops.scaled import scaled, softcapped
+from peref.ops.shape import add
+from peref.settings import model_fields
+from peref.tape import Tape
+
+SIZES = {"H": 4, "G": 2, "D": 3, "C": 5, "F": 7, "V": 6, "L": 4, "layers": 2}
+LAYER_NORM = {"norm": "layer", "norm_bias": True}
+FACTORS = {"embed_factor": 3.0, "residual_factor": 0.4, "logit_factor": 0.7}
+FORMS = {
+    "norm after": {"norm_place": "after"},
+    "norm after, in parallel": {"norm_place": "after", "residual": "parallel"},
+    "norms on both sides": {"norm_place": "both"},
+    "norms with biases on both sides": {"norm_place": "both", **LAYER_NORM},
+    "weights from one": {"norm_from_one": True, "qk_norm": True, "norm_place": "both"},
+    "layer norms from one": {"norm_from_one": True, "qk_norm": True, "embed_norm": True, **LAYER_NORM},
+    "parallel": {"residual": "parallel"},
+    "one norm for both": {"residual": "shared", **LAYER_NORM},
+    "one norm for both, and two behind": {"residual": "shared", "norm_place": "both"},
+    "gated gelu": {"activation": "geglu"},
+    "exact gelu": {"activation": "gelu_exact", "ff_bias": True},
+    "relu": {"activation": "relu", "o_bias": True},
+    "relu squared": {"activation": "relu2", "norm_place": "both"},
+    "no feed-forward": {"activation": "none", "F": None, "norm_place": "both"},
+    "norm of all heads": {"qk_norm": True, "qk_norm_over": "width"},
+    "norm of the embedding": {"embed_norm": True, "embed_factor": 2.0},
+    "factors": FACTORS | {"logit_softcap": 1.5},
+    "factors of a parallel layer": FACTORS | {"residual": "parallel", "norm_place": "both"},
+    "bias of the head": {"head_bias": True, "tied": False},
+    "bias of a tied head": {"head_bias": True, "logit_softcap": 0.8, "logit_factor": 2.0},
+}
+TOKENS, TARGETS = np.array([[3, 1, 5, 2], [0, 4, 4, 1]]), np.array([[1, 5, 2, -1], [4, 4, 1, 0]])
+
+
+def config(**given):
+    return shaped("llama", pe=(("learned", {}),), **SIZES | given)
+
+
+def weights(cfg, dtype=np.float64):
+    rng = np.random.default_rng(4)
+    p = model.init(cfg, 0, np.float64)
+    return frozen({n: (a + 0.3 * rng.standard_normal(a.shape)).astype(dtype) for n, a in p.items()})
+
+
+def witnessed(cfg, p, tokens):
+    """Logits by the loops."""
+    stored = {n: (a + 1 if is_scale(n) and cfg.norm_from_one else a).tolist() for n, a in p.items()}
+    found = []
+    for row in tokens.tolist():
+        x = [[cfg.embed_factor * a for a in stored["embed.weight"][token]] for token in row]
+        x = plus(x, stored["pe.0.table"][: len(row)])
+        if cfg.embed_norm:
+            x = normed(stored, "embed_norm", x, cfg.norm, cfg.eps)
+        for n in range(cfg.layers):
+            own = {name.removeprefix(f"{n}."): a for name, a in stored.items() if name.startswith(f"{n}.")}
+            how = (cfg.D, cfg.norm, cfg.activation, cfg.eps, False, cfg.qk_norm, cfg.residual)
+            x = block(own, x, lambda q, k, v, h: attend(q, k, v, cfg.D**-0.5), *how, cfg.residual_factor)
+        found.append(logits(stored, x, cfg.norm, cfg.eps, cfg.logit_factor, cfg.logit_softcap))
+    return np.array(found)
+
+
+def is_scale(name):
+    return name.endswith(".weight") and ("norm" in name or ".after" in name)
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return config(**FORMS[request.param])
+
+
+def test_logits_are_those_of_the_loop(form):
+    """To 1e-13, with every parameter away from where it starts."""
+    p = weights(form)
+    model.check(form, p)
+    same(model.logits(form, p, TOKENS), witnessed(form, p, TOKENS), 1e-13)
+
+
+def test_every_gradient_is_that_of_differences(form):
+    """Of every parameter, to 1e-7; none is nothing."""
+    p = weights(form)
+    value = lambda p: model.loss(form, p, TOKENS, TARGETS)[0]
+    tape = Tape()
+    leaves = tape.watch(p)
+    y = value(leaves)
+    found, rng, dy = tape.gradients(y, np.array(0.7)), np.random.default_rng(2), np.array(0.7)
+    for name, leaf in leaves.items():
+        g, at = found[leaf], lambda a, name=name: value(p | {name: a})
+        assert np.abs(g).max() > 1e-6, name
+        agree(name, g, direction(rng, g), at, p[name], y.value, dy, 1e-7, np.linalg.norm(g))
+
+
+def test_in_pieces_and_on_the_kernels(form):
+    """Token by token gives the rows of the whole, and the numba backend those of the plain ops in float32."""
+    p = weights(form)
+    whole, cache, rows = model.logits(form, p, TOKENS), model.cache(form, 4), []
+    for t in range(4):
+        row, cache = model.decode(form, p, TOKENS[:, t : t + 1], cache)
+        rows.append(row)
+    same(np.concatenate(rows, 1), whole, 1e-13)
+    single, numba = {n: a.astype(np.float32) for n, a in p.items()}, backends.get("numba", threads=1)
+    same(model.logits(form, single, TOKENS, be=numba).astype(np.float64), whole, 2e-5)
+    first, cache = model.decode(form, single, TOKENS[:1, :1], model.cache(form, 4), be=numba)
+    second, _ = model.decode(form, single, TOKENS[:1, 1:2], cache, be=numba)
+    same(np.concatenate([first, second], 1).astype(np.float64), whole[:1, :2], 2e-5)
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def unless(form, **wrong):
+    """A model that has not noticed the settings `wrong` of a form: it computes with these, on the weights."""
+    return form, lambda: (replace(config(**FORMS[form]), **wrong), {})
+
+
+def put(form, **wrong):
+    """A model whose text has other functions."""
+    return form, lambda: (config(**FORMS[form]), wrong)
+
+
+def as_it_is(this, w, name, y):
+    return y
+
+
+def norm_behind(this, w, name, x):
+    return layers.norm(this, w, name.replace("norm", "after"), x)
+
+
+def after_swapped(this, w, name, y):
+    return layers.times(layers.norm(this, w, {"after1": "after2", "after2": "after1"}[name], y), 1)
+
+
+def factor_first(this, w, name, y):
+    return layers.norm(this, w, name, scaled(y, factor=this.cfg.residual_factor))
+
+
+def cap_first(this, x):
+    cfg, p = this.cfg, this.params
+    x = layers.norm(this, p, "norm", x)
+    x = this.be.linear(x, p["embed.weight"], p.get("head.bias"))
+    return layers.times(softcapped(x, cap=cfg.logit_softcap), cfg.logit_factor)
+
+
+def bias_last(this, x):
+    cfg, p = this.cfg, this.params
+    x = this.be.linear(layers.norm(this, p, "norm", x), p["embed.weight"], None)
+    return add(softcapped(layers.times(x, cfg.logit_factor), cap=cfg.logit_softcap), p["head.bias"])
+
+
+def factor_last(this, tokens):
+    """Factor behind the positions."""
+    x = this.be.take(this.params["embed.weight"], this.be.place(tokens))
+    x = layers.hooks.with_position(this.cfg.encoding(0), this.inside[0], x, this.there.i)
+    return layers.times(x, this.cfg.embed_factor)
+
+
+def normed_before_positions(this, tokens):
+    x = this.be.take(this.params["embed.weight"], this.be.place(tokens))
+    x = layers.norm(this, this.params, "embed_norm", layers.times(x, this.cfg.embed_factor))
+    return layers.hooks.with_position(this.cfg.encoding(0), this.inside[0], x, this.there.i)
+
+
+def up_is_the_gate(gate, up):
+    return activation.geglu(up, gate)
+
+
+MISTAKES = {
+    "norm after: before": put("norm after", **{"entering": norm_behind, "leaving": as_it_is}),
+    "norm after: no residual": put("norm after", add=lambda x, y: y),
+    "both: the norms behind swapped": put("norms on both sides", leaving=after_swapped),
+    "both: none behind": put("norms on both sides", leaving=as_it_is),
+    "both: none before": put("norms on both sides", entering=as_it_is),
+    "from one: from nothing": unless("weights from one", norm_from_one=False),
+    "from one: twice": put("weights from one", from_one=lambda w: 2 + w),
+    "layer norms from one: from nothing": unless("layer norms from one", norm_from_one=False),
+    "parallel: sequential": unless("parallel", residual="sequential"),
+    "shared: with one norm twice": put(
+        "parallel", entering=lambda this, w, _, x: layers.norm(this, w, "norm1", x)
+    ),
+    "gated gelu: silu": unless("gated gelu", activation="swiglu"),
+    "gated gelu: the other gated": put("gated gelu", ACTIVATIONS={"geglu": up_is_the_gate}),
+    "exact gelu: by tanh": unless("exact gelu", activation="gelu"),
+    "relu: squared": unless("relu", activation="relu2"),
+    "relu squared: not squared": unless("relu squared", activation="relu"),
+    "norm of all heads: root of one head": put("norm of all heads", norm=lambda *a: of_each_head(*a)),
+    "norm of the embedding: left out": unless("norm of the embedding", embed_norm=False),
+    "norm of the embedding: before positions": put("norm of the embedding", embed=normed_before_positions),
+    "factors: of the embedding left out": unless("factors", embed_factor=1.0),
+    "factors: of the positions too": put("factors", embed=factor_last),
+    "factors: of the residual left out": unless("factors", residual_factor=1.0),
+    "factors: of the logits left out": unless("factors", logit_factor=1.0),
+    "factors: divided by that of the logits": unless("factors", logit_factor=1 / 0.7),
+    "factors: no cap": unless("factors", logit_softcap=None),
+    "factors: cap before the factor": put("factors", head=cap_first),
+    "factors: before the norm behind": put("factors of a parallel layer", leaving=factor_first),
+    "factors: of attention alone": put(
+        "factors", leaving=lambda this, w, name, y: layers.times(y, 0.4 if name == "after1" else 1)
+    ),
+    "bias of a tied head: behind the cap": put("bias of a tied head", head=bias_last),
+}
+NORM = layers.norm
+
+
+def of_each_head(this, w, name, x, kind=""):
+    """Norms of q and k whose root is that of each head."""
+    if name not in ("qnorm", "knorm"):
+        return NORM(this, w, name, x, kind)
+    D = this.cfg.D
+    root = lambda a: a / np.sqrt((a * a).mean(-1, keepdims=True) + this.cfg.eps)
+    parts = [root(x[..., n : n + D]) for n in range(0, x.shape[-1], D)]
+    return np.concatenate(parts, -1) * w[f"{name}.weight"]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_noticed(mistake, monkeypatch):
+    """The loop says other numbers, by more than 1e-4."""
+    form, made = MISTAKES[mistake]
+    right = config(**FORMS[form])
+    p = weights(right)
+    want = witnessed(right, p, TOKENS)
+    wrong, functions = made()
+    for name, function in functions.items():
+        for module in (layers, model):
+            monkeypatch.setattr(module, name, function, raising=False)
+    assert apart(model.logits(wrong, p, TOKENS), want, 1e-4)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"activation": "none", "F": 7}, "F is 7, but this model has nothing for it"),
+        ({"activation": "none", "F": None, "ff_bias": True}, "ff_bias is True, but this model has nothing"),
+        ({"activation": "none", "F": None, "residual": "parallel"}, "residual is parallel, but this model"),
+        ({"norm_bias": True}, "norm_bias is True, but this model has nothing for it; leave it unset"),
+        ({"qk_norm_over": "width"}, "qk_norm_over is width, but this model has nothing for it"),
+        ({"residual": "shared", "norm_place": "after"}, "there is no norm to share; use parallel"),
+        ({"embed_factor": 0.0}, "embed_factor is 0.0; expected a number above 0"),
+        ({"logit_softcap": -1.0}, "logit_softcap is -1.0; expected a number above 0"),
+        ({"residual_factor": float("nan")}, "residual_factor is nan; expected a number above 0"),
+        ({"pe": (("retnet", {}),), "G": None, "o_bias": True}, "o_bias is True, but retnet has no attention"),
+    ],
+)
+def test_settings_that_play_no_part_or_cannot_work_are_refused(given, words):
+    """In words, with the value."""
+    with pytest.raises(Misuse, match=words):
+        shaped("llama", **{"pe": (("learned", {}),)} | SIZES | given)
+
+
+# ---------------------------------------------------------------- on the command line
+
+
+def test_model_fields():
+    """Words where they are choices, numbers, true and false."""
+    given = ["activation=none", "norm_place=after", "logit_softcap=30", "head_bias=true", "embed_factor=8"]
+    found = model_fields(given)
+    assert found == {
+        "activation": "none",
+        "norm_place": "after",
+        "logit_softcap": 30.0,
+        "head_bias": True,
+        "embed_factor": 8.0,
+    }
+    assert model_fields(["logit_softcap=none"]) == {"logit_softcap": None}
+    assert shaped("llama", **found).unusual == {name: found[name] for name in found if name != "activation"}
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("residual", "--model residual: expected NAME=VALUE"),
+        ("residul=parallel", "a model has no field 'residul'; did you mean 'residual'?"),
+        ("pe=rope", "a model has no field 'pe'; its fields are: L, V, C"),
+        ("residual=both", "residual is 'both'; expected one of: sequential, parallel, shared"),
+        ("head_bias=maybe", "head_bias is 'maybe'; expected bool"),
+    ],
+)
+def test_model_fields_that_are_none(item, words):
+    """Each says what there is."""
+    with pytest.raises(Misuse, match=re.escape(words)):
+        model_fields([item])
+
+
+def test_train_takes_them(tmp_path, capsys, monkeypatch):
+    """They are in the run, and in what is said of it; a field that is said twice is refused."""
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("a text of some words, said again and again; " * 40)
+    small = {"layers": 1, "width": 16, "heads": 2, "len": 16, "steps": 2, "batch": 1, "valid-bytes": 200}
+    line = ["train", *(str(word) for name, n in small.items() for word in (f"--{name}", n))]
+    line += ["--data", "text", "--backend", "numpy"]
+    assert run([*line, "--model", "residual=shared", "--model", "activation=relu2"], Signals()) == 0
+    assert "relu2, tied head" not in (said := capsys.readouterr().out)
+    assert "relu2, residual shared, tied head" in said
+    (made,) = tmp_path.glob("runs/*/run.json")
+    cfg = json.loads(made.read_text())["config"]
+    assert (cfg["residual"], cfg["activation"], cfg["F"]) == ("shared", "relu2", 64)
+    assert run([*line, "--norm", "layer", "--model", "norm=rms"], Signals()) == 2
+    assert "--model norm and an option of its own say it twice" in capsys.readouterr().err
