@@ -73,7 +73,7 @@ def test_a_bias_is_drawn_as_it_is():
     for h, (curve, share) in enumerate(zip(bias.curves, weight.curves, strict=True)):
         same(curve.y, -(2.0 ** -(h + 1)) * d, 1e-12)
         same(share.y, np.exp(-(2.0 ** -(h + 1)) * d) / np.exp(-(2.0 ** -(h + 1)) * d).sum(), 1e-12)
-    assert (bias.marks, bias.note) == ([], "")
+    assert (list(bias.marks), bias.note) == ([], "")
 
 
 def test_edges_of_buckets_are_found_in_the_numbers():

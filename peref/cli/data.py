@@ -1,5 +1,6 @@
 """data: the texts there are."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -15,19 +16,20 @@ from peref.errors import Misuse
 def command(as_json: bool) -> None:
     """The texts to train on: those that come with peref, the default first, and this Python's own library."""
     corpora = [*map(asdict, catalogue().values()), of_python()]
-    if as_json:
-        print(text.document({"corpora": corpora}))
-        return
+    text.answer(as_json, {"corpora": corpora}, told(corpora))
+
+
+def told(corpora: list[dict[str, Any]]) -> Iterator[str]:
+    """The same for people."""
     for item in corpora:
-        print(item["name"])
-        text.print_labelled("  text", item["title"])
+        yield item["name"]
+        yield text.labelled("  text", item["title"])
         if item["bytes"] is not None:
-            text.print_labelled("  size", f"{item['bytes']:,} bytes")
-            text.print_labelled("  SHA-256", item["sha256"])
-        text.print_labelled("  source", item["source"])
-        text.print_labelled("  licence", item["licence"])
-        print()
-    text.print_labelled("or", "train --data PATH: any text file, or a folder of them")
+            yield text.labelled("  size", f"{item['bytes']:,} bytes")
+            yield text.labelled("  SHA-256", item["sha256"])
+        yield text.labelled("  source", item["source"])
+        yield text.labelled("  licence", item["licence"]) + "\n"
+    yield text.labelled("or", "train --data PATH: any text file, or a folder of them")
 
 
 def of_python() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """diff: two files or folders of tensors."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +9,8 @@ import click
 
 from peref.cli import completion, options, text
 from peref.errors import counted, theirs
-from peref.golden.judge.diff import RULES, compare_files, diagnosed_failures
+from peref.golden.judge.diff import RULES, Difference, compare_files, diagnosed_failures
+from peref.golden.judge.report import Report
 from peref.golden.judge.text import failure_blocks, summary_blocks
 
 
@@ -42,37 +44,25 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
     with theirs():
         found = compare_files(Path(first), Path(second), given.rule, given.tolerance, limit)
     folder, report = diagnosed_failures(found, Path(first), Path(second), limit)
-    repeat = text.command("check", second, "--golden", folder or "")
-    if given.as_json:
-        document = {
-            "rule": found.rule,
-            "agree": found.agree,
-            "differ": found.differ,
-            "missing": list(found.missing),
-        }
-        print(
-            text.document(
-                document
-                | {
-                    "diagnosed": [r.data() for r in report.failed],
-                    "probable": [one.data() for one in report.probable],
-                    "unexplained": [one.data() for one in report.unexplained],
-                }
-            )
-        )
-    else:
-        report = replace(report, repeat=repeat)
-        for block in (*failure_blocks(report, most), *summary_blocks(report)):
-            print(f"{block}\n")
-        shown = {r.id for r in report.told[:most]}
-        rest = [f"{name}: {words}" for name, words in found.differ.items() if name not in shown]
-        print("".join(f"{line}\n" for line in rest[: most - len(shown)]), end="")
-        if len(found.differ) > most:
-            print(f"and {len(found.differ) - most} more; --show {len(found.differ)} tells them all")
-        missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
-        differ, agree = (
-            counted(len(found.differ), "differs", "differ"),
-            counted(found.agree, "agrees", "agree"),
-        )
-        print(f"{differ}, {agree} (rule {found.rule}){missing}")
+    data = asdict(found) | {
+        "diagnosed": [one.data() for one in report.failed],
+        "probable": [one.data() for one in report.probable],
+        "unexplained": [one.data() for one in report.unexplained],
+    }
+    report = replace(report, repeat=text.command("check", second, "--golden", folder or ""))
+    text.answer(given.as_json, data, told(first, found, report, most))
     ctx.exit(1 if found.differ else 0)
+
+
+def told(first: str, found: Difference, report: Report, most: int) -> Iterator[str]:
+    """The same for people."""
+    for block in (*failure_blocks(report, most), *summary_blocks(report)):
+        yield f"{block}\n"
+    shown = {r.id for r in report.told[:most]}
+    rest = [f"{name}: {words}" for name, words in found.differ.items() if name not in shown]
+    yield from rest[: most - len(shown)]
+    if (n := len(found.differ)) > most:
+        yield f"and {n - most} more; --show {n} tells them all"
+    missing = f", {len(found.missing)} only in {first} not compared" if found.missing else ""
+    agree = counted(found.agree, "agrees", "agree")
+    yield f"{counted(n, 'differs', 'differ')}, {agree} (rule {found.rule}){missing}"

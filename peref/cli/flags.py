@@ -19,22 +19,16 @@ def command(flag: str | None, as_json: bool) -> None:
     """
     flags = known_flags()
     if flag is None:
-        print(
-            text.document({"flags": flags})
-            if as_json
-            else "\n".join(text.labelled(f"{name}  ", str(f["title"])) for name, f in flags.items())
-        )
+        titles = (text.labelled(f"{name}  ", str(about["title"])) for name, about in flags.items())
+        text.answer(as_json, {"flags": flags}, titles)
         return
     flag = options.spelled_as(flag, flags)
     found = {flag: flags[flag]} if flag in flags else {n: f for n, f in flags.items() if begins(n, flag)}
     if not found:
-        raise Misuse(
-            f"there is no flag '{flag}'{did_you_mean(flag, flags, f'see: {share.program()} explain')}"
-        )
-    if as_json:
-        print(text.document({"flag": flag, **flags[flag]} if flag in flags else {"flags": found}))
-    else:
-        print("\n\n".join(explained(name, about) for name, about in found.items()))
+        near = did_you_mean(flag, flags, f"see: {share.program()} explain")
+        raise Misuse(f"there is no flag '{flag}'{near}")
+    data = {"flag": flag, **flags[flag]} if flag in flags else {"flags": found}
+    text.answer(as_json, data, ["\n\n".join(explained(name, about) for name, about in found.items())])
 
 
 def begins(name: str, prefix: str) -> bool:

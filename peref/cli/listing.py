@@ -1,5 +1,6 @@
 """list: every encoding there is."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -7,7 +8,7 @@ import click
 from peref import modules
 from peref.cli import options, text
 from peref.config import Config
-from peref.encodings import SHOWN, Encoding, get, names, origin, shapes, wanted
+from peref.encodings import SHOWN, get, names, origin, shapes, wanted
 from peref.encodings import options as options_of
 from peref.errors import Misuse
 from peref.member import encodings_of
@@ -25,32 +26,25 @@ def command(pe: str | None, as_json: bool) -> None:
     named = lambda pe: [one for name, _ in choose(pe)["pe"] for one in encodings_of(name)]
     which, refused = from_packages() if pe is None else (named(pe), {})
     encodings = [describe(name) for name in which]
-    if as_json:
-        print(text.document({"encodings": encodings, "refused": refused}))
-        return
+    text.answer(as_json, {"encodings": encodings, "refused": refused}, told(encodings, refused))
+
+
+def told(encodings: list[dict[str, Any]], refused: dict[str, str]) -> Iterator[str]:
+    """The same for people."""
     for item in encodings:
-        print(f"{item['name']} ({item['hook'] or 'no hook'})")
-        text.print_labelled("  formula", item["formula"])
-        if item["options"]:
-            text.print_labelled(
-                "  options", "; ".join(option(name, o) for name, o in item["options"].items())
-            )
-        if item["parameters"]:
-            text.print_labelled(
-                "  parameters",
-                ", ".join(
-                    f"{name}[{','.join(map(str, shape))}]" for name, shape in item["parameters"].items()
-                ),
-            )
-        print(text.labelled("  paper", item["paper"]) + ("" if item["from"] else "\n"))
-        if item["from"]:
-            print(text.labelled("  from", item["from"]) + "\n")
+        yield f"{item['name']} ({item['hook'] or 'no hook'})"
+        parts = {
+            "formula": item["formula"],
+            "options": "; ".join(option(name, about) for name, about in item["options"].items()),
+            "parameters": ", ".join(f"{n}[{','.join(map(str, s))}]" for n, s in item["parameters"].items()),
+            "paper": item["paper"],
+            "from": item["from"],
+        }
+        yield "\n".join(text.labelled(f"  {name}", words) for name, words in parts.items() if words) + "\n"
     for name, why in refused.items():
-        print(text.labelled(f"{name}", f"not here: {why}") + "\n")
-    print(
-        f"Shapes are those of a layer at length {SHOWN['L']}, width {SHOWN['C']}, {SHOWN['H']} heads. Set an "
-        "option with --set NAME=VALUE."
-    )
+        yield text.labelled(name, f"not here: {why}") + "\n"
+    sizes = f"length {SHOWN['L']}, width {SHOWN['C']}, {SHOWN['H']} heads"
+    yield f"Shapes are those of a layer at {sizes}. Set an option with --set NAME=VALUE."
 
 
 def from_packages() -> tuple[list[str], dict[str, str]]:
@@ -71,15 +65,15 @@ def from_packages() -> tuple[list[str], dict[str, str]]:
 def describe(name: str) -> dict[str, Any]:
     """One encoding, as data."""
     encoding = get(name)
-    known = {
-        key: {"default": default, "expects": wanted(kind)}
-        for key, (default, kind) in options_of(encoding).items()
-    }
+    known = {key: as_option(default, kind) for key, (default, kind) in options_of(encoding).items()}
+    if encoding.rotate:  # options that every rotation has and Config keeps
+        kinds = Config.__annotations__
+        known |= {key: as_option(getattr(Config, field), kinds[field]) for key, field in OF_ROTATIONS.items()}
     return {
         "name": name,
         "hook": encoding.hook or None,
         "formula": encoding.formula,
-        "options": known | options_of_rotations(encoding),
+        "options": known,
         "parameters": shapes(encoding),
         "paper": encoding.paper,
         "claims": sorted(encoding.claims),
@@ -87,15 +81,8 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-def options_of_rotations(encoding: Encoding) -> dict[str, Any]:
-    """Options that every rotation has and Config keeps."""
-    if not encoding.rotate:
-        return {}
-    kinds = Config.__annotations__
-    return {
-        key: {"default": getattr(Config, field), "expects": wanted(kinds[field])}
-        for key, field in OF_ROTATIONS.items()
-    }
+def as_option(default: Any, kind: Any) -> dict[str, Any]:
+    return {"default": default, "expects": wanted(kind)}
 
 
 def option(name: str, about: dict[str, Any]) -> str:

@@ -24,12 +24,8 @@ def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
     if out is not None and Path(out).suffix not in FORMS:
         raise Misuse(f"-o {out}: expected a file that ends in {' or '.join(FORMS)}")
     found = matrix.read_reports([Path(path) for path in reports])
+    rows = counted(len(matrix.table_rows(found)), "row")
+    said = f"{out}: {counted(len(found), 'implementation')}, {rows} of encodings and levels"
     if out is not None:
         store.write_text(out, FORMS[Path(out).suffix](found))
-    if as_json:
-        print(text.document(matrix.matrix_data(found)))
-    elif out is None:
-        print(tables.markdown(found), end="")
-    else:
-        rows = counted(len(matrix.table_rows(found)), "row")
-        print(f"{out}: {counted(len(found), 'implementation')}, {rows} of encodings and levels")
+    text.answer(as_json, matrix.matrix_data(found), [said if out else tables.markdown(found).rstrip("\n")])

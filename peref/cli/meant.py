@@ -15,14 +15,8 @@ from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
 
 PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
-NOTE_KINDS = (
-    "contradictory",
-    "differs",
-    "ignored",
-    "unknown",
-    "beyond",
-    "assumed",
-)  # of notes, in this order
+# of notes, in this order
+NOTE_KINDS = ("contradictory", "differs", "ignored", "unknown", "beyond", "assumed")
 
 
 def read_config(path: Path) -> Found:
@@ -44,8 +38,8 @@ def described(path: str, found: Found) -> dict[str, Any]:
 
 
 def rotation_data(r: Rotation) -> dict[str, Any]:
-    encoding, plain = r.cfg.encoding(0), huggingface.unscaled(r.cfg)
-    made = {n: huggingface.frequencies(r.cfg, n) for n in r.lengths}
+    encoding = r.cfg.encoding(0)
+    scale, made = softmax_scale(encoding, r.cfg.D), {n: huggingface.frequencies(r.cfg, n) for n in r.lengths}
     return {
         "layers": r.layers or None,
         "which": list(r.which),
@@ -56,9 +50,9 @@ def rotation_data(r: Rotation) -> dict[str, Any]:
         "head_width": r.cfg.D,
         "rotary_dim": r.cfg.R,
         "layout": r.cfg.layout,
-        "softmax_scale": softmax_scale(encoding, r.cfg.D),
-        "softmax_scale_times": softmax_scale(encoding, r.cfg.D) / r.cfg.D**-0.5,
-        "unscaled": plain.tolist(),
+        "softmax_scale": scale,
+        "softmax_scale_times": scale / r.cfg.D**-0.5,
+        "unscaled": huggingface.unscaled(r.cfg).tolist(),
         "made_for": [
             {"length": n, "attention_factor": a, "frequencies": w.tolist()} for n, (w, a) in made.items()
         ],
@@ -66,83 +60,59 @@ def rotation_data(r: Rotation) -> dict[str, Any]:
     }
 
 
-def say(data: dict[str, Any], drawn: list[str]) -> None:
+def told(data: dict[str, Any], drawn: list[str]) -> Iterator[str]:
     """The same for people."""
-    text.print_labelled(
-        "file",
-        f"{data['path']}: model_type {data['model_type']}, max_position_embeddings "
-        f"{data['max_position_embeddings']:,}",
-    )
-    if data["without_positions"]:
-        text.print_labelled("no positions", f"layers {', '.join(map(str, data['without_positions']))}")
+    longest = f"max_position_embeddings {data['max_position_embeddings']:,}"
+    yield text.labelled("file", f"{data['path']}: model_type {data['model_type']}, {longest}")
+    if still := data["without_positions"]:
+        yield text.labelled("no positions", f"layers {', '.join(map(str, still))}")
     for r in data["rotations"]:
-        print()
+        yield ""
+        if which := r["which"]:
+            which = f", {len(which)} of {data['layers']} layers: {', '.join(map(str, which))}"
         if r["layers"]:
-            which = (
-                f", {len(r['which'])} of {data['layers']} layers: {', '.join(map(str, r['which']))}"
-                if r["which"]
-                else ""
-            )
-            text.print_labelled("layers", r["layers"] + which)
-        told(r)
+            yield text.labelled("layers", f"{r['layers']}{which or ''}")
+        yield from rotation_lines(r)
     if data["train"]:
-        print(f"\nall layers    {data['train']}")
-    for path in drawn:
-        text.print_labelled("picture", path)
+        yield f"\nall layers    {data['train']}"
+    yield from (text.labelled("picture", path) for path in drawn)
 
 
-def told(r: dict[str, Any]) -> None:
-    """One rotation."""
-    half, R = r["rotary_dim"] // 2, r["rotary_dim"]
-    text.print_labelled("encoding", f"{r['encoding']}: {r['formula']}")
-    print(f"{'command':14}{r['train']}")
+def rotation_lines(r: dict[str, Any]) -> Iterator[str]:
+    half, R, D = r["rotary_dim"] // 2, r["rotary_dim"], r["head_width"]
+    yield text.labelled("encoding", f"{r['encoding']}: {r['formula']}")
+    yield f"{'command':14}{r['train']}"
     pairs = f"n with n + {half}" if r["layout"] == "half" else "2n with 2n + 1"
-    text.print_labelled(
-        "turns",
-        f"{R} of {r['head_width']} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})",
-    )
+    turning = f"{R} of {D} channels, {counted(half, 'pair')}, layout {r['layout']} ({pairs})"
+    yield text.labelled("turns", turning)
     gains = {f"{one['attention_factor']:.9g}": one["length"] for one in r["made_for"]}
     for a, n in gains.items():
-        text.print_labelled(
-            "factor", f"q and k times {a}" + (f" in texts of {n:,} tokens" if len(gains) > 1 else "")
-        )
-    times = r["softmax_scale_times"]
-    text.print_labelled(
-        "softmax",
-        f"scale {r['softmax_scale']:.9g}, {r['head_width']}^-0.5"
-        + (f" times {times:.9g}" if times != 1 else ""),
-    )
+        where = f" in texts of {n:,} tokens" if len(gains) > 1 else ""
+        yield text.labelled("factor", f"q and k times {a}{where}")
+    times = f" times {r['softmax_scale_times']:.9g}" if r["softmax_scale_times"] != 1 else ""
+    yield text.labelled("softmax", f"scale {r['softmax_scale']:.9g}, {D}^-0.5{times}")
     for note in sorted(r["notes"], key=lambda note: NOTE_KINDS.index(note["kind"])):
-        text.print_labelled(note["kind"].ljust(text.LABEL), f"{note['key']}: {note['says']}")
-    print()
-    print(frequency_table(r))
+        yield text.labelled(note["kind"].ljust(text.LABEL), f"{note['key']}: {note['says']}")
+    yield f"\n{frequency_table(r)}"
 
 
 def frequency_table(r: dict[str, Any]) -> str:
     """A table of some pairs: evenly, and where the ratio begins and ends to change."""
-    plain, made = (
-        np.array(r["unscaled"]),
-        [(one["length"], np.array(one["frequencies"])) for one in r["made_for"]],
-    )
+    plain, made = np.array(r["unscaled"]), [np.array(one["frequencies"]) for one in r["made_for"]]
     half = len(plain)
     rows = set(np.linspace(0, half - 1, min(PAIRS_SHOWN, half)).round().astype(int).tolist())
-    for _, w in made:
+    for w in made:
         level = np.isclose(np.diff(w / plain), 0, rtol=0, atol=1e-12)
         turns = np.flatnonzero(level[1:] != level[:-1]) + 1
         rows |= set(turns.tolist()) if len(turns) < PAIRS_SHOWN else set()
     head = ["pair", "unscaled"]
-    for n, _ in made:
-        head += [f"for {n:,}" if len(made) > 1 else "frequency", "ratio", "tokens a turn"]
-    cells = []
-    for pair in sorted(rows):
-        cell = [str(pair), f"{plain[pair]:.6e}"]
-        for _, w in made:
-            cell += [
-                f"{w[pair]:.6e}",
-                f"{w[pair] / plain[pair]:.6f}",
-                text.number(2 * np.pi / w[pair] if w[pair] else None, 2),
-            ]
-        cells.append(cell)
+    for one in r["made_for"]:
+        what = f"for {one['length']:,}" if len(made) > 1 else "frequency"
+        head += [what, "ratio", "tokens a turn"]
+    cells = [[str(pair), f"{plain[pair]:.6e}"] for pair in sorted(rows)]
+    for pair, cell in zip(sorted(rows), cells, strict=True):
+        for w in (one[pair] for one in made):
+            cell += [f"{w:.6e}", f"{w / plain[pair]:.6f}", text.number(2 * np.pi / w if w else None, 2)]
     left = half - len(rows)
     return text.table(head, cells) + (f"\n{counted(left, 'more pair')} with --json" if left else "")
 
@@ -152,10 +122,8 @@ def subjects(found: Found, output: str) -> Iterator[tuple[Path, Subject, str]]:
     path = Path(output)
     for r in found.rotations:
         where = path if len(found.rotations) == 1 else path.with_name(f"{path.stem}-{r.layers}{path.suffix}")
-        about = (
-            f"{found.model_type}{', ' + r.layers if r.layers else ''}: {r.cfg.R} of {r.cfg.D} channels turn, "
-            f"layout {r.cfg.layout}"
-        )
+        kind = f"{found.model_type}{r.layers and f', {r.layers}'}"
+        about = f"{kind}: {r.cfg.R} of {r.cfg.D} channels turn, layout {r.cfg.layout}"
         # drawn for the length before scaling, and for four times that
         cfg = replace(r.cfg, L=r.options.get("original", r.cfg.L))
         yield where, Subject(r.name, cfg, cfg.encoding(0), {}, dict(cfg.pe[0][1])), about

@@ -5,6 +5,7 @@ positions.
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from peref.cli import completion, meant, options, text
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
-from peref.encodings import Encoding, get, name_of, names, symbols_of
+from peref.encodings import get, name_of, names
 from peref.errors import Misuse, explained
 from peref.evaluate import under
 from peref.lab.effects import Subject, effects, fresh
@@ -72,73 +73,65 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 @click.option("--prompt", help="The text that the run attends over.  [default: three lines of C]")
 @options.set_option
 @options.as_json
-def command(
-    name: str | None,
-    pe: str | None,
-    output: str | None,
-    every: bool,
-    kind: str | None,
-    L: int | None,
-    run: str | None,
-    layer: int | None,
-    public: str | None,
-    prompt: str | None,
-    settings: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@options.together
+def command(given: SimpleNamespace) -> None:
     """Draw what the encoding NAME does: its frequencies, its bias over distance, where its attention or its
     response goes.
 
     With --config, say which encoding and options the config.json of a public model means, and what in it
     implementations read differently.
     """
-    if name is not None and pe is not None:
-        raise Misuse(f"NAME is {name} and --pe is {pe}; say one of them")
-    name = pe if name is None else name
-    for option, given in (("--layer", layer), ("--prompt", prompt)):
-        if given is not None and run is None:
-            raise Misuse(f"{option} is about a run; name it with --run")
-    if kind is not None and not every:
-        raise Misuse("--format is for --all; otherwise the name after -o says it, such as -o NAME.svg")
-    if L is not None and L > FARTHEST:
-        raise Misuse(f"--len is {L}; expected at most {FARTHEST}")
-    described: dict[str, Any] | None = None
-    page: Path | None = None
-    if public is not None:
-        alone = (("NAME", name), ("--all", every), ("--run", run), ("--len", L), ("--set", settings))
-        for option in (o for o, given in alone if given):
-            raise Misuse(f"--config says all of the encoding itself; leave out {option}")
-        found = meant.read_config(Path(public))
-        drawn = [picture(*one) for one in meant.subjects(found, output)] if output else []
-        described = meant.described(public, found)
-    elif every:
-        for option in (o for o, given in (("NAME", name), ("--run", run), ("--set", settings)) if given):
-            raise Misuse(f"--all shows every encoding as it starts; leave out {option}")
-        folder = Path(output or "gallery")
-        with Progress(len(names()), "pictures", plain=as_json) as bar:
-            drawn = gallery(folder, L or Config.L, kind or "png", bar)
-        page = folder / "index.html"
+    name, config, page = named(given), None, None
+    if given.public is not None:
+        found = meant.read_config(Path(given.public))
+        drawn = [picture(*one) for one in meant.subjects(found, given.output)] if given.output else []
+        config = meant.described(given.public, found)
+    elif given.every:
+        folder = Path(given.output or "gallery")
+        with Progress(len(names()), "pictures", plain=given.as_json) as bar:
+            drawn = gallery(folder, given.L or Config.L, given.kind or "png", bar)
+        page = str(folder / "index.html")
     else:
-        if run is not None and L is not None:
-            raise Misuse("--len is that of the run; leave it out")
-        if run is not None:
-            subject, about, layers = trained(run, name, layer, settings, prompt)
-        elif name is not None:
-            name = name_of(name)
-            subject, about, layers = fresh(name, choose(name, settings), L or Config.L), "", []
-        else:
-            raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
-        drawn = [picture(Path(output or f"{subject.name}.png"), subject, about, layers)]
-    if as_json:
-        print(
-            text.document(
-                {"pictures": drawn, "page": None if page is None else str(page), "config": described}
+        if given.run is not None:
+            subject, about, maps_of_layers = trained(
+                given.run, name, given.layer, given.settings, given.prompt
             )
+        else:
+            name, about, maps_of_layers = name_of(name), "", []
+            subject = fresh(name, choose(name, given.settings), given.L or Config.L)
+        drawn = [picture(Path(given.output or f"{subject.name}.png"), subject, about, maps_of_layers)]
+    paths = [one["path"] for one in drawn]
+    said = meant.told(config, paths) if config else [page or paths[0]]
+    text.answer(given.as_json, {"pictures": drawn, "page": page, "config": config}, said)
+
+
+def named(given: SimpleNamespace) -> Any:
+    """The encoding that is named, if any. Raises Misuse for options that do not go together."""
+    if given.name is not None and given.pe is not None:
+        raise Misuse(f"NAME is {given.name} and --pe is {given.pe}; say one of them")
+    name = given.pe if given.name is None else given.name
+    for option, value in (("--layer", given.layer), ("--prompt", given.prompt)):
+        if value is not None and given.run is None:
+            raise Misuse(f"{option} is about a run; name it with --run")
+    if given.kind is not None and not given.every:
+        raise Misuse("--format is for --all; otherwise the name after -o says it, such as -o NAME.svg")
+    if given.L is not None and given.L > FARTHEST:
+        raise Misuse(f"--len is {given.L}; expected at most {FARTHEST}")
+    alone, why = {"NAME": name, "--run": given.run, "--set": given.settings}, ""
+    if given.public is not None:
+        alone, why = (
+            alone | {"--all": given.every, "--len": given.L},
+            "--config says all of the encoding itself",
         )
-    elif described is not None:
-        meant.say(described, [one["path"] for one in drawn])
-    else:
-        print(page or drawn[0]["path"])
+    elif given.every:
+        why = "--all shows every encoding as it starts"
+    elif given.run is not None:
+        alone, why = {"--len": given.L}, "--len is that of the run"
+    elif name is None:
+        raise Misuse("say which encoding to show, or --all, --run RUN or --config FILE")
+    for option in (option for option, value in alone.items() if value and why):
+        raise Misuse(f"{why}; leave {'it out' if option in why else f'out {option}'}")
+    return name
 
 
 def drawing() -> Any:
@@ -161,14 +154,9 @@ def picture(
     pictures, e, panels = drawing(), subject.encoding, effects(subject)
     chosen = ", ".join(f"{k}={short(v)}" for k, v in subject.options.items()) or "none"
     start = f"as it starts, for length {subject.cfg.L:,}"
-    symbols = in_a_line(e)
-    lines = [
-        f"{e.formula}        {e.paper}",
-        *([symbols] if symbols else []),
-        f"options: {chosen}",
-        f"laws: {', '.join(sorted(e.claims)) or 'none'}",
-        about or start,
-    ]
+    symbols = pictures.in_a_line(e)
+    lines = [f"{e.formula}        {e.paper}", *([symbols] if symbols else []), f"options: {chosen}"]
+    lines += [f"laws: {', '.join(sorted(e.claims)) or 'none'}", about or start]
     title = f"{subject.name}  ({e.hook or 'no hook'})"
     if subject.under:
         title += f", BUT THE WEIGHTS WERE TRAINED UNDER {subject.under}"
@@ -177,18 +165,10 @@ def picture(
     return {"name": subject.name, "path": str(path), "panels": titles}
 
 
-def in_a_line(encoding: Encoding) -> str:
-    """The symbols of its formula."""
-    return "; ".join(f"{name}: {words}" for name, words in symbols_of(encoding).items())
-
-
 def short(value: Any) -> str:
     """The value of an option; of a long list both ends."""
-    return (
-        f"{value[0]:g} ... {value[-1]:g} ({len(value)})"
-        if isinstance(value, tuple) and len(value) > 8
-        else str(value)
-    )
+    long = isinstance(value, tuple) and len(value) > 8
+    return f"{value[0]:g} ... {value[-1]:g} ({len(value)})" if long else str(value)
 
 
 def trained(
@@ -213,27 +193,17 @@ def trained(
     if not 0 <= layer < cfg.layers:
         raise Misuse(f"--layer is {layer}; the run has layers 0 to {cfg.layers - 1}")
     if name is not None and names_of[layer] != name:
-        raise Misuse(
-            f"layer {layer} of the run has {names_of[layer]}, not {name}; the layers are: "
-            f"{', '.join(names_of)}"
-        )
+        has = f"layer {layer} of the run has {names_of[layer]}, not {name}"
+        raise Misuse(f"{has}; the layers are: {', '.join(names_of)}")
     get(names_of[layer])  # a picture is of one encoding
     p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, found.params, layer).items()}
-    own = cfg.pe == found.cfg.pe
-    subject = Subject(
-        names_of[layer],
-        cfg,
-        cfg.encoding(layer),
-        p,
-        dict(cfg.pe[layer % len(cfg.pe)][1]),
-        trained=True,
-        under="" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named,
-    )
+    own, (member, chosen_here) = cfg.pe == found.cfg.pe, cfg.pe[layer % len(cfg.pe)]
+    under_what = "" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named
+    subject = Subject(member, cfg, cfg.encoding(layer), p, dict(chosen_here), True, under_what)
     about = (
-        f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)} "
-        f"at length {cfg.L:,}"
+        f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)}"
     )
-    return subject, about, maps(cfg, found.params, given)
+    return subject, f"{about} at length {cfg.L:,}", maps(cfg, found.params, given)
 
 
 def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, Any]]:
@@ -245,20 +215,6 @@ def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, An
     for name in names():
         done.append(picture(folder / f"{name}.{kind}", fresh(name, choose(name), L)))
         bar.add(1)
-    found = [
-        {
-            "kind": e.hook or "no hook",
-            "file": Path(d["path"]).name,
-            "formula": e.formula,
-            "symbols": in_a_line(e),
-            "paper": e.paper,
-            **d,
-        }
-        for d in done
-        for e in [get(d["name"])]
-    ]
-    store.write_text(
-        folder / "index.html",
-        pictures.page(f"Every encoding as it starts, for length {L:,}, by the hook that it fills.", found),
-    )
+    about = f"Every encoding as it starts, for length {L:,}, by the hook that it fills."
+    store.write_text(folder / "index.html", pictures.page(about, done))
     return done

@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,10 @@ def labelled(name: str, text: str) -> str:
     )
 
 
-def print_labelled(name: str, words: str) -> None:
-    print(labelled(name, words))
+def answer(as_json: bool, data: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """What a command found, on stdout: one JSON document for programs, or lines for people."""
+    for line in [document(data)] if as_json else lines:
+        print(line)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -77,13 +79,9 @@ def duration(seconds: float) -> str:
 
 def shown(value: Any) -> str:
     """The value of an option as --set takes it."""
-    return (
-        ",".join(map(str, value))
-        if isinstance(value, (list, tuple))
-        else "none"
-        if value is None
-        else str(value)
-    )
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
 
 
 def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:

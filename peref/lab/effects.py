@@ -8,7 +8,7 @@ bias      the bias over distance, the edges of its buckets where there are any, 
           where all contents are equal
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from peref import hooks
 from peref.config import Config
 from peref.encodings import Encoding, get
 from peref.lab import responses
-from peref.lab.panels import Curve, Image, Panel
+from peref.lab.panels import DISTANCE, PAIR, Curve, Image, Panel, alike
 from peref.model import PLAIN
 from peref.rng import generator
 
@@ -52,16 +52,11 @@ def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
 
 def effects(s: Subject) -> list[Panel | Image]:
     """The panels of an encoding."""
-    content = {
-        "score": responses.score_panels,
-        "mix": responses.mix_panels,
-        "attend": responses.attend_panels,
-        "": responses.attend_panels,
-    }
+    content = {"score": responses.score_panels, "mix": responses.mix_panels}
     alone = {"embed": embed_panels, "rotate": rotate_panels, "bias": bias_panels}
     if draw := alone.get(s.encoding.hook):
         return draw(s)
-    return content[s.encoding.hook](s.cfg, s.encoding, s.p)
+    return content.get(s.encoding.hook, responses.attend_panels)(s.cfg, s.encoding, s.p)
 
 
 # ---------------------------------------------------------------- embed
@@ -83,12 +78,7 @@ def embed_panels(s: Subject) -> list[Panel | Image]:
         curves += [Curve(d, low, "least and most", plain=True), Curve(d, high, plain=True)]
     return [
         Image("the vector of each position", "channel", "position", e[:TABLE_POSITIONS], centred=True),
-        Panel(
-            "how alike two positions are",
-            "distance (tokens)",
-            "cosine of the angle between their vectors",
-            curves,
-        ),
+        Panel("how alike two positions are", DISTANCE, "cosine of the angle between their vectors", curves),
     ]
 
 
@@ -104,17 +94,15 @@ def rotate_panels(s: Subject) -> list[Panel | Image]:
     angles = {n: np.asarray(angle) for n, (angle, *_) in turned.items()}
     if len(angles) > 1 and np.array_equal(angles[L], angles[LONGER * L]):
         del angles[LONGER * L]
-    found: list[Panel | Image] = (
-        turning(angles, ladder, base, L) if all(map(straight, angles.values())) else [crooked(angles[L])]
-    )
+    found = [crooked(angles[L])]
+    if all(map(straight, angles.values())):
+        found = turning(angles, ladder, base, L)
     if s.encoding.axes and s.encoding.axes > 1:
         found.append(by_axis(s))
     gains = {n: score_gain(turned[n][1], turned[n][2], angle) for n, angle in angles.items()}
     varied = [curves for curves in map(by_distance, gains.values()) if curves]
     if varied:
-        found.append(
-            Panel("gain in the score", "distance (tokens)", "gain of query times gain of key", varied[0])
-        )
+        found.append(Panel("gain in the score", DISTANCE, "gain of query times gain of key", varied[0]))
     return [*found, equal_content(angles, ladder, gains)]
 
 
@@ -124,80 +112,51 @@ def straight(angle: Any) -> bool:
     return bool(np.allclose(angle, angle[:1] + i * (angle[1:2] - angle[:1]), rtol=1e-9, atol=1e-9))
 
 
+def labels(angles: dict[int, Any]) -> dict[int, str]:
+    """What a curve is called that was made for each of these lengths."""
+    return {n: f"made for length {n:,}" if len(angles) > 1 else "of this encoding" for n in angles}
+
+
 def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Panel | Image]:
     """Frequencies, wavelengths and, where any differs, their ratio to the ladder."""
     w, pair = {n: angle[1] - angle[0] for n, angle in angles.items()}, np.arange(len(ladder))
     scaled = any(not np.allclose(one, ladder, rtol=1e-9, atol=0) for one in w.values())
-    label = lambda n: f"made for length {n:,}" if len(w) > 1 else "of this encoding"
+    label = labels(w) if scaled else {L: f"base^(-2n/R), base {base:,.0f}"}
     still = sum(one == 0 for one in w[L])
-    note = f"{still} of {len(pair)} pairs {'does' if still == 1 else 'do'} not turn" if still else ""
-
-    def curves(of: Any) -> list[Curve]:
-        mine = [
-            Curve(pair, of(one), label(n) if scaled else f"base^(-2n/R), base {base:,.0f}", points=True)
-            for n, one in w.items()
-        ]
-        return [
-            *([Curve(pair, of(ladder), f"unscaled, base {base:,.0f}", plain=True)] if scaled else []),
-            *mine,
-        ]
-
-    wave = lambda one: 2 * np.pi / np.where(one == 0, np.nan, np.abs(one))
+    how: dict[str, Any] = {"log": "y", "note": ""}
+    if still:
+        how["note"] = f"{still} of {len(pair)} pairs {'does' if still == 1 else 'do'} not turn"
+    unscaled = [Curve(pair, ladder, f"unscaled, base {base:,.0f}", plain=True)] * scaled
+    turn = [
+        Curve(pair, np.where(one == 0, np.nan, np.abs(one)), label[n], points=True) for n, one in w.items()
+    ]
+    turn = unscaled + turn
+    wave = [replace(curve, y=2 * np.pi / curve.y) for curve in turn]
+    trained = [("y", L, f"length trained for, {L:,}")]
     found: list[Panel | Image] = [
-        Panel(
-            "frequencies",
-            "pair n",
-            "radians per token",
-            curves(lambda one: np.where(one == 0, np.nan, np.abs(one))),
-            log="y",
-            note=note,
-        ),
-        Panel(
-            "wavelengths",
-            "pair n",
-            "tokens per turn",
-            curves(wave),
-            log="y",
-            marks=[("y", L, f"length trained for, {L:,}")],
-            note=note,
-        ),
+        Panel("frequencies", PAIR, "radians per token", turn, **how),
+        Panel("wavelengths", PAIR, "tokens per turn", wave, marks=trained, **how),
     ]
     if scaled:
-        ratios = [Curve(pair, one / ladder, label(n), points=True) for n, one in w.items()]
-        found.append(Panel("frequency, scaled to unscaled", "pair n", "ratio", ratios, marks=[("y", 1, "")]))
+        ratios = [Curve(pair, one / ladder, label[n], points=True) for n, one in w.items()]
+        found.append(Panel("frequency, scaled to unscaled", PAIR, "ratio", ratios, marks=[("y", 1, "")]))
     return found
 
 
-def crooked(angle: Any) -> Image:
+def crooked(angle: Any) -> Panel | Image:
     """Angles that are no multiple of the position."""
-    return Image(
-        "cosine of the angle of each pair",
-        "position",
-        "pair n",
-        np.cos(angle[:TABLE_POSITIONS]).T,
-        centred=True,
-        top=1.0,
-    )
+    cosine = np.cos(angle[:TABLE_POSITIONS]).T
+    return Image("cosine of the angle of each pair", "position", PAIR, cosine, centred=True, top=1.0)
 
 
 def by_axis(s: Subject) -> Panel:
     """Radians per step along each axis alone."""
-    A, curves = s.encoding.axes or 1, []
-    for axis in range(A):
-        i = np.zeros((A, 1, 2))
-        i[axis, 0, 1] = 1
+    A, rows = s.encoding.axes or 1, []
+    for i in np.eye(A)[:, :, None, None] * [0, 1]:  # two positions, a step along one axis apart
         w = np.abs(np.diff(np.asarray(hooks.rotation(s.encoding, s.p, i, s.cfg.L)[0])[0], axis=0)[0])
-        curves.append(
-            Curve(np.arange(len(w)), np.where(w > 0, w, np.nan), f"axis {axis}", of=(axis, A), points=True)
-        )
-    return Panel(
-        "which axis turns a pair",
-        "pair n",
-        "radians per step",
-        curves,
-        log="y",
-        note=f"positions of {A} axes",
-    )
+        rows.append(np.where(w > 0, w, np.nan))
+    curves, note = alike(np.arange(s.cfg.R // 2), rows, "axis", points=True), f"positions of {A} axes"
+    return Panel("which axis turns a pair", PAIR, "radians per step", curves, log="y", note=note)
 
 
 def score_gain(q: Any, k: Any, angle: Any) -> Any:
@@ -219,17 +178,15 @@ def equal_content(angles: dict[int, Any], ladder: Any, gains: dict[int, Any]) ->
     """The mean over random vectors u of the score of query u and key u, the key d tokens back."""
     L = len(next(iter(angles.values())))
     d, score = np.arange(L), lambda angle, g: (np.cos(angle[-1] - angle[::-1]) * g).mean(1)
-    label = lambda n: f"made for length {n:,}" if len(angles) > 1 else "of this encoding"
-    curves = [Curve(d, score(angle, gains[n]), label(n)) for n, angle in angles.items()]
+    label = labels(angles)
+    curves = [Curve(d, score(angle, gains[n]), label[n]) for n, angle in angles.items()]
     plain = score(d[:, None] * ladder, 1.0)
     if not any(np.allclose(plain, curve.y, rtol=0, atol=1e-9) for curve in curves):
         curves.insert(0, Curve(d, plain, "ladder base^(-2n/R), no gain", plain=True))
     everywhere = dict.fromkeys(f"{g[0, 0]:.4f}" for g in gains.values() if not by_distance(g))
     note = f"; gain of q times gain of k {', '.join(everywhere)}" if set(everywhere) - {"1.0000"} else ""
     title, y = "score of a key equal to the query", "share of the score without a turn"
-    return Panel(
-        title, "distance (tokens)", y, curves, marks=[("y", 0, "")], note="mean over random contents" + note
-    )
+    return Panel(title, DISTANCE, y, curves, marks=[("y", 0, "")], note="mean over random contents" + note)
 
 
 # ---------------------------------------------------------------- tables
@@ -254,26 +211,20 @@ def row_panels(entries: Any, what: str) -> list[Panel | Image]:
     where, shared = np.arange(len(rows)), np.bincount(rows)
     first = [int(n) for n in np.flatnonzero(np.diff(rows)) + 1]
     few = len(shared) < len(rows) // 2
-    note = f"{len(shared)} buckets, the later ones starting at {in_words(first)}" if few else ""
+    row, note = "row, counted from the first that is read", "--run draws those of a run"
+    read, counts = Curve(where, rows, steps=True), Curve(np.arange(len(shared)), shared, points=True)
+    title, y, note = f"how many {what}s share a row", f"{what}s up to {len(rows) - 1:,}", f"learned: {note}"
+    log = {"log": "x", **buckets(first)} if few else {}
     return [
-        Panel(
-            f"row of the learned table over {what}",
-            f"{what} (tokens)",
-            "row, counted from the first that is read",
-            [Curve(where, rows, steps=True)],
-            log="x" if few else "",
-            marks=[("x", float(n), "") for n in first] if few else [],
-            note=note,
-        ),
-        Panel(
-            f"how many {what}s share a row",
-            "row, counted from the first that is read",
-            f"{what}s up to {len(rows) - 1:,}",
-            [Curve(np.arange(len(shared)), shared, points=True)],
-            log="y",
-            note="the numbers in the table are learned: --run draws those of a run",
-        ),
+        Panel(f"row of the learned table over {what}", f"{what} (tokens)", row, [read], **log),
+        Panel(title, row, y, [counts], log="y", note=f"the numbers in the table are {note}"),
     ]
+
+
+def buckets(first: list[int]) -> dict[str, Any]:
+    """Marks where buckets begin, and words about them."""
+    note = f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}"
+    return {"marks": [("x", float(n), "") for n in first], "note": note}
 
 
 # ---------------------------------------------------------------- bias
@@ -290,34 +241,15 @@ def bias_panels(s: Subject) -> list[Panel | Image]:
     seen = np.where(np.isfinite(table), table, 0)  # -inf where a head does not look
     first = edges(seen)
     reach = d[: first[-1] * 5 // 4 + 2] if first else d
-    marks = [("x", float(n), "") for n in first]
-    note = (
-        f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}"
-        if first
-        else responses.STIRRED * idle
-    )
     weight = np.exp(table - table.max(1, keepdims=True))
     weight /= weight.sum(1, keepdims=True)
-    curves = lambda rows: [
-        Curve(reach, row[reach], f"head {h}", of=(h, len(rows)), steps=bool(first))
-        for h, row in enumerate(rows)
-    ]
-    title = "bias over distance"
-    drawn: Panel | Image = Panel(
-        title, "distance (tokens)", "added to the logit", curves(table), marks=marks, note=note
-    )
-    return [
-        Image(title, "distance (tokens)", "head", table, centred=True, note=note)
-        if rough(seen) and not first
-        else drawn,
-        Panel(
-            "attention where all contents are equal",
-            "distance (tokens)",
-            f"weight among {len(d):,} keys",
-            curves(weight),
-            log="y",
-        ),
-    ]
+    curves = lambda rows: alike(reach, rows[:, reach], steps=bool(first))
+    title, about = "bias over distance", buckets(first) if first else {"note": responses.STIRRED * idle}
+    drawn: Panel | Image = Panel(title, DISTANCE, "added to the logit", curves(table), **about)
+    if rough(seen) and not first:
+        drawn = Image(title, DISTANCE, "head", table, centred=True, **about)
+    equal, keys = "attention where all contents are equal", f"weight among {len(d):,} keys"
+    return [drawn, Panel(equal, DISTANCE, keys, curves(weight), log="y")]
 
 
 def rough(table: Any) -> bool:
@@ -335,10 +267,5 @@ def edges(table: Any) -> list[int]:
 
 def in_words(numbers: list[int]) -> str:
     """Ascending whole numbers, neighbours drawn together: 1 to 16, 19, 21."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and n == runs[-1][-1] + 1:
-            runs[-1].append(n)
-        else:
-            runs.append([n])
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)

@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+DISTANCE, PAIR = "distance (tokens)", "pair n"  # words of an axis
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -24,7 +28,7 @@ class Curve:
 @dataclass(frozen=True)
 class Panel:
     """Curves under one title, with the words of both axes. `marks` are places on an axis: ("x" or "y",
-    where, words or "").
+    where, words or "" along a line at a height).
     """
 
     title: str
@@ -48,3 +52,14 @@ class Image:
     note: str = ""
     ticks: Sequence[str] | None = None  # the words of rows and columns, where both are tokens
     top: float | None = None  # the number that has the last colour
+
+
+def alike(x: Any, rows: Sequence[Any], what: str = "head", **style: Any) -> list[Curve]:
+    """One curve for each row, numbered."""
+    return [Curve(x, row, f"{what} {k}", of=(k, len(rows)), **style) for k, row in enumerate(rows)]
+
+
+def past(title: str, values: Any, **more: Any) -> Image:
+    """What each query [rows] has of the keys [columns] up to itself."""
+    seen = np.where(np.tri(len(values)) > 0, values, np.nan)
+    return Image(f"{title}, one random content, head 0", "key", "query", seen, **more)

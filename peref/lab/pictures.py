@@ -18,6 +18,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
 
+from peref.encodings import Encoding, get, symbols_of
 from peref.errors import explained
 from peref.lab.panels import Curve, Image, Panel
 from peref.page import html_page
@@ -31,11 +32,14 @@ MATPLOTLIB: Any = {
     "axes.spines.right": False,
 }
 NOTE: dict[str, Any] = {"fontsize": 7.8, "color": "0.4", "va": "bottom", "linespacing": 1.25}
+NOTE |= {"xycoords": "axes fraction", "textcoords": "offset points"}
 CAPTION = 9.5  # points of the lines over the panels
+OVER: dict[str, Any] = {"fontsize": CAPTION, "color": "0.25"}
 DEEPEST = 1e-12  # of a logarithmic scale, to its top
-# words that a curve may cross
+# words along a line at a height, which a curve may cross
 BEHIND: dict[str, Any] = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
-SAID: dict[str, Any] = {"x": 0.012, "ha": "left", "fontsize": 9.5, "color": "0.25"}
+ALONG: dict[str, Any] = {"color": "0.4", "fontsize": 8, "zorder": 4, "ha": "right", "va": "bottom"}
+MAPS = "over the prompt: rows are queries, columns keys, darker is more (of a row, in square roots)"
 # panels, and maps of one layer each, in a row; inches
 GRID_COLUMNS, ABREAST, PANEL_WIDTH, ROW, HEAD = 3, 4, 4.6, 3.5, 0.95
 GREY, MARK = "0.45", "0.85"
@@ -65,13 +69,12 @@ def draw(
     words = [line for text in about for line in wrapped(text, 0.97 * width)]
     head = HEAD / 2 + 0.18 * len(words)
     heights = [head, ROW * rows, *([size * len(maps) + 0.3] if maps else [])]
+    undated = {"Date": None} if path.suffix == ".svg" else {"Software": None}
     with matplotlib.rc_context(MATPLOTLIB):  # no settings of the user
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         strips: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
         strips[0].text(0.012, 0.94, name, fontsize=16, fontweight="bold", va="top")
-        strips[0].text(
-            0.012, 1 - 0.4 / head, "\n".join(words), fontsize=CAPTION, va="top", color="0.25", linespacing=1.4
-        )
+        strips[0].text(0.012, 1 - 0.4 / head, "\n".join(words), va="top", linespacing=1.4, **OVER)
         axes = strips[1].subplots(rows, columns, squeeze=False).ravel()
         for n, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             curves(ax, panel) if isinstance(panel, Panel) else image(ax, panel)
@@ -80,10 +83,7 @@ def draw(
         for ax in axes[len(panels) :]:
             ax.set_axis_off()
         if maps:
-            strips[2].suptitle(
-                "over the prompt: rows are queries, columns keys, darker is more (of a row, in square roots)",
-                **SAID,
-            )
+            strips[2].suptitle(MAPS, x=0.012, ha="left", **OVER)
             grid = strips[2].subplots(len(maps), across, squeeze=False)
             for row, images in zip(grid, maps, strict=True):
                 for ax, one in zip(row, images, strict=False):
@@ -93,9 +93,7 @@ def draw(
             # maps keep their shape, and the layout has room for words beside them the second time
             figure.draw_without_rendering()
         with explained(path, "write"):
-            figure.savefig(
-                path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None}
-            )
+            figure.savefig(path, dpi=130, metadata=undated)
 
 
 def wrapped(text: str, inches: float) -> list[str]:
@@ -112,13 +110,9 @@ def wrapped(text: str, inches: float) -> list[str]:
 
 def shade(curve: Curve) -> Any:
     """The colour of one of several curves alike."""
-    if curve.plain:
-        return GREY
-    return (
-        None
-        if curve.of is None
-        else matplotlib.colormaps["viridis"](0.9 * curve.of[0] / max(curve.of[1] - 1, 1))
-    )
+    if curve.plain or curve.of is None:
+        return GREY if curve.plain else None
+    return matplotlib.colormaps["viridis"](0.9 * curve.of[0] / max(curve.of[1] - 1, 1))
 
 
 def scales(panel: Panel) -> str:
@@ -134,34 +128,18 @@ def scales(panel: Panel) -> str:
 def curves(ax: Any, panel: Panel) -> None:
     log = scales(panel)
     for curve in panel.curves:
-        style = {
-            "color": shade(curve),
-            "label": curve.label or None,
-            "zorder": 3 if curve.plain else 2,
-            "lw": 1.0 if curve.plain or curve.of else 1.4,
-        }
+        style = {"color": shade(curve), "label": curve.label or None, "zorder": 3 if curve.plain else 2}
+        style |= {"lw": 1.0 if curve.plain or curve.of else 1.4}
         style |= {"ls": "--"} if curve.plain else {"marker": "o", "ms": 2.8} if curve.points else {}
         style |= {"drawstyle": "steps-mid"} if curve.steps else {}
         (line,) = ax.plot(curve.x, np.where(curve.y > 0, curve.y, np.nan) if "y" in log else curve.y, **style)
         if curve.spread is not None:
-            ax.fill_between(
-                curve.x,
-                curve.y - curve.spread,
-                curve.y + curve.spread,
-                color=line.get_color(),
-                alpha=0.12,
-                lw=0,
-            )
+            low, high = curve.y - curve.spread, curve.y + curve.spread
+            ax.fill_between(curve.x, low, high, color=line.get_color(), alpha=0.12, lw=0)
     for axis, where, words in panel.marks:
         (ax.axvline if axis == "x" else ax.axhline)(where, color=MARK, lw=0.8, zorder=0)
         if words:
-            place = (
-                {"x": where, "y": 0.99, "ha": "left", "va": "top"}
-                if axis == "x"
-                else {"x": 0.99, "y": where, "ha": "right", "va": "bottom"}
-            )
-            across = ax.get_xaxis_transform() if axis == "x" else ax.get_yaxis_transform()
-            ax.text(s=words, transform=across, color="0.4", fontsize=8, zorder=4, bbox=BEHIND, **place)
+            ax.text(0.99, where, words, transform=ax.get_yaxis_transform(), bbox=BEHIND, **ALONG)
     ax.set(xlabel=panel.x, ylabel=panel.y, **{f"{axis}scale": "log" for axis in log})
     if "y" in log:
         most = max(np.nanmax(c.y) for c in panel.curves)
@@ -173,11 +151,8 @@ def curves(ax: Any, panel: Panel) -> None:
     else:
         ax.xaxis.set_major_locator(whole_numbers())
     if any(c.label for c in panel.curves):
-        beside = (
-            {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
-            if any(c.of for c in panel.curves)
-            else {}
-        )
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0}
+        beside = beside if any(c.of for c in panel.curves) else {}
         ax.legend(fontsize=7.5, framealpha=0.75, edgecolor="none", handlelength=1.4, **beside)
 
 
@@ -189,23 +164,15 @@ def noted(panel: Panel | Image) -> list[str]:
 def titled(ax: Any, panel: Panel | Image, lines: int) -> None:
     """The title, above so many lines of notes: as many as its neighbours need."""
     ax.set_title(panel.title, loc="left", pad=5 + 10.5 * lines)
-    ax.annotate(
-        "\n".join(noted(panel)),
-        (0, 1),
-        (0, 4 + 10.5 * (lines - len(noted(panel)))),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        **NOTE,
-    )
+    above = (0, 4 + 10.5 * (lines - len(noted(panel))))
+    ax.annotate("\n".join(noted(panel)), (0, 1), above, **NOTE)
 
 
 def image(ax: Any, panel: Image) -> None:
     most = float(np.nanmax(np.abs(panel.values))) if panel.top is None else panel.top
-    colours = (
-        {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
-        if panel.centred
-        else {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, most)}
-    )
+    colours: dict[str, Any] = {"cmap": "magma_r", "norm": PowerNorm(0.5, 0.0, most)}
+    if panel.centred:
+        colours = {"cmap": "RdBu_r", "vmin": -most, "vmax": most}
     shown = ax.imshow(panel.values, aspect="auto", interpolation="nearest", **colours)
     ax.figure.colorbar(shown, ax=ax, shrink=0.9, pad=0.02)
     ax.set(xlabel=panel.x, ylabel=panel.y)
@@ -229,30 +196,33 @@ def draw_tokens(ax: Any, panel: Image, size: float) -> None:
 
 
 def page(about: str, pictures: Sequence[dict[str, Any]]) -> str:
-    """One HTML page of pictures under their kinds, each with its formula and paper as text; of a picture
-    `kind`, `name`, `file`, `formula`, `symbols`, `paper` and the titles of its `panels`.
+    """One HTML page of pictures by the hooks of their encodings, each with its formula and paper as text; of
+    a picture `name`, `path` and the titles of its `panels`.
     """
-    kinds = dict.fromkeys(one["kind"] for one in pictures)
-    of = lambda kind: [one for one in pictures if one["kind"] == kind]
-    link = lambda name: f'<a href="#{escape(name)}">{escape(name)}</a>'
-    index = "\n".join(
-        f"<nav><b>{escape(kind)}</b>: {' '.join(link(one['name']) for one in of(kind))}</nav>"
-        for kind in kinds
-    )
-    body = "\n".join(f"<h2>{escape(kind)}</h2>\n" + "\n".join(map(section_of, of(kind))) for kind in kinds)
-    top = f"<h1>What each encoding does</h1>\n<p>{escape(about)}</p>"
-    return html_page("peref: every encoding", f"{top}\n{index}\n{body}")
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for one in pictures:
+        kinds.setdefault(get(one["name"]).hook or "no hook", []).append(one)
+    link = lambda one: f'<a href="#{escape(one["name"])}">{escape(one["name"])}</a>'
+    index = [f"<nav><b>{escape(kind)}</b>: {' '.join(map(link, of))}</nav>" for kind, of in kinds.items()]
+    body = [part for kind, of in kinds.items() for part in (f"<h2>{escape(kind)}</h2>", *map(section_of, of))]
+    top = ["<h1>What each encoding does</h1>", f"<p>{escape(about)}</p>"]
+    return html_page("peref: every encoding", "\n".join([*top, *index, *body]))
+
+
+def in_a_line(encoding: Encoding) -> str:
+    """The symbols of its formula."""
+    return "; ".join(f"{name}: {words}" for name, words in symbols_of(encoding).items())
 
 
 def section_of(one: dict[str, Any]) -> str:
     """A picture of the page, with the words that stand in it."""
-    words = {key: escape(str(one[key])) for key in ("name", "file", "formula", "paper", "symbols")}
-    paper = words["paper"]
+    e, name, file = get(one["name"]), escape(one["name"]), escape(Path(one["path"]).name)
+    paper = escape(e.paper)
     if paper.startswith("arXiv:"):
         paper = f'<a href="https://arxiv.org/abs/{paper.removeprefix("arXiv:")}">{paper}</a>'
     alt = escape(f"Plots of {one['name']}: {'; '.join(one['panels'])}.")
     return (
-        f'<section id="{words["name"]}"><h3>{words["name"]}</h3>\n'
-        f"<p><code>{words['formula']}</code> &nbsp; {paper}<br>{words['symbols']}</p>\n"
-        f'<img src="{words["file"]}" alt="{alt}" loading="lazy"></section>'
+        f'<section id="{name}"><h3>{name}</h3>\n'
+        f"<p><code>{escape(e.formula)}</code> &nbsp; {paper}<br>{escape(in_a_line(e))}</p>\n"
+        f'<img src="{file}" alt="{alt}" loading="lazy"></section>'
     )

@@ -7,6 +7,7 @@ them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from peref import hooks
 from peref.config import Config
 from peref.encodings import Encoding
-from peref.lab.panels import Curve, Image, Panel
+from peref.lab.panels import DISTANCE, Curve, Image, Panel, alike, past
 from peref.layers import block, embed, norm, projected, settings_of_heads, start_pass
 from peref.model import PLAIN
 from peref.ops.place import At
@@ -43,10 +44,6 @@ def stirred(p: Any) -> Any:
     """Parameters away from where they start, for what starts as nothing."""
     noise = lambda n, a: generator(0, f"picture {n}").standard_normal(a.shape)
     return {n: a + max(a.shape[-1:] or (1,)) ** -0.5 * noise(n, a) for n, a in p.items()}
-
-
-def length(cfg: Config, most: int) -> int:
-    return min(cfg.L, most)
 
 
 # ---------------------------------------------------------------- attention
@@ -78,42 +75,29 @@ def attention_weights(encoding: Encoding, p: Any, at: At, how: Any, content: dic
 
 
 def attend_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
-    T, t = length(cfg, TOKENS), length(cfg, SMALL)
+    T, t, how = min(cfg.L, TOKENS), min(cfg.L, SMALL), {"layout": cfg.layout}
     contents = [random_content(cfg, encoding, T, DRAWS, time) for time in range(TIMES)]
-    rows = [
-        weights(encoding, p, At.of(T, n=cfg.L), [T - 1] * DRAWS, {"layout": cfg.layout}, **content)
-        for content in contents
-    ]
+    at, last = At.of(T, n=cfg.L), [T - 1] * DRAWS
+    rows = [weights(encoding, p, at, last, how, **content) for content in contents]
     d, of_last = np.arange(T), np.mean(rows, (0, 1))
     equal = Curve(d, np.full(T, 1 / T), "equal weights", plain=True)
-    curves = [equal, *(Curve(d, row[::-1], f"head {h}", of=(h, cfg.H)) for h, row in enumerate(of_last))]
-    content = random_content(cfg, encoding, t, 1)
-    one = attention_weights(encoding, p, At.of(t, n=cfg.L), {"layout": cfg.layout}, content)[0]
-    note = f"mean over {DRAWS * TIMES} random contents"
-    return [
-        Panel(
-            "attention of the last token",
-            "distance (tokens)",
-            f"weight among {T} keys",
-            curves,
-            log="y",
-            note=note,
-        ),
-        Image("attention, one random content, head 0", "key", "query", np.where(np.tri(t) > 0, one, np.nan)),
-    ]
+    curves = [equal, *alike(d, of_last[:, ::-1])]
+    one = attention_weights(encoding, p, At.of(t, n=cfg.L), how, random_content(cfg, encoding, t, 1))[0]
+    y, note = f"weight among {T} keys", f"mean over {DRAWS * TIMES} random contents"
+    drawn = Panel("attention of the last token", DISTANCE, y, curves, log="y", note=note)
+    return [drawn, past("attention", one)]
 
 
 def what_is_added(cfg: Config, encoding: Encoding, p: Any, at: At, content: dict[str, Any]) -> Any:
     """Term, row and column of a score together, [B,H,T,T]."""
     f, _ = hooks.features(PLAIN, encoding, p, content["x"], at)
     parts = hooks.score_terms(PLAIN, encoding, p, content["q"], content["k"], f, at)
-    return np.broadcast_to(
-        sum(np.asarray(a) for a in parts if a is not None), (len(content["q"]), cfg.H, at.T, at.S)
-    )
+    added = sum(np.asarray(a) for a in parts if a is not None)
+    return np.broadcast_to(added, (len(content["q"]), cfg.H, at.T, at.S))
 
 
 def score_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
-    T, t = length(cfg, TOKENS), length(cfg, SMALL)
+    T, t = min(cfg.L, TOKENS), min(cfg.L, SMALL)
     at, content = At.of(T, n=cfg.L), random_content(cfg, encoding, T, DRAWS)
     added = what_is_added(cfg, encoding, p, at, content)
     if idle := not added.any():
@@ -122,12 +106,11 @@ def score_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]
     d = np.arange(T // 2 + 1)
     late = np.stack([np.diagonal(added, -int(n), 2, 3)[..., -(T // 2) :] for n in d], -1)  # [B,H,T/2,d]
     mean, spread = late.mean((0, 2)), late.std((0, 2))
-    curves = [Curve(d, mean[h], f"head {h}", of=(h, cfg.H), spread=spread[h]) for h in range(cfg.H)]
+    curves = [replace(one, spread=apart) for one, apart in zip(alike(d, mean), spread, strict=True)]
     note = f"{STIRRED}; " * idle + "mean and standard deviation over random contents"
-    one = np.where(np.tri(t) > 0, added[0, 0, :t, :t], np.nan)
     return [
-        Panel("what is added to the logits", "distance (tokens)", "added to the logit", curves, note=note),
-        Image("what is added, one random content, head 0", "key", "query", one, centred=True),
+        Panel("what is added to the logits", DISTANCE, "added to the logit", curves, note=note),
+        past("what is added", added[0, 0, :t, :t], centred=True),
         *attend_panels(cfg, encoding, p)[:1],
     ]
 
@@ -155,36 +138,18 @@ def sensitivity(
 
 
 def mix_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]:
-    T = length(cfg, TOKENS)
-    r = sensitivity(
-        encoding, p, random_content(cfg, encoding, T, DRAWS)["x"], At.of(T, n=cfg.L), [T - 1] * DRAWS, {}
-    )
+    T = min(cfg.L, TOKENS)
+    x = random_content(cfg, encoding, T, DRAWS)["x"]
+    r = sensitivity(encoding, p, x, At.of(T, n=cfg.L), [T - 1] * DRAWS, {})
     r = np.sqrt((r**2).mean(0))[::-1]
-    d, note, back = (
-        np.arange(T),
-        f"root mean square over {DRAWS} random contents",
-        "tokens, from the last one back",
-    )
-    share = (r**2).cumsum() / (r**2).sum()
-    y = "change of the last output, own token 1"
+    d, note = np.arange(T), f"root mean square over {DRAWS} random contents"
+    change, share = Curve(d, r / r[0]), Curve(d + 1, (r**2).cumsum() / (r**2).sum())
+    title, y = "response to a change of an earlier input", "change of the last output, own token 1"
+    far, back = "how far back the response comes from", "tokens, from the last one back"
+    ends = [("y", 0, ""), ("y", 1, "")]
     return [
-        Panel(
-            "response to a change of an earlier input",
-            "distance (tokens)",
-            y,
-            [Curve(d, r / r[0])],
-            log="y",
-            note=note,
-        ),
-        Panel(
-            "how far back the response comes from",
-            back,
-            "share of the response",
-            [Curve(d + 1, share)],
-            log="x",
-            marks=[("y", 0, ""), ("y", 1, "")],
-            note=note,
-        ),
+        Panel(title, DISTANCE, y, [change], log="y", note=note),
+        Panel(far, back, "share of the response", [share], log="x", marks=ends, note=note),
     ]
 
 
@@ -213,20 +178,9 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
             q, k, v = projected(this, layer, h)
             how, content = settings_of_heads(this, layer), {"q": q, "k": k, "v": v, "x": h}
             rows = [*attention_weights(pe, p, at, how, content)]
-        title = f"layer {layer}, response" if pe.mix else f"layer {layer}, head "
-        seen = np.broadcast_to(at.see, (T, T))
-        found.append(
-            [
-                Image(
-                    title + ("" if pe.mix else str(n)),
-                    "",
-                    "",
-                    np.where(seen, a, np.nan),
-                    ticks=words,
-                    top=1.0,
-                )
-                for n, a in enumerate(rows)
-            ]
-        )
+        titles = [f"layer {layer}, {'response' if pe.mix else f'head {n}'}" for n in range(len(rows))]
+        seen = [np.where(np.broadcast_to(at.see, (T, T)), a, np.nan) for a in rows]
+        images = zip(titles, seen, strict=True)
+        found.append([Image(title, "", "", a, ticks=words, top=1.0) for title, a in images])
         x, _ = block(this, layer, x, None)
     return found

@@ -71,35 +71,27 @@ def followed(results: Sequence[Result]) -> list[Result]:
         if not r.passed:
             r = replace(r, follows=words_of(r, sources(r.name, wrong[r.entry.id, r.dtype]), roots))
             if not r.follows:
-                roots.setdefault(
-                    (r.entry.words["encoding"], r.dtype, (r.trap.flag, r.trap.words) if r.trap else None), r
-                )
+                roots.setdefault(key_of(r), r)
         found.append(r)
     return found
 
 
+def key_of(r: Result) -> Key:
+    """What two failures of one cause have in common."""
+    return r.entry.words["encoding"], r.dtype, (r.trap.flag, r.trap.words) if r.trap else None
+
+
 def words_of(r: Result, made_from: Sequence[str], roots: Mapping[Key, Result]) -> str:
     """What a failure follows from, or with a trap what it is the same as; "" where it is a root itself."""
-    encoding = r.entry.words["encoding"]
     if r.name.startswith("vjp.") and made_from:
-        return (
-            f"{made_from[0]} of this case, whose value is wrong already: mend that, then look at the "
-            "derivative"
-        )
-    if r.trap and (root := roots.get((encoding, r.dtype, (r.trap.flag, r.trap.words)))):
-        return f"{root.entry.id} {root.name}: {r.trap.words}"
-    if r.trap is None and made_from:
+        rest = "whose value is wrong already: mend that, then look at the derivative"
+        return f"{made_from[0]} of this case, {rest}"
+    if r.trap:
+        root = roots.get(key_of(r))
+        return f"{root.entry.id} {root.name}: {r.trap.words}" if root else ""
+    if made_from:
         return f"{made_from[0]} of this case, which is wrong already"
-    first = next(
-        (one for (name, dtype, _), one in roots.items() if (name, dtype) == (encoding, r.dtype)), None
-    )
-    if (
-        r.trap is None
-        and first is not None
-        and LEVELS.index(first.entry.words["level"]) < LEVELS.index(r.entry.words["level"])
-    ):
-        return (
-            f"perhaps {first.entry.id} {first.name}, which is wrong already; by itself it looks like no "
-            "known trap"
-        )
-    return ""
+    level = lambda one: LEVELS.index(one.entry.words["level"])
+    first = next((one for key, one in roots.items() if key[:2] == key_of(r)[:2]), r)
+    rest = "which is wrong already; by itself it looks like no known trap"
+    return f"perhaps {first.entry.id} {first.name}, {rest}" if level(first) < level(r) else ""

@@ -15,7 +15,7 @@ import numpy as np
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.diagnosis.summary import Probable, Summary
 from peref.golden.judge.causes import followed, in_order, sources, wrong_of
-from peref.golden.judge.report import NothingRan, Report
+from peref.golden.judge.report import NothingRan, Report, grouped
 from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result
 from peref.golden.judge.wire import PLACES, narrowed
 from peref.golden.spec.book import Book
@@ -102,9 +102,7 @@ def with_traps(results: Sequence[Result]) -> tuple[list[Result], list[Probable]]
     apart, results = [r for r in results if r.aside], [r for r in results if not r.aside]
     if all(r.passed for r in results):
         return [*results, *apart], []
-    cases: dict[str, list[Result]] = {}
-    for r in results:
-        cases.setdefault(r.entry.id, []).append(r)
+    cases = grouped(results, lambda r: r.entry.id)
     most = CLASSES[-1][1]
     summary = Summary(
         (

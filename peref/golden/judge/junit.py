@@ -4,10 +4,12 @@ Not here: what is compared (report), what is said of failures (text).
 """
 
 import xml.etree.ElementTree as xml
+from collections import Counter
 
 import numpy as np
 
 from peref.golden.judge.report import Report
+from peref.golden.judge.result import Result
 from peref.golden.judge.text import failure_lines, probable_block, unexplained_block
 from peref.golden.spec.book import Book
 
@@ -16,69 +18,55 @@ def junit_xml(report: Report, book: Book) -> str:
     """JUnit's XML: a test case for each tensor, its flags as properties; cases that were not run are
     skipped; what is probable or unexplained goes to system-out.
     """
-    errors, left_out = (
-        {**report.errors, **report.crashes},
-        {**{name: "not run" for name in report.not_run}, **report.skipped},
-    )
-    judged = [o for o in report.outcomes if o.held is not None]
-    counts = {"tests": len(report.results) + len(errors) + len(left_out) + len(report.stale) + len(judged)}
-    counts["failures"] = len(report.failed) + len(report.stale) + len(report.broken)
-    counts |= {"errors": len(errors), "skipped": len(left_out) + len(report.expected)}
-    suite = xml.Element(
-        "testsuite", {"name": f"golden {book.version}"} | {key: str(n) for key, n in counts.items()}
-    )
+    suite, count = xml.Element("testsuite"), Counter[str]()
+
+    def add(group: str, name: str, kind: str = "", message: str = "", text: str = "", **notes: str) -> None:
+        test = xml.SubElement(suite, "testcase", {"classname": group, "name": name})
+        below = xml.SubElement(test, "properties") if notes else test
+        for key, words in notes.items():
+            xml.SubElement(below, "property", {"name": key, "value": words})
+        if kind:
+            xml.SubElement(test, kind, {"message": printable(message)}).text = text or None
+        count.update({"tests", kind})
+
     expected = {id(r) for r in report.expected}
     for r in report.results:
-        test = xml.SubElement(
-            suite,
-            "testcase",
-            {"classname": r.entry.group, "name": f"{r.id}[{r.dtype_asked.lower()}]"},
-        )
-        notes = xml.SubElement(test, "properties")
         used = f"{r.verdict.worst:.4g}" if np.isfinite(r.verdict.worst) else "inf"
-        for name, text in (
-            ("flags", " ".join(r.entry.words["flags"])),
-            ("class", r.verdict.grade),
-            ("used", used),
-        ):
-            xml.SubElement(notes, "property", {"name": name, "value": text})
+        notes = {"flags": " ".join(r.entry.words["flags"]), "class": r.verdict.grade, "used": used}
+        said: tuple[str, ...] = ()
         if id(r) in expected:
-            xml.SubElement(test, "skipped", {"message": "expected to fail"})
+            said = ("skipped", "expected to fail")
         elif not r.passed:
-            looks = r.aside or (
-                f"{r.trap.flag}: {r.trap.words}".removeprefix(": ")
-                if r.trap
-                else f"follows from {r.follows}"
-                if r.follows
-                else "no known trap"
-            )
-            xml.SubElement(test, "failure", {"message": looks}).text = "\n".join(
-                map(printable, failure_lines(r, report.repeat))
-            )
-    for case, words in errors.items():
-        xml.SubElement(
-            xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}),
-            "error",
-            {"message": printable(words)},
-        )
-    for o in judged:
-        test = xml.SubElement(suite, "testcase", {"classname": o.words["level"], "name": o.id})
-        if o in report.broken:
-            xml.SubElement(test, "failure", {"message": printable(o.said)})
+            lines = map(printable, failure_lines(r, report.repeat))
+            said = ("failure", looks_like_in_short(r), "\n".join(lines))
+        add(r.entry.group, f"{r.id}[{r.dtype_asked.lower()}]", *said, **notes)
+    for case, words in {**report.errors, **report.crashes}.items():
+        add("golden", case, "error", words)
+    for o in report.outcomes:
+        if o.held is not None:
+            add(o.words["level"], o.id, *(("failure", o.said) if o in report.broken else ()))
     for pattern in report.stale:
-        test = xml.SubElement(suite, "testcase", {"classname": "golden", "name": pattern})
-        xml.SubElement(test, "failure", {"message": "expected to fail, and passes"})
-    for case, words in left_out.items():
-        xml.SubElement(
-            xml.SubElement(suite, "testcase", {"classname": "golden", "name": case}),
-            "skipped",
-            {"message": printable(words)},
-        )
-    if said := [*map(probable_block, report.probable), *map(unexplained_block, report.unexplained)]:
-        xml.SubElement(suite, "system-out").text = "\n".join(
-            printable(line) for block in said for line in str(block).split("\n")
-        )
+        add("golden", pattern, "failure", "expected to fail, and passes")
+    for case, words in report.left_out.items():
+        add("golden", case, "skipped", words)
+    if blocks := [*map(probable_block, report.probable), *map(unexplained_block, report.unexplained)]:
+        told = "\n".join(map(str, blocks)).split("\n")
+        xml.SubElement(suite, "system-out").text = "\n".join(map(printable, told))
+    suite.set("name", f"golden {book.version}")
+    for key, kind in (
+        ("tests", "tests"),
+        ("failures", "failure"),
+        ("errors", "error"),
+        ("skipped", "skipped"),
+    ):
+        suite.set(key, str(count[kind]))
     return xml.tostring(suite, encoding="unicode") + "\n"
+
+
+def looks_like_in_short(r: Result) -> str:
+    if r.trap and not r.aside:
+        return f"{r.trap.flag}: {r.trap.words}".removeprefix(": ")
+    return r.aside or (f"follows from {r.follows}" if r.follows else "no known trap")
 
 
 def printable(words: str) -> str:

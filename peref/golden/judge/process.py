@@ -11,6 +11,7 @@ import queue
 import signal
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -129,7 +130,7 @@ class Process:
                 stream.close()
 
 
-class Respondent:
+class Respondent(ABC):
     """A program that answers one case after the other, started anew for the next one where it ended.
 
     Who derives from it says what a first answer must be (`greeted`) and what an answer brings (`answered`).
@@ -141,11 +142,13 @@ class Respondent:
         self.seq = self.ended = 0
         self.process: Process | None = None
 
+    @abstractmethod
     def greeted(self, answer: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+        """Check the first answer. Raises Misuse where it is none."""
 
+    @abstractmethod
     def answered(self, answer: Mapping[str, Any], out: str) -> Any:
-        raise NotImplementedError
+        """What an answer says, whose tensors are in the file `out`."""
 
     def start(self) -> None:
         self.process = Process(self.argv, self.seconds, self.aloud)

@@ -3,7 +3,7 @@
 Not here: how tensors are judged (judged), how a report is told (text, junit, html).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
@@ -75,11 +75,12 @@ class Report:
     @cached_property
     def kinds(self) -> dict[str, list[Result]]:
         """Failures to be told together: what they are, and which."""
-        found: dict[str, list[Result]] = {}
-        for r in self.failed:
-            if r.aside and r.aside != AGAIN:
-                found.setdefault(r.aside, []).append(r)
-        return found
+        return grouped((r for r in self.failed if r.aside not in ("", AGAIN)), lambda r: r.aside)
+
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """Case -> why it was not compared."""
+        return {**dict.fromkeys(self.not_run, "not run"), **self.skipped}
 
     @cached_property
     def came(self) -> list[Result]:
@@ -97,10 +98,7 @@ class Report:
 
     def in_dtypes(self) -> dict[str, list[Result]]:
         """What was compared, by the dtype that it counts under."""
-        found: dict[str, list[Result]] = {}
-        for r in self.results:
-            found.setdefault(r.dtype_asked, []).append(r)
-        return found
+        return grouped(self.results, lambda r: r.dtype_asked)
 
     @cached_property
     def unexplained(self) -> list[Unexplained]:
@@ -118,6 +116,14 @@ class Report:
 
     def by_class(self) -> dict[str, int]:
         return classes_of(self.results)
+
+
+def grouped(results: Iterable[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
+    """The results by key(result), as they come."""
+    found: dict[str, list[Result]] = {}
+    for r in results:
+        found.setdefault(key(r), []).append(r)
+    return found
 
 
 def classes_of(results: Iterable[Result]) -> dict[str, int]:

@@ -52,8 +52,8 @@ def known_of(results: list[Result], outcomes: Iterable[Outcome]) -> dict[str, st
     wrong = [r for r in results if not r.passed]
     cases = {r.entry.id: r.entry for r in results}
     failing = {r.entry.id for r in wrong}
-    levels = {level for name in failing if (level := cases[name].words["level"])}
     bad = [entry for name, entry in cases.items() if name in failing]
+    levels = {entry.words["level"] for entry in bad}
     good = [entry for name, entry in cases.items() if name not in failing and entry.words["level"] in levels]
     found = {"levels": of_levels(cases.values(), failing)}
     if all(r.name.startswith("vjp.") for r in wrong):
@@ -71,13 +71,11 @@ def of_levels(cases: Iterable[Entry], failing: set[str]) -> str:
     count: dict[str, list[bool]] = defaultdict(list)
     for entry in cases:
         count[entry.words["level"]].append(entry.id in failing)
-    order = sorted(count, key=LEVELS.index)
-    return ", ".join(
-        f"{level} wrong ({sum(count[level])} of {counted(len(count[level]), 'case')})"
-        if any(count[level])
-        else f"{level} right ({counted(len(count[level]), 'case')})"
-        for level in order
-    )
+    found = []
+    for level in sorted(count, key=LEVELS.index):
+        bad, every = sum(count[level]), counted(len(count[level]), "case")
+        found.append(f"{level} wrong ({bad} of {every})" if bad else f"{level} right ({every})")
+    return ", ".join(found)
 
 
 def of_beginnings(wrong: Iterable[Result]) -> str:
@@ -85,8 +83,7 @@ def of_beginnings(wrong: Iterable[Result]) -> str:
     tokens: dict[str, tuple[int, bool]] = {}
     for r in wrong:
         if (begins := first_token(r)) is not None:
-            old = tokens.get(r.entry.id)
-            tokens[r.entry.id] = begins if old is None else min(old, begins)
+            tokens[r.entry.id] = min(begins, tokens.get(r.entry.id, begins))
     later = {name: begins for name, begins in tokens.items() if begins[0]}
     if not later:
         return "the first token is wrong already" if tokens else ""
@@ -112,9 +109,8 @@ def first_token(r: Result) -> tuple[int, bool] | None:
 def facts_of(entry: Entry) -> dict[str, Any]:
     """Facts and options of a case, and in words what its positions and tokens are (without a value)."""
     facts, inputs = entry.words["facts"], entry.words["inputs"]
-    found = {name: x for name, x in facts.items() if not isinstance(x, list | dict)}
-    options = entry.words["options"].items()
-    found |= {f"option {name}": x for name, x in options if not isinstance(x, list | dict)}
+    every = facts | {f"option {name}": x for name, x in entry.words["options"].items()}
+    found = {name: x for name, x in every.items() if not isinstance(x, list | dict)}
     said = {
         "padding or packed documents": "seg" in inputs,
         "a rotary width below the head width": bool(facts.get("R")) and facts["R"] < facts["D"],
