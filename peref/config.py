@@ -286,7 +286,7 @@ class Config:
         for.
         """
         for (name, _), layer in self._members:
-            check_place(name, layer.pe, at.within(layer.window, layer.chunk), dtype)
+            check_place(name, layer.pe, layer.place(at), dtype)
             if layer.temperature != "none" and at.i.size and at.i.min() < 0:
                 raise Misuse(f"positions begin at {at.i.min()}; a temperature wants them to be at least 0")
 

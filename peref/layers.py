@@ -62,16 +62,16 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
     """A pass over tokens at this place. `alone`: one token, off the tape, for Backend.token."""
     (weights, inside), there = by_layer(cfg, params), be.place(at)
     layers = [cfg.layer(number) for number in range(cfg.layers)]
-    seen = {key: there.within(*key) for key in {(layer.window, layer.chunk) for layer in layers}}
+    seen = {layer.sees: layer.place(there) for layer in layers}
     made: dict[Any, Tables] = {}
     found = []
     for number, (layer, p) in enumerate(zip(layers, inside, strict=True)):
-        pe, place = layer.pe, seen[layer.window, layer.chunk]
+        pe, place = layer.pe, seen[layer.sees]
         alike = cfg.alike[number], *(where_on_disk(cfg, number, name) for name in p if pe.rotate or pe.bias)
         if alike not in made:
             tables, token = hooks.place_tables(be, pe, p, place), None
             factor, more = layer.factor(place.i), layer.softcap or layer.sinks
-            more = more or factor is not None
+            more = more or factor is not None or place.everywhere is not None
             more = more or (tables[0] and max(a.ndim for a in tables[0] if a is not None) == 4)  # of heads
             more = more or not is_usual(cfg)
             if alone and be.token and not (more or pe.mix or pe.attend or pe.score or pe.features):
@@ -80,7 +80,7 @@ def start_pass(be: Backend, cfg: Config, params: Arrays, at: At, alone: bool = F
                 token = be.token(*tables, at=place, **settings)
             made[alike] = Tables(*tables, factor, token)
         found.append(made[alike])
-    places = [seen[layer.window, layer.chunk] for layer in layers]
+    places = [seen[layer.sees] for layer in layers]
     return Pass(be, cfg, params, weights, inside, at, there, places, found, {})
 
 

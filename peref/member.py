@@ -6,6 +6,9 @@ the settings of its layers, which are
     layout      which of these are a pair, as Config's
     scale       what q k is multiplied with, instead of what the encoding says
     chunk       a query sees the keys of its own chunk of so many tokens of a document (Llama 4); none: all
+    global_tokens   the first so many tokens of each document see all of it and are seen by all, whatever
+                window and chunk say (Longformer, arXiv:2004.05150, section 3.1; its further projections are
+                not here); none: there are none. A cache then keeps every key
     softcap     c tanh(scale q k / c) in place of scale q k (Gemma 2); none: not
     sinks       whether each head has a learned logit beside those of the keys, whose weight goes nowhere
                 (gpt-oss)
@@ -25,6 +28,7 @@ from typing import Any, Literal
 from peref.combination import check_together, combined, flat, inside
 from peref.encodings import HOOKS, Encoding, bind, fitting, get, options, positive, resolve, spelled
 from peref.errors import Misuse, did_you_mean
+from peref.ops.place import At
 from peref.ops.temperature import Temperature, factor_at
 from peref.rng import Blank
 
@@ -32,6 +36,7 @@ Layout = Literal["half", "interleaved"]
 SETTINGS: dict[str, Any] = {
     "window": int | None,
     "chunk": int | None,
+    "global_tokens": int | None,
     "rotary_dim": int,
     "layout": Layout,
     "scale": float,
@@ -53,11 +58,21 @@ class Layer:
     layout: Layout
     window: int | None
     chunk: int | None = None
+    global_tokens: int | None = None
     softcap: float | None = None
     sinks: bool = False
     temperature: Temperature = "none"
     temperature_slope: float = 0.1
     temperature_length: int = 0
+
+    @property
+    def sees(self) -> tuple[int | None, ...]:
+        """What decides which keys a query sees."""
+        return self.window, self.chunk, self.global_tokens
+
+    def place(self, at: At) -> At:
+        """The place as this layer sees it."""
+        return at.within(*self.sees)
 
     def factor(self, i: Any) -> Any:
         """What queries at positions i are multiplied with, [T] or [B,T]; None where that is 1."""
@@ -95,7 +110,7 @@ def by_hooks(name: str) -> str:
 
 def settings_of(name: str) -> dict[str, Any]:
     """Setting -> annotation, of a layer of this member."""
-    attending = () if fills(name, "mix") else ("window", "chunk", *sorted(SHARPER))
+    attending = () if fills(name, "mix") else ("window", "chunk", "global_tokens", *sorted(SHARPER))
     turning = ("rotary_dim", "layout") if fills(name, "rotate") else ()
     scaled = () if fills(name, "mix", "attend") else ("scale", "softcap", "sinks")
     return {setting: SETTINGS[setting] for setting in (*attending, *turning, *scaled)}
@@ -169,6 +184,11 @@ def bound(
         if mine["temperature_length"] < 2:
             raise Misuse(f"{name}: temperature_length is {mine['temperature_length']}; expected at least 2")
         pe = replace(pe, axes=1, claims=pe.claims - {"shift"})
+    if mine.get("global_tokens") and mine["window"] is None is mine.get("chunk"):
+        raise Misuse(
+            f"{name}: global_tokens is {mine['global_tokens']}, but plays no part where there is neither a "
+            "window nor a chunk"
+        )
     return Layer(pe, **mine)
 
 

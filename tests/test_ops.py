@@ -57,6 +57,8 @@ PACKED = At.of(7, seg=SEG)
 REAL = At.of(7, positions=np.array([0.0, 0.5, 0.5, 2.0, 3.5, 3.0, 9.0]))
 ONE_ROW = At.of(7, positions=np.array([[0, 5, 1, 2, 9, 3, 4]]))  # of all sequences
 WINDOW, CHUNKS = At.of(7, window=3), At.of(7, seg=SEG).within(None, 2)
+GLOBAL = At.of(7, seg=SEG, causal=False).within(2, None, 1)
+LATE_GLOBAL = LATE.within(2, None, 2)
 SHARE = {"threshold": 4.0, "eps": 1e-6}  # some queries are before it and some behind, whatever its multiplier
 DECAY = np.log1p(-(2.0 ** -np.arange(2.0, 5.0)))
 MODES = np.stack([0.8 * random(3, 2), 0.3 * random(3, 2, seed=1), random(3, 2, seed=2), random(3, 2, seed=3)])
@@ -144,7 +146,7 @@ CASES = {
         )
     ],
     "ops.attention.sunk": [
-        ([random(3, 2, 7, 7), 2 * random(2)], {"at": at}) for at in (WHOLE, PACKED, WINDOW, CHUNKS)
+        ([random(3, 2, 7, 7), 2 * random(2)], {"at": at}) for at in (WHOLE, PACKED, WINDOW, CHUNKS, GLOBAL)
     ],
     "ops.temperature.tempered": [
         ([random(3, 2, 7, 4), random(2)], {"factor": np.arange(1.0, 8.0)}),
@@ -824,6 +826,39 @@ class TestAt:
             0,
         )
 
+    @pytest.mark.parametrize("causal", [True, False])
+    @pytest.mark.parametrize(("window", "chunk"), [(2, None), (None, 3), (4, 3)])
+    def test_global_tokens_see_and_are_seen(self, causal, window, chunk):
+        """The first two of each document, by loops over slots; spans go from the first to the last key that
+        is seen, and to nothing at padding.
+        """
+        for seg in (SEG, np.ones((1, 7), int)):
+            at = At.of(7, seg=seg, causal=causal).within(window, chunk, 2)
+            slot = positions_in(seg)
+            for b, row in enumerate(seg):
+                for t in range(7):
+                    far = lambda s, t=t, b=b, slot=slot: (
+                        (window and abs(t - s) >= window)
+                        or (chunk and slot[b, s] // chunk != slot[b, t] // chunk)
+                    )
+                    sees = [
+                        bool(row[t] == row[s] != 0 and (s <= t or not causal))
+                        and not (far(s) and min(slot[b, s], slot[b, t]) >= 2)
+                        for s in range(7)
+                    ]
+                    assert at.see[b, 0, t].tolist() == sees, (row, t)
+                    cells = np.flatnonzero(sees)
+                    want = [cells[0], cells[-1] + 1] if len(cells) else [0, 0]
+                    assert at.spans[b, t].tolist() == want, (row, t)
+
+    def test_global_tokens_in_a_cache(self):
+        """The rows of the whole; every key is kept, and distances reach the first."""
+        whole = At.of(7).within(2, None, 2)
+        same(LATE_GLOBAL.see, whole.see[:, :, 2:], 0)
+        assert LATE_GLOBAL.S == 7
+        assert LATE_GLOBAL.kept is None
+        same(LATE_GLOBAL.distances, np.arange(7), 0)
+
     def test_a_long_consecutive_sequence_costs_no_square(self):
         """Distances and spans of a million tokens are lines."""
         at = At.of(1_000_000)
@@ -841,6 +876,7 @@ class TestAt:
             WINDOW,
             At.of(7, causal=False, window=2),
             At.of(7, seg=SEG, causal=False),
+            GLOBAL,
         ],
     )
     def test_distances_are_those_of_the_cells_that_are_seen(self, at):

@@ -1,5 +1,5 @@
-"""Chunks, softcap, sinks and temperature of a layer: against loops over plain numbers, in pieces, with
-gradients, in every backend; ignored, one off or on another layer they are seen.
+"""Chunks, global tokens, softcap, sinks and temperature of a layer: against loops over plain numbers, in
+pieces, with gradients, in every backend; ignored, one off or on another layer they are seen.
 """
 
 import math
@@ -30,13 +30,15 @@ def made(pe, **given):
 
 ALL = (
     ("rope", {"chunk": 4, "softcap": 0.75}),
-    ("t5", {"sinks": True, "window": 5}),
+    ("t5", {"sinks": True, "window": 5, "global_tokens": 2}),
     ("none", {"temperature": "llama4", "temperature_length": 3, "temperature_slope": 0.5}),
     ("rope+forgetting", {"softcap": 2.0, "sinks": True, "temperature": "ssmax"}),
 )
 EACH = [
     {"chunk": 3},
     {"chunk": 5, "window": 3},
+    {"window": 3, "global_tokens": 2},
+    {"chunk": 4, "global_tokens": 1},
     {"softcap": 0.5},
     {"sinks": True},
     {"temperature": "llama4", "temperature_length": 3, "temperature_slope": 1.0},
@@ -56,7 +58,7 @@ def factor(kind, i, L, slope):
     return max(1, math.log(i + 1) / math.log(L)) if kind == "logn" else math.log(i + 1)
 
 
-def by_hand(cfg, w, x, chunk=None, window=None, softcap=None, temperature=None, **rest):
+def by_hand(cfg, w, x, chunk=None, window=None, global_tokens=0, softcap=None, temperature=None, **rest):
     """The attention sublayer of `none` on x [T,C], number by number: what is added to the residual stream."""
     T, D, q, k, v = len(x), cfg.D, *(x @ w[f"0.{role}.weight"].T for role in "qkv")
     out = np.zeros((T, cfg.H * D))
@@ -74,7 +76,8 @@ def by_hand(cfg, w, x, chunk=None, window=None, softcap=None, temperature=None, 
                 )
             weights, total = {}, math.exp(w["0.sinks"][h]) if rest.get("sinks") else 0.0
             for j in range(i + 1):
-                if (chunk and j // chunk != i // chunk) or (window and i - j >= window):
+                far = (chunk and j // chunk != i // chunk) or (window and i - j >= window)
+                if far and min(i, j) >= global_tokens:
                     continue
                 s = hot * float(q[i, mine] @ k[j, its]) / math.sqrt(D)
                 weights[j] = math.exp(softcap * math.tanh(s / softcap) if softcap else s)
@@ -95,6 +98,8 @@ def test_each_is_what_it_is_by_hand(given):
 OFF = [
     {"chunk": 4},
     {"chunk": 5, "window": 4},
+    {"window": 3, "global_tokens": 3},
+    {"chunk": 4, "global_tokens": 2},
     {"softcap": 0.75},
     {"sinks": False},
     {"temperature": "ministral3", "temperature_length": 3, "temperature_slope": 1.0},
@@ -149,6 +154,27 @@ def test_a_chunk_under_every_encoding_is_documents_of_that_length(name):
             plain = config(name, layers=1)
             want = model.logits(plain, p, x[:, i], positions=i, n=16)
             same(got[:, i], want, 1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if "two_sided" in get(name).claims])
+def test_global_tokens_of_two_sided_layers(name):
+    """As Longformer has them: with a window that hides nothing they change nothing; with one that does, what
+    they see and who sees them is as without it, and nothing else.
+    """
+    pe = get(name)
+    if "window" not in pe.claims or pe.embed or pe.mix:
+        return
+    one = lambda **given: config(name, pe=((name, given),), layers=1, causal=False)
+    p, x = weights(one()), tokens(2, 7)
+    same(model.logits(one(window=9, global_tokens=2), p, x), model.logits(one(), p, x), 1e-12)
+    some, whole = (model.logits(one(**given), p, x) for given in ({"window": 2, "global_tokens": 2}, {}))
+    same(some[:, :2], whole[:, :2], 1e-12)
+    apart(some[:, 2:], whole[:, 2:], 1e-4)
+    other = x.copy()
+    other[:, 0] = (x[:, 0] + 1) % 5
+    moved = model.logits(one(window=2, global_tokens=2), p, other)
+    for t in range(2, 7):
+        apart(moved[:, t], some[:, t], 1e-6)
 
 
 def test_gradients_of_all_of_them():
@@ -217,7 +243,8 @@ def test_what_the_kernels_of_cuda_lack_is_refused():
     """Before anything is computed, so that no GPU is needed to hear it."""
     x = np.zeros((1, 1, 4, 2), np.float32)
     given = ({"sinks": np.zeros(1, np.float32)}, {"softcap": 2.0}, {"at": At.of(4).within(None, 2)})
-    for one, word in zip(given, ("sinks", "softcap", "chunk"), strict=True):
+    given = (*given, {"at": At.of(4).within(2, None, 1)})
+    for one, word in zip(given, ("sinks", "softcap", "chunk", "global_tokens"), strict=True):
         with pytest.raises(Misuse, match=f"the kernels of cuda have no {word}; use --backend cupy or numba"):
             cuda_attention(x, x, x, **{"at": At.of(4), "scale": 1.0} | one)
 
@@ -249,6 +276,8 @@ def test_a_temperature_reads_positions():
     ("pe", "items", "words"),
     [
         ("rope", ["chunk=0"], "chunk is 0; expected a number above 0"),
+        ("rope", ["global_tokens=2"], "plays no part where there is neither a window nor a chunk"),
+        ("mamba", ["global_tokens=2"], "'mamba' has no option 'global_tokens'"),
         ("rope", ["softcap=0"], "softcap is 0.0; expected a number above 0"),
         ("rope", ["sinks=3"], "option sinks is 3; expected bool"),
         ("rope", ["temperature=hot"], "option temperature is 'hot'; expected one of: none, llama4"),

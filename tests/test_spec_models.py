@@ -78,7 +78,10 @@ def attention(name, p, h, i, o, f, q, k, v):
     T, H, D = q.shape[1], f["H"], f["D"]
     t, s = np.indices((T, T))
     window, chunk = o.get("window", f["window"]) or T, o.get("chunk") or T
-    see = ((s <= t) | (not f["causal"])) & (abs(t - s) < window) & (t // chunk == s // chunk)
+    near = ((abs(t - s) < window) & (t // chunk == s // chunk)) | (
+        np.minimum(t, s) < (o.get("global_tokens") or 0)
+    )
+    see = ((s <= t) | (not f["causal"])) & near
     f = f | {"R": o.get("rotary_dim", f["R"] or D), "layout": o.get("layout", f["layout"])}
     q = q * np.broadcast_to(factor(o, i, f["L"], p), (H, T))[..., None]
     k, v = (np.repeat(y, H // f["G"], 0) for y in (k, v))

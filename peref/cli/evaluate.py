@@ -119,7 +119,7 @@ def command(given: SimpleNamespace) -> None:
             "\n"
             f"{by_place(result['by_position'])}\n"
         )
-        text.print_labelled("stored", str(path))
+        print(text.labelled("stored", str(path)))
 
 
 def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Protocol:

@@ -179,7 +179,8 @@ def maps(cfg: Config, params: dict[str, Any], tokens: Any) -> list[list[Image]]:
             how, content = settings_of_heads(this, layer), {"q": q, "k": k, "v": v, "x": h}
             rows = [*attention_weights(pe, p, at, how, content)]
         titles = [f"layer {layer}, {'response' if pe.mix else f'head {n}'}" for n in range(len(rows))]
-        seen = [np.where(np.broadcast_to(at.see, (T, T)), a, np.nan) for a in rows]
+        visible = np.broadcast_to(at.see, (1, 1, T, T))[0, 0]
+        seen = [np.where(visible, a, np.nan) for a in rows]
         images = zip(titles, seen, strict=True)
         found.append([Image(title, "", "", a, ticks=words, top=1.0) for title, a in images])
         x, _ = block(this, layer, x, None)

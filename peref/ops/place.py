@@ -1,8 +1,8 @@
 """At: where and with whom every token is. Positions feed formulas; slots decide what is past.
 
 Query row t is key column S-T+t. It sees column s when s <= S-T+t (causal), within `window` slots, and both
-belong to the same non-zero segment. Comparing positions instead would leak the future for tokens that share a
-position and for documents that restart at 0.
+belong to the same non-zero segment; global tokens see and are seen however far. Comparing positions instead
+would leak the future for tokens that share a position and for documents that restart at 0.
 """
 
 from collections.abc import Callable
@@ -80,6 +80,8 @@ class At:
     seg     [B,S] whole numbers: 0 is padding, equal numbers are one document; None: one document, no padding
     chunk   a query sees the keys of its own chunk of so many tokens of a document; None: all
     parts   [B or 1,S], where there are chunks: as seg, but each chunk has a number
+    everywhere  [B or 1,S], true for global tokens: window and chunk hide nothing from them, nor them
+            (Longformer, arXiv:2004.05150, section 3.1, whose further projections for them are not here)
     host    the same place in NumPy, where these arrays live on a device: what decides a shape is asked there
     """
 
@@ -92,6 +94,7 @@ class At:
     host: "At | None" = None
     chunk: int | None = None
     parts: Any = None
+    everywhere: Any = None
 
     @classmethod
     def of(
@@ -149,31 +152,48 @@ class At:
 
     def moved(self, asarray: Callable) -> "At":
         """The same place with its arrays in another library; `asarray` takes a NumPy array there."""
-        seg, parts = (None if a is None else asarray(a) for a in (self.seg, self.parts))
-        return replace(self, i=asarray(self.i), j=asarray(self.j), seg=seg, parts=parts, host=self)
+        of: dict[str, Any] = {n: getattr(self, n) for n in ("i", "j", "seg", "parts", "everywhere")}
+        there: dict[str, Any] = {n: None if a is None else asarray(a) for n, a in of.items()}
+        return replace(self, **there, host=self)
 
-    def within(self, window: int | None, chunk: int | None = None) -> "At":
-        """The same place as a layer sees it: with this window, in chunks of so many tokens of a document, and
-        of the keys before the queries only those that the layer has kept.
+    def within(self, window: int | None, chunk: int | None = None, global_tokens: int | None = None) -> "At":
+        """The same place as a layer sees it: with this window, in chunks of so many tokens of a document, the
+        first so many of each global; and of the keys before the queries only those that the layer has kept.
         """
         if window is None is self.window and chunk is None is self.chunk:
             return self
-        host = self.host and self.host.within(window, chunk)
-        parts = like(host.parts, self.i) if host and chunk else None if chunk is None else self._chunks(chunk)
-        seen = replace(self, window=window, chunk=chunk, parts=parts, host=host)
-        first = max(0, self.S - self.T - seen.kept) if seen.kept is not None else 0
+        if self.host:
+            host = self.host.within(window, chunk, global_tokens)
+            there = lambda a: None if a is None else like(a, self.i)
+            found = replace(self, window=window, chunk=chunk, host=host, parts=there(host.parts))
+            found, first = replace(found, everywhere=there(host.everywhere)), self.S - host.S
+        else:
+            parts = None if chunk is None else self._chunks(chunk)
+            everywhere = (
+                None if global_tokens is None else (self._slots < global_tokens) & (self._segments != 0)
+            )
+            found = replace(self, window=window, chunk=chunk, parts=parts, everywhere=everywhere)
+            first = 0 if found.kept is None else max(0, self.S - self.T - found.kept)
         cut = lambda a: None if a is None else a[..., first:]
-        return replace(seen, j=cut(self.j), seg=cut(self.seg), parts=cut(parts) if not host else parts)
+        found = replace(found, j=cut(self.j), seg=cut(self.seg))
+        return found if self.host else replace(found, parts=cut(parts))
+
+    @property
+    def _segments(self) -> np.ndarray:
+        return np.ones((1, self.S), int) if self.seg is None else self.seg
+
+    @property
+    def _slots(self) -> np.ndarray:
+        """[B or 1,S]: each key counted from the first of its document."""
+        return positions_in(self._segments)
 
     def _chunks(self, chunk: int) -> np.ndarray:
         """[B or 1,S]: a number for each chunk of each document, 0 for padding."""
-        seg = np.ones((1, self.S), int) if self.seg is None else self.seg
-        slot = positions_in(seg)
-        return np.where(seg == 0, 0, np.cumsum(slot % chunk == 0, 1))
+        return np.where(self._segments == 0, 0, np.cumsum(self._slots % chunk == 0, 1))
 
     @property
     def apart(self) -> Any:
-        """Which keys a query sees at all: those of its own number, but 0. None: all."""
+        """Which keys a query sees without global tokens: those of its own number, but 0. None: all."""
         return self.seg if self.parts is None else self.parts
 
     @property
@@ -182,7 +202,7 @@ class At:
         on.
         """
         widths = [n - 1 for n in (self.window, self.chunk) if n is not None]
-        return max(min(widths), 1) if widths else None
+        return max(min(widths), 1) if widths and self.everywhere is None else None
 
     @property
     def T(self) -> int:
@@ -214,15 +234,26 @@ class At:
         seen = ahead >= 0 if self.causal else ahead == ahead
         if self.window is not None:
             seen = seen & (abs(ahead) < self.window)
-        if self.apart is None:
+        if self.apart is None and self.everywhere is None:
             return seen
-        mine = self.apart[:, self.S - self.T :, None]
-        return (seen & (mine == self.apart[:, None, :]) & (mine != 0))[:, None]
+        seen = self._beside(seen, self.apart)
+        if self.everywhere is None:
+            return seen
+        past = ahead >= 0 if self.causal else ahead == ahead
+        anyone = self.everywhere[:, None, self.S - self.T :, None] | self.everywhere[:, None, None, :]
+        return seen | (anyone & self._beside(past, self.seg))
+
+    def _beside(self, seen: Any, number: Any) -> Any:
+        """What is `seen` [T,S] of the keys that have the query's number, [B or 1,1,T,S]."""
+        if number is None:
+            return seen[None, None]
+        mine = number[:, self.S - self.T :, None]
+        return (seen & (mine == number[:, None, :]) & (mine != 0))[:, None]
 
     @cached_property
     def spans(self) -> Any:
-        """The same as an interval of slots, first and one beyond the last, [1,T,2] or [B,T,2] in NumPy:
-        what a query sees has no holes.
+        """The first slot that a query sees and one beyond the last, [1,T,2] or [B,T,2] in NumPy; where there
+        are no global tokens it sees all between them.
         """
         if self.host is not None:
             return self.host.spans
@@ -230,25 +261,29 @@ class At:
         first, stop = np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S)
         if self.window is not None:
             first, stop = np.maximum(first, t - self.window + 1), np.minimum(stop, t + self.window)
-        if self.apart is not None:
-            slot = np.arange(self.S)
-            starts = np.diff(self.apart, axis=1, prepend=-1) != 0
-            ends = np.diff(self.apart, axis=1, append=-1) != 0
-            begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)[:, self.S - self.T :]
-            end = (
-                np.minimum.accumulate(np.where(ends, slot, self.S)[:, ::-1], axis=1)[:, ::-1][
-                    :, self.S - self.T :
-                ]
-                + 1
+        first, stop = self._cut(first, stop, self.apart)
+        if self.everywhere is not None:
+            begin, end = self._cut(
+                np.zeros_like(t), t + 1 if self.causal else np.full_like(t, self.S), self.seg
             )
-            seen = self.apart[:, self.S - self.T :] != 0
-            first, stop = (
-                np.where(seen, np.maximum(first, begin), 0),
-                np.where(seen, np.minimum(stop, end), 0),
-            )
-        found = np.empty((*first.shape, 2), np.int64)
+            first = np.where(begin < end, begin, 0)
+            stop = np.where(self.everywhere[:, self.S - self.T :], end, stop)
+        found = np.empty((*np.broadcast_shapes(first.shape, stop.shape), 2), np.int64)
         found[..., 0], found[..., 1] = first, stop
         return found
+
+    def _cut(self, first: Any, stop: Any, number: Any) -> tuple[Any, Any]:
+        """The part of spans among slots that have the query's number; empty at padding."""
+        if number is None:
+            return first, stop
+        slot = np.arange(self.S)
+        starts = np.diff(number, axis=1, prepend=-1) != 0
+        ends = np.diff(number, axis=1, append=-1) != 0
+        begin = np.maximum.accumulate(np.where(starts, slot, 0), axis=1)[:, self.S - self.T :]
+        last = np.where(ends, slot, self.S)[:, ::-1]
+        end = np.minimum.accumulate(last, axis=1)[:, ::-1][:, self.S - self.T :] + 1
+        seen = number[:, self.S - self.T :] != 0
+        return np.where(seen, np.maximum(first, begin), 0), np.where(seen, np.minimum(stop, end), 0)
 
     @cached_property
     def distances(self) -> Any:
@@ -259,7 +294,7 @@ class At:
             return like(self.host.distances, self.i)
         if not self.consecutive:
             return self._distinct[0]
-        if self.apart is not None:
+        if self.apart is not None or self.everywhere is not None:
             (first, stop), slot = np.moveaxis(self.spans, 2, 0), np.arange(self.S - self.T, self.S)
             seen = first < stop
             return np.arange(((slot - stop + 1) * seen).min(), ((slot - first) * seen).max() + 1)

@@ -9,19 +9,21 @@ section 2.2; cap: Gemma Team 2024, arXiv:2408.00118; sink: the code of gpt-oss.
 
 q [H][T][D], k [G][S][D], v [G][S][Dv], bias and term [H][T][S], read only where a key is seen. The queries
 are the last T of the S slots. A window of w slots counts the query's own: |t - s| < w; a chunk of c tokens:
-the whole part of t / c is that of s / c. seg [S]: 0 padding, equal numbers one document. A query that sees
+the whole part of t / c is that of s / c. The first so many tokens may be global: they see and are seen
+whatever window and chunk say. seg [S]: 0 padding, equal numbers one document. A query that sees
 nothing gives 0. f [H][T] are factors on queries.
 """
 
 import math
 
 
-def sees(t, s, causal, window, seg, chunk=None):
-    if chunk is not None and t // chunk != s // chunk:
+def sees(t, s, causal, window, seg, chunk=None, global_tokens=None):
+    near = global_tokens is not None and min(t, s) < global_tokens
+    if chunk is not None and t // chunk != s // chunk and not near:
         return False
     if seg is not None and (seg[t] == 0 or seg[t] != seg[s]):
         return False
-    if window is not None and abs(t - s) >= window:
+    if window is not None and abs(t - s) >= window and not near:
         return False
     return s <= t or not causal
 
@@ -50,8 +52,8 @@ def logit(q, k, scale, hot, cap):
 
 
 def attend(
-    q, k, v, scale, bias=None, term=None, causal=True, window=None, seg=None, chunk=None, hot=None, cap=None,
-    sinks=None,
+    q, k, v, scale, bias=None, term=None, causal=True, window=None, seg=None, chunk=None, global_tokens=None,
+    hot=None, cap=None, sinks=None,
 ):  # fmt: skip
     H, G, T, S = len(q), len(k), len(q[0]), len(k[0])
     out = []
@@ -59,7 +61,7 @@ def attend(
         g = h // (H // G)
         head = []
         for t in range(T):
-            seen = [s for s in range(S) if sees(S - T + t, s, causal, window, seg, chunk)]
+            seen = [s for s in range(S) if sees(S - T + t, s, causal, window, seg, chunk, global_tokens)]
             S_t = {}
             for s in seen:
                 S_t[s] = logit(q[h][t], k[g][s], scale, hot[h][t] if hot else 1.0, cap)

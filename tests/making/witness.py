@@ -17,7 +17,7 @@ from loops.turn import turned as turned_pair
 from peref.combination import inside
 from peref.encodings import get, options
 from peref.golden.spec.cases import Case
-from peref.member import encodings_of
+from peref.member import Layer, encodings_of
 
 Rows = list[Any]
 
@@ -41,8 +41,8 @@ def loop_of(case: Case, **more: Any) -> Any:
     """The witness of its encoding; of a cycle nothing, each of its encodings has one."""
     cfg = case.config
     facts = {letter: getattr(cfg, letter) for letter in ("H", "G", "D", "R", "C", "L", "causal")}
-    facts |= {} if case.cycle else dict(cfg.pe[0][1])
-    return loops.witness(case.encoding, case.hook or "bias", window=case.window, **facts, **more)
+    facts |= {"window": case.window} | ({} if case.cycle else dict(cfg.pe[0][1]))
+    return loops.witness(case.encoding, case.hook or "bias", **facts, **more)
 
 
 def encodings_in(case: Case) -> list[Case]:
@@ -60,6 +60,11 @@ def encodings_in(case: Case) -> list[Case]:
 def options_of(name: str, given: Any) -> dict[str, Any]:
     """Those of the encoding, without the settings of its layer."""
     return {key: x for key, x in given.items() if key in options(get(name))}
+
+
+def seeing(layer: Layer) -> dict[str, int | None]:
+    """What decides which keys a query sees."""
+    return dict(zip(("window", "chunk", "global_tokens"), layer.sees, strict=True))
 
 
 def witnessed(case: Case, a: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -136,10 +141,8 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
     if case.hook == "attend":
         return {"out": loop(p, part["q"], part["k"], part["v"], part.get("x"), i)}
     tokens, layer = len(i[0]) if isinstance(i[0], list) else len(i), case.layer
-    look = [
-        [loops_attention.sees(t, s, case.causal, layer.window, None, layer.chunk) for s in range(tokens)]
-        for t in range(tokens)
-    ]
+    sees = lambda t, s: loops_attention.sees(t, s, case.causal, seg=None, **seeing(layer))
+    look = [[sees(t, s) for s in range(tokens)] for t in range(tokens)]
     extra = [[[0.0] * tokens for _ in range(tokens)] for _ in range(case.H)]
     only = lambda found: [
         [[found(h, t, s) if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
@@ -192,7 +195,7 @@ def attention(case: Case, p: Any, part: Any, extra: Any, i: Rows) -> dict[str, A
     line = i[0] if isinstance(i[0], list) else i  # where there are several axes there is no temperature
     told = (layer.temperature, line, layer.temperature_length, layer.temperature_slope)
     hot = loops_attention.factors(*told, p.get("temperature", [1.0] * case.H))
-    sees = {"causal": case.causal, "window": layer.window, "seg": None, "chunk": layer.chunk}
+    sees = {"causal": case.causal, "seg": None} | seeing(layer)
     rows = [
         [
             [

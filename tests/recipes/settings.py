@@ -73,6 +73,26 @@ CASES = [
         B=2,
         T=7,
     ),
+    attn(
+        "global-tokens",
+        "The first token sees all and is seen by all, others see their window: 1 key on each side.",
+        "global.ignored",
+        "global.seen_alone",
+        "global.seeing_alone",
+        options={"window": 2, "global_tokens": 1},
+        causal=False,
+        T=6,
+    ),
+    attn(
+        "global-packed",
+        "The first token of each document is global, and of no other.",
+        "global.slots",
+        "mask.documents",
+        options={"chunk": 2, "global_tokens": 1},
+        seg=PACKED,
+        B=2,
+        T=7,
+    ),
     *(
         attn(
             f"temperature-{kind}",
@@ -240,6 +260,30 @@ TRAPS = {
         "padded or packed text is cut at other tokens than the same text alone",
         "count from the first token of each document",
     ),
+    "global.ignored": trap(
+        "OPTION",
+        "no token is global",
+        "what the first tokens gather reaches nobody far away",
+        "the first tokens of a document see and are seen whatever the window and the chunk say",
+    ),
+    "global.seen_alone": trap(
+        "MASK",
+        "global tokens are seen by all, and see their window",
+        "they cannot gather the text",
+        "both their rows and their columns of the mask are open, within the document",
+    ),
+    "global.seeing_alone": trap(
+        "MASK",
+        "global tokens see all, and are seen within the window",
+        "what they gather reaches nobody far away",
+        "both their rows and their columns of the mask are open, within the document",
+    ),
+    "global.slots": trap(
+        "MASK",
+        "the first slots of a row are global, not those of each document",
+        "padding is global, or documents behind the first have no global token",
+        "count from the first token of each document",
+    ),
     "temperature.ignored": trap(
         "OPTION",
         "queries are not multiplied by the factor of their position",
@@ -390,6 +434,37 @@ def from_slots(case):
     return np.where(seg == 0, 0, seg * 100 + np.arange(case.T) // given(case)["chunk"] + 1)
 
 
+def seeing(case, a, see):
+    """Which cells are seen is another."""
+    at = replace(case.at)
+    vars(at)["see"] = see
+    return expected(case, a, None, at)
+
+
+def half_open(keep):
+    """Of what global tokens open one half: keep(without them, slot of the query, of the key) -> cells."""
+
+    def run(case, a):
+        t, s = np.arange(case.T)[:, None], np.arange(case.T)
+        near = replace(case.at, everywhere=None)
+        return seeing(case, a, case.at.see & keep(near.see, t, s)) if case.seg is None else None
+
+    return having("global_tokens", run)
+
+
+def slots_global(case, a):
+    first = np.arange(case.T)[None] < given(case)["global_tokens"]
+    return expected(case, a, None, replace(case.at, everywhere=first & (np.array(case.seg) != 0)))
+
+
+def across_documents(case, a):
+    at, t = case.at, np.arange(case.T)
+    there = np.array(case.seg) != 0
+    anyone = at.everywhere[:, None, :, None] | at.everywhere[:, None, None, :]
+    both = there[:, None, :, None] & there[:, None, None, :]
+    return seeing(case, a, at.see | (anyone & both & (t[:, None] >= t)))
+
+
 def at_places(change):
     """The factor of other positions, where nothing else counts them."""
 
@@ -481,7 +556,7 @@ MUTANTS = [
         having("sinks", first_value),
     ),
     mutant("one-sink", "sinks.shared", "all your heads have the sink of the first", of_first_head("sinks")),
-    mutant("no-chunk", "chunk.ignored", "your queries see every chunk", settings("chunk", chunk="")),
+    mutant("no-chunk", "chunk.ignored", "your queries see every chunk", settings("chunk", chunk=1000)),
     mutant(
         "chunk-as-window",
         "chunk.window",
@@ -506,6 +581,43 @@ MUTANTS = [
         "chunk.slots",
         "your chunks are counted from the first slot of the row",
         lambda case, a: seen_by(from_slots)(case, a) if case.seg else None,
+    ),
+    mutant(
+        "no-global-tokens",
+        "global.ignored",
+        "your layer has no global tokens",
+        settings("global_tokens", global_tokens=""),
+    ),
+    mutant(
+        "global-tokens-plus-1",
+        "global.ignored",
+        "your layer has one global token more",
+        settings("global_tokens", global_tokens=lambda case: given(case)["global_tokens"] + 1),
+        held_out=True,
+    ),
+    mutant(
+        "global-keys",
+        "global.seen_alone",
+        "your global tokens are seen by all, and see their window",
+        half_open(lambda see, t, s: see | (s < t)),
+    ),
+    mutant(
+        "global-queries",
+        "global.seeing_alone",
+        "your global tokens see all, and are seen within the window",
+        half_open(lambda see, t, s: see | (s > t)),
+    ),
+    mutant(
+        "global-slots",
+        "global.slots",
+        "the first slots of your rows are global",
+        having("global_tokens", lambda case, a: slots_global(case, a) if case.seg else None),
+    ),
+    mutant(
+        "global-across-documents",
+        "mask.documents",
+        "your global tokens see other documents",
+        having("global_tokens", lambda case, a: across_documents(case, a) if case.seg else None),
     ),
     mutant(
         "no-temperature",

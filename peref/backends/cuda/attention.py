@@ -229,11 +229,12 @@ def attention(
     tf32=False,
     skip=True,
 ):
-    """As ops.attention.attention, for heads up to 128 wide, without sinks, softcap and chunks. tf32: products
-    of float32 numbers cut to 11 bits, for speed. skip=False: it goes through every key that somebody sees,
-    also where no weight can matter.
+    """As ops.attention.attention, for heads up to 128 wide, without sinks, softcap, chunks and global tokens.
+    tf32: products of float32 numbers cut to 11 bits, for speed. skip=False: it goes through every key that
+    somebody sees, also where no weight can matter.
     """
-    for what, there in (("sinks", sinks), ("softcap", softcap), ("chunk", at.parts)):
+    lacks = {"sinks": sinks, "softcap": softcap, "chunk": at.parts, "global_tokens": at.everywhere}
+    for what, there in lacks.items():
         if there is not None:
             raise Misuse(f"attention: the kernels of cuda have no {what}; use --backend cupy or numba")
     return attend(q, k, v, table, term, row, column, at=at, scale=scale, tf32=tf32, skip=skip)

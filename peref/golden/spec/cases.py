@@ -117,7 +117,7 @@ class Case:
         i = None if self.positions is None else np.array(self.positions)
         seg = None if self.seg is None else np.array(self.seg)
         at = At.of(self.T, positions=i, seg=seg, n=self.n, causal=self.causal, window=self.window)
-        return at.within(self.layer.window, self.layer.chunk)
+        return self.layer.place(at)
 
     @property
     def depth(self) -> int:

@@ -82,6 +82,14 @@ def row_and_column(row, column):
     return np.ascontiguousarray(row[..., 0]), np.ascontiguousarray(column[:, :, 0])
 
 
+def without_hidden(term, at):
+    """The term, -inf where a query does not see a key between those that it sees: [1 or B,1 or H,T,S]."""
+    if at.everywhere is None:
+        return term
+    hidden = np.where(at.see, np.float32(0), np.float32(-math.inf))
+    return hidden if term is None else term + hidden
+
+
 def limit_of(S, skip, term, *arrays):
     """How far below a row's maximum a logit does not matter: S weights of 2^-26 / S add up to a quarter of
     a float32 unit. -inf: all matter.
@@ -95,6 +103,7 @@ def attention_forward(q, k, v, table, term, row, column, sinks, *, at, scale, so
     B, H, T, S, E = sizes(q, k, v, at)
     like = [None if a is None else (a.shape, a.dtype) for a in (table, term, row, column)]
     term, row, column = with_four_axes(table, term, row, column, at, B, H)
+    term = without_hidden(term, at)
     o, lse = np.empty((B, T, H, E), np.float32), np.empty((B, H, T), np.float32)
     added = (
         *kernel_table(table, at, B, H),
@@ -159,7 +168,7 @@ def attention(
     q, k, v, table=None, term=None, row=None, column=None, sinks=None, *, at, scale, softcap=None, skip=True
 ):
     """As ops.attention.attention, without anything of size T x S but the index of a table, where positions
-    are not consecutive.
+    are not consecutive, and what global tokens leave hidden.
 
     skip=False visits every tile that somebody sees (attention.py).
     """
