@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any, get_type_hints
 
 from peref.rng import generator
@@ -193,9 +193,12 @@ def description(encoding: Encoding) -> str:
     return "\n".join([*lines, "", f"The shapes of parameters are those of a layer with {facts}."])
 
 
+signature_of = cache(inspect.signature)  # it takes longer than to bind what it says
+
+
 def settings(function: Callable) -> dict[str, inspect.Parameter]:
     """Keyword-only parameters: those without a default are facts of the model, the others options."""
-    return {n: a for n, a in inspect.signature(function).parameters.items() if a.kind is a.KEYWORD_ONLY}
+    return {n: a for n, a in signature_of(function).parameters.items() if a.kind is a.KEYWORD_ONLY}
 
 
 def with_settings_of(*others: Callable) -> Callable:

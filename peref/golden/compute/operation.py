@@ -197,11 +197,12 @@ def attended(case: Case, pe: Encoding, p: Arrays, x: Any, q: Any, k: Any, v: Any
 def operation_outputs(
     case: Case, a: Arrays, pe: Encoding | None = None, at: At | None = None, tape: Tape | None = None
 ) -> dict[str, np.ndarray]:
-    """Outputs and products with the Jacobian, for inputs with their cotangents; on `tape` where one is
-    given.
+    """Outputs and products with the Jacobian, for inputs with their cotangents, where there are any; on
+    `tape` where one is given.
     """
     tape = Tape() if tape is None else tape
-    on_tape = {name: tape.watch(a[name]) for name in watched(a)}
+    leaves = watched(a) if any(name.startswith("cotangent.") for name in a) else []
+    on_tape = {name: tape.watch(a[name]) for name in leaves}
     return pulled(tape, on_tape, operate(case, {**a, **on_tape}, pe, at), a)
 
 

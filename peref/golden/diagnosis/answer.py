@@ -22,7 +22,7 @@ from peref.golden.spec.cases import FACTS, OPERATIONS, Case
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import ModelCase, rebuilt
-from peref.golden.spec.rule import CLASSES, ROUNDOFF, verdict_on
+from peref.golden.spec.rule import CLASSES, ROUNDOFF, limits, verdict_on
 from peref.parameters import Arrays
 
 # a case that cannot be changed so: refused, beyond what numbers hold, rows that are not there. An error of
@@ -126,6 +126,14 @@ class Answer:
     def a(self) -> Arrays:
         return self.entry.inputs()
 
+    @cached_property
+    def forward(self) -> "Answer":
+        """The same without cotangents: no derivative is computed for it."""
+        one = replace(self)
+        one.a = {name: x for name, x in self.a.items() if not name.startswith("cotangent.")}
+        one.case, one.wrong = self.case, self.wrong
+        return one
+
     @property
     def parameters(self) -> Arrays:
         return {name: x for name, x in self.a.items() if name.startswith("param.")}
@@ -174,28 +182,41 @@ class Answer:
         """
         want, (a, b) = self.want(name), self.entry.budget(name)
         x = np.asarray(x)
-        if (
-            x.shape != want.shape
-            or self.got[name].wide.shape != want.shape
-            or a is None
-            or b is None
-            or not np.isfinite(x).any()
-        ):
+        if x.shape != want.shape or self.wide(name) is None or a is None or b is None:
+            return False
+        if (name in self.farthest and self.dismissed(name, x)) or not np.isfinite(x).any():
             return False
         with np.errstate(all="ignore"):
             larger = np.where(np.isfinite(x), np.maximum(np.abs(x) - np.abs(want), 0), 0)
             b = b * (1 + np.where(a > 0, larger / a, 0))
         return verdict_on(self.got[name], x, a + larger, b, self.entry.words["depth"]).worst <= CLASSES[-1][1]
 
+    @cached_property
+    def farthest(self) -> dict[str, tuple[Any, ...]]:
+        """Of each wrong tensor the number that is farthest off: its place, itself, the size of the golden
+        one, how far apart the rule lets two numbers be there, and how much farther for each unit of size.
+        """
+        found = {}
+        for name in self.wrong:
+            mine, want, (a, b) = self.wide(name), self.want(name), self.entry.budget(name)
+            if mine is not None and a is not None and b is not None and np.isfinite(mine).all():
+                room = limits(self.got[name].dtype, want, a, b, self.entry.words["depth"])[-1]
+                with np.errstate(all="ignore"):
+                    more = np.where(a > 0, room / a, 1.0)
+                    k = np.unravel_index(np.nanargmax(np.abs(mine - want) / room), want.shape)
+                found[name] = k, *(float(x[k]) for x in (mine, np.abs(want), room, more))
+        return found
+
+    def dismissed(self, name: str, x: np.ndarray) -> bool:
+        """Whether x is another number at the place that is farthest off: most guesses end here."""
+        k, mine, size, room, more = self.farthest[name]
+        return bool(abs(mine - x[k]) > 2 * (room + more * max(abs(x[k]) - size, 0.0)))
+
     def fits(self, guess: Guess) -> float | None:
         """The share of wrong tensors that the guess gives, less one where it makes something wrong that
         came right; None where it says nothing.
         """
-        try:
-            with np.errstate(all="ignore"):
-                given = guess.gives(self)
-        except BROKEN:
-            return None
+        given = self.given(guess, self if self.derivative else self.forward)
         if given is None:
             return None
         some = [name for name in self.wrong if name in given]
@@ -218,13 +239,18 @@ class Answer:
             share -= 0.5 * any(
                 not self.near(name, given[name]) for name in kept if self.want(name).dtype.kind == "f"
             )
-            learnt = [
-                name
-                for name, right in self.verdicts.items()
-                if right and name in given and name.startswith("vjp.")
-            ]
-            share -= 0.1 * any(not self.near(name, given[name]) for name in learnt)
+            learnt = [name for name, right in self.verdicts.items() if right and name.startswith("vjp.")]
+            whole = (learnt and self.given(guess, self)) or {}
+            share -= 0.1 * any(not self.near(name, whole[name]) for name in learnt if name in whole)
         return share
+
+    def given(self, guess: Guess, of: "Answer") -> Arrays | None:
+        """What a guess gives, None where it cannot be computed."""
+        try:
+            with np.errstate(all="ignore"):
+                return guess.gives(of)
+        except BROKEN:
+            return None
 
     @property
     def axes(self) -> dict[str, str]:

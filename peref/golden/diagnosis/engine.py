@@ -20,8 +20,8 @@ Not here: the rows (one module for each part of an encoding).
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from types import CellType, FunctionType
+from functools import cache, partial
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -181,9 +181,9 @@ def recurring(be: Any, change: Any) -> Any:
 def exchanged_in(f: Any, here: dict[str, Any], there: dict[str, Any]) -> Any:
     """A function, or an op, as it would be had it been written among the names `there` in place of `here`."""
     if isinstance(f, Op):
-        return replace(
-            f, forward=exchanged_in(f.forward, here, there), backward=exchanged_in(f.backward, here, there)
-        )
+        pair = [exchanged_in(one, here, there) for one in (f.forward, f.backward)]
+        same = pair[0] is f.forward and pair[1] is f.backward
+        return f if same else replace(f, forward=pair[0], backward=pair[1])
     if not isinstance(f, FunctionType):
         return f
     kept = [cell.cell_contents for cell in f.__closure__ or ()]
@@ -196,12 +196,20 @@ def exchanged_in(f: Any, here: dict[str, Any], there: dict[str, Any]) -> Any:
     return made
 
 
+@cache
+def own_functions(file: ModuleType) -> list[str]:
+    """The names in an encoding's file of functions and ops that read other names of it."""
+    here = vars(file)
+    return [name for name, f in here.items() if exchanged_in(f, here, {}) is not f]
+
+
 def with_functions(case: Case, changes: dict[str, Any]) -> Any:
     """The encoding of a case with other functions for some of its parts."""
-    here = vars(module(case.encoding))
+    file = module(case.encoding)
+    here = vars(file)
     assert changes.keys() <= set(here["ENCODING"].parts), changes
     there = dict(here)
-    there |= {name: exchanged_in(f, here, there) for name, f in here.items()} | changes
+    there |= {name: exchanged_in(here[name], here, there) for name in own_functions(file)} | changes
     pe = case.config.encoding(0)
     new: dict[str, Any] = {
         name: partial(exchanged_in(f.func, here, there), **f.keywords)

@@ -227,7 +227,7 @@ def polished(answer: Answer, option: str, value: float, name: str, x: Any, size:
 def attempt(answer: Answer, option: str, value: Any, name: str) -> Any:
     try:
         with np.errstate(all="ignore"):
-            made = with_option(option, lambda _: value)(answer)
+            made = with_option(option, lambda _: value)(answer.forward)
     except BROKEN:
         return None
     made = {name: answer.want(name)} if made is None else made

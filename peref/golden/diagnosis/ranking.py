@@ -117,7 +117,8 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
     found: dict[str, list[Said]] = defaultdict(list)
     fitted, best = some_of_each_level(bad, FITTED), 0.0
     for stage in (FIRST, SECOND, LAST):
-        for flag, one in tried(stage, fitted, bad, good).items():
+        some = fitted[::2] if stage is LAST else fitted  # one of each level: these take long
+        for flag, one in tried(stage, some, bad, good).items():
             found[flag].append(one)
             best = max(best, one.weight)
         if best > ENOUGH:
@@ -154,8 +155,10 @@ def some_of_each_level(bad: list[Answer], most: int) -> list[Answer]:
 
 
 def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[Answer]) -> dict[str, Said]:
-    """Flag -> the guess that gives the largest share of cases, or what clues weigh together."""
-    guesses: list[Guess] = []
+    """Flag -> the guess that gives the largest share of cases, or what clues weigh together. Where a guess
+    made on one case gives all of them, the next is not asked.
+    """
+    shares: dict[Trap, Said] = {}
     clues: dict[str, dict[str, list[str]]] = defaultdict(dict)  # flag -> words -> where they were seen
     found: dict[str, Said] = {}
     for answer in fitted:
@@ -165,15 +168,17 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
                     clues[one.trap.flag].setdefault(one.trap.words, []).append(answer.entry.id)
                     known = found.get(one.trap.flag, Said(one.trap, 0.0))
                     found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
-                elif not any(one.trap == known.trap for known in guesses) and (answer.fits(one) or 0) > 0:
-                    guesses.append(one)
+                elif one.trap not in shares and (answer.fits(one) or 0) > 0:
+                    weight, evidence = share(one, bad, good)
+                    shares[one.trap] = Said(one.trap, one.sure * weight, one, evidence)
+        if any(said.guess and said.weight > ENOUGH * said.guess.sure for said in shares.values()):
+            break
     for flag, words in clues.items():
         found[flag] = replace(found[flag], evidence=seen_in(words))
     best: dict[str, Said] = {}
-    for one in guesses:
-        weight, evidence = share(one, bad, good)
-        if one.trap.flag not in best or one.sure * weight > best[one.trap.flag].weight:
-            best[one.trap.flag] = Said(one.trap, one.sure * weight, one, evidence)
+    for said in shares.values():
+        if said.trap.flag not in best or said.weight > best[said.trap.flag].weight:
+            best[said.trap.flag] = said
     for flag, said in best.items():
         clue = found.get(flag)
         if clue is None or said.weight > clue.weight or said.weight >= LIKE:
@@ -203,8 +208,8 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> tuple[float, str
     something wrong; and in words.
     """
     some = bad[:: max(1, -(-len(bad) // TRIED))]
-    told = [answer.fits(one) for answer in some if answer.case is not None or answer.fits(one) is not None]
-    fits = [fit or 0.0 for fit in told]
+    told = [(answer, answer.fits(one)) for answer in some]
+    fits = [fit or 0.0 for answer, fit in told if answer.case is not None or fit is not None]
     kept = [
         wrong for answer in good[:: max(1, -(-len(good) // TRIED))] if (wrong := answer.fits(one)) is not None
     ]
