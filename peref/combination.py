@@ -35,6 +35,11 @@ def with_own(name: str, function: Any, places: tuple[int, ...], *given: Any) -> 
     return function(*(inside(name, one) if place in places else one for place, one in enumerate(given)))
 
 
+def untold(function: Any, *given: Any) -> Any:
+    """A score that is not told what others add by distance."""
+    return function(*given[:-1])
+
+
 def each(parts: Parts, *given: Any) -> dict[str, Any]:
     """What these functions give to the same, their names in one dict."""
     return flat({name: function(*given) for name, function in parts})
@@ -98,6 +103,10 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
     agree = lambda law: (
         law not in absolute and all(law in pe.claims for pe in (told if law == "text" else parts.values()))
     )
+    if filled["bias"] and filled["score"]:
+        ((name, score),) = filled["score"]
+        told_table = "table" in signature(score).parameters
+        filled["score"] = ((name, score if told_table else partial(untold, score)),)
     hooks: dict[str, Any] = {
         hook: partial(with_own, *filled[hook][0], NAMED[hook]) if filled[hook] else None for hook in HOOKS
     }

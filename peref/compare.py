@@ -52,9 +52,8 @@ def same(actual: Any, expected: Any, tolerance: float, name: str = "", *, empty:
     made, wanted = library(actual), library(expected)
     if made != wanted or not made:
         made, wanted = made or type(actual).__name__, wanted or type(expected).__name__
-        raise Differs(
-            name, "library", f"actual is of {made}, expected of {wanted}; arrays of one library are compared"
-        )
+        what = f"actual is of {made}, expected of {wanted}"
+        raise Differs(name, "library", f"{what}; arrays of one library are compared")
     if actual.dtype != expected.dtype:
         raise Differs(name, "dtype", f"actual is {actual.dtype}, expected {expected.dtype}")
     if actual.shape != expected.shape:
@@ -74,11 +73,8 @@ def members(actual: Any, expected: Any, tolerance: float, name: str, empty: bool
     a, e = ((x if isinstance(x, dict) else dict(enumerate(x))) for x in (actual, expected))
     if a.keys() != e.keys():
         missing, unexpected = sorted(map(str, e.keys() - a.keys())), sorted(map(str, a.keys() - e.keys()))
-        raise Differs(
-            name,
-            "names",
-            f"missing: {', '.join(missing) or 'none'}; unexpected: {', '.join(unexpected) or 'none'}",
-        )
+        what = f"missing: {', '.join(missing) or 'none'}; unexpected: {', '.join(unexpected) or 'none'}"
+        raise Differs(name, "names", what)
     if all(x is None for x in e.values()):
         raise Differs(name, "empty", "no arrays: nothing was compared")
     for k, x in e.items():
@@ -120,11 +116,8 @@ def differ(wrong: Any, a: np.ndarray, e: np.ndarray, reason: str, name: str, rul
     if wrong.any():
         k = int(np.argmax(wrong))
         count = f"{np.count_nonzero(wrong)} of {wrong.size} cells differ"
-        raise Differs(
-            name,
-            reason,
-            f"{count}, first at {index(k, e.shape)}: actual {a.flat[k]}, expected {e.flat[k]}; {rule}",
-        )
+        where = f"first at {index(k, e.shape)}: actual {a.flat[k]}, expected {e.flat[k]}"
+        raise Differs(name, reason, f"{count}, {where}; {rule}")
 
 
 def index(k: int, shape: tuple[int, ...]) -> list[int]:

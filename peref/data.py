@@ -116,24 +116,16 @@ def stdlib(root: Path | None = None) -> Corpus:
     without its sources.
     """
     root = root or Path(sysconfig.get_paths()["stdlib"])
-    names = (
-        walk(root, lambda name: name not in LEFT_OUT and not name.startswith(OF_THE_BUILD))
-        if root.is_dir()
-        else []
-    )
+    kept = lambda name: name not in LEFT_OUT and not name.startswith(OF_THE_BUILD)
+    names = walk(root, kept) if root.is_dir() else []
     files = [(name, read_text(root / name).replace(b"\r\n", b"\n")) for name in names if name.endswith(".py")]
     files = [(name, body) for name, body in files if body]
     if len(files) < MANY:
-        raise Misuse(
-            "this interpreter came without the sources of its standard library "
-            f"({counted(len(files), 'usable file')} in {root}); choose another text: --data {DEFAULT}, or "
-            "--data PATH"
-        )
-    source = (
-        f"standard library of {platform.python_implementation()} {platform.python_version()}, {len(files)} "
-        "files"
-    )
-    return by_path(STDLIB, source, files)
+        has = f"{counted(len(files), 'usable file')} in {root}"
+        what = f"this interpreter came without the sources of its standard library ({has})"
+        raise Misuse(f"{what}; choose another text: --data {DEFAULT}, or --data PATH")
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return by_path(STDLIB, f"standard library of {python}, {len(files)} files", files)
 
 
 def folder_texts(root: Path) -> Corpus:
@@ -142,23 +134,18 @@ def folder_texts(root: Path) -> Corpus:
 
     Raises Misuse where no text remains.
     """
-    files: Files = []
-    binary = 0
-    for name in walk(root, lambda name: not name.startswith(".")):
-        body = read_text(root / name)
-        if why_not_text(body):
-            binary += 1
-        elif body:
-            files.append((name, body))
+    text = lambda body: None if why_not_text(body) else body
+    found = [(name, text(read_text(root / name))) for name in walk(root, lambda name: name[0] != ".")]
+    files = [(name, body) for name, body in found if body]
+    binary = sum(body is None for _, body in found)
     source = f"{root}, {counted(len(files), 'text file')}, {counted(binary, 'binary file')} left out"
     if not files:
-        raise Misuse(
-            f"--data {str(root)!r}: no text in this folder ({source}; empty and hidden files do not count)"
-        )
+        why = f"{source}; empty and hidden files do not count"
+        raise Misuse(f"--data {str(root)!r}: no text in this folder ({why})")
     name = root.resolve().name
-    return (
-        by_path(name, source, files) if len(files) >= MANY else last_tenth(name, source, joined_text(files))
-    )
+    if len(files) < MANY:
+        return last_tenth(name, source, joined_text(files))
+    return by_path(name, source, files)
 
 
 def text_of(path: Path) -> bytes:
@@ -192,10 +179,8 @@ def unpacked(entry: Entry, path: Path) -> bytes:
     except lzma.LZMAError as error:
         found = f"no whole xz file ({error})"
     if found != (expected := f"{entry.bytes} bytes with SHA-256 {entry.sha256}"):
-        raise Damaged(
-            f"{path} is damaged: expected {expected} once decompressed, got {found}; reinstall peref or "
-            f"restore the checkout, or choose another text with --data"
-        )
+        what = f"{path} is damaged: expected {expected} once decompressed, got {found}"
+        raise Damaged(f"{what}; reinstall peref or restore the checkout, or choose another text with --data")
     return body
 
 
@@ -250,12 +235,8 @@ def assemble(name: str, source: str, train: Files, valid: Files) -> Corpus:
     for part, files in (("train", train), ("valid", valid)):
         for path, body in files:
             digest.update(f"{part}\0{path}\0{len(body)}\0".encode("utf-8", "surrogateescape") + body)
-    return Corpus(
-        name,
-        source,
-        digest.hexdigest(),
-        *(np.frombuffer(joined_text(files), np.uint8) for files in (train, valid)),
-    )
+    parts = (np.frombuffer(joined_text(files), np.uint8) for files in (train, valid))
+    return Corpus(name, source, digest.hexdigest(), *parts)
 
 
 def joined_text(files: Files) -> bytes:
@@ -266,11 +247,9 @@ def joined_text(files: Files) -> bytes:
 def check_length(corpus: Corpus, length: int) -> None:
     """Raises Misuse unless a window of `length` inputs and one target more fits into both parts."""
     if min(corpus.train.size, corpus.valid.size) <= length:
-        raise Misuse(
-            f"corpus {corpus.name!r} is too small for length {length}: training has "
-            f"{counted(corpus.train.size, 'byte')} and validation {corpus.valid.size}, each needs at least "
-            f"{length + 1}; choose a shorter length or a larger text"
-        )
+        has = f"training has {counted(corpus.train.size, 'byte')} and validation {corpus.valid.size}"
+        what = f"corpus {corpus.name!r} is too small for length {length}: {has}"
+        raise Misuse(f"{what}, each needs at least {length + 1}; choose a shorter length or a larger text")
 
 
 def batch(
@@ -285,10 +264,8 @@ def batch(
     if batch < 1 or length < 1:
         raise Misuse(f"a batch of {counted(batch, 'window')} of length {length}: expected at least 1 of each")
     if tokens.size <= length:
-        raise Misuse(
-            f"a text of {counted(tokens.size, 'byte')} is too small for length {length}: it needs at least "
-            f"{length + 1}"
-        )
+        what = f"a text of {counted(tokens.size, 'byte')} is too small for length {length}"
+        raise Misuse(f"{what}: it needs at least {length + 1}")
     start = generator(seed, "batch", step, part).integers(tokens.size - length, size=(batch, 1))  # [B,1]
     at = start + np.arange(length)  # [B,T]
     return tokens[at].astype(np.int64), tokens[at + 1].astype(np.int64)
@@ -312,11 +289,8 @@ def yardsticks(train: np.ndarray, valid: np.ndarray) -> dict[str, float]:
     two = -np.log2(two / two.sum(1, keepdims=True))
     unigram = one[valid].mean()
     bigram = (one[valid[0]] + two.ravel()[byte_pairs(valid)].sum()) / valid.size
-    return {
-        "unigram_bpb": float(unigram),
-        "bigram_bpb": float(bigram),
-        "xz_bpb": 8 * len(lzma.compress(valid.tobytes(), preset=9)) / valid.size,
-    }
+    xz = 8 * len(lzma.compress(valid.tobytes(), preset=9)) / valid.size
+    return {"unigram_bpb": float(unigram), "bigram_bpb": float(bigram), "xz_bpb": xz}
 
 
 def byte_pairs(tokens: np.ndarray) -> np.ndarray:

@@ -66,21 +66,13 @@ def real(arrays: dict[str, Any], like: np.dtype | None = None) -> np.dtype:
 
 def heads_of(q: Any, k: Any, v: Any = None) -> dict[str, int]:
     """H, G and D of q [B,H,T,D], k [B,G,T,D] and v [B,G,T,D], or Misuse."""
-    fit = (
-        q.ndim == k.ndim == 4
-        and k.shape[0] == q.shape[0]
-        and k.shape[2:] == q.shape[2:]
-        and min(q.shape + k.shape) > 0
-    )
-    fit = fit and q.shape[1] % k.shape[1] == 0 and (v is None or (v.ndim == 4 and v.shape[:3] == k.shape[:3]))
-    if not fit:
-        given = ", ".join(
-            f"{name} {list(a.shape)}" for name, a in (("q", q), ("k", k), ("v", v)) if a is not None
-        )
-        raise Misuse(
-            f"{given} do not fit; expected q [B,H,T,D] and k{'' if v is None else ', v'} [B,G,T,D], H a "
-            "multiple of G"
-        )
+    fit = q.ndim == k.ndim == 4 and k.shape[:1] + k.shape[2:] == q.shape[:1] + q.shape[2:]
+    fit = fit and min(q.shape + k.shape) > 0 and q.shape[1] % k.shape[1] == 0
+    if not fit or (v is not None and (v.ndim != 4 or v.shape[:3] != k.shape[:3])):
+        arrays = {"q": q, "k": k} | ({} if v is None else {"v": v})
+        given = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
+        wanted = f"q [B,H,T,D] and {', '.join([*arrays][1:])} [B,G,T,D], H a multiple of G"
+        raise Misuse(f"{given} do not fit; expected {wanted}")
     return {"H": q.shape[1], "G": k.shape[1], "D": q.shape[3]}
 
 
@@ -91,13 +83,12 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
     encoding = get(name)
     if encoding.hook not in hooks:
         others = ", ".join(n for n in names() if get(n).hook in hooks)
-        raise Misuse(
-            f"{name} fills {encoding.hook or 'no hook'} and cannot do this; those that can: {others}"
-        )
+        what = f"{name} fills {encoding.hook or 'no hook'} and cannot do this"
+        raise Misuse(f"{what}; those that can: {others}")
     for fact in ("H", "L"):
         if facts[fact] < 1:
             raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
-    encoding = bind(encoding, {"layer": 0, "layers": 1, **facts}, resolve(name, options))
+    encoding = bind(encoding, {"layer": 0, "layers": 1, "biased": False, **facts}, resolve(name, options))
     check_claims(name, encoding, facts.get("causal", True), facts.get("window"))
     check_options(encoding)
     return encoding
@@ -115,12 +106,9 @@ def parameters(
     real({f"params[{n!r}]": a for n, a in params.items()}, dtype)
     has, wanted = ({n: list(a.shape) for n, a in p.items()} for p in (params, fresh))
     if has != wanted:
-        given, expected = (
-            ", ".join(f"{n} {shape}" for n, shape in p.items()) or "none" for p in (has, wanted)
-        )
-        raise Misuse(
-            f"parameters given to {name}: {given}; expected: {expected}; options and L decide their shapes"
-        )
+        listed = lambda p: ", ".join(f"{n} {shape}" for n, shape in p.items()) or "none"
+        what = f"parameters given to {name}: {listed(has)}; expected: {listed(wanted)}"
+        raise Misuse(f"{what}; options and L decide their shapes")
     return params
 
 
@@ -180,10 +168,8 @@ def rotate(
     dtype, sizes, T = real({"q": q, "k": k}), heads_of(q, k), q.shape[2]
     facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
     encoding = chosen(name, ("rotate",), facts, options)
-    p, at = (
-        parameters(name, encoding, params, seed, dtype),
-        place(name, encoding, dtype, T, positions, q.shape[0], n=n),
-    )
+    p = parameters(name, encoding, params, seed, dtype)
+    at = place(name, encoding, dtype, T, positions, q.shape[0], n=n)
     return turn_heads(PLAIN, q, k, rotation(encoding, p, at.i, at.n), layout=layout)
 
 
@@ -212,10 +198,8 @@ def bias(
         raise Misuse(f"there are {T} tokens; expected at least 1")
     encoding = chosen(name, ("bias",), {"H": heads, "causal": causal, "L": T if L is None else L}, options)
     dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
-    p, at = (
-        parameters(name, encoding, params, seed, dtype),
-        place(name, encoding, dtype, T, positions, causal=causal),
-    )
+    p = parameters(name, encoding, params, seed, dtype)
+    at = place(name, encoding, dtype, T, positions, causal=causal)
     table = distance_table(PLAIN, encoding, p, at.distances)
     nothing = np.zeros((1, heads, T, 1), dtype)
     return seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)
@@ -250,10 +234,8 @@ def attention(
     """
     dtype, sizes = real({"q": q, "k": k, "v": v} | ({} if x is None else {"x": x})), heads_of(q, k, v)
     B, T = q.shape[0], q.shape[2]
-    facts: dict[str, Any] = sizes | {
-        "R": width_of_rotation(name, sizes["D"], rotary_dim, layout),
-        "L": T if L is None else L,
-    }
+    R = width_of_rotation(name, sizes["D"], rotary_dim, layout)
+    facts: dict[str, Any] = sizes | {"R": R, "L": T if L is None else L}
     facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1], "causal": causal, "window": window}
     encoding = chosen(name, ("", "rotate", "bias", "score", "attend"), facts, options)
     if x is None and encoding.features:
@@ -282,10 +264,8 @@ def vjp(
     y = function(*watched, **named, **settings)
     results = y if isinstance(y, tuple) else (y,)
     if not all(isinstance(one, Var) for one in results):
-        raise Misuse(
-            "nothing to differentiate: the result does not depend on a real array among the arguments, x "
-            "or params"
-        )
+        what = "the result does not depend on a real array among the arguments, x or params"
+        raise Misuse(f"nothing to differentiate: {what}")
     recorded = list(tape.entries)
 
     def pull(*dy: Any) -> tuple[Any, ...]:

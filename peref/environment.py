@@ -15,7 +15,7 @@ from peref.backends import GPU, Backend, find
 
 def environment(be: Backend) -> dict[str, Any]:
     """What the bits of a run depend on besides its settings."""
-    return {
+    about = {
         "peref": __version__,
         "code": share.code(),
         "numpy": np.__version__,
@@ -23,14 +23,10 @@ def environment(be: Backend) -> dict[str, Any]:
         "machine": platform.machine(),
         "backend": be.name,
         "skips": be.skips,
-        **of_what_computes(be.name),
     }
-
-
-def of_what_computes(backend: str) -> dict[str, Any]:
-    return (
-        of_device(backend) if backend.startswith(GPU) else of_kernels() if backend == "numba" else of_blas()
-    )
+    if be.name.startswith(GPU):
+        return about | of_device(be.name)
+    return about | (of_kernels() if be.name == "numba" else of_blas())
 
 
 def of_blas() -> dict[str, Any]:
@@ -39,10 +35,8 @@ def of_blas() -> dict[str, Any]:
     """
     about: Any = np.show_config(mode="dicts")
     blas = about.get("Build Dependencies", {}).get("blas", {})
-    return {
-        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
-        "threads": share.blas_threads(),
-    }
+    name = f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+    return {"blas": name, "threads": share.blas_threads()}
 
 
 def of_kernels() -> dict[str, Any]:

@@ -67,6 +67,5 @@ def explained(path: Path, verb: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PerefError(
-            f"{path}: cannot {verb}: {error.strerror or error}; check space, permissions and the folder"
-        ) from error
+        what = f"{path}: cannot {verb}: {error.strerror or error}"
+        raise PerefError(f"{what}; check space, permissions and the folder") from error

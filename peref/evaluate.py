@@ -52,6 +52,11 @@ class Protocol:
                 return
 
 
+def in_units(nats: float) -> dict[str, float]:
+    """A mean loss in nats per token and in bits per byte."""
+    return {"loss": nats, "bpb": nats / math.log(2)}
+
+
 def score(
     cfg: Config,
     params: Arrays,
@@ -87,19 +92,11 @@ def score(
             progress(b - first)
     mean = float(total.sum() / count.sum())
     loss_of, weight = np.array(means).T
-    share = weight / weight.sum()
-    n = len(means)
-    spread = float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum())) if n > 1 else None
-    row = {
-        "length": length,
-        "loss": mean,
-        "ppl": math.exp(min(mean, 700.0)),
-        "bpb": mean / math.log(2),
-        "stderr": None if spread is None else spread / math.log(2),
-        "windows": n,
-        "tokens": int(count.sum()),
-    }
-    return row, total, count
+    share, n = weight / weight.sum(), len(means)
+    row = {"length": length, **in_units(mean), "ppl": math.exp(min(mean, 700.0)), "stderr": None}
+    if n > 1:
+        row["stderr"] = in_units(float(np.sqrt(n / (n - 1) * ((share * (loss_of - mean)) ** 2).sum())))["bpb"]
+    return row | {"windows": n, "tokens": int(count.sum())}, total, count
 
 
 def by_buckets(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
@@ -107,17 +104,8 @@ def by_buckets(total: np.ndarray, count: np.ndarray) -> list[dict[str, Any]]:
     edges = [0] + [1 << k for k in range(len(total).bit_length()) if 1 << k < len(total)] + [len(total)]
     rows = []
     for a, b in pairwise(edges):
-        if count[a:b].sum():
-            mean = float(total[a:b].sum() / count[a:b].sum())
-            rows.append(
-                {
-                    "from": a,
-                    "to": b - 1,
-                    "loss": mean,
-                    "bpb": mean / math.log(2),
-                    "tokens": int(count[a:b].sum()),
-                }
-            )
+        if n := int(count[a:b].sum()):
+            rows.append({"from": a, "to": b - 1, **in_units(float(total[a:b].sum() / n)), "tokens": n})
     return rows
 
 
@@ -133,10 +121,8 @@ def weights_of(run: Run) -> tuple[Config, Arrays, int]:
     """
     steps = run.checkpoints
     if not steps:
-        raise Misuse(
-            f"{run.folder} has no checkpoint yet; let `{share.program()} train --resume {run.folder}` go on "
-            "for a while"
-        )
+        again = f"`{share.program()} train --resume {run.folder}`"
+        raise Misuse(f"{run.folder} has no checkpoint yet; let {again} go on for a while")
     cfg = config_of(run)
     arrays, _ = run.checkpoint(steps[-1])
     return cfg, {name.removeprefix("p/"): a for name, a in arrays.items() if name.startswith("p/")}, steps[-1]
@@ -179,20 +165,14 @@ def under(cfg: Config, pe: str | None, given: tuple[str, ...]) -> Config:
     chosen = choose(pe or ",".join(name for name, _ in cfg.pe), given)
     own = [name for name, _ in chosen["pe"]] == [name for name, _ in cfg.pe]
     all_of_it = pe is None or (own and any(map(modules.is_path, pe.split(","))))
-    stay = [
-        {key: value for key, value in old.items() if all_of_it or key in settings_of(name)}
-        for name, old in cfg.pe
-    ]
+    among = lambda given, known: {key: value for key, value in given.items() if key in known}
+    stay = [old if all_of_it else among(old, settings_of(name)) for name, old in cfg.pe]
     if any(stay):
         if len(stay) != len(chosen["pe"]):
-            raise Misuse(
-                f"the layers of {cfg.named} have settings of their own; give {counted(len(stay), 'name')}, "
-                "so that each keeps its own"
-            )
-        chosen["pe"] = tuple(
-            (name, {key: value for key, value in old.items() if key in kinds(name)} | dict(new))
-            for old, (name, new) in zip(stay, chosen["pe"], strict=True)
-        )
+            what = f"the layers of {cfg.named} have settings of their own"
+            raise Misuse(f"{what}; give {counted(len(stay), 'name')}, so that each keeps its own")
+        pairs = zip(stay, chosen["pe"], strict=True)
+        chosen["pe"] = tuple((name, among(old, kinds(name)) | dict(new)) for old, (name, new) in pairs)
     rotates = any(fills(name, "rotate") for name, _ in chosen["pe"])
     attends = any(not fills(name, "mix") for name, _ in chosen["pe"])
     turning = {"R": cfg.R, "layout": cfg.layout} if rotates else {"R": None, "layout": Config.layout}
@@ -210,10 +190,8 @@ def check_evaluation(cfg: Config, params: Arrays, text: np.ndarray, longest: int
     if longest > end:
         raise Misuse(f"{name} ends at length {end}, and length is {longest}; ask for at most {end}")
     if len(text) <= longest:
-        raise Misuse(
-            f"the validation text has {counted(len(text), 'byte')}, too few for length {longest}; expected "
-            f"at least {longest + 1}"
-        )
+        what = f"the validation text has {counted(len(text), 'byte')}, too few for length {longest}"
+        raise Misuse(f"{what}; expected at least {longest + 1}")
 
 
 def evaluate(
@@ -254,20 +232,17 @@ def stored(
     """What eval writes beside the run: the numbers and all that they depend on. `trained_on` is the run's
     text where that is another.
     """
-    last = rows[-1] if rows else {}
+    by_position = rows[-1].get("by_position", []) if rows else []
     base = next((r["bpb"] for r in rows if r["length"] == cfg.L), None)
+    ratios = [{**r, "ratio": None if base is None else r["bpb"] / base} for r in rows]
     return {
         "protocol": {"name": str(protocol), **asdict(protocol)},
         "corpus": corpus_sha256,
         "bytes": len(text) - 1,
         "step": step,
         "pe": cfg.to_json()["pe"],
-        "rows": [
-            {k: v for k, v in r.items() if k != "by_position"}
-            | {"ratio": None if base is None else r["bpb"] / base}
-            for r in rows
-        ],
-        "by_position": last.get("by_position", []),
+        "rows": [{k: v for k, v in r.items() if k != "by_position"} for r in ratios],
+        "by_position": by_position,
         "trained_on": corpus_sha256 if trained_on is None else trained_on,
         "L": cfg.L,
         "backend": be.name,

@@ -49,10 +49,8 @@ def check_generation(
     total = len(prompt) + count
     end, name = cfg.ends(dtype)
     if total > end:
-        raise Misuse(
-            f"{name} ends at length {end}; prompt and text would be {total} tokens; ask for at most "
-            f"{max(int(end) - len(prompt), 0)}"
-        )
+        what = f"{name} ends at length {end}; prompt and text would be {total} tokens"
+        raise Misuse(f"{what}; ask for at most {max(int(end) - len(prompt), 0)}")
 
 
 def generate(
@@ -72,9 +70,8 @@ def generate(
     Raises Misuse as check_request does.
     """
     prompt = np.asarray(prompt, dtype=np.int64)
-    check_generation(
-        cfg, prompt, count, temperature, top_k, seed, next((a.dtype for a in params.values()), np.float64)
-    )
+    dtype = next((a.dtype for a in params.values()), np.float64)
+    check_generation(cfg, prompt, count, temperature, top_k, seed, dtype)
     params = be.place(params)
     memory, new = cache(cfg, max(cfg.L, len(prompt) + count)), prompt
     for step in range(count):

@@ -140,9 +140,14 @@ def features(be: Backend, pe: Encoding, p: Arrays, x: Any, at: At, state: State 
     return pe.features(be, p, be.widen(x), at, state or {}) if pe.features else ({}, {})
 
 
-def score_terms(be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, f: Arrays, at: At) -> Any:
-    """What is added to the scaled logits, by their content: term, row and column, None where absent."""
-    return pe.score(be, p, be.widen(q), be.widen(k), f, at) if pe.score else (None, None, None)
+def score_terms(
+    be: Backend, pe: Encoding, p: Arrays, q: Any, k: Any, f: Arrays, at: At, table: Any = None
+) -> Any:
+    """What is added to the scaled logits, by their content: term, row and column, None where absent. `table`
+    is what another encoding of the layer adds by distance.
+    """
+    beside = () if table is None else (table,)
+    return pe.score(be, p, be.widen(q), be.widen(k), f, at, *beside) if pe.score else (None, None, None)
 
 
 def attend_heads(
@@ -180,7 +185,7 @@ def attend_heads(
         given = {"k": k, "v": v} | {f"f.{name}": a for name, a in f.items()}
         new, (k, v, *rest) = join_kept(old, given)  # [B,G,S,D]
         new, f = new | {"state": state}, dict(zip(f, rest, strict=True))
-    term, row, column = score_terms(be, pe, p, q, k, f, at)
+    term, row, column = score_terms(be, pe, p, q, k, f, at, table)
     if pe.attend:
         beside = [(table, term, row, column)] if pe.bias or pe.score else []
         return in_dtype(

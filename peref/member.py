@@ -164,7 +164,7 @@ def bound(
     layers of an encoding before this one.
     """
     names, parts = encodings_of(name), {}
-    facts |= {"R": given.get("rotary_dim", facts["R"])}
+    facts |= {"R": given.get("rotary_dim", facts["R"]), "biased": len(names) > 1 and fills(name, "bias")}
     for one in names:
         own = dict(given) if len(names) == 1 else inside(one, given)
         pe = bind(get(one), facts | {"earlier": earlier(one)}, own)

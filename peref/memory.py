@@ -43,10 +43,10 @@ def inner_maps(cfg: Config) -> int:
 
 def parameter_count(cfg: Config) -> int:
     """Parameters that a model of this shape has at least."""
-    rows = layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D + cfg.layers * (
-        1 + inner_maps(cfg)
-    ) * (cfg.F or 0)
-    return ((1 if cfg.tied else 2) * cfg.V + rows + len(norms_of(cfg)) * cfg.layers + 1) * cfg.C
+    attention = layers_with(cfg, "mix") * 2 * (cfg.H + (cfg.G or 0)) * cfg.D
+    inner = cfg.layers * (1 + inner_maps(cfg)) * (cfg.F or 0)
+    norms = len(norms_of(cfg)) * cfg.layers + 1
+    return ((1 if cfg.tied else 2) * cfg.V + attention + inner + norms) * cfg.C
 
 
 def activations(cfg: Config) -> int:
@@ -81,11 +81,9 @@ def available(backend: str) -> tuple[int | None, str]:
 def check_training(cfg: Config, dtype: Any, batch: int, accumulate: int, backend: str) -> None:
     """Raises Misuse, saying how much is needed, for a training that does not fit where `backend` computes."""
     width, (here, where), tokens = np.dtype(dtype).itemsize, available(backend), batch * cfg.L
-    plain = backend in ("numpy", "cupy")  # attention is the plain op's
-    weights = 4 * parameter_count(cfg) * width
-    kept = tokens * activations(cfg) + (
-        layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L if plain else 0
-    )
+    weights, kept = 4 * parameter_count(cfg) * width, tokens * activations(cfg)
+    if backend in ("numpy", "cupy"):  # attention is the plain op's
+        kept += layers_with(cfg, "mix", "attend") * cfg.H * tokens * cfg.L
     step = kept * width + (1 if backend == "cupy" else accumulate) * tokens * TOKEN
     if here is not None and weights + step > here:
         raise Misuse(

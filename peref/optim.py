@@ -48,14 +48,12 @@ def judge(status, loss, gradients):
     """
     xp = namespace(status)
     with np.errstate(all="ignore"):
-        sums = xp.cumsum(
-            stacked([(gradients[name].astype(xp.float64) ** 2).sum() for name in sorted(gradients)])
-        )
+        squares = [(gradients[name].astype(xp.float64) ** 2).sum() for name in sorted(gradients)]
+        sums = xp.cumsum(stacked(squares))
         finite = xp.isfinite(sums)
         fault = xp.where(xp.isfinite(loss), xp.where(finite[-1], 0, 2 + finite.argmin()), 1)
-        status[...] = xp.where(
-            status[2] == 0, xp.stack([loss, xp.sqrt(sums[-1]), fault.astype(xp.float64)]), status
-        )
+        came = xp.stack([loss, xp.sqrt(sums[-1]), fault.astype(xp.float64)])
+        status[...] = xp.where(status[2] == 0, came, status)
 
 
 def read_status(status: np.ndarray, names: Iterable[str]) -> tuple[float, float]:
@@ -66,9 +64,8 @@ def read_status(status: np.ndarray, names: Iterable[str]) -> tuple[float, float]
     if fault == 1:
         raise Diverged(f"the loss is {loss}")
     if fault:
-        raise Diverged(
-            f"the gradient of {sorted(names)[int(fault) - 2]} is not finite, or too large to be squared"
-        )
+        name = sorted(names)[int(fault) - 2]
+        raise Diverged(f"the gradient of {name} is not finite, or too large to be squared")
     return loss, norm
 
 
@@ -86,20 +83,8 @@ def update(p, g, m, v, loss, rate, step, clip, status, *, sizes, decay, beta1, b
         shrink = xp.where(status[2] == 0, xp.minimum(1.0, clip / status[1]), 0.0)
     for name, a in p.items():
         size = sizes.get(name, 1.0)
-        falls = decay / size if decays(name, a) else 0.0
-        adamw(
-            a,
-            g[name],
-            m[name],
-            v[name],
-            rate if size == 1 else rate * size,
-            step,
-            shrink,
-            beta1=beta1,
-            beta2=beta2,
-            eps=eps,
-            decay=falls,
-        )
+        how = {"beta1": beta1, "beta2": beta2, "eps": eps, "decay": decay / size if decays(name, a) else 0.0}
+        adamw(a, g[name], m[name], v[name], rate if size == 1 else rate * size, step, shrink, **how)
 
 
 def schedule(step: int, *, peak: float, warmup: int, steps: int, floor: float) -> float:

@@ -72,7 +72,6 @@ class Recipe:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Recipe":
         if unknown := set(data) - {f.name for f in fields(cls)}:
-            raise Misuse(
-                f"unknown settings of a run: {', '.join(sorted(unknown))}; was this written by a newer peref?"
-            )
+            what = f"unknown settings of a run: {', '.join(sorted(unknown))}"
+            raise Misuse(f"{what}; was this written by a newer peref?")
         return cls(**data)

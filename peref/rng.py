@@ -21,9 +21,8 @@ def generator(seed: int, stream: str, *counters: int) -> np.random.Generator:
         raise Misuse(f"seed {seed} is out of range: expected 0 <= seed < 2**64")
     for counter in counters:
         if not 0 <= counter < 2**32:
-            raise Misuse(
-                f"random stream {stream!r}: counter {counter} is out of range: expected 0 <= counter < 2**32"
-            )
+            what = f"random stream {stream!r}: counter {counter} is out of range"
+            raise Misuse(f"{what}: expected 0 <= counter < 2**32")
     key = (crc32(stream.encode()), *map(int, counters))
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(int(seed), spawn_key=key)))
 

@@ -59,10 +59,9 @@ class Run:
             record = json.loads(data)
             del record["sha256"]
             sealed = _sealed(record)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise Damaged(
-                f"{path}: not what peref wrote ({type(error).__name__}: {error}); restore it from a copy"
-            ) from error
+        except store.UNREADABLE as error:
+            why = f"{type(error).__name__}: {error}"
+            raise Damaged(f"{path}: not what peref wrote ({why}); restore it from a copy") from error
         if sealed.encode() != data:
             raise Damaged(f"{path}: its SHA-256 differs, so it was altered; restore it from a copy")
         return record
@@ -74,10 +73,9 @@ class Run:
         """
         record = self.record
         fixed = {key: value for key, value in record.items() if key not in ("argv", "environment")}
-        fixed |= {"data": record.get("data", {}).get("sha256")}
-        fixed |= (
-            {"encodings": {name: about["sha256"] for name, about in own.items()}} if (own := self.own) else {}
-        )
+        fixed["data"] = record.get("data", {}).get("sha256")
+        if own := self.own:
+            fixed["encodings"] = {name: about["sha256"] for name, about in own.items()}
         return hashlib.sha256(store.canonical(fixed).encode()).hexdigest()
 
     @property
@@ -85,12 +83,9 @@ class Run:
         """Its encodings that are not built in: name -> {"path", "package", "sha256"} of what it began
         with.
         """
-        said = self.record.get("encodings", {})
+        said, keys = self.record.get("encodings", {}), ("package", "path", "sha256")
         try:
-            return {
-                name: {key: str(about[key]) for key in ("package", "path", "sha256")}
-                for name, about in said.items()
-            }
+            return {name: {key: str(about[key]) for key in keys} for name, about in said.items()}
         except (AttributeError, KeyError, TypeError) as error:
             what = "what it says of encodings is not what peref writes; restore it from a copy"
             raise Damaged(f"{self.folder / 'run.json'}: {what}") from error
@@ -98,10 +93,8 @@ class Run:
     @property
     def cycle(self) -> str:
         """What --pe would say of it: names, and the paths of files, or of the copies where they are gone."""
-        paths = {name: about["path"] for name, about in self.own.items() if not about["package"]}
-        paths = {
-            name: path if store.is_file(Path(path)) else str(self.kept(name)) for name, path in paths.items()
-        }
+        files = {name: about["path"] for name, about in self.own.items() if not about["package"]}
+        paths = {n: path if store.is_file(Path(path)) else str(self.kept(n)) for n, path in files.items()}
         named = lambda member: "+".join(paths.get(name, name) for name in member.split("+"))
         return ",".join(named(name) for name, _ in self.record["config"]["pe"])
 
@@ -112,10 +105,8 @@ class Run:
     @property
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint file, in numeric order; none is opened."""
-        found = (
-            re.fullmatch(r"([0-9]{8}|[1-9][0-9]{8,})\.safetensors", name)
-            for name in store.names_in(self.folder / "ckpt")
-        )
+        names = store.names_in(self.folder / "ckpt")
+        found = (re.fullmatch(r"([0-9]{8}|[1-9][0-9]{8,})\.safetensors", name) for name in names)
         return sorted(int(name[1]) for name in found if name)
 
     @property
@@ -152,10 +143,8 @@ class Run:
         Raises Misuse for keep < 1 or step < 0.
         """
         if step < 0 or keep < 1:
-            raise Misuse(
-                f"cannot save step {step} keeping {counted(keep, 'checkpoint')}: use a step >= 0 and keep "
-                ">= 1"
-            )
+            what = f"cannot save step {step} keeping {counted(keep, 'checkpoint')}"
+            raise Misuse(f"{what}: use a step >= 0 and keep >= 1")
         path, metrics = self._checkpoint(step), self.folder / "metrics.jsonl"
         with explained(metrics, "sync"), _opened(metrics, os.O_RDONLY) as fd:
             os.fsync(fd)
@@ -194,10 +183,8 @@ class Run:
             raise Damaged(f"{path}: holds step {meta.get('step')}, so it was renamed")
         mine = self.identity
         if meta.get("run", mine) != mine:  # the earliest checkpoints do not say
-            raise Foreign(
-                f"{path}: belongs to another run than {self.folder / 'run.json'}; put back the one of the "
-                "two that is not in its place"
-            )
+            what = f"{path}: belongs to another run than {self.folder / 'run.json'}"
+            raise Foreign(f"{what}; put back the one of the two that is not in its place")
         return arrays, meta
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
@@ -219,10 +206,8 @@ class Run:
         path = self.folder / "metrics.jsonl"
         with explained(path, "cut back"), _opened(path, os.O_RDWR) as fd:
             if length != 0 and (length < 0 or os.pread(fd, 1, length - 1) != b"\n"):
-                raise Damaged(
-                    f"{path}: no line ends at byte {length}, as the checkpoint says; it was altered: "
-                    "restore it from a copy"
-                )
+                what = f"{path}: no line ends at byte {length}, as the checkpoint says"
+                raise Damaged(f"{what}; it was altered: restore it from a copy")
             os.ftruncate(fd, length)
             os.fsync(fd)
 
@@ -232,7 +217,7 @@ class Run:
         """
         path, kept = self.folder / "metrics.jsonl", []
         for line in store.read_bytes(path).split(b"\n")[:-1]:
-            with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
+            with contextlib.suppress(*store.UNREADABLE):
                 if json.loads(line)["step"] <= step:
                     kept.append(line + b"\n")
         store.write_text(path, b"".join(kept).decode())
@@ -247,10 +232,9 @@ class Run:
         for number, line in enumerate(store.read_bytes(path).split(b"\n")[:-1], start=1):
             try:
                 records.append({**json.loads(line)})
-            except (TypeError, ValueError, RecursionError) as error:
-                raise Damaged(
-                    f"{path}: line {number} is not a record ({error}); restore the file from a copy"
-                ) from error
+            except store.UNREADABLE as error:
+                what = f"{path}: line {number} is not a record ({error})"
+                raise Damaged(f"{what}; restore the file from a copy") from error
         return records
 
     def _checkpoint(self, step: int) -> Path:
@@ -273,10 +257,8 @@ def create(
     is written last.
     """
     if "config" not in record or type(record.get("steps")) is not int or "sha256" in record:
-        raise Misuse(
-            "a run's record needs 'config' and an integer 'steps' and must leave 'sha256' to peref; it has "
-            f"{sorted(record)}"
-        )
+        what = "a run's record needs 'config' and an integer 'steps' and must leave 'sha256' to peref"
+        raise Misuse(f"{what}; it has {sorted(record)}")
     digest = hashlib.sha256(store.canonical(record["config"]).encode()).hexdigest()[:4]
     name = "-".join([_stamp(time.time()), *name_parts, digest])
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", name):
@@ -307,9 +289,8 @@ def open_run(folder: str | Path) -> Run:
     """
     run = Run(Path(folder))
     if not store.is_file(run.folder / "run.json"):
-        raise Misuse(
-            f"{run.folder}: not a run folder, it has no run.json; `{share.program()} train` makes one"
-        )
+        what = f"{run.folder}: not a run folder, it has no run.json"
+        raise Misuse(f"{what}; `{share.program()} train` makes one")
     _ = run.record
     return run
 
@@ -321,19 +302,13 @@ def newest(root: str | Path, *, having_checkpoint: bool = True, unfinished: bool
     Raises Misuse when there is none, and Damaged when the run.json of one that has to be looked at was
     altered.
     """
-    found = [
-        Run(Path(root, name))
-        for name in store.names_in(Path(root))
-        if store.is_file(Path(root, name, "run.json"))
-    ]
+    folders = [Path(root, name) for name in store.names_in(Path(root))]
+    found = [Run(folder) for folder in folders if store.is_file(folder / "run.json")]
     for run in sorted(found, key=_created, reverse=True):
         if (run.checkpoints or not having_checkpoint) and not (unfinished and run.finished):
             return open_run(run.folder)
-    kind = "unfinished run" if unfinished else "run"
-    raise Misuse(
-        f"{root}: no {kind}{' with a checkpoint' if having_checkpoint else ''} in this folder; "
-        f"`{share.program()} train` makes one"
-    )
+    kind = f"{'unfinished ' * unfinished}run{' with a checkpoint' * having_checkpoint}"
+    raise Misuse(f"{root}: no {kind} in this folder; `{share.program()} train` makes one")
 
 
 def _stamp(seconds: float) -> str:
@@ -369,9 +344,8 @@ def _claim(fd: int, folder: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = (
-            os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace") or "a process that is just starting"
-        )
+        said = os.pread(fd, 300, 0).split(b"\n")[0].decode(errors="replace")
+        owner = said or "a process that is just starting"
         raise PerefError(f"{folder}: in use by {owner}; wait for it, stop it or start another run") from None
     mine = f"pid {os.getpid()} on {socket.gethostname()}\n".encode()
     os.pwrite(fd, mine, 0)
@@ -395,11 +369,8 @@ def _set_aside(path: Path) -> Path:
     bad = path.parent / "bad"
     with explained(path, "move to bad/"):
         bad.mkdir(exist_ok=True)
-        target = next(
-            t
-            for n in itertools.count(1)
-            if not (t := bad / (path.name if n == 1 else f"{path.name}.{n}")).exists()
-        )
+        names = itertools.chain([path.name], (f"{path.name}.{n}" for n in itertools.count(2)))
+        target = next(bad / name for name in names if not (bad / name).exists())
         os.replace(path, target)
         store.sync_folder(bad)
         store.sync_folder(path.parent)

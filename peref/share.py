@@ -83,10 +83,8 @@ def folder(name: str, package: Path = PACKAGE) -> Path:
     """
     place = (package.parent if is_checkout(package) else package / CARRIED) / name
     if not place.is_dir():
-        raise PerefError(
-            f"the folder {name!r} that comes with peref is missing: expected {place}; reinstall peref or "
-            "restore the checkout"
-        )
+        what = f"the folder {name!r} that comes with peref is missing: expected {place}"
+        raise PerefError(f"{what}; reinstall peref or restore the checkout")
     return place
 
 
@@ -94,8 +92,7 @@ def cache_folder(platform: str = sys.platform, environ: Mapping[str, str] = os.e
     """The user's cache folder for peref, by the custom of the platform. It need not exist yet."""
     if platform == "darwin":
         return Path.home() / "Library" / "Caches" / "peref"
-    variable, custom = (
-        ("LOCALAPPDATA", "AppData/Local") if platform == "win32" else ("XDG_CACHE_HOME", ".cache")
-    )
+    windows = platform == "win32"
+    variable, custom = ("LOCALAPPDATA", "AppData/Local") if windows else ("XDG_CACHE_HOME", ".cache")
     asked = Path(environ.get(variable, ""))
     return (asked if asked.is_absolute() else Path.home() / custom) / "peref"

@@ -25,6 +25,7 @@ import safetensors.numpy
 from peref.errors import Damaged, Misuse, explained
 
 FORMAT = 1
+UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)  # what is not what we wrote
 
 
 class TooNew(Damaged):
@@ -44,10 +45,8 @@ def canonical(value: object) -> str:
     try:
         return dumps(json.loads(dumps(value)))  # twice: integer keys sort as numbers until they are text
     except (TypeError, ValueError, RecursionError) as error:
-        raise Misuse(
-            f"cannot be JSON: {error}; use text, finite Python numbers, booleans, None, lists and dicts of "
-            "them"
-        ) from error
+        use = "use text, finite Python numbers, booleans, None, lists and dicts of them"
+        raise Misuse(f"cannot be JSON: {error}; {use}") from error
 
 
 def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
@@ -57,7 +56,7 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
     When it returns, the file survives a power cut; when it raises, the earlier file is still there, unless
     the message says otherwise. Raises Misuse for what cannot be stored and PerefError when the disk refuses.
     """
-    _replace(Path(path), encoded(arrays, meta))
+    write_bytes(path, encoded(arrays, meta))
 
 
 def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -72,33 +71,21 @@ def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         note = json.loads(header["__metadata__"]["peref"])
         if int(note["format"]) > FORMAT:
-            raise TooNew(
-                f"{path}: format {note['format']}; this peref reads up to {FORMAT}: use the one that wrote "
-                "it, or a later one"
-            )
+            what = f"{path}: format {note['format']}; this peref reads up to {FORMAT}"
+            raise TooNew(f"{what}: use the one that wrote it, or a later one")
         # checks sizes and offsets against the file before it allocates
         arrays = dict(sorted(safetensors.numpy.load(data).items()))
         meta, digest = dict(note["meta"]), note["sha256"]
         again = encoded(arrays, meta)  # may say Misuse, a ValueError, of what was never written here
-    except (
-        safetensors.SafetensorError,
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (safetensors.SafetensorError, *UNREADABLE) as error:
+        why = f"{type(error).__name__}: {error}"
         raise Damaged(
-            f"{path}: cut short, altered or not of peref ({type(error).__name__}: {error}); use another "
-            "checkpoint"
+            f"{path}: cut short, altered or not of peref ({why}); use another checkpoint"
         ) from error
     if again != data:
-        intact = digest == _digest(arrays, meta)
-        what = (
-            f"intact tensors, but a header that safetensors {safetensors.__version__} does not write"
-            if intact
-            else "another SHA-256"
-        )
+        what = "another SHA-256"
+        if digest == _digest(arrays, meta):
+            what = f"intact tensors, but a header that safetensors {safetensors.__version__} does not write"
         raise Damaged(f"{path}: not the bytes that were written ({what}); use another checkpoint")
     return arrays, meta
 
@@ -144,12 +131,7 @@ def check_writable(folder: Path) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a small UTF-8 text file with the promises of `save`. Raises PerefError when the disk refuses."""
-    _replace(Path(path), text.encode())
-
-
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file of any kind with the promises of `save`. Raises PerefError when the disk refuses."""
-    _replace(Path(path), data)
+    write_bytes(path, text.encode())
 
 
 def sweep(folder: str | Path) -> list[Path]:
@@ -181,10 +163,11 @@ def _temporary(folder: Path) -> Path:
     return folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def _replace(path: Path, data: bytes) -> None:
+def write_bytes(path: str | Path, data: bytes) -> None:
     """Put `data` at `path` so that a reader, or a power cut, finds the old file or the new one and never a
-    part.
+    part. Raises PerefError when the disk refuses.
     """
+    path = Path(path)
     temp = _temporary(path.parent)
     try:
         with explained(path, "write"):
@@ -223,10 +206,8 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
     if not (name.isascii() and name.isprintable() and name and name != "__metadata__"):
         raise Misuse(f"tensor name {name!r}: use printable ASCII other than '__metadata__'")
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise Misuse(
-            f"tensor {name!r} has dtype {array.dtype}: convert it to bool, an integer or a float of at most "
-            "64 bits"
-        )
+        use = "convert it to bool, an integer or a float of at most 64 bits"
+        raise Misuse(f"tensor {name!r} has dtype {array.dtype}: {use}")
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
@@ -241,10 +222,9 @@ def _digest(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
 
 
 def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        pass
+    with contextlib.suppress(PermissionError):  # somebody else's
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
     return True

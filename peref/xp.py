@@ -28,10 +28,8 @@ def namespace(*arrays: Any) -> ModuleType:
     found = {name for name in map(library, arrays) if name}
     if len(found) != 1:
         kinds = ", ".join(type(a).__module__ + "." + type(a).__name__ for a in arrays)
-        raise TypeError(
-            f"expected arrays of one library, numpy or cupy, got: {kinds}; move them with peref.xp.to_host "
-            "or like"
-        )
+        what = f"expected arrays of one library, numpy or cupy, got: {kinds}"
+        raise TypeError(f"{what}; move them with peref.xp.to_host or like")
     return sys.modules[found.pop()]
 
 

@@ -7,8 +7,8 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from check import Differs, frozen, gradient, same
-from generated import every_choice, filling
+from check import Differs, apart, frozen, gradient, same
+from generated import config, every_choice, filling, tokens, weights
 
 import peref
 from peref import backends, model
@@ -25,7 +25,7 @@ D9 = np.arange(-4, 5)
 
 def bound(name, **given):
     """The encoding with H = 6 heads of width 4, unless said, and options."""
-    facts = {"H": 6, "G": 6, "D": 4, "L": 16, "C": 24, "causal": True}
+    facts = {"H": 6, "G": 6, "D": 4, "L": 16, "C": 24, "causal": True, "biased": False}
     return bind(get(name), {n: given.pop(n, a) for n, a in facts.items()}, given)
 
 
@@ -360,26 +360,33 @@ def test_dynamic_bias_tells_past_from_future():
 # ---------------------------------------------------------------- DAPE
 
 
-def test_dape_with_a_silent_network_is_its_static_bias():
-    """W_2 zero leaves ALiBi, or KERPLE."""
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((2, 6, 9, 4)) for _ in range(3))
-    for over in ("alibi", "kerple_log"):
-        p = bound("dape", over=over).init(rng)
-        silent = p | {"2.weight": 0 * p["2.weight"]}
-        static = {n: p[n] for n in ("r1", "r2") if n in p}
-        same(
-            peref.attention("dape", q, k, v, params=silent, over=over),
-            peref.attention(over, q, k, v, params=static or None),
-            1e-13,
-        )
-        assert (
-            abs(
-                peref.attention("dape", q, k, v, params=p, over=over)
-                - peref.attention(over, q, k, v, params=static or None)
-            ).max()
-            > 0.01
-        )
+def test_dape_with_a_silent_network_is_the_bias_beside_it():
+    """W_2 zero leaves ALiBi, or KERPLE; else it does something."""
+    for other in ("alibi", "kerple_log"):
+        cfg, alone = config(f"{other}+dape", layers=1), config(other, layers=1)
+        p, x = weights(cfg), tokens(2, 9)
+        silent = p | {"0.pe.dape.2.weight": 0 * p["0.pe.dape.2.weight"]}
+        mine = {n.replace(f"{other}.", ""): a for n, a in p.items() if ".dape." not in n}
+        want = model.logits(alone, mine, x)
+        same(model.logits(cfg, silent, x), want, 1e-13)
+        assert abs(model.logits(cfg, p, x) - want).max() > 0.01
+
+
+def test_dape_without_another_sees_the_logits_alone():
+    """W_1 has a column for each head, beside a bias two; what turns is turned before it is looked at."""
+    width = lambda name: weights(config(name))["0.pe.dape.1.weight" if "+" in name else "0.pe.1.weight"].shape
+    assert (width("dape"), width("alibi+dape"), width("rope+dape")) == ((32, 6), (32, 12), (32, 6))
+    cfg, x = config("rope+dape", layers=1), tokens(2, 9)
+    p = weights(cfg)
+    apart(model.logits(cfg, p, x, positions=3 * np.arange(9)), model.logits(cfg, p, x), 1e-3)
+
+
+def test_a_run_that_has_its_old_option_is_told_what_to_do():
+    """In words, by its own file."""
+    with pytest.raises(
+        Misuse, match="no option 'over' any more; name the other encoding beside it, as in --pe"
+    ):
+        Config.from_json({"pe": [["dape", {"over": "alibi", "width": 32}]]})
 
 
 def test_dape_s_network_never_sees_the_mask():

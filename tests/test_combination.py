@@ -29,6 +29,7 @@ HELD = [
     "xpos+kerple_log",
     "mrope+forgetting",
     "t5+shaw",
+    "alibi+dape",
     "sinusoidal+mamba",
     "sinusoidal+rope+t5+forgetting+shaw",
 ]

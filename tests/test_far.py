@@ -21,7 +21,6 @@ from peref.ops.bias import slopes
 ROUNDED = 2.0**-24
 FAR = np.array([0, 1, 2047, 2048, 4096, 131071, 524288, 1048574, 1048575])
 NEAR = 1048575 - np.array([70, 60, 33, 20, 11, 6, 3, 1, 0])
-ALIBI = {"over": "alibi"}
 ELSEWHERE = ("learned", "learned_bias", "xpos")  # no such rows; and a centre is needed
 BY_NETWORK = [
     given
@@ -65,8 +64,7 @@ def test_a_million_positions_on(name):
     for given in every_choice(name):
         cfg = config(name, pe=((name, given),), layers=1)
         if (
-            given != ALIBI
-            and (name, given) != ("rope", FREE)
+            (name, given) != ("rope", FREE)
             and not (name == "dynamic_bias" and given in BY_NETWORK)
             and reaches(cfg)
         ):
@@ -116,7 +114,7 @@ def test_around_a_million(name, backend):
 
 def largest(cfg, p, last):
     """The largest bias; what the network says, where a sigmoid is made of it."""
-    if cfg.pe[0][0] == "dape":
+    if cfg.named == "alibi+dape":
         return slopes(cfg.H)[0] * last
     cfg = replace(cfg, pe=(("dynamic_bias", cfg.pe[0][1] | {"output": "plain"}),))
     return abs(cfg.encoding(0).bias(model.PLAIN, model.of_encoding(cfg, p, 0), np.array([last]))).max()
@@ -124,7 +122,7 @@ def largest(cfg, p, last):
 
 @pytest.mark.parametrize("last", [8191, 1048575])
 @pytest.mark.parametrize(
-    ("name", "given"), [("dape", ALIBI), *(("dynamic_bias", given) for given in BY_NETWORK)]
+    ("name", "given"), [("alibi+dape", {}), *(("dynamic_bias", given) for given in BY_NETWORK)]
 )
 def test_networks_are_as_good_as_their_largest_bias(name, given, last):
     """Far biases are large, a network passes on their rounding, and far keys may win: outputs are off by a

@@ -179,7 +179,7 @@ CASES = {
         ([random(2, 3, 5, 4), np.arange(35).reshape(5, 7) % 4], {"scale": 0.3}),
         ([random(2, 3, 5, 4), np.arange(70).reshape(2, 5, 7) % 4], {"scale": 0.3}),
     ],
-    "encodings.score.dape.lay": [
+    "ops.distance.lay": [
         ([random(3, 4), np.arange(35).reshape(5, 7) % 4], {}),
         ([random(3, 5), np.arange(70).reshape(2, 5, 7) % 4], {}),
     ],
@@ -299,7 +299,7 @@ CASES = {
     "encodings.bias.kerple_power.power_kernel": [
         ([positive(3), np.array([0.2, 0.5, 1.0]), np.arange(-2, 5)], {}),
     ],
-    "ops.interpolation.share": [
+    "encodings.score.fire.share": [
         (
             [
                 np.array([0.1]),

@@ -17,9 +17,7 @@ ORDINARY = {"none", "path", "learned"}  # words that mean other things too
 MAY = {  # file or folder -> why encodings are named there
     "peref/config.py": "the encoding of a model where nothing is said",
     "peref/huggingface/": "what public configurations and classes call them",
-    "peref/encodings/score/dape.py": "the static biases that it can have",
-    "tests/loops/dape.py": "the same",
-    "tests/recipes/dape.py": "the same",
+    "tests/recipes/dape.py": "what it may stand beside",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/recipes/settings.py": "encodings beside one another, and layers that differ",
     "tests/golden_files.py": "two small cases",

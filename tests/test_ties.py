@@ -2,7 +2,7 @@
 
 A gradient passes through these bends of peref/ops and peref/encodings, and no others:
 
-    max(|m threshold|, i)   fire, and dape over it     a tie from the start: m begins at 1
+    max(|m threshold|, i)   fire                       a tie from the start: m begins at 1
     max(root, |sum|)        retnet, rows="parallel"
     |c|, |m|                fire                       at 0
     relu, leaky relu        fire, dape, dynamic_bias   by custom, as in PyTorch
@@ -68,13 +68,6 @@ def test_fire_begins_at_a_tie():
         return cfg.encoding(0).score(model.PLAIN, own, q, k, {}, model.At.of(8))[0]
 
     gradient(term, list(p.values()), tolerance=NEAR)
-
-
-def test_dape_over_fire_too():
-    """Its threshold is 512: m = 1/128 puts the tie at 4."""
-    cfg = config("dape", pe=(("dape", {"over": "fire"}),), layers=1)
-    p = model.init(cfg, 0, np.float64) | {"0.pe.fire.m": np.full(1, 1 / 128)}
-    gradient(lambda m: logits(cfg, p | {"0.pe.fire.m": m}, tokens(2, 9)), [p["0.pe.fire.m"]], tolerance=NEAR)
 
 
 def test_the_golden_case_has_its_tie():

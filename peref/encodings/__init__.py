@@ -167,6 +167,8 @@ def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
     for key in given:
         if key not in known:
             has = f"its options are: {', '.join(known)}" if known else "it has no options"
+            if gone := getattr(module(name), "GONE", {}).get(key):
+                raise Misuse(f"encoding '{name}' has no option '{key}' any more; {gone}")
             raise Misuse(f"encoding '{name}' has no option '{key}'{did_you_mean(key, known, has)}")
     found = {key: fitting(key, given.get(key, default), kind) for key, (default, kind) in known.items()}
     for key, value in found.items():

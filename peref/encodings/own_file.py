@@ -10,7 +10,8 @@ from peref.errors import Misuse, did_you_mean
 
 # how many arrays and records a function is called with, before its settings
 ARGUMENTS = {"init": 1, "embed": 2, "rotate": 3, "bias": 3, "score": 6, "attend": 7, "mix": 6, "features": 5}
-MORE = {"attend": 1}  # and those it may take besides: what other encodings of its layer add to the logits
+# and those it may take besides: what other encodings of its layer add to the logits
+MORE = {"attend": 1, "score": 1}
 
 
 def check_module(module: Any) -> None:

@@ -17,15 +17,16 @@ HOOKS = {  # what each takes and gives
     "embed": "(p, i) -> rows [...,T,C], which the model adds to the embedding",
     "rotate": "(p, i, n) -> angle [...,T,R/2] in radians, gain_q, gain_k likewise (None: 1)",
     "bias": "(be, p, d [N]) -> [H,N]; d = i - j, positive where the key is in the past",
-    "score": "(be, p, q, k, f, at) -> (term, row, column) added to the scaled logits, None where absent",
+    "score": "(be, p, q, k, f, at[, table]) -> (term, row, column) added to the scaled logits, None where "
+    "absent; table: what another in its layer adds by distance, None for none",
     "attend": "(be, p, q, k, v, f, at[, terms]) -> [B,H,T,D], instead of softmax(qk)v; terms: table, term, "
     "row and column, which others in its layer add to its logits",
     "mix": "(be, p, x, at, state, across) -> y [B,T,C], state, instead of attention",
 }
 # what bind fills in: their settings are facts and options
 FUNCTIONS = ("init", *HOOKS, "features", "scale", "steps", "reach", "check", "shared", "laws")
-# earlier: layers of this encoding before this one
-FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier")
+# earlier: layers of this encoding before this one; biased: whether another in its layer adds a bias
+FACTS = ("H", "G", "D", "R", "C", "L", "causal", "layer", "layers", "earlier", "biased")
 
 LAWS = {
     "shift": "a number added to every position changes nothing",
@@ -152,7 +153,7 @@ class Encoding:
 
 # those of a layer of the usual model
 SHOWN = {"H": 4, "G": 2, "D": 32, "R": 32, "C": 128, "L": 512, "causal": True}
-SHOWN |= {"layer": 3, "layers": 4, "earlier": 3}
+SHOWN |= {"layer": 3, "layers": 4, "earlier": 3, "biased": False}
 
 
 def shapes(encoding: Encoding) -> dict[str, list[int]]:

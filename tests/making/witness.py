@@ -143,14 +143,14 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
     tokens, layer = len(i[0]) if isinstance(i[0], list) else len(i), case.layer
     sees = lambda t, s: loops_attention.sees(t, s, case.causal, seg=None, **seeing(layer))
     look = [[sees(t, s) for s in range(tokens)] for t in range(tokens)]
-    extra = [[[0.0] * tokens for _ in range(tokens)] for _ in range(case.H)]
+    extra, added = [[[0.0] * tokens for _ in range(tokens)] for _ in range(case.H)], False
     only = lambda found: [
         [[found(h, t, s) if look[t][s] else 0.0 for s in range(tokens)] for t in range(tokens)]
         for h in range(case.H)
     ]
     for one_of in encodings_in(case):
         mine = inside(one_of.encoding, p) if "+" in case.members[0][0] else p
-        loop = loop_of(one_of) if case.cycle else loop
+        loop = loop_of(one_of, **({"beside": extra} if added else {})) if case.cycle else loop
         if one_of.hook == "rotate":
             q, k = turned(one_of, loop, mine, part, i)
             if case.level == "op":
@@ -160,7 +160,7 @@ def one(case: Case, loop: Callable, p: Any, part: Any, i: Rows) -> dict[str, Any
             rows = [
                 loop(mine, [i[t] - i[s] if look[t][s] else 0 for s in range(tokens)]) for t in range(tokens)
             ]
-            extra = only(lambda h, t, s, rows=rows, old=extra: old[h][t][s] + rows[t][h][s])
+            extra, added = only(lambda h, t, s, rows=rows, old=extra: old[h][t][s] + rows[t][h][s]), True
         elif one_of.hook == "score":
             term = loop(mine, part["q"], part["k"], part.get("x"), i)
             extra = only(lambda h, t, s, term=term, old=extra: old[h][t][s] + term[h][t][s])

@@ -5,67 +5,54 @@ from math import sqrt
 import numpy as np
 from mutants import Mutant
 from mutants.ways import patched
-from page import share, slopes, softplus
 
+from peref.golden.compute import operation
 from peref.ops import activation
-from peref.ops.shape import add, join
+from peref.ops.shape import join
+from peref.tape import value
 from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
 
 SPEC = """
-(arXiv:2405.14722). `b + W_2 leaky(W_1 [s; b] + a)` over the heads of a cell. s = q k/sqrt(D) of all H heads
-comes first, then b of all heads. b is a static bias, `over`: kerple_log with param.r1, param.r2; alibi;
-fire with threshold 512, eps 1e-6, leaky in place of relu and parameters param.fire.*; none: there is no b,
-and W_1 sees s alone. leaky(z) is z, or z/100 below 0. W_1 is param.1.weight [`width`,2H], a param.1.bias
-[width], W_2 param.2.weight [H,width]. Cells that are not seen have no influence.
+(arXiv:2405.14722). `W_2 leaky(W_1 [s; b] + a)` over the heads of a cell. s = q k/sqrt(D) of all H heads
+comes first, then b of all heads: the bias of another encoding in the layer, as in alibi+dape, which is added
+to the scores besides. Without one W_1 sees s alone. leaky(z) is z, or z/100 below 0. W_1 is param.1.weight
+[`width`,2H or H], a param.1.bias [width], W_2 param.2.weight [H,width]. Cells that are not seen have no
+influence.
 """
 
 
-def program(p, q, k, x, i, see, o, f):
-    s, d = np.einsum("htd,hsd->hts", q, k) / sqrt(f["D"]), np.subtract.outer(i, i)
+def program(p, q, k, x, i, see, o, f, b=None):
+    s = np.einsum("htd,hsd->hts", q, k) / sqrt(f["D"])
     leaky = lambda z: np.where(z > 0, z, z / 100)
-    b = np.zeros((0, *d.shape))
-    if o["over"] == "kerple_log":
-        r1, r2 = (softplus(p[name])[:, None, None] for name in ("r1", "r2"))
-        b = -r1 * np.log(1 + r2 * abs(d))
-    elif o["over"] == "alibi":
-        b = -np.array(slopes(f["H"], 8.0))[:, None, None] * abs(d)
-    elif o["over"] == "fire":
-        u = share(p["fire.c"], p["fire.m"], i, 512, 1e-6)[..., None]
-        b = (leaky(u @ p["fire.1.weight"].T + p["fire.1.bias"]) @ p["fire.2.weight"].T).transpose(2, 0, 1)
-    inside = np.einsum("wh,hts->wts", p["1.weight"], np.concatenate([s, b])) + p["1.bias"][:, None, None]
-    return (b if len(b) else 0) + np.einsum("hw,wts->hts", p["2.weight"], leaky(inside))
+    every = s if b is None else np.concatenate([s, b])
+    inside = np.einsum("wh,hts->wts", p["1.weight"], every) + p["1.bias"][:, None, None]
+    return np.einsum("hw,wts->hts", p["2.weight"], leaky(inside))
 
 
 FEW = {"width": 5}
-OVER = {
-    "over-alibi": ("alibi.slopes.exponent",),
-    "over-fire": ("dape.network",),
-    "over-none": ("dape.network",),
-}
 
-MORE_FLAGS = {"positions": ("cache.position_restarts",)}
 
-RECIPES = [
-    *usual(
-        "dape", B=1, T=5, small=FEW, flags=OVER | basic("width"), beside={"over": {"B": 1, "T": 5, "D": 4}}
-    ),
-    *attention("dape", FEW),
-    case(
+def beside(other, *flags, **given):
+    """Together with the bias of another encoding."""
+    return case(
         "dape",
         "attn",
-        "alibi",
-        "Over ALiBi's bias, with padding: the mask comes after the network.",
-        "mask.padding",
-        seg=PACKED,
-        H=3,
-        G=1,
-        D=4,
-        options=FEW | {"over": "alibi"},
-    ),
-    *together("dape", {"over": "fire", "width": 5}, {"over": "alibi", "width": 5}),
-    *together("dape", {"over": "none", "width": 5}, first=3, flag="basic"),
-    *together("dape", {"over": "kerple_log", "width": 5}, first=4),
+        f"beside-{other.replace('_', '-')}",
+        f"In a layer with {other}: the network sees its bias too, which is added besides.",
+        "dape.bias",
+        *flags,
+        cycle=((f"{other}+dape", {"dape.width": 5}),),
+        **{"H": 3, "G": 1, "D": 4} | given,
+    )
+
+
+RECIPES = [
+    *usual("dape", B=1, T=5, small=FEW, flags=basic("width")),
+    *attention("dape", FEW),
+    beside("alibi", "mask.padding", seg=PACKED),
+    beside("kerple_log", "dape.network", B=1, T=5),
+    *together("dape", FEW, flag="basic", first=5),
 ]
 
 TRAPS = {
@@ -86,9 +73,6 @@ TRAPS = {
 
 MEANS = {
     "parameters": {
-        "r1": "kerple.parameters",
-        "r2": "kerple.parameters",
-        "r3": "kerple.parameters",
         "1.*": "dape.network",
         "2.*": "dape.network",
     },
@@ -109,6 +93,20 @@ LAWS = [
 
 
 # wrong implementations
+
+
+def added(times):
+    """The bias beside the network is added so often."""
+
+    def run(case, a):
+        if not case.cycle:
+            return None
+        usual = operation.scores
+        changed = lambda q, k, table, *terms, **how: usual(q, k, times * value(table), *terms, **how)
+        return patched("golden.compute.operation", scores=changed)(case, a)
+
+    return run
+
 
 MUTANTS = [
     Mutant(
@@ -136,16 +134,16 @@ MUTANTS = [
     Mutant(
         "dape-no-bias",
         "dape.bias",
-        "the static bias is not added beside the network",
+        "the bias beside your network is not added to the scores",
         ("dape",),
-        patched("encodings.score.dape", add=lambda b, y: y),
+        added(0),
     ),
     Mutant(
         "dape-twice-bias",
         "dape.bias",
-        "the static bias counts twice",
+        "the bias beside your network counts twice",
         ("dape",),
-        patched("encodings.score.dape", add=lambda b, y: add(add(b, b), y)),
+        added(2),
         held_out=True,
     ),
     Mutant(
