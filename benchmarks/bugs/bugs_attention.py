@@ -568,7 +568,7 @@ bug(
 bug(
     "dape-bias-missing",
     "dape",
-    "op",
+    "attn",
     "Only the network's output is added.",
     "chijames/KERPLE#2",
     "dape.bias",

@@ -2,11 +2,10 @@
 made of.
 """
 
-from . import biases, mixes, rotations, terms
-from .base import Attention
+from . import biases, layers, mixes, rotations, terms
 
 RIGHT = {
-    "none": Attention,
+    "none": layers.Layer,
     "rope": rotations.Rope,
     "pi": rotations.Pi,
     "ntk": rotations.Ntk,

@@ -130,19 +130,25 @@ class Forgetting(Term):
 
 
 class Dape(Term):
+    """Alone, or beside the bias of another encoding of its layer, as the fact cycle says."""
+
+    def __init__(self, case, inputs, work):
+        super().__init__(case, inputs, work)
+        (name, settings), *_ = case["facts"].get("cycle") or [["dape", self.o]]
+        self.other = {"alibi+dape": Alibi, "kerple_log+dape": KerpleLog}.get(name)
+        if self.other:
+            theirs, own = name.split("+")
+            of = lambda d, who: {k[len(who) + 1 :]: x for k, x in d.items() if k.startswith(who + ".")}
+            self.o, self.theirs = of(settings, own), (of(settings, theirs), of(self.p, theirs))
+            self.p = of(self.p, own)
+
     def static(self, i, keys):
-        over, d = self.o["over"], apart(i, keys["i"])
-        if over == "none":
+        if self.other is None:
             return None
-        if over == "fire":
-            fire = object.__new__(Fire)
-            fire.__dict__.update(self.__dict__, prefix="fire.")
-            fire.settings, fire.active = lambda: (512.0, 1e-6), leaky
-            return fire.bias(None, i, keys, None)
-        one = object.__new__(KerpleLog if over == "kerple_log" else Alibi)
+        one = object.__new__(self.other)
         one.__dict__.update(self.__dict__)
-        one.o = dict(exponent="one", slopes="fixed", directions="both", max_bias=8.0)
-        b = one.values(d)
+        one.o, one.p = self.theirs
+        b = one.values(apart(i, keys["i"]))
         b = b if isinstance(b, V) else V(b)
         return b if b.ndim == 3 else b.transpose(1, 0, 2, 3)
 
