@@ -14,14 +14,13 @@ from peref.laws.small import (
     LONG,
     REAL,
     SIZES,
+    Small,
     Subject,
-    chunked,
     each_alone,
     image,
     last_words,
     layer_input,
     lists,
-    logits,
     place_of,
     tokens,
     weights,
@@ -96,6 +95,15 @@ def subject(name, **sizes):
 def config(name, **given):
     """A small model whose sizes are all different; an attention layer groups two heads over each key."""
     return Config(**{"pe": ((name, {}),), **SIZES, **given})
+
+
+def logits(cfg, p, x, **place):
+    return Small(cfg, p).logits(x, **place)
+
+
+def chunked(cfg, p, x, cuts, positions=None, seg=None):
+    """The logits of x, decoded in pieces that end at `cuts`."""
+    return Small(cfg, p).chunked(x, cuts, positions, seg)
 
 
 def loop(cfg, **more):

@@ -2,6 +2,7 @@
 the root first and what follows from it.
 """
 
+import inspect
 from dataclasses import replace
 from unittest import mock
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from peref.encodings.bias import t5
+from peref.encodings.mix import mamba
 from peref.encodings.rotate import llama3, ntk_by_parts, yarn
 from peref.errors import Misuse
 from peref.golden.compute.reference import expected
-from peref.golden.diagnosis.answer import Answer, Trap, guess
+from peref.golden.diagnosis import ranking
+from peref.golden.diagnosis.answer import Answer, Trap, guess, rounded_near
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, likely
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
@@ -363,3 +366,45 @@ def test_a_mistake_in_a_guess_is_not_hidden(book, error):
     assert answer.fits(raising(Misuse)) is None
     with pytest.raises(error, match="slip"):
         answer.fits(raising(error))
+
+
+def cut_at_chunks(case, a):
+    """Mamba's scan whose backward pass forgets what comes back through the state where a chunk begins."""
+    lines, begins = inspect.getsource(mamba.selective_scan_backward), "for cut, h in reversed(starts):\n"
+    assert lines.count(begins) == 1
+    known = dict(vars(mamba))
+    exec(lines.replace(begins, f"{begins}        dh = xp.zeros_like(dh)\n"), known)
+    scan = replace(mamba.selective_scan, backward=known["selective_scan_backward"])
+    with mock.patch.object(mamba, "selective_scan", scan):
+        return expected(case, a)
+
+
+def test_a_reverse_scan_that_is_cut(book):
+    """In the case that has several chunks; those of one are right."""
+    some = wrong(book, cut_at_chunks, "mamba.op/chunk-32", "mamba.op/default")
+    found = named(some)[0]
+    assert [bool(one.wrong) for one in (Answer(*pair) for pair in some)] == [True, False]
+    assert found.flag == "grad.time"
+    assert found.words.startswith("your reverse scan selective_scan is cut at every chunk: ")
+
+
+def test_a_number_that_nobody_wrote_is_a_guess(book):
+    """Told so in one tensor; a number of two digits or a power of 2 is somebody's."""
+    odd = lambda c, a: expected(replace(c, options={**c.options, "base": 592.364}), a)
+    [(entry, given)] = wrong(book, odd, "rope.op/default")
+    alone = diagnosed(entry, "q_rotated", given["q_rotated"])
+    assert alone.words.startswith("a guess: the option base seems to be 592.36"), alone
+    assert [rounded_near(x) for x in (2.99999, 1 / 3.00001, 4096.01, 0.0)] == [3, 1 / 3, 4096, 0]
+    assert rounded_near(592.364) is None
+
+
+def test_a_number_that_nobody_wrote_comes_last(book):
+    """Behind everything that gives as much, however many such numbers there are."""
+    gives = lambda answer: {"q_rotated": 1.2345 * answer.want("q_rotated")}
+    other = lambda stage: lambda answer: [guess("basic", f"the base seems to be {stage}", gives, 0.95, stage)]
+    plain = lambda answer: [guess("rope.sign", "a formula with one sign changed", gives, 0.85)]
+    entry = book.entries["rope.op/default"]
+    answer = Answer(entry, {"q_rotated": Tensor("F64", 1.2345 * entry.want("q_rotated"))})
+    with mock.patch.multiple(ranking, FIRST=(other(592.364),), SECOND=(other(1584.89),), LAST=(plain,)):
+        assert [one.flag for one in likely([answer])] == ["rope.sign", "basic"]
+        assert not diagnosed(entry, "q_rotated", answer.got["q_rotated"]).words.startswith("a guess: ")

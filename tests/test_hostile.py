@@ -13,7 +13,7 @@ import pytest
 from golden_files import cli, two_cases
 
 from peref.errors import Damaged
-from peref.golden.judge.runner import outputs
+from peref.golden.judge.runner import tensors_written
 from peref.golden.spec.book import Book
 from peref.golden.spec.checksums import SUMS, Untrue, in_folder, pack, parsed_sums, sha256sums
 from peref.golden.spec.files import DEEPEST, read_tensors, strict_json, tensors
@@ -153,7 +153,7 @@ def test_a_hostile_file_is_refused(name, tmp_path, capsys):
     with pytest.raises(Damaged, match=r"x\.safetensors: "):
         read_tensors(path)
     with pytest.raises(Damaged, match=r"x\.safetensors: "):
-        outputs(path.parent, path.name, ["x"])
+        tensors_written(path.parent, path.name)
     for args in (["diff", path, path], ["diff", path.parent, path]):
         refused(capsys, *args)
     assert everything(tmp_path) == ["in", "in/x.safetensors"]

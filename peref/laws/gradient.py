@@ -51,11 +51,8 @@ def frozen(x: Any, dtype: Any = None) -> Any:
     """A read-only copy of every array inside `x`, the real ones as `dtype` when it is given."""
 
     def copy(a: Any) -> Any:
-        return (
-            np.array(a, dtype if dtype is not None and a.dtype.kind == "f" else a.dtype)
-            if isinstance(a, np.ndarray)
-            else a
-        )
+        kind = dtype if dtype is not None and is_real(a) else None
+        return np.array(a, kind) if isinstance(a, np.ndarray) else a
 
     return locked(each_array(copy, x))
 
@@ -120,22 +117,17 @@ def gradient(
     """
     name, settings, rng = title(function), settings or {}, np.random.default_rng(seed)
     arrays = frozen(list(arrays), np.float64)
-    called = [
-        f"{name}: array {k}" if names is None else f"gradient of {names[k]}" for k in range(len(arrays))
-    ]
+    called = [f"gradient of {one}" for one in names or ()]
+    called = called or [f"{name}: array {k}" for k in range(len(arrays))]
     before = frozen(arrays)
     wrt = [k for k, a in enumerate(arrays) if is_real(a)] if wrt is None else list(wrt)
     if not wrt or any(not is_real(arrays[k]) or arrays[k].size == 0 for k in wrt):
-        raise Differs(
-            name, "empty", f"arrays {wrt} are to be differentiated; expected at least one, real and not empty"
-        )
+        said = "are to be differentiated; expected at least one, real and not empty"
+        raise Differs(name, "empty", f"arrays {wrt} {said}")
     y = first(guarded(name, function, *arrays, **settings))
     if not is_real(y) or y.size == 0 or not np.isfinite(y).all():
-        raise Differs(
-            name,
-            "value",
-            f"its value is {type(y).__name__} of {getattr(y, 'dtype', None)}; expected finite real numbers",
-        )
+        said = f"its value is {type(y).__name__} of {getattr(y, 'dtype', None)}"
+        raise Differs(name, "value", f"{said}; expected finite real numbers")
     dy = locked(np.array(rng.standard_normal(y.shape), y.dtype))
     got = taped(name, function, arrays, settings, wrt, dy)
 
@@ -149,9 +141,8 @@ def gradient(
             return np.asarray(first(guarded(name, function, *moved, **settings)), np.float64)
 
         if elementwise:
-            for n in range(x.size):
-                t = np.zeros(x.shape)
-                t.flat[n] = 1
+            for n, t in enumerate(np.eye(x.size)):
+                t = t.reshape(x.shape)
                 agree(f"{called[k]}, element {n}", g, t, at, x, y, dy, tolerance, np.abs(g).max())
         else:
             agree(called[k], g, direction(rng, g), at, x, y, dy, tolerance, float(np.linalg.norm(g)))
@@ -205,20 +196,14 @@ def agree(
     analytic = float(np.vdot(g, t))
     slope = lambda h: float(np.vdot(at(locked(x + h * t)) - at(locked(x - h * t)), dy)) / (2 * h)
     numeric, doubt, step = derivative(slope, size)
-    error, scale, unit = (
-        abs(analytic - numeric),
-        max(size, abs(analytic), abs(numeric)),
-        float(np.abs(dy).sum()),
-    )
+    error, scale = abs(analytic - numeric), max(size, abs(analytic), abs(numeric))
+    unit = float(np.abs(dy).sum())
     rounding = 16 * EPSILON * float(np.abs(np.asarray(y) * dy).sum()) / step
     zero = size <= 64 * EPSILON * unit
     text = f"analytic {analytic:.12g}, central difference {numeric:.12g} (sure to {doubt:.1g})"
     if not (rounding <= (1e-6 * unit if zero else 1e-5 * scale)):
-        raise Differs(
-            name,
-            "value",
-            f"{text}: too small to be checked beside the rounding of the function, {rounding:.1g}",
-        )
+        said = f"too small to be checked beside the rounding of the function, {rounding:.1g}"
+        raise Differs(name, "value", f"{text}: {said}")
     if not (error <= rounding + (0 if zero else tolerance * scale)):
         raise Differs(name, "value", f"{text}: error {error / scale:.3g}, tolerance {tolerance:.3g}")
 

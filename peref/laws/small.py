@@ -147,42 +147,28 @@ def others(x: Any) -> Any:
     return (x + 3) % VOCABULARY
 
 
-def logits(cfg: Config, p: Any, x: Any, **place: Any) -> Any:
-    return model.logits(cfg, p, x, n=LENGTH, **place)
-
-
-def chunked(
-    cfg: Config, p: Any, x: Any, cuts: tuple[int, ...], positions: Any = None, seg: Any = None
-) -> Any:
-    """The logits of x, decoded in pieces that end at `cuts`."""
-    memory, rows, start = model.cache(cfg, LENGTH), [], 0
-    for stop in (*cuts, x.shape[1]):
-        cut = slice(start, stop)
-        here = None if positions is None else positions[..., cut]
-        y, memory = model.decode(
-            cfg, p, x[:, cut], memory, positions=here, seg=None if seg is None else seg[:, cut]
-        )
-        rows.append(y)
-        start = stop
-    return np.concatenate(rows, 1)
-
-
 @dataclass(frozen=True)
 class Small:
     """A small model and its parameters."""
 
     cfg: Config
-    seed: int = 0
+    given: Any = None  # its parameters, drawn where there are none
 
     @cached_property
     def p(self) -> Any:
-        return weights(self.cfg, self.seed)
+        return weights(self.cfg) if self.given is None else self.given
 
     def logits(self, x: Any, **place: Any) -> Any:
-        return logits(self.cfg, self.p, x, **place)
+        return model.logits(self.cfg, self.p, x, n=LENGTH, **place)
 
     def chunked(self, x: Any, cuts: tuple[int, ...], positions: Any = None, seg: Any = None) -> Any:
-        return chunked(self.cfg, self.p, x, cuts, positions, seg)
+        """The logits of x, decoded in pieces that end at `cuts`."""
+        memory, rows = None, []
+        for cut in map(slice, (0, *cuts), (*cuts, x.shape[1])):
+            i, there = (None if a is None else a[..., cut] for a in (positions, seg))
+            y, memory = self.decode(x[:, cut], memory, positions=i, seg=there)
+            rows.append(y)
+        return np.concatenate(rows, 1)
 
     def decode(self, x: Any, memory: Any = None, **place: Any) -> tuple[Any, Any]:
         """Logits and cache; a new cache, whose frequencies are made for LENGTH, where none is given."""
@@ -195,10 +181,8 @@ class Small:
         """
 
         def function(*arrays: Any) -> Any:
-            p = dict(zip(self.p, arrays, strict=True))
-            if memory is None:
-                return logits(self.cfg, p, x, **place)
-            return model.decode(self.cfg, p, x, memory, **place)[0]
+            m = Small(self.cfg, dict(zip(self.p, arrays, strict=True)))
+            return m.logits(x, **place) if memory is None else m.decode(x, memory, **place)[0]
 
         gradient(function, list(self.p.values()), wrt=wrt, names=list(self.p))
 

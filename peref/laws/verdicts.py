@@ -17,7 +17,7 @@ from peref.encodings import LAWS
 from peref.errors import Misuse
 from peref.laws import claimed, everywhere, loops
 from peref.laws.claimed import CLAIMED, HOLDS
-from peref.laws.small import Given, Subject, broken, each_alone, last_words, logits, tokens, weights
+from peref.laws.small import Given, Subject, broken, each_alone, last_words, tokens
 
 EVERYWHERE: dict[str, Callable[[Subject], Any]] = {
     "gradients": everywhere.gradients,
@@ -96,8 +96,7 @@ def subject(
 
 def computed(s: Subject, given: Given) -> Any:
     """Logits of a small model. Raises Misuse where the options, or the sizes, are none that it takes."""
-    cfg = s.config(given)
-    return logits(cfg, weights(cfg), tokens(1, 3))
+    return s.model(given).logits(tokens(1, 3))
 
 
 def runs(s: Subject) -> None:

@@ -65,7 +65,6 @@ def direct_call(case: dict[str, Any], a: dict[str, Any]) -> Any:
         where |= {"layout": f["layout"], "rotary_dim": f["R"]} if hook == "rotate" else {}
         return {"out": direct.attention(name, a["q"], a["k"], a["v"], **where)}
     dtype = direct.real({"x": a["x"]}) if "x" in a else np.dtype(np.float64)
-    place: dict[str, Any] = {key: nested(a[key].tolist()) for key in ("positions", "seg") if key in a}
-    again = Case(name, case["call"], "refused", case["why"], (), given, **place, **f)
+    again = rebuilt(case | {"level": case["call"]}, a)
     direct.parameters(name, again.config.encoding(0), p, 0, dtype)
     return expected(again, a)

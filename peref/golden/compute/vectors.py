@@ -33,19 +33,10 @@ Made = tuple[dict[str, Any], Arrays, Arrays]  # words, inputs and expected tenso
 def described_case(case: Case, a: Arrays, found: Arrays, near_miss: Sequence[dict[str, str]] = ()) -> Made:
     """A case for `files`; `found` has budgets and other readings beside what is expected."""
     outputs = [name for name in found if not name.endswith((":a", ":b")) and "@" not in name]
-    axes = {
-        name: letters
-        for name, x in {**a, **found}.items()
-        if (letters := axes_of(case, name)) and len(letters) == x.ndim and "@" not in name
-    }
-    more = {
-        "inputs": sorted(a),
-        "expected": sorted(outputs),
-        "axes": axes,
-        "digest": case_digest(case, a, found),
-        "near_miss": list(near_miss),
-    }
-    return case.words() | more, a, found
+    axes = {name: axes_of(case, name) for name in (*a, *found) if "@" not in name}
+    axes = {name: said for name, said in axes.items() if said and len(said) == {**a, **found}[name].ndim}
+    more = {"inputs": sorted(a), "expected": sorted(outputs), "axes": axes, "near_miss": list(near_miss)}
+    return case.words() | more | {"digest": case_digest(case, a, found)}, a, found
 
 
 def case_digest(case: Case, a: Arrays, found: Arrays) -> str:
@@ -56,9 +47,8 @@ def case_digest(case: Case, a: Arrays, found: Arrays) -> str:
     sha = hashlib.sha256(store.canonical([words[key] for key in ("id", "options", "facts")]).encode())
     for name, x in sorted({**a, **found}.items()):
         if not name.endswith((":a", ":b")):
-            sha.update(
-                store.canonical([name, x.dtype.str, x.shape]).encode() + np.ascontiguousarray(x).tobytes()
-            )
+            sha.update(store.canonical([name, x.dtype.str, x.shape]).encode())
+            sha.update(np.ascontiguousarray(x).tobytes())
     return sha.hexdigest()
 
 
@@ -73,11 +63,9 @@ def folder_files(
     cases = list(cases)
     words: dict[str, Any] = {"schema": SCHEMA, "encoding": encoding, "hook": get(encoding).hook}
     words |= {"cases": [one for one, *_ in cases], "refusals": [], "laws": [], "means": {}} | said
-    used = {*also} | {
-        flag for part in ("cases", "refusals", "laws") for one in words[part] for flag in one["flags"]
-    }
-    used |= {miss["trap"] for one in words["cases"] for miss in one["near_miss"]}
-    used |= {flag for part in words["means"].values() for flag in part.values()}
+    used = {*also, *(flag for part in words["means"].values() for flag in part.values())}
+    for one in (*words["cases"], *words["refusals"], *words["laws"]):
+        used |= {*one["flags"], *(miss["trap"] for miss in one.get("near_miss", ()))}
     found = {"cases.json": document(words | {"flags": {flag: flags[flag] for flag in used}}).encode()}
     lines: list[str] = []
     for n, part in ((1, "inputs"), (2, "expected")):
@@ -95,13 +83,10 @@ def write_folder(folder: Path, found: dict[str, bytes]) -> bool:
     """
     with explained(folder, "make it"):
         folder.mkdir(parents=True, exist_ok=True)
-    new = {
-        name: data
-        for name, data in found.items()
-        if not store.is_file(folder / name) or store.read_bytes(folder / name) != data
-    }
-    for name, data in new.items():
-        store.write_bytes(folder / name, data)
+    there = lambda path: store.read_bytes(path) if store.is_file(path) else None
+    new = [name for name, data in found.items() if there(folder / name) != data]
+    for name in new:
+        store.write_bytes(folder / name, found[name])
     return bool(new)
 
 
@@ -111,12 +96,8 @@ def make_vectors(folder: Path, cases: Sequence[Case]) -> dict[str, bytes]:
 
     Raises Misuse for a folder of other things.
     """
-    strange = (
-        [p.name for p in sorted(folder.iterdir()) if p.name != VERSION and not (p / SUMS).is_file()]
-        if folder.is_dir()
-        else []
-    )
-    if strange:
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    if strange := [p.name for p in inside if p.name != VERSION and not (p / SUMS).is_file()]:
         raise Misuse(f"{folder} holds {strange[0]}, which is no golden file; choose a new folder")
     computed = [(case, a := inputs(case), finite(case, expected(case, a))) for case in cases]
     done = [described_case(case, a, with_budgets(want, budgets(case, a, want))) for case, a, want in computed]
@@ -136,10 +117,8 @@ def finite(case: Case, want: Arrays) -> Arrays:
 
 def with_budgets(want: Arrays, measured: dict[str, tuple[Any, Any]]) -> Arrays:
     """What is expected, and a and b of each tensor beside it."""
-    both = {
-        f"{name}:{letter}": x for name, pair in measured.items() for letter, x in zip("ab", pair, strict=True)
-    }
-    return want | both
+    a, b = ({f"{name}:{'ab'[n]}": pair[n] for name, pair in measured.items()} for n in (0, 1))
+    return want | a | b
 
 
 def document(value: Any, margin: str = "") -> str:

@@ -7,6 +7,7 @@ offset), and are then tried on all others: the right one fits everywhere.
 Not here: the guesses (one module each), which of them is named (ranking).
 """
 
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from peref.parameters import Arrays
 BROKEN = (PerefError, ArithmeticError, ValueError, IndexError)
 NEARLY = 0.005  # a factor or a setting so near to the right one is no other: something else is inaccurate
 GENERAL = 0.89  # how much a bug that says little is worth: less than one that is named by its own flag
+INVENTED = 0.8  # and one with a number that was fitted and that nobody would write: less than any other
 COARSE = 2.0**-5  # what bfloat16 throughout may cost; less than that is no sign of a bug by itself
 
 
@@ -45,16 +47,37 @@ class Trap:
 @dataclass(frozen=True)
 class Guess:
     """A bug, and what it gives for a case: tensors, or None where it cannot show. `sure` is how much it is
-    worth where it fits.
+    worth where it fits. `invented`: a number in it was fitted, and is none that somebody would write.
     """
 
     trap: Trap
     gives: Callable[["Answer"], Arrays | None]
     sure: float = 1.0
+    invented: bool = False
 
 
-def guess(flag: str, words: str, gives: Callable[["Answer"], Arrays | None], sure: float = 1.0) -> Guess:
-    return Guess(Trap(flag, words), gives, sure)
+def guess(
+    flag: str,
+    words: str,
+    gives: Callable[["Answer"], Arrays | None],
+    sure: float = 1.0,
+    fitted: float | None = None,
+) -> Guess:
+    """A guess; `fitted` is the number in it that was fitted, where there is one."""
+    if fitted is None or rounded_near(fitted) is not None:
+        return Guess(Trap(flag, words), gives, sure)
+    return Guess(Trap(flag, words), gives, min(sure, INVENTED), True)
+
+
+def rounded_near(x: float) -> float | None:
+    """The number that somebody wrote, where a fit gave x: one of two digits, 1 divided by one, or a power of
+    2; None where there is none so near.
+    """
+    if not np.isfinite(x) or x == 0:
+        return None if x else 0.0
+    two = lambda y: float(f"{y:.2g}")
+    known = (two(x), 1 / two(1 / x), math.copysign(2.0 ** round(math.log2(abs(x))), x))
+    return next((y for y in known if abs(x - y) <= 1e-4 * abs(x)), None)
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,7 @@ def of_rows(answer: Answer) -> Iterator[Guess]:
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-6 and abs(c - 1) > NEARLY:
         words = f"your rows are the golden ones times {c:.6g}"
-        yield guess("embed.scale", words, computed(rows=lambda e: c * e))
+        yield guess("embed.scale", words, computed(rows=lambda e: c * e), fitted=c)
     yield from guesses(ROWS_ADDED, answer)
     if name != "rows":
         tokens = computed(
@@ -295,7 +295,8 @@ def of_biases(answer: Answer) -> Iterator[Guess | Clue]:
     c = factor_of(x, g)
     if c is not None and abs(c) > 1e-9 and abs(c + 1) > 1e-6 and abs(c - 1) > NEARLY:
         words = f"your bias is the golden one times {c:.6g}"
-        yield guess(NEGATED if c < 0 else "bias.scale", words, computed(table=lambda b: c * b), 0.9)
+        flag = NEGATED if c < 0 else "bias.scale"
+        yield guess(flag, words, computed(table=lambda b: c * b), 0.9, fitted=c)
     if case.level == "op" and x.shape[1] == x.shape[2] and answer.near("bias", g.swapaxes(1, 2)):
         turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", turned)

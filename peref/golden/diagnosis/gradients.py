@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from peref.golden.compute.reference import expected
+from peref.golden.compute.trace import rows_of
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
 from peref.golden.diagnosis.engine import computed
 from peref.golden.diagnosis.pairs import rotation_of
 from peref.golden.diagnosis.rotation import MAPS, Map
 from peref.golden.spec.cases import OPERATIONS
-from peref.tape import Op, Tape
+from peref.ops.shape import join
+from peref.tape import Op, Tape, value
 
 
 def of_derivative(answer: Answer) -> Iterator[Clue]:
@@ -236,16 +238,17 @@ def overwritten(answer: Answer, name: str) -> str:
 
 Step = tuple[str, int]  # an op, and which of its calls
 Back = Callable[[list[Any], Any, Any], list[Any]]  # (gradients, what was saved, cotangent) -> gradients
+Remade = Callable[[Callable], Callable]  # backward -> backward
 
 
 class Altered(Tape):
     """A tape on which one step of the backward pass is another, or uses of a leaf hand nothing back."""
 
     def __init__(
-        self, step: Step | None = None, change: Back | None = None, alone: tuple[int, int] | None = None
+        self, step: Step | None = None, remade: Remade | None = None, alone: tuple[int, int] | None = None
     ):
         super().__init__()
-        self.step, self.change, self.alone = step, change, alone
+        self.step, self.remade, self.alone = step, remade, alone
         self.count: Counter[str] = Counter()
         self.seen: list[tuple[Step, list[int], bool]] = []
         self.uses: Counter[int] = Counter()
@@ -266,17 +269,29 @@ class Altered(Tape):
                     cut.add(k)
                 self.uses[n] += 1
         if cut:
-            op = changed_back(op, lambda got, *_: [None if k in cut else g for k, g in enumerate(got)])
-        elif step == self.step and self.change:
-            op = changed_back(op, self.change)
+            less: Back = lambda got, *_: [None if k in cut else g for k, g in enumerate(got)]
+            op = replace(op, backward=after_it(less)(op.backward))
+        elif step == self.step and self.remade:
+            op = replace(op, backward=self.remade(op.backward))
         return super().record(op, saved, arrays, y)
 
 
-def changed_back(op: Op, change: Back) -> Op:
-    def backward(saved: Any, dy: Any, *wants: Any) -> Any:
-        return tuple(change(list(op.backward(saved, dy, *wants)), saved, dy))
+def after_it(change: Back) -> Remade:
+    """What a step hands back is changed."""
+    return lambda back: lambda saved, dy, *wants: tuple(change(list(back(saved, dy, *wants)), saved, dy))
 
-    return replace(op, backward=backward)
+
+def other_way(axis: int) -> Remade:
+    """A step is computed with time reversed: a sum that runs forward, not back."""
+
+    def remade(back: Callable) -> Callable:
+        def backward(saved: Any, dy: Any, *wants: Any) -> Any:
+            got = back(saved, np.flip(dy, axis), *wants)
+            return tuple(np.flip(g, axis) if g is not None and g.shape == dy.shape else g for g in got)
+
+        return backward
+
+    return remade
 
 
 def on_tape(make: Callable[[], Tape]) -> Any:
@@ -293,8 +308,8 @@ def on_tape(make: Callable[[], Tape]) -> Any:
     return gives
 
 
-def at_step(step: Step, change: Back) -> Any:
-    return on_tape(lambda: Altered(step, change))
+def at_step(step: Step, remade: Remade) -> Any:
+    return on_tape(partial(Altered, step, remade))
 
 
 def one_of(k: int, change: Callable[[Any], Any]) -> Back:
@@ -331,51 +346,77 @@ def of_steps_back(answer: Answer) -> Iterator[Guess]:
     for step, given, same in tape.seen:
         name, number = step
         whose = f"the derivative of {name}{f' (call {number + 1})' if tape.count[name] > 1 else ''}"
-        known = {"turn": "grad.rotation", "probabilities": "grad.softmax"}.get(name, "")
-        for k in given:
-            which = f" to its argument {k + 1}" if len(given) > 1 else ""
-            for flag, words, times in (("sum", "hands nothing back", 0), ("sign", "has the other sign", -1)):
-                new = at_step(step, one_of(k, partial(np.multiply, times)))
-                yield guess(known or f"grad.{flag}", f"{whose} {words}{which}", new, 0.95)
-            for axis in (-1, -2):
-                late = {"comes a token late": 1, "comes a token early": -1}
-                for words, by in late.items():
-                    roll = partial(np.roll, shift=by, axis=axis)
-                    yield guess("grad.time", f"{whose} {words}{which}", at_step(step, one_of(k, roll)), 0.94)
-        for axis in (-1, -2, 1):
-            yield guess("grad.time", f"{whose} runs through time the other way", other_way(step, axis), 0.95)
-        if same:
-            words = f"{whose} hands on what it got: its own factor is missing"
-            yield guess(known or "grad.factor", words, at_step(step, handed_on), 0.95)
-        if name == "probabilities":
-            for words in softmax_rows(np.ones(2), np.ones(2)):
-                yield guess("grad.softmax", f"{whose} {words}", at_step(step, partial(softmax_back, words)))
+        for flag, words, remade, sure in steps_back(name, given, same):
+            yield guess(flag, f"{whose} {words}", at_step(step, remade), sure)
+
+
+def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, str, Remade, float]]:
+    """Flag, words, what its backward is then, and how much that is worth."""
+    known = {"turn": "grad.rotation", "probabilities": "grad.softmax"}.get(name, "")
+    for k in given:
+        which = f" to its argument {k + 1}" if len(given) > 1 else ""
+        changed = lambda change, k=k: after_it(one_of(k, change))
+        for flag, words, times in (("sum", "hands nothing back", 0), ("sign", "has the other sign", -1)):
+            yield known or f"grad.{flag}", f"{words}{which}", changed(partial(np.multiply, times)), 0.95
+        for axis in (-1, -2):
+            for words, by in (("late", 1), ("early", -1)):
+                roll = changed(partial(np.roll, shift=by, axis=axis))
+                yield "grad.time", f"comes a token {words}{which}", roll, 0.94
+    for axis in (-1, -2, 1):
+        yield "grad.time", "runs through time the other way", other_way(axis), 0.95
+    if same:
+        yield (
+            known or "grad.factor",
+            "hands on what it got: its own factor is missing",
+            after_it(handed_on),
+            0.95,
+        )
+    if name == "probabilities":
+        for words in softmax_rows(np.ones(2), np.ones(2)):
+            yield known, words, after_it(partial(softmax_back, words)), 1.0
+
+
+def of_scans(answer: Answer) -> Iterator[Guess]:
+    """The derivative of a recurrence is lost where a chunk of it begins."""
+    if answer.case is None or answer.case.hook != "mix" or not answer.derivative:
+        return
+    names: list[str] = []
+
+    def look(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
+        names.append(name)
+        return plain(*given, **more)
+
+    computed(recurrence=look)(answer.forward)
+    for which in names:
+        for length in (None, 1, 2, 3, 4, 8, 16, 32, 64):
+            words = f"your reverse scan {which} is cut at every {f'{length} tokens' if length else 'chunk'}: "
+            words += "no derivative goes back through the state there"
+            cut = partial(in_pieces, which, length)
+            yield guess("grad.time", words, computed(recurrence=cut), 0.96)
+
+
+def in_pieces(
+    which: str, length: int | None, name: str, plain: Any, given: list[Any], more: dict[str, Any]
+) -> Any:
+    """A recurrence computed piece by piece; the state that a piece hands on is on no tape."""
+    if name != which:
+        return plain(*given, **more)
+    *arrays, state, runs = given
+    step, shape = length or more.get("chunk"), np.shape(value(given[0]))
+    axis, T = len(shape) - 2, shape[-2]
+    if not step or step >= T or runs is not None:
+        raise ValueError("there is one piece alone")
+    in_time = lambda x: x is not None and len(x.shape) == len(shape) and x.shape[axis] == T
+    y: Any = None
+    for first in range(0, T, step):
+        cut = partial(rows_of, first=first, stop=min(first + step, T), axis=axis)
+        piece, state = plain(*(cut(x) if in_time(x) else x for x in arrays), state, None, **more)
+        y = piece if y is None else join(y, piece, axis=axis)
+    return y, state
 
 
 def handed_on(got: list[Any], saved: Any, dy: Any) -> list[Any]:
     return [None if g is None else dy for g in got]
-
-
-def other_way(step: Step, axis: int) -> Any:
-    """The step's derivative is computed with time reversed: a sum that runs forward, not back."""
-
-    def make() -> Tape:
-        def change_of(op: Op) -> Op:
-            def backward(saved: Any, dy: Any, *wants: Any) -> Any:
-                got = op.backward(saved, np.flip(dy, axis), *wants)
-                return tuple(np.flip(g, axis) if g is not None and g.shape == dy.shape else g for g in got)
-
-            return replace(op, backward=backward)
-
-        class Reversed(Altered):
-            def record(self, op: Op, saved: Any, arrays: tuple[Any, ...], y: Any) -> Any:
-                name = op.forward.__name__.removesuffix("_forward")
-                mine = (name, self.count[name]) == step and np.ndim(y) > abs(axis + 0.5)
-                return super().record(change_of(op) if mine else op, saved, arrays, y)
-
-        return Reversed()
-
-    return on_tape(make)
 
 
 def of_maps_back(answer: Answer) -> Iterator[Guess]:

@@ -10,13 +10,15 @@ Not here: parameters and functions (functions), which flag explains which option
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from peref.encodings import get, options
-from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess, rounded_near
 from peref.golden.diagnosis.engine import computed
+from peref.golden.spec.cases import FACTS
 from peref.hooks import rotation
 from peref.settings import other_choices
 
@@ -139,34 +141,28 @@ def of_value(answer: Answer, case: Any, option: str, now: Any, value: float, kin
     flag = flag_of(answer, "options", option)
     if option == "factor":
         flag = "rope.factor.ignored" if abs(value - 1) < 1e-4 else "rope.factor.twice"
+    value = rounded_near(value) or value
     words = f"the option {option} seems to be {value:.6g}"
-    yield guess(
-        flag,
-        f"{words}, whatever the case asks for (here {now})",
-        with_option(option, lambda _: kind(value)),
-        0.95,
-    )
-    words += f", this case has {now}"
+    told: list[tuple[str, str, Value, float, float]]
+    told = [(flag, f"{words}, whatever the case asks for (here {now})", lambda _: value, 0.95, value)]
     if now > 0 and value > 0:
-        yield guess(
-            flag,
-            f"{words}: {value / now:.4g} times as much",
-            with_option(option, lambda x: kind(x * value / now)),
-            0.9,
-        )
+        words += f", this case has {now}"
+        times = value / now
+        told.append((flag, f"{words}: {times:.4g} times as much", lambda x: x * times, 0.9, times))
         if now != 1 and value != 1:
-            p, ladder = math.log(value) / math.log(now), option == "base" and case.hook in ("rotate", "embed")
-            other = (
-                "rope.exponent"
-                if case.hook == "rotate"
-                else flag_of(answer, "options", "ladder", "rope.exponent")
-            )
-            yield guess(
-                other if ladder else flag,
-                f"{words}: to the power of {p:.4g}",
-                with_option(option, lambda x: kind(x**p)),
-                0.85,
-            )
+            p = math.log(value) / math.log(now)
+            if option == "base" and case.hook in ("rotate", "embed"):
+                ladder = flag_of(answer, "options", "ladder", "rope.exponent")
+                flag = "rope.exponent" if case.hook == "rotate" else ladder
+            told.append((flag, f"{words}: to the power of {p:.4g}", lambda x: x**p, 0.85, p))
+    here = [*case.config.pe[0][1].values(), *(getattr(case, letter) for letter in FACTS)]
+    for flag, words, change, sure, number in told:
+        new = with_option(option, partial(as_kind, kind, change))
+        yield guess(flag, words, new, sure, None if number in here else number)
+
+
+def as_kind(kind: Any, change: Value, x: Any) -> Any:
+    return kind(change(x))
 
 
 def fitted(answer: Answer, option: str) -> float | None:

@@ -25,7 +25,7 @@ from peref.golden.diagnosis import (
     tensor,
     traces,
 )
-from peref.golden.diagnosis.answer import BROKEN, Answer, Clue, Guess, Trap
+from peref.golden.diagnosis.answer import BROKEN, INVENTED, Answer, Clue, Guess, Trap
 from peref.golden.diagnosis.near_misses import likeness, of_probes
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.cases import OPERATIONS
@@ -38,6 +38,7 @@ FIRST = (
         gradients.of_derivative,
         gradients.of_maps_back,
         gradients.of_groups,
+        gradients.of_scans,
         rotation.of_turning,
         pairs.of_channels,
         positions.of_places,
@@ -76,7 +77,8 @@ LIKE = 0.6  # a cosine from which on an error is called alike
 @dataclass(frozen=True)
 class Said:
     """What speaks for a flag: a bug, how much it weighs, the guess where it is one, in words what was looked
-    at, and whether it shows or gives what came: the direction of an error does not.
+    at, and whether it shows or gives what came: the direction of an error does not, nor does a number that
+    was invented.
     """
 
     trap: Trap
@@ -92,10 +94,13 @@ def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap
         return form
     if entry.want(name).dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
         return None
-    return next(
-        (replace(one.trap, evidence=one.evidence) for one in weighed([Answer(entry, {name: got})], probes)),
-        None,
-    )
+    return next(map(told, weighed([Answer(entry, {name: got})], probes)), None)
+
+
+def told(one: Said) -> Trap:
+    """What is said of one tensor; what nothing confirms is called a guess."""
+    words = one.trap.words if one.confirmed else f"a guess: {one.trap.words}"
+    return replace(one.trap, words=words, evidence=one.evidence)
 
 
 def likely(answers: list[Answer]) -> list[Trap]:
@@ -136,9 +141,11 @@ def weighed(answers: list[Answer], probes: bool = True) -> list[Said]:
 
 def added_up(some: list[Said]) -> Said:
     """All that speaks for one flag: the weights add up; the words, the guess and the evidence are those of
-    the one that weighs most.
+    the one that weighs most. A number that was invented outweighs nothing that gives as much.
     """
-    return replace(max(some, key=lambda one: one.weight), weight=sum(one.weight for one in some))
+    first, total = max(some, key=lambda one: one.weight), sum(one.weight for one in some)
+    invented = first.guess is not None and first.guess.invented
+    return replace(first, weight=min(total, INVENTED) if invented else total)
 
 
 def order_of(answer: Answer) -> int:
@@ -161,6 +168,7 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
     shares: dict[Trap, Said] = {}
     clues: dict[str, dict[str, list[str]]] = defaultdict(dict)  # flag -> words -> where they were seen
     found: dict[str, Said] = {}
+    whole = False
     for answer in fitted:
         for family in stage:
             for one in guesses_of(family, answer):
@@ -170,8 +178,9 @@ def tried(stage: Iterable, fitted: list[Answer], bad: list[Answer], good: list[A
                     found[one.trap.flag] = replace(known, weight=known.weight + one.weight / len(fitted))
                 elif one.trap not in shares and (answer.fits(one) or 0) > 0:
                     weight, evidence = share(one, bad, good)
-                    shares[one.trap] = Said(one.trap, one.sure * weight, one, evidence)
-        if any(said.guess and said.weight > ENOUGH * said.guess.sure for said in shares.values()):
+                    shares[one.trap] = Said(one.trap, one.sure * weight, one, evidence, not one.invented)
+                    whole = whole or (weight > ENOUGH and not one.invented)
+        if whole:
             break
     for flag, words in clues.items():
         found[flag] = replace(found[flag], evidence=seen_in(words))
@@ -307,5 +316,5 @@ def best_guess(flag: str, answer: Answer, bad: list[Answer], good: list[Answer])
     for one in (one for one in some if (answer.fits(one) or 0) > 0):
         weight, evidence = share(one, bad, good)
         if best is None or one.sure * weight > best.weight:
-            best = Said(one.trap, one.sure * weight, one, evidence)
+            best = Said(one.trap, one.sure * weight, one, evidence, not one.invented)
     return best

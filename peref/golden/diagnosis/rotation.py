@@ -468,10 +468,11 @@ def of_power(answer: Answer) -> Iterator[Guess | Clue]:
         p = round(p) if abs(p - round(p)) < 1e-5 else p
         if abs(p) > NEARLY:
             words = f"your {whose} the right one to the power of {p:.6g}"
-            yield guess(twice if p > 1 else missing, words, put(lambda g: g**p), 0.9)
+            yield guess(twice if p > 1 else missing, words, put(lambda g: g**p), 0.9, fitted=p)
     if np.ptp(factors) < NEARLY:
         c = float(np.median(factors))
-        yield guess(missing, f"your {whose} the right one times {c:.6g}", put(lambda g: c * g), 0.85)
+        words = f"your {whose} the right one times {c:.6g}"
+        yield guess(missing, words, put(lambda g: c * g), 0.85, fitted=c)
     if answer.entry.words["level"] == "table" and answer.wide("angle") is None:
         yield Clue(Trap(missing, another(answer)), 0.8)
 

@@ -38,20 +38,16 @@ class Difference:
 
 
 def budgets_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    return {
-        name: (tensors[f"{name}:a"], tensors[f"{name}:b"])
-        for name in tensors
-        if f"{name}:a" in tensors and f"{name}:b" in tensors
-    }
+    both = {name: (tensors.get(f"{name}:a"), tensors.get(f"{name}:b")) for name in tensors}
+    return {name: (a, b) for name, (a, b) in both.items() if a and b}
 
 
 def depths(path: Path) -> dict[str, float]:
     """Case -> depth, from every cases.json that stands beside the tensors."""
     folder = path if path.is_dir() else path.parent
     found: dict[str, float] = {}
-    for file in sorted(
-        p for p in ([folder / "cases.json"] if path.is_file() else folder.rglob("cases.json")) if is_file(p)
-    ):
+    beside = [folder / "cases.json"] if path.is_file() else sorted(folder.rglob("cases.json"))
+    for file in filter(is_file, beside):
         words = strict_json(read_bytes(file), str(file))
         try:
             found |= {case["id"]: float(case["depth"]) for case in words["cases"]}
@@ -71,42 +67,28 @@ def compare_files(
     a, b = read_tensors(first), read_tensors(second)
     budgets = budgets_of(a)
     if rule == "golden" and not budgets:
-        raise Misuse(
-            f"{first} has no budgets (NAME:a, NAME:b), which the golden rule needs; use --rule allclose or "
-            "--rule bits"
-        )
+        said = f"{first} has no budgets (NAME:a, NAME:b), which the golden rule needs"
+        raise Misuse(f"{said}; use --rule allclose or --rule bits")
     rule = rule or ("golden" if budgets else "allclose")
-    differ: dict[str, str] = {}
-    if rule == "golden":
-        wanted = sorted(name for name in a if name in budgets or not name.endswith((":a", ":b")))
-        deep = depths(first)
-        missing = tuple(name for name in wanted if name not in b)
-        for name in sorted(b.keys() - a.keys()):
-            differ[name] = f"not in {first}"
-        for name in (name for name in wanted if name in b):
-            size, phase = budgets.get(name, (None, None))
-            verdict = (
-                verdict_on(b[name], a[name].wide, size.wide, phase.wide, deep.get(name.rpartition(":")[0], 0))
-                if size and phase
-                else None
-            )
-            if verdict is None and b[name].wide.tobytes() != a[name].wide.tobytes():
-                differ[name] = "it has no budget and is not the same"
-            elif verdict is not None and not verdict.worst <= dict(CLASSES)[limit]:
+    golden, deep = rule == "golden", depths(first) if rule == "golden" else {}
+    wanted = [name for name in sorted(a) if not golden or name in budgets or not name.endswith((":a", ":b"))]
+    missing, both = [name for name in wanted if name not in b], [name for name in wanted if name in b]
+    differ = {} if golden else {name: f"only in {first}" for name in missing}
+    differ |= {name: f"only in {second}" for name in sorted(b.keys() - a.keys())}
+    if not both and (golden or not differ):
+        raise Misuse(f"{first} and {second} have no tensor in common; nothing was compared")
+    for name in both:
+        if golden and name in budgets:
+            size, phase = (x.wide for x in budgets[name])
+            verdict = verdict_on(b[name], a[name].wide, size, phase, deep.get(name.rpartition(":")[0], 0))
+            if not verdict.worst <= dict(CLASSES)[limit]:
                 differ[name] = verdict.words or beyond(verdict)
-        compared = len(wanted) - len(missing)
-        if not compared:
-            raise Misuse(f"{second} has none of the tensors of {first}; nothing was compared")
-    else:
-        missing, compared = (), len(a.keys() & b.keys())
-        for name in sorted(a.keys() ^ b.keys()):
-            differ[name] = f"only in {first if name in a else second}"
-        for name in sorted(a.keys() & b.keys()):
-            if words := difference(a[name], b[name], rule, tolerance):
-                differ[name] = words
-        if not a and not b:
-            raise Misuse(f"{first} and {second} have no tensors; nothing was compared")
-    return Difference(rule, differ, compared - sum(name in a and name in b for name in differ), missing)
+        elif golden and b[name].wide.tobytes() != a[name].wide.tobytes():
+            differ[name] = "it has no budget and is not the same"
+        elif not golden and (words := difference(a[name], b[name], rule, tolerance)):
+            differ[name] = words
+    agree = sum(name not in differ for name in both)
+    return Difference(rule, differ, agree, tuple(missing) if golden else ())
 
 
 def diagnosed_failures(

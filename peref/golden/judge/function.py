@@ -38,14 +38,12 @@ class InFolder:
 
 def parted(spec: str) -> tuple[str, str]:
     """Module and function of `module:function`. Raises Misuse for anything else."""
-    module, colon, name = spec.partition(":")
-    if not (colon and module and name):
+    module, _, name = spec.partition(":")
+    if not (module and name):
         raise Misuse(f"--impl {spec}: expected MODULE:FUNCTION, such as mypackage.rope:adapter")
     if (path := Path(module)).suffix == ".py" or path.name != module:
-        raise Misuse(
-            f"--impl {spec}: expected the name of a module, not its file: {path.stem}:{name}, asked for in "
-            f"the folder {path.parent}"
-        )
+        better = f"{path.stem}:{name}, asked for in the folder {path.parent}"
+        raise Misuse(f"--impl {spec}: expected the name of a module, not its file: {better}")
     return module, name
 
 
@@ -56,9 +54,8 @@ def names_of(book: Book, thing: str) -> list[str]:
     cases = [entry.words for entry in book.entries.values() if entry.id.partition("/")[0] == thing]
     if not cases:
         known = {name.partition("/")[0] for name in book.entries}
-        raise Misuse(
-            f"--for {thing}: there is no such case{did_you_mean(thing, known, 'expected ENCODING.LEVEL')}"
-        )
+        meant = did_you_mean(thing, known, "expected ENCODING.LEVEL")
+        raise Misuse(f"--for {thing}: there is no such case{meant}")
     every = (name for words in cases for part in ("inputs", "facts", "options") for name in words[part])
     return list(dict.fromkeys(map(plain, every)))
 
@@ -78,9 +75,8 @@ def found_function(spec: str, known: Collection[str] | None = None) -> Callable[
     try:
         function = getattr(import_module(module), name, None)
     except (Exception, SystemExit) as error:
-        raise Misuse(
-            f"--impl {spec}: importing {module} failed: {type(error).__name__}: {error}{where_raised(error)}"
-        ) from error
+        said = f"{type(error).__name__}: {error}{where_raised(error)}"
+        raise Misuse(f"--impl {spec}: importing {module} failed: {said}") from error
     finally:
         sys.meta_path.remove(here)
     if not callable(function):
@@ -102,30 +98,25 @@ def of_one_thing(
     """function(case, inputs) that calls a function with those inputs, facts and options that its parameters
     are called after: None for one that this case has not, all of them where it takes **others.
     """
-    named = {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    for name, default in named.items():
-        if default is inspect.Parameter.empty and name not in known:
-            raise Misuse(f"--impl {spec}: nothing is called {name}; expected some of {', '.join(known)}")
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in named if p.default is p.empty]
+    if unknown := [name for name in needed if name not in known]:
+        raise Misuse(f"--impl {spec}: nothing is called {unknown[0]}; expected some of {', '.join(known)}")
     others = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def call(case: dict[str, Any], inputs: dict[str, Any]) -> Any:
         given = {**case["facts"], **case["options"]} | {plain(name): x for name, x in inputs.items()}
-        taken = {
-            name: given.get(name)
-            for name, default in named.items()
-            if name in given or default is inspect.Parameter.empty
-        }
+        taken = dict.fromkeys(needed) | {p.name: given[p.name] for p in named if p.name in given}
         came = function(**(given | taken if others else taken))
         if not isinstance(came, dict):
             return came
         wanted = {plain(name): name for name in case["expected"]}
         came = {wanted.get(name, name): y for name, y in came.items()}
-        for name in came:
-            if name not in case["expected"] and not name.startswith(
-                "vjp."
-            ):  # --no-vjp asks for none of these
-                raise WrongAnswer(f"it gave {name}, which is none of {', '.join(case['expected'])}")
-        return {name: y for name, y in came.items() if name in case["expected"]}
+        asked = {name: y for name, y in came.items() if name in case["expected"]}
+        # --no-vjp asks for no gradients, which may come all the same
+        if strange := [name for name in came if name not in asked and not name.startswith("vjp.")]:
+            raise WrongAnswer(f"it gave {strange[0]}, which is none of {', '.join(case['expected'])}")
+        return asked
 
     return call
 

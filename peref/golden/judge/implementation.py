@@ -118,7 +118,8 @@ def check_function(
     """The report on function(case, inputs) -> outputs, None for what it does not claim; in float64 beside
     `single`, that in float32, where refusals and laws were asked.
     """
-    came, errors = run_function(function, book, pick, dtype, vjp)
+    # a program is given numbers of the grid in its dtype by Runner, which has one that NumPy has not
+    came, errors = run_function(function, book, pick, "f64" if isinstance(function, Runner) else dtype, vjp)
     more: Any = {"errors": errors, "asked": DTYPES[dtype], "gradients": vjp, "single": single}
     more |= {} if single else {"outcomes": held(function, book, pick, dtype)}
     return check_tensors(book, came, pick, limit=limit, **more)
@@ -157,8 +158,5 @@ def check_program(
         Runner(program, Path(folder), dtype, seconds) as runner,
     ):
         vjp = vjp and runner.supports.get("vjp", True)
-        came, errors = run_function(runner, book, pick, "f64", vjp)
-        outcomes = held(runner, book, pick, dtype)
-    more: Any = {"errors": errors, "asked": DTYPES[dtype], "gradients": vjp, "outcomes": outcomes}
-    more |= {"skipped": runner.skipped, "crashes": runner.crashes}
-    return check_tensors(book, came, pick, limit=limit, **more)
+        report = check_function(runner, book, pick, dtype, limit, vjp)
+    return replace(report, skipped=runner.skipped, crashes=runner.crashes)

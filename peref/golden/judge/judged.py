@@ -15,7 +15,7 @@ import numpy as np
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.diagnosis.summary import Probable, Summary
 from peref.golden.judge.causes import followed, in_order, sources, wrong_of
-from peref.golden.judge.report import NothingRan, Report, grouped
+from peref.golden.judge.report import NothingRan, Report, results_by
 from peref.golden.judge.result import AGAIN, FULL_NAMES, MISSING, Result
 from peref.golden.judge.wire import PLACES, narrowed
 from peref.golden.spec.book import Book
@@ -102,7 +102,7 @@ def with_traps(results: Sequence[Result]) -> tuple[list[Result], list[Probable]]
     apart, results = [r for r in results if r.aside], [r for r in results if not r.aside]
     if all(r.passed for r in results):
         return [*results, *apart], []
-    cases = grouped(results, lambda r: r.entry.id)
+    cases = results_by(results, lambda r: r.entry.id)
     most = CLASSES[-1][1]
     summary = Summary(
         (
@@ -150,11 +150,11 @@ def judged_case(entry: Entry, came: Mapping[str, Tensor], limit: str, asked: str
     """The verdicts on what came of a case, by the one reading that all of it agrees with: the norm where
     there is none, for mixed readings are none.
     """
-    for reading in (*entry.variants, ""):
-        found = [judged_tensor(entry, name, x, limit, reading, asked) for name, x in came.items()]
-        if all(r.passed or r.aside for r in found):
-            break
-    return found
+    every = [
+        [judged_tensor(entry, name, x, limit, reading, asked) for name, x in came.items()]
+        for reading in entry.variants
+    ]
+    return next((found for found in every if all(r.passed or r.aside for r in found)), every[0])
 
 
 def judged_tensor(
@@ -211,16 +211,16 @@ def first_wrong(entry: Entry, name: str, c: Any, want: Any, wrong: Any) -> tuple
         f"first wrong   {name}{list(at)}{f' ({places})' if places else ''}: got {c[at]:.10g}, want "
         f"{want[at]:.10g}",
     ]
-    if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, axes, wrong)):
+    if until := (right_distances(entry, wrong) if axes == "HN" else right_tokens(entry, name, wrong)):
         said.append(f"right up to   {until}")
     return at, said
 
 
-def right_tokens(entry: Entry, axes: str, wrong: Any) -> str:
+def right_tokens(entry: Entry, name: str, wrong: Any) -> str:
     """Up to which token everything is right, "" where there are none."""
-    if "T" not in axes:
+    bad = entry.tokens_of(name, wrong)
+    if not bad.size:
         return ""
-    bad = np.flatnonzero(wrong.any(tuple(n for n, letter in enumerate(axes) if letter != "T")))
     i = entry.input("positions") if "positions" in entry.words["inputs"] else np.zeros((0, 0))
     spell = lambda t: f"token {t}" + (f", position {i[t]:g}" if i.ndim == 1 else "")
     return f"{spell(bad[0] - 1)}; wrong from {spell(bad[0])} on" if bad[0] else "no token: the first is wrong"

@@ -34,6 +34,7 @@ from peref.golden.compute.reference import inputs
 from peref.golden.judge.wire import real_in
 from peref.golden.spec.cases import Case, nested
 from peref.golden.spec.files import DTYPE_NAMES
+from peref.golden.spec.models import rebuilt
 from peref.golden.spec.rule import ROUNDOFF
 from peref.parameters import Arrays
 
@@ -76,9 +77,7 @@ def law_verdict(words: dict[str, Any], function: Callable, kind: Any = np.float6
     """Whether the law of these words holds for function(case, inputs), None where it does not claim it,
     and what was seen.
     """
-    options = {key: nested(value) for key, value in words["options"].items()}
-    slug = words["id"].partition("/")[2]
-    case = Case(words["encoding"], words["call"], slug, words["why"], (), options, **words["facts"])
+    case = rebuilt(words | {"level": words["call"]}, {})
     try:
         LAWS[words["law"]](Calls(function, kind), case, inputs(case))
     except NotClaimed:

@@ -161,7 +161,7 @@ def cell(of: Column, row: tuple[str, str]) -> Cell:
     mine = [one for one in of.found if row_of(one["case"]) == row]
     raised = {case for case in of.errors if row_of(case) == row}
     grades: dict[str, str] = {}
-    for one in mine:
+    for one in sorted(mine, key=lambda one: one["dtype"]):
         grades[one["dtype"]] = max(grades.get(one["dtype"], "A"), one["class"], key=WORST.index)
     grades |= {"": "ERROR"} if raised else {}
     used = [float("inf") if one.get("used") is None else one["used"] for one in mine]

@@ -82,7 +82,8 @@ class Process:
         if not wrong and isinstance(found, dict):
             return found
         self.end()
-        raise RunnerBroken(f"{wrong or 'its answer is no JSON object'}: {excerpt(line)}{self.said()}")
+        began = repr(line[:80].decode("utf-8", errors="replace"))
+        raise RunnerBroken(f"{wrong or 'its answer is no JSON object'}: {began}{self.said()}")
 
     def say(self, request: Mapping[str, Any], last: bool = False) -> None:
         with contextlib.suppress(OSError, ValueError):  # it has gone: reading tells how
@@ -131,10 +132,7 @@ class Process:
 
 
 class Respondent(ABC):
-    """A program that answers one case after the other, started anew for the next one where it ended.
-
-    Who derives from it says what a first answer must be (`greeted`) and what an answer brings (`answered`).
-    """
+    """A program that answers one case after the other, started anew for the next one where it ended."""
 
     def __init__(self, argv: list[str], folder: Path, seconds: float, hello: Mapping[str, Any], aloud: bool):
         self.argv, self.folder, self.seconds, self.aloud = argv, folder.resolve(), seconds, aloud
@@ -144,11 +142,11 @@ class Respondent(ABC):
 
     @abstractmethod
     def greeted(self, answer: Mapping[str, Any]) -> None:
-        """Check the first answer. Raises Misuse where it is none."""
+        """Raises what is to be said of a first answer that is none."""
 
     @abstractmethod
     def answered(self, answer: Mapping[str, Any], out: str) -> Any:
-        """What an answer says, whose tensors are in the file `out`."""
+        """What the answer on a case brings, its outputs in the file `out` of the folder."""
 
     def start(self) -> None:
         self.process = Process(self.argv, self.seconds, self.aloud)
@@ -189,7 +187,3 @@ class Respondent(ABC):
             for name in files.values():
                 with contextlib.suppress(OSError):  # nothing there, or no file: it goes with the folder
                     (self.folder / name).unlink()
-
-
-def excerpt(line: bytes) -> str:
-    return repr(line[:80].decode("utf-8", errors="replace"))

@@ -75,7 +75,7 @@ class Report:
     @cached_property
     def kinds(self) -> dict[str, list[Result]]:
         """Failures to be told together: what they are, and which."""
-        return grouped((r for r in self.failed if r.aside not in ("", AGAIN)), lambda r: r.aside)
+        return results_by((r for r in self.failed if r.aside not in ("", AGAIN)), lambda r: r.aside)
 
     @cached_property
     def left_out(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Report:
 
     def in_dtypes(self) -> dict[str, list[Result]]:
         """What was compared, by the dtype that it counts under."""
-        return grouped(self.results, lambda r: r.dtype_asked)
+        return results_by(self.results, lambda r: r.dtype_asked)
 
     @cached_property
     def unexplained(self) -> list[Unexplained]:
@@ -118,7 +118,7 @@ class Report:
         return classes_of(self.results)
 
 
-def grouped(results: Iterable[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
+def results_by(results: Iterable[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
     """The results by key(result), as they come."""
     found: dict[str, list[Result]] = {}
     for r in results:

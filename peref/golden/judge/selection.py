@@ -9,9 +9,10 @@ Not here: whether an expected failure failed (report).
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 from peref import share
@@ -19,6 +20,7 @@ from peref.encodings import names
 from peref.errors import Misuse
 from peref.golden.judge import declared
 from peref.golden.spec.book import Book, with_full
+from peref.golden.spec.cases import LEVELS
 from peref.golden.spec.entries import Entry
 from peref.store import read_bytes
 
@@ -33,7 +35,7 @@ ASKED: dict[str, tuple[str, Callable[[Entry], Sequence[str]], str]] = {
     "levels": (
         "--level",
         lambda entry: [entry.words["level"]],
-        "levels are table, op, attn, trace, block, model, step, refuse and law",
+        f"they are {', '.join(LEVELS)}, refuse, law",
     ),
     "encodings": ("--pe", lambda entry: [entry.words["encoding"]], "see: {} list"),
 }
@@ -54,11 +56,9 @@ class Pick:
         return all(not patterns or any(matches(one, of(entry)) for one in patterns) for patterns, of in asked)
 
 
-def everything(book: Book) -> Iterator[Entry]:
+def everything(book: Book) -> Iterable[Entry]:
     """Its cases, refusals and laws."""
-    yield from book.entries.values()
-    for entries in declared.declared_entries(book).values():
-        yield from entries
+    return chain(book.entries.values(), *declared.declared_entries(book).values())
 
 
 def nearest(pattern: str, known: Iterable[str], rest: str) -> str:
@@ -110,26 +110,22 @@ def expected_failures(path: Path, book: Book) -> dict[str, int]:
     found: dict[str, int] = {}
     for number, line in enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
         pattern, _, reason = (part.strip() for part in line.partition("#"))
+        where = f"{path}: line {number}"
         if not line.strip():
             continue
         if not pattern or not reason or " " in pattern:
-            raise Misuse(
-                f"{path}: line {number} is {line[:80]!r}; expected CASE:TENSOR # why it is expected to fail"
-            )
+            raise Misuse(f"{where} is {line[:80]!r}; expected CASE:TENSOR # why it is expected to fail")
         if pattern in found:
-            raise Misuse(
-                f"{path}: line {number} is line {found[pattern]} once more, {pattern}; take one of them out"
-            )
+            raise Misuse(f"{where} is line {found[pattern]} once more, {pattern}; take one of them out")
         found[pattern] = number
-    known, books = tensors_of(book), [book]
+    known, books, ours = tensors_of(book), [book], share.folder("golden")
     if not all(matches(pattern, known) for pattern in found):
-        ours = share.folder("golden")
-        books = [with_full(book)]
-        books += [with_full(Book(ours))] if book.folder.resolve() != ours.resolve() else []
+        others = [] if book.folder.resolve() == ours.resolve() else [with_full(Book(ours))]
+        books = [with_full(book), *others]
         known = set().union(*map(tensors_of, books))
+    cannot_tell = not any(map(has_full, books))
     for pattern, number in found.items():
-        cannot_tell = could_be_of_full(pattern) and not any(map(has_full, books))
-        if not matches(pattern, known) and not cannot_tell:
+        if not (matches(pattern, known) or (cannot_tell and could_be_of_full(pattern))):
             where = " and ".join(str(one.folder) for one in books)
             raise Misuse(
                 f"{path}: line {number}: {pattern} matches none of {len(known):,} names of tensors, refusals "
@@ -144,11 +140,8 @@ def matches(pattern: str, known: Iterable[str]) -> bool:
 
 def tensors_of(book: Book) -> set[str]:
     """What an xfail file may name: CASE:TENSOR, and ids of refusals and laws, which have no tensors."""
-    return {
-        name
-        for entry in everything(book)
-        for name in ([f"{entry.id}:{n}" for n in entry.words.get("expected", ())] or [entry.id])
-    }
+    of = lambda entry: [f"{entry.id}:{name}" for name in entry.words.get("expected", ())] or [entry.id]
+    return {name for entry in everything(book) for name in of(entry)}
 
 
 def could_be_of_full(pattern: str) -> bool:

@@ -17,6 +17,7 @@ from peref import share
 from peref.errors import Misuse, did_you_mean
 from peref.golden.diagnosis.ranking import diagnosed
 from peref.golden.judge.causes import followed, in_order
+from peref.golden.judge.function import plain
 from peref.golden.judge.implementation import inputs_in, numpy_dtype, tensor_of
 from peref.golden.judge.judged import DTYPES, judged_tensor
 from peref.golden.judge.selection import Pick
@@ -66,19 +67,15 @@ class Trial:
         Raises Misuse for a name that the case has not and where nothing is given.
         """
         __tracebackhide__ = True
-        known = {name.replace(".", "_"): name for name in self.entry.outputs} | {
-            name: name for name in self.entry.outputs
-        }
-        given = {**(outputs or {}), **more}
+        names, given = self.entry.outputs, {**(outputs or {}), **more}
+        known, has = {spelled: name for name in names for spelled in (plain(name), name)}, ", ".join(names)
         if not given:
-            raise Misuse(f"{self.entry.id}: nothing to check; it has {', '.join(self.entry.outputs)}")
+            raise Misuse(f"{self.entry.id}: nothing to check; it has {has}")
         results = []
         for name, y in given.items():
             if name not in known:
-                raise Misuse(
-                    f"{self.entry.id} has no output "
-                    f"{name}{did_you_mean(name, known, 'it has ' + ', '.join(self.entry.outputs))}"
-                )
+                meant = did_you_mean(name, known, f"it has {has}")
+                raise Misuse(f"{self.entry.id} has no output {name}{meant}")
             got = tensor_of(known[name], y)
             r = judged_tensor(self.entry, known[name], got, self.limit, asked=DTYPES[self.dtype])
             trap = None if r.passed or r.aside or not r.got else diagnosed(self.entry, r.name, r.got)
@@ -114,28 +111,21 @@ def trials(
     """
     if unknown:
         keys = [key for key in inspect.signature(trials).parameters if key not in ("book", "unknown")]
-        raise Misuse(
-            "the mark peref has no "
-            f"{next(iter(unknown))}{did_you_mean(next(iter(unknown)), keys, 'it has ' + ', '.join(keys))}"
-        )
+        name = next(iter(unknown))
+        raise Misuse(f"the mark peref has no {name}{did_you_mean(name, keys, 'it has ' + ', '.join(keys))}")
     if limit not in dict(CLASSES):
         raise Misuse(f"limit={limit!r}; expected one of {', '.join(dict(CLASSES))}")
     for dtype in as_tuple(dtypes):
         if dtype not in DTYPES:
             raise Misuse(f"dtypes has {dtype!r}; expected one of {', '.join(DTYPES)}")
         numpy_dtype(dtype)
-    pick, several = (
-        Pick(as_tuple(case), as_tuple(group), as_tuple(flag), as_tuple(level), as_tuple(pe)),
-        len(as_tuple(dtypes)) > 1,
-    )
+    pick, several = Pick(*map(as_tuple, (case, group, flag, level, pe))), len(as_tuple(dtypes)) > 1
     found = [
         Trial(entry, f"{entry.id}-{dtype}" if several else entry.id, dtype, limit)
         for entry in filter(pick, book.entries.values())
         for dtype in as_tuple(dtypes)
     ]
     if not found:
-        raise Misuse(
-            f"no golden case is left by {', '.join(f'{k}={v}' for k, v in vars(pick).items() if v)}; see: "
-            f"{share.program()} golden show"
-        )
+        asked = ", ".join(f"{name}={words}" for name, words in vars(pick).items() if words)
+        raise Misuse(f"no golden case is left by {asked}; see: {share.program()} golden show")
     return found

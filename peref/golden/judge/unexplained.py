@@ -96,13 +96,12 @@ def of_beginnings(wrong: Iterable[Result]) -> str:
 
 def first_token(r: Result) -> tuple[int, bool] | None:
     """The first token that is wrong, and whether a later call begins there; None where there are none."""
-    axes = r.entry.words["axes"].get(r.name, "")
-    if "T" not in axes or r.verdict.used is None:
+    if r.verdict.used is None:
         return None
-    bad = r.verdict.wrong(CLASSES[-1][0]).any(tuple(n for n, letter in enumerate(axes) if letter != "T"))
-    if not bad.any():
+    bad = r.entry.tokens_of(r.name, r.verdict.wrong(CLASSES[-1][0]))
+    if not bad.size:
         return None
-    t = int(np.argmax(bad))
+    t = int(bad[0])
     return t, any(c["first"] == t and not c["fresh"] for c in r.entry.words["facts"].get("calls", ()))
 
 

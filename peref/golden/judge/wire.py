@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from peref.golden.spec.files import DTYPE_NAMES, FORMATS, Tensor, index_of
+from peref.golden.spec.files import DTYPE_NAMES, NUMPY_DTYPES, Tensor, index_of
 
 PLACES = ("positions", "seg", "distances")  # inputs that are places: they keep their dtype
 
@@ -33,19 +33,14 @@ def encoded_inputs(inputs: Mapping[str, np.ndarray], dtype: str) -> bytes:
 
 def encoded_tensors(found: Mapping[str, Tensor]) -> bytes:
     """A safetensors file of these tensors."""
-    header, payload = {}, []
-    at = 0
-    for name, t in sorted(found.items(), key=lambda item: (-FORMATS[item[1].dtype][1], item[0])):
-        header[name] = {
-            "dtype": t.dtype,
-            "shape": list(t.bits.shape),
-            "data_offsets": [at, at + t.bits.nbytes],
-        }
-        payload.append(np.ascontiguousarray(t.bits).tobytes())
-        at += t.bits.nbytes
+    header, payload = {}, b""
+    for name, t in sorted(found.items(), key=lambda item: (-item[1].bits.itemsize, item[0])):
+        place = [len(payload), len(payload) + t.bits.nbytes]
+        header[name] = {"dtype": t.dtype, "shape": list(t.bits.shape), "data_offsets": place}
+        payload += np.ascontiguousarray(t.bits).tobytes()
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(payload)
+    return len(text).to_bytes(8, "little") + text + payload
 
 
 def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
@@ -53,7 +48,7 @@ def narrowed(x: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bf16":
         bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
         return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16)
-    return x.astype({"f64": np.float64, "f32": np.float32, "f16": np.float16}[dtype])
+    return x.astype(NUMPY_DTYPES[dtype])
 
 
 def request_text(request: Mapping[str, Any], data: bytes) -> str:
@@ -74,14 +69,9 @@ def request_text(request: Mapping[str, Any], data: bytes) -> str:
 
 
 def as_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join([str(len(value)), *(f"{name} {as_words(x)}" for name, x in sorted(value.items()))])
     if isinstance(value, (list, tuple)):
         return " ".join([str(len(value)), *map(as_words, value)])
-    if isinstance(value, Mapping):
-        return " ".join(
-            [str(len(value)), *(f"{name} {as_words(one)}" for name, one in sorted(value.items()))]
-        )
-    return (
-        {None: "none", True: "true", False: "false"}[value]
-        if value is None or isinstance(value, bool)
-        else str(value) or "none"
-    )
+    said = str(value) or "none"
+    return said.lower() if value is None or isinstance(value, bool) else said

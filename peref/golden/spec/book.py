@@ -29,24 +29,19 @@ class Book:
         self.folder, self.more = folder, None  # type: Path, Book | None
         self.data = archived(folder) if is_file(folder) else in_folder(folder)
         self.version = self.data[VERSION].decode(errors="replace").strip()
-        if (
-            not re.fullmatch(r"\d{1,4}\.\d{1,4}\.\d{1,4}", self.version)
-            or self.version.split(".")[0] != SPEC_VERSION.split(".")[0]
-        ):
-            raise Untrue(
-                f"{folder}: specification {self.version[:40]!r}; this peref reads version "
-                f"{SPEC_VERSION.split('.')[0]}"
-            )
+        major = SPEC_VERSION.partition(".")[0]
+        if not re.fullmatch(rf"{major}\.\d{{1,4}}\.\d{{1,4}}", self.version):
+            said = f"{folder}: specification {self.version[:40]!r}"
+            raise Untrue(f"{said}; this peref reads version {major}")
 
     @property
     def digest(self) -> str:
         """That of everything: what `cat */SHA256SUMS | sha256sum` gives in a folder, its encodings in the
         order of bytes.
         """
-        whole = hashlib.sha256(
-            b"".join(self.data[path] for path in sorted(self.data) if path.endswith(f"/{SUMS}"))
-        ).hexdigest()
-        return hashlib.sha256((whole + self.more.digest).encode()).hexdigest() if self.more else whole
+        sha = lambda data: hashlib.sha256(data).hexdigest()
+        whole = sha(b"".join(self.data[path] for path in sorted(self.data) if path.endswith(f"/{SUMS}")))
+        return sha((whole + self.more.digest).encode()) if self.more else whole
 
     @cached_property
     def vectors(self) -> list[Vectors]:

@@ -96,15 +96,17 @@ class Case:
         """The cycle of a model's encodings, with their options and the settings of their layers."""
         return self.cycle or ((self.encoding, dict(self.options)),)
 
+    @property
+    def layer_settings(self) -> dict[str, Any]:
+        """Those of Config that its hook has a meaning for."""
+        names = ["H", "D", "C", "L", "causal", *(["G", "window"] if self.hook != "mix" else [])]
+        names += ["R", "layout"] if self.hook == "rotate" else []
+        return {"pe": self.members} | {name: getattr(self, name) for name in names}
+
     @cached_property
     def config(self) -> Config:
         """A model with one such layer among two."""
-        sizes: dict[str, Any] = {"H": self.H, "D": self.D, "C": self.C, "L": self.L, "layers": 2}
-        if self.hook != "mix":
-            sizes |= {"G": self.G, "window": self.window}
-        if self.hook == "rotate":
-            sizes |= {"R": self.R, "layout": self.layout}
-        return Config(pe=self.members, causal=self.causal, **sizes)
+        return Config(**self.layer_settings, layers=2)
 
     @property
     def layer(self) -> Layer:

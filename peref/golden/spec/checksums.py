@@ -20,6 +20,7 @@ import hashlib
 import io
 import re
 import tarfile
+from itertools import groupby
 from pathlib import Path
 
 from peref.errors import Damaged, PerefError
@@ -30,17 +31,12 @@ VERSION, SUMS, CORE, FULL = "SPEC_VERSION", "SHA256SUMS", "core", "full"
 FILES = ("cases.json", "expected.safetensors", "index.txt", "inputs.safetensors")
 # for people; they go along in an archive
 DOCUMENTS = ("LICENSE-DATA", "README.md", "SPEC.md", "cases.schema.json", "report.schema.json", "rule.json")
-BEFORE, LAID_OUT = (
-    "manifest.json",
-    (
-        "golden files of specification 0.9 or before, with other folders; get later ones, or make your "
-        "vectors again"
-    ),
-)
+BEFORE = "manifest.json"
+LAID_OUT = "golden files of specification 0.9 or before; get later ones, or make your vectors again"
 TOP = "golden/"
 LARGEST_ARCHIVE = 200_000_000
-PATH = re.compile(r"[A-Za-z0-9_\-./]{1,200}")
-LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9_\-./]{1,200})")
+PATH = r"(?!(.*/)?\.{0,2}(/|$))[A-Za-z0-9_\-./]{1,200}"  # inside a folder
+LINE = re.compile(rf"([0-9a-f]{{64}})  ({PATH})")
 
 
 class Untrue(PerefError):
@@ -88,15 +84,13 @@ def archived(path: Path) -> dict[str, bytes]:
         raise Untrue(str(error)) from error
     if BEFORE in members:
         raise Untrue(f"{path}: {LAID_OUT}")
-    held(members, members.get(SUMS, b""), SUMS, path)
+    held(members, path)
     inside = {re.sub(rf"^({CORE}|{FULL})/", "", name): data for name, data in members.items() if "/" in name}
     found = {VERSION: members.get(VERSION, b"")}
     if len(inside) < sum("/" in name for name in members) or not inside:
         raise Untrue(f"{path}: expected the core, the full set or vectors of your own, and one of them")
-    for one in sorted({name.partition("/")[0] for name in inside}):
-        found |= of_encoding(
-            one, {name: data for name, data in inside.items() if name.partition("/")[0] == one}, path
-        )
+    for one, paths in groupby(sorted(inside), lambda name: name.partition("/")[0]):
+        found |= of_encoding(one, {name: inside[name] for name in paths}, path)
     return found
 
 
@@ -120,22 +114,22 @@ def of_encoding(name: str, there: dict[str, bytes], where: Path) -> dict[str, by
     inside = {path.removeprefix(f"{name}/"): data for path, data in there.items()}
     if lacking := sorted(set(FILES) - inside.keys()):
         raise Untrue(f"{where / name / lacking[0]}: missing; restore the folder")
-    held(inside, inside.get(SUMS, b""), SUMS, where / name)
+    held(inside, where / name)
     return there
 
 
-def held(files: dict[str, bytes], listing: bytes, itself: str, where: Path) -> None:
-    """Raises Untrue unless these are the files of the listing, `itself` apart, with their digests."""
-    listed = parsed_sums(listing, f"{where}/{itself}")
-    for name in sorted((listed.keys() | files.keys()) - {itself}):
+def held(files: dict[str, bytes], where: Path) -> None:
+    """Raises Untrue unless these are the files that their SHA256SUMS lists, with their digests."""
+    listed = parsed_sums(files.get(SUMS, b""), f"{where}/{SUMS}")
+    for name in sorted((listed.keys() | files.keys()) - {SUMS}):
+        wrong = f"its SHA-256 is not the one in {SUMS}; restore it"
         if name not in files:
-            raise Untrue(f"{where}/{name}: missing, though {itself} lists it; restore the folder")
-        if name not in listed:
-            raise Untrue(
-                f"{where}/{name}: not in {itself}; a golden folder holds what was made and nothing else"
-            )
-        if hashlib.sha256(files[name]).hexdigest() != listed[name]:
-            raise Untrue(f"{where}/{name}: its SHA-256 is not the one in {itself}; restore it")
+            wrong = f"missing, though {SUMS} lists it; restore the folder"
+        elif name not in listed:
+            wrong = f"not in {SUMS}; a golden folder holds what was made and nothing else"
+        elif hashlib.sha256(files[name]).hexdigest() == listed[name]:
+            continue
+        raise Untrue(f"{where}/{name}: {wrong}")
 
 
 def sha256sums(files: dict[str, bytes]) -> bytes:
@@ -153,10 +147,9 @@ def parsed_sums(data: bytes, where: str) -> dict[str, str]:
         raise Untrue(f"{where}: cut short")
     for number, line in enumerate(text[:-1].split("\n"), 1):
         match = LINE.fullmatch(line)
-        if not match or any(part in ("", ".", "..") for part in match[2].split("/")) or match[2] in found:
-            raise Untrue(
-                f"{where}: line {number} is not a digest and a path inside the folder: {line[:80]!r}"
-            )
+        if not match or match[2] in found:
+            said = f"line {number} is not a digest and a path inside the folder: {line[:80]!r}"
+            raise Untrue(f"{where}: {said}")
         found[match[2]] = match[1]
     return found
 
@@ -182,19 +175,14 @@ def unpacked(path: Path) -> dict[str, bytes]:
     """
     data = read_bytes(path)
     if len(data) > LARGEST_ARCHIVE:
-        raise Damaged(
-            f"{path}: {len(data):,} bytes; an archive of golden files has at most {LARGEST_ARCHIVE:,}"
-        )
+        most = f"an archive of golden files has at most {LARGEST_ARCHIVE:,}"
+        raise Damaged(f"{path}: {len(data):,} bytes; {most}")
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for member in tar:
                 name = member.name.removeprefix(TOP)
-                if (
-                    name == member.name
-                    or not PATH.fullmatch(name)
-                    or any(part in ("", ".", "..") for part in name.split("/"))
-                ):
+                if name == member.name or not re.fullmatch(PATH, name):
                     raise Damaged(f"{path}: holds {member.name[:80]!r}; expected paths in {TOP}")
                 if not member.isreg() or member.sparse is not None or name in found:
                     raise Damaged(f"{path}: {name} is there twice, or is no regular file")

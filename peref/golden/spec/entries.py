@@ -48,6 +48,12 @@ class Entry:
     def inputs(self) -> dict[str, np.ndarray]:
         return {name: self.input(name) for name in self.words["inputs"]}
 
+    def tokens_of(self, name: str, which: np.ndarray) -> np.ndarray:
+        """The tokens of a tensor at which something of `which` is true; none where it has no such axis."""
+        axes = self.words["axes"].get(name, "")
+        others = tuple(n for n, letter in enumerate(axes) if letter != "T")
+        return np.flatnonzero(which.any(others)) if "T" in axes else np.zeros(0, int)
+
     @property
     def variants(self) -> dict[str, str]:
         """Readings of respected sources that differ, and what each is; the first, the norm, is called ""."""

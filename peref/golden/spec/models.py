@@ -12,7 +12,7 @@ a head of its own, biases).
 Not here: what each computes (compute), which there are (tests/recipes/wholes.py).
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -62,14 +62,9 @@ class ModelCase(Case):
         """Of the whole model; a trace has none and takes that of one layer."""
         if self.level == "trace":
             return Case.config.func(self)  # type: ignore[attr-defined]
-        sizes: dict[str, Any] = {
-            name: getattr(self, name) for name in ("H", "D", "C", "L", "V", "F", "layers")
-        }
-        if self.hook != "mix":
-            sizes |= {"G": self.G, "window": self.window, "qk_norm": self.qk_norm}
-        if self.hook == "rotate":
-            sizes |= {"R": self.R, "layout": self.layout}
-        return shaped(self.shape, pe=self.members, causal=self.causal, **sizes)
+        qk_norm = {} if self.hook == "mix" else {"qk_norm": self.qk_norm}
+        more = {"layers": self.layers, "V": self.V, "F": self.F}
+        return shaped(self.shape, **self.layer_settings | more | qk_norm)
 
     @property
     def depth(self) -> int:
@@ -103,11 +98,7 @@ def rebuilt(words: dict[str, Any], inputs: dict[str, np.ndarray]) -> Case:
     }
     if level not in MODEL_LEVELS:
         return Case(words["encoding"], level, slug, words["why"], (), options, positions, seg, **facts)
-    given = {
-        f.name: facts[f.name]
-        for f in fields(ModelCase)
-        if f.name in (*FACTS, *MODEL_FACTS, "recipe", "cycle") and f.name in facts
-    }
+    given = {name: facts[name] for name in (*FACTS, *MODEL_FACTS, "recipe", "cycle") if name in facts}
     if "calls" in facts:
         given["calls"] = tuple((c["first"], c["stop"], c["fresh"], c["n"]) for c in facts["calls"])
     return ModelCase(words["encoding"], level, slug, words["why"], (), options, positions, seg, **given)

@@ -58,10 +58,6 @@ class Verdict:
         return ~(self.used <= dict(CLASSES)[limit])
 
 
-def class_of(worst: float) -> str:
-    return next((name for name, most in CLASSES if worst <= most), "FAIL")
-
-
 def beyond(verdict: Verdict) -> str:
     """What is said of a tensor that is not in the class that was asked for."""
     (name, most), worst = CLASSES[-1], verdict.worst
@@ -95,11 +91,8 @@ def between(apart: np.ndarray, most: list[np.ndarray]) -> np.ndarray:
     with np.errstate(all="ignore"):
         used = CLASSES[-1][1] * apart / most[-1]
         for limit, (_, high) in zip(most, CLASSES, strict=True):
-            used = np.where(
-                (apart > below) & (apart <= limit),
-                low + (high - low) * (apart - below) / (limit - below),
-                used,
-            )
+            line = low + (high - low) * (apart - below) / (limit - below)
+            used = np.where((apart > below) & (apart <= limit), line, used)
             below, low = limit, high
     return used
 
@@ -123,19 +116,13 @@ def verdict_on(
     assert b is not None
     with np.errstate(all="ignore"):
         apart = np.abs(c - want)
-    used = np.where(
-        apart == 0,
-        0.0,
-        between(apart, limits(got.dtype, want, a.astype(np.float64), b.astype(np.float64), depth)),
-    )
+    used = between(apart, limits(got.dtype, want, a.astype(np.float64), b.astype(np.float64), depth))
     there = np.isfinite(c) & np.isfinite(want)
-    alike = (
-        (c == want)
-        | (np.isnan(c) & np.isnan(want))
-        | ((np.abs(want) > LARGEST_NUMBER[got.dtype]) & (c == np.copysign(np.inf, want)))
-    )
+    beyond_all = (np.abs(want) > LARGEST_NUMBER[got.dtype]) & (c == np.copysign(np.inf, want))
+    alike = (c == want) | (np.isnan(c) & np.isnan(want)) | beyond_all
     used = np.where(there | alike, np.where(alike, 0.0, used), np.inf)
     worst = float(used.max()) if used.size else 0.0
     unreal = counted(int(np.count_nonzero(~np.isfinite(c))), "element that is", "elements that are")
     words = "" if (there | alike).all() else f"{unreal} NaN or infinite"
-    return Verdict(class_of(worst), worst, words, used)
+    grade = next((name for name, most in CLASSES if worst <= most), "FAIL")
+    return Verdict(grade, worst, words, used)
