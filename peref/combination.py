@@ -121,6 +121,7 @@ def combined(parts: Mapping[str, Encoding], D: int) -> Encoding:
         check=partial(check_each, filled["check"]) if filled["check"] else None,
         axes=axes.pop() if len(axes) == 1 else 1,
         shared=partial(all_shared, filled["shared"]),
+        symbols={symbol: words for pe in parts.values() for symbol, words in pe.symbols.items()},
         claims=frozenset(filter(agree, LAWS)),
         **hooks,
     )

@@ -30,8 +30,9 @@ from peref.cli import run as run_cli
 from peref.cli.app import group
 from peref.cli.signals import Interrupted, Signals
 from peref.config import Config
-from peref.encodings import HOOKS, names
+from peref.encodings import HOOKS, names, wanted
 from peref.errors import Misuse, counted
+from peref.member import SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 300  # seconds; on a loaded machine kernels may have to be compiled first
@@ -543,6 +544,8 @@ def test_list_shows_every_encoding(cli):
         assert re.search(rf"^{name} \((no hook|{'|'.join(HOOKS)})\)$", out, re.M), name
     assert out.count("\n  formula ") == out.count("\n  paper ") == len(names())
     assert "base=10000.0 (float)" in out
+    for name, kind in SETTINGS.items():
+        assert f"{name} ({wanted(kind)})" in " ".join(out.split()), name
     assert "table[512,128]" in out
     assert max(map(len, out.splitlines())) <= 100
 

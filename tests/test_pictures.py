@@ -29,7 +29,7 @@ NAMES = names()
 
 def panels(name, *settings, L=64, trained=False):
     """Title -> panel."""
-    found = effects.effects(replace(fresh(name, choose(name, settings), L), trained=trained))
+    found = effects.effects(replace(fresh(choose(name, settings), L), trained=trained))
     assert len({p.title for p in found}) == len(found)
     return {p.title: p for p in found}
 
@@ -153,7 +153,7 @@ def test_a_table_of_noise_is_no_heap_of_curves():
         "sandwich": False,
         "alibi": False,
     }
-    table = fresh("learned_bias", choose("learned_bias", []), 64).p["table"]
+    table = fresh(choose("learned_bias", []), 64).p["table"]
     same(drawn["learned_bias"].values, table[:, 63:] if table.shape[1] > 64 else table, 0)
 
 
@@ -460,6 +460,55 @@ def test_a_run_shows_its_weights_and_its_attention(show, tmp_path):
         assert code == 2
         assert re.fullmatch(r"error: .*\n", err)
         assert words in err
+
+
+@pytest.mark.parametrize("name", ["rope+alibi", "path+forgetting", "kerple_log+dape", "sinusoidal+t5"])
+def test_several_encodings_in_one_layer_are_shown_each(name):
+    """By its own name what it does alone, then the attention of all; the bias and the rotation are those that
+    they are alone.
+    """
+    found = panels(name)
+    assert {title.partition(":")[0] for title in found if ":" in title} == set(name.split("+"))
+    assert "attention of the last token" in found
+    for title, panel in found.items():
+        for values in [panel.values] if isinstance(panel, Image) else [c.y for c in panel.curves]:
+            assert np.isfinite(values).any(), title
+    if name == "rope+alibi":
+        alone, mine = panels("alibi")["bias over distance"], found["alibi: bias over distance"]
+        for one, other in zip(mine.curves, alone.curves, strict=True):
+            same(one.y, other.y, 0)
+        frequencies = found["rope: frequencies"].curves[0].y
+        same(frequencies, 10000.0 ** (-2 * np.arange(len(frequencies)) / (2 * len(frequencies))), 1e-12)
+
+
+def test_a_run_whose_layers_have_several_encodings_and_settings(show, tmp_path):
+    """Its attention is drawn with the window, the chunk and the sinks of each layer."""
+    text = tmp_path / "text"
+    text.write_text("def f(x):\n    return x\n" * 400)
+    tiny = [
+        "--width",
+        "16",
+        "--heads",
+        "2",
+        "--layers",
+        "2",
+        "--len",
+        "48",
+        "--batch",
+        "2",
+        "--backend",
+        "numpy",
+    ]
+    tiny += ["--valid-bytes", "200", "--steps", "1", "--data", str(text), "--pe", "rope+alibi,none"]
+    settings = ["0.window=3", "0.sinks=true", "1.chunk=4", "1.temperature=ssmax"]
+    assert run_cli(["train", *tiny, *[x for one in settings for x in ("--set", one)]], Signals()) == 0
+    (run,) = Path("runs").iterdir()
+    code, out, _ = show("--run", run, "--prompt", "def f(x)", "--json")
+    (one,) = json.loads(out)["pictures"]
+    assert (code, one["name"], one["path"]) == (0, "rope+alibi", "rope+alibi.png")
+    assert one["panels"][0] == "rope: frequencies"
+    assert one["panels"][-4:] == [f"layer {layer}, head {head}" for layer in (0, 1) for head in (0, 1)]
+    assert show("rope,alibi")[2].startswith("error: rope,alibi is a cycle; show one of its members")
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch, capsys):

@@ -11,7 +11,7 @@ from peref.config import Config
 from peref.encodings import SHOWN, get, names, origin, shapes, wanted
 from peref.encodings import options as options_of
 from peref.errors import Misuse
-from peref.member import encodings_of
+from peref.member import SETTINGS, encodings_of, settings_of
 from peref.settings import OF_ROTATIONS, choose
 
 
@@ -19,19 +19,24 @@ from peref.settings import OF_ROTATIONS, choose
 @options.encoding_option("These alone; ./FILE.py is one of your own.", metavar="NAME[,NAME...]")
 @options.as_json
 def command(pe: str | None, as_json: bool) -> None:
-    """List every encoding: hook, formula, options with their defaults, parameters, paper.
+    """List every encoding: hook, formula, options with their defaults, parameters, paper; and the settings of
+    layers.
 
     Those of installed packages stand behind the built-in ones, and say so.
     """
     named = lambda pe: [one for name, _ in choose(pe)["pe"] for one in encodings_of(name)]
     which, refused = from_packages() if pe is None else (named(pe), {})
     encodings = [describe(name) for name in which]
-    text.answer(as_json, {"encodings": encodings, "refused": refused}, told(encodings, refused))
+    of_layers = {name: wanted(kind) for name, kind in SETTINGS.items()}
+    data = {"encodings": encodings, "settings": of_layers, "refused": refused}
+    text.answer(as_json, data, told(encodings, of_layers, refused))
 
 
-def told(encodings: list[dict[str, Any]], refused: dict[str, str]) -> Iterator[str]:
+def told(
+    encodings: list[dict[str, Any]], of_layers: dict[str, str], refused: dict[str, str]
+) -> Iterator[str]:
     """The same for people."""
-    for item in encodings:
+    for item in found:
         yield f"{item['name']} ({item['hook'] or 'no hook'})"
         parts = {
             "formula": item["formula"],
@@ -43,8 +48,10 @@ def told(encodings: list[dict[str, Any]], refused: dict[str, str]) -> Iterator[s
         yield "\n".join(text.labelled(f"  {name}", words) for name, words in parts.items() if words) + "\n"
     for name, why in refused.items():
         yield text.labelled(name, f"not here: {why}") + "\n"
-    sizes = f"length {SHOWN['L']}, width {SHOWN['C']}, {SHOWN['H']} heads"
-    yield f"Shapes are those of a layer at {sizes}. Set an option with --set NAME=VALUE."
+    yield text.labelled("settings", "; ".join(f"{name} ({kind})" for name, kind in of_layers.items())) + "\n"
+    yield "Settings are of a layer, wherever they mean something; docs/cli.md says what they are. Set one, or"
+    yield "an option, with --set NAME=VALUE, of one member of a cycle with --set INDEX.NAME=VALUE."
+    yield f"Shapes are those of a layer at length {SHOWN['L']}, width {SHOWN['C']}, {SHOWN['H']} heads."
 
 
 def from_packages() -> tuple[list[str], dict[str, str]]:
@@ -74,6 +81,7 @@ def describe(name: str) -> dict[str, Any]:
         "hook": encoding.hook or None,
         "formula": encoding.formula,
         "options": known,
+        "settings": list(settings_of(name)),
         "parameters": shapes(encoding),
         "paper": encoding.paper,
         "claims": sorted(encoding.claims),

@@ -16,7 +16,7 @@ from peref.cli import completion, meant, options, text
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
-from peref.encodings import get, name_of, names
+from peref.encodings import HOOKS, names
 from peref.errors import Misuse, explained
 from peref.evaluate import under
 from peref.lab.effects import Subject, effects, fresh
@@ -75,8 +75,8 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
 @options.as_json
 @options.together
 def command(given: SimpleNamespace) -> None:
-    """Draw what the encoding NAME does: its frequencies, its bias over distance, where its attention or its
-    response goes.
+    """Draw what the encoding NAME does, or several in one layer (rope+alibi): frequencies, bias over
+    distance, where attention or a response goes.
 
     With --config, say which encoding and options the config.json of a public model means, and what in it
     implementations read differently.
@@ -97,8 +97,8 @@ def command(given: SimpleNamespace) -> None:
                 given.run, name, given.layer, given.settings, given.prompt
             )
         else:
-            name, about, maps_of_layers = name_of(name), "", []
-            subject = fresh(name, choose(name, given.settings), given.L or Config.L)
+            about, maps_of_layers = "", []
+            subject = fresh(choose(name, given.settings), given.L or Config.L)
         drawn = [picture(Path(given.output or f"{subject.name}.png"), subject, about, maps_of_layers)]
     paths = [one["path"] for one in drawn]
     said = meant.told(config, paths) if config else [page or paths[0]]
@@ -157,7 +157,8 @@ def picture(
     symbols = pictures.in_a_line(e)
     lines = [f"{e.formula}        {e.paper}", *([symbols] if symbols else []), f"options: {chosen}"]
     lines += [f"laws: {', '.join(sorted(e.claims)) or 'none'}", about or start]
-    title = f"{subject.name}  ({e.hook or 'no hook'})"
+    filled = [hook for hook in HOOKS if getattr(e, hook)]
+    title = f"{subject.name}  ({', '.join(filled) or 'no hook'})"
     if subject.under:
         title += f", BUT THE WEIGHTS WERE TRAINED UNDER {subject.under}"
     pictures.draw(path, title, lines, panels, layers or [])
@@ -195,7 +196,6 @@ def trained(
     if name is not None and names_of[layer] != name:
         has = f"layer {layer} of the run has {names_of[layer]}, not {name}"
         raise Misuse(f"{has}; the layers are: {', '.join(names_of)}")
-    get(names_of[layer])  # a picture is of one encoding
     p = {n: np.asarray(a, np.float64) for n, a in of_encoding(cfg, found.params, layer).items()}
     own, (member, chosen_here) = cfg.pe == found.cfg.pe, cfg.pe[layer % len(cfg.pe)]
     under_what = "" if own else "other options" if cfg.named == found.cfg.named else found.cfg.named
@@ -213,7 +213,7 @@ def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, An
         folder.mkdir(parents=True, exist_ok=True)
     done = []
     for name in names():
-        done.append(picture(folder / f"{name}.{kind}", fresh(name, choose(name), L)))
+        done.append(picture(folder / f"{name}.{kind}", fresh(choose(name), L)))
         bar.add(1)
     about = f"Every encoding as it starts, for length {L:,}, by the hook that it fills."
     store.write_text(folder / "index.html", pictures.page(about, done))

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
+from peref.combination import inside
 from peref.config import Config
-from peref.encodings import Encoding, get
+from peref.encodings import HOOKS, Encoding, get
+from peref.errors import Misuse
 from peref.lab import responses
 from peref.lab.panels import DISTANCE, PAIR, Curve, Image, Panel, alike
+from peref.member import encodings_of
 from peref.model import PLAIN
 from peref.rng import generator
 
@@ -41,22 +44,47 @@ class Subject:
     under: str = ""  # what its parameters were trained under, where that is something else
 
 
-def fresh(name: str, pe: dict[str, Any], L: int) -> Subject:
-    """The encoding with parameters as they start, in a model of a size that shows it; `pe` as
+def fresh(pe: dict[str, Any], L: int) -> Subject:
+    """The member with parameters as they start, in a model of a size that shows it; `pe` as
     settings.choose gives it.
     """
-    cfg = Config(**{**HOOK_SIZES.get(get(name).hook, {}), "L": L, **pe})
+    if len(pe["pe"]) > 1:
+        raise Misuse(f"{','.join(name for name, _ in pe['pe'])} is a cycle; show one of its members")
+    sizes: dict[str, int] = {}
+    for one in encodings_of(pe["pe"][0][0]):
+        sizes |= HOOK_SIZES.get(get(one).hook, {})
+    cfg = Config(**{**sizes, "L": L, **pe})
     p = {n: np.asarray(a, np.float64) for n, a in cfg.encoding(0).init(generator(0, "pe", 0)).items()}
-    return Subject(name, cfg, cfg.encoding(0), p, dict(cfg.pe[0][1]))
+    return Subject(cfg.named, cfg, cfg.encoding(0), p, dict(cfg.pe[0][1]))
 
 
 def effects(s: Subject) -> list[Panel | Image]:
-    """The panels of an encoding."""
+    """The panels of an encoding; of several in one layer those of each, and the attention of all."""
+    if len(names := encodings_of(s.name)) > 1:
+        each = [
+            replace(panel, title=f"{name}: {panel.title}")
+            for name in names
+            for panel in effects(part_of(s, name))
+        ]
+        return each + ([] if s.encoding.mix else responses.attend_panels(s.cfg, s.encoding, s.p))
     content = {"score": responses.score_panels, "mix": responses.mix_panels}
     alone = {"embed": embed_panels, "rotate": rotate_panels, "bias": bias_panels}
-    if draw := alone.get(s.encoding.hook):
+    hook = get(s.name).hook
+    if draw := alone.get(hook):
         return draw(s)
-    return content.get(s.encoding.hook, responses.attend_panels)(s.cfg, s.encoding, s.p)
+    return content.get(hook, responses.attend_panels)(s.cfg, s.encoding, s.p)
+
+
+def part_of(s: Subject, name: str) -> Subject:
+    """One of several encodings in a layer, which leaves the hooks of the others empty; a score may ask for
+    the bias beside it, so that stays.
+    """
+    hook = get(name).hook
+    kept = {hook, "bias"} if hook == "score" else {hook}
+    mine = {n: a for n, a in s.p.items() if n.startswith(f"{name}.")}
+    p = mine if hook in ("embed", "rotate", "bias") else s.p  # the others are handed features of all
+    empty: dict[str, Any] = dict.fromkeys(set(HOOKS) - kept)
+    return replace(s, name=name, encoding=replace(s.encoding, **empty), p=p, options=inside(name, s.options))
 
 
 # ---------------------------------------------------------------- embed

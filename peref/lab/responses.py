@@ -91,7 +91,8 @@ def attend_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image
 def what_is_added(cfg: Config, encoding: Encoding, p: Any, at: At, content: dict[str, Any]) -> Any:
     """Term, row and column of a score together, [B,H,T,T]."""
     f, _ = hooks.features(PLAIN, encoding, p, content["x"], at)
-    parts = hooks.score_terms(PLAIN, encoding, p, content["q"], content["k"], f, at)
+    _, table = hooks.place_tables(PLAIN, encoding, p, at)
+    parts = hooks.score_terms(PLAIN, encoding, p, content["q"], content["k"], f, at, table)
     added = sum(np.asarray(a) for a in parts if a is not None)
     return np.broadcast_to(added, (len(content["q"]), cfg.H, at.T, at.S))
 
