@@ -110,7 +110,9 @@ def test_every_gradient_is_that_of_differences(form):
 
 
 def test_in_pieces_and_on_the_kernels(form):
-    """Token by token gives the rows of the whole, and the numba backend those of the plain ops in float32."""
+    """Token by token gives the rows of the whole; numba those of the plain ops in float32, and their
+    gradients.
+    """
     p = weights(form)
     whole, cache, rows = model.logits(form, p, TOKENS), model.cache(form, 4), []
     for t in range(4):
@@ -119,6 +121,15 @@ def test_in_pieces_and_on_the_kernels(form):
     same(np.concatenate(rows, 1), whole, 1e-13)
     single, numba = {n: a.astype(np.float32) for n, a in p.items()}, backends.get("numba", threads=1)
     same(model.logits(form, single, TOKENS, be=numba).astype(np.float64), whole, 2e-5)
+    both = []
+    for be in (backends.Backend(), numba):
+        tape = Tape()
+        leaves = tape.watch(single)
+        loss, _ = model.loss(form, leaves, TOKENS, TARGETS, be=be)
+        found = tape.gradients(loss, np.ones_like(loss.value))
+        both.append({name: found[leaf] for name, leaf in leaves.items()})
+    for name, g in both[0].items():
+        same(both[1][name], g, 2e-5, name)
     first, cache = model.decode(form, single, TOKENS[:1, :1], model.cache(form, 4), be=numba)
     second, _ = model.decode(form, single, TOKENS[:1, 1:2], cache, be=numba)
     same(np.concatenate([first, second], 1).astype(np.float64), whole[:1, :2], 2e-5)

@@ -495,7 +495,7 @@ def test_the_first_qwen(n, alpha):
             {"model_type": "exaone4", "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2},
             (3, 7),
         ),
-        ({"model_type": "cohere2"}, ()),
+        ({"model_type": "cohere2"}, (3, 7)),
         ({"layer_types": ["full_attention"] * 8}, ()),
     ],
 )

@@ -17,6 +17,7 @@ ORDINARY = {"none", "path", "learned"}  # words that mean other things too
 MAY = {  # file or folder -> why encodings are named there
     "peref/config.py": "the encoding of a model where nothing is said",
     "peref/huggingface/": "what public configurations and classes call them",
+    "peref/porting/families.py": "the same",
     "tests/recipes/dape.py": "what it may stand beside",
     "tests/honest/forms.py": "right programs in other forms, of some encodings",
     "tests/recipes/settings.py": "encodings beside one another, and layers that differ",

@@ -36,7 +36,7 @@ def told(
     encodings: list[dict[str, Any]], of_layers: dict[str, str], refused: dict[str, str]
 ) -> Iterator[str]:
     """The same for people."""
-    for item in found:
+    for item in encodings:
         yield f"{item['name']} ({item['hook'] or 'no hook'})"
         parts = {
             "formula": item["formula"],

@@ -1,4 +1,6 @@
-"""What `show --config` says: the rotations of a public config.json in words, numbers and pictures."""
+"""What `show --config` says: a public config.json as a line to train with, its rotations in words, numbers
+and pictures.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from peref import huggingface
+from peref import huggingface, porting
 from peref.cli import text
-from peref.errors import counted
+from peref.config import Config
+from peref.encodings import get, options
+from peref.errors import Misuse, counted
 from peref.hooks import softmax_scale
 from peref.huggingface import Found, Rotation
 from peref.lab.effects import Subject
@@ -19,13 +23,41 @@ PAIRS_SHOWN = 17  # pairs of a table in text; --json has all
 NOTE_KINDS = ("contradictory", "differs", "ignored", "unknown", "beyond", "assumed")
 
 
-def read_config(path: Path) -> Found:
-    return huggingface.read(huggingface.load_json(path))
+def read_config(path: Path) -> tuple[Found, Config | None, str]:
+    """What a file says of rotations, the model that it means, and what is missing where that is none."""
+    public, cfg, missing = huggingface.load_json(path), None, ""
+    try:
+        cfg = porting.config_of(public)
+    except Misuse as error:
+        missing = str(error)
+    try:
+        return huggingface.read(public), cfg, missing
+    except Misuse:
+        if cfg is None:
+            raise
+        return Found(str(public["model_type"]), cfg.L, cfg.layers, ()), cfg, missing
 
 
-def described(path: str, found: Found) -> dict[str, Any]:
+def words_of(cfg: Config) -> list[str]:
+    """The arguments of `train` that mean this model, but for its sizes."""
+    line = ["--pe", cfg.named]
+    for index, (name, given) in enumerate(cfg.pe):
+        usual = {key: default for key, (default, _) in options(get(name)).items()}
+        own = {key: x for key, x in given.items() if key not in usual or x != usual[key]}
+        before = f"{index}." if len(cfg.pe) > 1 else ""
+        line += [word for key, x in own.items() for word in ("--set", f"{before}{key}={text.shown(x)}")]
+    if cfg.R is not None:
+        line += ["--set", f"rotary_dim={cfg.R}", "--set", f"layout={cfg.layout}"]
+    line += ["--head-width", str(cfg.D)] + ([] if cfg.window is None else ["--window", str(cfg.window)])
+    fields = {name: getattr(cfg, name) for name in ("norm", "activation", "biases", "qk_norm", "eps", "tied")}
+    fields = {name: x for name, x in fields.items() if x != getattr(Config, name)}
+    fields |= ({} if cfg.qkv_bias == cfg.biases else {"qkv_bias": cfg.qkv_bias}) | cfg.unusual
+    return line + [word for name, x in fields.items() for word in ("--model", f"{name}={text.shown(x)}")]
+
+
+def described(path: str, found: Found, cfg: Config | None, missing: str) -> dict[str, Any]:
     """All of it as data."""
-    whole = huggingface.cycle(found)
+    whole = huggingface.cycle(found) if cfg is None else words_of(cfg)
     return {
         "path": path,
         "model_type": found.model_type,
@@ -33,6 +65,7 @@ def described(path: str, found: Found) -> dict[str, Any]:
         "layers": found.layers,
         "without_positions": list(found.still),
         "train": text.command("train", *whole) if whole else None,
+        "left_out": f"all but the rotations: {missing}" if missing else None,
         "rotations": [rotation_data(r) for r in found.rotations],
     }
 
@@ -75,6 +108,8 @@ def told(data: dict[str, Any], drawn: list[str]) -> Iterator[str]:
         yield from rotation_lines(r)
     if data["train"]:
         yield f"\nall layers    {data['train']}"
+    if data["left_out"]:
+        yield text.labelled("left out", data["left_out"])
     yield from (text.labelled("picture", path) for path in drawn)
 
 
@@ -120,6 +155,8 @@ def frequency_table(r: dict[str, Any]) -> str:
 def subjects(found: Found, output: str) -> Iterator[tuple[Path, Subject, str]]:
     """What is to be drawn for each rotation: the file, the encoding, words."""
     path = Path(output)
+    if not found.rotations:
+        raise Misuse(f"a {found.model_type} turns nothing that -o could draw; leave it out")
     for r in found.rotations:
         where = path if len(found.rotations) == 1 else path.with_name(f"{path.stem}-{r.layers}{path.suffix}")
         kind = f"{found.model_type}{r.layers and f', {r.layers}'}"

@@ -83,9 +83,9 @@ def command(given: SimpleNamespace) -> None:
     """
     name, config, page = named(given), None, None
     if given.public is not None:
-        found = meant.read_config(Path(given.public))
+        found, cfg, missing = meant.read_config(Path(given.public))
         drawn = [picture(*one) for one in meant.subjects(found, given.output)] if given.output else []
-        config = meant.described(given.public, found)
+        config = meant.described(given.public, found, cfg, missing)
     elif given.every:
         folder = Path(given.output or "gallery")
         with Progress(len(names()), "pictures", plain=given.as_json) as bar:

@@ -69,7 +69,7 @@ BASE = {
 LOCAL = dict.fromkeys(GEMMA_3 + GEMMA_3N, 1e4)  # the base of layers with a window, which no scaling concerns
 UNSCALED = ("olmo3",)  # nor does it here, and their base is that of the others
 # every so many layers one has no window
-PATTERN = {**dict.fromkeys(GEMMA_3, 6), **dict.fromkeys(GEMMA_3N, 5), "olmo3": 4}
+PATTERN = {**dict.fromkeys(GEMMA_3, 6), **dict.fromkeys(GEMMA_3N, 5), "olmo3": 4, "cohere2": 4, "gemma2": 2}
 TIMES = {"chatglm": "rope_ratio"}  # the key that the base is multiplied with
 # the base goes by the length of the prompt where use_dynamic_ntk is set, queries by their position where
 # use_logn_attn is

@@ -6,18 +6,23 @@ gradients take too.
     model.logits(cfg, params, tokens)                              # theirs, number for number
     unload({name: g[leaf] for name, leaf in leaves.items()}, cfg)  # gradients under their names
 
-Llama, Mistral, Qwen2 and Qwen3 are one text, kind "llama", with a flag each: window, qkv_bias, qk_norm. The
-tables of names stand below. The leading "model." or "transformer." may be missing (the bare models, the
-published GPT-2 file). A tied head may be there as well when it equals the embedding. Nothing else is passed
-over but buffers that hold no parameter: attn.bias and attn.masked_bias of GPT-2, which are causal masks, and
-rotary_emb.inv_freq of Llama, which the config decides.
+A family is a table of names and a dict of settings (families): of Llama, Mistral, Ministral 3, Qwen 2 and 3,
+OLMo 2 and 3, SmolLM 3, Gemma 2 and 3, Granite, Cohere, Phi 1 to 3, Pythia and GPT-NeoX, GPT-J, GPT-2, Falcon,
+BLOOM and MPT. The tables of names stand below; names_of says which one a config.json means. The leading
+"model." or "transformer." may be missing (the bare models, the published GPT-2 file). A tied head may be
+there as well when it equals the embedding. Nothing else is passed over but buffers that hold no parameter:
+causal masks and rotary_emb.inv_freq, which the config decides.
 
 Scaled rotary frequencies are read by huggingface. Not here: reading files; dropout (none is computed);
-mixtures of experts, quantised weights, layers that turn differently, heads that turn in part (refused).
+mixtures of experts, latent attention, encoders with a decoder, quantised weights (refused, with what is
+missing).
 """
 
-from peref.porting.config import config_of
-from peref.porting.tensors import PUBLIC_NAMES, Kind, load, unload
+from peref.porting.config import config_of, names_of
+from peref.porting.families import PUBLIC_NAMES, Kind
+from peref.porting.tensors import load, unload
 
-__doc__ = f"{__doc__}\nTheirs, ours, shape of ours:\n{PUBLIC_NAMES['llama']}{PUBLIC_NAMES['gpt2']}"
-__all__ = ["NAMES", "Kind", "config_of", "load", "unload"]
+__doc__ = f"{__doc__}\nTheirs, ours, shape of ours:\n" + "".join(
+    f"{kind}{table}" for kind, table in PUBLIC_NAMES.items()
+)
+__all__ = ["Kind", "config_of", "load", "names_of", "unload"]

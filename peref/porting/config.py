@@ -1,37 +1,26 @@
 """A public config.json as a Config. What cannot be expressed is refused by name; the rotation is read by
-huggingface/.
+huggingface/, what a key means stands in families.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from peref import huggingface
-from peref.config import Config, shaped
+from peref.config import Config
 from peref.errors import Misuse, counted, did_you_mean
-from peref.huggingface import Rotation
-from peref.huggingface.facts import every_word
+from peref.huggingface.facts import PATTERN, TEXT
+from peref.porting.families import (
+    ATTENTION_OF_MPT,
+    FAMILIES,
+    NOT_HERE,
+    READ,
+    Family,
+    Kind,
+    Theirs,
+    of_attention,
+)
 from peref.porting.tensors import some
 
-LLAMA: dict[str, Any] = {  # what a missing key means in the public classes; ... where it must be there
-    **every_word("vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size", ...),
-    **every_word("max_position_embeddings", ...),
-    **every_word("num_key_value_heads head_dim rope_theta rope_parameters rope_scaling", None),
-    **every_word("partial_rotary_factor layer_types", None),
-    **{"rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False, "is_causal": True},
-}
-QWEN = LLAMA | {"num_key_value_heads": 32, "use_sliding_window": False}
-QWEN |= {"sliding_window": 4096, "max_window_layers": 28}
-KEYS: dict[str, dict[str, Any]] = {
-    "llama": LLAMA | {"attention_bias": False, "mlp_bias": False},
-    "mistral": LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096},
-    "qwen2": QWEN,
-    "qwen3": QWEN | {"head_dim": 128},
-    "gpt2": {
-        **every_word("vocab_size n_positions n_embd n_layer n_head", ...),
-        **{"n_inner": None, "n_ctx": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
-        **{"tie_word_embeddings": True, "scale_attn_weights": True, "is_causal": True},
-    },
-}
 # What does not decide what a model computes: book-keeping, initialisation, dropout, the tokens' meaning,
 # generation, precision.
 BESIDE = """
@@ -41,125 +30,152 @@ BESIDE = """
     summary_activation summary_proj_to_labels summary_first_dropout task_specific_params bos_token_id
     eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id tokenizer_class pretraining_tp
     gradient_checkpointing reorder_and_upcast_attn max_length min_length num_beams num_beam_groups
-    num_return_sequences temperature top_k top_p typical_p repetition_penalty length_penalty
+    num_return_sequences temperature top_k top_p typical_p repetition_penalty length_penalty hidden_dropout
+    classifier_dropout slow_but_exact init_device emb_pdrop cache_implementation masked_softmax_fusion
+    bias_dropout_fusion offset_alibi n_embed skip_bias_add skip_bias_add_qkv attention_softmax_in_fp32
 """
 
 
 def config_of(public: Mapping[str, Any]) -> Config:
-    """The Config of a model whose config.json says `public`: a llama, mistral, qwen2, qwen3 or gpt2.
+    """The Config of a model whose config.json says `public`, of one of the families of families.FAMILIES; of
+    a model of several kinds of input, that of its text.
 
     A key that is missing has the value that the public class gives it; sizes must be there. Raises Misuse,
     naming key and value, for what cannot be expressed and for a key that is on and unknown: nothing that may
     matter is passed over.
     """
-    family = public.get("model_type")
-    if family not in KEYS:
-        raise Misuse(
-            "model_type is "
-            f"{family!r}{did_you_mean(str(family), KEYS, 'expected one of: ' + ', '.join(KEYS))}"
-        )
+    public = text_of(public)
+    family = family_of(public)
+    keys = family.keys
     for key, value in public.items():
-        if value and key not in KEYS[family] and key not in BESIDE.split() and not key.startswith("_"):
+        if value and key not in keys and key not in BESIDE.split() and not key.startswith("_"):
             raise Misuse(
-                f"{key} is {value!r}, which cannot be expressed for {family}; leave it out if it changes "
-                "nothing that is computed"
+                f"{key} is {value!r}, which cannot be expressed for {public['model_type']}; leave it out if "
+                "it changes nothing that is computed"
             )
-    given = KEYS[family] | dict(public)
+    given = keys | dict(public)
     if missing := [
-        key
-        for key, value in given.items()
-        if value is ... or (KEYS[family].get(key) is ... and value is None)
+        key for key, value in given.items() if value is ... or (keys.get(key) is ... and value is None)
     ]:
-        raise Misuse(f"the config has no {some(missing)}; expected the whole config.json of a {family}")
-    only(given, "is_causal", True)
-    return gpt2_config(given) if family == "gpt2" else llama_config(given)
-
-
-def only(given: Mapping[str, Any], key: str, *allowed: Any) -> None:
-    if given[key] not in allowed:
-        raise Misuse(f"{key} is {given[key]!r}; only {' and '.join(map(repr, allowed))} can be expressed")
-
-
-def gpt2_config(given: Mapping[str, Any]) -> Config:
-    only(given, "activation_function", "gelu_new", "gelu_pytorch_tanh")  # two names of the tanh form
-    only(given, "scale_attn_weights", True)
-    only(given, "n_ctx", None, given["n_positions"])
-    return shaped(
-        "gpt2",
-        pe=(("learned", {}),),
-        **fields_from(given, L="n_positions", V="vocab_size", C="n_embd", layers="n_layer", F="n_inner"),
-        **fields_from(given, H="n_head", G="n_head", eps="layer_norm_epsilon", tied="tie_word_embeddings"),
-    )
-
-
-def fields_from(given: Mapping[str, Any], **names: str) -> dict[str, Any]:
-    """Fields of Config, each under the name of theirs."""
-    return {field: given[name] for field, name in names.items()}
-
-
-def llama_config(given: Mapping[str, Any]) -> Config:
-    only(given, "hidden_act", "silu", "swish")  # two names of one function
-    only(given, "partial_rotary_factor", None, 1)
-    attention, biases = given.get("attention_bias", False), given.get("mlp_bias", False)
-    if attention != biases:
         raise Misuse(
-            f"attention_bias is {attention} and mlp_bias is {biases}; biases of both or neither can be "
-            "expressed"
+            f"the config has no {some(missing)}; expected the whole config.json of a {public['model_type']}"
         )
-    rotation = rotation_of(given)
-    heads, groups = given["num_attention_heads"], given["num_key_value_heads"]
-    return shaped(
-        "llama",
-        pe=((rotation.name, rotation.options),),
-        **fields_from(
-            given, L="max_position_embeddings", V="vocab_size", C="hidden_size", F="intermediate_size"
-        ),
-        **fields_from(
-            given, layers="num_hidden_layers", D="head_dim", eps="rms_norm_eps", tied="tie_word_embeddings"
-        ),
-        H=heads,
-        G=heads if groups is None else groups,
-        biases=biases,
-        qkv_bias=biases or given["model_type"] == "qwen2",
-        qk_norm=given["model_type"] == "qwen3",
-        window=window_of(given),
-    )
+    for key, allowed in {"is_causal": (True,), **family.only}.items():
+        only(key, given[key], *allowed)
+    if family.names == "gpt2" and public["model_type"] == "gpt2":
+        only("n_ctx", given["n_ctx"], None, given["n_positions"])
+    if "attn_config" in keys:
+        for key in ATTENTION_OF_MPT.keys() - {"alibi_bias_max", "softmax_scale"}:
+            only(f"attn_config.{key}", of_attention(given)[key], ATTENTION_OF_MPT[key])
+    key, meanings = family.activations
+    only(key, given[key], *meanings)
+    fields = family.settings | {"activation": meanings[given[key]]} | picked_fields(family.fields, given)
+    members, R, layout, window = members_of(family, given, fields["layers"])
+    turning = {} if R is None else {"R": R, "layout": layout}
+    return Config(pe=members, window=window, **turning, **fields)
 
 
-def rotation_of(given: Mapping[str, Any]) -> Rotation:
-    """How q and k turn, as huggingface reads it. Raises Misuse where layers differ, two keys disagree, or
-    one is not understood.
+def text_of(public: Mapping[str, Any]) -> Mapping[str, Any]:
+    """That part of a config.json that is about text."""
+    inner = next((public[key] for key in TEXT if isinstance(public.get(key), Mapping)), None)
+    return public if inner is None or public.get("model_type") in FAMILIES else inner
+
+
+def family_of(public: Mapping[str, Any]) -> Family:
+    """Raises Misuse for a model_type that is not read, with what is missing for it."""
+    kind = public.get("model_type")
+    if kind in NOT_HERE:
+        raise Misuse(f"model_type is {kind!r}; what is missing here for it: {NOT_HERE[kind]}")
+    if kind not in FAMILIES:
+        known = "expected one of: " + ", ".join(FAMILIES)
+        raise Misuse(f"model_type is {kind!r}{did_you_mean(str(kind), FAMILIES, known)}")
+    return FAMILIES[kind]
+
+
+def names_of(public: Mapping[str, Any]) -> Kind:
+    """Whose names the tensors of a model have whose config.json says `public`, for load and unload."""
+    return family_of(text_of(public)).names
+
+
+def only(key: str, value: Any, *allowed: Any) -> None:
+    if value not in allowed:
+        raise Misuse(f"{key} is {value!r}; only {' and '.join(map(repr, allowed))} can be expressed")
+
+
+def picked_fields(wanted: Mapping[str, Any], given: Theirs) -> dict[str, Any]:
+    """Ours, each under the name of theirs or as a function of them."""
+    return {name: of(given) if callable(of) else given[of] for name, of in wanted.items()}
+
+
+Members = tuple[tuple[str, dict[str, Any]], ...]
+
+
+def members_of(family: Family, given: Theirs, layers: int) -> tuple[Members, int | None, Any, int | None]:
+    """The shortest cycle of encodings with the settings of their layers; rotary width, layout and window of
+    the model.
+    """
+    windows = windows_of(given, layers)
+    alike = len(set(windows)) == 1
+    settings = {name: x for name, x in picked_fields(family.layers, given).items() if x is not None}
+    if family.positions:
+        (name, options), R, layout = family.positions(given), None, None
+        order = [(name, options | settings)] * layers
+    else:
+        order, R, D, layout = rotations_of(given, layers, settings)
+        if D != R and not family.partial:
+            raise Misuse(
+                f"partial_rotary_factor leaves {R} of {D} channels; the class of a {given['model_type']} "
+                "turns all"
+            )
+    found = [
+        (name, options | ({} if alike or window is None else {"window": window}))
+        for (name, options), window in zip(order, windows, strict=True)
+    ]
+    period = next(p for p in range(1, layers + 1) if found == [found[n % p] for n in range(layers)])
+    return tuple(found[:period]), R, layout, windows[0] if alike else None
+
+
+def rotations_of(given: Theirs, layers: int, settings: dict[str, Any]) -> tuple[list[Any], int, int, Any]:
+    """How q and k of each layer turn, as huggingface reads it. Raises Misuse where two keys disagree, or one
+    is not understood.
     """
     found = huggingface.read({key: value for key, value in given.items() if value is not ...})
-    if len(found.rotations) > 1:
+    for rotation in found.rotations:
+        for note in rotation.notes:
+            known = note.key.rpartition(".")[2] in READ
+            if note.kind in ("contradictory", "beyond", "unknown") and not known:
+                raise Misuse(f"{note.key}: {note.says}; that cannot be expressed, or must be said once")
+    several = len(found.rotations) > 1
+    if several and not any(r.which for r in found.rotations):
         raise Misuse(
-            f"rope_parameters has {' and '.join(r.layers for r in found.rotations)}; one rotation for all "
-            "layers can be expressed"
+            f"rope_parameters has {' and '.join(r.layers for r in found.rotations)}, and no layer_types say "
+            "which layers those are"
         )
-    (rotation,) = found.rotations
-    for note in rotation.notes:
-        if note.kind in ("contradictory", "beyond", "unknown"):
-            raise Misuse(f"{note.key}: {note.says}; that cannot be expressed, or must be said once")
-    if rotation.cfg.R != rotation.cfg.D:
-        raise Misuse(
-            f"partial_rotary_factor leaves {rotation.cfg.R} of {rotation.cfg.D} channels; all channels of a "
-            "head can be expressed"
-        )
-    return rotation
+    shapes = {(r.cfg.R, r.cfg.D, r.cfg.layout) for r in found.rotations}
+    if len(shapes) > 1:
+        raise Misuse(f"layers turn {sorted(shapes)} channels; one width for all of them can be expressed")
+    order: list[Any] = [("none", settings)] * layers
+    for r in found.rotations:
+        for n in r.which or (() if several else range(layers)):
+            order[n] = (r.name, r.options | settings)
+    for n in found.still:
+        order[n] = ("none", settings)
+    return order, *shapes.pop()
 
 
-def window_of(given: Mapping[str, Any]) -> int | None:
-    """Keys a query sees, itself included: their i - sliding_window < j <= i is our window. Raises Misuse
-    where layers differ.
+def windows_of(given: Theirs, layers: int) -> list[int | None]:
+    """Keys a query sees in each layer, itself included: their i - sliding_window < j <= i is our window.
+    Raises Misuse for types of layers that do not go with it.
     """
-    layers, width = given["num_hidden_layers"], given.get("sliding_window")
+    width, types = given.get("sliding_window"), given.get("layer_types")
     if not given.get("use_sliding_window", True):
         width = None
+    every = given.get("sliding_window_pattern") or PATTERN.get(given["model_type"])
     slides = [width is not None and layer >= given.get("max_window_layers", 0) for layer in range(layers)]
-    says = f"max_window_layers is {given.get('max_window_layers')}"
-    if (types := given["layer_types"]) is not None:
-        says = f"layer_types is {types}"
-        said = [kind == "sliding_attention" for kind in types]
+    if every:
+        slides = [width is not None and bool((layer + 1) % every) for layer in range(layers)]
+    if types is not None:
+        says, said = f"layer_types is {types}", [kind == "sliding_attention" for kind in types]
         if (
             set(types) - {"sliding_attention", "full_attention"}
             or len(types) != layers
@@ -168,12 +184,10 @@ def window_of(given: Mapping[str, Any]) -> int | None:
             raise Misuse(
                 f"{says}, which does not go with {counted(layers, 'layer')} and sliding_window {width}"
             )
-        if said != slides and "max_window_layers" not in given:
+        by_type = every or "max_window_layers" in given or "no_rope_layers" in given
+        if said != slides and not by_type:
             raise Misuse(f"{says}, but all layers of a {given['model_type']} have sliding_window {width}")
         slides = said
-    if len(set(slides)) > 1:
-        raise Misuse(
-            f"{says}, so that sliding_window {width} is on some of the {counted(layers, 'layer')}; on all "
-            "or none can be expressed"
-        )
-    return width if all(slides) else None
+    elif "no_rope_layers" in given and width is not None:
+        raise Misuse(f"sliding_window is {width}, and there are no layer_types; say which layers have it")
+    return [width if on else None for on in slides]

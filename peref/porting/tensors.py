@@ -1,131 +1,141 @@
 """Tensors under their public names as parameters under ours, and back."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from peref.config import Config
 from peref.errors import Misuse
 from peref.member import fills
-from peref.parameters import learned_settings, where_on_disk
-from peref.rng import generator
+from peref.parameters import drawn
+from peref.porting.families import PUBLIC_NAMES, Kind
+from peref.rng import Blank
 from peref.xp import Arrays, library, namespace
 
-Kind = Literal["llama", "gpt2"]
-
-# N is the layer, from 0; shapes are ours, in the package's letters; "bias:" names the field of Config that
-# puts a .bias beside, "if:" the one that puts the row there at all; "turned": theirs is [in,out]; q,k,v:
-# theirs are one, cut along the first axis of ours.
-
-PUBLIC_NAMES = {
-    "llama": """
-    model.embed_tokens.weight                        embed.weight                  [V,C]
-    model.layers.N.input_layernorm.weight            N.norm1.weight                [C]
-    model.layers.N.self_attn.q_proj.weight           N.q.weight                    [HD,C]  bias:qkv_bias
-    model.layers.N.self_attn.k_proj.weight           N.k.weight                    [GD,C]  bias:qkv_bias
-    model.layers.N.self_attn.v_proj.weight           N.v.weight                    [GD,C]  bias:qkv_bias
-    model.layers.N.self_attn.q_norm.weight           N.qnorm.weight                [D]     if:qk_norm
-    model.layers.N.self_attn.k_norm.weight           N.knorm.weight                [D]     if:qk_norm
-    model.layers.N.self_attn.o_proj.weight           N.o.weight                    [C,HD]  bias:biases
-    model.layers.N.post_attention_layernorm.weight   N.norm2.weight                [C]
-    model.layers.N.mlp.gate_proj.weight              N.gate.weight                 [F,C]   bias:biases
-    model.layers.N.mlp.up_proj.weight                N.up.weight                   [F,C]   bias:biases
-    model.layers.N.mlp.down_proj.weight              N.down.weight                 [C,F]   bias:biases
-    model.norm.weight                                norm.weight                   [C]
-    lm_head.weight                                   head.weight                   [V,C]   if:untied
-    """,
-    "gpt2": """
-    transformer.wte.weight                           embed.weight                  [V,C]
-    transformer.wpe.weight                           pe.0.table                    [L,C]
-    transformer.h.N.ln_1.weight                      N.norm1.weight                [C]     bias:biases
-    transformer.h.N.attn.c_attn.weight            N.q.weight,N.k.weight,N.v.weight [HD,C] bias:biases turned
-    transformer.h.N.attn.c_proj.weight               N.o.weight                    [C,HD]  bias:biases  turned
-    transformer.h.N.ln_2.weight                      N.norm2.weight                [C]     bias:biases
-    transformer.h.N.mlp.c_fc.weight                  N.up.weight                   [F,C]   bias:biases  turned
-    transformer.h.N.mlp.c_proj.weight                N.down.weight                 [C,F]   bias:biases  turned
-    transformer.ln_f.weight                          norm.weight                   [C]     bias:biases
-    lm_head.weight                                   head.weight                   [V,C]   if:untied
-    """,
+BUFFER = (
+    r"(model|gpt_neox)\.(layers\.\d+\.(self_attn|attention)\.)?rotary_emb\.inv_freq"
+    r"|transformer\.h\.\d+\.attn\.((masked_)?bias|embed_positions)"
+    r"|gpt_neox\.layers\.\d+\.attention\.(masked_)?bias"
+)
+NEEDS: dict[str, dict[str, Any]] = {  # what names say of the model without saying it
+    **{"llama": {"gated": True}, "phi3": {"gated": True, "norm": "rms", "biases": False}},
+    **{"phi": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
+    **{"gpt_neox": {"norm": "layer", "gated": False, "norm_place": "before", "qk_norm": False}},
+    **{"gptj": {"norm": "layer", "gated": False, "residual": "shared", "head_bias": True}},
+    **{"gpt2": {"norm": "layer", "gated": False, "biases": True, "qkv_bias": True, "qk_norm": False}},
+    **{"falcon": {"norm": "layer", "gated": False, "embed_norm": False}},
+    **{"bloom": {"norm": "layer", "gated": False, "embed_norm": True}},
+    **{"mpt": {"norm": "layer", "gated": False, "biases": False}},
+}
+TABLES = {
+    kind: tuple(tuple(row.split()) for row in PUBLIC_NAMES[kind].strip().splitlines())
+    for kind in PUBLIC_NAMES
 }
 
-HEAD = "lm_head.weight"
-PREFIX = {"llama": "model.", "gpt2": "transformer."}
-TIED_TO = {"llama": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}
-BUFFER = r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq|transformer\.h\.\d+\.attn\.(masked_)?bias"
-NEEDS: dict[str, dict[str, Any]] = {  # what a name says of the model without saying it
-    "llama": {"norm": "rms", "activation": "swiglu", "layout": "half"},
-    "gpt2": {"norm": "layer", "activation": "gelu", "biases": True, "qkv_bias": True, "qk_norm": False},
+
+HEAD = "lm_head."
+RENAMED = {"embed_out.weight": f"{HEAD}weight"}  # as published -> as their class has it now
+
+
+def embedding_of(kind: str) -> str:
+    """What theirs call the embedding."""
+    return next(theirs for theirs, ours, *_ in TABLES[kind] if ours == "embed.weight")
+
+
+def prefix_of(kind: str) -> str:
+    """What stands before the names of the bare model: "model."."""
+    return embedding_of(kind).partition(".")[0] + "."
+
+
+CASES: dict[str, Callable[[Config], bool]] = {  # of two rows for one of ours
+    "if:before": lambda cfg: cfg.norm_place == "before",
+    "if:both": lambda cfg: cfg.norm_place == "both",
+    "if:parallel": lambda cfg: cfg.residual == "parallel",
+    "if:not_parallel": lambda cfg: cfg.residual != "parallel",
 }
 
 
 class Row(NamedTuple):
-    """One tensor of theirs: its name, the names of ours that it holds, the shape of each of these, and
-    whether it is turned.
+    """One tensor of theirs: its name, those of ours that it holds with their shapes, whether it is turned,
+    and for how many groups of heads they stand one behind the other.
     """
 
     theirs: str
-    ours: list[str]
-    shape: tuple[int, ...]
+    ours: dict[str, tuple[int, ...]]
     turned: bool
+    groups: int
 
     @property
     def public_shape(self) -> tuple[int, ...]:
-        whole = (len(self.ours) * self.shape[0], *self.shape[1:])
+        shapes = list(self.ours.values())
+        whole = (sum(shape[0] for shape in shapes), *shapes[0][1:])
         return whole[::-1] if self.turned else whole
+
+    def joined(self, params: Mapping[str, Any]) -> Any:
+        """Theirs of ours."""
+        pieces = [params[name].reshape(self.groups, -1, *shape[1:]) for name, shape in self.ours.items()]
+        whole = namespace(*pieces).concatenate(pieces, 1)
+        whole = whole.reshape(-1, *whole.shape[2:])
+        return whole.T.copy() if self.turned else whole
+
+    def parted(self, whole: Any) -> Arrays:
+        """Ours of theirs, each with memory of its own."""
+        whole, first, found = whole.T if self.turned else whole, 0, {}
+        whole = whole.reshape(self.groups, -1, *whole.shape[1:])
+        for name, shape in self.ours.items():
+            last = first + shape[0] // self.groups
+            found[name] = whole[:, first:last].reshape(shape).copy()
+            first = last
+        return found
 
 
 def rows(cfg: Config, kind: str) -> Iterator[Row]:
     """Every tensor of a model of these names."""
-    sizes = {letter: getattr(cfg, letter) for letter in "VCFDL"} | {
-        "HD": cfg.H * cfg.D,
-        "GD": (cfg.G or 0) * cfg.D,
-    }
-    on = {"untied": not cfg.tied} | {
-        field: getattr(cfg, field) for field in ("biases", "qkv_bias", "qk_norm")
-    }
-    for theirs, ours, letters, *rest in map(str.split, PUBLIC_NAMES[kind].strip().splitlines()):
-        said = dict(word.split(":") for word in rest if ":" in word)
-        shape = tuple(sizes[letter] for letter in letters.strip("[]").split(","))
+    HD, GD, wide = cfg.H * cfg.D, (cfg.G or 0) * cfg.D, cfg.qk_norm_over == "width"
+    sizes = {letter: getattr(cfg, letter) for letter in "VCFDL"} | {"HD": HD, "GD": GD}
+    sizes |= {"Q": HD if wide else cfg.D, "K": GD if wide else cfg.D}
+    have = drawn(cfg, lambda *purpose: Blank())
+    for theirs, ours, letters, *rest in TABLES[kind]:
+        firsts, *others = letters.strip("[]").split(",")
+        shapes = [(sizes[n], *(sizes[o] for o in others)) for n in firsts.split("+")]
+        how = "turned" in rest, cfg.G if "grouped" in rest else 1
+        if not all(CASES[word](cfg) for word in rest if word in CASES):
+            continue
         for layer in range(cfg.layers if ".N." in theirs else 1):
-            full, each = (
-                theirs.replace(".N.", f".{layer}."),
-                [re.sub(r"^N\.", f"{layer}.", name) for name in ours.split(",")],
-            )
-            if on[said["if"]] if "if" in said else True:
-                yield Row(full, each, shape, "turned" in rest)
-            if "bias" in said and on[said["bias"]]:
-                yield Row(
-                    full[: -len("weight")] + "bias",
-                    [name[: -len("weight")] + "bias" for name in each],
-                    shape[:1],
-                    False,
-                )
+            full = theirs.replace(".N.", f".{layer}.")
+            each = [re.sub(r"^N\.", f"{layer}.", name) for name in ours.split(",")]
+            biases = [f"{name.removesuffix('weight')}bias" for name in each]
+            if have.keys() >= set(each):
+                yield Row(full, dict(zip(each, shapes, strict=True)), *how)
+            if have.keys() >= set(biases) and biases != each:
+                of = dict(zip(biases, [shape[:1] for shape in shapes], strict=True))
+                yield Row(f"{full.removesuffix('weight')}bias", of, *how)
 
 
 def kind_of(cfg: Config, kind: str | None) -> str:
-    """`kind`, by the norm unless said. Raises Misuse where these names cannot name what `cfg` has."""
-    kind = kind or ("gpt2" if cfg.norm == "layer" else "llama")
-    if kind not in PUBLIC_NAMES:
+    """`kind`, or that of the first names that can name all of `cfg`. Raises Misuse where these cannot."""
+    if kind is not None and kind not in PUBLIC_NAMES:
         raise Misuse(f"kind is {kind!r}; expected one of: {', '.join(PUBLIC_NAMES)}")
     if any(fills(name, "mix") for name, _ in cfg.pe):
-        raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind} are for")
-    for field, wanted in (NEEDS[kind] | ({"G": cfg.H} if kind == "gpt2" else {})).items():
-        of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]
-        for has in (getattr(one, field) for one in of):
-            if has != wanted:
-                raise Misuse(
-                    f"{field} is {has!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
-                )
-    rng = generator(0, "pe")
-    own: dict[str, tuple[int, ...]] = {}
-    for index in range(len(cfg.pe)):
-        own |= {name: a.shape for name, a in learned_settings(cfg, index).items()}
-        own |= {where_on_disk(cfg, index, name): a.shape for name, a in cfg.encoding(index).init(rng).items()}
-    if own != (wanted := {"pe.0.table": (cfg.L, cfg.C)} if kind == "gpt2" else {}):
-        raise Misuse(
-            f"{cfg.named} has parameters {own or 'none'}; the names of {kind} are for {wanted or 'none'}"
-        )
+        raise Misuse(f"a layer of {cfg.named} has no attention, which the names of {kind or 'llama'} are for")
+    if kind is None:
+        usual = "gpt2" if cfg.norm == "layer" else "llama"
+        kind = next((one for one in (usual, *PUBLIC_NAMES) if not misfit(cfg, one)), usual)
+    if words := misfit(cfg, kind):
+        raise Misuse(words)
     return kind
+
+
+def misfit(cfg: Config, kind: str) -> str:
+    """What these names cannot name of a model, in words; "" where they name all of it."""
+    for field, wanted in ({"head_bias": False} | NEEDS[kind]).items():
+        if (has := getattr(cfg, field)) != wanted:
+            return f"{field} is {has!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
+    named = {name: shape for row in rows(cfg, kind) for name, shape in row.ours.items()}
+    have = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
+    if more := [f"{name} {list(have[name])}" for name in have if named.get(name) != have[name]]:
+        return f"{cfg.named} has parameters {some(more)}, for which {kind} has no names"
+    return ""
 
 
 def check_tensors(arrays: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]], whose: str) -> None:
@@ -156,30 +166,32 @@ def load(arrays: Mapping[str, Any], cfg: Config, kind: Kind | None = None) -> Ar
     """Parameters of `cfg` from tensors under their public names, as in the tables above; dtype and library
     kept, memory of their own.
 
-    kind: whose names, "llama" or "gpt2"; by cfg.norm unless said. Raises Misuse, naming them, for names that
-    are missing, unknown or there twice, for a wrong shape or dtype, for a tied head that is not the
-    embedding, and for a `cfg` that these names cannot describe; TypeError for what is no array.
+    kind: whose names; the first that fit unless said, and porting.names_of says it of a config.json. Raises
+    Misuse, naming them, for names that are missing, unknown or there twice, for a wrong shape or dtype, for a
+    tied head that is not the embedding, and for a `cfg` that these names cannot describe; TypeError for what
+    is no array.
     """
-    named, given = kind_of(cfg, kind), {}
+    named, given = kind_of(cfg, kind), Arrays()
+    tied_to = embedding_of(named)
+    prefix = prefix_of(named)
     for name, a in arrays.items():
-        full = name if name == HEAD or name.startswith(PREFIX[named]) else PREFIX[named] + name
+        name = RENAMED.get(name, name)
+        full = name if name.startswith((prefix, HEAD)) else prefix + name
         if full in given:
-            raise Misuse(f"{full} is there twice, with and without '{PREFIX[named]}'")
+            raise Misuse(f"{full} is there twice, with and without '{prefix}'")
         if not re.fullmatch(BUFFER, full):
             given[full] = a
-    if cfg.tied and HEAD in given and TIED_TO[named] in given:
-        head, embedding = given.pop(HEAD), given[TIED_TO[named]]
-        if head.shape != embedding.shape or not bool((head == embedding).all()):
+    if cfg.tied and f"{HEAD}weight" in given and tied_to in given:
+        own, embedding = given.pop(f"{HEAD}weight"), given[tied_to]
+        if own.shape != embedding.shape or not bool((own == embedding).all()):
             raise Misuse(
-                f"{HEAD} is not {TIED_TO[named]}, but the config says that they are tied; give it tied=False"
+                f"{HEAD}weight is not {tied_to}, but the config says that they are tied; give it tied=False"
             )
-    check_tensors(
-        given, {row.theirs: row.public_shape for row in rows(cfg, named)}, f"the tensors of this {named}"
-    )
+    wanted = list(rows(cfg, named))
+    check_tensors(given, {row.theirs: row.public_shape for row in wanted}, f"the tensors of this {named}")
     params: Arrays = {}
-    for row in rows(cfg, named):
-        whole, n = given[row.theirs].T if row.turned else given[row.theirs], row.shape[0]
-        params |= {name: whole[k * n : (k + 1) * n].copy() for k, name in enumerate(row.ours)}
+    for row in wanted:
+        params |= row.parted(given[row.theirs])
     return params
 
 
@@ -189,21 +201,16 @@ def unload(
     """The inverse of `load`: parameters of `cfg`, or gradients or anything else under the same names, under
     their public names.
 
-    What `load` cuts is joined again (c_attn), what it turns is turned back; a tied head has one name, the
-    embedding's. `prefix` replaces the leading "model." or "transformer."; "" gives the names of the bare
-    model. Raises Misuse as `load` does.
+    What `load` cuts is joined again, what it turns is turned back; a tied head has one name, the embedding's.
+    `prefix` replaces the leading "model." or "transformer."; "" gives the names of the bare model. Raises
+    Misuse as `load` does.
     """
-    named, found = kind_of(cfg, kind), {}
-    check_tensors(
-        params, {name: row.shape for row in rows(cfg, named) for name in row.ours}, "the parameters"
-    )
-    for row in rows(cfg, named):
-        pieces = [params[name] for name in row.ours]
-        whole = namespace(*pieces).concatenate(pieces, 0)
-        name = (
-            row.theirs
-            if prefix is None or row.theirs == HEAD
-            else prefix + row.theirs.removeprefix(PREFIX[named])
-        )
-        found[name] = whole.T.copy() if row.turned else whole
+    named, found = kind_of(cfg, kind), Arrays()
+    wanted = list(rows(cfg, named))
+    shapes = {name: shape for row in wanted for name, shape in row.ours.items()}
+    check_tensors(params, shapes, "the parameters")
+    for row in wanted:
+        bare = row.theirs.removeprefix(prefix_of(named))
+        own = prefix is None or row.theirs.startswith(HEAD)
+        found[row.theirs if own else f"{prefix}{bare}"] = row.joined(params)
     return found

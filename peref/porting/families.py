@@ -1,0 +1,429 @@
+"""Public families as data: what the keys of their config.json mean, what their classes have besides, and the
+names of their tensors.
+
+A family is a table of names and a dict of settings. Theirs on the left of a table, ours and the shape of ours
+beside it, in the package's letters: N is the layer, Q and K are as wide as a norm of q and of k. A row is
+there where the model has ours, and one for a bias where that has one; "if:" says of two rows for one of ours
+which (tensors.CASES), "turned": theirs is [in,out]. Several of ours with a comma between are one of theirs,
+one behind the other, or with "grouped" for each key-value head its queries, its key and its value.
+
+Not here: who reads a table (tensors), who reads a config (config).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from peref.huggingface.facts import every_word
+
+Kind = Literal["llama", "phi3", "phi", "gpt_neox", "gptj", "gpt2", "falcon", "bloom", "mpt"]
+
+PUBLIC_NAMES: dict[str, str] = {
+    "llama": """
+    model.embed_tokens.weight                         embed.weight     [V,C]
+    model.layers.N.input_layernorm.weight             N.norm1.weight   [C]
+    model.layers.N.self_attn.q_proj.weight            N.q.weight       [HD,C]
+    model.layers.N.self_attn.k_proj.weight            N.k.weight       [GD,C]
+    model.layers.N.self_attn.v_proj.weight            N.v.weight       [GD,C]
+    model.layers.N.self_attn.q_norm.weight            N.qnorm.weight   [Q]
+    model.layers.N.self_attn.k_norm.weight            N.knorm.weight   [K]
+    model.layers.N.self_attn.o_proj.weight            N.o.weight       [C,HD]
+    model.layers.N.post_attention_layernorm.weight    N.norm2.weight   [C]      if:before
+    model.layers.N.post_attention_layernorm.weight    N.after1.weight  [C]
+    model.layers.N.pre_feedforward_layernorm.weight   N.norm2.weight   [C]      if:both
+    model.layers.N.post_feedforward_layernorm.weight  N.after2.weight  [C]
+    model.layers.N.mlp.gate_proj.weight               N.gate.weight    [F,C]
+    model.layers.N.mlp.up_proj.weight                 N.up.weight      [F,C]
+    model.layers.N.mlp.down_proj.weight               N.down.weight    [C,F]
+    model.norm.weight                                 norm.weight      [C]
+    lm_head.weight                                    head.weight      [V,C]
+    """,
+    "phi3": """
+    model.embed_tokens.weight                       embed.weight    [V,C]
+    model.layers.N.input_layernorm.weight           N.norm1.weight  [C]
+    model.layers.N.self_attn.qkv_proj.weight        N.q.weight,N.k.weight,N.v.weight  [HD+GD+GD,C]
+    model.layers.N.self_attn.o_proj.weight          N.o.weight      [C,HD]
+    model.layers.N.post_attention_layernorm.weight  N.norm2.weight  [C]
+    model.layers.N.mlp.gate_up_proj.weight          N.gate.weight,N.up.weight  [F+F,C]
+    model.layers.N.mlp.down_proj.weight             N.down.weight   [C,F]
+    model.norm.weight                               norm.weight     [C]
+    lm_head.weight                                  head.weight     [V,C]
+    """,
+    "phi": """
+    model.embed_tokens.weight               embed.weight    [V,C]
+    model.layers.N.input_layernorm.weight   N.norm1.weight  [C]
+    model.layers.N.self_attn.q_proj.weight  N.q.weight      [HD,C]
+    model.layers.N.self_attn.k_proj.weight  N.k.weight      [GD,C]
+    model.layers.N.self_attn.v_proj.weight  N.v.weight      [GD,C]
+    model.layers.N.self_attn.dense.weight   N.o.weight      [C,HD]
+    model.layers.N.mlp.fc1.weight           N.up.weight     [F,C]
+    model.layers.N.mlp.fc2.weight           N.down.weight   [C,F]
+    model.final_layernorm.weight            norm.weight     [C]
+    lm_head.weight                          head.weight     [V,C]
+    """,
+    "gpt_neox": """
+    gpt_neox.embed_in.weight                            embed.weight    [V,C]
+    gpt_neox.layers.N.input_layernorm.weight            N.norm1.weight  [C]
+    gpt_neox.layers.N.attention.query_key_value.weight N.q.weight,N.k.weight,N.v.weight [HD+GD+GD,C] grouped
+    gpt_neox.layers.N.attention.dense.weight            N.o.weight      [C,HD]
+    gpt_neox.layers.N.post_attention_layernorm.weight   N.norm2.weight  [C]
+    gpt_neox.layers.N.mlp.dense_h_to_4h.weight          N.up.weight     [F,C]
+    gpt_neox.layers.N.mlp.dense_4h_to_h.weight          N.down.weight   [C,F]
+    gpt_neox.final_layer_norm.weight                    norm.weight     [C]
+    lm_head.weight                                      head.weight     [V,C]
+    """,
+    "gptj": """
+    transformer.wte.weight                embed.weight    [V,C]
+    transformer.h.N.ln_1.weight           N.norm1.weight  [C]
+    transformer.h.N.attn.q_proj.weight    N.q.weight      [HD,C]
+    transformer.h.N.attn.k_proj.weight    N.k.weight      [GD,C]
+    transformer.h.N.attn.v_proj.weight    N.v.weight      [GD,C]
+    transformer.h.N.attn.out_proj.weight  N.o.weight      [C,HD]
+    transformer.h.N.mlp.fc_in.weight      N.up.weight     [F,C]
+    transformer.h.N.mlp.fc_out.weight     N.down.weight   [C,F]
+    transformer.ln_f.weight               norm.weight     [C]
+    lm_head.weight                        head.weight     [V,C]
+    """,
+    "gpt2": """
+    transformer.wte.weight              embed.weight    [V,C]
+    transformer.wpe.weight              pe.0.table      [L,C]
+    transformer.h.N.ln_1.weight         N.norm1.weight  [C]
+    transformer.h.N.attn.c_attn.weight  N.q.weight,N.k.weight,N.v.weight  [HD+GD+GD,C]  turned
+    transformer.h.N.attn.c_proj.weight  N.o.weight      [C,HD]   turned
+    transformer.h.N.ln_2.weight         N.norm2.weight  [C]
+    transformer.h.N.mlp.c_fc.weight     N.up.weight     [F,C]    turned
+    transformer.h.N.mlp.c_proj.weight   N.down.weight   [C,F]    turned
+    transformer.ln_f.weight             norm.weight     [C]
+    lm_head.weight                      head.weight     [V,C]
+    """,
+    "falcon": """
+    transformer.word_embeddings.weight                     embed.weight    [V,C]
+    transformer.h.N.ln_attn.weight                         N.norm1.weight  [C]      if:parallel
+    transformer.h.N.ln_mlp.weight                          N.norm2.weight  [C]      if:parallel
+    transformer.h.N.input_layernorm.weight                 N.norm1.weight  [C]      if:not_parallel
+    transformer.h.N.post_attention_layernorm.weight        N.norm2.weight  [C]      if:not_parallel
+   transformer.h.N.self_attention.query_key_value.weight N.q.weight,N.k.weight,N.v.weight [HD+GD+GD,C] grouped
+    transformer.h.N.self_attention.dense.weight            N.o.weight      [C,HD]
+    transformer.h.N.mlp.dense_h_to_4h.weight               N.up.weight     [F,C]
+    transformer.h.N.mlp.dense_4h_to_h.weight               N.down.weight   [C,F]
+    transformer.ln_f.weight                                norm.weight     [C]
+    lm_head.weight                                         head.weight     [V,C]
+    """,
+    "bloom": """
+    transformer.word_embeddings.weight                     embed.weight       [V,C]
+    transformer.word_embeddings_layernorm.weight           embed_norm.weight  [C]
+    transformer.h.N.input_layernorm.weight                 N.norm1.weight     [C]
+   transformer.h.N.self_attention.query_key_value.weight N.q.weight,N.k.weight,N.v.weight [HD+GD+GD,C] grouped
+    transformer.h.N.self_attention.dense.weight            N.o.weight         [C,HD]
+    transformer.h.N.post_attention_layernorm.weight        N.norm2.weight     [C]
+    transformer.h.N.mlp.dense_h_to_4h.weight               N.up.weight        [F,C]
+    transformer.h.N.mlp.dense_4h_to_h.weight               N.down.weight      [C,F]
+    transformer.ln_f.weight                                norm.weight        [C]
+    lm_head.weight                                         head.weight        [V,C]
+    """,
+    "mpt": """
+    transformer.wte.weight                     embed.weight    [V,C]
+    transformer.blocks.N.norm_1.weight         N.norm1.weight  [C]
+    transformer.blocks.N.attn.Wqkv.weight      N.q.weight,N.k.weight,N.v.weight  [HD+GD+GD,C]
+    transformer.blocks.N.attn.out_proj.weight  N.o.weight      [C,HD]
+    transformer.blocks.N.norm_2.weight         N.norm2.weight  [C]
+    transformer.blocks.N.ffn.up_proj.weight    N.up.weight     [F,C]
+    transformer.blocks.N.ffn.down_proj.weight  N.down.weight   [C,F]
+    transformer.norm_f.weight                  norm.weight     [C]
+    lm_head.weight                             head.weight     [V,C]
+    """,
+}
+
+GATED = {"silu": "swiglu", "swish": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_new": "geglu"}
+UNGATED = {
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu": "gelu_exact",
+    "relu": "relu",
+    "relu2": "relu2",
+}
+
+Theirs = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What config.json and class say of a model.
+
+    keys      theirs -> what a missing one means in their class; ... where it must be there
+    fields    fields of Config, each under the key of theirs, or as a function of all of theirs
+    settings  fields of Config that the class decides
+    layers    settings of layers, likewise as fields
+    activations  what the names of theirs mean here, and the key
+    only      keys that must have one of these values
+    partial   whether a part of a head may turn
+    positions the encoding and its options where q and k do not turn
+    """
+
+    names: Kind
+    keys: dict[str, Any]
+    fields: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+    layers: dict[str, Any] = field(default_factory=dict)
+    activations: tuple[str, dict[str, str]] = ("hidden_act", GATED)
+    only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    partial: bool = False
+    positions: Callable[[Theirs], tuple[str, dict[str, Any]]] | None = None
+
+    def but(self, **more: Any) -> "Family":
+        """Another that differs in this; dicts are added to those of this one."""
+        added = {
+            name: getattr(self, name) | value if isinstance(value, dict) else value
+            for name, value in more.items()
+        }
+        return replace(self, **added)
+
+
+def heads(key: str) -> Callable[[Theirs], Any]:
+    """Key-value heads under `key`, as many as heads where it is null."""
+    return lambda g: g["num_attention_heads"] if g[key] is None else g[key]
+
+
+LLAMA = Family(
+    "llama",
+    {
+        **every_word("vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size", ...),
+        **every_word("max_position_embeddings", ...),
+        **every_word("num_key_value_heads head_dim rope_theta rope_parameters rope_scaling", None),
+        **every_word("partial_rotary_factor layer_types", None),
+        **{"rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False, "is_causal": True},
+    },
+    {
+        **{"L": "max_position_embeddings", "V": "vocab_size", "C": "hidden_size", "F": "intermediate_size"},
+        **{"layers": "num_hidden_layers", "D": "head_dim", "eps": "rms_norm_eps"},
+        **{"H": "num_attention_heads", "G": heads("num_key_value_heads"), "tied": "tie_word_embeddings"},
+    },
+    {"norm": "rms"},
+)
+ATTENTION_BIAS = {"qkv_bias": "attention_bias", "o_bias": "attention_bias"}
+BIASED = LLAMA.but(
+    keys={"attention_bias": False, "mlp_bias": False},
+    fields=ATTENTION_BIAS | {"ff_bias": "mlp_bias"},
+)
+QWEN = LLAMA.but(
+    keys={"num_key_value_heads": 32, "use_sliding_window": False, "sliding_window": 4096}
+    | {"max_window_layers": 28}
+)
+OLMO = LLAMA.but(
+    keys={"attention_bias": False, "rms_norm_eps": 1e-5},
+    fields=ATTENTION_BIAS,
+    settings={"norm_place": "after", "qk_norm": True, "qk_norm_over": "width"},
+)
+GEMMA = LLAMA.but(
+    keys={"attention_bias": False, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"}
+    | {"hidden_act": None, "tie_word_embeddings": True, "sliding_window": 4096, "query_pre_attn_scalar": 256}
+    | {"num_key_value_heads": 4, "final_logit_softcapping": None, "attn_logit_softcapping": None}
+    | {"use_bidirectional_attention": False, "sliding_window_pattern": None},
+    fields=ATTENTION_BIAS
+    | {"embed_factor": lambda g: g["hidden_size"] ** 0.5, "logit_softcap": "final_logit_softcapping"},
+    settings={"norm_place": "both", "norm_from_one": True},
+    layers={"scale": lambda g: g["query_pre_attn_scalar"] ** -0.5, "softcap": "attn_logit_softcapping"},
+    activations=("hidden_activation", GATED),
+    only={"use_bidirectional_attention": (False, None)},
+)
+GEMMA3 = GEMMA.but(keys={"rope_local_base_freq": None}, settings={"qk_norm": True})
+COHERE = LLAMA.but(
+    keys={"attention_bias": False, "layer_norm_eps": 1e-5, "logit_scale": 0.0625, "use_qk_norm": False}
+    | {"tie_word_embeddings": True},
+    fields={"eps": "layer_norm_eps", "logit_factor": "logit_scale", **ATTENTION_BIAS},
+    settings={"norm": "layer", "residual": "shared"},
+    only={"use_qk_norm": (False, None)},
+)
+GPT2 = Family(
+    "gpt2",
+    {
+        **every_word("vocab_size n_positions n_embd n_layer n_head", ...),
+        **{"n_inner": None, "n_ctx": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
+        **{"tie_word_embeddings": True, "scale_attn_weights": True, "is_causal": True},
+    },
+    {
+        **{"L": "n_positions", "V": "vocab_size", "C": "n_embd", "layers": "n_layer", "F": "n_inner"},
+        **{"H": "n_head", "G": "n_head", "eps": "layer_norm_epsilon", "tied": "tie_word_embeddings"},
+    },
+    {"norm": "layer", "biases": True},
+    activations=("activation_function", UNGATED),
+    only={"scale_attn_weights": (True,)},
+    positions=lambda g: ("learned", {}),
+)
+PHI = LLAMA.but(
+    names="phi",
+    partial=True,
+    keys={"layer_norm_eps": 1e-5, "qk_layernorm": False, "hidden_act": "gelu_new"},
+    fields={"eps": "layer_norm_eps"},
+    settings={"norm": "layer", "biases": True, "head_bias": True, "residual": "shared"},
+    activations=("hidden_act", UNGATED),
+    only={"qk_layernorm": (False, None)},
+)
+NEOX = PHI.but(
+    names="gpt_neox",
+    keys={"use_parallel_residual": True, "attention_bias": True, "hidden_act": "gelu"}
+    | every_word("rotary_pct rotary_emb_base", None),
+    fields={
+        "residual": lambda g: "parallel" if g["use_parallel_residual"] else "sequential",
+        **ATTENTION_BIAS,
+    },
+    settings={"head_bias": False},
+)
+FALCON = Family(
+    "falcon",
+    {
+        **every_word("vocab_size hidden_size num_hidden_layers num_attention_heads", ...),
+        **every_word(
+            "num_kv_heads ffn_hidden_size num_ln_in_parallel_attn rope_parameters rope_scaling", None
+        ),
+        **{"rope_theta": None, "max_position_embeddings": 2048, "layer_norm_epsilon": 1e-5},
+        **{"alibi": False, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True},
+        **{"bias": False, "activation": "gelu", "tie_word_embeddings": True, "is_causal": True},
+    },
+    {
+        **{"L": "max_position_embeddings", "V": "vocab_size", "C": "hidden_size", "F": "ffn_hidden_size"},
+        **{"layers": "num_hidden_layers", "H": "num_attention_heads", "eps": "layer_norm_epsilon"},
+        **{"tied": "tie_word_embeddings", "biases": "bias"},
+        "G": lambda g: (
+            1 if g["multi_query"] and not g["new_decoder_architecture"] else heads("num_kv_heads")(g)
+        ),
+        "residual": lambda g: (
+            "parallel"
+            if g["new_decoder_architecture"] and g["num_ln_in_parallel_attn"] in (None, 2)
+            else "shared"
+            if g["parallel_attn"]
+            else "sequential"
+        ),
+    },
+    {"norm": "layer", "norm_bias": True},
+    activations=("activation", UNGATED),
+    only={"alibi": (False,)},  # inside the softmax scale, and its slopes in bfloat16
+)
+BLOOM = GPT2.but(
+    names="bloom",
+    keys={"n_positions": None, "hidden_size": ..., "n_embd": None, "activation_function": "gelu_new"}
+    | {"apply_residual_connection_post_layernorm": False, "seq_length": 2048},
+    fields={"L": "seq_length", "C": "hidden_size"},
+    settings={"embed_norm": True},
+    only={"apply_residual_connection_post_layernorm": (False,)},
+    positions=lambda g: ("alibi", {}),
+)
+ATTENTION_OF_MPT: dict[str, Any] = {
+    "alibi": True,
+    "alibi_bias_max": 8,
+    "clip_qkv": None,
+    "softmax_scale": None,
+}
+ATTENTION_OF_MPT |= {"qk_ln": False, "prefix_lm": False, "attn_type": "multihead_attention"}
+MPT = Family(
+    "mpt",
+    {
+        **every_word("vocab_size d_model n_heads n_layers", ...),
+        **{"expansion_ratio": 4, "max_seq_len": 2048, "layer_norm_epsilon": 1e-5, "attn_config": None},
+        **{"no_bias": True, "logit_scale": None, "tie_word_embeddings": True, "is_causal": True},
+        **{"norm_type": "low_precision_layernorm", "embedding_fraction": 1.0, "activation": "gelu"},
+        **{"learned_pos_emb": True},  # the class has none
+    },
+    {
+        **{"L": "max_seq_len", "V": "vocab_size", "C": "d_model", "layers": "n_layers", "H": "n_heads"},
+        **{"G": "n_heads", "F": lambda g: 4 * g["d_model"], "eps": "layer_norm_epsilon"},
+        **{"tied": "tie_word_embeddings"},
+    },
+    {"norm": "layer", "biases": False},
+    layers={"scale": lambda g: of_attention(g)["softmax_scale"]},
+    activations=("activation", UNGATED),
+    only={"no_bias": (True,), "logit_scale": (None,), "norm_type": ("low_precision_layernorm",)}
+    | {"expansion_ratio": (4,)},
+    positions=lambda g: ("alibi", {"max_bias": float(of_attention(g)["alibi_bias_max"])}),
+)
+
+
+def of_attention(given: Theirs) -> dict[str, Any]:
+    """The attn_config of an MPT, as MosaicML's own code reads it: the class in transformers leaves
+    alibi_bias_max out, which is 16 in mpt-7b-storywriter.
+    """
+    return ATTENTION_OF_MPT | {k: v for k, v in (given["attn_config"] or {}).items() if k in ATTENTION_OF_MPT}
+
+
+FAMILIES: dict[str, Family] = {
+    "llama": BIASED,
+    "mistral": LLAMA.but(keys={"num_key_value_heads": 8, "sliding_window": 4096}),
+    "ministral3": LLAMA.but(
+        keys={"num_key_value_heads": 8, "head_dim": 128, "sliding_window": None, "rms_norm_eps": 1e-5},
+        layers={
+            "temperature": lambda g: "ministral3" if scaling(g, "llama_4_scaling_beta") else None,
+            "temperature_slope": lambda g: scaling(g, "llama_4_scaling_beta"),
+            "temperature_length": lambda g: (
+                scaling(g, "original_max_position_embeddings") if scaling(g, "llama_4_scaling_beta") else None
+            ),
+        },
+    ),
+    "qwen2": QWEN.but(settings={"qkv_bias": True}),
+    "qwen3": QWEN.but(
+        keys={"head_dim": 128, "attention_bias": False}, settings={"qk_norm": True}, fields=ATTENTION_BIAS
+    ),
+    "olmo2": OLMO,
+    "olmo3": OLMO.but(keys={"sliding_window": 4096}),
+    "smollm3": BIASED.but(
+        keys={"num_key_value_heads": 4, "tie_word_embeddings": True, "use_sliding_window": False}
+        | {"sliding_window": None, "no_rope_layers": None, "no_rope_layer_interval": 4}
+    ),
+    "gemma2": GEMMA.but(keys={"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0}),
+    "gemma3_text": GEMMA3,
+    "granite": BIASED.but(
+        keys=every_word("embedding_multiplier logits_scaling residual_multiplier attention_multiplier", 1.0),
+        fields={
+            "embed_factor": "embedding_multiplier",
+            "residual_factor": "residual_multiplier",
+            "logit_factor": lambda g: 1 / g["logits_scaling"],
+        },
+        layers={"scale": "attention_multiplier"},
+    ),
+    "cohere": COHERE,
+    "cohere2": COHERE.but(keys={"sliding_window": 4096, "sliding_window_pattern": None}),
+    "phi3": LLAMA.but(
+        names="phi3",
+        partial=True,
+        keys={"sliding_window": None, "original_max_position_embeddings": None, "rms_norm_eps": 1e-5},
+    ),
+    "phi": PHI,
+    "gpt_neox": NEOX,
+    "gptj": GPT2.but(
+        names="gptj",
+        partial=True,
+        keys={"rotary_dim": 64, "tie_word_embeddings": False, "rope_parameters": None},
+        settings={"biases": False, "ff_bias": True, "norm_bias": True, "head_bias": True}
+        | {"residual": "shared"},
+        positions=None,
+    ),
+    "gpt2": GPT2,
+    "falcon": FALCON,
+    "bloom": BLOOM,
+    "mpt": MPT,
+}
+# what the rotations leave to a family
+READ = ("query_pre_attn_scalar", "attention_multiplier", "llama_4_scaling_beta")
+
+# families whose config says something that no field here can, in words
+NOT_HERE = {
+    **every_word("deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 longcat_flash minicpm3", "latent attention"),
+    **every_word("mixtral qwen2_moe qwen3_moe qwen3_next phimoe olmoe", "a mixture of experts"),
+    "gpt_oss": "a mixture of experts; there are sinks in every layer and a window in every second",
+    **every_word(
+        "llama4 llama4_text",
+        "a mixture of experts; layers that turn see chunks of tokens, the others have a temperature",
+    ),
+    **every_word("gemma3n gemma3n_text gemma4 gemma4_text", "inputs of its own for each layer"),
+    **every_word("qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_text", "pictures among the tokens"),
+    **every_word("modernbert bert roberta", "training of an encoder by masked tokens"),
+    **every_word("t5 mt5 umt5 bart", "an encoder whose output a decoder attends to"),
+    **every_word("mamba rwkv falcon_mamba", "a table of the names of its tensors"),
+    **every_word(
+        "chatglm glm glm4 qwen internlm2 stablelm starcoder2", "a table of the names of its tensors"
+    ),
+}
+
+
+def scaling(given: Theirs, key: str) -> Any:
+    """A key of the rotation's dict, wherever that is."""
+    return {**(given["rope_parameters"] or {}), **(given["rope_scaling"] or {})}.get(key)

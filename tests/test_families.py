@@ -1,0 +1,357 @@
+"""Families of public models: what their config.json means, written out by hand, and tensors there and back.
+
+That the numbers are theirs is what benchmarks/against_transformers.py shows.
+"""
+
+import json
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check import same
+
+from peref import model, porting
+from peref.cli import run
+from peref.cli.signals import Signals
+from peref.config import Config, shaped
+from peref.errors import Misuse
+from peref.porting import config_of, load, names_of, unload
+from peref.porting.families import FAMILIES, NOT_HERE
+from peref.settings import choose, model_fields
+
+CONFIGS = Path(__file__).resolve().parent / "configs"
+SIZES = {"vocab_size": 31, "hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 6}
+SIZES |= {"intermediate_size": 40, "max_position_embeddings": 64}
+GROUPED = SIZES | {"num_key_value_heads": 2}
+GPT = {"vocab_size": 31, "n_embd": 24, "n_layer": 5, "n_head": 6, "n_positions": 64}
+MPT = {"vocab_size": 31, "d_model": 24, "n_layers": 5, "n_heads": 6}
+ROPE = ("rope", {"base": 10000.0, "learned": False})
+PLAIN = {"residual": "sequential", "norm_place": "before", "norm_from_one": False, "qk_norm": False}
+PLAIN |= {"embed_factor": 1.0, "residual_factor": 1.0, "logit_factor": 1.0, "logit_softcap": None}
+PLAIN |= {"head_bias": False, "qkv_bias": False, "o_bias": False, "ff_bias": False, "embed_norm": False}
+RMS = PLAIN | {
+    "norm": "rms",
+    "activation": "swiglu",
+    "norm_bias": None,
+    "G": 2,
+    "layout": "half",
+    "eps": 1e-6,
+}
+LAYER = PLAIN | {"norm": "layer", "norm_bias": True, "eps": 1e-5, "G": 6}
+BIASED = {"qkv_bias": True, "o_bias": True, "ff_bias": True}
+WITH = lambda window: ("rope", {**ROPE[1], "window": window})
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e6}
+GEMMA = RMS | {"activation": "geglu", "norm_place": "both", "norm_from_one": True, "embed_factor": 24**0.5}
+
+# model_type and what its file says -> fields of Config, and its cycle with the settings of layers
+READ = {
+    "ministral3": (
+        GROUPED | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.2}},
+        RMS | {"eps": 1e-5, "D": 128},
+        [("yarn", {"temperature": "ministral3", "temperature_slope": 0.2, "temperature_length": 16})],
+    ),
+    "olmo2": (
+        GROUPED,
+        RMS | {"norm_place": "after", "qk_norm": True, "qk_norm_over": "width", "eps": 1e-5, "tied": False},
+        [ROPE],
+    ),
+    "olmo3": (
+        GROUPED | {"sliding_window": 3, "rope_scaling": YARN | {"rope_theta": None}, "rope_theta": 5e5},
+        RMS | {"norm_place": "after", "qk_norm": True, "eps": 1e-5},
+        [("rope", {"base": 5e5, "window": 3})] * 3 + [("yarn", {"factor": 4.0, "base": 5e5})],
+    ),
+    "smollm3": (GROUPED, RMS | {"tied": True}, [ROPE] * 3 + [("none", {})]),
+    "gemma2": (
+        GROUPED | {"query_pre_attn_scalar": 16, "sliding_window": 3, "head_dim": 8},
+        GEMMA | {"logit_softcap": 30.0, "D": 8, "tied": True},
+        [
+            ("rope", {**ROPE[1], "scale": 0.25, "softcap": 50.0, "window": 3}),
+            ("rope", {**ROPE[1], "scale": 0.25, "softcap": 50.0}),
+        ],
+    ),
+    "gemma3_text": (
+        GROUPED | {"query_pre_attn_scalar": 64, "sliding_window": 3, "sliding_window_pattern": 2},
+        GEMMA | {"qk_norm": True, "qk_norm_over": "head", "D": 256, "logit_softcap": None},
+        [("rope", {"base": 1e4, "scale": 0.125, "window": 3}), ("rope", {"base": 1e6, "scale": 0.125})],
+    ),
+    "granite": (
+        GROUPED
+        | {"embedding_multiplier": 3, "logits_scaling": 8, "residual_multiplier": 0.5}
+        | {"attention_multiplier": 0.1},
+        RMS | {"embed_factor": 3.0, "logit_factor": 0.125, "residual_factor": 0.5},
+        [("rope", {**ROPE[1], "scale": 0.1})],
+    ),
+    "cohere": (
+        GROUPED,
+        RMS
+        | {"norm": "layer", "norm_bias": False, "eps": 1e-5, "residual": "shared", "logit_factor": 0.0625}
+        | {"layout": "interleaved", "tied": True},
+        [ROPE],
+    ),
+    "cohere2": (
+        GROUPED | {"sliding_window": 3},
+        RMS
+        | {"norm": "layer", "norm_bias": False, "eps": 1e-5, "residual": "shared", "logit_factor": 0.0625}
+        | {"layout": "interleaved"},
+        [WITH(3), WITH(3), WITH(3), ("none", {})],
+    ),
+    "phi3": (GROUPED | {"partial_rotary_factor": 0.5}, RMS | {"eps": 1e-5, "R": 2}, [ROPE]),
+    "phi": (
+        SIZES,
+        LAYER
+        | BIASED
+        | {"activation": "gelu", "residual": "shared", "head_bias": True, "R": 2, "tied": False},
+        [ROPE],
+    ),
+    "gpt_neox": (
+        SIZES | {"rotary_pct": 1.0},
+        LAYER | BIASED | {"activation": "gelu_exact", "residual": "parallel", "R": 4, "layout": "half"},
+        [ROPE],
+    ),
+    "gptj": (
+        GPT | {"rotary_dim": 2},
+        LAYER
+        | {"activation": "gelu", "residual": "shared", "head_bias": True, "ff_bias": True, "R": 2}
+        | {"layout": "interleaved", "F": 96, "tied": False},
+        [ROPE],
+    ),
+    "falcon": (
+        SIZES | {"intermediate_size": None},
+        LAYER | {"G": 1, "activation": "gelu_exact", "residual": "shared", "F": 96, "tied": True},
+        [ROPE],
+    ),
+    "bloom": (
+        GPT | {"hidden_size": 24, "n_positions": None, "n_embd": None, "seq_length": 64},
+        LAYER | BIASED | {"activation": "gelu", "embed_norm": True, "tied": True, "L": 64},
+        [("alibi", {"max_bias": 8.0})],
+    ),
+    "mpt": (
+        MPT | {"attn_config": {"alibi_bias_max": 16, "softmax_scale": 0.5}},
+        LAYER | {"norm_bias": False, "activation": "gelu_exact", "F": 96, "L": 2048},
+        [("alibi", {"max_bias": 16.0, "scale": 0.5})],
+    ),
+}
+
+
+def public(kind):
+    return {"model_type": kind, **{key: value for key, value in READ[kind][0].items() if value is not None}}
+
+
+def arrays_of(kind):
+    cfg = config_of(public(kind))
+    rng = np.random.default_rng(3)
+    return cfg, {name: rng.standard_normal(a.shape) for name, a in model.init(cfg).items()}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_what_a_config_means(kind):
+    """Every field that families differ in, and the cycle, with what its layers differ in."""
+    _, fields, cycle = READ[kind]
+    cfg = config_of(public(kind))
+    assert {name: getattr(cfg, name) for name in fields} == fields
+    assert [name for name, _ in cfg.pe] == [name for name, _ in cycle]
+    settings = {"window", "scale", "softcap", "temperature", "temperature_slope", "temperature_length"}
+    for (_, found), (name, wanted) in zip(cfg.pe, cycle, strict=True):
+        assert {key: found[key] for key in wanted} == wanted, name
+        assert found.keys() & settings == wanted.keys() & settings, name
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_tensors_there_and_back(kind):
+    """Under their names, which differ from ours, and of their shapes; the names of a bare model load too."""
+    cfg, params = arrays_of(kind)
+    names = names_of(public(kind))
+    theirs = unload(params, cfg, names)
+    assert sum(a.size for a in theirs.values()) == sum(a.size for a in params.values())
+    same(load(theirs, cfg, names), params, 0)
+    same(load(unload(params, cfg, names, prefix=""), cfg, names), params, 0)
+
+
+def test_every_family_is_here():
+    """Or in test_porting.py."""
+    assert READ.keys() | {"llama", "mistral", "qwen2", "qwen3", "gpt2"} == FAMILIES.keys()
+    assert not FAMILIES.keys() & NOT_HERE.keys()
+
+
+def test_where_queries_keys_and_values_are_one():
+    """NeoX and BLOOM have for each head its query, key and value; Falcon for each key-value head its queries
+    first; Phi-3 and MPT all queries, then all keys, then all values.
+    """
+    cfg, p = arrays_of("gpt_neox")
+    whole = unload(p, cfg, "gpt_neox")["gpt_neox.layers.1.attention.query_key_value.weight"]
+    each = [p[f"1.{role}.weight"].reshape(6, 4, 24) for role in "qkv"]
+    same(whole, np.concatenate([np.concatenate([a[h] for a in each]) for h in range(6)]), 0)
+    bias = unload(p, cfg, "gpt_neox")["gpt_neox.layers.1.attention.query_key_value.bias"]
+    same(bias[12:24], np.concatenate([p[f"1.{role}.bias"][4:8] for role in "qkv"]), 0)
+    data = public("falcon") | {"new_decoder_architecture": True, "num_kv_heads": 3}
+    cfg = config_of(data)
+    assert (cfg.residual, cfg.G) == ("parallel", 3)
+    p = model.init(cfg)
+    whole = unload(p, cfg, "falcon")["transformer.h.0.self_attention.query_key_value.weight"].reshape(
+        3, 4, 4, 24
+    )
+    same(whole[:, :2].reshape(24, 24), p["0.q.weight"], 0)
+    same(whole[:, 2].reshape(12, 24), p["0.k.weight"], 0)
+    same(whole[:, 3].reshape(12, 24), p["0.v.weight"], 0)
+    cfg, p = arrays_of("phi3")
+    theirs = unload(p, cfg, "phi3")
+    same(theirs["model.layers.2.self_attn.qkv_proj.weight"][24:32], p["2.k.weight"], 0)
+    same(theirs["model.layers.2.mlp.gate_up_proj.weight"][:40], p["2.gate.weight"], 0)
+
+
+def test_names_of_norms_go_by_where_they_are():
+    """post_attention_layernorm is before the feed-forward in a Llama, behind attention in Gemma and OLMo."""
+    named = "model.layers.0.post_attention_layernorm.weight"
+    for kind, ours in (
+        ("smollm3", "0.norm2.weight"),
+        ("gemma2", "0.after1.weight"),
+        ("olmo2", "0.after1.weight"),
+    ):
+        cfg, p = arrays_of(kind)
+        same(unload(p, cfg, "llama")[named], p[ours], 0)
+    cfg, p = arrays_of("gemma2")
+    same(unload(p, cfg)["model.layers.0.pre_feedforward_layernorm.weight"], p["0.norm2.weight"], 0)
+
+
+def test_older_names_and_buffers():
+    """A published Pythia calls its head embed_out, and has masks and frequencies beside."""
+    cfg, p = arrays_of("gpt_neox")
+    theirs = unload(p, cfg, "gpt_neox")
+    old = {name.replace("lm_head", "embed_out"): a for name, a in theirs.items()}
+    old |= {"gpt_neox.layers.0.attention.bias": np.ones((1, 1, 4, 4), bool)}
+    old |= {"gpt_neox.layers.0.attention.rotary_emb.inv_freq": np.ones(2)}
+    assert old.keys() != theirs.keys()
+    same(load(old, cfg, "gpt_neox"), p, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "words"),
+    [
+        ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True; only False"),
+        ("cohere", {"use_qk_norm": True}, "use_qk_norm is True; only False and None can be expressed"),
+        ("phi", {"qk_layernorm": True}, "qk_layernorm is True"),
+        ("falcon", {"alibi": True}, "alibi is True; only False can be expressed"),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply_residual_connection_post_layer"),
+        ("mpt", {"attn_config": {"clip_qkv": 6.0}}, r"attn_config.clip_qkv is 6.0; only None"),
+        ("mpt", {"logit_scale": 2.0}, "logit_scale is 2.0"),
+        ("smollm3", {"use_sliding_window": True, "sliding_window": 3}, "there are no layer_types; say which"),
+        (
+            "granite",
+            {"num_local_experts": 4},
+            "num_local_experts is 4, which cannot be expressed for granite",
+        ),
+    ],
+)
+def test_what_a_family_has_and_nothing_here_has(kind, more, words):
+    """Named with the value."""
+    with pytest.raises(Misuse, match=words):
+        config_of(public(kind) | more)
+
+
+# file -> what it is read as, or the words of the one thing that is missing
+REAL = {
+    "chatglm-4-9b": "a table of the names",
+    "codellama-7b": "rope",
+    "deepseek-v2-lite": "latent attention",
+    "deepseek-v3": "latent attention",
+    "gemma-3-12b": "rope,rope,rope,rope,rope,pi",
+    "gemma-3n-e4b": "inputs of its own for each layer",
+    "gemma-4-e2b": "inputs of its own for each layer",
+    "glm-4-9b": "a table of the names",
+    "gpt-j-6b": "rope",
+    "gpt-neox-20b": "rope",
+    "gpt-oss-20b": "a mixture of experts",
+    "internlm2.5-7b": "a table of the names",
+    "kimi-k2": "latent attention",
+    "llama-3.1-8b": "llama3",
+    "llama-3.2-1b": "llama3",
+    "llama-4-scout": "a mixture of experts",
+    "mistral-7b-v0.3": "rope",
+    "modernbert-base": "training of an encoder",
+    "olmo-3-7b-instruct": "rope,rope,rope,yarn",
+    "phi-3.5-mini": "longrope",
+    "qwen-7b-chat": "a table of the names",
+    "qwen2-vl-7b": "pictures among the tokens",
+    "qwen2.5-7b-1m": "dual_chunk_attention_config is ",
+    "qwen2.5-coder-32b-yarn": "yarn",
+    "qwen3-vl-8b": "pictures among the tokens",
+    "vicuna-7b-16k": "max_sequence_length is 16384",
+    "yarn-llama-2-7b-64k": "yarn",
+    "yi-34b": "rope",
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.json")))
+def test_published_files(name):
+    """Read, or refused with the one feature that is missing."""
+    data, wanted = json.loads((CONFIGS / f"{name}.json").read_text()), REAL[name]
+    if " " in wanted:
+        with pytest.raises(Misuse, match=wanted):
+            config_of(data)
+        return
+    found = config_of(data)
+    assert found.named == wanted
+    assert Config.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_porting_says_which_families():
+    """In its docstring, with every table."""
+    for kind, family in FAMILIES.items():
+        assert porting.families.PUBLIC_NAMES[family.names] in str(porting.__doc__), kind
+
+
+# ---------------------------------------------------------------- show --config
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch, capsys):
+    """What `show --config` prints of a config, and the same as data."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(data):
+        Path("config.json").write_text(json.dumps(data))
+        assert run(["show", "--config", "config.json"], Signals()) == 0
+        said = capsys.readouterr().out
+        assert run(["show", "--config", "config.json", "--json"], Signals()) == 0
+        return said, json.loads(capsys.readouterr().out)["config"]
+
+    return call
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_the_line_to_train_with_is_true(shown, kind):
+    """Read back, with the sizes, it is the model: windows, scales, caps, factors, norms, biases, all of it.
+    Models that turn nothing are described as well.
+    """
+    said, data = shown(public(kind))
+    assert data["train"] in said
+    assert data["left_out"] is None
+    words = shlex.split(data["train"])
+    of = lambda option: [value for word, value in pairwise(words) if word == option]
+    cfg = config_of(public(kind))
+    sizes = {name: getattr(cfg, name) for name in ("L", "V", "C", "layers", "H", "G", "F")}
+    chosen = choose(*of("--pe"), of("--set"))
+    (D,) = map(int, of("--head-width"))
+    fields = model_fields([*of("--model"), *(f"window={n}" for n in of("--window"))])
+    assert shaped("llama", **sizes, **chosen, D=D, **fields) == cfg
+
+
+def test_what_the_line_leaves_out_is_said(shown):
+    """A model with experts: the rotations are read, and what is not in the line is named."""
+    said, data = shown(json.loads((CONFIGS / "gpt-oss-20b.json").read_text()))
+    assert (
+        "a mixture of experts; there are sinks in every layer and a window in every second"
+        in data["left_out"]
+    )
+    assert "left out" in said
+    _, data = shown({**GPT, "model_type": "gpt2"})
+    assert (data["rotations"], "--pe learned" in data["train"]) == ([], True)
+
+
+def test_nothing_is_drawn_of_what_turns_nothing(shown, capsys):
+    """Refused in words."""
+    shown(public("bloom"))
+    assert run(["show", "--config", "config.json", "-o", "x.png"], Signals()) == 2
+    assert "a bloom turns nothing that -o could draw" in capsys.readouterr().err
