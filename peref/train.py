@@ -37,10 +37,8 @@ def check_recipe(cfg: Config, recipe: Recipe, corpus: Corpus, backend: str) -> N
         raise Misuse("next-token training needs a causal model; causal=False would let it read the answer")
     end, name = cfg.ends(recipe.dtype)
     if end < cfg.L:
-        raise Misuse(
-            f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}; ask for "
-            f"at most {end}"
-        )
+        what = f"{name} ends at length {end} in {recipe.dtype}, and the length to train on is {cfg.L}"
+        raise Misuse(f"{what}; ask for at most {end}")
     check_length(corpus, cfg.L)
     meant = resolved(backend, recipe.dtype)
     if not meant.startswith("cuda"):
@@ -55,24 +53,17 @@ def create_run(
     """
     check_recipe(cfg, recipe, corpus, be.name)
     with np.errstate(all="ignore"):
-        trial = logits(
-            cfg, be.place(init(cfg, recipe.seed, recipe.dtype)), np.zeros((1, min(cfg.L, 2)), int), be=be
-        )
+        p = be.place(init(cfg, recipe.seed, recipe.dtype))
+        trial = logits(cfg, p, np.zeros((1, min(cfg.L, 2)), int), be=be)
     if not np.isfinite(to_host(trial)).all():
-        raise Misuse(
-            f"the logits of the new model are not finite; check the options of {cfg.pe} and eps {cfg.eps}"
-        )
+        what = "the logits of the new model are not finite"
+        raise Misuse(f"{what}; check the options of {cfg.pe} and eps {cfg.eps}")
+    sizes = {"train": len(corpus.train), "valid": len(corpus.valid)}
     record = {
         "config": cfg.to_json(),
         "recipe": asdict(recipe),
         "steps": recipe.steps,
-        "data": {
-            "name": corpus.name,
-            "spec": data,
-            "sha256": corpus.sha256,
-            "train": len(corpus.train),
-            "valid": len(corpus.valid),
-        },
+        "data": {"name": corpus.name, "spec": data, "sha256": corpus.sha256, **sizes},
         "environment": environment(be),
         "argv": argv,
     }
@@ -129,30 +120,9 @@ def one_step(
     if len(batches) > 1:
         g, total = {name: a / len(batches) for name, a in g.items()}, total / len(batches)
     status, numbers = xp.zeros(3, xp.float64) if status is None else status, be.place(numbers)
-    be.update(
-        p,
-        g,
-        m,
-        v,
-        total,
-        numbers[0],
-        numbers[1],
-        numbers[2],
-        status,
-        sizes=step_sizes(cfg),
-        adamw=be.adamw,
-        **rule,
-    )
+    rate, count, clip = (numbers[k] for k in range(3))
+    be.update(p, g, m, v, total, rate, count, clip, status, sizes=step_sizes(cfg), adamw=be.adamw, **rule)
     return status
-
-
-def checkpoint_arrays(p: Arrays, m: Arrays, v: Arrays) -> dict[str, np.ndarray]:
-    """As one checkpoint holds them."""
-    return {
-        f"{kind}/{name}": to_host(a)
-        for kind, arrays in (("p", p), ("m", m), ("v", v))
-        for name, a in arrays.items()
-    }
 
 
 def begin(
@@ -164,10 +134,11 @@ def begin(
     told.
     """
     found = run.newest_checkpoint(say)
+    p = init(cfg, recipe.seed, recipe.dtype)
     if found is None:
         run.truncate_metrics(0)
-        p = init(cfg, recipe.seed, recipe.dtype)
-        return 0, p, {n: np.zeros_like(a) for n, a in p.items()}, {n: np.zeros_like(a) for n, a in p.items()}
+        m, v = ({n: np.zeros_like(a) for n, a in p.items()} for _ in "mv")
+        return 0, p, m, v
     step, arrays, meta = found
     parts = [{name[2:]: a for name, a in arrays.items() if name.startswith(f"{kind}/")} for kind in "pmv"]
     for part in parts:
@@ -177,8 +148,7 @@ def begin(
     except Damaged as error:
         kept = counted(run.mend_metrics(step), "line that remains", "lines that remain")
         say(f"{error}. The run goes on from step {step} with the {kept}; the earlier ones ARE LOST")
-    order = list(init(cfg, recipe.seed, recipe.dtype))
-    p, m, v = ({name: part[name] for name in order} for part in parts)
+    p, m, v = ({name: part[name] for name in p} for part in parts)
     return step, p, m, v
 
 
@@ -193,10 +163,8 @@ def check_run(
         raise Misuse(f"{words}; a run goes on with what it began with")
     text = record["data"]["sha256"]
     if corpus.sha256 != text:
-        raise Misuse(
-            f"{run.folder} was trained on another text (SHA-256 {text[:12]}, this is {corpus.sha256[:12]}); "
-            "give its --data"
-        )
+        digests = f"SHA-256 {text[:12]}, this is {corpus.sha256[:12]}"
+        raise Misuse(f"{run.folder} was trained on another text ({digests}); give its --data")
     if differs := differences(record["environment"], environment(be)):
         say(f"this run began elsewhere: {differs}; it goes on, but perhaps not to the same bits")
     if recipe.warmup > recipe.steps:
@@ -236,20 +204,21 @@ def train(
     cfg, recipe = check_run(run, run.record, corpus, be, say)
     with run.lock():
         done, p, m, v = begin(run, cfg, recipe, say)
-        p, m, v, status = be.place(p), be.place(m), be.place(v), be.place(np.zeros(3))
-        yield {
-            "event": "start",
-            "step": done,
-            "steps": recipe.steps,
-            "parameters": sum(a.size for a in p.values()),
-        }
+        p, m, v, status = (be.place(each) for each in (p, m, v, np.zeros(3)))
+        count = sum(a.size for a in p.values())
+        yield {"event": "start", "step": done, "steps": recipe.steps, "parameters": count}
+
+        def save(step: int) -> None:
+            """A checkpoint of the weights and moments as they are."""
+            kinds = {"p": p, "m": m, "v": v}
+            arrays = {f"{kind}/{name}": to_host(a) for kind, of in kinds.items() for name, a in of.items()}
+            run.save(step, arrays, {})
 
         def launch(step: int) -> Callable[[], np.ndarray]:
             """Begin a step; calling the result waits for its status."""
-            batches = [
-                batch(corpus.train, recipe.seed, step, batch=recipe.batch, length=cfg.L, part=part)
-                for part in range(recipe.accumulate)
-            ]
+            sizes = {"batch": recipe.batch, "length": cfg.L}
+            parts = range(recipe.accumulate)
+            batches = [batch(corpus.train, recipe.seed, step, **sizes, part=part) for part in parts]
             with np.errstate(all="ignore"):  # what is not finite is found and named by the status
                 return fetch(stepped(be, cfg, recipe.rule, p, m, v, batches, recipe.numbers(step), status))
 
@@ -268,28 +237,22 @@ def train(
                 mean, norm = read_status(arrived(), p)
             except Diverged as error:
                 if saved < step - 1:
-                    run.save(step - 1, checkpoint_arrays(p, m, v), {})
+                    save(step - 1)
                 last = f"step {step - 1} is saved in {run.folder}" if step > 1 else "no step is saved yet"
-                raise Diverged(
-                    f"step {step}: {error}; {last}; try a lower --rate or a lower --clip"
-                ) from error
+                what = f"step {step}: {error}; {last}; try a lower --rate or a lower --clip"
+                raise Diverged(what) from error
             spent += time.perf_counter() - before
-            line: dict[str, Any] = {
-                "step": step,
-                "loss": mean,
-                "rate": float(recipe.numbers(step)[0]),
-                "norm": norm,
-            }
+            rate = float(recipe.numbers(step)[0])
+            line: dict[str, Any] = {"step": step, "loss": mean, "rate": rate, "norm": norm}
             if validates:
                 valid = line["valid"] = validated(run, cfg, p, text, be, step, saved)
             run.append_metrics(line)
             speed = (step - done) * tokens / spent
             stop = stop or stopping()
             if saves or (stop and not ahead):
-                run.save(step, checkpoint_arrays(p, m, v), {})
-                run.append_timing(
-                    {"step": step, "tokens_per_s": speed, "seconds": spent, "time": time.time()}
-                )
+                save(step)
+                figures = {"tokens_per_s": speed, "seconds": spent, "time": time.time()}
+                run.append_timing({"step": step, **figures})
                 saved = step
             yield {"event": "step", **line, "tokens_per_s": speed, "saved": saved == step}
             if stop and saved == step < recipe.steps:

@@ -17,7 +17,6 @@ import sys
 import termios
 import time
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -450,10 +449,7 @@ def test_every_tile_and_threads_reach_the_backend(cli, trained, text, monkeypatc
         asked.append((every_tile, threads))
         return real(*args, every_tile=every_tile, threads=threads, **given)
 
-    for where in ("train", "found"):
-        monkeypatch.setattr(
-            f"peref.cli.{where}.get_backend", partial(get, import_module(f"peref.cli.{where}").get_backend)
-        )
+    monkeypatch.setattr("peref.cli.found.get_backend", partial(get, backends.get))
     for command in (
         ["train", *TINY, "--steps", 2, "--data", text],
         ["eval", "--len", 16, "--data", text],
@@ -495,7 +491,7 @@ def test_train_tells_the_backend_the_dtype_before_it_makes_anything(cli, text, t
     def refuse(name, *, dtype, **given):
         raise Misuse(f"{name} and {dtype}")
 
-    monkeypatch.setattr("peref.cli.train.get_backend", refuse)
+    monkeypatch.setattr("peref.cli.found.get_backend", refuse)
     code, out, err = cli("train", *TINY, "--dtype", "float64", "--backend", "numba", "--data", text)
     assert (code, out, err) == (2, "", "error: numba and float64\n")
     assert not (tmp_path / "runs").exists()
@@ -1245,7 +1241,6 @@ def test_xpos_is_refused_past_its_reach_before_anything_is_computed(cli, text, m
     assert cli("train", *far)[0] == 0
     assert '"length": 29' in cli("eval", "--json")[1]
     monkeypatch.setattr("peref.cli.found.get_backend", lambda *args, **given: pytest.fail("asked for"))
-    monkeypatch.setattr("peref.cli.train.get_backend", lambda *args, **given: pytest.fail("asked for"))
     for args, words in (
         (["eval", "--len", 30], "xpos ends at length 29, and length is 30; ask for at most 29"),
         (

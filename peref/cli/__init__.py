@@ -96,71 +96,50 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "interrupted", 130
     if isinstance(error, MemoryError):
-        return (
-            "failed",
-            (
-                f"not enough memory ({str(error) or 'no details'}); try a smaller --len, --batch, --width or "
-                "--layers"
-            ),
-            1,
-        )
+        what = f"not enough memory ({str(error) or 'no details'})"
+        return "failed", f"{what}; try a smaller --len, --batch, --width or --layers", 1
     if isinstance(error, BrokenPipeError):
         return "failed", "whoever read the output has left", 128 + signal.SIGPIPE
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return "failed", f"{where}{error.strerror or error}; check space, permissions and the folder", 1
-    return explain_click(error)
+    with contextlib.suppress(ImportError):
+        import click
+
+        if isinstance(error, click.UsageError):
+            return "misuse", misused(error), 2
+        if isinstance(error, click.ClickException):
+            return "failed", error.format_message(), 1
+    from peref import modules, share
+
+    what = f"{type(error).__name__}: {error}"
+    if own := modules.everyone():  # then somebody else's text has had a part in it
+        said = (
+            modules.blamed(error) or f"{what}, with {', '.join(own)} not of peref (`--traceback` shows where)"
+        )
+        look = f"{share.program()} laws {next(iter(own.values()))}"
+        return "misuse", f"{said}; to see what is wrong with it: {look}", 2
+    report = "please report it, with what the same command says after `--traceback`"
+    return "internal", f"internal error: {what}; this is a bug in peref: {report}", 1
 
 
 def misused(error: Any) -> str:
     """A click.UsageError in words of ours where click's do not say what to do."""
     import click
 
-    if isinstance(error, click.NoSuchOption):
+    said, path = error.format_message(), error.ctx and error.ctx.command_path
+    see = f" (see: {path} --help)" if path else ""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and path:
+        said = f"{path} wants a command: {', '.join(getattr(error.ctx.command, 'commands', ()))}"
+    elif isinstance(error, click.NoSuchOption):
         near = " or ".join(f"'{option}'" for option in error.possibilities or ())
-        return f"there is no option '{error.option_name}'" + (f"; did you mean {near}?" if near else "")
-    if isinstance(error, click.MissingParameter) and error.ctx:
+        said = f"there is no option '{error.option_name}'" + (f"; did you mean {near}?" if near else "")
+    elif isinstance(error, click.MissingParameter) and error.ctx:
         usage = " ".join([error.ctx.command_path, *error.ctx.command.collect_usage_pieces(error.ctx)])
-        return f"an argument is missing; expected: {usage}"
-    if isinstance(error, click.BadParameter) and error.param:
-        where = error.param.get_error_hint(error.ctx).replace("'", "")
-        return f"{where}: {error.message}"
-    if isinstance(error, click.BadOptionUsage) and "requires" in error.message:
-        return f"{error.option_name} has no value; say it after the option: {error.option_name} VALUE"
-    return error.format_message()
-
-
-def explain_click(error: BaseException) -> tuple[str, str, int]:
-    """As explain(), for what click raises, and for all that nobody meant to raise."""
-    with contextlib.suppress(ImportError):
-        import click
-
-        if isinstance(error, click.exceptions.NoArgsIsHelpError) and error.ctx:
-            within = ", ".join(getattr(error.ctx.command, "commands", ()))
-            return (
-                "misuse",
-                f"{error.ctx.command_path} wants a command: {within} (see: {error.ctx.command_path} --help)",
-                2,
-            )
-        if isinstance(error, click.UsageError):
-            see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
-            return "misuse", misused(error).rstrip(".") + see, 2
-        if isinstance(error, click.ClickException):
-            return "failed", error.format_message(), 1
-    from peref import modules, share
-
-    if own := modules.everyone():  # then somebody else's text has had a part in it
-        what = (
-            f"{type(error).__name__}: {error}, with {', '.join(own)} not of peref (`--traceback` shows where)"
-        )
-        look = f"to see what is wrong with it: {share.program()} laws {next(iter(own.values()))}"
-        return "misuse", f"{modules.blamed(error) or what}; {look}", 2
-    why = f"internal error: {type(error).__name__}: {error}"
-    return (
-        "internal",
-        (
-            f"{why}; this is a bug in peref: please report it, with what the same command says after "
-            "`--traceback`"
-        ),
-        1,
-    )
+        said = f"an argument is missing; expected: {usage}"
+    elif isinstance(error, click.BadParameter) and error.param:
+        hint = error.param.get_error_hint(error.ctx).replace("'", "")
+        said = f"{hint}: {error.message}"
+    elif isinstance(error, click.BadOptionUsage) and "requires" in error.message:
+        said = f"{error.option_name} has no value; say it after the option: {error.option_name} VALUE"
+    return said.rstrip(".") + see

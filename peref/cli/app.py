@@ -71,7 +71,7 @@ Start with:  {share.program()} train --pe alibi --len 512
 @click.group(
     cls=Commands,
     help=ABOUT,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )
 @click.version_option(__version__, prog_name="peref")
 @click.option("--traceback", is_flag=True, hidden=True, expose_value=False)

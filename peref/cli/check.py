@@ -1,6 +1,6 @@
 """check: somebody's tensors, function or program held against the golden files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,7 +49,7 @@ WRITERS: dict[str, Callable[[Report, Book], str]] = {
     help="With --impl: ask for this alone, such as rope.op. The function takes inputs, facts and options by "
     "name, those that its signature names.",
 )
-@click.option("--in-process", is_flag=True, help="With --impl: call it in this process, for a debugger.")
+@options.flag("--in-process", "With --impl: call it in this process, for a debugger.")
 @click.option(
     "--start",
     metavar="NAME",
@@ -65,14 +65,12 @@ WRITERS: dict[str, Callable[[Report, Book], str]] = {
     "--timeout",
     type=click.FloatRange(0.1),
     default=SECONDS,
-    show_default=True,
     help="Seconds that --cmd or --impl has for an answer.",
 )
 @options.golden_folder("Golden files to check against.  [default: those that come with peref]")
-@click.option(
+@options.flag(
     "--full",
-    is_flag=True,
-    help="Also use the full set (block, model, step, aligned); names from it in a file do so by themselves.",
+    "Also use the full set (block, model, step, aligned); names from it in a file do so by themselves.",
 )
 @options.patterns(
     "--case", "cases", "Only these cases, such as 'rope.op/*'.", shell_complete=completion.cases
@@ -89,7 +87,7 @@ WRITERS: dict[str, Callable[[Report, Book], str]] = {
     help="Only tensors of this dtype; with --impl and --cmd, the dtype of the inputs that they are given.  "
     "[default: f32 and f64 with --impl, f64 with --cmd]",
 )
-@click.option("--no-vjp", is_flag=True, help="There are no gradients: their absence is no failure.")
+@options.flag("--no-vjp", "There are no gradients: their absence is no failure.")
 @options.least_class("The least accurate class that passes.")
 @options.most_shown("How many failures to show in full.")
 @options.file_option(
@@ -144,17 +142,13 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
             reports = [check_function(function, book, pick, dtype, limit, vjp) for dtype in dtypes]
             reports = reports or first_contact(function, book, pick, limit, vjp)
     else:
-        asked = dtypes or ("f64",)
-        reports = [
-            check_program(given.program, book, pick, dtype, limit, given.timeout, vjp) for dtype in asked
-        ]
+        how = (limit, given.timeout, vjp)
+        reports = [check_program(given.program, book, pick, dtype, *how) for dtype in dtypes or ("f64",)]
     report = merged(reports, tuple(known), repeating(given))
     for form, path in written:
         store.write_text(path, form(report, book))
-    if given.as_json:
-        print(text.document(report_data(report, book)))
-    else:
-        tell(report, book, given.most)
+    data = report_data(report, book) if given.as_json else {}
+    text.emit(given.as_json, data, report_lines(report, book, given.most))
     ctx.exit(report.exit_code)
 
 
@@ -180,43 +174,35 @@ def form_of(item: str) -> tuple[Callable[[Report, Book], str], str]:
 def given_tensors(output: Path, folder: str | None, book: Book) -> dict[str, Tensor]:
     """Somebody's tensors. Raises Misuse for golden files that are held against themselves."""
     if versioned(output) and (folder is None or output.resolve() == book.folder.resolve()):
+        what = f"{output} holds golden files, which agree with themselves"
         use = text.command("check", "OUT.safetensors", "--golden", output)
-        raise Misuse(
-            f"{output} holds golden files, which agree with themselves; give the tensors that you computed: "
-            f"{use}"
-        )
+        raise Misuse(f"{what}; give the tensors that you computed: {use}")
     return read_tensors(output, LARGEST_OUTPUT)
 
 
 def repeating(given: SimpleNamespace) -> str:
     """The command that gives the report, without the choice of cases."""
-    what = (
-        [given.output] if given.output else ["--impl", given.impl] if given.impl else ["--cmd", given.program]
-    )
-    words = ["check", *what]
-    words += ["--golden", given.folder] if given.folder is not None else []
-    words += ["--for", given.thing] if given.thing is not None else []
-    words += ["--full"] if given.full else []
-    words += ["--no-vjp"] if given.no_vjp else []
-    return text.command(*words, *(word for dtype in given.dtypes for word in ("--dtype", dtype)))
+    options = {"--impl": given.impl, "--cmd": given.program, "--golden": given.folder, "--for": given.thing}
+    words = [given.output] if given.output else []
+    words += [word for option, value in options.items() if value is not None for word in (option, value)]
+    words += ["--full"] * given.full + ["--no-vjp"] * given.no_vjp
+    return text.command("check", *words, *(word for dtype in given.dtypes for word in ("--dtype", dtype)))
 
 
-def tell(report: Report, book: Book, most: int) -> None:
+def report_lines(report: Report, book: Book, most: int) -> Iterator[str]:
     """For people: failures, then one line."""
     for block in failure_blocks(report, most):
-        print(f"{block}\n")
+        yield f"{block}\n"
     if len(report.told) > most:
-        print(f"and {len(report.told) - most} more; --show {len(report.told)} tells them all\n")
+        yield f"and {len(report.told) - most} more; --show {len(report.told)} tells them all\n"
     for block in summary_blocks(report, most):
-        print(f"{block}\n")
+        yield f"{block}\n"
     for entry, variant in {r.entry.id: (r.entry, r.variant) for r in report.results if r.variant}.values():
-        print(
-            f"NOTE {entry.id} agrees with {variant}: {entry.variants[variant]}\n"
-            f"     the norm here is {entry.variants['']}\n"
-        )
+        yield f"NOTE {entry.id} agrees with {variant}: {entry.variants[variant]}"
+        yield f"     the norm here is {entry.variants['']}\n"
     for name, words in list(report.raised_wide.items())[:1]:
-        print(f"NOTE {name} raised in float64: {words}\n")
+        yield f"NOTE {name} raised in float64: {words}\n"
     said = ", ".join([compared_words(report), *also_words(report)])
     rest = ", ".join(rest_words(report))
     end = f"{said}{';' if ';' in said else ','} {rest}; spec {book.version}"
-    print(f"{'FAIL' if report.exit_code else 'pass'}: {end}")
+    yield f"{'FAIL' if report.exit_code else 'pass'}: {end}"

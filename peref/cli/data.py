@@ -16,10 +16,10 @@ from peref.errors import Misuse
 def command(as_json: bool) -> None:
     """The texts to train on: those that come with peref, the default first, and this Python's own library."""
     corpora = [*map(asdict, catalogue().values()), of_python()]
-    text.answer(as_json, {"corpora": corpora}, told(corpora))
+    text.emit(as_json, {"corpora": corpora}, corpus_lines(corpora))
 
 
-def told(corpora: list[dict[str, Any]]) -> Iterator[str]:
+def corpus_lines(corpora: list[dict[str, Any]]) -> Iterator[str]:
     """The same for people."""
     for item in corpora:
         yield item["name"]

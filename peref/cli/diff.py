@@ -26,7 +26,6 @@ from peref.golden.judge.text import failure_blocks, summary_blocks
     "--tolerance",
     type=float,
     default=1e-6,
-    show_default=True,
     help="For --rule allclose: the error allowed, relative to the largest element.",
 )
 @options.least_class("For --rule golden: the least accurate class that passes.")
@@ -50,11 +49,11 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
         "unexplained": [one.data() for one in report.unexplained],
     }
     report = replace(report, repeat=text.command("check", second, "--golden", folder or ""))
-    text.answer(given.as_json, data, told(first, found, report, most))
+    text.emit(given.as_json, data, difference_lines(first, found, report, most))
     ctx.exit(1 if found.differ else 0)
 
 
-def told(first: str, found: Difference, report: Report, most: int) -> Iterator[str]:
+def difference_lines(first: str, found: Difference, report: Report, most: int) -> Iterator[str]:
     """The same for people."""
     for block in (*failure_blocks(report, most), *summary_blocks(report)):
         yield f"{block}\n"

@@ -16,7 +16,7 @@ import numpy as np
 
 from peref import store
 from peref.cli import completion, options, text
-from peref.cli.found import find_trained, reach, run_text
+from peref.cli.found import backend_of, find_trained, reach, run_text
 from peref.cli.progress import Progress
 from peref.config import Config
 from peref.data import Corpus
@@ -41,15 +41,12 @@ BYTES = 131072
     "--protocol",
     type=click.Choice(["non-overlapping", "sliding"]),
     default="non-overlapping",
-    show_default=True,
     help="How the text is cut into windows.",
 )
 @click.option(
     "--stride", type=int, help="Tokens by which a sliding window moves.  [default: half the training length]"
 )
-@click.option(
-    "--bytes", "count", type=int, default=BYTES, show_default=True, help="Bytes of held-out text to read."
-)
+@click.option("--bytes", "count", type=int, default=BYTES, help="Bytes of held-out text to read.")
 @options.data_option("Another text, or where that of the run is now.  [default: the text of the run]")
 @options.of_a_run
 @options.together
@@ -62,7 +59,7 @@ def command(given: SimpleNamespace) -> None:
     trained, record = found.cfg, found.run.record
     cfg = under(trained, given.pe, given.settings)
     count, longest = given.count, given.longest
-    longest = reach(cfg, found.params["embed.weight"].dtype) if longest is None else longest
+    longest = reach(cfg, found.dtype) if longest is None else longest
     if longest < 1:
         raise Misuse(f"--len is {longest}; expected at least 1")
     if count < longest:
@@ -81,45 +78,31 @@ def command(given: SimpleNamespace) -> None:
         with contextlib.suppress(BrokenPipeError):  # who read has left; the result is stored all the same
             print(text.labelled(name, what), file=out, flush=True)
 
-    be = found.backend(given, partial(say, "note"))
+    be = backend_of(given, found.dtype, partial(say, "note"))
     say("run", f"{found.run.folder}{found.how}, step {found.step:,} of {record['steps']:,}")
-    say(
-        "encoding",
-        text.cycle(cfg.pe) + ("" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"),
-    )
+    before = "" if cfg == trained else f"; trained with {text.cycle(trained.pe)}"
+    say("encoding", f"{text.cycle(cfg.pe)}{before}")
     for words in differing(found.run):
         say("NOTE", words)
-    say(
-        "data",
-        f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out"
-        + ("" if same else "; NOT the text of the run"),
-    )
+    other = "" if same else "; NOT the text of the run"
+    say("data", f"{corpus.name}, {counted(part.size - 1, 'byte')} of the part held out{other}")
     say("protocol", str(rule))
     say("backend", text.chosen(be.name, given.backend))
     rows = []
-    with (
-        np.errstate(all="ignore"),
-        Progress(len(grid) * (part.size - 1), "bytes", scaled=True, plain=given.as_json) as bar,
-    ):
+    whole = len(grid) * (part.size - 1)
+    with np.errstate(all="ignore"), Progress(whole, "bytes", scaled=True, plain=given.as_json) as bar:
         for row in evaluate(cfg, found.params, part, longest, protocol=rule, be=be, progress=bar.add):
             rows.append(row)
             bar.line(f"length {row['length']:,}: {row['bpb']:.4f} bits/byte")
+    trained_on = record["data"]["sha256"]
     result = text.finite(
-        stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=record["data"]["sha256"], be=be)
+        stored(rule, corpus.sha256, part, found.step, cfg, rows, trained_on=trained_on, be=be)
     )
     store.write_text(path, store.canonical(result) + "\n")
-    if given.as_json:
-        print(text.document({"run": str(found.run.folder), "file": str(path), **result}))
-    else:
-        print(
-            "\n"
-            f"{by_length(result['rows'], trained.L)}\n"
-            "\n"
-            f"by position, at length {longest:,}\n"
-            "\n"
-            f"{by_place(result['by_position'])}\n"
-        )
-        print(text.labelled("stored", str(path)))
+    lengthwise, placewise = by_length(result["rows"], trained.L), by_place(result["by_position"])
+    said = ["", lengthwise, f"\nby position, at length {longest:,}\n", placewise, ""]
+    said.append(text.labelled("stored", str(path)))
+    text.emit(given.as_json, {"run": str(found.run.folder), "file": str(path), **result}, said)
 
 
 def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Protocol:
@@ -128,9 +111,8 @@ def rule_of(protocol: str, stride: int | None, trained: int, longest: int) -> Pr
     """
     if protocol != "sliding":
         if stride is not None:
-            raise Misuse(
-                f"--stride {stride} belongs to --protocol sliding; say that too, or leave the stride out"
-            )
+            what = f"--stride {stride} belongs to --protocol sliding"
+            raise Misuse(f"{what}; say that too, or leave the stride out")
         return Protocol()
     shortest = lengths(trained, longest)[0]
     stride = shortest if stride is None else stride
@@ -143,12 +125,12 @@ def corpus_of(run: Run, spec: str | None) -> Corpus:
     """The text to evaluate on. Raises Misuse where nobody chose another than the run's, and yet it is
     another.
     """
-    corpus, trained_on = run_text(run, spec), run.record["data"]
-    if spec is None and corpus.sha256 != trained_on["sha256"]:
+    corpus, (path, sha256) = run_text(run, spec), (run.record["data"][key] for key in ("spec", "sha256"))
+    if spec is None and corpus.sha256 != sha256:
         raise Misuse(
-            f"{trained_on['spec']} is not the text that {run.folder} was trained on (SHA-256 "
-            f"{trained_on['sha256'][:12]}, now {corpus.sha256[:12]}); say with --data where that is, or "
-            f"--data {trained_on['spec']} to evaluate on this one all the same"
+            f"{path} is not the text that {run.folder} was trained on (SHA-256 {sha256[:12]}, now "
+            f"{corpus.sha256[:12]}); say with --data where that is, or --data {path} to evaluate on this one "
+            "all the same"
         )
     return corpus
 
@@ -186,30 +168,22 @@ def marks_of(
 def marks_of_files(run: Run, cfg: Config) -> list[str]:
     """The digest of each encoding that is not built in, where it is not what the run began with."""
     here = {name: found.sha256 for name in cfg.encodings if (found := origin(name))}
-    return [
-        f"{name}.{sha256[:8]}"
-        for name, sha256 in here.items()
-        if run.own.get(name, {}).get("sha256") != sha256
-    ]
+    began = {name: about["sha256"] for name, about in run.own.items()}
+    return [f"{name}.{sha256[:8]}" for name, sha256 in here.items() if began.get(name) != sha256]
 
 
 def legible(word: str) -> str:
     """`word` where it can be part of a file name, else eight digits of its SHA-256."""
-    return (
-        word
-        if re.fullmatch(r"[A-Za-z0-9_.=,+]{1,40}", word)
-        else hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
-    )
+    plain = re.fullmatch(r"[A-Za-z0-9_.=,+]{1,40}", word)
+    return word if plain else hashlib.sha256(os.fsencode(word)).hexdigest()[:8]
 
 
 def by_length(rows: list[dict[str, Any]], trained: int) -> str:
     """The table of lengths."""
     head = ["length", "loss", "perplexity", "bits/byte", "std. error (bits/byte)", f"ratio to {trained:,}"]
-    keys = (("loss", 4), ("ppl", 3), ("bpb", 4), ("stderr", 4), ("ratio", 4))
-    return text.table(
-        head,
-        [[f"{row['length']:,}", *(text.number(row[key], digits) for key, digits in keys)] for row in rows],
-    )
+    keys = {"loss": 4, "ppl": 3, "bpb": 4, "stderr": 4, "ratio": 4}
+    cells = [[f"{row['length']:,}", *(text.number(row[key], keys[key]) for key in keys)] for row in rows]
+    return text.table(head, cells)
 
 
 def by_place(buckets: list[dict[str, Any]]) -> str:

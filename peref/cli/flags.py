@@ -20,7 +20,7 @@ def command(flag: str | None, as_json: bool) -> None:
     flags = known_flags()
     if flag is None:
         titles = (text.labelled(f"{name}  ", str(about["title"])) for name, about in flags.items())
-        text.answer(as_json, {"flags": flags}, titles)
+        text.emit(as_json, {"flags": flags}, titles)
         return
     flag = options.spelled_as(flag, flags)
     found = {flag: flags[flag]} if flag in flags else {n: f for n, f in flags.items() if begins(n, flag)}
@@ -28,7 +28,7 @@ def command(flag: str | None, as_json: bool) -> None:
         near = did_you_mean(flag, flags, f"see: {share.program()} explain")
         raise Misuse(f"there is no flag '{flag}'{near}")
     data = {"flag": flag, **flags[flag]} if flag in flags else {"flags": found}
-    text.answer(as_json, data, ["\n\n".join(explained(name, about) for name, about in found.items())])
+    text.emit(as_json, data, ["\n\n".join(explained(name, about) for name, about in found.items())])
 
 
 def begins(name: str, prefix: str) -> bool:

@@ -27,25 +27,39 @@ class Trained:
     params: Arrays
     step: int
 
-    def backend(self, given: SimpleNamespace, say: Callable[[str], None]) -> Backend:
-        """The one that the options `computing` name, for these weights; perhaps compiled now, so ask when
-        nothing else can be refused any more.
-        """
-        how = {"dtype": self.params["embed.weight"].dtype, "threads": given.threads}
-        return get_backend(given.backend, **how, every_tile=given.every_tile, say=say)
+    @property
+    def dtype(self) -> Any:
+        return self.params["embed.weight"].dtype
+
+
+def backend_of(
+    given: SimpleNamespace, dtype: Any, say: Callable[[str], None], record: bool = True
+) -> Backend:
+    """The one that the options `computing` name; perhaps compiled now, so ask when nothing else can be
+    refused any more.
+    """
+    how = {"dtype": dtype, "threads": given.threads, "every_tile": given.every_tile, "record": record}
+    return get_backend(given.backend, **how, say=say)
+
+
+def named_or_newest(named: str | None, runs: str | None, option: str = "", **which: bool) -> tuple[Run, str]:
+    """The run that is named, perhaps by an option, or the newest in the folder `runs`, and words about how
+    it was found.
+    """
+    if named is not None and runs is not None:
+        what = f"--runs {runs} says where to look for the newest run, but {option}{named} names one"
+        raise Misuse(f"{what}; leave one of them out")
+    where = RUNS if runs is None else runs
+    return (
+        (open_run(named), "") if named is not None else (newest(where, **which), f" (the newest in {where})")
+    )
 
 
 def find_trained(named: str | None, runs: str | None, pe: str | None = None) -> Trained:
     """The run that is named, or the newest with a checkpoint. `pe` names the files of its encodings, if
     any.
     """
-    if named is not None and runs is not None:
-        raise Misuse(
-            f"--runs {runs} says where to look for the newest run, but {named} names one; leave one of them "
-            "out"
-        )
-    where = RUNS if runs is None else runs
-    run, how = (newest(where), f" (the newest in {where})") if named is None else (open_run(named), "")
+    run, how = named_or_newest(named, runs)
     if pe is not None:
         choose(pe)
     return Trained(run, how, *weights_of(run))
@@ -59,10 +73,8 @@ def run_text(run: Run, spec: str | None) -> data.Corpus:
     except Misuse as error:
         if spec is not None:
             raise
-        raise Misuse(
-            f"{run.folder} was trained on {began_with}, which cannot be had: {error}; say with --data where "
-            "it is now"
-        ) from error
+        gone = f"{run.folder} was trained on {began_with}, which cannot be had"
+        raise Misuse(f"{gone}: {error}; say with --data where it is now") from error
 
 
 def reach(cfg: Config, dtype: Any) -> int:

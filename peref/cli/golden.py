@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +19,7 @@ from peref.encodings import get
 from peref.errors import Misuse, counted, did_you_mean
 from peref.golden.compute.vectors import make_vectors
 from peref.golden.judge.rebuild import differing
-from peref.golden.judge.selection import (
-    Pick,
-    could_be_of_full,
-    everything,
-    needing_full,
-    refuse_unknown,
-)
+from peref.golden.judge.selection import Pick, could_be_of_full, everything, needing_full, refuse_unknown
 from peref.golden.spec.book import Book, changed, open_book, with_full
 from peref.golden.spec.cases import yours
 from peref.golden.spec.checksums import FULL, SUMS, pack, to_archive
@@ -56,7 +51,7 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     size = pack(files, Path(file))
     done: dict[str, Any] = {"file": file, "cases": len(book.entries), "files": len(files), "bytes": size}
     said = f"{counted(done['cases'], 'case')} in {counted(done['files'], 'file')}, {text.size(size)}: {file}"
-    print(text.document(done) if as_json else said)
+    text.emit(as_json, done, [said])
 
 
 @command.command("verify", cls=options.Command, short_help="Check that golden files are as they were made.")
@@ -67,71 +62,62 @@ def archive_command(file: str, folder: str | None, as_json: bool) -> None:
     type=options.Folder(),
     help="Also list the cases that differ from those in this folder.",
 )
-@click.option("--rebuild", is_flag=True, help="Also compute every case anew, and compare.")
+@options.flag("--rebuild", "Also compute every case anew, and compare.")
 @options.encoding_option("The file of your own encoding, to rebuild.", "own", "./FILE.py")
 @options.as_json
 @click.pass_context
-def verify_command(
-    ctx: click.Context, folder: str | None, against: str | None, rebuild: bool, own: str | None, as_json: bool
-) -> None:
+@options.together
+def verify_command(ctx: click.Context, given: SimpleNamespace) -> None:
     """Check every digest, word and tensor of golden files: exit 0 as they were made, 3 not; 1 where
     --against or --rebuild finds a change.
     """
-    book = open_book(folder_of(folder))
+    book = open_book(folder_of(given.folder))
+    encodings = {vectors.words["encoding"] for vectors in book.vectors}
     found: dict[str, Any] = {"folder": str(book.folder), "spec": book.version, "cases": len(book.entries)}
-    found["encodings"] = len({vectors.words["encoding"] for vectors in book.vectors})
-    if against is not None:
-        found |= changed(open_book(Path(against)), book)
-    if rebuild:
-        if own is not None:
-            choose(own)
-        for name in {vectors.words["encoding"] for vectors in book.vectors}:
+    found["encodings"] = len(encodings)
+    if given.against is not None:
+        found |= changed(open_book(Path(given.against)), book)
+    if given.rebuild:
+        if given.own is not None:
+            choose(given.own)
+        for name in encodings:
             try:
                 get(name)
             except Misuse as error:
-                raise Misuse(
-                    f"{error}; one of your own takes its file: --rebuild --pe ./{name}.py"
-                ) from error
-        with Progress(len(book.entries), "cases", plain=as_json) as bar:
+                use = f"one of your own takes its file: --rebuild --pe ./{name}.py"
+                raise Misuse(f"{error}; {use}") from error
+        with Progress(len(book.entries), "cases", plain=given.as_json) as bar:
             found["differ"] = differing(book, lambda _: bar.add(1))
-    if as_json:
-        print(text.document(found))
-    else:
-        for key in ("added", "removed", "changed", "differ"):
-            for name in found.get(key, ()):
-                print(f"{key}: {name}")
-        of = f"{counted(found['cases'], 'case')} of {counted(found['encodings'], 'encoding')}"
-        print(f"{book.folder}: {of}, every digest right; spec {book.version}")
+    keys = ("added", "removed", "changed", "differ")
+    of = f"{counted(found['cases'], 'case')} of {counted(found['encodings'], 'encoding')}"
+    end = f"{book.folder}: {of}, every digest right; spec {book.version}"
+    said = [*(f"{key}: {name}" for key in keys for name in found.get(key, ())), end]
+    text.emit(given.as_json, found, said)
     ctx.exit(1 if found.get("removed") or found.get("changed") or found.get("differ") else 0)
 
 
 @command.command("show", cls=options.Command, short_help="Print one case whole, or a list of cases.")
 @click.argument("case", required=False, metavar="[CASE|PREFIX]", shell_complete=completion.cases)
 @narrowed
-@click.option(
-    "--golden", "folder", type=options.Folder(), help="The folder.  [default: those that come with peref]"
-)
+@options.golden_folder("The folder.  [default: those that come with peref]")
 @options.as_json
-def show_command(
-    case: str | None,
-    flags: tuple[str, ...],
-    levels: tuple[str, ...],
-    encodings: tuple[str, ...],
-    folder: str | None,
-    as_json: bool,
-) -> None:
+@options.together
+def show_command(given: SimpleNamespace) -> None:
     """Print one CASE with all its numbers; or list the cases, refusals and laws whose id begins with PREFIX,
     each with its reason.
     """
-    book = Book(folder_of(folder))
-    case = case and options.spelled_as(case, book.entries)
+    book = Book(folder_of(given.folder))
+    case = given.case and options.spelled_as(given.case, book.entries)
     if case not in book.entries:
         book = needing_full(book, case) if case and could_be_of_full(case) else with_full(book)
     known = {entry.id: entry for entry in everything(book)}
     case = case and options.spelled_as(case, known)
-    pick = Pick((), (), flags, levels, encodings)
+    pick = Pick((), (), given.flags, given.levels, given.encodings)
     if case in known and pick == Pick():
-        show_entry(known[case], as_json)
+        entry = known[case]
+        tensors = {} if {"kind", "law"} & entry.words.keys() else tensors_of(entry)
+        data = {**entry.words, "tensors": {name: x.tolist() for name, x in tensors.items()}}
+        text.emit(given.as_json, data, case_lines(entry, tensors))
         return
     refuse_unknown(pick, book)
     found = [e for e in known.values() if pick(e) and e.id.startswith((case or "").lower())]
@@ -141,27 +127,23 @@ def show_command(
         near = did_you_mean(case or "", known, f"see: {share.program()} golden show")
         raise Misuse(f"there is no case '{case}'{near}")
     cases = [{"id": e.id, "why": e.words["why"], "flags": e.words["flags"]} for e in found]
-    print(text.document({"cases": cases}) if as_json else "\n".join(f"{c['id']}  {c['why']}" for c in cases))
+    text.emit(given.as_json, {"cases": cases}, (f"{c['id']}  {c['why']}" for c in cases))
 
 
-def show_entry(entry: Entry, as_json: bool) -> None:
+def case_lines(entry: Entry, tensors: dict[str, np.ndarray]) -> Iterator[str]:
     """A case with its numbers; a refusal or law in words."""
     words = entry.words
-    tensors = {} if "kind" in words or "law" in words else tensors_of(entry)
-    if as_json:
-        print(text.document({**words, "tensors": {name: x.tolist() for name, x in tensors.items()}}))
-        return
-    print(entry.id)
+    yield entry.id
     for label in ("why", "flags", "call", "kind", "result", "law", "options", "facts"):
         if label in words:
-            print(text.labelled(f"  {label}", settings_line(words[label])))
+            yield text.labelled(f"  {label}", settings_line(words[label]))
     if "kind" in words:
-        print(text.labelled("  inputs", settings_line(words["inputs"])))
+        yield text.labelled("  inputs", settings_line(words["inputs"]))
     for name, x in tensors.items():
         if name in (next(iter(words["inputs"]), ""), next(iter(entry.outputs), "")):
-            print("\ninputs" if name in words["inputs"] else "\nexpected")
-        print(f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {words['axes'].get(name, '')}")
-        print(np.array2string(x, threshold=sys.maxsize, floatmode="unique", max_line_width=text.WIDTH))
+            yield "\ninputs" if name in words["inputs"] else "\nexpected"
+        yield f"  {entry.id}:{name}  {x.dtype}{list(x.shape)} {words['axes'].get(name, '')}"
+        yield np.array2string(x, threshold=sys.maxsize, floatmode="unique", max_line_width=text.WIDTH)
 
 
 def tensors_of(entry: Entry) -> dict[str, np.ndarray]:
@@ -183,9 +165,8 @@ def ranges(given: str, T: int) -> tuple[int, ...] | None:
     for part in given.split(","):
         first, colon, stop = part.partition(":")
         if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop) <= 2**31):
-            raise Misuse(
-                f"--positions {given}: expected half-open ranges of whole numbers such as 0:64,4096:4160"
-            )
+            what = "half-open ranges of whole numbers such as 0:64,4096:4160"
+            raise Misuse(f"--positions {given}: expected {what}")
         if int(stop) - int(first) > T:
             raise Misuse(f"--positions {given}: {part} alone is longer than T, {T}")
         found += range(int(first), int(stop))
@@ -204,11 +185,7 @@ def refuse_to_replace(folder: Path) -> None:
     raise Misuse(f"{folder} is there already and is left as it is; delete it, or choose another folder")
 
 
-@command.command(
-    "vectors",
-    cls=options.Command,
-    short_help="Make vectors for a shape and settings of your own.",
-)
+@command.command("vectors", cls=options.Command, short_help="Make vectors for a shape of your own.")
 @options.encoding_option("The encoding.", "name", "NAME", required=True)
 @click.option(
     "--shape",
@@ -221,15 +198,12 @@ def refuse_to_replace(folder: Path) -> None:
     metavar="RANGES",
     help="Half-open ranges, T positions in all, as 0:64,4096:4160.  [default: 0:T]",
 )
-@click.option("--len", "L", type=options.SIZE, help="The length trained for.  [default: T]")
-@click.option(
-    "--width",
-    "C",
-    type=options.SIZE,
-    help="The model's width, for encodings that look at the layer's input.  [default: H D]",
+@options.size_option("--len", "L", "The length trained for.  [default: T]")
+@options.size_option(
+    "--width", "C", "The model's width, for encodings that look at the layer's input.  [default: H D]"
 )
-@click.option("--two-sided", is_flag=True, help="Let attention see the future.")
-@click.option("--window", type=options.SIZE, help="Keys that a query sees, itself included.")
+@options.flag("--two-sided", "Let attention see the future.")
+@options.size_option("--window", "Keys that a query sees, itself included.")
 @click.option("-o", "--output", type=options.Folder(), required=True, help="The folder to make.")
 @options.set_option
 @options.as_json
@@ -251,17 +225,12 @@ def vectors_command(given: SimpleNamespace) -> None:
     place = ranges(given.positions, T) if given.positions is not None else None
     cases = yours(chosen["pe"][0][0], dict(chosen["pe"][0][1]), positions=place, **facts)
     refuse_to_replace(Path(given.output) / cases[0].encoding)
-    files = make_vectors(Path(given.output), cases)
+    files, ids = make_vectors(Path(given.output), cases), [case.id for case in cases]
     size = sum(map(len, files.values()))
-    done = {
-        "folder": given.output,
-        "cases": sorted(case.id for case in cases),
-        "files": len(files),
-        "bytes": size,
-    }
-    if given.as_json:
-        print(text.document(done))
-        return
-    print(f"{', '.join(case.id for case in cases)}: {text.size(size)} in {given.output}")
-    print(f"names and places of the tensors are in {given.output}/{cases[0].encoding}/index.txt; then run")
-    print(text.command("check", "OUT.safetensors", "--golden", given.output))
+    done = {"folder": given.output, "cases": sorted(ids), "files": len(files), "bytes": size}
+    said = [
+        f"{', '.join(ids)}: {text.size(size)} in {given.output}",
+        f"names and places of the tensors are in {given.output}/{cases[0].encoding}/index.txt; then run",
+        text.command("check", "OUT.safetensors", "--golden", given.output),
+    ]
+    text.emit(given.as_json, done, said)

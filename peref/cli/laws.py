@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from textwrap import fill
 from types import SimpleNamespace
-from typing import Any
 
 import click
 
@@ -19,8 +18,8 @@ LAW, STATUS = 20, 20  # columns
 @click.command("laws", cls=options.Command)
 @click.argument("name", metavar="NAME|./FILE.py", type=options.ENCODINGS)
 @options.file_option("--loop", metavar="FILE.py", help="Also compare with this scalar loop.")
-@click.option("--width", type=options.SIZE, help="The small models' width.  [default: 30]")
-@click.option("--head-width", type=options.SIZE, help="The width of their heads.  [default: 4]")
+@options.size_option("--width", "The small models' width.  [default: 30]")
+@options.size_option("--head-width", "The width of their heads.  [default: 4]")
 @options.set_option
 @options.as_json
 @click.pass_context
@@ -46,45 +45,24 @@ def command(ctx: click.Context, given: SimpleNamespace) -> None:
         if not given.as_json:
             print(line(verdict), flush=True)
     wrong = [verdict for verdict in found if not verdict.right]
-    if given.as_json:
-        print(text.document(verdict_data(encoding, resolve(encoding, own), found, refused)))
-    else:
-        for choice, why in refused.items():
-            print(fill(f"not tried: {choice}: {why}", text.WIDTH, subsequent_indent=" " * 4))
-        which = f"; wrong: {', '.join(v.law for v in wrong)}" if wrong else ""
-        print(f"\n{len(found) - len(wrong)} of {len(found)} as they must be{which}")
+    tries = (indented(f"not tried: {choice}: {why}") for choice, why in refused.items())
+    which = f"; wrong: {', '.join(v.law for v in wrong)}" if wrong else ""
+    end = f"\n{len(found) - len(wrong)} of {len(found)} as they must be{which}"
+    laws = [asdict(v) | {"status": v.status, "about": about(v.law)} for v in found]
+    data = {"encoding": encoding, "options": resolve(encoding, own), "right": not wrong, "laws": laws}
+    text.emit(given.as_json, data | {"not_tried": refused}, [*tries, end])
     ctx.exit(1 if wrong else 0)
 
 
 def line(verdict: Verdict) -> str:
     """One law: what it says, or how it was refused; what broke stands under it."""
     first = f"{verdict.law.ljust(LAW)}{verdict.status.ljust(STATUS)}"
-    says = (
-        verdict.words if verdict.right and verdict.claimed is False and verdict.words else about(verdict.law)
-    )
-    said = [fill(says, text.WIDTH, initial_indent=first, subsequent_indent=" " * len(first))]
-    if not verdict.right:
-        said.append(
-            fill(
-                verdict.words,
-                text.WIDTH,
-                initial_indent=" " * 4,
-                subsequent_indent=" " * 4,
-                break_long_words=False,
-            )
-        )
-    return "\n".join(said)
+    refused = verdict.right and verdict.claimed is False and verdict.words
+    said = indented(refused or about(verdict.law), first, len(first))
+    return said if verdict.right else f"{said}\n{indented(verdict.words, ' ' * 4)}"
 
 
-def verdict_data(
-    encoding: str, given: dict[str, Any], found: list[Verdict], refused: dict[str, str]
-) -> dict[str, Any]:
-    """The same for programs."""
-    laws = [asdict(v) | {"status": v.status, "about": about(v.law)} for v in found]
-    return {
-        "encoding": encoding,
-        "options": given,
-        "right": all(v.right for v in found),
-        "laws": laws,
-        "not_tried": refused,
-    }
+def indented(words: str, first: str = "", rest: int = 4) -> str:
+    """Wrapped, behind `first`."""
+    later = " " * rest
+    return fill(words, text.WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False)

@@ -29,10 +29,10 @@ def command(pe: str | None, as_json: bool) -> None:
     encodings = [describe(name) for name in which]
     of_layers = {name: wanted(kind) for name, kind in SETTINGS.items()}
     data = {"encodings": encodings, "settings": of_layers, "refused": refused}
-    text.answer(as_json, data, told(encodings, of_layers, refused))
+    text.emit(as_json, data, encoding_lines(encodings, of_layers, refused))
 
 
-def told(
+def encoding_lines(
     encodings: list[dict[str, Any]], of_layers: dict[str, str], refused: dict[str, str]
 ) -> Iterator[str]:
     """The same for people."""

@@ -28,4 +28,4 @@ def command(reports: tuple[str, ...], out: str | None, as_json: bool) -> None:
     said = f"{out}: {counted(len(found), 'implementation')}, {rows} of encodings and levels"
     if out is not None:
         store.write_text(out, FORMS[Path(out).suffix](found))
-    text.answer(as_json, matrix.matrix_data(found), [said if out else tables.markdown(found).rstrip("\n")])
+    text.emit(as_json, matrix.matrix_data(found), [said if out else tables.markdown(found).rstrip("\n")])

@@ -93,7 +93,7 @@ def rotation_data(r: Rotation) -> dict[str, Any]:
     }
 
 
-def told(data: dict[str, Any], drawn: list[str]) -> Iterator[str]:
+def config_lines(data: dict[str, Any], drawn: list[str]) -> Iterator[str]:
     """The same for people."""
     longest = f"max_position_embeddings {data['max_position_embeddings']:,}"
     yield text.labelled("file", f"{data['path']}: model_type {data['model_type']}, {longest}")

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import update_wrapper
+from functools import reduce, update_wrapper
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from peref import share
 from peref.backends import EXPERIMENTAL, KNOWN
 from peref.cli import completion
-from peref.cli.completion import RUNS, beginning
+from peref.cli.completion import RUNS, Items, beginning
 from peref.config import Config
 from peref.data import known
 from peref.encodings import names, spelled
@@ -45,9 +45,7 @@ class Folder(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return value or self.fail("it is empty; expected a folder", param, ctx)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         return [CompletionItem(incomplete, type="dir")]
 
 
@@ -59,13 +57,12 @@ class Encodings(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return ",".join(spelled(name.strip()) for name in value.split(","))
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        before = incomplete[: incomplete.rfind(",") + 1]
-        if "/" in incomplete[len(before) :] or incomplete[len(before) :].startswith("."):
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        before, comma, last = incomplete.rpartition(",")
+        if "/" in last or last.startswith("."):
             return [CompletionItem(incomplete, type="file")]
-        return beginning(before + incomplete[len(before) :].lower(), [before + name for name in names()])
+        before += comma
+        return beginning(before + last.lower(), [before + name for name in names()])
 
 
 class Command(click.Command):
@@ -86,12 +83,8 @@ class Command(click.Command):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        waiting = (
-            p
-            for p in self.params
-            if isinstance(p, click.Option) and not p.is_flag and {*p.opts} & {*args[-1:]}
-        )
-        if ctx.resilient_parsing and any(waiting):
+        taking = [p for p in self.params if isinstance(p, click.Option) and not p.is_flag]
+        if ctx.resilient_parsing and any({*p.opts} & {*args[-1:]} for p in taking):
             args = [*args, ""]  # to be completed: without a value click would forget the arguments too
         return super().parse_args(ctx, args)
 
@@ -130,8 +123,7 @@ def section(title: str, *options: Callable) -> Callable:
 
     def decorate(function: Any) -> Callable:
         before = len(getattr(function, "__click_params__", ()))
-        for option in reversed(options):
-            function = option(function)
+        all_of(*options)(function)
         for param in function.__click_params__[before:]:
             param.section = title
         return function
@@ -148,6 +140,16 @@ def patterns(name: str, dest: str, help: str, **more: Any) -> Callable:
     """An option that may be said several times, without capitals."""
     settings: dict[str, Any] = {"metavar": "PATTERN", "callback": lowered} | more
     return click.option(name, dest, multiple=True, help=help, **settings)
+
+
+def flag(*names_and_help: str) -> Callable:
+    """An option without a value: its names, then its help."""
+    return click.option(*names_and_help[:-1], is_flag=True, help=names_and_help[-1])
+
+
+def size_option(*names_and_help: str) -> Callable:
+    """An option for a Size: its names, then its help."""
+    return click.option(*names_and_help[:-1], type=SIZE, help=names_and_help[-1])
 
 
 def file_option(*names: str, help: str, metavar: str = "FILE") -> Callable:
@@ -171,18 +173,16 @@ def golden_folder(help: str) -> Callable:
 
 def least_class(help: str) -> Callable:
     grades = click.Choice(["A", "B", "C"])
-    return click.option("--class", "limit", type=grades, default="C", show_default=True, help=help)
+    return click.option("--class", "limit", type=grades, default="C", help=help)
 
 
 def most_shown(help: str) -> Callable:
-    return click.option("--show", "most", type=SIZE, default=5, show_default=True, help=help)
+    return click.option("--show", "most", type=SIZE, default=5, help=help)
 
 
 SIZE = Size()
 ENCODINGS = Encodings()
-as_json = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else there."
-)
+as_json = flag("--json", "as_json", "Print one JSON document on stdout, and nothing else there.")
 runs_folder = click.option(
     "--runs", type=Folder(), help=f"The folder that holds the runs.  [default: {RUNS}]"
 )
@@ -199,27 +199,30 @@ set_option = click.option(
 )
 
 
-def computing(command: Callable) -> Callable:
-    """What computes, and how: `backend`, `threads`, `every_tile`."""
-    for option in (
-        click.option(
-            "--every-tile",
-            is_flag=True,
-            help="Compute every tile of attention, even one whose weights all round to zero.",
-        ),
-        click.option("--threads", type=SIZE, help="Threads of the numba backend.  [default: all idle cores]"),
-        click.option(
-            "--backend",
-            metavar="NAME",
-            default="auto",
-            show_default=True,
-            callback=one_of(("auto", *KNOWN)),
-            shell_complete=lambda ctx, param, incomplete: beginning(incomplete, ("auto", *KNOWN)),
-            help=f"What computes: auto, {', '.join(KNOWN)}. {ON_A_GPU}",
-        ),
-    ):
-        command = option(command)
-    return command
+def all_of(*options: Callable) -> Callable:
+    """Decorates a command with these options, in this order."""
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+def name_option(option: str, known: Iterable[str], help: str, **more: Any) -> Callable:
+    """An option whose value is one of these names, in upper or lower case."""
+    complete = lambda ctx, param, incomplete: beginning(incomplete, known)
+    return click.option(
+        option, metavar="NAME", callback=one_of(known), shell_complete=complete, help=help, **more
+    )
+
+
+# what computes, and how: `backend`, `threads`, `every_tile`
+computing = all_of(
+    name_option(
+        "--backend",
+        ("auto", *KNOWN),
+        f"What computes: auto, {', '.join(KNOWN)}. {ON_A_GPU}",
+        **{"default": "auto"},
+    ),
+    size_option("--threads", "Threads of the numba backend.  [default: all idle cores]"),
+    flag("--every-tile", "Compute every tile of attention, even one whose weights all round to zero."),
+)
 
 
 RECORDS: dict[str, type] = {"model": Config, "recipe": Recipe}
@@ -246,7 +249,7 @@ class Setting(click.Option):
         text = self.said or words.get(str(default), str(default))
         return {"default": text} if text else {}
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
         return beginning(incomplete, completion.choices(get_type_hints(RECORDS[self.of])[self.field]))
 
 
@@ -257,15 +260,9 @@ def setting(of: str, declarations: str, field: str, help: str, **rest: Any) -> C
 
 def picked(of: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of Config or Recipe that somebody set."""
-    return {
-        name.removeprefix(f"{of}_"): v
-        for name, v in given.items()
-        if name.startswith(f"{of}_") and v is not None
-    }
+    mine = {name: v for name, v in given.items() if name.startswith(f"{of}_") and v is not None}
+    return {name.removeprefix(f"{of}_"): v for name, v in mine.items()}
 
 
-def of_a_run(command: Callable) -> Callable:
-    """Options that commands on a run have: another encoding for it, and what computes."""
-    for option in (as_json, computing, runs_folder, set_option, pe_option):
-        command = option(command)
-    return command
+# that commands on a run have: another encoding for it, and what computes
+of_a_run = all_of(pe_option, set_option, runs_folder, computing, as_json)

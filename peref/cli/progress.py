@@ -12,9 +12,8 @@ FORMAT = "{percentage:3.0f}% {n_fmt}/{total_fmt} {unit}{postfix} [{elapsed}<{rem
 
 def draws() -> bool:
     """Whether stderr is a terminal that says how large it is; on one of no size tqdm shows nothing."""
-    return (
-        sys.stderr is not None and sys.stderr.isatty() and 0 not in os.get_terminal_size(sys.stderr.fileno())
-    )
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return terminal and 0 not in os.get_terminal_size(sys.stderr.fileno())
 
 
 def aside(text: str, file: TextIO) -> None:
@@ -37,7 +36,7 @@ class Progress:
         unit: str,
         *,
         start: int = 0,
-        every: int | None = None,
+        every: int = 0,
         scaled: bool = False,
         plain: bool = False,
     ) -> None:
@@ -48,14 +47,8 @@ class Progress:
             from tqdm import tqdm
 
             tqdm.monitor_interval = 0  # no thread beside the work
-            options: dict[str, Any] = {
-                "total": total,
-                "initial": start,
-                "unit": unit,
-                "unit_scale": scaled,
-                "bar_format": FORMAT,
-            }
-            self.bar = tqdm(**options, file=sys.stderr, dynamic_ncols=True, leave=False)
+            what: dict[str, Any] = {"total": total, "initial": start, "unit": unit, "unit_scale": scaled}
+            self.bar = tqdm(**what, bar_format=FORMAT, file=sys.stderr, dynamic_ncols=True, leave=False)
 
     def to(self, count: int, text: str = "") -> None:
         """`count` are done; `text` says how it goes."""
@@ -75,10 +68,7 @@ class Progress:
 
     def line(self, text: str) -> None:
         """A line of its own."""
-        if self.bar is not None:
-            self.bar.write(text, file=sys.stderr)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        aside(text, sys.stderr)
 
     def __enter__(self) -> "Progress":
         return self

@@ -46,16 +46,14 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
     shell_complete=completion.complete_file,
     help="The file to write, .png or .svg; with --all a folder.  [default: NAME.png; gallery]",
 )
-@click.option(
-    "--all", "every", is_flag=True, help="Draw every encoding, and write index.html with all the pictures."
-)
+@options.flag("--all", "every", "Draw every encoding, and write index.html with all the pictures.")
 @click.option(
     "--format",
     "kind",
     type=click.Choice([k[1:] for k in PICTURE_KINDS]),
     help="The format of the pictures of --all.  [default: png]",
 )
-@click.option("--len", "L", type=options.SIZE, help=f"The length trained for.  [default: {Config.L}]")
+@options.size_option("--len", "L", f"The length trained for.  [default: {Config.L}]")
 @click.option(
     "--run",
     metavar="RUN",
@@ -81,7 +79,7 @@ def command(given: SimpleNamespace) -> None:
     With --config, say which encoding and options the config.json of a public model means, and what in it
     implementations read differently.
     """
-    name, config, page = named(given), None, None
+    name, config, page = name_among(given), None, None
     if given.public is not None:
         found, cfg, missing = meant.read_config(Path(given.public))
         drawn = [picture(*one) for one in meant.subjects(found, given.output)] if given.output else []
@@ -92,20 +90,14 @@ def command(given: SimpleNamespace) -> None:
             drawn = gallery(folder, given.L or Config.L, given.kind or "png", bar)
         page = str(folder / "index.html")
     else:
-        if given.run is not None:
-            subject, about, maps_of_layers = trained(
-                given.run, name, given.layer, given.settings, given.prompt
-            )
-        else:
-            about, maps_of_layers = "", []
-            subject = fresh(choose(name, given.settings), given.L or Config.L)
-        drawn = [picture(Path(given.output or f"{subject.name}.png"), subject, about, maps_of_layers)]
+        subject, about, layers = trained(given, name) if given.run is not None else untrained(given, name)
+        drawn = [picture(Path(given.output or f"{subject.name}.png"), subject, about, layers)]
     paths = [one["path"] for one in drawn]
-    said = meant.told(config, paths) if config else [page or paths[0]]
-    text.answer(given.as_json, {"pictures": drawn, "page": page, "config": config}, said)
+    said = meant.config_lines(config, paths) if config else [page or paths[0]]
+    text.emit(given.as_json, {"pictures": drawn, "page": page, "config": config}, said)
 
 
-def named(given: SimpleNamespace) -> Any:
+def name_among(given: SimpleNamespace) -> Any:
     """The encoding that is named, if any. Raises Misuse for options that do not go together."""
     if given.name is not None and given.pe is not None:
         raise Misuse(f"NAME is {given.name} and --pe is {given.pe}; say one of them")
@@ -119,10 +111,8 @@ def named(given: SimpleNamespace) -> Any:
         raise Misuse(f"--len is {given.L}; expected at most {FARTHEST}")
     alone, why = {"NAME": name, "--run": given.run, "--set": given.settings}, ""
     if given.public is not None:
-        alone, why = (
-            alone | {"--all": given.every, "--len": given.L},
-            "--config says all of the encoding itself",
-        )
+        alone |= {"--all": given.every, "--len": given.L}
+        why = "--config says all of the encoding itself"
     elif given.every:
         why = "--all shows every encoding as it starts"
     elif given.run is not None:
@@ -172,22 +162,28 @@ def short(value: Any) -> str:
     return f"{value[0]:g} ... {value[-1]:g} ({len(value)})" if long else str(value)
 
 
-def trained(
-    run: str, name: str | None, layer: int | None, settings: tuple[str, ...], prompt: str | None
-) -> tuple[Subject, str, list[list[Image]]]:
+Drawn = tuple[Subject, str, list[list[Image]]]
+
+
+def untrained(given: SimpleNamespace, name: str) -> Drawn:
+    """An encoding as it starts."""
+    return fresh(choose(name, given.settings), given.L or Config.L), "", []
+
+
+def trained(given: SimpleNamespace, name: str | None) -> Drawn:
     """The encoding of a layer of a run, words about the run, and its attention over a prompt."""
-    found = find_trained(run, None, name)
+    found, layer, prompt = find_trained(given.run, None, name), given.layer, given.prompt
     chosen = [] if name is None else [one for one, _ in choose(name)["pe"]]
     if len(chosen) > 1 and chosen != [one for one, _ in found.cfg.pe]:
         raise Misuse(f"{name} is not the cycle of the run, {found.cfg.named}; say which one of them to show")
     name = chosen[0] if len(chosen) == 1 else None
-    given = np.frombuffer(os.fsencode(PROMPT if prompt is None else prompt), np.uint8)
+    tokens = np.frombuffer(os.fsencode(PROMPT if prompt is None else prompt), np.uint8)
     cfg = found.cfg
     other = None if name is None or any(name == n for n, _ in cfg.pe) else name
-    cfg = under(cfg, other, settings)
+    cfg = under(cfg, other, given.settings)
     check(cfg, found.params)
-    if not 0 < len(given) <= LONGEST:
-        raise Misuse(f"--prompt has {len(given)} bytes; expected 1 to {LONGEST}, so that a map can be read")
+    if not 0 < len(tokens) <= LONGEST:
+        raise Misuse(f"--prompt has {len(tokens)} bytes; expected 1 to {LONGEST}, so that a map can be read")
     names_of = [cfg.pe[n % len(cfg.pe)][0] for n in range(cfg.layers)]
     if layer is None:
         layer = 0 if name is None else names_of.index(name)
@@ -203,7 +199,7 @@ def trained(
     about = (
         f"layer {layer} of {found.run.folder}, step {found.step:,}, trained with {text.cycle(found.cfg.pe)}"
     )
-    return subject, f"{about} at length {cfg.L:,}", maps(cfg, found.params, given)
+    return subject, f"{about} at length {cfg.L:,}", maps(cfg, found.params, tokens)
 
 
 def gallery(folder: Path, L: int, kind: str, bar: Progress) -> list[dict[str, Any]]:

@@ -30,17 +30,12 @@ def document(value: Mapping[str, Any]) -> str:
 
 def labelled(name: str, text: str) -> str:
     """`text` behind its name, wrapped under itself."""
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=name.ljust(LABEL),
-        subsequent_indent=" " * LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    name = name.ljust(LABEL)
+    return textwrap.fill(text, WIDTH, initial_indent=name, subsequent_indent=" " * LABEL, **how)
 
 
-def answer(as_json: bool, data: Mapping[str, Any], lines: Iterable[str]) -> None:
+def emit(as_json: bool, data: Mapping[str, Any], lines: Iterable[str]) -> None:
     """What a command found, on stdout: one JSON document for programs, or lines for people."""
     for line in [document(data)] if as_json else lines:
         print(line)
@@ -86,10 +81,8 @@ def shown(value: Any) -> str:
 
 def cycle(pe: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """The encodings of a model with their options."""
-    return ", ".join(
-        f"{name} ({', '.join(f'{k}={shown(v)}' for k, v in given.items())})" if given else name
-        for name, given in pe
-    )
+    options = lambda given: ", ".join(f"{k}={shown(v)}" for k, v in given.items())
+    return ", ".join(f"{name} ({options(given)})" if given else name for name, given in pe)
 
 
 def chosen(backend: str, asked: str) -> str:

@@ -3,10 +3,11 @@
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -15,25 +16,25 @@ import numpy as np
 from peref import data, share
 from peref import train as loop
 from peref.backends import Backend
-from peref.backends import get as get_backend
 from peref.cli import completion, options, text
-from peref.cli.completion import RUNS, beginning
-from peref.cli.found import reach, run_text
+from peref.cli.completion import RUNS
+from peref.cli.found import backend_of, named_or_newest, reach, run_text
 from peref.cli.options import NEWEST, picked, section, setting
 from peref.cli.progress import Progress, aside
 from peref.cli.signals import Interrupted, Signals
 from peref.config import SHAPES, Config, shaped
 from peref.errors import Damaged, Misuse, counted
-from peref.evaluate import config_of, weights_of
+from peref.evaluate import config_of, in_units, weights_of
 from peref.recipe import Recipe
-from peref.runs import Run, newest, open_run
+from peref.runs import Run
 from peref.settings import choose, model_fields
 
 EVERY = 50  # steps between two plain lines
 FIRST_SHAPE = next(iter(SHAPES))
+SHAPE_WORDS = f"{' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]"
 FIRST_CYCLE = ",".join(name for name, _ in Config.pe)
-COMPUTING = ("backend", "threads", "every_tile", "no_record")
-FREE = ("data", *COMPUTING, "runs", "resume", "as_json")  # what may be said again when a run goes on
+# what may be said again when a run goes on
+FREE = ("data", "backend", "threads", "every_tile", "no_record", "runs", "resume", "as_json")
 
 
 of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
@@ -45,19 +46,13 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
     options.encoding_option(
         "The encoding, or a cycle over the layers; + between those that stand in one layer; "
         f"`{share.program()} list` shows all, "
-        f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]",
+        f"./FILE.py is one of your own.  [default: {FIRST_CYCLE}]"
     ),
     options.set_option,
 )
 @section(
     "Model",
-    click.option(
-        "--shape",
-        metavar="NAME",
-        callback=options.one_of(SHAPES),
-        shell_complete=lambda ctx, param, incomplete: beginning(incomplete, SHAPES),
-        help=f"Defaults for the settings below: {' or '.join(SHAPES)}.  [default: {FIRST_SHAPE}]",
-    ),
+    options.name_option("--shape", SHAPES, f"Defaults for the settings below: {SHAPE_WORDS}"),
     of_model("--layers", "layers", "Number of layers."),
     of_model("--width", "C", "Width of the model (hidden size)."),
     of_model("--heads", "H", "Number of query heads."),
@@ -108,9 +103,7 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
     of_recipe("--valid-bytes", "valid_bytes", "Bytes of held-out text in each validation."),
 )
 @section(
-    "Computing",
-    options.computing,
-    click.option("--no-record", is_flag=True, help="cuda: replay no CUDA graph; changes no bit."),
+    "Computing", options.computing, options.flag("--no-record", "cuda: replay no CUDA graph; changes no bit.")
 )
 @section(
     "Output",
@@ -127,26 +120,16 @@ of_model, of_recipe = partial(setting, "model"), partial(setting, "recipe")
     options.as_json,
 )
 @click.pass_context
-def command(ctx: click.Context, **given: Any) -> None:
+@options.together
+def command(ctx: click.Context, given: SimpleNamespace) -> None:
     """Train a small language model with an encoding, or go on with a run that was interrupted."""
     began = time.perf_counter()
     signals: Signals = ctx.obj
-    out = sys.stderr if given["as_json"] else sys.stdout
-
-    def say(name: str, what: str) -> None:
-        aside(text.labelled(name, what), out)
-
-    def backend_for(dtype: str) -> Backend:
-        name, threads, every_tile, no_record = (given[key] for key in COMPUTING)
-        settings = {"threads": threads, "every_tile": every_tile, "record": not no_record}
-        return get_backend(name, dtype=dtype, **settings, say=partial(say, "note"))
-
+    out = sys.stderr if given.as_json else sys.stdout
+    say = lambda name, what: aside(text.labelled(name, what), out)
     # the loop looks at every loss and gradient itself, and names the one that is not finite
     with np.errstate(all="ignore"):
-        if given["resume"] is None:
-            work = begin(given, backend_for)
-        else:
-            work = go_on(ctx, given, backend_for)
+        work = begin(given, say) if given.resume is None else go_on(ctx, given, say)
         try:
             with signals.gently():
                 done = follow(work, given, signals, say)
@@ -156,15 +139,16 @@ def command(ctx: click.Context, **given: Any) -> None:
             raise Interrupted(signal.number, f"{signal}; go on with: {again}", **details) from None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     figures = {**done, "peak_rss": peak, "seconds": time.perf_counter() - began}
-    if given["as_json"]:
-        print(text.document(figures))
-        return
-    val = figures["val"]
-    say("validation", f"loss {val['loss']:.4f}, {val['bpb']:.4f} bits/byte")
+    text.emit(given.as_json, figures, figure_lines(figures, next_command(work, given)))
+
+
+def figure_lines(figures: dict[str, Any], then: str) -> Iterator[str]:
+    """What came of it, for people."""
     speed, seconds = f"{figures['tokens_per_s']:,.0f} tokens/s", text.duration(figures["seconds"])
-    say("figures", f"{speed}, peak memory {text.size(peak)}, {seconds} in all")
-    say("run", str(work.run.folder))
-    say("next", next_command(work, given))
+    yield text.labelled("validation", f"loss {in_bits(figures['val'], 4)}")
+    yield text.labelled("figures", f"{speed}, peak memory {text.size(figures['peak_rss'])}, {seconds} in all")
+    yield text.labelled("run", figures["run"])
+    yield text.labelled("next", then)
 
 
 @dataclass(frozen=True)
@@ -177,64 +161,50 @@ class Work:
     be: Backend
 
 
-def begin(given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
+Say = Callable[[str, str], None]
+
+
+def begin(given: SimpleNamespace, say: Say) -> Work:
     """A new run."""
-    chosen = choose(FIRST_CYCLE if given["pe"] is None else given["pe"], given["settings"])
-    shape = FIRST_SHAPE if given["shape"] is None else given["shape"]
-    said, more = {**picked("model", given), **chosen}, model_fields(given["model"])
+    chosen = choose(FIRST_CYCLE if given.pe is None else given.pe, given.settings)
+    said, more = {**picked("model", vars(given)), **chosen}, model_fields(given.model)
     if twice := sorted(said.keys() & more.keys()):
         raise Misuse(f"--model {twice[0]} and an option of its own say it twice; leave out one of them")
-    cfg = shaped(shape, **said, **more)
-    recipe = Recipe(**picked("recipe", given))
-    spec = data.DEFAULT if given["data"] is None else given["data"]
+    cfg = shaped(FIRST_SHAPE if given.shape is None else given.shape, **said, **more)
+    recipe = Recipe(**picked("recipe", vars(given)))
+    spec = data.DEFAULT if given.data is None else given.data
     corpus = data.corpus(spec)
-    loop.check_recipe(cfg, recipe, corpus, given["backend"])
-    be = backend_for(recipe.dtype)
+    loop.check_recipe(cfg, recipe, corpus, given.backend)
+    be = backend_of(given, recipe.dtype, partial(say, "note"), not given.no_record)
     marks = data.yardsticks(corpus.train, corpus.valid)
     if spec not in data.known():
         spec = str(Path(spec).resolve())
-    runs = RUNS if given["runs"] is None else given["runs"]
+    runs = RUNS if given.runs is None else given.runs
     return Work(loop.create_run(runs, cfg, recipe, corpus, spec, be, sys.argv[1:]), corpus, marks, be)
 
 
-def go_on(ctx: click.Context, given: dict[str, Any], backend_for: Callable[[str], Backend]) -> Work:
+def go_on(ctx: click.Context, given: SimpleNamespace, say: Say) -> Work:
     """The run that --resume means. Raises Misuse for settings that a run fixes."""
-    if given["resume"] == NEWEST:
-        run = newest(given["runs"] or RUNS, having_checkpoint=False, unfinished=True)
-    elif given["runs"] is not None:
-        raise Misuse(
-            f"--runs says where to look for the newest run, but --resume names {given['resume']}; leave one "
-            "of them out"
-        )
-    else:
-        run = open_run(given["resume"])
-    free = (*FREE, "pe") if given["pe"] is not None and names_files(run, given["pe"]) else FREE
-    fixed = [
-        p.opts[0]
-        for p in ctx.command.params
-        if given.get(str(p.name)) not in (None, ()) and p.name not in free
-    ]
-    if fixed:
-        raise Misuse(
-            f"a run goes on with the settings it began with; leave out {', '.join(fixed)}, or begin a new "
-            "run without --resume"
-        )
+    named = None if given.resume == NEWEST else given.resume
+    run, _ = named_or_newest(named, given.runs, "--resume ", having_checkpoint=False, unfinished=True)
+    free = (*FREE, "pe") if given.pe is not None and names_files(run, given.pe) else FREE
+    set_here = {name for name, value in vars(given).items() if value not in (None, ())}
+    if fixed := [p.opts[0] for p in ctx.command.params if p.name in set_here.difference(free)]:
+        what = f"a run goes on with the settings it began with; leave out {', '.join(fixed)}"
+        raise Misuse(f"{what}, or begin a new run without --resume")
     config_of(run)
     if run.finished and verifies(run):
-        raise Misuse(
-            f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: "
-            f"{text.command('eval', run.folder, *files_of(run))}"
-        )
-    corpus = run_text(run, given["data"])
-    be = backend_for(run.record["recipe"]["dtype"])
+        look = text.command("eval", run.folder, *files_of(run))
+        raise Misuse(f"{run.folder} is finished, at step {run.record['steps']}; evaluate it with: {look}")
+    corpus = run_text(run, given.data)
+    be = backend_of(given, run.record["recipe"]["dtype"], partial(say, "note"), not given.no_record)
     return Work(run, corpus, data.yardsticks(corpus.train, corpus.valid), be)
 
 
 def names_files(run: Run, pe: str) -> bool:
     """Whether `pe` is the cycle of the run, said again because files of encodings are in it."""
-    return bool(run.own) and [name for name, _ in choose(pe)["pe"]] == [
-        name for name, _ in run.record["config"]["pe"]
-    ]
+    began = [name for name, _ in run.record["config"]["pe"]]
+    return bool(run.own) and [name for name, _ in choose(pe)["pe"]] == began
 
 
 def files_of(run: Run) -> list[str]:
@@ -252,55 +222,42 @@ def verifies(run: Run) -> bool:
         return False
 
 
-Say = Callable[[str, str], None]
-
-
-def follow(work: Work, given: dict[str, Any], signals: Signals, say: Say) -> dict[str, Any]:
+def follow(work: Work, given: SimpleNamespace, signals: Signals, say: Say) -> dict[str, Any]:
     """Train, saying how it goes; the figures at the end. Raises Interrupted once the last step is saved
     after a signal.
     """
-    note, stopping = partial(say, "note"), lambda: bool(signals.asked)
-    records = loop.train(work.run, work.corpus, work.be, say=note, stopping=stopping)
+    run, be, stopping = work.run, work.be, lambda: bool(signals.asked)
+    records = loop.train(run, work.corpus, be, say=partial(say, "note"), stopping=stopping)
     start = next(records)
-    introduce(work, start, given["backend"], say)
+    introduce(work, start, given.backend, say)
     speed, steps, valid = 0.0, start["steps"], None
-    with Progress(steps, "step", start=start["step"], every=EVERY, plain=given["as_json"]) as bar:
+    with Progress(steps, "step", start=start["step"], every=EVERY, plain=given.as_json) as bar:
         for record in records:
+            valid = record.get("valid", valid)
             if record["event"] == "step":
-                speed = record["tokens_per_s"]
-                bar.to(
-                    record["step"],
-                    f"loss {record['loss']:.4f}, {bits(record['loss']):.3f} bits/byte, {speed:,.0f} tokens/s",
-                )
+                speed, nats = record["tokens_per_s"], record["loss"]
+                bar.to(record["step"], f"loss {in_bits(in_units(nats), 3)}, {speed:,.0f} tokens/s")
                 if "valid" in record and record["step"] < steps:
-                    valid = record["valid"]
-                    bar.line(
-                        f"step {record['step']:,}: validation loss {valid['loss']:.4f}, {valid['bpb']:.4f} "
-                        "bits/byte"
-                    )
+                    bar.line(f"step {record['step']:,}: validation loss {in_bits(valid, 4)}")
             elif record["event"] == "stopped":
                 said = f"stopped after step {record['step']:,} of {steps:,}, which is saved"
                 raise Interrupted(signals.asked, said, step=record["step"], steps=steps)
-            elif record["event"] == "done":
-                valid = record["valid"]
-    run, be = work.run, work.be
     done = {"run": str(run.folder), "step": steps, "steps": steps, "val": valid}
     done |= {"yardsticks": work.marks, "tokens_per_s": speed, "parameters": start["parameters"]}
     done |= {"backend": be.name, "plain": be.plain()}
     return done | {key: run.record[key] for key in ("data", "config")}
 
 
-def bits(nats: float) -> float:
-    return nats / float(np.log(2))
+def in_bits(loss: Any, digits: int) -> str:
+    return f"{loss['loss']:.4f}, {loss['bpb']:.{digits}f} bits/byte"
 
 
 def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     """What runs, on what, where, and what there is to beat."""
     run, corpus, marks = work.run, work.corpus, work.marks
     cfg, recipe = Config.from_json(run.record["config"]), Recipe.from_json(run.record["recipe"])
-    heads = f"{counted(cfg.H, 'head')} of {cfg.D}" + (
-        f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else ""
-    )
+    shared = f" ({cfg.G} key-value)" if cfg.G not in (None, cfg.H) else ""
+    heads = f"{counted(cfg.H, 'head')} of {cfg.D}{shared}"
     feeds = f"feed-forward {cfg.F}, {cfg.norm} norm, {cfg.activation}" if cfg.F else "no feed-forward"
     shape = f"{counted(cfg.layers, 'layer')}, width {cfg.C}, {heads}, {feeds}"
     shape += "".join(f", {name} {value}" for name, value in cfg.unusual.items())
@@ -308,29 +265,21 @@ def introduce(work: Work, start: dict[str, Any], asked: str, say: Say) -> None:
     say("encoding", text.cycle(cfg.pe))
     a_step = f"{recipe.batch} x {cfg.L}" + (f" x {recipe.accumulate}" if recipe.accumulate > 1 else "")
     tokens = f"{counted(recipe.batch * recipe.accumulate * cfg.L, 'token')} a step ({a_step})"
-    say(
-        "training",
-        f"{counted(recipe.steps, 'step')}, {tokens}, rate {recipe.rate:g}, seed {recipe.seed}, "
-        f"{recipe.dtype}",
-    )
+    how = f"rate {recipe.rate:g}, seed {recipe.seed}, {recipe.dtype}"
+    say("training", f"{counted(recipe.steps, 'step')}, {tokens}, {how}")
     say("backend", text.chosen(work.be.name, asked))
-    say(
-        "data",
-        f"{corpus.name}: {corpus.source}; {text.size(corpus.train.size)} to train on, "
-        f"{text.size(corpus.valid.size)} held out",
-    )
-    say(
-        "yardsticks",
-        f"unigram {marks['unigram_bpb']:.3f}, bigram {marks['bigram_bpb']:.3f}, xz -9 {marks['xz_bpb']:.3f} "
-        "bits/byte",
-    )
+    sizes = f"{text.size(corpus.train.size)} to train on, {text.size(corpus.valid.size)} held out"
+    say("data", f"{corpus.name}: {corpus.source}; {sizes}")
+    bpb = {"unigram": "unigram_bpb", "bigram": "bigram_bpb", "xz -9": "xz_bpb"}
+    beat = ", ".join(f"{name} {marks[key]:.3f}" for name, key in bpb.items())
+    say("yardsticks", f"{beat} bits/byte")
     say("run", f"{run.folder}" + (f", going on after step {start['step']:,}" if start["step"] else ""))
 
 
-def next_command(work: Work, given: dict[str, Any]) -> str:
+def next_command(work: Work, given: SimpleNamespace) -> str:
     """The evaluation that suits the run that has just ended."""
-    run, corpus = work.run, work.corpus
+    run, trained = work.run, work.run.record["config"]["L"]
     length = reach(Config.from_json(run.record["config"]), run.record["recipe"]["dtype"])
-    newest_here = given["resume"] is None and given["runs"] is None
-    length = length if length < corpus.valid.size else run.record["config"]["L"]
-    return text.command("eval", *([] if newest_here else [run.folder]), "--len", str(length), *files_of(run))
+    where = [] if given.resume is None and given.runs is None else [run.folder]
+    length = length if length < work.corpus.valid.size else trained
+    return text.command("eval", *where, "--len", str(length), *files_of(run))

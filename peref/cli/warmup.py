@@ -32,4 +32,4 @@ def command(as_json: bool) -> None:
         "kept in": done["folder"] or nowhere,
         "took": text.duration(done["seconds"]),
     }
-    text.answer(as_json, done, (text.labelled(*one) for one in said.items()))
+    text.emit(as_json, done, (text.labelled(*one) for one in said.items()))

@@ -19,7 +19,7 @@ from peref.config import Config
 from peref.encodings import HOOKS, Encoding, get
 from peref.errors import Misuse
 from peref.lab import responses
-from peref.lab.panels import DISTANCE, PAIR, Curve, Image, Panel, alike
+from peref.lab.panels import DISTANCE, PAIR, Curve, Image, Panel, numbered
 from peref.member import encodings_of
 from peref.model import PLAIN
 from peref.rng import generator
@@ -155,10 +155,8 @@ def turning(angles: dict[int, Any], ladder: Any, base: float, L: int) -> list[Pa
     if still:
         how["note"] = f"{still} of {len(pair)} pairs {'does' if still == 1 else 'do'} not turn"
     unscaled = [Curve(pair, ladder, f"unscaled, base {base:,.0f}", plain=True)] * scaled
-    turn = [
-        Curve(pair, np.where(one == 0, np.nan, np.abs(one)), label[n], points=True) for n, one in w.items()
-    ]
-    turn = unscaled + turn
+    moving = {n: np.where(one == 0, np.nan, np.abs(one)) for n, one in w.items()}
+    turn = unscaled + [Curve(pair, one, label[n], points=True) for n, one in moving.items()]
     wave = [replace(curve, y=2 * np.pi / curve.y) for curve in turn]
     trained = [("y", L, f"length trained for, {L:,}")]
     found: list[Panel | Image] = [
@@ -183,7 +181,7 @@ def by_axis(s: Subject) -> Panel:
     for i in np.eye(A)[:, :, None, None] * [0, 1]:  # two positions, a step along one axis apart
         w = np.abs(np.diff(np.asarray(hooks.rotation(s.encoding, s.p, i, s.cfg.L)[0])[0], axis=0)[0])
         rows.append(np.where(w > 0, w, np.nan))
-    curves, note = alike(np.arange(s.cfg.R // 2), rows, "axis", points=True), f"positions of {A} axes"
+    curves, note = numbered(np.arange(s.cfg.R // 2), rows, "axis", points=True), f"positions of {A} axes"
     return Panel("which axis turns a pair", PAIR, "radians per step", curves, log="y", note=note)
 
 
@@ -239,17 +237,17 @@ def row_panels(entries: Any, what: str) -> list[Panel | Image]:
     where, shared = np.arange(len(rows)), np.bincount(rows)
     first = [int(n) for n in np.flatnonzero(np.diff(rows)) + 1]
     few = len(shared) < len(rows) // 2
-    row, note = "row, counted from the first that is read", "--run draws those of a run"
+    row, note = "row, counted from the first that is read", "are learned: --run draws those of a run"
     read, counts = Curve(where, rows, steps=True), Curve(np.arange(len(shared)), shared, points=True)
-    title, y, note = f"how many {what}s share a row", f"{what}s up to {len(rows) - 1:,}", f"learned: {note}"
-    log = {"log": "x", **buckets(first)} if few else {}
+    title, y = f"how many {what}s share a row", f"{what}s up to {len(rows) - 1:,}"
+    log = {"log": "x", **bucket_marks(first)} if few else {}
     return [
         Panel(f"row of the learned table over {what}", f"{what} (tokens)", row, [read], **log),
-        Panel(title, row, y, [counts], log="y", note=f"the numbers in the table are {note}"),
+        Panel(title, row, y, [counts], log="y", note=f"the numbers in the table {note}"),
     ]
 
 
-def buckets(first: list[int]) -> dict[str, Any]:
+def bucket_marks(first: list[int]) -> dict[str, Any]:
     """Marks where buckets begin, and words about them."""
     note = f"{len(first) + 1} buckets, the later ones starting at {in_words(first)}"
     return {"marks": [("x", float(n), "") for n in first], "note": note}
@@ -271,8 +269,8 @@ def bias_panels(s: Subject) -> list[Panel | Image]:
     reach = d[: first[-1] * 5 // 4 + 2] if first else d
     weight = np.exp(table - table.max(1, keepdims=True))
     weight /= weight.sum(1, keepdims=True)
-    curves = lambda rows: alike(reach, rows[:, reach], steps=bool(first))
-    title, about = "bias over distance", buckets(first) if first else {"note": responses.STIRRED * idle}
+    curves = lambda rows: numbered(reach, rows[:, reach], steps=bool(first))
+    title, about = "bias over distance", bucket_marks(first) if first else {"note": responses.STIRRED * idle}
     drawn: Panel | Image = Panel(title, DISTANCE, "added to the logit", curves(table), **about)
     if rough(seen) and not first:
         drawn = Image(title, DISTANCE, "head", table, centred=True, **about)

@@ -54,7 +54,7 @@ class Image:
     top: float | None = None  # the number that has the last colour
 
 
-def alike(x: Any, rows: Sequence[Any], what: str = "head", **style: Any) -> list[Curve]:
+def numbered(x: Any, rows: Sequence[Any], what: str = "head", **style: Any) -> list[Curve]:
     """One curve for each row, numbered."""
     return [Curve(x, row, f"{what} {k}", of=(k, len(rows)), **style) for k, row in enumerate(rows)]
 

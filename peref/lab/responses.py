@@ -15,7 +15,7 @@ import numpy as np
 from peref import hooks
 from peref.config import Config
 from peref.encodings import Encoding
-from peref.lab.panels import DISTANCE, Curve, Image, Panel, alike, past
+from peref.lab.panels import DISTANCE, Curve, Image, Panel, numbered, past
 from peref.layers import block, embed, norm, projected, settings_of_heads, start_pass
 from peref.model import PLAIN
 from peref.ops.place import At
@@ -81,7 +81,7 @@ def attend_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image
     rows = [weights(encoding, p, at, last, how, **content) for content in contents]
     d, of_last = np.arange(T), np.mean(rows, (0, 1))
     equal = Curve(d, np.full(T, 1 / T), "equal weights", plain=True)
-    curves = [equal, *alike(d, of_last[:, ::-1])]
+    curves = [equal, *numbered(d, of_last[:, ::-1])]
     one = attention_weights(encoding, p, At.of(t, n=cfg.L), how, random_content(cfg, encoding, t, 1))[0]
     y, note = f"weight among {T} keys", f"mean over {DRAWS * TIMES} random contents"
     drawn = Panel("attention of the last token", DISTANCE, y, curves, log="y", note=note)
@@ -107,7 +107,7 @@ def score_panels(cfg: Config, encoding: Encoding, p: Any) -> list[Panel | Image]
     d = np.arange(T // 2 + 1)
     late = np.stack([np.diagonal(added, -int(n), 2, 3)[..., -(T // 2) :] for n in d], -1)  # [B,H,T/2,d]
     mean, spread = late.mean((0, 2)), late.std((0, 2))
-    curves = [replace(one, spread=apart) for one, apart in zip(alike(d, mean), spread, strict=True)]
+    curves = [replace(one, spread=apart) for one, apart in zip(numbered(d, mean), spread, strict=True)]
     note = f"{STIRRED}; " * idle + "mean and standard deviation over random contents"
     return [
         Panel("what is added to the logits", DISTANCE, "added to the logit", curves, note=note),
