@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
-from peref.golden.diagnosis.engine import Row, computed, guesses, rows
+from peref.golden.diagnosis.engine import Row, computed, family, guesses, rows
 from peref.golden.diagnosis.rotation import LOW
+from peref.golden.spec.cases import Case
 from peref.hooks import softmax_scale
 
 attn = lambda case: case.level == "attn"
@@ -98,20 +99,16 @@ SOFTMAX = {
     "the mean is missing: you have exponentials alone": lambda p, s, c: raised(s),
 }
 WHO_SEES = (
-    Row(DOCUMENTS, BOTH, seg(lambda seg: None), packed),
-    Row(DOCUMENTS, "padding is masked, documents are not told apart", seg(lambda seg: (seg > 0) + 0), packed),
-    Row(DOCUMENTS, "padding is seen", seg(lambda seg: np.where(seg == 0, seg.max(), seg)), packed),
-    Row(
-        DOCUMENTS,
-        "padding belongs to the first document",
-        seg(lambda seg: np.where(seg == 0, 1, seg)),
-        packed,
-    ),
-    Row(
-        DOCUMENTS, "each sequence has the documents of the first", seg(lambda seg: 0 * seg + seg[:1]), packed
-    ),
-    Row(
-        DOCUMENTS, "each sequence has the documents of the next", seg(lambda seg: np.roll(seg, -1, 0)), packed
+    *(
+        Row(DOCUMENTS, words, seg(change), packed)
+        for words, change in {
+            BOTH: lambda seg: None,
+            "padding is masked, documents are not told apart": lambda seg: (seg > 0) + 0,
+            "padding is seen": lambda seg: np.where(seg == 0, seg.max(), seg),
+            "padding belongs to the first document": lambda seg: np.where(seg == 0, 1, seg),
+            "each sequence has the documents of the first": lambda seg: 0 * seg + seg[:1],
+            "each sequence has the documents of the next": lambda seg: np.roll(seg, -1, 0),
+        }.items()
     ),
     Row(DOCUMENTS, BOTH, {"see": seen_all}, lambda c: attn(c) and packed(c)),
     Row("mask.causal", "your mask is not causal", {"facts": lambda c: {"causal": False}}, sees_past),
@@ -201,22 +198,19 @@ WHO_SEES = (
 )
 
 
-def of_attention(answer: Answer) -> Iterator[Guess | Clue]:
+@family()
+def of_attention(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     """All that may be wrong about a mask, heads and scale."""
-    case = answer.case
-    if case is None or answer.derivative or not answer.wrong:
-        return
     yield from guesses(WHO_SEES, answer)
     if case.level == "attn":
-        yield from of_scale(answer)
-        yield from of_steps(answer)
+        yield from of_scale(answer, case)
+        yield from of_steps(answer, case)
 
 
-def of_scale(answer: Answer) -> Iterator[Guess]:
+def of_scale(answer: Answer, case: Case) -> Iterator[Guess]:
     """What q k is multiplied with, found from the scores."""
-    case = answer.case
     x = answer.wide("scores")
-    if case is None or x is None or "scores" not in answer.wrong:
+    if x is None or "scores" not in answer.wrong:
         return
     scale, g = softmax_scale(case.config.encoding(0), case.D), answer.want("scores")
     rest = computed(scale=lambda s, case: 0.0)(answer)["scores"]
@@ -244,17 +238,16 @@ def factor_of(x: Any, g: Any) -> float | None:
     return c if np.isfinite(c) else None
 
 
-def of_steps(answer: Answer) -> Iterator[Clue]:
+def of_steps(answer: Answer, case: Case) -> Iterator[Clue]:
     """Who sees whom in the probabilities, and where all is right before them, whether their rows are a
     softmax.
     """
-    case, p = answer.case, answer.wide("probabilities")
-    assert case is not None
+    p = answer.wide("probabilities")
     if p is None:
-        yield from of_blind(answer)
+        yield from of_blind(answer, case)
     if p is None or answer.right("probabilities"):
         if answer.right("probabilities") and "out" in answer.wrong and answer.wide("out") is not None:
-            yield from of_values(answer)
+            yield from of_values(answer, case)
         return
     g = answer.want("probabilities")
     see = np.broadcast_to(case.at.see, g.shape)
@@ -286,12 +279,12 @@ def of_steps(answer: Answer) -> Iterator[Clue]:
         yield Clue(Trap("attn.softmax", f"{words}{sums[np.argmax(abs(sums - 1))]:.4g}"), 1)
 
 
-def of_blind(answer: Answer) -> Iterator[Clue]:
+def of_blind(answer: Answer, case: Case) -> Iterator[Clue]:
     """Where there are no probabilities: rows of the output that see nothing are not 0, and all others are
     right.
     """
-    case, out = answer.case, answer.wide("out")
-    if case is None or out is None or case.seg is None:
+    out = answer.wide("out")
+    if out is None or case.seg is None:
         return
     blind = np.broadcast_to(~case.at.see.any(-1)[..., None], out.shape)
     with np.errstate(invalid="ignore"):
@@ -301,10 +294,9 @@ def of_blind(answer: Answer) -> Iterator[Clue]:
         yield Clue(Trap("mask.padding", f"a row that sees nothing is {what}"), 1)
 
 
-def of_values(answer: Answer) -> Iterator[Clue]:
+def of_values(answer: Answer, case: Case) -> Iterator[Clue]:
     """The weights are right and what they weigh is not."""
-    case, out = answer.case, answer.wide("out")
-    assert case is not None
+    out = answer.wide("out")
     assert out is not None
     p, v = answer.want("probabilities"), answer.a["v"]
     size = 1e-3 * np.abs(answer.want("out")).max() + 1e-30

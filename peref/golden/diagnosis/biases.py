@@ -12,8 +12,9 @@ import numpy as np
 
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
 from peref.golden.diagnosis.attention import factor_of
-from peref.golden.diagnosis.engine import Row, computed, guesses, part_of, rows
+from peref.golden.diagnosis.engine import Row, computed, family, guesses, part_of, rows
 from peref.golden.diagnosis.rotation import LOW
+from peref.golden.spec.cases import Case
 
 embeds = lambda case: case.hook == "embed"
 biased = lambda case: case.hook == "bias"
@@ -35,18 +36,37 @@ def along(x: Any, case: Any) -> int:
     return x.shape.index(case.H) ^ 1
 
 
-def buckets(change: Any) -> Any:
-    """The function that gives each distance its bucket is another, where there is one."""
+def buckets(asked: bool, change: Any) -> Any:
+    """The buckets of a model that is causal or not, for other distances; where buckets there are."""
 
     def parts(case: Any) -> Any:
         f = part_of(case, "bucket")
-        return f and {"bucket": lambda d, *, causal, **more: change(f, d, more)}
+        return f and {"bucket": lambda d, *, causal, **more: f(change(d), causal=asked, **more)}
 
     return parts
 
 
+def rows_in_order(order: Any, x: Any, case: Any) -> Any:
+    """The rows of the table where order(0, 1, ...) has them."""
+    axis = along(x, case)
+    return np.take(x, order(np.arange(x.shape[axis])), axis)
+
+
+ROW_ORDERS = {
+    "the rows of your table are read in reverse order, from its end": lambda n: n[::-1],
+    "every distance has the row before its own": lambda n: np.maximum(n - 1, 0),
+    "every distance has the row after its own": lambda n: np.minimum(n + 1, n[-1]),
+    "every distance has the row before its own, the first the last": lambda n: np.roll(n, 1),
+    "every distance has the row after its own, the last the first": lambda n: np.roll(n, -1),
+}
+BUCKETS_READ = (  # words, whether the case is causal, whether buckets are, of which distances
+    ("half of your buckets are kept for the future, as in a two-sided model", True, False, np.asarray),
+    ("you have the buckets of a causal model: the future counts as distance 0", False, True, np.asarray),
+    ("you have the buckets of a causal model, alike for past and future", False, True, abs),
+    ("the halves of your table for past and future are exchanged", False, False, np.negative),
+    ("the buckets of the future are those of the past", False, False, abs),
+)
 of_side = lambda causal, case: biased(case) and case.causal == causal
-places = lambda x, case: np.arange(x.shape[along(x, case)])
 BIASES = (
     *rows("basic", "table", {"there is no position in it: the bias is 0": lambda b: 0 * b}, biased, GENERAL),
     *rows(
@@ -163,61 +183,16 @@ BIASES = (
     *(
         Row("bias.rows", words, of_table(change), biased)
         for words, change in {
-            "the rows of your table are read in reverse order, from its end": lambda x, c: np.flip(
-                x, along(x, c)
-            ),
+            **{words: partial(rows_in_order, order) for words, order in ROW_ORDERS.items()},
             "your table is read with heads and rows exchanged": lambda x, c: x.T.reshape(x.shape),
             "your table has heads and rows exchanged and is laid out anew": lambda x, c: (
                 x.reshape(x.shape[::-1]).T
             ),
-            "every distance has the row before its own": lambda x, c: np.take(
-                x, np.maximum(places(x, c) - 1, 0), along(x, c)
-            ),
-            "every distance has the row after its own": lambda x, c: np.take(
-                x, np.minimum(places(x, c) + 1, places(x, c)[-1]), along(x, c)
-            ),
-            "every distance has the row before its own, the first the last": lambda x, c: np.roll(
-                x, 1, along(x, c)
-            ),
-            "every distance has the row after its own, the last the first": lambda x, c: np.roll(
-                x, -1, along(x, c)
-            ),
         }.items()
     ),
     *(
-        Row(
-            (*BUCKET, ""),
-            words,
-            {"parts": buckets(change)},
-            partial(of_side, causal),
-        )
-        for words, causal, change in (
-            (
-                "half of your buckets are kept for the future, as in a two-sided model",
-                True,
-                lambda f, d, o: f(d, causal=False, **o),
-            ),
-            (
-                "you have the buckets of a causal model: the future counts as distance 0",
-                False,
-                lambda f, d, o: f(d, causal=True, **o),
-            ),
-            (
-                "you have the buckets of a causal model, alike for past and future",
-                False,
-                lambda f, d, o: f(abs(d), causal=True, **o),
-            ),
-            (
-                "the halves of your table for past and future are exchanged",
-                False,
-                lambda f, d, o: f(-d, causal=False, **o),
-            ),
-            (
-                "the buckets of the future are those of the past",
-                False,
-                lambda f, d, o: f(abs(d), causal=False, **o),
-            ),
-        )
+        Row((*BUCKET, ""), words, {"parts": buckets(asked, change)}, partial(of_side, causal))
+        for words, causal, asked, change in BUCKETS_READ
     ),
 )
 ROWS_ADDED = (
@@ -252,11 +227,9 @@ ROWS_ADDED = (
 )
 
 
-def of_rows(answer: Answer) -> Iterator[Guess]:
+@family(embeds)
+def of_rows(answer: Answer, case: Any) -> Iterator[Guess]:
     """What is added to the embedding: rows that are multiplied, channels that change places."""
-    case = answer.case
-    if case is None or case.hook != "embed" or answer.derivative or not answer.wrong:
-        return
     name = answer.wrong[0]
     x, g = answer.wide(name), answer.want(name)
     if x is None:
@@ -282,11 +255,9 @@ def of_rows(answer: Answer) -> Iterator[Guess]:
         yield guess(flag, words, computed(rows=lambda e: e[..., order]), 0.99)
 
 
-def of_biases(answer: Answer) -> Iterator[Guess | Clue]:
+@family(biased)
+def of_biases(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     """A bias of distance."""
-    case = answer.case
-    if case is None or case.hook != "bias" or answer.derivative or not answer.wrong:
-        return
     name = answer.wrong[0]
     x, g = answer.wide(name), answer.want(name)
     yield from guesses(BIASES, answer)
@@ -300,12 +271,12 @@ def of_biases(answer: Answer) -> Iterator[Guess | Clue]:
     if case.level == "op" and x.shape[1] == x.shape[2] and answer.near("bias", g.swapaxes(1, 2)):
         turned = lambda c: {"bias": c.want("bias").swapaxes(1, 2)} if c.entry.words["level"] == "op" else None
         yield guess("bias.transposed", "keys go down and queries across", turned)
-    yield from of_heads(answer, x, g)
+    yield from of_heads(answer, case, x, g)
     if "param.table" in answer.a:
-        yield from of_table_rows(answer, x)
+        yield from of_table_rows(answer, case, x)
 
 
-def of_heads(answer: Answer, x: Any, g: Any) -> Iterator[Guess | Clue]:
+def of_heads(answer: Answer, case: Case, x: Any, g: Any) -> Iterator[Guess | Clue]:
     """Each head has the bias of another one, or a multiple of its own."""
     H, size = len(g), np.abs(g).max() + 1e-30
     alike = lambda h, m: np.abs(x[h] - g[m]).max() < 1e-4 * size
@@ -314,16 +285,14 @@ def of_heads(answer: Answer, x: Any, g: Any) -> Iterator[Guess | Clue]:
     one_way = moved and (
         order == list(range(H))[::-1] or len({(m - h) % H for h, m in enumerate(order)}) == 1
     )
-    slopes = [] if one_way or (moved and len(set(order)) == 1) else list(of_slopes(answer, x, g))
+    slopes = [] if one_way or (moved and len(set(order)) == 1) else list(of_slopes(answer, case, x, g))
     yield from slopes
     if moved and not slopes:
         yield Clue(Trap(HEADS, f"your heads have the biases of heads {', '.join(map(str, order))}"), 0.7)
 
 
-def of_slopes(answer: Answer, x: Any, g: Any) -> Iterator[Clue]:
+def of_slopes(answer: Answer, case: Case, x: Any, g: Any) -> Iterator[Clue]:
     """Each head has a multiple of its own bias, not all the same: other slopes, or other strengths."""
-    case = answer.case
-    assert case is not None
     flag, H = flag_of(answer, "heads"), len(g)
     if flag == HEADS:
         return
@@ -339,9 +308,9 @@ def of_slopes(answer: Answer, x: Any, g: Any) -> Iterator[Clue]:
         mine, right = slopes_of(x) / far, slopes_of(g) / far
         whole = 1 << (H.bit_length() - 1)
         kept = np.abs(factors[:whole] - 1).max() < 1e-4
-        in_order = np.allclose(np.sort(mine), np.sort(right), rtol=1e-4) and (np.diff(mine) <= 0).all()
+        rows_in_order = np.allclose(np.sort(mine), np.sort(right), rtol=1e-4) and (np.diff(mine) <= 0).all()
         plain = np.allclose(mine, 2.0 ** (-m * (h + 1) / H), rtol=1e-4)
-        if whole != H and (kept or in_order or plain):
+        if whole != H and (kept or rows_in_order or plain):
             flag = powers
         if plain:
             words = f"your slopes are 2^(-{m:g} h/{H}), h = 1 .. {H}, which is for powers of two alone"
@@ -357,10 +326,9 @@ def slopes_of(x: Any) -> Any:
     return np.abs(x.reshape(len(x), -1)).max(1)
 
 
-def of_table_rows(answer: Answer, x: Any) -> Iterator[Clue]:
+def of_table_rows(answer: Answer, case: Case, x: Any) -> Iterator[Clue]:
     """Which row of the learned table each distance has, in place of its own."""
-    case, table, g = answer.case, answer.a["param.table"], answer.want("bias")
-    assert case is not None
+    table, g = answer.a["param.table"], answer.want("bias")
     if case.level != "table":
         return
     rows, d = table if table.shape[1] == len(g) else table.T, np.asarray(case.at.distances)

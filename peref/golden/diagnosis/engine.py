@@ -20,7 +20,7 @@ Not here: the rows (one module for each part of an encoding).
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -47,6 +47,8 @@ WRAPS: dict[str, tuple[str, Callable]] = {  # change -> the hook, and the hook w
     "recurrence": ("mix", lambda f, case, mix, be, *given: mix(recurring(be, f), *given)),
     "terms": ("score", lambda f, case, score, *given: f(*score(*given))),
 }
+
+TRACES, DERIVATIVES, EITHER = ("traces",), ("derivatives",), ("outputs", "derivatives")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,37 @@ def rows(flag: str | tuple[str, ...], kind: str, changes: dict[str, Any], *more:
 def guesses(table: Iterable[Row], answer: Answer, **more: Any) -> Iterator[Guess]:
     if answer.case is not None and answer.wrong and not answer.derivative:
         yield from filter(None, (row.guess(answer, **more) for row in table))
+
+
+def family(
+    when: Callable[[Any], Any] = lambda case: True,
+    what: tuple[str, ...] = ("outputs",),
+) -> Callable[[Any], Callable[[Answer], Iterator[Any]]]:
+    """Decorates guesses(answer, case) that are for some cases, by what is wrong there: outputs, derivatives
+    alone, or a trace. Where it is for others it says nothing.
+    """
+
+    def decorate(guesses_at: Any) -> Any:
+        @wraps(guesses_at)
+        def asked(answer: Answer) -> Iterator[Any]:
+            case = answer.trace if what == TRACES else answer.case
+            wrong = what == TRACES or ("derivatives" if answer.derivative else "outputs") in what
+            if case is not None and answer.wrong and wrong and when(case):
+                yield from guesses_at(answer, case)
+
+        return asked
+
+    return decorate
+
+
+def on_case(make: Callable[[Any, Answer], Any], when: Callable[[Any], Any] = lambda case: True) -> Any:
+    """make(case, answer) where there is a case that it is for."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.case
+        return None if case is None or not when(case) else make(case, answer)
+
+    return gives
 
 
 def applies(case: Case, change: dict[str, Any]) -> bool:

@@ -13,8 +13,18 @@ import numpy as np
 
 from peref.encodings import get
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.engine import changed, computed, guesses, part_of, rows, with_parts
+from peref.golden.diagnosis.engine import (
+    EITHER,
+    changed,
+    computed,
+    family,
+    guesses,
+    part_of,
+    rows,
+    with_parts,
+)
 from peref.golden.diagnosis.rotation import LOW
+from peref.golden.spec.cases import Case
 from peref.ops import activation, frequency
 from peref.ops.shape import merge_heads
 from peref.tape import Op
@@ -86,11 +96,9 @@ def readings(x: Any) -> Iterator[tuple[str, Change]]:
                     yield f"has its {which} part {what}", one
 
 
-def of_parameters(answer: Answer) -> Iterator[Guess]:
+@family()
+def of_parameters(answer: Answer, case: Any) -> Iterator[Guess]:
     """A parameter that is read otherwise, or exchanged with another."""
-    case = answer.case
-    if case is None or answer.derivative:
-        return
     names = list(answer.parameters)
     flags = {name: flag_of(answer, "parameters", name.removeprefix("param."), "") for name in names}
     read = lambda change, *needs: computed(
@@ -252,13 +260,11 @@ LAYERS = (
 )
 
 
-def of_functions(answer: Answer) -> Iterator[Guess]:
+@family()
+def of_functions(answer: Answer, case: Any) -> Iterator[Guess]:
     """A function or recurrence that the encoding calls is left out or changed, or reads something else; the
     layer sees other tokens.
     """
-    case = answer.case
-    if case is None or answer.derivative:
-        return
     yield from guesses(LAYERS, answer)
     for name in get(case.encoding).parts:
         f, flag = part_of(case, name), flag_of(answer, "functions", name, "")
@@ -272,9 +278,9 @@ def of_functions(answer: Answer) -> Iterator[Guess]:
                 yield guess(flag, f"you have {words} where {name} belongs", with_parts(**{name: new}), 0.99)
         if "norm" in name:
             yield guess(flag, f"{name} is left out, but for its weights", with_parts(**{name: affine}))
-    yield from of_calls(answer)
+    yield from of_calls(answer, case)
     if case.hook == "score":
-        yield from of_score(answer)
+        yield from of_score(answer, case)
 
 
 def inspected(f: Any) -> list[str]:
@@ -347,9 +353,8 @@ bare = lambda x: np.asarray(getattr(x, "value", x))
 straight_of = lambda change: lambda x, given: changed(change)(x) if np.ndim(x) else change(x)
 
 
-def of_calls(answer: Answer) -> Iterator[Guess]:
+def of_calls(answer: Answer, case: Case) -> Iterator[Guess]:
     """What functions and recurrences read is another, whatever it is: by the names that it has there."""
-    assert answer.case is not None
     seen: dict[tuple[str, str], dict[int | str, tuple[str, Any]]] = {}
 
     def look(kind: str, name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
@@ -359,10 +364,10 @@ def of_calls(answer: Answer) -> Iterator[Guess]:
         seen[kind, name] = {key: (letter, x) for key, letter, x in held if has_numbers(x)}
         return plain(*given, **more)
 
-    for name in get(answer.case.encoding).parts:
+    for name in get(case.encoding).parts:
         if name not in OWN_ROWS and flag_of(answer, "functions", name, ""):
             with_call("functions", name, partial(look, "functions", name))(answer)
-    if answer.case.hook == "mix":
+    if case.hook == "mix":
         watch = lambda name, plain, given, more: look("recurrence", name, plain, given, more)
         computed(recurrence=watch)(answer)
     for (kind, which), arguments in seen.items():
@@ -459,7 +464,7 @@ def runs_on(plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
 nothing = changed(lambda x: 0 * x)
 
 
-def of_score(answer: Answer) -> Iterator[Guess]:
+def of_score(answer: Answer, case: Case) -> Iterator[Guess]:
     """What is added to the logits by content: missing, of another size, shifted."""
     flag = flag_of(answer, "terms", "missing", "")
     late = flag_of(answer, "terms", "shifted", flag)
@@ -483,8 +488,10 @@ def of_score(answer: Answer) -> Iterator[Guess]:
     ):
         if which:
             yield guess(which, f"what is added to the logits {words}", put(change), 0.97)
-    D = answer.case.D if answer.case else 1
-    for words, factor in (("divided by sqrt(D) once more", D**-0.5), ("not divided by sqrt(D)", D**0.5)):
+    for words, factor in (
+        ("divided by sqrt(D) once more", case.D**-0.5),
+        ("not divided by sqrt(D)", case.D**0.5),
+    ):
         if scale:
             yield guess(
                 scale, f"what is added to the logits is {words}", put(lambda x, c=factor: c * x), 0.97
@@ -673,12 +680,10 @@ def of_ramps(answer: Answer) -> Iterator[Guess]:
             yield guess(flag, f"your ramp {words}", with_parts(**{name: made}))
 
 
-def of_ntk(answer: Answer) -> Iterator[Guess]:
+@family(lambda case: part_of(case, "ntk_base"), EITHER)
+def of_ntk(answer: Answer, case: Any) -> Iterator[Guess]:
     """The base of NTK-aware scaling has another power of the factor."""
-    case = answer.case
     flag = flag_of(answer, "functions", "ntk_base", "rope.exponent")
-    if case is None or part_of(case, "ntk_base") is None:
-        return
     for words, power in POWERS.items():
         new = partial(raised_to, power)
         said = f"your base is multiplied by {words}; expected that of R/(R-2)"
@@ -692,27 +697,28 @@ def raised_to(power: Any, case: Any) -> Any:
 # ---------------------------------------------------------------- axes of positions
 
 
-def of_sections(answer: Answer) -> Iterator[Guess]:
+@family(lambda case: case.hook == "rotate" and case.at.i.ndim == 3, EITHER)
+def of_sections(answer: Answer, case: Any) -> Iterator[Guess]:
     """Which axis a pair takes its position from, and where the ladder of an axis begins."""
-    case = answer.case
-    if case is None or case.hook != "rotate" or case.at.i.ndim != 3:
-        return
     width = flag_of(answer, "options", "width", "position.axes")
     flag = flag_of(answer, "options", "sections", width)
-    for words, choose in SECTIONS.items():
-        change = lambda case, rotate, p, i, n, choose=choose: with_axes(choose, rotate, p, i, n)
+    anew = {"the ladder of each axis begins anew": (lambda axis, A: axis, ranks)}
+    for words, how in ({words: (choose, every) for words, choose in SECTIONS.items()} | anew).items():
+        change = partial(with_axes, *how)
         yield guess(flag, words, computed(lambda c: c.at.i.ndim == 3, rotate=change))
 
 
-def with_axes(choose: Any, rotate: Any, p: Any, i: Any, n: int) -> Any:
-    """choose(axis of each pair, number of axes) -> the axis of each pair, and whose frequency it has."""
+def with_axes(choose: Any, rank: Any, case: Case, rotate: Any, p: Any, i: Any, n: int) -> Any:
+    """choose(axis of each pair, number of axes) -> the axis of each pair; rank(axis) -> whose frequency it
+    has.
+    """
     right, *gains = rotate(p, i, n)
     ones = [rotate(p, np.broadcast_to(x, i.shape), n)[0] for x in i]  # angles were every axis this one
     apart = np.broadcast_to(np.arange(2.0, 2 + len(i)).reshape(-1, 1, 1), i.shape)
     units = np.asarray(rotate(p, np.ones(i.shape), n)[0])[0, 0]
     axis = np.rint(np.asarray(rotate(p, apart, n)[0])[0, 0] / units).astype(int) - 2
-    axes, pairs = (np.asarray(x) for x in choose(axis, len(i)))
-    phi = np.stack([np.asarray(ones[a])[..., m] for a, m in zip(axes, pairs, strict=True)], -1)
+    axes = np.asarray(choose(axis, len(i)))
+    phi = np.stack([np.asarray(ones[a])[..., m] for a, m in zip(axes, rank(axis), strict=True)], -1)
     return phi if phi.shape == np.shape(right) else right, *gains
 
 
@@ -722,32 +728,18 @@ def ranks(axis: Any) -> Any:
 
 
 every = lambda axis: np.arange(len(axis))
+next_one, one_before = partial(np.roll, shift=-1), partial(np.roll, shift=1)
+resized = lambda axis, A, change: np.repeat(np.arange(A), change(np.bincount(axis, minlength=A)))
 SECTIONS = {
-    "the sections of your pairs are in reverse order": lambda axis, A: (axis[::-1], every(axis)),
-    "your pairs take their axes in turn: 0, 1, 2, 0, ...": lambda axis, A: (every(axis) % A, every(axis)),
-    "your axes come in blocks, not in turn": lambda axis, A: (np.sort(axis), every(axis)),
-    "your axes come in blocks of one size": lambda axis, A: (every(axis) * A // len(axis), every(axis)),
-    "the sizes of your sections are in reverse order": lambda axis, A: (
-        np.repeat(np.arange(A), np.bincount(axis, minlength=A)[::-1]),
-        every(axis),
-    ),
-    "the sizes of your sections are those of the next axis": lambda axis, A: (
-        np.repeat(np.arange(A), np.roll(np.bincount(axis, minlength=A), -1)),
-        every(axis),
-    ),
-    "the sizes of your sections are those of the axis before": lambda axis, A: (
-        np.repeat(np.arange(A), np.roll(np.bincount(axis, minlength=A), 1)),
-        every(axis),
-    ),
-    "your sections begin a pair late": lambda axis, A: (np.roll(axis, 1), every(axis)),
-    "your sections begin a pair early": lambda axis, A: (np.roll(axis, -1), every(axis)),
-    "your sections are half as long": lambda axis, A: (
-        axis[np.minimum(2 * every(axis), len(axis) - 1)],
-        every(axis),
-    ),
-    "the ladder of each axis begins anew": lambda axis, A: (axis, ranks(axis)),
-    "what is left over takes the first axis": lambda axis, A: (
-        np.where(axis == axis[-1], 0, axis),
-        every(axis),
-    ),
+    "the sections of your pairs are in reverse order": lambda axis, A: axis[::-1],
+    "your pairs take their axes in turn: 0, 1, 2, 0, ...": lambda axis, A: every(axis) % A,
+    "your axes come in blocks, not in turn": lambda axis, A: np.sort(axis),
+    "your axes come in blocks of one size": lambda axis, A: every(axis) * A // len(axis),
+    "the sizes of your sections are in reverse order": lambda axis, A: resized(axis, A, np.flip),
+    "the sizes of your sections are those of the next axis": lambda axis, A: resized(axis, A, next_one),
+    "the sizes of your sections are those of the axis before": lambda axis, A: resized(axis, A, one_before),
+    "your sections begin a pair late": lambda axis, A: one_before(axis),
+    "your sections begin a pair early": lambda axis, A: next_one(axis),
+    "your sections are half as long": lambda axis, A: axis[np.minimum(2 * every(axis), len(axis) - 1)],
+    "what is left over takes the first axis": lambda axis, A: np.where(axis == axis[-1], 0, axis),
 }

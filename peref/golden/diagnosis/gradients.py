@@ -18,12 +18,15 @@ import numpy as np
 from peref.golden.compute.reference import expected
 from peref.golden.compute.trace import rows_of
 from peref.golden.diagnosis.answer import NEARLY, Answer, Clue, Guess, Trap, guess
-from peref.golden.diagnosis.engine import computed
+from peref.golden.diagnosis.engine import DERIVATIVES, computed, family, on_case
 from peref.golden.diagnosis.pairs import rotation_of
 from peref.golden.diagnosis.rotation import MAPS, Map
-from peref.golden.spec.cases import OPERATIONS
+from peref.golden.spec.cases import Case
 from peref.ops.shape import join
 from peref.tape import Op, Tape, value
+
+turned_alone = lambda case: case.hook == "rotate" and case.level == "op"
+shared_heads = lambda case: case.level == "attn" and case.H != case.G
 
 
 def of_derivative(answer: Answer) -> Iterator[Clue]:
@@ -145,21 +148,6 @@ def of_rotation(answer: Answer, name: str, x: Any, g: Any) -> Iterator[Clue]:
         yield Clue(
             Trap("grad.rotation", f"{name} is the cotangent as it went in: it does not turn at all"), 1
         )
-    for words, change in (
-        ("turns forward, not back", lambda phi, *h: (-phi, *h)),
-        ("does not turn at all", lambda phi, *h: (0 * phi, *h)),
-        ("lacks the gain", lambda phi, *h: (phi, None, None)),
-        ("does not turn and has no gain", lambda phi, *h: (0 * phi, None, None)),
-        ("has the gain twice", lambda phi, *h: (phi, *(None if one is None else one * one for one in h))),
-    ):
-        if (
-            case.level == "op"
-            and (made := computed(turn=change)(answer)) is not None
-            and name in made
-            and answer.near(name, made[name])
-        ):
-            yield Clue(Trap("grad.rotation", f"{name} {words}"), 1)
-            return
     if case.level == "attn" and name in ("vjp.q", "vjp.k") and answer.right("vjp.v"):
         norm = lambda y: np.sqrt((y * y).sum(-1))
         if np.abs(norm(x) - norm(g)).max() < 1e-4 * norm(g).max():
@@ -297,15 +285,12 @@ def other_way(axis: int) -> Remade:
 def on_tape(make: Callable[[], Tape]) -> Any:
     """The derivatives on another tape."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None:
-            return None
+    def found_on(case: Case, answer: Answer) -> Any:
         with np.errstate(all="ignore"):
             found = expected(case, answer.a, None, None, make())
         return {name: x for name, x in found.items() if name.startswith("vjp.")}
 
-    return gives
+    return on_case(found_on)
 
 
 def at_step(step: Step, remade: Remade) -> Any:
@@ -330,11 +315,9 @@ def softmax_back(words: str, got: list[Any], p: Any, dp: Any) -> list[Any]:
     return [softmax_rows(p, dp)[words]]
 
 
-def of_steps_back(answer: Answer) -> Iterator[Guess]:
+@family(what=DERIVATIVES)
+def of_steps_back(answer: Answer, case: Any) -> Iterator[Guess]:
     """One step of the backward pass is another."""
-    case = answer.case
-    if case is None or not answer.derivative or case.level not in OPERATIONS:
-        return
     tape = Altered()
     expected(case, answer.a, None, None, tape)
     for leaf, count in sorted(tape.uses.items()):
@@ -376,10 +359,9 @@ def steps_back(name: str, given: list[int], same: bool) -> Iterator[tuple[str, s
             yield known, words, after_it(partial(softmax_back, words)), 1.0
 
 
-def of_scans(answer: Answer) -> Iterator[Guess]:
+@family(lambda case: case.hook == "mix", DERIVATIVES)
+def of_scans(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivative of a recurrence is lost where a chunk of it begins."""
-    if answer.case is None or answer.case.hook != "mix" or not answer.derivative:
-        return
     names: list[str] = []
 
     def look(name: str, plain: Any, given: list[Any], more: dict[str, Any]) -> Any:
@@ -419,27 +401,27 @@ def handed_on(got: list[Any], saved: Any, dy: Any) -> list[Any]:
     return [None if g is None else dy for g in got]
 
 
-def of_maps_back(answer: Answer) -> Iterator[Guess]:
+@family(turned_alone, DERIVATIVES)
+def of_maps_back(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivative of a rotation is another map of the cotangent's pairs: no softmax can be blamed."""
-    case = answer.case
-    if case is None or not answer.derivative or case.hook != "rotate" or case.level != "op":
-        return
-    for sign, how in ((-1, ""), (1, ", and turns forward")):
-        for _, words, made in (
-            ("", "it is the inverse of what the other layout does", Map("other")),
-            *MAPS,
-            ("", "it turns", Map()),
-        ):
+    plain = ("", "it turns", Map())
+    others = ("", "it is the inverse of what the other layout does", Map("other")), *MAPS, plain
+    for sign, how, maps in (
+        (-1, "", others),
+        (1, ", and turns forward", others),
+        (0, ", by no angle at all", (plain,)),
+    ):
+        for _, words, made in maps:
             for gain, what in ((1, ""), (0, ", without the gain"), (2, ", with the gain twice")):
                 if (made, sign, gain) != (Map(), -1, 1):
                     said = f"the derivative of q and k is another map: {words}{how}{what}"
-                    yield guess("grad.rotation", said, mapped_back(made, sign, gain), 0.97)
+                    sure = 1.0 if made == Map() else 0.97
+                    yield guess("grad.rotation", said, mapped_back(made, sign, gain), sure)
 
 
 def mapped_back(made: Map, sign: int, gain: int) -> Any:
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None or case.hook != "rotate" or case.level != "op" or answer.parameters:
+    def make(case: Case, answer: Answer) -> Any:
+        if answer.parameters:
             return None
         phi, *gains = rotation_of(case, answer)
         found = {}
@@ -450,14 +432,12 @@ def mapped_back(made: Map, sign: int, gain: int) -> Any:
             )
         return found
 
-    return gives
+    return on_case(make, turned_alone)
 
 
-def of_groups(answer: Answer) -> Iterator[Guess]:
+@family(shared_heads, DERIVATIVES)
+def of_groups(answer: Answer, case: Any) -> Iterator[Guess]:
     """The derivatives of query heads go to other key-value heads than they read."""
-    case = answer.case
-    if case is None or not answer.derivative or case.level != "attn" or case.H == case.G:
-        return
     for flag, words, shares in (
         ("grad.sum", "are scattered to heads h mod G", lambda h, g, H, G: h % G == g),
         (
@@ -478,14 +458,11 @@ def of_groups(answer: Answer) -> Iterator[Guess]:
 
 
 def scattered(shares: Any) -> Any:
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None or case.level != "attn" or case.H == case.G:
-            return None
+    def make(case: Case, answer: Answer) -> Any:
         H, G = case.H, case.G
         many = {n: np.repeat(answer.a[n], H // G, 1) for n in "kv"}
         found = expected(replace(case, G=H), answer.a | many)
         weights = np.array([[float(shares(h, g, H, G)) for h in range(H)] for g in range(G)])
         return {f"vjp.{n}": np.einsum("gh,bhtd->bgtd", weights, found[f"vjp.{n}"]) for n in "kv"}
 
-    return gives
+    return on_case(make, shared_heads)

@@ -17,7 +17,7 @@ import numpy as np
 
 from peref.encodings import get, options
 from peref.golden.diagnosis.answer import BROKEN, GENERAL, NEARLY, Answer, Guess, flag_of, guess, rounded_near
-from peref.golden.diagnosis.engine import computed
+from peref.golden.diagnosis.engine import EITHER, computed, family, on_case
 from peref.golden.spec.cases import FACTS
 from peref.hooks import rotation
 from peref.settings import other_choices
@@ -68,13 +68,11 @@ LENGTHS = {
 } | {f"{n} times the length trained for": lambda c, n=n: n * c.L for n in (2, 4, 8)}
 
 
-def of_options(answer: Answer) -> Iterator[Guess]:
+@family(what=EITHER)
+def of_options(answer: Answer, case: Any) -> Iterator[Guess]:
     """Every option at its default, then each with its other choices, and numbers of simple relations to
     what is asked for.
     """
-    case = answer.case
-    if case is None:
-        return
     known, mine = options(get(case.encoding)), case.config.pe[0][1]
     if len(case.options) > 1:
         yield guess(
@@ -93,7 +91,7 @@ def of_options(answer: Answer) -> Iterator[Guess]:
             for words, (named, change) in FACTOR.items():
                 yield guess(named or upside, words, with_option("factor", change))
             words = "your frequencies are not scaled, your gains (magnitudes) are right"
-            yield guess("rope.factor.ignored", words, unscaled)
+            yield guess("rope.factor.ignored", words, on_case(unscaled, has_factor))
         for value in dict.fromkeys([default, *other_choices(default, kind)]):
             if value != mine[option] and type(value) is not list:
                 words = f"the option {option} seems to be {value}, whatever the case asks for"
@@ -105,21 +103,19 @@ def of_options(answer: Answer) -> Iterator[Guess]:
             yield guess(flag, f"the length that your frequencies are made for is {words}", other)
 
 
-def unscaled(answer: Answer) -> Any:
+has_factor = lambda case: case.hook == "rotate" and "factor" in case.config.pe[0][1]
+
+
+def unscaled(case: Any, answer: Answer) -> Any:
     """The frequencies of the factor 1, gains as they are."""
-    case = answer.case
-    if case is None or case.hook != "rotate" or "factor" not in case.config.pe[0][1]:
-        return None
     plain = replace(case, options=case.options | {"factor": 1.0}).config.encoding(0)
     turned = lambda case, rotate, *place: (rotation(plain, *place)[0], *rotate(*place)[1:])
     return computed(rotate=turned)(answer)
 
 
-def of_fitted_numbers(answer: Answer) -> Iterator[Guess]:
+@family()
+def of_fitted_numbers(answer: Answer, case: Any) -> Iterator[Guess]:
     """Numeric options, fitted."""
-    case = answer.case
-    if case is None or answer.derivative or not answer.wrong:
-        return
     mine = case.config.pe[0][1]
     for option, (default, _) in options(get(case.encoding)).items():
         if (

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
-from peref.golden.diagnosis.engine import Row, computed, guesses, rows
+from peref.golden.diagnosis.engine import EITHER, Row, computed, family, guesses, on_case, rows
 from peref.golden.diagnosis.pairs import cosines
+from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
 from peref.hooks import position_rows, rotation
 
@@ -37,13 +38,10 @@ def whole(cut: Any) -> Any:
     """Positions, or where a table is asked for them the distances, become whole numbers."""
     at_distances, at_places = computed(distance=cut), computed(i=lambda i, case: cut(i))
 
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None or case.at.i.dtype.kind != "f":
-            return None
-        return (at_distances if case.hook == "bias" and case.level == "table" else at_places)(answer)
-
-    return gives
+    make = lambda case, answer: (
+        at_distances if case.hook == "bias" and case.level == "table" else at_places
+    )(answer)
+    return on_case(make, lambda case: case.at.i.dtype.kind == "f")
 
 
 from_nought = lambda i, case: np.broadcast_to(np.arange(case.T), i.shape[-1:] if i.ndim < 3 else i.shape)
@@ -107,11 +105,9 @@ def one_row(i: Any, row: int) -> Any:
     return None if i.ndim != 2 or row >= len(i) else np.broadcast_to(i[row], i.shape)
 
 
-def of_places(answer: Answer) -> Iterator[Guess]:
+@family(lambda case: case.config.encoding(0).axes is not None, EITHER)
+def of_places(answer: Answer, case: Any) -> Iterator[Guess]:
     """What may be done with positions whatever the encoding."""
-    case = answer.case
-    if case is None or case.config.encoding(0).axes is None:
-        return
     i = case.at.i
     if case.positions is not None:
         yield from guesses(ANYWHERE, answer)
@@ -142,7 +138,7 @@ def of_places(answer: Answer) -> Iterator[Guess]:
     if case.hook not in ("bias", "mix"):
         yield from guesses(SHIFTED, answer)
     if case.hook in ("embed", "rotate"):
-        yield from of_search(answer)
+        yield from of_search(answer, case)
 
 
 def axes_alone(change: Any) -> Any:
@@ -150,14 +146,13 @@ def axes_alone(change: Any) -> Any:
     return lambda i, case: change(i, case) if i.ndim == 3 else None
 
 
-def of_search(answer: Answer) -> Iterator[Guess]:
+def of_search(answer: Answer, case: Case) -> Iterator[Guess]:
     """What the places at which the tokens seem to be say."""
     j = seeming(answer)
-    assert answer.case is not None
-    i = answer.case.at.i
+    i = case.at.i
     if j is None or i.ndim == 3 or (i == j).all():
         return
-    learned = any(name.startswith("param.") for name in answer.a) and answer.case.hook == "embed"
+    learned = any(name.startswith("param.") for name in answer.a) and case.hook == "embed"
     clip, wrap = ("embed.rows", "embed.rows") if learned else ("rope.table.clip", "rope.table.wrap")
     off = i != j
     lost, end = i[off] - j[off], j[off]
@@ -178,7 +173,7 @@ def of_search(answer: Answer) -> Iterator[Guess]:
         size = math.gcd(*map(int, lost))
         if size > j.max():
             yield guess(wrap, f"your positions are modulo {size}", at_positions(lambda i, case: i % size))
-    f = answer.case.config.pe[0][1].get("factor", 1)
+    f = case.config.pe[0][1].get("factor", 1)
     for words, cut in (
         (("divided as whole numbers", np.floor), ("divided and rounded", np.rint)) if f > 1 else ()
     ):

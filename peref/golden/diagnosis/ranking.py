@@ -94,10 +94,10 @@ def diagnosed(entry: Entry, name: str, got: Tensor, probes: bool = True) -> Trap
         return form
     if entry.want(name).dtype.kind != "f" or got.dtype[0] not in "FB" or got.dtype == "BOOL":
         return None
-    return next(map(told, weighed([Answer(entry, {name: got})], probes)), None)
+    return next(map(as_trap, weighed([Answer(entry, {name: got})], probes)), None)
 
 
-def told(one: Said) -> Trap:
+def as_trap(one: Said) -> Trap:
     """What is said of one tensor; what nothing confirms is called a guess."""
     words = one.trap.words if one.confirmed else f"a guess: {one.trap.words}"
     return replace(one.trap, words=words, evidence=one.evidence)
@@ -217,8 +217,8 @@ def share(one: Guess, bad: list[Answer], good: list[Answer]) -> tuple[float, str
     something wrong; and in words.
     """
     some = bad[:: max(1, -(-len(bad) // TRIED))]
-    told = [(answer, answer.fits(one)) for answer in some]
-    fits = [fit or 0.0 for answer, fit in told if answer.case is not None or fit is not None]
+    asked = [(answer, answer.fits(one)) for answer in some]
+    fits = [fit or 0.0 for answer, fit in asked if answer.case is not None or fit is not None]
     kept = [
         wrong for answer in good[:: max(1, -(-len(good) // TRIED))] if (wrong := answer.fits(one)) is not None
     ]

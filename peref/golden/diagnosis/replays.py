@@ -15,6 +15,7 @@ import numpy as np
 
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer
+from peref.golden.diagnosis.rotation import turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.hooks import around, rotation, turn_heads
 from peref.model import PLAIN
@@ -48,6 +49,7 @@ class Call:
 
 
 Kind = Callable[[Call], bool]
+Before = Callable[[Call, Any, At, Any], tuple[Any, At, Any]]  # (call, encoding, place, cache) -> these three
 
 
 def calls_of(case: ModelCase) -> list[Call]:
@@ -69,22 +71,35 @@ def as_it_is(answer: Answer) -> Any:
     )
 
 
+def on_trace(make: Callable[..., Any], only: Callable[[ModelCase], bool] = lambda case: True) -> Any:
+    """make(case, its calls, the answer) where there is a trace that it is for."""
+
+    def gives(answer: Answer) -> Any:
+        case = answer.trace
+        return None if case is None or not only(case) else make(case, calls_of(case), answer)
+
+    return gives
+
+
+def replayed(case: ModelCase, a: Any, before: Before) -> Any:
+    """The trace with something done before each call."""
+    calls = calls_of(case)
+    return trace_outputs(case, a, before=lambda number, *there: before(calls[number], *there))
+
+
 # ---------------------------------------------------------------- where its tokens are
 
 
 def with_places(place: Callable, who: str, kind: Kind) -> Any:
-    """place(positions [...,T'] of the whole trace, call) -> those of its T tokens; `who` has them: q, k or
-    both.
+    """place(positions of a call [...,T], how far it begins from the beginning of its text [...,1], the call)
+    -> other positions; `who` has them: q, k or both.
     """
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None or (who != "qk" and not attends(case)):
-            return None
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         i = case.at.i
-        other = np.concatenate(
-            [place(i, call) if kind(call) else i[..., call.first : call.stop] for call in calls_of(case)], -1
-        )
+        far = lambda c: i[..., c.first : c.first + 1] - i[..., c.begin : c.begin + 1]
+        mine = [place(own(i, c), far(c), c) if kind(c) else own(i, c) for c in calls]
+        other = np.concatenate(mine, -1)
         if np.array_equal(i, other):
             return as_it_is(answer)
         q, k = (other if name in who else i for name in "qk")
@@ -92,7 +107,12 @@ def with_places(place: Callable, who: str, kind: Kind) -> Any:
             return trace_outputs(case, answer.a, None, replace(case.at, i=q, j=k))
         return with_turned(case, answer.a, q, k)
 
-    return gives
+    return on_trace(make, lambda case: who == "qk" or attends(case))
+
+
+def own(i: Any, call: Call) -> Any:
+    """The positions of a call."""
+    return i[..., call.first : call.stop]
 
 
 def with_turned(case: ModelCase, a: Any, q: Any, k: Any, before: Any = None) -> Any:
@@ -100,10 +120,7 @@ def with_turned(case: ModelCase, a: Any, q: Any, k: Any, before: Any = None) -> 
     pe, turned = case.config.encoding(0), dict(a)
     for name, i in (("q", q), ("k", k)):
         if i is not None:
-            rows = [
-                turned_rows(case, a, name, i[..., c.first : c.stop], c.first, c.stop, c.n)
-                for c in calls_of(case)
-            ]
+            rows = [turned_rows(case, a, name, own(i, c), c.first, c.stop, c.n) for c in calls_of(case)]
             turned[name] = np.concatenate(rows, 2)
     return trace_outputs(case, turned, replace(pe, rotate=None), before=before)
 
@@ -121,39 +138,33 @@ def with_keys(times: Callable[[Call, Call], int], anew: bool = False) -> Any:
     for the length of each call.
     """
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None or case.hook != "rotate":
-            return None
-        calls = calls_of(case)
-        i = case.at.i
-
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         def before(number: int, pe: Any, there: At, old: Any) -> Any:
-            now = calls[number]
-            rows = []
-            for c in (c for c in calls[:number] if c.begin == now.begin):
+            now, rows = calls[number], []
+            for c in earlier(calls, now):
                 x = {"k": answer.a["k"][:, :, c.first : c.stop]}
                 for _ in range(times(c, now)):
                     n = now.n if anew else c.n
-                    x = {"k": turned_rows(case, answer.a | x, "k", i[..., c.first : c.stop], 0, c.T, n)}
+                    x = {"k": turned_rows(case, answer.a | x, "k", own(case.at.i, c), 0, c.T, n)}
                 rows.append(x["k"])
             return pe, there, old | {"k": Kept(np.concatenate(rows, 2))} if rows else old
 
-        return with_turned(case, answer.a, i, i, before)
+        return with_turned(case, answer.a, case.at.i, case.at.i, before)
 
-    return gives
+    return on_trace(make, turned_at_all)
+
+
+def earlier(calls: list[Call], now: Call) -> list[Call]:
+    """The calls of the same text before this one."""
+    return [c for c in calls if c.begin == now.begin and c.first < now.first]
 
 
 def unturned(q: bool, k: bool) -> Any:
     """Queries or keys are never turned."""
-
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None or case.hook != "rotate":
-            return None
-        return with_turned(case, answer.a, None if q else case.at.i, None if k else case.at.i)
-
-    return gives
+    make = lambda case, calls, answer: with_turned(
+        case, answer.a, None if q else case.at.i, None if k else case.at.i
+    )
+    return on_trace(make, turned_at_all)
 
 
 # ---------------------------------------------------------------- whom they see
@@ -162,19 +173,13 @@ def unturned(q: bool, k: bool) -> Any:
 def with_place(change: Callable[[At, Call], At], kind: Kind, only: Callable = attends) -> Any:
     """The place of a call is another: change(place, call)."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None or not only(case):
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        if not only(case):
             return as_it_is(answer)
-        calls = calls_of(case)
-        pick = lambda number, pe, at, old: (
-            pe,
-            change(at, calls[number]) if kind(calls[number]) else at,
-            old,
-        )
-        return trace_outputs(case, answer.a, before=pick)
+        pick = lambda call, pe, at, old: (pe, change(at, call) if kind(call) else at, old)
+        return replayed(case, answer.a, pick)
 
-    return gives
+    return on_trace(make)
 
 
 def with_mask(change: Callable[..., Any]) -> Callable[[At, Call], At]:
@@ -192,22 +197,16 @@ def with_mask(change: Callable[..., Any]) -> Callable[[At, Call], At]:
 def without_keys(lost: Callable[[Call, Call], bool]) -> Any:
     """Keys of earlier calls are lost where lost(their call, this call)."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None:
-            return None
-        calls = calls_of(case)
-
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         def change(see: Any, t: Any, s: Any, call: Call) -> Any:
             gone = np.zeros(s.shape, bool)
-            for c in calls:
-                if c.begin == call.begin and c.first < call.first and lost(c, call):
-                    gone[c.first - c.begin : c.stop - c.begin] = True
+            for c in earlier(calls, call):
+                gone[c.first - c.begin : c.stop - c.begin] = lost(c, call)
             return see & ~gone
 
         return with_place(with_mask(change), lambda call: call.later)(answer)
 
-    return gives
+    return on_trace(make)
 
 
 # ---------------------------------------------------------------- what the cache hands on
@@ -216,20 +215,17 @@ def without_keys(lost: Callable[[Call, Call], bool]) -> Any:
 def with_calls(change: Callable[[ModelCase, Call, bool], tuple[bool, int]], positions: Any = None) -> Any:
     """change(case, call, fresh) -> whether its cache is empty, and its n; positions(case) -> others."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None:
-            return None
-        calls = tuple(
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        new = tuple(
             (c.first, c.stop, *change(case, c, fresh))
-            for c, (_, _, fresh, _) in zip(calls_of(case), case.calls, strict=True)
+            for c, (_, _, fresh, _) in zip(calls, case.calls, strict=True)
         )
-        if calls == case.calls and positions is None:
+        if new == case.calls and positions is None:
             return as_it_is(answer)
         i = case.at.i if positions is None else positions(case)
-        return trace_outputs(replace(case, calls=calls), answer.a, None, replace(case.at, i=i, j=i))
+        return trace_outputs(replace(case, calls=new), answer.a, None, replace(case.at, i=i, j=i))
 
-    return gives
+    return on_trace(make)
 
 
 def kept_names(case: ModelCase, a: Any) -> tuple[list[str], list[str]]:
@@ -237,23 +233,19 @@ def kept_names(case: ModelCase, a: Any) -> tuple[list[str], list[str]]:
     states: dict[str, None] = {}
     features: dict[str, None] = {}
 
-    def before(number: int, pe: Any, at: At, old: Any) -> Any:
+    def before(call: Call, pe: Any, at: At, old: Any) -> Any:
         states.update(dict.fromkeys(old.get("state") or {}))
         features.update(dict.fromkeys(key[2:] for key in old if key.startswith("f.")))
         return pe, at, old
 
-    trace_outputs(case, a, before=before)
+    replayed(case, a, before)
     return list(states), list(features)
 
 
 def with_states(names: tuple[str, ...], kind: Kind, written: bool = True) -> Any:
     """These states are not read in calls of a kind, or not written: what was before the call stays."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None:
-            return None
-        calls = calls_of(case)
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
         was: dict[str, Any] = {}
 
         def before(number: int, pe: Any, at: At, old: Any) -> Any:
@@ -267,15 +259,11 @@ def with_states(names: tuple[str, ...], kind: Kind, written: bool = True) -> Any
 
         return trace_outputs(case, answer.a, before=before)
 
-    return gives
+    return on_trace(make)
 
 
-def with_short_tails(answer: Answer) -> Any:
+def with_short_tails(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
     """The last inputs that a call hands on are its own alone: a call of few tokens leaves zeros."""
-    case = answer.trace
-    if case is None:
-        return None
-    calls = calls_of(case)
 
     def before(number: int, pe: Any, at: At, old: Any) -> Any:
         state = dict(old.get("state") or {})
@@ -291,11 +279,9 @@ def with_short_tails(answer: Answer) -> Any:
 def with_old_states(names: tuple[str, ...]) -> Any:
     """A new text begins with these states of the one before, its keys are its own."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None or all(not fresh for _, _, fresh, _ in case.calls[1:]):
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        if all(not fresh for _, _, fresh, _ in case.calls[1:]):
             return as_it_is(answer)
-        calls = calls_of(case)
 
         def before(number: int, pe: Any, at: At, old: Any) -> Any:
             call = calls[number]
@@ -306,31 +292,25 @@ def with_old_states(names: tuple[str, ...]) -> Any:
         run_on = tuple((first, stop, first == 0, n) for first, stop, _, n in case.calls)
         return trace_outputs(replace(case, calls=run_on), answer.a, before=before)
 
-    return gives
+    return on_trace(make)
 
 
 def with_features(names: tuple[str, ...], lost: Kind) -> Any:
     """What cached tokens of some calls have besides key and value is 0."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None or not attends(case):
-            return None
-        calls = calls_of(case)
-
-        def before(number: int, pe: Any, at: At, old: Any) -> Any:
-            new, now = dict(old), calls[number]
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        def before(now: Call, pe: Any, at: At, old: Any) -> Any:
+            new = dict(old)
             for key in (key for key in old if key.startswith("f.") and key[2:] in names):
                 rows = np.array(old[key].rows)
-                for c in calls[:number]:
-                    if c.begin == now.begin and lost(c):
-                        rows[:, :, c.first - c.begin : c.stop - c.begin] = 0
+                for c in filter(lost, earlier(calls, now)):
+                    rows[:, :, c.first - c.begin : c.stop - c.begin] = 0
                 new[key] = Kept(rows)
             return pe, at, new
 
-        return trace_outputs(case, answer.a, before=before)
+        return replayed(case, answer.a, before)
 
-    return gives
+    return on_trace(make, attends)
 
 
 # ---------------------------------------------------------------- what is added to the logits
@@ -339,16 +319,8 @@ def with_features(names: tuple[str, ...], lost: Kind) -> Any:
 def with_hook(hook: str, change: Callable, kind: Kind) -> Any:
     """A hook does something else in calls of a kind: change(call) -> function(hook, *what it is given)."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.trace
-        if case is None or case.hook != hook:
-            return None
-        calls = calls_of(case)
-        pick = lambda number, pe, at, old: (
-            around(pe, hook, change(calls[number])) if kind(calls[number]) else pe,
-            at,
-            old,
-        )
-        return trace_outputs(case, answer.a, before=pick)
+    def make(case: ModelCase, calls: list[Call], answer: Answer) -> Any:
+        pick = lambda call, pe, at, old: (around(pe, hook, change(call)) if kind(call) else pe, at, old)
+        return replayed(case, answer.a, pick)
 
-    return gives
+    return on_trace(make, lambda case: case.hook == hook)

@@ -13,7 +13,7 @@ import numpy as np
 
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis.answer import GENERAL, NEARLY, Answer, Clue, Guess, Trap, flag_of, guess
-from peref.golden.diagnosis.engine import Row, computed, guesses, rows
+from peref.golden.diagnosis.engine import Row, computed, family, guesses, on_case, rows
 from peref.golden.diagnosis.pairs import cosines, gains_of, pair_factors, pairs_of, rotation_of
 from peref.golden.spec.cases import Case
 from peref.golden.spec.rule import ROUNDOFF
@@ -101,9 +101,8 @@ class Map:
 def with_map(made: Map, who: str = "qk") -> Any:
     """q and k, or one of them, go through another map."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None or not turns(case) or answer.parameters or not fitting(made, case):
+    def make(case: Case, answer: Answer) -> Any:
+        if answer.parameters:
             return None
         phi, *gains = rotation_of(case, answer)
         q, k = turn_heads(PLAIN, answer.a["q"], answer.a["k"], (phi, *gains), layout=case.layout)
@@ -117,7 +116,7 @@ def with_map(made: Map, who: str = "qk") -> Any:
         found = expected(case, answer.a | new, replace(case.config.encoding(0), rotate=None))
         return {n: x for n, x in found.items() if not n.startswith("vjp.")}
 
-    return gives
+    return on_case(make, lambda case: turns(case) and fitting(made, case))
 
 
 def fitting(made: Map, case: Case) -> bool:
@@ -185,11 +184,9 @@ MAPS = (  # flag, words, map
 WHOSE = (("", "qk"), (" (q alone)", "q"), (" (k alone)", "k"))
 
 
-def of_maps(answer: Answer) -> Iterator[Guess]:
+@family(turns)
+def of_maps(answer: Answer, case: Any) -> Iterator[Guess]:
     """Other maps of a pair; those of q or k alone where only one of them is wrong, or attention is."""
-    case = answer.case
-    if case is None or not turns(case) or answer.derivative or not answer.wrong:
-        return
     wrong = {name[0] for name in answer.wrong if name.endswith("_rotated")}
     whose = [(words, who) for words, who in WHOSE if not wrong or set(who) == wrong]
     for words, who in whose:
@@ -214,15 +211,12 @@ def at_width(cut: bool) -> Any:
         whole, half = replace(case, R=case.D).config.encoding(0), case.config.R // 2 if cut else None
         return lambda place: tuple(x if x is None else x[..., :half] for x in rotation(whole, *place))
 
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None or not is_partial(case):
-            return None
+    def make(case: Case, answer: Answer) -> Any:
         wide = change(case)
         pe = replace(case.config.encoding(0), rotate=lambda *place: wide(place))
         return expected(case, answer.a, pe)
 
-    return gives
+    return on_case(make, is_partial)
 
 
 def one_of_two(times_q: float, times_k: float) -> dict[str, Any]:
@@ -247,16 +241,15 @@ def parameters(a: Any) -> Any:
 def slow(change: Any) -> Any:
     """The frequencies, which are the angles at position 1, are changed; for one number a token."""
 
-    def gives(answer: Answer) -> Any:
-        case = answer.case
-        if case is None or case.hook != "rotate" or case.at.i.ndim == 3 or answer.parameters:
+    def make(case: Case, answer: Answer) -> Any:
+        if answer.parameters:
             return None
         pe = case.config.encoding(0)
         w = change(np.asarray(rotation(pe, {}, np.array([1]), case.at.n)[0])[0])
         new = lambda p, i, n: (np.asarray(i)[..., None] * w, *rotation(pe, p, i, n)[1:])
         return expected(case, answer.a, replace(pe, rotate=new))
 
-    return gives
+    return on_case(make, lambda case: turned_at_all(case) and case.at.i.ndim != 3)
 
 
 OF_ANGLES = (
@@ -356,11 +349,9 @@ def in_layout(layout: str) -> Any:
     )
 
 
-def of_turning(answer: Answer) -> Iterator[Guess | Clue]:
+@family(turned_at_all)
+def of_turning(answer: Answer, case: Any) -> Iterator[Guess | Clue]:
     """All that may be wrong about a rotation."""
-    case = answer.case
-    if case is None or case.hook != "rotate" or answer.derivative:
-        return
     other = other_of(case)
     words = f"you pair channels as layout {other} does, whatever the case asks for"
     yield guess("rope.layout.half", words, in_layout(other))
@@ -373,15 +364,15 @@ def of_turning(answer: Answer) -> Iterator[Guess | Clue]:
     for name, low in LOW:
         yield guess(FEW, f"your frequencies were {name}", slow(low))
     yield from of_maps(answer)
-    yield from of_angles(answer)
-    if answer.wrong and any(g is not None for g in gains_of(answer)):
+    yield from of_angles(answer, case)
+    if any(g is not None for g in gains_of(answer)):
         yield from of_power(answer)
 
 
-def of_angles(answer: Answer) -> Iterator[Guess | Clue]:
+def of_angles(answer: Answer, case: Case) -> Iterator[Guess | Clue]:
     """What the angles say that came, from a table or from what was turned."""
-    seen, case = cosines(answer), answer.case
-    if seen is None or case is None or not answer.wrong:
+    seen = cosines(answer)
+    if seen is None:
         return
     theta = np.asarray(rotation_of(case, answer)[0])
     half = seen.shape[-1] // 2

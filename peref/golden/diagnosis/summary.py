@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from peref.golden.diagnosis.answer import Answer, Trap
-from peref.golden.diagnosis.ranking import Said, diagnosed, told, weighed
+from peref.golden.diagnosis.ranking import Said, as_trap, diagnosed, weighed
 from peref.golden.diagnosis.tensor import of_form
 from peref.golden.spec.entries import Entry
 from peref.golden.spec.files import Tensor
@@ -89,7 +89,7 @@ class Summary:
         for one in self.said.get(entry.words["encoding"], ()):
             answer = Answer(entry, {name: got}, {name: False})
             if one.guess and (answer.fits(one.guess) or 0) > 0:
-                return told(one)
+                return as_trap(one)
         self.alone += 1
         return diagnosed(entry, name, got) if self.alone <= ALONE else None
 

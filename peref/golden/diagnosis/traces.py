@@ -17,12 +17,14 @@ import numpy as np
 from peref.encodings import get, options
 from peref.golden.compute.trace import trace_outputs
 from peref.golden.diagnosis.answer import Answer, Guess, flag_of, guess
+from peref.golden.diagnosis.engine import TRACES, family
 from peref.golden.diagnosis.replays import (
     TAILS,
     Call,
     attends,
     calls_of,
     kept_names,
+    on_trace,
     unturned,
     with_calls,
     with_features,
@@ -36,6 +38,7 @@ from peref.golden.diagnosis.replays import (
     with_states,
     without_keys,
 )
+from peref.golden.diagnosis.rotation import turned_at_all
 from peref.golden.spec.models import ModelCase
 from peref.settings import other_choices
 
@@ -53,36 +56,15 @@ SOME = (("of one token", one_token), ("of several tokens", a_chunk))
 WHO = (("", "qk"), (" of queries alone", "q"), (" of keys alone", "k"))
 
 
-def own(i: Any, call: Call) -> Any:
-    return i[..., call.first : call.stop]
-
-
-def offset(i: Any, call: Call) -> Any:
-    """How far a call begins from the beginning of its text."""
-    return i[..., call.first : call.first + 1] - i[..., call.begin : call.begin + 1]
-
-
-WRONG_PLACES = (  # flag, words, place(positions of the trace, call)
-    (RESTARTS, "every call counts its positions from the beginning", lambda i, c: own(i, c) - offset(i, c)),
-    (OFFSET, "the offset of a call counts twice in its positions", lambda i, c: own(i, c) + offset(i, c)),
-    (LATE, "positions are one too large once there is a cache", lambda i, c: own(i, c) + c.later),
-    (LATE, "positions are one too small once there is a cache", lambda i, c: own(i, c) - c.later),
-    (OFFSET, "a call's own tokens count in its offset", lambda i, c: own(i, c) + c.T),
-    (
-        OFFSET,
-        "the offset of a call is the number of calls before it",
-        lambda i, c: own(i, c) - offset(i, c) + c.number,
-    ),
-    (
-        RESTARTS,
-        "every token of a call has the position of its first",
-        lambda i, c: 0 * own(i, c) + own(i, c)[..., :1],
-    ),
-    (
-        RESTARTS,
-        "every token of a call has the position of its last",
-        lambda i, c: 0 * own(i, c) + own(i, c)[..., -1:],
-    ),
+WRONG_PLACES = (  # flag, words, place(positions of a call, its offset, the call)
+    (RESTARTS, "every call counts its positions from the beginning", lambda i, far, c: i - far),
+    (OFFSET, "the offset of a call counts twice in its positions", lambda i, far, c: i + far),
+    (LATE, "positions are one too large once there is a cache", lambda i, far, c: i + c.later),
+    (LATE, "positions are one too small once there is a cache", lambda i, far, c: i - c.later),
+    (OFFSET, "a call's own tokens count in its offset", lambda i, far, c: i + c.T),
+    (OFFSET, "the offset of a call is the number of calls before it", lambda i, far, c: i - far + c.number),
+    (RESTARTS, "every token of a call has the position of its first", lambda i, far, c: 0 * i + i[..., :1]),
+    (RESTARTS, "every token of a call has the position of its last", lambda i, far, c: 0 * i + i[..., -1:]),
 )
 
 
@@ -93,18 +75,16 @@ def places_of(answer: Answer) -> Iterator[tuple[str, str, Any]]:
     yield from ((late if flag == LATE else flag, words, place) for flag, words, place in WRONG_PLACES)
 
 
-def of_positions(answer: Answer) -> Iterator[Guess]:
+@family(what=TRACES)
+def of_positions(answer: Answer, case: Any) -> Iterator[Guess]:
     """Where the tokens of a call are."""
-    case = answer.trace
-    if case is None:
-        return
     for flag, words, place in places_of(answer):
         for whose, who in WHO:
             yield guess(flag, f"{words}{whose and ','}{whose}", with_places(place, who, every_call))
     yield guess(
         KEPT,
         "positions of a new text go on from the one before",
-        with_places(lambda i, c: own(i, c) + c.begin, "qk", every_call),
+        with_places(lambda i, far, c: i + c.begin, "qk", every_call),
     )
     window = case.window or 0
     for more in (0, 1) if window else ():
@@ -117,15 +97,14 @@ def of_positions(answer: Answer) -> Iterator[Guess]:
         yield guess(RING, f"the position is {words}", with_places(partial(full, -more), "qk", every_call))
 
 
-def rung(more: int, i: Any, call: Call) -> Any:
+def rung(more: int, i: Any, far: Any, call: Call) -> Any:
     """The place in a ring."""
-    return own(i, call) if call.window is None else own(i, call) % (call.window + more)
+    return i if call.window is None else i % (call.window + more)
 
 
-def full(more: int, i: Any, call: Call) -> Any:
+def full(more: int, i: Any, far: Any, call: Call) -> Any:
     """How many keys there are before a token in a cache that holds no more than the window."""
-    room = i.max() if call.window is None else call.window + more
-    return own(i, call) - np.maximum(offset(i, call) - room, 0)
+    return i if call.window is None else i - np.maximum(far - call.window - more, 0)
 
 
 def of_some_positions(answer: Answer) -> Iterator[Guess]:
@@ -215,11 +194,9 @@ LOST_KEYS = (  # flag, words, lost(call of the key, this call)
 )
 
 
-def of_masks(answer: Answer) -> Iterator[Guess]:
+@family(attends, TRACES)
+def of_masks(answer: Answer, case: Any) -> Iterator[Guess]:
     """Whom the tokens of a call see, and which keys are lost."""
-    case = answer.trace
-    if case is None or not attends(case):
-        return
     for flag, words, see, kinds in MASKS + (WINDOWS if case.window else ()):
         only = windowed if (flag, words, see, kinds) in WINDOWS else attends
         for kind in kinds:
@@ -251,11 +228,9 @@ def named(kind: Any) -> str:
     return {**words, **{k: f", in later calls {w}" for w, k in SOME}}.get(kind, "")
 
 
-def of_memory(answer: Answer) -> Iterator[Guess]:
+@family(lambda case: case.hook != "embed", TRACES)
+def of_memory(answer: Answer, case: Any) -> Iterator[Guess]:
     """What the cache loses, and what it keeps of an earlier text."""
-    case = answer.trace
-    if case is None or case.hook == "embed":
-        return
     once = lambda case, c, fresh: (c.first == 0, c.n)
     yield guess(KEPT, "the cache is not cleared before a new text", with_calls(once))
     yield guess(
@@ -277,18 +252,16 @@ def of_memory(answer: Answer) -> Iterator[Guess]:
         yield guess(KEPT, f"{what} of an earlier text is still there", with_old_states(some))
     if tails:
         words = "the last inputs that a call hands on are its own alone: a call of few tokens leaves zeros"
-        yield guess("cache.tail_dropped", words, with_short_tails)
+        yield guess("cache.tail_dropped", words, on_trace(with_short_tails))
     for some in dict.fromkeys([tuple(features), *((name,) for name in features)]) if features else ():
         for words, lost in (("cached tokens", every_call), *((f"tokens of calls {w}", k) for w, k in SOME)):
             words = f"{', '.join(some)} of {words} is lost"
             yield guess("cache.features_dropped", words, with_features(some, lost))
 
 
-def of_lengths(answer: Answer) -> Iterator[Guess]:
+@family(turned_at_all, TRACES)
+def of_lengths(answer: Answer, case: Any) -> Iterator[Guess]:
     """For which length the frequencies of a call are made, and how often cached keys are turned."""
-    case = answer.trace
-    if case is None or case.hook != "rotate":
-        return
     known = answer.entry.vectors.words["flags"]
     flag = lambda *ends: next((one for end in ends for one in known if one.endswith(end)), ends[-1])
     mixed, fixed = flag("cache_mixed_bases", "cache_mixed"), flag("static_as_dynamic", "longrope.switch")
@@ -332,11 +305,9 @@ def at_length(n: Any, case: ModelCase, call: Call, fresh: bool) -> tuple[bool, i
     return fresh, n(case, call)
 
 
-def of_settings(answer: Answer) -> Iterator[Guess]:
+@family(what=TRACES)
+def of_settings(answer: Answer, case: Any) -> Iterator[Guess]:
     """An option has another value than the case says."""
-    case = answer.trace
-    if case is None:
-        return
     for name, (default, kind) in options(get(case.encoding)).items():
         given = case.config.pe[0][1][name]
         for value in {*other_choices(default, kind), default} - {given} if is_plain(given) else ():
@@ -356,11 +327,9 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, str | bool | int | float)
 
 
-def of_terms(answer: Answer) -> Iterator[Guess]:
+@family(lambda case: case.hook in ("bias", "score"), TRACES)
+def of_terms(answer: Answer, case: Any) -> Iterator[Guess]:
     """What is added to the logits once there is a cache."""
-    case = answer.trace
-    if case is None or case.hook not in ("bias", "score"):
-        return
     known = answer.entry.vectors.words["flags"]
     dropped = next((one for one in known if one.endswith("bias.dropped_on_decode")), "cache.bias_dropped")
     nothing = lambda call: lambda bias, be, p, d: 0 * bias(be, p, d)
