@@ -11,12 +11,25 @@ The letters, everywhere:
 
 TYPE_CHECKING = False  # typing takes longer to import than all that is here
 if TYPE_CHECKING:
-    from peref.direct import attention, bias, rotate, vjp
+    from peref.direct import attention, bias, embed, mix, probabilities, rotate, score, vjp
     from peref.encodings import get, load, names
 
     __version__: str
 
-__all__ = ["attention", "bias", "get", "load", "names", "rotate", "vjp"]
+OF_ENCODINGS = ("get", "load", "names")
+__all__ = [
+    "attention",
+    "bias",
+    "embed",
+    "get",
+    "load",
+    "mix",
+    "names",
+    "probabilities",
+    "rotate",
+    "score",
+    "vjp",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -27,7 +40,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'peref' has no attribute {name!r}")
     from peref import direct, encodings
 
-    return getattr(encodings if name in ("get", "load", "names") else direct, name)
+    return getattr(encodings if name in OF_ENCODINGS else direct, name)
 
 
 def __dir__() -> list[str]:

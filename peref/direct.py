@@ -4,16 +4,23 @@ the gradient of any of these.
     q, k      = rotate("rope", q, k, positions=range(5, 12), base=500000.0)
     b         = bias("alibi", heads=12, tokens=7)
     o         = attention("t5", q, k, v, params={"table": table})
+    o         = attention("rope+alibi", q, k, v, softcap=50.0, sinks=True, params={"sinks": logits})
+    p         = probabilities("alibi", q, k)
+    s         = score("forgetting", q, k, x=x)
+    e         = embed("sinusoidal", width=64, tokens=7)
+    y         = mix("retnet", x, heads=4)
     o, pull   = vjp(attention, "rope", q, k, v);    dq, dk, dv = pull(do)
 
-Options of the encoding go by name. Parameters of learned encodings come as `params`, a dict under the names
-of the encoding's file; left out, they are drawn from `seed`. Arrays are NumPy's, all float32 or all float64;
-what comes out has the dtype of what went in.
+Options of the encoding go by name, and to attention and probabilities also the settings of a layer
+(member.py). Parameters of learned encodings come as `params`, a dict under the names of the encoding's file;
+left out, they are drawn from `seed`. Arrays are NumPy's, all float32 or all float64; what comes out has the
+dtype of what went in. Where there are fewer queries than keys, they are the last: one query against a cache.
 
-Not here: encodings added to an embedding or in place of attention (a model has them), a cache (model.decode).
+Not here: a cache that grows (model.decode).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +28,25 @@ import numpy as np
 from peref.config import check_claims, check_rotary_width
 from peref.encodings import Encoding, bind, get, names, resolve
 from peref.errors import Misuse
-from peref.hooks import attend_heads, check_options, check_place, distance_table, rotation, turn_heads
+from peref.hooks import (
+    attend_heads,
+    check_options,
+    check_place,
+    distance_table,
+    features,
+    mixed,
+    place_tables,
+    position_rows,
+    rotation,
+    score_terms,
+    turn_heads,
+)
+from peref.member import Layer, bound, by_hooks, encodings_of, fills, settled
 from peref.model import PLAIN
 from peref.ops.attention import scores
 from peref.ops.place import At, positions_of
 from peref.ops.turn import LAYOUTS
+from peref.parameters import learned_settings
 from peref.rng import generator
 from peref.tape import Op, Tape, Var, value
 
@@ -41,7 +62,23 @@ def seen_backward(see, dy):
 seen = Op(seen_forward, seen_backward)
 
 
+def masked_forward(s, see):  # bool of a shape that broadcasts
+    return np.where(see, s, 0), see
+
+
+def masked_backward(see, dy):
+    return np.where(see, dy, 0), None
+
+
+masked = Op(masked_forward, masked_backward)
+
+
 # ---------------------------------------------------------------- what was given
+
+
+# where a call says nothing of layers
+ONE_LAYER: dict[str, Any] = {"layer": 0, "layers": 1, "earlier": 0, "biased": False}
+SOFTMAX = ("", "rotate", "bias", "score", "attend")
 
 
 def is_real(x: Any) -> bool:
@@ -65,15 +102,43 @@ def real(arrays: dict[str, Any], like: np.dtype | None = None) -> np.dtype:
 
 
 def heads_of(q: Any, k: Any, v: Any = None) -> dict[str, int]:
-    """H, G and D of q [B,H,T,D], k [B,G,T,D] and v [B,G,T,D], or Misuse."""
-    fit = q.ndim == k.ndim == 4 and k.shape[:1] + k.shape[2:] == q.shape[:1] + q.shape[2:]
+    """H, G and D of q [B,H,T,D], k [B,G,S,D] and v [B,G,S,D], or Misuse."""
+    fit = q.ndim == k.ndim == 4 and k.shape[::3] == q.shape[::3] and k.shape[2] >= q.shape[2]
     fit = fit and min(q.shape + k.shape) > 0 and q.shape[1] % k.shape[1] == 0
     if not fit or (v is not None and (v.ndim != 4 or v.shape[:3] != k.shape[:3])):
         arrays = {"q": q, "k": k} | ({} if v is None else {"v": v})
         given = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
-        wanted = f"q [B,H,T,D] and {', '.join([*arrays][1:])} [B,G,T,D], H a multiple of G"
-        raise Misuse(f"{given} do not fit; expected {wanted}")
+        wanted = f"q [B,H,T,D] and {', '.join([*arrays][1:])} [B,G,S,D], H a multiple of G and S at least T"
+        raise Misuse(f"{given} do not fit; expected {wanted}: the queries are the last tokens")
     return {"H": q.shape[1], "G": k.shape[1], "D": q.shape[3]}
+
+
+def check_sizes(facts: dict[str, Any]) -> None:
+    for fact in ("H", "L"):
+        if facts[fact] < 1:
+            raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
+
+
+def layer_of(name: str, facts: dict[str, Any], given: dict[str, Any], layout: str) -> Layer:
+    """An attention layer of the encoding, or of several, with options and settings. Raises Misuse as
+    `chosen`.
+    """
+    for one in encodings_of(name):
+        fills_one_of(one, SOFTMAX)
+    check_sizes(facts)
+    layer = bound(name, settled(name, given), ONE_LAYER | facts, lambda _: 0, layout, facts["window"])  # type: ignore[arg-type]
+    check_claims(name, layer.pe, facts["causal"], layer.window or layer.chunk)
+    check_options(layer.pe)
+    return layer
+
+
+def fills_one_of(name: str, hooks: tuple[str, ...]) -> None:
+    """Raises Misuse where the encoding fills none of these hooks."""
+    if get(name).hook not in hooks:
+        others = ", ".join(n for n in names() if get(n).hook in hooks)
+        raise Misuse(
+            f"{name} fills {get(name).hook or 'no hook'} and cannot do this; those that can: {others}"
+        )
 
 
 def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: dict[str, Any]) -> Encoding:
@@ -81,26 +146,27 @@ def chosen(name: str, hooks: tuple[str, ...], facts: dict[str, Any], options: di
     does not claim what is asked.
     """
     encoding = get(name)
-    if encoding.hook not in hooks:
-        others = ", ".join(n for n in names() if get(n).hook in hooks)
-        what = f"{name} fills {encoding.hook or 'no hook'} and cannot do this"
-        raise Misuse(f"{what}; those that can: {others}")
-    for fact in ("H", "L"):
-        if facts[fact] < 1:
-            raise Misuse(f"{fact} is {facts[fact]}; expected at least 1")
-    encoding = bind(encoding, {"layer": 0, "layers": 1, "biased": False, **facts}, resolve(name, options))
+    fills_one_of(name, hooks)
+    check_sizes(facts)
+    encoding = bind(encoding, ONE_LAYER | facts, resolve(name, options))
     check_claims(name, encoding, facts.get("causal", True), facts.get("window"))
     check_options(encoding)
     return encoding
 
 
 def parameters(
-    name: str, encoding: Encoding, params: dict[str, Any] | None, seed: int, dtype: np.dtype
+    name: str,
+    encoding: Encoding,
+    params: dict[str, Any] | None,
+    seed: int,
+    dtype: np.dtype,
+    more: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`params` where they fit the bound `encoding`, new ones of `dtype` where there are none. Raises
-    Misuse, with the names and shapes expected.
+    """`params` where they fit the bound `encoding`, new ones of `dtype` where there are none. `more` is what
+    the settings of its layer learn, as it starts. Raises Misuse, with the names and shapes expected.
     """
-    fresh = {n: np.asarray(a, dtype) for n, a in encoding.init(generator(seed, "pe", 0)).items()}
+    drawn = encoding.init(generator(seed, "pe", 0)) | (more or {})
+    fresh = {n: np.asarray(a, dtype) for n, a in drawn.items()}
     if params is None:
         return fresh
     real({f"params[{n!r}]": a for n, a in params.items()}, dtype)
@@ -126,11 +192,25 @@ def place(
     return at
 
 
+def of_last(at: At, T: int) -> At:
+    """The same place of T queries, the last of its tokens."""
+    return at if at.T == T else replace(at, i=at.i[..., at.S - T :])
+
+
+def turned(encoding: Encoding, p: dict[str, Any], q: Any, k: Any, at: At, layout: str) -> tuple[Any, Any]:
+    """q and k after the rotation of their places."""
+    rotary = rotation(encoding, p, at.j, at.n)
+    if rotary is None or at.T == at.S:
+        return turn_heads(PLAIN, q, k, rotary, layout=layout)
+    k = turn_heads(PLAIN, k, k, rotary, layout=layout)[1]
+    return turn_heads(PLAIN, q, q, rotation(encoding, p, at.i, at.n), layout=layout)[0], k
+
+
 def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) -> int | None:
     """R, None where the encoding turns nothing."""
     if layout not in LAYOUTS:
         raise Misuse(f"layout is {layout!r}; expected one of: {', '.join(LAYOUTS)}")
-    if not get(name).rotate:
+    if not fills(name, "rotate"):
         if rotary_dim is not None:
             raise Misuse(f"rotary_dim is {rotary_dim}, but {name} turns nothing; leave it out")
         return None
@@ -139,7 +219,7 @@ def width_of_rotation(name: str, D: int, rotary_dim: int | None, layout: str) ->
     return R
 
 
-# ---------------------------------------------------------------- the four calls
+# ---------------------------------------------------------------- the calls
 
 
 def rotate(
@@ -156,21 +236,21 @@ def rotate(
     seed: int = 0,
     **options: Any,
 ) -> tuple[Any, Any]:
-    """q [B,H,T,D] and k [B,G,T,D] turned by the rotary encoding `name` at `positions`, 0, 1, ... unless
-    given.
+    """q [B,H,T,D] and k [B,G,S,D] turned by the rotary encoding `name` at `positions`, 0, 1, ... unless
+    given; the queries are the last T of the S tokens.
 
-    positions [T] or [B,T], and for encodings of several axes also [A,B,T], or [A,T] where A is not B.
+    positions [S] or [B,S], and for encodings of several axes also [A,B,S], or [A,S] where A is not B.
 
     layout: "half" or "interleaved" (ops/turn.py); the first `rotary_dim` channels turn, all unless given. L
-    is the length trained for and n the length that frequencies are made for, T unless given. Raises Misuse
+    is the length trained for and n the length that frequencies are made for, S unless given. Raises Misuse
     for an encoding that turns nothing and sizes that do not fit.
     """
-    dtype, sizes, T = real({"q": q, "k": k}), heads_of(q, k), q.shape[2]
-    facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": T if L is None else L}
+    dtype, sizes, S = real({"q": q, "k": k}), heads_of(q, k), k.shape[2]
+    facts = sizes | {"R": width_of_rotation(name, sizes["D"], rotary_dim, layout), "L": S if L is None else L}
     encoding = chosen(name, ("rotate",), facts, options)
     p = parameters(name, encoding, params, seed, dtype)
-    at = place(name, encoding, dtype, T, positions, q.shape[0], n=n)
-    return turn_heads(PLAIN, q, k, rotation(encoding, p, at.i, at.n), layout=layout)
+    at = of_last(place(name, encoding, dtype, S, positions, q.shape[0], n=n), q.shape[2])
+    return turned(encoding, p, q, k, at, layout)
 
 
 def bias(
@@ -191,11 +271,7 @@ def bias(
     Give `tokens`, their number, or their positions [T]. The dtype is that of `params`, else float64; L is the
     length trained for, T unless given. Raises Misuse for an encoding that adds no function of distance.
     """
-    if (tokens is None) == (positions is None):
-        raise Misuse("give either tokens or positions")
-    T = np.size(positions) if tokens is None else tokens
-    if T < 1:
-        raise Misuse(f"there are {T} tokens; expected at least 1")
+    T = counted_tokens(tokens, positions)
     encoding = chosen(name, ("bias",), {"H": heads, "causal": causal, "L": T if L is None else L}, options)
     dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
     p = parameters(name, encoding, params, seed, dtype)
@@ -203,6 +279,21 @@ def bias(
     table = distance_table(PLAIN, encoding, p, at.distances)
     nothing = np.zeros((1, heads, T, 1), dtype)
     return seen(scores(nothing, nothing, table, None, None, None, at=at, scale=1.0), at.see)
+
+
+def counted_tokens(tokens: int | None, positions: Any) -> int:
+    """How many tokens there are. Raises Misuse unless their number or a row of positions is given."""
+    if (tokens is None) == (positions is None):
+        raise Misuse("give either tokens or positions")
+    if np.ndim(0 if positions is None else positions) > 1:
+        raise Misuse(
+            f"positions are {list(np.shape(positions))}; expected [T], one number for each token of one "
+            "sequence, such as positions=[2, 1, 4]"
+        )
+    T = np.size(positions) if tokens is None else tokens
+    if T < 1:
+        raise Misuse(f"there are {T} tokens; expected at least 1")
+    return T
 
 
 def attention(
@@ -224,27 +315,136 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Softmax attention of q [B,H,T,D] over k, v [B,G,T,D] with the encoding `name`, [B,H,T,D]. H is a
-    multiple of G.
+    """Softmax attention of q [B,H,T,D] over k, v [B,G,S,D] with the encoding `name`, [B,H,T,D]. H is a
+    multiple of G; the queries are the last T of the S tokens, which positions, seg and n are of.
 
-    Logits are scaled as the encoding wants it: D**-0.5, and 1 for t5. x [B,T,C] is the layer's input, for
-    encodings that compute something of it (forget gates, Householder maps); without it C is H D. window and
-    seg [B,T] are those of ops/place.py, the other settings those of `rotate` and `bias`. Raises Misuse for an
-    encoding that replaces attention or is added to the embedding, and sizes that do not fit.
+    `name` may be several encodings joined by +, and the options settings of a layer (member.py): softcap,
+    chunk, global_tokens, scale, temperature and its two; sinks=True takes params["sinks"] [H], and
+    temperature="ssmax" params["temperature"] [H]. Logits are scaled as the encoding wants it where scale is
+    not given: D**-0.5, and 1 for t5. x [B,T,C] is the layer's input, for encodings that compute something of
+    it (forget gates, Householder maps); without it C is H D. window and seg [B,S] are those of ops/place.py,
+    the other settings those of `rotate` and `bias`. Raises Misuse for an encoding that replaces attention or
+    is added to the embedding, and sizes that do not fit.
     """
     dtype, sizes = real({"q": q, "k": k, "v": v} | ({} if x is None else {"x": x})), heads_of(q, k, v)
-    B, T = q.shape[0], q.shape[2]
+    B, T, S, name = q.shape[0], q.shape[2], k.shape[2], by_hooks(name)
     R = width_of_rotation(name, sizes["D"], rotary_dim, layout)
-    facts: dict[str, Any] = sizes | {"R": R, "L": T if L is None else L}
+    facts: dict[str, Any] = sizes | {"R": R, "L": S if L is None else L}
     facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1], "causal": causal, "window": window}
-    encoding = chosen(name, ("", "rotate", "bias", "score", "attend"), facts, options)
+    layer = layer_of(name, facts, options, layout)
+    encoding = layer.pe
     if x is None and encoding.features:
         raise Misuse(f"{name} computes something of the layer's input; give x [B,T,C]")
+    if encoding.features and T < S:
+        raise Misuse(f"{name} keeps something of every token; give a query for each of the {S} keys")
     if x is not None and (x.ndim != 3 or x.shape[:2] != (B, T)):
         raise Misuse(f"x is {list(x.shape)}; expected [{B}, {T}, C], the layer's input")
+    p = parameters(name, encoding, params, seed, dtype, learned_settings(layer, facts["H"], facts["L"]))
+    at = place(name, encoding, dtype, S, positions, B, causal=causal, window=window, seg=seg, n=n)
+    at = of_last(layer.place(at), T)
+    made, how = None, layer.of_heads(p, layer.factor(at.i))
+    if T < S:
+        made = None, place_tables(PLAIN, replace(encoding, rotate=None), p, at)[1]
+        q, k = turned(encoding, p, q, k, at, layout)
+    return attend_heads(PLAIN, encoding, p, q, k, v, x, at, made=made, **how)[0]
+
+
+def probabilities(name: str, q: Any, k: Any, **given: Any) -> Any:
+    """The weights of `attention`, which takes the same settings, [B,H,T,S]: 0 where a query does not look.
+
+    With sinks a row adds up to less than 1. Raises Misuse also for encodings that are no softmax over keys.
+    """
+    for one in encodings_of(name):
+        fills_one_of(one, SOFTMAX[:-1])
+    heads_of(q, k)
+    B, G, S, _ = k.shape
+    unit = np.broadcast_to(np.eye(S, dtype=value(k).dtype), (B, G, S, S)).copy()
+    return attention(name, q, k, unit, **given)
+
+
+def score(
+    name: str,
+    q: Any,
+    k: Any,
+    *,
+    positions: Any = None,
+    x: Any = None,
+    causal: bool = True,
+    window: int | None = None,
+    seg: Any = None,
+    L: int | None = None,
+    params: dict[str, Any] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Any:
+    """What the encoding `name` adds to the logits of q [B,H,T,D] and k [B,G,T,D] by their content, [B,H,T,T],
+    0 where a query does not look. x and the settings are those of `attention`.
+
+    Raises Misuse for an encoding that adds no such thing, and sizes that do not fit.
+    """
+    dtype, sizes = real({"q": q, "k": k} | ({} if x is None else {"x": x})), heads_of(q, k)
+    B, T = q.shape[0], q.shape[2]
+    if k.shape[2] > T:
+        raise Misuse(f"there are {T} queries and {k.shape[2]} keys; expected as many")
+    facts = sizes | {"L": T if L is None else L, "causal": causal, "window": window}
+    facts |= {"C": sizes["H"] * sizes["D"] if x is None else x.shape[-1]}
+    encoding = chosen(name, ("score",), facts, options)
+    if x is None and encoding.features:
+        raise Misuse(f"{name} computes something of the layer's input; give x [B,T,C]")
     p = parameters(name, encoding, params, seed, dtype)
-    at = place(name, encoding, dtype, T, positions, B, causal=causal, window=window, seg=seg, n=n)
-    return attend_heads(PLAIN, encoding, p, q, k, v, x, at, layout=layout)[0]
+    at = place(name, encoding, dtype, T, positions, B, causal=causal, window=window, seg=seg)
+    terms = score_terms(PLAIN, encoding, p, q, k, features(PLAIN, encoding, p, x, at)[0], at)
+    nothing = np.zeros((B, sizes["H"], T, 1), dtype)
+    return masked(scores(nothing, nothing, None, *terms, at=at, scale=1.0), at.see)
+
+
+def embed(
+    name: str,
+    *,
+    width: int,
+    tokens: int | None = None,
+    positions: Any = None,
+    L: int | None = None,
+    params: dict[str, Any] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Any:
+    """What the encoding `name` adds to the embedding, [T,width]. tokens, positions, L and the dtype are those
+    of `bias`. Raises Misuse for an encoding that adds nothing there.
+    """
+    T = counted_tokens(tokens, positions)
+    encoding = chosen(name, ("embed",), {"H": 1, "C": width, "L": T if L is None else L}, options)
+    dtype = real({f"params[{n!r}]": a for n, a in params.items()}) if params else np.dtype(np.float64)
+    p = parameters(name, encoding, params, seed, dtype)
+    return position_rows(encoding, p, place(name, encoding, dtype, T, positions).i)
+
+
+def mix(
+    name: str,
+    x: Any,
+    *,
+    heads: int,
+    head_width: int | None = None,
+    positions: Any = None,
+    seg: Any = None,
+    L: int | None = None,
+    params: dict[str, Any] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Any:
+    """What the encoding `name` gives in place of attention for a layer's input x [B,T,C], [B,T,C]. The head
+    width is C / heads unless given. Raises Misuse for an encoding that stands beside attention.
+    """
+    dtype = real({"x": x})
+    if x.ndim != 3 or min(x.shape) < 1:
+        raise Misuse(f"x is {list(x.shape)}; expected [B, T, C], the layer's input")
+    B, T, C = x.shape
+    if head_width is None and (heads < 1 or C % heads):
+        raise Misuse(f"width {C} does not divide by {heads} heads; change one, or give head_width")
+    facts = {"H": heads, "D": C // heads if head_width is None else head_width, "C": C}
+    encoding = chosen(name, ("mix",), facts | {"L": T if L is None else L, "causal": True}, options)
+    p = parameters(name, encoding, params, seed, dtype)
+    return mixed(PLAIN, encoding, p, x, place(name, encoding, dtype, T, positions, B, seg=seg))[0]
 
 
 def vjp(

@@ -93,7 +93,8 @@ def is_usual(cfg: Config) -> bool:
 def norm(this: Pass, w: Arrays, name: str, x: Any, kind: str = "") -> Any:
     """The norm of this name, of the model's kind unless said."""
     weight = w[f"{name}.weight"]
-    weight = from_one(this.be.widen(weight)) if this.cfg.norm_from_one else weight
+    if this.cfg.norm_from_one:
+        weight = in_dtype(from_one(this.be.widen(weight)), x.dtype)
     if (kind or this.cfg.norm) == "rms":
         return this.be.rms_norm(x, weight, eps=this.cfg.eps)
     return this.be.layer_norm(x, weight, w.get(f"{name}.bias"), eps=this.cfg.eps)
@@ -209,4 +210,6 @@ def head(this: Pass, x: Any) -> Any:
     x = norm(this, p, "norm", x)  # [B,T,C]
     x = this.be.linear(x, p["embed.weight" if cfg.tied else "head.weight"], p.get("head.bias"))  # [B,T,V]
     x = times(x, cfg.logit_factor)
-    return x if cfg.logit_softcap is None else softcapped(x, cap=cfg.logit_softcap)
+    if cfg.logit_softcap is None:
+        return x
+    return in_dtype(softcapped(this.be.widen(x), cap=cfg.logit_softcap), x.dtype)

@@ -25,6 +25,7 @@ import numpy as np
 from peref.config import Config
 from peref.errors import Misuse
 from peref.hooks import query_size, rate_factors
+from peref.member import Layer
 from peref.ops.linear import initial
 from peref.rng import Blank, generator
 from peref.xp import Arrays
@@ -113,7 +114,7 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
         linear("k", G * D, C, cfg.qkv_bias)
         linear("v", G * D, C, cfg.qkv_bias)
         linear("o", C, H * D, cfg.o_bias, out)
-        p |= {f"{layer}.{name}": a for name, a in learned_settings(cfg, layer).items()}
+        p |= {f"{layer}.{name}": a for name, a in learned_settings(cfg.layer(layer), H, cfg.L).items()}
         if cfg.qk_norm:
             wide = cfg.qk_norm_over == "width"
             for role, heads in (("qnorm", H), ("knorm", G)):
@@ -129,11 +130,10 @@ def init_layer(cfg: Config, layer: int, stream: Callable, before: Arrays) -> Arr
     return p
 
 
-def learned_settings(cfg: Config, number: int) -> Arrays:
+def learned_settings(layer: Layer, H: int, L: int) -> Arrays:
     """What the settings of a layer learn, as it starts: sinks and the factor of ssmax, [H] each."""
-    layer = cfg.layer(number)
-    sinks = {"sinks": np.zeros(cfg.H)} if layer.sinks else {}
-    s = {"temperature": np.full(cfg.H, 1 / math.log(cfg.L))} if layer.temperature == "ssmax" else {}
+    sinks = {"sinks": np.zeros(H)} if layer.sinks else {}
+    s = {"temperature": np.full(H, 1 / math.log(L))} if layer.temperature == "ssmax" else {}
     return sinks | s
 
 

@@ -662,7 +662,8 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
             "bse=2",
             (
                 r"encoding 'rope' has no option 'bse'; did you mean 'base'\? its options are: base, "
-                r"learned, window, chunk, temperature, temperature_length, temperature_slope, rotary_dim, "
+                r"learned, window, chunk, global_tokens, temperature, temperature_length, temperature_slope, "
+                r"rotary_dim, "
                 r"layout, scale, softcap, sinks$"
             ),
         ),
@@ -672,7 +673,8 @@ def test_choose_refuses_rotary_options_where_nothing_turns():
             "bse=2",
             (
                 r"'alibi,rope' has no option 'bse'; did you mean 'base'\? their options are: max_bias, "
-                r"slopes, directions, across_layers, window, chunk, temperature, temperature_length, "
+                r"slopes, directions, across_layers, window, chunk, global_tokens, temperature, "
+                r"temperature_length, "
                 r"temperature_slope, scale, softcap, sinks, base"
             ),
         ),

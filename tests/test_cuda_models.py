@@ -20,10 +20,16 @@ from peref.xp import to_host
 
 PLAIN = backends.get("numpy")
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 1, 1], [4, 4, 2, 2, 2, 2, 2, 7, 7]])
+GEMMA = {"norm_place": "both", "norm_from_one": True, "activation": "geglu"}
+SHARED = {"residual": "shared", "activation": "gelu_exact", "logit_factor": 0.5}
+PARALLEL = {"residual": "parallel", "activation": "relu2"}
 CASES = [
     ("rope", {}, SEGMENTS),
     ("xpos", {"layout": "interleaved", "norm": "layer", "activation": "gelu", "biases": True}, None),
     ("alibi", {"window": 3}, None),
+    ("rope", {**GEMMA, "embed_factor": 6.0, "logit_softcap": 2.0, "qk_norm": True}, SEGMENTS),
+    ("rope", {**SHARED, "norm": "layer", "biases": True, "head_bias": True, "embed_norm": True}, None),
+    ("alibi", {**PARALLEL, "qk_norm": True, "qk_norm_over": "width", "residual_factor": 0.5}, None),
     ("t5", {"G": 1}, None),
     ("t5", {}, SEGMENTS),
     ("forgetting", {}, SEGMENTS),
@@ -116,6 +122,27 @@ def test_what_encodings_compute_themselves_stays_float32_beside_bfloat16(name):
     (got, changed), (want, expected), (near, _) = found
     assert seen == ({"bfloat16"} if name in OWN else set())
     assert (abs(got - want) <= np.maximum(0.03 * want, 4 * abs(near - want))).all(), (got, want, near)
+    assert changed == expected
+
+
+@pytest.mark.parametrize("form", [case[1] for case in CASES[3:6]], ids=["both", "shared", "parallel"])
+def test_forms_of_a_block_train_beside_bfloat16(form):
+    """A step with weights in bfloat16 has the loss and the norm of float32 to bfloat16's digits, and changes
+    every weight that float32 changes.
+    """
+    cfg, found = replace(tiny("alibi"), **form), []
+    p = model.init(cfg)
+    with emulated() as cupy:
+        be = replace(open_device(cupy, fake_cublas.Library(), "cuda:bf16"), step=backends.call)
+        for one in (be, PLAIN):
+            weights, *moments = (
+                one.place({n: np.array(a) for n, a in kind.items()}) for kind in (p, zeros(p), zeros(p))
+            )
+            word = to_host(one_step(one, cfg, SMALL.rule, weights, *moments, parts(1), SMALL.numbers(1)))
+            changed = {n for n, a in weights.items() if (to_host(a) != p[n]).any()}
+            found.append((np.array(read_status(word, p)), changed))
+    (got, changed), (want, expected) = found
+    assert (abs(got - want) <= 0.03 * want).all(), (got, want)
     assert changed == expected
 
 

@@ -16,10 +16,12 @@ from loops import turn as turn_loop
 from loops import witness
 
 import peref
-from peref import direct
-from peref.encodings import get, names, options
+from peref import direct, hooks, member, model
+from peref.config import Config
+from peref.encodings import bind, get, names, options
 from peref.errors import Misuse
 from peref.laws.loops import widths
+from peref.ops.place import At
 
 B, H, G, T, D, C = 2, 6, 2, 7, 4, 5
 OUT_OF_ORDER = np.array([5, 0, 3, 3, 11, 2, 15])
@@ -39,7 +41,7 @@ def qkvx(dtype=np.float64):
 
 def drawn(name, **facts):
     """Parameters of an encoding, away from where they start."""
-    known = {"H": H, "G": G, "D": D, "R": D, "C": C, "L": T, "causal": True, "layer": 0, "layers": 1, **facts}
+    known = {"H": H, "G": G, "D": D, "R": D, "C": C, "L": T, "causal": True} | direct.FIRST | facts
     rng = np.random.default_rng(1)
     p = direct.parameters(name, direct.bind(get(name), known, {}), None, 0, np.dtype(np.float64))
     return frozen({n: a + 0.3 * rng.standard_normal(a.shape) for n, a in p.items()})
@@ -489,7 +491,7 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
         ),
         (
             lambda: peref.rotate("rope", q, k[:, :, 1:]),
-            "q [2, 6, 7, 4], k [2, 2, 6, 4] do not fit; expected q [B,H,T,D] and k [B,G,T,D], H a mul",
+            "q [2, 6, 7, 4], k [2, 2, 6, 4] do not fit; expected q [B,H,T,D] and k [B,G,S,D], H a mul",
         ),
         (lambda: peref.rotate("rope", q[0], k[0]), "q [6, 7, 4], k [2, 7, 4] do not fit"),
         (
@@ -498,7 +500,7 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
         ),
         (
             lambda: peref.attention("none", q, k, v[:, :1]),
-            "v [2, 1, 7, 4] do not fit; expected q [B,H,T,D] and k, v [B,G,T,D]",
+            "v [2, 1, 7, 4] do not fit; expected q [B,H,T,D] and k, v [B,G,S,D]",
         ),
         (lambda: peref.rotate("rope", q[:, :0], k), "q [2, 0, 7, 4], k [2, 2, 7, 4] do not fit"),
         (
@@ -590,7 +592,7 @@ pull = peref.vjp(peref.rotate, "rope", q, k)[1]
         (lambda: peref.bias("alibi", heads=0, tokens=T), "H is 0; expected at least 1"),
         (
             lambda: peref.bias("alibi", heads=H, positions=np.zeros((2, 3))),
-            "positions are float64[2, 3]; expected numbers [6], one for each",
+            "positions are [2, 3]; expected [T], one number for each token of one sequence, such as",
         ),
         (lambda: peref.bias("t5", heads=H, positions=[0.0, 0.5]), "t5: positions must be whole numbers"),
         (lambda: peref.bias("learned_bias", heads=H, tokens=T, L=5), "the table has 0 to 4 and ends there"),
@@ -628,7 +630,7 @@ def test_refused_in_words(call, words):
 
 def test_a_window_that_is_not_claimed_is_refused(monkeypatch):
     """Every encoding that attends claims it today; one that does not is not asked."""
-    monkeypatch.setattr(direct, "get", lambda name: replace(get(name), claims=frozenset()))
+    monkeypatch.setattr(member, "get", lambda name: replace(get(name), claims=frozenset()))
     with pytest.raises(Misuse, match="alibi has no attention that a window could limit"):
         peref.attention("alibi", q, k, v, window=3)
 
@@ -678,3 +680,125 @@ def test_every_option_of_alibi_by_name():
     got = peref.bias("alibi", heads=4, tokens=3, causal=False, directions="halves")
     future = np.triu(np.ones((3, 3), bool), 1)
     same(np.isneginf(got), np.stack([future, future, future.T, future.T]), 0)
+
+
+# ---------------------------------------------------------------- settings of a layer, and fewer queries
+
+
+HEATED = {"temperature": "ssmax", "softcap": 1.5, "sinks": True, "chunk": 4, "scale": 0.75}
+
+
+def test_settings_of_a_layer_are_those_of_a_model():
+    """All at once, two encodings in one layer, learned numbers among the parameters: the heads of a model's
+    layer, and their gradients.
+    """
+    q, k, v, _ = qkvx()
+    p = frozen({"sinks": np.linspace(-1, 1, H), "temperature": np.linspace(0.5, 1, H)})
+    given = HEATED | {"rope.base": 100.0}
+    cycle = (("rope+alibi", given),)
+    cfg = Config(pe=cycle, H=H, G=G, D=D, C=C, L=T, layers=1, window=3)
+    layer, at = cfg.layer(0), At.of(T, window=3)
+    want = hooks.attend_heads(
+        model.PLAIN, layer.pe, p, q, k, v, None, layer.place(at), **layer.of_heads(p, layer.factor(at.i))
+    )[0]
+    same(peref.attention("alibi+rope", q, k, v, window=3, L=T, params=p, **given), want, 0)
+    gradient(
+        lambda q, k, v, *own: peref.attention(
+            "rope+alibi", q, k, v, window=3, L=T, params=dict(zip(p, own, strict=True)), **given
+        ),
+        [q, k, v, *p.values()],
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["none", "rope", "xpos", "dynamic_ntk", "alibi", "t5", "fire", "rope+t5", "shaw"]
+)
+@pytest.mark.parametrize("given", [{}, {"window": 3}, {"chunk": 4}, {"window": 2, "global_tokens": 1}])
+def test_fewer_queries_than_keys_are_the_last(name, given):
+    """Their rows of the whole, at any positions; the gradient reaches every key."""
+    q, k, v, _ = qkvx()
+    for more in ({}, {"positions": np.array([0, 2, 3, 5, 6, 9, 11])}):
+        whole = peref.attention(name, q, k, v, n=T, **given, **more)
+        for few in (1, 3):
+            last = q[:, :, T - few :]
+            same(peref.attention(name, last, k, v, n=T, **given, **more), whole[:, :, T - few :], 1e-13)
+    if name == "rope+t5":
+        last = q[:, :, -1:]
+        gradient(lambda q, k, v: peref.attention(name, q, k, v, **given), [last, k, v])
+
+
+def test_one_query_is_turned_at_the_last_place():
+    q, k, _, _ = qkvx()
+    for name in ("rope", "xpos", "yarn"):
+        whole = peref.rotate(name, q, k)
+        one = peref.rotate(name, q[:, :, -1:], k)
+        same(one, (whole[0][:, :, -1:], whole[1]), 0)
+
+
+def test_probabilities_are_the_weights_of_attention():
+    """With a sink a row adds up to less than 1."""
+    q, k, v, x = qkvx()
+    for name, given in (
+        ("rope+alibi", {"softcap": 2.0}),
+        ("forgetting", {"x": x}),
+        ("t5", {"causal": False}),
+    ):
+        p = peref.probabilities(name, q, k, **given)
+        same(p.sum(-1), np.ones(p.shape[:3]), 1e-12)
+        same(p @ np.repeat(v, H // G, 1), peref.attention(name, q, k, v, **given), 1e-12)
+    rows = peref.probabilities("none", q, k, sinks=True).sum(-1)
+    assert rows.max() < 1
+    with pytest.raises(Misuse, match="shaw fills attend and cannot do this"):
+        peref.probabilities("shaw", q, k)
+
+
+def test_the_other_hooks_are_those_of_a_model():
+    """embed, score and mix, against the functions that a model calls; derivatives by vjp."""
+    q, k, _, x = qkvx()
+    rows = peref.embed("sinusoidal", width=C, positions=[2, 1, 4])
+    same(rows, hooks.position_rows(bound_alone("sinusoidal"), {}, np.array([2, 1, 4])), 0)
+    assert peref.embed("learned", width=6, tokens=3).shape == (3, 6)
+    see = np.tri(T, dtype=bool)
+    term = peref.score("cope", q, k)
+    assert term.shape == (B, H, T, T)
+    assert not term[:, :, ~see].any()
+    gates = peref.score("forgetting", q, k, x=x)
+    assert (gates[:, :, see] <= 0).all()
+    y = peref.mix("retnet", x, heads=2, head_width=D)
+    cfg = Config(pe=(("retnet", {}),), H=2, D=D, C=C, L=T, layers=1)
+    p = model.of_encoding(cfg, model.init(cfg, 0, np.float64), 0)
+    same(
+        peref.mix("retnet", x, heads=2, head_width=D, params=p),
+        hooks.mixed(model.PLAIN, cfg.encoding(0), p, x, At.of(T))[0],
+        0,
+    )
+    assert y.shape == x.shape
+    gradient(lambda x: peref.mix("retnet", x, heads=2, head_width=D, params=p), [x])
+    gradient(lambda q, k: peref.score("cope", q, k), [q, k])
+
+
+def bound_alone(name):
+    return bind(get(name), {"H": 1, "C": C, "L": 3} | direct.FIRST, {})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda q, k, v: peref.attention("forgetting", q[:, :, 1:], k, v), "give x"),
+        (lambda q, k, v: peref.attention("rope+pi", q, k, v), "rope and pi both fill rotate"),
+        (lambda q, k, v: peref.attention("rope+mamba", q, k, v), "stands in place of attention"),
+        (lambda q, k, v: peref.attention("none", q, k, v, softcap=0), "softcap is 0"),
+        (lambda q, k, v: peref.attention("none", q, k, v, global_tokens=1), "neither a window nor a chunk"),
+        (lambda q, k, v: peref.attention("none", q, k, v, sinks=True, params={}), "expected: sinks [6]"),
+        (lambda q, k, v: peref.score("rope", q, k), "rope fills rotate and cannot do this"),
+        (lambda q, k, v: peref.score("cope", q[:, :, 1:], k), "there are 6 queries and 7 keys"),
+        (lambda q, k, v: peref.embed("rope", width=4, tokens=3), "rope fills rotate and cannot do this"),
+        (lambda q, k, v: peref.mix("alibi", v[:, 0], heads=1), "alibi fills bias and cannot do this"),
+        (lambda q, k, v: peref.mix("retnet", v[:, 0], heads=3), "width 4 does not divide by 3 heads"),
+        (lambda q, k, v: peref.mix("retnet", v, heads=1), "x is [2, 2, 7, 4]; expected [B, T, C]"),
+        (lambda q, k, v: peref.bias("alibi", heads=2, positions=[[2, 1, 4]]), "such as positions=[2, 1, 4]"),
+    ],
+)
+def test_what_these_calls_refuse(call, words):
+    with pytest.raises(Misuse, match=re.escape(words)):
+        call(*qkvx()[:3])

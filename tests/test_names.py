@@ -9,7 +9,7 @@ from pathlib import Path
 
 import peref
 from peref.backends import NO_OPERATION, Backend
-from peref.encodings import Encoding
+from peref.encodings import HOOKS, Encoding
 
 TOP = Path(peref.__file__).parent
 FILES = sorted(TOP.rglob("*.py"))
@@ -28,6 +28,7 @@ AGREED: list[tuple[tuple[str, ...], set[str], str]] = [
         {"frequencies"},
         "what a rotation turns by; tests/test_scalings.py compares them",
     ),
+    (("direct.py",), set(HOOKS), "a call for each hook, which has its name for users"),
     (("cli",), {"command"}, "what click is given of each command's module"),
     (("",), {"__all__"}, "Python's own"),
 ]

@@ -64,7 +64,7 @@ def effects(s: Subject) -> list[Panel | Image]:
         each = [
             replace(panel, title=f"{name}: {panel.title}")
             for name in names
-            for panel in effects(one_of(s, name))
+            for panel in effects(one_of_several(s, name))
         ]
         return each + ([] if s.encoding.mix else responses.attend_panels(s.cfg, s.encoding, s.p))
     content = {"score": responses.score_panels, "mix": responses.mix_panels}
@@ -75,7 +75,7 @@ def effects(s: Subject) -> list[Panel | Image]:
     return content.get(hook, responses.attend_panels)(s.cfg, s.encoding, s.p)
 
 
-def one_of(s: Subject, name: str) -> Subject:
+def one_of_several(s: Subject, name: str) -> Subject:
     """One of several encodings in a layer, which leaves the hooks of the others empty; a score may ask for
     the bias beside it, so that stays.
     """

@@ -5,12 +5,12 @@ from peref.xp import namespace
 
 
 def scaled_forward(x, *, factor):
-    """factor x, x [...]."""
-    return x * factor, factor
+    """factor x in the dtype of x, x [...]; bfloat16 times a number would be float32."""
+    return (x * factor).astype(x.dtype, copy=False), factor
 
 
 def scaled_backward(factor, dy):
-    return (dy * factor,)
+    return ((dy * factor).astype(dy.dtype, copy=False),)
 
 
 scaled = Op(scaled_forward, scaled_backward)

@@ -129,8 +129,9 @@ def kind_of(cfg: Config, kind: str | None) -> str:
 def misfit(cfg: Config, kind: str) -> str:
     """What these names cannot name of a model, in words; "" where they name all of it."""
     for field, wanted in ({"head_bias": False} | NEEDS[kind]).items():
-        if (has := getattr(cfg, field)) != wanted:
-            return f"{field} is {has!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
+        of = [cfg.layer(index) for index in range(len(cfg.pe))] if field == "layout" else [cfg]
+        if other := [has for one in of if (has := getattr(one, field)) != wanted]:
+            return f"{field} is {other[0]!r}; the names of {kind} mean a model whose {field} is {wanted!r}"
     named = {name: shape for row in rows(cfg, kind) for name, shape in row.ours.items()}
     have = {name: a.shape for name, a in drawn(cfg, lambda *purpose: Blank()).items()}
     if more := [f"{name} {list(have[name])}" for name in have if named.get(name) != have[name]]:

@@ -21,15 +21,8 @@ import numpy as np
 
 from peref import model
 from peref.backends import Backend
-from peref.golden.compute.operation import (
-    masked,
-    on_grid,
-    parameters_in,
-    place_inputs,
-    pulled,
-    rounded,
-    watched,
-)
+from peref.direct import masked
+from peref.golden.compute.operation import on_grid, parameters_in, place_inputs, pulled, rounded, watched
 from peref.golden.spec.models import ModelCase
 from peref.layers import block, start_pass
 from peref.model import PLAIN

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from peref import hooks
-from peref.direct import seen
+from peref.direct import masked, seen
 from peref.encodings import Encoding
 from peref.golden.spec.cases import Case
 from peref.model import PLAIN
@@ -26,7 +26,7 @@ from peref.ops.attention import probabilities, scores, sunk, weigh
 from peref.ops.place import At
 from peref.parameters import Arrays, learned_settings
 from peref.rng import generator
-from peref.tape import Op, Tape, Var, value
+from peref.tape import Tape, Var, value
 
 AXES = {  # of each tensor, in the letters of the package; N distances, P pairs
     "q": "BHTD",
@@ -55,17 +55,6 @@ DIFFERENTIATED = {  # level -> outputs that have a cotangent where they depend o
     "op": ("y", "q_rotated", "k_rotated", "bias", "term"),
     "attn": ("out",),
 }
-
-
-def masked_forward(s, see):  # bool of a shape that broadcasts
-    return np.where(see, s, 0), see
-
-
-def masked_backward(see, dy):
-    return np.where(see, dy, 0), None
-
-
-masked = Op(masked_forward, masked_backward)
 
 
 def axes_of(case: Case, tensor: str) -> str:
@@ -110,7 +99,7 @@ def given_inputs(case: Case, rng: Any, off: float = 0.3) -> Arrays:
     if case.hook == "bias" and case.level == "table":
         found["distances"] = np.array(case.at.distances)
     found |= {name: on_grid(rng, [getattr(case, letter) for letter in AXES[name]]) for name in needs(case)}
-    learned = learned_settings(case.config, 0) if case.level == "attn" else {}
+    learned = learned_settings(case.layer, case.H, case.L) if case.level == "attn" else {}
     for name, a in (case.config.encoding(0).init(rng) | learned).items():
         found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + off * rng.standard_normal(np.shape(a)))
     return found
