@@ -179,14 +179,16 @@ def traced(words, a):
     """The rows of all calls: those since the last fresh one together, each token turned as n was when it
     came.
     """
-    name, o, f = words["encoding"], words["options"], words["facts"]
+    f = words["facts"]
+    ((name, o),) = f.get("cycle", [(words["encoding"], words["options"])])
     p = {key.removeprefix("param."): x for key, x in a.items() if key.startswith("param.")}
     rows, begins = [], [c["first"] for c in f["calls"] if c["fresh"]]
     for begin, end in zip(begins, [*begins[1:], f["T"]], strict=True):
         here = slice(begin, end)
         x, i = (a["x"][0, here] if "x" in a else None), a["positions"][here]
         calls = [c for c in f["calls"] if begin <= c["first"] < end]
-        hook, program = get(name).hook, getattr(module(name), "program", None)
+        hook = "" if "+" in name else get(name).hook
+        program = getattr(module(name), "program", None) if hook else None
         if hook == "embed":
             rows.append(x + program(p, i, o, f))
         elif hook == "mix":

@@ -7,11 +7,13 @@ from mutants import Mutant
 from mutants.ways import patched
 
 from peref.golden.compute import operation
+from peref.golden.spec.models import ModelCase
 from peref.ops import activation
 from peref.ops.shape import join
 from peref.tape import value
 from recipes.families import PACKED, attention, basic, case, laws, refusals, refused, together, usual
 from recipes.traps import trap
+from recipes.wholes import CHUNKS, FEW_HEADS, in_calls
 
 SPEC = """
 (arXiv:2405.14722). `W_2 leaky(W_1 [s; b] + a)` over the heads of a cell. s = q k/sqrt(D) of all H heads
@@ -53,6 +55,20 @@ RECIPES = [
     beside("alibi", "mask.padding", seg=PACKED),
     beside("kerple_log", "dape.network", B=1, T=5),
     *together("dape", FEW, flag="basic", first=5),
+]
+
+WHOLES = [
+    ModelCase(
+        "dape",
+        "trace",
+        "beside-alibi",
+        "The network sees the bias over all keys, those of earlier calls included.",
+        ("cache.position_restarts", "cache.bias_dropped", "cache.ignored", "mask.top_left"),
+        cycle=(("alibi+dape", {"dape.width": 5}),),
+        calls=in_calls(CHUNKS),
+        T=9,
+        **FEW_HEADS,
+    ),
 ]
 
 TRAPS = {

@@ -19,6 +19,7 @@ from peref.member import encodings_of
 from peref.tape import value
 from recipes.families import PACKED, SMALLER, SPREAD, case
 from recipes.traps import trap
+from recipes.wholes import FEW_HEADS
 
 LINE = SMALLER | {"D": 4}
 HOT = {"temperature_length": 3, "temperature_slope": 0.5}
@@ -166,6 +167,11 @@ def of_layers(slug, why, *flags, **given):
     return ModelCase("none", "model", slug, why, flags, cycle=CYCLE, layers=3, **FEW | {"T": 9} | given)
 
 
+def in_chunks(slug, why, *flags, **given):
+    same = ("cache.ignored", "cache.keys_lost", "mask.top_left")
+    return ModelCase("none", "trace", slug, why, (*same, *flags), calls=CALLS, T=9, **FEW_HEADS | given)
+
+
 WHOLES = [
     of_layers(
         f"cycle-{shape}",
@@ -183,6 +189,19 @@ WHOLES = [
         "cache.position_restarts",
         "cache.ignored",
         calls=CALLS,
+    ),
+    in_chunks(
+        "settings",
+        "A temperature, a softcap and sinks go on through a cache.",
+        "mask.chunk_open",
+        options={"softcap": 1.5, "sinks": True, "temperature": "llama4"} | HOT,
+    ),
+    in_chunks(
+        "rope-alibi",
+        "Two encodings in one layer: cached keys stay as they turned, and biases are over all keys.",
+        "cache.bias_dropped",
+        "cache.keys_turned_again",
+        cycle=(("rope+alibi", {}),),
     ),
 ]
 

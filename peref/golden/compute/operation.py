@@ -99,7 +99,7 @@ def given_inputs(case: Case, rng: Any, off: float = 0.3) -> Arrays:
     if case.hook == "bias" and case.level == "table":
         found["distances"] = np.array(case.at.distances)
     found |= {name: on_grid(rng, [getattr(case, letter) for letter in AXES[name]]) for name in needs(case)}
-    learned = learned_settings(case.layer, case.H, case.L) if case.level == "attn" else {}
+    learned = learned_settings(case.layer, case.H, case.L) if case.level in ("attn", "trace") else {}
     for name, a in (case.config.encoding(0).init(rng) | learned).items():
         found[f"param.{name}"] = rounded(np.asarray(a, np.float64) + off * rng.standard_normal(np.shape(a)))
     return found

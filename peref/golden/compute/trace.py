@@ -65,7 +65,8 @@ def trace_outputs(
             y, old = hooks.mixed(PLAIN, mine, p, x, there, old)
         else:
             q, k, v = (rows_of(a[name], first=first, stop=stop, axis=2) for name in "qkv")
-            y, old = hooks.attend_heads(PLAIN, mine, p, q, k, v, x, there, old, layout=case.layout)
+            how = case.layer.of_heads(p, case.layer.factor(there.i))
+            y, old = hooks.attend_heads(PLAIN, mine, p, q, k, v, x, there, old, **how)
         rows.append(value(y))
     name, axis = ("y", 1) if pe.embed or pe.mix else ("out", 2)
     return {name: np.concatenate(rows, axis)}
