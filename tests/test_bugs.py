@@ -12,6 +12,7 @@ from check import apart
 
 from benchmarks.bugs.ask import answer, cases
 from benchmarks.bugs.bugs import BUGS
+from benchmarks.bugs.later import LATER
 from benchmarks.bugs.right import RIGHT
 
 SPEC = (Path(__file__).parent.parent / "golden" / "SPEC.md").read_text()
@@ -29,6 +30,12 @@ def test_the_set_is_large_and_varied():
     assert len({b.link for b in bugs}) >= 120
     assert max(collections.Counter(b.idea for b in bugs).values()) <= 6
     assert sum(not b.accepts for b in bugs) < len(BUGS) / 10
+
+
+def test_later_flags_are_of_bugs_that_have_others():
+    for flag, names in LATER.items():
+        assert flag in FLAGS
+        assert all(BUGS[name].accepts and flag not in BUGS[name].accepts for name in names)
 
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)

@@ -22,7 +22,11 @@ such as a cache in bfloat16; they are not asked there.
 Some bugs showed in no golden case when they were written (`where` says with which options, facts or positions
 they show). They count as not noticed: that is what the golden files do not cover.
 
-Changes since the first run, each a mistake of the set and none of an accepted flag:
+Flags that were added since are counted beside the accepted ones (`later.py`).
 
-- none.
+Changes since the first run, none of an accepted flag:
+
+- The right program of none knows the settings of a layer, that of dape the bias of another encoding beside
+  it, which was an option of dape before specification 0.12.0. For the same reason `dape-bias-missing` is
+  asked at level attn.
 """

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .ask import answer
 from .bugs import BUGS
+from .later import also_right
 from .right import RIGHT
 
 LEVELS = ("table", "op", "attn", "trace")
@@ -26,12 +27,14 @@ def asked(job):
 def counted(bug, found):
     """The answer, and whether it was the right one."""
     if "error" in found:
-        return found | {"noticed": True, "right": False}
+        return found | {"noticed": True, "right": False, "right_with_later_flags": False}
     noticed = found["failed"] > 0
     first = found["first"]
+    right = noticed and (first in bug.accepts if bug.accepts else first is None)
     return found | {
         "noticed": noticed,
-        "right": noticed and (first in bug.accepts if bug.accepts else first is None),
+        "right": right,
+        "right_with_later_flags": right or (noticed and also_right(bug.name, first)),
     }
 
 
@@ -44,13 +47,25 @@ def row(title, results):
     return (
         f"{title:<22} {share(sum(f['noticed'] for _, f in results), len(results)):<24}"
         f"{share(sum(f['right'] for _, f in results), len(results)):<24}"
-        f"{share(sum(f['probable'][0] in b.accepts for b, f in probable), len(probable))}"
+        f"{share(sum(f['right_with_later_flags'] for _, f in results), len(results)):<24}"
+        f"{share(sum(f['probable'][0] in b.accepts for b, f in probable), len(probable)):<24}"
+        f"{share(sum(called_rightly(b, f) for b, f in probable), len(probable))}"
     )
 
 
+def called_rightly(bug, found):
+    """Whether what is called probable is right, flags that came later included."""
+    return found["probable"][0] in bug.accepts or also_right(bug.name, found["probable"][0])
+
+
 def table(results, dtype):
-    """Lines: noticed, right first name, and right of what is called probable."""
-    yield f"{dtype:<22} {'noticed':<24}{'first name right':<24}probable right"
+    """Lines: noticed, right first name, and right of what is called probable; the last two also with the
+    flags that came later.
+    """
+    yield (
+        f"{dtype:<22} {'noticed':<24}{'first name right':<24}{'with later flags':<24}"
+        f"{'probable right':<24}with later flags"
+    )
     yield row("all", results)
     for level in LEVELS:
         yield row(level, [(b, f) for b, f in results if b.level == level])
