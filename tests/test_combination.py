@@ -8,8 +8,9 @@ from check import apart, same
 from generated import EXACT, NAMES, chunked, config, layer_input, tokens, weights
 
 from peref import backends, direct, hooks, model
+from peref.compare import Differs
 from peref.config import Config
-from peref.encodings import HOOKS, get
+from peref.encodings import HOOKS, get, module
 from peref.errors import Misuse
 from peref.laws import claimed, everywhere
 from peref.laws.small import Subject
@@ -17,6 +18,7 @@ from peref.layers import block, head, start_pass
 from peref.ops.place import At
 from peref.parameters import of_encoding, step_sizes
 from peref.settings import choose
+from peref.tape import Op
 
 HELD = [
     "rope+alibi",
@@ -87,6 +89,14 @@ def test_gradients(name):
         law(Combination(name))
     if not Combination(name).encoding.mix:
         everywhere.grouped_heads(Combination(name))
+
+
+def test_a_wrong_backward_is_found_in_its_file(monkeypatch):
+    right = module("dape").network
+    wrong = Op(right.forward, lambda *given: tuple(2 * g for g in right.backward(*given)))
+    monkeypatch.setattr(module("dape"), "network", wrong)
+    with pytest.raises(Differs, match=r"in dape\.py: gradient of s"):
+        everywhere.gradients(Combination("alibi+dape"))
 
 
 @pytest.mark.parametrize("name", HELD)

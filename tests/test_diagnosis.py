@@ -3,6 +3,7 @@ the root first and what follows from it.
 """
 
 import inspect
+from collections import Counter
 from dataclasses import replace
 from unittest import mock
 
@@ -15,11 +16,12 @@ from peref.encodings.rotate import llama3, ntk_by_parts, yarn
 from peref.errors import Misuse
 from peref.golden.compute.reference import expected
 from peref.golden.diagnosis import ranking
-from peref.golden.diagnosis.answer import Answer, Trap, guess, rounded_near
+from peref.golden.diagnosis.answer import Answer, Guess, Trap, guess, rounded_near
 from peref.golden.diagnosis.ranking import Said, added_up, diagnosed, likely
 from peref.golden.judge.judged import check_tensors
 from peref.golden.judge.selection import Pick
 from peref.golden.judge.text import failure_lines
+from peref.golden.spec.cases import OPERATIONS
 from peref.golden.spec.files import Tensor
 from peref.golden.spec.models import rebuilt
 from peref.model import PLAIN
@@ -366,6 +368,33 @@ def test_a_mistake_in_a_guess_is_not_hidden(book, error):
     assert answer.fits(raising(Misuse)) is None
     with pytest.raises(error, match="slip"):
         answer.fits(raising(error))
+
+
+@pytest.mark.parametrize("encoding", ["learned", "xpos", "t5", "cope", "path", "retnet"])
+def test_a_wrong_derivative_beside_right_cases(book, encoding):
+    """Of each hook, at each level that has one: a guess at derivatives is held against those of cases that
+    are right, and none breaks it.
+    """
+    right = [
+        answer for level in OPERATIONS for answer in wrong(book, expected, *first_of(book, encoding, level))
+    ]
+    tried = Counter()
+    for entry, got in right:
+        for name in [name for name, x in got.items() if name.startswith("vjp.") and x.bits.any()][:1]:
+            x = got[name].bits
+            odd = Tensor("F32", x * np.cos(np.arange(1, x.size + 1)).reshape(x.shape).astype(np.float32))
+            bad = Answer(entry, got | {name: odd})
+            assert bad.wrong == [name]
+            for family in (*ranking.FIRST, *ranking.LAST):
+                some = [one for one in ranking.guesses_of(family, bad) if isinstance(one, Guess)]
+                for one in some[:: max(1, len(some) // 4)]:
+                    for other in (Answer(*pair) for pair in right):
+                        tried[one.backward, other.fits(one)] += 1
+    assert tried[True, -1] > 0, "no guess gives another derivative than the right one"
+
+
+def first_of(book, encoding, level):
+    return [name for name in book.entries if name.startswith(f"{encoding}.{level}/")][:2]
 
 
 def cut_at_chunks(case, a):

@@ -5,6 +5,7 @@ Not here: laws that an encoding claims or not (claimed), the scalar loop (loops)
 
 import inspect
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from peref.laws.small import (
     tokens,
     weights,
 )
+from peref.member import encodings_of
 from peref.ops.place import At
 from peref.tape import Op, Tape, Var
 
@@ -82,11 +84,20 @@ def of_parameters(s: Subject, m: Small, first: int) -> None:
 
 
 def at_fault(s: Subject, cfg: Any) -> str:
-    """The backwards of the encoding's own file that are wrong by themselves, in words.
+    """The backwards of the encoding's own file, or of each one's in a combination, that are wrong by
+    themselves, in words.
 
-    Each of its ops is asked with what it was called with in a model.
+    Each of their ops is asked with what it was called with in a model.
     """
-    own, calls = encodings.module(s.name), []
+    found: dict[str, str] = {}
+    for one in encodings_of(s.name):
+        found |= at_fault_in(encodings.module(one), cfg)
+    return "; ".join(f"{where}: {words}" for where, words in found.items())
+
+
+def at_fault_in(own: ModuleType, cfg: Any) -> dict[str, str]:
+    """Of one file: where -> in words."""
+    calls: list[tuple[Op, Any, Any]] = []
     every = {name: op for name, op in vars(own).items() if isinstance(op, Op)}
     mine = {name: op for name, op in every.items() if op.forward.__module__ == own.__name__}
 
@@ -102,13 +113,14 @@ def at_fault(s: Subject, cfg: Any) -> str:
         Small(cfg).logits(tokens(2, 7))
     finally:
         vars(own).update(mine)
-    found = {}
+    found: dict[str, str] = {}
     for op, arrays, settings in calls:
         try:
             check_alone(op, arrays, settings)
         except Differs as error:
-            found[f"{getattr(op.backward, '__name__', 'backward')} in {Path(own.__file__).name}"] = str(error)
-    return "; ".join(f"{where}: {words}" for where, words in found.items())
+            where = f"{getattr(op.backward, '__name__', 'backward')} in {Path(str(own.__file__)).name}"
+            found[where] = str(error)
+    return found
 
 
 def check_alone(op: Op, arrays: Any, settings: Any) -> None:

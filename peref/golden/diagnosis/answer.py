@@ -48,12 +48,14 @@ class Trap:
 class Guess:
     """A bug, and what it gives for a case: tensors, or None where it cannot show. `sure` is how much it is
     worth where it fits. `invented`: a number in it was fitted, and is none that somebody would write.
+    `backward`: it is one at derivatives alone.
     """
 
     trap: Trap
     gives: Callable[["Answer"], Arrays | None]
     sure: float = 1.0
     invented: bool = False
+    backward: bool = False
 
 
 def guess(
@@ -239,7 +241,7 @@ class Answer:
         """The share of wrong tensors that the guess gives, less one where it makes something wrong that
         came right; None where it says nothing.
         """
-        given = self.given(guess, self if self.derivative else self.forward)
+        given = self.given(guess, self if self.derivative or guess.backward else self.forward)
         if given is None:
             return None
         some = [name for name in self.wrong if name in given]
@@ -247,7 +249,9 @@ class Answer:
             told = [
                 name
                 for name in self.got
-                if name in given and not name.startswith("vjp.") and self.want(name).dtype.kind == "f"
+                if name in given
+                and name.startswith("vjp.") == guess.backward
+                and self.want(name).dtype.kind == "f"
             ]
             return -float(any(not self.near(name, given[name]) for name in told))
         if not some:

@@ -97,7 +97,8 @@ def family(
             case = answer.trace if what == TRACES else answer.case
             wrong = what == TRACES or ("derivatives" if answer.derivative else "outputs") in what
             if case is not None and answer.wrong and wrong and when(case):
-                yield from guesses_at(answer, case)
+                for one in guesses_at(answer, case):
+                    yield replace(one, backward=True) if what == DERIVATIVES else one
 
         return asked
 
