@@ -685,7 +685,8 @@ def test_json_of_every_command(cli, text, tmp_path):
     assert (rope["hook"], rope["paper"]) == ("rotate", "arXiv:2104.09864")
     assert rope["options"]["base"] == {"default": 10000.0, "expects": "float"}
     assert {"layout", "rotary_dim"} < set(rope["options"])
-    assert set(listed) == {"encodings", "refused"}
+    assert set(listed) == {"encodings", "settings", "refused"}
+    assert listed["settings"]["chunk"] == "int or none"
 
 
 def test_json_keeps_stdout_to_itself_also_on_resume(cli, text, tmp_path):

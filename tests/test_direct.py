@@ -41,7 +41,7 @@ def qkvx(dtype=np.float64):
 
 def drawn(name, **facts):
     """Parameters of an encoding, away from where they start."""
-    known = {"H": H, "G": G, "D": D, "R": D, "C": C, "L": T, "causal": True} | direct.FIRST | facts
+    known = {"H": H, "G": G, "D": D, "R": D, "C": C, "L": T, "causal": True} | direct.ONE_LAYER | facts
     rng = np.random.default_rng(1)
     p = direct.parameters(name, direct.bind(get(name), known, {}), None, 0, np.dtype(np.float64))
     return frozen({n: a + 0.3 * rng.standard_normal(a.shape) for n, a in p.items()})
@@ -778,7 +778,7 @@ def test_the_other_hooks_are_those_of_a_model():
 
 
 def bound_alone(name):
-    return bind(get(name), {"H": 1, "C": C, "L": 3} | direct.FIRST, {})
+    return bind(get(name), {"H": 1, "C": C, "L": 3} | direct.ONE_LAYER, {})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from peref import share, store
-from peref.cli import completion, meant, options, text
+from peref.cli import completion, meant, options, text, two_configs
 from peref.cli.found import find_trained
 from peref.cli.progress import Progress
 from peref.config import Config
@@ -65,8 +65,10 @@ FARTHEST = 16384  # tokens that a picture is of: some are made of every pair of 
     "--config",
     "public",
     metavar="FILE",
+    multiple=True,
     shell_complete=completion.complete_file,
-    help="A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it.",
+    help="A public model's config.json: what its rotary settings mean, in words and numbers; -o draws it. "
+    "Said twice: in what two models differ, and from which layer on.",
 )
 @click.option("--prompt", help="The text that the run attends over.  [default: three lines of C]")
 @options.set_option
@@ -77,13 +79,17 @@ def command(given: SimpleNamespace) -> None:
     distance, where attention or a response goes.
 
     With --config, say which encoding and options the config.json of a public model means, and what in it
-    implementations read differently.
+    implementations read differently; with two of them, in what these models differ.
     """
     name, config, page = name_among(given), None, None
-    if given.public is not None:
-        found, cfg, missing = meant.read_config(Path(given.public))
+    if len(given.public) == 2:
+        data = two_configs.differences(*((path, *meant.read_config(Path(path))) for path in given.public))
+        text.emit(given.as_json, data, two_configs.difference_text(data))
+        return
+    if given.public:
+        found, cfg, missing = meant.read_config(Path(given.public[0]))
         drawn = [picture(*one) for one in meant.subjects(found, given.output)] if given.output else []
-        config = meant.described(given.public, found, cfg, missing)
+        config = meant.described(given.public[0], found, cfg, missing)
     elif given.every:
         folder = Path(given.output or "gallery")
         with Progress(len(names()), "pictures", plain=given.as_json) as bar:
@@ -110,7 +116,11 @@ def name_among(given: SimpleNamespace) -> Any:
     if given.L is not None and given.L > FARTHEST:
         raise Misuse(f"--len is {given.L}; expected at most {FARTHEST}")
     alone, why = {"NAME": name, "--run": given.run, "--set": given.settings}, ""
-    if given.public is not None:
+    if len(given.public) > 2:
+        raise Misuse(f"--config is given {len(given.public)} times; one is described, two are compared")
+    if given.public:
+        if len(given.public) == 2 and given.output is not None:
+            raise Misuse("-o draws one model; leave it out, or give one --config")
         alone |= {"--all": given.every, "--len": given.L}
         why = "--config says all of the encoding itself"
     elif given.every:

@@ -25,7 +25,7 @@ from mutants.ways import (
     with_case,
     with_parameters,
 )
-from peref.encodings import get
+from peref.encodings import get, options
 from peref.errors import PerefError
 from peref.golden.compute import operation
 
@@ -96,7 +96,13 @@ def scaled(change):
 
 
 MUTANTS = [
-    Mutant("option-ignored", "option", "an option is ignored", ANY, lambda case, a: defaults(case, a)),
+    Mutant(
+        "option-ignored",
+        "option",
+        "an option is ignored",
+        tuple(n for n in ANY if options(get(n))),
+        lambda case, a: defaults(case, a),
+    ),
     Mutant(
         "counts",
         "position.counted",

@@ -165,10 +165,9 @@ class Dape(Term):
 
     def bias(self, q, i, keys, see):
         s, b = self.products(q, keys["k"]) * self.scale(), self.static(i, keys)
-        if b is None:
-            return self.network(s)
-        b = b + np.zeros(s.shape)
-        return self.both(b, self.network(join(self.order(s, b), 1)))
+        b = None if b is None else b + np.zeros(s.shape)
+        y = self.network(join([part for part in self.order(s, b) if part is not None], 1))
+        return y if b is None else self.both(b, y)
 
     def both(self, b, y):
         return b + y

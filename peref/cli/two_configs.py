@@ -1,0 +1,152 @@
+"""What `show --config A --config B` says: in what two public models differ, and from which layer on.
+
+Not here: whether a difference matters, what is stored (weights), one config alone (meant.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from peref.cli import text
+from peref.config import Config
+from peref.errors import counted
+from peref.hooks import softmax_scale
+from peref.huggingface import Found
+from peref.member import SHARPER, settings_of
+
+# fields of Config that are not of each layer: sizes, and what stands before the layers and behind them
+SIZES_OF_A_MODEL = ("L", "V", "C", "layers", "H", "G", "D", "F")
+AROUND = ("embed_factor", "embed_norm", "tied", "head_bias", "logit_factor", "logit_softcap")
+BY_LAYER = {"pe", "window", "layout", "R"}  # a layer has its own, or the model's
+
+Read = tuple[str, Found, Config | None, str]  # path, rotations, the model, what is missing where that is none
+
+
+def differences(first: Read, second: Read) -> dict[str, Any]:
+    """All of it as data. Where one of them is read in part, encodings alone are compared."""
+    both = (first, second)
+    whole = None not in (first[2], second[2])
+    of_model = [model_facts(cfg) if whole and cfg else {} for _, _, cfg, _ in both]
+    layers = [facts_by_layer(found, cfg, whole) for _, found, cfg, _ in both]
+    apart = [unlike(a, b) for a, b in zip(*layers, strict=False)]
+    groups: list[dict[str, Any]] = []
+    for n, pairs in enumerate(apart):
+        same = next((group for group in groups if group["differ"] == pairs), None)
+        if same:
+            same["layers"].append(n)
+        elif pairs:
+            groups.append({"layers": [n], "differ": pairs})
+    numbers = [len(one) for one in layers]
+    beside = unlike(*({k: facts.get(k) for k in AROUND} for facts in of_model))
+    sizes = [{k: facts.get(k) for k in SIZES_OF_A_MODEL} for facts in of_model]
+    if not whole:
+        sizes = [{"L": found.longest, "layers": found.layers} for _, found, _, _ in both]
+    first_apart = next((n for n, pairs in enumerate(apart) if pairs), None)
+    return {
+        "paths": [path for path, *_ in both],
+        "model_types": [found.model_type for _, found, _, _ in both],
+        "from_layer": min(numbers) if first_apart is None and numbers[0] != numbers[1] else first_apart,
+        "layers": numbers,
+        "compared": len(apart),
+        "differ": groups,
+        "around": beside,
+        "sizes": unlike(*sizes),
+        "not_compared": {
+            path: f"all but the rotations: {missing}" for path, _, _, missing in both if missing
+        },
+    }
+
+
+def facts_by_layer(found: Found, cfg: Config | None, whole: bool) -> list[dict[str, Any]]:
+    """What is compared of each layer: all of it, or encodings alone."""
+    if cfg is None:
+        return rotation_facts(found)
+    return layer_facts(cfg) if whole else [encoding_facts(cfg, n) for n in range(cfg.layers)]
+
+
+def model_facts(cfg: Config) -> dict[str, Any]:
+    """What is the same in all layers, or stands around them."""
+    return {field.name: getattr(cfg, field.name) for field in fields(cfg) if field.name not in BY_LAYER}
+
+
+def encoding_facts(cfg: Config, n: int) -> dict[str, Any]:
+    """The encoding of a layer, its options, and the channels that turn."""
+    (name, given), known = cfg.pe[n % len(cfg.pe)], settings_of(cfg.pe[n % len(cfg.pe)][0])
+    own = {"encoding": name, **{option: x for option, x in given.items() if option not in known}}
+    turns = {"rotary_dim": given.get("rotary_dim", cfg.R), "layout": cfg.layer(n).layout}
+    return own | (turns if "layout" in known else {})
+
+
+def layer_facts(cfg: Config) -> list[dict[str, Any]]:
+    """Everything that decides what each layer computes, but for sizes."""
+    shared = {k: x for k, x in model_facts(cfg).items() if k not in (*SIZES_OF_A_MODEL, *AROUND)}
+    found = []
+    for n in range(cfg.layers):
+        layer, known = cfg.layer(n), settings_of(cfg.pe[n % len(cfg.pe)][0])
+        own = {k: getattr(layer, k) for k in known if hasattr(layer, k)}
+        own |= {"scale": softmax_scale(layer.pe, cfg.D)} if "scale" in known else {}
+        if layer.temperature == "none":
+            own = {k: x for k, x in own.items() if k not in SHARPER - {"temperature"}}
+        found.append(encoding_facts(cfg, n) | own | shared)
+    return found
+
+
+def rotation_facts(found: Found) -> list[dict[str, Any]]:
+    """The encodings alone, as far as the rotations say."""
+    layers: list[dict[str, Any]] = [{"encoding": "none"} for _ in range(found.layers or 1)]
+    for r in found.rotations:
+        every = r.which or (range(len(layers)) if len(found.rotations) == 1 else ())
+        for n in set(every) - set(found.still):
+            layers[n] = encoding_facts(r.cfg, 0)
+    return layers
+
+
+def unlike(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
+    """What differs; None and False both stand for what one of them does not have, or has switched off."""
+    off = lambda x: None if x is False else x
+    return {k: [a.get(k), b.get(k)] for k in {**a, **b} if off(a.get(k)) != off(b.get(k))}
+
+
+def difference_text(data: dict[str, Any]) -> Iterator[str]:
+    """The same for people."""
+    for letter, path, kind in zip("AB", data["paths"], data["model_types"], strict=True):
+        yield text.labelled(letter, f"{path}: model_type {kind}")
+    n = data["from_layer"]
+    what = "encodings are the same" if data["not_compared"] else "the same"
+    alike = f"{what} in {counted(data['compared'], 'layer')}"
+    yield text.labelled("layers", alike if n is None else f"they differ from layer {n} on")
+    for group in data["differ"]:
+        yield ""
+        yield text.labelled("in layers", in_a_row(group["layers"], data["compared"]))
+        yield from pair_lines(group["differ"])
+    if data["layers"][0] != data["layers"][1]:
+        longer = "AB"[data["layers"][1] > data["layers"][0]]
+        yield text.labelled(
+            "only one has", f"layers {min(data['layers'])} to {max(data['layers']) - 1}: {longer}"
+        )
+    for label, key in (("around them", "around"), ("sizes", "sizes")):
+        if data[key]:
+            yield f"\n{label}"
+            yield from pair_lines(data[key])
+    for path, words in data["not_compared"].items():
+        yield text.labelled("not compared", f"{path}: {words}")
+
+
+def pair_lines(pairs: dict[str, list[Any]]) -> Iterator[str]:
+    wide = max(map(len, pairs))
+    for name, (a, b) in pairs.items():
+        yield f"  {name.ljust(wide)}  A {text.shown(a)}   B {text.shown(b)}"
+
+
+def in_a_row(numbers: list[int], all_of: int) -> str:
+    """Numbers of layers, where they stand in a row both ends."""
+    if len(numbers) == all_of:
+        return f"all {all_of}"
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    words = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return f"{', '.join(words)} ({len(numbers)} of {all_of})"
